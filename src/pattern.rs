@@ -1,0 +1,209 @@
+//! Event patterns: `*`, a dotted prefix ending in `.*`, or an exact type; several separated by commas.
+//! They are parsed once, when a sink is saved; the router works on the parsed form.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::{fmt, str::FromStr};
+
+/// The longest list of patterns, in bytes.
+pub const MAX_LIST_BYTES: usize = 4096;
+
+/// One pattern.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Pattern {
+    /// `*`: every event.
+    All,
+    /// `a.b.*`: every type that starts with `a.b.`, however many segments follow. Holds `a.b`.
+    Prefix(Box<str>),
+    /// `a.b`: that type only.
+    Exact(Box<str>),
+}
+
+/// What a sink listens to: one or more patterns, as the user spelled them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Patterns {
+    text: String,
+    list: Vec<Pattern>,
+}
+
+/// Where and why a pattern list is wrong. Positions are characters counted from 1 over the whole list.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{reason} at position {position}")]
+pub struct PatternError {
+    pub position: usize,
+    pub reason: PatternFault,
+}
+
+/// What a pattern must not be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PatternFault {
+    #[error("an empty pattern (write `*` for every event)")]
+    Empty,
+    #[error("an empty segment")]
+    EmptySegment,
+    #[error("a wildcard in the wrong place (only `*` alone or a final `.*` is a wildcard)")]
+    Wildcard,
+    #[error("the character `{0}` (segments are [A-Za-z0-9_-])")]
+    BadCharacter(char),
+    #[error("a list of more than {MAX_LIST_BYTES} bytes")]
+    TooLong,
+}
+
+impl Pattern {
+    /// Whether an event of this type matches. The trie answers the same for all sinks at once; this
+    /// is for explaining, for filters, and for checking the trie.
+    pub fn matches(&self, kind: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Exact(exact) => **exact == *kind,
+            Self::Prefix(prefix) => {
+                kind.strip_prefix(&**prefix).is_some_and(|rest| rest.len() > 1 && rest.starts_with('.'))
+            }
+        }
+    }
+}
+
+impl Patterns {
+    /// Whether any of the patterns matches.
+    pub fn matches(&self, kind: &str) -> bool {
+        self.list.iter().any(|pattern| pattern.matches(kind))
+    }
+
+    /// The patterns, parsed.
+    pub fn iter(&self) -> std::slice::Iter<'_, Pattern> {
+        self.list.iter()
+    }
+
+    /// The list as the user wrote it.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("*"),
+            Self::Prefix(prefix) => write!(f, "{prefix}.*"),
+            Self::Exact(exact) => f.write_str(exact),
+        }
+    }
+}
+
+impl FromStr for Patterns {
+    type Err = PatternError;
+
+    fn from_str(text: &str) -> Result<Self, PatternError> {
+        if text.len() > MAX_LIST_BYTES {
+            return Err(PatternError { position: MAX_LIST_BYTES + 1, reason: PatternFault::TooLong });
+        }
+        let mut list = Vec::new();
+        let mut start = 0;
+        for entry in text.split(',') {
+            let indent = entry.chars().take_while(|c| c.is_whitespace()).count();
+            let pattern = parse_one(entry.trim())
+                .map_err(|(offset, reason)| PatternError { position: start + indent + offset + 1, reason })?;
+            if !list.contains(&pattern) {
+                list.push(pattern);
+            }
+            start += entry.chars().count() + 1;
+        }
+        Ok(Self { text: text.to_owned(), list })
+    }
+}
+
+/// Parses one trimmed entry; a fault carries its character offset within the entry.
+fn parse_one(entry: &str) -> Result<Pattern, (usize, PatternFault)> {
+    if entry.is_empty() {
+        return Err((0, PatternFault::Empty));
+    }
+    if entry == "*" {
+        return Ok(Pattern::All);
+    }
+    let (body, greedy) = match entry.strip_suffix(".*") {
+        Some(body) => (body, true),
+        None => (entry, false),
+    };
+    let mut after_dot = true;
+    for (offset, found) in body.chars().enumerate() {
+        match found {
+            '.' if after_dot => return Err((offset, PatternFault::EmptySegment)),
+            '.' => after_dot = true,
+            'A'..='Z' | 'a'..='z' | '0'..='9' | '_' | '-' => after_dot = false,
+            '*' => return Err((offset, PatternFault::Wildcard)),
+            other => return Err((offset, PatternFault::BadCharacter(other))),
+        }
+    }
+    if after_dot {
+        return Err((body.chars().count(), PatternFault::EmptySegment));
+    }
+    Ok(if greedy { Pattern::Prefix(body.into()) } else { Pattern::Exact(body.into()) })
+}
+
+impl Serialize for Patterns {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
+    }
+}
+
+impl<'de> Deserialize<'de> for Patterns {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        std::borrow::Cow::<str>::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(text: &str) -> (usize, PatternFault) {
+        let error = text.parse::<Patterns>().expect_err(text);
+        (error.position, error.reason)
+    }
+
+    #[test]
+    fn a_prefix_is_greedy_but_needs_something_after_its_dot() {
+        let app: Patterns = "custom.app.*".parse().unwrap();
+        assert!(app.matches("custom.app.a"));
+        assert!(app.matches("custom.app.a.b"));
+        assert!(!app.matches("custom.app"));
+        assert!(!app.matches("custom.apple.a"));
+    }
+
+    #[test]
+    fn an_exact_pattern_matches_that_type_only() {
+        let exact: Patterns = "space.created".parse().unwrap();
+        assert!(exact.matches("space.created"));
+        assert!(!exact.matches("space.created.x"));
+        assert!(!exact.matches("custom.space.created"));
+    }
+
+    #[test]
+    fn a_star_matches_every_event() {
+        assert!("*".parse::<Patterns>().unwrap().matches("anything.at.all"));
+    }
+
+    #[test]
+    fn entries_are_trimmed_and_any_of_them_may_match() {
+        let both: Patterns = " space.* ,\tcustom.done ".parse().unwrap();
+        assert!(both.matches("space.created") && both.matches("custom.done"));
+        assert!(!both.matches("custom.other"));
+    }
+
+    #[test]
+    fn leading_and_middle_wildcards_are_refused_with_their_position() {
+        assert_eq!(fault("a.*.b"), (3, PatternFault::Wildcard));
+        assert_eq!(fault("*.x"), (1, PatternFault::Wildcard));
+        assert_eq!(fault("foo*"), (4, PatternFault::Wildcard));
+        assert_eq!(fault("ok, bad*"), (8, PatternFault::Wildcard));
+        assert_eq!(fault("**"), (1, PatternFault::Wildcard));
+    }
+
+    #[test]
+    fn empty_entries_and_segments_are_refused() {
+        assert_eq!(fault(""), (1, PatternFault::Empty));
+        assert_eq!(fault("a,,b"), (3, PatternFault::Empty));
+        assert_eq!(fault("a..b"), (3, PatternFault::EmptySegment));
+        assert_eq!(fault(".*"), (1, PatternFault::EmptySegment));
+        assert_eq!(fault("a b"), (2, PatternFault::BadCharacter(' ')));
+    }
+}

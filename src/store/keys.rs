@@ -1,0 +1,45 @@
+//! The key space: one byte says the kind, fixed-length ids follow, big-endian numbers sort as numbers.
+//!
+//! | prefix | then | value |
+//! |---|---|---|
+//! | `E` | event id | the event's record: envelope and where it went |
+//! | `T` | ts, event id | size in bytes; the events in order of time |
+//! | `Q` | sink id, sequence | event id; what is still to deliver |
+//! | `S` | sink id | the sink's last sequence number |
+//! | `D` | event id, sink id | the delivery: state and attempts |
+//! | `X` | sink id, sequence | a dead letter |
+//! | `H` | | bytes of history |
+//! | `A` | audit id | an audit entry |
+//! | `K` | owner, key | a script's stored value |
+//! | `u` `r` `g` `t` `c` `s` | id | users, roles, groups, tokens, console sessions, sinks |
+
+pub const EVENT: u8 = b'E';
+pub const TIMELINE: u8 = b'T';
+pub const QUEUE: u8 = b'Q';
+pub const SEQUENCE: u8 = b'S';
+pub const DELIVERY: u8 = b'D';
+pub const DEAD: u8 = b'X';
+pub const HISTORY: u8 = b'H';
+pub const AUDIT: u8 = b'A';
+pub const KV: u8 = b'K';
+pub const USERS: u8 = b'u';
+pub const ROLES: u8 = b'r';
+pub const GROUPS: u8 = b'g';
+pub const TOKENS: u8 = b't';
+pub const SESSIONS: u8 = b'c';
+pub const SINKS: u8 = b's';
+
+/// A key of this kind made of these parts.
+pub fn key(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(1 + parts.iter().map(|part| part.len()).sum::<usize>());
+    key.push(kind);
+    for part in parts {
+        key.extend_from_slice(part);
+    }
+    key
+}
+
+/// The number in the eight bytes at `at`, as [`u64::to_be_bytes`] wrote it.
+pub fn number(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_be_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}

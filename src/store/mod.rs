@@ -1,0 +1,314 @@
+//! Everything durable, in one sled tree with one-byte key prefixes ([`keys`]). No other module names sled.
+//!
+//! Reads go straight to the tree. Writes are jobs for one writer thread ([`writer`]), which gathers
+//! whatever waits into one batch, puts it on disk, and only then answers. A job runs alone, after
+//! every job before it and with their writes in sight, so that check-then-write needs no lock.
+//!
+//! A failed write is final: sled cannot be trusted after one. The store then refuses every further
+//! write, says why ([`Store::failure`]), and waits to be reopened by a restart. A disk that is merely
+//! getting full is noticed before that, and refused only until there is room again.
+
+pub mod keys;
+mod table;
+mod writer;
+
+pub use table::Table;
+pub use writer::Batch;
+
+use crate::metrics::Metrics;
+use std::{
+    fs::{File, TryLockError},
+    io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+use tokio::sync::{mpsc, oneshot};
+
+/// A handle to the data directory. Cloning it is cheap.
+#[derive(Clone)]
+pub struct Store(Arc<Shared>);
+
+struct Shared {
+    tree: sled::Db,
+    jobs: mpsc::UnboundedSender<writer::Message>,
+    failure: OnceLock<String>,
+    /// Set by the writer when less than `keep_free` is left; re-checked by whoever is refused for it.
+    short_of_room: AtomicBool,
+    keep_free: u64,
+    directory: PathBuf,
+    /// Held for as long as the store is open; the file's content does not matter.
+    _lock: File,
+}
+
+/// Why a data directory could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("cannot use data directory {}: {source}", path.display())]
+    Directory { path: PathBuf, source: io::Error },
+    #[error("data directory {} is in use by another svc server: stop it, or give this one its own with --data", .0.display())]
+    InUse(PathBuf),
+    #[error("cannot open the database in {}: {reason}", path.display())]
+    Database { path: PathBuf, reason: String },
+}
+
+/// Why something was not written or read.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    /// Nothing was written; the same write may succeed once there is room.
+    #[error("the disk under the data directory is almost full: free some space")]
+    DiskFull,
+    /// Final until a restart.
+    #[error("the store has stopped after an error and needs a restart: {0}")]
+    Failed(String),
+}
+
+/// A value as the store holds it.
+pub type Value = sled::IVec;
+
+impl Store {
+    /// Opens the database in `directory`, creating both if need be, and starts the writer.
+    ///
+    /// # Errors
+    ///
+    /// Fails at once if another process has the directory open.
+    pub fn open(directory: &Path, keep_free: u64, metrics: Arc<Metrics>) -> Result<Self, OpenError> {
+        let wrong = |source| OpenError::Directory { path: directory.to_owned(), source };
+        std::fs::create_dir_all(directory).map_err(wrong)?;
+        let lock = File::create(directory.join("lock")).map_err(wrong)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(OpenError::InUse(directory.to_owned())),
+            Err(TryLockError::Error(source)) => return Err(wrong(source)),
+        }
+        let path = directory.join("sled");
+        let broken = |reason: String| OpenError::Database { path: path.clone(), reason };
+        let tree = sled::Config::new()
+            .path(&path)
+            .cache_capacity(64 << 20)
+            .open()
+            .map_err(|error| broken(error.to_string()))?;
+        let database = File::open(path.join("db")).map_err(|error| broken(error.to_string()))?;
+        let (jobs, inbox) = mpsc::unbounded_channel();
+        let shared = Arc::new(Shared {
+            tree,
+            jobs,
+            failure: OnceLock::new(),
+            short_of_room: AtomicBool::new(false),
+            keep_free,
+            directory: directory.to_owned(),
+            _lock: lock,
+        });
+        shared.is_short_of_room();
+        writer::start(shared.clone(), database, inbox, metrics).map_err(wrong)?;
+        Ok(Self(shared))
+    }
+
+    /// Runs `job` on the writer thread and returns its value once what it put is on disk.
+    ///
+    /// # Errors
+    ///
+    /// Nothing is written then.
+    pub async fn write<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Batch<'_>) -> T + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.check()?;
+        if self.0.short_of_room.load(Ordering::Relaxed) && self.0.is_short_of_room() {
+            return Err(StoreError::DiskFull);
+        }
+        let (answer, answered) = oneshot::channel();
+        self.send(move |batch| {
+            let value = job(batch);
+            Box::new(move |result| {
+                // A caller that has gone away is told nothing; its write stands.
+                let _ = answer.send(result.map(|()| value));
+            })
+        });
+        answered.await.unwrap_or_else(|_| Err(self.stopped()))
+    }
+
+    /// Hands `job` to the writer; nobody waits. For settlements, which a crash may repeat. They pass even when
+    /// the disk is short of room, since they give some back.
+    pub fn write_soon(&self, job: impl FnOnce(&mut Batch<'_>) + Send + 'static) {
+        self.send(move |batch| {
+            job(batch);
+            Box::new(|_| {})
+        });
+    }
+
+    /// The value under `key`, as of the last group that was written.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the database cannot be read.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Value>, StoreError> {
+        self.0.tree.get(key).map_err(|error| StoreError::Failed(error.to_string()))
+    }
+
+    /// Every key that starts with `prefix`, in order; `rev()` reads it backwards.
+    pub fn scan(&self, prefix: &[u8]) -> impl DoubleEndedIterator<Item = Result<(Value, Value), StoreError>> + use<> {
+        readable(self.0.tree.scan_prefix(prefix))
+    }
+
+    /// Every key in a range, in order.
+    pub fn range(
+        &self,
+        range: std::ops::Range<Vec<u8>>,
+    ) -> impl DoubleEndedIterator<Item = Result<(Value, Value), StoreError>> + use<> {
+        readable(self.0.tree.range(range))
+    }
+
+    /// Why the store stopped, if it did.
+    pub fn failure(&self) -> Option<&str> {
+        self.0.failure.get().map(String::as_str)
+    }
+
+    /// Whether the disk has less room than is kept free.
+    pub fn is_short_of_room(&self) -> bool {
+        self.0.is_short_of_room()
+    }
+
+    /// Where the data is.
+    pub fn directory(&self) -> &Path {
+        &self.0.directory
+    }
+
+    /// Writes what is still waiting and stops the writer. Later writes fail.
+    pub async fn close(&self) {
+        let (done, closed) = oneshot::channel();
+        if self.0.jobs.send(writer::Message::Stop(done)).is_ok() {
+            let _ = closed.await;
+        }
+    }
+
+    fn send(&self, job: impl FnOnce(&mut Batch<'_>) -> writer::Answer + Send + 'static) {
+        // A closed channel drops the job, and with it the answer its caller waits for.
+        let _ = self.0.jobs.send(writer::Message::Job(Box::new(job)));
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        match self.0.failure.get() {
+            Some(_) => Err(self.stopped()),
+            None => Ok(()),
+        }
+    }
+
+    fn stopped(&self) -> StoreError {
+        StoreError::Failed(self.failure().unwrap_or("the writer has stopped").to_owned())
+    }
+}
+
+impl Shared {
+    fn is_short_of_room(&self) -> bool {
+        let short = free_bytes(&self.directory).is_some_and(|free| free < self.keep_free);
+        self.short_of_room.store(short, Ordering::Relaxed);
+        short
+    }
+}
+
+fn readable(iter: sled::Iter) -> impl DoubleEndedIterator<Item = Result<(Value, Value), StoreError>> {
+    iter.map(|entry| entry.map_err(|error| StoreError::Failed(error.to_string())))
+}
+
+/// What an unprivileged process may still write on the disk under `path`; `None` if the system does not say.
+fn free_bytes(path: &Path) -> Option<u64> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes()).ok()?;
+    let mut stat = std::mem::MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: `path` ends in a NUL and `stat` has room for what is written, which is read only on success.
+    let stat = unsafe {
+        if libc::statvfs(path.as_ptr(), stat.as_mut_ptr()) != 0 {
+            return None;
+        }
+        stat.assume_init()
+    };
+    Some(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch() -> PathBuf {
+        std::env::temp_dir().join(format!("svc-store-{}", uuid::Uuid::now_v7()))
+    }
+
+    fn open(directory: &Path) -> Result<Store, OpenError> {
+        Store::open(directory, 0, Arc::default())
+    }
+
+    #[tokio::test]
+    async fn a_second_opening_of_the_same_directory_is_refused_by_name() {
+        let directory = scratch();
+        let first = open(&directory).unwrap();
+        let Err(OpenError::InUse(path)) = open(&directory) else { panic!("opened twice") };
+        assert_eq!(path, directory);
+        first.close().await;
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_was_written_is_there_after_reopening() {
+        let directory = scratch();
+        let store = open(&directory).unwrap();
+        let old = store
+            .write(|batch| {
+                let old = batch.get(b"k").unwrap();
+                batch.put(b"k", b"v");
+                old
+            })
+            .await
+            .unwrap();
+        assert_eq!(old, None);
+        store.close().await;
+        assert!(store.write(|_| ()).await.is_err(), "a closed store takes nothing");
+        drop(store);
+        let store = open(&directory).unwrap();
+        assert_eq!(store.get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
+        store.close().await;
+        drop(store);
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_job_sees_the_writes_of_the_jobs_before_it() {
+        let directory = scratch();
+        let store = open(&directory).unwrap();
+        let mut waits = Vec::new();
+        for _ in 0..100 {
+            let store = store.clone();
+            waits.push(tokio::spawn(async move {
+                store
+                    .write(|batch| {
+                        let count = batch.get(b"n").unwrap().map_or(0, |value| value[0]);
+                        batch.put(b"n", [count + 1]);
+                    })
+                    .await
+            }));
+        }
+        for wait in waits {
+            wait.await.unwrap().unwrap();
+        }
+        assert_eq!(store.get(b"n").unwrap().as_deref(), Some(&[100][..]));
+        store.close().await;
+        drop(store);
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_disk_short_of_room_refuses_writes_but_lets_settlements_pass() {
+        let directory = scratch();
+        let store = Store::open(&directory, u64::MAX, Arc::default()).unwrap();
+        assert!(store.is_short_of_room());
+        assert!(matches!(store.write(|batch| batch.put(b"k", b"v")).await, Err(StoreError::DiskFull)));
+        store.write_soon(|batch| batch.put(b"s", b"v"));
+        store.close().await;
+        assert_eq!(store.get(b"k").unwrap(), None);
+        assert_eq!(store.get(b"s").unwrap().as_deref(), Some(&b"v"[..]));
+        drop(store);
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+}

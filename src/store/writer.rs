@@ -1,0 +1,145 @@
+//! The one thread that writes. It takes whatever jobs wait, runs them in order against one batch, and
+//! makes that batch durable in three steps, each needed: apply, `flush()`, and `sync_data()` on the
+//! database file, because sled's flush alone does not survive a power cut on a growing file.
+
+use super::{Shared, StoreError, Value};
+use crate::metrics::Metrics;
+use std::{
+    collections::HashMap,
+    fs::File,
+    io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Instant,
+};
+use tokio::sync::{mpsc, oneshot};
+
+/// Jobs in one group. More would only make the first of them wait longer.
+const GROUP: usize = 1024;
+
+/// Bytes after which a group is written even if more jobs wait.
+const GROUP_BYTES: usize = 8 << 20;
+
+pub(super) type Answer = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
+pub(super) type Job = Box<dyn FnOnce(&mut Batch<'_>) -> Answer + Send>;
+
+pub(super) enum Message {
+    Job(Job),
+    Stop(oneshot::Sender<()>),
+}
+
+/// The writes of one group, with those already made in sight.
+pub struct Batch<'a> {
+    tree: &'a sled::Db,
+    writes: HashMap<Vec<u8>, Option<Vec<u8>>>,
+    bytes: usize,
+}
+
+impl Batch<'_> {
+    /// Puts a value under a key, over whatever was there.
+    pub fn put(&mut self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) {
+        let value = value.into();
+        self.bytes += value.len();
+        self.writes.insert(key.into(), Some(value));
+    }
+
+    /// Removes a key, if it is there.
+    pub fn delete(&mut self, key: impl Into<Vec<u8>>) {
+        self.writes.insert(key.into(), None);
+    }
+
+    /// What is under a key now, the group's own writes included.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the database cannot be read.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Value>, StoreError> {
+        match self.writes.get(key) {
+            Some(value) => Ok(value.as_deref().map(Value::from)),
+            None => self.tree.get(key).map_err(|error| StoreError::Failed(error.to_string())),
+        }
+    }
+
+    /// Every key on disk that starts with `prefix`, in order, less what the group deleted. What the group
+    /// itself put is not among them: a caller that deletes a whole prefix must know its own puts.
+    pub fn keys(&self, prefix: &[u8]) -> impl Iterator<Item = Result<Value, StoreError>> + '_ {
+        self.tree
+            .scan_prefix(prefix)
+            .keys()
+            .map(|key| key.map_err(|error| StoreError::Failed(error.to_string())))
+            .filter(|key| !matches!(key, Ok(key) if self.writes.get(&**key).is_some_and(Option::is_none)))
+    }
+}
+
+pub(super) fn start(
+    shared: Arc<Shared>,
+    database: File,
+    inbox: mpsc::UnboundedReceiver<Message>,
+    metrics: Arc<Metrics>,
+) -> io::Result<()> {
+    std::thread::Builder::new().name("store".to_owned()).spawn(move || run(&shared, &database, inbox, &metrics))?;
+    Ok(())
+}
+
+fn run(shared: &Shared, database: &File, mut inbox: mpsc::UnboundedReceiver<Message>, metrics: &Metrics) {
+    while let Some(first) = inbox.blocking_recv() {
+        let started = Instant::now();
+        let mut batch = Batch { tree: &shared.tree, writes: HashMap::new(), bytes: 0 };
+        let mut answers = Vec::new();
+        let mut next = Some(first);
+        let mut stop = None;
+        while let Some(message) = next.take() {
+            match message {
+                Message::Stop(done) => stop = Some(done),
+                Message::Job(job) => match catch_unwind(AssertUnwindSafe(|| job(&mut batch))) {
+                    Ok(answer) => answers.push(answer),
+                    Err(_) => {
+                        // Half of its writes may be in the batch, so none of the group may be kept.
+                        let _ = shared.failure.set("a write job panicked".to_owned());
+                    }
+                },
+            }
+            if answers.len() < GROUP && batch.bytes < GROUP_BYTES && stop.is_none() {
+                next = inbox.try_recv().ok();
+            }
+        }
+        let jobs = answers.len();
+        let result = match shared.failure.get() {
+            Some(reason) => Err(StoreError::Failed(reason.clone())),
+            None => commit(shared, database, batch),
+        };
+        if let Err(error) = &result {
+            let _ = shared.failure.set(error.to_string());
+            log::error!("the store stops accepting: {error}");
+        }
+        for answer in answers {
+            answer(result.clone());
+        }
+        metrics.flushed(jobs, started.elapsed());
+        if let Some(done) = stop {
+            inbox.close();
+            // Jobs that came after the stop are dropped unanswered, which fails their callers.
+            while inbox.try_recv().is_ok() {}
+            let _ = done.send(());
+            return;
+        }
+        shared.is_short_of_room();
+    }
+}
+
+fn commit(shared: &Shared, database: &File, batch: Batch<'_>) -> Result<(), StoreError> {
+    if batch.writes.is_empty() {
+        return Ok(());
+    }
+    let mut writes = sled::Batch::default();
+    for (key, value) in batch.writes {
+        match value {
+            Some(value) => writes.insert(key, value),
+            None => writes.remove(key),
+        }
+    }
+    let fault = |error: &dyn std::fmt::Display| StoreError::Failed(error.to_string());
+    shared.tree.apply_batch(writes).map_err(|error| fault(&error))?;
+    shared.tree.flush().map_err(|error| fault(&error))?;
+    database.sync_data().map_err(|error| fault(&error))
+}

@@ -1,0 +1,88 @@
+//! A moment: RFC 3339 in UTC with microseconds, in JSON and in print; a plain integer in keys.
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::{fmt, str::FromStr, time::Duration};
+
+/// A moment to the microsecond.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(i64);
+
+impl Timestamp {
+    /// This moment, by the machine's clock.
+    pub fn now() -> Self {
+        Self(Utc::now().timestamp_micros())
+    }
+
+    /// The moment this many microseconds after 1970.
+    pub const fn from_micros(micros: i64) -> Self {
+        Self(micros)
+    }
+
+    /// Microseconds since 1970.
+    pub const fn micros(self) -> i64 {
+        self.0
+    }
+
+    /// Whole seconds since 1970, as the Standard Webhooks timestamp wants them.
+    pub const fn seconds(self) -> i64 {
+        self.0.div_euclid(1_000_000)
+    }
+
+    /// This moment and `span` more. A span past the end of time stops there.
+    pub fn after(self, span: Duration) -> Self {
+        Self(self.0.saturating_add(i64::try_from(span.as_micros()).unwrap_or(i64::MAX)))
+    }
+
+    /// This moment less `span`.
+    pub fn before(self, span: Duration) -> Self {
+        Self(self.0.saturating_sub(i64::try_from(span.as_micros()).unwrap_or(i64::MAX)))
+    }
+
+    /// How long until this moment; zero once it has passed.
+    pub fn from_now(self) -> Duration {
+        Duration::from_micros(u64::try_from(self.0 - Self::now().0).unwrap_or(0))
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let moment = DateTime::<Utc>::from_timestamp_micros(self.0).unwrap_or(DateTime::<Utc>::MAX_UTC);
+        f.write_str(&moment.to_rfc3339_opts(SecondsFormat::Micros, true))
+    }
+}
+
+impl FromStr for Timestamp {
+    type Err = chrono::ParseError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        DateTime::parse_from_rfc3339(text).map(|moment| Self(moment.timestamp_micros()))
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
+        text.parse().map_err(|_| de::Error::custom("expected an RFC 3339 time such as 2026-01-31T12:00:00Z"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn print_is_utc_with_six_decimals_and_reads_back() {
+        let moment = Timestamp::from_micros(1_700_000_000_000_120);
+        assert_eq!(moment.to_string(), "2023-11-14T22:13:20.000120Z");
+        assert_eq!(moment.to_string().parse(), Ok(moment));
+        assert_eq!("2023-11-14T23:13:20.00012+01:00".parse(), Ok(moment));
+        assert!("yesterday".parse::<Timestamp>().is_err());
+    }
+}
