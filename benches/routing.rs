@@ -1,1 +1,94 @@
-fn main() {}
+//! What matching costs: against 100 sinks, against 100,000 sinks of 10,000 owners, and by asking each of
+//! the 100,000. All three find the same sinks and run in turns, so that the ratios come from one run.
+//!
+//! `cargo bench --bench routing`; exits 1 if a promised ratio is missed.
+
+use std::{
+    hint::black_box,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+use svc::{event::EventType, id::UserId, owner::Owner, pattern::Patterns, route::Trie};
+
+const ROUNDS: usize = 21;
+
+struct Listener {
+    patterns: Patterns,
+    owner: Owner,
+    id: u32,
+}
+
+fn main() -> ExitCode {
+    let users: Vec<UserId> = (0..10_000).map(|_| UserId::new()).collect();
+    let few = listeners(&users[..10], 100);
+    let many = listeners(&users, 100_000);
+    let (small, large) = (trie(&few), trie(&many));
+    let kind: EventType = "custom.app3.deploy.done".parse().expect("it is a type");
+    let user = users[0];
+
+    let found = large.matches(kind.segments(), user);
+    assert_eq!(found.len(), 4, "three of the user's own and one global sink listen");
+    assert_eq!(found, small.matches(kind.segments(), user));
+    assert_eq!(found, scan(&many, kind.as_str(), user));
+
+    let (mut against_few, mut against_many, mut scanned) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        against_few.push(time(20_000, || small.matches(black_box(&kind).segments(), black_box(user)).len()));
+        against_many.push(time(20_000, || large.matches(black_box(&kind).segments(), black_box(user)).len()));
+        scanned.push(time(5, || scan(black_box(&many), black_box(&kind).as_str(), black_box(user)).len()));
+    }
+    let (few, many, scan) = (median(against_few), median(against_many), median(scanned));
+    let growth = many.as_secs_f64() / few.as_secs_f64();
+    let gain = scan.as_secs_f64() / many.as_secs_f64();
+    println!("match against     100 sinks: {few:?}");
+    println!("match against 100,000 sinks: {many:?}   {growth:.2} times as much (at most 2)");
+    println!("scan over     100,000 sinks: {scan:?}   {gain:.0} times as much (at least 1,000)");
+    if growth <= 2.0 && gain >= 1000.0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Ten sinks for each user in turn, alike for all, and one global among them; ids as they come.
+fn listeners(users: &[UserId], count: usize) -> Vec<Listener> {
+    (0..count)
+        .map(|n| {
+            let patterns = match n % 10 {
+                0 => "custom.app3.*".to_owned(),
+                1 => "*".to_owned(),
+                2 => "custom.app3.deploy.done, space.*".to_owned(),
+                k => format!("custom.app{k}.x{}.*", n % 97),
+            };
+            let global = n == 3;
+            Listener {
+                patterns: if global { "custom.*".to_owned() } else { patterns }.parse().expect("it is a pattern"),
+                owner: if global { Owner::Global } else { Owner::User(users[n / 10 % users.len()]) },
+                id: n as u32,
+            }
+        })
+        .collect()
+}
+
+fn trie(listeners: &[Listener]) -> Trie<u32> {
+    let mut trie = Trie::new();
+    for listener in listeners {
+        trie.insert(&listener.patterns, listener.owner, &listener.id);
+    }
+    trie
+}
+
+/// The yardstick: ask every sink, the cheaper question first.
+fn scan(listeners: &[Listener], kind: &str, user: UserId) -> Vec<u32> {
+    let hears = |listener: &&Listener| listener.owner.hears(user) && listener.patterns.matches(kind);
+    listeners.iter().filter(hears).map(|listener| listener.id).collect()
+}
+
+fn time(times: u32, mut work: impl FnMut() -> usize) -> Duration {
+    let start = Instant::now();
+    for _ in 0..times {
+        black_box(work());
+    }
+    start.elapsed() / times
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times[times.len() / 2]
+}

@@ -10,3 +10,12 @@ pub mod timestamp;
 
 pub mod config;
 pub mod store;
+
+pub mod audit;
+pub mod route;
+
+pub mod queue;
+
+pub mod live;
+
+pub mod emit;

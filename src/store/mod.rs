@@ -115,6 +115,20 @@ impl Store {
         &self,
         job: impl FnOnce(&mut Batch<'_>) -> T + Send + 'static,
     ) -> Result<T, StoreError> {
+        self.write_then(job, |_| ()).await
+    }
+
+    /// As [`Store::write`], and once the write is on disk runs `then` on the writer thread: in the order of the
+    /// jobs, and even if the caller has stopped waiting. It must not block.
+    ///
+    /// # Errors
+    ///
+    /// Nothing is written then, and `then` does not run.
+    pub async fn write_then<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Batch<'_>) -> T + Send + 'static,
+        then: impl FnOnce(&T) + Send + 'static,
+    ) -> Result<T, StoreError> {
         self.check()?;
         if self.0.short_of_room.load(Ordering::Relaxed) && self.0.is_short_of_room() {
             return Err(StoreError::DiskFull);
@@ -123,6 +137,9 @@ impl Store {
         self.send(move |batch| {
             let value = job(batch);
             Box::new(move |result| {
+                if result.is_ok() {
+                    then(&value);
+                }
                 // A caller that has gone away is told nothing; its write stands.
                 let _ = answer.send(result.map(|()| value));
             })

@@ -60,14 +60,21 @@ impl Batch<'_> {
         }
     }
 
-    /// Every key on disk that starts with `prefix`, in order, less what the group deleted. What the group
-    /// itself put is not among them: a caller that deletes a whole prefix must know its own puts.
-    pub fn keys(&self, prefix: &[u8]) -> impl Iterator<Item = Result<Value, StoreError>> + '_ {
-        self.tree
-            .scan_prefix(prefix)
-            .keys()
-            .map(|key| key.map_err(|error| StoreError::Failed(error.to_string())))
-            .filter(|key| !matches!(key, Ok(key) if self.writes.get(&**key).is_some_and(Option::is_none)))
+    /// Removes every key that starts with `prefix`, the group's own writes included, and says how many there were.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the database cannot be read.
+    pub fn delete_prefix(&mut self, prefix: &[u8]) -> Result<usize, StoreError> {
+        let mut found = 0;
+        for (_, value) in self.writes.iter_mut().filter(|(key, _)| key.starts_with(prefix)) {
+            found += usize::from(value.take().is_some());
+        }
+        for key in self.tree.scan_prefix(prefix).keys() {
+            let key = key.map_err(|error| StoreError::Failed(error.to_string()))?;
+            found += usize::from(self.writes.insert(key.to_vec(), None).is_none());
+        }
+        Ok(found)
     }
 }
 

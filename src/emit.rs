@@ -1,0 +1,110 @@
+//! The event's way in: ingress → stamp → route → queue. The way goes on in [`crate::deliver`].
+//!
+//! Every door (the HTTP API, agents, the service's own system events) comes through [`Emitter::emit`].
+
+use crate::{
+    event::{Actor, Event, EventType, Origin},
+    id::{EventId, SpaceId, UserId},
+    live::{Feed, Live},
+    queue::{AcceptError, Engine, Freshness, Receipt, Target},
+    route::Routes,
+    timestamp::Timestamp,
+};
+use serde_json::value::RawValue;
+use std::sync::Arc;
+use tokio::sync::Semaphore;
+
+/// Payload that may wait for the disk at once, in KiB. Further emits queue for their turn, so that a slow disk
+/// costs time and not memory.
+const WAITING_KIB: usize = 64 << 10;
+
+/// Takes events in.
+pub struct Emitter {
+    zone: Arc<str>,
+    routes: Arc<Routes<Target>>,
+    engine: Arc<dyn Engine>,
+    feed: Feed,
+    max_payload: usize,
+    waiting: Semaphore,
+}
+
+/// An event somebody wants to raise.
+#[derive(Debug)]
+pub struct Raise {
+    /// Makes a repeat of the same raise harmless; assigned if absent.
+    pub id: Option<EventId>,
+    pub kind: EventType,
+    pub space_id: SpaceId,
+    pub space: Option<Origin>,
+    pub user_id: UserId,
+    pub actor: Actor,
+    pub payload: Box<RawValue>,
+}
+
+/// Why an event was not taken. Nothing is stored then.
+#[derive(Debug, thiserror::Error)]
+pub enum EmitError {
+    #[error("`payload` must be a JSON object")]
+    PayloadNotObject,
+    #[error("`payload` has {bytes} bytes; the limit is {limit}")]
+    PayloadTooLarge { bytes: usize, limit: usize },
+    #[error(transparent)]
+    Accept(#[from] AcceptError),
+}
+
+impl Emitter {
+    /// An emitter for one zone.
+    pub fn new(
+        zone: &str,
+        routes: Arc<Routes<Target>>,
+        engine: Arc<dyn Engine>,
+        feed: Feed,
+        max_payload: usize,
+    ) -> Self {
+        Self { zone: zone.into(), routes, engine, feed, max_payload, waiting: Semaphore::new(WAITING_KIB) }
+    }
+
+    /// Accepts an event and returns its receipt once every matching queue holds it on disk.
+    ///
+    /// A sink whose queue is full loses the event, and only that sink; the drop is audited and named in the
+    /// receipt. Delivery happens later, in [`crate::deliver`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if the payload is no object or too large, if the id was used for another event, or if the store
+    /// cannot be written. Nothing is queued then.
+    pub async fn emit(&self, raise: Raise) -> Result<Receipt, EmitError> {
+        let bytes = raise.payload.get().len();
+        if !raise.payload.get().starts_with('{') {
+            return Err(EmitError::PayloadNotObject);
+        }
+        if bytes > self.max_payload {
+            return Err(EmitError::PayloadTooLarge { bytes, limit: self.max_payload });
+        }
+        let kib = u32::try_from(bytes / 1024 + 1).unwrap_or(u32::MAX).min(WAITING_KIB as u32);
+        let _turn = self.waiting.acquire_many(kib).await.expect("the semaphore is never closed");
+
+        let event = Arc::new(self.stamp(raise));
+        let targets = self.routes.matches(event.kind.segments(), event.user_id);
+        let receipt = self.engine.accept(event, targets).await?;
+        if receipt.freshness == Freshness::New {
+            self.feed.publish(Live::Accepted(receipt.event.clone()));
+        }
+        Ok(receipt)
+    }
+
+    fn stamp(&self, raise: Raise) -> Event {
+        let Raise { id, kind, space_id, space, user_id, actor, payload } = raise;
+        Event {
+            id: id.unwrap_or_else(EventId::new),
+            kind,
+            ts: Timestamp::now(),
+            zone: self.zone.clone(),
+            space_id,
+            user_id,
+            actor,
+            space,
+            data: payload,
+        }
+    }
+}
