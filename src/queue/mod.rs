@@ -117,8 +117,8 @@ pub struct Retention {
 /// Bounded durable queues, and the record of what went through them.
 #[async_trait]
 pub trait Engine: Send + Sync + 'static {
-    /// Makes sure the sink has a queue.
-    async fn open(&self, sink: SinkId) -> Result<(), StoreError>;
+    /// Makes sure the sink has a queue. Nothing is written for one that has had no event yet.
+    fn open(&self, sink: SinkId);
 
     /// Throws away the sink's queue and its dead letters; says how many events were waiting.
     async fn discard(&self, sink: SinkId) -> Result<usize, StoreError>;

@@ -138,14 +138,8 @@ impl SledEngine {
 
 #[async_trait]
 impl Engine for SledEngine {
-    async fn open(&self, sink: SinkId) -> Result<(), StoreError> {
-        let shared = self.0.clone();
-        let put = move |batch: &mut Batch<'_>| {
-            let mut lanes = shared.lanes();
-            let lane = lanes.entry(sink).or_default();
-            batch.put(keys::key(keys::SEQUENCE, &[sink.as_bytes()]), lane.last_sequence.to_be_bytes());
-        };
-        self.0.store.write(put).await
+    fn open(&self, sink: SinkId) {
+        self.0.lanes().entry(sink).or_default();
     }
 
     async fn discard(&self, sink: SinkId) -> Result<usize, StoreError> {

@@ -1,0 +1,259 @@
+//! The real binary as a child process, and the requests a test makes of it.
+
+use super::eventually;
+use isahc::{ReadResponseExt, Request, RequestExt, config::Configurable};
+use serde_json::Value;
+use std::{
+    fs::File,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Output, Stdio},
+    time::Duration,
+};
+
+/// A running `svc server`. Dropping it kills the process and removes its directory.
+pub struct Daemon {
+    directory: PathBuf,
+    settings: Vec<(String, String)>,
+    child: Child,
+    pub url: String,
+}
+
+/// What the daemon answered.
+#[derive(Debug)]
+pub struct Reply {
+    pub status: u16,
+    pub headers: http::HeaderMap,
+    pub text: String,
+}
+
+impl Daemon {
+    /// A daemon with nothing set but a quick retry schedule.
+    pub fn start() -> Self {
+        Self::with(&[])
+    }
+
+    /// A daemon with these settings, each an environment variable without its `SVC_`.
+    pub fn with(settings: &[(&str, &str)]) -> Self {
+        let directory = std::env::temp_dir().join(format!("svc-it-{}", uuid::Uuid::now_v7()));
+        let mut settings: Vec<(String, String)> =
+            settings.iter().map(|(name, value)| (format!("SVC_{name}"), (*value).to_owned())).collect();
+        if !settings.iter().any(|(name, _)| name == "SVC_DELIVERY_BACKOFF") {
+            settings.push(("SVC_DELIVERY_BACKOFF".to_owned(), "20ms,40ms".to_owned()));
+        }
+        let (child, url) = launch(&directory, &settings);
+        Self { directory, settings, child, url }
+    }
+
+    /// Kills the process as a power cut would, and starts it again on the same data.
+    pub fn crash_and_restart(&mut self) {
+        self.kill();
+        self.restart();
+    }
+
+    /// Starts it again on the same data. It must have stopped.
+    pub fn restart(&mut self) {
+        (self.child, self.url) = launch(&self.directory, &self.settings);
+    }
+
+    /// SIGKILL, and waits until it is gone.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("the daemon can be killed");
+        self.child.wait().expect("the daemon ends");
+    }
+
+    /// SIGTERM.
+    pub fn terminate(&self) {
+        let status = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
+        assert!(status.expect("kill runs").success());
+    }
+
+    /// Waits until the process has ended.
+    pub fn ended(&mut self) -> ExitStatus {
+        eventually("the daemon to end", || self.child.try_wait().expect("the daemon can be waited for"))
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// What it has logged so far, over all its lives.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.with_extension("log")).expect("the log is readable")
+    }
+
+    /// The token of the first start's `admin`.
+    pub fn admin_token(&self) -> String {
+        std::fs::read_to_string(self.directory.join("admin.token")).expect("a first start leaves it").trim().to_owned()
+    }
+
+    pub fn get(&self, path: &str) -> Reply {
+        self.send("GET", path, Some(&self.admin_token()), None)
+    }
+
+    pub fn post(&self, path: &str, body: &Value) -> Reply {
+        self.send("POST", path, Some(&self.admin_token()), Some(body.to_string().into_bytes()))
+    }
+
+    pub fn put(&self, path: &str, body: &Value) -> Reply {
+        self.send("PUT", path, Some(&self.admin_token()), Some(body.to_string().into_bytes()))
+    }
+
+    pub fn patch(&self, path: &str, body: &Value) -> Reply {
+        self.send("PATCH", path, Some(&self.admin_token()), Some(body.to_string().into_bytes()))
+    }
+
+    pub fn delete(&self, path: &str) -> Reply {
+        self.send("DELETE", path, Some(&self.admin_token()), None)
+    }
+
+    /// Any request; a body goes as JSON.
+    pub fn send(&self, method: &str, path: &str, token: Option<&str>, body: Option<Vec<u8>>) -> Reply {
+        self.try_send(method, path, token, body).unwrap_or_else(|error| panic!("{method} {path}: {error}"))
+    }
+
+    /// As [`Daemon::send`], for a daemon that may not be there.
+    pub fn try_send(
+        &self,
+        method: &str,
+        path: &str,
+        token: Option<&str>,
+        body: Option<Vec<u8>>,
+    ) -> Result<Reply, isahc::Error> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.url))
+            .timeout(Duration::from_secs(60));
+        if let Some(token) = token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        if body.is_some() {
+            request = request.header("content-type", "application/json");
+        }
+        let mut response = request.body(body.unwrap_or_default()).expect("the request is well-formed").send()?;
+        let text = response.text()?;
+        Ok(Reply { status: response.status().as_u16(), headers: response.headers().clone(), text })
+    }
+
+    /// Creates a sink and returns its id.
+    #[track_caller]
+    pub fn create_sink(&self, sink: &Value) -> String {
+        let reply = self.post("/api/event-sinks", sink);
+        assert_eq!(reply.status, 201, "{}", reply.text);
+        reply.json()["id"].as_str().expect("a sink has an id").to_owned()
+    }
+
+    /// Emits an event and returns the answer, which must be a 202.
+    #[track_caller]
+    pub fn emit(&self, kind: &str, payload: &Value) -> Value {
+        let reply = self.post("/api/events/emit", &serde_json::json!({"type": kind, "payload": payload}));
+        assert_eq!(reply.status, 202, "{}", reply.text);
+        reply.json()
+    }
+
+    /// One event as history tells it.
+    pub fn event(&self, id: &Value) -> Value {
+        self.get(&format!("/api/events/{}", id.as_str().expect("an id is text"))).json()
+    }
+
+    /// Waits until the event's delivery to its only sink is in this state, and returns the delivery.
+    #[track_caller]
+    pub fn delivery(&self, id: &Value, state: &str) -> Value {
+        eventually(&format!("event {id} to be {state}"), || {
+            let delivery = self.event(id)["deliveries"][0].clone();
+            (delivery["state"] == state).then_some(delivery)
+        })
+    }
+
+    /// A new user with these roles' permissions; returns a token of theirs.
+    #[track_caller]
+    pub fn create_user(&self, name: &str, permissions: &[&str]) -> String {
+        let role = serde_json::json!({"name": format!("role-{name}"), "permissions": permissions});
+        assert_eq!(self.post("/api/roles", &role).status, 201);
+        let user = serde_json::json!({"name": name, "password": "correct horse", "roles": [format!("role-{name}")]});
+        let reply = self.post("/api/users", &user);
+        assert_eq!(reply.status, 201, "{}", reply.text);
+        let login = serde_json::json!({"name": name, "password": "correct horse"});
+        let login = self.send("POST", "/api/auth/login", None, Some(login.to_string().into_bytes()));
+        assert_eq!(login.status, 200, "{}", login.text);
+        let cookie = login.headers["set-cookie"].to_str().expect("a cookie is text").split(';').next();
+        let mut response = Request::post(format!("{}/api/tokens", self.url))
+            .header("cookie", cookie.expect("split yields something"))
+            .header("content-type", "application/json")
+            .body(r#"{"name":"test"}"#)
+            .expect("the request is well-formed")
+            .send()
+            .expect("the daemon answers");
+        let token: Value = serde_json::from_str(&response.text().expect("the answer is text")).expect("it is JSON");
+        token["token"].as_str().unwrap_or_else(|| panic!("no token: {token}")).to_owned()
+    }
+
+    /// Runs the command line against this daemon.
+    pub fn svc(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).stdin(Stdio::null()).output().expect("the binary runs")
+    }
+
+    /// The command line set up for this daemon, to be run by the test.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_svc"));
+        command.args(arguments).env("SVC_SERVER", &self.url).env("SVC_TOKEN", self.admin_token());
+        command.env("HOME", &self.directory).env_remove("XDG_CONFIG_HOME").env_remove("XDG_DATA_HOME");
+        command
+    }
+
+    /// One counter of `/metrics`.
+    #[track_caller]
+    pub fn metric(&self, name: &str) -> f64 {
+        let text = self.send("GET", "/metrics", None, None).text;
+        let lines = text.lines().filter_map(|line| line.strip_prefix(name)?.split_whitespace().last()?.parse().ok());
+        lines.sum::<f64>()
+    }
+}
+
+impl Reply {
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
+    }
+
+    /// The message of an error.
+    #[track_caller]
+    pub fn message(&self) -> String {
+        self.json()["error"]["message"].as_str().unwrap_or_else(|| panic!("no error in {}", self.text)).to_owned()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("--- log of the daemon\n{}", self.log());
+        }
+        let _ = std::fs::remove_dir_all(&self.directory);
+        let _ = std::fs::remove_file(self.directory.with_extension("log"));
+    }
+}
+
+fn launch(directory: &Path, settings: &[(String, String)]) -> (Child, String) {
+    let log = File::options().create(true).append(true).open(directory.with_extension("log"));
+    let mut child = Command::new(env!("CARGO_BIN_EXE_svc"))
+        .args(["server", "--listen", "127.0.0.1:0", "--data"])
+        .arg(directory)
+        .envs(settings.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log.expect("the log can be written"))
+        .spawn()
+        .expect("the binary starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+    let line = lines.next().and_then(Result::ok).unwrap_or_else(|| {
+        panic!("the daemon did not start:\n{}", std::fs::read_to_string(directory.with_extension("log")).unwrap())
+    });
+    let url = line.strip_prefix("listening on ").unwrap_or_else(|| panic!("unexpected first line: {line}"));
+    (child, url.to_owned())
+}

@@ -1,0 +1,26 @@
+//! What every test of the whole needs: a daemon in a fresh directory on a free port, and a receiver that
+//! records what it is sent. Tests wait on conditions; nothing here sleeps and hopes.
+
+mod daemon;
+mod receiver;
+
+pub use daemon::{Daemon, Reply};
+pub use receiver::{Answer, Received, Receiver};
+
+use std::time::{Duration, Instant};
+
+/// How long a condition may take to come true before the test fails. Generous: a busy machine is no bug.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until `condition` yields something.
+#[track_caller]
+pub fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = condition() {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "waited {PATIENCE:?} for: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
