@@ -10,3 +10,7 @@ pub mod timestamp;
 
 pub mod config;
 pub mod store;
+
+pub mod audit;
+
+pub mod identity;
