@@ -14,3 +14,5 @@ pub mod store;
 pub mod audit;
 
 pub mod identity;
+
+pub mod http;
