@@ -14,8 +14,11 @@ pub mod store;
 pub mod audit;
 pub mod route;
 
+pub mod identity;
 pub mod queue;
 
 pub mod live;
 
 pub mod emit;
+
+pub mod http;

@@ -1,0 +1,52 @@
+//! The HTTP edge: every route in one table, authentication in front of all of them, errors to status.
+//!
+//! A request's way, each step in its file: [`server`] accepts the connection → [`guard`] finds the route in the
+//! [`table`], tells who calls and whether they may → one warp filter hands the request to the route's handler in
+//! [`routes`] → the answer, or an [`ApiError`] as JSON. [`openapi`] describes the same table.
+//!
+//! # Adding a route
+//!
+//! 1. Write the handler in a file of `routes/`, in one of the two forms of [`call`]: what it takes ([`Json`],
+//!    `Option<Json>`, [`Query`]) and answers ([`Json`], [`Created`], [`NoContent`], …) is in its signature. Body
+//!    types derive `Deserialize` with `deny_unknown_fields` and `JsonSchema`; [`schema`] has the schemas of our
+//!    own vocabulary.
+//! 2. Add one line to [`table::routes`]: method, path, who may call it, handler, and what it is for. It is
+//!    closed to scoped tokens unless it says otherwise: `Route { scope: Some(Scope::Methods), ..get(…) }`.
+//! 3. If it needs something that handlers do not have yet, add a field to [`App`].
+//!
+//! A handler that streams answers [`Events`]; its stream ends on [`Call::shutdown`] and on
+//! [`Identity::lapsed`].
+
+mod body;
+mod call;
+mod error;
+mod guard;
+mod openapi;
+mod page;
+mod routes;
+mod schema;
+mod server;
+mod table;
+
+pub use call::{Accepted, Call, Client, Created, Events, Json, NoContent, Query, Text, Transport};
+pub use error::ApiError;
+pub use page::{Limit, List, Page};
+pub use server::serve;
+
+use crate::{audit::Audit, config::Config, identity::Identity, metrics::Metrics, store::Store};
+use std::sync::Arc;
+
+/// What handlers work with.
+pub struct App {
+    pub config: Arc<Config>,
+    pub store: Store,
+    pub audit: Audit,
+    pub identity: Identity,
+    pub metrics: Arc<Metrics>,
+}
+
+/// An answer. Its body may be a stream.
+pub type Response = warp::reply::Response;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,9 @@
+//! The handlers, a file for each subject. [`super::table`] says which route each serves.
+
+pub mod audit;
+pub mod auth;
+pub mod groups;
+pub mod ops;
+pub mod roles;
+pub mod tokens;
+pub mod users;

@@ -1,0 +1,56 @@
+//! What operators and their machines ask: alive, ready, counters.
+
+use crate::http::{
+    Response,
+    call::{Call, Json, Output, Text, json},
+    error::ApiError,
+};
+use hyper::StatusCode;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::Serialize;
+
+/// How the service is.
+#[derive(Serialize, JsonSchema)]
+pub struct Health {
+    status: &'static str,
+    /// What keeps it from being ready.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+/// [`Health`], with 503 if there is a reason against it.
+pub struct Readiness(Health);
+
+pub async fn health(_: Call) -> Result<Json<Health>, ApiError> {
+    Ok(Json(Health { status: "ok", reason: None }))
+}
+
+pub async fn ready(call: Call) -> Result<Readiness, ApiError> {
+    let store = &call.app.store;
+    let reason = if let Some(failure) = store.failure() {
+        Some(format!("the store has stopped and needs a restart: {failure}"))
+    } else if store.is_short_of_room() {
+        Some("the disk under the data directory is almost full".to_owned())
+    } else if call.shutdown.is_cancelled() {
+        Some("the service is stopping".to_owned())
+    } else {
+        None
+    };
+    let status = if reason.is_none() { "ready" } else { "unavailable" };
+    Ok(Readiness(Health { status, reason }))
+}
+
+pub async fn metrics(call: Call) -> Result<Text, ApiError> {
+    Ok(Text(call.app.metrics.render([])))
+}
+
+impl Output for Readiness {
+    fn schema(generator: &mut SchemaGenerator) -> Option<Schema> {
+        Some(generator.subschema_for::<Health>())
+    }
+
+    fn into_response(self) -> Response {
+        let status = if self.0.reason.is_none() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        json(status, &self.0)
+    }
+}

@@ -1,0 +1,251 @@
+//! The one table of routes, and the lookup in it.
+
+use super::{
+    Response,
+    call::{Call, Handler, Shape, Takes},
+    error::ApiError,
+    openapi,
+    routes::{audit, auth, groups, ops, roles, tokens, users},
+};
+use crate::permission::{Permission, Scope};
+use futures_util::future::BoxFuture;
+use hyper::Method;
+use schemars::SchemaGenerator;
+use std::{ops::Range, sync::LazyLock};
+
+/// Every route of the service, ready for lookup.
+pub static TABLE: LazyLock<Table> = LazyLock::new(|| Table::new(routes()));
+
+/// One route: how it is reached, by whom, and what it does.
+pub struct Route {
+    pub method: Method,
+    /// `{name}` stands for one segment; a path has at most one.
+    pub path: &'static str,
+    pub access: Access,
+    /// The scope by which scoped tokens reach it; `None` closes it to them.
+    pub scope: Option<Scope>,
+    pub summary: &'static str,
+    pub takes: Takes,
+    pub shape: fn(&mut SchemaGenerator) -> Shape,
+    handler: Box<dyn Fn(Call) -> BoxFuture<'static, Result<Response, ApiError>> + Send + Sync>,
+}
+
+/// Who may call a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Anybody.
+    Open,
+    /// Every user. What of it they see is the handler's to decide.
+    User,
+    /// Users with at least one of these.
+    AnyOf(&'static [Permission]),
+}
+
+/// The routes and a tree over their paths' segments.
+pub struct Table {
+    routes: Vec<Route>,
+    root: Node,
+}
+
+/// What there is at a path.
+pub enum Found<'t> {
+    /// The route, and where in the path its parameter is (empty without one).
+    Route(&'t Route, Range<usize>),
+    /// Routes, but none with the method.
+    OtherMethods(Vec<&'t Route>),
+    Nothing,
+}
+
+#[derive(Default)]
+struct Node {
+    literals: Vec<(&'static str, Node)>,
+    parameter: Option<Box<Node>>,
+    routes: Vec<usize>,
+}
+
+/// The table itself, by subject.
+fn routes() -> Vec<Route> {
+    use Access::{AnyOf, Open, User};
+    const USERS: Access = AnyOf(&[Permission::ManageUsers]);
+    const ROLES: Access = AnyOf(&[Permission::ManageRoles]);
+    const GROUPS: Access = AnyOf(&[Permission::ManageGroups]);
+    vec![
+        get("/healthz", Open, ops::health, "Whether the process is alive"),
+        get("/readyz", Open, ops::ready, "Whether the service takes events; 503 with the reason if not"),
+        get("/metrics", Open, ops::metrics, "Counters and latencies as Prometheus text"),
+        get("/api/openapi.json", User, openapi::document, "This document"),
+        post("/api/auth/login", Open, auth::login, "Starts a session, carried by the cookie svc_session"),
+        post("/api/auth/logout", User, auth::logout, "Ends the session of the request's cookie"),
+        post("/api/auth/password", User, auth::password, "Changes the caller's own password"),
+        get("/api/whoami", User, auth::whoami, "The caller, its permissions and how it came in"),
+        get("/api/tokens", User, tokens::list, "The caller's API tokens"),
+        post("/api/tokens", User, tokens::create, "Makes an API token; the answer shows it, once"),
+        get("/api/tokens/{id}", User, tokens::show, "One of the caller's tokens"),
+        delete("/api/tokens/{id}", User, tokens::delete, "Deletes a token, which opens nothing from then on"),
+        get("/api/users", USERS, users::list, "All users"),
+        post("/api/users", USERS, users::create, "Makes a user"),
+        get("/api/users/{id}", User, users::show, "A user: any for manage_users, else the caller itself"),
+        put("/api/users/{id}", USERS, users::replace, "Replaces a user; without a password it keeps the old one"),
+        patch("/api/users/{id}", USERS, users::update, "Changes the given fields of a user"),
+        delete("/api/users/{id}", USERS, users::delete, "Deletes a user with its tokens and sessions"),
+        get("/api/roles", User, roles::list, "All roles"),
+        post("/api/roles", ROLES, roles::create, "Makes a role"),
+        get("/api/roles/{id}", User, roles::show, "A role"),
+        put("/api/roles/{id}", ROLES, roles::replace, "Replaces a role, for everybody who has it"),
+        patch("/api/roles/{id}", ROLES, roles::update, "Changes the given fields of a role"),
+        delete("/api/roles/{id}", ROLES, roles::delete, "Deletes a role and takes it from everybody who has it"),
+        get("/api/groups", User, groups::list, "All groups"),
+        post("/api/groups", GROUPS, groups::create, "Makes a group"),
+        get("/api/groups/{id}", User, groups::show, "A group"),
+        put("/api/groups/{id}", GROUPS, groups::rename, "Renames a group"),
+        patch("/api/groups/{id}", GROUPS, groups::rename, "Renames a group"),
+        delete("/api/groups/{id}", GROUPS, groups::delete, "Deletes a group and takes it from its members"),
+        get("/api/audit", AnyOf(&[Permission::ViewAuditLog]), audit::list, "Who did what, newest first"),
+    ]
+}
+
+fn get<I>(path: &'static str, access: Access, handler: impl Handler<I>, summary: &'static str) -> Route {
+    Route::new(Method::GET, path, access, handler, summary)
+}
+
+fn post<I>(path: &'static str, access: Access, handler: impl Handler<I>, summary: &'static str) -> Route {
+    Route::new(Method::POST, path, access, handler, summary)
+}
+
+fn put<I>(path: &'static str, access: Access, handler: impl Handler<I>, summary: &'static str) -> Route {
+    Route::new(Method::PUT, path, access, handler, summary)
+}
+
+fn patch<I>(path: &'static str, access: Access, handler: impl Handler<I>, summary: &'static str) -> Route {
+    Route::new(Method::PATCH, path, access, handler, summary)
+}
+
+fn delete<I>(path: &'static str, access: Access, handler: impl Handler<I>, summary: &'static str) -> Route {
+    Route::new(Method::DELETE, path, access, handler, summary)
+}
+
+impl Route {
+    fn new<I, H: Handler<I>>(
+        method: Method,
+        path: &'static str,
+        access: Access,
+        handler: H,
+        summary: &'static str,
+    ) -> Self {
+        let handler = Box::new(move |call| handler.handle(call));
+        Self { method, path, access, scope: None, summary, takes: H::TAKES, shape: H::shape, handler }
+    }
+
+    pub fn handle(&self, call: Call) -> BoxFuture<'static, Result<Response, ApiError>> {
+        (self.handler)(call)
+    }
+}
+
+impl Table {
+    fn new(routes: Vec<Route>) -> Self {
+        let mut root = Node::default();
+        for (index, route) in routes.iter().enumerate() {
+            let mut node = &mut root;
+            for segment in segments(route.path) {
+                node = node.child(segment);
+            }
+            node.routes.push(index);
+        }
+        Self { routes, root }
+    }
+
+    pub fn routes(&self) -> &[Route] {
+        &self.routes
+    }
+
+    /// What there is at `path`. A HEAD is a GET whose body stays away.
+    pub fn find(&self, method: &Method, path: &str) -> Found<'_> {
+        let mut node = &self.root;
+        let mut parameter = 0..0;
+        for segment in segments(path) {
+            if let Some((_, child)) = node.literals.iter().find(|(literal, _)| *literal == segment) {
+                node = child;
+            } else if let Some(child) = node.parameter.as_deref().filter(|_| !segment.is_empty()) {
+                let start = segment.as_ptr() as usize - path.as_ptr() as usize;
+                parameter = start..start + segment.len();
+                node = child;
+            } else {
+                return Found::Nothing;
+            }
+        }
+        let method = if method == Method::HEAD { &Method::GET } else { method };
+        let mut here = node.routes.iter().map(|index| &self.routes[*index]);
+        match here.find(|route| route.method == *method) {
+            Some(route) => Found::Route(route, parameter),
+            None if node.routes.is_empty() => Found::Nothing,
+            None => Found::OtherMethods(node.routes.iter().map(|index| &self.routes[*index]).collect()),
+        }
+    }
+}
+
+impl Node {
+    fn child(&mut self, segment: &'static str) -> &mut Self {
+        if segment.starts_with('{') {
+            return self.parameter.get_or_insert_default();
+        }
+        let position = self.literals.iter().position(|(literal, _)| *literal == segment).unwrap_or_else(|| {
+            self.literals.push((segment, Self::default()));
+            self.literals.len() - 1
+        });
+        &mut self.literals[position].1
+    }
+}
+
+/// What is between the slashes, from the first on.
+fn segments(path: &str) -> impl Iterator<Item = &str> {
+    path.strip_prefix('/').unwrap_or(path).split('/')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(method: &Method, path: &str) -> Option<(&'static str, String)> {
+        match TABLE.find(method, path) {
+            Found::Route(route, parameter) => Some((route.path, path[parameter].to_owned())),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn a_path_is_found_with_its_parameter() {
+        assert_eq!(found(&Method::GET, "/api/users"), Some(("/api/users", String::new())));
+        assert_eq!(found(&Method::GET, "/api/users/x"), Some(("/api/users/{id}", "x".to_owned())));
+        assert_eq!(found(&Method::HEAD, "/healthz"), Some(("/healthz", String::new())));
+    }
+
+    #[test]
+    fn nothing_is_found_beside_the_paths() {
+        for path in
+            ["", "/", "/api", "/api/", "/api/users/", "//api/users", "/api/users/x/y", "/api/Users", "/healthz/"]
+        {
+            assert!(matches!(TABLE.find(&Method::GET, path), Found::Nothing), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_known_path_tells_its_other_methods() {
+        let Found::OtherMethods(routes) = TABLE.find(&Method::DELETE, "/api/users") else { panic!("found") };
+        assert_eq!(routes.iter().map(|route| &route.method).collect::<Vec<_>>(), [Method::GET, Method::POST]);
+    }
+
+    #[test]
+    fn no_route_is_there_twice_and_all_are_reachable() {
+        for route in TABLE.routes() {
+            let Found::Route(reached, _) = TABLE.find(&route.method, route.path) else { panic!("{}", route.path) };
+            assert!(std::ptr::eq(reached, route), "{} {} is there twice", route.method, route.path);
+            assert!(route.path.matches('{').count() <= 1, "{}", route.path);
+        }
+    }
+
+    #[test]
+    fn only_what_needs_no_caller_is_open() {
+        let open = TABLE.routes().iter().filter(|route| route.access == Access::Open).map(|route| route.path);
+        assert_eq!(open.collect::<Vec<_>>(), ["/healthz", "/readyz", "/metrics", "/api/auth/login"]);
+    }
+}

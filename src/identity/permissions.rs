@@ -1,0 +1,75 @@
+//! A set of permissions in one word, so that a caller carries its own by value.
+
+use crate::permission::Permission;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Some of [`Permission::ALL`]. In JSON, the list of their names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Permissions(u32);
+
+impl Permissions {
+    /// Every permission there is.
+    pub fn all() -> Self {
+        Permission::ALL.iter().copied().collect()
+    }
+
+    pub const fn contains(self, permission: Permission) -> bool {
+        self.0 & bit(permission) != 0
+    }
+
+    /// Whether at least one of `wanted` is here.
+    pub fn contains_any(self, wanted: &[Permission]) -> bool {
+        wanted.iter().any(|permission| self.contains(*permission))
+    }
+
+    /// Whether all of `other` are here.
+    pub const fn covers(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    #[must_use]
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub fn iter(self) -> impl Iterator<Item = Permission> {
+        Permission::ALL.iter().copied().filter(move |permission| self.contains(*permission))
+    }
+}
+
+const fn bit(permission: Permission) -> u32 {
+    1 << permission as u32
+}
+
+impl FromIterator<Permission> for Permissions {
+    fn from_iter<I: IntoIterator<Item = Permission>>(permissions: I) -> Self {
+        Self(permissions.into_iter().fold(0, |set, permission| set | bit(permission)))
+    }
+}
+
+impl Serialize for Permissions {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.iter())
+    }
+}
+
+impl<'de> Deserialize<'de> for Permissions {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Vec::<Permission>::deserialize(deserializer)?.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_covers_its_parts_and_reads_back_as_names() {
+        let some: Permissions = [Permission::UseSpaces, Permission::ViewAuditLog].into_iter().collect();
+        assert!(Permissions::all().covers(some) && !some.covers(Permissions::all()));
+        assert!(some.contains_any(&[Permission::ManageUsers, Permission::ViewAuditLog]));
+        let json = serde_json::to_string(&some).unwrap();
+        assert_eq!(json, r#"["use_spaces","view_audit_log"]"#);
+        assert_eq!(serde_json::from_str::<Permissions>(&json).unwrap(), some);
+    }
+}

@@ -1,0 +1,101 @@
+//! Changes to roles. Whoever may edit roles may do everything in the end, so no rule limits which permissions
+//! they put into one.
+
+use super::{
+    Caller, Edit, Identity, IdentityError, Name, Permissions, Role, User,
+    state::{State, Write, is_free},
+};
+use crate::{audit::Entry, id::RoleId, timestamp::Timestamp};
+use serde_json::json;
+use std::sync::Arc;
+
+impl Identity {
+    /// Every role, in order of making.
+    pub fn roles(&self) -> Vec<Arc<Role>> {
+        let mut roles: Vec<_> = self.state().roles.values().cloned().collect();
+        roles.sort_by_key(|role| role.id);
+        roles
+    }
+
+    pub fn role(&self, id: RoleId) -> Option<Arc<Role>> {
+        self.state().roles.get(&id).cloned()
+    }
+
+    /// # Errors
+    ///
+    /// Fails if the name is taken.
+    pub async fn create_role(
+        &self,
+        caller: &Caller,
+        name: Name,
+        permissions: Permissions,
+    ) -> Result<Arc<Role>, IdentityError> {
+        let actor = caller.actor();
+        self.change(move |state| {
+            check_name(state, &name, None)?;
+            let role = Arc::new(Role { id: RoleId::new(), name, permissions, created_at: Timestamp::now() });
+            let detail = json!({"id": role.id, "permissions": role.permissions});
+            let entry = Entry::new(Some(actor), "role.create", &role.name).with(detail);
+            Ok(Edit { writes: vec![Write::Role(role.clone())], entry, value: role })
+        })
+        .await
+    }
+
+    /// Changes a role for everybody who has it; `None` leaves it as it is.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such role, the name is taken, or the last keeper would lose by it.
+    pub async fn update_role(
+        &self,
+        caller: &Caller,
+        id: RoleId,
+        name: Option<Name>,
+        permissions: Option<Permissions>,
+    ) -> Result<Arc<Role>, IdentityError> {
+        let actor = caller.actor();
+        self.change(move |state| {
+            let old = state.roles.get(&id).ok_or(IdentityError::Missing("role"))?;
+            let name = name.unwrap_or_else(|| old.name.clone());
+            check_name(state, &name, Some(id))?;
+            let permissions = permissions.unwrap_or(old.permissions);
+            let role = Arc::new(Role { name, permissions, ..Role::clone(old) });
+            let entry = Entry::new(Some(actor), "role.update", &role.name)
+                .with(json!({"id": id, "permissions": permissions, "before": old.permissions}));
+            Ok(Edit { writes: vec![Write::Role(role.clone())], entry, value: role })
+        })
+        .await
+    }
+
+    /// Deletes a role and takes it from everybody who has it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such role, or the last keeper would lose by it.
+    pub async fn delete_role(&self, caller: &Caller, id: RoleId) -> Result<(), IdentityError> {
+        let actor = caller.actor();
+        self.change(move |state| {
+            let role = state.roles.get(&id).ok_or(IdentityError::Missing("role"))?;
+            let holders = state.accounts.values().filter(|account| account.user.roles.contains(&id));
+            let mut writes: Vec<_> = holders
+                .map(|account| {
+                    let mut user = User::clone(&account.user);
+                    user.roles.retain(|role| *role != id);
+                    Write::User(Arc::new(user))
+                })
+                .collect();
+            let entry =
+                Entry::new(Some(actor), "role.delete", &role.name).with(json!({"id": id, "users": writes.len()}));
+            writes.push(Write::NoRole(id));
+            Ok(Edit { writes, entry, value: () })
+        })
+        .await
+    }
+}
+
+fn check_name(state: &State, name: &Name, own: Option<RoleId>) -> Result<(), IdentityError> {
+    if is_free(state.roles.values().map(|role| (&role.id, &role.name)), name, own) {
+        return Ok(());
+    }
+    Err(IdentityError::NameTaken { kind: "role", name: name.clone() })
+}
