@@ -12,3 +12,5 @@ pub mod config;
 pub mod store;
 
 pub mod kv;
+
+pub mod script;
