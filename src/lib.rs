@@ -12,6 +12,7 @@ pub mod config;
 pub mod store;
 
 pub mod audit;
+pub mod kv;
 pub mod route;
 
 pub mod identity;
@@ -20,5 +21,7 @@ pub mod queue;
 pub mod live;
 
 pub mod emit;
+
+pub mod script;
 
 pub mod http;

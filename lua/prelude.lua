@@ -1,0 +1,86 @@
+-- What every sandbox starts with. It runs once per state, before the globals become read-only, and gets
+-- what only the host can do in `native`. What is local here is out of a script's reach.
+
+local native = ...
+local error, select, tostring, type = error, select, tostring, type
+local concat, create = table.concat, table.create
+
+-- These run to their end without a look at the clock. Their work is at most the product of both lengths,
+-- so that is what is limited.
+local function bounded(name, search)
+	return function(text, pattern, ...)
+		local work = (type(text) == "string" and #text or 32) * (type(pattern) == "string" and #pattern or 32)
+		if work > native.work then
+			error("string." .. name .. ": the text and the pattern are too long for each other", 2)
+		end
+		return search(text, pattern, ...)
+	end
+end
+
+for _, name in { "find", "match", "gmatch", "gsub", "split" } do
+	string[name] = bounded(name, string[name])
+end
+
+-- Likewise, for as many elements as its arguments say, there or not.
+local move = table.move
+function table.move(from, first, last, ...)
+	if type(first) == "number" and type(last) == "number" and last - first >= native.move then
+		error("table.move: at most " .. native.move .. " elements", 2)
+	end
+	return move(from, first, last, ...)
+end
+
+-- The built-in order never looks at the clock; a function does.
+local sort = table.sort
+local function less(a, b)
+	return a < b
+end
+function table.sort(list, order)
+	return sort(list, if order == nil then less else order)
+end
+
+-- Calls into the host return whether they worked, the result, and whether that is in a box. What went wrong
+-- becomes an error on the script's line: above this call is the wrapper below, and above that the script.
+local function settle(worked, result, boxed)
+	if not worked then
+		error(result, 3)
+	end
+	return if boxed then result[1] else result
+end
+
+function native.raising(call)
+	return function(...)
+		return settle(call(...))
+	end
+end
+
+local function line(...)
+	local count = select("#", ...)
+	local words = create(count)
+	for i = 1, count do
+		words[i] = tostring((select(i, ...)))
+	end
+	return concat(words, "\t")
+end
+
+function print(...)
+	native.log(line(...))
+end
+
+log = {}
+for _, level in { "debug", "info", "warn", "error" } do
+	log[level] = function(...)
+		native.log(level .. ": " .. line(...))
+	end
+end
+
+function require(name)
+	if name == "svc.event" then
+		return native.event(native.scope())
+	end
+	local module = native.modules[name]
+	if module == nil then
+		error("no module named `" .. tostring(name) .. "` in a " .. native.kind, 2)
+	end
+	return module
+end

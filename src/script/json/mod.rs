@@ -1,0 +1,131 @@
+//! JSON into Lua ([`read`]) and Lua into JSON ([`write`]), both within budgets and without silent loss.
+//!
+//! | JSON | Lua |
+//! |---|---|
+//! | object | table |
+//! | array | table with the array metatable, so that an empty one stays an array |
+//! | integer up to 2^53 | number |
+//! | integer beyond, up to 64 bits | Luau `integer`, which is exact |
+//! | any other number | number |
+//! | null | `json.null`, which is truthy and not `nil` |
+//!
+//! What JSON cannot say (a function, a cycle, NaN, a table that is both list and map) is an error that
+//! names the place, such as `$.items[2].x`.
+
+mod read;
+mod write;
+
+pub(super) use read::read_into;
+pub(super) use write::write;
+
+use mlua::{Lua, Table, Value};
+
+/// Values in one document.
+const MAX_NODES: usize = 100_000;
+
+/// Bytes of one document.
+pub(super) const MAX_BYTES: usize = 1 << 20;
+
+/// Tables within tables.
+const MAX_DEPTH: usize = 64;
+
+/// Integers up to here are exact as a Lua number.
+const MAX_EXACT: u64 = 1 << 53;
+
+/// Where a state keeps the metatable of arrays.
+const ARRAY: &str = "json.array";
+
+/// Why a value did not cross over.
+#[derive(Debug, thiserror::Error)]
+pub enum JsonError {
+    #[error("{path} is a {kind}, which is not JSON")]
+    NotJson { path: String, kind: &'static str },
+    #[error("{path} is not a finite number, which is not JSON")]
+    NotFinite { path: String },
+    #[error("{path} is not valid UTF-8")]
+    NotText { path: String },
+    #[error("{path} is a table with both list items and named fields, which is not JSON")]
+    Mixed { path: String },
+    #[error("{path} is a list with gaps, which is not JSON")]
+    Gap { path: String },
+    #[error("{path} contains itself, which is not JSON")]
+    Cycle { path: String },
+    #[error("{path} is nested deeper than {MAX_DEPTH} levels")]
+    TooDeep { path: String },
+    #[error("there are more than {MAX_NODES} values")]
+    TooMany,
+    #[error("there are more than {MAX_BYTES} bytes of JSON")]
+    TooLarge,
+    #[error("this is not JSON: {0}")]
+    Syntax(serde_json::Error),
+    /// The state itself gave up, most likely for lack of memory.
+    #[error(transparent)]
+    Lua(mlua::Error),
+}
+
+/// Makes the metatable by which arrays are told from objects.
+pub(super) fn prepare(lua: &Lua) -> mlua::Result<()> {
+    let metatable = lua.create_table()?;
+    // What `getmetatable` answers, so that a script can tell an array but not take the mark apart.
+    metatable.raw_set("__metatable", "array")?;
+    metatable.set_readonly(true);
+    lua.set_named_registry_value(ARRAY, metatable)
+}
+
+/// The metatable of arrays.
+pub(super) fn array_metatable(lua: &Lua) -> mlua::Result<Table> {
+    lua.named_registry_value(ARRAY)
+}
+
+/// What `null` is in Lua.
+pub(super) const NULL: Value = Value::NULL;
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub fn state() -> Lua {
+        let lua = Lua::new();
+        prepare(&lua).unwrap();
+        lua
+    }
+
+    fn round_trip(json: &str) -> String {
+        let lua = state();
+        let holder = lua.create_table().unwrap();
+        read_into(&lua, json, &holder, "value").unwrap();
+        // A number as large as these cannot be lifted out of its table without losing its type.
+        let written = write(&lua, &Value::Table(holder)).unwrap();
+        let written = String::from_utf8(written).unwrap();
+        written.strip_prefix("{\"value\":").unwrap().strip_suffix('}').unwrap().to_owned()
+    }
+
+    #[test]
+    fn what_json_says_comes_back_as_it_was() {
+        for json in [
+            "null",
+            "true",
+            "0",
+            "-1",
+            "1.5",
+            "9007199254740992",
+            "9007199254740993",
+            "-9007199254740993",
+            "9223372036854775807",
+            "-9223372036854775808",
+            "[]",
+            "{}",
+            "[[],{}]",
+            "[null,null]",
+            r#"{"a":[1,2,{"b":null}],"c":"\u0000\"\\é"}"#,
+            "[9007199254740993]",
+        ] {
+            assert_eq!(round_trip(json), json);
+        }
+    }
+
+    #[test]
+    fn a_number_past_64_bits_is_read_as_the_nearest_float() {
+        assert_eq!(round_trip("18446744073709551615"), "1.8446744073709552e+19");
+    }
+}

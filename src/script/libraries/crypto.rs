@@ -1,0 +1,89 @@
+//! `crypto`: `sha256(text)` and `hmac_sha256(key, text)` in hex, `hex_encode`, `hex_decode`, `base64_encode`,
+//! `base64_decode`, `random(bytes)`, `uuid()`, `equal(a, b)` in constant time.
+
+use super::{MAX_TEXT, Maker, Raise, sized};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use hmac::{Hmac, KeyInit, Mac};
+use mlua::{LuaString, Table};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+/// The most random bytes of one call.
+const MAX_RANDOM: usize = 1024;
+
+pub(super) fn module(maker: &Maker<'_>) -> mlua::Result<Table> {
+    let module = maker.lua.create_table()?;
+    module.raw_set(
+        "sha256",
+        maker.function("crypto.sha256", |_, data: LuaString| {
+            Ok(hex(&Sha256::digest(sized(&data.as_bytes(), "text", MAX_TEXT)?)))
+        })?,
+    )?;
+    module.raw_set(
+        "hmac_sha256",
+        maker.function("crypto.hmac_sha256", |_, (key, data): (LuaString, LuaString)| {
+            let key = key.as_bytes();
+            let mut mac = Hmac::<Sha256>::new_from_slice(sized(&key, "key", MAX_TEXT)?)
+                .expect("HMAC takes a key of any length");
+            mac.update(sized(&data.as_bytes(), "text", MAX_TEXT)?);
+            Ok(hex(&mac.finalize().into_bytes()))
+        })?,
+    )?;
+    module.raw_set(
+        "hex_encode",
+        maker.function("crypto.hex_encode", |_, data: LuaString| Ok(hex(sized(&data.as_bytes(), "text", MAX_TEXT)?)))?,
+    )?;
+    module.raw_set(
+        "hex_decode",
+        maker.function("crypto.hex_decode", |lua, data: LuaString| {
+            let bytes = unhex(sized(&data.as_bytes(), "text", MAX_TEXT)?);
+            Ok(lua.create_string(bytes.ok_or_else(|| Raise::Message("the text is not hex".to_owned()))?)?)
+        })?,
+    )?;
+    module.raw_set(
+        "base64_encode",
+        maker.function("crypto.base64_encode", |_, data: LuaString| {
+            Ok(STANDARD.encode(sized(&data.as_bytes(), "text", MAX_TEXT)?))
+        })?,
+    )?;
+    module.raw_set(
+        "base64_decode",
+        maker.function("crypto.base64_decode", |lua, data: LuaString| {
+            let bytes = STANDARD.decode(sized(&data.as_bytes(), "text", MAX_TEXT)?);
+            Ok(lua.create_string(bytes.map_err(|error| format!("the text is not base64: {error}"))?)?)
+        })?,
+    )?;
+    module.raw_set(
+        "random",
+        maker.function("crypto.random", |lua, count: usize| {
+            if count > MAX_RANDOM {
+                return Err(Raise::Message(format!("at most {MAX_RANDOM} bytes at once")));
+            }
+            let mut bytes = vec![0; count];
+            getrandom::fill(&mut bytes).map_err(|error| error.to_string())?;
+            Ok(lua.create_string(bytes)?)
+        })?,
+    )?;
+    module.raw_set("uuid", maker.function("crypto.uuid", |_, ()| Ok(uuid::Uuid::new_v4().to_string()))?)?;
+    module.raw_set(
+        "equal",
+        maker.function("crypto.equal", |_, (one, other): (LuaString, LuaString)| {
+            Ok(bool::from(one.as_bytes().ct_eq(&*other.as_bytes())))
+        })?,
+    )?;
+    Ok(module)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(|digit| DIGITS[usize::from(digit)] as char).collect()
+}
+
+fn unhex(text: &[u8]) -> Option<Vec<u8>> {
+    let digit = |digit: u8| char::from(digit).to_digit(16);
+    let (pairs, rest) = text.as_chunks::<2>();
+    if !rest.is_empty() {
+        return None;
+    }
+    pairs.iter().map(|[high, low]| u8::try_from(digit(*high)? << 4 | digit(*low)?).ok()).collect()
+}

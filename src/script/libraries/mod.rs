@@ -1,0 +1,228 @@
+//! What Lua can ask of us, one file a library.
+//!
+//! A library is a read-only table, there as a global and through `require`. Templates get the pure ones;
+//! scripts also those that reach out. A function that fails raises a plain string on the script's own
+//! line, never one of our values.
+
+mod crypto;
+pub mod http;
+mod json;
+mod kv;
+pub mod log;
+mod re;
+pub mod svc;
+mod time;
+
+use super::{limits::Watch, program::Kind};
+use crate::{kv::Kv, owner::Owner};
+use http::HttpClient;
+use mlua::{FromLuaMulti, Function, IntoLuaMulti, Lua, MultiValue, Table, Value};
+use std::sync::Arc;
+use svc::MethodCaller;
+
+/// What scripts reach the world through.
+#[derive(Clone)]
+pub struct Libraries {
+    pub http: Arc<dyn HttpClient>,
+    pub kv: Kv,
+    pub caller: Arc<dyn MethodCaller>,
+}
+
+/// Where a state keeps the environment of the present run.
+pub(super) const SCOPE: &str = "scope";
+
+/// The largest product of the lengths of a text and a pattern: some tens of milliseconds of work.
+const SEARCH_WORK: usize = 64 << 20;
+
+/// The most elements `table.move` moves.
+const MOVE: usize = 1_000_000;
+
+/// The longest text a library function takes, unless it says otherwise.
+const MAX_TEXT: usize = 4 << 20;
+
+/// Puts every library a program of this kind gets into the globals of `lua`.
+pub(super) fn install(lua: &Lua, kind: Kind, owner: Owner, libraries: &Libraries) -> mlua::Result<()> {
+    let native = lua.create_table()?;
+    let modules = lua.create_table()?;
+    native.raw_set("work", SEARCH_WORK)?;
+    native.raw_set("move", MOVE)?;
+    native.raw_set("kind", kind.name())?;
+    native.raw_set("modules", &modules)?;
+    native.raw_set("log", log::function(lua)?)?;
+    native.raw_set("scope", lua.create_function(|lua, ()| lua.named_registry_value::<Table>(SCOPE))?)?;
+    native.raw_set("event", ours(lua, "svc/event", include_str!("../../../lua/svc/event.lua"))?.call::<Function>(())?)?;
+    ours(lua, "prelude", include_str!("../../../lua/prelude.lua"))?.call::<()>(&native)?;
+
+    let maker = Maker { lua, raising: native.raw_get("raising")? };
+    let globals = lua.globals();
+    modules.raw_set("log", globals.raw_get::<Table>("log")?)?;
+    modules.raw_set("json", json::module(&maker)?)?;
+    modules.raw_set("time", time::module(&maker)?)?;
+    modules.raw_set("crypto", crypto::module(&maker)?)?;
+    modules.raw_set("re", re::module(&maker)?)?;
+    if kind == Kind::Script {
+        modules.raw_set("http", http::module(&maker, owner, &libraries.http)?)?;
+        modules.raw_set("kv", kv::module(&maker, owner, &libraries.kv)?)?;
+        modules.raw_set("svc", svc::module(&maker, owner, &libraries.caller)?)?;
+    }
+    for module in modules.pairs::<String, Table>() {
+        let (name, module) = module?;
+        module.set_readonly(true);
+        globals.raw_set(name, module)?;
+    }
+    modules.set_readonly(true);
+    native.set_readonly(true);
+    Ok(())
+}
+
+/// One of the Lua files that come with us.
+fn ours(lua: &Lua, name: &str, source: &str) -> mlua::Result<Function> {
+    lua.load(source).set_name(format!("={name}")).set_mode(mlua::chunk::ChunkMode::Text).into_function()
+}
+
+/// Makes functions that raise strings.
+pub(super) struct Maker<'a> {
+    pub lua: &'a Lua,
+    /// Turns `(worked, result or message, whether it is boxed)` into a result or an error.
+    raising: Function,
+}
+
+impl Maker<'_> {
+    /// A function known to its users by `name`, which stands before its error messages.
+    pub fn function<A: FromLuaMulti, R: IntoLuaMulti>(
+        &self,
+        name: &'static str,
+        call: impl Fn(&Lua, A) -> Result<R, Raise> + Send + 'static,
+    ) -> mlua::Result<Function> {
+        let call = self.lua.create_function(move |lua, arguments: MultiValue| {
+            let result = A::from_lua_multi(arguments, lua).map_err(Raise::from).and_then(|a| call(lua, a));
+            settle(lua, name, result)
+        })?;
+        self.raising.call(call)
+    }
+
+    /// A function that may wait; the thread is free meanwhile.
+    pub fn waiting<A, R, F>(
+        &self,
+        name: &'static str,
+        call: impl Fn(Lua, A) -> F + Clone + Send + Sync + 'static,
+    ) -> mlua::Result<Function>
+    where
+        A: FromLuaMulti + Send,
+        R: IntoLuaMulti + Send,
+        F: Future<Output = Result<R, Raise>> + Send,
+    {
+        let call = self.lua.create_async_function(move |lua, arguments: MultiValue| {
+            let call = call.clone();
+            async move {
+                let result = match A::from_lua_multi(arguments, &lua) {
+                    Ok(arguments) => call(lua.clone(), arguments).await,
+                    Err(error) => Err(error.into()),
+                };
+                settle(&lua, name, result)
+            }
+        })?;
+        self.raising.call(call)
+    }
+}
+
+/// Why a library function fails.
+pub(super) enum Raise {
+    /// The script is told.
+    Message(String),
+    /// The run cannot go on.
+    Fatal(mlua::Error),
+}
+
+impl From<mlua::Error> for Raise {
+    fn from(error: mlua::Error) -> Self {
+        match error {
+            mlua::Error::FromLuaConversionError { from, to, message } => {
+                let hint = message.map_or_else(String::new, |message| format!(" ({message})"));
+                Self::Message(format!("cannot take a {from} as {to}{hint}"))
+            }
+            other => Self::Fatal(other),
+        }
+    }
+}
+
+impl From<String> for Raise {
+    fn from(message: String) -> Self {
+        Self::Message(message)
+    }
+}
+
+impl From<super::json::JsonError> for Raise {
+    fn from(error: super::json::JsonError) -> Self {
+        match error {
+            super::json::JsonError::Lua(error) => Self::Fatal(error),
+            other => Self::Message(other.to_string()),
+        }
+    }
+}
+
+fn settle<R: IntoLuaMulti>(lua: &Lua, name: &str, result: Result<R, Raise>) -> mlua::Result<MultiValue> {
+    match result {
+        Ok(value) => {
+            let mut values = value.into_lua_multi(lua)?;
+            values.push_front(Value::Boolean(true));
+            Ok(values)
+        }
+        Err(Raise::Message(message)) => (false, format!("{name}: {message}")).into_lua_multi(lua),
+        Err(Raise::Fatal(error)) => Err(error),
+    }
+}
+
+/// The value as text, if it is some and not too long for work that no clock interrupts.
+fn text<'a>(bytes: &'a [u8], what: &str, limit: usize) -> Result<&'a str, Raise> {
+    sized(bytes, what, limit)?;
+    std::str::from_utf8(bytes).map_err(|_| Raise::Message(format!("the {what} is not valid UTF-8")))
+}
+
+fn sized<'a>(bytes: &'a [u8], what: &str, limit: usize) -> Result<&'a [u8], Raise> {
+    if bytes.len() > limit {
+        return Err(Raise::Message(format!("the {what} has {} bytes; at most {limit} are taken", bytes.len())));
+    }
+    Ok(bytes)
+}
+
+/// Lets a long library call end when its run is over a limit.
+fn check_limits(lua: &Lua) -> Result<(), Raise> {
+    match lua.app_data_ref::<Arc<Watch>>().map(|watch| watch.check()) {
+        Some(Err(limit)) => Err(Raise::Fatal(mlua::Error::runtime(limit))),
+        _ => Ok(()),
+    }
+}
+
+/// A value read from JSON, or nothing, on its way back to Lua. It travels in a table of one field, which the
+/// prelude opens: outside of the state, a large integer would lose its type.
+struct Boxed(Table);
+
+impl Boxed {
+    fn new(lua: &Lua, json: Option<&str>) -> Result<Self, Raise> {
+        let holder = lua.create_table()?;
+        if let Some(json) = json {
+            super::json::read_into(lua, json, &holder, 1)?;
+        }
+        Ok(Self(holder))
+    }
+}
+
+impl IntoLuaMulti for Boxed {
+    fn into_lua_multi(self, lua: &Lua) -> mlua::Result<MultiValue> {
+        (self.0, true).into_lua_multi(lua)
+    }
+}
+
+/// A value as a script means a time span: seconds, fractions allowed.
+fn seconds(value: f64, what: &str) -> Result<std::time::Duration, Raise> {
+    std::time::Duration::try_from_secs_f64(value)
+        .map_err(|_| Raise::Message(format!("{what} must be a number of seconds from 0 up")))
+}
+
+/// `value` as JSON text.
+fn raw(lua: &Lua, value: &Value) -> Result<Box<serde_json::value::RawValue>, Raise> {
+    let json = super::json::write(lua, value)?;
+    let json = String::from_utf8(json).expect("JSON is text");
+    Ok(serde_json::value::RawValue::from_string(json).expect("what was written is JSON"))
+}

@@ -1,0 +1,103 @@
+//! Lua states between runs. A state belongs to one program and one owner for all its life.
+//!
+//! A run takes a state out and puts it back; two runs of one program at once need two states, and the
+//! one put back last is kept. A state whose program is gone, or that nobody used for longest, is dropped.
+
+use super::{
+    program::{Compiled, Program},
+    sandbox::Sandbox,
+};
+use crate::owner::Owner;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// States kept between runs, over all programs and owners.
+const KEPT: usize = 64;
+
+/// The states nobody uses at the moment, the one put back last at the end.
+#[derive(Default)]
+pub(super) struct Pool(Mutex<Vec<Kept>>);
+
+struct Kept {
+    program: Weak<Compiled>,
+    id: u64,
+    owner: Owner,
+    sandbox: Sandbox,
+}
+
+impl Pool {
+    /// Takes out a state that ran this program for this owner before.
+    pub fn take(&self, program: &Program, owner: Owner) -> Option<Sandbox> {
+        let mut kept = self.lock();
+        let at = kept.iter().rposition(|state| state.id == program.0.id && state.owner == owner)?;
+        Some(kept.remove(at).sandbox)
+    }
+
+    /// Keeps a state for the program's next run for this owner.
+    pub fn put(&self, program: &Program, owner: Owner, sandbox: Sandbox) {
+        let id = program.0.id;
+        let state = Kept { program: Arc::downgrade(&program.0), id, owner, sandbox };
+        let mut kept = self.lock();
+        let mut dropped: Vec<_> = kept
+            .extract_if(.., |other| other.program.strong_count() == 0 || (other.id == id && other.owner == owner))
+            .collect();
+        kept.push(state);
+        if kept.len() > KEPT {
+            dropped.push(kept.remove(0));
+        }
+        // Closing a state takes a while; others need not wait for it.
+        drop(kept);
+        drop(dropped);
+    }
+
+    /// Drops every state.
+    pub fn clear(&self) {
+        drop(std::mem::take(&mut *self.lock()));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Kept>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{id::UserId, script::support::World};
+
+    fn program() -> Program {
+        Program::script("return").unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_state_is_kept_for_its_program_and_owner_alone() {
+        let (world, pool) = (World::new(), Pool::default());
+        let (program, owner) = (program(), Owner::Global);
+        pool.put(&program, owner, world.sandbox(&program, owner));
+        assert!(pool.take(&program, Owner::User(UserId::new())).is_none());
+        assert!(pool.take(&super::tests::program(), owner).is_none());
+        assert!(pool.take(&program.clone(), owner).is_some());
+        assert!(pool.take(&program, owner).is_none(), "it was taken out");
+    }
+
+    #[tokio::test]
+    async fn the_state_of_a_dropped_program_goes_with_the_next_that_is_put_back() {
+        let (world, pool) = (World::new(), Pool::default());
+        let (gone, next, owner) = (program(), program(), Owner::Global);
+        pool.put(&gone, owner, world.sandbox(&gone, owner));
+        drop(gone);
+        pool.put(&next, owner, world.sandbox(&next, owner));
+        assert_eq!(pool.lock().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn the_state_unused_for_longest_makes_room() {
+        let (world, pool) = (World::new(), Pool::default());
+        let programs: Vec<_> = (0..=KEPT).map(|_| program()).collect();
+        for program in &programs {
+            pool.put(program, Owner::Global, world.sandbox(program, Owner::Global));
+        }
+        assert_eq!(pool.lock().len(), KEPT);
+        assert!(pool.take(&programs[0], Owner::Global).is_none());
+        assert!(pool.take(&programs[1], Owner::Global).is_some());
+    }
+}

@@ -1,0 +1,261 @@
+//! A Lua state that can do nothing but compute, for one program and one owner.
+//!
+//! The state has the pure standard libraries and ours. Everything global is read-only, so that nothing a
+//! run does is there for the next: a run sees the globals through an environment of its own, which is
+//! thrown away. There is no way to load code, to reach another function's environment, or to start a
+//! coroutine (in which a call that waits would return nonsense).
+
+use super::{
+    Input, Rendered, RenderedKind, ScriptError,
+    json::{self, JsonError},
+    libraries::{self, Libraries, log::Log},
+    limits::{Limits, Watch},
+    program::{Code, Kind, Program},
+    scope,
+    text::Piece,
+    verdict::Verdict,
+};
+use crate::owner::Owner;
+use mlua::{Function, Lua, LuaOptions, StdLib, Table, Value, VmState};
+use std::sync::Arc;
+
+/// What a state may have grown by and still be kept; the rest of a run's memory is garbage for the collector.
+const KEPT_GROWTH: usize = 1 << 20;
+
+/// The most of an error message that is kept.
+const MAX_MESSAGE: usize = 4 << 10;
+
+/// Globals that would let a script out, or see what is none of its business.
+const REMOVED: [&str; 7] = ["loadstring", "getfenv", "setfenv", "newproxy", "collectgarbage", "gcinfo", "_VERSION"];
+
+/// Old names in `table` that run C functions over any number of elements without a look at the clock.
+const REMOVED_FROM_TABLE: [&str; 4] = ["foreach", "foreachi", "getn", "maxn"];
+
+/// A state, ready to run its program.
+pub(super) struct Sandbox {
+    lua: Lua,
+    entry: Entry,
+    kind: Kind,
+    limits: Limits,
+    /// The metatable of environments: what is not in one is looked up in the globals.
+    environment: Table,
+    /// Memory in use before the first run.
+    base: usize,
+}
+
+enum Entry {
+    Chunk(Function),
+    Text(Vec<Part>),
+}
+
+/// A [`Piece`], loaded.
+enum Part {
+    Literal(String),
+    Expression { function: Function, line: u32 },
+}
+
+impl Sandbox {
+    /// Makes a state for this program and owner.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the memory limit is too low for even an idle state.
+    pub fn new(program: &Program, owner: Owner, libraries: &Libraries, limits: Limits) -> mlua::Result<Self> {
+        let kind = program.0.kind;
+        let std = StdLib::TABLE
+            | StdLib::STRING
+            | StdLib::UTF8
+            | StdLib::MATH
+            | StdLib::BIT
+            | StdLib::BUFFER
+            | StdLib::INTEGER;
+        let lua = Lua::new_with(std, LuaOptions::new().thread_pool_size(1))?;
+        let globals = lua.globals();
+        for name in REMOVED {
+            globals.raw_remove(name)?;
+        }
+        let table: Table = globals.raw_get("table")?;
+        for name in REMOVED_FROM_TABLE {
+            table.raw_remove(name)?;
+        }
+        json::prepare(&lua)?;
+        libraries::install(&lua, kind, owner, libraries)?;
+        let environment = lua.create_table()?;
+        environment.raw_set("__index", &globals)?;
+        environment.set_readonly(true);
+        lua.sandbox(true)?;
+
+        let entry = match &program.0.code {
+            Code::Chunk(bytecode) => Entry::Chunk(load(&lua, kind, bytecode)?),
+            Code::Text(pieces) => Entry::Text(
+                pieces
+                    .iter()
+                    .map(|piece| match piece {
+                        Piece::Literal(text) => Ok(Part::Literal(text.clone())),
+                        Piece::Expression { bytecode, line } => {
+                            Ok(Part::Expression { function: load(&lua, kind, bytecode)?, line: *line })
+                        }
+                    })
+                    .collect::<mlua::Result<_>>()?,
+            ),
+        };
+        lua.gc_collect()?;
+        lua.set_memory_limit(limits.memory)?;
+        let base = lua.used_memory();
+        Ok(Self { lua, entry, kind, limits, environment, base })
+    }
+
+    /// Runs a template.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the program raises an error, goes over a limit, or gives what is no body.
+    pub fn render(&self, input: &Input, watch: &Arc<Watch>) -> Result<Rendered, ScriptError> {
+        let environment = self.begin(input, watch)?;
+        let (body, kind) = match &self.entry {
+            Entry::Chunk(function) => {
+                let value = self.call(function, &environment, watch, 1)?;
+                match value {
+                    Value::String(text) => (text.as_bytes().to_vec(), RenderedKind::Text),
+                    Value::Table(_) => {
+                        let body = json::write(&self.lua, &value).map_err(|error| self.not_json(error, watch))?;
+                        (body, RenderedKind::Json)
+                    }
+                    other => return Err(ScriptError::NoBody(other.type_name())),
+                }
+            }
+            Entry::Text(parts) => (self.fill_in(parts, &environment, watch)?, RenderedKind::Text),
+        };
+        if body.len() > json::MAX_BYTES {
+            return Err(ScriptError::NotJson(JsonError::TooLarge));
+        }
+        Ok(Rendered { body: body.into(), kind, log: self.end() })
+    }
+
+    /// Runs a script.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the script raises an error or goes over a limit.
+    pub async fn run(&self, input: &Input, watch: &Arc<Watch>) -> Result<Verdict, ScriptError> {
+        let environment = self.begin(input, watch)?;
+        let Entry::Chunk(function) = &self.entry else { unreachable!("a script is one chunk") };
+        function.set_environment(environment).map_err(|error| self.failed(error, watch, 1))?;
+        let returned = function.call_async::<Value>(()).await;
+        returned.map(|value| Verdict::of(&value)).map_err(|error| self.failed(error, watch, 1))
+    }
+
+    /// What the run has said, which is thereby over.
+    pub fn end(&self) -> Vec<String> {
+        self.lua.remove_app_data::<Log>().unwrap_or_default().into_lines()
+    }
+
+    /// Whether the state is as good as new, a little garbage aside.
+    pub fn is_reusable(&self) -> bool {
+        self.lua.used_memory() <= self.base + KEPT_GROWTH
+    }
+
+    /// Puts the state under this run's limits and makes its environment.
+    fn begin(&self, input: &Input, watch: &Arc<Watch>) -> Result<Table, ScriptError> {
+        let clock = watch.clone();
+        self.lua.set_interrupt(move |_| match clock.check() {
+            Ok(()) => Ok(VmState::Continue),
+            // Whoever asks the watch will know better than this message.
+            Err(limit) => Err(mlua::Error::runtime(limit)),
+        });
+        self.lua.set_app_data(watch.clone());
+        self.lua.set_app_data(Log::default());
+        let make = || {
+            let environment = self.lua.create_table_with_capacity(0, 8)?;
+            environment.set_metatable(Some(self.environment.clone()))?;
+            self.lua.set_named_registry_value(libraries::SCOPE, &environment)?;
+            Ok(environment)
+        };
+        let environment = make().map_err(|error| self.failed(error, watch, 1))?;
+        scope::fill(&self.lua, &environment, input).map_err(|error| match error {
+            JsonError::Lua(error) => self.failed(error, watch, 1),
+            other => ScriptError::Data(other),
+        })?;
+        Ok(environment)
+    }
+
+    fn fill_in(&self, parts: &[Part], environment: &Table, watch: &Watch) -> Result<Vec<u8>, ScriptError> {
+        let mut body = Vec::new();
+        for part in parts {
+            match part {
+                Part::Literal(text) => body.extend_from_slice(text.as_bytes()),
+                Part::Expression { function, line } => match self.call(function, environment, watch, *line)? {
+                    Value::String(text) => body.extend_from_slice(&text.as_bytes()),
+                    other => {
+                        let json = json::write(&self.lua, &other).map_err(|error| match self.not_json(error, watch) {
+                            ScriptError::NotJson(error) => {
+                                ScriptError::Raised(format!("{}:{line}: {error}", self.kind.name()))
+                            }
+                            other => other,
+                        })?;
+                        body.extend_from_slice(&json);
+                    }
+                },
+            }
+            if body.len() > json::MAX_BYTES {
+                return Err(ScriptError::NotJson(JsonError::TooLarge));
+            }
+        }
+        Ok(body)
+    }
+
+    fn call(&self, function: &Function, environment: &Table, watch: &Watch, line: u32) -> Result<Value, ScriptError> {
+        let call = || {
+            function.set_environment(environment.clone())?;
+            function.call(())
+        };
+        call().map_err(|error| self.failed(error, watch, line))
+    }
+
+    fn not_json(&self, error: JsonError, watch: &Watch) -> ScriptError {
+        match error {
+            JsonError::Lua(error) => self.failed(error, watch, 1),
+            other => ScriptError::NotJson(other),
+        }
+    }
+
+    /// What to say of an error in a chunk that begins on `line` of its author's source.
+    fn failed(&self, error: mlua::Error, watch: &Watch, line: u32) -> ScriptError {
+        if let Err(limit) = watch.look() {
+            return ScriptError::Limit(limit);
+        }
+        match message(&error) {
+            Some(message) => ScriptError::Raised(at_line(self.kind, message, line)),
+            None => ScriptError::Limit(super::Limit::Memory(self.limits.memory)),
+        }
+    }
+}
+
+/// Loads a chunk of ours, compiled when the program was saved.
+fn load(lua: &Lua, kind: Kind, bytecode: &[u8]) -> mlua::Result<Function> {
+    lua.load(bytecode).set_name(format!("={}", kind.name())).set_mode(mlua::chunk::ChunkMode::Binary).into_function()
+}
+
+/// The message an error was raised with, without what mlua adds to it; `None` if memory ran out.
+fn message(error: &mlua::Error) -> Option<String> {
+    match error {
+        mlua::Error::MemoryError(_) => None,
+        mlua::Error::CallbackError { cause, .. } => message(cause),
+        mlua::Error::RuntimeError(text) => {
+            let text = text.split_once("\nstack traceback:").map_or(text.as_str(), |(text, _)| text);
+            let end = text.floor_char_boundary(MAX_MESSAGE);
+            Some(text[..end].to_owned())
+        }
+        other => Some(other.to_string()),
+    }
+}
+
+/// Counts a message's line number from where its chunk begins.
+fn at_line(kind: Kind, message: String, line: u32) -> String {
+    let prefix = format!("{}:", kind.name());
+    let number = message.strip_prefix(&prefix).and_then(|rest| rest.split_once(':'));
+    match number.and_then(|(number, rest)| Some((number.parse::<u32>().ok()?, rest))) {
+        Some((number, rest)) => format!("{prefix}{}:{rest}", number + line - 1),
+        None => message,
+    }
+}

@@ -1,0 +1,154 @@
+//! What the tests of this folder share: a runtime with short limits, a scripted way out, an event.
+
+use super::*;
+use crate::{
+    event::{Actor, ActorKind, Origin},
+    id::{EventId, SpaceId, UserId},
+    kv::Kv,
+    store::Store,
+    timestamp::Timestamp,
+};
+use futures_util::future::BoxFuture;
+use serde_json::value::RawValue;
+use std::{path::PathBuf, sync::Mutex};
+use tokio::sync::Notify;
+
+/// A runtime on a store of its own, both gone with it.
+pub struct World {
+    pub runtime: Runtime,
+    pub metrics: Arc<Metrics>,
+    pub http: Arc<Http>,
+    directory: PathBuf,
+}
+
+impl World {
+    /// A world of two threads and roomy limits.
+    pub fn new() -> Self {
+        Self::with(config::Script { threads: 2, ..config::Script::default() })
+    }
+
+    /// A world whose runs end soon.
+    pub fn strict() -> Self {
+        Self::with(config::Script {
+            wall: config::Span(Duration::from_secs(10)),
+            cpu: config::Span(Duration::from_millis(100)),
+            memory: config::Size(8 << 20),
+            threads: 2,
+        })
+    }
+
+    pub fn with(config: config::Script) -> Self {
+        let directory = std::env::temp_dir().join(format!("svc-script-{}", uuid::Uuid::now_v7()));
+        let (metrics, http) = (Arc::<Metrics>::default(), Arc::<Http>::default());
+        let store = Store::open(&directory, 0, metrics.clone()).unwrap();
+        let libraries = Libraries { http: http.clone(), kv: Kv::new(store).unwrap(), caller: Arc::new(Caller) };
+        let runtime = Runtime::new(&config, libraries, metrics.clone());
+        Self { runtime, metrics, http, directory }
+    }
+
+    pub fn sandbox(&self, program: &Program, owner: Owner) -> Sandbox {
+        Sandbox::new(program, owner, &self.runtime.0.libraries, self.runtime.0.limits).unwrap()
+    }
+
+    /// Renders a Lua template for the sample event.
+    pub async fn render(&self, source: &str) -> Result<Rendered, ScriptError> {
+        self.runtime.render(&lua(source), Owner::Global, input(event())).await
+    }
+
+    /// Runs a script for the sample event.
+    pub async fn run(&self, source: &str) -> Run {
+        self.runtime.run(&Program::script(source).unwrap(), Owner::Global, input(event())).await
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.runtime.shut_down();
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Answers every request with what was asked, except on `never.test`, which stays silent, and `refused.test`.
+#[derive(Default)]
+pub struct Http {
+    pub requests: Mutex<Vec<(Owner, HttpRequest)>>,
+    asked: Notify,
+    abandoned: Arc<Notify>,
+}
+
+impl Http {
+    /// Returns once a request has been sent.
+    pub async fn asked(&self) {
+        self.asked.notified().await;
+    }
+
+    /// Returns once a request has been dropped unanswered.
+    pub async fn abandoned(&self) {
+        self.abandoned.notified().await;
+    }
+}
+
+impl HttpClient for Http {
+    fn send(&self, owner: Owner, request: HttpRequest) -> BoxFuture<'static, Result<HttpResponse, String>> {
+        struct Notice(Arc<Notify>);
+        impl Drop for Notice {
+            fn drop(&mut self) {
+                self.0.notify_one();
+            }
+        }
+        let notice = Notice(self.abandoned.clone());
+        self.requests.lock().unwrap().push((owner, request.clone()));
+        self.asked.notify_one();
+        Box::pin(async move {
+            if request.url.contains("never.test") {
+                let _notice = notice;
+                std::future::pending::<()>().await;
+            }
+            if request.url.contains("refused.test") {
+                return Err("refused.test may not be reached".to_owned());
+            }
+            // Has the run wait for a turn of the caller's own runtime.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            let headers = vec![("X-Seen".to_owned(), "1".to_owned()), ("x-seen".to_owned(), "2".to_owned())];
+            Ok(HttpResponse { status: 201, headers, body: request.body })
+        })
+    }
+}
+
+/// Knows the method `echo`, which returns its params.
+struct Caller;
+
+impl MethodCaller for Caller {
+    fn call(&self, _: Owner, method: &str, params: Box<RawValue>) -> BoxFuture<'static, Result<Box<RawValue>, String>> {
+        let known = method == "echo";
+        let error = format!("no method named `{method}`");
+        Box::pin(async move { if known { Ok(params) } else { Err(error) } })
+    }
+}
+
+pub fn lua(source: &str) -> Program {
+    Program::template(&Template::Lua(source.to_owned())).unwrap()
+}
+
+pub fn event() -> Event {
+    let data = r#"{"big":9007199254740993,"empty":{},"items":[{"x":1},{"x":2}],"list":[],"none":null,"ok":true,"version":"1.2"}"#;
+    Event {
+        id: EventId::new(),
+        kind: "custom.deploy.done".parse().unwrap(),
+        ts: Timestamp::from_micros(1_700_000_000_000_000),
+        zone: "default".into(),
+        space_id: SpaceId::NIL,
+        user_id: UserId::new(),
+        actor: Actor { id: uuid::Uuid::nil(), username: "ada".to_owned(), kind: ActorKind::User },
+        space: Some(Origin {
+            name: "web".to_owned(),
+            urls: vec!["http://web".to_owned()],
+            custom: [("CHANNEL".to_owned(), "ops".to_owned())].into(),
+        }),
+        data: RawValue::from_string(data.to_owned()).unwrap(),
+    }
+}
+
+pub fn input(event: Event) -> Input {
+    Input { event: Arc::new(event), sequence: 7, attempt: 1 }
+}
