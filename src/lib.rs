@@ -10,3 +10,5 @@ pub mod timestamp;
 
 pub mod config;
 pub mod store;
+
+pub mod egress;
