@@ -12,6 +12,7 @@ pub mod config;
 pub mod store;
 
 pub mod audit;
+pub mod egress;
 pub mod kv;
 pub mod route;
 
@@ -23,5 +24,7 @@ pub mod live;
 pub mod emit;
 
 pub mod script;
+
+pub mod sink;
 
 pub mod http;

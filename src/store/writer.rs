@@ -60,6 +60,16 @@ impl Batch<'_> {
         }
     }
 
+    /// Every key on disk that starts with `prefix`, in order, less what the group deleted. What the group itself put
+    /// is not among them.
+    pub fn keys(&self, prefix: &[u8]) -> impl Iterator<Item = Result<Value, StoreError>> + '_ {
+        self.tree
+            .scan_prefix(prefix)
+            .keys()
+            .map(|key| key.map_err(|error| StoreError::Failed(error.to_string())))
+            .filter(|key| !matches!(key, Ok(key) if self.writes.get(&**key).is_some_and(Option::is_none)))
+    }
+
     /// Removes every key that starts with `prefix`, the group's own writes included, and says how many there were.
     ///
     /// # Errors

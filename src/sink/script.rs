@@ -1,0 +1,68 @@
+//! A script sink: Lua that runs here for each event and says itself what came of it.
+
+use super::{
+    Attempted, Outcome,
+    compiled::{Compiled, ScriptSource},
+};
+use crate::{
+    owner::Owner,
+    script::{Input, Runtime, Verdict},
+};
+use serde::{Deserialize, Serialize};
+
+/// The Lua of a script sink.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Script {
+    pub source: Compiled<ScriptSource>,
+}
+
+impl Script {
+    pub(super) async fn attempt(&self, runtime: &Runtime, owner: Owner, input: Input) -> Attempted {
+        let program = match self.source.program() {
+            Ok(program) => program,
+            Err(error) => return Attempted::failed(format!("the script does not compile: {error}")),
+        };
+        let run = runtime.run(program, owner, input).await;
+        let outcome = match run.verdict {
+            Verdict::Ack => Outcome::Delivered,
+            Verdict::Failed(why) => Outcome::Failed { why, retry_after: None },
+            Verdict::Retry { after, why } => Outcome::Failed { why, retry_after: Some(after) },
+            Verdict::Skip(why) => Outcome::Skipped(why),
+            Verdict::Dead(why) => Outcome::Dead(why),
+        };
+        Attempted { log: run.log, ..Attempted::new(outcome) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sink::workbench::{Workbench, sink};
+    use serde_json::json;
+    use std::time::Duration;
+
+    #[tokio::test]
+    async fn what_a_script_returns_is_the_outcome() {
+        let bench = Workbench::new();
+        let retry = Outcome::Failed { why: "later".to_owned(), retry_after: Some(Duration::from_secs(30)) };
+        for (source, outcome) in [
+            ("print(event.data.version)", Outcome::Delivered),
+            ("return svc.skip('not mine')", Outcome::Skipped("not mine".to_owned())),
+            ("return svc.dead('hopeless')", Outcome::Dead("hopeless".to_owned())),
+            ("return svc.retry(30, 'later')", retry),
+        ] {
+            let attempted = bench.attempt(&sink(json!({"type": "script", "script": {"source": source}}))).await;
+            assert_eq!(attempted.outcome, outcome, "{source}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_error_fails_the_attempt_and_keeps_what_was_printed() {
+        let source = "print('before')\nerror('no')";
+        let attempted = Workbench::new().attempt(&sink(json!({"type": "script", "script": {"source": source}}))).await;
+        assert!(matches!(attempted.outcome, Outcome::Failed { retry_after: None, .. }), "{attempted:?}");
+        let error = attempted.error.unwrap();
+        assert!(error.contains(":2:") && error.contains("no"), "{error}");
+        assert_eq!(attempted.log, ["before"]);
+    }
+}
