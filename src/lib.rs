@@ -27,4 +27,8 @@ pub mod script;
 
 pub mod sink;
 
+pub mod deliver;
+
 pub mod http;
+
+pub mod daemon;

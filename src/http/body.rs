@@ -89,7 +89,7 @@ fn is_limit(error: &warp::Error) -> bool {
 }
 
 /// The field and what is wrong with it. At the top there is no field, and serde's text names the one it misses.
-fn describe(path: &str, reason: &str) -> String {
+pub fn describe(path: &str, reason: &str) -> String {
     if path == "." || path == "?" { reason.to_owned() } else { format!("`{path}`: {reason}") }
 }
 

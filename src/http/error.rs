@@ -30,6 +30,8 @@ pub enum ApiError {
     Conflict(String),
     #[error("the request body is over the limit of {limit} bytes")]
     TooLarge { limit: usize },
+    #[error("{0}")]
+    PayloadTooLarge(String),
     #[error("send the body as `Content-Type: application/json`")]
     UnsupportedMediaType,
     #[error("{message}")]
@@ -76,7 +78,7 @@ impl ApiError {
             Self::MethodNotAllowed { .. } => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
             Self::Timeout => (StatusCode::REQUEST_TIMEOUT, "timeout"),
             Self::Conflict(_) => (StatusCode::CONFLICT, "conflict"),
-            Self::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
+            Self::TooLarge { .. } | Self::PayloadTooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
             Self::UnsupportedMediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
             Self::TooManyRequests { .. } => (StatusCode::TOO_MANY_REQUESTS, "too_many_requests"),
             Self::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),

@@ -33,7 +33,10 @@ pub use error::ApiError;
 pub use page::{Limit, List, Page};
 pub use server::serve;
 
-use crate::{audit::Audit, config::Config, identity::Identity, metrics::Metrics, store::Store};
+use crate::{
+    audit::Audit, config::Config, emit::Emitter, identity::Identity, live::Feed, metrics::Metrics, queue::Engine, sink,
+    sink::Book, store::Store,
+};
 use std::sync::Arc;
 
 /// What handlers work with.
@@ -43,6 +46,12 @@ pub struct App {
     pub audit: Audit,
     pub identity: Identity,
     pub metrics: Arc<Metrics>,
+    pub emitter: Emitter,
+    pub engine: Arc<dyn Engine>,
+    pub book: Book,
+    /// For deliveries outside any queue: tests and previews.
+    pub context: sink::Context,
+    pub feed: Feed,
 }
 
 /// An answer. Its body may be a stream.

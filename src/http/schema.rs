@@ -5,6 +5,7 @@ use crate::{
     id::{AuditId, EventId, GroupId, RoleId, SinkId, SpaceId, TokenId, UserId},
     identity::{Name, Permissions},
     permission::{Permission, Scope},
+    script::Template,
     timestamp::Timestamp,
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -28,7 +29,20 @@ macro_rules! schemas {
     )+)*};
 }
 
+/// Any object: what users bring, and what serialises itself.
+pub struct Object;
+
 schemas! {
+    Object = json_schema!({"type": "object"});
+    Template = json_schema!({"oneOf": [
+        {"type": "string", "description": "Lua"},
+        {
+            "type": "object",
+            "properties": {"lang": {"enum": ["lua", "text"]}, "source": {"type": "string"}},
+            "required": ["lang", "source"],
+            "additionalProperties": false,
+        },
+    ]});
     AuditId EventId GroupId RoleId SinkId SpaceId TokenId UserId = json_schema!({"type": "string", "format": "uuid"});
     Timestamp = json_schema!({"type": "string", "format": "date-time"});
     Name = json_schema!({"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"});

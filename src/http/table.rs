@@ -5,7 +5,7 @@ use super::{
     call::{Call, Handler, Shape, Takes},
     error::ApiError,
     openapi,
-    routes::{audit, auth, groups, ops, roles, tokens, users},
+    routes::{audit, auth, events, groups, ops, roles, sinks, tokens, users},
 };
 use crate::permission::{Permission, Scope};
 use futures_util::future::BoxFuture;
@@ -66,6 +66,8 @@ struct Node {
 /// The table itself, by subject.
 fn routes() -> Vec<Route> {
     use Access::{AnyOf, Open, User};
+    const EVENTS: Access = AnyOf(&[Permission::UseSpaces, Permission::ManageSpaces]);
+    const SINKS: Access = AnyOf(&[Permission::ManageOwnEventSinks, Permission::ManageGlobalEventSinks]);
     const USERS: Access = AnyOf(&[Permission::ManageUsers]);
     const ROLES: Access = AnyOf(&[Permission::ManageRoles]);
     const GROUPS: Access = AnyOf(&[Permission::ManageGroups]);
@@ -100,6 +102,21 @@ fn routes() -> Vec<Route> {
         put("/api/groups/{id}", GROUPS, groups::rename, "Renames a group"),
         patch("/api/groups/{id}", GROUPS, groups::rename, "Renames a group"),
         delete("/api/groups/{id}", GROUPS, groups::delete, "Deletes a group and takes it from its members"),
+        post("/api/events/emit", EVENTS, events::emit, "Raises an event; answered once it is on disk"),
+        post("/api/events/explain", EVENTS, events::explain, "Which sinks an event would reach, and why; raises nothing"),
+        get("/api/events", EVENTS, events::history, "Events with their deliveries and attempts, newest first"),
+        get("/api/events/stream", EVENTS, events::watch, "Events and outcomes as they happen"),
+        get("/api/events/{id}", EVENTS, events::show, "An event with its deliveries and attempts"),
+        get("/api/event-sinks", SINKS, sinks::list, "The caller's sinks, and the global ones for who manages them"),
+        post("/api/event-sinks", SINKS, sinks::create, "Makes a sink"),
+        post("/api/event-sinks/preview", SINKS, sinks::preview, "Renders a sink's body for a sample event; sends nothing"),
+        get("/api/event-sinks/{id}", SINKS, sinks::show, "A sink with its secret"),
+        put("/api/event-sinks/{id}", SINKS, sinks::replace, "Replaces a sink; owner and secret stay if they are not given"),
+        patch("/api/event-sinks/{id}", SINKS, sinks::update, "Changes the given fields of a sink"),
+        delete("/api/event-sinks/{id}", SINKS, sinks::delete, "Deletes a sink with its queue and dead letters"),
+        post("/api/event-sinks/{id}/test", SINKS, sinks::test, "Delivers a sample event now, beside the queue"),
+        get("/api/event-sinks/{id}/dead-letters", SINKS, sinks::dead_letters, "What was given up, oldest first"),
+        post("/api/event-sinks/{id}/redeliver", SINKS, sinks::redeliver, "Queues dead letters again"),
         get("/api/audit", AnyOf(&[Permission::ViewAuditLog]), audit::list, "Who did what, newest first"),
     ]
 }

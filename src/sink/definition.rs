@@ -16,6 +16,7 @@ use crate::{
     timestamp::Timestamp,
 };
 use http::{HeaderName, HeaderValue};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt};
 
@@ -31,7 +32,7 @@ const MAX_HEADER_VALUE: usize = 4096;
 const RESERVED_PREFIXES: [&str; 2] = ["x-service-", "webhook-"];
 
 /// A sink as written.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SinkSpec {
     pub name: String,
@@ -55,7 +56,7 @@ pub struct SinkSpec {
 }
 
 /// The three kinds of sink.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SinkKind {
     Webhook,
@@ -64,7 +65,7 @@ pub enum SinkKind {
 }
 
 /// Whose the sink shall be, as the caller says it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OwnerSpec {
     #[default]
@@ -73,7 +74,7 @@ pub enum OwnerSpec {
 }
 
 /// The part of a sink of type `webhook`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WebhookSpec {
     pub url: String,
@@ -89,7 +90,7 @@ pub struct WebhookSpec {
 }
 
 /// The part of a sink of type `script`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScriptSpec {
     pub source: String,
@@ -239,10 +240,7 @@ impl Sink {
             description: self.description.clone(),
             events: self.events.as_str().to_owned(),
             kind: self.kind(),
-            owner: match self.owner {
-                Owner::Global => OwnerSpec::Global,
-                Owner::User(_) => OwnerSpec::Me,
-            },
+            owner: self.owner.into(),
             active: self.active,
             webhook: None,
             script: None,
@@ -268,6 +266,15 @@ impl Webhook {
             headers: self.headers.clone(),
             template: self.template.as_ref().map(|template| template.source().clone()),
             skip_tls_verify: self.skip_tls_verify,
+        }
+    }
+}
+
+impl From<Owner> for OwnerSpec {
+    fn from(owner: Owner) -> Self {
+        match owner {
+            Owner::Global => Self::Global,
+            Owner::User(_) => Self::Me,
         }
     }
 }

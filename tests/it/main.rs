@@ -1,1 +1,10 @@
+//! Everything that crosses a process boundary, against the real binary, sockets and disks.
 
+mod crash;
+mod delivery;
+mod events;
+mod faults;
+mod hostile_lua;
+mod server;
+mod sinks;
+mod support;

@@ -2,8 +2,10 @@
 
 pub mod audit;
 pub mod auth;
+pub mod events;
 pub mod groups;
 pub mod ops;
 pub mod roles;
+pub mod sinks;
 pub mod tokens;
 pub mod users;

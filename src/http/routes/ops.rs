@@ -1,5 +1,6 @@
 //! What operators and their machines ask: alive, ready, counters.
 
+use crate::metrics::Depth;
 use crate::http::{
     Response,
     call::{Call, Json, Output, Text, json},
@@ -41,7 +42,13 @@ pub async fn ready(call: Call) -> Result<Readiness, ApiError> {
 }
 
 pub async fn metrics(call: Call) -> Result<Text, ApiError> {
-    Ok(Text(call.app.metrics.render([])))
+    let app = &call.app;
+    let depths = app.book.all().into_iter().filter(|sink| sink.subscribes()).map(|sink| Depth {
+        sink: sink.id.to_string(),
+        name: sink.name.clone(),
+        queued: app.engine.depth(sink.id).queued,
+    });
+    Ok(Text(app.metrics.render(depths)))
 }
 
 impl Output for Readiness {

@@ -51,6 +51,11 @@ impl Daemon {
         self.restart();
     }
 
+    /// Sets something for the next start.
+    pub fn set(&mut self, name: &str, value: &str) {
+        self.settings.push((format!("SVC_{name}"), value.to_owned()));
+    }
+
     /// Starts it again on the same data. It must have stopped.
     pub fn restart(&mut self) {
         (self.child, self.url) = launch(&self.directory, &self.settings);

@@ -1,0 +1,132 @@
+//! Durable emits over HTTP: one emitter against 64, and both against the store alone, which writes the same
+//! rows without HTTP and routing. The three take turns in one run, so that the ratios hold on any machine.
+//!
+//! `cargo bench --bench emit`; exits 1 if a promise is missed.
+
+mod support;
+
+use std::{
+    process::ExitCode,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+use support::{Daemon, promise, scratch};
+use svc::{
+    event::{Actor, ActorKind, Event, EventType},
+    id::{EventId, SinkId, SpaceId, UserId},
+    metrics::Metrics,
+    queue::{
+        Engine, Target,
+        sled::{Bounds, SledEngine},
+    },
+    store::Store,
+    timestamp::Timestamp,
+};
+
+const ROUNDS: usize = 3;
+const TURN: Duration = Duration::from_secs(4);
+const EMITTERS: usize = 64;
+const PAYLOAD: &str = r#"{"service":"checkout","version":"2026.11.3","commit":"9f1c2ab","environment":"production","duration_ms":48211,"by":"ada","notes":"rolled out to all regions after the canary held for thirty minutes"}"#;
+
+fn main() -> ExitCode {
+    // One sink that is switched off, and queues that never fill: every emit writes an event and a queue entry.
+    let daemon = Daemon::start(&[("SVC_DELIVERY_QUEUE", "100000000")]);
+    let sink = r#"{"name":"s","events":"*","type":"script","owner":"global","active":false,"script":{"source":"return"}}"#;
+    let (status, answer) = daemon.connect().request("POST", "/api/event-sinks", sink);
+    assert_eq!(status, 201, "{answer}");
+    let (mut one, mut many, mut alone, mut per_flush) = (0.0, 0.0, 0.0, f64::MAX);
+    for _ in 0..ROUNDS {
+        one = f64::max(one, over_http(&daemon, 1));
+        let (flushes, writes) = (daemon.metric("svc_store_flushes_total"), daemon.metric("svc_store_writes_total"));
+        many = f64::max(many, over_http(&daemon, EMITTERS));
+        let flushes = daemon.metric("svc_store_flushes_total") - flushes;
+        per_flush = f64::min(per_flush, (daemon.metric("svc_store_writes_total") - writes) / flushes);
+        alone = f64::max(alone, store_alone());
+    }
+    println!("emits/s: one emitter {one:.0}, {EMITTERS} emitters {many:.0}, store alone {alone:.0}");
+    let kept = [
+        promise("64 emitters over one", many / one, "x", many >= 3.0 * one, "at least 3"),
+        promise("emits per flush with 64", per_flush, "", per_flush >= 16.0, "at least 16"),
+        promise("64 emitters over the store alone", many / alone, "x", many >= 0.6 * alone, "at least 0.6"),
+    ];
+    if kept.iter().all(|kept| *kept) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Emits per second of so many clients, each waiting for its answer before it goes on.
+fn over_http(daemon: &Daemon, emitters: usize) -> f64 {
+    let body = format!(r#"{{"type":"deploy.done","payload":{PAYLOAD}}}"#);
+    let (stop, count) = (AtomicBool::new(false), AtomicU64::new(0));
+    let started = Instant::now();
+    thread::scope(|scope| {
+        for _ in 0..emitters {
+            scope.spawn(|| {
+                let mut connection = daemon.connect();
+                while !stop.load(Relaxed) {
+                    let (status, answer) = connection.request("POST", "/api/events/emit", &body);
+                    assert_eq!(status, 202, "{answer}");
+                    count.fetch_add(1, Relaxed);
+                }
+            });
+        }
+        thread::sleep(TURN);
+        stop.store(true, Relaxed);
+    });
+    count.load(Relaxed) as f64 / started.elapsed().as_secs_f64()
+}
+
+/// The same rows, straight into the engine, by as many tasks as there were emitters.
+fn store_alone() -> f64 {
+    let directory = scratch();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime starts");
+    let rate = runtime.block_on(async {
+        let metrics = Arc::<Metrics>::default();
+        let store = Store::open(&directory, 0, metrics.clone()).expect("a fresh directory opens");
+        let (wake, _wakes) = tokio::sync::mpsc::unbounded_channel();
+        let bounds = Bounds { queue: usize::MAX, dead_letters: 1 };
+        let engine = SledEngine::open(store.clone(), metrics, bounds, wake).expect("a fresh store opens");
+        let target = Target { sink: SinkId::new(), name: "s".into() };
+        engine.open(target.sink);
+        let user = UserId::new();
+        let started = Instant::now();
+        let tasks: Vec<_> = (0..EMITTERS)
+            .map(|_| {
+                let (engine, target) = (engine.clone(), target.clone());
+                tokio::spawn(async move {
+                    let mut count = 0_u64;
+                    while started.elapsed() < TURN {
+                        engine.accept(event(user), vec![target.clone()]).await.expect("the store takes it");
+                        count += 1;
+                    }
+                    count
+                })
+            })
+            .collect();
+        let mut count = 0;
+        for task in tasks {
+            count += task.await.expect("no task panics");
+        }
+        let rate = count as f64 / started.elapsed().as_secs_f64();
+        store.close().await;
+        rate
+    });
+    std::fs::remove_dir_all(directory).expect("it was ours");
+    rate
+}
+
+fn event(user: UserId) -> Arc<Event> {
+    Arc::new(Event {
+        id: EventId::new(),
+        kind: EventType::custom("deploy.done").expect("it is a type"),
+        ts: Timestamp::now(),
+        zone: "default".into(),
+        space_id: SpaceId::NIL,
+        user_id: user,
+        actor: Actor { id: uuid::Uuid::nil(), username: "admin".to_owned(), kind: ActorKind::User },
+        space: None,
+        data: serde_json::value::RawValue::from_string(PAYLOAD.to_owned()).expect("it is JSON"),
+    })
+}

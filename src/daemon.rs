@@ -1,0 +1,186 @@
+//! The wiring: opens everything from the ground up, serves, and closes in the opposite order.
+
+use crate::{
+    audit::Audit,
+    config::Config,
+    deliver::{self, Deliverer},
+    egress::Egress,
+    emit::Emitter,
+    http::{self, App},
+    identity::{self, Identity},
+    kv::Kv,
+    live::Feed,
+    metrics::Metrics,
+    owner::Owner,
+    queue::{
+        Engine, Retention,
+        sled::{Bounds, SledEngine},
+    },
+    route::Routes,
+    script::{Libraries, MethodCaller, Runtime},
+    sink::{self, Book},
+    store::{OpenError, Store, StoreError},
+    timestamp::Timestamp,
+};
+use futures_util::future::BoxFuture;
+use serde_json::value::RawValue;
+use std::{
+    io::{self, Write as _},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{net::TcpListener, sync::mpsc};
+use tokio_util::sync::CancellationToken;
+
+/// How long deliveries in flight may take to end once the daemon stops. What is cut off is delivered again.
+const LAST_DELIVERIES: Duration = Duration::from_secs(7);
+
+/// How often what is old is thrown away.
+const SWEEP: Duration = Duration::from_secs(60);
+
+/// Why the daemon did not run to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error(transparent)]
+    Identity(#[from] identity::OpenError),
+    #[error("cannot read the data directory: {0}")]
+    Store(#[from] StoreError),
+    #[error("cannot serve: {0}")]
+    Serve(#[from] io::Error),
+}
+
+/// Serves on `listener` until `shutdown` is cancelled, then finishes what is under way.
+///
+/// The one line on stdout says that it serves.
+///
+/// # Errors
+///
+/// Fails if the data directory cannot be opened; nothing has been served then.
+pub async fn run(config: Config, listener: TcpListener, shutdown: CancellationToken) -> Result<(), DaemonError> {
+    allow_many_files();
+    let address = listener.local_addr()?;
+    let metrics = Arc::<Metrics>::default();
+    let store = Store::open(&config.data, config.limits.disk_free.0, metrics.clone())?;
+    let served = serve(config, listener, shutdown, store.clone(), metrics, address).await;
+    store.close().await;
+    served
+}
+
+async fn serve(
+    config: Config,
+    listener: TcpListener,
+    shutdown: CancellationToken,
+    store: Store,
+    metrics: Arc<Metrics>,
+    address: std::net::SocketAddr,
+) -> Result<(), DaemonError> {
+    let audit = Audit::new(store.clone());
+    let identity = Identity::open(store.clone(), config.auth.session.0).await?;
+    let book = Book::open(store.clone())?;
+    let kv = Kv::new(store.clone())?;
+    let feed = Feed::new();
+
+    let (wake, wakes) = mpsc::unbounded_channel();
+    let bounds = Bounds { queue: config.delivery.queue, dead_letters: config.delivery.dead_letters };
+    let engine: Arc<dyn Engine> = Arc::new(SledEngine::open(store.clone(), metrics.clone(), bounds, wake)?);
+    let routes = Arc::new(Routes::new());
+
+    let egress = Egress::new(&config.egress);
+    let libraries = Libraries { http: Arc::new(egress.clone()), kv: kv.clone(), caller: Arc::new(NoMethods) };
+    let runtime = Runtime::new(&config.script, libraries, metrics.clone());
+    let context = sink::Context { egress, runtime: runtime.clone(), timeout: config.webhook.timeout.0 };
+    let deliverer = Deliverer::new(
+        &config.delivery,
+        engine.clone(),
+        book.clone(),
+        context.clone(),
+        feed.clone(),
+        metrics.clone(),
+        shutdown.clone(),
+    );
+    deliver::follow(&book, &routes, &engine, &deliverer);
+    let emitter =
+        Emitter::new(&config.zone, routes, engine.clone(), feed.clone(), config.limits.payload.bytes());
+    let app = Arc::new(App {
+        config: Arc::new(config),
+        store,
+        audit,
+        identity,
+        metrics,
+        emitter,
+        engine,
+        book,
+        context,
+        feed,
+    });
+
+    writeln!(io::stdout(), "listening on http://{address}")?;
+    log::info!("serving zone `{}` on http://{address}, data in {}", app.config.zone, app.config.data.display());
+    tokio::join!(
+        http::serve(listener, app.clone(), shutdown.clone()),
+        deliverer.run(wakes),
+        sweep(&app, &kv, &shutdown),
+        async {
+            shutdown.cancelled().await;
+            if tokio::time::timeout(LAST_DELIVERIES, deliverer.finished()).await.is_err() {
+                log::warn!("some deliveries did not end in time; they are made again after the next start");
+            }
+        },
+    );
+    runtime.shut_down();
+    log::info!("stopped");
+    Ok(())
+}
+
+/// Throws away what is old, now and then.
+async fn sweep(app: &App, kv: &Kv, shutdown: &CancellationToken) {
+    let history = &app.config.history;
+    let retention = Retention { keep: history.keep.0, bytes: history.size.0 };
+    let mut turns = tokio::time::interval(SWEEP);
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            _ = turns.tick() => {}
+        }
+        let swept = async {
+            app.engine.prune(retention).await?;
+            app.audit.purge(Timestamp::now().before(history.audit.0)).await?;
+            kv.purge().await
+        };
+        if let Err(error) = swept.await {
+            log::warn!("old records stay for now: {error}");
+        }
+        if let Err(error) = app.identity.purge_sessions().await {
+            log::warn!("old sessions stay for now: {error}");
+        }
+    }
+}
+
+/// Every sink's connection is a file. The soft limit is often a thousand; the hard one is what the system means.
+fn allow_many_files() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: both calls only read or write the structure they are given.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+        }
+    }
+}
+
+/// What `svc.call` finds while no space publishes a method.
+struct NoMethods;
+
+impl MethodCaller for NoMethods {
+    fn call(
+        &self,
+        _: Owner,
+        method: &str,
+        _: Box<RawValue>,
+    ) -> BoxFuture<'static, Result<Box<RawValue>, String>> {
+        let error = format!("no method named `{method}`");
+        Box::pin(async { Err(error) })
+    }
+}

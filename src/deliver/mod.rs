@@ -1,0 +1,207 @@
+//! The event's way out: queue → deliver → settle. One worker per sink with something to deliver, so that
+//! each sink gets its events in order and one at a time, and a slow one holds up nobody else.
+//!
+//! A worker exists only while its queue is not empty: the engine wakes a sink, the worker drains its
+//! queue and goes. Ten thousand quiet sinks cost no task at all.
+
+mod permits;
+mod plan;
+mod subscribe;
+
+pub use subscribe::follow;
+
+use crate::{
+    config,
+    id::SinkId,
+    live::{Attempted, Feed, Live},
+    metrics::Metrics,
+    queue::{Attempt, AttemptOutcome, Claim, DeliveryState, Engine, Settlement},
+    script::Input,
+    sink::{self, Book, Sink},
+    timestamp::Timestamp,
+};
+use permits::Permits;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use tokio::sync::mpsc;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+/// How long a worker waits before it asks a failing engine again.
+const ENGINE_PAUSE: Duration = Duration::from_secs(1);
+
+/// Delivers what the queues hold.
+#[derive(Clone)]
+pub struct Deliverer(Arc<Shared>);
+
+struct Shared {
+    engine: Arc<dyn Engine>,
+    book: Book,
+    context: sink::Context,
+    feed: Feed,
+    metrics: Arc<Metrics>,
+    plan: plan::Plan,
+    permits: Permits,
+    /// The sinks that have a worker, each with what happened since the worker last looked.
+    workers: Mutex<HashMap<SinkId, Since>>,
+    tasks: TaskTracker,
+    shutdown: CancellationToken,
+}
+
+/// Whether a worker may leave when it finds nothing to do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Since {
+    Nothing,
+    Woken,
+}
+
+impl Deliverer {
+    /// A deliverer that stops taking up work once `shutdown` is cancelled.
+    pub fn new(
+        settings: &config::Delivery,
+        engine: Arc<dyn Engine>,
+        book: Book,
+        context: sink::Context,
+        feed: Feed,
+        metrics: Arc<Metrics>,
+        shutdown: CancellationToken,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            engine,
+            book,
+            context,
+            feed,
+            metrics,
+            plan: plan::Plan::new(settings),
+            permits: Permits::new(settings.concurrency),
+            workers: Mutex::default(),
+            tasks: TaskTracker::new(),
+            shutdown,
+        }))
+    }
+
+    /// Gives every sink that is woken a worker, until shutdown.
+    pub async fn run(&self, mut wakes: mpsc::UnboundedReceiver<SinkId>) {
+        loop {
+            tokio::select! {
+                () = self.0.shutdown.cancelled() => return,
+                wake = wakes.recv() => match wake {
+                    Some(sink) => self.wake(sink),
+                    None => return,
+                },
+            }
+        }
+    }
+
+    /// Makes sure the sink has a worker that will look at its queue after this moment. For a sink that was
+    /// switched on again, too.
+    pub fn wake(&self, sink: SinkId) {
+        let mut workers = self.0.workers.lock().expect("no code panics while holding the workers");
+        if workers.insert(sink, Since::Woken).is_none() {
+            let shared = self.0.clone();
+            self.0.tasks.spawn(async move { shared.work(sink).await });
+        }
+    }
+
+    /// Waits until the deliveries in flight have ended. Only after shutdown was called for.
+    pub async fn finished(&self) {
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
+    }
+}
+
+impl Shared {
+    /// One sink's worker, from its first event to an empty queue.
+    async fn work(&self, sink: SinkId) {
+        loop {
+            self.workers.lock().expect("no code panics while holding the workers").insert(sink, Since::Nothing);
+            while self.deliver_head(sink).await == Next::GoOn {}
+            let mut workers = self.workers.lock().expect("no code panics while holding the workers");
+            if workers.get(&sink) == Some(&Since::Nothing) || self.shutdown.is_cancelled() {
+                workers.remove(&sink);
+                return;
+            }
+        }
+    }
+
+    /// Attempts the event at the head of the queue, once it is due, and settles the attempt.
+    async fn deliver_head(&self, id: SinkId) -> Next {
+        let claim = match self.engine.head(id).await {
+            Ok(Some(claim)) => claim,
+            Ok(None) => return Next::Leave,
+            Err(error) => {
+                log::error!("sink {id}: cannot read its queue: {error}");
+                return self.unless_shutdown(tokio::time::sleep(ENGINE_PAUSE)).await;
+            }
+        };
+        if self.unless_shutdown(tokio::time::sleep(claim.due.from_now())).await == Next::Leave {
+            return Next::Leave;
+        }
+        // Looked up for each attempt: an edit takes effect on the next one.
+        let Some(sink) = self.book.get(id).filter(|sink| sink.active) else { return Next::Leave };
+        let permit = tokio::select! {
+            () = self.shutdown.cancelled() => return Next::Leave,
+            permit = self.permits.acquire(sink.owner) => permit,
+        };
+        let at = Timestamp::now();
+        let number = claim.failures + 1;
+        let input = Input { event: claim.event.clone(), sequence: claim.sequence, attempt: number };
+        let attempted = sink::attempt(&self.context, &sink, input).await;
+        drop(permit);
+        self.metrics.attempt_time.observe(attempted.duration);
+
+        let settlement = self.plan.settle(&sink, &attempted.outcome, number);
+        let attempt = Attempt {
+            number,
+            at,
+            duration_ms: attempted.duration.as_secs_f64() * 1e3,
+            outcome: plan::outcome(&attempted.outcome),
+            status: attempted.status,
+            error: attempted.error,
+            response: attempted.response,
+            log: attempted.log,
+        };
+        self.tell(&sink, &claim, &attempt, &settlement);
+        self.engine.settle(&claim, attempt, settlement).await;
+        if self.shutdown.is_cancelled() { Next::Leave } else { Next::GoOn }
+    }
+
+    async fn unless_shutdown(&self, wait: impl Future<Output = ()>) -> Next {
+        tokio::select! {
+            () = self.shutdown.cancelled() => Next::Leave,
+            () = wait => Next::GoOn,
+        }
+    }
+
+    fn tell(&self, sink: &Sink, claim: &Claim, attempt: &Attempt, settlement: &Settlement) {
+        let state = match (settlement, attempt.outcome) {
+            (Settlement::Retry(_), _) => DeliveryState::Queued,
+            (Settlement::Dead(_), _) => DeliveryState::Dead,
+            (Settlement::Done, AttemptOutcome::Skipped) => DeliveryState::Skipped,
+            (Settlement::Done, _) => DeliveryState::Delivered,
+        };
+        self.feed.publish(Live::Attempted(Arc::new(Attempted {
+            event_id: claim.event.id,
+            event_type: claim.event.kind.clone(),
+            user: claim.event.user_id,
+            owner: sink.owner,
+            sink_id: sink.id,
+            name: sink.name.as_str().into(),
+            state,
+            outcome: attempt.outcome,
+            sequence: claim.sequence,
+            attempt: attempt.number,
+            status: attempt.status,
+            error: attempt.error.clone(),
+        })));
+    }
+}
+
+/// What a worker does after a step.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    GoOn,
+    Leave,
+}

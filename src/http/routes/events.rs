@@ -1,0 +1,352 @@
+//! Events: raising them, explaining where one would go, reading back what became of them, watching.
+
+use crate::{
+    event::{Actor, Event, EventType},
+    emit::{EmitError, Raise},
+    http::{Accepted, ApiError, Call, Events, Json, Limit, List, Query, schema},
+    id::{EventId, SinkId, SpaceId, UserId},
+    identity::Caller,
+    live::{Attempted, Live},
+    owner::Owner,
+    pattern::Patterns,
+    permission::Permission,
+    queue::{self, AcceptError, Attempt, Cursor, Delivery, DeliveryState, Receipt, Record, Target},
+    sink::{Sink, definition::OwnerSpec},
+    timestamp::Timestamp,
+};
+use futures_util::{StreamExt, stream};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use std::{convert::Infallible, sync::Arc, time::Duration};
+use tokio::sync::{broadcast::error::RecvError, mpsc};
+use warp::sse;
+
+/// How often a silent stream says that it is still there.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// Happenings that wait for a watcher to read them. Behind these the feed itself holds some more.
+const UNREAD: usize = 64;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EmitBody {
+    /// Segments of [A-Za-z0-9_-] separated by dots; `custom.` is put in front.
+    #[serde(rename = "type")]
+    kind: String,
+    /// An object; `{}` if absent.
+    #[schemars(with = "Option<schema::Object>")]
+    payload: Option<Box<RawValue>>,
+    /// Repeating an emit with its id stores nothing and answers as the first time.
+    id: Option<EventId>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExplainBody {
+    #[serde(rename = "type")]
+    kind: String,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HistoryQuery {
+    /// Event patterns, as a sink has them.
+    #[schemars(with = "Option<String>")]
+    pattern: Option<Patterns>,
+    /// Events routed to this sink.
+    sink: Option<SinkId>,
+    /// Events with a delivery in this state.
+    #[schemars(with = "Option<String>")]
+    state: Option<DeliveryState>,
+    since: Option<Timestamp>,
+    until: Option<Timestamp>,
+    #[serde(default)]
+    limit: Limit,
+    cursor: Option<String>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StreamQuery {
+    /// Event patterns, as a sink has them.
+    #[schemars(with = "Option<String>")]
+    pattern: Option<Patterns>,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Receipt")]
+pub struct ReceiptView {
+    event_id: EventId,
+    event_type: String,
+    event_ts: Timestamp,
+    /// Every sink it matched.
+    matched: Vec<SinkRef>,
+    /// Those among them that lost it to a full queue.
+    dropped: Vec<SinkRef>,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub struct SinkRef {
+    sink_id: SinkId,
+    #[schemars(with = "String")]
+    name: Arc<str>,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub struct Explanation {
+    event_type: String,
+    sinks: Vec<ExplainedSink>,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub struct ExplainedSink {
+    sink_id: SinkId,
+    name: String,
+    owner: OwnerSpec,
+    events: String,
+    #[serde(rename = "type")]
+    kind: String,
+    active: bool,
+    matches: bool,
+    reason: String,
+}
+
+/// An event with its deliveries, as far as the caller may see them.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Event")]
+pub struct EventView {
+    id: EventId,
+    #[serde(rename = "type")]
+    #[schemars(with = "String")]
+    kind: EventType,
+    ts: Timestamp,
+    #[schemars(with = "String")]
+    zone: Arc<str>,
+    space_id: SpaceId,
+    user_id: UserId,
+    #[schemars(with = "schema::Object")]
+    actor: Actor,
+    #[schemars(with = "schema::Object")]
+    data: Box<RawValue>,
+    /// Each with its state and attempts.
+    #[schemars(with = "Vec<schema::Object>")]
+    deliveries: Vec<Delivery>,
+}
+
+pub async fn emit(call: Call, Json(body): Json<EmitBody>) -> Result<Accepted<ReceiptView>, ApiError> {
+    let caller = call.caller();
+    let raise = Raise {
+        id: body.id,
+        kind: custom(&body.kind)?,
+        space_id: SpaceId::NIL,
+        space: None,
+        user_id: caller.user.id,
+        actor: caller.actor(),
+        payload: body.payload.unwrap_or_else(empty_object),
+    };
+    Ok(Accepted(call.app.emitter.emit(raise).await?.into()))
+}
+
+pub async fn explain(call: Call, Json(body): Json<ExplainBody>) -> Result<Json<Explanation>, ApiError> {
+    let kind = custom(&body.kind)?;
+    let owners = [Owner::User(call.caller().user.id), Owner::Global];
+    let sinks = call.app.book.visible_to(&owners);
+    let sinks = sinks.iter().map(|sink| explain_one(sink, &kind)).collect();
+    Ok(Json(Explanation { event_type: kind.as_str().to_owned(), sinks }))
+}
+
+pub async fn history(call: Call, Query(wanted): Query<HistoryQuery>) -> Result<Json<List<EventView>>, ApiError> {
+    let after = match &wanted.cursor {
+        Some(text) => {
+            Some(text.parse::<Cursor>().map_err(|()| ApiError::BadRequest("`cursor` is none of ours".to_owned()))?)
+        }
+        None => None,
+    };
+    let caller = call.caller().clone();
+    let query = queue::Query {
+        user: if sees_all(&caller) { None } else { Some(caller.user.id) },
+        pattern: wanted.pattern,
+        sink: wanted.sink,
+        state: wanted.state,
+        since: wanted.since,
+        until: wanted.until,
+        after,
+        limit: wanted.limit.get(),
+    };
+    let app = call.app.clone();
+    let page = tokio::task::spawn_blocking(move || app.engine.history(&query))
+        .await
+        .map_err(|error| ApiError::Internal(error.to_string()))??;
+    let items = page.records.into_iter().map(|record| view(&call, &caller, record)).collect();
+    Ok(Json(List { items, next: page.next.map(|cursor| cursor.to_string()) }))
+}
+
+pub async fn show(call: Call) -> Result<Json<EventView>, ApiError> {
+    let id = call.id::<EventId>()?;
+    let caller = call.caller();
+    let record = call.app.engine.record(id)?;
+    let record = record.filter(|record| record.event.user_id == caller.user.id || sees_all(caller));
+    Ok(Json(view(&call, caller, record.ok_or_else(|| ApiError::missing("event"))?)))
+}
+
+pub async fn watch(call: Call, Query(wanted): Query<StreamQuery>) -> Result<Events, ApiError> {
+    let caller = call.caller().clone();
+    let app = call.app.clone();
+    let shutdown = call.shutdown.clone();
+    let mut feed = app.feed.watch();
+    let (teller, mut told) = mpsc::channel(UNREAD);
+    tokio::spawn(async move {
+        let lapsed = std::pin::pin!(app.identity.lapsed(&caller));
+        let telling = async {
+            loop {
+                let live = match feed.recv().await {
+                    Ok(live) => Ok(live),
+                    Err(RecvError::Lagged(missed)) => Err(missed),
+                    Err(RecvError::Closed) => return,
+                };
+                if let Some(event) = tell(&caller, wanted.pattern.as_ref(), live)
+                    && teller.send(event).await.is_err()
+                {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            () = telling => {}
+            () = lapsed => {}
+            () = shutdown.cancelled() => {}
+            () = teller.closed() => {}
+        }
+    });
+    let told = stream::poll_fn(move |context| told.poll_recv(context)).map(Ok::<_, Infallible>);
+    let reply = sse::reply(sse::keep_alive().interval(HEARTBEAT).stream(told));
+    Ok(Events(warp::Reply::into_response(reply)))
+}
+
+/// What a watcher is told of a happening; nothing of what is not theirs.
+fn tell(caller: &Caller, pattern: Option<&Patterns>, live: Result<Live, u64>) -> Option<sse::Event> {
+    let wanted = |kind: &EventType| pattern.is_none_or(|pattern| pattern.matches(kind.as_str()));
+    let (name, data) = match live {
+        Err(missed) => ("lagged", serde_json::json!({"missed": missed}).to_string()),
+        Ok(Live::Accepted(event)) => {
+            if !wanted(&event.kind) || event.user_id != caller.user.id && !sees_all(caller) {
+                return None;
+            }
+            ("event", serde_json::to_string(&*event).ok()?)
+        }
+        Ok(Live::Attempted(attempted)) => {
+            let theirs = attempted.user == caller.user.id || sees_all(caller) && attempted.owner == Owner::Global;
+            if !wanted(&attempted.event_type) || !theirs {
+                return None;
+            }
+            ("delivery", attempted_json(caller, &attempted)?)
+        }
+    };
+    Some(sse::Event::default().event(name).data(data))
+}
+
+fn attempted_json(caller: &Caller, attempted: &Attempted) -> Option<String> {
+    let mut value = serde_json::to_value(attempted).ok()?;
+    if attempted.owner == Owner::Global && !sees_all(caller) {
+        value.as_object_mut()?.remove("error");
+    }
+    Some(value.to_string())
+}
+
+/// Whoever manages the global sinks sees what goes through them: every user's events.
+fn sees_all(caller: &Caller) -> bool {
+    caller.may(Permission::ManageGlobalEventSinks)
+}
+
+fn custom(name: &str) -> Result<EventType, ApiError> {
+    EventType::custom(name).map_err(|error| ApiError::BadRequest(format!("`type`: {error}")))
+}
+
+/// `{}` for an event raised without a payload.
+pub(super) fn empty_object() -> Box<RawValue> {
+    RawValue::from_string("{}".to_owned()).expect("an empty object is JSON")
+}
+
+fn explain_one(sink: &Sink, kind: &EventType) -> ExplainedSink {
+    let hears = sink.events.matches(kind.as_str());
+    let reason = match (hears, sink.subscribes(), sink.active) {
+        (_, false, _) => "a json-rpc sink only formats events for the methods that name it".to_owned(),
+        (false, true, _) => format!("none of its patterns `{}` matches `{kind}`", sink.events.as_str()),
+        (true, true, active) => {
+            let pattern = sink.events.iter().find(|pattern| pattern.matches(kind.as_str()));
+            let by = pattern.map_or_else(String::new, |pattern| format!("its pattern `{pattern}` matches"));
+            if active { by } else { by + "; it is inactive, so the event would wait in its queue" }
+        }
+    };
+    ExplainedSink {
+        sink_id: sink.id,
+        name: sink.name.clone(),
+        owner: sink.owner.into(),
+        events: sink.events.as_str().to_owned(),
+        kind: sink.kind().to_string(),
+        active: sink.active,
+        matches: hears && sink.subscribes(),
+        reason,
+    }
+}
+
+fn view(call: &Call, caller: &Caller, record: Record) -> EventView {
+    let own = record.event.user_id == caller.user.id;
+    let deliveries = record
+        .deliveries
+        .into_iter()
+        .filter_map(|delivery| {
+            let sink = call.app.book.get(delivery.sink_id).map(|sink| sink.owner);
+            match sink {
+                Some(Owner::User(user)) if user == caller.user.id => Some(delivery),
+                // The manager of global sinks is no party to what other users' own sinks do.
+                Some(Owner::User(_)) => None,
+                Some(Owner::Global) if sees_all(caller) => Some(delivery),
+                // Of a sink that is gone nobody knows any more whose it was.
+                Some(Owner::Global) | None => own.then(|| without_details(delivery)),
+            }
+        })
+        .collect();
+    let Event { id, kind, ts, zone, space_id, user_id, actor, data, .. } =
+        Arc::unwrap_or_clone(record.event);
+    EventView { id, kind, ts, zone, space_id, user_id, actor, data, deliveries }
+}
+
+/// How it went, without what the sink's script printed or its receiver answered.
+fn without_details(delivery: Delivery) -> Delivery {
+    let bare = |attempt: Attempt| Attempt {
+        error: None,
+        response: None,
+        log: Vec::new(),
+        ..attempt
+    };
+    Delivery { attempts: delivery.attempts.into_iter().map(bare).collect(), ..delivery }
+}
+
+impl From<Receipt> for ReceiptView {
+    fn from(receipt: Receipt) -> Self {
+        let refs = |targets: Vec<Target>| {
+            targets.into_iter().map(|target| SinkRef { sink_id: target.sink, name: target.name }).collect()
+        };
+        Self {
+            event_id: receipt.event.id,
+            event_type: receipt.event.kind.as_str().to_owned(),
+            event_ts: receipt.event.ts,
+            matched: refs(receipt.matched),
+            dropped: refs(receipt.dropped),
+        }
+    }
+}
+
+impl From<EmitError> for ApiError {
+    fn from(error: EmitError) -> Self {
+        let message = error.to_string();
+        match error {
+            EmitError::PayloadNotObject => Self::BadRequest(message),
+            EmitError::PayloadTooLarge { .. } => Self::PayloadTooLarge(message),
+            EmitError::Accept(AcceptError::IdTaken(_)) => Self::Conflict(message),
+            EmitError::Accept(AcceptError::Store(error)) => error.into(),
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! Sinks: making and changing them, trying them out, and what they gave up on.
+
+use super::events::empty_object;
+use crate::{
+    audit::{Audit, Entry},
+    event::{Event, EventType},
+    http::{ApiError, Call, Created, Json, Limit, List, NoContent, Page, Query, page, schema},
+    id::{EventId, SinkId, SpaceId},
+    identity::Caller,
+    owner::Owner,
+    permission::Permission,
+    queue::{DeadLetter, Which},
+    script::Input,
+    sink::{
+        self, BookError, Outcome, PreviewError, Sink, SinkSpec,
+        definition::{OwnerSpec, Secrets},
+    },
+    store::Batch,
+    timestamp::Timestamp,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, value::RawValue};
+use std::sync::Arc;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SinkQuery {
+    /// The sink of this name; two if the caller has one and there is a global one.
+    name: Option<String>,
+    owner: Option<OwnerSpec>,
+    #[serde(default)]
+    limit: Limit,
+    cursor: Option<String>,
+}
+
+/// The fields of a sink that are given; a part such as `webhook` is replaced as a whole.
+#[derive(Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct SinkFields(#[schemars(with = "SinkSpec")] Map<String, Value>);
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Sink")]
+pub struct SinkView {
+    id: SinkId,
+    #[serde(flatten)]
+    spec: SinkSpec,
+    queue: QueueView,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub struct QueueView {
+    /// Undelivered events.
+    depth: usize,
+    /// The number the next event gets.
+    next_sequence: u64,
+    /// Dead letters.
+    dead: usize,
+}
+
+/// An event to try a sink with.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Sample {
+    /// `sample` if absent; `custom.` is put in front.
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    #[schemars(with = "Option<schema::Object>")]
+    payload: Option<Box<RawValue>>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PreviewBody {
+    /// A sink that need not exist; or `sink_id`.
+    sink: Option<SinkSpec>,
+    sink_id: Option<SinkId>,
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    #[schemars(with = "Option<schema::Object>")]
+    payload: Option<Box<RawValue>>,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub struct Preview {
+    body: String,
+    content_type: String,
+}
+
+/// How a test delivery went.
+#[derive(Serialize, JsonSchema)]
+pub struct TestView {
+    outcome: &'static str,
+    duration_ms: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response: Option<String>,
+    /// What a script printed.
+    log: Vec<String>,
+    /// The body that was posted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sent: Option<String>,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "DeadLetter")]
+pub struct LetterView(#[schemars(with = "schema::Object")] DeadLetter);
+
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RedeliverBody {
+    /// All dead letters if absent.
+    event_ids: Option<Vec<EventId>>,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub struct RedeliverView {
+    redelivered: usize,
+    /// Dead letters that are left, for want of room in the queue or because they were not named.
+    remaining: usize,
+}
+
+pub async fn list(call: Call, Query(wanted): Query<SinkQuery>) -> Result<Json<List<SinkView>>, ApiError> {
+    let caller = call.caller();
+    let visible = |sink: &Sink| {
+        manages(caller, sink.owner)
+            && wanted.name.as_ref().is_none_or(|name| *name == sink.name)
+            && wanted.owner.is_none_or(|owner| owner == OwnerSpec::from(sink.owner))
+    };
+    let after = page::cursor(wanted.cursor.as_deref())?;
+    // One more than the page holds tells whether there is another.
+    let mut sinks = call.app.book.page(after, wanted.limit.get() + 1, visible);
+    let more = sinks.len() > wanted.limit.get();
+    sinks.truncate(wanted.limit.get());
+    let next = sinks.last().filter(|_| more).map(|sink| sink.id.to_string());
+    let items = sinks.iter().map(|sink| view(&call, sink, Secrets::Masked)).collect();
+    Ok(Json(List { items, next }))
+}
+
+pub async fn create(call: Call, Json(spec): Json<SinkSpec>) -> Result<Created<SinkView>, ApiError> {
+    let sink = define(call.caller(), spec, None)?;
+    let also = audited(call.caller(), "sink.create", &sink);
+    let sink = call.app.book.create(sink, also).await?;
+    Ok(Created(view(&call, &sink, Secrets::Shown)))
+}
+
+pub async fn show(call: Call) -> Result<Json<SinkView>, ApiError> {
+    let sink = find(&call)?;
+    Ok(Json(view(&call, &sink, Secrets::Shown)))
+}
+
+pub async fn replace(call: Call, Json(SinkFields(fields)): Json<SinkFields>) -> Result<Json<SinkView>, ApiError> {
+    let before = find(&call)?;
+    // Whose it is stays as it was unless it is said: a forgotten field must not take a global sink away from all.
+    let kept = Map::from_iter([("owner".to_owned(), serde_json::json!(OwnerSpec::from(before.owner)))]);
+    change(&call, &before, kept, fields).await
+}
+
+pub async fn update(call: Call, Json(SinkFields(fields)): Json<SinkFields>) -> Result<Json<SinkView>, ApiError> {
+    let before = find(&call)?;
+    let Ok(Value::Object(kept)) = serde_json::to_value(before.spec(Secrets::Shown)) else {
+        return Err(ApiError::Internal("a sink's spec is no object".to_owned()));
+    };
+    change(&call, &before, kept, fields).await
+}
+
+pub async fn delete(call: Call) -> Result<NoContent, ApiError> {
+    let sink = find(&call)?;
+    let also = audited(call.caller(), "sink.delete", &sink);
+    call.app.book.delete(sink.id, also).await?;
+    Ok(NoContent)
+}
+
+pub async fn test(call: Call, sample: Option<Json<Sample>>) -> Result<Json<TestView>, ApiError> {
+    let sink = find(&call)?;
+    let (kind, payload) = sample.map_or((None, None), |Json(sample)| (sample.kind, sample.payload));
+    let input = sample_input(&call, kind, payload)?;
+    let attempted = sink::attempt(&call.app.context, &sink, input).await;
+    Ok(Json(TestView {
+        outcome: match attempted.outcome {
+            Outcome::Delivered => "delivered",
+            Outcome::Skipped(_) => "skipped",
+            Outcome::Failed { .. } => "failed",
+            Outcome::Dead(_) => "dead",
+        },
+        duration_ms: attempted.duration.as_secs_f64() * 1e3,
+        status: attempted.status,
+        error: attempted.error,
+        response: attempted.response,
+        log: attempted.log,
+        sent: attempted.sent.map(|body| String::from_utf8_lossy(&body).into_owned()),
+    }))
+}
+
+pub async fn preview(call: Call, Json(body): Json<PreviewBody>) -> Result<Json<Preview>, ApiError> {
+    let sink = match (body.sink, body.sink_id) {
+        (Some(spec), None) => Arc::new(define(call.caller(), spec, None)?),
+        (None, Some(id)) => visible(&call, id)?,
+        _ => return Err(ApiError::BadRequest("give either `sink` or `sink_id`".to_owned())),
+    };
+    let input = sample_input(&call, body.kind, body.payload)?;
+    let rendered = sink::preview(&call.app.context, &sink, input).await?;
+    Ok(Json(Preview {
+        body: String::from_utf8_lossy(&rendered.bytes).into_owned(),
+        content_type: rendered.content_type.to_owned(),
+    }))
+}
+
+pub async fn dead_letters(call: Call, Query(page): Query<Page>) -> Result<Json<List<LetterView>>, ApiError> {
+    let sink = find(&call)?;
+    let after = page::cursor(page.cursor.as_deref())?.unwrap_or(0);
+    let mut letters = call.app.engine.dead_letters(sink.id, after, page.limit.get() + 1)?;
+    let more = letters.len() > page.limit.get();
+    letters.truncate(page.limit.get());
+    let next = letters.last().filter(|_| more).map(|letter| letter.sequence.to_string());
+    Ok(Json(List { items: letters.into_iter().map(LetterView).collect(), next }))
+}
+
+pub async fn redeliver(call: Call, body: Option<Json<RedeliverBody>>) -> Result<Json<RedeliverView>, ApiError> {
+    let sink = find(&call)?;
+    let which = match body.unwrap_or_else(|| Json(RedeliverBody::default())).0.event_ids {
+        Some(ids) => Which::Events(ids),
+        None => Which::All,
+    };
+    let done = call.app.engine.redeliver(sink.id, which).await?;
+    let entry = Entry::new(Some(call.caller().actor()), "sink.redeliver", object(&sink));
+    call.app.audit.note(entry.with(serde_json::json!({"sink": sink.name, "redelivered": done.queued})));
+    Ok(Json(RedeliverView { redelivered: done.queued, remaining: done.remaining }))
+}
+
+/// The sink of the path, if the caller manages it; somebody else's is as good as none.
+fn find(call: &Call) -> Result<Arc<Sink>, ApiError> {
+    visible(call, call.id()?)
+}
+
+fn visible(call: &Call, id: SinkId) -> Result<Arc<Sink>, ApiError> {
+    let sink = call.app.book.get(id).filter(|sink| manages(call.caller(), sink.owner));
+    sink.ok_or_else(|| ApiError::missing("sink"))
+}
+
+fn manages(caller: &Caller, owner: Owner) -> bool {
+    match owner {
+        Owner::Global => caller.may(Permission::ManageGlobalEventSinks),
+        // The route asks for one of the two permissions, and the global one includes one's own.
+        Owner::User(user) => user == caller.user.id,
+    }
+}
+
+fn define(caller: &Caller, spec: SinkSpec, previous: Option<&Sink>) -> Result<Sink, ApiError> {
+    let sink = spec.define(caller.user.id, previous).map_err(|error| ApiError::BadRequest(error.to_string()))?;
+    if manages(caller, sink.owner) {
+        return Ok(sink);
+    }
+    Err(ApiError::Forbidden("a global sink needs the permission manage_global_event_sinks".to_owned()))
+}
+
+/// Puts `fields` over what is kept of the sink and saves the result.
+async fn change(
+    call: &Call,
+    before: &Sink,
+    mut kept: Map<String, Value>,
+    fields: Map<String, Value>,
+) -> Result<Json<SinkView>, ApiError> {
+    // A sink that becomes another type leaves the parts of the old one behind.
+    if fields.get("type").is_some_and(|kind| kept.get("type").is_some_and(|old| old != kind)) {
+        ["webhook", "script", "template"].iter().for_each(|part| drop(kept.remove(*part)));
+    }
+    kept.extend(fields);
+    let spec: SinkSpec = serde_path_to_error::deserialize(Value::Object(kept)).map_err(|error| {
+        ApiError::BadRequest(crate::http::body::describe(&error.path().to_string(), &error.inner().to_string()))
+    })?;
+    let sink = define(call.caller(), spec, Some(before))?;
+    let also = audited(call.caller(), "sink.update", &sink);
+    let sink = call.app.book.update(sink, also).await?;
+    Ok(Json(view(call, &sink, Secrets::Shown)))
+}
+
+fn audited(caller: &Caller, action: &str, sink: &Sink) -> impl FnOnce(&mut Batch<'_>) + Send + 'static {
+    let entry = Entry::new(Some(caller.actor()), action, object(sink))
+        .with(serde_json::json!({"name": sink.name, "type": sink.kind(), "owner": OwnerSpec::from(sink.owner)}));
+    move |batch| Audit::record(batch, &entry)
+}
+
+fn object(sink: &Sink) -> String {
+    format!("sink:{}", sink.id)
+}
+
+fn view(call: &Call, sink: &Sink, secrets: Secrets) -> SinkView {
+    let depth = call.app.engine.depth(sink.id);
+    SinkView {
+        id: sink.id,
+        spec: sink.spec(secrets),
+        queue: QueueView { depth: depth.queued, next_sequence: depth.last_sequence + 1, dead: depth.dead },
+        created_at: sink.created_at,
+        updated_at: sink.updated_at,
+    }
+}
+
+/// An event that is only shown to one sink: it is not stored and has no place in any queue.
+fn sample_input(call: &Call, kind: Option<String>, payload: Option<Box<RawValue>>) -> Result<Input, ApiError> {
+    let kind = EventType::custom(kind.as_deref().unwrap_or("sample"))
+        .map_err(|error| ApiError::BadRequest(format!("`type`: {error}")))?;
+    let data = payload.unwrap_or_else(empty_object);
+    if !data.get().starts_with('{') {
+        return Err(ApiError::BadRequest("`payload` must be a JSON object".to_owned()));
+    }
+    let caller = call.caller();
+    let event = Event {
+        id: EventId::new(),
+        kind,
+        ts: Timestamp::now(),
+        zone: call.app.config.zone.as_str().into(),
+        space_id: SpaceId::NIL,
+        user_id: caller.user.id,
+        actor: caller.actor(),
+        space: None,
+        data,
+    };
+    Ok(Input { event: Arc::new(event), sequence: 0, attempt: 1 })
+}
+
+impl From<BookError> for ApiError {
+    fn from(error: BookError) -> Self {
+        let message = error.to_string();
+        match error {
+            BookError::Conflict(_) => Self::Conflict(message),
+            BookError::NotFound(_) => Self::missing("sink"),
+            BookError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<PreviewError> for ApiError {
+    fn from(error: PreviewError) -> Self {
+        Self::BadRequest(error.to_string())
+    }
+}

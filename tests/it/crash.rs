@@ -1,0 +1,103 @@
+//! Kills the daemon under load, again and again, and looks for what was lost.
+
+use crate::support::{Daemon, Receiver, eventually};
+use serde_json::{Value, json};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+const KILLS: usize = 50;
+const EMITTERS: usize = 4;
+const SINKS: usize = 3;
+
+#[test]
+fn fifty_kills_under_load_lose_no_accepted_event_and_no_order() {
+    let receiver = Receiver::start();
+    // Deep enough that nothing is dropped: a drop is no loss, but would hide one.
+    let mut daemon = Daemon::with(&[("DELIVERY_QUEUE", "100000"), ("DELIVERY_BACKOFF", "5ms,5ms,5ms,5ms,5ms,5ms,5ms")]);
+    for n in 0..SINKS {
+        daemon.create_sink(&json!({
+            "name": format!("s{n}"), "events": "custom.load.*", "type": "webhook", "owner": "global",
+            "webhook": {"url": receiver.url(&format!("/s{n}"))},
+        }));
+    }
+    let accepted = Arc::new(Mutex::new(HashSet::<String>::new()));
+    for round in 0..KILLS {
+        let stop = Arc::new(AtomicBool::new(false));
+        let load: Vec<_> = (0..EMITTERS)
+            .map(|emitter| {
+                let (accepted, stop) = (accepted.clone(), stop.clone());
+                let (url, token) = (daemon.url.clone(), daemon.admin_token());
+                thread::spawn(move || emit_until(&stop, &url, &token, emitter, &accepted))
+            })
+            .collect();
+        // A different moment each time, spread over the work of a few groups.
+        let before = accepted.lock().unwrap().len();
+        eventually("some events to be accepted", || (accepted.lock().unwrap().len() > before + round % 7).then_some(()));
+        thread::sleep(Duration::from_micros((round as u64 * 7919) % 20_000));
+        daemon.kill();
+        stop.store(true, Ordering::Relaxed);
+        load.into_iter().for_each(|thread| thread.join().unwrap());
+        daemon.restart();
+    }
+    let accepted = accepted.lock().unwrap();
+    assert!(accepted.len() > KILLS, "there was load");
+    eventually("all queues to drain", || (daemon.metric("svc_queue_depth{") == 0.0).then_some(()));
+
+    let mut by_sink = BTreeMap::<String, Vec<(u64, String)>>::new();
+    for request in receiver.received() {
+        let sequence = request.header("x-service-sequence").parse().unwrap();
+        let event = request.header("x-service-event-id").to_owned();
+        by_sink.entry(request.path).or_default().push((sequence, event));
+    }
+    assert_eq!(by_sink.len(), SINKS);
+    for (sink, deliveries) in by_sink {
+        let delivered: HashSet<&String> = deliveries.iter().map(|(_, event)| event).collect();
+        let lost: Vec<_> = accepted.iter().filter(|event| !delivered.contains(event)).collect();
+        assert!(lost.is_empty(), "{sink} lost {lost:?}");
+        in_order(&sink, &deliveries);
+    }
+}
+
+/// First deliveries come in the order of the sequence and without a gap. A crash may take back settlements
+/// that were not yet on disk; delivery then goes on from an earlier number, again in order.
+fn in_order(sink: &str, deliveries: &[(u64, String)]) {
+    let mut owner = BTreeMap::<u64, &String>::new();
+    let mut next = 1;
+    for (sequence, event) in deliveries {
+        assert_eq!(*owner.entry(*sequence).or_insert(event), event, "{sink}: number {sequence} was given twice");
+        assert!(*sequence <= next, "{sink}: {sequence} came when {next} was due");
+        if *sequence == next {
+            next += 1;
+        }
+    }
+}
+
+fn emit_until(stop: &AtomicBool, url: &str, token: &str, emitter: usize, accepted: &Mutex<HashSet<String>>) {
+    use isahc::ReadResponseExt;
+    let client = isahc::HttpClient::new().unwrap();
+    for n in 0.. {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let body = json!({"type": format!("load.e{emitter}"), "payload": {"n": n}}).to_string();
+        let request = isahc::Request::post(format!("{url}/api/events/emit"))
+            .header("authorization", format!("Bearer {token}"))
+            .header("content-type", "application/json")
+            .body(body)
+            .unwrap();
+        let Ok(mut response) = client.send(request) else { return };
+        if response.status() != 202 {
+            return;
+        }
+        let Ok(text) = response.text() else { return };
+        let answer: Value = serde_json::from_str(&text).unwrap();
+        accepted.lock().unwrap().insert(answer["event_id"].as_str().unwrap().to_owned());
+    }
+}

@@ -1,0 +1,201 @@
+//! Receivers that misbehave, and disks that do.
+
+use crate::support::{Answer, Daemon, Receiver, eventually};
+use serde_json::{Value, json};
+use std::{
+    io::{BufRead, BufReader, Write},
+    net::TcpStream,
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+/// Sends one event to a receiver that answers so, and returns the one attempt that was made.
+fn attempt(answer: impl Fn() -> Answer + Send + Sync + 'static) -> (Value, Receiver) {
+    let daemon = Daemon::with(&[("DELIVERY_BACKOFF", ""), ("WEBHOOK_TIMEOUT", "700ms")]);
+    let receiver = Receiver::answering(move |_| answer());
+    daemon.create_sink(&json!({
+        "name": "s", "events": "*", "type": "webhook", "owner": "global", "webhook": {"url": receiver.url("/")},
+    }));
+    let emitted = daemon.emit("x", &json!({}));
+    let attempt = eventually("an attempt", || {
+        Some(daemon.event(&emitted["event_id"])["deliveries"][0]["attempts"][0].clone()).filter(Value::is_object)
+    });
+    (attempt, receiver)
+}
+
+fn error(attempt: &Value) -> &str {
+    assert_eq!(attempt["outcome"], "failed", "{attempt}");
+    attempt["error"].as_str().unwrap()
+}
+
+#[test]
+fn a_receiver_that_never_answers_fails_by_the_timeout() {
+    let (attempt, _receiver) = attempt(|| Answer::Custom(Box::new(|_| thread::sleep(Duration::from_secs(30)))));
+    assert!(error(&attempt).contains("700ms"), "{attempt}");
+}
+
+#[test]
+fn a_receiver_that_answers_byte_by_byte_fails_by_the_same_timeout() {
+    let (attempt, _receiver) = attempt(|| {
+        Answer::Custom(Box::new(|stream| {
+            for byte in b"HTTP/1.1 200 OK\r\nx-slow: ".iter().chain([b'a'; 1000].iter()) {
+                if stream.write_all(&[*byte]).is_err() {
+                    return;
+                }
+                thread::sleep(Duration::from_millis(50));
+            }
+        }))
+    });
+    assert!(error(&attempt).contains("700ms"), "{attempt}");
+}
+
+#[test]
+fn a_receiver_that_closes_in_mid_response_fails_the_attempt() {
+    let (attempt, _receiver) = attempt(|| Answer::Raw("HTTP/1.1 20".into()));
+    error(&attempt);
+}
+
+#[test]
+fn a_redirect_is_not_followed() {
+    let target = Receiver::start();
+    let location = target.url("/");
+    let (attempt, _receiver) =
+        attempt(move || Answer::Raw(format!("HTTP/1.1 302 X\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n")));
+    assert!(error(&attempt).contains("redirect"), "{attempt}");
+    assert_eq!(attempt["status"], 302);
+    assert_eq!(target.received().len(), 0);
+}
+
+#[test]
+fn an_endless_body_costs_nothing_but_its_connection() {
+    let (attempt, _receiver) = attempt(|| {
+        Answer::Custom(Box::new(|stream| {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
+            while stream.write_all(&[b'x'; 4096]).is_ok() {}
+        }))
+    });
+    assert_eq!((&attempt["outcome"], &attempt["status"]), (&json!("delivered"), &json!(200)), "{attempt}");
+    assert!(attempt["response"].as_str().unwrap().len() <= 1024);
+}
+
+#[test]
+fn a_receiver_that_is_not_there_fails_the_attempt() {
+    let daemon = Daemon::with(&[("DELIVERY_BACKOFF", "")]);
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    daemon.create_sink(&json!({
+        "name": "s", "events": "*", "type": "webhook", "owner": "global",
+        "webhook": {"url": format!("http://127.0.0.1:{port}/")},
+    }));
+    let emitted = daemon.emit("x", &json!({}));
+    let delivery = daemon.delivery(&emitted["event_id"], "dead");
+    assert!(delivery["attempts"][0]["status"].is_null());
+}
+
+#[test]
+fn a_disk_short_of_room_refuses_events_and_says_so_while_deliveries_go_on() {
+    let mut daemon = Daemon::with(&[("DELIVERY_BACKOFF", "300ms,300ms,300ms,300ms,300ms,300ms,300ms,300ms")]);
+    let mended = Arc::new(AtomicBool::new(false));
+    let receiver = Receiver::answering({
+        let mended = mended.clone();
+        move |_| Answer::Status(if mended.load(Ordering::Relaxed) { 200 } else { 500 })
+    });
+    daemon.create_sink(&json!({
+        "name": "s", "events": "*", "type": "webhook", "owner": "global", "webhook": {"url": receiver.url("/")},
+    }));
+    let waiting = daemon.emit("x", &json!({}));
+    receiver.wait_for(1);
+    daemon.kill();
+    mended.store(true, Ordering::Relaxed);
+    daemon.set("LIMITS_DISK_FREE", "1000000GiB");
+    daemon.restart();
+    daemon.delivery(&waiting["event_id"], "delivered");
+    let refused = daemon.post("/api/events/emit", &json!({"type": "x", "payload": {}}));
+    assert_eq!((refused.status, &refused.json()["error"]["code"]), (503, &json!("unavailable")), "{}", refused.text);
+    assert!(refused.message().contains("full"), "{}", refused.message());
+    assert_eq!(daemon.send("GET", "/readyz", None, None).status, 503);
+    assert_eq!(daemon.send("GET", "/healthz", None, None).status, 200);
+    assert_eq!(daemon.get("/api/events").json()["items"].as_array().unwrap().len(), 1, "nothing was half-written");
+}
+
+/// A file-size limit stands in for a full disk: the write fails in the same place, without root.
+#[test]
+fn a_full_disk_is_an_error_to_the_emitter_and_keeps_all_that_was_answered() {
+    let directory = std::env::temp_dir().join(format!("svc-it-{}", uuid::Uuid::now_v7()));
+    let (mut child, url) = limited(&directory, Some(4096));
+    let token = std::fs::read_to_string(directory.join("admin.token")).unwrap().trim().to_owned();
+    let mut accepted = Vec::new();
+    let refused = (0..1000).find_map(|n| {
+        let noise: String = (0..40_000).map(|k| char::from(b'a' + ((n * 31 + k * k) % 26) as u8)).collect();
+        let body = json!({"type": "x", "payload": {"n": n, "noise": noise}}).to_string();
+        match request(&url, &token, "POST", "/api/events/emit", &body) {
+            (202, answer) => {
+                accepted.push(answer["event_id"].as_str().unwrap().to_owned());
+                None
+            }
+            other => Some(other),
+        }
+    });
+    let (status, answer) = refused.expect("the limit is reached");
+    assert_eq!((status, &answer["error"]["code"]), (503, &json!("unavailable")), "{answer}");
+    assert!(!accepted.is_empty());
+    assert_eq!(request(&url, &token, "GET", "/healthz", "").0, 200, "the daemon goes on");
+    assert_eq!(request(&url, &token, "GET", "/readyz", "").0, 503, "and says that it takes nothing");
+    assert_eq!(request(&url, &token, "POST", "/api/events/emit", r#"{"type":"x","payload":{}}"#).0, 503);
+    child.kill().unwrap();
+    child.wait().unwrap();
+
+    let (mut child, url) = limited(&directory, None);
+    for id in &accepted {
+        assert_eq!(request(&url, &token, "GET", &format!("/api/events/{id}"), "").0, 200, "{id} was lost");
+    }
+    assert_eq!(request(&url, &token, "POST", "/api/events/emit", r#"{"type":"x","payload":{}}"#).0, 202);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+/// A server that may write files of so many KiB; a write beyond fails instead of killing it.
+fn limited(directory: &std::path::Path, kib: Option<u32>) -> (Child, String) {
+    let limit = kib.map_or_else(String::new, |kib| format!("ulimit -f {};", kib * 2));
+    let mut child = Command::new("sh")
+        .arg("-c")
+        .arg(format!("trap '' XFSZ; {limit} exec \"$0\" server --listen 127.0.0.1:0 --data \"$1\""))
+        .arg(env!("CARGO_BIN_EXE_svc"))
+        .arg(directory)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let line = BufReader::new(child.stdout.take().unwrap()).lines().next().unwrap().unwrap();
+    (child, line.strip_prefix("listening on http://").unwrap().to_owned())
+}
+
+fn request(address: &str, token: &str, method: &str, path: &str, body: &str) -> (u16, Value) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {token}\r\nconnection: close\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    let text = std::io::read_to_string(stream).unwrap();
+    let status = text.split(' ').nth(1).unwrap().parse().unwrap();
+    let body = text.split_once("\r\n\r\n").unwrap().1;
+    (status, serde_json::from_str(body).unwrap_or(Value::Null))
+}
+
+#[test]
+fn a_client_that_is_slow_with_its_headers_is_cut_off() {
+    let daemon = Daemon::start();
+    let mut stream = TcpStream::connect(daemon.url.trim_start_matches("http://")).unwrap();
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost:").unwrap();
+    stream.set_read_timeout(Some(crate::support::PATIENCE)).unwrap();
+    let text = std::io::read_to_string(stream).unwrap_or_default();
+    assert!(!text.contains("200 OK"), "{text}");
+}
