@@ -37,7 +37,13 @@ fn main() -> ExitCode {
     thread::sleep(Duration::from_secs(3));
     let full = daemon.resident();
     let kept = [
-        promise("p99 from answer to request", p99.as_secs_f64() * 1e3, " ms", p99 <= Duration::from_millis(1), "at most 1 ms"),
+        promise(
+            "p99 from answer to request",
+            p99.as_secs_f64() * 1e3,
+            " ms",
+            p99 <= Duration::from_millis(1),
+            "at most 1 ms",
+        ),
         promise("idle daemon", idle, " MiB", idle < 30.0, "under 30 MiB"),
         promise("with 10,000 sinks", full, " MiB", full < 120.0, "under 120 MiB"),
     ];
@@ -55,12 +61,15 @@ fn latencies(daemon: &Daemon) -> (Vec<Duration>, Vec<Duration>) {
         }
     });
     let mut connection = daemon.connect();
-    let sink = format!(r#"{{"name":"s","events":"*","type":"webhook","owner":"global","webhook":{{"url":"{url}","template":"return {{ text = event.data.n }}"}}}}"#);
+    let sink = format!(
+        r#"{{"name":"s","events":"*","type":"webhook","owner":"global","webhook":{{"url":"{url}","template":"return {{ text = event.data.n }}"}}}}"#
+    );
     let (status, answer) = connection.request("POST", "/api/event-sinks", &sink);
     assert_eq!(status, 201, "{answer}");
     let (mut delays, mut trips) = (Vec::new(), Vec::new());
     for n in 0..EVENTS {
-        let (status, _) = connection.request("POST", "/api/events/emit", &format!(r#"{{"type":"x","payload":{{"n":{n}}}}}"#));
+        let (status, _) =
+            connection.request("POST", "/api/events/emit", &format!(r#"{{"type":"x","payload":{{"n":{n}}}}}"#));
         let answered = Instant::now();
         assert_eq!(status, 202);
         let arrival: Instant = arrivals.recv_timeout(Duration::from_secs(10)).expect("it is delivered");

@@ -35,8 +35,10 @@ const PAYLOAD: &str = r#"{"service":"checkout","version":"2026.11.3","commit":"9
 fn main() -> ExitCode {
     // One sink that is switched off, and queues that never fill: every emit writes an event and a queue entry.
     let daemon = Daemon::start(&[("SVC_DELIVERY_QUEUE", "100000000")]);
-    let sink = r#"{"name":"s","events":"*","type":"script","owner":"global","active":false,"script":{"source":"return"}}"#;
-    let (status, answer) = daemon.connect().request("POST", "/api/event-sinks", sink);
+    let sink =
+        r#"{"name":"s","events":"*","type":"script","owner":"global","active":false,"script":{"source":"return"}}"#;
+    let mut connection = daemon.connect();
+    let (status, answer) = connection.request("POST", "/api/event-sinks", sink);
     assert_eq!(status, 201, "{answer}");
     let (mut one, mut many, mut alone, mut per_flush) = (0.0, 0.0, 0.0, f64::MAX);
     for _ in 0..ROUNDS {

@@ -101,8 +101,7 @@ async fn serve(
         shutdown.clone(),
     );
     deliver::follow(&book, &routes, &engine, &deliverer);
-    let emitter =
-        Emitter::new(&config.zone, routes, engine.clone(), feed.clone(), config.limits.payload.bytes());
+    let emitter = Emitter::new(&config.zone, routes, engine.clone(), feed.clone(), config.limits.payload.bytes());
     let app = Arc::new(App {
         config: Arc::new(config),
         store,
@@ -174,12 +173,7 @@ fn allow_many_files() {
 struct NoMethods;
 
 impl MethodCaller for NoMethods {
-    fn call(
-        &self,
-        _: Owner,
-        method: &str,
-        _: Box<RawValue>,
-    ) -> BoxFuture<'static, Result<Box<RawValue>, String>> {
+    fn call(&self, _: Owner, method: &str, _: Box<RawValue>) -> BoxFuture<'static, Result<Box<RawValue>, String>> {
         let error = format!("no method named `{method}`");
         Box::pin(async { Err(error) })
     }

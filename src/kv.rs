@@ -425,7 +425,9 @@ mod tests {
         assert_eq!(kv.increment(Owner::Global, "n", 2, None).await.unwrap(), 2);
         assert_eq!(kv.increment(Owner::Global, "n", -5, None).await.unwrap(), -3);
         kv.set(Owner::Global, "n", json(&i64::MAX.to_string()), None).await.unwrap();
-        assert!(matches!(kv.increment(Owner::Global, "n", 1, None).await, Err(KvError::NotAnInteger(key)) if key == "n"));
+        assert!(
+            matches!(kv.increment(Owner::Global, "n", 1, None).await, Err(KvError::NotAnInteger(key)) if key == "n")
+        );
         kv.set(Owner::Global, "n", json("\"x\""), None).await.unwrap();
         assert!(matches!(kv.increment(Owner::Global, "n", 1, None).await, Err(KvError::NotAnInteger(_))));
         scratch.end().await;

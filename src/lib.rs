@@ -14,6 +14,7 @@ pub mod store;
 pub mod audit;
 pub mod egress;
 pub mod kv;
+pub mod logging;
 pub mod route;
 
 pub mod identity;
@@ -32,3 +33,5 @@ pub mod deliver;
 pub mod http;
 
 pub mod daemon;
+
+pub mod cli;

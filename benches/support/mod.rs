@@ -55,7 +55,8 @@ impl Daemon {
 
     /// A counter of `/metrics`.
     pub fn metric(&self, name: &str) -> f64 {
-        let (_, text) = self.connect().request("GET", "/metrics", "");
+        let mut connection = self.connect();
+        let (_, text) = connection.request("GET", "/metrics", "");
         let lines = text.lines().filter_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
         lines.sum()
     }
@@ -78,8 +79,7 @@ impl Drop for Daemon {
 
 impl Connection {
     pub fn request(&mut self, method: &str, path: &str, body: &str) -> (u16, &str) {
-        let request =
-            format!("{method} {path} HTTP/1.1\r\n{}content-length: {}\r\n\r\n{body}", self.head, body.len());
+        let request = format!("{method} {path} HTTP/1.1\r\n{}content-length: {}\r\n\r\n{body}", self.head, body.len());
         self.writer.write_all(request.as_bytes()).expect("the daemon reads");
         let mut status = 0;
         let mut length = 0;

@@ -17,10 +17,7 @@ pub(super) struct Plan {
 impl Plan {
     /// One attempt more than there are waits.
     pub fn new(settings: &config::Delivery) -> Self {
-        Self {
-            backoff: settings.backoff.iter().map(|span| span.0).collect(),
-            longest_wait: settings.retry_after.0,
-        }
+        Self { backoff: settings.backoff.iter().map(|span| span.0).collect(), longest_wait: settings.retry_after.0 }
     }
 
     /// What attempt `number` (from 1) means for the event.

@@ -14,8 +14,7 @@ use std::{collections::HashSet, sync::Arc};
 
 /// Makes routes and queues agree with the book now, and from now on with every change to it.
 pub fn follow(book: &Book, routes: &Arc<Routes<Target>>, engine: &Arc<dyn Engine>, deliverer: &Deliverer) {
-    let subscribed: HashSet<SinkId> =
-        book.all().iter().filter(|sink| sink.subscribes()).map(|sink| sink.id).collect();
+    let subscribed: HashSet<SinkId> = book.all().iter().filter(|sink| sink.subscribes()).map(|sink| sink.id).collect();
     for orphan in engine.sinks().into_iter().filter(|sink| !subscribed.contains(sink)) {
         discard(engine, orphan);
     }
@@ -26,8 +25,7 @@ pub fn follow(book: &Book, routes: &Arc<Routes<Target>>, engine: &Arc<dyn Engine
             Change::Updated { before, after } => (Some(&**before), Some(&**after)),
             Change::Deleted(sink) => (Some(&**sink), None),
         };
-        let (before, after) =
-            (before.filter(|sink| sink.subscribes()), after.filter(|sink| sink.subscribes()));
+        let (before, after) = (before.filter(|sink| sink.subscribes()), after.filter(|sink| sink.subscribes()));
         if let Some(sink) = after {
             // Before the routes: an event routed to a sink without a queue would pass it by.
             engine.open(sink.id);

@@ -264,10 +264,7 @@ impl Drop for Cancel {
 }
 
 /// `run`, given up as soon as it is over a limit, also while it waits.
-async fn within<T>(
-    watch: &Watch,
-    run: impl Future<Output = Result<T, ScriptError>>,
-) -> Result<T, ScriptError> {
+async fn within<T>(watch: &Watch, run: impl Future<Output = Result<T, ScriptError>>) -> Result<T, ScriptError> {
     let mut run = pin!(run);
     std::future::poll_fn(|context: &mut Context<'_>| match watch.look() {
         Ok(()) => run.as_mut().poll(context),
@@ -366,7 +363,10 @@ mod tests {
             ("return { a = { print } }", "the result cannot be sent: $.a[1] is a function, which is not JSON"),
             ("local t = {} t.t = t return t", "the result cannot be sent: $.t contains itself, which is not JSON"),
             ("\nerror('no')", "template:2: no"),
-            ("return string.rep('x', 2^20 + 1)", "the result cannot be sent: there are more than 1048576 bytes of JSON"),
+            (
+                "return string.rep('x', 2^20 + 1)",
+                "the result cannot be sent: there are more than 1048576 bytes of JSON",
+            ),
         ] {
             assert_eq!(world.render(source).await.unwrap_err().to_string(), error, "{source}");
         }

@@ -187,12 +187,13 @@ impl Sandbox {
                 Part::Expression { function, line } => match self.call(function, environment, watch, *line)? {
                     Value::String(text) => body.extend_from_slice(&text.as_bytes()),
                     other => {
-                        let json = json::write(&self.lua, &other).map_err(|error| match self.not_json(error, watch) {
-                            ScriptError::NotJson(error) => {
-                                ScriptError::Raised(format!("{}:{line}: {error}", self.kind.name()))
-                            }
-                            other => other,
-                        })?;
+                        let json =
+                            json::write(&self.lua, &other).map_err(|error| match self.not_json(error, watch) {
+                                ScriptError::NotJson(error) => {
+                                    ScriptError::Raised(format!("{}:{line}: {error}", self.kind.name()))
+                                }
+                                other => other,
+                            })?;
                         body.extend_from_slice(&json);
                     }
                 },

@@ -20,7 +20,8 @@ pub(super) fn fill(lua: &Lua, environment: &Table, input: &Input) -> Result<(), 
     json::read_into(lua, input.event.data.get(), &event, "data")?;
     let origin = input.event.space.as_ref();
     let space = table(lua, |space| {
-        let urls = lua.create_sequence_from(origin.map_or(&[][..], |origin| &origin.urls).iter().map(String::as_str))?;
+        let urls =
+            lua.create_sequence_from(origin.map_or(&[][..], |origin| &origin.urls).iter().map(String::as_str))?;
         urls.set_metatable(Some(json::array_metatable(lua)?))?;
         space.raw_set("id", input.event.space_id.to_string())?;
         space.raw_set("name", origin.map_or("", |origin| origin.name.as_str()))?;

@@ -79,7 +79,9 @@ enum State {
     /// In its lane, or on a thread that has just taken it from there.
     Ready(Work),
     /// On a thread; `again` if it was woken meanwhile.
-    Running { again: bool },
+    Running {
+        again: bool,
+    },
     /// Waits to be woken.
     Waiting(Work),
     Over,

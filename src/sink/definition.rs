@@ -44,8 +44,9 @@ pub struct SinkSpec {
     pub kind: SinkKind,
     #[serde(default)]
     pub owner: OwnerSpec,
-    #[serde(default = "active")]
-    pub active: bool,
+    /// Absent: true for a new sink, as it was for one that is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<WebhookSpec>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -190,7 +191,7 @@ impl SinkSpec {
             description: self.description,
             events,
             owner,
-            active: self.active,
+            active: self.active.unwrap_or_else(|| previous.is_none_or(|sink| sink.active)),
             created_at: previous.map_or(now, |sink| sink.created_at),
             updated_at: now,
             target,
@@ -241,7 +242,7 @@ impl Sink {
             events: self.events.as_str().to_owned(),
             kind: self.kind(),
             owner: self.owner.into(),
-            active: self.active,
+            active: Some(self.active),
             webhook: None,
             script: None,
             template: None,
@@ -287,10 +288,6 @@ impl fmt::Display for SinkKind {
             Self::JsonRpc => "json-rpc",
         })
     }
-}
-
-fn active() -> bool {
-    true
 }
 
 fn check_name(name: &str) -> Result<(), SpecError> {

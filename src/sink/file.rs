@@ -154,7 +154,7 @@ impl<E: Fn(&str) -> Option<String>> Reader<'_, E> {
             events: file.events.clone(),
             kind: file.kind,
             owner: file.owner,
-            active: file.active.unwrap_or(true),
+            active: file.active,
             webhook,
             script,
             template,

@@ -151,7 +151,10 @@ mod tests {
 
     fn header<'a>(request: &'a str, name: &str) -> Option<&'a str> {
         let head = request.split_once("\r\n\r\n").unwrap().0;
-        head.lines().filter_map(|line| line.split_once(": ")).find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v)
+        head.lines()
+            .filter_map(|line| line.split_once(": "))
+            .find(|(n, _)| n.eq_ignore_ascii_case(name))
+            .map(|(_, v)| v)
     }
 
     #[tokio::test]

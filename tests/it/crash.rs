@@ -39,7 +39,9 @@ fn fifty_kills_under_load_lose_no_accepted_event_and_no_order() {
             .collect();
         // A different moment each time, spread over the work of a few groups.
         let before = accepted.lock().unwrap().len();
-        eventually("some events to be accepted", || (accepted.lock().unwrap().len() > before + round % 7).then_some(()));
+        eventually("some events to be accepted", || {
+            (accepted.lock().unwrap().len() > before + round % 7).then_some(())
+        });
         thread::sleep(Duration::from_micros((round as u64 * 7919) % 20_000));
         daemon.kill();
         stop.store(true, Ordering::Relaxed);

@@ -77,9 +77,8 @@ fn a_sink_gets_its_events_in_order_and_one_at_a_time_over_one_connection() {
 #[test]
 fn a_failing_event_is_tried_three_times_then_a_dead_letter_and_blocks_its_sink_meanwhile() {
     let daemon = Daemon::start();
-    let receiver = Receiver::answering(|request| {
-        Answer::Status(if request.json()["data"]["bad"] == true { 500 } else { 200 })
-    });
+    let receiver =
+        Receiver::answering(|request| Answer::Status(if request.json()["data"]["bad"] == true { 500 } else { 200 }));
     let id = daemon.create_sink(&webhook("s", &receiver.url("/")));
     let bad = daemon.emit("x", &json!({"bad": true}));
     daemon.emit("x", &json!({"bad": false}));

@@ -223,8 +223,12 @@ fn accepted_and_matched_balances_with_what_became_of_it() {
         daemon.emit(kind, &json!({}));
         // One at a time, so that only the inactive sink's queue overflows.
         eventually("the active queues to drain", || {
-            (daemon.metric("svc_queue_depth{") == daemon.metric("svc_deliveries_matched_total")
-                - ["delivered", "dropped", "dead"].iter().map(|name| daemon.metric(&format!("svc_deliveries_{name}_total"))).sum::<f64>()
+            (daemon.metric("svc_queue_depth{")
+                == daemon.metric("svc_deliveries_matched_total")
+                    - ["delivered", "dropped", "dead"]
+                        .iter()
+                        .map(|name| daemon.metric(&format!("svc_deliveries_{name}_total")))
+                        .sum::<f64>()
                 && daemon.metric("svc_queue_depth{") <= 2.0)
                 .then_some(())
         });

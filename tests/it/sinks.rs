@@ -179,8 +179,11 @@ fn a_users_sink_cannot_reach_private_addresses_but_a_global_one_can() {
         let id = daemon.create_sink(&sink);
         let reply = daemon.post(&format!("/api/event-sinks/{id}/test"), &json!({})).json();
         assert_eq!(reply["outcome"], "failed", "{host}: {reply}");
-        assert!(reply["error"].as_str().unwrap().contains("not allowed")
-            || reply["error"].as_str().unwrap().contains("denied"), "{reply}");
+        assert!(
+            reply["error"].as_str().unwrap().contains("not allowed")
+                || reply["error"].as_str().unwrap().contains("denied"),
+            "{reply}"
+        );
     }
     assert_eq!(receiver.received().len(), 0);
     for owner in ["me", "global"] {

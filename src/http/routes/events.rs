@@ -1,8 +1,8 @@
 //! Events: raising them, explaining where one would go, reading back what became of them, watching.
 
 use crate::{
-    event::{Actor, Event, EventType},
     emit::{EmitError, Raise},
+    event::{Actor, Event, EventType},
     http::{Accepted, ApiError, Call, Events, Json, Limit, List, Query, schema},
     id::{EventId, SinkId, SpaceId, UserId},
     identity::Caller,
@@ -308,19 +308,13 @@ fn view(call: &Call, caller: &Caller, record: Record) -> EventView {
             }
         })
         .collect();
-    let Event { id, kind, ts, zone, space_id, user_id, actor, data, .. } =
-        Arc::unwrap_or_clone(record.event);
+    let Event { id, kind, ts, zone, space_id, user_id, actor, data, .. } = Arc::unwrap_or_clone(record.event);
     EventView { id, kind, ts, zone, space_id, user_id, actor, data, deliveries }
 }
 
 /// How it went, without what the sink's script printed or its receiver answered.
 fn without_details(delivery: Delivery) -> Delivery {
-    let bare = |attempt: Attempt| Attempt {
-        error: None,
-        response: None,
-        log: Vec::new(),
-        ..attempt
-    };
+    let bare = |attempt: Attempt| Attempt { error: None, response: None, log: Vec::new(), ..attempt };
     Delivery { attempts: delivery.attempts.into_iter().map(bare).collect(), ..delivery }
 }
 

@@ -1,11 +1,11 @@
 //! What operators and their machines ask: alive, ready, counters.
 
-use crate::metrics::Depth;
 use crate::http::{
     Response,
     call::{Call, Json, Output, Text, json},
     error::ApiError,
 };
+use crate::metrics::Depth;
 use hyper::StatusCode;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;

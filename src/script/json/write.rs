@@ -64,7 +64,11 @@ impl Writer {
         self.open.push(pointer);
         let length = table.raw_len();
         let is_array = length > 0 || table.metatable().is_some_and(|mark| mark.to_pointer() == self.array);
-        if is_array { self.list(table, length)? } else { self.map(table)? }
+        if is_array {
+            self.list(table, length)?
+        } else {
+            self.map(table)?
+        }
         self.open.pop();
         Ok(())
     }

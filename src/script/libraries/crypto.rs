@@ -23,15 +23,16 @@ pub(super) fn module(maker: &Maker<'_>) -> mlua::Result<Table> {
         "hmac_sha256",
         maker.function("crypto.hmac_sha256", |_, (key, data): (LuaString, LuaString)| {
             let key = key.as_bytes();
-            let mut mac = Hmac::<Sha256>::new_from_slice(sized(&key, "key", MAX_TEXT)?)
-                .expect("HMAC takes a key of any length");
+            let mut mac =
+                Hmac::<Sha256>::new_from_slice(sized(&key, "key", MAX_TEXT)?).expect("HMAC takes a key of any length");
             mac.update(sized(&data.as_bytes(), "text", MAX_TEXT)?);
             Ok(hex(&mac.finalize().into_bytes()))
         })?,
     )?;
     module.raw_set(
         "hex_encode",
-        maker.function("crypto.hex_encode", |_, data: LuaString| Ok(hex(sized(&data.as_bytes(), "text", MAX_TEXT)?)))?,
+        maker
+            .function("crypto.hex_encode", |_, data: LuaString| Ok(hex(sized(&data.as_bytes(), "text", MAX_TEXT)?)))?,
     )?;
     module.raw_set(
         "hex_decode",

@@ -54,8 +54,13 @@ pub(super) fn module(maker: &Maker<'_>, owner: Owner, client: &Arc<dyn HttpClien
 }
 
 fn requested(lua: &Lua, table: &Table) -> Result<HttpRequest, Raise> {
-    let mut request =
-        HttpRequest { method: String::new(), url: String::new(), headers: Vec::new(), body: Bytes::new(), timeout: None };
+    let mut request = HttpRequest {
+        method: String::new(),
+        url: String::new(),
+        headers: Vec::new(),
+        body: Bytes::new(),
+        timeout: None,
+    };
     let (mut has_body, mut is_json) = (false, false);
     // Read without metamethods, and a name that means nothing is said to.
     let mut fields = Vec::new();

@@ -50,7 +50,8 @@ pub(super) fn install(lua: &Lua, kind: Kind, owner: Owner, libraries: &Libraries
     native.raw_set("modules", &modules)?;
     native.raw_set("log", log::function(lua)?)?;
     native.raw_set("scope", lua.create_function(|lua, ()| lua.named_registry_value::<Table>(SCOPE))?)?;
-    native.raw_set("event", ours(lua, "svc/event", include_str!("../../../lua/svc/event.lua"))?.call::<Function>(())?)?;
+    native
+        .raw_set("event", ours(lua, "svc/event", include_str!("../../../lua/svc/event.lua"))?.call::<Function>(())?)?;
     ours(lua, "prelude", include_str!("../../../lua/prelude.lua"))?.call::<()>(&native)?;
 
     let maker = Maker { lua, raising: native.raw_get("raising")? };

@@ -129,10 +129,8 @@ impl Daemon {
         token: Option<&str>,
         body: Option<Vec<u8>>,
     ) -> Result<Reply, isahc::Error> {
-        let mut request = Request::builder()
-            .method(method)
-            .uri(format!("{}{path}", self.url))
-            .timeout(Duration::from_secs(60));
+        let mut request =
+            Request::builder().method(method).uri(format!("{}{path}", self.url)).timeout(Duration::from_secs(60));
         if let Some(token) = token {
             request = request.header("authorization", format!("Bearer {token}"));
         }

@@ -1,0 +1,296 @@
+//! What the commands read of the server's answers. Only what is shown: `--json` prints the rest as it came.
+
+use crate::timestamp::Timestamp;
+use serde::Deserialize;
+use serde_json::{Value, value::RawValue};
+
+/// A thing with an id and a name.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Named {
+    pub id: String,
+    pub name: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Emitted {
+    pub event_id: String,
+    pub event_type: String,
+    pub matched: Vec<SinkRef>,
+    pub dropped: Vec<SinkRef>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct SinkRef {
+    pub name: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Explained {
+    pub event_type: String,
+    pub sinks: Vec<ExplainedSink>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct ExplainedSink {
+    pub name: String,
+    pub owner: String,
+    pub events: String,
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub matches: bool,
+    pub reason: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Event {
+    pub id: String,
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub ts: Timestamp,
+    pub zone: String,
+    pub space_id: String,
+    pub actor: Actor,
+    pub data: Box<RawValue>,
+    #[serde(default)]
+    pub deliveries: Vec<Delivery>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Actor {
+    pub username: String,
+    pub kind: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Delivery {
+    pub sink_id: String,
+    /// Gone with the sink, if that was deleted since.
+    pub name: Option<String>,
+    pub state: State,
+    pub sequence: Option<u64>,
+    #[serde(default)]
+    pub attempts: Vec<Attempt>,
+}
+
+impl Delivery {
+    /// The sink's name, or its id if that is all that is left of it.
+    pub fn sink(&self) -> &str {
+        self.name.as_deref().unwrap_or(&self.sink_id)
+    }
+
+    /// What the last attempt, if there was one, has to say.
+    pub fn last_word(&self) -> String {
+        self.attempts.last().map(Attempt::what_happened).unwrap_or_default()
+    }
+}
+
+/// Where a delivery stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    Queued,
+    Delivered,
+    Skipped,
+    Dropped,
+    Dead,
+    Discarded,
+}
+
+impl State {
+    pub const ALL: [Self; 6] =
+        [Self::Queued, Self::Delivered, Self::Skipped, Self::Dropped, Self::Dead, Self::Discarded];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Delivered => "delivered",
+            Self::Skipped => "skipped",
+            Self::Dropped => "dropped",
+            Self::Dead => "dead",
+            Self::Discarded => "discarded",
+        }
+    }
+
+    /// Whether nothing more will happen to it.
+    pub const fn is_settled(self) -> bool {
+        !matches!(self, Self::Queued)
+    }
+
+    /// Whether the sink should have had the event and will not.
+    pub const fn is_lost(self) -> bool {
+        matches!(self, Self::Dropped | Self::Dead)
+    }
+}
+
+impl std::str::FromStr for State {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|state| state.as_str() == text);
+        known.ok_or_else(|| format!("expected one of {}", Self::ALL.map(Self::as_str).join(", ")))
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Attempt {
+    #[serde(default)]
+    pub number: u32,
+    pub at: Option<Timestamp>,
+    #[serde(default)]
+    pub duration_ms: f64,
+    pub outcome: String,
+    pub status: Option<u16>,
+    pub error: Option<String>,
+    pub response: Option<String>,
+    #[serde(default)]
+    pub log: Vec<String>,
+}
+
+impl Attempt {
+    /// The receiver's status and the error, as far as there are any.
+    pub fn what_happened(&self) -> String {
+        match (self.status, self.error.as_deref()) {
+            (Some(status), Some(error)) if !error.contains(&status.to_string()) => format!("{status}: {error}"),
+            (_, Some(error)) => error.to_owned(),
+            (Some(status), None) => status.to_string(),
+            (None, None) => String::new(),
+        }
+    }
+}
+
+/// What the stream tells about a delivery.
+#[derive(Debug, Deserialize)]
+pub struct DeliveryNews {
+    pub event_id: String,
+    pub event_type: String,
+    pub sink_id: String,
+    pub name: Option<String>,
+    pub state: String,
+    pub attempt: Option<u32>,
+    pub status: Option<u16>,
+    pub error: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Lagged {
+    pub missed: u64,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Sink {
+    pub id: String,
+    pub name: String,
+    #[serde(default)]
+    pub description: String,
+    pub events: String,
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub owner: String,
+    pub active: bool,
+    pub webhook: Option<Value>,
+    pub script: Option<Value>,
+    pub template: Option<Value>,
+    pub queue: Option<Queue>,
+    pub created_at: Option<Timestamp>,
+    pub updated_at: Option<Timestamp>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Queue {
+    pub depth: u64,
+    pub next_sequence: u64,
+    pub dead: u64,
+}
+
+/// What a sink's test came to: an attempt, and what was sent.
+#[derive(Debug, Deserialize)]
+pub struct Tested {
+    #[serde(flatten)]
+    pub attempt: Attempt,
+    pub sent: Option<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Previewed {
+    pub body: Value,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct DeadLetter {
+    pub event_id: String,
+    pub event_type: String,
+    pub sequence: u64,
+    pub died_at: Timestamp,
+    pub why: String,
+    pub attempts: u32,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Redelivered {
+    pub redelivered: u64,
+    pub remaining: u64,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Token {
+    pub id: String,
+    pub name: String,
+    #[serde(default)]
+    pub scopes: Vec<String>,
+    pub created_at: Timestamp,
+    pub last_used_at: Option<Timestamp>,
+    pub expires_at: Option<Timestamp>,
+    /// Told once, when the token is made.
+    pub token: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct User {
+    pub id: String,
+    pub name: String,
+    #[serde(default)]
+    pub roles: Vec<Named>,
+    #[serde(default)]
+    pub groups: Vec<Named>,
+    pub active: bool,
+    pub created_at: Option<Timestamp>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Role {
+    pub id: String,
+    pub name: String,
+    #[serde(default)]
+    pub permissions: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct AuditEntry {
+    pub at: Timestamp,
+    pub actor: Option<Actor>,
+    pub action: String,
+    #[serde(default)]
+    pub object: String,
+    #[serde(default)]
+    pub detail: Value,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct WhoAmI {
+    pub id: String,
+    pub name: String,
+    #[serde(default)]
+    pub roles: Vec<Named>,
+    #[serde(default)]
+    pub groups: Vec<Named>,
+    #[serde(default)]
+    pub permissions: Vec<String>,
+    pub via: String,
+    #[serde(default)]
+    pub scopes: Vec<String>,
+}
+
+/// Names in a row, for a table.
+pub fn names(list: &[Named]) -> String {
+    list.iter().map(|named| named.name.as_str()).collect::<Vec<_>>().join(", ")
+}

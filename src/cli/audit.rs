@@ -1,0 +1,80 @@
+//! `svc audit`: who did what, and what the service gave up on.
+
+use super::{
+    api::AuditEntry,
+    client::Query,
+    failure::Failure,
+    shell::{Form, Shell},
+    table::{Cell, Fit, Table, Tone},
+    time::{Moment, brief},
+};
+use serde_json::Value;
+
+client_command! {
+    /// List the audit log, newest first.
+    #[argh(
+        example = "{command_name} --since 1d\n\
+                   {command_name} --actor ada --action sink.delete --json"
+    )]
+    Audit = "audit" {
+        /// only what this user did (name or id)
+        #[argh(option)]
+        actor: Option<String>,
+
+        /// only this action, such as sink.create
+        #[argh(option)]
+        action: Option<String>,
+
+        /// only since then: a time, or a span such as 15m
+        #[argh(option, arg_name = "when")]
+        since: Option<Moment>,
+
+        /// only before then: a time, or a span such as 15m
+        #[argh(option, arg_name = "when")]
+        until: Option<Moment>,
+
+        /// how many at most (default 50)
+        #[argh(option, default = "50", arg_name = "n")]
+        limit: usize,
+
+        /// go on where an earlier list ended: its `next`
+        #[argh(option)]
+        cursor: Option<String>,
+    }
+}
+
+impl Audit {
+    pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+        let client = self.client(shell)?;
+        let query = Query::default()
+            .with_some("actor", self.actor.as_deref())
+            .with_some("action", self.action.as_deref())
+            .with_some("since", self.since.map(Moment::past))
+            .with_some("until", self.until.map(Moment::past));
+        let listing = client.list_from("/api/audit", &query, self.limit, self.cursor.clone())?;
+        if self.form() == Form::Json {
+            return shell.out.json(&listing.to_json());
+        }
+        let mut table = Table::new(&[
+            ("TIME", Fit::Rigid),
+            ("ACTOR", Fit::Elastic),
+            ("ACTION", Fit::Rigid),
+            ("OBJECT", Fit::Elastic),
+            ("DETAIL", Fit::Elastic),
+        ]);
+        for entry in listing.read::<AuditEntry>(&client)? {
+            let actor = entry.actor.map_or_else(|| Cell::toned("-", Tone::Quiet), |actor| actor.username.into());
+            let detail = match &entry.detail {
+                Value::Null => String::new(),
+                Value::String(text) => text.clone(),
+                detail => detail.to_string(),
+            };
+            table.row([brief(entry.at).into(), actor, entry.action.into(), entry.object.into(), detail.into()]);
+        }
+        shell.out.table(&table)?;
+        if let Some(next) = &listing.next {
+            shell.note(&format!("there are more: --cursor {next}"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,264 @@
+//! `svc event TYPE`: raises an event; waits for its deliveries if asked to; or only explains where it would go.
+
+use crate::{
+    cli::{
+        api::{Delivery, Emitted, Event, Explained},
+        client::Client,
+        failure::Failure,
+        payload::Source,
+        shell::{Form, Shell},
+        table::{Cell, Fit, Table, Tone, printable},
+    },
+    config::Span,
+    event::EventType,
+};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
+
+/// The first look after an emit comes soon, as most deliveries are done by then; later ones less often.
+const FIRST_LOOK: Duration = Duration::from_millis(20);
+const LAST_LOOK: Duration = Duration::from_millis(500);
+
+client_command! {
+    /// Raise an event. Its payload is given as JSON, as @FILE, or on stdin.
+    #[argh(
+        example = "{command_name} deploy.done '{{\"version\": \"1.2\"}}' --wait\n\
+                   echo '{{\"load\": 12.5}}' | {command_name} host.busy\n\
+                   {command_name} deploy.done --explain"
+    )]
+    Emit = "emit" {
+        /// the event's type, such as deploy.done; `custom.` is put in front
+        #[argh(positional, arg_name = "type")]
+        kind: String,
+
+        /// the payload, a JSON object; @FILE reads a file and - stdin; empty if nothing is piped in
+        #[argh(positional, arg_name = "json")]
+        payload: Option<String>,
+
+        /// return only when every sink that matched has settled, with a line for each; fails if one is dead or dropped
+        #[argh(switch)]
+        wait: bool,
+
+        /// how long to wait, such as 60s, which is the default
+        #[argh(option, arg_name = "span")]
+        timeout: Option<Span>,
+
+        /// tell which sinks would get the event and why the others would not; send nothing
+        #[argh(switch)]
+        explain: bool,
+
+        /// the event's id, a UUID: raising the same id again does nothing
+        #[argh(option, arg_name = "uuid")]
+        id: Option<uuid::Uuid>,
+    }
+}
+
+/// What the words mean.
+#[derive(Debug, PartialEq, Eq)]
+enum Plan {
+    /// Tell where it would go.
+    Explain,
+    /// Raise it and be done.
+    Raise,
+    /// Raise it and see it through.
+    Follow { at_most: Duration },
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    payload: &'a RawValue,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<uuid::Uuid>,
+}
+
+impl Emit {
+    pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+        let plan = self.plan()?;
+        // Checked here too: a typo should not cost a round trip, nor wait for stdin.
+        EventType::custom(&self.kind).map_err(|error| Failure::Usage(format!("`{}`: {error}", self.kind)))?;
+        let client = self.client(shell)?;
+        match plan {
+            Plan::Explain => explain(shell, &client, &self.kind, self.form()),
+            Plan::Raise => self.raise(shell, &client),
+            Plan::Follow { at_most } => {
+                let emitted = self.send(shell, &client)?;
+                follow(shell, &client, &client.read(&emitted)?, self.form(), at_most)
+            }
+        }
+    }
+
+    fn plan(&self) -> Result<Plan, Failure> {
+        match (self.explain, self.wait, self.timeout) {
+            (true, true, _) => Err(Failure::Usage("--explain sends nothing to --wait for: leave one out".to_owned())),
+            (true, false, _) if self.payload.is_some() || self.id.is_some() => {
+                Err(Failure::Usage("--explain needs only the type: leave the payload and --id out".to_owned()))
+            }
+            (_, false, Some(_)) => Err(Failure::Usage("--timeout is for --wait: add that".to_owned())),
+            (true, false, None) => Ok(Plan::Explain),
+            (false, false, None) => Ok(Plan::Raise),
+            (false, true, span) => {
+                Ok(Plan::Follow { at_most: span.map_or(Duration::from_secs(60), |Span(length)| length) })
+            }
+        }
+    }
+
+    fn send(&self, shell: &mut Shell<'_>, client: &Client) -> Result<crate::cli::client::Answer, Failure> {
+        let payload = Source::of_argument(self.payload.as_deref()).read(shell)?;
+        let body = Body { kind: &self.kind, payload: &payload, id: self.id };
+        client.post_raw("/api/events/emit", serde_json::to_string(&body).expect("strings and JSON are JSON"))
+    }
+
+    fn raise(&self, shell: &mut Shell<'_>, client: &Client) -> Result<(), Failure> {
+        let answer = self.send(shell, client)?;
+        if self.form() == Form::Json {
+            return shell.out.json(answer.as_str());
+        }
+        let emitted: Emitted = client.read(&answer)?;
+        let queued = match emitted.matched.len() {
+            0 => "no sink matches".to_owned(),
+            1 => "1 sink".to_owned(),
+            many => format!("{many} sinks"),
+        };
+        shell.out.line(&format!("{}  {}  {queued}", emitted.event_id, emitted.event_type))?;
+        for sink in &emitted.dropped {
+            shell.note(&format!("dropped for `{}`: its queue is full (see `svc sink show {0}`)", sink.name));
+        }
+        Ok(())
+    }
+}
+
+fn explain(shell: &mut Shell<'_>, client: &Client, kind: &str, form: Form) -> Result<(), Failure> {
+    let answer = client.post("/api/events/explain", &serde_json::json!({ "type": kind }))?;
+    if form == Form::Json {
+        return shell.out.json(answer.as_str());
+    }
+    let explained: Explained = client.read(&answer)?;
+    if explained.sinks.is_empty() {
+        return shell.out.line(&format!("{}: there are no sinks it could go to", printable(&explained.event_type)));
+    }
+    let matching = explained.sinks.iter().filter(|sink| sink.matches).count();
+    let line = format!("{} would go to {matching} of {} sinks", explained.event_type, explained.sinks.len());
+    shell.out.line(&printable(&line))?;
+    let mut table = Table::new(&[
+        ("SINK", Fit::Elastic),
+        ("OWNER", Fit::Rigid),
+        ("TYPE", Fit::Rigid),
+        ("EVENTS", Fit::Elastic),
+        ("", Fit::Rigid),
+        ("WHY", Fit::Elastic),
+    ]);
+    for sink in explained.sinks {
+        let matches = match sink.matches {
+            true => Cell::toned("yes", Tone::Good),
+            false => Cell::toned("no", Tone::Quiet),
+        };
+        let [name, owner, kind, events, why] =
+            [sink.name, sink.owner, sink.kind, sink.events, sink.reason].map(Cell::from);
+        table.row([name, owner, kind, events, matches, why]);
+    }
+    shell.out.table(&table)
+}
+
+/// Looks at the event until all its deliveries have settled, and prints a line for each as it does.
+fn follow(
+    shell: &mut Shell<'_>,
+    client: &Client,
+    emitted: &Emitted,
+    form: Form,
+    at_most: Duration,
+) -> Result<(), Failure> {
+    let began = Instant::now();
+    let path = format!("/api/events/{}", emitted.event_id);
+    let mut told = HashSet::new();
+    let mut pause = FIRST_LOOK;
+    if form == Form::Text {
+        shell.out.line(&format!("{}  {}", emitted.event_id, emitted.event_type))?;
+    }
+    let (answer, event) = loop {
+        let answer = client.get(&path)?;
+        let event: Event = client.read(&answer)?;
+        for delivery in event.deliveries.iter().filter(|delivery| delivery.state.is_settled()) {
+            if told.insert(delivery.sink_id.clone()) && form == Form::Text {
+                tell(shell, delivery)?;
+            }
+        }
+        if told.len() == event.deliveries.len() {
+            break (answer, event);
+        }
+        let Some(left) = at_most.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) else {
+            return Err(gave_up(&event, at_most));
+        };
+        std::thread::sleep(pause.min(left));
+        pause = (pause * 2).min(LAST_LOOK);
+    };
+    match form {
+        Form::Json => shell.out.json(answer.as_str())?,
+        Form::Text if event.deliveries.is_empty() => shell.out.line("no sink matches")?,
+        Form::Text => {}
+    }
+    let lost = event.deliveries.iter().filter(|delivery| delivery.state.is_lost()).count();
+    match lost {
+        0 => Ok(()),
+        _ => Err(Failure::Bad(format!(
+            "{lost} of {} deliveries failed: `svc event show {}` tells what happened",
+            event.deliveries.len(),
+            event.id
+        ))),
+    }
+}
+
+/// One settled delivery, in one line.
+fn tell(shell: &mut Shell<'_>, delivery: &Delivery) -> Result<(), Failure> {
+    let state = delivery.state.as_str();
+    let attempts = match delivery.attempts.len() {
+        0 => String::new(),
+        1 => "  1 attempt".to_owned(),
+        many => format!("  {many} attempts"),
+    };
+    let said = delivery.last_word();
+    let said = if said.is_empty() { said } else { format!("  {}", printable(&said)) };
+    let state = Tone::of_state(state).paint(&format!("{state:<9}"), shell.out.paint());
+    shell.out.line(format!("{state}  {}{attempts}{said}", printable(delivery.sink())).trim_end())
+}
+
+fn gave_up(event: &Event, at_most: Duration) -> Failure {
+    let waiting = event.deliveries.iter().filter(|delivery| !delivery.state.is_settled());
+    let names = waiting.map(Delivery::sink).collect::<Vec<_>>().join(", ");
+    Failure::Bad(format!(
+        "still queued for {names} after {}: `svc event show {}` tells how it goes on",
+        Span(at_most),
+        event.id
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use argh::FromArgs as _;
+
+    fn plan(words: &[&str]) -> Result<Plan, Failure> {
+        Emit::from_args(&["svc", "event", "emit"], words).unwrap().plan()
+    }
+
+    #[test]
+    fn the_switches_become_one_plan() {
+        assert_eq!(plan(&["t"]).unwrap(), Plan::Raise);
+        assert_eq!(plan(&["t", "--explain"]).unwrap(), Plan::Explain);
+        assert_eq!(plan(&["t", "--wait"]).unwrap(), Plan::Follow { at_most: Duration::from_secs(60) });
+        let two = Plan::Follow { at_most: Duration::from_secs(2) };
+        assert_eq!(plan(&["--wait", "t", "--timeout", "2s"]).unwrap(), two);
+    }
+
+    #[test]
+    fn switches_that_contradict_each_other_are_bad_usage() {
+        for words in [&["t", "--wait", "--explain"][..], &["t", "--timeout", "2s"], &["t", "{}", "--explain"]] {
+            assert_eq!(plan(words).unwrap_err().exit_code(), 2, "{words:?}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Objects by name or id, whichever was typed.
+
+use super::{
+    api::Named,
+    client::{Answer, Client, Query},
+    failure::Failure,
+    shell::{Form, Shell},
+    table::printable,
+};
+
+/// What kind of object is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Sink,
+    Token,
+    User,
+    Role,
+    Group,
+}
+
+impl Kind {
+    /// Where the API keeps these.
+    pub const fn path(self) -> &'static str {
+        match self {
+            Self::Sink => "/api/event-sinks",
+            Self::Token => "/api/tokens",
+            Self::User => "/api/users",
+            Self::Role => "/api/roles",
+            Self::Group => "/api/groups",
+        }
+    }
+
+    /// The word for one, which is also the command's.
+    pub const fn noun(self) -> &'static str {
+        match self {
+            Self::Sink => "sink",
+            Self::Token => "token",
+            Self::User => "user",
+            Self::Role => "role",
+            Self::Group => "group",
+        }
+    }
+
+    /// The path of the one called `text`, by name or id.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no object has this name, or if several have.
+    pub fn path_of(self, client: &Client, text: &str) -> Result<String, Failure> {
+        Ok(format!("{}/{}", self.path(), self.find(client, text)?.id))
+    }
+
+    /// Deletes the one called `text`, and says so.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::path_of`], and if the server will not.
+    pub fn delete(self, shell: &mut Shell<'_>, client: &Client, text: &str, form: Form) -> Result<(), Failure> {
+        let found = self.find(client, text)?;
+        client.delete(&format!("{}/{}", self.path(), found.id))?;
+        match form {
+            Form::Json => shell.out.json(&serde_json::json!({ "deleted": found.id }).to_string()),
+            Form::Text => shell.out.line(&format!("deleted {} {}", self.noun(), printable(&found.name))),
+        }
+    }
+
+    /// Says that an object was made or changed, or shows what the API said about it.
+    pub fn tell(
+        self,
+        shell: &mut Shell<'_>,
+        done: &str,
+        client: &Client,
+        answer: &Answer,
+        form: Form,
+    ) -> Result<(), Failure> {
+        if form == Form::Json {
+            return shell.out.json(answer.as_str());
+        }
+        let named: Named = client.read(answer)?;
+        shell.out.line(&format!("{done} {} {}  {}", self.noun(), printable(&named.name), named.id))
+    }
+
+    /// The one called `text`. What reads as an id is not looked up: the server does that.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::path_of`].
+    pub fn find(self, client: &Client, text: &str) -> Result<Named, Failure> {
+        if let Ok(id) = uuid::Uuid::parse_str(text) {
+            return Ok(Named { id: id.to_string(), name: text.to_owned() });
+        }
+        // Sinks are many, so the server picks; the others are few, and read whole.
+        let query = match self {
+            Self::Sink => Query::default().with("name", text),
+            Self::Token | Self::User | Self::Role | Self::Group => Query::default(),
+        };
+        let all: Vec<Named> = client.list(self.path(), &query, usize::MAX)?.read(client)?;
+        let mut called = all.into_iter().filter(|named| named.name == text);
+        let noun = self.noun();
+        let Some(first) = called.next() else {
+            return Err(Failure::NoSuch(format!("no {noun} is named `{text}`: `svc {noun} list` shows what there is")));
+        };
+        match called.next() {
+            None => Ok(first),
+            Some(second) => Err(Failure::NoSuch(format!(
+                "more than one {noun} is named `{text}`: use the id, {} or {}",
+                first.id, second.id
+            ))),
+        }
+    }
+}

@@ -1,0 +1,516 @@
+//! The command line as a whole: help, usage, and the exit codes against a server that says what a test wants.
+
+use super::{
+    completions::Dialect,
+    run_in,
+    shell::{Input, Screen, ScreenKind, Shell},
+    table::Paint,
+};
+use argh::SubCommands as _;
+use serde_json::{Value, json};
+use std::{
+    ffi::OsString,
+    io::{self, BufRead as _, BufReader, Read as _, Write},
+    net::{TcpListener, TcpStream},
+    sync::{Arc, Mutex},
+};
+
+/// What a command left behind.
+struct Ran {
+    code: u8,
+    out: String,
+    err: String,
+}
+
+/// Runs a command line in surroundings that have nothing but what is given.
+fn run_with(words: &[&str], stdin: &str, environment: &dyn Fn(&str) -> Option<String>) -> Ran {
+    let (mut input, mut out, mut err) = (stdin.as_bytes(), Vec::new(), Vec::new());
+    let code = {
+        let screen = Screen::new(&mut out, ScreenKind::File, None, Paint::Bare);
+        let mut shell = Shell { environment, input: Input::Piped(&mut input), out: screen, err: &mut err };
+        run_in(&mut shell, words.iter().map(OsString::from))
+    };
+    Ran { code, out: String::from_utf8(out).unwrap(), err: String::from_utf8(err).unwrap() }
+}
+
+fn run(words: &[&str]) -> Ran {
+    run_with(words, "", &|_| None)
+}
+
+/// A request as the fake server saw it.
+#[derive(Clone, Debug)]
+struct Seen {
+    line: String,
+    headers: Vec<String>,
+    body: String,
+}
+
+impl Seen {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap()
+    }
+}
+
+/// A server that answers as it is told, and remembers what it was asked.
+struct Fake {
+    url: String,
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+impl Fake {
+    /// `answer` gets "METHOD /path?query" and how often it was asked the same before.
+    fn new(answer: impl Fn(&str, usize) -> (u16, Value) + Send + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let memory = Arc::clone(&seen);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let stream = stream.unwrap();
+                let request = read_request(&stream);
+                let mut memory = memory.lock().unwrap();
+                let before = memory.iter().filter(|seen: &&Seen| seen.line == request.line).count();
+                let (status, body) = answer(&request.line, before);
+                memory.push(request);
+                drop(memory);
+                write_answer(stream, status, &body);
+            }
+        });
+        Self { url, seen }
+    }
+
+    /// A server that gives everything the same answer.
+    fn always(status: u16, body: Value) -> Self {
+        Self::new(move |_, _| (status, body.clone()))
+    }
+
+    fn run(&self, words: &[&str]) -> Ran {
+        self.run_piped(words, "")
+    }
+
+    fn run_piped(&self, words: &[&str], stdin: &str) -> Ran {
+        run_with(words, stdin, &|name| match name {
+            "SVC_SERVER" => Some(self.url.clone()),
+            "SVC_TOKEN" => Some("svc_test".to_owned()),
+            _ => None,
+        })
+    }
+
+    fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().unwrap().clone()
+    }
+}
+
+fn read_request(stream: &TcpStream) -> Seen {
+    let mut reader = BufReader::new(stream);
+    let mut lines = Vec::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        match line.trim_end() {
+            "" => break,
+            line => lines.push(line.to_owned()),
+        }
+    }
+    let length = lines.iter().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
+    let mut body = vec![0; length.unwrap_or(0)];
+    reader.read_exact(&mut body).unwrap();
+    let line = lines.remove(0).trim_end_matches(" HTTP/1.1").to_owned();
+    Seen { line, headers: lines, body: String::from_utf8(body).unwrap() }
+}
+
+fn write_answer(mut stream: TcpStream, status: u16, body: &Value) {
+    // A string stands for a body that is not JSON.
+    let text = body.as_str().map_or_else(|| body.to_string(), str::to_owned);
+    let cookie = "Set-Cookie: svc_session=crumb; HttpOnly; SameSite=Strict\r\n";
+    write!(stream, "HTTP/1.1 {status} X\r\n{cookie}Connection: close\r\nContent-Length: {}\r\n\r\n{text}", text.len())
+        .unwrap();
+}
+
+fn error(code: &str, message: &str) -> Value {
+    json!({ "error": { "code": code, "message": message } })
+}
+
+fn emitted() -> Value {
+    json!({
+        "event_id": "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77", "event_type": "custom.a", "event_ts": "x",
+        "matched": [{ "sink_id": "s1", "name": "slack" }], "dropped": []
+    })
+}
+
+fn event(state: &str) -> Value {
+    json!({
+        "id": "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77", "type": "custom.a", "ts": "2026-01-31T12:00:00.000000Z",
+        "zone": "default", "space_id": "00000000-0000-0000-0000-000000000000", "user_id": "u", "data": { "z": 1, "a": 2 },
+        "actor": { "id": "u", "username": "ada", "kind": "user" },
+        "deliveries": [{
+            "sink_id": "s1", "name": "slack", "state": state, "sequence": 7,
+            "attempts": [{
+                "number": 1, "at": "2026-01-31T12:00:01.000000Z", "duration_ms": 12, "outcome": "failed",
+                "status": 500, "error": "the receiver answered 500", "log": ["tried\u{1b}[2J"]
+            }]
+        }]
+    })
+}
+
+fn sink() -> Value {
+    json!({
+        "id": "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a78", "name": "slack", "description": "", "events": "custom.*",
+        "type": "webhook", "owner": "me", "active": true, "queue": { "depth": 0, "next_sequence": 8, "dead": 1 },
+        "webhook": { "url": "https://x.example", "secret": "whsec_abc", "headers": {}, "skip_tls_verify": false },
+        "created_at": "2026-01-31T12:00:00.000000Z", "updated_at": "2026-01-31T12:00:00.000000Z"
+    })
+}
+
+fn list(items: &[Value]) -> Value {
+    json!({ "items": items, "next": null })
+}
+
+/// Every command there is, as the words that name it.
+fn commands() -> Vec<Vec<&'static str>> {
+    let mut all = vec![vec![]];
+    for command in super::Command::COMMANDS {
+        all.push(vec![command.name]);
+        let family = match command.name {
+            "event" => super::event::Command::COMMANDS,
+            "sink" => super::sink::Command::COMMANDS,
+            "token" => super::token::Command::COMMANDS,
+            "user" => super::user::Command::COMMANDS,
+            "role" => super::role::Command::COMMANDS,
+            "group" => super::group::Command::COMMANDS,
+            "config" => super::config::Command::COMMANDS,
+            _ => &[],
+        };
+        all.extend(family.iter().map(|inner| vec![command.name, inner.name]));
+    }
+    all
+}
+
+#[test]
+fn every_command_has_help_with_an_example() {
+    for command in commands() {
+        for trigger in ["--help", "-h"] {
+            let words: Vec<&str> = command.iter().copied().chain([trigger]).collect();
+            let ran = run(&words);
+            assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{words:?}");
+            let (_, example) = ran.out.split_once("Examples:\n").unwrap_or_else(|| panic!("{words:?}: {}", ran.out));
+            assert!(example.contains(&format!("svc {}", command.join(" ")).trim_end()), "{words:?}: {example}");
+            assert!(!ran.out.contains("{command_name}") && !ran.out.contains("'{{"), "{words:?}: {}", ran.out);
+        }
+    }
+}
+
+#[test]
+fn completions_name_every_command() {
+    for dialect in Dialect::ALL {
+        let script = dialect.script();
+        let words: Vec<&str> = script.split(|c: char| !c.is_alphanumeric() && c != '-').collect();
+        for name in commands().concat() {
+            assert!(words.contains(&name), "{dialect:?} does not know {name}");
+        }
+    }
+}
+
+#[test]
+fn completions_name_every_flag() {
+    for command in commands() {
+        let words: Vec<&str> = command.iter().copied().chain(["--help"]).collect();
+        let help = run(&words).out;
+        let options = help.split_once("Options:\n").map_or("", |(_, rest)| rest);
+        let flags =
+            options.lines().take_while(|line| !line.is_empty()).filter_map(|line| line.trim().strip_prefix("--"));
+        for flag in flags.map(|line| line.split([' ', ',']).next().unwrap()) {
+            for dialect in Dialect::ALL {
+                let spelled = if dialect == Dialect::Fish { format!("-l {flag} ") } else { format!("--{flag}") };
+                assert!(dialect.script().contains(&spelled), "{dialect:?} does not know --{flag} of {command:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn bad_usage_is_code_2_and_one_line_that_says_where_to_look() {
+    for (words, hint) in [
+        (&[][..], "`svc --help`"),
+        (&["fly"], "`svc --help`"),
+        (&["sink", "fly"], "`svc sink --help`"),
+        (&["sink", "list", "--fly"], "`svc sink list --help`"),
+        (&["sink", "create", "--name", "x"], "`svc sink create --help`"),
+        (&["event", "list", "--state", "lost"], "queued, delivered"),
+        (&["event", "show", "nonsense"], "`svc event show --help`"),
+        (&["event", "a..b"], "position 3"),
+        (&["event", "a", "[1]"], "JSON object"),
+        (&["user", "create", "ada"], "--password-stdin"),
+        (&["whoami", "--server", "ftp://x"], "http://127.0.0.1:7300"),
+    ] {
+        let ran = run(words);
+        assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{words:?}: {}", ran.err);
+        assert!(ran.err.starts_with("svc: ") && ran.err.contains(hint), "{words:?}: {}", ran.err);
+        assert_eq!(ran.err.lines().count(), 1, "{words:?}: {}", ran.err);
+    }
+}
+
+#[test]
+fn the_version_is_the_packages() {
+    assert_eq!(run(&["--version"]).out, concat!("svc ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[test]
+fn done_is_code_0() {
+    let fake = Fake::always(202, emitted());
+    let ran = fake.run(&["event", "a", "{\"n\": 1.50}"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    assert_eq!(ran.out, "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77  custom.a  1 sink\n");
+    let seen = &fake.seen()[0];
+    assert_eq!(seen.line, "POST /api/events/emit");
+    assert_eq!(seen.body, "{\"type\":\"a\",\"payload\":{\"n\": 1.50}}");
+    let has = |header: &str| seen.headers.iter().any(|line| line.eq_ignore_ascii_case(header));
+    assert!(has("authorization: Bearer svc_test") && has("content-type: application/json"), "{:?}", seen.headers);
+}
+
+#[test]
+fn what_the_server_rejects_is_code_1_with_its_reason() {
+    let ran = Fake::always(409, error("conflict", "a group named `web` exists")).run(&["group", "create", "web"]);
+    assert_eq!((ran.code, ran.err.as_str()), (1, "svc: a group named `web` exists (409 conflict)\n"));
+    let ran = Fake::always(502, "<html>".into()).run(&["whoami"]);
+    assert_eq!(ran.code, 1);
+    assert!(ran.err.contains("check that it is an svc server"), "{}", ran.err);
+}
+
+#[test]
+fn a_server_that_is_not_there_is_code_3() {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let ran = run(&["whoami", "--server", &address]);
+    assert_eq!(ran.code, 3);
+    assert!(ran.err.contains(&address) && ran.err.contains("svc server"), "{}", ran.err);
+}
+
+#[test]
+fn being_refused_is_code_4_with_advice() {
+    let ran = Fake::always(401, error("unauthorized", "this token is not known")).run(&["whoami"]);
+    assert_eq!(ran.code, 4);
+    assert!(ran.err.contains("SVC_TOKEN") && ran.err.contains("svc login"), "{}", ran.err);
+    let ran = Fake::always(403, error("forbidden", "needs view_audit_log")).run(&["audit"]);
+    assert_eq!(ran.code, 4);
+    assert!(ran.err.contains("view_audit_log"), "{}", ran.err);
+    let fake = Fake::always(401, error("unauthorized", "no token"));
+    let ran = run(&["whoami", "--server", &fake.url]);
+    assert!(ran.code == 4 && ran.err.contains("no token to show"), "{}", ran.err);
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    struct Closed;
+    impl Write for Closed {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    for words in [&["--help"][..], &["config", "show", "--default"], &["completions", "bash"]] {
+        let (mut closed, mut err) = (Closed, Vec::new());
+        let out = Screen::new(&mut closed, ScreenKind::File, None, Paint::Bare);
+        let mut shell = Shell { environment: &|_| None, input: Input::Terminal, out, err: &mut err };
+        assert_eq!(run_in(&mut shell, words.iter().map(OsString::from)), 0);
+        assert!(err.is_empty(), "{words:?}");
+    }
+}
+
+#[test]
+fn a_payload_comes_from_stdin() {
+    let fake = Fake::always(202, emitted());
+    fake.run_piped(&["event", "a"], "{\"from\": \"stdin\"}\n");
+    fake.run_piped(&["event", "a", "-"], "{\"from\": \"dash\"}");
+    fake.run_piped(&["event", "a"], "");
+    let payloads: Vec<Value> = fake.seen().iter().map(|seen| seen.json()["payload"].clone()).collect();
+    assert_eq!(payloads, [json!({ "from": "stdin" }), json!({ "from": "dash" }), json!({})]);
+}
+
+#[test]
+fn waiting_ends_when_every_sink_has_settled() {
+    let answer = |last: &'static str| {
+        Fake::new(move |line, before| match line {
+            "POST /api/events/emit" => (202, emitted()),
+            _ if before < 2 => (200, event("queued")),
+            _ => (200, event(last)),
+        })
+    };
+    let ran = answer("delivered").run(&["event", "a", "--wait"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert!(ran.out.ends_with("delivered  slack  1 attempt  the receiver answered 500\n"), "{}", ran.out);
+    for lost in ["dead", "dropped"] {
+        let ran = answer(lost).run(&["event", "--wait", "a"]);
+        assert_eq!(ran.code, 1);
+        assert!(ran.out.contains(lost) && ran.err.contains("svc event show"), "{} {}", ran.out, ran.err);
+    }
+}
+
+#[test]
+fn waiting_ends_with_code_1_when_it_takes_too_long() {
+    let fake = Fake::new(|line, _| match line {
+        "POST /api/events/emit" => (202, emitted()),
+        _ => (200, event("queued")),
+    });
+    let ran = fake.run(&["event", "a", "--wait", "--timeout", "50ms"]);
+    assert_eq!(ran.code, 1);
+    assert!(ran.err.contains("still queued for slack after 50ms"), "{}", ran.err);
+}
+
+#[test]
+fn explaining_sends_nothing() {
+    let fake = Fake::always(
+        200,
+        json!({ "event_type": "custom.a", "sinks": [
+            { "sink_id": "1", "name": "slack", "owner": "me", "events": "*", "type": "webhook", "active": true,
+              "matches": true, "reason": "`*` matches" },
+            { "sink_id": "2", "name": "siem", "owner": "global", "events": "x", "type": "script", "active": true,
+              "matches": false, "reason": "no pattern matches" },
+        ] }),
+    );
+    let ran = fake.run(&["event", "a", "--explain"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let expected = "\
+custom.a would go to 1 of 2 sinks
+SINK   OWNER   TYPE     EVENTS       WHY
+slack  me      webhook  *       yes  `*` matches
+siem   global  script   x       no   no pattern matches
+";
+    assert_eq!(ran.out, expected);
+    let lines: Vec<String> = fake.seen().into_iter().map(|seen| seen.line).collect();
+    assert_eq!(lines, ["POST /api/events/explain"]);
+}
+
+#[test]
+fn json_is_what_the_server_said() {
+    let fake = Fake::always(200, event("dead"));
+    let ran = fake.run(&["event", "show", "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77", "--json"]);
+    assert_eq!(ran.out, format!("{}\n", event("dead")));
+}
+
+#[test]
+fn an_event_is_shown_with_its_attempts_and_no_control_characters() {
+    let fake = Fake::always(200, event("dead"));
+    let ran = fake.run(&["event", "show", "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert!(ran.out.contains("slack: dead  #7\n"), "{}", ran.out);
+    assert!(ran.out.contains("  1  2026-01-31T12:00:01Z  failed  12 ms  the receiver answered 500\n"), "{}", ran.out);
+    assert!(ran.out.contains("     | tried\\u{1b}[2J\n"), "{}", ran.out);
+}
+
+#[test]
+fn a_list_goes_over_as_many_pages_as_it_needs() {
+    let fake = Fake::new(|line, _| match line.contains("cursor=") {
+        false => (200, json!({ "items": [{ "id": "1", "name": "a" }], "next": "c d" })),
+        true => (200, json!({ "items": [{ "id": "2", "name": "b" }], "next": null })),
+    });
+    let ran = fake.run(&["group", "list", "--json"]);
+    assert_eq!(ran.out, "{\"items\":[{\"id\":\"1\",\"name\":\"a\"},{\"id\":\"2\",\"name\":\"b\"}],\"next\":null}\n");
+    let lines: Vec<String> = fake.seen().into_iter().map(|seen| seen.line).collect();
+    assert_eq!(lines, ["GET /api/groups?limit=200", "GET /api/groups?limit=200&cursor=c%20d"]);
+}
+
+#[test]
+fn an_object_is_found_by_name_or_by_id() {
+    let fake = Fake::new(|line, _| match line {
+        "GET /api/event-sinks?name=slack&limit=200" => (200, list(&[sink()])),
+        "GET /api/event-sinks/01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a78" => (200, sink()),
+        "GET /api/event-sinks?name=twice&limit=200" => {
+            (200, list(&[json!({ "id": "1", "name": "twice" }), json!({ "id": "2", "name": "twice" })]))
+        }
+        _ => (200, list(&[])),
+    });
+    for name in ["slack", "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a78"] {
+        let ran = fake.run(&["sink", "show", name]);
+        assert!(ran.code == 0 && ran.out.contains("whsec_abc"), "{name}: {} {}", ran.out, ran.err);
+    }
+    let ran = fake.run(&["sink", "show", "nobody"]);
+    assert!(ran.code == 1 && ran.err.contains("`svc sink list`"), "{}", ran.err);
+    let ran = fake.run(&["sink", "delete", "twice"]);
+    assert!(ran.code == 1 && ran.err.contains("use the id"), "{}", ran.err);
+}
+
+#[test]
+fn a_test_that_is_not_delivered_is_code_1() {
+    for (outcome, code) in [("delivered", 0), ("skipped", 0), ("failed", 1), ("dead", 1)] {
+        let fake = Fake::always(
+            200,
+            json!({ "number": 1, "at": "2026-01-31T12:00:01.000000Z", "duration_ms": 3, "outcome": outcome, "log": [],
+                    "sent": "{\"text\":\"hello\"}" }),
+        );
+        let ran = fake.run(&["sink", "test", "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a78", "{\"a\":1}", "--type", "x"]);
+        assert_eq!(ran.code, code, "{}", ran.err);
+        assert!(ran.out.contains(outcome) && ran.out.contains("\"text\": \"hello\""), "{}", ran.out);
+        assert_eq!(fake.seen()[0].json(), json!({ "type": "x", "payload": { "a": 1 } }));
+    }
+}
+
+#[test]
+fn a_new_token_is_alone_on_stdout() {
+    let fake = Fake::always(
+        201,
+        json!({ "id": "1", "name": "ci", "scopes": [], "created_at": "2026-01-31T12:00:00.000000Z",
+                "last_used_at": null, "expires_at": null, "token": "svc_secret" }),
+    );
+    let ran = fake.run(&["token", "create", "ci", "--scope", "methods"]);
+    assert_eq!((ran.code, ran.out.as_str()), (0, "svc_secret\n"));
+    assert_eq!(fake.seen()[0].json(), json!({ "name": "ci", "scopes": ["methods"] }));
+}
+
+#[test]
+fn logging_in_trades_the_password_for_a_token_and_keeps_it() {
+    let fake = Fake::new(|line, _| match line {
+        "POST /api/tokens" => (
+            201,
+            json!({ "id": "1", "name": "x", "scopes": [], "created_at": "2026-01-31T12:00:00.000000Z",
+                    "last_used_at": null, "expires_at": null, "token": "svc_new" }),
+        ),
+        _ => (200, json!({ "id": "1", "name": "ada", "permissions": [], "via": "token", "scopes": [] })),
+    });
+    let home = std::env::temp_dir().join(format!("svc-login-{}", uuid::Uuid::now_v7()));
+    let environment = |name: &str| (name == "HOME").then(|| home.to_str().unwrap().to_owned());
+    let words = ["login", "--server", &fake.url, "--name", "ada", "--password-stdin"];
+    let ran = run_with(&words, "open sesame\n", &environment);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let kept = std::fs::read_to_string(home.join(".config/svc/client.toml")).unwrap();
+    let after = run_with(&["whoami", "--json"], "", &environment);
+    std::fs::remove_dir_all(&home).unwrap();
+    assert_eq!(kept, format!("server = \"{}\"\ntoken = \"svc_new\"\n", fake.url));
+    assert_eq!(after.code, 0, "{}", after.err);
+    let seen = fake.seen();
+    let lines: Vec<&str> = seen.iter().map(|seen| seen.line.as_str()).collect();
+    let all =
+        ["POST /api/auth/login", "POST /api/tokens", "POST /api/auth/logout", "GET /api/whoami", "GET /api/whoami"];
+    assert_eq!(lines, all);
+    assert_eq!(seen[0].json(), json!({ "name": "ada", "password": "open sesame" }));
+    let has = |seen: &Seen, header: &str| seen.headers.iter().any(|line| line.eq_ignore_ascii_case(header));
+    assert!(has(&seen[1], "cookie: svc_session=crumb") && has(&seen[4], "authorization: Bearer svc_new"), "{seen:?}");
+}
+
+#[test]
+fn a_wrong_password_is_code_4_and_nothing_is_kept() {
+    let fake = Fake::always(401, error("unauthorized", "wrong name or password"));
+    let words = ["login", "--server", &fake.url, "--name", "ada", "--password-stdin"];
+    let ran = run_with(&words, "guess\n", &|name| (name == "HOME").then(|| "/nonexistent".to_owned()));
+    assert_eq!((ran.code, ran.out.as_str()), (4, ""));
+    assert!(ran.err.contains("check the name and the password"), "{}", ran.err);
+}
+
+#[test]
+fn a_config_file_is_checked_and_shown() {
+    let path = std::env::temp_dir().join(format!("svc-cli-{}.toml", uuid::Uuid::now_v7()));
+    std::fs::write(&path, "zone = \"eu\"\n").unwrap();
+    let file = path.to_str().unwrap();
+    let home = |name: &str| (name == "HOME").then(|| "/home/ada".to_owned());
+    let checked = run_with(&["config", "check", file], "", &home);
+    let shown = run_with(&["config", "show", "--config", file, "--json"], "", &home);
+    std::fs::write(&path, "zon = \"eu\"\n").unwrap();
+    let wrong = run_with(&["config", "check", file], "", &home);
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!((checked.code, checked.out), (0, format!("{file} is right\n")));
+    let shown: Value = serde_json::from_str(&shown.out).unwrap();
+    assert_eq!((&shown["zone"], &shown["data"]), (&json!("eu"), &json!("/home/ada/.local/share/svc")));
+    assert_eq!(wrong.code, 1);
+    assert!(wrong.err.contains("zon") && wrong.err.contains("line 1"), "{}", wrong.err);
+}

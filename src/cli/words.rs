@@ -1,0 +1,115 @@
+//! From what was typed to what the parser takes: the spellings that argh does not know.
+//!
+//! `--name=value` becomes two words, `help` and `-h` become `--help`, `-` becomes `@-`, and `svc event
+//! TYPE` becomes `svc event emit TYPE`.
+
+use super::{event, failure::Failure};
+use argh::SubCommands as _;
+use std::ffi::OsString;
+
+/// The words of a command line, ready for the parser.
+///
+/// # Errors
+///
+/// Fails if a word is not UTF-8, or if `svc event` is followed by flags and then by a word that names both
+/// a command and a possible event type.
+pub fn normalised(typed: impl IntoIterator<Item = OsString>) -> Result<Vec<String>, Failure> {
+    let mut words = Vec::new();
+    let mut help = false;
+    let mut typed = typed.into_iter();
+    for word in typed.by_ref() {
+        let word = utf8(word)?;
+        match word.as_str() {
+            "--" => {
+                words.push(word);
+                break;
+            }
+            "--help" | "-h" => help = true,
+            // As the second word too: an event of type `help` is reached by `svc event emit help`.
+            "help" if words.len() <= 1 => help = true,
+            "-" => words.push("@-".to_owned()),
+            _ => match word.split_once('=') {
+                Some((flag, value)) if flag.starts_with("--") => words.extend([flag.to_owned(), value.to_owned()]),
+                _ => words.push(word),
+            },
+        }
+    }
+    for word in typed {
+        words.push(utf8(word)?);
+    }
+    if help {
+        // Last, so that the command it is about has been named by then.
+        words.retain(|word| word != "--");
+        words.push("--help".to_owned());
+    }
+    spell_out_emit(&mut words)?;
+    Ok(words)
+}
+
+/// Puts in the `emit` that `svc event TYPE` leaves out.
+fn spell_out_emit(words: &mut Vec<String>) -> Result<(), Failure> {
+    if words.first().is_none_or(|word| word != "event") || words.len() < 2 {
+        return Ok(());
+    }
+    let is_command = |word: &String| event::Command::COMMANDS.iter().any(|command| command.name == word.as_str());
+    if is_command(&words[1]) || words[1] == "--help" {
+        return Ok(());
+    }
+    // Flags first and then a command's name: raising an event called `list` is hardly what was meant.
+    if words[1].starts_with('-')
+        && let Some(word) = words[2..].iter().take_while(|word| *word != "--").find(|word| is_command(word))
+    {
+        return Err(Failure::Usage(format!(
+            "`{word}` after flags is ambiguous: write `svc event {word} …` for the command, \
+             or `svc event emit … {word}` for an event of that type"
+        )));
+    }
+    words.insert(1, "emit".to_owned());
+    Ok(())
+}
+
+fn utf8(word: OsString) -> Result<String, Failure> {
+    word.into_string().map_err(|word| Failure::Usage(format!("`{}` is not UTF-8", word.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> String {
+        normalised(line.split(' ').map(OsString::from)).unwrap().join(" ")
+    }
+
+    #[test]
+    fn an_event_type_needs_no_command() {
+        assert_eq!(words("event deploy.done {}"), "event emit deploy.done {}");
+        assert_eq!(words("event --wait deploy.done"), "event emit --wait deploy.done");
+        assert_eq!(words("event list --json"), "event list --json");
+        assert_eq!(words("event emit list"), "event emit list");
+        assert_eq!(words("event --help"), "event --help");
+        assert_eq!(words("event"), "event");
+        assert_eq!(words("sink list"), "sink list");
+    }
+
+    #[test]
+    fn a_command_name_after_flags_is_not_taken_for_a_type() {
+        let error = normalised(["event", "--json", "list"].map(OsString::from)).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        assert!(error.to_string().contains("svc event emit"), "{error}");
+    }
+
+    #[test]
+    fn help_is_understood_wherever_it_stands() {
+        assert_eq!(words("help"), "--help");
+        assert_eq!(words("help event list"), "event list --help");
+        assert_eq!(words("--help sink"), "sink --help");
+        assert_eq!(words("event help"), "event --help");
+        assert_eq!(words("event emit help"), "event emit help");
+    }
+
+    #[test]
+    fn flags_take_values_after_an_equals_sign_and_a_dash_is_stdin() {
+        assert_eq!(words("event --server=http://a=b t - --wait"), "event emit --server http://a=b t @- --wait");
+        assert_eq!(words("event t a=b -- --x=y -"), "event emit t a=b -- --x=y -");
+    }
+}
