@@ -115,8 +115,8 @@ async fn serve(
         feed,
     });
 
-    writeln!(io::stdout(), "listening on http://{address}")?;
     log::info!("serving zone `{}` on http://{address}, data in {}", app.config.zone, app.config.data.display());
+    writeln!(io::stdout(), "listening on http://{address}")?;
     tokio::join!(
         http::serve(listener, app.clone(), shutdown.clone()),
         deliverer.run(wakes),

@@ -106,7 +106,7 @@ fn an_unknown_config_key_fails_with_its_name_and_line() {
     std::fs::write(&file, "zone = \"a\"\n\n[webhook]\ntimeuot = \"1s\"\n").unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_svc")).args(["server", "--config"]).arg(&file).output().unwrap();
     std::fs::remove_file(&file).unwrap();
-    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(output.status.code(), Some(1));
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.contains("timeuot") && error.contains("line 4"), "{error}");
 }

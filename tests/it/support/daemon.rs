@@ -212,8 +212,9 @@ impl Daemon {
     #[track_caller]
     pub fn metric(&self, name: &str) -> f64 {
         let text = self.send("GET", "/metrics", None, None).text;
-        let lines = text.lines().filter_map(|line| line.strip_prefix(name)?.split_whitespace().last()?.parse().ok());
-        lines.sum::<f64>()
+        let lines =
+            text.lines().filter_map(|line| line.strip_prefix(name)?.split_whitespace().last()?.parse::<f64>().ok());
+        lines.sum()
     }
 }
 
