@@ -152,7 +152,7 @@ impl Runtime {
         let clock = watch.clone();
         self.perform(owner, watch, async move {
             let sandbox = shared.sandbox(&program, owner)?;
-            let rendered = sandbox.render(&input, &clock);
+            let rendered = within(&clock, async { sandbox.render(&input, &clock) }).await;
             shared.settle(&program, owner, sandbox, &clock, rendered.as_ref().err());
             rendered
         })
@@ -232,10 +232,10 @@ impl Shared {
         })
     }
 
-    /// Counts a run that is over, and keeps its state unless it hit a limit, caught or not.
+    /// Counts a run that is over, and keeps its state unless it hit a limit.
     fn settle(&self, program: &Program, owner: Owner, sandbox: Sandbox, watch: &Watch, error: Option<&ScriptError>) {
         self.metrics.lua_time.observe(watch.cpu());
-        let hit_a_limit = matches!(error, Some(ScriptError::Limit(_))) || watch.look().is_err();
+        let hit_a_limit = matches!(error, Some(ScriptError::Limit(_)));
         if !hit_a_limit && sandbox.is_reusable() {
             self.pool.put(program, owner, sandbox);
         }
@@ -266,11 +266,15 @@ impl Drop for Cancel {
 /// `run`, given up as soon as it is over a limit, also while it waits.
 async fn within<T>(watch: &Watch, run: impl Future<Output = Result<T, ScriptError>>) -> Result<T, ScriptError> {
     let mut run = pin!(run);
-    std::future::poll_fn(|context: &mut Context<'_>| match watch.look() {
+    let given = std::future::poll_fn(|context: &mut Context<'_>| match watch.look() {
         Ok(()) => run.as_mut().poll(context),
         Err(limit) => Poll::Ready(Err(ScriptError::Limit(limit))),
     })
-    .await
+    .await;
+    match watch.over() {
+        Some(limit) => Err(ScriptError::Limit(limit)),
+        None => given,
+    }
 }
 
 /// The verdict on a run that never began.
