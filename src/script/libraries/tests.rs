@@ -36,7 +36,10 @@ async fn json_encodes_and_decodes_without_loss() {
     ])
     .await;
     all_fail(&[
-        ("\njson.decode('{')", "script:2: json.decode: this is not JSON: EOF while parsing an object at line 1 column 1"),
+        (
+            "\njson.decode('{')",
+            "script:2: json.decode: this is not JSON: EOF while parsing an object at line 1 column 1",
+        ),
         ("json.encode({ a = print })", "script:1: json.encode: $.a is a function, which is not JSON"),
         ("json.decode(nil)", "script:1: json.decode: cannot take a nil as string (expected string or number)"),
     ])
@@ -78,7 +81,10 @@ async fn digests_and_encodings_are_the_standard_ones() {
     all_fail(&[
         ("crypto.hex_decode('abc')", "script:1: crypto.hex_decode: the text is not hex"),
         ("crypto.random(1e9)", "script:1: crypto.random: at most 1024 bytes at once"),
-        ("crypto.sha256(('x'):rep(5e6))", "script:1: crypto.sha256: the text has 5000000 bytes; at most 4194304 are taken"),
+        (
+            "crypto.sha256(('x'):rep(5e6))",
+            "script:1: crypto.sha256: the text has 5000000 bytes; at most 4194304 are taken",
+        ),
     ])
     .await;
 }
@@ -112,20 +118,22 @@ async fn a_request_goes_out_as_its_owner_and_its_answer_comes_back() {
         assert(r.body == '')
     ";
     assert_eq!(world.run(source).await.verdict, Verdict::Ack);
-    let requests = world.http.requests.lock().unwrap();
+    let requests = std::mem::take(&mut *world.http.requests.lock().unwrap());
     let (owner, first) = &requests[0];
     assert_eq!((*owner, first.method.as_str(), first.url.as_str()), (Owner::Global, "POST", "http://x.test/a"));
     assert_eq!(first.timeout, Some(std::time::Duration::from_millis(2500)));
     let headers = [("Authorization", "Bearer t"), ("Content-Type", "application/json")];
     assert_eq!(first.headers, headers.map(|(name, value)| (name.to_owned(), value.to_owned())));
     assert_eq!(requests[1].1.method, "GET");
-    drop(requests);
     all_fail(&[
         ("http.request{}", "script:1: http.request: `url` is missing"),
         ("http.request{ url = 5 }", "script:1: http.request: `url` must be a string"),
         ("http.request{ uri = 'x' }", "script:1: http.request: `uri` means nothing here"),
         ("http.request{ url = 'http://refused.test' }", "script:1: http.request: refused.test may not be reached"),
-        ("http.request{ url = 'x', body = 'a', json = 1 }", "script:1: http.request: `body` and `json` exclude each other"),
+        (
+            "http.request{ url = 'x', body = 'a', json = 1 }",
+            "script:1: http.request: `body` and `json` exclude each other",
+        ),
         (
             "http.request{ url = 'x', body = ('x'):rep(2e6) }",
             "script:1: http.request: the body has 2000000 bytes; at most 1048576 are sent",
@@ -140,7 +148,10 @@ async fn a_request_goes_out_as_its_owner_and_its_answer_comes_back() {
 #[tokio::test]
 async fn values_are_remembered_between_runs() {
     let world = World::new();
-    assert_eq!(world.run("kv.set('a', { n = 9007199254740993 or 1, list = json.array() })").await.verdict, Verdict::Ack);
+    assert_eq!(
+        world.run("kv.set('a', { n = 9007199254740993 or 1, list = json.array() })").await.verdict,
+        Verdict::Ack
+    );
     for claim in [
         "assert(json.encode(kv.get('a').list) == '[]' and kv.get('b') == nil)",
         "assert(kv.add('once', true) and not kv.add('once', true))",
