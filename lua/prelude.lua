@@ -2,8 +2,23 @@
 -- what only the host can do in `native`. What is local here is out of a script's reach.
 
 local native = ...
-local error, select, tostring, type = error, select, tostring, type
-local concat, create = table.concat, table.create
+local error, pcall, select, tostring, type = error, pcall, select, tostring, type
+local concat, create, sub = table.concat, table.create, string.sub
+
+-- What a built-in function called from here complains of happened on the script's line, not on ours. An error
+-- that already names a line of the script, or is none of its making, is passed on as it is. Above this call
+-- is the wrapper, and above that the script.
+local theirs, ours = native.kind .. ":", "prelude:0: "
+local function pass_on(worked, ...)
+	if worked then
+		return ...
+	end
+	local problem = ...
+	if type(problem) ~= "string" or problem == native.no_memory or sub(problem, 1, #theirs) == theirs then
+		error(problem, 0)
+	end
+	error(if sub(problem, 1, #ours) == ours then sub(problem, #ours + 1) else problem, 3)
+end
 
 -- These run to their end without a look at the clock. Their work is at most the product of both lengths,
 -- so that is what is limited.
@@ -13,7 +28,7 @@ local function bounded(name, search)
 		if work > native.work then
 			error("string." .. name .. ": the text and the pattern are too long for each other", 2)
 		end
-		return search(text, pattern, ...)
+		return pass_on(pcall(search, text, pattern, ...))
 	end
 end
 
@@ -27,7 +42,7 @@ function table.move(from, first, last, ...)
 	if type(first) == "number" and type(last) == "number" and last - first >= native.move then
 		error("table.move: at most " .. native.move .. " elements", 2)
 	end
-	return move(from, first, last, ...)
+	return pass_on(pcall(move, from, first, last, ...))
 end
 
 -- The built-in order never looks at the clock; a function does.
@@ -36,7 +51,7 @@ local function less(a, b)
 	return a < b
 end
 function table.sort(list, order)
-	return sort(list, if order == nil then less else order)
+	return pass_on(pcall(sort, list, if order == nil then less else order))
 end
 
 -- Calls into the host return whether they worked, the result, and whether that is in a box. What went wrong

@@ -113,8 +113,8 @@ impl Watch {
 
     /// Looks at the clocks now.
     pub fn look(&self) -> Result<(), Limit> {
-        if let Some(limit) = self.over.get() {
-            return Err(*limit);
+        if let Some(limit) = self.over() {
+            return Err(limit);
         }
         self.attention.store(false, Relaxed);
         if self.cpu() > self.limits.cpu {
@@ -122,10 +122,12 @@ impl Watch {
         } else if self.is_past_its_time() {
             self.end(Limit::Wall(self.limits.wall));
         }
-        match self.over.get() {
-            Some(limit) => Err(*limit),
-            None => Ok(()),
-        }
+        self.over().map_or(Ok(()), Err)
+    }
+
+    /// The limit the run was found to be over, if it was. A run that swallowed that and returned is still over it.
+    pub fn over(&self) -> Option<Limit> {
+        self.over.get().copied()
     }
 
     /// Ends the run at its next interrupt, or at once if it waits.

@@ -16,7 +16,7 @@ use super::{
     verdict::Verdict,
 };
 use crate::owner::Owner;
-use mlua::{Function, Lua, LuaOptions, StdLib, Table, Value, VmState};
+use mlua::{Function, Lua, LuaOptions, StdLib, Table, Value, VmState, chunk::ChunkMode};
 use std::sync::Arc;
 
 /// What a state may have grown by and still be kept; the rest of a run's memory is garbage for the collector.
@@ -25,8 +25,10 @@ const KEPT_GROWTH: usize = 1 << 20;
 /// The most of an error message that is kept.
 const MAX_MESSAGE: usize = 4 << 10;
 
-/// Globals that would let a script out, or see what is none of its business.
-const REMOVED: [&str; 7] = ["loadstring", "getfenv", "setfenv", "newproxy", "collectgarbage", "gcinfo", "_VERSION"];
+/// Globals that would let a script out, or see what is none of its business. Coroutines come in with the
+/// functions that wait, which need them underneath.
+const REMOVED: [&str; 8] =
+    ["coroutine", "loadstring", "getfenv", "setfenv", "newproxy", "collectgarbage", "gcinfo", "_VERSION"];
 
 /// Old names in `table` that run C functions over any number of elements without a look at the clock.
 const REMOVED_FROM_TABLE: [&str; 4] = ["foreach", "foreachi", "getn", "maxn"];
@@ -71,6 +73,8 @@ impl Sandbox {
             | StdLib::INTEGER;
         let lua = Lua::new_with(std, LuaOptions::new().thread_pool_size(1))?;
         let globals = lua.globals();
+        json::prepare(&lua)?;
+        libraries::install(&lua, kind, owner, libraries)?;
         for name in REMOVED {
             globals.raw_remove(name)?;
         }
@@ -78,8 +82,6 @@ impl Sandbox {
         for name in REMOVED_FROM_TABLE {
             table.raw_remove(name)?;
         }
-        json::prepare(&lua)?;
-        libraries::install(&lua, kind, owner, libraries)?;
         let environment = lua.create_table()?;
         environment.raw_set("__index", &globals)?;
         environment.set_readonly(true);
@@ -234,7 +236,7 @@ impl Sandbox {
 
 /// Loads a chunk of ours, compiled when the program was saved.
 fn load(lua: &Lua, kind: Kind, bytecode: &[u8]) -> mlua::Result<Function> {
-    lua.load(bytecode).set_name(format!("={}", kind.name())).set_mode(mlua::chunk::ChunkMode::Binary).into_function()
+    lua.load(bytecode).set_name(format!("={}", kind.name())).set_mode(ChunkMode::Binary).into_function()
 }
 
 /// The message an error was raised with, without what mlua adds to it; `None` if memory ran out.
@@ -244,6 +246,9 @@ fn message(error: &mlua::Error) -> Option<String> {
         mlua::Error::CallbackError { cause, .. } => message(cause),
         mlua::Error::RuntimeError(text) => {
             let text = text.split_once("\nstack traceback:").map_or(text.as_str(), |(text, _)| text);
+            if text == libraries::NO_MEMORY {
+                return None;
+            }
             let end = text.floor_char_boundary(MAX_MESSAGE);
             Some(text[..end].to_owned())
         }

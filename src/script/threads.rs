@@ -327,7 +327,7 @@ mod tests {
         let gate = Arc::new(Mutex::new(gate));
         for _ in 0..10 {
             let gate = gate.clone();
-            spawn(&threads, hog, async move { drop(gate.lock().unwrap().recv()) }).unwrap();
+            spawn(&threads, hog, async move { gate.lock().unwrap().recv().unwrap_or_default() }).unwrap();
         }
         let (done, wait) = mpsc::channel();
         spawn(&threads, user(), async move { done.send(()).unwrap() }).unwrap();
@@ -360,7 +360,7 @@ mod tests {
         let (begun, begins) = mpsc::channel();
         let block = async move {
             begun.send(()).unwrap();
-            drop(gate.recv());
+            gate.recv().unwrap_or_default();
         };
         spawn(&threads, hog, block).unwrap();
         begins.recv().unwrap();

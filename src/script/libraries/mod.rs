@@ -11,12 +11,17 @@ mod kv;
 pub mod log;
 mod re;
 pub mod svc;
+#[cfg(test)]
+mod tests;
 mod time;
 
 use super::{limits::Watch, program::Kind};
 use crate::{kv::Kv, owner::Owner};
 use http::HttpClient;
-use mlua::{FromLuaMulti, Function, IntoLuaMulti, Lua, MultiValue, Table, Value};
+use mlua::{
+    FromLuaMulti, Function, IntoLuaMulti, Lua, MultiValue, Table, Value,
+    chunk::{ChunkMode, Compiler},
+};
 use std::sync::Arc;
 use svc::MethodCaller;
 
@@ -30,6 +35,9 @@ pub struct Libraries {
 
 /// Where a state keeps the environment of the present run.
 pub(super) const SCOPE: &str = "scope";
+
+/// How the interpreter says that memory ran out, to a `pcall` too.
+pub(super) const NO_MEMORY: &str = "not enough memory";
 
 /// The largest product of the lengths of a text and a pattern: some tens of milliseconds of work.
 const SEARCH_WORK: usize = 64 << 20;
@@ -47,6 +55,7 @@ pub(super) fn install(lua: &Lua, kind: Kind, owner: Owner, libraries: &Libraries
     native.raw_set("work", SEARCH_WORK)?;
     native.raw_set("move", MOVE)?;
     native.raw_set("kind", kind.name())?;
+    native.raw_set("no_memory", NO_MEMORY)?;
     native.raw_set("modules", &modules)?;
     native.raw_set("log", log::function(lua)?)?;
     native.raw_set("scope", lua.create_function(|lua, ()| lua.named_registry_value::<Table>(SCOPE))?)?;
@@ -76,9 +85,10 @@ pub(super) fn install(lua: &Lua, kind: Kind, owner: Owner, libraries: &Libraries
     Ok(())
 }
 
-/// One of the Lua files that come with us.
+/// One of the Lua files that come with us. It has no line numbers, so that none of ours is in a script's errors.
 fn ours(lua: &Lua, name: &str, source: &str) -> mlua::Result<Function> {
-    lua.load(source).set_name(format!("={name}")).set_mode(mlua::chunk::ChunkMode::Text).into_function()
+    let compiler = Compiler::new().set_debug_level(0);
+    lua.load(source).set_name(format!("={name}")).set_mode(ChunkMode::Text).set_compiler(compiler).into_function()
 }
 
 /// Makes functions that raise strings.

@@ -11,12 +11,12 @@ use regex::{Regex, RegexBuilder};
 /// The longest pattern, in bytes.
 const MAX_PATTERN: usize = 1024;
 
-/// The longest text searched. A search takes at most the product of this and the size of the compiled
-/// pattern, and no clock interrupts it.
-const MAX_SEARCHED: usize = 256 << 10;
+/// The longest text searched. One search takes at most the product of this and the size of the compiled
+/// pattern, and no clock interrupts it: seconds, for the worst there is.
+const MAX_SEARCHED: usize = 128 << 10;
 
 /// The largest a compiled pattern may be, in bytes.
-const MAX_COMPILED: usize = 64 << 10;
+const MAX_COMPILED: usize = 256 << 10;
 
 /// Compiled patterns a state keeps.
 const KEPT: usize = 16;
