@@ -27,8 +27,10 @@ struct Shared {
     shelf: RwLock<Shelf>,
     /// Held over a whole change, so that two of them cannot take one name or bring back what the other deleted.
     changing: Mutex<()>,
-    listener: OnceLock<Box<dyn Fn(&Change) + Send + Sync>>,
+    listener: OnceLock<Listener>,
 }
+
+type Listener = Box<dyn Fn(&Change) + Send + Sync>;
 
 #[derive(Default)]
 struct Shelf {
