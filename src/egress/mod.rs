@@ -424,9 +424,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_closed_port_is_a_failed_connection() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/", listener.local_addr().unwrap());
-        drop(listener);
+        // Bound and not listening, so that no other test can be given the port.
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let url = format!("http://{}/", socket.local_addr().unwrap());
         let result = egress().send(Owner::Global, post(url, LONG)).await;
         assert!(matches!(result, Err(EgressError::Connect { .. })), "{result:?}");
     }
