@@ -409,10 +409,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_untrusted_certificate_is_refused_unless_told_otherwise() {
+        let answer = Behaviour::Answer("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        let receiver = Receiver::start_untrusted(answer).await;
+        let egress = egress();
+        let strict = post(receiver.url(), LONG);
+        let trusting = Request { tls: Tls::SkipVerify, ..strict.clone() };
+        assert!(egress.send(Owner::Global, trusting).await.is_ok());
+        // The connection that was opened without looking must not serve one who looks.
+        let result = egress.send(Owner::Global, strict).await;
+        assert!(matches!(result, Err(EgressError::Certificate { .. })), "{result:?}");
+        assert_eq!(receiver.requests(), 1);
+    }
+
+    #[tokio::test]
     async fn a_closed_port_is_a_failed_connection() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/", listener.local_addr().unwrap());
-        drop(listener);
+        // Bound and not listening, so that no other test can be given the port.
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let url = format!("http://{}/", socket.local_addr().unwrap());
         let result = egress().send(Owner::Global, post(url, LONG)).await;
         assert!(matches!(result, Err(EgressError::Connect { .. })), "{result:?}");
     }

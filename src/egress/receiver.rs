@@ -8,9 +8,16 @@ use std::{
     },
 };
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::TcpListener,
     sync::Notify,
+};
+use tokio_rustls::{
+    TlsAcceptor,
+    rustls::{
+        ServerConfig,
+        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    },
 };
 
 /// What is done once a request has come in whole.
@@ -30,6 +37,7 @@ pub(crate) enum Behaviour {
 
 /// Stops listening when dropped.
 pub(crate) struct Receiver {
+    scheme: &'static str,
     address: SocketAddr,
     record: Arc<Record>,
     task: tokio::task::JoinHandle<()>,
@@ -44,21 +52,41 @@ struct Record {
 
 impl Receiver {
     pub(crate) async fn start(behaviour: Behaviour) -> Self {
+        Self::listen(behaviour, None).await
+    }
+
+    /// Speaks TLS, with a certificate that nobody has signed.
+    pub(crate) async fn start_untrusted(behaviour: Behaviour) -> Self {
+        let certificate = CertificateDer::from_pem_slice(CERTIFICATE.as_bytes()).unwrap();
+        let key = PrivateKeyDer::from_pem_slice(KEY.as_bytes()).unwrap();
+        let config = ServerConfig::builder().with_no_client_auth().with_single_cert(vec![certificate], key).unwrap();
+        Self::listen(behaviour, Some(TlsAcceptor::from(Arc::new(config)))).await
+    }
+
+    async fn listen(behaviour: Behaviour, tls: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
+        let scheme = if tls.is_some() { "https" } else { "http" };
         let record = Arc::new(Record::default());
         let shared = record.clone();
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 shared.connections.fetch_add(1, Ordering::SeqCst);
-                let record = shared.clone();
+                let (record, tls) = (shared.clone(), tls.clone());
                 tokio::spawn(async move {
-                    serve(stream, behaviour, &record).await;
+                    match tls {
+                        None => serve(stream, behaviour, &record).await,
+                        Some(tls) => {
+                            if let Ok(stream) = tls.accept(stream).await {
+                                serve(stream, behaviour, &record).await;
+                            }
+                        }
+                    }
                     record.closed.notify_one();
                 });
             }
         });
-        Self { address, record, task }
+        Self { scheme, address, record, task }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -66,7 +94,7 @@ impl Receiver {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://{}/", self.address)
+        format!("{}://{}/", self.scheme, self.address)
     }
 
     /// The `index`th request, head and body, as text.
@@ -94,7 +122,7 @@ impl Drop for Receiver {
     }
 }
 
-async fn serve(mut stream: TcpStream, behaviour: Behaviour, record: &Record) {
+async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, behaviour: Behaviour, record: &Record) {
     while let Some(request) = next_request(&mut stream).await {
         record.requests.lock().unwrap().push(request);
         let sent = match behaviour {
@@ -113,7 +141,7 @@ async fn serve(mut stream: TcpStream, behaviour: Behaviour, record: &Record) {
     }
 }
 
-async fn drip(stream: &mut TcpStream, text: &str) -> std::io::Result<()> {
+async fn drip(stream: &mut (impl AsyncWrite + Unpin), text: &str) -> std::io::Result<()> {
     let last = text.len() - 1;
     for index in 0.. {
         stream.write_all(&text.as_bytes()[last.min(index)..=last.min(index)]).await?;
@@ -122,7 +150,7 @@ async fn drip(stream: &mut TcpStream, text: &str) -> std::io::Result<()> {
     Ok(())
 }
 
-async fn flood(stream: &mut TcpStream, text: &str) -> std::io::Result<()> {
+async fn flood(stream: &mut (impl AsyncWrite + Unpin), text: &str) -> std::io::Result<()> {
     stream.write_all(text.as_bytes()).await?;
     loop {
         stream.write_all(&[b'x'; 4096]).await?;
@@ -130,7 +158,7 @@ async fn flood(stream: &mut TcpStream, text: &str) -> std::io::Result<()> {
 }
 
 /// One request, head and body; `None` when the connection ends.
-async fn next_request(stream: &mut TcpStream) -> Option<String> {
+async fn next_request(stream: &mut (impl AsyncRead + Unpin)) -> Option<String> {
     let mut bytes = Vec::new();
     loop {
         let text = String::from_utf8_lossy(&bytes).into_owned();
@@ -150,3 +178,26 @@ async fn next_request(stream: &mut TcpStream) -> Option<String> {
         }
     }
 }
+
+/// For `localhost` and 127.0.0.1, signed by its own key, which protects nothing.
+const CERTIFICATE: &str = "\
+-----BEGIN CERTIFICATE-----
+MIIBujCCAWGgAwIBAgIUMpG+IOarAWWXnAXeCdAUNZFaeS8wCgYIKoZIzj0EAwIw
+JDEiMCAGA1UEAwwZc2VsZi1zaWduZWQgdGVzdCByZWNlaXZlcjAgFw0yNjExMTUw
+MjIxMDJaGA8yMTI2MTAyMjAyMjEwMlowJDEiMCAGA1UEAwwZc2VsZi1zaWduZWQg
+dGVzdCByZWNlaXZlcjBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABAlfZtDRUnGJ
+aa9othE5ETkcNm3d87wTPsNAHd4HqygnUqvRjO5JFIYTjEl3ZGX/3VBmNrF9mlU6
+tSArTJSOn2CjbzBtMB0GA1UdDgQWBBTsuWUQChN0nXg+Bzb56JQf1H/sBTAfBgNV
+HSMEGDAWgBTsuWUQChN0nXg+Bzb56JQf1H/sBTAPBgNVHRMBAf8EBTADAQH/MBoG
+A1UdEQQTMBGCCWxvY2FsaG9zdIcEfwAAATAKBggqhkjOPQQDAgNHADBEAiAhiU0M
+cPLrbeusZJPrhtWkiI4NtF646CHPo/HdwtvkNAIgHZh2CmZQpxt+etXi17cR7uzK
+cPQuFh+dziAKEy/95dg=
+-----END CERTIFICATE-----
+";
+const KEY: &str = "\
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgsiywtTxLBMiDcjbf
+hPQom7JgXuZbiFMTGn8ieBokJMehRANCAAQJX2bQ0VJxiWmvaLYRORE5HDZt3fO8
+Ez7DQB3eB6soJ1Kr0YzuSRSGE4xJd2Rl/91QZjaxfZpVOrUgK0yUjp9g
+-----END PRIVATE KEY-----
+";

@@ -1,5 +1,5 @@
-//! All sinks, in memory and on disk. A change is made in both or in neither, one change at a time, and is
-//! carried through even if its caller goes away.
+//! All sinks, in memory and on disk. A change is made in both or in neither, one change to a sink at a time, and is
+//! carried through even if its caller goes away. Changes to different sinks share the store's flushes.
 //!
 //! The book knows nothing of routes and queues: whoever keeps those listens to each [`Change`].
 
@@ -18,6 +18,9 @@ use tokio::sync::Mutex;
 
 const SINKS: Table<Sink> = Table::new(keys::SINKS);
 
+/// How many sinks can be changed at once.
+const LANES: usize = 64;
+
 /// Every sink there is. Cloning the handle is cheap.
 #[derive(Clone)]
 pub struct Book(Arc<Shared>);
@@ -25,15 +28,19 @@ pub struct Book(Arc<Shared>);
 struct Shared {
     store: Store,
     shelf: RwLock<Shelf>,
-    /// Held over a whole change, so that two of them cannot take one name or bring back what the other deleted.
-    changing: Mutex<()>,
-    listener: OnceLock<Box<dyn Fn(&Change) + Send + Sync>>,
+    /// One is held over a whole change, chosen by the sink's id, so that two changes to one sink reach disk and
+    /// memory in the same order and neither brings back what the other deleted.
+    changing: [Mutex<()>; LANES],
+    listener: OnceLock<Listener>,
 }
+
+type Listener = Box<dyn Fn(&Change) + Send + Sync>;
 
 #[derive(Default)]
 struct Shelf {
     /// In order of creation, since ids are.
     sinks: BTreeMap<SinkId, Arc<Sink>>,
+    /// Those of sinks that are being saved too: a name is taken from the moment a change begins.
     names: HashMap<(Owner, String), SinkId>,
 }
 
@@ -68,10 +75,15 @@ impl Book {
             shelf.put(Arc::new(sink));
         }
         let shelf = RwLock::new(shelf);
-        Ok(Self(Arc::new(Shared { store, shelf, changing: Mutex::default(), listener: OnceLock::new() })))
+        Ok(Self(Arc::new(Shared {
+            store,
+            shelf,
+            changing: [const { Mutex::const_new(()) }; LANES],
+            listener: OnceLock::new(),
+        })))
     }
 
-    /// Has `listener` told of every change from now on, in order and before the change's caller hears of it.
+    /// Has `listener` told of every change from now on, before the change's caller hears of it and in order for each sink.
     /// There is one listener; a second is ignored.
     pub fn listen(&self, listener: impl Fn(&Change) + Send + Sync + 'static) {
         let _ = self.0.listener.set(Box::new(listener));
@@ -89,8 +101,7 @@ impl Book {
     ) -> Result<Arc<Sink>, BookError> {
         let shared = self.0.clone();
         carried_through(async move {
-            let _changing = shared.changing.lock().await;
-            shared.check_name(&sink)?;
+            let _changing = shared.lane(sink.id).lock().await;
             let sink = shared.save(sink, also).await?;
             shared.tell(&Change::Created(sink.clone()));
             Ok(sink)
@@ -110,9 +121,8 @@ impl Book {
     ) -> Result<Arc<Sink>, BookError> {
         let shared = self.0.clone();
         carried_through(async move {
-            let _changing = shared.changing.lock().await;
+            let _changing = shared.lane(sink.id).lock().await;
             let before = shared.read().sinks.get(&sink.id).cloned().ok_or(BookError::NotFound(sink.id))?;
-            shared.check_name(&sink)?;
             let after = shared.save(sink, also).await?;
             shared.tell(&Change::Updated { before, after: after.clone() });
             Ok(after)
@@ -132,7 +142,7 @@ impl Book {
     ) -> Result<Arc<Sink>, BookError> {
         let shared = self.0.clone();
         carried_through(async move {
-            let _changing = shared.changing.lock().await;
+            let _changing = shared.lane(id).lock().await;
             let sink = shared.read().sinks.get(&id).cloned().ok_or(BookError::NotFound(id))?;
             let write = shared.store.write(move |batch| {
                 SINKS.delete(batch, id.as_bytes());
@@ -177,27 +187,32 @@ impl Book {
 }
 
 impl Shared {
-    /// Refuses a name that another sink of the same owner has.
-    fn check_name(&self, sink: &Sink) -> Result<(), BookError> {
-        match self.read().names.get(&(sink.owner, sink.name.clone())) {
-            Some(id) if *id != sink.id => Err(BookError::Conflict(sink.name.clone())),
-            _ => Ok(()),
-        }
+    fn lane(&self, id: SinkId) -> &Mutex<()> {
+        // The last byte of a version 7 id is random.
+        &self.changing[usize::from(id.as_bytes()[15]) % LANES]
     }
 
     async fn save(
         &self,
         sink: Sink,
         also: impl FnOnce(&mut Batch<'_>) + Send + 'static,
-    ) -> Result<Arc<Sink>, StoreError> {
+    ) -> Result<Arc<Sink>, BookError> {
         let sink = Arc::new(sink);
+        self.write().reserve_name(&sink)?;
         let saved = sink.clone();
         let write = self.store.write(move |batch| {
             SINKS.put(batch, saved.id.as_bytes(), &saved);
             also(batch);
         });
-        write.await?;
-        self.write().put(sink.clone());
+        let written = write.await;
+        let mut shelf = self.write();
+        match written {
+            Ok(()) => shelf.put(sink.clone()),
+            Err(error) => {
+                shelf.release_name(&sink);
+                return Err(error.into());
+            }
+        }
         Ok(sink)
     }
 
@@ -218,6 +233,22 @@ impl Shared {
 }
 
 impl Shelf {
+    /// Takes a name for a sink that is about to be saved, unless another sink of the same owner has it.
+    fn reserve_name(&mut self, sink: &Sink) -> Result<(), BookError> {
+        match *self.names.entry((sink.owner, sink.name.clone())).or_insert(sink.id) {
+            id if id == sink.id => Ok(()),
+            _ => Err(BookError::Conflict(sink.name.clone())),
+        }
+    }
+
+    /// Gives the name of a sink that was not saved back, unless it had the name before.
+    fn release_name(&mut self, sink: &Sink) {
+        let had = |old: &Arc<Sink>| old.owner == sink.owner && old.name == sink.name;
+        if !self.sinks.get(&sink.id).is_some_and(had) {
+            self.names.remove(&(sink.owner, sink.name.clone()));
+        }
+    }
+
     fn put(&mut self, sink: Arc<Sink>) {
         self.take(sink.id);
         self.names.insert((sink.owner, sink.name.clone()), sink.id);
@@ -247,7 +278,7 @@ async fn carried_through<T: Send + 'static>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{id::UserId, sink::definition::SinkSpec};
+    use crate::{id::UserId, sink::definition::SinkSpec, store::OpenError};
     use serde_json::json;
     use std::{path::PathBuf, sync::Mutex};
 
@@ -258,8 +289,14 @@ mod tests {
             Self(std::env::temp_dir().join(format!("svc-book-{}", uuid::Uuid::now_v7())))
         }
 
+        /// Opens the store, once the writer of the one before has let go of it.
         fn open(&self) -> (Store, Book) {
-            let store = Store::open(&self.0, 0, Arc::default()).unwrap();
+            let store = loop {
+                match Store::open(&self.0, 0, Arc::default()) {
+                    Err(OpenError::InUse(_)) => std::thread::yield_now(),
+                    opened => break opened.unwrap(),
+                }
+            };
             (store.clone(), Book::open(store).unwrap())
         }
     }
@@ -346,7 +383,14 @@ mod tests {
         store.close().await;
         assert!(matches!(book.create(sink(ada, "x", "me", None), |_| ()).await, Err(BookError::Store(_))));
         assert!(matches!(book.delete(kept.id, |_| ()).await, Err(BookError::Store(_))));
+        let renamed = book.update(sink(ada, "new", "me", Some(&kept)), |_| ()).await;
+        assert!(matches!(renamed, Err(BookError::Store(_))));
         assert_eq!(book.all().len(), 1);
+        assert_eq!(book.find(Owner::User(ada), "kept").map(|sink| sink.id), Some(kept.id));
+        // The names that were not taken after all are free: only the store stands in the way.
+        for name in ["x", "new"] {
+            assert!(matches!(book.create(sink(ada, name, "me", None), |_| ()).await, Err(BookError::Store(_))));
+        }
     }
 
     #[tokio::test]

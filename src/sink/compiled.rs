@@ -1,7 +1,7 @@
 //! Lua that came with a sink: its source is stored, its program is made when first needed and then kept.
 //!
-//! Saving a sink compiles at once, so that a syntax error is the saver's to see. Loading does not: thousands
-//! of sinks that never fire cost their source and nothing more.
+//! Saving a sink compiles once to check it, so that a syntax error is the saver's to see. Thousands of sinks that
+//! never fire cost their source and nothing more.
 
 use crate::script::{CompileError, Program, Template};
 use serde::{Deserialize, Serialize};
@@ -30,14 +30,14 @@ pub trait Source {
 pub struct ScriptSource(pub String);
 
 impl<S: Source> Compiled<S> {
-    /// Compiles now.
+    /// Checks that the source compiles. What it compiles to is not kept before it is needed.
     ///
     /// # Errors
     ///
     /// Fails on a syntax error, with its line.
     pub fn new(source: S) -> Result<Self, CompileError> {
-        let program = OnceLock::from(Ok(source.compile()?));
-        Ok(Self { source, program })
+        source.compile()?;
+        Ok(Self { source, program: OnceLock::new() })
     }
 
     pub fn source(&self) -> &S {

@@ -113,8 +113,10 @@ fn folder() -> PathBuf {
 
 /// The ready-made sink of this name, global so that it reaches receivers on this machine.
 fn read(name: &str, environment: &[(&str, &str)]) -> Sink {
-    let look_up = |wanted: &str| environment.iter().find(|(key, _)| *key == wanted).map(|(_, value)| (*value).to_owned());
-    let mut spec = file::read(&folder().join(format!("{name}.toml")), look_up).unwrap_or_else(|error| panic!("{error}"));
+    let look_up =
+        |wanted: &str| environment.iter().find(|(key, _)| *key == wanted).map(|(_, value)| (*value).to_owned());
+    let mut spec =
+        file::read(&folder().join(format!("{name}.toml")), look_up).unwrap_or_else(|error| panic!("{error}"));
     spec.owner = sink::definition::OwnerSpec::Global;
     spec.define(UserId::new(), None).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
@@ -146,7 +148,10 @@ fn events() -> Vec<Input> {
     let mut many: Value = (0..500).map(|n| (format!("field{n}"), json!("v".repeat(300)))).collect();
     many[long[..400].to_owned()] = json!("long name");
     vec![
-        input("custom.deploy.done", json!({"message": "deployed <1.2> & more", "version": "1.2", "severity": "warning"})),
+        input(
+            "custom.deploy.done",
+            json!({"message": "deployed <1.2> & more", "version": "1.2", "severity": "warning"}),
+        ),
         input("space.unhealthy", json!({"space_name": "wörk", "consecutive_failures": 3, "checked_at": "now"})),
         input("custom.x", json!({})),
         input(
@@ -312,8 +317,7 @@ async fn pagerduty_takes_triggers_and_resolves() {
         assert_eq!((&body["routing_key"], &body["event_action"]), (&json!(key), &json!("trigger")));
         text(&body, "/dedup_key", 255);
         let payload = &body["payload"];
-        let allowed =
-            ["summary", "source", "severity", "timestamp", "component", "group", "class", "custom_details"];
+        let allowed = ["summary", "source", "severity", "timestamp", "component", "group", "class", "custom_details"];
         only(payload, &allowed);
         text(payload, "/summary", 1024);
         text(payload, "/source", 1024);
@@ -325,7 +329,10 @@ async fn pagerduty_takes_triggers_and_resolves() {
     }
     for (opens, closes) in [
         (input("custom.disk.full", json!({})), input("custom.disk.resolved", json!({}))),
-        (input("custom.a.b", json!({"dedup_key": "k"})), input("custom.c.d", json!({"key": "k", "status": "resolved"}))),
+        (
+            input("custom.a.b", json!({"dedup_key": "k"})),
+            input("custom.c.d", json!({"key": "k", "status": "resolved"})),
+        ),
     ] {
         let opened = workshop.body(&sink, &opens).await;
         let closed = workshop.body(&sink, &closes).await;
