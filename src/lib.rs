@@ -9,6 +9,7 @@ pub mod permission;
 pub mod timestamp;
 
 pub mod config;
+pub mod logging;
 pub mod store;
 
 pub mod audit;

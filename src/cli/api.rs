@@ -1,6 +1,10 @@
 //! What the commands read of the server's answers. Only what is shown: `--json` prints the rest as it came.
 
-use crate::timestamp::Timestamp;
+use crate::{
+    script::Template,
+    sink::definition::{OwnerSpec, ScriptSpec, SinkKind, WebhookSpec},
+    timestamp::Timestamp,
+};
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
@@ -64,20 +68,14 @@ pub struct Actor {
 #[derive(Debug, Deserialize)]
 pub struct Delivery {
     pub sink_id: String,
-    /// Gone with the sink, if that was deleted since.
-    pub name: Option<String>,
+    pub name: String,
     pub state: State,
-    pub sequence: Option<u64>,
+    pub sequence: u64,
     #[serde(default)]
     pub attempts: Vec<Attempt>,
 }
 
 impl Delivery {
-    /// The sink's name, or its id if that is all that is left of it.
-    pub fn sink(&self) -> &str {
-        self.name.as_deref().unwrap_or(&self.sink_id)
-    }
-
     /// What the last attempt, if there was one, has to say.
     pub fn last_word(&self) -> String {
         self.attempts.last().map(Attempt::what_happened).unwrap_or_default()
@@ -133,10 +131,9 @@ impl std::str::FromStr for State {
 
 #[derive(Debug, Deserialize)]
 pub struct Attempt {
-    #[serde(default)]
-    pub number: u32,
+    /// A test has neither a number nor a time: it is no part of any queue.
+    pub number: Option<u32>,
     pub at: Option<Timestamp>,
-    #[serde(default)]
     pub duration_ms: f64,
     pub outcome: String,
     pub status: Option<u16>,
@@ -163,10 +160,9 @@ impl Attempt {
 pub struct DeliveryNews {
     pub event_id: String,
     pub event_type: String,
-    pub sink_id: String,
-    pub name: Option<String>,
+    pub name: String,
     pub state: String,
-    pub attempt: Option<u32>,
+    pub attempt: u32,
     pub status: Option<u16>,
     pub error: Option<String>,
 }
@@ -184,15 +180,24 @@ pub struct Sink {
     pub description: String,
     pub events: String,
     #[serde(rename = "type")]
-    pub kind: String,
-    pub owner: String,
+    pub kind: SinkKind,
+    pub owner: OwnerSpec,
     pub active: bool,
-    pub webhook: Option<Value>,
-    pub script: Option<Value>,
-    pub template: Option<Value>,
-    pub queue: Option<Queue>,
-    pub created_at: Option<Timestamp>,
-    pub updated_at: Option<Timestamp>,
+    /// Of these three only the one that the type says.
+    pub webhook: Option<WebhookSpec>,
+    pub script: Option<ScriptSpec>,
+    pub template: Option<Template>,
+    pub queue: Queue,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+}
+
+/// The word for an owner.
+pub const fn owner(owner: OwnerSpec) -> &'static str {
+    match owner {
+        OwnerSpec::Me => "me",
+        OwnerSpec::Global => "global",
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -207,12 +212,12 @@ pub struct Queue {
 pub struct Tested {
     #[serde(flatten)]
     pub attempt: Attempt,
-    pub sent: Option<Value>,
+    pub sent: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
 pub struct Previewed {
-    pub body: Value,
+    pub body: String,
 }
 
 #[derive(Debug, Deserialize)]

@@ -2,8 +2,11 @@
 //! that says what to do next.
 
 use super::{access::TokenSource, server::ServerError};
-use crate::config::ConfigError;
-use std::{fmt, io, path::PathBuf};
+use crate::{config::ConfigError, sink::file::FileError};
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+};
 
 /// Everything that can end a command early.
 #[derive(Debug)]
@@ -39,7 +42,7 @@ pub enum Failure {
     Config(ConfigError),
     Server(ServerError),
     /// A sink file that cannot be applied.
-    SinkFile(crate::sink::file::FileError),
+    SinkFile(FileError),
     File {
         path: PathBuf,
         source: io::Error,
@@ -120,11 +123,8 @@ impl fmt::Display for Failure {
             Self::Foreign { server, why } => {
                 write!(f, "cannot make sense of the answer from {server} ({why}): check that it is an svc server")
             }
-            // The parser draws a picture of the fault over several lines; here is room for one.
-            Self::Config(ConfigError::File { path, source }) => {
-                let place = source.to_string().lines().next().unwrap_or("TOML parse error").to_owned();
-                write!(f, "{}: {place}: {}", path.display(), source.message())
-            }
+            Self::Config(ConfigError::File { path, source }) => toml_fault(f, path, source),
+            Self::SinkFile(FileError::Toml { path, source }) => toml_fault(f, path, source),
             Self::Config(error) => error.fmt(f),
             Self::Server(error) => error.fmt(f),
             Self::SinkFile(error) => error.fmt(f),
@@ -148,8 +148,15 @@ impl From<ServerError> for Failure {
     }
 }
 
-impl From<crate::sink::file::FileError> for Failure {
-    fn from(error: crate::sink::file::FileError) -> Self {
+impl From<FileError> for Failure {
+    fn from(error: FileError) -> Self {
         Self::SinkFile(error)
     }
+}
+
+/// The parser draws a picture of the fault over several lines; here is room for one.
+fn toml_fault(f: &mut fmt::Formatter<'_>, path: &Path, fault: &toml::de::Error) -> fmt::Result {
+    let drawn = fault.to_string();
+    let place = drawn.lines().next().unwrap_or("TOML parse error");
+    write!(f, "{}: {place}: {}", path.display(), fault.message())
 }

@@ -224,12 +224,12 @@ fn tell(shell: &mut Shell<'_>, delivery: &Delivery) -> Result<(), Failure> {
     let said = delivery.last_word();
     let said = if said.is_empty() { said } else { format!("  {}", printable(&said)) };
     let state = Tone::of_state(state).paint(&format!("{state:<9}"), shell.out.paint());
-    shell.out.line(format!("{state}  {}{attempts}{said}", printable(delivery.sink())).trim_end())
+    shell.out.line(format!("{state}  {}{attempts}{said}", printable(&delivery.name)).trim_end())
 }
 
 fn gave_up(event: &Event, at_most: Duration) -> Failure {
     let waiting = event.deliveries.iter().filter(|delivery| !delivery.state.is_settled());
-    let names = waiting.map(Delivery::sink).collect::<Vec<_>>().join(", ");
+    let names = waiting.map(|delivery| delivery.name.as_str()).collect::<Vec<_>>().join(", ");
     Failure::Bad(format!(
         "still queued for {names} after {}: `svc event show {}` tells how it goes on",
         Span(at_most),

@@ -127,9 +127,8 @@ impl Show {
 
 fn show_delivery(shell: &mut Shell<'_>, delivery: &Delivery) -> Result<(), Failure> {
     let state = delivery.state.as_str();
-    let sequence = delivery.sequence.map(|number| format!("  #{number}")).unwrap_or_default();
     let painted = Tone::of_state(state).paint(state, shell.out.paint());
-    shell.out.line(&format!("{}: {painted}{sequence}", printable(delivery.sink())))?;
+    shell.out.line(&format!("{}: {painted}  #{}", printable(&delivery.name), delivery.sequence))?;
     for attempt in &delivery.attempts {
         show_attempt(shell, attempt)?;
     }
@@ -139,13 +138,10 @@ fn show_delivery(shell: &mut Shell<'_>, delivery: &Delivery) -> Result<(), Failu
 /// One attempt: a line about it, then what the receiver said and the script logged, indented.
 pub fn show_attempt(shell: &mut Shell<'_>, attempt: &Attempt) -> Result<(), Failure> {
     let outcome = Tone::of_state(&attempt.outcome).paint(&printable(&attempt.outcome), shell.out.paint());
+    let number = attempt.number.map(|number| format!("{number}  ")).unwrap_or_default();
     let at = attempt.at.map(|at| format!("{}  ", brief(at))).unwrap_or_default();
-    let line = format!(
-        "  {}  {at}{outcome}  {} ms  {}",
-        attempt.number,
-        attempt.duration_ms.round(),
-        printable(&attempt.what_happened())
-    );
+    let said = printable(&attempt.what_happened());
+    let line = format!("  {number}{at}{outcome}  {} ms  {said}", attempt.duration_ms.round());
     shell.out.line(line.trim_end())?;
     for line in attempt.response.iter().flat_map(|response| response.lines()).take(5) {
         shell.out.line(&format!("     < {}", printable(line)))?;
@@ -183,7 +179,7 @@ mod tests {
     use super::*;
 
     fn delivery(state: State) -> Delivery {
-        Delivery { sink_id: String::new(), name: None, state, sequence: None, attempts: Vec::new() }
+        Delivery { sink_id: String::new(), name: String::new(), state, sequence: 1, attempts: Vec::new() }
     }
 
     #[test]

@@ -92,9 +92,7 @@ fn tell(shell: &mut Shell<'_>, client: &Client, frame: &Frame, form: Form) -> Re
 }
 
 fn of_delivery(news: &DeliveryNews) -> String {
-    let sink = news.name.as_deref().unwrap_or(&news.sink_id);
-    let attempt = news.attempt.map(|number| format!("  attempt {number}")).unwrap_or_default();
     let status = news.status.map(|status| format!("  {status}")).unwrap_or_default();
     let error = news.error.as_ref().map(|error| format!("  {error}")).unwrap_or_default();
-    format!("{}  to {sink}  {}{attempt}{status}{error}", news.event_type, news.event_id)
+    format!("{}  to {}  {}  attempt {}{status}{error}", news.event_type, news.name, news.event_id, news.attempt)
 }

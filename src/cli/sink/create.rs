@@ -3,8 +3,12 @@
 use crate::{
     cli::{failure::Failure, named::Kind, payload::read_file, shell::Shell},
     pattern::Patterns,
+    script::Template,
+    sink::{
+        SinkSpec,
+        definition::{OwnerSpec, ScriptSpec, SinkKind, WebhookSpec},
+    },
 };
-use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
 client_command! {
@@ -26,7 +30,7 @@ client_command! {
         events: Patterns,
 
         /// webhook, script or json-rpc; follows from --url or --script if left out
-        #[argh(option, long = "type", arg_name = "type")]
+        #[argh(option, long = "type", arg_name = "type", from_str_fn(kind_word))]
         kind: Option<SinkKind>,
 
         /// what it is for
@@ -67,14 +71,6 @@ client_command! {
     }
 }
 
-/// What a sink does with an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SinkKind {
-    Webhook,
-    Script,
-    JsonRpc,
-}
-
 /// A header as it was typed, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
@@ -84,34 +80,35 @@ pub struct Header {
 
 impl Create {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
-        let spec = self.spec()?;
+        let spec = serde_json::to_value(self.spec()?).expect("a spec is JSON");
         let client = self.client(shell)?;
         let answer = client.post(Kind::Sink.path(), &spec)?;
         Kind::Sink.tell(shell, "created", &client, &answer, self.form())
     }
 
-    /// The body the flags stand for.
-    fn spec(&self) -> Result<Value, Failure> {
+    /// The sink the flags stand for.
+    fn spec(&self) -> Result<SinkSpec, Failure> {
         let kind = self.kind()?;
-        let mut spec = json!({
-            "name": self.name,
-            "events": self.events.as_str(),
-            "type": kind.as_str(),
-            "owner": if self.global { "global" } else { "me" },
-            "active": !self.inactive,
-        });
-        if let Some(description) = &self.description {
-            spec["description"] = description.as_str().into();
-        }
+        let mut spec = SinkSpec {
+            name: self.name.clone(),
+            description: self.description.clone().unwrap_or_default(),
+            events: self.events.as_str().to_owned(),
+            kind,
+            owner: if self.global { OwnerSpec::Global } else { OwnerSpec::Me },
+            active: !self.inactive,
+            webhook: None,
+            script: None,
+            template: None,
+        };
         match kind {
-            SinkKind::Webhook => spec["webhook"] = self.webhook()?,
+            SinkKind::Webhook => spec.webhook = Some(self.webhook()?),
             SinkKind::Script => {
                 let path = self.script.as_deref().ok_or_else(|| lacks(kind, "--script FILE"))?;
-                spec["script"] = json!({ "source": read_file(path)? });
+                spec.script = Some(ScriptSpec { source: read_file(path)? });
             }
             SinkKind::JsonRpc => {
                 let path = self.template.as_deref().ok_or_else(|| lacks(kind, "--template FILE"))?;
-                spec["template"] = template(path)?;
+                spec.template = Some(template(path)?);
             }
         }
         Ok(spec)
@@ -146,55 +143,33 @@ impl Create {
             }
         };
         match misplaced {
-            Some(flag) => Err(Failure::Usage(format!("{flag} has no meaning for a {} sink", kind.as_str()))),
+            Some(flag) => Err(Failure::Usage(format!("{flag} has no meaning for a {} sink", kind))),
             None => Ok(kind),
         }
     }
 
-    fn webhook(&self) -> Result<Value, Failure> {
-        let mut webhook = Map::new();
-        let url = self.url.as_deref().ok_or_else(|| lacks(SinkKind::Webhook, "--url URL"))?;
-        webhook.insert("url".to_owned(), url.into());
-        if !self.header.is_empty() {
-            let headers = self.header.iter().map(|header| (header.name.clone(), Value::from(header.value.as_str())));
-            webhook.insert("headers".to_owned(), headers.collect::<Map<_, _>>().into());
-        }
-        if let Some(secret) = &self.secret {
-            webhook.insert("secret".to_owned(), secret.as_str().into());
-        }
-        if let Some(path) = &self.template {
-            webhook.insert("template".to_owned(), template(path)?);
-        }
-        if self.skip_tls_verify {
-            webhook.insert("skip_tls_verify".to_owned(), true.into());
-        }
-        Ok(webhook.into())
+    fn webhook(&self) -> Result<WebhookSpec, Failure> {
+        let headers = self.header.iter().map(|header| (header.name.clone(), header.value.clone()));
+        Ok(WebhookSpec {
+            url: self.url.clone().ok_or_else(|| lacks(SinkKind::Webhook, "--url URL"))?,
+            secret: self.secret.clone(),
+            headers: headers.collect(),
+            template: self.template.as_deref().map(template).transpose()?,
+            skip_tls_verify: self.skip_tls_verify,
+        })
     }
 }
 
-impl SinkKind {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Webhook => "webhook",
-            Self::Script => "script",
-            Self::JsonRpc => "json-rpc",
-        }
-    }
+fn template(path: &Path) -> Result<Template, Failure> {
+    let source = read_file(path)?;
+    let lua = path.extension().is_some_and(|extension| extension == "lua");
+    Ok(if lua { Template::Lua(source) } else { Template::Text(source) })
 }
 
-impl std::str::FromStr for SinkKind {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let all = [Self::Webhook, Self::Script, Self::JsonRpc];
-        let known = all.into_iter().find(|kind| kind.as_str() == text);
-        known.ok_or_else(|| "expected webhook, script or json-rpc".to_owned())
-    }
-}
-
-fn template(path: &Path) -> Result<Value, Failure> {
-    let lang = if path.extension().is_some_and(|extension| extension == "lua") { "lua" } else { "text" };
-    Ok(json!({ "lang": lang, "source": read_file(path)? }))
+fn kind_word(word: &str) -> Result<SinkKind, String> {
+    let all = [SinkKind::Webhook, SinkKind::Script, SinkKind::JsonRpc];
+    let known = all.into_iter().find(|kind| kind.to_string() == word);
+    known.ok_or_else(|| "expected webhook, script or json-rpc".to_owned())
 }
 
 fn header(text: &str) -> Result<Header, String> {
@@ -207,15 +182,16 @@ fn header(text: &str) -> Result<Header, String> {
 }
 
 fn lacks(kind: SinkKind, flag: &str) -> Failure {
-    Failure::Usage(format!("a {} sink needs {flag}", kind.as_str()))
+    Failure::Usage(format!("a {} sink needs {flag}", kind))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use argh::FromArgs as _;
+    use serde_json::json;
 
-    fn spec(words: &[&str]) -> Result<Value, Failure> {
+    fn spec(words: &[&str]) -> Result<SinkSpec, Failure> {
         let words: Vec<&str> = ["--name", "a", "--events", "custom.*"].iter().chain(words).copied().collect();
         Create::from_args(&["svc", "sink", "create"], &words).unwrap().spec()
     }
@@ -225,20 +201,23 @@ mod tests {
         let words =
             ["--url", "https://x.example", "--header", "X-Team: web", "--secret", "s", "--global", "--inactive"];
         let expected = json!({
-            "name": "a", "events": "custom.*", "type": "webhook", "owner": "global", "active": false,
-            "webhook": { "url": "https://x.example", "headers": { "X-Team": "web" }, "secret": "s" },
+            "name": "a", "description": "", "events": "custom.*", "type": "webhook", "owner": "global", "active": false,
+            "webhook": {
+                "url": "https://x.example", "headers": { "X-Team": "web" }, "secret": "s", "skip_tls_verify": false
+            },
         });
-        assert_eq!(spec(&words).unwrap(), expected);
+        assert_eq!(serde_json::to_value(spec(&words).unwrap()).unwrap(), expected);
     }
 
     #[test]
     fn a_template_is_lua_or_text_by_its_ending() {
-        for (ending, lang) in [("lua", "lua"), ("txt", "text")] {
+        let source = || "return {}".to_owned();
+        for (ending, expected) in [("lua", Template::Lua(source())), ("txt", Template::Text(source()))] {
             let path = std::env::temp_dir().join(format!("svc-template-{}.{ending}", uuid::Uuid::now_v7()));
             std::fs::write(&path, "return {}").unwrap();
             let spec = spec(&["--type", "json-rpc", "--template", path.to_str().unwrap()]);
             std::fs::remove_file(&path).unwrap();
-            assert_eq!(spec.unwrap()["template"], json!({ "lang": lang, "source": "return {}" }));
+            assert_eq!(spec.unwrap().template, Some(expected));
         }
     }
 

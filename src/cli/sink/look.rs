@@ -1,24 +1,27 @@
 //! `svc sink list`, `show` and `delete`.
 
-use crate::cli::{
-    api,
-    client::Query,
-    failure::Failure,
-    named::Kind,
-    shell::{Form, Shell},
-    table::{Cell, Fit, Table, Tone, printable},
-    time::brief,
-    user::yes_or_no,
+use crate::{
+    cli::{
+        api,
+        client::Query,
+        failure::Failure,
+        named::Kind,
+        shell::{Form, Shell},
+        table::{Cell, Fit, Table, Tone, printable},
+        time::brief,
+        user::yes_or_no,
+    },
+    script::Template,
+    sink::definition::OwnerSpec,
 };
-use serde_json::Value;
 
 client_command! {
     /// List your sinks, and the global ones if you manage those.
     #[argh(example = "{command_name}\n{command_name} --owner global --json")]
     List = "list" {
         /// only those of this owner: me or global
-        #[argh(option)]
-        owner: Option<Owner>,
+        #[argh(option, from_str_fn(owner_word))]
+        owner: Option<OwnerSpec>,
     }
 }
 
@@ -42,27 +45,10 @@ client_command! {
     }
 }
 
-/// Whose sinks are meant.
-#[derive(argh::FromArgValue, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
-    Me,
-    Global,
-}
-
-impl Owner {
-    /// The word the API uses.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Me => "me",
-            Self::Global => "global",
-        }
-    }
-}
-
 impl List {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let client = self.client(shell)?;
-        let query = Query::default().with_some("owner", self.owner.map(Owner::as_str));
+        let query = Query::default().with_some("owner", self.owner.map(api::owner));
         let listing = client.list(Kind::Sink.path(), &query, usize::MAX)?;
         if self.form() == Form::Json {
             return shell.out.json(&listing.to_json());
@@ -78,10 +64,9 @@ impl List {
             ("ID", Fit::Rigid),
         ]);
         for sink in listing.read::<api::Sink>(&client)? {
-            let (depth, dead) = sink.queue.map_or((0, 0), |queue| (queue.depth, queue.dead));
-            let [name, owner, kind, events, id] =
-                [sink.name, sink.owner, sink.kind, sink.events, sink.id].map(Cell::from);
-            let (depth, dead) = (count(depth, Tone::Doubtful), count(dead, Tone::Bad));
+            let [name, events, id] = [sink.name, sink.events, sink.id].map(Cell::from);
+            let (owner, kind) = (api::owner(sink.owner).into(), sink.kind.to_string().into());
+            let (depth, dead) = (count(sink.queue.depth, Tone::Doubtful), count(sink.queue.dead, Tone::Bad));
             table.row([name, owner, kind, events, yes_or_no(sink.active), depth, dead, id]);
         }
         shell.out.table(&table)
@@ -100,28 +85,33 @@ impl Show {
         table.field("id", sink.id);
         table.field("name", sink.name);
         table.field("description", sink.description);
-        table.field("owner", sink.owner);
-        table.field("type", sink.kind);
+        table.field("owner", api::owner(sink.owner));
+        table.field("type", sink.kind.to_string());
         table.field("events", sink.events);
         table.field("active", yes_or_no(sink.active));
-        if let Some(queue) = &sink.queue {
-            table.field("queued", count(queue.depth, Tone::Doubtful));
-            table.field("dead", count(queue.dead, Tone::Bad));
-            table.field("next sequence", queue.next_sequence.to_string());
+        table.field("queued", count(sink.queue.depth, Tone::Doubtful));
+        table.field("dead", count(sink.queue.dead, Tone::Bad));
+        table.field("next sequence", sink.queue.next_sequence.to_string());
+        let webhook_template = sink.webhook.as_ref().and_then(|webhook| webhook.template.clone());
+        if let Some(webhook) = sink.webhook {
+            table.field("url", webhook.url);
+            table.field("secret", webhook.secret.unwrap_or_default());
+            for (name, value) in webhook.headers {
+                table.field("header", format!("{name}: {value}"));
+            }
+            if webhook.skip_tls_verify {
+                table.field("certificate", Cell::toned("not verified", Tone::Doubtful));
+            }
         }
-        let webhook = sink.webhook.unwrap_or_default();
-        for (title, name) in [("url", "url"), ("secret", "secret"), ("skip TLS verify", "skip_tls_verify")] {
-            table.field(title, as_text(&webhook[name]));
-        }
-        for (name, value) in webhook["headers"].as_object().into_iter().flatten() {
-            table.field("header", format!("{name}: {}", as_text(value)));
-        }
-        table.field("created", sink.created_at.map(brief).unwrap_or_default());
-        table.field("updated", sink.updated_at.map(brief).unwrap_or_default());
+        table.field("created", brief(sink.created_at));
+        table.field("updated", brief(sink.updated_at));
         shell.out.table(&table)?;
-        let template = sink.template.as_ref().unwrap_or(&webhook["template"]);
-        show_source(shell, "template", template)?;
-        show_source(shell, "script", sink.script.as_ref().unwrap_or(&Value::Null))
+        match (sink.template.or(webhook_template), sink.script) {
+            (Some(Template::Lua(source)), _) => show_source(shell, "template (lua)", &source),
+            (Some(Template::Text(source)), _) => show_source(shell, "template (text)", &source),
+            (None, Some(script)) => show_source(shell, "script", &script.source),
+            (None, None) => Ok(()),
+        }
     }
 }
 
@@ -132,24 +122,20 @@ impl Delete {
     }
 }
 
-/// A program under its title: a bare string, or the `source` of an object.
-fn show_source(shell: &mut Shell<'_>, title: &str, value: &Value) -> Result<(), Failure> {
-    let Some(source) = value.as_str().or_else(|| value["source"].as_str()) else { return Ok(()) };
-    let language = value["lang"].as_str().map(|lang| format!(" ({})", printable(lang))).unwrap_or_default();
-    shell.out.line(&format!("\n{title}{language}:"))?;
+/// A program under its title. Tabs are its author's business; nothing else that moves the cursor is.
+fn show_source(shell: &mut Shell<'_>, title: &str, source: &str) -> Result<(), Failure> {
+    shell.out.line(&format!("\n{title}:"))?;
     for line in source.lines() {
         shell.out.line(format!("  {}", line.split('\t').map(printable).collect::<Vec<_>>().join("\t")).trim_end())?;
     }
     Ok(())
 }
 
-/// A value as it reads best: strings bare, nothing as nothing.
-fn as_text(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
+fn owner_word(word: &str) -> Result<OwnerSpec, String> {
+    [OwnerSpec::Me, OwnerSpec::Global]
+        .into_iter()
+        .find(|owner| api::owner(*owner) == word)
+        .ok_or_else(|| "expected me or global".to_owned())
 }
 
 fn count(number: u64, tone: Tone) -> Cell {

@@ -1,18 +1,21 @@
 //! `svc sink test` and `preview`: what a sink makes of a sample event, sent or not.
 
-use crate::cli::{
-    api::{Previewed, Tested},
-    event::show_attempt,
-    failure::Failure,
-    json,
-    named::Kind,
-    payload::Source,
-    shell::{Form, Shell},
-    table::printable,
+use crate::{
+    cli::{
+        api::{Previewed, Tested},
+        event::show_attempt,
+        failure::Failure,
+        json,
+        named::Kind,
+        payload::Source,
+        shell::{Form, Shell},
+        table::printable,
+    },
+    sink::{SinkSpec, file},
 };
 use crate::sink::{SinkSpec, file};
 use serde::Serialize;
-use serde_json::{Value, value::RawValue};
+use serde_json::value::RawValue;
 use std::path::PathBuf;
 
 client_command! {
@@ -153,10 +156,9 @@ fn payload(shell: &mut Shell<'_>, argument: Option<&str>) -> Result<Option<Box<R
 }
 
 /// A body: laid out if it is JSON, line by line if it is text.
-fn show_body(shell: &mut Shell<'_>, body: &Value) -> Result<(), Failure> {
-    let text = body.as_str().map_or_else(|| body.to_string(), str::to_owned);
-    if serde_json::from_str::<&RawValue>(&text).is_ok() {
-        let laid_out = json::indented(&text);
+fn show_body(shell: &mut Shell<'_>, text: &str) -> Result<(), Failure> {
+    if serde_json::from_str::<&RawValue>(text).is_ok() {
+        let laid_out = json::indented(text);
         return shell.out.line(&laid_out.lines().map(printable).collect::<Vec<_>>().join("\n"));
     }
     text.lines().try_for_each(|line| shell.out.line(&printable(line)))
