@@ -15,7 +15,6 @@ pub mod store;
 pub mod audit;
 pub mod egress;
 pub mod kv;
-pub mod logging;
 pub mod route;
 
 pub mod identity;

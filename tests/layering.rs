@@ -9,8 +9,8 @@ use std::{
 /// The house from the ground up. Modules on one floor do not use each other.
 const FLOORS: &[&[&str]] = &[
     &["event", "id", "metrics", "owner", "pattern", "permission", "timestamp"],
-    &["config", "store"],
-    &["audit", "egress", "kv", "logging", "route"],
+    &["config", "logging", "store"],
+    &["audit", "egress", "kv", "route"],
     &["identity", "queue"],
     &["live"],
     &["emit"],

@@ -28,7 +28,7 @@ client_command! {
     /// Create or update sinks from a TOML file, or from every .toml file of a directory.
     #[argh(
         example = "{command_name} sinks/slack.toml\n{command_name} sinks/ --dry-run",
-        note = "A sink is known by its owner and name. A secret that a file leaves out stays as it is on the \
+        note = "A sink is known by its owner and name. A secret or `active` that a file leaves out stays as it is on the \
                 server; everything else it leaves out goes back to its default."
     )]
     Apply = "apply" {
@@ -121,7 +121,7 @@ fn differences(spec: &SinkSpec, there: &api::Sink) -> Vec<&'static str> {
         ("description", spec.description != there.description),
         ("events", spec.events != there.events),
         ("type", spec.kind != there.kind),
-        ("active", spec.active != there.active),
+        ("active", spec.active.is_some_and(|active| active != there.active)),
         ("script", spec.script != there.script),
         ("template", spec.template != there.template),
     ];

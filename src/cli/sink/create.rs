@@ -95,7 +95,7 @@ impl Create {
             events: self.events.as_str().to_owned(),
             kind,
             owner: if self.global { OwnerSpec::Global } else { OwnerSpec::Me },
-            active: !self.inactive,
+            active: Some(!self.inactive),
             webhook: None,
             script: None,
             template: None,

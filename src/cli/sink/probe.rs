@@ -13,7 +13,6 @@ use crate::{
     },
     sink::{SinkSpec, file},
 };
-use crate::sink::{SinkSpec, file};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use std::path::PathBuf;

@@ -78,10 +78,6 @@ impl Daemon {
         eventually("the daemon to end", || self.child.try_wait().expect("the daemon can be waited for"))
     }
 
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     pub fn directory(&self) -> &Path {
         &self.directory
     }
