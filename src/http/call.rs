@@ -93,7 +93,7 @@ pub struct Accepted<T>(pub T);
 /// 204.
 pub struct NoContent;
 
-/// 200 with plain text.
+/// 200 with plain text, of the type Prometheus asks for.
 pub struct Text(pub String);
 
 /// Server-sent events: a response built by `warp::sse`, which this only describes.

@@ -11,7 +11,10 @@ use super::{
     error::ApiError,
     table::{Access, Found, Route, TABLE},
 };
-use crate::identity::{Caller, Via};
+use crate::{
+    identity::{Caller, Via},
+    permission::Scope,
+};
 use hyper::{
     Method, Request, Uri,
     body::Body,
@@ -51,7 +54,7 @@ pub fn admit<B: Body>(app: &App, request: &Request<B>, peer: SocketAddr) -> Resu
         )
     };
     if let Some(caller) = &caller {
-        check_scope(caller, &found)?;
+        check_scope(caller.scopes(), &found)?;
     }
     let (route, parameter) = match found {
         Found::Route(route, parameter) => (route, parameter),
@@ -82,8 +85,7 @@ fn is_open(found: &Found<'_>, path: &str) -> bool {
 }
 
 /// A scoped token reaches the routes that name one of its scopes; nothing else, existing or not.
-fn check_scope(caller: &Caller, found: &Found<'_>) -> Result<(), ApiError> {
-    let scopes = caller.scopes();
+fn check_scope(scopes: &[Scope], found: &Found<'_>) -> Result<(), ApiError> {
     let reached = match found {
         Found::Route(route, _) => route.scope.is_some_and(|scope| scopes.contains(&scope)),
         _ => false,
@@ -157,9 +159,25 @@ fn methods(routes: &[&Route]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::{routes::ops, table::get};
 
     fn headers(pairs: &[(&HeaderName, &str)]) -> HeaderMap {
         pairs.iter().map(|(name, value)| ((*name).clone(), value.parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn a_scope_reaches_the_routes_that_name_it_and_nothing_else() {
+        let closed = get("/x", Access::User, ops::health, "");
+        let mut methods = get("/y", Access::User, ops::health, "");
+        methods.scope = Some(Scope::Methods);
+        let reaches = |scopes: &[Scope], found| check_scope(scopes, &found).is_ok();
+        for (scopes, to_methods) in [(&[Scope::Methods][..], true), (&[Scope::Mcp], false), (Scope::ALL, true)] {
+            assert_eq!(reaches(scopes, Found::Route(&methods, 0..0)), to_methods);
+            assert!(!reaches(scopes, Found::Route(&closed, 0..0)));
+            assert!(!reaches(scopes, Found::OtherMethods(vec![&methods])));
+            assert!(!reaches(scopes, Found::Nothing));
+        }
+        assert!(reaches(&[], Found::Route(&closed, 0..0)) && reaches(&[], Found::Nothing), "no scopes, no limits");
     }
 
     #[test]

@@ -280,7 +280,7 @@ async fn change(
     Ok(Json(view(call, &sink, Secrets::Shown)))
 }
 
-fn audited(caller: &Caller, action: &str, sink: &Sink) -> impl FnOnce(&mut Batch<'_>) + Send + 'static {
+pub(super) fn audited(caller: &Caller, action: &str, sink: &Sink) -> impl FnOnce(&mut Batch<'_>) + Send + 'static {
     let entry = Entry::new(Some(caller.actor()), action, object(sink))
         .with(serde_json::json!({"name": sink.name, "type": sink.kind(), "owner": OwnerSpec::from(sink.owner)}));
     move |batch| Audit::record(batch, &entry)

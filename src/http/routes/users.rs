@@ -1,6 +1,6 @@
 //! Users, for those who manage them.
 
-use super::{groups::GroupName, roles::RoleName};
+use super::{groups::GroupName, roles::RoleName, sinks};
 use crate::{
     http::{
         call::{Call, Created, Json, NoContent, Query},
@@ -9,6 +9,7 @@ use crate::{
     },
     id::UserId,
     identity::{Identity, Name, NewUser, User, UserChange},
+    owner::Owner,
     permission::Permission,
     timestamp::Timestamp,
 };
@@ -87,8 +88,14 @@ pub async fn update(call: Call, Json(patch): Json<UserPatch>) -> Result<Json<Use
     apply(&call, UserChange { name, password, roles, groups, active }).await
 }
 
+/// Their sinks go too, or what is queued would go on being delivered in a name that no longer exists. The user goes
+/// first, so that a refusal costs no sinks.
 pub async fn delete(call: Call) -> Result<NoContent, ApiError> {
-    call.app.identity.delete_user(call.caller(), call.id()?).await?;
+    let id: UserId = call.id()?;
+    call.app.identity.delete_user(call.caller(), id).await?;
+    for sink in call.app.book.visible_to(&[Owner::User(id)]) {
+        call.app.book.delete(sink.id, sinks::audited(call.caller(), "sink.delete", &sink)).await?;
+    }
     Ok(NoContent)
 }
 
