@@ -148,6 +148,14 @@ async fn sweep(app: &App, kv: &Kv, shutdown: &CancellationToken) {
             app.audit.purge(Timestamp::now().before(history.audit.0)).await?;
             kv.purge().await
         };
+        // A user's sinks go with the user; a crash between the two leaves them to us.
+        for sink in app.book.all() {
+            if matches!(sink.owner, Owner::User(user) if app.identity.user(user).is_none())
+                && let Err(error) = app.book.delete(sink.id, |_| ()).await
+            {
+                log::warn!("sink {} of a deleted user stays for now: {error}", sink.id);
+            }
+        }
         if let Err(error) = swept.await {
             log::warn!("old records stay for now: {error}");
         }

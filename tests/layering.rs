@@ -8,7 +8,8 @@ use std::{
 
 /// The house from the ground up. Modules on one floor do not use each other.
 const FLOORS: &[&[&str]] = &[
-    &["event", "id", "metrics", "owner", "pattern", "permission", "timestamp"],
+    &["id", "metrics", "pattern", "permission", "timestamp"],
+    &["event", "owner"],
     &["config", "logging", "store"],
     &["audit", "egress", "kv", "route"],
     &["identity", "queue"],

@@ -201,6 +201,13 @@ fn unknown(field: &str, position: usize, kind: &'static str, reference: &str) ->
 }
 
 fn check_name(state: &State, name: &Name, own: Option<UserId>) -> Result<(), IdentityError> {
+    // `user.<name>.<method>` (SPEC V6) must be readable in one way only.
+    if name.as_str().contains('.') {
+        return Err(IdentityError::Invalid {
+            field: "name",
+            reason: "a user's name has no dots: use - or _".to_owned(),
+        });
+    }
     let taken = state.accounts.values().map(|account| (&account.user.id, &account.user.name));
     if is_free(taken, name, own) {
         return Ok(());

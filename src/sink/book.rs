@@ -278,7 +278,7 @@ async fn carried_through<T: Send + 'static>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{id::UserId, sink::definition::SinkSpec, store::OpenError};
+    use crate::{id::UserId, sink::definition::SinkSpec};
     use serde_json::json;
     use std::{path::PathBuf, sync::Mutex};
 
@@ -289,14 +289,8 @@ mod tests {
             Self(std::env::temp_dir().join(format!("svc-book-{}", uuid::Uuid::now_v7())))
         }
 
-        /// Opens the store, once the writer of the one before has let go of it.
         fn open(&self) -> (Store, Book) {
-            let store = loop {
-                match Store::open(&self.0, 0, Arc::default()) {
-                    Err(OpenError::InUse(_)) => std::thread::yield_now(),
-                    opened => break opened.unwrap(),
-                }
-            };
+            let store = Store::open(&self.0, 0, Arc::default()).unwrap();
             (store.clone(), Book::open(store).unwrap())
         }
     }

@@ -94,11 +94,11 @@ pub(super) fn start(
     inbox: mpsc::UnboundedReceiver<Message>,
     metrics: Arc<Metrics>,
 ) -> io::Result<()> {
-    std::thread::Builder::new().name("store".to_owned()).spawn(move || run(&shared, &database, inbox, &metrics))?;
+    std::thread::Builder::new().name("store".to_owned()).spawn(move || run(shared, &database, inbox, &metrics))?;
     Ok(())
 }
 
-fn run(shared: &Shared, database: &File, mut inbox: mpsc::UnboundedReceiver<Message>, metrics: &Metrics) {
+fn run(shared: Arc<Shared>, database: &File, mut inbox: mpsc::UnboundedReceiver<Message>, metrics: &Metrics) {
     while let Some(first) = inbox.blocking_recv() {
         let started = Instant::now();
         let mut batch = Batch { tree: &shared.tree, writes: HashMap::new(), bytes: 0 };
@@ -123,7 +123,7 @@ fn run(shared: &Shared, database: &File, mut inbox: mpsc::UnboundedReceiver<Mess
         let jobs = answers.len();
         let result = match shared.failure.get() {
             Some(reason) => Err(StoreError::Failed(reason.clone())),
-            None => commit(shared, database, batch),
+            None => commit(&shared, database, batch),
         };
         if let Err(error) = &result {
             let _ = shared.failure.set(error.to_string());
@@ -137,6 +137,8 @@ fn run(shared: &Shared, database: &File, mut inbox: mpsc::UnboundedReceiver<Mess
             inbox.close();
             // Jobs that came after the stop are dropped unanswered, which fails their callers.
             while inbox.try_recv().is_ok() {}
+            // Whoever waits may open the directory again, so this thread must no longer hold it.
+            drop(shared);
             let _ = done.send(());
             return;
         }

@@ -150,7 +150,7 @@ fn explain(shell: &mut Shell<'_>, client: &Client, kind: &str, form: Form) -> Re
         ("OWNER", Fit::Rigid),
         ("TYPE", Fit::Rigid),
         ("EVENTS", Fit::Elastic),
-        ("", Fit::Rigid),
+        ("MATCH", Fit::Rigid),
         ("WHY", Fit::Elastic),
     ]);
     for sink in explained.sinks {

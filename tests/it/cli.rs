@@ -1,0 +1,194 @@
+//! The command line against a running daemon: what it prints, and how it exits.
+
+use crate::support::{Daemon, Receiver};
+use serde_json::{Value, json};
+use std::{
+    io::Write,
+    process::{Command, Output, Stdio},
+};
+
+fn stdout(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn webhook(name: &str, url: &str) -> Value {
+    json!({"name": name, "events": "custom.deploy.*", "type": "webhook", "owner": "global", "webhook": {"url": url}})
+}
+
+#[test]
+fn an_event_from_the_command_line_is_delivered_and_waited_for() {
+    let daemon = Daemon::start();
+    let receiver = Receiver::start();
+    daemon.create_sink(&webhook("good", &receiver.url("/")));
+    let output = stdout(&daemon.svc(&["event", "deploy.done", r#"{"version": "1.2"}"#, "--wait"]));
+    assert!(output.contains("custom.deploy.done"), "{output}");
+    assert!(output.lines().any(|line| line.starts_with("delivered") && line.contains("good")), "{output}");
+    assert_eq!(receiver.received()[0].json()["data"], json!({"version": "1.2"}));
+}
+
+#[test]
+fn waiting_for_a_sink_that_gives_up_exits_with_one() {
+    let daemon = Daemon::start();
+    let receiver = Receiver::answering(|_| crate::support::Answer::Status(500));
+    daemon.create_sink(&webhook("bad", &receiver.url("/")));
+    let output = daemon.svc(&["event", "deploy.done", "--wait"]);
+    assert_eq!(output.status.code(), Some(1));
+    let output = String::from_utf8(output.stdout).unwrap();
+    assert!(output.lines().any(|line| line.starts_with("dead") && line.contains("bad")), "{output}");
+}
+
+#[test]
+fn a_payload_comes_from_standard_input() {
+    let daemon = Daemon::start();
+    let mut child =
+        daemon.command(&["event", "x", "--json"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(br#"{"from": "stdin"}"#).unwrap();
+    let emitted: Value = serde_json::from_str(&stdout(&child.wait_with_output().unwrap())).unwrap();
+    assert_eq!(daemon.event(&emitted["event_id"])["data"], json!({"from": "stdin"}));
+}
+
+#[test]
+fn explain_sends_nothing() {
+    let daemon = Daemon::start();
+    daemon.create_sink(&webhook("hears", "http://127.0.0.1:9/"));
+    let output = stdout(&daemon.svc(&["event", "deploy.done", "--explain"]));
+    assert!(output.contains("would go to 1 of 1 sinks"), "{output}");
+    let output = stdout(&daemon.svc(&["event", "other", "--explain"]));
+    assert!(output.contains("would go to 0 of 1 sinks"), "{output}");
+    assert_eq!(daemon.get("/api/events").json()["items"], json!([]));
+}
+
+#[test]
+fn exit_codes_tell_failure_usage_unreachable_and_refused_apart() {
+    let daemon = Daemon::start();
+    let code = |arguments: &[&str]| daemon.svc(arguments).status.code();
+    assert_eq!(code(&["whoami"]), Some(0));
+    assert_eq!(code(&["sink", "show", "nothing"]), Some(1));
+    assert_eq!(code(&["event", "bad type"]), Some(2));
+    assert_eq!(code(&["event", "x", "{not json"]), Some(2));
+    assert_eq!(code(&["frobnicate"]), Some(2));
+    assert_eq!(code(&["whoami", "--server", "http://127.0.0.1:9"]), Some(3));
+    assert_eq!(code(&["whoami", "--token", "svc_wrong"]), Some(4));
+}
+
+#[test]
+fn an_error_is_one_line_on_standard_error_and_nothing_on_standard_output() {
+    let daemon = Daemon::start();
+    let output = daemon.svc(&["sink", "show", "nothing"]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(error.trim_end().lines().count(), 1, "{error}");
+    assert!(error.contains("nothing"), "{error}");
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn applying_a_directory_creates_updates_and_then_changes_nothing() {
+    let daemon = Daemon::start();
+    let receiver = Receiver::start();
+    let directory = daemon.directory().join("sinks");
+    std::fs::create_dir(&directory).unwrap();
+    let toml = |events: &str| {
+        format!(
+            "name = \"ops\"\nevents = \"{events}\"\ntype = \"webhook\"\nowner = \"global\"\n\
+             [webhook]\nurl = {{ env = \"OPS_URL\" }}\ntemplate_file = \"ops.lua\"\n"
+        )
+    };
+    std::fs::write(directory.join("ops.toml"), toml("custom.a")).unwrap();
+    std::fs::write(directory.join("ops.lua"), "return { text = event.type }").unwrap();
+    let apply = |flags: &[&str]| {
+        let path = directory.to_str().unwrap();
+        let mut command = daemon.command(&[&["sink", "apply", path], flags].concat());
+        command.env("OPS_URL", receiver.url("/ops")).output().unwrap()
+    };
+    assert!(stdout(&apply(&["--dry-run"])).contains("would create"));
+    assert_eq!(daemon.get("/api/event-sinks").json()["items"], json!([]));
+    assert!(stdout(&apply(&[])).contains("created"));
+    let secret = daemon.get("/api/event-sinks").json()["items"][0]["id"].clone();
+    let secret = daemon.get(&format!("/api/event-sinks/{}", secret.as_str().unwrap())).json()["webhook"].clone();
+    assert!(stdout(&apply(&[])).contains("unchanged"));
+    std::fs::write(directory.join("ops.toml"), toml("custom.b")).unwrap();
+    let output = stdout(&apply(&[]));
+    assert!(output.contains("updated") && output.contains("events"), "{output}");
+    let sinks = daemon.get("/api/event-sinks").json();
+    assert_eq!((sinks["items"].as_array().unwrap().len(), &sinks["items"][0]["events"]), (1, &json!("custom.b")));
+    let kept = daemon.get(&format!("/api/event-sinks/{}", sinks["items"][0]["id"].as_str().unwrap())).json();
+    assert_eq!(kept["webhook"]["secret"], secret["secret"], "the generated secret is kept");
+    let unset = daemon.svc(&["sink", "apply", directory.to_str().unwrap()]);
+    assert_eq!(unset.status.code(), Some(1));
+    assert!(String::from_utf8(unset.stderr).unwrap().contains("OPS_URL"));
+}
+
+#[test]
+fn a_sink_is_managed_from_the_command_line() {
+    let daemon = Daemon::start();
+    let receiver = Receiver::start();
+    let template = daemon.directory().join("t.lua");
+    std::fs::write(&template, "return { n = event.data.n }").unwrap();
+    let svc = |arguments: &[&str]| stdout(&daemon.svc(arguments));
+    svc(&[
+        "sink",
+        "create",
+        "--name",
+        "s",
+        "--events",
+        "*",
+        "--url",
+        &receiver.url("/"),
+        "--global",
+        "--template",
+        template.to_str().unwrap(),
+    ]);
+    assert!(svc(&["sink", "list"]).contains("global"));
+    assert!(svc(&["sink", "preview", "s", r#"{"n": 7}"#]).contains("\"n\""));
+    assert!(svc(&["sink", "test", "s", r#"{"n": 8}"#]).contains("delivered"));
+    assert_eq!(receiver.received()[0].json(), json!({"n": 8}));
+    let shown: Value = serde_json::from_str(&svc(&["sink", "show", "s", "--json"])).unwrap();
+    assert_eq!(shown["name"], "s");
+    svc(&["sink", "delete", "s"]);
+    assert_eq!(daemon.get("/api/event-sinks").json()["items"], json!([]));
+}
+
+#[test]
+fn dead_letters_are_listed_and_sent_again() {
+    let daemon = Daemon::start();
+    let receiver = Receiver::answering(|_| crate::support::Answer::Status(500));
+    daemon.create_sink(&webhook("s", &receiver.url("/")));
+    let emitted = daemon.emit("deploy.x", &json!({}));
+    daemon.delivery(&emitted["event_id"], "dead");
+    let listed = stdout(&daemon.svc(&["sink", "dead-letters", "s"]));
+    assert!(listed.contains(emitted["event_id"].as_str().unwrap()), "{listed}");
+    stdout(&daemon.svc(&["sink", "redeliver", "s"]));
+    receiver.wait_for(4);
+}
+
+#[test]
+fn a_login_keeps_a_token_that_later_commands_use() {
+    let daemon = Daemon::start();
+    let password = std::fs::read(daemon.directory().join("admin.password")).unwrap();
+    let home = daemon.directory().join("home");
+    std::fs::create_dir(&home).unwrap();
+    let command = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_svc"));
+        command.args(arguments).env_clear().env("HOME", &home).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    };
+    let login = ["login", "--server", &daemon.url, "--name", "admin", "--password-stdin"];
+    let mut child = command(&login).stdin(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(&password).unwrap();
+    stdout(&child.wait_with_output().unwrap());
+    let me = stdout(&command(&["whoami"]).stdin(Stdio::null()).output().unwrap());
+    assert!(me.contains("admin") && me.contains(&daemon.url), "{me}");
+}
+
+#[test]
+fn output_cut_off_by_its_reader_is_no_error() {
+    let daemon = Daemon::start();
+    for _ in 0..50 {
+        daemon.emit("x", &json!({}));
+    }
+    let mut child = daemon.command(&["event", "list"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("panicked"), "{output:?}");
+}
