@@ -14,7 +14,7 @@ use isahc::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, value::RawValue};
-use std::{io::Read as _, time::Duration};
+use std::{fmt::Display, io::Read as _, time::Duration};
 
 /// How long a server may take to pick up.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -83,7 +83,7 @@ impl Client {
         if access.server.is_local() {
             builder = builder.proxy(None);
         }
-        let http = builder.build().map_err(|error| unreachable(&access.server, &error))?;
+        let http = builder.build().map_err(|error| unreachable(&access.server, error.kind()))?;
         Ok(Self { http, access, cookie: None })
     }
 
@@ -221,13 +221,13 @@ impl Client {
         let request = request.map_err(|_| {
             Failure::Usage(format!("the token from {} has characters no token has: set it anew", self.access.source))
         })?;
-        self.http.send(request).map_err(|error| unreachable(self.server(), &error))
+        self.http.send(request).map_err(|error| unreachable(self.server(), error.kind()))
     }
 
     fn read_answer(&self, response: Response<Body>) -> Result<Answer, Failure> {
         let status = response.status();
         let mut bytes = Vec::new();
-        response.into_body().read_to_end(&mut bytes).map_err(|error| unreachable(self.server(), &error))?;
+        response.into_body().read_to_end(&mut bytes).map_err(|error| unreachable(self.server(), error))?;
         let text = String::from_utf8(bytes).map_err(|_| self.foreign(status, "no UTF-8"))?;
         if status.is_success() {
             return Ok(Answer(text));
@@ -310,14 +310,8 @@ pub fn percent_encoded(text: &str) -> String {
     encoded
 }
 
-/// No answer, and why: the innermost cause says it best ("connection refused").
-fn unreachable(server: &Server, error: &dyn std::error::Error) -> Failure {
-    let mut innermost = error;
-    while let Some(cause) = innermost.source() {
-        innermost = cause;
-    }
-    let why = innermost.to_string();
-    Failure::Unreachable { server: server.to_string(), why: why.lines().next().unwrap_or("no answer").to_owned() }
+fn unreachable(server: &Server, why: impl Display) -> Failure {
+    Failure::Unreachable { server: server.to_string(), why: why.to_string() }
 }
 
 #[cfg(test)]

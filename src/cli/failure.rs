@@ -110,8 +110,9 @@ impl fmt::Display for Failure {
             Self::Refused { refusal: Refusal::Unknown, message, token: TokenSource::Password } => {
                 write!(f, "{message}: check the name and the password")
             }
-            Self::Refused { refusal: Refusal::Unknown, message, token } => {
-                write!(f, "{message} (token from {token}): log in again with `svc login`, or set another token")
+            // The server's own words are about headers, which nobody here has written.
+            Self::Refused { refusal: Refusal::Unknown, token, .. } => {
+                write!(f, "the token from {token} is not valid: log in again with `svc login`, or set another token")
             }
             Self::Refused { refusal: Refusal::Forbidden, message, .. } => {
                 write!(f, "{message}: use a token of a user who may, or ask an administrator for the permission")

@@ -373,9 +373,9 @@ fn explaining_sends_nothing() {
     assert_eq!(ran.code, 0, "{}", ran.err);
     let expected = "\
 custom.a would go to 1 of 2 sinks
-SINK   OWNER   TYPE     EVENTS       WHY
-slack  me      webhook  *       yes  `*` matches
-siem   global  script   x       no   no pattern matches
+SINK   OWNER   TYPE     EVENTS  MATCH  WHY
+slack  me      webhook  *       yes    `*` matches
+siem   global  script   x       no     no pattern matches
 ";
     assert_eq!(ran.out, expected);
     let lines: Vec<String> = fake.seen().into_iter().map(|seen| seen.line).collect();

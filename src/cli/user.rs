@@ -127,6 +127,8 @@ client_command! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Password {
     Asked,
+    /// Asked twice: a new one with a typo would lock its user out.
+    Chosen,
     Stdin,
     None,
 }
@@ -173,7 +175,7 @@ impl Create {
             }
             (true, false) => Password::Stdin,
             (false, true) => Password::None,
-            (false, false) => Password::Asked,
+            (false, false) => Password::Chosen,
         };
         let client = self.client(shell)?;
         let mut body = json!({ "name": self.name, "roles": self.role, "groups": self.group });
@@ -211,7 +213,7 @@ impl Update {
             (true, true) => {
                 return Err(Failure::Usage("--password and --password-stdin exclude each other".to_owned()));
             }
-            (true, false) => Password::Asked,
+            (true, false) => Password::Chosen,
             (false, true) => Password::Stdin,
             (false, false) => Password::None,
         };
@@ -271,9 +273,18 @@ impl Password {
     ///
     /// Fails if there is nobody to ask, or stdin has none.
     pub fn read(self, shell: &mut Shell<'_>, question: &str) -> Result<Option<String>, Failure> {
+        let mut ask =
+            |question: &str| shell.ask_secret(question, "no terminal to ask for a password at: use --password-stdin");
         let password = match self {
             Self::None => return Ok(None),
-            Self::Asked => shell.ask_secret(question, "no terminal to ask for a password at: use --password-stdin")?,
+            Self::Asked => ask(question)?,
+            Self::Chosen => {
+                let password = ask(question)?;
+                if ask("The same again")? != password {
+                    return Err(Failure::Usage("the two passwords differ: nothing was sent".to_owned()));
+                }
+                password
+            }
             Self::Stdin => shell.read_input()?.lines().next().unwrap_or_default().to_owned(),
         };
         match password.is_empty() {

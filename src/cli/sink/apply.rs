@@ -1,9 +1,10 @@
 //! `svc sink apply`: makes the server's sinks what the files say, so that a directory in git is the source
 //! of truth.
 //!
-//! A sink is known by its owner and name. What a file leaves out goes back to its default, but for the
-//! signing secret, which a file in git had better not have: that stays as the server has it. Sinks without
-//! a file are left alone. Applying twice changes nothing the second time.
+//! A sink is known by its owner and name. What a file leaves out goes back to its default, with two exceptions
+//! that stay as the server has them: the signing secret, which a file in git had better not have, and `active`,
+//! as an operator who paused a sink has a reason. Sinks without a file are left alone. Applying twice changes
+//! nothing the second time.
 
 use crate::{
     cli::{
@@ -224,6 +225,17 @@ mod tests {
     #[test]
     fn the_same_in_another_spelling_is_no_change_and_neither_is_a_secret_left_out() {
         assert_eq!(changed(in_file()), [""; 0]);
+    }
+
+    #[test]
+    fn a_paused_sink_stays_paused_unless_its_file_says_otherwise() {
+        let mut there = on_server();
+        there["active"] = false.into();
+        let there = serde_json::from_value(there).unwrap();
+        let mut file = in_file();
+        assert_eq!(differences(&serde_json::from_value(file.clone()).unwrap(), &there), [""; 0]);
+        file["active"] = true.into();
+        assert_eq!(differences(&serde_json::from_value(file).unwrap(), &there), ["active"]);
     }
 
     #[test]
