@@ -72,6 +72,7 @@ impl Audit {
     /// Puts `entry` into the batch of the change it describes.
     pub fn record(batch: &mut Batch<'_>, entry: &Entry) {
         let value = serde_json::to_vec(entry).expect("an entry has string keys and no failing serializers");
+        resize(batch, 0, value.len());
         batch.put(keys::key(keys::AUDIT, &[entry.id.as_bytes()]), value);
     }
 
@@ -94,19 +95,32 @@ impl Audit {
             .unwrap_or_else(|error| Err(StoreError::Failed(error.to_string())))
     }
 
-    /// Deletes what was written before `limit` and returns how many entries that were.
+    /// Deletes what was written before `limit`, and from the oldest on what is more than `bytes` in all; says how many
+    /// entries that were.
     ///
     /// # Errors
     ///
     /// Fails if the store cannot be read or written; what was deleted before stays deleted.
-    pub async fn purge(&self, limit: Timestamp) -> Result<usize, StoreError> {
+    pub async fn purge(&self, limit: Timestamp, bytes: u64) -> Result<usize, StoreError> {
         let mut purged = 0;
         loop {
-            let range = keys::key(keys::AUDIT, &[&[0; 16]])..bound(limit);
-            let old = self.store.range(range).take(PURGE).map(|entry| Ok(entry?.0)).collect::<Result<Vec<_>, _>>()?;
+            let surplus = size(self.store.get(&[keys::AUDIT_BYTES])?.as_deref()).saturating_sub(bytes);
+            let (mut old, mut freed) = (Vec::new(), 0);
+            for entry in self.store.range(keys::key(keys::AUDIT, &[&[0; 16]])..vec![keys::AUDIT + 1]).take(PURGE) {
+                let (key, value) = entry?;
+                if *key >= *bound(limit) && freed as u64 >= surplus {
+                    break;
+                }
+                freed += value.len();
+                old.push(key);
+            }
             let count = old.len();
             if count > 0 {
-                self.store.write(move |batch| old.iter().for_each(|key| batch.delete(key.to_vec()))).await?;
+                let delete = move |batch: &mut Batch<'_>| {
+                    resize(batch, freed, 0);
+                    old.iter().for_each(|key| batch.delete(key.to_vec()));
+                };
+                self.store.write(delete).await?;
             }
             purged += count;
             if count < PURGE {
@@ -177,6 +191,17 @@ fn read(store: &Store, filter: &Filter, cursor: Option<AuditId>, limit: usize) -
         }
     }
     Ok(Page { entries, next: None })
+}
+
+/// Keeps count of what the log takes.
+fn resize(batch: &mut Batch<'_>, gone: usize, come: usize) {
+    let now = batch.get(&[keys::AUDIT_BYTES]).ok().flatten();
+    let bytes = (size(now.as_deref()) + come as u64).saturating_sub(gone as u64);
+    batch.put([keys::AUDIT_BYTES], bytes.to_be_bytes());
+}
+
+fn size(value: Option<&[u8]>) -> u64 {
+    value.and_then(|value| keys::number(value, 0)).unwrap_or(0)
 }
 
 /// The first key an entry of this moment can have: a UUIDv7 begins with its milliseconds in 48 bits.
@@ -267,9 +292,24 @@ mod tests {
             put(&audit, &Entry::new(None, "old.one", "x")).await;
         }
         let hour = Duration::from_secs(3600);
-        assert_eq!(audit.purge(Timestamp::now().before(hour)).await.unwrap(), 0);
-        assert_eq!(audit.purge(Timestamp::now().after(hour)).await.unwrap(), 3);
+        assert_eq!(audit.purge(Timestamp::now().before(hour), u64::MAX).await.unwrap(), 0);
+        assert_eq!(audit.purge(Timestamp::now().after(hour), u64::MAX).await.unwrap(), 3);
         assert_eq!(actions(&audit, Filter::default()).await, [""; 0]);
+        close(audit).await;
+    }
+
+    #[tokio::test]
+    async fn a_log_that_takes_too_much_room_loses_its_oldest_entries() {
+        let audit = open();
+        for number in 0..5 {
+            put(&audit, &Entry::new(None, "a.b", number)).await;
+        }
+        let all = size(audit.store.get(&[keys::AUDIT_BYTES]).unwrap().as_deref());
+        let long_ago = Timestamp::from_micros(0);
+        assert_eq!(audit.purge(long_ago, all).await.unwrap(), 0);
+        assert_eq!(audit.purge(long_ago, all * 3 / 5).await.unwrap(), 2);
+        let left = audit.list(Filter::default(), None, 9).await.unwrap().entries;
+        assert_eq!(left.iter().map(|entry| entry.object.as_str()).collect::<Vec<_>>(), ["4", "3", "2"]);
         close(audit).await;
     }
 }

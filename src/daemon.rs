@@ -1,7 +1,7 @@
 //! The wiring: opens everything from the ground up, serves, and closes in the opposite order.
 
 use crate::{
-    audit::Audit,
+    audit::{Audit, Entry},
     config::Config,
     deliver::{self, Deliverer},
     egress::Egress,
@@ -138,29 +138,39 @@ async fn sweep(app: &App, kv: &Kv, shutdown: &CancellationToken) {
     let history = &app.config.history;
     let retention = Retention { keep: history.keep.0, bytes: history.size.0 };
     let mut turns = tokio::time::interval(SWEEP);
-    loop {
-        tokio::select! {
-            () = shutdown.cancelled() => return,
-            _ = turns.tick() => {}
-        }
-        let swept = async {
-            app.engine.prune(retention).await?;
-            app.audit.purge(Timestamp::now().before(history.audit.0)).await?;
-            kv.purge().await
-        };
-        // A user's sinks go with the user; a crash between the two leaves them to us.
-        for sink in app.book.all() {
-            if matches!(sink.owner, Owner::User(user) if app.identity.user(user).is_none())
-                && let Err(error) = app.book.delete(sink.id, |_| ()).await
-            {
-                log::warn!("sink {} of a deleted user stays for now: {error}", sink.id);
+    let sweeping = async {
+        loop {
+            turns.tick().await;
+            let swept = async {
+                app.engine.prune(retention).await?;
+                app.audit.purge(Timestamp::now().before(history.audit.0), history.audit_size.0).await?;
+                kv.purge().await
+            };
+            if let Err(error) = swept.await {
+                log::warn!("old records stay for now: {error}");
             }
+            if let Err(error) = app.identity.purge_sessions().await {
+                log::warn!("old sessions stay for now: {error}");
+            }
+            delete_orphans(app).await;
         }
-        if let Err(error) = swept.await {
-            log::warn!("old records stay for now: {error}");
+    };
+    tokio::select! {
+        () = shutdown.cancelled() => {}
+        () = sweeping => {}
+    }
+}
+
+/// A user's sinks go with the user; a crash between the two leaves them to us.
+async fn delete_orphans(app: &App) {
+    for sink in app.book.all() {
+        if !matches!(sink.owner, Owner::User(user) if app.identity.user(user).is_none()) {
+            continue;
         }
-        if let Err(error) = app.identity.purge_sessions().await {
-            log::warn!("old sessions stay for now: {error}");
+        let entry = Entry::new(None, "sink.delete", format!("sink:{}", sink.id))
+            .with(serde_json::json!({"name": sink.name, "reason": "its user was deleted"}));
+        if let Err(error) = app.book.delete(sink.id, move |batch| Audit::record(batch, &entry)).await {
+            log::warn!("sink {} of a deleted user stays for now: {error}", sink.id);
         }
     }
 }

@@ -18,6 +18,9 @@ use tokio::sync::Semaphore;
 /// costs time and not memory.
 const WAITING_KIB: usize = 64 << 10;
 
+/// How deep a payload may be nested. Deeper ones break receivers, and no template could read them.
+const MAX_DEPTH: usize = 64;
+
 /// Takes events in.
 pub struct Emitter {
     zone: Arc<str>,
@@ -48,6 +51,8 @@ pub enum EmitError {
     PayloadNotObject,
     #[error("`payload` has {bytes} bytes; the limit is {limit}")]
     PayloadTooLarge { bytes: usize, limit: usize },
+    #[error("`payload` is nested more than {MAX_DEPTH} deep")]
+    PayloadTooDeep,
     #[error(transparent)]
     Accept(#[from] AcceptError),
 }
@@ -81,6 +86,9 @@ impl Emitter {
         if bytes > self.max_payload {
             return Err(EmitError::PayloadTooLarge { bytes, limit: self.max_payload });
         }
+        if depth(raise.payload.get()) > MAX_DEPTH {
+            return Err(EmitError::PayloadTooDeep);
+        }
         let kib = u32::try_from(bytes / 1024 + 1).unwrap_or(u32::MAX).min(WAITING_KIB as u32);
         let _turn = self.waiting.acquire_many(kib).await.expect("the semaphore is never closed");
 
@@ -106,5 +114,35 @@ impl Emitter {
             space,
             data: payload,
         }
+    }
+}
+
+/// How deep the brackets of a JSON text are nested.
+fn depth(json: &str) -> usize {
+    let (mut now, mut deepest, mut in_string, mut escaped) = (0_usize, 0, false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'{' | b'[' if !in_string => {
+                now += 1;
+                deepest = deepest.max(now);
+            }
+            b'}' | b']' if !in_string => now = now.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::depth;
+
+    #[test]
+    fn brackets_in_strings_are_not_depth() {
+        assert_eq!(depth(r#"{"a":[1,{"b":[]}],"c":{}}"#), 4);
+        assert_eq!(depth(r#"{"a":"[[[{{{","b":"\\\"[["}"#), 1);
     }
 }

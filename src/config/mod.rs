@@ -61,6 +61,7 @@ pub struct History {
     pub keep: Span,
     pub size: Size,
     pub audit: Span,
+    pub audit_size: Size,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -298,7 +299,12 @@ impl Default for Delivery {
 
 impl Default for History {
     fn default() -> Self {
-        Self { keep: seconds(7 * 86_400), size: Size(1 << 30), audit: seconds(90 * 86_400) }
+        Self {
+            keep: seconds(7 * 86_400),
+            size: Size(1 << 30),
+            audit: seconds(90 * 86_400),
+            audit_size: Size(256 << 20),
+        }
     }
 }
 

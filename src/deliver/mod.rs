@@ -23,14 +23,14 @@ use crate::{
 use permits::Permits;
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// How long a worker waits before it asks a failing engine again.
-const ENGINE_PAUSE: Duration = Duration::from_secs(1);
+/// How long an attempt that could not even begin is put off.
+const POSTPONED: Duration = Duration::from_secs(1);
 
 /// Delivers what the queues hold.
 #[derive(Clone)]
@@ -44,13 +44,20 @@ struct Shared {
     metrics: Arc<Metrics>,
     plan: plan::Plan,
     permits: Permits,
-    /// The sinks that have a worker, each with what happened since the worker last looked.
-    workers: Mutex<HashMap<SinkId, Since>>,
+    /// The sinks that have a worker.
+    workers: Mutex<HashMap<SinkId, Worker>>,
     tasks: TaskTracker,
     shutdown: CancellationToken,
 }
 
-/// Whether a worker may leave when it finds nothing to do.
+/// What is known of a worker from outside.
+struct Worker {
+    since: Since,
+    /// Ends its wait for the next attempt.
+    hurry: Arc<Notify>,
+}
+
+/// What happened since a worker last looked: whether it may leave when it finds nothing to do.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Since {
     Nothing,
@@ -95,13 +102,25 @@ impl Deliverer {
         }
     }
 
-    /// Makes sure the sink has a worker that will look at its queue after this moment. For a sink that was
-    /// switched on again, too.
+    /// Makes sure the sink has a worker that will look at its queue after this moment.
     pub fn wake(&self, sink: SinkId) {
-        let mut workers = self.0.workers.lock().expect("no code panics while holding the workers");
-        if workers.insert(sink, Since::Woken).is_none() {
-            let shared = self.0.clone();
-            self.0.tasks.spawn(async move { shared.work(sink).await });
+        let mut workers = self.0.workers();
+        if let Some(worker) = workers.get_mut(&sink) {
+            worker.since = Since::Woken;
+            return;
+        }
+        let hurry = Arc::new(Notify::new());
+        workers.insert(sink, Worker { since: Since::Woken, hurry: hurry.clone() });
+        let shared = self.0.clone();
+        self.0.tasks.spawn(async move { shared.work(sink, &hurry).await });
+    }
+
+    /// As [`Deliverer::wake`], and an event that waits for its next attempt is tried at once: its sink was mended, or
+    /// switched on again.
+    pub fn hurry(&self, sink: SinkId) {
+        self.wake(sink);
+        if let Some(worker) = self.0.workers().get(&sink) {
+            worker.hurry.notify_one();
         }
     }
 
@@ -113,13 +132,20 @@ impl Deliverer {
 }
 
 impl Shared {
+    fn workers(&self) -> MutexGuard<'_, HashMap<SinkId, Worker>> {
+        self.workers.lock().expect("no code panics while holding the workers")
+    }
+
     /// One sink's worker, from its first event to an empty queue.
-    async fn work(&self, sink: SinkId) {
+    async fn work(&self, sink: SinkId, hurry: &Notify) {
         loop {
-            self.workers.lock().expect("no code panics while holding the workers").insert(sink, Since::Nothing);
-            while self.deliver_head(sink).await == Next::GoOn {}
-            let mut workers = self.workers.lock().expect("no code panics while holding the workers");
-            if workers.get(&sink) == Some(&Since::Nothing) || self.shutdown.is_cancelled() {
+            if let Some(worker) = self.workers().get_mut(&sink) {
+                worker.since = Since::Nothing;
+            }
+            while self.deliver_head(sink, hurry).await == Next::GoOn {}
+            let mut workers = self.workers();
+            let woken = workers.get(&sink).is_some_and(|worker| worker.since == Since::Woken);
+            if !woken || self.shutdown.is_cancelled() {
                 workers.remove(&sink);
                 return;
             }
@@ -127,17 +153,17 @@ impl Shared {
     }
 
     /// Attempts the event at the head of the queue, once it is due, and settles the attempt.
-    async fn deliver_head(&self, id: SinkId) -> Next {
-        let claim = match self.engine.head(id).await {
-            Ok(Some(claim)) => claim,
-            Ok(None) => return Next::Leave,
-            Err(error) => {
-                log::error!("sink {id}: cannot read its queue: {error}");
-                return self.unless_shutdown(tokio::time::sleep(ENGINE_PAUSE)).await;
+    ///
+    /// The event itself is read last: what waits, for its time or for a permit, waits on disk.
+    async fn deliver_head(&self, id: SinkId, hurry: &Notify) -> Next {
+        let Some(due) = self.engine.due(id) else { return Next::Leave };
+        let wait = due.from_now().min(self.plan.longest());
+        if !wait.is_zero() {
+            tokio::select! {
+                () = self.shutdown.cancelled() => return Next::Leave,
+                () = hurry.notified() => {}
+                () = tokio::time::sleep(wait) => {}
             }
-        };
-        if self.unless_shutdown(tokio::time::sleep(claim.due.from_now())).await == Next::Leave {
-            return Next::Leave;
         }
         // Looked up for each attempt: an edit takes effect on the next one.
         let Some(sink) = self.book.get(id).filter(|sink| sink.active) else { return Next::Leave };
@@ -145,19 +171,30 @@ impl Shared {
             () = self.shutdown.cancelled() => return Next::Leave,
             permit = self.permits.acquire(sink.owner) => permit,
         };
+        let claim = match self.engine.head(id).await {
+            Ok(Some(claim)) => claim,
+            Ok(None) => return Next::Leave,
+            Err(error) => {
+                // Final: a store that fails needs a restart, and what waits is delivered after it.
+                log::error!("sink {id} is not delivered to any more: {error}");
+                return Next::Leave;
+            }
+        };
         let at = Timestamp::now();
         let number = claim.failures + 1;
         let input = Input { event: claim.event.clone(), sequence: claim.sequence, attempt: number };
         let attempted = sink::attempt(&self.context, &sink, input).await;
         drop(permit);
+        let Some((outcome, settlement)) = self.plan.settle(&sink, &attempted.outcome, number) else {
+            return self.unless_shutdown(tokio::time::sleep(POSTPONED)).await;
+        };
         self.metrics.attempt_time.observe(attempted.duration);
 
-        let settlement = self.plan.settle(&sink, &attempted.outcome, number);
         let attempt = Attempt {
             number,
             at,
             duration_ms: attempted.duration.as_secs_f64() * 1e3,
-            outcome: plan::outcome(&attempted.outcome),
+            outcome,
             status: attempted.status,
             error: attempted.error,
             response: attempted.response,

@@ -20,31 +20,32 @@ impl Plan {
         Self { backoff: settings.backoff.iter().map(|span| span.0).collect(), longest_wait: settings.retry_after.0 }
     }
 
-    /// What attempt `number` (from 1) means for the event.
-    pub fn settle(&self, sink: &Sink, outcome: &Outcome, number: u32) -> Settlement {
-        match outcome {
-            Outcome::Delivered | Outcome::Skipped(_) => Settlement::Done,
-            Outcome::Dead(why) => Settlement::Dead(why.clone()),
-            Outcome::Failed { why, retry_after } => {
-                let Some(backoff) = self.backoff.get(number as usize - 1) else { return Settlement::Dead(why.clone()) };
-                let wait = match (retry_after, &sink.target) {
-                    (None, _) => *backoff,
-                    // A script says when; a receiver's header says not before when.
-                    (Some(asked), Target::Script(_)) => (*asked).min(self.longest_wait),
-                    (Some(asked), _) => (*asked).min(self.longest_wait).max(*backoff),
-                };
-                Settlement::Retry(Timestamp::now().after(wait))
-            }
-        }
+    /// The longest an event ever waits for its next attempt. A clock that was set back must not make it more.
+    pub fn longest(&self) -> Duration {
+        self.backoff.iter().copied().fold(self.longest_wait, Duration::max)
     }
-}
 
-/// The outcome as history tells it.
-pub(super) fn outcome(outcome: &Outcome) -> AttemptOutcome {
-    match outcome {
-        Outcome::Delivered => AttemptOutcome::Delivered,
-        Outcome::Skipped(_) => AttemptOutcome::Skipped,
-        Outcome::Failed { .. } => AttemptOutcome::Failed,
-        Outcome::Dead(_) => AttemptOutcome::Dead,
+    /// What attempt `number` (from 1) means for the event; `None` if it was none.
+    pub fn settle(&self, sink: &Sink, outcome: &Outcome, number: u32) -> Option<(AttemptOutcome, Settlement)> {
+        Some(match outcome {
+            Outcome::Delivered => (AttemptOutcome::Delivered, Settlement::Done),
+            Outcome::Skipped(_) => (AttemptOutcome::Skipped, Settlement::Done),
+            Outcome::Dead(why) => (AttemptOutcome::Dead, Settlement::Dead(why.clone())),
+            Outcome::Failed { why, retry_after } => {
+                (AttemptOutcome::Failed, self.after_failure(sink, why, *retry_after, number))
+            }
+            Outcome::Postponed(_) => return None,
+        })
+    }
+
+    fn after_failure(&self, sink: &Sink, why: &str, asked: Option<Duration>, number: u32) -> Settlement {
+        let Some(backoff) = self.backoff.get(number as usize - 1) else { return Settlement::Dead(why.to_owned()) };
+        let wait = match (asked, &sink.target) {
+            (None, _) => *backoff,
+            // A script says when; a receiver's header says not before when.
+            (Some(asked), Target::Script(_)) => asked.min(self.longest_wait),
+            (Some(asked), _) => asked.min(self.longest_wait).max(*backoff),
+        };
+        Settlement::Retry(Timestamp::now().after(wait))
     }
 }

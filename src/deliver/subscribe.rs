@@ -34,8 +34,9 @@ pub fn follow(book: &Book, routes: &Arc<Routes<Target>>, engine: &Arc<dyn Engine
         routes.replace(old.as_ref().map(route), new.as_ref().map(route));
         match (before, after) {
             (Some(sink), None) => discard(&engine, sink.id),
-            // What waited while it was switched off, or failed before it was mended, is looked at again.
-            (_, Some(sink)) if sink.active => deliverer.wake(sink.id),
+            // What waited while it was switched off, or failed before it was mended, is tried at once.
+            (Some(_), Some(sink)) if sink.active => deliverer.hurry(sink.id),
+            (None, Some(sink)) => deliverer.wake(sink.id),
             _ => {}
         }
     };

@@ -91,13 +91,17 @@ impl History {
     }
 
     pub fn record(&self, id: EventId, has_queue: impl Fn(SinkId) -> bool) -> Result<Option<Record>, StoreError> {
-        let Some(row) = self.event(id)? else { return Ok(None) };
+        self.event(id)?.map(|row| self.with_deliveries(row, has_queue)).transpose()
+    }
+
+    fn with_deliveries(&self, row: EventRow, has_queue: impl Fn(SinkId) -> bool) -> Result<Record, StoreError> {
+        let id = row.event.id;
         let delivery = |routed: Routed| -> Result<Delivery, StoreError> {
             let row = delivery_row(self.store.get(&delivery_key(id, routed.sink))?.as_deref())?;
             Ok(delivery(routed, row, &has_queue))
         };
         let deliveries = row.routed.into_iter().map(delivery).collect::<Result<_, _>>()?;
-        Ok(Some(Record { event: Arc::new(row.event), deliveries }))
+        Ok(Record { event: Arc::new(row.event), deliveries })
     }
 
     pub fn page(&self, query: &Query, has_queue: impl Fn(SinkId) -> bool) -> Result<Page, StoreError> {
@@ -120,8 +124,12 @@ impl History {
             let at = cursor(&entry?.0).ok_or_else(|| StoreError::Failed("timeline record is damaged".to_owned()))?;
             place = Some(at);
             // Forgotten between the two reads.
-            let Some(record) = self.record(at.id, &has_queue)? else { continue };
-            if query.wants(&record) {
+            let Some(row) = self.event(at.id)? else { continue };
+            if !query.wants_event(&row.event) {
+                continue;
+            }
+            let record = self.with_deliveries(row, &has_queue)?;
+            if query.wants_any(&record.deliveries) {
                 page.records.push(record);
             }
         }
@@ -204,15 +212,17 @@ impl History {
 }
 
 impl Query {
-    fn wants(&self, record: &Record) -> bool {
-        let event = &record.event;
-        let delivered = |delivery: &Delivery| {
+    fn wants_event(&self, event: &Event) -> bool {
+        self.user.is_none_or(|user| user == event.user_id)
+            && self.pattern.as_ref().is_none_or(|pattern| pattern.matches(event.kind.as_str()))
+    }
+
+    fn wants_any(&self, deliveries: &[Delivery]) -> bool {
+        let wanted = |delivery: &Delivery| {
             self.sink.is_none_or(|sink| sink == delivery.sink_id)
                 && self.state.is_none_or(|state| state == delivery.state)
         };
-        self.user.is_none_or(|user| user == event.user_id)
-            && self.pattern.as_ref().is_none_or(|pattern| pattern.matches(event.kind.as_str()))
-            && (self.sink.is_none() && self.state.is_none() || record.deliveries.iter().any(delivered))
+        self.sink.is_none() && self.state.is_none() || deliveries.iter().any(wanted)
     }
 }
 

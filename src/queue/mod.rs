@@ -17,6 +17,7 @@ pub use history::{Cursor, Page, Query};
 pub use record::{Attempt, AttemptOutcome, DeadLetter, Delivery, DeliveryState, Record, Routed};
 
 use crate::{
+    audit::Entry,
     event::Event,
     id::{EventId, SinkId},
     store::StoreError,
@@ -126,14 +127,18 @@ pub trait Engine: Send + Sync + 'static {
     /// Stores the event and queues it for each target, all or nothing.
     async fn accept(&self, event: Arc<Event>, targets: Vec<Target>) -> Result<Receipt, AcceptError>;
 
+    /// When the event at the head of the sink's queue may be attempted; `None` if nothing waits.
+    fn due(&self, sink: SinkId) -> Option<Timestamp>;
+
     /// What the sink's worker should do next; `None` if nothing waits. It stays at the head until settled.
     async fn head(&self, sink: SinkId) -> Result<Option<Claim>, StoreError>;
 
     /// Records an attempt. The queue moves on at once; the disk follows, and a crash before it does redelivers.
     async fn settle(&self, claim: &Claim, attempt: Attempt, settlement: Settlement);
 
-    /// Queues dead letters again, at the tail and under new numbers, as far as there is room.
-    async fn redeliver(&self, sink: SinkId, which: Which) -> Result<Redelivered, StoreError>;
+    /// Queues dead letters again, at the tail and under new numbers, as far as there is room. `entry` goes into the
+    /// audit log with them, and gets their number.
+    async fn redeliver(&self, sink: SinkId, which: Which, entry: Entry) -> Result<Redelivered, StoreError>;
 
     /// The sink's dead letters, oldest first, after the given sequence number.
     fn dead_letters(&self, sink: SinkId, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError>;

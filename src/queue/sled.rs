@@ -59,7 +59,8 @@ struct Lane {
     /// Places taken: what is ready and what is still being written.
     reserved: usize,
     last_sequence: u64,
-    dead: usize,
+    /// The numbers of the dead letters, oldest first. Only the writer thread changes them.
+    letters: VecDeque<u64>,
 }
 
 struct Waiting {
@@ -111,8 +112,8 @@ impl SledEngine {
             lane.reserved += 1;
         }
         for entry in store.scan(&[keys::DEAD]) {
-            let (sink, _) = sink_and_sequence(&entry?.0).ok_or_else(|| damaged("dead letter"))?;
-            lanes.entry(sink).or_default().dead += 1;
+            let (sink, sequence) = sink_and_sequence(&entry?.0).ok_or_else(|| damaged("dead letter"))?;
+            lanes.entry(sink).or_default().letters.push_back(sequence);
         }
         for (sink, lane) in &lanes {
             if !lane.ready.is_empty() {
@@ -157,6 +158,7 @@ impl Engine for SledEngine {
     }
 
     async fn accept(&self, event: Arc<Event>, targets: Vec<Target>) -> Result<Receipt, AcceptError> {
+        self.0.store.check_room()?;
         let encoded = serde_json::to_vec(&*event).expect("an event is plain data with string keys");
         let (shared, after) = (self.0.clone(), self.0.clone());
         let stamped = event.clone();
@@ -178,7 +180,15 @@ impl Engine for SledEngine {
         }
     }
 
+    fn due(&self, sink: SinkId) -> Option<Timestamp> {
+        self.0.lanes().get(&sink)?.ready.front().map(|head| head.due)
+    }
+
     async fn head(&self, sink: SinkId) -> Result<Option<Claim>, StoreError> {
+        // What cannot be settled would be delivered again and again.
+        if let Some(reason) = self.0.store.failure() {
+            return Err(StoreError::Failed(reason.to_owned()));
+        }
         let (sequence, id, failures, due) = {
             let lanes = self.0.lanes();
             let Some(head) = lanes.get(&sink).and_then(|lane| lane.ready.front()) else { return Ok(None) };
@@ -190,11 +200,12 @@ impl Engine for SledEngine {
 
     async fn settle(&self, claim: &Claim, attempt: Attempt, settlement: Settlement) {
         let (sink, sequence) = (claim.sink, claim.sequence);
-        let dead = {
+        {
             let mut lanes = self.0.lanes();
             // Without a lane the sink was deleted during the attempt, and there is nothing left to settle.
             let Some(lane) = lanes.get_mut(&sink) else { return };
-            let Some(head) = lane.ready.front_mut().filter(|head| head.sequence == sequence) else { return };
+            let is_it = |head: &&mut Waiting| head.sequence == sequence && head.event == claim.event.id;
+            let Some(head) = lane.ready.front_mut().filter(is_it) else { return };
             match settlement {
                 Settlement::Retry(due) => {
                     head.failures += 1;
@@ -203,32 +214,35 @@ impl Engine for SledEngine {
                 Settlement::Done | Settlement::Dead(_) => {
                     lane.ready.pop_front();
                     lane.reserved -= 1;
-                    lane.dead += usize::from(matches!(settlement, Settlement::Dead(_)));
                 }
             }
-            lane.dead
-        };
+        }
         self.0.count(&attempt, &settlement);
         let (shared, claim) = (self.0.clone(), claim.clone());
         self.0.store.write_soon(move |batch| {
-            if let Err(error) = shared.write_settlement(batch, &claim, attempt, settlement, dead) {
+            if let Err(error) = shared.write_settlement(batch, &claim, attempt, settlement) {
                 log::error!("settling {} for sink {sink}: {error}", claim.event.id);
             }
         });
     }
 
-    async fn redeliver(&self, sink: SinkId, which: Which) -> Result<Redelivered, StoreError> {
+    async fn redeliver(&self, sink: SinkId, which: Which, entry: Entry) -> Result<Redelivered, StoreError> {
         let (shared, after) = (self.0.clone(), self.0.clone());
         let queued = self.0.store.write_then(
-            move |batch| shared.requeue(batch, sink, &which),
+            move |batch| {
+                let queued = shared.requeue(batch, sink, &which)?;
+                let detail = serde_json::json!({"redelivered": queued.len()});
+                Audit::record(batch, &entry.with(detail));
+                Ok::<_, StoreError>(queued)
+            },
             move |queued| {
                 if let Ok(queued) = queued {
+                    after.metrics.matched.add(queued.len());
                     after.push_ready(queued.iter().map(|(sequence, event)| (sink, *sequence, *event)));
                 }
             },
         );
         let queued = queued.await??.len();
-        self.0.metrics.matched.add(queued);
         Ok(Redelivered { queued, remaining: self.depth(sink).dead })
     }
 
@@ -245,7 +259,7 @@ impl Engine for SledEngine {
         lanes.get(&sink).map_or_else(Depth::default, |lane| Depth {
             queued: lane.reserved,
             last_sequence: lane.last_sequence,
-            dead: lane.dead,
+            dead: lane.letters.len(),
         })
     }
 
@@ -276,9 +290,7 @@ impl Shared {
     fn admit(&self, batch: &mut Batch<'_>, event: &Event, encoded: &[u8], targets: Vec<Target>) -> Accepted {
         match self.history.stored(batch, event.id) {
             Ok(None) => {}
-            Ok(Some(row)) if row.event.user_id == event.user_id && row.event.kind == event.kind => {
-                return Accepted::Repeated(row);
-            }
+            Ok(Some(row)) if is_repeat(&row.event, event) => return Accepted::Repeated(row),
             Ok(Some(_)) => return Accepted::IdTaken,
             Err(error) => return Accepted::Unreadable(error),
         }
@@ -365,7 +377,6 @@ impl Shared {
         claim: &Claim,
         attempt: Attempt,
         settlement: Settlement,
-        dead: usize,
     ) -> Result<(), StoreError> {
         let Claim { sink, sequence, event, .. } = claim;
         let (sink, sequence) = (*sink, *sequence);
@@ -406,7 +417,7 @@ impl Shared {
                     why,
                     attempts: number,
                 };
-                self.bury(batch, sink, letter, dead)?;
+                self.bury(batch, sink, &letter);
             }
         }
         self.history.put_delivery(batch, key, old.map_or(0, |old| old.len()), &row);
@@ -414,36 +425,35 @@ impl Shared {
     }
 
     /// Puts a dead letter, and takes the oldest away if that is one too many.
-    fn bury(&self, batch: &mut Batch<'_>, sink: SinkId, letter: DeadLetter, dead: usize) -> Result<(), StoreError> {
-        let DeadLetter { event_id, event_type, attempts, why, .. } = &letter;
+    fn bury(&self, batch: &mut Batch<'_>, sink: SinkId, letter: &DeadLetter) {
+        let DeadLetter { event_id, event_type, attempts, why, .. } = letter;
         log::warn!("sink {sink}: event {event_id} is given up after {attempts} attempts: {why}");
         let entry = Entry::new(None, "event.give_up", format!("sink:{sink}")).with(serde_json::json!({
             "event_id": event_id, "event_type": event_type, "attempts": attempts, "reason": why,
         }));
         Audit::record(batch, &entry);
-        batch.put(dead_key(sink, letter.sequence), encode(&letter));
-        if dead > self.bounds.dead_letters {
-            let oldest = self.store.scan(&keys::key(keys::DEAD, &[sink.as_bytes()])).next().transpose()?;
-            if let Some((key, _)) = oldest {
-                batch.delete(key.to_vec());
-                if let Some(lane) = self.lanes().get_mut(&sink) {
-                    lane.dead -= 1;
-                }
-            }
+        batch.put(dead_key(sink, letter.sequence), encode(letter));
+        let mut lanes = self.lanes();
+        let Some(lane) = lanes.get_mut(&sink) else { return };
+        lane.letters.push_back(letter.sequence);
+        while lane.letters.len() > self.bounds.dead_letters
+            && let Some(oldest) = lane.letters.pop_front()
+        {
+            log::warn!("sink {sink}: its oldest dead letter, number {oldest}, makes room for a new one");
+            batch.delete(dead_key(sink, oldest));
         }
-        Ok(())
     }
 
     /// Moves dead letters to the tail of their queue, as far as there is room.
     fn requeue(&self, batch: &mut Batch<'_>, sink: SinkId, which: &Which) -> Result<Vec<(u64, EventId)>, StoreError> {
+        let letters = self.lanes().get(&sink).map(|lane| lane.letters.clone()).unwrap_or_default();
         let mut queued = Vec::new();
-        for entry in self.store.scan(&keys::key(keys::DEAD, &[sink.as_bytes()])) {
-            let (key, value) = entry?;
-            // Taken by a job of the same group that ran before this one.
-            if batch.get(&key)?.is_none() {
-                continue;
-            }
-            let letter: DeadLetter = read(&value, "dead letter")?;
+        for number in letters {
+            let key = dead_key(sink, number);
+            let letter: DeadLetter = match batch.get(&key)? {
+                Some(value) => read(&value, "dead letter")?,
+                None => return Err(damaged("dead letter")),
+            };
             if matches!(which, Which::Events(events) if !events.contains(&letter.event_id)) {
                 continue;
             }
@@ -454,13 +464,13 @@ impl Shared {
                     break;
                 }
                 lane.reserved += 1;
-                lane.dead -= 1;
+                lane.letters.retain(|other| *other != number);
                 lane.last_sequence += 1;
                 lane.last_sequence
             };
             batch.put(keys::key(keys::SEQUENCE, &[sink.as_bytes()]), sequence.to_be_bytes());
             batch.put(queue_key(sink, sequence), *letter.event_id.as_bytes());
-            batch.delete(key.to_vec());
+            batch.delete(key);
             let row_key = delivery_key(letter.event_id, sink);
             let old = batch.get(&row_key)?;
             if let Some(mut row) = delivery_row(old.as_deref())? {
@@ -474,6 +484,11 @@ impl Shared {
         }
         Ok(queued)
     }
+}
+
+/// Whether an emit with an id already stored is the same emit once more, and not another that took its id.
+fn is_repeat(stored: &Event, event: &Event) -> bool {
+    stored.user_id == event.user_id && stored.kind == event.kind && stored.data.get() == event.data.get()
 }
 
 impl From<&Routed> for Target {

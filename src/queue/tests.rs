@@ -7,6 +7,7 @@
 
 use super::{sled::*, *};
 use crate::{
+    audit::Entry,
     event::{Actor, ActorKind, EventType},
     id::{SpaceId, UserId},
     metrics::Metrics,
@@ -21,6 +22,7 @@ use tokio::sync::mpsc;
 
 const SINKS: usize = 3;
 const CAPACITY: usize = 4;
+const LETTERS: usize = 3;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -129,7 +131,7 @@ fn open(directory: &Path) -> (Store, SledEngine, mpsc::UnboundedReceiver<SinkId>
     let metrics = Arc::<Metrics>::default();
     let store = Store::open(directory, 0, metrics.clone()).unwrap();
     let (wake, wakes) = mpsc::unbounded_channel();
-    let bounds = Bounds { queue: CAPACITY, dead_letters: 100 };
+    let bounds = Bounds { queue: CAPACITY, dead_letters: LETTERS };
     let engine = SledEngine::open(store.clone(), metrics, bounds, wake).unwrap();
     (store, engine, wakes)
 }
@@ -198,6 +200,8 @@ impl Model {
             Ending::Dead => {
                 if let Some((sequence, id, _)) = sink.waiting.pop_front() {
                     sink.dead.push((sequence, id));
+                    let surplus = sink.dead.len().saturating_sub(LETTERS);
+                    sink.dead.drain(..surplus);
                 }
             }
         }
@@ -266,9 +270,8 @@ async fn agree(steps: Vec<Step>) -> Result<(), TestCaseError> {
                 possible.push(model.clone());
             }
             Step::Redeliver(n) => {
-                // A dead letter is redeliverable once it is on disk.
-                bench.store.write(|_| ()).await.unwrap();
-                bench.engine.redeliver(bench.sinks[n], Which::All).await.unwrap();
+                let entry = Entry::new(None, "sink.redeliver", n);
+                bench.engine.redeliver(bench.sinks[n], Which::All, entry).await.unwrap();
                 model.redeliver(n);
                 possible = vec![model.clone()];
             }
@@ -367,23 +370,28 @@ async fn history_pages_backwards_in_time_and_filters() {
 
 #[tokio::test]
 async fn the_oldest_dead_letters_go_first_when_there_are_too_many() {
-    let root = std::env::temp_dir().join(format!("svc-queue-{}", uuid::Uuid::now_v7()));
-    let metrics = Arc::<Metrics>::default();
-    let store = Store::open(&root, 0, metrics.clone()).unwrap();
-    let bounds = Bounds { queue: CAPACITY, dead_letters: 2 };
-    let (wake, wakes) = mpsc::unbounded_channel();
-    let engine = SledEngine::open(store.clone(), metrics, bounds, wake).unwrap();
-    let sinks = std::array::from_fn(|_| SinkId::new());
-    engine.open(sinks[0]);
-    let bench = Bench { root, generation: 0, store, engine, sinks, wakes };
-    for _ in 0..3 {
+    let bench = Bench::new().await;
+    for _ in 0..LETTERS + 2 {
         bench.push(None, 1).await;
+    }
+    // All in one group, so that none is on disk when the next makes it too many.
+    for _ in 0..CAPACITY {
         bench.settle(0, Ending::Dead).await;
     }
     bench.store.write(|_| ()).await.unwrap();
-    let left: Vec<u64> =
-        bench.engine.dead_letters(sinks[0], 0, 9).unwrap().iter().map(|letter| letter.sequence).collect();
-    assert_eq!(left, [2, 3]);
-    assert_eq!(bench.engine.depth(sinks[0]).dead, 2);
+    let letters = bench.engine.dead_letters(bench.sinks[0], 0, 9).unwrap();
+    assert_eq!(letters.iter().map(|letter| letter.sequence).collect::<Vec<_>>(), [2, 3, 4]);
+    assert_eq!(bench.engine.depth(bench.sinks[0]).dead, LETTERS);
+    bench.end().await;
+}
+
+#[tokio::test]
+async fn an_id_used_again_with_another_payload_is_refused() {
+    let bench = Bench::new().await;
+    let first = bench.push(None, 1).await.event.id;
+    let mut other = Event::clone(&*event(Some(first)));
+    other.data = serde_json::value::RawValue::from_string("{\"n\":1}".into()).unwrap();
+    let refused = bench.engine.accept(Arc::new(other), Vec::new()).await;
+    assert!(matches!(refused, Err(AcceptError::IdTaken(id)) if id == first));
     bench.end().await;
 }

@@ -49,9 +49,6 @@ use std::{
 use threads::{Refused, Threads};
 use tokio::sync::oneshot;
 
-/// How soon a script that found no room is worth another try.
-const BUSY_RETRY: Duration = Duration::from_secs(1);
-
 /// What a program runs for.
 #[derive(Clone, Debug)]
 pub struct Input {
@@ -164,7 +161,7 @@ impl Runtime {
     /// Runs a script for an event. Dropping the future ends the run, also while it waits for something.
     ///
     /// Whatever goes wrong is the verdict: an error or a limit is [`Verdict::Failed`], and a lack of room
-    /// [`Verdict::Retry`], since the script is not to blame for it.
+    /// [`Verdict::NotRun`], since the script is not to blame for it.
     pub async fn run(&self, program: &Program, owner: Owner, input: Input) -> Run {
         let (shared, program, watch) = (self.0.clone(), program.clone(), Watch::new(self.0.limits));
         let clock = watch.clone();
@@ -282,7 +279,7 @@ async fn within<T>(watch: &Watch, run: impl Future<Output = Result<T, ScriptErro
 /// The verdict on a run that never began.
 fn verdict_of(error: &ScriptError) -> Verdict {
     match error {
-        ScriptError::Busy | ScriptError::Stopped => Verdict::Retry { after: BUSY_RETRY, why: error.to_string() },
+        ScriptError::Busy | ScriptError::Stopped => Verdict::NotRun(error.to_string()),
         other => Verdict::Failed(other.to_string()),
     }
 }

@@ -16,6 +16,8 @@ pub enum Verdict {
     Skip(String),
     /// `svc.dead`: no further attempt can help.
     Dead(String),
+    /// There was no room to run it.
+    NotRun(String),
 }
 
 // Scripts get a verdict as an opaque value: they can return it, not make one up.

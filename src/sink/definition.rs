@@ -111,6 +111,8 @@ pub enum SpecError {
         "`name` must be 1 to {MAX_NAME} characters: a letter or digit, then letters, digits, spaces and any of `_.-`"
     )]
     Name,
+    #[error("`type` cannot change from \"{0}\": delete the sink and make another")]
+    KindChanged(SinkKind),
     #[error("`description` has more than {MAX_DESCRIPTION} characters: shorten it")]
     Description,
     #[error("`events`: {0}")]
@@ -161,6 +163,9 @@ impl SinkSpec {
             OwnerSpec::Me => Owner::User(user),
             OwnerSpec::Global => Owner::Global,
         };
+        if let Some(kind) = previous.map(Sink::kind).filter(|kind| *kind != self.kind) {
+            return Err(SpecError::KindChanged(kind));
+        }
         self.check_parts()?;
         let missing = |field| SpecError::Missing { field, kind: self.kind };
         let target = match self.kind {
@@ -264,7 +269,11 @@ impl Webhook {
                 Secrets::Shown => self.secret.reveal().to_owned(),
                 Secrets::Masked => signature::MASK.to_owned(),
             }),
-            headers: self.headers.clone(),
+            headers: match secrets {
+                Secrets::Shown => self.headers.clone(),
+                // Often an Authorization header.
+                Secrets::Masked => self.headers.keys().map(|name| (name.clone(), "****".to_owned())).collect(),
+            },
             template: self.template.as_ref().map(|template| template.source().clone()),
             skip_tls_verify: self.skip_tls_verify,
         }

@@ -101,6 +101,8 @@ pub enum Outcome {
     },
     /// Not to be tried again.
     Dead(String),
+    /// Nothing was tried: there was no room to run it. It counts as no attempt.
+    Postponed(String),
 }
 
 /// Why there is nothing to show for a preview.
@@ -161,7 +163,7 @@ impl Sink {
 impl Attempted {
     fn new(outcome: Outcome) -> Self {
         let error = match &outcome {
-            Outcome::Failed { why, .. } | Outcome::Dead(why) => Some(why.clone()),
+            Outcome::Failed { why, .. } | Outcome::Dead(why) | Outcome::Postponed(why) => Some(why.clone()),
             Outcome::Delivered | Outcome::Skipped(_) => None,
         };
         Self { outcome, status: None, error, log: vec![], response: None, sent: None, duration: Duration::ZERO }

@@ -29,6 +29,7 @@ impl Script {
             Verdict::Retry { after, why } => Outcome::Failed { why, retry_after: Some(after) },
             Verdict::Skip(why) => Outcome::Skipped(why),
             Verdict::Dead(why) => Outcome::Dead(why),
+            Verdict::NotRun(why) => Outcome::Postponed(why),
         };
         Attempted { log: run.log, ..Attempted::new(outcome) }
     }

@@ -23,9 +23,6 @@ use std::{collections::BTreeMap, time::Duration};
 /// How much of a receiver's answer is kept with the attempt.
 const KEPT: usize = 1 << 10;
 
-/// How soon a template that found no room is worth another try.
-const BUSY_RETRY: Duration = Duration::from_secs(1);
-
 /// Where and how a webhook sink posts. Checked by [`super::definition`].
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Webhook {
@@ -93,11 +90,12 @@ impl Webhook {
 
 /// What it means that there is no body. A lack of room is no fault of the template and soon over.
 fn unrendered(error: &BodyError) -> Attempted {
-    let retry_after = match error {
-        BodyError::Script(ScriptError::Busy | ScriptError::Stopped) => Some(BUSY_RETRY),
-        BodyError::Script(_) | BodyError::Compile(_) => None,
-    };
-    Attempted::new(Outcome::Failed { why: error.to_string(), retry_after })
+    match error {
+        BodyError::Script(ScriptError::Busy | ScriptError::Stopped) => {
+            Attempted::new(Outcome::Postponed(error.to_string()))
+        }
+        BodyError::Script(_) | BodyError::Compile(_) => Attempted::failed(error.to_string()),
+    }
 }
 
 /// What an answer means.

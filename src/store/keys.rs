@@ -3,15 +3,17 @@
 //! | prefix | then | value |
 //! |---|---|---|
 //! | `E` | event id | the event's record: envelope and where it went |
-//! | `T` | ts, event id | size in bytes; the events in order of time |
+//! | `T` | ts, event id | nothing; the events in order of time |
 //! | `Q` | sink id, sequence | event id; what is still to deliver |
 //! | `S` | sink id | the sink's last sequence number |
 //! | `D` | event id, sink id | the delivery: state and attempts |
 //! | `X` | sink id, sequence | a dead letter |
 //! | `H` | | bytes of history |
 //! | `A` | audit id | an audit entry |
+//! | `B` | | bytes of audit log |
 //! | `K` | owner, key | a script's stored value |
 //! | `u` `r` `g` `t` `c` `s` | id | users, roles, groups, tokens, console sessions, sinks |
+//! | `~` | key, generation, number | a piece of the large value under that key |
 
 pub const EVENT: u8 = b'E';
 pub const TIMELINE: u8 = b'T';
@@ -21,6 +23,7 @@ pub const DELIVERY: u8 = b'D';
 pub const DEAD: u8 = b'X';
 pub const HISTORY: u8 = b'H';
 pub const AUDIT: u8 = b'A';
+pub const AUDIT_BYTES: u8 = b'B';
 pub const KV: u8 = b'K';
 pub const USERS: u8 = b'u';
 pub const ROLES: u8 = b'r';
@@ -28,6 +31,12 @@ pub const GROUPS: u8 = b'g';
 pub const TOKENS: u8 = b't';
 pub const SESSIONS: u8 = b'c';
 pub const SINKS: u8 = b's';
+pub(super) const PIECE: u8 = b'~';
+
+/// Whether the values of this key's kind are a few bytes at most, and so need no frame.
+pub(super) fn is_small(key: &[u8]) -> bool {
+    matches!(key.first(), Some(&(TIMELINE | QUEUE | SEQUENCE | HISTORY | AUDIT_BYTES)))
+}
 
 /// A key of this kind made of these parts.
 pub fn key(kind: u8, parts: &[&[u8]]) -> Vec<u8> {

@@ -9,9 +9,11 @@
 //! getting full is noticed before that, and refused only until there is room again.
 
 pub mod keys;
+mod large;
 mod table;
 mod writer;
 
+use large::Framed;
 pub use table::Table;
 pub use writer::Batch;
 
@@ -76,7 +78,7 @@ impl Store {
     /// Fails at once if another process has the directory open.
     pub fn open(directory: &Path, keep_free: u64, metrics: Arc<Metrics>) -> Result<Self, OpenError> {
         let wrong = |source| OpenError::Directory { path: directory.to_owned(), source };
-        std::fs::create_dir_all(directory).map_err(wrong)?;
+        private_directory(directory).map_err(wrong)?;
         let lock = File::create(directory.join("lock")).map_err(wrong)?;
         match lock.try_lock() {
             Ok(()) => {}
@@ -130,9 +132,6 @@ impl Store {
         then: impl FnOnce(&T) + Send + 'static,
     ) -> Result<T, StoreError> {
         self.check()?;
-        if self.0.short_of_room.load(Ordering::Relaxed) && self.0.is_short_of_room() {
-            return Err(StoreError::DiskFull);
-        }
         let (answer, answered) = oneshot::channel();
         self.send(move |batch| {
             let value = job(batch);
@@ -147,8 +146,20 @@ impl Store {
         answered.await.unwrap_or_else(|_| Err(self.stopped()))
     }
 
-    /// Hands `job` to the writer; nobody waits. For settlements, which a crash may repeat. They pass even when
-    /// the disk is short of room, since they give some back.
+    /// Refuses if the disk is short of room. For writes that bring something new; what settles, deletes or takes rights
+    /// away must pass, and the room that is kept free is kept for it.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::DiskFull`], until there is room again.
+    pub fn check_room(&self) -> Result<(), StoreError> {
+        if self.0.short_of_room.load(Ordering::Relaxed) && self.0.is_short_of_room() {
+            return Err(StoreError::DiskFull);
+        }
+        Ok(())
+    }
+
+    /// Hands `job` to the writer; nobody waits. For settlements, which a crash may repeat.
     pub fn write_soon(&self, job: impl FnOnce(&mut Batch<'_>) + Send + 'static) {
         self.send(move |batch| {
             job(batch);
@@ -162,12 +173,12 @@ impl Store {
     ///
     /// Fails if the database cannot be read.
     pub fn get(&self, key: &[u8]) -> Result<Option<Value>, StoreError> {
-        self.0.tree.get(key).map_err(|error| StoreError::Failed(error.to_string()))
+        large::get(key, |key| self.0.tree.get(key).map_err(|error| StoreError::Failed(error.to_string())))
     }
 
     /// Every key that starts with `prefix`, in order; `rev()` reads it backwards.
     pub fn scan(&self, prefix: &[u8]) -> impl DoubleEndedIterator<Item = Result<(Value, Value), StoreError>> + use<> {
-        readable(self.0.tree.scan_prefix(prefix))
+        self.readable(self.0.tree.scan_prefix(prefix))
     }
 
     /// Every key in a range, in order.
@@ -175,7 +186,7 @@ impl Store {
         &self,
         range: std::ops::Range<Vec<u8>>,
     ) -> impl DoubleEndedIterator<Item = Result<(Value, Value), StoreError>> + use<> {
-        readable(self.0.tree.range(range))
+        self.readable(self.0.tree.range(range))
     }
 
     /// Why the store stopped, if it did.
@@ -199,6 +210,26 @@ impl Store {
         if self.0.jobs.send(writer::Message::Stop(done)).is_ok() {
             let _ = closed.await;
         }
+    }
+
+    fn readable(
+        &self,
+        iter: sled::Iter,
+    ) -> impl DoubleEndedIterator<Item = Result<(Value, Value), StoreError>> + use<> {
+        let store = self.clone();
+        iter.filter_map(move |entry| {
+            let (key, raw) = match entry {
+                Ok(entry) => entry,
+                Err(error) => return Some(Err(StoreError::Failed(error.to_string()))),
+            };
+            let value = match large::read(&key, raw) {
+                Ok(Framed::Whole(value)) => Ok(Some(value)),
+                Ok(Framed::Pieces(_)) => store.get(&key),
+                Err(error) => Err(error),
+            };
+            // A value that is gone by the time its pieces are read is as good as never seen.
+            value.transpose().map(|value| Ok((key, value?)))
+        })
     }
 
     fn send(&self, job: impl FnOnce(&mut Batch<'_>) -> writer::Answer + Send + 'static) {
@@ -226,8 +257,16 @@ impl Shared {
     }
 }
 
-fn readable(iter: sled::Iter) -> impl DoubleEndedIterator<Item = Result<(Value, Value), StoreError>> {
-    iter.map(|entry| entry.map_err(|error| StoreError::Failed(error.to_string())))
+/// Makes the directory, and sees to it that only we can look inside: it holds webhook secrets and payloads.
+fn private_directory(directory: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::create_dir_all(directory)?;
+    let mut permissions = std::fs::metadata(directory)?.permissions();
+    if permissions.mode() & 0o077 != 0 {
+        permissions.set_mode(permissions.mode() & !0o077);
+        std::fs::set_permissions(directory, permissions)?;
+    }
+    Ok(())
 }
 
 /// What an unprivileged process may still write on the disk under `path`; `None` if the system does not say.
@@ -316,15 +355,58 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_disk_short_of_room_refuses_writes_but_lets_settlements_pass() {
+    async fn a_disk_short_of_room_is_told_and_still_takes_what_must_pass() {
         let directory = scratch();
         let store = Store::open(&directory, u64::MAX, Arc::default()).unwrap();
-        assert!(store.is_short_of_room());
-        assert!(matches!(store.write(|batch| batch.put(b"k", b"v")).await, Err(StoreError::DiskFull)));
-        store.write_soon(|batch| batch.put(b"s", b"v"));
+        assert!(matches!(store.check_room(), Err(StoreError::DiskFull)));
+        store.write(|batch| batch.put(b"k", b"v")).await.unwrap();
         store.close().await;
-        assert_eq!(store.get(b"k").unwrap(), None);
-        assert_eq!(store.get(b"s").unwrap().as_deref(), Some(&b"v"[..]));
+        assert_eq!(store.get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
+        drop(store);
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[tokio::test]
+    async fn only_the_owner_can_look_into_the_directory() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = scratch();
+        std::fs::create_dir(&directory).unwrap();
+        std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let store = open(&directory).unwrap();
+        assert_eq!(directory.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        store.close().await;
+        drop(store);
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    /// sled does not sync the files it puts large pages into, so there must be none.
+    #[tokio::test]
+    async fn large_values_come_back_whole_and_never_leave_the_synced_file() {
+        let directory = scratch();
+        let store = open(&directory).unwrap();
+        let value = |n: usize, length: usize| -> Vec<u8> { (0..length).map(|k| (k * 31 + n) as u8).collect() };
+        let lengths = [0, 1, large::PIECE, large::PIECE + 1, 3 * large::PIECE, 300_000];
+        for round in 0..3 {
+            for n in 0..40 {
+                let length = lengths[(n + round) % lengths.len()];
+                store
+                    .write(move |batch| batch.put(keys::key(keys::KV, &[&[n as u8]]), value(n, length)))
+                    .await
+                    .unwrap();
+            }
+        }
+        for n in 0..40 {
+            let expected = value(n, lengths[(n + 2) % lengths.len()]);
+            assert_eq!(store.get(&keys::key(keys::KV, &[&[n as u8]])).unwrap().unwrap(), expected, "{n}");
+        }
+        let scanned: Vec<usize> = store.scan(&[keys::KV]).map(|entry| entry.unwrap().1.len()).collect();
+        assert_eq!(scanned, (0..40).map(|n| lengths[(n + 2) % lengths.len()]).collect::<Vec<_>>());
+        let removed = store.write(|batch| batch.delete_prefix(&[keys::KV])).await.unwrap().unwrap();
+        assert_eq!(removed, 40);
+        assert_eq!(store.scan(&[keys::KV]).count() + store.scan(&[keys::PIECE]).count(), 0, "no piece is left behind");
+        store.close().await;
+        let blobs = std::fs::read_dir(directory.join("sled/blobs")).map_or(0, Iterator::count);
+        assert_eq!(blobs, 0, "sled made files of its own for large pages");
         drop(store);
         std::fs::remove_dir_all(directory).unwrap();
     }

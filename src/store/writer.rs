@@ -2,7 +2,10 @@
 //! makes that batch durable in three steps, each needed: apply, `flush()`, and `sync_data()` on the
 //! database file, because sled's flush alone does not survive a power cut on a growing file.
 
-use super::{Shared, StoreError, Value};
+use super::{
+    Shared, StoreError, Value, keys,
+    large::{self, Framed},
+};
 use crate::metrics::Metrics;
 use std::{
     collections::HashMap,
@@ -33,19 +36,24 @@ pub struct Batch<'a> {
     tree: &'a sled::Db,
     writes: HashMap<Vec<u8>, Option<Vec<u8>>>,
     bytes: usize,
+    /// What went wrong while the writes were gathered.
+    fault: Option<StoreError>,
 }
 
 impl Batch<'_> {
     /// Puts a value under a key, over whatever was there.
     pub fn put(&mut self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) {
-        let value = value.into();
+        let (key, value) = (key.into(), value.into());
+        self.drop_pieces(&key);
         self.bytes += value.len();
-        self.writes.insert(key.into(), Some(value));
+        self.writes.extend(large::writes(key, value).into_iter().map(|(key, value)| (key, Some(value))));
     }
 
     /// Removes a key, if it is there.
     pub fn delete(&mut self, key: impl Into<Vec<u8>>) {
-        self.writes.insert(key.into(), None);
+        let key = key.into();
+        self.drop_pieces(&key);
+        self.writes.insert(key, None);
     }
 
     /// What is under a key now, the group's own writes included.
@@ -54,10 +62,7 @@ impl Batch<'_> {
     ///
     /// Fails if the database cannot be read.
     pub fn get(&self, key: &[u8]) -> Result<Option<Value>, StoreError> {
-        match self.writes.get(key) {
-            Some(value) => Ok(value.as_deref().map(Value::from)),
-            None => self.tree.get(key).map_err(|error| StoreError::Failed(error.to_string())),
-        }
+        large::get(key, |key| self.raw(key))
     }
 
     /// Every key on disk that starts with `prefix`, in order, less what the group deleted. What the group itself put
@@ -76,6 +81,11 @@ impl Batch<'_> {
     ///
     /// Fails if the database cannot be read.
     pub fn delete_prefix(&mut self, prefix: &[u8]) -> Result<usize, StoreError> {
+        self.delete_raw(&keys::key(keys::PIECE, &[prefix]))?;
+        self.delete_raw(prefix)
+    }
+
+    fn delete_raw(&mut self, prefix: &[u8]) -> Result<usize, StoreError> {
         let mut found = 0;
         for (_, value) in self.writes.iter_mut().filter(|(key, _)| key.starts_with(prefix)) {
             found += usize::from(value.take().is_some());
@@ -85,6 +95,28 @@ impl Batch<'_> {
             found += usize::from(self.writes.insert(key.to_vec(), None).is_none());
         }
         Ok(found)
+    }
+
+    /// What is under a key as it is stored.
+    fn raw(&self, key: &[u8]) -> Result<Option<Value>, StoreError> {
+        match self.writes.get(key) {
+            Some(value) => Ok(value.as_deref().map(Value::from)),
+            None => self.tree.get(key).map_err(|error| StoreError::Failed(error.to_string())),
+        }
+    }
+
+    /// Removes the pieces of the value under `key`, if it is in pieces.
+    fn drop_pieces(&mut self, key: &[u8]) {
+        if keys::is_small(key) {
+            return;
+        }
+        let framed = self.raw(key).and_then(|raw| raw.map(|raw| large::read(key, raw)).transpose());
+        match framed {
+            Ok(Some(Framed::Pieces(head))) => self.writes.extend(head.keys(key).map(|key| (key, None))),
+            Ok(Some(Framed::Whole(_)) | None) => {}
+            // The group is not written then: a job cannot answer for what it could not read.
+            Err(error) => self.fault = Some(error),
+        }
     }
 }
 
@@ -101,7 +133,7 @@ pub(super) fn start(
 fn run(shared: Arc<Shared>, database: &File, mut inbox: mpsc::UnboundedReceiver<Message>, metrics: &Metrics) {
     while let Some(first) = inbox.blocking_recv() {
         let started = Instant::now();
-        let mut batch = Batch { tree: &shared.tree, writes: HashMap::new(), bytes: 0 };
+        let mut batch = Batch { tree: &shared.tree, writes: HashMap::new(), bytes: 0, fault: None };
         let mut answers = Vec::new();
         let mut next = Some(first);
         let mut stop = None;
@@ -147,6 +179,9 @@ fn run(shared: Arc<Shared>, database: &File, mut inbox: mpsc::UnboundedReceiver<
 }
 
 fn commit(shared: &Shared, database: &File, batch: Batch<'_>) -> Result<(), StoreError> {
+    if let Some(fault) = batch.fault {
+        return Err(fault);
+    }
     if batch.writes.is_empty() {
         return Ok(());
     }

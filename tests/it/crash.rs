@@ -88,7 +88,9 @@ fn emit_until(stop: &AtomicBool, url: &str, token: &str, emitter: usize, accepte
         if stop.load(Ordering::Relaxed) {
             return;
         }
-        let body = json!({"type": format!("load.e{emitter}"), "payload": {"n": n}}).to_string();
+        // Now and then one that is stored in many pieces.
+        let filling = if n % 20 == 7 { "x".repeat(100_000) } else { String::new() };
+        let body = json!({"type": format!("load.e{emitter}"), "payload": {"n": n, "x": filling}}).to_string();
         let request = isahc::Request::post(format!("{url}/api/events/emit"))
             .header("authorization", format!("Bearer {token}"))
             .header("content-type", "application/json")

@@ -77,8 +77,17 @@ fn a_repeated_id_is_answered_again_and_stored_once() {
     assert_eq!(first.json()["event_id"], id);
     daemon.delivery(&json!(id), "delivered");
     assert_eq!(receiver.received().len(), 1);
-    let other = daemon.post("/api/events/emit", &json!({"type": "other", "payload": {}, "id": id}));
-    assert_eq!(other.status, 409, "{}", other.text);
+    for body in
+        [json!({"type": "y", "payload": {"n": 1}, "id": id}), json!({"type": "x", "payload": {"n": 2}, "id": id})]
+    {
+        let other = daemon.post("/api/events/emit", &body);
+        assert_eq!(other.status, 409, "{}", other.text);
+    }
+}
+
+/// An object with this many levels.
+fn nested(depth: usize) -> Value {
+    (1..depth).fold(json!({}), |inner, _| json!({"a": inner}))
 }
 
 #[test]
@@ -95,6 +104,7 @@ fn bad_emits_name_what_is_wrong_and_store_nothing() {
         (json!({"type": "a", "payload": {}, "id": "zebra"}), 400, "id"),
         (json!({"type": "a", "payload": {}, "colour": 1}), 400, "colour"),
         (json!(["a"]), 400, ""),
+        (json!({"type": "a", "payload": nested(65)}), 400, "deep"),
         (json!({"type": "a", "payload": {"x": "y".repeat(257 << 10)}}), 413, "payload"),
     ] {
         let reply = daemon.post("/api/events/emit", &body);

@@ -128,6 +128,11 @@ fn a_full_disk_is_an_error_to_the_emitter_and_keeps_all_that_was_answered() {
     let directory = std::env::temp_dir().join(format!("svc-it-{}", uuid::Uuid::now_v7()));
     let (mut child, url) = limited(&directory, Some(4096));
     let token = std::fs::read_to_string(directory.join("admin.token")).unwrap().trim().to_owned();
+    let receiver = Receiver::answering(|_| Answer::Status(500));
+    let sink = json!({
+        "name": "s", "events": "*", "type": "webhook", "owner": "global", "webhook": {"url": receiver.url("/")},
+    });
+    assert_eq!(request(&url, &token, "POST", "/api/event-sinks", &sink.to_string()).0, 201);
     let mut accepted = Vec::new();
     let refused = (0..1000).find_map(|n| {
         let noise: String = (0..40_000).map(|k| char::from(b'a' + ((n * 31 + k * k) % 26) as u8)).collect();
@@ -146,6 +151,9 @@ fn a_full_disk_is_an_error_to_the_emitter_and_keeps_all_that_was_answered() {
     assert_eq!(request(&url, &token, "GET", "/healthz", "").0, 200, "the daemon goes on");
     assert_eq!(request(&url, &token, "GET", "/readyz", "").0, 503, "and says that it takes nothing");
     assert_eq!(request(&url, &token, "POST", "/api/events/emit", r#"{"type":"x","payload":{}}"#).0, 503);
+    // What cannot be settled is not delivered: with attempts a second apart and nothing in flight, there are no more.
+    let attempts = settled(|| receiver.received().len());
+    assert_eq!(settled(|| receiver.received().len()), attempts, "delivery has stopped");
     child.kill().unwrap();
     child.wait().unwrap();
 
@@ -159,6 +167,19 @@ fn a_full_disk_is_an_error_to_the_emitter_and_keeps_all_that_was_answered() {
     std::fs::remove_dir_all(directory).unwrap();
 }
 
+/// A count once it has stopped changing for two seconds.
+fn settled(count: impl Fn() -> usize) -> usize {
+    let mut last = count();
+    loop {
+        thread::sleep(Duration::from_secs(2));
+        let now = count();
+        if now == last {
+            return now;
+        }
+        last = now;
+    }
+}
+
 /// A server that may write files of so many KiB; a write beyond fails instead of killing it.
 fn limited(directory: &std::path::Path, kib: Option<u32>) -> (Child, String) {
     let limit = kib.map_or_else(String::new, |kib| format!("ulimit -f {};", kib * 2));
@@ -167,6 +188,7 @@ fn limited(directory: &std::path::Path, kib: Option<u32>) -> (Child, String) {
         .arg(format!("trap '' XFSZ; {limit} exec \"$0\" server --listen 127.0.0.1:0 --data \"$1\""))
         .arg(env!("CARGO_BIN_EXE_svc"))
         .arg(directory)
+        .env("SVC_DELIVERY_BACKOFF", ["1s"; 30].join(","))
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()

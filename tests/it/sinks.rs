@@ -122,6 +122,28 @@ fn a_bad_sink_is_refused_with_its_field_and_changes_nothing() {
 }
 
 #[test]
+fn a_sink_does_not_become_another_type() {
+    let daemon = Daemon::start();
+    let id = daemon.create_sink(&webhook("s", "me"));
+    let change = json!({"type": "script", "webhook": null, "script": {"source": "return"}});
+    let reply = daemon.patch(&format!("/api/event-sinks/{id}"), &change);
+    assert_eq!(reply.status, 400);
+    assert!(reply.message().contains("`type` cannot change"), "{}", reply.message());
+}
+
+#[test]
+fn lists_mask_header_values_too() {
+    let daemon = Daemon::start();
+    let mut sink = webhook("s", "me");
+    sink["webhook"]["headers"] = json!({"Authorization": "Bearer hidden"});
+    let id = daemon.create_sink(&sink);
+    let listed = daemon.get("/api/event-sinks").json();
+    assert_eq!(listed["items"][0]["webhook"]["headers"], json!({"Authorization": "****"}));
+    let shown = daemon.get(&format!("/api/event-sinks/{id}")).json();
+    assert_eq!(shown["webhook"]["headers"], json!({"Authorization": "Bearer hidden"}));
+}
+
+#[test]
 fn a_json_rpc_sink_is_kept_as_a_formatter_and_gets_no_events() {
     let daemon = Daemon::start();
     let id = daemon.create_sink(&json!({"name": "f", "events": "*", "type": "json-rpc", "template": "return {}"}));

@@ -337,7 +337,7 @@ impl From<EmitError> for ApiError {
     fn from(error: EmitError) -> Self {
         let message = error.to_string();
         match error {
-            EmitError::PayloadNotObject => Self::BadRequest(message),
+            EmitError::PayloadNotObject | EmitError::PayloadTooDeep => Self::BadRequest(message),
             EmitError::PayloadTooLarge { .. } => Self::PayloadTooLarge(message),
             EmitError::Accept(AcceptError::IdTaken(_)) => Self::Conflict(message),
             EmitError::Accept(AcceptError::Store(error)) => error.into(),

@@ -5,7 +5,7 @@ use crate::http::{
     call::{Call, Json, Output, Text, json},
     error::ApiError,
 };
-use crate::metrics::Depth;
+use crate::{metrics::Depth, owner::Owner};
 use hyper::StatusCode;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
@@ -45,7 +45,8 @@ pub async fn metrics(call: Call) -> Result<Text, ApiError> {
     let app = &call.app;
     let depths = app.book.all().into_iter().filter(|sink| sink.subscribes()).map(|sink| Depth {
         sink: sink.id.to_string(),
-        name: sink.name.clone(),
+        // Anybody may look here, and a user's sinks are the user's business.
+        name: if sink.owner == Owner::Global { sink.name.clone() } else { String::new() },
         queued: app.engine.depth(sink.id).queued,
     });
     Ok(Text(app.metrics.render(depths)))

@@ -187,6 +187,7 @@ pub async fn test(call: Call, sample: Option<Json<Sample>>) -> Result<Json<TestV
             Outcome::Skipped(_) => "skipped",
             Outcome::Failed { .. } => "failed",
             Outcome::Dead(_) => "dead",
+            Outcome::Postponed(why) => return Err(ApiError::Unavailable(format!("{why}: try again"))),
         },
         duration_ms: attempted.duration.as_secs_f64() * 1e3,
         status: attempted.status,
@@ -227,9 +228,8 @@ pub async fn redeliver(call: Call, body: Option<Json<RedeliverBody>>) -> Result<
         Some(ids) => Which::Events(ids),
         None => Which::All,
     };
-    let done = call.app.engine.redeliver(sink.id, which).await?;
     let entry = Entry::new(Some(call.caller().actor()), "sink.redeliver", object(&sink));
-    call.app.audit.note(entry.with(serde_json::json!({"sink": sink.name, "redelivered": done.queued})));
+    let done = call.app.engine.redeliver(sink.id, which, entry).await?;
     Ok(Json(RedeliverView { redelivered: done.queued, remaining: done.remaining }))
 }
 
@@ -266,10 +266,6 @@ async fn change(
     mut kept: Map<String, Value>,
     fields: Map<String, Value>,
 ) -> Result<Json<SinkView>, ApiError> {
-    // A sink that becomes another type leaves the parts of the old one behind.
-    if fields.get("type").is_some_and(|kind| kept.get("type").is_some_and(|old| old != kind)) {
-        ["webhook", "script", "template"].iter().for_each(|part| drop(kept.remove(*part)));
-    }
     kept.extend(fields);
     let spec: SinkSpec = serde_path_to_error::deserialize(Value::Object(kept)).map_err(|error| {
         ApiError::BadRequest(crate::http::body::describe(&error.path().to_string(), &error.inner().to_string()))
