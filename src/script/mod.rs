@@ -268,7 +268,7 @@ impl Drop for Cancel {
 /// `run`, given up as soon as it is over a limit, also while it waits.
 async fn within<T>(watch: &Watch, run: impl Future<Output = Result<T, ScriptError>>) -> Result<T, ScriptError> {
     let mut run = pin!(run);
-    let given = std::future::poll_fn(|context: &mut Context<'_>| match watch.look() {
+    let given = std::future::poll_fn(|context: &mut Context<'_>| match watch.check() {
         Ok(()) => run.as_mut().poll(context),
         Err(limit) => Poll::Ready(Err(ScriptError::Limit(limit))),
     })

@@ -101,7 +101,6 @@ impl Sandbox {
                     .collect::<mlua::Result<_>>()?,
             ),
         };
-        lua.gc_collect()?;
         lua.set_memory_limit(limits.memory)?;
         let base = lua.used_memory();
         Ok(Self { lua, entry, kind, limits, environment, base })

@@ -22,7 +22,7 @@ use mlua::{
     FromLuaMulti, Function, IntoLuaMulti, Lua, MultiValue, Table, Value,
     chunk::{ChunkMode, Compiler},
 };
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use svc::MethodCaller;
 
 /// What scripts reach the world through.
@@ -32,6 +32,9 @@ pub struct Libraries {
     pub kv: Kv,
     pub caller: Arc<dyn MethodCaller>,
 }
+
+static PRELUDE: LazyLock<Vec<u8>> = LazyLock::new(|| compiled(include_str!("../../../lua/prelude.lua")));
+static EVENT: LazyLock<Vec<u8>> = LazyLock::new(|| compiled(include_str!("../../../lua/svc/event.lua")));
 
 /// Where a state keeps the environment of the present run.
 pub(super) const SCOPE: &str = "scope";
@@ -59,9 +62,8 @@ pub(super) fn install(lua: &Lua, kind: Kind, owner: Owner, libraries: &Libraries
     native.raw_set("modules", &modules)?;
     native.raw_set("log", log::function(lua)?)?;
     native.raw_set("scope", lua.create_function(|lua, ()| lua.named_registry_value::<Table>(SCOPE))?)?;
-    native
-        .raw_set("event", ours(lua, "svc/event", include_str!("../../../lua/svc/event.lua"))?.call::<Function>(())?)?;
-    ours(lua, "prelude", include_str!("../../../lua/prelude.lua"))?.call::<()>(&native)?;
+    native.raw_set("event", ours(lua, "svc/event", &EVENT)?.call::<Function>(())?)?;
+    ours(lua, "prelude", &PRELUDE)?.call::<()>(&native)?;
 
     let maker = Maker { lua, raising: native.raw_get("raising")? };
     let globals = lua.globals();
@@ -85,10 +87,14 @@ pub(super) fn install(lua: &Lua, kind: Kind, owner: Owner, libraries: &Libraries
     Ok(())
 }
 
-/// One of the Lua files that come with us. It has no line numbers, so that none of ours is in a script's errors.
-fn ours(lua: &Lua, name: &str, source: &str) -> mlua::Result<Function> {
-    let compiler = Compiler::new().set_debug_level(0);
-    lua.load(source).set_name(format!("={name}")).set_mode(ChunkMode::Text).set_compiler(compiler).into_function()
+/// One of the Lua files that come with us, compiled once for all states.
+fn ours(lua: &Lua, name: &str, bytecode: &[u8]) -> mlua::Result<Function> {
+    lua.load(bytecode).set_name(format!("={name}")).set_mode(ChunkMode::Binary).into_function()
+}
+
+/// Without line numbers, so that none of ours is in a script's errors.
+fn compiled(source: &str) -> Vec<u8> {
+    Compiler::new().set_debug_level(0).compile(source).expect("the Lua that comes with us compiles")
 }
 
 /// Makes functions that raise strings.
