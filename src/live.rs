@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tokio::sync::broadcast;
 
 /// Happenings a slow watcher can be behind before it loses some.
-const BEHIND: usize = 1024;
+const BEHIND: usize = 256;
 
 /// The feed. Cloning it is cheap.
 #[derive(Clone)]

@@ -164,6 +164,10 @@ fn copy_directory(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
+        // It may be copied after the database it speaks of went on, which a crash cannot do.
+        if entry.file_name() == "mark" {
+            continue;
+        }
         let target = to.join(entry.file_name());
         if entry.file_type().unwrap().is_dir() {
             copy_directory(&entry.path(), &target);

@@ -13,6 +13,7 @@
 //! | `B` | | bytes of audit log |
 //! | `K` | owner, key | a script's stored value |
 //! | `u` `r` `g` `t` `c` `s` | id | users, roles, groups, tokens, console sessions, sinks |
+//! | `C` | | the number of the last group |
 //! | `~` | key, generation, number | a piece of the large value under that key |
 
 pub const EVENT: u8 = b'E';
@@ -31,11 +32,12 @@ pub const GROUPS: u8 = b'g';
 pub const TOKENS: u8 = b't';
 pub const SESSIONS: u8 = b'c';
 pub const SINKS: u8 = b's';
+pub(super) const COMMIT: u8 = b'C';
 pub(super) const PIECE: u8 = b'~';
 
 /// Whether the values of this key's kind are a few bytes at most, and so need no frame.
 pub(super) fn is_small(key: &[u8]) -> bool {
-    matches!(key.first(), Some(&(TIMELINE | QUEUE | SEQUENCE | HISTORY | AUDIT_BYTES)))
+    matches!(key.first(), Some(&(TIMELINE | QUEUE | SEQUENCE | HISTORY | AUDIT_BYTES | COMMIT)))
 }
 
 /// A key of this kind made of these parts.

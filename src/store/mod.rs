@@ -10,14 +10,16 @@
 
 pub mod keys;
 mod large;
+mod mark;
 mod table;
 mod writer;
 
-use large::Framed;
 pub use table::Table;
 pub use writer::Batch;
 
 use crate::metrics::Metrics;
+use large::Framed;
+use mark::Mark;
 use std::{
     fs::{File, TryLockError},
     io,
@@ -52,6 +54,12 @@ pub enum OpenError {
     Directory { path: PathBuf, source: io::Error },
     #[error("data directory {} is in use by another svc server: stop it, or give this one its own with --data", .0.display())]
     InUse(PathBuf),
+    #[error(
+        "the database in {} is damaged: it ends at write {stored}, and the server had got to {noted}. Restore a backup, \
+         or delete the file `mark` there to go on with what is left",
+        path.display()
+    )]
+    Damaged { path: PathBuf, stored: u64, noted: u64 },
     #[error("cannot open the database in {}: {reason}", path.display())]
     Database { path: PathBuf, reason: String },
 }
@@ -93,6 +101,7 @@ impl Store {
             .open()
             .map_err(|error| broken(error.to_string()))?;
         let database = File::open(path.join("db")).map_err(|error| broken(error.to_string()))?;
+        let mark = Mark::open(directory, &tree)?;
         let (jobs, inbox) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             tree,
@@ -104,7 +113,7 @@ impl Store {
             _lock: lock,
         });
         shared.is_short_of_room();
-        writer::start(shared.clone(), database, inbox, metrics).map_err(wrong)?;
+        writer::start(shared.clone(), database, mark, inbox, metrics).map_err(wrong)?;
         Ok(Self(shared))
     }
 
@@ -408,6 +417,25 @@ mod tests {
         let blobs = std::fs::read_dir(directory.join("sled/blobs")).map_or(0, Iterator::count);
         assert_eq!(blobs, 0, "sled made files of its own for large pages");
         drop(store);
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_damaged_database_is_not_taken_for_an_empty_one() {
+        let directory = scratch();
+        let store = open(&directory).unwrap();
+        for n in 0..20_u8 {
+            store.write(move |batch| batch.put([b'k', n], vec![n; 3000])).await.unwrap();
+        }
+        store.close().await;
+        drop(store);
+        let file = directory.join("sled/db");
+        let mut bytes = std::fs::read(&file).unwrap();
+        bytes[400..416].fill(0xff);
+        std::fs::write(&file, bytes).unwrap();
+        let Err(error) = open(&directory) else { panic!("it opened as if nothing had happened") };
+        let text = error.to_string();
+        assert!(text.contains("damaged") && text.contains("backup"), "{text}");
         std::fs::remove_dir_all(directory).unwrap();
     }
 }

@@ -5,6 +5,7 @@
 use super::{
     Shared, StoreError, Value, keys,
     large::{self, Framed},
+    mark::Mark,
 };
 use crate::metrics::Metrics;
 use std::{
@@ -123,14 +124,23 @@ impl Batch<'_> {
 pub(super) fn start(
     shared: Arc<Shared>,
     database: File,
+    mark: Mark,
     inbox: mpsc::UnboundedReceiver<Message>,
     metrics: Arc<Metrics>,
 ) -> io::Result<()> {
-    std::thread::Builder::new().name("store".to_owned()).spawn(move || run(shared, &database, inbox, &metrics))?;
+    std::thread::Builder::new()
+        .name("store".to_owned())
+        .spawn(move || run(shared, &database, mark, inbox, &metrics))?;
     Ok(())
 }
 
-fn run(shared: Arc<Shared>, database: &File, mut inbox: mpsc::UnboundedReceiver<Message>, metrics: &Metrics) {
+fn run(
+    shared: Arc<Shared>,
+    database: &File,
+    mut mark: Mark,
+    mut inbox: mpsc::UnboundedReceiver<Message>,
+    metrics: &Metrics,
+) {
     while let Some(first) = inbox.blocking_recv() {
         let started = Instant::now();
         let mut batch = Batch { tree: &shared.tree, writes: HashMap::new(), bytes: 0, fault: None };
@@ -155,7 +165,7 @@ fn run(shared: Arc<Shared>, database: &File, mut inbox: mpsc::UnboundedReceiver<
         let jobs = answers.len();
         let result = match shared.failure.get() {
             Some(reason) => Err(StoreError::Failed(reason.clone())),
-            None => commit(&shared, database, batch),
+            None => commit(&shared, database, &mut mark, batch),
         };
         if let Err(error) = &result {
             let _ = shared.failure.set(error.to_string());
@@ -169,6 +179,11 @@ fn run(shared: Arc<Shared>, database: &File, mut inbox: mpsc::UnboundedReceiver<
             inbox.close();
             // Jobs that came after the stop are dropped unanswered, which fails their callers.
             while inbox.try_recv().is_ok() {}
+            if shared.failure.get().is_none()
+                && let Err(error) = mark.note()
+            {
+                log::warn!("how far the database got could not be noted: {error}");
+            }
             // Whoever waits may open the directory again, so this thread must no longer hold it.
             drop(shared);
             let _ = done.send(());
@@ -178,7 +193,7 @@ fn run(shared: Arc<Shared>, database: &File, mut inbox: mpsc::UnboundedReceiver<
     }
 }
 
-fn commit(shared: &Shared, database: &File, batch: Batch<'_>) -> Result<(), StoreError> {
+fn commit(shared: &Shared, database: &File, mark: &mut Mark, batch: Batch<'_>) -> Result<(), StoreError> {
     if let Some(fault) = batch.fault {
         return Err(fault);
     }
@@ -192,8 +207,12 @@ fn commit(shared: &Shared, database: &File, batch: Batch<'_>) -> Result<(), Stor
             None => writes.remove(key),
         }
     }
+    let (key, number) = mark.next();
+    writes.insert(&key, &number);
     let fault = |error: &dyn std::fmt::Display| StoreError::Failed(error.to_string());
     shared.tree.apply_batch(writes).map_err(|error| fault(&error))?;
     shared.tree.flush().map_err(|error| fault(&error))?;
-    database.sync_data().map_err(|error| fault(&error))
+    database.sync_data().map_err(|error| fault(&error))?;
+    mark.committed();
+    Ok(())
 }
