@@ -7,13 +7,13 @@
 //!
 //! [`crate::emit`] puts events in, [`crate::deliver`] takes them out; [`sled`] is the embedded engine.
 
-mod history;
+mod query;
 mod record;
 pub mod sled;
 #[cfg(test)]
 mod tests;
 
-pub use history::{Cursor, Page, Query};
+pub use query::{Cursor, Page, Query};
 pub use record::{Attempt, AttemptOutcome, DeadLetter, Delivery, DeliveryState, Record, Routed};
 
 use crate::{

@@ -8,21 +8,25 @@
 //! Invariants: `ready` is ascending in sequence; `ready.len() <= reserved <= capacity`, but for what
 //! a lowered capacity finds at start; a sequence number is never given twice.
 
+mod history;
+mod rows;
+mod steps;
+
 use super::{
-    AcceptError, Attempt, AttemptOutcome, Claim, DeadLetter, DeliveryState, Depth, Engine, Freshness, Page, Query,
-    Receipt, Record, Redelivered, Retention, Routed, Settlement, Target, Which,
-    history::History,
-    record::{DeliveryRow, EventRow},
+    AcceptError, Attempt, Claim, DeadLetter, Depth, Engine, Freshness, Page, Query, Receipt, Record, Redelivered,
+    Retention, Routed, Settlement, Target, Which, record::EventRow,
 };
 use crate::{
     audit::{Audit, Entry},
     event::Event,
     id::{EventId, SinkId},
     metrics::Metrics,
-    store::{Batch, Store, StoreError, keys},
+    store::{Store, StoreError, keys},
     timestamp::Timestamp,
 };
 use async_trait::async_trait;
+use history::History;
+use rows::{damaged, delivery_key, delivery_row, read, sink_and_sequence};
 use std::{
     collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard},
@@ -247,10 +251,8 @@ impl Engine for SledEngine {
     }
 
     fn dead_letters(&self, sink: SinkId, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
-        let prefix = keys::key(keys::DEAD, &[sink.as_bytes()]);
         let first = keys::key(keys::DEAD, &[sink.as_bytes(), &after.saturating_add(1).to_be_bytes()]);
         let last = keys::key(keys::DEAD, &[sink.as_bytes(), &u64::MAX.to_be_bytes()]);
-        debug_assert!(first.starts_with(&prefix));
         self.0.store.range(first..last).take(limit).map(|entry| read(&entry?.1, "dead letter")).collect()
     }
 
@@ -280,251 +282,14 @@ impl Engine for SledEngine {
     }
 }
 
-/// The steps that run on the writer thread.
 impl Shared {
     fn lanes(&self) -> MutexGuard<'_, HashMap<SinkId, Lane>> {
         self.lanes.lock().expect("no code panics while holding the lanes")
     }
-
-    /// Reserves a place in every queue that has one, and puts the event and its places into the batch.
-    fn admit(&self, batch: &mut Batch<'_>, event: &Event, encoded: &[u8], targets: Vec<Target>) -> Accepted {
-        match self.history.stored(batch, event.id) {
-            Ok(None) => {}
-            Ok(Some(row)) if is_repeat(&row.event, event) => return Accepted::Repeated(row),
-            Ok(Some(_)) => return Accepted::IdTaken,
-            Err(error) => return Accepted::Unreadable(error),
-        }
-        let mut routed = Vec::with_capacity(targets.len());
-        let (mut queued, mut dropped, mut matched) = (Vec::new(), Vec::new(), Vec::new());
-        let mut lanes = self.lanes();
-        for target in targets {
-            // A sink deleted since the event was routed has no lane, and no claim to the event.
-            let Some(lane) = lanes.get_mut(&target.sink) else { continue };
-            lane.last_sequence += 1;
-            let sequence = lane.last_sequence;
-            batch.put(keys::key(keys::SEQUENCE, &[target.sink.as_bytes()]), sequence.to_be_bytes());
-            let full = lane.reserved >= self.bounds.queue;
-            if full {
-                dropped.push(target.clone());
-            } else {
-                lane.reserved += 1;
-                batch.put(queue_key(target.sink, sequence), *event.id.as_bytes());
-                queued.push((target.sink, sequence));
-            }
-            routed.push(Routed { sink: target.sink, name: target.name.clone(), sequence, dropped: full });
-            matched.push(target);
-        }
-        drop(lanes);
-        for target in &dropped {
-            self.audit_drop(batch, event, target);
-        }
-        self.history.put_event(batch, event, EventRow::encode(encoded, &routed));
-        Accepted::New { queued, dropped, matched }
-    }
-
-    fn audit_drop(&self, batch: &mut Batch<'_>, event: &Event, target: &Target) {
-        let entry = Entry::new(None, "event.drop", format!("sink:{}", target.sink)).with(serde_json::json!({
-            "sink": target.name, "event_id": event.id, "event_type": event.kind,
-            "reason": format!("the queue holds {} events", self.bounds.queue),
-        }));
-        Audit::record(batch, &entry);
-    }
-
-    /// The event is on disk: lets the workers see it.
-    fn make_ready(&self, event: EventId, accepted: &Accepted) {
-        match accepted {
-            Accepted::New { queued, dropped, matched } => {
-                self.metrics.events_accepted.increment();
-                self.metrics.matched.add(matched.len());
-                self.metrics.dropped.add(dropped.len());
-                for target in dropped {
-                    log::warn!("sink `{}` ({}) is full: event {event} is dropped for it", target.name, target.sink);
-                }
-                self.push_ready(queued.iter().map(|(sink, sequence)| (*sink, *sequence, event)));
-            }
-            Accepted::Repeated(_) => self.metrics.events_repeated.increment(),
-            Accepted::IdTaken | Accepted::Unreadable(_) => {}
-        }
-    }
-
-    fn push_ready(&self, queued: impl Iterator<Item = (SinkId, u64, EventId)>) {
-        let mut lanes = self.lanes();
-        for (sink, sequence, event) in queued {
-            let Some(lane) = lanes.get_mut(&sink) else { continue };
-            let was_empty = lane.ready.is_empty();
-            lane.ready.push_back(Waiting { sequence, event, failures: 0, due: Timestamp::from_micros(0) });
-            if was_empty {
-                let _ = self.wake.send(sink);
-            }
-        }
-    }
-
-    fn count(&self, attempt: &Attempt, settlement: &Settlement) {
-        match settlement {
-            Settlement::Done if attempt.outcome == AttemptOutcome::Skipped => self.metrics.skipped.increment(),
-            Settlement::Done => self.metrics.delivered.increment(),
-            Settlement::Dead(_) => self.metrics.dead.increment(),
-            Settlement::Retry(_) => {}
-        }
-        if matches!(attempt.outcome, AttemptOutcome::Failed | AttemptOutcome::Dead) {
-            self.metrics.attempts_failed.increment();
-        }
-    }
-
-    fn write_settlement(
-        &self,
-        batch: &mut Batch<'_>,
-        claim: &Claim,
-        attempt: Attempt,
-        settlement: Settlement,
-    ) -> Result<(), StoreError> {
-        let Claim { sink, sequence, event, .. } = claim;
-        let (sink, sequence) = (*sink, *sequence);
-        if !self.lanes().contains_key(&sink) {
-            return Ok(());
-        }
-        let key = delivery_key(event.id, sink);
-        let old = batch.get(&key)?;
-        let mut row = delivery_row(old.as_deref())?.unwrap_or(DeliveryRow {
-            state: DeliveryState::Queued,
-            sequence,
-            failures: 0,
-            due: attempt.at,
-            attempts: Vec::new(),
-        });
-        row.state = match (&settlement, attempt.outcome) {
-            (Settlement::Retry(_), _) => DeliveryState::Queued,
-            (Settlement::Dead(_), _) => DeliveryState::Dead,
-            (Settlement::Done, AttemptOutcome::Skipped) => DeliveryState::Skipped,
-            (Settlement::Done, _) => DeliveryState::Delivered,
-        };
-        let (number, at) = (attempt.number, attempt.at);
-        row.attempts.push(attempt);
-        match settlement {
-            Settlement::Retry(due) => {
-                row.failures += 1;
-                row.due = due;
-            }
-            Settlement::Done => batch.delete(queue_key(sink, sequence)),
-            Settlement::Dead(why) => {
-                batch.delete(queue_key(sink, sequence));
-                let letter = DeadLetter {
-                    event_id: event.id,
-                    event_type: event.kind.as_str().to_owned(),
-                    event_ts: event.ts,
-                    sequence,
-                    died_at: at,
-                    why,
-                    attempts: number,
-                };
-                self.bury(batch, sink, &letter);
-            }
-        }
-        self.history.put_delivery(batch, key, old.map_or(0, |old| old.len()), &row);
-        Ok(())
-    }
-
-    /// Puts a dead letter, and takes the oldest away if that is one too many.
-    fn bury(&self, batch: &mut Batch<'_>, sink: SinkId, letter: &DeadLetter) {
-        let DeadLetter { event_id, event_type, attempts, why, .. } = letter;
-        log::warn!("sink {sink}: event {event_id} is given up after {attempts} attempts: {why}");
-        let entry = Entry::new(None, "event.give_up", format!("sink:{sink}")).with(serde_json::json!({
-            "event_id": event_id, "event_type": event_type, "attempts": attempts, "reason": why,
-        }));
-        Audit::record(batch, &entry);
-        batch.put(dead_key(sink, letter.sequence), encode(letter));
-        let mut lanes = self.lanes();
-        let Some(lane) = lanes.get_mut(&sink) else { return };
-        lane.letters.push_back(letter.sequence);
-        while lane.letters.len() > self.bounds.dead_letters
-            && let Some(oldest) = lane.letters.pop_front()
-        {
-            log::warn!("sink {sink}: its oldest dead letter, number {oldest}, makes room for a new one");
-            batch.delete(dead_key(sink, oldest));
-        }
-    }
-
-    /// Moves dead letters to the tail of their queue, as far as there is room.
-    fn requeue(&self, batch: &mut Batch<'_>, sink: SinkId, which: &Which) -> Result<Vec<(u64, EventId)>, StoreError> {
-        let letters = self.lanes().get(&sink).map(|lane| lane.letters.clone()).unwrap_or_default();
-        let mut queued = Vec::new();
-        for number in letters {
-            let key = dead_key(sink, number);
-            let letter: DeadLetter = match batch.get(&key)? {
-                Some(value) => read(&value, "dead letter")?,
-                None => return Err(damaged("dead letter")),
-            };
-            if matches!(which, Which::Events(events) if !events.contains(&letter.event_id)) {
-                continue;
-            }
-            let sequence = {
-                let mut lanes = self.lanes();
-                let Some(lane) = lanes.get_mut(&sink) else { break };
-                if lane.reserved >= self.bounds.queue {
-                    break;
-                }
-                lane.reserved += 1;
-                lane.letters.retain(|other| *other != number);
-                lane.last_sequence += 1;
-                lane.last_sequence
-            };
-            batch.put(keys::key(keys::SEQUENCE, &[sink.as_bytes()]), sequence.to_be_bytes());
-            batch.put(queue_key(sink, sequence), *letter.event_id.as_bytes());
-            batch.delete(key);
-            let row_key = delivery_key(letter.event_id, sink);
-            let old = batch.get(&row_key)?;
-            if let Some(mut row) = delivery_row(old.as_deref())? {
-                row.state = DeliveryState::Queued;
-                row.sequence = sequence;
-                row.failures = 0;
-                row.due = Timestamp::from_micros(0);
-                self.history.put_delivery(batch, row_key, old.map_or(0, |old| old.len()), &row);
-            }
-            queued.push((sequence, letter.event_id));
-        }
-        Ok(queued)
-    }
-}
-
-/// Whether an emit with an id already stored is the same emit once more, and not another that took its id.
-fn is_repeat(stored: &Event, event: &Event) -> bool {
-    stored.user_id == event.user_id && stored.kind == event.kind && stored.data.get() == event.data.get()
 }
 
 impl From<&Routed> for Target {
     fn from(routed: &Routed) -> Self {
         Self { sink: routed.sink, name: routed.name.clone() }
     }
-}
-
-pub(super) fn delivery_key(event: EventId, sink: SinkId) -> Vec<u8> {
-    keys::key(keys::DELIVERY, &[event.as_bytes(), sink.as_bytes()])
-}
-
-pub(super) fn queue_key(sink: SinkId, sequence: u64) -> Vec<u8> {
-    keys::key(keys::QUEUE, &[sink.as_bytes(), &sequence.to_be_bytes()])
-}
-
-pub(super) fn dead_key(sink: SinkId, sequence: u64) -> Vec<u8> {
-    keys::key(keys::DEAD, &[sink.as_bytes(), &sequence.to_be_bytes()])
-}
-
-pub(super) fn delivery_row(value: Option<&[u8]>) -> Result<Option<DeliveryRow>, StoreError> {
-    value.map(|value| read(value, "delivery")).transpose()
-}
-
-pub(super) fn read<T: serde::de::DeserializeOwned>(value: &[u8], what: &str) -> Result<T, StoreError> {
-    serde_json::from_slice(value).map_err(|error| StoreError::Failed(format!("{what} record: {error}")))
-}
-
-pub(super) fn encode(record: &impl serde::Serialize) -> Vec<u8> {
-    serde_json::to_vec(record).expect("records are plain data with string keys")
-}
-
-fn sink_and_sequence(key: &[u8]) -> Option<(SinkId, u64)> {
-    Some((SinkId::from_slice(key.get(1..17)?)?, keys::number(key, 17)?))
-}
-
-fn damaged(what: &str) -> StoreError {
-    StoreError::Failed(format!("{what} record is damaged"))
 }

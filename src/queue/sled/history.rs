@@ -3,25 +3,20 @@
 //! Rows are counted in bytes as they are written, so that the bound on history needs no scan. An event
 //! that still waits in a queue or lies among the dead letters is never forgotten.
 
-use super::{
-    Attempt, Delivery, DeliveryState, Record, Retention, Routed,
-    record::{DeliveryRow, EventRow},
-    sled::{dead_key, delivery_key, delivery_row, encode, queue_key, read},
-};
+use super::rows::{dead_key, delivery_key, delivery_row, encode, queue_key, read};
 use crate::{
     event::Event,
-    id::{EventId, SinkId, UserId},
-    pattern::Patterns,
+    id::{EventId, SinkId},
+    queue::{
+        Attempt, Cursor, Delivery, DeliveryState, Page, Query, Record, Retention, Routed,
+        record::{DeliveryRow, EventRow},
+    },
     store::{Batch, Store, StoreError, keys},
     timestamp::Timestamp,
 };
-use std::{
-    fmt,
-    str::FromStr,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
 };
 
 /// Events looked at for one page. A filter that matches little then gives a short page and a cursor to go on from.
@@ -30,35 +25,7 @@ const LOOKED_AT: usize = 5000;
 /// Events forgotten in one write, so that emits do not wait long behind it.
 const FORGOTTEN_AT_ONCE: usize = 100;
 
-/// What part of history is wanted.
-#[derive(Clone, Debug, Default)]
-pub struct Query {
-    /// This user's events only.
-    pub user: Option<UserId>,
-    pub pattern: Option<Patterns>,
-    pub sink: Option<SinkId>,
-    pub state: Option<DeliveryState>,
-    pub since: Option<Timestamp>,
-    pub until: Option<Timestamp>,
-    pub after: Option<Cursor>,
-    pub limit: usize,
-}
-
-/// A page of history.
-#[derive(Debug)]
-pub struct Page {
-    pub records: Vec<Record>,
-    pub next: Option<Cursor>,
-}
-
-/// A place in history; the page after it starts with the next older event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cursor {
-    ts: Timestamp,
-    id: EventId,
-}
-
-pub(super) struct History {
+pub struct History {
     store: Store,
     bytes: Arc<AtomicU64>,
 }
@@ -211,21 +178,6 @@ impl History {
     }
 }
 
-impl Query {
-    fn wants_event(&self, event: &Event) -> bool {
-        self.user.is_none_or(|user| user == event.user_id)
-            && self.pattern.as_ref().is_none_or(|pattern| pattern.matches(event.kind.as_str()))
-    }
-
-    fn wants_any(&self, deliveries: &[Delivery]) -> bool {
-        let wanted = |delivery: &Delivery| {
-            self.sink.is_none_or(|sink| sink == delivery.sink_id)
-                && self.state.is_none_or(|state| state == delivery.state)
-        };
-        self.sink.is_none() && self.state.is_none() || deliveries.iter().any(wanted)
-    }
-}
-
 /// What the two rows together say of a delivery.
 fn delivery(routed: Routed, row: Option<DeliveryRow>, has_queue: impl Fn(SinkId) -> bool) -> Delivery {
     let (state, sequence, attempts): (_, _, Vec<Attempt>) = match row {
@@ -256,20 +208,4 @@ fn order(ts: Timestamp) -> [u8; 8] {
 fn cursor(key: &[u8]) -> Option<Cursor> {
     let ts = i64::try_from(keys::number(key, 1)?).ok()?;
     Some(Cursor { ts: Timestamp::from_micros(ts), id: EventId::from_slice(key.get(9..)?)? })
-}
-
-impl fmt::Display for Cursor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.ts.micros(), self.id)
-    }
-}
-
-impl FromStr for Cursor {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let (ts, id) = text.split_once('.').ok_or(())?;
-        let ts = ts.parse().map_err(|_| ())?;
-        Ok(Self { ts: Timestamp::from_micros(ts), id: id.parse().map_err(|_| ())? })
-    }
 }
