@@ -23,9 +23,12 @@ mod error;
 mod guard;
 mod openapi;
 mod page;
+mod pulse;
 mod routes;
 mod schema;
 mod server;
+mod share;
+mod stall;
 mod table;
 
 pub use call::{Accepted, Call, Client, Created, Events, Json, NoContent, Query, Text, Transport};

@@ -69,7 +69,7 @@ impl Service {
         let app = Arc::new(app(config, store, metrics, &shutdown).await);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let patience = server::Patience { head: patience, drain: patience };
+        let patience = server::Patience { head: patience, idle: patience, drain: patience };
         let serving = tokio::spawn(server::serve_patiently(listener, app.clone(), shutdown.clone(), patience));
         let token = std::fs::read_to_string(directory.join("admin.token")).unwrap().trim().to_owned();
         Self { app, address, token, client: HttpClient::new().unwrap(), shutdown, serving, directory }
