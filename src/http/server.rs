@@ -205,7 +205,8 @@ where
     let app = &link.app;
     let mut response = match guard::admit(app, &request, link.peer) {
         Ok(admission) => {
-            let mut request = request.map(|body| Limited::new(body, app.config.limits.body.bytes()));
+            let limit = admission.route.body_limit(app.config.limits.body.bytes());
+            let mut request = request.map(|body| Limited::new(body, limit));
             request.extensions_mut().insert(Arc::new(admission));
             link.routes.call(request).await?
         }
