@@ -16,6 +16,7 @@ use super::{
     share::Shares,
     stall::Stalling,
 };
+use crate::identity;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http_body_util::{BodyExt, Limited};
@@ -30,14 +31,7 @@ use hyper_util::{
     server::conn::auto,
     service::TowerToHyperService,
 };
-use std::{
-    convert::Infallible,
-    net::{IpAddr, Ipv6Addr, SocketAddr},
-    panic::AssertUnwindSafe,
-    pin::pin,
-    sync::Arc,
-    time::Duration,
-};
+use std::{convert::Infallible, net::SocketAddr, panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::Semaphore,
@@ -126,7 +120,7 @@ pub(super) async fn serve_patiently(
                 }
             },
         };
-        let Some(share) = addresses.take(network(peer)) else { continue };
+        let Some(share) = addresses.take(identity::network(peer.ip())) else { continue };
         // Answers are small and whole; waiting to fill a packet only delays them.
         let _ = stream.set_nodelay(true);
         let link = Arc::new(Link { app: app.clone(), routes: routes.clone(), peer, pulse: Arc::new(Pulse::new()) });
@@ -143,14 +137,6 @@ pub(super) async fn serve_patiently(
     if tokio::time::timeout(patience.drain, connections.wait()).await.is_err() {
         log::warn!("some requests did not finish in time and are cut off");
         ends.cut.cancel();
-    }
-}
-
-/// What counts as one address: of version 6 the part that tells one customer from another.
-fn network(peer: SocketAddr) -> IpAddr {
-    match peer.ip().to_canonical() {
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
-        address => address,
     }
 }
 

@@ -277,6 +277,19 @@ async fn guessing_is_slowed_down_and_audited() {
 }
 
 #[tokio::test]
+async fn the_right_password_works_while_others_keep_guessing_from_elsewhere() {
+    let world = World::new().await;
+    world.user("ada", &[]).await;
+    for guesser in 1..=8 {
+        let from = IpAddr::from([192, 0, 2, guesser]);
+        let guess = world.identity.login("ada", "a wrong guess".to_owned(), from).await;
+        assert!(matches!(guess, Err(IdentityError::WrongPassword)), "{guesser}");
+    }
+    world.login("ada").await;
+    world.gone().await;
+}
+
+#[tokio::test]
 async fn the_last_keeper_of_users_and_roles_cannot_be_lost() {
     let world = World::new().await;
     let admin = &world.admin;
