@@ -328,7 +328,7 @@ impl From<BookError> for ApiError {
     fn from(error: BookError) -> Self {
         let message = error.to_string();
         match error {
-            BookError::Conflict(_) => Self::Conflict(message),
+            BookError::Conflict(_) | BookError::TooMany(_) => Self::Conflict(message),
             BookError::NotFound(_) => Self::missing("sink"),
             BookError::Store(error) => error.into(),
         }

@@ -13,7 +13,7 @@ use tokio::{
 const SHORT: Duration = Duration::from_millis(300);
 
 /// All there is to wait for a condition that will come.
-const LONG: Duration = Duration::from_secs(30);
+pub(super) const LONG: Duration = Duration::from_secs(30);
 
 /// Everything the server says until it closes.
 async fn rest(stream: &mut TcpStream) -> String {
@@ -98,7 +98,7 @@ async fn a_request_that_does_not_finish_is_cut_off_when_the_server_stops() {
 }
 
 /// Opens the stream of events and reads the head of its answer.
-async fn watching(service: &Service, token: &str) -> TcpStream {
+pub(super) async fn watching(service: &Service, token: &str) -> TcpStream {
     let mut stream = TcpStream::connect(service.address).await.unwrap();
     let address = service.address;
     let request =

@@ -5,6 +5,7 @@ mod bodies;
 mod connections;
 mod records;
 mod sessions;
+mod shares;
 
 use super::{App, server};
 use crate::{
@@ -146,7 +147,8 @@ impl Service {
 /// Everything handlers work with. Nothing runs the deliveries: these tests end at the edge.
 async fn app(config: Config, store: Store, metrics: Arc<Metrics>, shutdown: &CancellationToken) -> App {
     let identity = Identity::open(store.clone(), config.auth.session.0).await.unwrap();
-    let (book, feed, routes) = (Book::open(store.clone()).unwrap(), Feed::new(), Arc::new(Routes::new()));
+    let book = Book::open(store.clone(), config.limits.sinks).unwrap();
+    let (feed, routes) = (Feed::new(), Arc::new(Routes::new()));
     let bounds = Bounds { queue: config.delivery.queue, dead_letters: config.delivery.dead_letters };
     let (wake, _) = tokio::sync::mpsc::unbounded_channel();
     let engine: Arc<dyn Engine> = Arc::new(SledEngine::open(store.clone(), metrics.clone(), bounds, wake).unwrap());
