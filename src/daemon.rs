@@ -113,6 +113,7 @@ async fn serve(
         book,
         context,
         feed,
+        rations: http::Rations::new(),
     });
 
     log::info!("serving zone `{}` on http://{address}, data in {}", app.config.zone, app.config.data.display());

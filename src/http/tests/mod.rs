@@ -7,7 +7,7 @@ mod records;
 mod sessions;
 mod shares;
 
-use super::{App, server};
+use super::{App, Rations, server};
 use crate::{
     audit::Audit,
     config::Config,
@@ -169,7 +169,8 @@ async fn app(config: Config, store: Store, metrics: Arc<Metrics>, shutdown: &Can
     deliver::follow(&book, &routes, &engine, &deliverer);
     let emitter = Emitter::new(&config.zone, routes, engine.clone(), feed.clone(), config.limits.payload.bytes());
     let audit = Audit::new(store.clone());
-    App { config: Arc::new(config), store, audit, identity, metrics, emitter, engine, book, context, feed }
+    let (config, rations) = (Arc::new(config), Rations::new());
+    App { config, store, audit, identity, metrics, emitter, engine, book, context, feed, rations }
 }
 
 struct NoMethods;

@@ -3,6 +3,7 @@
 use super::Service;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
 
 fn sink(name: &str, owner: &str, url: &str) -> Value {
     json!({"name": name, "owner": owner, "type": "webhook", "events": "custom.*", "webhook": {"url": url}})
@@ -32,5 +33,51 @@ async fn a_user_has_so_many_sinks_and_no_more() {
     assert_eq!(service.call(&service.token, "PATCH", &path, Some(json!({"name": "e"}))).await.status, 200);
     assert_eq!(service.call(&service.token, "DELETE", &path, None).await.status, 204);
     assert_eq!(made("f", "me").await.status, 201);
+    service.stop().await;
+}
+
+#[tokio::test]
+async fn a_user_tries_out_eight_sinks_at_once() {
+    let service = Service::start().await;
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    let made = service.post("/api/event-sinks", sink("a", "global", &url)).await;
+    let path = format!("/api/event-sinks/{}/test", made.text("id"));
+    let trials = join_all((0..8).map(|_| service.post(&path, json!({}))));
+    let ninth = async {
+        let mut held = Vec::new();
+        while held.len() < 8 {
+            held.push(silent.accept().await.unwrap().0);
+        }
+        let preview = json!({"sink": sink("b", "me", &url)});
+        (service.post(&path, json!({})).await, service.post("/api/event-sinks/preview", preview).await)
+    };
+    let (trials, (test, preview)) = tokio::join!(trials, ninth);
+    assert!(trials.iter().all(|trial| trial.status == 200), "{trials:?}");
+    for refused in [test, preview] {
+        assert_eq!((refused.code(), refused.headers["retry-after"].to_str().unwrap()), ("too_many_requests", "1"));
+    }
+    assert_eq!(service.post("/api/event-sinks/preview", json!({"sink": sink("b", "me", &url)})).await.status, 200);
+    service.stop().await;
+}
+
+#[tokio::test]
+async fn whoever_compiles_holds_up_nobody_but_the_next_to_compile() {
+    let service = Service::start().await;
+    let turns = [service.app.rations.compilation().await, service.app.rations.compilation().await];
+    // A preview writes nothing, so that it waits for nothing else.
+    let preview = json!({"sink": sink("a", "me", "http://a.example")});
+    let mut previewing = Box::pin(service.post("/api/event-sinks/preview", preview));
+    let others = async {
+        for _ in 0..100 {
+            assert_eq!(service.get("/api/whoami").await.status, 200);
+        }
+    };
+    tokio::select! {
+        shown = &mut previewing => panic!("it did not wait: {shown:?}"),
+        () = others => {}
+    }
+    drop(turns);
+    assert_eq!(previewing.await.status, 200);
     service.stop().await;
 }
