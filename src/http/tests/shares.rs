@@ -1,8 +1,15 @@
 //! What one user may have of what all need.
 
-use super::Service;
+use super::{Service, connections::watching};
+use crate::{
+    event::{Event, EventType},
+    id::{EventId, SpaceId},
+    live::Live,
+    timestamp::Timestamp,
+};
 use futures_util::future::join_all;
-use serde_json::{Value, json};
+use serde_json::{Value, json, value::RawValue};
+use std::sync::Arc;
 use tokio::net::TcpListener;
 
 fn sink(name: &str, owner: &str, url: &str) -> Value {
@@ -79,5 +86,56 @@ async fn whoever_compiles_holds_up_nobody_but_the_next_to_compile() {
     }
     drop(turns);
     assert_eq!(previewing.await.status, 200);
+    service.stop().await;
+}
+
+#[tokio::test]
+async fn a_user_watches_sixteen_streams_at_once() {
+    let service = Service::start().await;
+    let mut streams = Vec::new();
+    for _ in 0..16 {
+        streams.push(watching(&service, &service.token).await);
+    }
+    assert_eq!(service.get("/api/events/stream").await.code(), "too_many_requests");
+    let (_, ada) = service.user("ada", &["member"]).await;
+    watching(&service, &ada).await;
+    drop(streams.pop());
+    while service.get("/api/events/stream").await.status != 200 {}
+    drop(streams);
+    service.stop().await;
+}
+
+/// An event of a megabyte, as the feed shows it.
+fn large(service: &Service) -> Arc<Event> {
+    let user = service.app.identity.users()[0].clone();
+    Arc::new(Event {
+        id: EventId::new(),
+        kind: EventType::custom("large").unwrap(),
+        ts: Timestamp::now(),
+        zone: "default".into(),
+        space_id: SpaceId::NIL,
+        user_id: user.id,
+        actor: user.actor(),
+        space: None,
+        data: RawValue::from_string(json!({"text": "x".repeat(1 << 20)}).to_string()).unwrap(),
+    })
+}
+
+#[tokio::test]
+async fn what_a_watcher_does_not_read_stays_in_the_feed() {
+    let service = Service::start().await;
+    let stream = watching(&service, &service.token).await;
+    let events: Vec<_> = (0..40).map(|_| large(&service)).collect();
+    events.iter().for_each(|event| service.app.feed.publish(Live::Accepted(event.clone())));
+    // The feed lets go of what its only watcher has taken.
+    let taken = || events.iter().filter(|event| Arc::strong_count(event) == 1).count();
+    let (mut before, mut settled) = (0, 0);
+    while settled < 50 {
+        assert_eq!(service.get("/healthz").await.status, 200);
+        settled = if taken() == before { settled + 1 } else { 0 };
+        before = taken();
+    }
+    assert!((1..25).contains(&before), "{before} events were made text for a socket that holds a few");
+    drop(stream);
     service.stop().await;
 }
