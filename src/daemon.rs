@@ -78,7 +78,7 @@ async fn serve(
 ) -> Result<(), DaemonError> {
     let audit = Audit::new(store.clone());
     let identity = Identity::open(store.clone(), config.auth.session.0).await?;
-    let book = Book::open(store.clone())?;
+    let book = Book::open(store.clone(), config.limits.sinks)?;
     let kv = Kv::new(store.clone())?;
     let feed = Feed::new();
 
@@ -113,6 +113,7 @@ async fn serve(
         book,
         context,
         feed,
+        rations: http::Rations::new(),
     });
 
     log::info!("serving zone `{}` on http://{address}, data in {}", app.config.zone, app.config.data.display());

@@ -42,6 +42,7 @@ pub struct Limits {
     pub body: Size,
     pub payload: Size,
     pub connections: usize,
+    pub sinks: usize,
     pub disk_free: Size,
 }
 
@@ -281,7 +282,13 @@ impl Default for Config {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { body: Size(1 << 20), payload: Size(256 << 10), connections: 10_000, disk_free: Size(64 << 20) }
+        Self {
+            body: Size(1 << 20),
+            payload: Size(256 << 10),
+            connections: 10_000,
+            sinks: 200,
+            disk_free: Size(64 << 20),
+        }
     }
 }
 

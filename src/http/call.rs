@@ -155,7 +155,8 @@ impl Call {
     }
 
     async fn read_body(&mut self) -> Result<bytes::Bytes, ApiError> {
-        body::read(&mut self.body, self.app.config.limits.body.bytes()).await
+        let limit = self.admission.route.body_limit(self.app.config.limits.body.bytes());
+        body::read(&mut self.body, limit).await
     }
 }
 

@@ -70,7 +70,7 @@ pub fn admit<B: Body>(app: &App, request: &Request<B>, peer: SocketAddr) -> Resu
     if caller.as_ref().is_some_and(|caller| matches!(caller.via, Via::Session { .. })) {
         check_origin(request)?;
     }
-    check_body(request, route.takes, app.config.limits.body.bytes())?;
+    check_body(request, route.takes, route.body_limit(app.config.limits.body.bytes()))?;
     Ok(Admission { route, uri: request.uri().clone(), parameter, caller, client: client(headers, peer) })
 }
 

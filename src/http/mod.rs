@@ -23,14 +23,19 @@ mod error;
 mod guard;
 mod openapi;
 mod page;
+mod pulse;
+mod rations;
 mod routes;
 mod schema;
 mod server;
+mod share;
+mod stall;
 mod table;
 
 pub use call::{Accepted, Call, Client, Created, Events, Json, NoContent, Query, Text, Transport};
 pub use error::ApiError;
 pub use page::{Limit, List, Page};
+pub use rations::Rations;
 pub use server::serve;
 
 use crate::{
@@ -52,6 +57,7 @@ pub struct App {
     /// For deliveries outside any queue: tests and previews.
     pub context: sink::Context,
     pub feed: Feed,
+    pub rations: Rations,
 }
 
 /// An answer. Its body may be a stream.

@@ -1,6 +1,9 @@
 //! Connections: accepts them, bounds them, hands their requests to the guard and on to warp, and lets them finish
 //! when the server stops.
 //!
+//! A place is held only by who uses it: a connection is closed once nothing is asked on it or taken from it
+//! ([`pulse`](super::pulse)), or its peer stops reading ([`stall`](super::stall)), and one address gets half at most.
+//!
 //! This is our own accept loop because warp's has no header timeout, no bound on its drain, and no place in front of
 //! its filters where a request's caller could be told.
 
@@ -9,32 +12,31 @@ use super::{
     call::Call,
     error::ApiError,
     guard::{self, Admission},
+    pulse::{Followed, Pulse},
+    share::Shares,
+    stall::Stalling,
 };
+use crate::identity;
+use bytes::Bytes;
 use futures_util::FutureExt;
 use http_body_util::{BodyExt, Limited};
 use hyper::{
     Request,
-    body::{Body as _, Incoming},
+    body::{Body, Incoming},
     header::{CACHE_CONTROL, EXPECT, HeaderValue, X_CONTENT_TYPE_OPTIONS},
     service::{Service, service_fn},
 };
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::{conn::auto, graceful::GracefulShutdown},
+    server::conn::auto,
     service::TowerToHyperService,
 };
-use std::{
-    convert::Infallible,
-    net::SocketAddr,
-    panic::AssertUnwindSafe,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-    time::Duration,
+use std::{convert::Infallible, net::SocketAddr, panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
 };
-use tokio::{net::TcpListener, sync::Semaphore};
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use warp::Filter;
 
 /// How long the server waits for what.
@@ -42,12 +44,19 @@ use warp::Filter;
 pub(super) struct Patience {
     /// For the head of a request, the first of a connection and each after the one before.
     pub head: Duration,
+    /// For anything to happen on a connection, and for its peer to take something of what there is to send.
+    pub idle: Duration,
     /// For requests to finish once the server stops.
     pub drain: Duration,
 }
 
-/// A stopping daemon has ten seconds for everything; requests get half.
-const PATIENCE: Patience = Patience { head: Duration::from_secs(5), drain: Duration::from_secs(5) };
+/// A stopping daemon has ten seconds for everything; requests get half. A stream of events says something every
+/// fifteen seconds, so that one that is read is never idle.
+const PATIENCE: Patience =
+    Patience { head: Duration::from_secs(5), idle: Duration::from_secs(30), drain: Duration::from_secs(5) };
+
+/// How many times [`Patience::idle`] an idle connection has to take the rest of a large answer.
+const LEAVE: u32 = 4;
 
 /// Pause after a failed accept, most likely for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -67,8 +76,15 @@ struct Link<R> {
     app: Arc<App>,
     routes: R,
     peer: SocketAddr,
-    /// Whether it has brought a request yet.
-    spoke: AtomicBool,
+    pulse: Arc<Pulse>,
+}
+
+/// When connections are asked to end, and when they are made to.
+#[derive(Clone)]
+struct Ends {
+    patience: Patience,
+    shutdown: CancellationToken,
+    cut: CancellationToken,
 }
 
 /// Serves until `shutdown`, then finishes the requests in flight, and cuts off those that take too long.
@@ -82,10 +98,11 @@ pub(super) async fn serve_patiently(
     shutdown: CancellationToken,
     patience: Patience,
 ) {
-    let places = Arc::new(Semaphore::new(app.config.limits.connections.min(Semaphore::MAX_PERMITS)));
+    let most = app.config.limits.connections.min(Semaphore::MAX_PERMITS);
+    let (places, addresses) = (Arc::new(Semaphore::new(most)), Shares::new(most.div_ceil(2)));
     let routes = TowerToHyperService::new(warp::service(filter(app.clone(), shutdown.clone())));
-    let connections = GracefulShutdown::new();
-    let cut = CancellationToken::new();
+    let connections = TaskTracker::new();
+    let ends = Ends { patience, shutdown: shutdown.clone(), cut: CancellationToken::new() };
     loop {
         let accept = async {
             let place = places.clone().acquire_owned().await.expect("the semaphore is never closed");
@@ -103,28 +120,50 @@ pub(super) async fn serve_patiently(
                 }
             },
         };
+        let Some(share) = addresses.take(identity::network(peer.ip())) else { continue };
         // Answers are small and whole; waiting to fill a packet only delays them.
         let _ = stream.set_nodelay(true);
-        let link = Arc::new(Link { app: app.clone(), routes: routes.clone(), peer, spoke: AtomicBool::new(false) });
-        let (watcher, cut) = (connections.watcher(), cut.clone());
-        tokio::spawn(async move {
-            let _place = place;
-            let answering = link.clone();
-            let service = service_fn(move |request| answer(answering.clone(), request));
-            let builder = builder(patience);
-            let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
-            tokio::select! {
-                // How a connection ends is the peer's business.
-                _ = watcher.watch(connection) => {}
-                () = silence(&link.spoke, patience.head) => {}
-                () = cut.cancelled() => {}
-            }
+        let link = Arc::new(Link { app: app.clone(), routes: routes.clone(), peer, pulse: Arc::new(Pulse::new()) });
+        let ends = ends.clone();
+        connections.spawn(async move {
+            converse(stream, link, ends).await;
+            // Before the place: whoever gets that next may be at the same address.
+            drop(share);
+            drop(place);
         });
     }
     drop(listener);
-    if tokio::time::timeout(patience.drain, connections.shutdown()).await.is_err() {
+    connections.close();
+    if tokio::time::timeout(patience.drain, connections.wait()).await.is_err() {
         log::warn!("some requests did not finish in time and are cut off");
-        cut.cancel();
+        ends.cut.cancel();
+    }
+}
+
+/// One connection from its first byte to its last. How it ends is the peer's business, as long as it does.
+async fn converse<R>(stream: TcpStream, link: Arc<Link<R>>, ends: Ends)
+where
+    R: Service<Request<Limited<Incoming>>, Response = Response, Error = Infallible> + Send + Sync + 'static,
+    R::Future: Send,
+{
+    let Patience { head, idle, .. } = ends.patience;
+    let pulse = link.pulse.clone();
+    let service = service_fn(move |request| answer(link.clone(), request));
+    let builder = builder(ends.patience);
+    let stream = TokioIo::new(Stalling::new(stream, idle));
+    let mut connection = pin!(builder.serve_connection_with_upgrades(stream, service));
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        // hyper's own timeout for a head starts only once it knows which version is spoken, for which a silent peer
+        // could make it wait for ever.
+        () = pulse.stops(head * 2, idle) => {}
+        () = ends.shutdown.cancelled() => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    tokio::select! {
+        _ = connection => {}
+        () = tokio::time::sleep(idle * LEAVE) => {}
+        () = ends.cut.cancelled() => {}
     }
 }
 
@@ -140,25 +179,20 @@ fn builder(patience: Patience) -> auto::Builder<TokioExecutor> {
     builder
 }
 
-/// Ends if a connection has brought no request after twice the time for one. hyper's own timeout starts only once it
-/// knows which version is spoken, for which a silent peer could make it wait for ever.
-async fn silence(spoke: &AtomicBool, head: Duration) {
-    tokio::time::sleep(head * 2).await;
-    if spoke.load(Relaxed) {
-        std::future::pending::<()>().await;
-    }
-}
-
 /// Answers one request: the guard, then the routes.
-async fn answer<R>(link: Arc<Link<R>>, request: Request<Incoming>) -> Result<Response, Infallible>
+async fn answer<R>(
+    link: Arc<Link<R>>,
+    request: Request<Incoming>,
+) -> Result<hyper::Response<Followed<impl Body<Data = Bytes, Error = warp::Error>>>, Infallible>
 where
     R: Service<Request<Limited<Incoming>>, Response = Response, Error = Infallible>,
 {
-    link.spoke.store(true, Relaxed);
+    let _handling = link.pulse.handle();
     let app = &link.app;
     let mut response = match guard::admit(app, &request, link.peer) {
         Ok(admission) => {
-            let mut request = request.map(|body| Limited::new(body, app.config.limits.body.bytes()));
+            let limit = admission.route.body_limit(app.config.limits.body.bytes());
+            let mut request = request.map(|body| Limited::new(body, limit));
             request.extensions_mut().insert(Arc::new(admission));
             link.routes.call(request).await?
         }
@@ -175,7 +209,7 @@ where
     // Answers belong to their caller; nothing in between may keep or reinterpret them.
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    Ok(response)
+    Ok(response.map(|body| link.pulse.follow(body)))
 }
 
 /// All of REST as one filter: the guard has found the route already, and warp's own chains of routes cost a compile

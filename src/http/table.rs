@@ -26,6 +26,8 @@ pub struct Route {
     pub scope: Option<Scope>,
     pub summary: &'static str,
     pub takes: Takes,
+    /// The largest body it takes, if that is less than the service's limit.
+    pub body: Option<usize>,
     pub shape: fn(&mut SchemaGenerator) -> Shape,
     handler: Box<dyn Fn(Call) -> BoxFuture<'static, Result<Response, ApiError>> + Send + Sync>,
 }
@@ -71,14 +73,25 @@ fn routes() -> Vec<Route> {
     const USERS: Access = AnyOf(&[Permission::ManageUsers]);
     const ROLES: Access = AnyOf(&[Permission::ManageRoles]);
     const GROUPS: Access = AnyOf(&[Permission::ManageGroups]);
+    // Names and passwords are short, and who sends them may be anybody.
+    const CREDENTIALS: Option<usize> = Some(8 << 10);
     vec![
         get("/healthz", Open, ops::health, "Whether the process is alive"),
         get("/readyz", Open, ops::ready, "Whether the service takes events; 503 with the reason if not"),
         get("/metrics", Open, ops::metrics, "Counters and latencies as Prometheus text"),
         get("/api/openapi.json", User, openapi::document, "This document"),
-        post("/api/auth/login", Open, auth::login, "Starts a session, carried by the cookie svc_session"),
-        post("/api/auth/logout", User, auth::logout, "Ends the session of the request's cookie"),
-        post("/api/auth/password", User, auth::password, "Changes the caller's own password"),
+        Route {
+            body: CREDENTIALS,
+            ..post("/api/auth/login", Open, auth::login, "Starts a session, carried by the cookie svc_session")
+        },
+        Route {
+            body: CREDENTIALS,
+            ..post("/api/auth/logout", User, auth::logout, "Ends the session of the request's cookie")
+        },
+        Route {
+            body: CREDENTIALS,
+            ..post("/api/auth/password", User, auth::password, "Changes the caller's own password")
+        },
         get("/api/whoami", User, auth::whoami, "The caller, its permissions and how it came in"),
         get("/api/tokens", User, tokens::list, "The caller's API tokens"),
         post("/api/tokens", User, tokens::create, "Makes an API token; the answer shows it, once"),
@@ -165,7 +178,12 @@ impl Route {
         summary: &'static str,
     ) -> Self {
         let handler = Box::new(move |call| handler.handle(call));
-        Self { method, path, access, scope: None, summary, takes: H::TAKES, shape: H::shape, handler }
+        Self { method, path, access, scope: None, summary, takes: H::TAKES, body: None, shape: H::shape, handler }
+    }
+
+    /// The largest body it takes, where the service takes `general`.
+    pub fn body_limit(&self, general: usize) -> usize {
+        self.body.map_or(general, |own| own.min(general))
     }
 
     pub fn handle(&self, call: Call) -> BoxFuture<'static, Result<Response, ApiError>> {

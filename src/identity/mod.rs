@@ -25,6 +25,7 @@ pub use password::PasswordError;
 pub use permissions::Permissions;
 pub use record::{Group, Name, NameError, Role, Session, Token, User};
 pub use secret::{Digest, Secret};
+pub use throttle::network;
 pub use users::{NewUser, UserChange};
 
 use crate::{

@@ -112,7 +112,8 @@ impl Identity {
     }
 
     async fn check_password(&self, name: &str, password: String, from: IpAddr) -> Result<Arc<User>, IdentityError> {
-        self.0.throttle.admit(kept_name(name), from, Instant::now()).map_err(IdentityError::Throttled)?;
+        let admitted = self.0.throttle.admit(kept_name(name), from, Instant::now());
+        tokio::time::sleep(admitted.map_err(IdentityError::Throttled)?).await;
         let user = self.state().user_named(name).map(|account| account.user.clone());
         let kept = user.as_ref().filter(|user| user.active).and_then(|user| user.password.clone());
         if self.0.passwords.verify(password, kept).await

@@ -165,6 +165,22 @@ async fn an_expired_token_opens_nothing() {
 }
 
 #[tokio::test]
+async fn a_token_that_expires_makes_none_that_outlives_it() {
+    let world = World::new().await;
+    let expiry = Timestamp::now().after(Duration::from_secs(60));
+    let made = world.identity.create_token(&world.admin, "t".to_owned(), Vec::new(), Some(expiry)).await;
+    let caller = world.identity.authenticate(&bearer(made.unwrap().1.reveal())).unwrap();
+    let (sooner, later) = (expiry.before(Duration::from_secs(30)), expiry.after(Duration::from_secs(1)));
+    for (asked, got) in [(None, expiry), (Some(later), expiry), (Some(sooner), sooner)] {
+        let (token, _) = world.identity.create_token(&caller, "t".to_owned(), Vec::new(), asked).await.unwrap();
+        assert_eq!(token.expires_at, Some(got), "{asked:?}");
+    }
+    let (token, _) = world.token(&world.admin).await;
+    assert_eq!(token.expires_at, None, "from one that does not expire");
+    world.gone().await;
+}
+
+#[tokio::test]
 async fn a_deleted_token_is_out_at_once_and_stays_out() {
     let world = World::new().await;
     let (token, headers) = world.token(&world.admin).await;
@@ -273,6 +289,19 @@ async fn guessing_is_slowed_down_and_audited() {
     let failures = world.identity.0.audit.list(filter, None, 50).await.unwrap().entries;
     assert_eq!(failures.len(), 6);
     assert_eq!((failures[0].object.as_str(), &failures[0].actor), ("nobody", &None));
+    world.gone().await;
+}
+
+#[tokio::test]
+async fn the_right_password_works_while_others_keep_guessing_from_elsewhere() {
+    let world = World::new().await;
+    world.user("ada", &[]).await;
+    for guesser in 1..=8 {
+        let from = IpAddr::from([192, 0, 2, guesser]);
+        let guess = world.identity.login("ada", "a wrong guess".to_owned(), from).await;
+        assert!(matches!(guess, Err(IdentityError::WrongPassword)), "{guesser}");
+    }
+    world.login("ada").await;
     world.gone().await;
 }
 

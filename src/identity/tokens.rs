@@ -1,7 +1,7 @@
 //! A user's API tokens. Each sees and deletes their own only; the token itself is shown once, when made.
 
 use super::{
-    Caller, Edit, Identity, IdentityError, Secret, Token,
+    Caller, Edit, Identity, IdentityError, Secret, Token, Via,
     state::{LiveToken, Write},
 };
 use crate::{
@@ -32,7 +32,8 @@ impl Identity {
         self.state().tokens.get(&id).map(|token| token.token()).filter(|token| token.user_id == user)
     }
 
-    /// Makes a token for the caller.
+    /// Makes a token for the caller. Made by a token that expires, it expires no later: whoever gets hold of that one
+    /// must not be able to keep what it opens.
     ///
     /// # Errors
     ///
@@ -64,6 +65,13 @@ impl Identity {
             if state.tokens_of(user_id).count() >= MOST {
                 return Err(IdentityError::TooManyTokens(MOST));
             }
+            let parent = match &caller.via {
+                Via::Token { id, .. } => {
+                    state.tokens.get(id).ok_or(IdentityError::Missing("token"))?.record().expires_at
+                }
+                Via::Session { .. } => None,
+            };
+            let expires_at = [expires_at, parent].into_iter().flatten().min();
             let secret = Secret::new("svc_");
             let token = Token {
                 id: TokenId::new(),

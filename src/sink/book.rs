@@ -27,6 +27,8 @@ pub struct Book(Arc<Shared>);
 
 struct Shared {
     store: Store,
+    /// Sinks a user can have.
+    most: usize,
     shelf: RwLock<Shelf>,
     /// One is held over a whole change, chosen by the sink's id, so that two changes to one sink reach disk and
     /// memory in the same order and neither brings back what the other deleted.
@@ -41,7 +43,7 @@ struct Shelf {
     /// In order of creation, since ids are.
     sinks: BTreeMap<SinkId, Arc<Sink>>,
     /// Those of sinks that are being saved too: a name is taken from the moment a change begins.
-    names: HashMap<(Owner, String), SinkId>,
+    names: HashMap<Owner, HashMap<String, SinkId>>,
 }
 
 /// What happened to a sink, told once it is on disk.
@@ -57,6 +59,8 @@ pub enum Change {
 pub enum BookError {
     #[error("there is already a sink named `{0}` of this owner: choose another name, or change that one")]
     Conflict(String),
+    #[error("a user has at most {0} sinks: delete one first, or have `limits.sinks` raised")]
+    TooMany(usize),
     #[error("there is no sink {0}")]
     NotFound(SinkId),
     #[error(transparent)]
@@ -64,12 +68,12 @@ pub enum BookError {
 }
 
 impl Book {
-    /// Reads all sinks. Their Lua is compiled later, when each is first used.
+    /// Reads all sinks. Their Lua is compiled later, when each is first used. A user can have `most` of their own.
     ///
     /// # Errors
     ///
     /// Fails if the store cannot be read.
-    pub fn open(store: Store) -> Result<Self, StoreError> {
+    pub fn open(store: Store, most: usize) -> Result<Self, StoreError> {
         let mut shelf = Shelf::default();
         for sink in SINKS.all(&store)? {
             shelf.put(Arc::new(sink));
@@ -77,6 +81,7 @@ impl Book {
         let shelf = RwLock::new(shelf);
         Ok(Self(Arc::new(Shared {
             store,
+            most,
             shelf,
             changing: [const { Mutex::const_new(()) }; LANES],
             listener: OnceLock::new(),
@@ -93,7 +98,7 @@ impl Book {
     ///
     /// # Errors
     ///
-    /// Fails if its owner has one of that name, or the store cannot be written.
+    /// Fails if its owner has one of that name or too many, or the store cannot be written.
     pub async fn create(
         &self,
         sink: Sink,
@@ -113,7 +118,8 @@ impl Book {
     ///
     /// # Errors
     ///
-    /// Fails if that one is gone, its owner has another of that name, or the store cannot be written.
+    /// Fails if that one is gone, its owner has another of that name or, being new to it, too many, or the store
+    /// cannot be written.
     pub async fn update(
         &self,
         sink: Sink,
@@ -163,7 +169,7 @@ impl Book {
     /// The sink of this owner with this name.
     pub fn find(&self, owner: Owner, name: &str) -> Option<Arc<Sink>> {
         let shelf = self.0.read();
-        let id = shelf.names.get(&(owner, name.to_owned()))?;
+        let id = shelf.names.get(&owner)?.get(name)?;
         shelf.sinks.get(id).cloned()
     }
 
@@ -198,7 +204,7 @@ impl Shared {
         also: impl FnOnce(&mut Batch<'_>) + Send + 'static,
     ) -> Result<Arc<Sink>, BookError> {
         let sink = Arc::new(sink);
-        self.write().reserve_name(&sink)?;
+        self.write().reserve_name(&sink, self.most)?;
         let saved = sink.clone();
         let write = self.store.write(move |batch| {
             SINKS.put(batch, saved.id.as_bytes(), &saved);
@@ -233,31 +239,50 @@ impl Shared {
 }
 
 impl Shelf {
-    /// Takes a name for a sink that is about to be saved, unless another sink of the same owner has it.
-    fn reserve_name(&mut self, sink: &Sink) -> Result<(), BookError> {
-        match *self.names.entry((sink.owner, sink.name.clone())).or_insert(sink.id) {
-            id if id == sink.id => Ok(()),
-            _ => Err(BookError::Conflict(sink.name.clone())),
+    /// Takes a name for a sink that is about to be saved, unless another sink of the same owner has it, or the owner
+    /// is a user with `most` sinks besides.
+    fn reserve_name(&mut self, sink: &Sink, most: usize) -> Result<(), BookError> {
+        let counted = matches!(sink.owner, Owner::User(_));
+        let has_it = self.sinks.get(&sink.id).is_some_and(|old| old.owner == sink.owner);
+        let names = self.names.entry(sink.owner).or_default();
+        match names.get(&sink.name) {
+            Some(id) if *id == sink.id => return Ok(()),
+            Some(_) => return Err(BookError::Conflict(sink.name.clone())),
+            None => {}
         }
+        if counted && !has_it && names.len() >= most {
+            return Err(BookError::TooMany(most));
+        }
+        names.insert(sink.name.clone(), sink.id);
+        Ok(())
     }
 
     /// Gives the name of a sink that was not saved back, unless it had the name before.
     fn release_name(&mut self, sink: &Sink) {
         let had = |old: &Arc<Sink>| old.owner == sink.owner && old.name == sink.name;
         if !self.sinks.get(&sink.id).is_some_and(had) {
-            self.names.remove(&(sink.owner, sink.name.clone()));
+            self.remove_name(sink);
         }
     }
 
     fn put(&mut self, sink: Arc<Sink>) {
         self.take(sink.id);
-        self.names.insert((sink.owner, sink.name.clone()), sink.id);
+        self.names.entry(sink.owner).or_default().insert(sink.name.clone(), sink.id);
         self.sinks.insert(sink.id, sink);
     }
 
     fn take(&mut self, id: SinkId) {
         if let Some(old) = self.sinks.remove(&id) {
-            self.names.remove(&(old.owner, old.name.clone()));
+            self.remove_name(&old);
+        }
+    }
+
+    fn remove_name(&mut self, sink: &Sink) {
+        if let Some(names) = self.names.get_mut(&sink.owner) {
+            names.remove(&sink.name);
+            if names.is_empty() {
+                self.names.remove(&sink.owner);
+            }
         }
     }
 }
@@ -291,7 +316,7 @@ mod tests {
 
         fn open(&self) -> (Store, Book) {
             let store = Store::open(&self.0, 0, Arc::default()).unwrap();
-            (store.clone(), Book::open(store).unwrap())
+            (store.clone(), Book::open(store, usize::MAX).unwrap())
         }
     }
 

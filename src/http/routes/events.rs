@@ -3,7 +3,7 @@
 use crate::{
     emit::{EmitError, Raise},
     event::{Actor, Event, EventType},
-    http::{Accepted, ApiError, Call, Events, Json, Limit, List, Query, schema},
+    http::{Accepted, ApiError, Call, Events, Json, Limit, List, Query, schema, share::Share},
     id::{EventId, SinkId, SpaceId, UserId},
     identity::Caller,
     live::{Attempted, Live},
@@ -19,14 +19,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::{convert::Infallible, sync::Arc, time::Duration};
-use tokio::sync::{broadcast::error::RecvError, mpsc};
+use tokio::sync::broadcast::{Receiver, error::RecvError};
 use warp::sse;
 
 /// How often a silent stream says that it is still there.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-
-/// Happenings that wait for a watcher to read them. Behind these the feed itself holds some more.
-const UNREAD: usize = 64;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -72,6 +69,16 @@ pub struct StreamQuery {
     /// Event patterns, as a sink has them.
     #[schemars(with = "Option<String>")]
     pattern: Option<Patterns>,
+}
+
+/// Somebody who watches. It takes a happening from the feed and makes text of it only when the client is ready for
+/// more: what waits, waits in the feed, once for all watchers. A client that reads nothing is hung up on by the
+/// connection, as any other.
+struct Watcher {
+    feed: Receiver<Live>,
+    caller: Caller,
+    pattern: Option<Patterns>,
+    _share: Share<UserId>,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -192,36 +199,38 @@ pub async fn show(call: Call) -> Result<Json<EventView>, ApiError> {
 
 pub async fn watch(call: Call, Query(wanted): Query<StreamQuery>) -> Result<Events, ApiError> {
     let caller = call.caller().clone();
-    let app = call.app.clone();
-    let shutdown = call.shutdown.clone();
-    let mut feed = app.feed.watch();
-    let (teller, mut told) = mpsc::channel(UNREAD);
-    tokio::spawn(async move {
-        let lapsed = std::pin::pin!(app.identity.lapsed(&caller));
-        let telling = async {
-            loop {
-                let live = match feed.recv().await {
-                    Ok(live) => Ok(live),
-                    Err(RecvError::Lagged(missed)) => Err(missed),
-                    Err(RecvError::Closed) => return,
-                };
-                if let Some(event) = tell(&caller, wanted.pattern.as_ref(), live)
-                    && teller.send(event).await.is_err()
-                {
-                    return;
-                }
-            }
-        };
+    let share = call.app.rations.stream(caller.user.id)?;
+    let (app, shutdown, watching) = (call.app.clone(), call.shutdown.clone(), caller.clone());
+    let over = async move {
         tokio::select! {
-            () = telling => {}
-            () = lapsed => {}
+            () = app.identity.lapsed(&watching) => {}
             () = shutdown.cancelled() => {}
-            () = teller.closed() => {}
         }
+    };
+    let watcher = Watcher { feed: call.app.feed.watch(), caller, pattern: wanted.pattern, _share: share };
+    let told = stream::unfold(watcher, |mut watcher| async move {
+        let event = watcher.next().await?;
+        Some((Ok::<_, Infallible>(event), watcher))
     });
-    let told = stream::poll_fn(move |context| told.poll_recv(context)).map(Ok::<_, Infallible>);
+    let told = told.take_until(over);
     let reply = sse::reply(sse::keep_alive().interval(HEARTBEAT).stream(told));
     Ok(Events(warp::Reply::into_response(reply)))
+}
+
+impl Watcher {
+    /// The next thing to tell; `None` once nothing more can happen.
+    async fn next(&mut self) -> Option<sse::Event> {
+        loop {
+            let live = match self.feed.recv().await {
+                Ok(live) => Ok(live),
+                Err(RecvError::Lagged(missed)) => Err(missed),
+                Err(RecvError::Closed) => return None,
+            };
+            if let Some(event) = tell(&self.caller, self.pattern.as_ref(), live) {
+                return Some(event);
+            }
+        }
+    }
 }
 
 /// What a watcher is told of a happening; nothing of what is not theirs.

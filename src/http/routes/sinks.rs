@@ -143,7 +143,7 @@ pub async fn list(call: Call, Query(wanted): Query<SinkQuery>) -> Result<Json<Li
 }
 
 pub async fn create(call: Call, Json(spec): Json<SinkSpec>) -> Result<Created<SinkView>, ApiError> {
-    let sink = define(call.caller(), spec, None)?;
+    let sink = define(&call, spec, None).await?;
     let also = audited(call.caller(), "sink.create", &sink);
     let sink = call.app.book.create(sink, also).await?;
     Ok(Created(view(&call, &sink, Secrets::Shown)))
@@ -158,7 +158,7 @@ pub async fn replace(call: Call, Json(SinkFields(fields)): Json<SinkFields>) -> 
     let before = find(&call)?;
     // Whose it is stays as it was unless it is said: a forgotten field must not take a global sink away from all.
     let kept = Map::from_iter([("owner".to_owned(), serde_json::json!(OwnerSpec::from(before.owner)))]);
-    change(&call, &before, kept, fields).await
+    change(&call, before, kept, fields).await
 }
 
 pub async fn update(call: Call, Json(SinkFields(fields)): Json<SinkFields>) -> Result<Json<SinkView>, ApiError> {
@@ -166,7 +166,7 @@ pub async fn update(call: Call, Json(SinkFields(fields)): Json<SinkFields>) -> R
     let Ok(Value::Object(kept)) = serde_json::to_value(before.spec(Secrets::Shown)) else {
         return Err(ApiError::Internal("a sink's spec is no object".to_owned()));
     };
-    change(&call, &before, kept, fields).await
+    change(&call, before, kept, fields).await
 }
 
 pub async fn delete(call: Call) -> Result<NoContent, ApiError> {
@@ -178,6 +178,7 @@ pub async fn delete(call: Call) -> Result<NoContent, ApiError> {
 
 pub async fn test(call: Call, sample: Option<Json<Sample>>) -> Result<Json<TestView>, ApiError> {
     let sink = find(&call)?;
+    let _trial = call.app.rations.trial(call.caller().user.id)?;
     let (kind, payload) = sample.map_or((None, None), |Json(sample)| (sample.kind, sample.payload));
     let input = sample_input(&call, kind, payload)?;
     let attempted = sink::attempt(&call.app.context, &sink, input).await;
@@ -199,8 +200,9 @@ pub async fn test(call: Call, sample: Option<Json<Sample>>) -> Result<Json<TestV
 }
 
 pub async fn preview(call: Call, Json(body): Json<PreviewBody>) -> Result<Json<Preview>, ApiError> {
+    let _trial = call.app.rations.trial(call.caller().user.id)?;
     let sink = match (body.sink, body.sink_id) {
-        (Some(spec), None) => Arc::new(define(call.caller(), spec, None)?),
+        (Some(spec), None) => Arc::new(define(&call, spec, None).await?),
         (None, Some(id)) => visible(&call, id)?,
         _ => return Err(ApiError::BadRequest("give either `sink` or `sink_id`".to_owned())),
     };
@@ -251,8 +253,17 @@ fn manages(caller: &Caller, owner: Owner) -> bool {
     }
 }
 
-fn define(caller: &Caller, spec: SinkSpec, previous: Option<&Sink>) -> Result<Sink, ApiError> {
-    let sink = spec.define(caller.user.id, previous).map_err(|error| ApiError::BadRequest(error.to_string()))?;
+/// The sink a caller describes, compiled. That can take long, so it is done where no other request waits behind it.
+async fn define(call: &Call, spec: SinkSpec, previous: Option<Arc<Sink>>) -> Result<Sink, ApiError> {
+    let (caller, turn) = (call.caller(), call.app.rations.compilation().await);
+    let user = caller.user.id;
+    let defined = tokio::task::spawn_blocking(move || {
+        // Until it is done, even if the caller hangs up.
+        let _turn = turn;
+        spec.define(user, previous.as_deref())
+    });
+    let defined = defined.await.map_err(|error| ApiError::Internal(error.to_string()))?;
+    let sink = defined.map_err(|error| ApiError::BadRequest(error.to_string()))?;
     if manages(caller, sink.owner) {
         return Ok(sink);
     }
@@ -262,7 +273,7 @@ fn define(caller: &Caller, spec: SinkSpec, previous: Option<&Sink>) -> Result<Si
 /// Puts `fields` over what is kept of the sink and saves the result.
 async fn change(
     call: &Call,
-    before: &Sink,
+    before: Arc<Sink>,
     mut kept: Map<String, Value>,
     fields: Map<String, Value>,
 ) -> Result<Json<SinkView>, ApiError> {
@@ -270,7 +281,7 @@ async fn change(
     let spec: SinkSpec = serde_path_to_error::deserialize(Value::Object(kept)).map_err(|error| {
         ApiError::BadRequest(crate::http::body::describe(&error.path().to_string(), &error.inner().to_string()))
     })?;
-    let sink = define(call.caller(), spec, Some(before))?;
+    let sink = define(call, spec, Some(before)).await?;
     let also = audited(call.caller(), "sink.update", &sink);
     let sink = call.app.book.update(sink, also).await?;
     Ok(Json(view(call, &sink, Secrets::Shown)))
@@ -324,7 +335,7 @@ impl From<BookError> for ApiError {
     fn from(error: BookError) -> Self {
         let message = error.to_string();
         match error {
-            BookError::Conflict(_) => Self::Conflict(message),
+            BookError::Conflict(_) | BookError::TooMany(_) => Self::Conflict(message),
             BookError::NotFound(_) => Self::missing("sink"),
             BookError::Store(error) => error.into(),
         }

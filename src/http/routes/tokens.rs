@@ -21,6 +21,7 @@ pub struct NewToken {
     /// What the token is limited to; empty or absent for all of the user's permissions.
     #[serde(default)]
     scopes: Vec<Scope>,
+    /// Made with a token that expires, it expires no later than that.
     expires_at: Option<Timestamp>,
 }
 

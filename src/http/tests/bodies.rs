@@ -65,6 +65,20 @@ async fn a_body_announced_over_the_limit_is_413() {
 }
 
 #[tokio::test]
+async fn who_is_not_known_yet_cannot_send_much() {
+    let service = Service::start().await;
+    let body = json!({"name": "admin", "password": "x".repeat(8 << 10)}).to_string();
+    let request = || service.request("POST", "/api/auth/login").header("Content-Type", "application/json");
+    let announced = service.send(request().body(body.clone()).unwrap()).await;
+    assert_eq!(announced.code(), "too_large");
+    let unannounced = isahc::AsyncBody::from_reader(futures_util::io::Cursor::new(body.into_bytes()));
+    let unannounced = service.send(request().body(unannounced).unwrap()).await;
+    assert_eq!(unannounced.code(), "too_large");
+    assert!(unannounced.message().contains("8192"), "{unannounced:?}");
+    service.stop().await;
+}
+
+#[tokio::test]
 async fn a_path_with_a_bad_uuid_is_400_and_with_an_unknown_one_404() {
     let service = Service::start().await;
     for kind in ["users", "roles", "groups", "tokens"] {

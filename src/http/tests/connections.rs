@@ -13,7 +13,7 @@ use tokio::{
 const SHORT: Duration = Duration::from_millis(300);
 
 /// All there is to wait for a condition that will come.
-const LONG: Duration = Duration::from_secs(30);
+pub(super) const LONG: Duration = Duration::from_secs(30);
 
 /// Everything the server says until it closes.
 async fn rest(stream: &mut TcpStream) -> String {
@@ -98,7 +98,7 @@ async fn a_request_that_does_not_finish_is_cut_off_when_the_server_stops() {
 }
 
 /// Opens the stream of events and reads the head of its answer.
-async fn watching(service: &Service, token: &str) -> TcpStream {
+pub(super) async fn watching(service: &Service, token: &str) -> TcpStream {
     let mut stream = TcpStream::connect(service.address).await.unwrap();
     let address = service.address;
     let request =
@@ -173,5 +173,70 @@ async fn answers_are_neither_kept_nor_reinterpreted_on_their_way() {
         assert_eq!(answer.headers["cache-control"], "no-store");
         assert_eq!(answer.headers["x-content-type-options"], "nosniff");
     }
+    service.stop().await;
+}
+
+/// What a peer that speaks HTTP/2 says first, with `settings`, and a request for `/healthz`.
+fn http2_request(settings: &[u8]) -> Vec<u8> {
+    let frame = |kind: u8, flags: u8, stream: u8, payload: &[u8]| {
+        let head = [0, 0, u8::try_from(payload.len()).unwrap(), kind, flags, 0, 0, 0, stream];
+        [&head[..], payload].concat()
+    };
+    let headers = b"\x82\x86\x04\x08/healthz\x01\x01x";
+    [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), frame(4, 0, 0, settings), frame(1, 5, 1, headers)].concat()
+}
+
+#[tokio::test]
+async fn an_http2_peer_that_only_pings_is_let_go() {
+    let service = Service::start_with(SHORT, |_| {}).await;
+    // One that takes its answer, and one whose window stays shut so that its answer never ends.
+    for settings in [&[][..], &[0, 4, 0, 0, 0, 0]] {
+        let mut stream = TcpStream::connect(service.address).await.unwrap();
+        stream.write_all(&http2_request(settings)).await.unwrap();
+        let (mut read, mut write) = stream.split();
+        let pinging = async {
+            while write.write_all(b"\0\0\x08\x06\0\0\0\0\0lifesign").await.is_ok() {
+                tokio::time::sleep(SHORT / 10).await;
+            }
+        };
+        let closed = async { while read.read(&mut [0; 1024]).await.is_ok_and(|read| read > 0) {} };
+        let ended = async {
+            tokio::select! { () = pinging => {}, () = closed => {} }
+        };
+        tokio::time::timeout(LONG, ended).await.expect("let go");
+    }
+    service.stop().await;
+}
+
+#[tokio::test]
+async fn a_peer_that_asks_and_never_reads_is_let_go() {
+    let service = Service::start_with(SHORT, |_| {}).await;
+    let mut stream = TcpStream::connect(service.address).await.unwrap();
+    let requests = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n".repeat(100);
+    let asking = async { while stream.write_all(requests.as_bytes()).await.is_ok() {} };
+    tokio::time::timeout(LONG, asking).await.expect("let go");
+    service.stop().await;
+}
+
+#[tokio::test]
+async fn one_address_gets_half_of_the_connections() {
+    let service = Service::start_with(LONG, |config| config.limits.connections = 4).await;
+    let request = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let mut stream = TcpStream::connect(service.address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        stream.read_exact(&mut [0; 12]).await.unwrap();
+        held.push(stream);
+    }
+    let mut third = TcpStream::connect(service.address).await.unwrap();
+    let refused = tokio::time::timeout(SHORT * 10, third.read(&mut [0])).await.expect("hung up on");
+    assert!(refused.is_err() || refused.is_ok_and(|read| read == 0));
+    let elsewhere = tokio::net::TcpSocket::new_v4().unwrap();
+    elsewhere.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+    let mut elsewhere = elsewhere.connect(service.address).await.unwrap();
+    elsewhere.write_all(request.as_bytes()).await.unwrap();
+    elsewhere.read_exact(&mut [0; 12]).await.unwrap();
+    drop((held, elsewhere));
     service.stop().await;
 }

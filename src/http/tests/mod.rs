@@ -5,8 +5,9 @@ mod bodies;
 mod connections;
 mod records;
 mod sessions;
+mod shares;
 
-use super::{App, server};
+use super::{App, Rations, server};
 use crate::{
     audit::Audit,
     config::Config,
@@ -69,7 +70,7 @@ impl Service {
         let app = Arc::new(app(config, store, metrics, &shutdown).await);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let patience = server::Patience { head: patience, drain: patience };
+        let patience = server::Patience { head: patience, idle: patience, drain: patience };
         let serving = tokio::spawn(server::serve_patiently(listener, app.clone(), shutdown.clone(), patience));
         let token = std::fs::read_to_string(directory.join("admin.token")).unwrap().trim().to_owned();
         Self { app, address, token, client: HttpClient::new().unwrap(), shutdown, serving, directory }
@@ -146,7 +147,8 @@ impl Service {
 /// Everything handlers work with. Nothing runs the deliveries: these tests end at the edge.
 async fn app(config: Config, store: Store, metrics: Arc<Metrics>, shutdown: &CancellationToken) -> App {
     let identity = Identity::open(store.clone(), config.auth.session.0).await.unwrap();
-    let (book, feed, routes) = (Book::open(store.clone()).unwrap(), Feed::new(), Arc::new(Routes::new()));
+    let book = Book::open(store.clone(), config.limits.sinks).unwrap();
+    let (feed, routes) = (Feed::new(), Arc::new(Routes::new()));
     let bounds = Bounds { queue: config.delivery.queue, dead_letters: config.delivery.dead_letters };
     let (wake, _) = tokio::sync::mpsc::unbounded_channel();
     let engine: Arc<dyn Engine> = Arc::new(SledEngine::open(store.clone(), metrics.clone(), bounds, wake).unwrap());
@@ -167,7 +169,8 @@ async fn app(config: Config, store: Store, metrics: Arc<Metrics>, shutdown: &Can
     deliver::follow(&book, &routes, &engine, &deliverer);
     let emitter = Emitter::new(&config.zone, routes, engine.clone(), feed.clone(), config.limits.payload.bytes());
     let audit = Audit::new(store.clone());
-    App { config: Arc::new(config), store, audit, identity, metrics, emitter, engine, book, context, feed }
+    let (config, rations) = (Arc::new(config), Rations::new());
+    App { config, store, audit, identity, metrics, emitter, engine, book, context, feed, rations }
 }
 
 struct NoMethods;
