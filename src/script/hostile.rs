@@ -163,6 +163,16 @@ async fn what_ignores_the_clock_is_refused_when_it_would_take_long() {
 }
 
 #[tokio::test]
+async fn json_is_measured_before_it_is_written() {
+    let world = World::new();
+    let source = "local name, t = ('\\1'):rep(4e6), {} for i = 1, 20 do t = {[name] = t} end return json.encode(t)";
+    let run = world.run(source).await;
+    let Verdict::Failed(error) = run.verdict else { panic!("it was written") };
+    assert_eq!(error, "script:1: json.encode: there are more than 1048576 bytes of JSON");
+    assert!(run.cpu < Duration::from_millis(500), "{:?}", run.cpu);
+}
+
+#[tokio::test]
 async fn searches_within_the_bounds_take_no_longer_than_they_may() {
     let world = World::strict();
     // Allowed, and the slowest there are: each must come back by itself or at the limit.

@@ -15,7 +15,7 @@ pub mod svc;
 mod tests;
 mod time;
 
-use super::{limits::Watch, program::Kind};
+use super::program::Kind;
 use crate::{kv::Kv, owner::Owner};
 use http::HttpClient;
 use mlua::{
@@ -201,14 +201,6 @@ fn sized<'a>(bytes: &'a [u8], what: &str, limit: usize) -> Result<&'a [u8], Rais
         return Err(Raise::Message(format!("the {what} has {} bytes; at most {limit} are taken", bytes.len())));
     }
     Ok(bytes)
-}
-
-/// Lets a long library call end when its run is over a limit.
-fn check_limits(lua: &Lua) -> Result<(), Raise> {
-    match lua.app_data_ref::<Arc<Watch>>().map(|watch| watch.check()) {
-        Some(Err(limit)) => Err(Raise::Fatal(mlua::Error::runtime(limit))),
-        _ => Ok(()),
-    }
 }
 
 /// A value read from JSON, or nothing, on its way back to Lua. It travels in a table of one field, which the

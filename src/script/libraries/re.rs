@@ -3,8 +3,11 @@
 //! `test(pattern, text)`, `match(pattern, text)`, `find_all(pattern, text)`, `replace(pattern, text, with)`,
 //! `split(pattern, text)`, `escape(text)`. The syntax is that of Rust's `regex` crate.
 
-use super::{Maker, Raise, check_limits, text};
-use crate::script::json::{NULL, array_metatable};
+use super::{Maker, Raise, text};
+use crate::script::{
+    json::{NULL, array_metatable},
+    limits,
+};
 use mlua::{Lua, LuaString, Table, Value};
 use regex::{Regex, RegexBuilder};
 
@@ -50,7 +53,7 @@ pub(super) fn module(maker: &Maker<'_>) -> mlua::Result<Table> {
             let subject = subject.as_bytes();
             let all = lua.create_table()?;
             for one in regex.find_iter(text(&subject, "text", MAX_SEARCHED)?) {
-                check_limits(lua)?;
+                limits::check(lua)?;
                 all.raw_push(one.as_str())?;
             }
             all.set_metatable(Some(array_metatable(lua)?))?;
@@ -66,7 +69,7 @@ pub(super) fn module(maker: &Maker<'_>) -> mlua::Result<Table> {
             let mut out = String::new();
             let mut copied = 0;
             for captures in regex.captures_iter(subject) {
-                check_limits(lua)?;
+                limits::check(lua)?;
                 let whole = captures.get_match();
                 out.push_str(&subject[copied..whole.start()]);
                 captures.expand(with, &mut out);
@@ -84,7 +87,7 @@ pub(super) fn module(maker: &Maker<'_>) -> mlua::Result<Table> {
             let subject = subject.as_bytes();
             let parts = lua.create_table()?;
             for part in regex.split(text(&subject, "text", MAX_SEARCHED)?) {
-                check_limits(lua)?;
+                limits::check(lua)?;
                 parts.raw_push(part)?;
             }
             parts.set_metatable(Some(array_metatable(lua)?))?;
