@@ -158,6 +158,15 @@ async fn what_ignores_the_clock_is_refused_when_it_would_take_long() {
         ("return json.encode(('x'):rep(2e6))", "json.encode: there are more than 1048576 bytes"),
         ("return re.test('((a{1,100}){1,100}){1,100}', 'a')", "re.test: "),
         ("return re.test('a', ('a'):rep(1e6))", "re.test: the text has 1000000 bytes"),
+        ("return re.match(('()'):rep(180) .. '[ab]*a[ab]{1800}', ('ab'):rep(65e3))", "more than 32 groups"),
+        (
+            "return re.match(('()'):rep(32) .. '[ab]*a[ab]{1800}', ('ab'):rep(65e3))",
+            "script:1: re.match: the text and the pattern are too long for each other",
+        ),
+        (
+            "return re.replace(('()'):rep(32) .. '[ab]*a[ab]{1800}', ('ab'):rep(65e3), '')",
+            "re.replace: the text and the pattern are too long for each other",
+        ),
     ])
     .await;
 }
@@ -179,18 +188,21 @@ async fn searches_within_the_bounds_take_no_longer_than_they_may() {
     for source in [
         "local a = ('a'):rep(1e6) return a:find(('a'):rep(60) .. 'b', 1, true)",
         "local a = ('a'):rep(1e6) return a:match('[' .. ('b'):rep(60) .. ']*c')",
-        "return re.test('(a?){1000}[^a]', ('a'):rep(1e5))",
+        "return re.test('(a?){500}[^a]', ('a'):rep(1e5))",
         "return re.test('(?:a|b)*a(?:a|b){200}[^ab]', noise)",
         "return re.match('((a|b)*)a((a|b){200})[^ab]', noise)",
         "return re.match('(.*)(.*)(.*)(.*)(.*)[^ab]', noise)",
         "return re.test('[\\\\w\\\\d]*(\\\\w|é){3}[^\\\\w]', ('aé'):rep(4e4))",
+        "return re.match(('()'):rep(32) .. '[ab]*a[ab]{100}', noise)",
+        "return re.match('[ab]*a[ab]{800}[^ab]', noise)",
+        "return re.replace(('()'):rep(32) .. '[ab]*a[ab]{100}', noise, '')",
         "return re.find_all('.*[^A-Z]|[A-Z]', ('A'):rep(1e5))",
         "return re.replace('.*[^A-Z]|[A-Z]', ('A'):rep(1e5), '$0')",
     ] {
         let noise = "local t, n = table.create(1e5), 1 for i = 1, 1e5 do
             n = n * 16807 % 2147483647 t[i] = if n % 2 == 0 then 'a' else 'b' end local noise = table.concat(t)";
         let run = world.run(&format!("{noise} {source}")).await;
-        assert!(run.cpu < Duration::from_secs(5), "{source}: {:?}", run.cpu);
+        assert!(run.cpu < Duration::from_secs(2), "{source}: {:?}", run.cpu);
         assert!(run.verdict == Verdict::Ack || run.verdict == too_much_cpu(), "{source}: {:?}", run.verdict);
     }
 }
