@@ -182,6 +182,33 @@ async fn json_is_measured_before_it_is_written() {
 }
 
 #[tokio::test]
+async fn no_number_is_too_much_for_the_host() {
+    let world = World::strict();
+    for number in ["1e19", "1e300", "-1e300", "1/0", "-1/0", "0/0", "-1", "2^53", "2^63", "2^64", "1e-320", "'1e19'"] {
+        for call in [
+            "http.request{ url = 'http://x.test', timeout = N }",
+            "svc.retry(N)",
+            "kv.set('a', 1, N)",
+            "kv.add('b', 1, N)",
+            "kv.increment('c', 1, N)",
+            "kv.increment('d', N)",
+            "crypto.random(N)",
+            "time.format(N)",
+            "time.format(N, '%c %s %f')",
+        ] {
+            // Whether it raises or not, the run goes on to its end.
+            let source = format!("local _ = pcall(function() return {} end)", call.replace('N', number));
+            assert_eq!(world.run(&source).await.verdict, Verdict::Ack, "{source}");
+        }
+    }
+    let requests = std::mem::take(&mut *world.http.requests.lock().unwrap());
+    assert!(!requests.is_empty());
+    for (_, request) in requests {
+        assert!(request.timeout.unwrap() <= Duration::from_secs(10), "{:?}", request.timeout);
+    }
+}
+
+#[tokio::test]
 async fn searches_within_the_bounds_take_no_longer_than_they_may() {
     let world = World::strict();
     // Allowed, and the slowest there are: each must come back by itself or at the limit.

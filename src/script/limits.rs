@@ -107,6 +107,11 @@ impl Watch {
         Duration::from_nanos(self.cpu_nanos())
     }
 
+    /// How long the run may take, waiting included.
+    pub fn wall(&self) -> Duration {
+        self.limits.wall
+    }
+
     /// The interpreter's interrupt: cheap until the watchdog calls.
     pub fn check(&self) -> Result<(), Limit> {
         if self.attention.load(Relaxed) { self.look() } else { Ok(()) }

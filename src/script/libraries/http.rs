@@ -2,7 +2,10 @@
 //! whatever guards this server's way out; what that refuses, a script cannot reach.
 
 use super::{Maker, Raise, seconds};
-use crate::{owner::Owner, script::json};
+use crate::{
+    owner::Owner,
+    script::{json, limits::Watch},
+};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use mlua::{Lua, LuaString, Table, Value};
@@ -25,7 +28,7 @@ pub struct HttpRequest {
     pub url: String,
     pub headers: Vec<(String, String)>,
     pub body: Bytes,
-    /// How long the script would wait. Its own time limit may be shorter.
+    /// How long the script would wait: no longer than it may run.
     pub timeout: Option<Duration>,
 }
 
@@ -83,8 +86,8 @@ fn requested(lua: &Lua, table: &Table) -> Result<HttpRequest, Raise> {
                 request.body = json::write(lua, &value)?.into();
                 is_json = true;
             }
-            (b"timeout", Value::Integer(span)) => request.timeout = Some(seconds(span as f64, "`timeout`")?),
-            (b"timeout", Value::Number(span)) => request.timeout = Some(seconds(span, "`timeout`")?),
+            (b"timeout", Value::Integer(span)) => request.timeout = Some(patience(lua, span as f64)?),
+            (b"timeout", Value::Number(span)) => request.timeout = Some(patience(lua, span)?),
             (b"method" | b"url" | b"body", _) => return Err(wrong("a string")),
             (b"headers", _) => return Err(wrong("a table of strings")),
             (b"timeout", _) => return Err(wrong("a number of seconds")),
@@ -107,6 +110,11 @@ fn requested(lua: &Lua, table: &Table) -> Result<HttpRequest, Raise> {
         request.headers.push(("Content-Type".to_owned(), "application/json".to_owned()));
     }
     Ok(request)
+}
+
+fn patience(lua: &Lua, span: f64) -> Result<Duration, Raise> {
+    let wall = lua.app_data_ref::<Arc<Watch>>().map_or(Duration::MAX, |watch| watch.wall());
+    Ok(seconds(span, "`timeout`")?.min(wall))
 }
 
 fn headers_of(table: &Table) -> Result<Vec<(String, String)>, Raise> {

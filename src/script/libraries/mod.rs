@@ -22,7 +22,10 @@ use mlua::{
     FromLuaMulti, Function, IntoLuaMulti, Lua, MultiValue, Table, Value,
     chunk::{ChunkMode, Compiler},
 };
-use std::sync::{Arc, LazyLock};
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 use svc::MethodCaller;
 
 /// What scripts reach the world through.
@@ -50,6 +53,9 @@ const MOVE: usize = 1_000_000;
 
 /// The longest text a library function takes, unless it says otherwise.
 const MAX_TEXT: usize = 4 << 20;
+
+/// The longest time span, about a century: it can be added to any moment without passing the end of time.
+const MAX_SPAN: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
 
 /// Puts every library a program of this kind gets into the globals of `lua`.
 pub(super) fn install(lua: &Lua, kind: Kind, owner: Owner, libraries: &Libraries) -> mlua::Result<()> {
@@ -223,9 +229,12 @@ impl IntoLuaMulti for Boxed {
     }
 }
 
-/// A value as a script means a time span: seconds, fractions allowed.
-fn seconds(value: f64, what: &str) -> Result<std::time::Duration, Raise> {
-    std::time::Duration::try_from_secs_f64(value)
+/// A value as a script means a time span: seconds, fractions allowed. One past [`MAX_SPAN`] stops there.
+fn seconds(value: f64, what: &str) -> Result<Duration, Raise> {
+    if value.is_finite() && value > MAX_SPAN.as_secs_f64() {
+        return Ok(MAX_SPAN);
+    }
+    Duration::try_from_secs_f64(value)
         .map_err(|_| Raise::Message(format!("{what} must be a number of seconds from 0 up")))
 }
 
