@@ -182,6 +182,20 @@ async fn json_is_measured_before_it_is_written() {
 }
 
 #[tokio::test]
+async fn a_request_is_measured_before_it_is_copied() {
+    all_fail_saying(&[
+        (
+            "local big, headers = ('x'):rep(1e6), {} for i = 1, 1e4 do headers['x' .. i] = big end
+             http.request{ url = 'http://x.test', headers = headers }",
+            "http.request: the headers have more than 65536 bytes",
+        ),
+        ("http.request{ url = ('x'):rep(1e6) }", "http.request: the url has 1000000 bytes"),
+        ("http.request(table.create(1e5, {}))", "http.request: the request has fields that mean nothing here"),
+    ])
+    .await;
+}
+
+#[tokio::test]
 async fn no_number_is_too_much_for_the_host() {
     let world = World::strict();
     for number in ["1e19", "1e300", "-1e300", "1/0", "-1/0", "0/0", "-1", "2^53", "2^63", "2^64", "1e-320", "'1e19'"] {
