@@ -2,7 +2,8 @@
 -- what only the host can do in `native`. What is local here is out of a script's reach.
 
 local native = ...
-local error, pcall, select, tostring, type = error, pcall, select, tostring, type
+local error, pcall, select = error, pcall, select
+local tonumber, tostring, type = tonumber, tostring, type
 local concat, create, sub = table.concat, table.create, string.sub
 
 -- What a built-in function called from here complains of happened on the script's line, not on ours. An error
@@ -36,10 +37,12 @@ for _, name in { "find", "match", "gmatch", "gsub", "split" } do
 	string[name] = bounded(name, string[name])
 end
 
--- Likewise, for as many elements as its arguments say, there or not.
+-- Likewise, for as many elements as its arguments say, there or not. What is no number passes: the built-in
+-- function says so better.
 local move = table.move
 function table.move(from, first, last, ...)
-	if type(first) == "number" and type(last) == "number" and last - first >= native.move then
+	local low, high = tonumber(first), tonumber(last)
+	if low and high and not (high - low < native.move) then
 		error("table.move: at most " .. native.move .. " elements", 2)
 	end
 	return pass_on(pcall(move, from, first, last, ...))
