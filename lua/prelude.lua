@@ -2,7 +2,7 @@
 -- what only the host can do in `native`. What is local here is out of a script's reach.
 
 local native = ...
-local error, pcall, select = error, pcall, select
+local error, pcall, rawget, select = error, pcall, rawget, select
 local tonumber, tostring, type = tonumber, tostring, type
 local concat, create, sub = table.concat, table.create, string.sub
 
@@ -48,14 +48,47 @@ function table.move(from, first, last, ...)
 	return pass_on(pcall(move, from, first, last, ...))
 end
 
--- The built-in order never looks at the clock; a function does.
+-- A Lua function looks at the clock when it is called, a built-in one does not. So whatever a built-in
+-- function calls over and over is one of ours: the order of a sort, and the equality of what is looked for.
 local sort = table.sort
 local function less(a, b)
 	return a < b
 end
 function table.sort(list, order)
-	return pass_on(pcall(sort, list, if order == nil then less else order))
+	local compare = if order == nil then less else order
+	if type(order) == "function" then
+		function compare(a, b)
+			return order(a, b)
+		end
+	end
+	return pass_on(pcall(sort, list, compare))
 end
+
+local find = table.find
+function table.find(list, value, ...)
+	if type(list) ~= "table" or type(value) ~= "table" then
+		return pass_on(pcall(find, list, value, ...))
+	end
+	local i = tonumber((...)) or 1
+	while true do
+		local item = rawget(list, i)
+		if item == nil then
+			return nil
+		elseif item == value then
+			return i
+		end
+		i += 1
+	end
+end
+
+-- And these can be called over and over, as a `__tostring`.
+local function visible(call)
+	return function(...)
+		return pass_on(pcall(call, ...))
+	end
+end
+table.concat, table.unpack = visible(table.concat), visible(table.unpack)
+unpack = table.unpack
 
 -- Calls into the host return whether they worked, the result, and whether that is in a box. What went wrong
 -- becomes an error on the script's line: above this call is the wrapper below, and above that the script.

@@ -176,6 +176,25 @@ async fn what_ignores_the_clock_is_refused_when_it_would_take_long() {
 }
 
 #[tokio::test]
+async fn what_built_in_functions_call_over_and_over_sees_the_clock() {
+    let cpu = config::Span(Duration::from_millis(100));
+    let world = World::with(config::Script { cpu, ..config::Script::default() });
+    for source in [
+        "table.sort(table.create(4e5, 0), bit32.btest)",
+        "local m = { __eq = table.find } local a = setmetatable(table.create(1e5, 1), m)
+         table.find(table.create(1e5, a), setmetatable(table.create(1e5, a), m))",
+        "local t = setmetatable(table.create(2e5, ''), { __tostring = table.concat })
+         return ('%*'):rep(250):format(unpack(table.create(249, t)))",
+        "local t = setmetatable(table.create(2e5, ''), { __tostring = unpack })
+         return ('%*'):rep(250):format(unpack(table.create(249, t)))",
+    ] {
+        let run = world.run(source).await;
+        assert_eq!(run.verdict, too_much_cpu(), "{source}");
+        assert!(run.cpu < Duration::from_millis(500), "{source}: {:?}", run.cpu);
+    }
+}
+
+#[tokio::test]
 async fn json_is_measured_before_it_is_written() {
     let world = World::new();
     let source = "local name, t = ('\\1'):rep(4e6), {} for i = 1, 20 do t = {[name] = t} end return json.encode(t)";
