@@ -90,6 +90,42 @@ end
 table.concat, table.unpack = visible(table.concat), visible(table.unpack)
 unpack = table.unpack
 
+-- These read a number from each text among any number of arguments, so that it is all of their lengths that
+-- counts. One text can be there many times.
+local function measured(name, call, most)
+	return function(...)
+		local count = select("#", ...)
+		if count > most then
+			error(name .. ": at most " .. most .. " arguments", 2)
+		elseif count > 2 then
+			local length = 0
+			for _, argument in { ... } do
+				if type(argument) == "string" then
+					length += #argument
+				end
+			end
+			if length > native.text then
+				error(name .. ": the arguments are too long", 2)
+			end
+		end
+		return pass_on(pcall(call, ...))
+	end
+end
+
+for library, names in {
+	math = { "max", "min" },
+	bit32 = { "band", "bor", "btest", "bxor" },
+	string = { "char", "pack" },
+	utf8 = { "char" },
+} do
+	local functions = _G[library]
+	for _, name in names do
+		functions[name] = measured(library .. "." .. name, functions[name], 1e6)
+	end
+end
+-- Fewer, for each may be a table with a `__tostring`.
+string.format = measured("string.format", string.format, 250)
+
 -- Calls into the host return whether they worked, the result, and whether that is in a box. What went wrong
 -- becomes an error on the script's line: above this call is the wrapper below, and above that the script.
 local function settle(worked, result, boxed)
@@ -99,9 +135,10 @@ local function settle(worked, result, boxed)
 	return if boxed then result[1] else result
 end
 
+-- No function takes more than three; what else a script passes must not cost anything on its way.
 function native.raising(call)
-	return function(...)
-		return settle(call(...))
+	return function(first, second, third)
+		return settle(call(first, second, third))
 	end
 end
 

@@ -51,6 +51,9 @@ const SEARCH_WORK: usize = 64 << 20;
 /// The most elements `table.move` moves.
 const MOVE: usize = 1_000_000;
 
+/// The most text among the arguments of a built-in function that reads numbers from it: some tens of milliseconds.
+const ARGUMENTS: usize = 16 << 20;
+
 /// The longest text a library function takes, unless it says otherwise.
 const MAX_TEXT: usize = 4 << 20;
 
@@ -63,6 +66,7 @@ pub(super) fn install(lua: &Lua, kind: Kind, owner: Owner, libraries: &Libraries
     let modules = lua.create_table()?;
     native.raw_set("work", SEARCH_WORK)?;
     native.raw_set("move", MOVE)?;
+    native.raw_set("text", ARGUMENTS)?;
     native.raw_set("kind", kind.name())?;
     native.raw_set("no_memory", NO_MEMORY)?;
     native.raw_set("modules", &modules)?;
