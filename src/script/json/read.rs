@@ -93,7 +93,7 @@ impl<'de> DeserializeSeed<'de> for Node<'_, '_> {
         if self.0.nodes > MAX_NODES {
             return Err(self.0.stop(JsonError::TooMany));
         }
-        if self.0.nodes % LOOK_EVERY == 0 {
+        if self.0.nodes.is_multiple_of(LOOK_EVERY) {
             let looked = limits::check(self.0.lua);
             self.0.lua(looked)?;
         }
