@@ -2,7 +2,8 @@
 -- what only the host can do in `native`. What is local here is out of a script's reach.
 
 local native = ...
-local error, pcall, select, tostring, type = error, pcall, select, tostring, type
+local error, pcall, rawget, select = error, pcall, rawget, select
+local tonumber, tostring, type = tonumber, tostring, type
 local concat, create, sub = table.concat, table.create, string.sub
 
 -- What a built-in function called from here complains of happened on the script's line, not on ours. An error
@@ -36,23 +37,94 @@ for _, name in { "find", "match", "gmatch", "gsub", "split" } do
 	string[name] = bounded(name, string[name])
 end
 
--- Likewise, for as many elements as its arguments say, there or not.
+-- Likewise, for as many elements as its arguments say, there or not. What is no number passes: the built-in
+-- function says so better.
 local move = table.move
 function table.move(from, first, last, ...)
-	if type(first) == "number" and type(last) == "number" and last - first >= native.move then
+	local low, high = tonumber(first), tonumber(last)
+	if low and high and not (high - low < native.move) then
 		error("table.move: at most " .. native.move .. " elements", 2)
 	end
 	return pass_on(pcall(move, from, first, last, ...))
 end
 
--- The built-in order never looks at the clock; a function does.
+-- A Lua function looks at the clock when it is called, a built-in one does not. So whatever a built-in
+-- function calls over and over is one of ours: the order of a sort, and the equality of what is looked for.
 local sort = table.sort
 local function less(a, b)
 	return a < b
 end
 function table.sort(list, order)
-	return pass_on(pcall(sort, list, if order == nil then less else order))
+	local compare = if order == nil then less else order
+	if type(order) == "function" then
+		function compare(a, b)
+			return order(a, b)
+		end
+	end
+	return pass_on(pcall(sort, list, compare))
 end
+
+local find = table.find
+function table.find(list, value, ...)
+	if type(list) ~= "table" or type(value) ~= "table" then
+		return pass_on(pcall(find, list, value, ...))
+	end
+	local i = tonumber((...)) or 1
+	while true do
+		local item = rawget(list, i)
+		if item == nil then
+			return nil
+		elseif item == value then
+			return i
+		end
+		i += 1
+	end
+end
+
+-- And these can be called over and over, as a `__tostring`.
+local function visible(call)
+	return function(...)
+		return pass_on(pcall(call, ...))
+	end
+end
+table.concat, table.unpack = visible(table.concat), visible(table.unpack)
+unpack = table.unpack
+
+-- These read a number from each text among any number of arguments, so that it is all of their lengths that
+-- counts. One text can be there many times.
+local function measured(name, call, most)
+	return function(...)
+		local count = select("#", ...)
+		if count > most then
+			error(name .. ": at most " .. most .. " arguments", 2)
+		elseif count > 2 then
+			local length = 0
+			for _, argument in { ... } do
+				if type(argument) == "string" then
+					length += #argument
+				end
+			end
+			if length > native.text then
+				error(name .. ": the arguments are too long", 2)
+			end
+		end
+		return pass_on(pcall(call, ...))
+	end
+end
+
+for library, names in {
+	math = { "max", "min" },
+	bit32 = { "band", "bor", "btest", "bxor" },
+	string = { "char", "pack" },
+	utf8 = { "char" },
+} do
+	local functions = _G[library]
+	for _, name in names do
+		functions[name] = measured(library .. "." .. name, functions[name], 1e6)
+	end
+end
+-- Fewer, for each may be a table with a `__tostring`.
+string.format = measured("string.format", string.format, 250)
 
 -- Calls into the host return whether they worked, the result, and whether that is in a box. What went wrong
 -- becomes an error on the script's line: above this call is the wrapper below, and above that the script.
@@ -63,9 +135,10 @@ local function settle(worked, result, boxed)
 	return if boxed then result[1] else result
 end
 
+-- No function takes more than three; what else a script passes must not cost anything on its way.
 function native.raising(call)
-	return function(...)
-		return settle(call(...))
+	return function(first, second, third)
+		return settle(call(first, second, third))
 	end
 end
 

@@ -45,6 +45,9 @@ const CLIENTS: usize = 2;
 const IDLE_CONNECTIONS: usize = 256;
 const IDLE_FOR: Duration = Duration::from_secs(60);
 
+/// No exchange lasts longer, whatever its timeout: a far-off end overflows the clocks of those who compute with it.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
 const FRAMING: [&str; 9] =
     ["connection", "content-length", "expect", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"];
 
@@ -65,7 +68,7 @@ pub struct Request {
     pub url: String,
     pub headers: HeaderMap,
     pub body: Bytes,
-    /// For everything together: resolving, connecting, sending and reading the answer.
+    /// For everything together: resolving, connecting, sending and reading the answer. At most a day.
     pub timeout: Duration,
     pub tls: Tls,
     /// How many bytes of the answer's body the caller wants.
@@ -172,8 +175,9 @@ impl Egress {
     /// # Errors
     ///
     /// Fails if the address is out of bounds for this owner, or no complete answer came in time.
-    pub async fn send(&self, owner: Owner, request: Request) -> Result<Response, EgressError> {
-        let limit = request.timeout;
+    pub async fn send(&self, owner: Owner, mut request: Request) -> Result<Response, EgressError> {
+        let limit = request.timeout.min(LONGEST);
+        request.timeout = limit;
         match tokio::time::timeout(limit, self.exchange(owner, request)).await {
             Ok(result) => result,
             Err(_) => Err(EgressError::Timeout(limit)),
@@ -367,6 +371,14 @@ mod tests {
     #[tokio::test]
     async fn a_receiver_that_never_answers_is_given_up_in_time() {
         assert!(matches!(send(Behaviour::Silence, SOON).await, Err(EgressError::Timeout(SOON))));
+    }
+
+    #[tokio::test]
+    async fn a_timeout_past_the_end_of_time_is_one_of_a_day() {
+        for timeout in [Duration::from_secs(u64::MAX / 2), Duration::MAX] {
+            let answer = Behaviour::Answer("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+            assert!(send(answer, timeout).await.is_ok());
+        }
     }
 
     #[tokio::test]

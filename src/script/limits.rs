@@ -6,6 +6,7 @@
 //! (for a reply over the network) is woken up by the watchdog to find that its time is over.
 
 use crate::config;
+use mlua::Lua;
 use std::{
     sync::{
         Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
@@ -106,6 +107,11 @@ impl Watch {
         Duration::from_nanos(self.cpu_nanos())
     }
 
+    /// How long the run may take, waiting included.
+    pub fn wall(&self) -> Duration {
+        self.limits.wall
+    }
+
     /// The interpreter's interrupt: cheap until the watchdog calls.
     pub fn check(&self) -> Result<(), Limit> {
         if self.attention.load(Relaxed) { self.look() } else { Ok(()) }
@@ -154,6 +160,14 @@ impl Watch {
 
     fn cpu_nanos(&self) -> u64 {
         self.spent.load(Relaxed) + thread_cpu().saturating_sub(self.turn_began.load(Relaxed))
+    }
+}
+
+/// Lets long work for the run that `lua` is in end when the run is over a limit.
+pub(super) fn check(lua: &Lua) -> mlua::Result<()> {
+    match lua.app_data_ref::<Arc<Watch>>().map(|watch| watch.check()) {
+        Some(Err(limit)) => Err(mlua::Error::runtime(limit)),
+        _ => Ok(()),
     }
 }
 

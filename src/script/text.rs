@@ -8,8 +8,8 @@ use super::program::{CompileError, compile};
 const OPEN: &str = "${{";
 const CLOSE: &str = "}}";
 
-/// An expression may itself contain `}}`: this many are tried for the one that ends it.
-const CLOSERS: usize = 32;
+/// The most expressions of a template. Each is compiled by itself, which takes its time.
+const MAX_EXPRESSIONS: usize = 256;
 
 /// A part of a text template.
 pub enum Piece {
@@ -28,6 +28,7 @@ pub enum Piece {
 /// Fails with the template's line if an expression is no valid Lua or never ends.
 pub fn split(source: &str) -> Result<Vec<Piece>, CompileError> {
     let mut pieces = Vec::new();
+    let mut expressions = 0;
     let mut rest = source;
     let mut line = 1;
     while let Some(at) = rest.find(OPEN) {
@@ -36,6 +37,10 @@ pub fn split(source: &str) -> Result<Vec<Piece>, CompileError> {
             pieces.push(Piece::Literal(literal.to_owned()));
         }
         line += lines(literal);
+        expressions += 1;
+        if expressions > MAX_EXPRESSIONS {
+            return Err(CompileError { line, message: format!("there are more than {MAX_EXPRESSIONS} expressions") });
+        }
         let inside = &after[OPEN.len()..];
         let (bytecode, length) = expression(inside, line)?;
         pieces.push(Piece::Expression { bytecode, line });
@@ -48,25 +53,84 @@ pub fn split(source: &str) -> Result<Vec<Piece>, CompileError> {
     Ok(pieces)
 }
 
-/// Compiles the expression that `inside` begins with and returns its length: up to the first `}}` that leaves
-/// a whole expression before it.
+/// Compiles the expression that `inside` begins with and returns its length.
 fn expression(inside: &str, line: u32) -> Result<(Vec<u8>, usize), CompileError> {
-    let mut first = None;
-    let mut from = 0;
-    for _ in 0..CLOSERS {
-        let Some(at) = inside[from..].find(CLOSE).map(|at| from + at) else { break };
-        // The line break ends a comment; the parentheses make it one value.
-        match compile(&format!("return ({}\n)", &inside[..at])) {
-            Ok(bytecode) => return Ok((bytecode, at)),
-            Err(error) => {
-                // What is missing at the end is missed on the line we added.
-                let within = error.line.min(1 + lines(&inside[..at]));
-                first.get_or_insert(CompileError { line: line + within - 1, ..error })
-            }
-        };
-        from = at + 1;
+    // Where braces or quotes do not match, Lua says best what is wrong before the first that could be its end.
+    let Some(length) = end(inside.as_bytes()).or_else(|| inside.find(CLOSE)) else {
+        return Err(CompileError { line, message: format!("`{OPEN}` without `{CLOSE}`") });
+    };
+    // The line break ends a comment; the parentheses make it one value.
+    match compile(&format!("return ({}\n)", &inside[..length])) {
+        Ok(bytecode) => Ok((bytecode, length)),
+        Err(error) => {
+            // What is missing at the end is missed on the line we added.
+            let within = error.line.min(1 + lines(&inside[..length]));
+            Err(CompileError { line: line + within - 1, ..error })
+        }
     }
-    Err(first.unwrap_or_else(|| CompileError { line, message: format!("`{OPEN}` without `{CLOSE}`") }))
+}
+
+/// Where the `}}` is that ends an expression: the first that is in no string and closes no brace of the expression.
+fn end(lua: &[u8]) -> Option<usize> {
+    // What is open: `{`, or the `` ` `` of a string with expressions in braces.
+    let mut open = Vec::new();
+    let mut at = 0;
+    loop {
+        let rest = &lua[at..];
+        at += match (open.last(), rest) {
+            (_, []) => return None,
+            (Some(b'`'), [b'\\', _, ..]) => 2,
+            (Some(b'`'), [b'`', ..]) | (Some(b'{'), [b'}', ..]) => {
+                open.pop();
+                1
+            }
+            (_, [b'{', ..]) => {
+                open.push(b'{');
+                1
+            }
+            (Some(b'`'), _) => 1,
+            (None, [b'}', b'}', ..]) => return Some(at),
+            (_, [b'`', ..]) => {
+                open.push(b'`');
+                1
+            }
+            (_, [quote @ (b'"' | b'\''), ..]) => quoted(rest, *quote),
+            (_, [b'-', b'-', b'[', b'[' | b'=', ..]) if long_bracket(&rest[2..]) > 1 => 2 + long_bracket(&rest[2..]),
+            // A comment that no line break ends ends with its expression.
+            (None, [b'-', b'-', ..]) => {
+                (2..rest.len()).find(|at| rest[*at] == b'\n' || rest[*at..].starts_with(CLOSE.as_bytes()))?
+            }
+            (_, [b'-', b'-', ..]) => rest.iter().position(|byte| *byte == b'\n')?,
+            (_, [b'[', ..]) => long_bracket(rest),
+            _ => 1,
+        };
+    }
+}
+
+/// The length of the string that `lua` begins with. It ends with its line if nothing else ends it.
+fn quoted(lua: &[u8], quote: u8) -> usize {
+    let mut at = 1;
+    loop {
+        at += match &lua[at..] {
+            [] => return lua.len(),
+            [b'\\', _, ..] => 2,
+            [byte, ..] if *byte == quote || *byte == b'\n' => return at + 1,
+            _ => 1,
+        };
+    }
+}
+
+/// The length of the `[[…]]` or `[==[…]==]` that `lua` begins with, or that of a single bracket. One that nothing
+/// closes takes all there is.
+fn long_bracket(lua: &[u8]) -> usize {
+    let level = lua[1..].iter().take_while(|byte| **byte == b'=').count();
+    let opened = level + 2;
+    if lua.get(opened - 1) != Some(&b'[') {
+        return 1;
+    }
+    let closer = [b"]", &*vec![b'='; level], b"]"].concat();
+    let inside = lua[opened..].windows(closer.len()).position(|bytes| bytes == closer);
+    inside.map_or(lua.len(), |inside| opened + inside + closer.len())
 }
 
 fn lines(text: &str) -> u32 {
@@ -100,6 +164,15 @@ mod tests {
         assert_eq!(shape("${{ {a={b=1}} }}!"), ["<1>", "!"]);
         assert_eq!(shape("${{ \"}}\" }}!"), ["<1>", "!"]);
         assert_eq!(shape("${{ x -- why\n}}!"), ["<1>", "!"]);
+        assert_eq!(shape("${{ x -- why }}!"), ["<1>", "!"]);
+        assert_eq!(shape("${{ x -- it's } }}!\n'"), ["<1>", "!\n'"]);
+        assert_eq!(shape("${{ x --[[ }} ]] }}!"), ["<1>", "!"]);
+        assert_eq!(shape("${{ {1, -- }}\n2} }}!"), ["<1>", "!"]);
+        assert_eq!(shape("${{ [==[ ]] }} ]==] }}!"), ["<1>", "!"]);
+        assert_eq!(shape("${{ t[u[1]] }}!"), ["<1>", "!"]);
+        assert_eq!(shape("${{ '\\'}}' .. \"'\\\\\" }}!"), ["<1>", "!"]);
+        assert_eq!(shape("${{ `a {f({1})} \\` \\{ }} b` }}!"), ["<1>", "!"]);
+        assert_eq!(shape("${{ {a={b=1}}}}!"), ["<1>", "!"]);
     }
 
     #[test]
@@ -110,10 +183,23 @@ mod tests {
         assert_eq!(error("a\nb ${{ x").line, 2);
         assert_eq!(error("a\nb ${{ x").message, "`${{` without `}}`");
         assert_eq!(error("${{ }}").line, 1);
+        assert!(error("${{ \"a }}").message.contains("Malformed string"), "{}", error("${{ \"a }}").message);
     }
 
     #[test]
-    fn closing_braces_without_end_cost_little() {
-        assert!(split(&format!("${{{{ ( {}", "}".repeat(60_000))).is_err());
+    fn expressions_have_a_bound() {
+        assert!(split(&"${{x}}".repeat(MAX_EXPRESSIONS)).is_ok());
+        let error = split(&"\n${{x}}".repeat(MAX_EXPRESSIONS + 1)).err().unwrap();
+        assert_eq!((error.line, &*error.message), (258, "there are more than 256 expressions"));
+    }
+
+    #[test]
+    fn what_is_never_closed_costs_little() {
+        for (start, repeated) in [("( ", "}"), ("", "[["), ("", "--[["), ("", "`{"), ("", "'\n"), ("", "[=")] {
+            assert!(
+                split(&format!("${{{{ {start}{}", repeated.repeat(60_000 / repeated.len()))).is_err(),
+                "{repeated}"
+            );
+        }
     }
 }

@@ -29,6 +29,9 @@ pub(super) const MAX_BYTES: usize = 1 << 20;
 /// Tables within tables.
 const MAX_DEPTH: usize = 64;
 
+/// The clocks of the run are looked at after this many values.
+const LOOK_EVERY: usize = 1000;
+
 /// Integers up to here are exact as a Lua number.
 const MAX_EXACT: u64 = 1 << 53;
 

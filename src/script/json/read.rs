@@ -1,6 +1,7 @@
 //! JSON text straight into Lua tables, with no tree in between.
 
-use super::{JsonError, MAX_BYTES, MAX_DEPTH, MAX_EXACT, MAX_NODES, NULL, array_metatable};
+use super::{JsonError, LOOK_EVERY, MAX_BYTES, MAX_DEPTH, MAX_EXACT, MAX_NODES, NULL, array_metatable};
+use crate::script::limits;
 use mlua::{IntoLua, Lua, Table, Value, ffi};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::fmt;
@@ -91,6 +92,10 @@ impl<'de> DeserializeSeed<'de> for Node<'_, '_> {
         self.0.nodes += 1;
         if self.0.nodes > MAX_NODES {
             return Err(self.0.stop(JsonError::TooMany));
+        }
+        if self.0.nodes.is_multiple_of(LOOK_EVERY) {
+            let looked = limits::check(self.0.lua);
+            self.0.lua(looked)?;
         }
         deserializer.deserialize_any(self)
     }

@@ -1,7 +1,8 @@
 //! Lua values as JSON text. No metamethod runs, so nothing a script made can loop or lie in here.
 
-use super::{JsonError, MAX_BYTES, MAX_DEPTH, MAX_NODES, NULL, array_metatable};
-use mlua::{Lua, Table, Value};
+use super::{JsonError, LOOK_EVERY, MAX_BYTES, MAX_DEPTH, MAX_NODES, NULL, array_metatable};
+use crate::script::limits;
+use mlua::{Lua, LuaString, Table, Value};
 use std::{ffi::c_void, fmt::Write as _, io::Write as _};
 
 /// Writes `value` as JSON. The fields of an object are in order of their names, so that equal tables give equal text.
@@ -11,20 +12,33 @@ use std::{ffi::c_void, fmt::Write as _, io::Write as _};
 /// Fails, naming the place, if some part of the value is not JSON or it is over a budget.
 pub fn write(lua: &Lua, value: &Value) -> Result<Vec<u8>, JsonError> {
     let array = array_metatable(lua).map_err(JsonError::Lua)?;
-    let mut writer = Writer { array: array.to_pointer(), out: Vec::with_capacity(512), nodes: 0, open: Vec::new() };
+    let mut writer = Writer {
+        lua,
+        array: array.to_pointer(),
+        out: Vec::with_capacity(512),
+        owed: 0,
+        nodes: 0,
+        look_at: LOOK_EVERY,
+        open: Vec::new(),
+    };
     writer.value(value).map_err(Fault::into_error)?;
     Ok(writer.out)
 }
 
-struct Writer {
+struct Writer<'a> {
+    lua: &'a Lua,
     array: *const c_void,
     out: Vec<u8>,
+    /// Bytes of names that were copied from the open tables and are not in `out` yet.
+    owed: usize,
     nodes: usize,
+    /// The number of nodes at which the run's clocks are looked at next.
+    look_at: usize,
     /// The tables around the one being written.
     open: Vec<*const c_void>,
 }
 
-impl Writer {
+impl Writer<'_> {
     fn value(&mut self, value: &Value) -> Result<(), Fault> {
         match value {
             Value::Nil => self.put("null"),
@@ -39,18 +53,13 @@ impl Writer {
             }
             Value::Number(_) => return Err(Fault::new(Wrong::NotFinite)),
             Value::String(string) => {
-                if string.as_bytes().len() > MAX_BYTES {
-                    return Err(Fault::new(Wrong::TooLarge));
-                }
-                self.string(&string.to_str().map_err(|_| Fault::new(Wrong::NotText))?);
+                self.room_for(string.as_bytes().len()).map_err(Fault::new)?;
+                self.string(&string.to_str().map_err(|_| Fault::new(Wrong::NotText))?)?;
             }
             Value::Table(table) => self.table(table)?,
             other => return Err(Fault::new(Wrong::NotJson(other.type_name()))),
         }
-        if self.out.len() > MAX_BYTES {
-            return Err(Fault::new(Wrong::TooLarge));
-        }
-        Ok(())
+        self.room_for(0).map_err(Fault::new)
     }
 
     fn table(&mut self, table: &Table) -> Result<(), Fault> {
@@ -115,22 +124,22 @@ impl Writer {
         let mut fields = Vec::new();
         let mut wrong = None;
         // A list that begins with 1 does not come here.
-        let mut has_items = false;
+        let mut items = 0;
         let read = table.for_each(|key: Value, value: Value| {
             match key {
-                Value::String(name) => match name.to_str() {
-                    Ok(name) => fields.push((name.to_owned(), value)),
-                    Err(_) => wrong = Some(Wrong::NotText),
+                Value::String(name) => match self.name(&name) {
+                    Ok(name) => fields.push((name, value)),
+                    Err(fault) => wrong = Some(fault),
                 },
-                Value::Integer(_) => has_items = true,
+                Value::Integer(_) => items += 1,
                 other => wrong = Some(Wrong::NotJson(key_kind(&other))),
             }
-            match wrong.is_some() || fields.len() > MAX_NODES {
+            match wrong.is_some() || fields.len() + items > MAX_NODES {
                 true => Err(mlua::Error::external("stopped")),
                 false => Ok(()),
             }
         });
-        if has_items {
+        if items > 0 {
             wrong.get_or_insert(if fields.is_empty() { Wrong::Gap } else { Wrong::Mixed });
         }
         if let Some(wrong) = wrong {
@@ -144,7 +153,8 @@ impl Writer {
             if index > 0 {
                 self.put(",");
             }
-            self.string(name);
+            self.owed -= name.len();
+            self.string(name)?;
             self.put(":");
             self.value(value).map_err(|fault| fault.within(|path| name_in_path(path, name)))?;
         }
@@ -152,17 +162,39 @@ impl Writer {
         Ok(())
     }
 
+    /// A field's name, to be written later. It counts from now on: a long one is cheap to have in many tables,
+    /// and each of them would get a copy.
+    fn name(&mut self, name: &LuaString) -> Result<String, Wrong> {
+        self.room_for(name.as_bytes().len())?;
+        let name = name.to_str().map_err(|_| Wrong::NotText)?.to_owned();
+        self.owed += name.len();
+        Ok(name)
+    }
+
     fn count(&mut self, nodes: usize) -> Result<(), Fault> {
         self.nodes += nodes;
-        if self.nodes > MAX_NODES { Err(Fault::new(Wrong::TooMany)) } else { Ok(()) }
+        if self.nodes > MAX_NODES {
+            return Err(Fault::new(Wrong::TooMany));
+        }
+        if self.nodes >= self.look_at {
+            self.look_at = self.nodes + LOOK_EVERY;
+            limits::check(self.lua).map_err(Fault::lua)?;
+        }
+        Ok(())
+    }
+
+    fn room_for(&self, bytes: usize) -> Result<(), Wrong> {
+        if self.out.len() + self.owed + bytes > MAX_BYTES { Err(Wrong::TooLarge) } else { Ok(()) }
     }
 
     fn put(&mut self, text: &str) {
         self.out.extend_from_slice(text.as_bytes());
     }
 
-    fn string(&mut self, text: &str) {
+    /// Writes text that there is room for; what escaping adds to it may still be too much.
+    fn string(&mut self, text: &str) -> Result<(), Fault> {
         serde_json::to_writer(&mut self.out, text).expect("text is JSON");
+        self.room_for(0).map_err(Fault::new)
     }
 }
 
@@ -286,6 +318,11 @@ mod tests {
         assert_eq!(written("{string.rep('x', 2^22)}"), "there are more than 1048576 bytes of JSON");
         let deep = "(function() local t = {} for i = 1, 64 do t = {t} end return t end)()";
         assert!(written(deep).ends_with("is nested deeper than 64 levels"), "{}", written(deep));
+        // One long name in many tables, and one that only grows when it is written.
+        let named =
+            "(function() local t, name = {}, ('x'):rep(6e5) for i = 1, 20 do t = {[name] = t} end return t end)()";
+        assert_eq!(written(named), "there are more than 1048576 bytes of JSON");
+        assert_eq!(written("{[('\\1'):rep(2e5)] = 1}"), "there are more than 1048576 bytes of JSON");
         // A table that contains another twice, thirty times over, is a billion values in a few bytes.
         let doubling = "(function() local t = {1} for i = 1, 30 do t = {t, t} end return t end)()";
         assert_eq!(written(doubling), "there are more than 100000 values");

@@ -1,8 +1,11 @@
 //! `http.request{method, url, headers, body, json, timeout}` gives `{status, headers, body}`. It goes through
 //! whatever guards this server's way out; what that refuses, a script cannot reach.
 
-use super::{Maker, Raise, seconds};
-use crate::{owner::Owner, script::json};
+use super::{Maker, Raise, seconds, text};
+use crate::{
+    owner::Owner,
+    script::{json, limits::Watch},
+};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use mlua::{Lua, LuaString, Table, Value};
@@ -10,6 +13,12 @@ use std::{sync::Arc, time::Duration};
 
 /// The largest body, either way.
 pub const MAX_BODY: usize = 1 << 20;
+
+/// More fields than a request can have.
+const MAX_FIELDS: usize = 8;
+
+/// The most bytes of method, URL and headers: what servers commonly take. One text can be there many times.
+const MAX_HEAD: usize = 64 << 10;
 
 /// The guarded way out.
 pub trait HttpClient: Send + Sync {
@@ -25,7 +34,7 @@ pub struct HttpRequest {
     pub url: String,
     pub headers: Vec<(String, String)>,
     pub body: Bytes,
-    /// How long the script would wait. Its own time limit may be shorter.
+    /// How long the script would wait: no longer than it may run.
     pub timeout: Option<Duration>,
 }
 
@@ -64,27 +73,31 @@ fn requested(lua: &Lua, table: &Table) -> Result<HttpRequest, Raise> {
     let (mut has_body, mut is_json) = (false, false);
     // Read without metamethods, and a name that means nothing is said to.
     let mut fields = Vec::new();
-    table.for_each(|name: Value, value: Value| {
-        fields.push((name, value));
-        Ok(())
-    })?;
+    for pair in table.pairs::<Value, Value>().take(MAX_FIELDS + 1) {
+        fields.push(pair?);
+    }
+    if fields.len() > MAX_FIELDS {
+        return Err(Raise::Message("the request has fields that mean nothing here".to_owned()));
+    }
     for (name, value) in fields {
         let Value::String(name) = name else { return Err(Raise::Message("the request is no table of names".into())) };
         let wrong = |kind: &str| Raise::Message(format!("`{}` must be {kind}", name.to_string_lossy()));
         match (&*name.as_bytes(), value) {
-            (b"method", Value::String(method)) => request.method = method.to_str()?.to_owned(),
-            (b"url", Value::String(url)) => request.url = url.to_str()?.to_owned(),
+            (b"method", Value::String(method)) => {
+                request.method = text(&method.as_bytes(), "method", MAX_HEAD)?.to_owned();
+            }
+            (b"url", Value::String(url)) => request.url = text(&url.as_bytes(), "url", MAX_HEAD)?.to_owned(),
             (b"headers", Value::Table(headers)) => request.headers = headers_of(&headers)?,
             (b"body", Value::String(body)) => {
-                request.body = Bytes::copy_from_slice(&body.as_bytes());
+                request.body = Bytes::copy_from_slice(sendable(&body.as_bytes())?);
                 has_body = true;
             }
             (b"json", value) => {
                 request.body = json::write(lua, &value)?.into();
                 is_json = true;
             }
-            (b"timeout", Value::Integer(span)) => request.timeout = Some(seconds(span as f64, "`timeout`")?),
-            (b"timeout", Value::Number(span)) => request.timeout = Some(seconds(span, "`timeout`")?),
+            (b"timeout", Value::Integer(span)) => request.timeout = Some(patience(lua, span as f64)?),
+            (b"timeout", Value::Number(span)) => request.timeout = Some(patience(lua, span)?),
             (b"method" | b"url" | b"body", _) => return Err(wrong("a string")),
             (b"headers", _) => return Err(wrong("a table of strings")),
             (b"timeout", _) => return Err(wrong("a number of seconds")),
@@ -97,9 +110,6 @@ fn requested(lua: &Lua, table: &Table) -> Result<HttpRequest, Raise> {
     if has_body && is_json {
         return Err(Raise::Message("`body` and `json` exclude each other".to_owned()));
     }
-    if request.body.len() > MAX_BODY {
-        return Err(Raise::Message(format!("the body has {} bytes; at most {MAX_BODY} are sent", request.body.len())));
-    }
     if request.method.is_empty() {
         request.method = if has_body || is_json { "POST" } else { "GET" }.to_owned();
     }
@@ -109,12 +119,30 @@ fn requested(lua: &Lua, table: &Table) -> Result<HttpRequest, Raise> {
     Ok(request)
 }
 
+fn sendable(body: &[u8]) -> Result<&[u8], Raise> {
+    if body.len() > MAX_BODY {
+        return Err(Raise::Message(format!("the body has {} bytes; at most {MAX_BODY} are sent", body.len())));
+    }
+    Ok(body)
+}
+
+fn patience(lua: &Lua, span: f64) -> Result<Duration, Raise> {
+    let wall = lua.app_data_ref::<Arc<Watch>>().map_or(Duration::MAX, |watch| watch.wall());
+    Ok(seconds(span, "`timeout`")?.min(wall))
+}
+
 fn headers_of(table: &Table) -> Result<Vec<(String, String)>, Raise> {
     let mut headers = Vec::new();
-    table.for_each(|name: LuaString, value: LuaString| {
-        headers.push((name.to_str()?.to_owned(), value.to_str()?.to_owned()));
-        Ok(())
-    })?;
+    let mut size = 0;
+    for pair in table.pairs::<LuaString, LuaString>() {
+        let (name, value) = pair?;
+        let (name, value) = (name.as_bytes(), value.as_bytes());
+        size += name.len() + value.len();
+        if size > MAX_HEAD {
+            return Err(Raise::Message(format!("the headers have more than {MAX_HEAD} bytes")));
+        }
+        headers.push((text(&name, "header", MAX_HEAD)?.to_owned(), text(&value, "header", MAX_HEAD)?.to_owned()));
+    }
     headers.sort();
     Ok(headers)
 }

@@ -15,14 +15,17 @@ pub mod svc;
 mod tests;
 mod time;
 
-use super::{limits::Watch, program::Kind};
+use super::program::Kind;
 use crate::{kv::Kv, owner::Owner};
 use http::HttpClient;
 use mlua::{
     FromLuaMulti, Function, IntoLuaMulti, Lua, MultiValue, Table, Value,
     chunk::{ChunkMode, Compiler},
 };
-use std::sync::{Arc, LazyLock};
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 use svc::MethodCaller;
 
 /// What scripts reach the world through.
@@ -48,8 +51,14 @@ const SEARCH_WORK: usize = 64 << 20;
 /// The most elements `table.move` moves.
 const MOVE: usize = 1_000_000;
 
+/// The most text among the arguments of a built-in function that reads numbers from it: some tens of milliseconds.
+const ARGUMENTS: usize = 16 << 20;
+
 /// The longest text a library function takes, unless it says otherwise.
 const MAX_TEXT: usize = 4 << 20;
+
+/// The longest time span, about a century: it can be added to any moment without passing the end of time.
+const MAX_SPAN: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
 
 /// Puts every library a program of this kind gets into the globals of `lua`.
 pub(super) fn install(lua: &Lua, kind: Kind, owner: Owner, libraries: &Libraries) -> mlua::Result<()> {
@@ -57,6 +66,7 @@ pub(super) fn install(lua: &Lua, kind: Kind, owner: Owner, libraries: &Libraries
     let modules = lua.create_table()?;
     native.raw_set("work", SEARCH_WORK)?;
     native.raw_set("move", MOVE)?;
+    native.raw_set("text", ARGUMENTS)?;
     native.raw_set("kind", kind.name())?;
     native.raw_set("no_memory", NO_MEMORY)?;
     native.raw_set("modules", &modules)?;
@@ -203,14 +213,6 @@ fn sized<'a>(bytes: &'a [u8], what: &str, limit: usize) -> Result<&'a [u8], Rais
     Ok(bytes)
 }
 
-/// Lets a long library call end when its run is over a limit.
-fn check_limits(lua: &Lua) -> Result<(), Raise> {
-    match lua.app_data_ref::<Arc<Watch>>().map(|watch| watch.check()) {
-        Some(Err(limit)) => Err(Raise::Fatal(mlua::Error::runtime(limit))),
-        _ => Ok(()),
-    }
-}
-
 /// A value read from JSON, or nothing, on its way back to Lua. It travels in a table of one field, which the
 /// prelude opens: outside of the state, a large integer would lose its type.
 struct Boxed(Table);
@@ -231,9 +233,12 @@ impl IntoLuaMulti for Boxed {
     }
 }
 
-/// A value as a script means a time span: seconds, fractions allowed.
-fn seconds(value: f64, what: &str) -> Result<std::time::Duration, Raise> {
-    std::time::Duration::try_from_secs_f64(value)
+/// A value as a script means a time span: seconds, fractions allowed. One past [`MAX_SPAN`] stops there.
+fn seconds(value: f64, what: &str) -> Result<Duration, Raise> {
+    if value.is_finite() && value > MAX_SPAN.as_secs_f64() {
+        return Ok(MAX_SPAN);
+    }
+    Duration::try_from_secs_f64(value)
         .map_err(|_| Raise::Message(format!("{what} must be a number of seconds from 0 up")))
 }
 
