@@ -1,5 +1,8 @@
 //! The command line as a whole: help, usage, and the exit codes against a server that says what a test wants.
 
+mod apply;
+mod fake;
+
 use super::{
     completions::Dialect,
     run_in,
@@ -7,12 +10,12 @@ use super::{
     table::Paint,
 };
 use argh::SubCommands as _;
+use fake::{Fake, Seen, emitted, error, event, list, sink};
 use serde_json::{Value, json};
 use std::{
     ffi::OsString,
-    io::{self, BufRead as _, BufReader, Read as _, Write},
-    net::{TcpListener, TcpStream},
-    sync::{Arc, Mutex},
+    io::{self, Write},
+    net::TcpListener,
 };
 
 /// What a command left behind.
@@ -35,135 +38,6 @@ fn run_with(words: &[&str], stdin: &str, environment: &dyn Fn(&str) -> Option<St
 
 fn run(words: &[&str]) -> Ran {
     run_with(words, "", &|_| None)
-}
-
-/// A request as the fake server saw it.
-#[derive(Clone, Debug)]
-struct Seen {
-    line: String,
-    headers: Vec<String>,
-    body: String,
-}
-
-impl Seen {
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap()
-    }
-}
-
-/// A server that answers as it is told, and remembers what it was asked.
-struct Fake {
-    url: String,
-    seen: Arc<Mutex<Vec<Seen>>>,
-}
-
-impl Fake {
-    /// `answer` gets "METHOD /path?query" and how often it was asked the same before.
-    fn new(answer: impl Fn(&str, usize) -> (u16, Value) + Send + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let memory = Arc::clone(&seen);
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let stream = stream.unwrap();
-                let request = read_request(&stream);
-                let mut memory = memory.lock().unwrap();
-                let before = memory.iter().filter(|seen: &&Seen| seen.line == request.line).count();
-                let (status, body) = answer(&request.line, before);
-                memory.push(request);
-                drop(memory);
-                write_answer(stream, status, &body);
-            }
-        });
-        Self { url, seen }
-    }
-
-    /// A server that gives everything the same answer.
-    fn always(status: u16, body: Value) -> Self {
-        Self::new(move |_, _| (status, body.clone()))
-    }
-
-    fn run(&self, words: &[&str]) -> Ran {
-        self.run_piped(words, "")
-    }
-
-    fn run_piped(&self, words: &[&str], stdin: &str) -> Ran {
-        run_with(words, stdin, &|name| match name {
-            "SVC_SERVER" => Some(self.url.clone()),
-            "SVC_TOKEN" => Some("svc_test".to_owned()),
-            _ => None,
-        })
-    }
-
-    fn seen(&self) -> Vec<Seen> {
-        self.seen.lock().unwrap().clone()
-    }
-}
-
-fn read_request(stream: &TcpStream) -> Seen {
-    let mut reader = BufReader::new(stream);
-    let mut lines = Vec::new();
-    loop {
-        let mut line = String::new();
-        reader.read_line(&mut line).unwrap();
-        match line.trim_end() {
-            "" => break,
-            line => lines.push(line.to_owned()),
-        }
-    }
-    let length = lines.iter().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
-    let mut body = vec![0; length.unwrap_or(0)];
-    reader.read_exact(&mut body).unwrap();
-    let line = lines.remove(0).trim_end_matches(" HTTP/1.1").to_owned();
-    Seen { line, headers: lines, body: String::from_utf8(body).unwrap() }
-}
-
-fn write_answer(mut stream: TcpStream, status: u16, body: &Value) {
-    // A string stands for a body that is not JSON.
-    let text = body.as_str().map_or_else(|| body.to_string(), str::to_owned);
-    let cookie = "Set-Cookie: svc_session=crumb; HttpOnly; SameSite=Strict\r\n";
-    write!(stream, "HTTP/1.1 {status} X\r\n{cookie}Connection: close\r\nContent-Length: {}\r\n\r\n{text}", text.len())
-        .unwrap();
-}
-
-fn error(code: &str, message: &str) -> Value {
-    json!({ "error": { "code": code, "message": message } })
-}
-
-fn emitted() -> Value {
-    json!({
-        "event_id": "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77", "event_type": "custom.a", "event_ts": "x",
-        "matched": [{ "sink_id": "s1", "name": "slack" }], "dropped": []
-    })
-}
-
-fn event(state: &str) -> Value {
-    json!({
-        "id": "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77", "type": "custom.a", "ts": "2026-01-31T12:00:00.000000Z",
-        "zone": "default", "space_id": "00000000-0000-0000-0000-000000000000", "user_id": "u", "data": { "z": 1, "a": 2 },
-        "actor": { "id": "u", "username": "ada", "kind": "user" },
-        "deliveries": [{
-            "sink_id": "s1", "name": "slack", "state": state, "sequence": 7,
-            "attempts": [{
-                "number": 1, "at": "2026-01-31T12:00:01.000000Z", "duration_ms": 12, "outcome": "failed",
-                "status": 500, "error": "the receiver answered 500", "log": ["tried\u{1b}[2J"]
-            }]
-        }]
-    })
-}
-
-fn sink() -> Value {
-    json!({
-        "id": "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a78", "name": "slack", "description": "", "events": "custom.*",
-        "type": "webhook", "owner": "me", "active": true, "queue": { "depth": 0, "next_sequence": 8, "dead": 1 },
-        "webhook": { "url": "https://x.example", "secret": "whsec_abc", "headers": {}, "skip_tls_verify": false },
-        "created_at": "2026-01-31T12:00:00.000000Z", "updated_at": "2026-01-31T12:00:00.000000Z"
-    })
-}
-
-fn list(items: &[Value]) -> Value {
-    json!({ "items": items, "next": null })
 }
 
 /// Every command there is, as the words that name it.
@@ -513,112 +387,4 @@ fn a_config_file_is_checked_and_shown() {
     assert_eq!((&shown["zone"], &shown["data"]), (&json!("eu"), &json!("/home/ada/.local/share/svc")));
     assert_eq!(wrong.code, 1);
     assert!(wrong.err.contains("zon") && wrong.err.contains("line 1"), "{}", wrong.err);
-}
-
-/// A directory of sink files, gone with the test.
-struct Files(std::path::PathBuf);
-
-impl Files {
-    fn new(files: &[(&str, &str)]) -> Self {
-        let dir = std::env::temp_dir().join(format!("svc-sinks-{}", uuid::Uuid::now_v7()));
-        std::fs::create_dir(&dir).unwrap();
-        for (name, text) in files {
-            std::fs::write(dir.join(name), text).unwrap();
-        }
-        Self(dir)
-    }
-
-    fn path(&self) -> &str {
-        self.0.to_str().unwrap()
-    }
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).unwrap();
-    }
-}
-
-const SLACK: &str =
-    "name = \"slack\"\nevents = \"custom.*\"\ntype = \"webhook\"\n[webhook]\nurl = \"https://x.example\"\n";
-const NEW: &str =
-    "name = \"new\"\nevents = \"*\"\ntype = \"script\"\nowner = \"global\"\n[script]\nsource = \"return\"\n";
-
-/// A server that has the sink `slack` and takes whatever comes.
-fn server_with_slack() -> Fake {
-    Fake::new(|line, _| match line {
-        "GET /api/event-sinks?name=slack&owner=me&limit=200" => (200, list(&[sink()])),
-        line if line.starts_with("GET /api/event-sinks?") => (200, list(&[])),
-        "POST /api/event-sinks" => (201, sink()),
-        _ => {
-            let mut there = sink();
-            there["webhook"]["url"] = "https://x.example/".into();
-            (200, there)
-        }
-    })
-}
-
-fn changes(fake: &Fake) -> Vec<String> {
-    fake.seen().into_iter().map(|seen| seen.line).filter(|line| !line.starts_with("GET")).collect()
-}
-
-#[test]
-fn applying_a_directory_makes_what_is_missing_and_leaves_what_is_right() {
-    let files = Files::new(&[("a.toml", SLACK), ("b.toml", NEW), ("c.lua", "not ours")]);
-    let fake = server_with_slack();
-    let ran = fake.run(&["sink", "apply", files.path()]);
-    assert_eq!((ran.code, ran.out.as_str()), (0, "unchanged  slack\ncreated    new  [global]\n"), "{}", ran.err);
-    assert_eq!(changes(&fake), ["POST /api/event-sinks"]);
-}
-
-#[test]
-fn applying_a_changed_file_replaces_the_sink_and_names_what_changed() {
-    let files = Files::new(&[("a.toml", &SLACK.replace("custom.*", "custom.a"))]);
-    let fake = server_with_slack();
-    let dry = fake.run(&["sink", "apply", files.path(), "--dry-run"]);
-    assert_eq!((dry.code, dry.out.as_str()), (0, "would update  slack  (events)\n"), "{}", dry.err);
-    assert_eq!(changes(&fake), [""; 0]);
-    let ran = fake.run(&["sink", "apply", files.path(), "--json"]);
-    let expected = json!({ "items": [{
-        "name": "slack", "owner": "me", "result": "updated", "id": sink()["id"], "changed": ["events"]
-    }], "next": null });
-    assert_eq!(serde_json::from_str::<Value>(&ran.out).unwrap(), expected);
-    assert_eq!(changes(&fake), ["PUT /api/event-sinks/01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a78"]);
-    let body = fake.seen().last().unwrap().json();
-    assert_eq!((&body["events"], &body["webhook"]["secret"]), (&json!("custom.a"), &Value::Null));
-}
-
-#[test]
-fn a_file_that_is_wrong_changes_nothing_at_all() {
-    let files = Files::new(&[("a.toml", NEW), ("b.toml", "nam = \"x\"\n")]);
-    let fake = server_with_slack();
-    let ran = fake.run(&["sink", "apply", files.path()]);
-    assert_eq!((ran.code, fake.seen().len()), (1, 0));
-    assert!(ran.err.contains("b.toml") && ran.err.contains("line 1") && ran.err.contains("nam"), "{}", ran.err);
-    assert_eq!(ran.err.lines().count(), 1, "{}", ran.err);
-}
-
-#[test]
-fn one_sink_that_is_rejected_does_not_stop_the_others() {
-    let files = Files::new(&[("a.toml", NEW), ("b.toml", &NEW.replace("\"new\"", "\"newer\""))]);
-    let fake = Fake::new(|line, before| match line {
-        "POST /api/event-sinks" if before == 0 => (400, error("bad_request", "`events`: no")),
-        "POST /api/event-sinks" => (201, sink()),
-        _ => (200, list(&[])),
-    });
-    let ran = fake.run(&["sink", "apply", files.path()]);
-    assert_eq!((ran.code, ran.out.as_str()), (1, "created    newer  [global]\n"));
-    assert!(ran.err.contains("new: `events`: no") && ran.err.contains("1 of 2"), "{}", ran.err);
-}
-
-#[test]
-fn a_file_is_previewed_without_being_applied() {
-    let files = Files::new(&[("a.toml", SLACK)]);
-    let fake = Fake::always(200, json!({ "body": "{\"text\":\"hi\"}", "content_type": "application/json" }));
-    let path = format!("{}/a.toml", files.path());
-    let ran = fake.run(&["sink", "preview", "--file", &path, "{\"a\":1}"]);
-    assert_eq!((ran.code, ran.out.as_str()), (0, "{\n  \"text\": \"hi\"\n}\n"), "{}", ran.err);
-    let seen = &fake.seen()[0];
-    assert_eq!(seen.line, "POST /api/event-sinks/preview");
-    assert_eq!((&seen.json()["sink"]["name"], &seen.json()["payload"]), (&json!("slack"), &json!({ "a": 1 })));
 }
