@@ -10,6 +10,7 @@
 mod json;
 mod libraries;
 mod limits;
+mod message;
 mod pool;
 mod program;
 mod sandbox;

@@ -10,6 +10,7 @@ use super::{
     json::{self, JsonError},
     libraries::{self, Libraries, log::Log},
     limits::{Limits, Watch},
+    message::bounded,
     program::{Code, Kind, Program},
     scope,
     text::Piece,
@@ -21,9 +22,6 @@ use std::sync::Arc;
 
 /// What a state may have grown by and still be kept; the rest of a run's memory is garbage for the collector.
 const KEPT_GROWTH: usize = 1 << 20;
-
-/// The most of an error message that is kept.
-const MAX_MESSAGE: usize = 4 << 10;
 
 /// Globals that would let a script out, or see what is none of its business. Coroutines come in with the
 /// functions that wait, which need them underneath.
@@ -248,10 +246,9 @@ fn message(error: &mlua::Error) -> Option<String> {
             if text == libraries::NO_MEMORY {
                 return None;
             }
-            let end = text.floor_char_boundary(MAX_MESSAGE);
-            Some(text[..end].to_owned())
+            Some(bounded(text).to_owned())
         }
-        other => Some(other.to_string()),
+        other => Some(bounded(&other.to_string()).to_owned()),
     }
 }
 

@@ -168,3 +168,10 @@ async fn a_runtime_that_shuts_down_ends_what_waits_and_takes_no_more() {
     let later = world.run("").await.verdict;
     assert_eq!(later, Verdict::NotRun("the server shuts down".into()));
 }
+
+#[tokio::test]
+async fn the_place_of_what_is_not_json_is_told_up_to_a_bound() {
+    let error = World::new().render("return { [string.rep('x', 1e6)] = print }").await.unwrap_err().to_string();
+    assert!(error.contains("$.xxx") && error.contains("is a function"), "{}", &error[..100]);
+    assert!(error.len() < 5 << 10, "{} bytes", error.len());
+}

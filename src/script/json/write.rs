@@ -1,7 +1,7 @@
 //! Lua values as JSON text. No metamethod runs, so nothing a script made can loop or lie in here.
 
 use super::{JsonError, LOOK_EVERY, MAX_BYTES, MAX_DEPTH, MAX_NODES, NULL, array_metatable};
-use crate::script::limits;
+use crate::script::{limits, message::bounded};
 use mlua::{Lua, LuaString, Table, Value};
 use std::{ffi::c_void, fmt::Write as _, io::Write as _};
 
@@ -249,7 +249,8 @@ impl Fault {
     }
 
     fn into_error(self) -> JsonError {
-        let path = std::iter::once("$").chain(self.steps.iter().rev().map(String::as_str)).collect();
+        let path: String = std::iter::once("$").chain(self.steps.iter().rev().map(String::as_str)).collect();
+        let path = bounded(&path).to_owned();
         match self.wrong {
             Wrong::NotJson(kind) => JsonError::NotJson { path, kind },
             Wrong::NotFinite => JsonError::NotFinite { path },

@@ -1,7 +1,10 @@
 //! `svc`: what a script decides (`retry`, `skip`, `dead`, each to be returned) and `call(method, params)`.
 
 use super::{Boxed, Maker, raw, seconds};
-use crate::{owner::Owner, script::Verdict};
+use crate::{
+    owner::Owner,
+    script::{Verdict, message::bounded},
+};
 use futures_util::future::BoxFuture;
 use mlua::{Table, Value};
 use serde_json::value::RawValue;
@@ -23,17 +26,11 @@ pub(super) fn module(maker: &Maker<'_>, owner: Owner, caller: &Arc<dyn MethodCal
     module.raw_set(
         "retry",
         maker.function("svc.retry", |_, (after, why): (f64, Option<String>)| {
-            Ok(Verdict::Retry { after: seconds(after, "the wait")?, why: why.unwrap_or_default() })
+            Ok(Verdict::Retry { after: seconds(after, "the wait")?, why: reason(why) })
         })?,
     )?;
-    module.raw_set(
-        "skip",
-        maker.function("svc.skip", |_, why: Option<String>| Ok(Verdict::Skip(why.unwrap_or_default())))?,
-    )?;
-    module.raw_set(
-        "dead",
-        maker.function("svc.dead", |_, why: Option<String>| Ok(Verdict::Dead(why.unwrap_or_default())))?,
-    )?;
+    module.raw_set("skip", maker.function("svc.skip", |_, why: Option<String>| Ok(Verdict::Skip(reason(why))))?)?;
+    module.raw_set("dead", maker.function("svc.dead", |_, why: Option<String>| Ok(Verdict::Dead(reason(why))))?)?;
     let caller = caller.clone();
     let call = maker.waiting("svc.call", move |lua, (method, params): (String, Value)| {
         let caller = caller.clone();
@@ -44,4 +41,9 @@ pub(super) fn module(maker: &Maker<'_>, owner: Owner, caller: &Arc<dyn MethodCal
     })?;
     module.raw_set("call", call)?;
     Ok(module)
+}
+
+/// Why a script decided as it did.
+fn reason(why: Option<String>) -> String {
+    why.map(|why| bounded(&why).to_owned()).unwrap_or_default()
 }

@@ -205,3 +205,16 @@ async fn the_event_can_be_asked_by_name() {
     .await;
     all_fail(&[("require 'socket'", "script:1: no module named `socket` in a script")]).await;
 }
+
+#[tokio::test]
+async fn a_reason_is_kept_up_to_a_bound() {
+    let world = World::new();
+    for call in ["svc.skip(why)", "svc.dead(why)", "svc.retry(1, why)", "error(why, 0)"] {
+        let run = world.run(&format!("local why = string.rep('é', 1e6) return {call}")).await;
+        let (Verdict::Skip(why) | Verdict::Dead(why) | Verdict::Retry { why, .. } | Verdict::Failed(why)) = run.verdict
+        else {
+            panic!("{call} is an ack")
+        };
+        assert_eq!((why.len(), why.trim_end_matches('é')), (4 << 10, ""), "{call}");
+    }
+}
