@@ -22,12 +22,18 @@ impl Script {
             Ok(program) => program,
             Err(error) => return Attempted::failed(format!("the script does not compile: {error}")),
         };
-        let run = runtime.run(program, owner, input).await;
+        let mut run = runtime.run(program, owner, input).await;
         let outcome = match run.verdict {
             Verdict::Ack => Outcome::Delivered,
             Verdict::Failed(why) => Outcome::Failed { why, retry_after: None },
             Verdict::Retry { after, why } => Outcome::Failed { why, retry_after: Some(after) },
-            Verdict::Skip(why) => Outcome::Skipped(why),
+            Verdict::Skip(why) => {
+                // To skip is no error, and yet whoever misses the event wants to know.
+                if !why.is_empty() {
+                    run.log.push(format!("skipped: {why}"));
+                }
+                Outcome::Skipped(why)
+            }
             Verdict::Dead(why) => Outcome::Dead(why),
             Verdict::NotRun(why) => Outcome::Postponed(why),
         };
@@ -54,6 +60,17 @@ mod tests {
         ] {
             let attempted = bench.attempt(&sink(json!({"type": "script", "script": {"source": source}}))).await;
             assert_eq!(attempted.outcome, outcome, "{source}");
+        }
+    }
+
+    #[tokio::test]
+    async fn why_an_event_was_skipped_is_kept_with_what_was_printed() {
+        let bench = Workbench::new();
+        for (source, log) in
+            [("print('hm') return svc.skip('not mine')", &["hm", "skipped: not mine"][..]), ("return svc.skip()", &[])]
+        {
+            let attempted = bench.attempt(&sink(json!({"type": "script", "script": {"source": source}}))).await;
+            assert_eq!((attempted.error, attempted.log), (None, log.iter().map(ToString::to_string).collect()));
         }
     }
 
