@@ -1,11 +1,11 @@
 //! Reading what callers send: bodies and query strings, with errors that name the field.
 
-use super::error::ApiError;
+use super::{error::ApiError, strict::Strict};
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::{Stream, StreamExt};
 use http_body_util::LengthLimitError;
 use hyper::header::{CONTENT_TYPE, HeaderMap};
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use std::{error::Error, pin::Pin, time::Duration};
 
 /// How long a body may take to arrive.
@@ -43,11 +43,25 @@ pub async fn read(body: &mut Incoming, limit: usize) -> Result<Bytes, ApiError> 
 pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     let text = std::str::from_utf8(body)
         .map_err(|error| ApiError::BadRequest(format!("the body is not UTF-8 at byte {}", error.valid_up_to())))?;
+    if !text.trim_ascii_start().starts_with('{') {
+        return Err(ApiError::BadRequest("the body must be a JSON object".to_owned()));
+    }
     let mut json = serde_json::Deserializer::from_str(text);
-    let value = serde_path_to_error::deserialize(&mut json)
-        .map_err(|error| ApiError::BadRequest(describe(&error.path().to_string(), &error.into_inner().to_string())))?;
+    let value = interpret(&mut json)?;
     json.end().map_err(|error| ApiError::BadRequest(format!("the body goes on after its end: {error}")))?;
     Ok(value)
+}
+
+/// What a JSON value says, or a text that is read as one.
+///
+/// # Errors
+///
+/// Says which field is not as it should be.
+pub fn interpret<'de, T: Deserialize<'de>>(
+    json: impl Deserializer<'de, Error = serde_json::Error>,
+) -> Result<T, ApiError> {
+    serde_path_to_error::deserialize(Strict(json))
+        .map_err(|error| ApiError::BadRequest(describe(&error.path().to_string(), &error.into_inner().to_string())))
 }
 
 /// What a query string says.
@@ -89,7 +103,7 @@ fn is_limit(error: &warp::Error) -> bool {
 }
 
 /// The field and what is wrong with it. At the top there is no field, and serde's text names the one it misses.
-pub fn describe(path: &str, reason: &str) -> String {
+fn describe(path: &str, reason: &str) -> String {
     if path == "." || path == "?" { reason.to_owned() } else { format!("`{path}`: {reason}") }
 }
 
@@ -97,7 +111,6 @@ pub fn describe(path: &str, reason: &str) -> String {
 mod tests {
     use super::*;
     use futures_util::stream;
-    use serde::Deserialize;
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -133,7 +146,18 @@ mod tests {
         assert!(error(b"{\"name\":").contains("line 1"));
         assert!(error(b"{\"name\":\"a\"} x").contains("goes on after its end"));
         assert_eq!(error(b"{\"name\":\"\xff\"}"), "the body is not UTF-8 at byte 9");
-        assert!(error(b"").contains("EOF"));
+        assert!(error(b"{").contains("EOF"));
+    }
+
+    #[test]
+    fn only_an_object_is_read_as_one() {
+        for body in ["", "  ", "[\"a\"]", "null", "7", "\"name\""] {
+            assert_eq!(error(body.as_bytes()), "the body must be a JSON object", "{body}");
+        }
+        let said = "`items[0]`: invalid type: sequence, expected an object";
+        assert!(error(br#"{"name":"a","items":[[7]]}"#).starts_with(said));
+        assert!(error(br#"{"name":"a","items":[7]}"#).contains("expected an object"));
+        assert_eq!(parse::<Sample>(br#" {"name":"a","items":[{"count":7}]}"#).unwrap().items[0].count, 7);
     }
 
     #[derive(Debug, Deserialize)]

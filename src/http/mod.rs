@@ -30,6 +30,7 @@ mod schema;
 mod server;
 mod share;
 mod stall;
+mod strict;
 mod table;
 
 pub use call::{Accepted, Call, Client, Created, Events, Json, NoContent, Query, Text, Transport};

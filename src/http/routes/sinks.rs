@@ -4,7 +4,7 @@ use super::events::empty_object;
 use crate::{
     audit::{Audit, Entry},
     event::{Event, EventType},
-    http::{ApiError, Call, Created, Json, Limit, List, NoContent, Page, Query, page, schema},
+    http::{ApiError, Call, Created, Json, Limit, List, NoContent, Page, Query, body, page, schema},
     id::{EventId, SinkId, SpaceId},
     identity::Caller,
     owner::Owner,
@@ -278,9 +278,7 @@ async fn change(
     fields: Map<String, Value>,
 ) -> Result<Json<SinkView>, ApiError> {
     kept.extend(fields);
-    let spec: SinkSpec = serde_path_to_error::deserialize(Value::Object(kept)).map_err(|error| {
-        ApiError::BadRequest(crate::http::body::describe(&error.path().to_string(), &error.inner().to_string()))
-    })?;
+    let spec: SinkSpec = body::interpret(Value::Object(kept))?;
     let sink = define(call, spec, Some(before)).await?;
     let also = audited(call.caller(), "sink.update", &sink);
     let sink = call.app.book.update(sink, also).await?;

@@ -8,9 +8,10 @@ async fn a_bad_body_is_400_and_says_what_is_wrong_with_it() {
     let service = Service::start().await;
     for (body, said) in [
         (&b"{"[..], "EOF"),
-        (b"", "EOF"),
-        (b"[1,", "invalid type"),
-        (b"nonsense", "expected"),
+        (b"", "the body must be a JSON object"),
+        (b" [\"a\"]", "the body must be a JSON object"),
+        (b"null", "the body must be a JSON object"),
+        (b"nonsense", "the body must be a JSON object"),
         (br#"{"name":"a"}x"#, "after its end"),
         (b"{\"name\":\"\xc3\x28\"}", "not UTF-8 at byte 9"),
         (br#"{"name":7}"#, "`name`: invalid type: integer `7`"),
@@ -29,6 +30,33 @@ async fn a_bad_body_is_400_and_says_what_is_wrong_with_it() {
         assert!(answer.message().contains(said), "{said} in {answer:?}");
     }
     assert_eq!(service.get("/api/users").await.body["items"].as_array().unwrap().len(), 1, "none was made");
+    service.stop().await;
+}
+
+#[tokio::test]
+async fn a_list_does_not_pass_for_an_object_on_any_level() {
+    let service = Service::start().await;
+    for (path, body) in [
+        ("/api/events/emit", json!(["a", {"q": 1}, null])),
+        ("/api/tokens", json!(["nm", [], null])),
+        ("/api/event-sinks", json!(["s", "", "*", "script", "me", true, null, ["return"], null])),
+    ] {
+        let answer = service.post(path, body).await;
+        assert_eq!((answer.code(), answer.message()), ("bad_request", "the body must be a JSON object"), "{path}");
+    }
+    let sink = json!({"name": "s", "events": "*", "type": "script", "script": {"source": "return"}});
+    let made = service.post("/api/event-sinks", sink).await.text("id");
+    let list = json!(["return"]);
+    for (method, path, body, field) in [
+        ("POST", "/api/event-sinks", json!({"name": "t", "events": "*", "type": "script", "script": list}), "script"),
+        ("POST", "/api/event-sinks/preview", json!({"sink": ["s", "", "*", "script"]}), "sink"),
+        ("PATCH", &format!("/api/event-sinks/{made}"), json!({"script": list}), "script"),
+    ] {
+        let answer = service.call(&service.token, method, path, Some(body)).await;
+        assert_eq!(answer.code(), "bad_request", "{method} {path}");
+        let said = format!("`{field}`: invalid type: sequence, expected an object");
+        assert!(answer.message().starts_with(&said), "{answer:?}");
+    }
     service.stop().await;
 }
 
