@@ -139,6 +139,11 @@ pub struct EventView {
     /// Each with its state and attempts.
     #[schemars(with = "Vec<schema::Object>")]
     deliveries: Vec<Delivery>,
+    if body.id.is_some_and(|id| *id.as_bytes() == [0; 16]) {
+        return Err(ApiError::BadRequest("`id`: must not be the nil UUID".to_owned()));
+    }
+    let payload = body.payload.unwrap_or_else(empty_object);
+    check_text(&payload)?;
 }
 
 pub async fn emit(call: Call, Json(body): Json<EmitBody>) -> Result<Accepted<ReceiptView>, ApiError> {
@@ -150,7 +155,7 @@ pub async fn emit(call: Call, Json(body): Json<EmitBody>) -> Result<Accepted<Rec
         space: None,
         user_id: caller.user.id,
         actor: caller.actor(),
-        payload: body.payload.unwrap_or_else(empty_object),
+        payload,
     };
     Ok(Accepted(call.app.emitter.emit(raise).await?.into()))
 }
@@ -273,6 +278,17 @@ fn custom(name: &str) -> Result<EventType, ApiError> {
 }
 
 /// `{}` for an event raised without a payload.
+/// Refuses half a surrogate pair, `"\ud800"`: it stands for no character, and nobody could read the payload later.
+/// The payload is kept unread otherwise, so it is read only where there may be one.
+pub(super) fn check_text(payload: &RawValue) -> Result<(), ApiError> {
+    let json = payload.get();
+    if !json.contains("\\ud") && !json.contains("\\uD") {
+        return Ok(());
+    }
+    let read = serde_json::from_str::<serde_json::Value>(json);
+    read.map(drop).map_err(|error| ApiError::BadRequest(format!("`payload`: {error}")))
+}
+
 pub(super) fn empty_object() -> Box<RawValue> {
     RawValue::from_string("{}".to_owned()).expect("an empty object is JSON")
 }

@@ -1,6 +1,6 @@
 //! Sinks: making and changing them, trying them out, and what they gave up on.
 
-use super::events::empty_object;
+use super::events::{check_text, empty_object};
 use crate::{
     audit::{Audit, Entry},
     event::{Event, EventType},
@@ -315,6 +315,7 @@ fn sample_input(call: &Call, kind: Option<String>, payload: Option<Box<RawValue>
         return Err(ApiError::BadRequest("`payload` must be a JSON object".to_owned()));
     }
     let caller = call.caller();
+    check_text(&data)?;
     let event = Event {
         id: EventId::new(),
         kind,

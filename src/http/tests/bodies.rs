@@ -61,6 +61,27 @@ async fn a_list_does_not_pass_for_an_object_on_any_level() {
 }
 
 #[tokio::test]
+async fn an_event_needs_an_id_that_is_one_and_a_payload_that_is_text() {
+    let service = Service::start().await;
+    let emit = |rest: &str| {
+        let request = service.request("POST", "/api/events/emit").header("Content-Type", "application/json");
+        let request = request.header("Authorization", format!("Bearer {}", service.token));
+        service.send(request.body(format!("{{\"type\":\"a\",{rest}}}")).unwrap())
+    };
+    let nil = emit(r#""id":"00000000-0000-0000-0000-000000000000""#).await;
+    assert_eq!((nil.code(), nil.message()), ("bad_request", "`id`: must not be the nil UUID"));
+    for half in [r#"{"a":"\ud800"}"#, r#"{"a":["\uDC00 x"]}"#, r#"{"\ud83d":1}"#] {
+        let answer = emit(&format!(r#""payload":{half}"#)).await;
+        assert_eq!(answer.code(), "bad_request", "{half}");
+        assert!(answer.message().starts_with("`payload`: "), "{answer:?}");
+    }
+    for whole in [r#"{"a":"\ud83d\ude00"}"#, r#"{"a":"\\ud800"}"#, "null"] {
+        assert_eq!(emit(&format!(r#""payload":{whole}"#)).await.status, 202, "{whole}");
+    }
+    service.stop().await;
+}
+
+#[tokio::test]
 async fn a_body_that_is_not_json_is_415() {
     let service = Service::start().await;
     for kind in [None, Some("text/plain"), Some("application/x-www-form-urlencoded")] {
