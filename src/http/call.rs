@@ -70,6 +70,8 @@ pub trait Input: Sized + Send {
 /// What a handler answers.
 pub trait Output {
     const STATUS: StatusCode = StatusCode::OK;
+    /// Other statuses that come with the same body.
+    const ALSO: &'static [StatusCode] = &[];
     const CONTENT: &'static str = "application/json";
 
     /// The body's schema; `None` for no body.
@@ -113,6 +115,7 @@ pub struct Shape {
     pub query: Option<Schema>,
     pub body: Option<Schema>,
     pub status: StatusCode,
+    pub also: &'static [StatusCode],
     pub content: &'static str,
     pub answer: Option<Schema>,
 }
@@ -294,7 +297,7 @@ where
 
     fn shape(generator: &mut SchemaGenerator) -> Shape {
         let answer = O::schema(generator);
-        Shape { query: None, body: None, status: O::STATUS, content: O::CONTENT, answer }
+        Shape { query: None, body: None, status: O::STATUS, also: O::ALSO, content: O::CONTENT, answer }
     }
 
     fn handle(&self, call: Call) -> BoxFuture<'static, Result<Response, ApiError>> {
@@ -317,7 +320,7 @@ where
 
     fn shape(generator: &mut SchemaGenerator) -> Shape {
         let (query, body, answer) = (I::query(generator), I::body(generator), O::schema(generator));
-        Shape { query, body, status: O::STATUS, content: O::CONTENT, answer }
+        Shape { query, body, status: O::STATUS, also: O::ALSO, content: O::CONTENT, answer }
     }
 
     fn handle(&self, mut call: Call) -> BoxFuture<'static, Result<Response, ApiError>> {

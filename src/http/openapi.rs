@@ -62,18 +62,21 @@ fn build(routes: &[Route]) -> Value {
 
 fn operation(route: &Route, generator: &mut SchemaGenerator, error: &Schema) -> Value {
     let shape = (route.shape)(generator);
-    let mut answer = json!({"description": shape.status.canonical_reason().unwrap_or_default()});
-    if let Some(schema) = shape.answer {
-        answer["content"] = json!({shape.content: {"schema": schema}});
+    let mut responses = json!({
+        "default": {"description": "An error", "content": {"application/json": {"schema": error}}},
+    });
+    for status in shape.also.iter().chain([&shape.status]) {
+        let answer = &mut responses[status.as_str()];
+        answer["description"] = status.canonical_reason().unwrap_or_default().into();
+        if let Some(schema) = &shape.answer {
+            answer["content"] = json!({shape.content: {"schema": schema}});
+        }
     }
     let mut operation = json!({
         "operationId": operation_id(route),
         "summary": route.summary,
         "parameters": parameters(route, shape.query.as_ref()),
-        "responses": {
-            shape.status.as_str(): answer,
-            "default": {"description": "An error", "content": {"application/json": {"schema": error}}},
-        },
+        "responses": responses,
         "security": security(route),
     });
     if let Some(schema) = shape.body {
@@ -173,5 +176,21 @@ mod tests {
         }
         let ids: BTreeSet<_> = TABLE.routes().iter().map(operation_id).collect();
         assert_eq!(ids.len(), TABLE.routes().len());
+    }
+    #[test]
+    fn a_patch_requires_nothing_and_a_put_what_has_no_default() {
+        let required = |method: &str| {
+            let body = &DOCUMENT["paths"]["/api/event-sinks/{id}"][method]["requestBody"];
+            let reference = body["content"]["application/json"]["schema"]["$ref"].as_str().unwrap();
+            DOCUMENT.pointer(&reference[1..]).unwrap()["required"].clone()
+        };
+        assert_eq!((required("put"), required("patch")), (json!(["name", "events", "type"]), Value::Null));
+    }
+
+    #[test]
+    fn not_being_ready_is_described_with_its_own_body() {
+        let responses = &DOCUMENT["paths"]["/readyz"]["get"]["responses"];
+        assert_eq!(responses["503"]["content"], responses["200"]["content"]);
+        assert_eq!(responses["503"]["description"], "Service Unavailable");
     }
 }

@@ -1,10 +1,11 @@
 //! The JSON Schemas of our own vocabulary, for the OpenAPI document.
 
 use crate::{
-    event::ActorKind,
+    event::{Actor, ActorKind},
     id::{AuditId, EventId, GroupId, RoleId, SinkId, SpaceId, TokenId, UserId},
     identity::{Name, Permissions},
     permission::{Permission, Scope},
+    queue::{Attempt, AttemptOutcome, DeadLetter, Delivery, DeliveryState},
     script::Template,
     timestamp::Timestamp,
 };
@@ -50,4 +51,77 @@ schemas! {
     Permissions = json_schema!({"type": "array", "items": {"type": "string", "enum": Permission::ALL}});
     Scope = json_schema!({"type": "string", "enum": Scope::ALL});
     ActorKind = json_schema!({"type": "string", "enum": [ActorKind::User, ActorKind::Agent, ActorKind::System]});
+    AttemptOutcome = json_schema!({"type": "string", "enum": [
+        AttemptOutcome::Delivered, AttemptOutcome::Skipped, AttemptOutcome::Failed, AttemptOutcome::Dead,
+    ]});
+    DeliveryState = json_schema!({"type": "string", "enum": [
+        DeliveryState::Queued, DeliveryState::Delivered, DeliveryState::Skipped, DeliveryState::Dropped,
+        DeliveryState::Dead, DeliveryState::Discarded,
+    ]});
+}
+
+/// An object under a name of its own: the fields it always has, and after `[maybe]` those that may be absent.
+macro_rules! objects {
+    ($($name:ident {
+        $($field:ident: $type:ty = $about:literal,)*
+        $([maybe] $($optional:ident: $kind:ty = $note:literal,)*)?
+    })*) => {$(
+        impl JsonSchema for $name {
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+                json_schema!({
+                    "type": "object",
+                    "properties": {
+                        $(stringify!($field): described::<$type>(generator, $about),)*
+                        $($(stringify!($optional): described::<$kind>(generator, $note),)*)?
+                    },
+                    "required": [$(stringify!($field)),*],
+                })
+            }
+        }
+    )*};
+}
+
+objects! {
+    Actor {
+        id: uuid::Uuid = "The user's id; the nil UUID for the service itself",
+        username: String = "The name it had then",
+        kind: ActorKind = "By which door it came",
+    }
+    Delivery {
+        sink_id: SinkId = "The sink it goes to",
+        name: String = "The sink's name when the event was raised",
+        state: DeliveryState = "How far it has come",
+        sequence: u64 = "Its number in the sink's queue",
+        attempts: Vec<Attempt> = "Every try, oldest first",
+    }
+    Attempt {
+        number: u32 = "Counted from 1 since the event was queued; a redelivery starts anew",
+        at: Timestamp = "When it began",
+        duration_ms: f64 = "How long it took",
+        outcome: AttemptOutcome = "How it ended",
+        [maybe]
+        status: u16 = "What the receiver answered",
+        error: String = "Why it was not delivered",
+        response: String = "The beginning of the receiver's answer",
+        log: Vec<String> = "What a script printed",
+    }
+    DeadLetter {
+        event_id: EventId = "The event that was given up",
+        event_type: String = "Its type",
+        event_ts: Timestamp = "When it was raised",
+        sequence: u64 = "Its number in the sink's queue",
+        died_at: Timestamp = "When it was given up",
+        why: String = "What the last attempt failed with",
+        attempts: u32 = "How often it was tried",
+    }
+}
+
+fn described<T: JsonSchema>(generator: &mut SchemaGenerator, about: &str) -> Schema {
+    let mut schema = generator.subschema_for::<T>();
+    schema.insert("description".to_owned(), about.into());
+    schema
 }

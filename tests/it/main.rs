@@ -6,6 +6,7 @@ mod delivery;
 mod events;
 mod faults;
 mod hostile_lua;
+mod openapi;
 mod readme;
 mod ready_made;
 mod server;

@@ -2,7 +2,7 @@
 
 use crate::{
     audit::{Entry, Filter},
-    event::ActorKind,
+    event::Actor,
     http::{
         call::{Call, Json, Query},
         error::ApiError,
@@ -35,18 +35,10 @@ pub struct EntryView {
     id: AuditId,
     at: Timestamp,
     /// Null when nobody could be named.
-    actor: Option<ActorView>,
+    actor: Option<Actor>,
     action: String,
     object: String,
     detail: Value,
-}
-
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Actor")]
-struct ActorView {
-    id: uuid::Uuid,
-    username: String,
-    kind: ActorKind,
 }
 
 pub async fn list(call: Call, Query(query): Query<AuditQuery>) -> Result<Json<List<EntryView>>, ApiError> {
@@ -60,7 +52,6 @@ pub async fn list(call: Call, Query(query): Query<AuditQuery>) -> Result<Json<Li
 impl From<Entry> for EntryView {
     fn from(entry: Entry) -> Self {
         let Entry { id, at, actor, action, object, detail } = entry;
-        let actor = actor.map(|actor| ActorView { id: actor.id, username: actor.username, kind: actor.kind });
         Self { id, at, actor, action, object, detail }
     }
 }

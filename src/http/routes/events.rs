@@ -54,7 +54,6 @@ pub struct HistoryQuery {
     /// Events routed to this sink.
     sink: Option<SinkId>,
     /// Events with a delivery in this state.
-    #[schemars(with = "Option<String>")]
     state: Option<DeliveryState>,
     since: Option<Timestamp>,
     until: Option<Timestamp>,
@@ -132,22 +131,19 @@ pub struct EventView {
     zone: Arc<str>,
     space_id: SpaceId,
     user_id: UserId,
-    #[schemars(with = "schema::Object")]
     actor: Actor,
     #[schemars(with = "schema::Object")]
     data: Box<RawValue>,
-    /// Each with its state and attempts.
-    #[schemars(with = "Vec<schema::Object>")]
     deliveries: Vec<Delivery>,
+}
+
+pub async fn emit(call: Call, Json(body): Json<EmitBody>) -> Result<Accepted<ReceiptView>, ApiError> {
+    let caller = call.caller();
     if body.id.is_some_and(|id| *id.as_bytes() == [0; 16]) {
         return Err(ApiError::BadRequest("`id`: must not be the nil UUID".to_owned()));
     }
     let payload = body.payload.unwrap_or_else(empty_object);
     check_text(&payload)?;
-}
-
-pub async fn emit(call: Call, Json(body): Json<EmitBody>) -> Result<Accepted<ReceiptView>, ApiError> {
-    let caller = call.caller();
     let raise = Raise {
         id: body.id,
         kind: custom(&body.kind)?,
@@ -278,6 +274,10 @@ fn custom(name: &str) -> Result<EventType, ApiError> {
 }
 
 /// `{}` for an event raised without a payload.
+pub(super) fn empty_object() -> Box<RawValue> {
+    RawValue::from_string("{}".to_owned()).expect("an empty object is JSON")
+}
+
 /// Refuses half a surrogate pair, `"\ud800"`: it stands for no character, and nobody could read the payload later.
 /// The payload is kept unread otherwise, so it is read only where there may be one.
 pub(super) fn check_text(payload: &RawValue) -> Result<(), ApiError> {
@@ -287,10 +287,6 @@ pub(super) fn check_text(payload: &RawValue) -> Result<(), ApiError> {
     }
     let read = serde_json::from_str::<serde_json::Value>(json);
     read.map(drop).map_err(|error| ApiError::BadRequest(format!("`payload`: {error}")))
-}
-
-pub(super) fn empty_object() -> Box<RawValue> {
-    RawValue::from_string("{}".to_owned()).expect("an empty object is JSON")
 }
 
 fn explain_one(sink: &Sink, kind: &EventType) -> ExplainedSink {

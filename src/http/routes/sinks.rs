@@ -18,10 +18,10 @@ use crate::{
     store::Batch,
     timestamp::Timestamp,
 };
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, value::RawValue};
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -34,10 +34,15 @@ pub struct SinkQuery {
     cursor: Option<String>,
 }
 
-/// The fields of a sink that are given; a part such as `webhook` is replaced as a whole.
-#[derive(Deserialize, JsonSchema)]
+/// A whole sink, field by field: what is absent is told from what is set to its default.
+#[derive(Deserialize)]
 #[serde(transparent)]
-pub struct SinkFields(#[schemars(with = "SinkSpec")] Map<String, Value>);
+pub struct SinkFields(Map<String, Value>);
+
+/// The fields of a sink that are to change; a part such as `webhook` is replaced as a whole.
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub struct SinkPatch(Map<String, Value>);
 
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Sink")]
@@ -107,10 +112,6 @@ pub struct TestView {
     sent: Option<String>,
 }
 
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "DeadLetter")]
-pub struct LetterView(#[schemars(with = "schema::Object")] DeadLetter);
-
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RedeliverBody {
@@ -161,7 +162,7 @@ pub async fn replace(call: Call, Json(SinkFields(fields)): Json<SinkFields>) -> 
     change(&call, before, kept, fields).await
 }
 
-pub async fn update(call: Call, Json(SinkFields(fields)): Json<SinkFields>) -> Result<Json<SinkView>, ApiError> {
+pub async fn update(call: Call, Json(SinkPatch(fields)): Json<SinkPatch>) -> Result<Json<SinkView>, ApiError> {
     let before = find(&call)?;
     let Ok(Value::Object(kept)) = serde_json::to_value(before.spec(Secrets::Shown)) else {
         return Err(ApiError::Internal("a sink's spec is no object".to_owned()));
@@ -214,14 +215,14 @@ pub async fn preview(call: Call, Json(body): Json<PreviewBody>) -> Result<Json<P
     }))
 }
 
-pub async fn dead_letters(call: Call, Query(page): Query<Page>) -> Result<Json<List<LetterView>>, ApiError> {
+pub async fn dead_letters(call: Call, Query(page): Query<Page>) -> Result<Json<List<DeadLetter>>, ApiError> {
     let sink = find(&call)?;
     let after = page::cursor(page.cursor.as_deref())?.unwrap_or(0);
     let mut letters = call.app.engine.dead_letters(sink.id, after, page.limit.get() + 1)?;
     let more = letters.len() > page.limit.get();
     letters.truncate(page.limit.get());
     let next = letters.last().filter(|_| more).map(|letter| letter.sequence.to_string());
-    Ok(Json(List { items: letters.into_iter().map(LetterView).collect(), next }))
+    Ok(Json(List { items: letters, next }))
 }
 
 pub async fn redeliver(call: Call, body: Option<Json<RedeliverBody>>) -> Result<Json<RedeliverView>, ApiError> {
@@ -314,8 +315,8 @@ fn sample_input(call: &Call, kind: Option<String>, payload: Option<Box<RawValue>
     if !data.get().starts_with('{') {
         return Err(ApiError::BadRequest("`payload` must be a JSON object".to_owned()));
     }
-    let caller = call.caller();
     check_text(&data)?;
+    let caller = call.caller();
     let event = Event {
         id: EventId::new(),
         kind,
@@ -328,6 +329,33 @@ fn sample_input(call: &Call, kind: Option<String>, payload: Option<Box<RawValue>
         data,
     };
     Ok(Input { event: Arc::new(event), sequence: 0, attempt: 1 })
+}
+
+impl JsonSchema for SinkFields {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "SinkFields".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        generator.subschema_for::<SinkSpec>()
+    }
+}
+
+impl JsonSchema for SinkPatch {
+    fn schema_name() -> Cow<'static, str> {
+        "SinkPatch".into()
+    }
+
+    /// That of a sink, of which nothing is required.
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut schema = SinkSpec::json_schema(generator);
+        schema.remove("required");
+        schema
+    }
 }
 
 impl From<BookError> for ApiError {

@@ -1,0 +1,143 @@
+//! The OpenAPI document against what the daemon really answers.
+
+use crate::support::{Answer, Daemon, Receiver};
+use serde_json::{Map, Value, json};
+
+/// Where an answer and its schema part, if they do. Beyond JSON Schema, a field that is not described is a fault:
+/// callers learn of it nowhere else.
+struct Check<'a> {
+    document: &'a Value,
+}
+
+impl Check<'_> {
+    fn faults(&self, schema: &Value, value: &Value, place: &str) -> Vec<String> {
+        let wrong = |what: String| vec![format!("{place}: {what}: {value}")];
+        if let Some(reference) = schema["$ref"].as_str() {
+            let target = self.document.pointer(&reference[1..]).unwrap_or_else(|| panic!("{reference} is not defined"));
+            return self.faults(target, value, place);
+        }
+        if let Some(choices) = schema["anyOf"].as_array().or_else(|| schema["oneOf"].as_array()) {
+            let tried: Vec<_> = choices.iter().map(|choice| self.faults(choice, value, place)).collect();
+            return if tried.iter().any(Vec::is_empty) { vec![] } else { tried.concat() };
+        }
+        if let Some(allowed) = schema["enum"].as_array()
+            && !allowed.contains(value)
+        {
+            return wrong(format!("is none of {allowed:?}"));
+        }
+        let kinds = match &schema["type"] {
+            Value::Array(kinds) => kinds.clone(),
+            Value::Null => vec![],
+            kind => vec![kind.clone()],
+        };
+        if !kinds.is_empty() && !kinds.iter().any(|kind| is(value, kind.as_str().unwrap())) {
+            return wrong(format!("is no {kinds:?}"));
+        }
+        match value {
+            Value::Array(items) => {
+                let each = items.iter().enumerate();
+                each.flat_map(|(n, item)| self.faults(&schema["items"], item, &format!("{place}[{n}]"))).collect()
+            }
+            Value::Object(fields) => self.object(schema, fields, place),
+            _ => vec![],
+        }
+    }
+
+    fn object(&self, schema: &Value, fields: &Map<String, Value>, place: &str) -> Vec<String> {
+        let required = schema["required"].as_array().into_iter().flatten().map(|name| name.as_str().unwrap());
+        let missing =
+            required.filter(|name| !fields.contains_key(*name)).map(|name| format!("{place}.{name} is missing"));
+        let mut faults: Vec<String> = missing.collect();
+        let known = schema["properties"].as_object();
+        let others = schema.get("additionalProperties").filter(|others| others.is_object());
+        for (name, value) in fields {
+            let place = format!("{place}.{name}");
+            match known.and_then(|known| known.get(name)).or(others) {
+                Some(schema) => faults.extend(self.faults(schema, value, &place)),
+                // What users bring is theirs to describe.
+                None if known.is_none() => {}
+                None => faults.push(format!("{place} is not described")),
+            }
+        }
+        faults
+    }
+}
+
+fn is(value: &Value, kind: &str) -> bool {
+    match kind {
+        "integer" => value.is_u64() || value.is_i64(),
+        "number" => value.is_number(),
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "array" => value.is_array(),
+        "object" => value.is_object(),
+        "null" => value.is_null(),
+        other => panic!("unknown type {other}"),
+    }
+}
+
+#[test]
+fn what_the_daemon_answers_is_what_its_document_says() {
+    let daemon = Daemon::start();
+    let receiver = Receiver::answering(|_| Answer::Status(500));
+    let hook = json!({
+        "name": "hook", "events": "*", "type": "webhook", "owner": "global",
+        "webhook": {"url": receiver.url("/"), "headers": {"X-Team": "ops"}, "template": "print('hi') return {}"},
+    });
+    let hook = daemon.create_sink(&hook);
+    let script = json!({
+        "name": "script", "events": "*", "type": "script", "script": {"source": "return svc.skip('not mine')"},
+    });
+    let script = daemon.create_sink(&script);
+    daemon.create_user("ada", &["use_spaces"]);
+    daemon.post("/api/groups", &json!({"name": "ops"}));
+    let emitted = daemon.emit("deploy.done", &json!({"version": "1.2"}));
+    let event = emitted["event_id"].as_str().unwrap();
+    crate::support::eventually("both deliveries to settle", || {
+        let event = daemon.event(&emitted["event_id"]);
+        let settled = |delivery: &Value| delivery["state"] == "dead" || delivery["state"] == "skipped";
+        event["deliveries"].as_array().unwrap().iter().all(settled).then_some(())
+    });
+
+    let document = daemon.get("/api/openapi.json").json();
+    let check = Check { document: &document };
+    let sink = |id: &str, rest: &str| format!("/api/event-sinks/{id}{rest}");
+    for (method, template, path, body) in [
+        ("get", "/healthz", "/healthz".to_owned(), None),
+        ("get", "/readyz", "/readyz".to_owned(), None),
+        ("get", "/api/whoami", "/api/whoami".to_owned(), None),
+        ("get", "/api/tokens", "/api/tokens".to_owned(), None),
+        ("post", "/api/tokens", "/api/tokens".to_owned(), Some(json!({"name": "t"}))),
+        ("get", "/api/users", "/api/users".to_owned(), None),
+        ("get", "/api/roles", "/api/roles".to_owned(), None),
+        ("get", "/api/groups", "/api/groups".to_owned(), None),
+        ("get", "/api/events", "/api/events".to_owned(), None),
+        ("get", "/api/events/{id}", format!("/api/events/{event}"), None),
+        ("post", "/api/events/emit", "/api/events/emit".to_owned(), Some(json!({"type": "x"}))),
+        ("post", "/api/events/explain", "/api/events/explain".to_owned(), Some(json!({"type": "x"}))),
+        ("get", "/api/event-sinks", "/api/event-sinks".to_owned(), None),
+        ("get", "/api/event-sinks/{id}", sink(&hook, ""), None),
+        ("patch", "/api/event-sinks/{id}", sink(&script, ""), Some(json!({"active": false}))),
+        ("post", "/api/event-sinks/{id}/test", sink(&hook, "/test"), Some(json!({}))),
+        ("post", "/api/event-sinks/{id}/test", sink(&script, "/test"), Some(json!({}))),
+        ("post", "/api/event-sinks/preview", sink("preview", ""), Some(json!({"sink_id": hook}))),
+        ("get", "/api/event-sinks/{id}/dead-letters", sink(&hook, "/dead-letters"), None),
+        ("post", "/api/event-sinks/{id}/redeliver", sink(&hook, "/redeliver"), Some(json!({}))),
+        ("get", "/api/audit", "/api/audit".to_owned(), None),
+        ("get", "/api/events/{id}", "/api/events/nonsense".to_owned(), None),
+    ] {
+        let body = body.map(|body: Value| body.to_string().into_bytes());
+        let reply = daemon.send(&method.to_uppercase(), &path, Some(&daemon.admin_token()), body);
+        let responses = &document["paths"][template][method]["responses"];
+        let response = responses.get(reply.status.to_string()).unwrap_or(&responses["default"]);
+        let schema = &response["content"]["application/json"]["schema"];
+        assert!(!schema.is_null(), "{method} {path} answered {}, which is not described", reply.status);
+        assert_eq!(check.faults(schema, &reply.json(), "$"), [""; 0], "{method} {path}: {}", reply.text);
+    }
+    let described = &document["components"]["schemas"];
+    for (name, field) in [("Event", "deliveries"), ("Delivery", "attempts"), ("Attempt", "outcome"), ("Actor", "kind")]
+    {
+        assert!(described[name]["properties"][field].is_object(), "{name}.{field} is described: {}", described[name]);
+    }
+    assert!(described["DeadLetter"]["properties"]["why"].is_object(), "{}", described["DeadLetter"]);
+}
