@@ -114,6 +114,7 @@ async fn serve(
         context,
         feed,
         rations: http::Rations::new(),
+        kv: kv.clone(),
     });
 
     log::info!("serving zone `{}` on http://{address}, data in {}", app.config.zone, app.config.data.display());

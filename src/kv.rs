@@ -205,6 +205,22 @@ impl Kv {
             .await?
     }
 
+    /// Removes everything an owner has, for when there is no such owner any more, and says how many values that were.
+    ///
+    /// # Errors
+    ///
+    /// Fails, and removes nothing, if the store cannot be read or written.
+    pub async fn forget(&self, owner: Owner) -> Result<usize, StoreError> {
+        let tallies = self.tallies.clone();
+        self.store
+            .write(move |batch| {
+                let forgotten = batch.delete_prefix(&keys::key(keys::KV, &[&owner.key()]))?;
+                tallies.lock().unwrap_or_else(PoisonError::into_inner).remove(&owner);
+                Ok(forgotten)
+            })
+            .await?
+    }
+
     async fn change<T: Send + 'static>(
         &self,
         owner: Owner,
@@ -430,6 +446,24 @@ mod tests {
         );
         kv.set(Owner::Global, "n", json("\"x\""), None).await.unwrap();
         assert!(matches!(kv.increment(Owner::Global, "n", 1, None).await, Err(KvError::NotAnInteger(_))));
+        scratch.end().await;
+    }
+
+    #[tokio::test]
+    async fn what_is_forgotten_is_one_owners_alone_and_makes_room() {
+        let scratch = Scratch::new();
+        let kv = &scratch.kv;
+        let (gone, stays) = (Owner::User(UserId::new()), Owner::User(UserId::new()));
+        for (owner, key) in [(gone, "a"), (gone, "b"), (stays, "a"), (Owner::Global, "a")] {
+            kv.set(owner, key, json("1"), None).await.unwrap();
+        }
+        assert_eq!(kv.forget(gone).await.unwrap(), 2);
+        assert_eq!(kv.forget(gone).await.unwrap(), 0);
+        assert_eq!(text(kv.get(gone, "a").unwrap()), None);
+        for owner in [stays, Owner::Global] {
+            assert_eq!(text(kv.get(owner, "a").unwrap()).as_deref(), Some("1"));
+        }
+        assert!(!kv.tallies.lock().unwrap().contains_key(&gone));
         scratch.end().await;
     }
 

@@ -102,7 +102,7 @@ fn routes() -> Vec<Route> {
         get("/api/users/{id}", User, users::show, "A user: any for manage_users, else the caller itself"),
         put("/api/users/{id}", USERS, users::replace, "Replaces a user; without a password it keeps the old one"),
         patch("/api/users/{id}", USERS, users::update, "Changes the given fields of a user"),
-        delete("/api/users/{id}", USERS, users::delete, "Deletes a user with its tokens, sessions and sinks"),
+        delete("/api/users/{id}", USERS, users::delete, "Deletes a user with all that is theirs, sinks included"),
         get("/api/roles", User, roles::list, "All roles"),
         post("/api/roles", ROLES, roles::create, "Makes a role"),
         get("/api/roles/{id}", User, roles::show, "A role"),

@@ -88,7 +88,7 @@ pub async fn update(call: Call, Json(patch): Json<UserPatch>) -> Result<Json<Use
     apply(&call, UserChange { name, password, roles, groups, active }).await
 }
 
-/// Their sinks go too, or what is queued would go on being delivered in a name that no longer exists. The user goes
+/// Their sinks and what their scripts remember go too, or what is queued would go on being delivered in a name that no longer exists. The user goes
 /// first, so that a refusal costs no sinks.
 pub async fn delete(call: Call) -> Result<NoContent, ApiError> {
     let id: UserId = call.id()?;
@@ -96,6 +96,8 @@ pub async fn delete(call: Call) -> Result<NoContent, ApiError> {
     for sink in call.app.book.visible_to(&[Owner::User(id)]) {
         call.app.book.delete(sink.id, sinks::audited(call.caller(), "sink.delete", &sink)).await?;
     }
+    // Last, when no script of theirs is left to remember something new.
+    call.app.kv.forget(Owner::User(id)).await?;
     Ok(NoContent)
 }
 

@@ -154,7 +154,7 @@ async fn app(config: Config, store: Store, metrics: Arc<Metrics>, shutdown: &Can
     let engine: Arc<dyn Engine> = Arc::new(SledEngine::open(store.clone(), metrics.clone(), bounds, wake).unwrap());
     let egress = Egress::new(&config.egress);
     let kv = Kv::new(store.clone()).unwrap();
-    let libraries = Libraries { http: Arc::new(egress.clone()), kv, caller: Arc::new(NoMethods) };
+    let libraries = Libraries { http: Arc::new(egress.clone()), kv: kv.clone(), caller: Arc::new(NoMethods) };
     let runtime = Runtime::new(&config.script, libraries, metrics.clone());
     let context = sink::Context { egress, runtime, timeout: config.webhook.timeout.0 };
     let deliverer = Deliverer::new(
@@ -170,7 +170,7 @@ async fn app(config: Config, store: Store, metrics: Arc<Metrics>, shutdown: &Can
     let emitter = Emitter::new(&config.zone, routes, engine.clone(), feed.clone(), config.limits.payload.bytes());
     let audit = Audit::new(store.clone());
     let (config, rations) = (Arc::new(config), Rations::new());
-    App { config, store, audit, identity, metrics, emitter, engine, book, context, feed, rations }
+    App { config, store, audit, identity, metrics, emitter, engine, book, context, feed, rations, kv }
 }
 
 struct NoMethods;

@@ -1,7 +1,8 @@
 //! The records' own routes, from making to deleting, and what describes and measures the service.
 
 use super::Service;
-use serde_json::json;
+use crate::owner::Owner;
+use serde_json::{json, value::RawValue};
 
 #[tokio::test]
 async fn a_user_goes_from_making_to_deleting() {
@@ -149,5 +150,20 @@ async fn operators_see_whether_it_lives_is_ready_and_what_it_counted() {
     assert!(metrics.body.as_str().unwrap().contains("svc_http_requests_total 2\n"), "{metrics:?}");
     let head = service.send(service.request("HEAD", "/healthz").body(()).unwrap()).await;
     assert_eq!((head.status, head.body), (200, json!(null)));
+    service.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_users_scripts_remember_goes_with_the_user() {
+    let service = Service::start().await;
+    let (id, _) = service.user("ada", &["member"]).await;
+    let ada = Owner::User(id.parse().unwrap());
+    let value = || RawValue::from_string("1".to_owned()).unwrap();
+    for owner in [ada, Owner::Global] {
+        service.app.kv.set(owner, "k", value(), None).await.unwrap();
+    }
+    assert_eq!(service.call(&service.token, "DELETE", &format!("/api/users/{id}"), None).await.status, 204);
+    assert!(service.app.kv.get(ada, "k").unwrap().is_none());
+    assert!(service.app.kv.get(Owner::Global, "k").unwrap().is_some());
     service.stop().await;
 }
