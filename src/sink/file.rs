@@ -18,6 +18,7 @@ use super::definition::{OwnerSpec, ScriptSpec, SinkKind, SinkSpec, WebhookSpec};
 use crate::script::Template;
 use serde::Deserialize;
 use std::{
+    cell::RefCell,
     collections::BTreeMap,
     fmt::Write,
     io,
@@ -31,14 +32,24 @@ pub enum FileError {
     Read { path: PathBuf, source: io::Error },
     #[error("{}: {source}", path.display())]
     Toml { path: PathBuf, source: Box<toml::de::Error> },
-    #[error("{}: `{field}` wants the environment variable {name}, which is not set", path.display())]
-    Unset { path: PathBuf, field: String, name: String },
+    /// All of them, so that they need not be found out one by one.
+    #[error("{}", .0.iter().map(Unset::to_string).collect::<Vec<_>>().join("; "))]
+    Unset(Vec<Unset>),
     #[error("{}: give either `{field}` or `{field}_file`, not both", path.display())]
     Twice { path: PathBuf, field: &'static str },
     #[error("{}: give `{field}` or `{field}_file`", path.display())]
     Neither { path: PathBuf, field: &'static str },
     #[error("{}: `values` reach only Lua: use a Lua template or script, or remove them", path.display())]
     Values { path: PathBuf },
+}
+
+/// A variable that a file wants and the environment has not.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: `{field}` wants the environment variable {name}, which is not set", path.display())]
+pub struct Unset {
+    path: PathBuf,
+    field: String,
+    name: String,
 }
 
 #[derive(Deserialize)]
@@ -110,7 +121,27 @@ pub fn read(path: &Path, environment: impl Fn(&str) -> Option<String>) -> Result
     let text = read_text(path)?;
     let file: SinkFile =
         toml::from_str(&text).map_err(|source| FileError::Toml { path: path.to_owned(), source: Box::new(source) })?;
-    Reader { path, environment, values: &file.values }.spec(&file)
+    let reader = Reader { path, environment, values: &file.values, unset: RefCell::default() };
+    let spec = reader.spec(&file)?;
+    let unset = reader.unset.into_inner();
+    if unset.is_empty() { Ok(spec) } else { Err(FileError::Unset(unset)) }
+}
+
+/// Reads several files, in order.
+///
+/// # Errors
+///
+/// As [`read`], with the variables that any of them lacks.
+pub fn read_all(files: &[PathBuf], environment: impl Fn(&str) -> Option<String>) -> Result<Vec<SinkSpec>, FileError> {
+    let (mut specs, mut lacking) = (Vec::new(), Vec::new());
+    for file in files {
+        match read(file, &environment) {
+            Ok(spec) => specs.push(spec),
+            Err(FileError::Unset(unset)) => lacking.extend(unset),
+            Err(error) => return Err(error),
+        }
+    }
+    if lacking.is_empty() { Ok(specs) } else { Err(FileError::Unset(lacking)) }
 }
 
 /// The sink files that a path means: itself, or every `.toml` file in a directory, by name.
@@ -135,6 +166,8 @@ struct Reader<'a, E> {
     path: &'a Path,
     environment: E,
     values: &'a toml::Table,
+    /// What was looked for in vain so far.
+    unset: RefCell<Vec<Unset>>,
 }
 
 impl<E: Fn(&str) -> Option<String>> Reader<'_, E> {
@@ -162,14 +195,12 @@ impl<E: Fn(&str) -> Option<String>> Reader<'_, E> {
     }
 
     fn webhook(&self, file: &WebhookFile) -> Result<WebhookSpec, FileError> {
-        let headers = file.headers.iter().map(|(name, value)| {
-            let text = self.text(&format!("webhook.headers.{name}"), value)?;
-            Ok((name.clone(), text))
-        });
+        let header =
+            |(name, value): (&String, &Text)| (name.clone(), self.text(&format!("webhook.headers.{name}"), value));
         Ok(WebhookSpec {
-            url: self.text("webhook.url", &file.url)?,
-            secret: file.secret.as_ref().map(|secret| self.text("webhook.secret", secret)).transpose()?,
-            headers: headers.collect::<Result<_, FileError>>()?,
+            url: self.text("webhook.url", &file.url),
+            secret: file.secret.as_ref().map(|secret| self.text("webhook.secret", secret)),
+            headers: file.headers.iter().map(header).collect(),
             template: self.template("webhook.template", file.template.as_ref(), file.template_file.as_deref())?,
             skip_tls_verify: file.skip_tls_verify,
         })
@@ -183,7 +214,7 @@ impl<E: Fn(&str) -> Option<String>> Reader<'_, E> {
             (Some(source), None) => source.clone(),
             (None, Some(file)) => read_text(&self.beside(file))?,
         };
-        Ok(ScriptSpec { source: self.with_values(source)? })
+        Ok(ScriptSpec { source: self.with_values(source) })
     }
 
     fn template(
@@ -206,39 +237,40 @@ impl<E: Fn(&str) -> Option<String>> Reader<'_, E> {
             }
         };
         match template {
-            Template::Lua(source) => Ok(Some(Template::Lua(self.with_values(source)?))),
+            Template::Lua(source) => Ok(Some(Template::Lua(self.with_values(source)))),
             Template::Text(_) if !self.values.is_empty() => Err(FileError::Values { path: self.path.to_owned() }),
             text @ Template::Text(_) => Ok(Some(text)),
         }
     }
 
-    fn text(&self, field: &str, text: &Text) -> Result<String, FileError> {
+    fn text(&self, field: &str, text: &Text) -> String {
         match text {
-            Text::Plain(text) => Ok(text.clone()),
-            Text::Environment(variable) => self.variable(field, &variable.env, &variable.prefix),
+            Text::Plain(text) => text.clone(),
+            Text::Environment(variable) => self.variable(field, variable),
         }
     }
 
-    fn variable(&self, field: &str, name: &str, prefix: &str) -> Result<String, FileError> {
-        match (self.environment)(name) {
-            Some(value) => Ok(format!("{prefix}{value}")),
-            None => {
-                Err(FileError::Unset { path: self.path.to_owned(), field: field.to_owned(), name: name.to_owned() })
-            }
-        }
+    /// The variable's value; nothing, and a note of it, if it is not set.
+    fn variable(&self, field: &str, Variable { env, prefix }: &Variable) -> String {
+        let value = (self.environment)(env).unwrap_or_else(|| {
+            let unset = Unset { path: self.path.to_owned(), field: field.to_owned(), name: env.clone() };
+            self.unset.borrow_mut().push(unset);
+            String::new()
+        });
+        format!("{prefix}{value}")
     }
 
     /// Puts the values in front of the Lua, on its first line, so that every line keeps its number.
-    fn with_values(&self, source: String) -> Result<String, FileError> {
+    fn with_values(&self, source: String) -> String {
         if self.values.is_empty() {
-            return Ok(source);
+            return source;
         }
         let mut lua = "local values = ".to_owned();
-        self.write_table(&mut lua, "values", self.values)?;
-        Ok(lua + " " + &source)
+        self.write_table(&mut lua, "values", self.values);
+        lua + " " + &source
     }
 
-    fn write_value(&self, lua: &mut String, field: &str, value: &toml::Value) -> Result<(), FileError> {
+    fn write_value(&self, lua: &mut String, field: &str, value: &toml::Value) {
         match value {
             toml::Value::String(text) => write_text(lua, text),
             toml::Value::Integer(number) => lua.push_str(&number.to_string()),
@@ -248,30 +280,28 @@ impl<E: Fn(&str) -> Option<String>> Reader<'_, E> {
             toml::Value::Array(items) => {
                 lua.push('{');
                 for item in items {
-                    self.write_value(lua, field, item)?;
+                    self.write_value(lua, field, item);
                     lua.push(',');
                 }
                 lua.push('}');
             }
             toml::Value::Table(table) => match table.clone().try_into::<Variable>() {
-                Ok(variable) => write_text(lua, &self.variable(field, &variable.env, &variable.prefix)?),
-                Err(_) => self.write_table(lua, field, table)?,
+                Ok(variable) => write_text(lua, &self.variable(field, &variable)),
+                Err(_) => self.write_table(lua, field, table),
             },
         }
-        Ok(())
     }
 
-    fn write_table(&self, lua: &mut String, field: &str, table: &toml::Table) -> Result<(), FileError> {
+    fn write_table(&self, lua: &mut String, field: &str, table: &toml::Table) {
         lua.push('{');
         for (key, value) in table {
             lua.push('[');
             write_text(lua, key);
             lua.push_str("]=");
-            self.write_value(lua, &format!("{field}.{key}"), value)?;
+            self.write_value(lua, &format!("{field}.{key}"), value);
             lua.push(',');
         }
         lua.push('}');
-        Ok(())
     }
 
     fn beside(&self, file: &Path) -> PathBuf {

@@ -65,8 +65,7 @@ impl Apply {
         if files.is_empty() {
             return Err(Failure::Bad(format!("{}: no .toml file in this directory", self.path.display())));
         }
-        let read = files.iter().map(|path| file::read(path, shell.environment));
-        let specs: Vec<SinkSpec> = read.collect::<Result<_, _>>()?;
+        let specs = file::read_all(&files, shell.environment)?;
         let client = self.client(shell)?;
         let mode = if self.dry_run { Mode::Tell } else { Mode::Change };
         let (mut done, mut failed) = (Vec::new(), 0);

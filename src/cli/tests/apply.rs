@@ -110,3 +110,15 @@ fn a_file_is_previewed_without_being_applied() {
     assert_eq!(seen.line, "POST /api/event-sinks/preview");
     assert_eq!((&seen.json()["sink"]["name"], &seen.json()["payload"]), (&json!("slack"), &json!({ "a": 1 })));
 }
+
+#[test]
+fn every_variable_that_is_not_set_is_named_at_once() {
+    let hook = "name = \"a\"\nevents = \"*\"\ntype = \"webhook\"\n[webhook]\nurl = { env = \"URL\" }\n\
+                headers = { X-Key = { env = \"KEY\" } }\n";
+    let files = Files::new(&[("a.toml", hook), ("b.toml", &hook.replace("KEY", "OTHER"))]);
+    let fake = server_with_slack();
+    let ran = fake.run(&["sink", "apply", files.path()]);
+    assert_eq!((ran.code, fake.seen().len()), (1, 0));
+    let named = |file: &str, name: &str| ran.err.contains(&format!("{file}: `")) && ran.err.contains(name);
+    assert!(named("a.toml", "URL") && named("a.toml", "KEY") && named("b.toml", "OTHER"), "{}", ran.err);
+}
