@@ -107,9 +107,8 @@ impl fmt::Display for Failure {
             Self::Refused { refusal: Refusal::Unknown, token: TokenSource::None, .. } => {
                 f.write_str("no token to show to the server: run `svc login`, or set --token or SVC_TOKEN")
             }
-            Self::Refused { refusal: Refusal::Unknown, message, token: TokenSource::Password } => {
-                write!(f, "{message}: check the name and the password")
-            }
+            // These words are about the name and the password, and need no others.
+            Self::Refused { refusal: Refusal::Unknown, message, token: TokenSource::Password } => f.write_str(message),
             // The server's own words are about headers, which nobody here has written.
             Self::Refused { refusal: Refusal::Unknown, token, .. } => {
                 write!(f, "the token from {token} is not valid: log in again with `svc login`, or set another token")
