@@ -2,13 +2,14 @@
 
 use super::{
     api::AuditEntry,
-    client::Query,
+    client::{DEFAULT_LIMIT, Query},
     failure::Failure,
     shell::{Form, Shell},
     table::{Cell, Fit, Table, Tone},
     time::{Moment, brief},
 };
 use serde_json::Value;
+use std::num::NonZeroUsize;
 
 client_command! {
     /// List the audit log, newest first.
@@ -34,8 +35,8 @@ client_command! {
         until: Option<Moment>,
 
         /// how many at most (default 50)
-        #[argh(option, default = "50", arg_name = "n")]
-        limit: usize,
+        #[argh(option, default = "DEFAULT_LIMIT", arg_name = "n")]
+        limit: NonZeroUsize,
 
         /// go on where an earlier list ended: its `next`
         #[argh(option)]
@@ -51,7 +52,7 @@ impl Audit {
             .with_some("action", self.action.as_deref())
             .with_some("since", self.since.map(Moment::past))
             .with_some("until", self.until.map(Moment::past));
-        let listing = client.list_from("/api/audit", &query, self.limit, self.cursor.clone())?;
+        let listing = client.list_from("/api/audit", &query, self.limit.get(), self.cursor.clone())?;
         if self.form() == Form::Json {
             return shell.out.json(&listing.to_json());
         }

@@ -14,7 +14,7 @@ use isahc::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, value::RawValue};
-use std::{fmt::Display, io::Read as _, time::Duration};
+use std::{fmt::Display, io::Read as _, num::NonZeroUsize, time::Duration};
 
 /// How long a server may take to pick up.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -27,6 +27,9 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 
 /// The most that one page of a list may ask for.
 const PAGE: usize = 200;
+
+/// How many items a list shows unless told.
+pub const DEFAULT_LIMIT: NonZeroUsize = NonZeroUsize::new(50).expect("50 is not zero");
 
 /// A way to one server.
 pub struct Client {

@@ -11,7 +11,7 @@ use std::ffi::OsString;
 ///
 /// # Errors
 ///
-/// Fails if a word is not UTF-8, or if `svc event` is followed by flags and then by a word that names both
+/// Fails if a word is not UTF-8, if `svc event` stands alone, or if `svc event` is followed by flags and then by a word that names both
 /// a command and a possible event type.
 pub fn normalised(typed: impl IntoIterator<Item = OsString>) -> Result<Vec<String>, Failure> {
     let mut words = Vec::new();
@@ -48,8 +48,14 @@ pub fn normalised(typed: impl IntoIterator<Item = OsString>) -> Result<Vec<Strin
 
 /// Puts in the `emit` that `svc event TYPE` leaves out.
 fn spell_out_emit(words: &mut Vec<String>) -> Result<(), Failure> {
-    if words.first().is_none_or(|word| word != "event") || words.len() < 2 {
+    if words.first().is_none_or(|word| word != "event") {
         return Ok(());
+    }
+    if words.len() == 1 {
+        let commands = event::Command::COMMANDS.iter().map(|command| command.name).collect::<Vec<_>>().join(", ");
+        return Err(Failure::Usage(format!(
+            "nothing to raise: give a type, as in `svc event TYPE [JSON]`, or one of {commands}: see `svc event --help`"
+        )));
     }
     let is_command = |word: &String| event::Command::COMMANDS.iter().any(|command| command.name == word.as_str());
     if is_command(&words[1]) || words[1] == "--help" {
@@ -87,7 +93,6 @@ mod tests {
         assert_eq!(words("event list --json"), "event list --json");
         assert_eq!(words("event emit list"), "event emit list");
         assert_eq!(words("event --help"), "event --help");
-        assert_eq!(words("event"), "event");
         assert_eq!(words("sink list"), "sink list");
     }
 

@@ -3,7 +3,7 @@
 use crate::{
     cli::{
         api::{Attempt, Delivery, Event, State},
-        client::Query,
+        client::{DEFAULT_LIMIT, Query},
         failure::Failure,
         json,
         named::Kind,
@@ -13,6 +13,7 @@ use crate::{
     },
     id::{EventId, SpaceId},
 };
+use std::num::NonZeroUsize;
 
 client_command! {
     /// List events, newest first.
@@ -41,8 +42,8 @@ client_command! {
         until: Option<Moment>,
 
         /// how many at most (default 50)
-        #[argh(option, default = "50", arg_name = "n")]
-        limit: usize,
+        #[argh(option, default = "DEFAULT_LIMIT", arg_name = "n")]
+        limit: NonZeroUsize,
 
         /// go on where an earlier list ended: its `next`
         #[argh(option)]
@@ -73,7 +74,7 @@ impl List {
             .with_some("state", self.state.map(State::as_str))
             .with_some("since", self.since.map(Moment::past))
             .with_some("until", self.until.map(Moment::past));
-        let listing = client.list_from("/api/events", &query, self.limit, self.cursor.clone())?;
+        let listing = client.list_from("/api/events", &query, self.limit.get(), self.cursor.clone())?;
         if self.form() == Form::Json {
             return shell.out.json(&listing.to_json());
         }

@@ -3,7 +3,7 @@
 use crate::{
     cli::{
         api::{DeadLetter, Redelivered},
-        client::Query,
+        client::{DEFAULT_LIMIT, Query},
         failure::Failure,
         named::Kind,
         shell::{Form, Shell},
@@ -13,6 +13,7 @@ use crate::{
     id::EventId,
 };
 use serde_json::json;
+use std::num::NonZeroUsize;
 
 client_command! {
     /// List the events that a sink could not be given.
@@ -23,8 +24,8 @@ client_command! {
         sink: String,
 
         /// how many at most (default 50)
-        #[argh(option, default = "50", arg_name = "n")]
-        limit: usize,
+        #[argh(option, default = "DEFAULT_LIMIT", arg_name = "n")]
+        limit: NonZeroUsize,
 
         /// go on where an earlier list ended: its `next`
         #[argh(option)]
@@ -50,7 +51,7 @@ impl DeadLetters {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let client = self.client(shell)?;
         let path = format!("{}/dead-letters", Kind::Sink.path_of(&client, &self.sink)?);
-        let listing = client.list_from(&path, &Query::default(), self.limit, self.cursor.clone())?;
+        let listing = client.list_from(&path, &Query::default(), self.limit.get(), self.cursor.clone())?;
         if self.form() == Form::Json {
             return shell.out.json(&listing.to_json());
         }
