@@ -21,7 +21,7 @@ use svc::{
     metrics::Metrics,
     queue::{
         Engine, Target,
-        sled::{Bounds, SledEngine},
+        sled::{Bounds, Signals, SledEngine},
     },
     store::Store,
     timestamp::Timestamp,
@@ -87,9 +87,10 @@ fn store_alone() -> f64 {
     let rate = runtime.block_on(async {
         let metrics = Arc::<Metrics>::default();
         let store = Store::open(&directory, 0, metrics.clone()).expect("a fresh directory opens");
-        let (wake, _wakes) = tokio::sync::mpsc::unbounded_channel();
+        let (ready, _wakes) = tokio::sync::mpsc::unbounded_channel();
+        let signals = Signals { accepted: Box::new(|_| ()), ready };
         let bounds = Bounds { queue: usize::MAX, dead_letters: 1 };
-        let engine = SledEngine::open(store.clone(), metrics, bounds, wake).expect("a fresh store opens");
+        let engine = SledEngine::open(store.clone(), metrics, bounds, signals).expect("a fresh store opens");
         let target = Target { sink: SinkId::new(), name: "s".into() };
         engine.open(target.sink);
         let user = UserId::new();

@@ -6,15 +6,16 @@ use crate::{
     deliver::{self, Deliverer},
     egress::Egress,
     emit::Emitter,
+    event::Event,
     http::{self, App},
     identity::{self, Identity},
     kv::Kv,
-    live::Feed,
+    live::{Feed, Live},
     metrics::Metrics,
     owner::Owner,
     queue::{
         Engine, Retention,
-        sled::{Bounds, SledEngine},
+        sled::{Bounds, Signals, SledEngine},
     },
     route::Routes,
     script::{Libraries, MethodCaller, Runtime},
@@ -82,9 +83,12 @@ async fn serve(
     let kv = Kv::new(store.clone())?;
     let feed = Feed::new();
 
-    let (wake, wakes) = mpsc::unbounded_channel();
+    let (ready, wakes) = mpsc::unbounded_channel();
+    let watched = feed.clone();
+    let accepted = Box::new(move |event: &Arc<Event>| watched.publish(Live::Accepted(event.clone())));
+    let signals = Signals { accepted, ready };
     let bounds = Bounds { queue: config.delivery.queue, dead_letters: config.delivery.dead_letters };
-    let engine: Arc<dyn Engine> = Arc::new(SledEngine::open(store.clone(), metrics.clone(), bounds, wake)?);
+    let engine: Arc<dyn Engine> = Arc::new(SledEngine::open(store.clone(), metrics.clone(), bounds, signals)?);
     let routes = Arc::new(Routes::new());
 
     let egress = Egress::new(&config.egress);
@@ -101,7 +105,7 @@ async fn serve(
         shutdown.clone(),
     );
     deliver::follow(&book, &routes, &engine, &deliverer);
-    let emitter = Emitter::new(&config.zone, routes, engine.clone(), feed.clone(), config.limits.payload.bytes());
+    let emitter = Emitter::new(&config.zone, routes, engine.clone(), config.limits.payload.bytes());
     let app = Arc::new(App {
         config: Arc::new(config),
         store,

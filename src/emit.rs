@@ -5,8 +5,7 @@
 use crate::{
     event::{Actor, Event, EventType, Origin},
     id::{EventId, SpaceId, UserId},
-    live::{Feed, Live},
-    queue::{AcceptError, Engine, Freshness, Receipt, Target},
+    queue::{AcceptError, Engine, Receipt, Target},
     route::Routes,
     timestamp::Timestamp,
 };
@@ -26,7 +25,6 @@ pub struct Emitter {
     zone: Arc<str>,
     routes: Arc<Routes<Target>>,
     engine: Arc<dyn Engine>,
-    feed: Feed,
     max_payload: usize,
     waiting: Semaphore,
 }
@@ -59,14 +57,8 @@ pub enum EmitError {
 
 impl Emitter {
     /// An emitter for one zone.
-    pub fn new(
-        zone: &str,
-        routes: Arc<Routes<Target>>,
-        engine: Arc<dyn Engine>,
-        feed: Feed,
-        max_payload: usize,
-    ) -> Self {
-        Self { zone: zone.into(), routes, engine, feed, max_payload, waiting: Semaphore::new(WAITING_KIB) }
+    pub fn new(zone: &str, routes: Arc<Routes<Target>>, engine: Arc<dyn Engine>, max_payload: usize) -> Self {
+        Self { zone: zone.into(), routes, engine, max_payload, waiting: Semaphore::new(WAITING_KIB) }
     }
 
     /// Accepts an event and returns its receipt once every matching queue holds it on disk.
@@ -94,11 +86,7 @@ impl Emitter {
 
         let event = Arc::new(self.stamp(raise));
         let targets = self.routes.matches(event.kind.segments(), event.user_id);
-        let receipt = self.engine.accept(event, targets).await?;
-        if receipt.freshness == Freshness::New {
-            self.feed.publish(Live::Accepted(receipt.event.clone()));
-        }
-        Ok(receipt)
+        Ok(self.engine.accept(event, targets).await?)
     }
 
     fn stamp(&self, raise: Raise) -> Event {

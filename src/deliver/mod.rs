@@ -15,11 +15,12 @@ use crate::{
     id::SinkId,
     live::{Attempted, Feed, Live},
     metrics::Metrics,
-    queue::{Attempt, AttemptOutcome, Claim, DeliveryState, Engine, Settlement},
+    queue::{Attempt, Claim, Engine, Settlement},
     script::Input,
     sink::{self, Book, Sink},
     timestamp::Timestamp,
 };
+use futures_util::FutureExt;
 use permits::Permits;
 use std::{
     collections::HashMap,
@@ -165,7 +166,8 @@ impl Shared {
                 () = tokio::time::sleep(wait) => {}
             }
         }
-        // Looked up for each attempt: an edit takes effect on the next one.
+        // Looked up for each attempt: an edit takes effect on the next one. What it hurried until now is done with.
+        let _ = hurry.notified().now_or_never();
         let Some(sink) = self.book.get(id).filter(|sink| sink.active) else { return Next::Leave };
         let permit = tokio::select! {
             () = self.shutdown.cancelled() => return Next::Leave,
@@ -213,12 +215,6 @@ impl Shared {
     }
 
     fn tell(&self, sink: &Sink, claim: &Claim, attempt: &Attempt, settlement: &Settlement) {
-        let state = match (settlement, attempt.outcome) {
-            (Settlement::Retry(_), _) => DeliveryState::Queued,
-            (Settlement::Dead(_), _) => DeliveryState::Dead,
-            (Settlement::Done, AttemptOutcome::Skipped) => DeliveryState::Skipped,
-            (Settlement::Done, _) => DeliveryState::Delivered,
-        };
         self.feed.publish(Live::Attempted(Arc::new(Attempted {
             event_id: claim.event.id,
             event_type: claim.event.kind.clone(),
@@ -226,7 +222,7 @@ impl Shared {
             owner: sink.owner,
             sink_id: sink.id,
             name: sink.name.as_str().into(),
-            state,
+            state: settlement.state(attempt.outcome),
             outcome: attempt.outcome,
             sequence: claim.sequence,
             attempt: attempt.number,

@@ -84,6 +84,18 @@ pub enum Settlement {
     Dead(String),
 }
 
+impl Settlement {
+    /// How far the delivery has come with an attempt of this outcome.
+    pub fn state(&self, outcome: AttemptOutcome) -> DeliveryState {
+        match (self, outcome) {
+            (Self::Retry(_), _) => DeliveryState::Queued,
+            (Self::Dead(_), _) => DeliveryState::Dead,
+            (Self::Done, AttemptOutcome::Skipped) => DeliveryState::Skipped,
+            (Self::Done, _) => DeliveryState::Delivered,
+        }
+    }
+}
+
 /// How full a queue is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Depth {

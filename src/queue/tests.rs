@@ -130,9 +130,10 @@ impl Bench {
 fn open(directory: &Path) -> (Store, SledEngine, mpsc::UnboundedReceiver<SinkId>) {
     let metrics = Arc::<Metrics>::default();
     let store = Store::open(directory, 0, metrics.clone()).unwrap();
-    let (wake, wakes) = mpsc::unbounded_channel();
+    let (ready, wakes) = mpsc::unbounded_channel();
+    let signals = Signals { accepted: Box::new(|_| ()), ready };
     let bounds = Bounds { queue: CAPACITY, dead_letters: LETTERS };
-    let engine = SledEngine::open(store.clone(), metrics, bounds, wake).unwrap();
+    let engine = SledEngine::open(store.clone(), metrics, bounds, signals).unwrap();
     (store, engine, wakes)
 }
 

@@ -167,9 +167,10 @@ fn run(
             Some(reason) => Err(StoreError::Failed(reason.clone())),
             None => commit(&shared, database, &mut mark, batch),
         };
-        if let Err(error) = &result {
-            let _ = shared.failure.set(error.to_string());
-            log::error!("the store stops accepting: {error}");
+        if let Err(StoreError::Failed(reason)) = &result
+            && shared.failure.set(reason.clone()).is_ok()
+        {
+            log::error!("the store stops: {reason}");
         }
         for answer in answers {
             answer(result.clone());

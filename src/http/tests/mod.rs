@@ -14,14 +14,15 @@ use crate::{
     deliver::{self, Deliverer},
     egress::Egress,
     emit::Emitter,
+    event::Event,
     identity::Identity,
     kv::Kv,
-    live::Feed,
+    live::{Feed, Live},
     metrics::Metrics,
     owner::Owner,
     queue::{
         Engine,
-        sled::{Bounds, SledEngine},
+        sled::{Bounds, Signals, SledEngine},
     },
     route::Routes,
     script::{Libraries, MethodCaller, Runtime},
@@ -150,8 +151,11 @@ async fn app(config: Config, store: Store, metrics: Arc<Metrics>, shutdown: &Can
     let book = Book::open(store.clone(), config.limits.sinks).unwrap();
     let (feed, routes) = (Feed::new(), Arc::new(Routes::new()));
     let bounds = Bounds { queue: config.delivery.queue, dead_letters: config.delivery.dead_letters };
-    let (wake, _) = tokio::sync::mpsc::unbounded_channel();
-    let engine: Arc<dyn Engine> = Arc::new(SledEngine::open(store.clone(), metrics.clone(), bounds, wake).unwrap());
+    let (ready, _) = tokio::sync::mpsc::unbounded_channel();
+    let watched = feed.clone();
+    let accepted = Box::new(move |event: &Arc<Event>| watched.publish(Live::Accepted(event.clone())));
+    let signals = Signals { accepted, ready };
+    let engine: Arc<dyn Engine> = Arc::new(SledEngine::open(store.clone(), metrics.clone(), bounds, signals).unwrap());
     let egress = Egress::new(&config.egress);
     let kv = Kv::new(store.clone()).unwrap();
     let libraries = Libraries { http: Arc::new(egress.clone()), kv: kv.clone(), caller: Arc::new(NoMethods) };
@@ -167,7 +171,7 @@ async fn app(config: Config, store: Store, metrics: Arc<Metrics>, shutdown: &Can
         shutdown.clone(),
     );
     deliver::follow(&book, &routes, &engine, &deliverer);
-    let emitter = Emitter::new(&config.zone, routes, engine.clone(), feed.clone(), config.limits.payload.bytes());
+    let emitter = Emitter::new(&config.zone, routes, engine.clone(), config.limits.payload.bytes());
     let audit = Audit::new(store.clone());
     let (config, rations) = (Arc::new(config), Rations::new());
     App { config, store, audit, identity, metrics, emitter, engine, book, context, feed, rations, kv }

@@ -42,6 +42,14 @@ pub struct Bounds {
     pub dead_letters: usize,
 }
 
+/// Whom the engine tells what, from the writer thread: neither may block.
+pub struct Signals {
+    /// An event is on disk. Told before any of its sinks.
+    pub accepted: Box<dyn Fn(&Arc<Event>) + Send + Sync>,
+    /// A sink's queue was empty and is no longer.
+    pub ready: mpsc::UnboundedSender<SinkId>,
+}
+
 /// Queues in the embedded store.
 #[derive(Clone)]
 pub struct SledEngine(Arc<Shared>);
@@ -52,8 +60,7 @@ struct Shared {
     bounds: Bounds,
     lanes: Mutex<HashMap<SinkId, Lane>>,
     history: History,
-    /// Told each sink whose queue was empty and is no longer.
-    wake: mpsc::UnboundedSender<SinkId>,
+    signals: Signals,
 }
 
 /// One sink's queue in memory.
@@ -88,12 +95,7 @@ impl SledEngine {
     /// # Errors
     ///
     /// Fails if the store cannot be read.
-    pub fn open(
-        store: Store,
-        metrics: Arc<Metrics>,
-        bounds: Bounds,
-        wake: mpsc::UnboundedSender<SinkId>,
-    ) -> Result<Self, StoreError> {
+    pub fn open(store: Store, metrics: Arc<Metrics>, bounds: Bounds, signals: Signals) -> Result<Self, StoreError> {
         let mut lanes = HashMap::<SinkId, Lane>::new();
         for entry in store.scan(&[keys::SEQUENCE]) {
             let (key, value) = entry?;
@@ -123,11 +125,11 @@ impl SledEngine {
             if !lane.ready.is_empty() {
                 metrics.matched.add(lane.ready.len());
                 // The receiver outlives every engine; at worst nobody delivers any more.
-                let _ = wake.send(*sink);
+                let _ = signals.ready.send(*sink);
             }
         }
         let history = History::open(store.clone())?;
-        Ok(Self(Arc::new(Shared { store, metrics, bounds, lanes: Mutex::new(lanes), history, wake })))
+        Ok(Self(Arc::new(Shared { store, metrics, bounds, lanes: Mutex::new(lanes), history, signals })))
     }
 }
 
@@ -167,8 +169,8 @@ impl Engine for SledEngine {
         let (shared, after) = (self.0.clone(), self.0.clone());
         let stamped = event.clone();
         let accepted = self.0.store.write_then(move |batch| shared.admit(batch, &stamped, &encoded, targets), {
-            let event = event.id;
-            move |accepted| after.make_ready(event, accepted)
+            let event = event.clone();
+            move |accepted| after.make_ready(&event, accepted)
         });
         match accepted.await? {
             Accepted::New { dropped, matched, .. } => {

@@ -16,6 +16,7 @@ use crate::{
     store::{Batch, StoreError, keys},
     timestamp::Timestamp,
 };
+use std::sync::Arc;
 
 impl Shared {
     /// Reserves a place in every queue that has one, and puts the event and its places into the batch.
@@ -63,16 +64,18 @@ impl Shared {
     }
 
     /// The event is on disk: lets the workers see it.
-    pub(super) fn make_ready(&self, event: EventId, accepted: &Accepted) {
+    pub(super) fn make_ready(&self, event: &Arc<Event>, accepted: &Accepted) {
         match accepted {
             Accepted::New { queued, dropped, matched } => {
                 self.metrics.events_accepted.increment();
                 self.metrics.matched.add(matched.len());
                 self.metrics.dropped.add(dropped.len());
                 for target in dropped {
-                    log::warn!("sink `{}` ({}) is full: event {event} is dropped for it", target.name, target.sink);
+                    let Target { name, sink } = target;
+                    log::warn!("sink `{name}` ({sink}) is full: event {} is dropped for it", event.id);
                 }
-                self.push_ready(queued.iter().map(|(sink, sequence)| (*sink, *sequence, event)));
+                (self.signals.accepted)(event);
+                self.push_ready(queued.iter().map(|(sink, sequence)| (*sink, *sequence, event.id)));
             }
             Accepted::Repeated(_) => self.metrics.events_repeated.increment(),
             Accepted::IdTaken | Accepted::Unreadable(_) => {}
@@ -86,7 +89,7 @@ impl Shared {
             let was_empty = lane.ready.is_empty();
             lane.ready.push_back(Waiting { sequence, event, failures: 0, due: Timestamp::from_micros(0) });
             if was_empty {
-                let _ = self.wake.send(sink);
+                let _ = self.signals.ready.send(sink);
             }
         }
     }
@@ -124,12 +127,7 @@ impl Shared {
             due: attempt.at,
             attempts: Vec::new(),
         });
-        row.state = match (&settlement, attempt.outcome) {
-            (Settlement::Retry(_), _) => DeliveryState::Queued,
-            (Settlement::Dead(_), _) => DeliveryState::Dead,
-            (Settlement::Done, AttemptOutcome::Skipped) => DeliveryState::Skipped,
-            (Settlement::Done, _) => DeliveryState::Delivered,
-        };
+        row.state = settlement.state(attempt.outcome);
         let (number, at) = (attempt.number, attempt.at);
         row.attempts.push(attempt);
         match settlement {
