@@ -1,37 +1,52 @@
-//! `svc` routes events and method calls. This is the map of the house; each floor uses only those below it.
+//! `svc` routes events. This is the map of the house, from the ground up; a module uses only those above it on
+//! this page, and `tests/layering.rs` checks that.
+//!
+//! The event's way: [`http`] takes it in → [`emit`] stamps it and asks [`route`] who hears it → [`queue`] puts it on
+//! disk through [`store`] → [`deliver`] makes an attempt through [`sink`] and settles it.
 
-pub mod event;
+// The vocabulary: pure types and rules, no I/O.
 pub mod id;
 pub mod metrics;
-pub mod owner;
 pub mod pattern;
 pub mod permission;
 pub mod timestamp;
 
+pub mod event;
+pub mod owner;
+
+// Settings, the log, and the only module that names sled.
 pub mod config;
 pub mod logging;
 pub mod store;
 
+// What stands on the store or the network alone: the audit log, the guarded HTTP client, what scripts remember, the trie.
 pub mod audit;
 pub mod egress;
 pub mod kv;
 pub mod route;
 
+// Who calls; what waits to be delivered.
 pub mod identity;
 pub mod queue;
 
+// What happens, as it happens.
 pub mod live;
 
+// The event's way in.
 pub mod emit;
 
+// The Lua sandbox, and the sinks that use it.
 pub mod script;
 
 pub mod sink;
 
+// The event's way out.
 pub mod deliver;
 
+// Every route in one table, behind one guard.
 pub mod http;
 
+// The wiring, and the commands.
 pub mod daemon;
 
 pub mod cli;

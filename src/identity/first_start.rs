@@ -67,7 +67,11 @@ impl Identity {
         let entry = Entry::new(Some(system), "user.create", &user.name);
         let writes = vec![Write::Role(admin), Write::Role(member), Write::User(user), Write::Token(Arc::new(token))];
         match self.change(|_| Ok(Edit { writes, entry, value: () })).await {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                let directory = self.0.store.directory().display();
+                log::info!("first start: made the user `admin`; its API token and console password are in {directory}");
+                Ok(())
+            }
             Err(IdentityError::Store(error)) => Err(error.into()),
             Err(error) => unreachable!("nothing refuses the first records: {error}"),
         }
