@@ -44,15 +44,6 @@ pub struct Show {
     json: bool,
 }
 
-impl Config {
-    pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
-        match self.command {
-            Command::Check(command) => command.run(shell),
-            Command::Show(command) => command.run(shell),
-        }
-    }
-}
-
 impl Check {
     fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         config::Config::load(self.file.as_deref(), shell.environment)?;

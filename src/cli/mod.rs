@@ -67,6 +67,14 @@ macro_rules! command_family {
         pub enum Command {
             $($variant($variant),)*
         }
+
+        impl $name {
+            pub fn run(self, shell: &mut $crate::cli::shell::Shell<'_>) -> Result<(), $crate::cli::failure::Failure> {
+                match self.command {
+                    $(Command::$variant(command) => command.run(shell),)*
+                }
+            }
+        }
     };
 }
 

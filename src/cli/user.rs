@@ -133,18 +133,6 @@ pub enum Password {
     None,
 }
 
-impl User {
-    pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
-        match self.command {
-            Command::List(command) => command.run(shell),
-            Command::Create(command) => command.run(shell),
-            Command::Show(command) => command.run(shell),
-            Command::Update(command) => command.run(shell),
-            Command::Delete(command) => command.run(shell),
-        }
-    }
-}
-
 impl List {
     fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let client = self.client(shell)?;

@@ -8,8 +8,6 @@ pub use emit::Emit;
 pub use history::{List, Show, show_attempt};
 pub use tail::Tail;
 
-use super::{failure::Failure, shell::Shell};
-
 command_family! {
     /// Raise an event, or look at those that were raised. `svc event TYPE` is short for `svc event emit TYPE`.
     #[argh(
@@ -20,15 +18,4 @@ command_family! {
         note = "Every type gets `custom.` in front: `deploy.done` is raised as `custom.deploy.done`."
     )]
     Event = "event" { Emit, List, Show, Tail }
-}
-
-impl Event {
-    pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
-        match self.command {
-            Command::Emit(command) => command.run(shell),
-            Command::List(command) => command.run(shell),
-            Command::Show(command) => command.run(shell),
-            Command::Tail(command) => command.run(shell),
-        }
-    }
 }

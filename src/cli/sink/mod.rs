@@ -13,8 +13,6 @@ pub use letters::{DeadLetters, Redeliver};
 pub use look::{Delete, List, Show};
 pub use probe::{Preview, Test};
 
-use super::{failure::Failure, shell::Shell};
-
 command_family! {
     /// Manage sinks: the webhooks and scripts that events are delivered to.
     #[argh(
@@ -23,20 +21,4 @@ command_family! {
                    {command_name} test slack '{{\"version\": \"1.2\"}}'"
     )]
     Sink = "sink" { List, Show, Create, Apply, Test, Preview, Delete, DeadLetters, Redeliver }
-}
-
-impl Sink {
-    pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
-        match self.command {
-            Command::List(command) => command.run(shell),
-            Command::Show(command) => command.run(shell),
-            Command::Create(command) => command.run(shell),
-            Command::Apply(command) => command.run(shell),
-            Command::Test(command) => command.run(shell),
-            Command::Preview(command) => command.run(shell),
-            Command::Delete(command) => command.run(shell),
-            Command::DeadLetters(command) => command.run(shell),
-            Command::Redeliver(command) => command.run(shell),
-        }
-    }
 }
