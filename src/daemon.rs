@@ -34,7 +34,7 @@ use tokio::{net::TcpListener, sync::mpsc};
 use tokio_util::sync::CancellationToken;
 
 /// How long deliveries in flight may take to end once the daemon stops. What is cut off is delivered again.
-const LAST_DELIVERIES: Duration = Duration::from_secs(7);
+const LAST_DELIVERIES: Duration = Duration::from_secs(6);
 
 /// How often what is old is thrown away.
 const SWEEP: Duration = Duration::from_secs(60);

@@ -14,9 +14,13 @@ use std::{
     time::Duration,
 };
 
+/// Short where the timeout is what is tested, long where it must not be what is seen.
+const SHORT: &str = "700ms";
+const LONG: &str = "50s";
+
 /// Sends one event to a receiver that answers so, and returns the one attempt that was made.
-fn attempt(answer: impl Fn() -> Answer + Send + Sync + 'static) -> (Value, Receiver) {
-    let daemon = Daemon::with(&[("DELIVERY_BACKOFF", ""), ("WEBHOOK_TIMEOUT", "700ms")]);
+fn attempt(timeout: &str, answer: impl Fn() -> Answer + Send + Sync + 'static) -> (Value, Receiver) {
+    let daemon = Daemon::with(&[("DELIVERY_BACKOFF", ""), ("WEBHOOK_TIMEOUT", timeout)]);
     let receiver = Receiver::answering(move |_| answer());
     daemon.create_sink(&json!({
         "name": "s", "events": "*", "type": "webhook", "owner": "global", "webhook": {"url": receiver.url("/")},
@@ -35,13 +39,13 @@ fn error(attempt: &Value) -> &str {
 
 #[test]
 fn a_receiver_that_never_answers_fails_by_the_timeout() {
-    let (attempt, _receiver) = attempt(|| Answer::Custom(Box::new(|_| thread::sleep(Duration::from_secs(30)))));
+    let (attempt, _receiver) = attempt(SHORT, || Answer::Custom(Box::new(|_| thread::sleep(Duration::from_secs(30)))));
     assert!(error(&attempt).contains("700ms"), "{attempt}");
 }
 
 #[test]
 fn a_receiver_that_answers_byte_by_byte_fails_by_the_same_timeout() {
-    let (attempt, _receiver) = attempt(|| {
+    let (attempt, _receiver) = attempt(SHORT, || {
         Answer::Custom(Box::new(|stream| {
             for byte in b"HTTP/1.1 200 OK\r\nx-slow: ".iter().chain([b'a'; 1000].iter()) {
                 if stream.write_all(&[*byte]).is_err() {
@@ -56,7 +60,7 @@ fn a_receiver_that_answers_byte_by_byte_fails_by_the_same_timeout() {
 
 #[test]
 fn a_receiver_that_closes_in_mid_response_fails_the_attempt() {
-    let (attempt, _receiver) = attempt(|| Answer::Raw("HTTP/1.1 20".into()));
+    let (attempt, _receiver) = attempt(LONG, || Answer::Raw("HTTP/1.1 20".into()));
     error(&attempt);
 }
 
@@ -64,8 +68,9 @@ fn a_receiver_that_closes_in_mid_response_fails_the_attempt() {
 fn a_redirect_is_not_followed() {
     let target = Receiver::start();
     let location = target.url("/");
-    let (attempt, _receiver) =
-        attempt(move || Answer::Raw(format!("HTTP/1.1 302 X\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n")));
+    let (attempt, _receiver) = attempt(LONG, move || {
+        Answer::Raw(format!("HTTP/1.1 302 X\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n"))
+    });
     assert!(error(&attempt).contains("redirect"), "{attempt}");
     assert_eq!(attempt["status"], 302);
     assert_eq!(target.received().len(), 0);
@@ -73,7 +78,7 @@ fn a_redirect_is_not_followed() {
 
 #[test]
 fn an_endless_body_costs_nothing_but_its_connection() {
-    let (attempt, _receiver) = attempt(|| {
+    let (attempt, _receiver) = attempt(LONG, || {
         Answer::Custom(Box::new(|stream| {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
             while stream.write_all(&[b'x'; 4096]).is_ok() {}

@@ -4,7 +4,7 @@ use crate::support::{Daemon, Receiver};
 use serde_json::json;
 
 const LIMITS: &[(&str, &str)] =
-    &[("DELIVERY_BACKOFF", ""), ("SCRIPT_CPU", "100ms"), ("SCRIPT_WALL", "2s"), ("SCRIPT_MEMORY", "8MiB")];
+    &[("DELIVERY_BACKOFF", ""), ("SCRIPT_CPU", "100ms"), ("SCRIPT_WALL", "60s"), ("SCRIPT_MEMORY", "8MiB")];
 
 /// Each with a word that the error must have.
 const ATTACKS: &[(&str, &str, &str)] = &[

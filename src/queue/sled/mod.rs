@@ -42,10 +42,13 @@ pub struct Bounds {
     pub dead_letters: usize,
 }
 
+/// Called with each event that is on disk.
+pub type Announce = Box<dyn Fn(&Arc<Event>) + Send + Sync>;
+
 /// Whom the engine tells what, from the writer thread: neither may block.
 pub struct Signals {
-    /// An event is on disk. Told before any of its sinks.
-    pub accepted: Box<dyn Fn(&Arc<Event>) + Send + Sync>,
+    /// Told before any of the event's sinks is.
+    pub accepted: Announce,
     /// A sink's queue was empty and is no longer.
     pub ready: mpsc::UnboundedSender<SinkId>,
 }
