@@ -2,7 +2,6 @@
 
 use super::{
     api::Named,
-    client::Query,
     failure::Failure,
     named::Kind,
     shell::{Form, Shell},
@@ -69,15 +68,9 @@ client_command! {
 impl List {
     fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let client = self.client(shell)?;
-        let listing = client.list(Kind::Group.path(), &Query::default(), usize::MAX)?;
-        if self.form() == Form::Json {
-            return shell.out.json(&listing.to_json());
-        }
-        let mut table = Table::new(&[("NAME", Fit::Elastic), ("ID", Fit::Rigid)]);
-        for group in listing.read::<Named>(&client)? {
-            table.row([group.name, group.id].map(Cell::from));
-        }
-        shell.out.table(&table)
+        let columns = [("NAME", Fit::Elastic), ("ID", Fit::Rigid)];
+        let row = |group: Named| [group.name, group.id].map(Cell::from);
+        Kind::Group.list(shell, &client, self.form(), columns, row)
     }
 }
 

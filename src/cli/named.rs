@@ -5,8 +5,9 @@ use super::{
     client::{Answer, Client, Query},
     failure::Failure,
     shell::{Form, Shell},
-    table::printable,
+    table::{Cell, Fit, Table, printable},
 };
+use serde::de::DeserializeOwned;
 
 /// What kind of object is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +49,30 @@ impl Kind {
     /// Fails if no object has this name, or if several have.
     pub fn path_of(self, client: &Client, text: &str) -> Result<String, Failure> {
         Ok(format!("{}/{}", self.path(), self.find(client, text)?.id))
+    }
+
+    /// Lists all there are: a row for each, or the API's own JSON.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the server will not.
+    pub fn list<T: DeserializeOwned, const N: usize>(
+        self,
+        shell: &mut Shell<'_>,
+        client: &Client,
+        form: Form,
+        columns: [(&'static str, Fit); N],
+        row: impl Fn(T) -> [Cell; N],
+    ) -> Result<(), Failure> {
+        let listing = client.list(self.path(), &Query::default(), usize::MAX)?;
+        if form == Form::Json {
+            return shell.out.json(&listing.to_json());
+        }
+        let mut table = Table::new(&columns);
+        for item in listing.read(client)? {
+            table.row(row(item));
+        }
+        shell.out.table(&table)
     }
 
     /// Deletes the one called `text`, and says so.

@@ -2,7 +2,6 @@
 
 use super::{
     api,
-    client::Query,
     failure::Failure,
     named::Kind,
     shell::{Form, Shell},
@@ -83,15 +82,9 @@ client_command! {
 impl List {
     fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let client = self.client(shell)?;
-        let listing = client.list(Kind::Role.path(), &Query::default(), usize::MAX)?;
-        if self.form() == Form::Json {
-            return shell.out.json(&listing.to_json());
-        }
-        let mut table = Table::new(&[("NAME", Fit::Elastic), ("ID", Fit::Rigid), ("PERMISSIONS", Fit::Elastic)]);
-        for role in listing.read::<api::Role>(&client)? {
-            table.row([Cell::from(role.name), role.id.into(), role.permissions.join(", ").into()]);
-        }
-        shell.out.table(&table)
+        let columns = [("NAME", Fit::Elastic), ("ID", Fit::Rigid), ("PERMISSIONS", Fit::Elastic)];
+        let row = |role: api::Role| [role.name, role.id, role.permissions.join(", ")].map(Cell::from);
+        Kind::Role.list(shell, &client, self.form(), columns, row)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use super::{
     api,
-    client::Query,
     failure::Failure,
     named::Kind,
     shell::{Form, Shell},
@@ -64,30 +63,25 @@ client_command! {
 impl List {
     fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let client = self.client(shell)?;
-        let listing = client.list(Kind::Token.path(), &Query::default(), usize::MAX)?;
-        if self.form() == Form::Json {
-            return shell.out.json(&listing.to_json());
-        }
-        let mut table = Table::new(&[
+        let columns = [
             ("NAME", Fit::Elastic),
             ("SCOPES", Fit::Rigid),
             ("CREATED", Fit::Rigid),
             ("LAST USED", Fit::Rigid),
             ("EXPIRES", Fit::Rigid),
             ("ID", Fit::Rigid),
-        ]);
-        for token in listing.read::<api::Token>(&client)? {
+        ];
+        Kind::Token.list(shell, &client, self.form(), columns, |token: api::Token| {
             let scopes = scopes(&token);
-            table.row([
+            [
                 Cell::from(token.name),
                 scopes.into(),
                 brief(token.created_at).into(),
                 token.last_used_at.map_or("never".to_owned(), brief).into(),
                 token.expires_at.map_or("never".to_owned(), brief).into(),
                 token.id.into(),
-            ]);
-        }
-        shell.out.table(&table)
+            ]
+        })
     }
 }
 

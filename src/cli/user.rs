@@ -2,7 +2,6 @@
 
 use super::{
     api,
-    client::Query,
     failure::Failure,
     named::Kind,
     shell::{Form, Shell},
@@ -136,22 +135,17 @@ pub enum Password {
 impl List {
     fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let client = self.client(shell)?;
-        let listing = client.list(Kind::User.path(), &Query::default(), usize::MAX)?;
-        if self.form() == Form::Json {
-            return shell.out.json(&listing.to_json());
-        }
-        let mut table = Table::new(&[
+        let columns = [
             ("NAME", Fit::Elastic),
             ("ACTIVE", Fit::Rigid),
             ("ROLES", Fit::Elastic),
             ("GROUPS", Fit::Elastic),
             ("ID", Fit::Rigid),
-        ]);
-        for user in listing.read::<api::User>(&client)? {
+        ];
+        Kind::User.list(shell, &client, self.form(), columns, |user: api::User| {
             let (roles, groups) = (api::names(&user.roles), api::names(&user.groups));
-            table.row([user.name.into(), yes_or_no(user.active), roles.into(), groups.into(), user.id.into()]);
-        }
-        shell.out.table(&table)
+            [user.name.into(), yes_or_no(user.active), roles.into(), groups.into(), user.id.into()]
+        })
     }
 }
 
