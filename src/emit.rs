@@ -45,8 +45,12 @@ pub struct Raise {
 /// Why an event was not taken. Nothing is stored then.
 #[derive(Debug, thiserror::Error)]
 pub enum EmitError {
+    #[error("`id`: must not be the nil UUID")]
+    NilId,
     #[error("`payload` must be a JSON object")]
     PayloadNotObject,
+    #[error("`payload`: {0}")]
+    PayloadUnreadable(serde_json::Error),
     #[error("`payload` has {bytes} bytes; the limit is {limit}")]
     PayloadTooLarge { bytes: usize, limit: usize },
     #[error("`payload` is nested more than {MAX_DEPTH} deep")]
@@ -68,13 +72,14 @@ impl Emitter {
     ///
     /// # Errors
     ///
-    /// Fails if the payload is no object or too large, if the id was used for another event, or if the store
-    /// cannot be written. Nothing is queued then.
+    /// Fails if the payload is no readable object, too large or too deep, if the id is nil or was used for another
+    /// event, or if the store cannot be written. Nothing is queued then.
     pub async fn emit(&self, raise: Raise) -> Result<Receipt, EmitError> {
-        let bytes = raise.payload.get().len();
-        if !raise.payload.get().starts_with('{') {
-            return Err(EmitError::PayloadNotObject);
+        if raise.id.is_some_and(|id| *id.as_bytes() == [0; 16]) {
+            return Err(EmitError::NilId);
         }
+        check_object(&raise.payload)?;
+        let bytes = raise.payload.get().len();
         if bytes > self.max_payload {
             return Err(EmitError::PayloadTooLarge { bytes, limit: self.max_payload });
         }
@@ -103,6 +108,23 @@ impl Emitter {
             data: payload,
         }
     }
+}
+
+/// Whether a payload is an object that can be read later. It is kept unread, so it is read here only where there may be
+/// half a surrogate pair, `"\ud800"`, which stands for no character.
+///
+/// # Errors
+///
+/// Fails if it is no object, or has such a half.
+pub fn check_object(payload: &RawValue) -> Result<(), EmitError> {
+    let json = payload.get();
+    if !json.starts_with('{') {
+        return Err(EmitError::PayloadNotObject);
+    }
+    if json.contains("\\ud") || json.contains("\\uD") {
+        serde_json::from_str::<serde_json::Value>(json).map_err(EmitError::PayloadUnreadable)?;
+    }
+    Ok(())
 }
 
 /// How deep the brackets of a JSON text are nested.

@@ -3,14 +3,14 @@
 use crate::{
     emit::{EmitError, Raise},
     event::{Actor, Event, EventType},
-    http::{Accepted, ApiError, Call, Events, Json, Limit, List, Query, schema, share::Share},
+    http::{Accepted, ApiError, Call, Events, Json, Limit, List, Query, page, schema, share::Share},
     id::{EventId, SinkId, SpaceId, UserId},
     identity::Caller,
     live::{Attempted, Live},
     owner::Owner,
     pattern::Patterns,
     permission::Permission,
-    queue::{self, AcceptError, Attempt, Cursor, Delivery, DeliveryState, Receipt, Record, Target},
+    queue::{self, AcceptError, Attempt, Delivery, DeliveryState, Receipt, Record, Target},
     sink::{Sink, definition::OwnerSpec},
     timestamp::Timestamp,
 };
@@ -139,11 +139,6 @@ pub struct EventView {
 
 pub async fn emit(call: Call, Json(body): Json<EmitBody>) -> Result<Accepted<ReceiptView>, ApiError> {
     let caller = call.caller();
-    if body.id.is_some_and(|id| *id.as_bytes() == [0; 16]) {
-        return Err(ApiError::BadRequest("`id`: must not be the nil UUID".to_owned()));
-    }
-    let payload = body.payload.unwrap_or_else(empty_object);
-    check_text(&payload)?;
     let raise = Raise {
         id: body.id,
         kind: custom(&body.kind)?,
@@ -151,7 +146,7 @@ pub async fn emit(call: Call, Json(body): Json<EmitBody>) -> Result<Accepted<Rec
         space: None,
         user_id: caller.user.id,
         actor: caller.actor(),
-        payload,
+        payload: body.payload.unwrap_or_else(empty_object),
     };
     Ok(Accepted(call.app.emitter.emit(raise).await?.into()))
 }
@@ -165,12 +160,7 @@ pub async fn explain(call: Call, Json(body): Json<ExplainBody>) -> Result<Json<E
 }
 
 pub async fn history(call: Call, Query(wanted): Query<HistoryQuery>) -> Result<Json<List<EventView>>, ApiError> {
-    let after = match &wanted.cursor {
-        Some(text) => {
-            Some(text.parse::<Cursor>().map_err(|()| ApiError::BadRequest("`cursor` is none of ours".to_owned()))?)
-        }
-        None => None,
-    };
+    let after = page::cursor(wanted.cursor.as_deref())?;
     let caller = call.caller().clone();
     let query = queue::Query {
         user: if sees_all(&caller) { None } else { Some(caller.user.id) },
@@ -278,17 +268,6 @@ pub(super) fn empty_object() -> Box<RawValue> {
     RawValue::from_string("{}".to_owned()).expect("an empty object is JSON")
 }
 
-/// Refuses half a surrogate pair, `"\ud800"`: it stands for no character, and nobody could read the payload later.
-/// The payload is kept unread otherwise, so it is read only where there may be one.
-pub(super) fn check_text(payload: &RawValue) -> Result<(), ApiError> {
-    let json = payload.get();
-    if !json.contains("\\ud") && !json.contains("\\uD") {
-        return Ok(());
-    }
-    let read = serde_json::from_str::<serde_json::Value>(json);
-    read.map(drop).map_err(|error| ApiError::BadRequest(format!("`payload`: {error}")))
-}
-
 fn explain_one(sink: &Sink, kind: &EventType) -> ExplainedSink {
     let hears = sink.events.matches(kind.as_str());
     let reason = match (hears, sink.subscribes(), sink.active) {
@@ -358,7 +337,10 @@ impl From<EmitError> for ApiError {
     fn from(error: EmitError) -> Self {
         let message = error.to_string();
         match error {
-            EmitError::PayloadNotObject | EmitError::PayloadTooDeep => Self::BadRequest(message),
+            EmitError::NilId
+            | EmitError::PayloadNotObject
+            | EmitError::PayloadTooDeep
+            | EmitError::PayloadUnreadable(_) => Self::BadRequest(message),
             EmitError::PayloadTooLarge { .. } => Self::PayloadTooLarge(message),
             EmitError::Accept(AcceptError::IdTaken(_)) => Self::Conflict(message),
             EmitError::Accept(AcceptError::Store(error)) => error.into(),

@@ -1,8 +1,9 @@
 //! Sinks: making and changing them, trying them out, and what they gave up on.
 
-use super::events::{check_text, empty_object};
+use super::events::empty_object;
 use crate::{
     audit::{Audit, Entry},
+    emit,
     event::{Event, EventType},
     http::{ApiError, Call, Created, Json, Limit, List, NoContent, Page, Query, body, page, schema},
     id::{EventId, SinkId, SpaceId},
@@ -312,10 +313,7 @@ fn sample_input(call: &Call, kind: Option<String>, payload: Option<Box<RawValue>
     let kind = EventType::custom(kind.as_deref().unwrap_or("sample"))
         .map_err(|error| ApiError::BadRequest(format!("`type`: {error}")))?;
     let data = payload.unwrap_or_else(empty_object);
-    if !data.get().starts_with('{') {
-        return Err(ApiError::BadRequest("`payload` must be a JSON object".to_owned()));
-    }
-    check_text(&data)?;
+    emit::check_object(&data)?;
     let caller = call.caller();
     let event = Event {
         id: EventId::new(),
