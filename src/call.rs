@@ -39,6 +39,10 @@ impl Calls {
         Self { registry, identity }
     }
 
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
     /// Answers what was posted: a request or a batch, as JSON-RPC has it. `None` if there is nothing to answer.
     pub async fn answer(&self, viewer: &Viewer, body: &[u8]) -> Option<Vec<u8>> {
         let mut out = Vec::new();
