@@ -19,12 +19,8 @@ pub fn follow(book: &Book, routes: &Arc<Routes<Target>>, engine: &Arc<dyn Engine
         discard(engine, orphan);
     }
     let (routes, engine, deliverer) = (routes.clone(), engine.clone(), deliverer.clone());
-    let apply = move |change: &Change| {
-        let (before, after) = match change {
-            Change::Created(sink) => (None, Some(&**sink)),
-            Change::Updated { before, after } => (Some(&**before), Some(&**after)),
-            Change::Deleted(sink) => (Some(&**sink), None),
-        };
+    let apply = move |change: &Change<Sink>| {
+        let (before, after) = change.sides();
         let (before, after) = (before.filter(|sink| sink.subscribes()), after.filter(|sink| sink.subscribes()));
         if let Some(sink) = after {
             // Before the routes: an event routed to a sink without a queue would pass it by.
