@@ -18,6 +18,7 @@ const FLOORS: &[&[&str]] = &[
     &["call", "emit"],
     &["script"],
     &["sink"],
+    &["subscription"],
     &["deliver"],
     &["http"],
     &["daemon"],
