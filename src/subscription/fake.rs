@@ -11,7 +11,7 @@ use crate::{
 use futures_util::{FutureExt, future::BoxFuture};
 use serde_json::{json, value::RawValue};
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -54,6 +54,13 @@ impl Scratch {
                 Err(error) => panic!("{error}"),
             }
         }
+    }
+
+    /// Another directory with all that is in this one, as a process that is gone has left it.
+    pub fn copy(&self) -> Self {
+        let copy = Self::new();
+        copy_directory(&self.0, &copy.0);
+        copy
     }
 }
 
@@ -134,5 +141,18 @@ pub fn subscription(owner: UserId, events: &str, event_sinks: &[&str]) -> Subscr
         events: events.parse().unwrap(),
         event_sinks: event_sinks.iter().map(ToString::to_string).collect(),
         created_at: Timestamp::now(),
+    }
+}
+
+fn copy_directory(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_directory(&entry.path(), &target);
+        } else if let Err(error) = std::fs::copy(entry.path(), target) {
+            // sled replaces its snapshot files while it runs.
+            assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{error}");
+        }
     }
 }

@@ -30,6 +30,7 @@ use crate::{
     script::{Libraries, Runtime},
     sink::{self, Book},
     store::Store,
+    subscription::Subscriptions,
 };
 use isahc::{AsyncReadResponseExt, HttpClient, Request};
 use serde_json::{Value, json};
@@ -164,16 +165,17 @@ async fn app(config: Config, store: Store, metrics: Arc<Metrics>, shutdown: &Can
     let libraries = Libraries { http: Arc::new(egress.clone()), kv: kv.clone(), caller: Arc::new(calls.clone()) };
     let runtime = Runtime::new(&config.script, libraries, metrics.clone());
     let context = sink::Context { egress, runtime, timeout: config.webhook.timeout.0 };
-    let deliverer = Deliverer::new(
-        &config.delivery,
-        engine.clone(),
-        book.clone(),
-        context.clone(),
-        feed.clone(),
-        metrics.clone(),
-        shutdown.clone(),
-    );
-    deliver::follow(&book, &routes, &engine, &deliverer);
+    let subscriptions = Subscriptions::open(store.clone()).unwrap();
+    let parts = deliver::Parts {
+        engine: engine.clone(),
+        book: book.clone(),
+        subscriptions: subscriptions.clone(),
+        door: Arc::new(calls.clone()),
+        context: context.clone(),
+        feed: feed.clone(),
+        metrics: metrics.clone(),
+    };
+    deliver::follow(&routes, &Deliverer::new(&config.delivery, parts, shutdown.clone()));
     let emitter = Emitter::new(&config.zone, routes, engine.clone(), config.limits.payload.bytes());
     let audit = Audit::new(store.clone());
     let (config, rations) = (Arc::new(config), Rations::new());
