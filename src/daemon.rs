@@ -120,6 +120,7 @@ async fn serve(
         emitter,
         engine,
         book,
+        subscriptions,
         context,
         feed,
         rations: http::Rations::new(),

@@ -41,7 +41,7 @@ pub use server::serve;
 
 use crate::{
     audit::Audit, call::Calls, config::Config, emit::Emitter, identity::Identity, kv::Kv, live::Feed, metrics::Metrics,
-    queue::Engine, registry::Registry, sink, sink::Book, store::Store,
+    queue::Engine, registry::Registry, sink, sink::Book, store::Store, subscription::Subscriptions,
 };
 use std::sync::Arc;
 
@@ -55,6 +55,7 @@ pub struct App {
     pub emitter: Emitter,
     pub engine: Arc<dyn Engine>,
     pub book: Book,
+    pub subscriptions: Subscriptions,
     /// For deliveries outside any queue: tests and previews.
     pub context: sink::Context,
     pub feed: Feed,

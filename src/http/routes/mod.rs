@@ -8,5 +8,6 @@ pub mod methods;
 pub mod ops;
 pub mod roles;
 pub mod sinks;
+pub mod subscriptions;
 pub mod tokens;
 pub mod users;

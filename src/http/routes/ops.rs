@@ -5,7 +5,7 @@ use crate::http::{
     call::{Call, Json, Output, Text, json},
     error::ApiError,
 };
-use crate::{metrics::Depth, owner::Owner, store::StoreError};
+use crate::{id::SinkId, metrics::Depth, owner::Owner, store::StoreError};
 use hyper::StatusCode;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
@@ -43,13 +43,15 @@ pub async fn ready(call: Call) -> Result<Readiness, ApiError> {
 
 pub async fn metrics(call: Call) -> Result<Text, ApiError> {
     let app = &call.app;
-    let depths = app.book.all().into_iter().filter(|sink| sink.subscribes()).map(|sink| Depth {
-        sink: sink.id.to_string(),
-        // Anybody may look here, and a user's sinks are the user's business.
-        name: if sink.owner == Owner::Global { sink.name.clone() } else { String::new() },
-        queued: app.engine.depth(sink.id).queued,
+    let depth =
+        |queue: SinkId, name: String| Depth { sink: queue.to_string(), name, queued: app.engine.depth(queue).queued };
+    // Anybody may look here, and a user's sinks and methods are the user's business.
+    let sinks = app.book.all().into_iter().filter(|sink| sink.subscribes()).map(|sink| {
+        let name = if sink.owner == Owner::Global { sink.name.clone() } else { String::new() };
+        depth(sink.id, name)
     });
-    Ok(Text(app.metrics.render(depths)))
+    let methods = app.subscriptions.all().into_iter().map(|subscription| depth(subscription.id, String::new()));
+    Ok(Text(app.metrics.render(sinks.chain(methods))))
 }
 
 impl Output for Readiness {

@@ -7,6 +7,7 @@ mod methods;
 mod records;
 mod sessions;
 mod shares;
+mod subscriptions;
 
 use super::{App, Rations, server};
 use crate::{
@@ -179,7 +180,23 @@ async fn app(config: Config, store: Store, metrics: Arc<Metrics>, shutdown: &Can
     let emitter = Emitter::new(&config.zone, routes, engine.clone(), config.limits.payload.bytes());
     let audit = Audit::new(store.clone());
     let (config, rations) = (Arc::new(config), Rations::new());
-    App { config, store, audit, identity, metrics, emitter, engine, book, context, feed, rations, registry, calls, kv }
+    App {
+        config,
+        store,
+        audit,
+        identity,
+        metrics,
+        emitter,
+        engine,
+        book,
+        subscriptions,
+        context,
+        feed,
+        rations,
+        registry,
+        calls,
+        kv,
+    }
 }
 
 impl Answer {
