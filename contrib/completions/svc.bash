@@ -25,12 +25,13 @@ _svc() {
     fi
 
     if ((COMP_CWORD == 1)); then
-        words="server event sink method token user role group audit login whoami config completions --version --help"
+        words="server event sink method subscription token user role group audit login whoami config completions --version --help"
     elif ((COMP_CWORD == 2)) && [[ $word != -* ]]; then
         case ${COMP_WORDS[1]} in
             event) words="emit list show tail" ;;
             sink) words="list show create apply test preview delete dead-letters redeliver" ;;
             method) words="list call" ;;
+            subscription) words="list" ;;
             token) words="list create show delete" ;;
             user | role | group) words="list create show update delete" ;;
             config) words="check show" ;;
