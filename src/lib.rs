@@ -35,6 +35,9 @@ pub mod live;
 // The event's way in.
 pub mod emit;
 
+// The workspaces that events and methods come from, and the system events that tell of them.
+pub mod space;
+
 // The Lua sandbox, and the sinks that use it.
 pub mod script;
 

@@ -15,6 +15,7 @@ const FLOORS: &[&[&str]] = &[
     &["identity", "queue"],
     &["live"],
     &["emit"],
+    &["space"],
     &["script"],
     &["sink"],
     &["deliver"],

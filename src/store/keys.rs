@@ -13,6 +13,7 @@
 //! | `B` | | bytes of audit log |
 //! | `K` | owner, key | a script's stored value |
 //! | `u` `r` `g` `t` `c` `s` | id | users, roles, groups, tokens, console sessions, sinks |
+//! | `p` `q` | id | spaces, templates |
 //! | `C` | | the number of the last group |
 //! | `~` | key, generation, number | a piece of the large value under that key |
 
@@ -32,6 +33,8 @@ pub const GROUPS: u8 = b'g';
 pub const TOKENS: u8 = b't';
 pub const SESSIONS: u8 = b'c';
 pub const SINKS: u8 = b's';
+pub const SPACES: u8 = b'p';
+pub const TEMPLATES: u8 = b'q';
 pub(super) const COMMIT: u8 = b'C';
 pub(super) const PIECE: u8 = b'~';
 
