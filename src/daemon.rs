@@ -6,7 +6,7 @@ use crate::{
     deliver::{self, Deliverer},
     egress::Egress,
     emit::Emitter,
-    event::Event,
+    event::{Actor, Event},
     http::{self, App},
     identity::{self, Identity},
     kv::Kv,
@@ -20,6 +20,7 @@ use crate::{
     route::Routes,
     script::{Libraries, MethodCaller, Runtime},
     sink::{self, Book},
+    space::{Spaces, Supervisor, Templates, process::Launch},
     store::{OpenError, Store, StoreError},
     timestamp::Timestamp,
 };
@@ -105,7 +106,10 @@ async fn serve(
         shutdown.clone(),
     );
     deliver::follow(&book, &routes, &engine, &deliverer);
-    let emitter = Emitter::new(&config.zone, routes, engine.clone(), config.limits.payload.bytes());
+    let emitter = Arc::new(Emitter::new(&config.zone, routes, engine.clone(), config.limits.payload.bytes()));
+    let templates = Templates::open(store.clone())?;
+    let spaces = Spaces::open(store.clone(), identity.clone(), emitter.clone(), config.limits.spaces)?;
+    let supervisor = Supervisor::new(spaces.clone(), Launch::of_server(address, &config.data)?);
     let app = Arc::new(App {
         config: Arc::new(config),
         store,
@@ -115,11 +119,17 @@ async fn serve(
         emitter,
         engine,
         book,
+        spaces: spaces.clone(),
+        templates,
         context,
         feed,
         rations: http::Rations::new(),
         kv: kv.clone(),
     });
+
+    // Once everything hears of it: first what an earlier end left to tell, then the agents, which tell more.
+    spaces.resume().await;
+    supervisor.follow();
 
     log::info!("serving zone `{}` on http://{address}, data in {}", app.config.zone, app.config.data.display());
     writeln!(io::stdout(), "listening on http://{address}")?;
@@ -132,6 +142,12 @@ async fn serve(
             if tokio::time::timeout(LAST_DELIVERIES, deliverer.finished()).await.is_err() {
                 log::warn!("some deliveries did not end in time; they are made again after the next start");
             }
+        },
+        async {
+            shutdown.cancelled().await;
+            // Links end now, and that is nobody's fault.
+            spaces.pause();
+            supervisor.shut_down().await;
         },
     );
     runtime.shut_down();
@@ -167,8 +183,15 @@ async fn sweep(app: &App, kv: &Kv, shutdown: &CancellationToken) {
     }
 }
 
-/// A user's sinks go with the user; a crash between the two leaves them to us.
+/// A user's sinks and spaces go with the user; a crash between the two leaves them to us.
 async fn delete_orphans(app: &App) {
+    for space in app.spaces.all() {
+        if app.identity.user(space.owner).is_none()
+            && let Err(error) = app.spaces.delete(Actor::system(), space.id).await
+        {
+            log::warn!("space {} of a deleted user stays for now: {error}", space.id);
+        }
+    }
     for sink in app.book.all() {
         if !matches!(sink.owner, Owner::User(user) if app.identity.user(user).is_none()) {
             continue;

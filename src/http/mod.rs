@@ -40,8 +40,18 @@ pub use rations::Rations;
 pub use server::serve;
 
 use crate::{
-    audit::Audit, config::Config, emit::Emitter, identity::Identity, kv::Kv, live::Feed, metrics::Metrics,
-    queue::Engine, sink, sink::Book, store::Store,
+    audit::Audit,
+    config::Config,
+    emit::Emitter,
+    identity::Identity,
+    kv::Kv,
+    live::Feed,
+    metrics::Metrics,
+    queue::Engine,
+    sink,
+    sink::Book,
+    space::{Spaces, Templates},
+    store::Store,
 };
 use std::sync::Arc;
 
@@ -52,9 +62,11 @@ pub struct App {
     pub audit: Audit,
     pub identity: Identity,
     pub metrics: Arc<Metrics>,
-    pub emitter: Emitter,
+    pub emitter: Arc<Emitter>,
     pub engine: Arc<dyn Engine>,
     pub book: Book,
+    pub spaces: Spaces,
+    pub templates: Templates,
     /// For deliveries outside any queue: tests and previews.
     pub context: sink::Context,
     pub feed: Feed,

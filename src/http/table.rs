@@ -5,7 +5,7 @@ use super::{
     call::{Call, Handler, Shape, Takes},
     error::ApiError,
     openapi,
-    routes::{audit, auth, events, groups, ops, roles, sinks, tokens, users},
+    routes::{audit, auth, events, groups, ops, roles, sinks, spaces, templates, tokens, users},
 };
 use crate::permission::{Permission, Scope};
 use futures_util::future::BoxFuture;
@@ -69,6 +69,8 @@ struct Node {
 fn routes() -> Vec<Route> {
     use Access::{AnyOf, Open, User};
     const EVENTS: Access = AnyOf(&[Permission::UseSpaces, Permission::ManageSpaces]);
+    const SPACES: Access = EVENTS;
+    const TEMPLATES: Access = AnyOf(&[Permission::ManageSpaces]);
     const SINKS: Access = AnyOf(&[Permission::ManageOwnEventSinks, Permission::ManageGlobalEventSinks]);
     const USERS: Access = AnyOf(&[Permission::ManageUsers]);
     const ROLES: Access = AnyOf(&[Permission::ManageRoles]);
@@ -102,7 +104,12 @@ fn routes() -> Vec<Route> {
         get("/api/users/{id}", User, users::show, "A user: any for manage_users, else the caller itself"),
         put("/api/users/{id}", USERS, users::replace, "Replaces a user; without a password it keeps the old one"),
         patch("/api/users/{id}", USERS, users::update, "Changes the given fields of a user"),
-        delete("/api/users/{id}", USERS, users::delete, "Deletes a user with all that is theirs, sinks included"),
+        delete(
+            "/api/users/{id}",
+            USERS,
+            users::delete,
+            "Deletes a user with all that is theirs, sinks and spaces included",
+        ),
         get("/api/roles", User, roles::list, "All roles"),
         post("/api/roles", ROLES, roles::create, "Makes a role"),
         get("/api/roles/{id}", User, roles::show, "A role"),
@@ -145,6 +152,25 @@ fn routes() -> Vec<Route> {
         post("/api/event-sinks/{id}/test", SINKS, sinks::test, "Delivers a sample event now, beside the queue"),
         get("/api/event-sinks/{id}/dead-letters", SINKS, sinks::dead_letters, "What was given up, oldest first"),
         post("/api/event-sinks/{id}/redeliver", SINKS, sinks::redeliver, "Queues dead letters again"),
+        get("/api/spaces", SPACES, spaces::list, "The caller's spaces; everybody's for who manages them"),
+        post("/api/spaces", SPACES, spaces::create, "Makes a space; the answer shows its agent's token, once"),
+        get("/api/spaces/{id}", SPACES, spaces::show, "A space"),
+        patch("/api/spaces/{id}", SPACES, spaces::update, "Changes the given settings of a space"),
+        delete("/api/spaces/{id}", SPACES, spaces::delete, "Deletes a space, its agent's token and its methods"),
+        post("/api/spaces/{id}/start", SPACES, spaces::start, "Has the server run the agent of a space"),
+        post("/api/spaces/{id}/stop", SPACES, spaces::stop, "Stops a space and ends its agent"),
+        post(
+            "/api/spaces/{id}/token",
+            SPACES,
+            spaces::rotate_token,
+            "Makes a new agent token, shown once; the old one opens nothing from then on",
+        ),
+        get("/api/templates", SPACES, templates::list, "What spaces can be made of"),
+        post("/api/templates", TEMPLATES, templates::create, "Makes a template"),
+        get("/api/templates/{id}", SPACES, templates::show, "A template"),
+        put("/api/templates/{id}", TEMPLATES, templates::replace, "Replaces a template; spaces made of it stay"),
+        patch("/api/templates/{id}", TEMPLATES, templates::update, "Changes the given fields of a template"),
+        delete("/api/templates/{id}", TEMPLATES, templates::delete, "Deletes a template; spaces made of it stay"),
         get("/api/audit", AnyOf(&[Permission::ViewAuditLog]), audit::list, "Who did what, newest first"),
     ]
 }

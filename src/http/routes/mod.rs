@@ -7,5 +7,7 @@ pub mod groups;
 pub mod ops;
 pub mod roles;
 pub mod sinks;
+pub mod spaces;
+pub mod templates;
 pub mod tokens;
 pub mod users;

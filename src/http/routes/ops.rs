@@ -5,7 +5,12 @@ use crate::http::{
     call::{Call, Json, Output, Text, json},
     error::ApiError,
 };
-use crate::{metrics::Depth, owner::Owner, store::StoreError};
+use crate::{
+    metrics::{self, Depth},
+    owner::Owner,
+    space::State,
+    store::StoreError,
+};
 use hyper::StatusCode;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
@@ -49,7 +54,13 @@ pub async fn metrics(call: Call) -> Result<Text, ApiError> {
         name: if sink.owner == Owner::Global { sink.name.clone() } else { String::new() },
         queued: app.engine.depth(sink.id).queued,
     });
-    Ok(Text(app.metrics.render(depths)))
+    let mut text = app.metrics.render(depths);
+    let spaces = app.spaces.all();
+    let states = State::ALL.map(|state| (state.as_str(), spaces.iter().filter(|space| space.state == state).count()));
+    metrics::gauge(&mut text, "spaces", "Spaces by state.", "state", states);
+    let linked = spaces.iter().filter(|space| app.spaces.vitals(space.id).linked).count();
+    metrics::gauge(&mut text, "spaces_linked", "Spaces whose agent is connected.", "", [("", linked)]);
+    Ok(Text(text))
 }
 
 impl Output for Readiness {

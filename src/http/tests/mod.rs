@@ -6,6 +6,7 @@ mod connections;
 mod records;
 mod sessions;
 mod shares;
+mod spaces;
 
 use super::{App, Rations, server};
 use crate::{
@@ -27,6 +28,7 @@ use crate::{
     route::Routes,
     script::{Libraries, MethodCaller, Runtime},
     sink::{self, Book},
+    space::{Spaces, Templates},
     store::Store,
 };
 use futures_util::future::BoxFuture;
@@ -171,10 +173,27 @@ async fn app(config: Config, store: Store, metrics: Arc<Metrics>, shutdown: &Can
         shutdown.clone(),
     );
     deliver::follow(&book, &routes, &engine, &deliverer);
-    let emitter = Emitter::new(&config.zone, routes, engine.clone(), config.limits.payload.bytes());
+    let emitter = Arc::new(Emitter::new(&config.zone, routes, engine.clone(), config.limits.payload.bytes()));
+    let spaces = Spaces::open(store.clone(), identity.clone(), emitter.clone(), config.limits.spaces).unwrap();
+    let templates = Templates::open(store.clone()).unwrap();
     let audit = Audit::new(store.clone());
     let (config, rations) = (Arc::new(config), Rations::new());
-    App { config, store, audit, identity, metrics, emitter, engine, book, context, feed, rations, kv }
+    App {
+        config,
+        store,
+        audit,
+        identity,
+        metrics,
+        emitter,
+        engine,
+        book,
+        spaces,
+        templates,
+        context,
+        feed,
+        rations,
+        kv,
+    }
 }
 
 struct NoMethods;
