@@ -3,36 +3,49 @@
 //!
 //! The event's way: [`http`] takes it in → [`emit`] stamps it and asks [`route`] who hears it → [`queue`] puts it on
 //! disk through [`store`] → [`deliver`] makes an attempt through [`sink`] and settles it.
+//!
+//! The call's way: [`http`] takes it in → [`call`] asks [`registry`] who serves it for this caller and picks one →
+//! [`link`] carries it to the space's agent as [`wire`] says, and the reply back.
 
 // The vocabulary: pure types and rules, no I/O.
 pub mod id;
+pub mod jsonrpc;
 pub mod metrics;
 pub mod pattern;
 pub mod permission;
+pub mod schema;
 pub mod timestamp;
 
 pub mod event;
+pub mod method;
 pub mod owner;
+
+// What agents and servers say to each other.
+pub mod wire;
 
 // Settings, the log, and the only module that names sled.
 pub mod config;
 pub mod logging;
 pub mod store;
 
-// What stands on the store or the network alone: the audit log, the guarded HTTP client, what scripts remember, the trie.
+// What stands on the store or the network alone: the audit log, the guarded HTTP client, what scripts remember, the
+// server's handle on an agent, the trie.
 pub mod audit;
 pub mod egress;
 pub mod kv;
+pub mod link;
 pub mod route;
 
 // Who calls; what waits to be delivered.
 pub mod identity;
 pub mod queue;
 
-// What happens, as it happens.
+// What happens, as it happens; who serves which method.
 pub mod live;
+pub mod registry;
 
-// The event's way in.
+// The event's way in, and the call's way there and back.
+pub mod call;
 pub mod emit;
 
 // The workspaces that events and methods come from, and the system events that tell of them.

@@ -41,6 +41,7 @@ pub use server::serve;
 
 use crate::{
     audit::Audit,
+    call::Calls,
     config::Config,
     emit::Emitter,
     identity::Identity,
@@ -48,6 +49,7 @@ use crate::{
     live::Feed,
     metrics::Metrics,
     queue::Engine,
+    registry::Registry,
     sink,
     sink::Book,
     space::{Spaces, Templates},
@@ -71,6 +73,8 @@ pub struct App {
     pub context: sink::Context,
     pub feed: Feed,
     pub rations: Rations,
+    pub registry: Registry,
+    pub calls: Calls,
     /// What scripts remember.
     pub kv: Kv,
 }

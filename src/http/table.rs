@@ -5,7 +5,7 @@ use super::{
     call::{Call, Handler, Shape, Takes},
     error::ApiError,
     openapi,
-    routes::{audit, auth, events, groups, ops, roles, sinks, spaces, templates, tokens, users},
+    routes::{audit, auth, events, groups, methods, ops, roles, sinks, spaces, templates, tokens, users},
 };
 use crate::permission::{Permission, Scope};
 use futures_util::future::BoxFuture;
@@ -171,6 +171,18 @@ fn routes() -> Vec<Route> {
         put("/api/templates/{id}", TEMPLATES, templates::replace, "Replaces a template; spaces made of it stay"),
         patch("/api/templates/{id}", TEMPLATES, templates::update, "Changes the given fields of a template"),
         delete("/api/templates/{id}", TEMPLATES, templates::delete, "Deletes a template; spaces made of it stay"),
+        Route {
+            scope: Some(Scope::Methods),
+            ..get("/api/methods", User, methods::list, "The methods the caller can call, by name")
+        },
+        Route {
+            scope: Some(Scope::Methods),
+            ..post("/api/methods/call", User, methods::call, "A JSON-RPC request, notification or batch")
+        },
+        Route {
+            scope: Some(Scope::Methods),
+            ..get("/api/methods/{name}", User, methods::show, "A method by the name the caller calls it by")
+        },
         get("/api/audit", AnyOf(&[Permission::ViewAuditLog]), audit::list, "Who did what, newest first"),
     ]
 }

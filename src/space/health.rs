@@ -151,7 +151,7 @@ pub enum Health {
 pub struct CheckResult {
     pub ok: bool,
     /// What was found, in a few words.
-    pub detail: String,
+    pub detail: Option<String>,
     pub checked_at: Timestamp,
 }
 

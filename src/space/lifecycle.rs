@@ -169,8 +169,10 @@ impl Spaces {
     }
 
     async fn judge(&self, id: SpaceId, mut result: CheckResult, witness: Witness) -> Result<(), SpaceError> {
-        if let Some((end, _)) = result.detail.char_indices().nth(DETAIL_KEPT) {
-            result.detail.truncate(end);
+        if let Some(detail) = &mut result.detail
+            && let Some((end, _)) = detail.char_indices().nth(DETAIL_KEPT)
+        {
+            detail.truncate(end);
         }
         let shared = self.0.clone();
         self.change(id, move |entry| {
@@ -263,7 +265,7 @@ async fn count_silence(shared: Weak<Shared>, id: SpaceId, interval: Duration) {
     loop {
         let _ = turns.tick().await;
         let Some(shared) = shared.upgrade() else { return };
-        let detail = "the agent is not connected".to_owned();
+        let detail = Some("the agent is not connected".to_owned());
         let result = CheckResult { ok: false, detail, checked_at: Timestamp::now() };
         match Spaces(shared).judge(id, result, Witness::Server).await {
             Ok(()) => {}

@@ -103,7 +103,7 @@ pub struct SpaceView {
 #[schemars(rename = "CheckResult")]
 pub struct CheckView {
     ok: bool,
-    detail: String,
+    detail: Option<String>,
     checked_at: Timestamp,
 }
 

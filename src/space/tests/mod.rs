@@ -134,7 +134,7 @@ fn read(event: &Event) -> Value {
 
 /// A check's result now.
 fn result(ok: bool) -> CheckResult {
-    CheckResult { ok, detail: "as told".to_owned(), checked_at: Timestamp::now() }
+    CheckResult { ok, detail: Some("as told".to_owned()), checked_at: Timestamp::now() }
 }
 
 /// Waits until `condition` yields something. For what happens on real threads; a paused clock moves on meanwhile.
