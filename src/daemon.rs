@@ -24,6 +24,7 @@ use crate::{
     sink::{self, Book},
     space::{Spaces, Supervisor, Templates, process::Launch},
     store::{OpenError, Store, StoreError},
+    subscription::Subscriptions,
     timestamp::Timestamp,
 };
 use std::{
@@ -81,6 +82,7 @@ async fn serve(
     let audit = Audit::new(store.clone());
     let identity = Identity::open(store.clone(), config.auth.session.0).await?;
     let book = Book::open(store.clone(), config.limits.sinks)?;
+    let subscriptions = Subscriptions::open(store.clone())?;
     let kv = Kv::new(store.clone())?;
     let feed = Feed::new();
 
@@ -98,16 +100,17 @@ async fn serve(
     let libraries = Libraries { http: Arc::new(egress.clone()), kv: kv.clone(), caller: Arc::new(calls.clone()) };
     let runtime = Runtime::new(&config.script, libraries, metrics.clone());
     let context = sink::Context { egress, runtime: runtime.clone(), timeout: config.webhook.timeout.0 };
-    let deliverer = Deliverer::new(
-        &config.delivery,
-        engine.clone(),
-        book.clone(),
-        context.clone(),
-        feed.clone(),
-        metrics.clone(),
-        shutdown.clone(),
-    );
-    deliver::follow(&book, &routes, &engine, &deliverer);
+    let parts = deliver::Parts {
+        engine: engine.clone(),
+        book: book.clone(),
+        subscriptions: subscriptions.clone(),
+        door: Arc::new(calls.clone()),
+        context: context.clone(),
+        feed: feed.clone(),
+        metrics: metrics.clone(),
+    };
+    let deliverer = Deliverer::new(&config.delivery, parts, shutdown.clone());
+    deliver::follow(&routes, &deliverer);
     let emitter = Arc::new(Emitter::new(&config.zone, routes, engine.clone(), config.limits.payload.bytes()));
     let templates = Templates::open(store.clone())?;
     let spaces = Spaces::open(store.clone(), identity.clone(), emitter.clone(), config.limits.spaces)?;
@@ -123,6 +126,7 @@ async fn serve(
         book,
         spaces: spaces.clone(),
         templates,
+        subscriptions,
         context,
         feed,
         rations: http::Rations::new(),

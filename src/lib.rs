@@ -56,6 +56,9 @@ pub mod script;
 
 pub mod sink;
 
+// Methods that events are delivered to as if they were sinks.
+pub mod subscription;
+
 // The event's way out.
 pub mod deliver;
 

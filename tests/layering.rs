@@ -19,6 +19,7 @@ const FLOORS: &[&[&str]] = &[
     &["space"],
     &["script"],
     &["sink"],
+    &["subscription"],
     &["deliver"],
     &["http"],
     &["daemon"],

@@ -54,6 +54,7 @@ use crate::{
     sink::Book,
     space::{Spaces, Templates},
     store::Store,
+    subscription::Subscriptions,
 };
 use std::sync::Arc;
 
@@ -69,6 +70,7 @@ pub struct App {
     pub book: Book,
     pub spaces: Spaces,
     pub templates: Templates,
+    pub subscriptions: Subscriptions,
     /// For deliveries outside any queue: tests and previews.
     pub context: sink::Context,
     pub feed: Feed,

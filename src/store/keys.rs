@@ -14,6 +14,7 @@
 //! | `K` | owner, key | a script's stored value |
 //! | `u` `r` `g` `t` `c` `s` | id | users, roles, groups, tokens, console sessions, sinks |
 //! | `p` `q` | id | spaces, templates |
+//! | `m` | space id, method | the method's subscription to events |
 //! | `C` | | the number of the last group |
 //! | `~` | key, generation, number | a piece of the large value under that key |
 
@@ -35,6 +36,7 @@ pub const SESSIONS: u8 = b'c';
 pub const SINKS: u8 = b's';
 pub const SPACES: u8 = b'p';
 pub const TEMPLATES: u8 = b'q';
+pub const SUBSCRIPTIONS: u8 = b'm';
 pub(super) const COMMIT: u8 = b'C';
 pub(super) const PIECE: u8 = b'~';
 

@@ -123,6 +123,7 @@ fn what_the_daemon_answers_is_what_its_document_says() {
         ("post", "/api/event-sinks/preview", sink("preview", ""), Some(json!({"sink_id": hook}))),
         ("get", "/api/event-sinks/{id}/dead-letters", sink(&hook, "/dead-letters"), None),
         ("post", "/api/event-sinks/{id}/redeliver", sink(&hook, "/redeliver"), Some(json!({}))),
+        ("get", "/api/subscriptions", "/api/subscriptions".to_owned(), None),
         ("get", "/api/audit", "/api/audit".to_owned(), None),
         ("get", "/api/events/{id}", "/api/events/nonsense".to_owned(), None),
     ] {

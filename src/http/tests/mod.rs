@@ -8,6 +8,7 @@ mod records;
 mod sessions;
 mod shares;
 mod spaces;
+mod subscriptions;
 
 use super::{App, Rations, server};
 use crate::{
@@ -32,6 +33,7 @@ use crate::{
     sink::{self, Book},
     space::{Spaces, Templates},
     store::Store,
+    subscription::Subscriptions,
 };
 use isahc::{AsyncReadResponseExt, HttpClient, Request};
 use serde_json::{Value, json};
@@ -166,16 +168,17 @@ async fn app(config: Config, store: Store, metrics: Arc<Metrics>, shutdown: &Can
     let libraries = Libraries { http: Arc::new(egress.clone()), kv: kv.clone(), caller: Arc::new(calls.clone()) };
     let runtime = Runtime::new(&config.script, libraries, metrics.clone());
     let context = sink::Context { egress, runtime, timeout: config.webhook.timeout.0 };
-    let deliverer = Deliverer::new(
-        &config.delivery,
-        engine.clone(),
-        book.clone(),
-        context.clone(),
-        feed.clone(),
-        metrics.clone(),
-        shutdown.clone(),
-    );
-    deliver::follow(&book, &routes, &engine, &deliverer);
+    let subscriptions = Subscriptions::open(store.clone()).unwrap();
+    let parts = deliver::Parts {
+        engine: engine.clone(),
+        book: book.clone(),
+        subscriptions: subscriptions.clone(),
+        door: Arc::new(calls.clone()),
+        context: context.clone(),
+        feed: feed.clone(),
+        metrics: metrics.clone(),
+    };
+    deliver::follow(&routes, &Deliverer::new(&config.delivery, parts, shutdown.clone()));
     let emitter = Arc::new(Emitter::new(&config.zone, routes, engine.clone(), config.limits.payload.bytes()));
     let spaces = Spaces::open(store.clone(), identity.clone(), emitter.clone(), config.limits.spaces).unwrap();
     let templates = Templates::open(store.clone()).unwrap();
@@ -192,6 +195,7 @@ async fn app(config: Config, store: Store, metrics: Arc<Metrics>, shutdown: &Can
         book,
         spaces,
         templates,
+        subscriptions,
         context,
         feed,
         rations,
