@@ -12,6 +12,7 @@ pub mod permission;
 pub mod timestamp;
 
 pub mod event;
+pub mod health;
 pub mod owner;
 
 // Settings, the log, and the only module that names sled.

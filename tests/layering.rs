@@ -9,7 +9,7 @@ use std::{
 /// The house from the ground up. Modules on one floor do not use each other.
 const FLOORS: &[&[&str]] = &[
     &["id", "metrics", "pattern", "permission", "timestamp"],
-    &["event", "owner"],
+    &["event", "health", "owner"],
     &["config", "logging", "store"],
     &["audit", "egress", "kv", "route"],
     &["identity", "queue"],
