@@ -6,24 +6,32 @@
 
 // The vocabulary: pure types and rules, no I/O.
 pub mod id;
+pub mod jsonrpc;
 pub mod metrics;
 pub mod pattern;
 pub mod permission;
+pub mod schema;
 pub mod timestamp;
 
 pub mod event;
 pub mod health;
+pub mod method;
 pub mod owner;
+
+// What agents and servers say to each other.
+pub mod wire;
 
 // Settings, the log, and the only module that names sled.
 pub mod config;
 pub mod logging;
 pub mod store;
 
-// What stands on the store or the network alone: the audit log, the guarded HTTP client, what scripts remember, the trie.
+// What stands on the store or the network alone: the audit log, the guarded HTTP client, what scripts remember, the
+// server's handle on an agent, the trie.
 pub mod audit;
 pub mod egress;
 pub mod kv;
+pub mod link;
 pub mod route;
 
 // Who calls; what waits to be delivered.

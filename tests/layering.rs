@@ -8,10 +8,11 @@ use std::{
 
 /// The house from the ground up. Modules on one floor do not use each other.
 const FLOORS: &[&[&str]] = &[
-    &["id", "metrics", "pattern", "permission", "timestamp"],
-    &["event", "health", "owner"],
+    &["id", "jsonrpc", "metrics", "pattern", "permission", "schema", "timestamp"],
+    &["event", "health", "method", "owner"],
+    &["wire"],
     &["config", "logging", "store"],
-    &["audit", "egress", "kv", "route"],
+    &["audit", "egress", "kv", "link", "route"],
     &["identity", "queue"],
     &["live"],
     &["emit"],

@@ -1,4 +1,4 @@
-//! The server's settings: flag over environment over file over default.
+//! The settings of server and agent: flag over environment over file over default.
 //!
 //! `contrib/svc.default.toml` is embedded and documents every key; a test holds it to the defaults
 //! here. An unknown key is an error with its line, never silently ignored.
@@ -17,7 +17,7 @@ use std::{
 /// The documented defaults, as shipped.
 pub const DEFAULT_TOML: &str = include_str!("../../contrib/svc.default.toml");
 
-/// Everything `svc server` can be told.
+/// Everything `svc server` and `svc agent start` can be told.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -33,6 +33,7 @@ pub struct Config {
     pub egress: Egress,
     pub auth: Auth,
     pub engine: Engine,
+    pub agent: Agent,
     pub log: Log,
 }
 
@@ -105,6 +106,19 @@ pub struct Engine {
 pub enum EngineKind {
     #[default]
     Sled,
+}
+
+/// What an agent can be told; of these a server heeds `heartbeat`. The token is not among them, since files get copied.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Agent {
+    pub server: Vec<String>,
+    pub listen: SocketAddr,
+    /// Empty means the user's data directory.
+    pub data: PathBuf,
+    pub methods_file: PathBuf,
+    pub spool: usize,
+    pub heartbeat: Span,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -200,12 +214,14 @@ impl Config {
         positive("delivery.concurrency", self.delivery.concurrency)?;
         positive("limits.connections", self.limits.connections)?;
         positive("limits.body", self.limits.body.bytes())?;
+        positive("agent.spool", self.agent.spool)?;
         positive("script.memory", self.script.memory.bytes())?;
         for (key, span) in [
             ("webhook.timeout", self.webhook.timeout),
             ("script.wall", self.script.wall),
             ("script.cpu", self.script.cpu),
             ("auth.session", self.auth.session),
+            ("agent.heartbeat", self.agent.heartbeat),
         ] {
             if span.0.is_zero() {
                 return Err(ConfigError::Value { key, reason: "must be longer than nothing" });
@@ -275,6 +291,7 @@ impl Default for Config {
             egress: Egress::default(),
             auth: Auth::default(),
             engine: Engine::default(),
+            agent: Agent::default(),
             log: Log::default(),
         }
     }
@@ -324,6 +341,19 @@ impl Default for Webhook {
 impl Default for Script {
     fn default() -> Self {
         Self { wall: seconds(10), cpu: seconds(1), memory: Size(32 << 20), threads: 0 }
+    }
+}
+
+impl Default for Agent {
+    fn default() -> Self {
+        Self {
+            server: vec![],
+            listen: SocketAddr::from(([127, 0, 0, 1], 7301)),
+            data: PathBuf::new(),
+            methods_file: PathBuf::new(),
+            spool: 10_000,
+            heartbeat: seconds(15),
+        }
     }
 }
 

@@ -1,0 +1,240 @@
+//! JSON-RPC 2.0, as callers send it and get it back. Params, results and ids stay the raw JSON they came as.
+
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
+
+/// The most items a batch can have.
+pub const MAX_BATCH: usize = 1000;
+
+/// Our own error codes (DESIGN 7); a method server's pass through as they are.
+pub mod code {
+    pub const PARSE: i32 = -32700;
+    pub const INVALID_REQUEST: i32 = -32600;
+    pub const METHOD_NOT_FOUND: i32 = -32601;
+    pub const INTERNAL: i32 = -32603;
+    pub const UNAVAILABLE: i32 = -32000;
+    pub const TIMEOUT: i32 = -32001;
+    pub const BUSY: i32 = -32002;
+}
+
+/// What a caller sent: one request or several.
+#[derive(Debug)]
+pub enum Message {
+    Single(Result<Request, Refusal>),
+    /// Each item stands or falls alone.
+    Batch(Vec<Result<Request, Refusal>>),
+}
+
+/// One call or notification.
+#[derive(Debug)]
+pub struct Request {
+    pub method: String,
+    /// An object or an array; `None` if absent or null.
+    pub params: Option<Box<RawValue>>,
+    /// `None` makes it a notification.
+    pub id: Option<Id>,
+}
+
+/// A caller's id: a string, a number or null, byte for byte.
+#[derive(Clone, Debug, Serialize)]
+#[serde(transparent)]
+pub struct Id(Box<RawValue>);
+
+/// Something that was no request, and under which id to say so.
+#[derive(Debug)]
+pub struct Refusal {
+    pub id: Id,
+    pub fault: Fault,
+}
+
+/// An error that we answer with ourselves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Fault {
+    pub code: i32,
+    pub message: String,
+}
+
+/// How a call ended, as raw JSON: its result, or its error object.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    Result(Box<RawValue>),
+    Error(Box<RawValue>),
+}
+
+impl Message {
+    /// Reads a body.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the body is no JSON, or a batch that is empty or too long; that is answered once, under the id null.
+    pub fn read(body: &[u8]) -> Result<Self, Fault> {
+        let unreadable =
+            |error: &dyn std::fmt::Display| Fault::new(code::PARSE, format!("the body is not JSON: {error}"));
+        let text = std::str::from_utf8(body).map_err(|error| unreadable(&error))?;
+        if !text.trim_start().starts_with('[') {
+            let one: &RawValue = serde_json::from_str(text).map_err(|error| unreadable(&error))?;
+            return Ok(Self::Single(Request::read(one)));
+        }
+        let items: Vec<&RawValue> = serde_json::from_str(text).map_err(|error| unreadable(&error))?;
+        match items.len() {
+            0 => Err(Fault::new(code::INVALID_REQUEST, "an empty batch: send at least one request")),
+            1..=MAX_BATCH => Ok(Self::Batch(items.into_iter().map(Request::read).collect())),
+            many => {
+                let message = format!("a batch has at most {MAX_BATCH} requests; this one has {many}: split it");
+                Err(Fault::new(code::INVALID_REQUEST, message))
+            }
+        }
+    }
+}
+
+impl Request {
+    fn read(raw: &RawValue) -> Result<Self, Refusal> {
+        /// The members, each as it stands there: what is null is told from what is absent.
+        #[derive(Deserialize)]
+        struct Members<'a> {
+            #[serde(borrow, default, deserialize_with = "present")]
+            jsonrpc: Option<&'a RawValue>,
+            #[serde(borrow, default, deserialize_with = "present")]
+            method: Option<&'a RawValue>,
+            #[serde(borrow, default, deserialize_with = "present")]
+            params: Option<&'a RawValue>,
+            #[serde(borrow, default, deserialize_with = "present")]
+            id: Option<&'a RawValue>,
+        }
+        let refuse = |id: Option<&Id>, message: &str| Refusal {
+            id: id.cloned().unwrap_or_else(Id::null),
+            fault: Fault::new(code::INVALID_REQUEST, message),
+        };
+        if !raw.get().starts_with('{') {
+            return Err(refuse(None, "a request is an object with `jsonrpc`, `method`, `params` and `id`"));
+        }
+        let members: Members<'_> =
+            serde_json::from_str(raw.get()).map_err(|error| refuse(None, &format!("not a request: {error}")))?;
+        let id = match members.id {
+            None => None,
+            Some(id) => match id.get().as_bytes()[0] {
+                b'"' | b'-' | b'0'..=b'9' | b'n' => Some(Id(id.to_owned())),
+                _ => return Err(refuse(None, "`id` must be a string or a number")),
+            },
+        };
+        if members.jsonrpc.is_none_or(|version| version.get() != "\"2.0\"") {
+            return Err(refuse(id.as_ref(), "`jsonrpc` must be \"2.0\""));
+        }
+        let method = members.method.and_then(|method| serde_json::from_str::<String>(method.get()).ok());
+        let Some(method) = method else {
+            return Err(refuse(id.as_ref(), "`method` must be a string: the name of the method to call"));
+        };
+        let params = match members.params.map(RawValue::get) {
+            None | Some("null") => None,
+            Some(json) if json.starts_with(['{', '[']) => members.params.map(RawValue::to_owned),
+            Some(_) => return Err(refuse(id.as_ref(), "`params` must be an object or an array")),
+        };
+        Ok(Self { method, params, id })
+    }
+}
+
+impl Id {
+    /// The id of an answer to what could not be read.
+    pub fn null() -> Self {
+        Self(RawValue::from_string("null".to_owned()).expect("null is JSON"))
+    }
+}
+
+impl Fault {
+    pub fn new(code: i32, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    /// The error object.
+    pub fn to_raw(&self) -> Box<RawValue> {
+        serde_json::value::to_raw_value(self).expect("a number and a string are JSON")
+    }
+}
+
+impl Outcome {
+    /// Appends the answer to the request with this id.
+    pub fn write(&self, id: &Id, out: &mut Vec<u8>) {
+        let (member, value) = match self {
+            Self::Result(value) => ("result", value),
+            Self::Error(value) => ("error", value),
+        };
+        for part in ["{\"jsonrpc\":\"2.0\",\"", member, "\":", value.get(), ",\"id\":", id.0.get(), "}"] {
+            out.extend_from_slice(part.as_bytes());
+        }
+    }
+}
+
+impl From<Fault> for Outcome {
+    fn from(fault: Fault) -> Self {
+        Self::Error(fault.to_raw())
+    }
+}
+
+/// A member that is there, even if it is null.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn single(body: &str) -> Result<Request, Refusal> {
+        match Message::read(body.as_bytes()).unwrap() {
+            Message::Single(request) => request,
+            Message::Batch(_) => panic!("{body} is no batch"),
+        }
+    }
+
+    #[test]
+    fn params_and_id_stay_as_they_came() {
+        let request = single(r#" {"id": 1.50, "method":"a\u002eb", "params": { "n" : 1e2 }, "jsonrpc":"2.0", "x":1} "#);
+        let request = request.unwrap();
+        assert_eq!(request.method, "a.b");
+        assert_eq!(request.params.unwrap().get(), r#"{ "n" : 1e2 }"#);
+        let mut out = Vec::new();
+        Outcome::Result(RawValue::from_string("[1, 2]".to_owned()).unwrap()).write(&request.id.unwrap(), &mut out);
+        assert_eq!(String::from_utf8(out).unwrap(), r#"{"jsonrpc":"2.0","result":[1, 2],"id":1.50}"#);
+    }
+
+    #[test]
+    fn without_an_id_it_is_a_notification_and_null_is_an_id() {
+        assert!(single(r#"{"jsonrpc":"2.0","method":"m"}"#).unwrap().id.is_none());
+        let request = single(r#"{"jsonrpc":"2.0","method":"m","id":null,"params":null}"#).unwrap();
+        assert!(request.id.is_some() && request.params.is_none());
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused_under_its_id_if_it_has_one() {
+        for (body, id, part) in [
+            ("1", "null", "object"),
+            (r#"{"method":"m","id":7}"#, "7", "jsonrpc"),
+            (r#"{"jsonrpc":"1.0","method":"m","id":"x"}"#, "\"x\"", "jsonrpc"),
+            (r#"{"jsonrpc":"2.0","id":7}"#, "7", "method"),
+            (r#"{"jsonrpc":"2.0","method":5,"id":7}"#, "7", "method"),
+            (r#"{"jsonrpc":"2.0","method":"m","id":7,"params":"x"}"#, "7", "params"),
+            (r#"{"jsonrpc":"2.0","method":"m","id":{}}"#, "null", "id"),
+            (r#"{"jsonrpc":"2.0","method":"m","id":true}"#, "null", "id"),
+            (r#"{"jsonrpc":"2.0","method":"m","method":"n","id":7}"#, "null", "duplicate"),
+        ] {
+            let refusal = single(body).unwrap_err();
+            assert_eq!((refusal.id.0.get(), refusal.fault.code), (id, code::INVALID_REQUEST), "{body}");
+            assert!(refusal.fault.message.contains(part), "{body}: {}", refusal.fault.message);
+        }
+    }
+
+    #[test]
+    fn a_batch_is_bounded_and_its_items_stand_alone() {
+        let faulty = |body: &str| Message::read(body.as_bytes()).unwrap_err().code;
+        assert_eq!(faulty("[]"), code::INVALID_REQUEST);
+        assert_eq!(faulty(&format!("[{}1]", "1,".repeat(MAX_BATCH))), code::INVALID_REQUEST);
+        for broken in ["", "{", "[1,", "nul", "{} {}", "[1] x"] {
+            assert_eq!(faulty(broken), code::PARSE, "{broken}");
+        }
+        assert_eq!(Message::read(b"\xff").unwrap_err().code, code::PARSE);
+        let Message::Batch(items) = Message::read(br#"[1, {"jsonrpc":"2.0","method":"m","id":1}]"#).unwrap() else {
+            panic!("a batch")
+        };
+        assert!(items[0].is_err() && items[1].is_ok());
+    }
+}

@@ -1,0 +1,203 @@
+//! A registration as its user writes it: one server and its methods, in TOML or as JSON. Unknown keys are refused.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::time::Duration;
+
+/// One server definition and its methods.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Registration {
+    pub server: ServerDefinition,
+    #[serde(default)]
+    pub methods: Vec<MethodDefinition>,
+}
+
+/// The long-running process that answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServerDefinition {
+    #[serde(rename = "type", default)]
+    pub transport: Transport,
+    pub command: String,
+    #[serde(default)]
+    pub args: Vec<String>,
+    /// For each call, in whole seconds.
+    #[serde(with = "seconds", default = "default_timeout")]
+    pub timeout: Duration,
+    #[serde(default)]
+    pub mode: Mode,
+}
+
+/// How the process is spoken to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Transport {
+    #[default]
+    Stdio,
+}
+
+/// How many calls the process gets at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// As many as there are.
+    #[default]
+    Concurrent,
+    /// One; the next after its answer.
+    Serial,
+}
+
+/// Who sees a method besides its owner.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scope {
+    /// Nobody.
+    #[default]
+    Private,
+    /// Who may use methods, and is in one of its groups if it names any.
+    Shared,
+}
+
+/// One method, before its rules were checked.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MethodDefinition {
+    /// May hold `{{space}}`.
+    pub name: String,
+    pub local_name: String,
+    pub description: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keywords: Vec<String>,
+    #[serde(default)]
+    pub scope: Scope,
+    /// Names or ids.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
+    #[serde(default)]
+    pub mcp_tool: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub params_schema: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result_schema: Option<Value>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub event_sinks: Vec<String>,
+}
+
+impl Registration {
+    /// Reads a TOML file's text.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong and in which line.
+    pub fn from_toml(text: &str) -> Result<Self, toml::de::Error> {
+        toml::from_str(text)
+    }
+}
+
+const fn default_timeout() -> Duration {
+    Duration::from_secs(30)
+}
+
+mod seconds {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+    use std::time::Duration;
+
+    /// A day: what takes longer should answer with a job to ask about.
+    const MOST: i64 = 86_400;
+
+    pub fn serialize<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(span.as_secs())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        match i64::deserialize(deserializer)? {
+            seconds @ 1..=MOST => Ok(Duration::from_secs(seconds.unsigned_abs())),
+            seconds => Err(D::Error::custom(format!("`timeout` is 1 to {MOST} seconds, not {seconds}"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEAST: &str =
+        "[server]\ncommand = \"./serve\"\n\n[[methods]]\nname = \"a\"\nlocal_name = \"a\"\ndescription = \"A\"\n";
+
+    #[test]
+    fn what_is_left_out_has_the_defaults_of_the_specification() {
+        let registration = Registration::from_toml(LEAST).unwrap();
+        let server = &registration.server;
+        assert_eq!((server.transport, server.mode, server.timeout.as_secs()), (Transport::Stdio, Mode::Concurrent, 30));
+        assert!(server.args.is_empty());
+        let method = MethodDefinition {
+            name: "a".to_owned(),
+            local_name: "a".to_owned(),
+            description: "A".to_owned(),
+            ..MethodDefinition::default()
+        };
+        assert_eq!((method.scope, method.mcp_tool), (Scope::Private, false));
+        assert_eq!(registration.methods, [method]);
+    }
+
+    #[test]
+    fn every_field_is_read() {
+        let text = r#"
+            [server]
+            type = "stdio"
+            command = "python3"
+            args = ["-u", "serve.py"]
+            timeout = 5
+            mode = "serial"
+            [[methods]]
+            name = "{{space}}.search"
+            local_name = "search"
+            description = "Searches"
+            keywords = ["notes"]
+            scope = "shared"
+            groups = ["ops"]
+            mcp_tool = true
+            events = ["custom.notes.*"]
+            event_sinks = ["shape"]
+            [methods.params_schema]
+            type = "object"
+            properties.query.type = "string"
+            [methods.result_schema]
+            type = "array"
+        "#;
+        let registration = Registration::from_toml(text).unwrap();
+        assert_eq!(registration.server.args, ["-u", "serve.py"]);
+        assert_eq!((registration.server.timeout.as_secs(), registration.server.mode), (5, Mode::Serial));
+        let json = serde_json::json!({
+            "name": "{{space}}.search", "local_name": "search", "description": "Searches", "keywords": ["notes"],
+            "scope": "shared", "groups": ["ops"], "mcp_tool": true, "events": ["custom.notes.*"],
+            "event_sinks": ["shape"], "result_schema": {"type": "array"},
+            "params_schema": {"type": "object", "properties": {"query": {"type": "string"}}},
+        });
+        assert_eq!(serde_json::to_value(&registration.methods[0]).unwrap(), json);
+        let again: Registration = serde_json::from_value(serde_json::to_value(&registration).unwrap()).unwrap();
+        assert_eq!(again, registration);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_line() {
+        for (from, to, line, part) in [
+            ("command = \"./serve\"", "command = \"./serve\"\nport = 5", 3, "port"),
+            ("description = \"A\"", "description = \"A\"\nkeyword = [\"x\"]", 8, "keyword"),
+            ("command = \"./serve\"", "command = \"./serve\"\nmode = \"parallel\"", 3, "parallel"),
+            ("command = \"./serve\"", "command = \"./serve\"\ntype = \"http\"", 3, "http"),
+            ("command = \"./serve\"", "command = \"./serve\"\ntimeout = 0", 3, "timeout"),
+            ("command = \"./serve\"", "command = \"./serve\"\ntimeout = \"5s\"", 3, "5s"),
+            ("description = \"A\"", "description = \"A\"\nscope = \"public\"", 8, "public"),
+            ("description = \"A\"", "", 4, "description"),
+            ("local_name = \"a\"", "", 4, "local_name"),
+            ("command = \"./serve\"", "", 1, "command"),
+        ] {
+            let error = Registration::from_toml(&LEAST.replace(from, to)).unwrap_err().to_string();
+            assert!(error.contains(&format!("line {line},")) && error.contains(part), "{to}: {error}");
+        }
+    }
+}

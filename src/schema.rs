@@ -1,0 +1,76 @@
+//! Whether a JSON Schema is well-formed. It is checked where a method is published and never applied: validating
+//! params and results is the method server's business (SPEC 2.1).
+
+use serde_json::Value;
+
+/// The largest schema, as compact JSON, in bytes.
+pub const MAX_BYTES: usize = 64 << 10;
+
+/// Why a value is no usable schema.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SchemaError {
+    #[error("a schema is an object, such as {{\"type\": \"object\"}}")]
+    NotObject,
+    #[error("a schema has at most {MAX_BYTES} bytes; this one has {0}")]
+    TooLarge(usize),
+    /// Where in the schema, as a JSON pointer; empty for the whole.
+    #[error("{}{reason}", if at.is_empty() { String::new() } else { format!("at `{at}`: ") })]
+    Malformed { at: String, reason: String },
+}
+
+/// Checks a schema against the rules of JSON Schema (2020-12, unless it names another draft). A reference must lead
+/// to somewhere within the schema: nothing is fetched.
+///
+/// # Errors
+///
+/// Says where it is wrong.
+pub fn check(schema: &Value) -> Result<(), SchemaError> {
+    if !schema.is_object() {
+        return Err(SchemaError::NotObject);
+    }
+    let bytes = schema.to_string().len();
+    if bytes > MAX_BYTES {
+        return Err(SchemaError::TooLarge(bytes));
+    }
+    match jsonschema::validator_for(schema) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            Err(SchemaError::Malformed { at: error.instance_path().to_string(), reason: error.masked().to_string() })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn every_type_of_the_specification_is_known() {
+        for kind in ["object", "array", "string", "integer", "number", "boolean", "null"] {
+            assert_eq!(check(&json!({ "type": kind })), Ok(()), "{kind}");
+        }
+        let nested = json!({"type": "object", "properties": {"a": {"type": ["string", "null"], "minLength": 1},
+            "b": {"$ref": "#/$defs/b"}}, "required": ["a"], "$defs": {"b": {"enum": [1, 2]}}});
+        assert_eq!(check(&nested), Ok(()));
+    }
+
+    #[test]
+    fn a_malformed_schema_is_refused_with_its_place() {
+        for (schema, place) in [
+            (json!({"type": "objekt"}), "/type"),
+            (json!({"properties": {"a": {"type": "text"}}}), "/properties/a/type"),
+            (json!({"properties": {"a": {"minLength": -1}}}), "/properties/a/minLength"),
+            (json!({"required": "a"}), "/required"),
+        ] {
+            let Err(SchemaError::Malformed { at, .. }) = check(&schema) else { panic!("{schema} is malformed") };
+            assert_eq!(at, place);
+        }
+        for schema in [json!({"pattern": "("}), json!({"$ref": "#/$defs/none"}), json!({"$ref": "https://a.example/s"})]
+        {
+            assert!(matches!(check(&schema), Err(SchemaError::Malformed { .. })), "{schema}");
+        }
+        assert_eq!(check(&json!(true)), Err(SchemaError::NotObject));
+        assert!(matches!(check(&json!({"title": "x".repeat(MAX_BYTES)})), Err(SchemaError::TooLarge(_))));
+    }
+}
