@@ -56,6 +56,7 @@ pub mod deliver;
 pub mod http;
 
 // The wiring, and the commands.
+pub mod agent;
 pub mod daemon;
 
 pub mod cli;

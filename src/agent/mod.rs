@@ -1,0 +1,3 @@
+//! The agent: it runs inside a space, supervises the space's method server and checks its health.
+
+pub mod process;
