@@ -89,6 +89,7 @@ pub mod failure;
 pub mod group;
 pub mod json;
 pub mod login;
+pub mod method;
 pub mod named;
 pub mod payload;
 pub mod role;
@@ -141,6 +142,7 @@ pub enum Command {
     Server(server::Server),
     Event(event::Event),
     Sink(sink::Sink),
+    Method(method::Method),
     Token(token::Token),
     User(user::User),
     Role(role::Role),
@@ -194,6 +196,7 @@ fn obey(shell: &mut Shell<'_>, words: &[String]) -> Result<(), Failure> {
         Some(Command::Server(command)) => command.run(shell),
         Some(Command::Event(command)) => command.run(shell),
         Some(Command::Sink(command)) => command.run(shell),
+        Some(Command::Method(command)) => command.run(shell),
         Some(Command::Token(command)) => command.run(shell),
         Some(Command::User(command)) => command.run(shell),
         Some(Command::Role(command)) => command.run(shell),
