@@ -17,6 +17,7 @@ pub mod schema;
 pub mod timestamp;
 
 pub mod event;
+pub mod health;
 pub mod method;
 pub mod owner;
 
@@ -66,6 +67,7 @@ pub mod deliver;
 pub mod http;
 
 // The wiring, and the commands.
+pub mod agent;
 pub mod daemon;
 
 pub mod cli;
