@@ -21,6 +21,7 @@ use crate::{
     registry::Registry,
     route::Routes,
     script::{Libraries, Runtime},
+    session::{self, Sessions},
     sink::{self, Book},
     space::{Spaces, Supervisor, Templates, process::Launch},
     store::{OpenError, Store, StoreError},
@@ -37,6 +38,9 @@ use tokio_util::sync::CancellationToken;
 
 /// How long deliveries in flight may take to end once the daemon stops. What is cut off is delivered again.
 const LAST_DELIVERIES: Duration = Duration::from_secs(6);
+
+/// How long agents may take to hear that the daemon stops.
+const LAST_WORDS: Duration = Duration::from_secs(3);
 
 /// How often what is old is thrown away.
 const SWEEP: Duration = Duration::from_secs(60);
@@ -115,6 +119,19 @@ async fn serve(
     let templates = Templates::open(store.clone())?;
     let spaces = Spaces::open(store.clone(), identity.clone(), emitter.clone(), config.limits.spaces)?;
     let supervisor = Supervisor::new(spaces.clone(), Launch::of_server(address, &config.data)?);
+    let sessions = Sessions::new(session::Parts {
+        zone: config.zone.as_str().into(),
+        max_payload: config.limits.payload.bytes(),
+        heartbeat: config.agent.heartbeat.0,
+        identity: identity.clone(),
+        spaces: spaces.clone(),
+        registry: registry.clone(),
+        subscriptions: subscriptions.clone(),
+        emitter: emitter.clone(),
+        deliverer: deliverer.clone(),
+        shutdown: shutdown.clone(),
+    });
+    sessions.tidy().await?;
     let app = Arc::new(App {
         config: Arc::new(config),
         store,
@@ -132,6 +149,7 @@ async fn serve(
         rations: http::Rations::new(),
         registry,
         calls,
+        sessions: sessions.clone(),
         kv: kv.clone(),
     });
 
@@ -155,6 +173,9 @@ async fn serve(
             shutdown.cancelled().await;
             // Links end now, and that is nobody's fault.
             spaces.pause();
+            if tokio::time::timeout(LAST_WORDS, sessions.finished()).await.is_err() {
+                log::warn!("some agents were not told that the server stops");
+            }
             supervisor.shut_down().await;
         },
     );

@@ -63,6 +63,9 @@ pub mod subscription;
 // The event's way out.
 pub mod deliver;
 
+// The server's end of an agent's link.
+pub mod session;
+
 // Every route in one table, behind one guard.
 pub mod http;
 

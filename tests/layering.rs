@@ -21,6 +21,7 @@ const FLOORS: &[&[&str]] = &[
     &["sink"],
     &["subscription"],
     &["deliver"],
+    &["session"],
     &["http"],
     &["agent", "daemon"],
     &["cli"],

@@ -17,6 +17,7 @@
 //! A handler that streams answers [`Events`]; its stream ends on [`Call::shutdown`] and on
 //! [`Identity::lapsed`].
 
+mod agents;
 mod body;
 mod call;
 mod error;
@@ -50,6 +51,7 @@ use crate::{
     metrics::Metrics,
     queue::Engine,
     registry::Registry,
+    session::Sessions,
     sink,
     sink::Book,
     space::{Spaces, Templates},
@@ -77,6 +79,7 @@ pub struct App {
     pub rations: Rations,
     pub registry: Registry,
     pub calls: Calls,
+    pub sessions: Sessions,
     /// What scripts remember.
     pub kv: Kv,
 }

@@ -1,11 +1,13 @@
 //! The one table of routes, and the lookup in it.
 
 use super::{
-    Response,
+    Response, agents,
     call::{Call, Handler, Shape, Takes},
     error::ApiError,
     openapi,
-    routes::{audit, auth, events, groups, methods, ops, roles, sinks, spaces, subscriptions, templates, tokens, users},
+    routes::{
+        audit, auth, events, groups, methods, ops, roles, sinks, spaces, subscriptions, templates, tokens, users,
+    },
 };
 use crate::permission::{Permission, Scope};
 use futures_util::future::BoxFuture;
@@ -196,6 +198,7 @@ fn routes() -> Vec<Route> {
             scope: Some(Scope::Methods),
             ..get("/api/methods/{name}", User, methods::show, "A method by the name the caller calls it by")
         },
+        get("/api/agent", User, agents::explain, "The agents' WebSocket, for the token of a space only"),
         get("/api/audit", AnyOf(&[Permission::ViewAuditLog]), audit::list, "Who did what, newest first"),
     ]
 }

@@ -30,6 +30,7 @@ use crate::{
     registry::Registry,
     route::Routes,
     script::{Libraries, Runtime},
+    session::{self, Sessions},
     sink::{self, Book},
     space::{Spaces, Templates},
     store::Store,
@@ -178,10 +179,23 @@ async fn app(config: Config, store: Store, metrics: Arc<Metrics>, shutdown: &Can
         feed: feed.clone(),
         metrics: metrics.clone(),
     };
-    deliver::follow(&routes, &Deliverer::new(&config.delivery, parts, shutdown.clone()));
+    let deliverer = Deliverer::new(&config.delivery, parts, shutdown.clone());
+    deliver::follow(&routes, &deliverer);
     let emitter = Arc::new(Emitter::new(&config.zone, routes, engine.clone(), config.limits.payload.bytes()));
     let spaces = Spaces::open(store.clone(), identity.clone(), emitter.clone(), config.limits.spaces).unwrap();
     let templates = Templates::open(store.clone()).unwrap();
+    let sessions = Sessions::new(session::Parts {
+        zone: config.zone.as_str().into(),
+        max_payload: config.limits.payload.bytes(),
+        heartbeat: config.agent.heartbeat.0,
+        identity: identity.clone(),
+        spaces: spaces.clone(),
+        registry: registry.clone(),
+        subscriptions: subscriptions.clone(),
+        emitter: emitter.clone(),
+        deliverer,
+        shutdown: shutdown.clone(),
+    });
     let audit = Audit::new(store.clone());
     let (config, rations) = (Arc::new(config), Rations::new());
     App {
@@ -201,6 +215,7 @@ async fn app(config: Config, store: Store, metrics: Arc<Metrics>, shutdown: &Can
         rations,
         registry,
         calls,
+        sessions,
         kv,
     }
 }
