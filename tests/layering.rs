@@ -20,7 +20,7 @@ const FLOORS: &[&[&str]] = &[
     &["sink"],
     &["deliver"],
     &["http"],
-    &["daemon"],
+    &["agent", "daemon"],
     &["cli"],
 ];
 
