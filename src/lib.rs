@@ -14,6 +14,7 @@ pub mod schema;
 pub mod timestamp;
 
 pub mod event;
+pub mod health;
 pub mod method;
 pub mod owner;
 

@@ -104,7 +104,7 @@ enum Trial {
 pub enum RegisterError {
     #[error(transparent)]
     File(#[from] FileError),
-    #[error("the method server cannot be started: {0}")]
+    #[error(transparent)]
     Start(#[from] StartError),
     #[error("the method server ended at once: {0}")]
     Ended(String),
