@@ -69,7 +69,7 @@ pub mod session;
 // Every route in one table, behind one guard.
 pub mod http;
 
-// The wiring, and the commands.
+// The wiring of a server, the agent of a space, and the commands.
 pub mod agent;
 pub mod daemon;
 

@@ -34,6 +34,7 @@ mod stall;
 mod strict;
 mod table;
 
+pub use body::parse as parse_body;
 pub use call::{Accepted, Call, Client, Created, Events, Json, NoContent, Query, Text, Transport};
 pub use error::ApiError;
 pub use page::{Limit, List, Page};
