@@ -7,7 +7,7 @@ use crate::{
     deliver::{self, Deliverer},
     egress::Egress,
     emit::Emitter,
-    event::Event,
+    event::{Actor, Event},
     http::{self, App},
     identity::{self, Identity},
     kv::Kv,
@@ -21,7 +21,9 @@ use crate::{
     registry::Registry,
     route::Routes,
     script::{Libraries, Runtime},
+    session::{self, Sessions},
     sink::{self, Book},
+    space::{Spaces, Supervisor, Templates, process::Launch},
     store::{OpenError, Store, StoreError},
     subscription::Subscriptions,
     timestamp::Timestamp,
@@ -36,6 +38,9 @@ use tokio_util::sync::CancellationToken;
 
 /// How long deliveries in flight may take to end once the daemon stops. What is cut off is delivered again.
 const LAST_DELIVERIES: Duration = Duration::from_secs(6);
+
+/// How long agents may take to hear that the daemon stops.
+const LAST_WORDS: Duration = Duration::from_secs(3);
 
 /// How often what is old is thrown away.
 const SWEEP: Duration = Duration::from_secs(60);
@@ -110,7 +115,23 @@ async fn serve(
     };
     let deliverer = Deliverer::new(&config.delivery, parts, shutdown.clone());
     deliver::follow(&routes, &deliverer);
-    let emitter = Emitter::new(&config.zone, routes, engine.clone(), config.limits.payload.bytes());
+    let emitter = Arc::new(Emitter::new(&config.zone, routes, engine.clone(), config.limits.payload.bytes()));
+    let templates = Templates::open(store.clone())?;
+    let spaces = Spaces::open(store.clone(), identity.clone(), emitter.clone(), config.limits.spaces)?;
+    let supervisor = Supervisor::new(spaces.clone(), Launch::of_server(address, &config.data)?);
+    let sessions = Sessions::new(session::Parts {
+        zone: config.zone.as_str().into(),
+        max_payload: config.limits.payload.bytes(),
+        heartbeat: config.agent.heartbeat.0,
+        identity: identity.clone(),
+        spaces: spaces.clone(),
+        registry: registry.clone(),
+        subscriptions: subscriptions.clone(),
+        emitter: emitter.clone(),
+        deliverer: deliverer.clone(),
+        shutdown: shutdown.clone(),
+    });
+    sessions.tidy().await?;
     let app = Arc::new(App {
         config: Arc::new(config),
         store,
@@ -120,14 +141,21 @@ async fn serve(
         emitter,
         engine,
         book,
+        spaces: spaces.clone(),
+        templates,
         subscriptions,
         context,
         feed,
         rations: http::Rations::new(),
         registry,
         calls,
+        sessions: sessions.clone(),
         kv: kv.clone(),
     });
+
+    // Once everything hears of it: first what an earlier end left to tell, then the agents, which tell more.
+    spaces.resume().await;
+    supervisor.follow();
 
     log::info!("serving zone `{}` on http://{address}, data in {}", app.config.zone, app.config.data.display());
     writeln!(io::stdout(), "listening on http://{address}")?;
@@ -140,6 +168,15 @@ async fn serve(
             if tokio::time::timeout(LAST_DELIVERIES, deliverer.finished()).await.is_err() {
                 log::warn!("some deliveries did not end in time; they are made again after the next start");
             }
+        },
+        async {
+            shutdown.cancelled().await;
+            // Links end now, and that is nobody's fault.
+            spaces.pause();
+            if tokio::time::timeout(LAST_WORDS, sessions.finished()).await.is_err() {
+                log::warn!("some agents were not told that the server stops");
+            }
+            supervisor.shut_down().await;
         },
     );
     runtime.shut_down();
@@ -175,8 +212,15 @@ async fn sweep(app: &App, kv: &Kv, shutdown: &CancellationToken) {
     }
 }
 
-/// A user's sinks go with the user; a crash between the two leaves them to us.
+/// A user's sinks and spaces go with the user; a crash between the two leaves them to us.
 async fn delete_orphans(app: &App) {
+    for space in app.spaces.all() {
+        if app.identity.user(space.owner).is_none()
+            && let Err(error) = app.spaces.delete(Actor::system(), space.id).await
+        {
+            log::warn!("space {} of a deleted user stays for now: {error}", space.id);
+        }
+    }
     for sink in app.book.all() {
         if !matches!(sink.owner, Owner::User(user) if app.identity.user(user).is_none()) {
             continue;

@@ -18,6 +18,7 @@ pub mod schema;
 pub mod timestamp;
 
 pub mod event;
+pub mod health;
 pub mod method;
 pub mod owner;
 
@@ -49,6 +50,9 @@ pub mod registry;
 pub mod call;
 pub mod emit;
 
+// The workspaces that events and methods come from, and the system events that tell of them.
+pub mod space;
+
 // The Lua sandbox, and the sinks that use it.
 pub mod script;
 
@@ -60,10 +64,14 @@ pub mod subscription;
 // The event's way out.
 pub mod deliver;
 
+// The server's end of an agent's link.
+pub mod session;
+
 // Every route in one table, behind one guard.
 pub mod http;
 
-// The wiring, and the commands.
+// The wiring of a server, the agent of a space, and the commands.
+pub mod agent;
 pub mod daemon;
 
 pub mod cli;

@@ -136,6 +136,23 @@ impl Metrics {
     }
 }
 
+/// Adds a gauge to the text: a line for each value of its label, or one line without a label if that has no name.
+pub fn gauge<'a>(
+    out: &mut String,
+    name: &str,
+    help: &str,
+    label: &str,
+    values: impl IntoIterator<Item = (&'a str, usize)>,
+) {
+    head(out, name, help, "gauge");
+    for (value, count) in values {
+        let _ = match label {
+            "" => writeln!(out, "svc_{name} {count}"),
+            label => writeln!(out, "svc_{name}{{{label}=\"{}\"}} {count}", escape(value)),
+        };
+    }
+}
+
 fn head(out: &mut String, name: &str, help: &str, kind: &str) {
     let _ = writeln!(out, "# HELP svc_{name} {help}\n# TYPE svc_{name} {kind}");
 }

@@ -17,6 +17,7 @@
 //! A handler that streams answers [`Events`]; its stream ends on [`Call::shutdown`] and on
 //! [`Identity::lapsed`].
 
+mod agents;
 mod body;
 mod call;
 mod error;
@@ -33,6 +34,7 @@ mod stall;
 mod strict;
 mod table;
 
+pub use body::parse as parse_body;
 pub use call::{Accepted, Call, Client, Created, Events, Json, NoContent, Query, Text, Transport};
 pub use error::ApiError;
 pub use page::{Limit, List, Page};
@@ -40,8 +42,22 @@ pub use rations::Rations;
 pub use server::serve;
 
 use crate::{
-    audit::Audit, call::Calls, config::Config, emit::Emitter, identity::Identity, kv::Kv, live::Feed, metrics::Metrics,
-    queue::Engine, registry::Registry, sink, sink::Book, store::Store, subscription::Subscriptions,
+    audit::Audit,
+    call::Calls,
+    config::Config,
+    emit::Emitter,
+    identity::Identity,
+    kv::Kv,
+    live::Feed,
+    metrics::Metrics,
+    queue::Engine,
+    registry::Registry,
+    session::Sessions,
+    sink,
+    sink::Book,
+    space::{Spaces, Templates},
+    store::Store,
+    subscription::Subscriptions,
 };
 use std::sync::Arc;
 
@@ -52,9 +68,11 @@ pub struct App {
     pub audit: Audit,
     pub identity: Identity,
     pub metrics: Arc<Metrics>,
-    pub emitter: Emitter,
+    pub emitter: Arc<Emitter>,
     pub engine: Arc<dyn Engine>,
     pub book: Book,
+    pub spaces: Spaces,
+    pub templates: Templates,
     pub subscriptions: Subscriptions,
     /// For deliveries outside any queue: tests and previews.
     pub context: sink::Context,
@@ -62,6 +80,7 @@ pub struct App {
     pub rations: Rations,
     pub registry: Registry,
     pub calls: Calls,
+    pub sessions: Sessions,
     /// What scripts remember.
     pub kv: Kv,
 }

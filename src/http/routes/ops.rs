@@ -5,7 +5,13 @@ use crate::http::{
     call::{Call, Json, Output, Text, json},
     error::ApiError,
 };
-use crate::{id::SinkId, metrics::Depth, owner::Owner, store::StoreError};
+use crate::{
+    id::SinkId,
+    metrics::{self, Depth},
+    owner::Owner,
+    space::State,
+    store::StoreError,
+};
 use hyper::StatusCode;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
@@ -51,7 +57,13 @@ pub async fn metrics(call: Call) -> Result<Text, ApiError> {
         depth(sink.id, name)
     });
     let methods = app.subscriptions.all().into_iter().map(|subscription| depth(subscription.id, String::new()));
-    Ok(Text(app.metrics.render(sinks.chain(methods))))
+    let mut text = app.metrics.render(sinks.chain(methods));
+    let spaces = app.spaces.all();
+    let states = State::ALL.map(|state| (state.as_str(), spaces.iter().filter(|space| space.state == state).count()));
+    metrics::gauge(&mut text, "spaces", "Spaces by state.", "state", states);
+    let linked = spaces.iter().filter(|space| app.spaces.vitals(space.id).linked).count();
+    metrics::gauge(&mut text, "spaces_linked", "Spaces whose agent is connected.", "", [("", linked)]);
+    Ok(Text(text))
 }
 
 impl Output for Readiness {

@@ -7,6 +7,7 @@ mod methods;
 mod records;
 mod sessions;
 mod shares;
+mod spaces;
 mod subscriptions;
 
 use super::{App, Rations, server};
@@ -29,7 +30,9 @@ use crate::{
     registry::Registry,
     route::Routes,
     script::{Libraries, Runtime},
+    session::{self, Sessions},
     sink::{self, Book},
+    space::{Spaces, Templates},
     store::Store,
     subscription::Subscriptions,
 };
@@ -176,8 +179,23 @@ async fn app(config: Config, store: Store, metrics: Arc<Metrics>, shutdown: &Can
         feed: feed.clone(),
         metrics: metrics.clone(),
     };
-    deliver::follow(&routes, &Deliverer::new(&config.delivery, parts, shutdown.clone()));
-    let emitter = Emitter::new(&config.zone, routes, engine.clone(), config.limits.payload.bytes());
+    let deliverer = Deliverer::new(&config.delivery, parts, shutdown.clone());
+    deliver::follow(&routes, &deliverer);
+    let emitter = Arc::new(Emitter::new(&config.zone, routes, engine.clone(), config.limits.payload.bytes()));
+    let spaces = Spaces::open(store.clone(), identity.clone(), emitter.clone(), config.limits.spaces).unwrap();
+    let templates = Templates::open(store.clone()).unwrap();
+    let sessions = Sessions::new(session::Parts {
+        zone: config.zone.as_str().into(),
+        max_payload: config.limits.payload.bytes(),
+        heartbeat: config.agent.heartbeat.0,
+        identity: identity.clone(),
+        spaces: spaces.clone(),
+        registry: registry.clone(),
+        subscriptions: subscriptions.clone(),
+        emitter: emitter.clone(),
+        deliverer,
+        shutdown: shutdown.clone(),
+    });
     let audit = Audit::new(store.clone());
     let (config, rations) = (Arc::new(config), Rations::new());
     App {
@@ -189,12 +207,15 @@ async fn app(config: Config, store: Store, metrics: Arc<Metrics>, shutdown: &Can
         emitter,
         engine,
         book,
+        spaces,
+        templates,
         subscriptions,
         context,
         feed,
         rations,
         registry,
         calls,
+        sessions,
         kv,
     }
 }
