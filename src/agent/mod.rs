@@ -124,10 +124,11 @@ pub async fn run(settings: Settings, listener: TcpListener, shutdown: Cancellati
     if !address.ip().is_loopback() {
         return Err(AgentError::NotLoopback(address));
     }
-    let store = Store::open(&settings.data, settings.disk_free, Arc::<Metrics>::default()).map_err(|error| match error {
-        OpenError::InUse(path) => AgentError::InUse(path),
-        other => AgentError::Open(other),
-    })?;
+    let store =
+        Store::open(&settings.data, settings.disk_free, Arc::<Metrics>::default()).map_err(|error| match error {
+            OpenError::InUse(path) => AgentError::InUse(path),
+            other => AgentError::Open(other),
+        })?;
     let ran = serve(settings, listener, address, store.clone(), shutdown).await;
     store.close().await;
     ran
@@ -144,12 +145,12 @@ async fn serve(
     let spool = Spool::open(store.clone(), settings.spool)?;
     let links = Arc::new(Links::new(&settings.servers));
     let environment = vec![("SVC_AGENT_URL".to_owned(), format!("http://{address}"))];
-    let registrar =
-        Registrar::new(store, home.clone(), links.clone(), environment, settings.methods_file.clone());
+    let registrar = Registrar::new(store, home.clone(), links.clone(), environment, settings.methods_file.clone());
     if spool.depth() > 0 {
         log::info!("{} events wait for a server", spool.depth());
     }
-    let agent = Arc::new(Agent { settings, dialer: Dialer::default(), home, spool, links, registrar, end: End::default() });
+    let agent =
+        Arc::new(Agent { settings, dialer: Dialer::default(), home, spool, links, registrar, end: End::default() });
 
     log::info!("serving the space on http://{address}, data in {}", agent.settings.data.display());
     writeln!(io::stdout(), "listening on http://{address}")?;

@@ -290,11 +290,7 @@ impl Registrar {
         self.retiring.wait().await;
     }
 
-    async fn register_file(
-        &self,
-        current: &mut Option<InForce>,
-        path: &Path,
-    ) -> Result<Vec<Named>, RegisterError> {
+    async fn register_file(&self, current: &mut Option<InForce>, path: &Path) -> Result<Vec<Named>, RegisterError> {
         let unreadable = |source| FileError::Unreadable { path: path.to_owned(), source };
         let path = std::path::absolute(path).map_err(unreadable)?;
         let text = tokio::fs::read_to_string(&path).await.map_err(unreadable)?;
@@ -387,7 +383,8 @@ impl Registrar {
 
     /// Gives the old registration back to the servers that have, or may have, taken a new one.
     async fn give_back(&self, old: Option<&InForce>, links: &[Arc<Link>], answers: &[Result<(), PublishFault>]) {
-        let taken = links.iter().zip(answers).filter(|(_, answer)| matches!(answer, Ok(()) | Err(PublishFault::Silent)));
+        let taken =
+            links.iter().zip(answers).filter(|(_, answer)| matches!(answer, Ok(()) | Err(PublishFault::Silent)));
         let giving = taken.map(async |(link, _)| {
             let given = match old {
                 Some(old) => link.register(old.generation, &old.declared.registration).await,

@@ -137,7 +137,10 @@ fn a_method_that_keeps_failing_gets_three_attempts_and_then_the_event_is_a_dead_
     let subscription = daemon.get("/api/subscriptions").json()["items"][0].clone();
     let id = subscription["id"].as_str().expect("an id");
     let letters = daemon.get(&format!("/api/event-sinks/{id}/dead-letters")).json();
-    assert_eq!(letters["items"][0]["event"]["id"].as_str().or(letters["items"][0]["event_id"].as_str()), event["event_id"].as_str());
+    assert_eq!(
+        letters["items"][0]["event"]["id"].as_str().or(letters["items"][0]["event_id"].as_str()),
+        event["event_id"].as_str()
+    );
     let list = daemon.svc(&["sink", "dead-letters", id]);
     assert!(list.status.success(), "{}", String::from_utf8_lossy(&list.stderr));
     let other = daemon.create_user("uma", &["manage_own_event_sinks"]);

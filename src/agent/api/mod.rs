@@ -204,9 +204,9 @@ async fn read<T: DeserializeOwned>(request: Request<Incoming>, limit: usize) -> 
         Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
     };
     let body = Limited::new(request.into_body(), limit);
-    let collected = tokio::time::timeout(BODY, body.collect()).await.map_err(|_| {
-        Refusal::new(StatusCode::REQUEST_TIMEOUT, "timeout", "the request body did not arrive in time")
-    })?;
+    let collected = tokio::time::timeout(BODY, body.collect())
+        .await
+        .map_err(|_| Refusal::new(StatusCode::REQUEST_TIMEOUT, "timeout", "the request body did not arrive in time"))?;
     let bytes = collected.map_err(|error| match error.is::<http_body_util::LengthLimitError>() {
         true => too_large(),
         false => Refusal::bad_request(format!("the body broke off: {error}")),

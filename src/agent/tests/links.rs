@@ -64,9 +64,11 @@ fn server_welcome(server: &Server) -> ToAgent {
 #[tokio::test]
 async fn a_server_that_answers_heartbeats_is_kept_and_one_that_stalls_is_left() {
     let (scratch, server) = (Scratch::new(), Server::new().await);
-    let agent =
-        Running::start(crate::agent::Settings { heartbeat: Duration::from_millis(50), ..settings(&scratch, &[&server]) })
-            .await;
+    let agent = Running::start(crate::agent::Settings {
+        heartbeat: Duration::from_millis(50),
+        ..settings(&scratch, &[&server])
+    })
+    .await;
     let mut visitor = server.welcome_idle().await;
     for _ in 0..10 {
         visitor.heartbeat().await;

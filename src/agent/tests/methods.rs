@@ -12,7 +12,8 @@ use std::path::Path;
 fn source(names: &[&str]) -> String {
     let mut text = "[server]\ncommand = \"python3\"\nargs = [\"echo.py\"]\n".to_owned();
     for name in names {
-        text += &format!("\n[[methods]]\nname = \"{{{{space}}}}.{name}\"\nlocal_name = \"{name}\"\ndescription = \"d\"\n");
+        text +=
+            &format!("\n[[methods]]\nname = \"{{{{space}}}}.{name}\"\nlocal_name = \"{name}\"\ndescription = \"d\"\n");
     }
     text
 }

@@ -174,8 +174,13 @@ impl Visitor {
     }
 
     pub async fn call(&mut self, id: u64, generation: u64, method: &str, params: Value) {
-        let call =
-            ToAgent::Call { id, generation, method: method.to_owned(), params: Some(raw(&params)), notification: false };
+        let call = ToAgent::Call {
+            id,
+            generation,
+            method: method.to_owned(),
+            params: Some(raw(&params)),
+            notification: false,
+        };
         self.say(call).await;
     }
 

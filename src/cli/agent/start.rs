@@ -246,8 +246,20 @@ mod tests {
         assert_eq!(told.settings.methods_file.as_deref(), Some(Path::new("environment.toml")));
         assert_eq!((told.secret.as_str(), told.supervision), ("sva_env", Supervision::Stdin));
         let words = [
-            "--server", "a.example", "--server", "b.example", "--server", "a.example", "--token", "sva_flag", "--listen",
-            "127.0.0.1:0", "--data", "/flag", "--methods-file", "flag.toml",
+            "--server",
+            "a.example",
+            "--server",
+            "b.example",
+            "--server",
+            "a.example",
+            "--token",
+            "sva_flag",
+            "--listen",
+            "127.0.0.1:0",
+            "--data",
+            "/flag",
+            "--methods-file",
+            "flag.toml",
         ];
         let told = plan(&words, &environment).unwrap();
         assert_eq!(servers(&told), ["http://a.example", "http://b.example"]);
