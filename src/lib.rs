@@ -2,7 +2,8 @@
 //! this page, and `tests/layering.rs` checks that.
 //!
 //! The event's way: [`http`] takes it in → [`emit`] stamps it and asks [`route`] who hears it → [`queue`] puts it on
-//! disk through [`store`] → [`deliver`] makes an attempt through [`sink`] and settles it.
+//! disk through [`store`] → [`deliver`] makes an attempt through [`sink`], or through
+//! [`subscription`] if it is a method that listens, and settles it.
 //!
 //! The call's way: [`http`] takes it in → [`call`] asks [`registry`] who serves it for this caller and picks one →
 //! [`link`] carries it to the space's agent as [`wire`] says, and the reply back.

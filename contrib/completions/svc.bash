@@ -25,7 +25,7 @@ _svc() {
     fi
 
     if ((COMP_CWORD == 1)); then
-        words="server agent methods event sink method token user role group audit login whoami config completions --version --help"
+        words="server agent methods event sink method subscription token user role group audit login whoami config completions --version --help"
     elif ((COMP_CWORD == 2)) && [[ $word != -* ]]; then
         case ${COMP_WORDS[1]} in
             agent) words="start status" ;;
@@ -33,6 +33,7 @@ _svc() {
             event) words="emit list show tail" ;;
             sink) words="list show create apply test preview delete dead-letters redeliver" ;;
             method) words="list call" ;;
+            subscription) words="list" ;;
             token) words="list create show delete" ;;
             user | role | group) words="list create show update delete" ;;
             config) words="check show" ;;

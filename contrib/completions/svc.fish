@@ -18,6 +18,7 @@ complete -c svc -n '__svc_count 0' -a methods -d 'publish methods from inside a 
 complete -c svc -n '__svc_count 0' -a event -d 'raise an event, or look at those that were raised'
 complete -c svc -n '__svc_count 0' -a sink -d 'manage sinks'
 complete -c svc -n '__svc_count 0' -a method -d 'find and call methods'
+complete -c svc -n '__svc_count 0' -a subscription -d 'look at methods that are called for events'
 complete -c svc -n '__svc_count 0' -a token -d 'manage your API tokens'
 complete -c svc -n '__svc_count 0' -a user -d 'manage users'
 complete -c svc -n '__svc_count 0' -a role -d 'manage roles'
@@ -32,6 +33,7 @@ complete -c svc -n '__svc_count 1; and __svc_at agent' -a 'start status'
 complete -c svc -n '__svc_count 1; and __svc_at methods' -a 'register unregister'
 complete -c svc -n '__svc_count 1; and __svc_at event' -a 'emit list show tail'
 complete -c svc -n '__svc_count 1; and __svc_at method' -a 'list call'
+complete -c svc -n '__svc_count 1; and __svc_at subscription' -a list
 complete -c svc -n '__svc_count 1; and __svc_at sink' -a 'list show create apply test preview delete dead-letters redeliver'
 complete -c svc -n '__svc_count 1; and __svc_at token' -a 'list create show delete'
 complete -c svc -n '__svc_count 1; and __svc_at user' -a 'list create show update delete'
@@ -40,7 +42,7 @@ complete -c svc -n '__svc_count 1; and __svc_at group' -a 'list create show upda
 complete -c svc -n '__svc_count 1; and __svc_at config' -a 'check show'
 complete -c svc -n '__svc_count 1; and __svc_at completions' -a 'bash zsh fish'
 
-for command in event sink method token user role group audit whoami
+for command in event sink method subscription token user role group audit whoami
     complete -c svc -n "__svc_at $command" -l json -d 'print JSON instead of a table'
     complete -c svc -n "__svc_at $command" -x -l server -d 'the server'
     complete -c svc -n "__svc_at $command" -x -l token -d 'the API token'

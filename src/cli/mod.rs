@@ -126,6 +126,7 @@ pub mod server;
 pub mod shell;
 pub mod sink;
 pub mod stream;
+pub mod subscription;
 pub mod table;
 pub mod time;
 pub mod token;
@@ -174,6 +175,7 @@ pub enum Command {
     Event(event::Event),
     Sink(sink::Sink),
     Method(method::Method),
+    Subscription(subscription::Subscription),
     Token(token::Token),
     User(user::User),
     Role(role::Role),
@@ -230,6 +232,7 @@ fn obey(shell: &mut Shell<'_>, words: &[String]) -> Result<(), Failure> {
         Some(Command::Event(command)) => command.run(shell),
         Some(Command::Sink(command)) => command.run(shell),
         Some(Command::Method(command)) => command.run(shell),
+        Some(Command::Subscription(command)) => command.run(shell),
         Some(Command::Token(command)) => command.run(shell),
         Some(Command::User(command)) => command.run(shell),
         Some(Command::Role(command)) => command.run(shell),

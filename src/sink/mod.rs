@@ -14,7 +14,7 @@ pub mod script;
 pub mod signature;
 pub mod webhook;
 #[cfg(test)]
-pub mod workbench;
+pub(crate) mod workbench;
 
 pub use body::{Body, BodyError};
 pub use book::{Book, BookError, Change};

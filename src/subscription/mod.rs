@@ -7,7 +7,7 @@
 mod attempt;
 mod book;
 #[cfg(test)]
-pub mod fake;
+pub(crate) mod fake;
 
 pub use attempt::{Context, attempt, formatter};
 pub use book::Subscriptions;
