@@ -21,7 +21,10 @@ mod pulse;
 mod registrar;
 mod spool;
 mod talk;
+#[cfg(test)]
+mod tests;
 
+pub use api::NOT_CONNECTED;
 pub use dial::{ServerUrl, ServerUrlError, Token, TokenError};
 pub use keep::Pace;
 

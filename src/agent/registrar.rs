@@ -86,7 +86,10 @@ struct Shown {
 pub struct Registered {
     pub path: PathBuf,
     pub command: String,
-    pub health: ServerHealth,
+    /// `running` or `restarting`.
+    pub health: &'static str,
+    /// Why it is not running.
+    pub reason: Option<String>,
     pub methods: Vec<Named>,
 }
 
@@ -271,8 +274,11 @@ impl Registrar {
     /// What is in force.
     pub fn registered(&self) -> Option<Registered> {
         let shown = self.shown.lock().expect("no code panics while holding it").clone()?;
-        let health = ServerHealth::from(&*shown.health.borrow());
-        Some(Registered { path: shown.path, command: shown.command, health, methods: shown.methods })
+        let (health, reason) = match ServerHealth::from(&*shown.health.borrow()) {
+            ServerHealth::Running => ("running", None),
+            ServerHealth::Restarting { reason } => ("restarting", Some(reason)),
+        };
+        Some(Registered { path: shown.path, command: shown.command, health, reason, methods: shown.methods })
     }
 
     /// Stops every process.
@@ -418,7 +424,13 @@ impl Registrar {
         if new.is_some_and(|new| Arc::ptr_eq(&new.server, &old.server)) {
             return;
         }
-        let overlap = if new.is_some() { OVERLAP } else { Duration::ZERO };
+        let overlap = match new {
+            Some(_) => OVERLAP,
+            None => {
+                self.serving.forget(&old.server);
+                Duration::ZERO
+            }
+        };
         let (serving, stopping) = (self.serving.clone(), self.stopping.clone());
         self.retiring.spawn(async move {
             let retiring = async {

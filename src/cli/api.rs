@@ -23,6 +23,13 @@ pub struct Emitted {
     pub dropped: Vec<SinkRef>,
 }
 
+/// What an agent answers to an event.
+#[derive(Debug, Deserialize)]
+pub struct Spooled {
+    pub event_id: String,
+    pub event_type: String,
+}
+
 #[derive(Debug, Deserialize)]
 pub struct SinkRef {
     pub name: String,

@@ -1,5 +1,6 @@
 //! The command line as a whole: help, usage, and the exit codes against a server that says what a test wants.
 
+mod agent;
 mod apply;
 mod fake;
 
@@ -46,6 +47,8 @@ fn commands() -> Vec<Vec<&'static str>> {
     for command in super::Command::COMMANDS {
         all.push(vec![command.name]);
         let family = match command.name {
+            "agent" => super::agent::Command::COMMANDS,
+            "methods" => super::methods::Command::COMMANDS,
             "event" => super::event::Command::COMMANDS,
             "sink" => super::sink::Command::COMMANDS,
             "token" => super::token::Command::COMMANDS,
