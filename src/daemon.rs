@@ -2,6 +2,7 @@
 
 use crate::{
     audit::{Audit, Entry},
+    call::Calls,
     config::Config,
     deliver::{self, Deliverer},
     egress::Egress,
@@ -17,14 +18,13 @@ use crate::{
         Engine, Retention,
         sled::{Bounds, Signals, SledEngine},
     },
+    registry::Registry,
     route::Routes,
-    script::{Libraries, MethodCaller, Runtime},
+    script::{Libraries, Runtime},
     sink::{self, Book},
     store::{OpenError, Store, StoreError},
     timestamp::Timestamp,
 };
-use futures_util::future::BoxFuture;
-use serde_json::value::RawValue;
 use std::{
     io::{self, Write as _},
     sync::Arc,
@@ -91,8 +91,10 @@ async fn serve(
     let engine: Arc<dyn Engine> = Arc::new(SledEngine::open(store.clone(), metrics.clone(), bounds, signals)?);
     let routes = Arc::new(Routes::new());
 
+    let registry = Registry::default();
+    let calls = Calls::new(registry.clone(), identity.clone());
     let egress = Egress::new(&config.egress);
-    let libraries = Libraries { http: Arc::new(egress.clone()), kv: kv.clone(), caller: Arc::new(NoMethods) };
+    let libraries = Libraries { http: Arc::new(egress.clone()), kv: kv.clone(), caller: Arc::new(calls.clone()) };
     let runtime = Runtime::new(&config.script, libraries, metrics.clone());
     let context = sink::Context { egress, runtime: runtime.clone(), timeout: config.webhook.timeout.0 };
     let deliverer = Deliverer::new(
@@ -118,6 +120,8 @@ async fn serve(
         context,
         feed,
         rations: http::Rations::new(),
+        registry,
+        calls,
         kv: kv.clone(),
     });
 
@@ -190,15 +194,5 @@ fn allow_many_files() {
             limit.rlim_cur = limit.rlim_max;
             libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
         }
-    }
-}
-
-/// What `svc.call` finds while no space publishes a method.
-struct NoMethods;
-
-impl MethodCaller for NoMethods {
-    fn call(&self, _: Owner, method: &str, _: Box<RawValue>) -> BoxFuture<'static, Result<Box<RawValue>, String>> {
-        let error = format!("no method named `{method}`");
-        Box::pin(async { Err(error) })
     }
 }

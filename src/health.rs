@@ -74,7 +74,7 @@ pub enum HealthCheckError {
     Seconds { field: &'static str },
     #[error("`failures` must be from 1 to {MOST_FAILURES}")]
     Failures,
-    #[error("`url` must be an http: or https: URL, such as http://127.0.0.1:8080/healthz")]
+    #[error("`url` must be an http: or https: URL without a user name, such as http://127.0.0.1:8080/healthz")]
     Url,
     #[error("`address` must be a host and a port, such as 127.0.0.1:5432")]
     Address,
@@ -254,7 +254,8 @@ fn checked_url(text: String) -> Result<String, HealthCheckError> {
     let url = Url::parse(&text).map_err(|_| HealthCheckError::Url)?;
     // The client that sends it reads it once more, and is stricter about characters.
     let sendable = url.as_str().parse::<http::Uri>().is_ok();
-    match matches!(url.scheme(), "http" | "https") && url.has_host() && sendable {
+    let bare = url.username().is_empty() && url.password().is_none();
+    match matches!(url.scheme(), "http" | "https") && url.has_host() && sendable && bare {
         true => Ok(text),
         false => Err(HealthCheckError::Url),
     }
@@ -314,6 +315,7 @@ mod tests {
             (r#"{"type":"http","url":"http://a","args":[]}"#, "`args` does not belong"),
             (r#"{"type":"http","url":"ftp://a"}"#, "`url` must be"),
             (r#"{"type":"http","url":"/healthz"}"#, "`url` must be"),
+            (r#"{"type":"http","url":"http://a:b@localhost"}"#, "`url` must be"),
             (r#"{"type":"tcp","address":"localhost"}"#, "`address` must be"),
             (r#"{"type":"tcp","address":"::1:80"}"#, "`address` must be"),
             (r#"{"type":"tcp","address":"a:0"}"#, "`address` must be"),
@@ -328,5 +330,14 @@ mod tests {
             let error = read(json).unwrap_err();
             assert!(error.contains(field), "{json}: {error}");
         }
+    }
+
+    #[test]
+    fn the_schema_is_that_of_its_fields() {
+        let schema = serde_json::to_value(schemars::schema_for!(HealthCheck)).unwrap();
+        assert_eq!(schema["title"], "HealthCheck");
+        assert_eq!(schema["required"], serde_json::json!(["type"]));
+        assert_eq!(schema["additionalProperties"], false);
+        assert!(schema["properties"]["url"].is_object() && schema["properties"]["interval"].is_object());
     }
 }

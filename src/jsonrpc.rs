@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
+use std::fmt;
 
 /// The most items a batch can have.
 pub const MAX_BATCH: usize = 1000;
@@ -160,6 +161,24 @@ impl Outcome {
         };
         for part in ["{\"jsonrpc\":\"2.0\",\"", member, "\":", value.get(), ",\"id\":", id.0.get(), "}"] {
             out.extend_from_slice(part.as_bytes());
+        }
+    }
+}
+
+/// One line for people.
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        #[derive(Deserialize)]
+        struct Usual {
+            code: i64,
+            message: String,
+        }
+        match self {
+            Self::Result(value) => f.write_str(value.get()),
+            Self::Error(value) => match serde_json::from_str::<Usual>(value.get()) {
+                Ok(Usual { code, message }) => write!(f, "{message} ({code})"),
+                Err(_) => f.write_str(value.get()),
+            },
         }
     }
 }

@@ -3,6 +3,9 @@
 //!
 //! The event's way: [`http`] takes it in → [`emit`] stamps it and asks [`route`] who hears it → [`queue`] puts it on
 //! disk through [`store`] → [`deliver`] makes an attempt through [`sink`] and settles it.
+//!
+//! The call's way: [`http`] takes it in → [`call`] asks [`registry`] who serves it for this caller and picks one →
+//! [`link`] carries it to the space's agent as [`wire`] says, and the reply back.
 
 // The vocabulary: pure types and rules, no I/O.
 pub mod id;
@@ -38,10 +41,12 @@ pub mod route;
 pub mod identity;
 pub mod queue;
 
-// What happens, as it happens.
+// What happens, as it happens; who serves which method.
 pub mod live;
+pub mod registry;
 
-// The event's way in.
+// The event's way in, and the call's way there and back.
+pub mod call;
 pub mod emit;
 
 // The Lua sandbox, and the sinks that use it.

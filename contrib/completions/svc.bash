@@ -25,13 +25,14 @@ _svc() {
     fi
 
     if ((COMP_CWORD == 1)); then
-        words="server agent methods event sink token user role group audit login whoami config completions --version --help"
+        words="server agent methods event sink method token user role group audit login whoami config completions --version --help"
     elif ((COMP_CWORD == 2)) && [[ $word != -* ]]; then
         case ${COMP_WORDS[1]} in
             agent) words="start status" ;;
             methods) words="register unregister" ;;
             event) words="emit list show tail" ;;
             sink) words="list show create apply test preview delete dead-letters redeliver" ;;
+            method) words="list call" ;;
             token) words="list create show delete" ;;
             user | role | group) words="list create show update delete" ;;
             config) words="check show" ;;
@@ -71,6 +72,8 @@ _svc() {
             "sink test") words="--type $client" ;;
             "sink preview") words="--file --type $client" ;;
             "sink dead-letters") words="--limit --cursor $client" ;;
+            "method list") words="--find $client" ;;
+            "method call") words="--batch --notify $client" ;;
             "token create") words="--scope --expires $client" ;;
             "user create") words="--role --group --password-stdin --no-password $client" ;;
             "user update")

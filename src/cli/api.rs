@@ -53,6 +53,35 @@ pub struct ExplainedSink {
 }
 
 #[derive(Debug, Deserialize)]
+pub struct Methods {
+    pub methods: Vec<Method>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Method {
+    pub name: String,
+    pub description: String,
+    pub keywords: Vec<String>,
+    pub scope: String,
+    pub groups: Vec<Named>,
+    pub owner: String,
+    pub mcp_tool: bool,
+    pub params_schema: Option<Box<RawValue>>,
+    pub result_schema: Option<Box<RawValue>>,
+    pub events: Vec<String>,
+    pub provider_count: usize,
+    pub available_count: usize,
+    pub providers: Option<Vec<Provider>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Provider {
+    pub space: String,
+    pub health: String,
+    pub reason: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
 pub struct Event {
     pub id: String,
     #[serde(rename = "type")]

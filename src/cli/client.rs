@@ -108,6 +108,12 @@ impl Client {
         self.exchange(Method::POST, path, Some(body))
     }
 
+    /// Posts a JSON-RPC body. How long a method may take is its own business, and the server's to enforce.
+    pub fn call(&self, body: String) -> Result<Answer, Failure> {
+        let response = self.send(self.request(Method::POST, "/api/methods/call").body(body))?;
+        self.read_answer(response)
+    }
+
     pub fn put(&self, path: &str, body: &Value) -> Result<Answer, Failure> {
         self.exchange(Method::PUT, path, Some(body.to_string()))
     }

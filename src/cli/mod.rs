@@ -117,6 +117,7 @@ pub mod failure;
 pub mod group;
 pub mod json;
 pub mod login;
+pub mod method;
 pub mod methods;
 pub mod named;
 pub mod payload;
@@ -172,6 +173,7 @@ pub enum Command {
     Methods(methods::Methods),
     Event(event::Event),
     Sink(sink::Sink),
+    Method(method::Method),
     Token(token::Token),
     User(user::User),
     Role(role::Role),
@@ -227,6 +229,7 @@ fn obey(shell: &mut Shell<'_>, words: &[String]) -> Result<(), Failure> {
         Some(Command::Methods(command)) => command.run(shell),
         Some(Command::Event(command)) => command.run(shell),
         Some(Command::Sink(command)) => command.run(shell),
+        Some(Command::Method(command)) => command.run(shell),
         Some(Command::Token(command)) => command.run(shell),
         Some(Command::User(command)) => command.run(shell),
         Some(Command::Role(command)) => command.run(shell),

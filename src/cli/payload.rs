@@ -33,15 +33,24 @@ impl Source {
     ///
     /// Fails if it cannot be read or is no JSON object.
     pub fn read(&self, shell: &mut Shell<'_>) -> Result<Box<RawValue>, Failure> {
-        let text = match self {
-            Self::Given(text) => text.clone(),
-            Self::File(path) => read_file(path)?,
-            Self::Stdin => shell.read_input()?,
-            Self::Unsaid => shell.piped()?.unwrap_or_default(),
-        };
+        let text = self.text(shell)?.unwrap_or_default();
         // An empty pipe is what cron and systemd give a hook that has nothing to say.
         let text = if text.trim().is_empty() && *self == Self::Unsaid { "{}" } else { text.trim() };
         object(text)
+    }
+
+    /// What is there, whatever it is; `None` if nobody said and nothing is piped in.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it cannot be read.
+    pub fn text(&self, shell: &mut Shell<'_>) -> Result<Option<String>, Failure> {
+        match self {
+            Self::Given(text) => Ok(Some(text.clone())),
+            Self::File(path) => read_file(path).map(Some),
+            Self::Stdin => shell.read_input().map(Some),
+            Self::Unsaid => shell.piped(),
+        }
     }
 }
 

@@ -150,14 +150,14 @@ impl Call {
     }
 
     /// For handlers that read no query: a parameter would be ignored otherwise.
-    fn refuse_query(&self) -> Result<(), ApiError> {
+    pub(super) fn refuse_query(&self) -> Result<(), ApiError> {
         match form_urlencoded::parse(self.admission.uri.query().unwrap_or_default().as_bytes()).next() {
             Some((name, _)) => Err(ApiError::BadRequest(format!("unknown parameter `{name}`: this route takes none"))),
             None => Ok(()),
         }
     }
 
-    async fn read_body(&mut self) -> Result<bytes::Bytes, ApiError> {
+    pub(super) async fn read_body(&mut self) -> Result<bytes::Bytes, ApiError> {
         let limit = self.admission.route.body_limit(self.app.config.limits.body.bytes());
         body::read(&mut self.body, limit).await
     }
@@ -280,7 +280,7 @@ pub fn json(status: StatusCode, value: &impl Serialize) -> Response {
     }
 }
 
-fn with_type(status: StatusCode, content: &'static str, body: Vec<u8>) -> Response {
+pub(super) fn with_type(status: StatusCode, content: &'static str, body: Vec<u8>) -> Response {
     let mut response = Response::new(body.into());
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content));

@@ -41,8 +41,8 @@ pub use rations::Rations;
 pub use server::serve;
 
 use crate::{
-    audit::Audit, config::Config, emit::Emitter, identity::Identity, kv::Kv, live::Feed, metrics::Metrics,
-    queue::Engine, sink, sink::Book, store::Store,
+    audit::Audit, call::Calls, config::Config, emit::Emitter, identity::Identity, kv::Kv, live::Feed, metrics::Metrics,
+    queue::Engine, registry::Registry, sink, sink::Book, store::Store,
 };
 use std::sync::Arc;
 
@@ -60,6 +60,8 @@ pub struct App {
     pub context: sink::Context,
     pub feed: Feed,
     pub rations: Rations,
+    pub registry: Registry,
+    pub calls: Calls,
     /// What scripts remember.
     pub kv: Kv,
 }

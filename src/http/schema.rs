@@ -4,6 +4,7 @@ use crate::{
     event::{Actor, ActorKind},
     id::{AuditId, EventId, GroupId, RoleId, SinkId, SpaceId, TokenId, UserId},
     identity::{Name, Permissions},
+    method::Scope as MethodScope,
     permission::{Permission, Scope},
     queue::{Attempt, AttemptOutcome, DeadLetter, Delivery, DeliveryState},
     script::Template,
@@ -50,6 +51,7 @@ schemas! {
     Permission = json_schema!({"type": "string", "enum": Permission::ALL});
     Permissions = json_schema!({"type": "array", "items": {"type": "string", "enum": Permission::ALL}});
     Scope = json_schema!({"type": "string", "enum": Scope::ALL});
+    MethodScope = json_schema!({"type": "string", "enum": [MethodScope::Private, MethodScope::Shared]});
     ActorKind = json_schema!({"type": "string", "enum": [ActorKind::User, ActorKind::Agent, ActorKind::System]});
     AttemptOutcome = json_schema!({"type": "string", "enum": [
         AttemptOutcome::Delivered, AttemptOutcome::Skipped, AttemptOutcome::Failed, AttemptOutcome::Dead,

@@ -5,7 +5,7 @@ use super::{
     call::{Call, Handler, Shape, Takes},
     error::ApiError,
     openapi,
-    routes::{audit, auth, events, groups, ops, roles, sinks, tokens, users},
+    routes::{audit, auth, events, groups, methods, ops, roles, sinks, tokens, users},
 };
 use crate::permission::{Permission, Scope};
 use futures_util::future::BoxFuture;
@@ -145,6 +145,18 @@ fn routes() -> Vec<Route> {
         post("/api/event-sinks/{id}/test", SINKS, sinks::test, "Delivers a sample event now, beside the queue"),
         get("/api/event-sinks/{id}/dead-letters", SINKS, sinks::dead_letters, "What was given up, oldest first"),
         post("/api/event-sinks/{id}/redeliver", SINKS, sinks::redeliver, "Queues dead letters again"),
+        Route {
+            scope: Some(Scope::Methods),
+            ..get("/api/methods", User, methods::list, "The methods the caller can call, by name")
+        },
+        Route {
+            scope: Some(Scope::Methods),
+            ..post("/api/methods/call", User, methods::call, "A JSON-RPC request, notification or batch")
+        },
+        Route {
+            scope: Some(Scope::Methods),
+            ..get("/api/methods/{name}", User, methods::show, "A method by the name the caller calls it by")
+        },
         get("/api/audit", AnyOf(&[Permission::ViewAuditLog]), audit::list, "Who did what, newest first"),
     ]
 }

@@ -16,6 +16,11 @@ impl Identity {
         groups
     }
 
+    /// The group of this name or id.
+    pub fn find_group(&self, reference: &str) -> Option<Arc<Group>> {
+        self.state().group(reference).cloned()
+    }
+
     pub fn group(&self, id: GroupId) -> Option<Arc<Group>> {
         self.state().groups.get(&id).cloned()
     }

@@ -91,6 +91,13 @@ impl User {
     }
 }
 
+/// So that a map with names for keys can be asked for a text.
+impl std::borrow::Borrow<str> for Name {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
 impl FromStr for Name {
     type Err = NameError;
 

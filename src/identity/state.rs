@@ -27,6 +27,8 @@ pub(super) const SESSIONS: Table<Session> = Table::new(keys::SESSIONS);
 pub(super) struct State {
     pub accounts: HashMap<UserId, Account>,
     pub roles: HashMap<RoleId, Arc<Role>>,
+    /// Every shared method is called by its owner's name.
+    user_names: HashMap<Name, UserId>,
     pub groups: HashMap<GroupId, Arc<Group>>,
     pub tokens: HashMap<TokenId, Arc<LiveToken>>,
     pub by_digest: HashMap<Digest, Arc<LiveToken>>,
@@ -79,10 +81,12 @@ impl State {
         for write in writes {
             match write {
                 Write::User(user) => {
+                    self.forget_user(user.id);
                     let account = Account { user: user.clone(), permissions: self.permissions_of(user) };
                     self.accounts.insert(user.id, account);
+                    self.user_names.insert(user.name.clone(), user.id);
                 }
-                Write::NoUser(id) => drop(self.accounts.remove(id)),
+                Write::NoUser(id) => self.forget_user(*id),
                 Write::Role(role) => drop(self.roles.insert(role.id, role.clone())),
                 Write::NoRole(id) => drop(self.roles.remove(id)),
                 Write::Group(group) => drop(self.groups.insert(group.id, group.clone())),
@@ -131,7 +135,13 @@ impl State {
     }
 
     pub fn user_named(&self, name: &str) -> Option<&Account> {
-        self.accounts.values().find(|account| account.user.name.as_str() == name)
+        self.accounts.get(self.user_names.get(name)?)
+    }
+
+    fn forget_user(&mut self, id: UserId) {
+        if let Some(account) = self.accounts.remove(&id) {
+            self.user_names.remove(&account.user.name);
+        }
     }
 
     pub fn role_named(&self, name: &str) -> Option<&Arc<Role>> {

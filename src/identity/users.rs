@@ -47,6 +47,10 @@ impl Identity {
         self.state().accounts.get(&id).map(|account| account.user.clone())
     }
 
+    pub fn user_named(&self, name: &str) -> Option<Arc<User>> {
+        self.state().user_named(name).map(|account| account.user.clone())
+    }
+
     /// What a user's roles allow together, while it is active.
     pub fn permissions(&self, id: UserId) -> Permissions {
         let state = self.state();

@@ -1,16 +1,40 @@
-//! How scripts reach the web: through the same guarded way out as webhooks.
+//! How scripts reach others: the web through the same guarded way out as webhooks, methods the way every caller does.
 
 use crate::{
+    call::Calls,
     egress::{self, Completeness, Egress, Tls, is_framing},
+    jsonrpc::Outcome,
     owner::Owner,
-    script::{HttpClient, HttpRequest, HttpResponse, MAX_BODY},
+    registry::Viewer,
+    script::{HttpClient, HttpRequest, HttpResponse, MAX_BODY, MethodCaller},
 };
 use futures_util::{FutureExt, future::BoxFuture};
 use http::{HeaderMap, HeaderName, HeaderValue};
+use serde_json::value::RawValue;
 use std::time::Duration;
 
 /// For scripts that do not say how long they would wait.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+impl MethodCaller for Calls {
+    fn call(
+        &self,
+        owner: Owner,
+        method: &str,
+        params: Box<RawValue>,
+    ) -> BoxFuture<'static, Result<Box<RawValue>, String>> {
+        let (calls, method) = (self.clone(), method.to_owned());
+        async move {
+            let viewer = Viewer::of_owner(owner, calls.identity());
+            match Self::call(&calls, &viewer, &method, Some(&params)).await {
+                Ok(Outcome::Result(value)) => Ok(value),
+                Ok(error) => Err(format!("`{method}` failed: {error}")),
+                Err(error) => Err(error.to_string()),
+            }
+        }
+        .boxed()
+    }
+}
 
 impl HttpClient for Egress {
     fn send(&self, owner: Owner, request: HttpRequest) -> BoxFuture<'static, Result<HttpResponse, String>> {

@@ -3,6 +3,7 @@
 mod access;
 mod bodies;
 mod connections;
+mod methods;
 mod records;
 mod sessions;
 mod shares;
@@ -10,6 +11,7 @@ mod shares;
 use super::{App, Rations, server};
 use crate::{
     audit::Audit,
+    call::Calls,
     config::Config,
     deliver::{self, Deliverer},
     egress::Egress,
@@ -19,19 +21,18 @@ use crate::{
     kv::Kv,
     live::{Feed, Live},
     metrics::Metrics,
-    owner::Owner,
     queue::{
         Engine,
         sled::{Bounds, Signals, SledEngine},
     },
+    registry::Registry,
     route::Routes,
-    script::{Libraries, MethodCaller, Runtime},
+    script::{Libraries, Runtime},
     sink::{self, Book},
     store::Store,
 };
-use futures_util::future::BoxFuture;
 use isahc::{AsyncReadResponseExt, HttpClient, Request};
-use serde_json::{Value, json, value::RawValue};
+use serde_json::{Value, json};
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -156,9 +157,11 @@ async fn app(config: Config, store: Store, metrics: Arc<Metrics>, shutdown: &Can
     let accepted = Box::new(move |event: &Arc<Event>| watched.publish(Live::Accepted(event.clone())));
     let signals = Signals { accepted, ready };
     let engine: Arc<dyn Engine> = Arc::new(SledEngine::open(store.clone(), metrics.clone(), bounds, signals).unwrap());
+    let registry = Registry::default();
+    let calls = Calls::new(registry.clone(), identity.clone());
     let egress = Egress::new(&config.egress);
     let kv = Kv::new(store.clone()).unwrap();
-    let libraries = Libraries { http: Arc::new(egress.clone()), kv: kv.clone(), caller: Arc::new(NoMethods) };
+    let libraries = Libraries { http: Arc::new(egress.clone()), kv: kv.clone(), caller: Arc::new(calls.clone()) };
     let runtime = Runtime::new(&config.script, libraries, metrics.clone());
     let context = sink::Context { egress, runtime, timeout: config.webhook.timeout.0 };
     let deliverer = Deliverer::new(
@@ -174,15 +177,7 @@ async fn app(config: Config, store: Store, metrics: Arc<Metrics>, shutdown: &Can
     let emitter = Emitter::new(&config.zone, routes, engine.clone(), config.limits.payload.bytes());
     let audit = Audit::new(store.clone());
     let (config, rations) = (Arc::new(config), Rations::new());
-    App { config, store, audit, identity, metrics, emitter, engine, book, context, feed, rations, kv }
-}
-
-struct NoMethods;
-
-impl MethodCaller for NoMethods {
-    fn call(&self, _: Owner, _: &str, _: Box<RawValue>) -> BoxFuture<'static, Result<Box<RawValue>, String>> {
-        Box::pin(async { Err("there are none".to_owned()) })
-    }
+    App { config, store, audit, identity, metrics, emitter, engine, book, context, feed, rations, registry, calls, kv }
 }
 
 impl Answer {

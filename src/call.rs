@@ -1,0 +1,168 @@
+//! The call's way: ingress → resolve → pick → send → reply, for requests over HTTP, scripts, and events that a
+//! method subscribed to.
+
+use crate::{
+    id::SpaceId,
+    identity::Identity,
+    jsonrpc::{Fault, Id, Message, Outcome, Refusal, Request, code},
+    link::{LinkError, Outgoing},
+    registry::{Registry, Turn, Viewer},
+    wire::Answer,
+};
+use futures_util::future::join_all;
+use serde_json::value::RawValue;
+
+/// Makes calls. Cloning it is cheap.
+#[derive(Clone)]
+pub struct Calls {
+    registry: Registry,
+    identity: Identity,
+}
+
+/// Why a call got no answer from its method.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// No visible method has this name. Hidden and absent look alike to the caller.
+    #[error("no method named `{0}`")]
+    UnknownMethod(String),
+    #[error("`{method}` is not available: {why}")]
+    Unavailable { method: String, why: String },
+    /// The target took the call and stayed silent.
+    #[error("`{method}` did not reply within {seconds} s")]
+    Timeout { method: String, seconds: u64 },
+    #[error("`{0}` has too many calls waiting: try again later")]
+    Busy(String),
+}
+
+impl Calls {
+    pub fn new(registry: Registry, identity: Identity) -> Self {
+        Self { registry, identity }
+    }
+
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Answers what was posted: a request or a batch, as JSON-RPC has it. `None` if there is nothing to answer.
+    pub async fn answer(&self, viewer: &Viewer, body: &[u8]) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        match Message::read(body) {
+            Err(fault) => Outcome::from(fault).write(&Id::null(), &mut out),
+            Ok(Message::Single(request)) => {
+                let (id, outcome) = self.serve(viewer, request).await?;
+                outcome.write(&id, &mut out);
+            }
+            Ok(Message::Batch(requests)) => {
+                let served = join_all(requests.into_iter().map(|request| self.serve(viewer, request))).await;
+                for (id, outcome) in served.into_iter().flatten() {
+                    out.push(if out.is_empty() { b'[' } else { b',' });
+                    outcome.write(&id, &mut out);
+                }
+                if out.is_empty() {
+                    return None;
+                }
+                out.push(b']');
+            }
+        }
+        Some(out)
+    }
+
+    /// Calls a method by the name the viewer knows it by.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the method could not be asked, or did not answer.
+    pub async fn call(&self, viewer: &Viewer, name: &str, params: Option<&RawValue>) -> Result<Outcome, CallError> {
+        let turn = self.pick(viewer, name)?;
+        exchange(&turn, name, params).await
+    }
+
+    /// Sends a notification; what becomes of it nobody hears.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the method could not be told.
+    pub async fn notify(&self, viewer: &Viewer, name: &str, params: Option<&RawValue>) -> Result<(), CallError> {
+        let turn = self.pick(viewer, name)?;
+        let told = tokio::time::timeout(turn.timeout(), turn.link().notify(outgoing(&turn, params))).await;
+        told.unwrap_or(Err(LinkError::Timeout)).map_err(|error| broken(&turn, name, error))
+    }
+
+    /// Whether the space's agent is there and serves this method.
+    pub fn is_served_by(&self, space: SpaceId, method: &str) -> bool {
+        self.registry.provider(space, method).is_some_and(|provider| provider.link().is_up())
+    }
+
+    /// Calls the method of that space and no other.
+    ///
+    /// # Errors
+    ///
+    /// As [`Calls::call`].
+    pub async fn call_in(&self, space: SpaceId, method: &str, params: Option<&RawValue>) -> Result<Outcome, CallError> {
+        let provider = self.registry.provider(space, method);
+        let turn = provider.ok_or_else(|| CallError::UnknownMethod(method.to_owned()))?.take_turn();
+        exchange(&turn, method, params).await
+    }
+
+    /// What one request comes to; nothing for a notification, whatever became of it.
+    async fn serve(&self, viewer: &Viewer, request: Result<Request, Refusal>) -> Option<(Id, Outcome)> {
+        let Request { method, params, id } = match request {
+            Ok(request) => request,
+            Err(Refusal { id, fault }) => return Some((id, fault.into())),
+        };
+        let Some(id) = id else {
+            if let Err(error) = self.notify(viewer, &method, params.as_deref()).await {
+                log::debug!("a notification went nowhere: {error}");
+            }
+            return None;
+        };
+        let called = self.call(viewer, &method, params.as_deref()).await;
+        Some((id, called.unwrap_or_else(|error| Fault::from(error).into())))
+    }
+
+    fn pick(&self, viewer: &Viewer, name: &str) -> Result<Turn, CallError> {
+        let published = viewer.resolve(name, &self.registry, &self.identity);
+        let published = published.ok_or_else(|| CallError::UnknownMethod(name.to_owned()))?;
+        published.take_turn().ok_or_else(|| CallError::Unavailable {
+            method: name.to_owned(),
+            why: "no space that publishes it is running it now".to_owned(),
+        })
+    }
+}
+
+/// Sends a call and awaits its reply. The turn is the caller's to hold until then.
+async fn exchange(turn: &Turn, name: &str, params: Option<&RawValue>) -> Result<Outcome, CallError> {
+    let answer = turn.link().call(outgoing(turn, params), turn.timeout()).await;
+    let method = name.to_owned();
+    match answer.map_err(|error| broken(turn, name, error))? {
+        Answer::Result(value) => Ok(Outcome::Result(value)),
+        Answer::Error(value) => Ok(Outcome::Error(value)),
+        Answer::Unavailable(why) | Answer::Garbled(why) => Err(CallError::Unavailable { method, why }),
+        Answer::Timeout => Err(CallError::Timeout { method, seconds: turn.timeout().as_secs() }),
+        Answer::Busy => Err(CallError::Busy(method)),
+    }
+}
+
+fn outgoing<'a>(turn: &'a Turn, params: Option<&'a RawValue>) -> Outgoing<'a> {
+    Outgoing { generation: turn.generation(), local_name: &turn.local_name, params }
+}
+
+fn broken(turn: &Turn, name: &str, error: LinkError) -> CallError {
+    let method = name.to_owned();
+    match error {
+        LinkError::Down => CallError::Unavailable { method, why: "its space went away during the call".to_owned() },
+        LinkError::Timeout => CallError::Timeout { method, seconds: turn.timeout().as_secs() },
+    }
+}
+
+impl From<CallError> for Fault {
+    fn from(error: CallError) -> Self {
+        let code = match error {
+            CallError::UnknownMethod(_) => code::METHOD_NOT_FOUND,
+            CallError::Unavailable { .. } => code::UNAVAILABLE,
+            CallError::Timeout { .. } => code::TIMEOUT,
+            CallError::Busy(_) => code::BUSY,
+        };
+        Self::new(code, error.to_string())
+    }
+}

@@ -1,0 +1,306 @@
+//! `svc method`: what methods there are, and calling them.
+
+use super::{
+    api,
+    client::{Client, Query, percent_encoded},
+    failure::Failure,
+    payload::Source,
+    shell::{Form, Shell},
+    table::{Cell, Fit, Table, Tone, printable},
+};
+use crate::jsonrpc::{self, MAX_BATCH};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// What a batch may weigh in one request: a little under what a server takes by default.
+const BATCH_BYTES: usize = 1000 << 10;
+
+command_family! {
+    /// Find methods that spaces publish, and call them.
+    #[argh(example = "{command_name} list\n{command_name} call notes.search '{{\"query\": \"tea\"}}'")]
+    Method = "method" { List, Call }
+}
+
+client_command! {
+    /// List the methods you can call, or show one in full.
+    #[argh(example = "{command_name}\n{command_name} notes.search\n{command_name} --find 'search notes'")]
+    List = "list" {
+        /// the method to show
+        #[argh(positional)]
+        name: Option<String>,
+
+        /// only those with these words in their name, description or keywords
+        #[argh(option, arg_name = "words")]
+        find: Option<String>,
+    }
+}
+
+client_command! {
+    /// Call a method and print its result.
+    #[argh(
+        example = "{command_name} notes.search '{{\"query\": \"tea\"}}'\n{command_name} notes.search --batch '[{{\"query\": \"tea\"}}, {{\"query\": \"cake\"}}]'\necho '{{\"query\": \"tea\"}}' | {command_name} notes.search",
+        note = "Each result is one line of JSON. The exit code is 1 if any call failed."
+    )]
+    Call = "call" {
+        /// the method's name
+        #[argh(positional)]
+        name: String,
+
+        /// its params, an object or an array; @FILE reads a file, - reads stdin, which is also read if something is piped in
+        #[argh(positional)]
+        params: Option<String>,
+
+        /// make one call for each element of an array of params
+        #[argh(switch)]
+        batch: bool,
+
+        /// send a notification: do not wait for a result
+        #[argh(switch)]
+        notify: bool,
+    }
+}
+
+/// A request as it goes out.
+#[derive(Serialize)]
+struct Request<'a> {
+    jsonrpc: &'static str,
+    method: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    params: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<usize>,
+}
+
+/// What came back for one of them.
+#[derive(Deserialize)]
+struct Response {
+    #[serde(default)]
+    result: Option<Box<RawValue>>,
+    #[serde(default)]
+    error: Option<Box<RawValue>>,
+}
+
+impl List {
+    fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+        let client = self.client(shell)?;
+        match &self.name {
+            Some(name) => show(shell, &client, name, self.form()),
+            None => self.list(shell, &client),
+        }
+    }
+
+    fn list(&self, shell: &mut Shell<'_>, client: &Client) -> Result<(), Failure> {
+        let answer = client.get(&Query::default().with_some("q", self.find.as_deref()).on("/api/methods"))?;
+        if self.form() == Form::Json {
+            return shell.out.json(answer.as_str());
+        }
+        let mut table = Table::new(&[
+            ("NAME", Fit::Elastic),
+            ("SCOPE", Fit::Rigid),
+            ("OWNER", Fit::Elastic),
+            ("MCP", Fit::Rigid),
+            ("AVAILABLE", Fit::Rigid),
+            ("DESCRIPTION", Fit::Elastic),
+        ]);
+        for method in client.read::<api::Methods>(&answer)?.methods {
+            let tool = if method.mcp_tool { "yes" } else { "no" };
+            let available = available(&method);
+            let [name, scope, owner, description] =
+                [method.name, method.scope, method.owner, method.description].map(Cell::from);
+            table.row([name, scope, owner, tool.into(), available, description]);
+        }
+        shell.out.table(&table)
+    }
+}
+
+fn show(shell: &mut Shell<'_>, client: &Client, name: &str, form: Form) -> Result<(), Failure> {
+    let path = format!("/api/methods/{}", percent_encoded(name));
+    let answer = client.get(&path).map_err(|failure| match failure {
+        Failure::Rejected { status: 404, .. } => unknown(name),
+        other => other,
+    })?;
+    if form == Form::Json {
+        return shell.out.json(answer.as_str());
+    }
+    let method: api::Method = client.read(&answer)?;
+    let mut table = Table::of_fields();
+    let available = available(&method);
+    table.field("name", method.name);
+    table.field("description", method.description);
+    table.field("owner", method.owner);
+    table.field("scope", method.scope);
+    if !method.groups.is_empty() {
+        table.field("groups", method.groups.into_iter().map(|group| group.name).collect::<Vec<_>>().join(", "));
+    }
+    table.field("keywords", method.keywords.join(", "));
+    table.field("mcp tool", if method.mcp_tool { "yes" } else { "no" });
+    table.field("events", method.events.join(", "));
+    table.field("providers", method.provider_count.to_string());
+    table.field("available", available);
+    for provider in method.providers.unwrap_or_default() {
+        let reason = provider.reason.map_or_else(String::new, |reason| format!(": {reason}"));
+        let tone = if provider.health == "running" { Tone::Good } else { Tone::Bad };
+        table.field("space", Cell::toned(format!("{} {}{reason}", provider.space, provider.health), tone));
+    }
+    shell.out.table(&table)?;
+    for (title, schema) in [("params", method.params_schema), ("result", method.result_schema)] {
+        if let Some(schema) = schema {
+            shell.out.line(&format!("\n{title}:\n{}", super::json::indented(schema.get())))?;
+        }
+    }
+    Ok(())
+}
+
+impl Call {
+    fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+        let client = self.client(shell)?;
+        let source = Source::of_argument(self.params.as_deref());
+        let text = source.text(shell)?;
+        let given = text.as_deref().map(str::trim).filter(|text| !text.is_empty());
+        if self.batch {
+            let all = given.ok_or_else(|| Failure::Usage(format!("{BATCH_SHAPE}; nothing was given")))?;
+            return self.call_each(shell, &client, all);
+        }
+        let params = given.map(params).transpose()?;
+        self.call_once(shell, &client, params.as_deref())
+    }
+
+    fn call_once(&self, shell: &mut Shell<'_>, client: &Client, params: Option<&RawValue>) -> Result<(), Failure> {
+        let answer = client.call(to_json(&self.request(params, 1)))?;
+        if answer.as_str().is_empty() {
+            return Ok(());
+        }
+        let response: Response = client.read(&answer)?;
+        match (self.form(), response.error) {
+            (Form::Json, error) => {
+                shell.out.json(answer.as_str())?;
+                error.map_or(Ok(()), |error| Err(self.failed(error)))
+            }
+            (Form::Text, Some(error)) => Err(self.failed(error)),
+            (Form::Text, None) => shell.out.json(response.result.as_deref().map_or("null", RawValue::get)),
+        }
+    }
+
+    /// As many batches as it takes; what they bring is printed as each arrives.
+    fn call_each(&self, shell: &mut Shell<'_>, client: &Client, text: &str) -> Result<(), Failure> {
+        let all: Vec<Box<RawValue>> = serde_json::from_str(text)
+            .map_err(|error| Failure::Usage(format!("{BATCH_SHAPE}; this is not ({error})")))?;
+        let (mut gathered, mut failures) = (Vec::new(), 0);
+        for batch in batches(&all) {
+            let requests: Vec<_> = batch.iter().map(|(number, params)| self.request(Some(params), *number)).collect();
+            let answer = client.call(to_json(&requests))?;
+            if answer.as_str().is_empty() {
+                continue;
+            }
+            let responses: Vec<Box<RawValue>> = client.read(&answer)?;
+            for ((number, _), raw) in batch.iter().zip(responses) {
+                let response: Response = client.read_text(raw.get())?;
+                if let Some(error) = response.error {
+                    failures += 1;
+                    shell.note(&format!("svc: call {number}: {}", jsonrpc::Outcome::Error(error)));
+                } else if self.form() == Form::Text {
+                    let result = response.result.as_deref().map_or("null", RawValue::get);
+                    shell.out.line(&super::json::on_one_line(result))?;
+                }
+                if self.form() == Form::Json {
+                    gathered.push(raw);
+                }
+            }
+        }
+        if self.form() == Form::Json && !self.notify {
+            shell.out.json(&to_json(&gathered))?;
+        }
+        match failures {
+            0 => Ok(()),
+            _ => Err(Failure::Bad(format!("{failures} of {} calls of `{}` failed", all.len(), printable(&self.name)))),
+        }
+    }
+
+    fn request<'a>(&'a self, params: Option<&'a RawValue>, number: usize) -> Request<'a> {
+        Request { jsonrpc: "2.0", method: &self.name, params, id: (!self.notify).then_some(number) }
+    }
+
+    fn failed(&self, error: Box<RawValue>) -> Failure {
+        #[derive(Deserialize)]
+        struct Code {
+            code: i64,
+        }
+        match serde_json::from_str::<Code>(error.get()) {
+            Ok(Code { code }) if code == i64::from(jsonrpc::code::METHOD_NOT_FOUND) => unknown(&self.name),
+            _ => Failure::Bad(format!("{}", jsonrpc::Outcome::Error(error))),
+        }
+    }
+}
+
+const BATCH_SHAPE: &str = "--batch takes an array with the params of each call, such as '[{\"query\": \"tea\"}]'";
+
+/// Numbered params, as many together as a server takes in one request.
+fn batches(all: &[Box<RawValue>]) -> Vec<Vec<(usize, &RawValue)>> {
+    let mut batches: Vec<Vec<(usize, &RawValue)>> = Vec::new();
+    let mut bytes = 0;
+    for (index, params) in all.iter().enumerate() {
+        let size = params.get().len() + 400;
+        if batches.last().is_none_or(|batch| batch.len() == MAX_BATCH) || bytes + size > BATCH_BYTES {
+            batches.push(Vec::new());
+            bytes = 0;
+        }
+        bytes += size;
+        batches.last_mut().expect("there is one by now").push((index + 1, params));
+    }
+    batches
+}
+
+fn params(text: &str) -> Result<Box<RawValue>, Failure> {
+    let raw: Box<RawValue> = serde_json::from_str(text).map_err(|error| {
+        Failure::Usage(format!("the params are not JSON ({error}): write an object such as '{{\"query\": \"tea\"}}'"))
+    })?;
+    match raw.get().as_bytes()[0] {
+        b'{' | b'[' => Ok(raw),
+        _ => {
+            Err(Failure::Usage("the params must be a JSON object or array, such as '{\"query\": \"tea\"}'".to_owned()))
+        }
+    }
+}
+
+fn unknown(name: &str) -> Failure {
+    Failure::NoSuch(format!("no method is named `{}`: `svc method list` shows what you can call", printable(name)))
+}
+
+fn available(method: &api::Method) -> Cell {
+    let tone = match method.available_count {
+        0 => Tone::Bad,
+        some if some < method.provider_count => Tone::Doubtful,
+        _ => Tone::Good,
+    };
+    Cell::toned(format!("{} of {}", method.available_count, method.provider_count), tone)
+}
+
+fn to_json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("requests have string keys and no failing serializers")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_batch_is_sent_in_parts_that_a_server_takes() {
+        let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
+        let many: Vec<_> = (0..2500).map(|n| raw(&n.to_string())).collect();
+        let parts = batches(&many);
+        assert_eq!(parts.iter().map(Vec::len).collect::<Vec<_>>(), [1000, 1000, 500]);
+        assert_eq!((parts[2][0].0, parts[2][0].1.get()), (2001, "2000"));
+        let heavy: Vec<_> = (0..3).map(|_| raw(&format!("\"{}\"", "x".repeat(600 << 10)))).collect();
+        assert_eq!(batches(&heavy).iter().map(Vec::len).collect::<Vec<_>>(), [1, 1, 1]);
+        assert!(batches(&[]).is_empty());
+    }
+
+    #[test]
+    fn params_are_an_object_or_an_array() {
+        assert_eq!(params(" {\"a\": 1.0} ").unwrap().get(), "{\"a\": 1.0}");
+        assert!(params("[]").is_ok());
+        for bad in ["5", "\"x\"", "{", "null", "query=tea"] {
+            assert_eq!(params(bad).unwrap_err().exit_code(), 2, "{bad}");
+        }
+    }
+}
