@@ -118,7 +118,11 @@ async fn serve(
     let emitter = Arc::new(Emitter::new(&config.zone, routes, engine.clone(), config.limits.payload.bytes()));
     let templates = Templates::open(store.clone())?;
     let spaces = Spaces::open(store.clone(), identity.clone(), emitter.clone(), config.limits.spaces)?;
-    let supervisor = Supervisor::new(spaces.clone(), Launch::of_server(address, &config.data)?);
+    let agent = &config.agent;
+    let environment =
+        vec![("SVC_AGENT_HEARTBEAT", agent.heartbeat.to_string()), ("SVC_AGENT_SPOOL", agent.spool.to_string())];
+    let launch = Launch { environment, ..Launch::of_server(address, &config.data)? };
+    let supervisor = Supervisor::new(spaces.clone(), launch);
     let sessions = Sessions::new(session::Parts {
         zone: config.zone.as_str().into(),
         max_payload: config.limits.payload.bytes(),

@@ -331,4 +331,13 @@ mod tests {
             assert!(error.contains(field), "{json}: {error}");
         }
     }
+
+    #[test]
+    fn the_schema_is_that_of_its_fields() {
+        let schema = serde_json::to_value(schemars::schema_for!(HealthCheck)).unwrap();
+        assert_eq!(schema["title"], "HealthCheck");
+        assert_eq!(schema["required"], serde_json::json!(["type"]));
+        assert_eq!(schema["additionalProperties"], false);
+        assert!(schema["properties"]["url"].is_object() && schema["properties"]["interval"].is_object());
+    }
 }

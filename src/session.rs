@@ -70,6 +70,8 @@ struct Shared {
     parts: Parts,
     /// The link in force of each space.
     links: Mutex<HashMap<SpaceId, Arc<Link>>>,
+    /// Held over a registration, from its check to its publication.
+    registering: tokio::sync::Mutex<()>,
     /// Counts the conversations.
     running: TaskTracker,
 }
@@ -105,7 +107,12 @@ struct Raised {
 impl Sessions {
     /// Sessions that end the links of spaces that stop or go, and drop what such spaces served.
     pub fn new(parts: Parts) -> Self {
-        let sessions = Self(Arc::new(Shared { parts, links: Mutex::default(), running: TaskTracker::new() }));
+        let sessions = Self(Arc::new(Shared {
+            parts,
+            links: Mutex::default(),
+            registering: Default::default(),
+            running: TaskTracker::new(),
+        }));
         let listening = sessions.clone();
         sessions.0.parts.spaces.listen(move |change| listening.follow(change));
         sessions
@@ -371,12 +378,13 @@ impl Sessions {
             timeout,
             methods: methods.clone(),
         };
-        parts.registry.register(claim).map_err(|conflict| conflict.to_string())?;
+        // A method that is seen already hears its events, so these come first; nobody else may claim in between.
+        let turn = self.0.registering.lock().await;
+        parts.registry.check(&claim).map_err(|conflict| conflict.to_string())?;
         let subscribed = parts.subscriptions.replace(id, space.name.as_str(), space.owner, &methods).await;
-        if let Err(error) = subscribed {
-            parts.registry.unregister(id);
-            return Err(format!("cannot be stored: {error}"));
-        }
+        subscribed.map_err(|error| format!("cannot be stored: {error}"))?;
+        parts.registry.register(claim).map_err(|conflict| conflict.to_string())?;
+        drop(turn);
         if !self.0.is_deployed(id) {
             self.drop_served(id);
             return Err("the space was stopped".to_owned());

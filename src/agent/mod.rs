@@ -12,11 +12,12 @@ mod calls;
 mod dial;
 mod end;
 mod file;
+pub mod health;
 mod home;
 mod keep;
 mod link;
 mod links;
-mod process;
+pub mod process;
 mod pulse;
 mod registrar;
 mod spool;
@@ -29,17 +30,19 @@ pub use dial::{ServerUrl, ServerUrlError, Token, TokenError};
 pub use keep::Pace;
 
 use crate::{
+    id::SpaceId,
+    kv::Kv,
     metrics::Metrics,
+    script::Place,
     store::{OpenError, Store, StoreError},
 };
 use dial::Dialer;
 use end::{End, Reason};
+use health::Checker;
 use home::{Home, HomeError, Space};
-use link::{Down, Outbox};
 use links::{Links, Standing};
 use registrar::{Registered, Registrar};
 use serde::Serialize;
-use serde_json::value::RawValue;
 use spool::Spool;
 use std::{
     io::{self, Write as _},
@@ -75,6 +78,8 @@ pub struct Settings {
     pub max_payload: usize,
     /// Room kept free on the disk.
     pub disk_free: u64,
+    /// Where the commands of health checks run.
+    pub directory: PathBuf,
     /// The machine's name.
     pub node_id: String,
     pub pace: Pace,
@@ -109,6 +114,10 @@ struct Agent {
     spool: Spool,
     links: Arc<Links>,
     registrar: Arc<Registrar>,
+    /// What every process we start finds in its environment.
+    environment: Vec<(String, String)>,
+    /// What health checks in Lua remember.
+    kv: Kv,
     end: End,
 }
 
@@ -145,12 +154,23 @@ async fn serve(
     let spool = Spool::open(store.clone(), settings.spool)?;
     let links = Arc::new(Links::new(&settings.servers));
     let environment = vec![("SVC_AGENT_URL".to_owned(), format!("http://{address}"))];
-    let registrar = Registrar::new(store, home.clone(), links.clone(), environment, settings.methods_file.clone());
+    let kv = Kv::new(store.clone())?;
+    let methods_file = settings.methods_file.clone();
+    let registrar = Registrar::new(store, home.clone(), links.clone(), environment.clone(), methods_file);
     if spool.depth() > 0 {
         log::info!("{} events wait for a server", spool.depth());
     }
-    let agent =
-        Arc::new(Agent { settings, dialer: Dialer::default(), home, spool, links, registrar, end: End::default() });
+    let agent = Arc::new(Agent {
+        settings,
+        dialer: Dialer::default(),
+        home,
+        spool,
+        links,
+        registrar,
+        environment,
+        kv,
+        end: End::default(),
+    });
 
     log::info!("serving the space on http://{address}, data in {}", agent.settings.data.display());
     writeln!(io::stdout(), "listening on http://{address}")?;
@@ -210,12 +230,14 @@ impl Agent {
         self.home.space().map_or(self.settings.max_payload, |space| space.max_payload)
     }
 
-    /// Runs a health check, on and on, and tells what it finds; there may be none to run.
-    async fn check(&self, check: Option<Box<RawValue>>, _outbox: &Outbox) -> Result<(), Down> {
-        if check.is_some() {
-            log::warn!("TODO");
-        }
-        std::future::pending().await
+    /// What health checks are run with.
+    fn checker(&self) -> Checker {
+        let space = self.home.space();
+        let place = Place {
+            id: space.as_ref().map_or(SpaceId::NIL, |space| space.id),
+            name: space.map(|space| space.name).unwrap_or_default(),
+        };
+        Checker::new(place, self.settings.directory.clone(), self.environment.clone(), self.kv.clone())
     }
 
     /// Sends what can still be sent, says goodbye, and stops what runs.

@@ -11,7 +11,10 @@ use super::{
     link::{Down, Link, Parcel},
     pulse::{Pulse, Quiet, SILENT_BEATS},
 };
-use crate::wire::{self, Goodbye, Hello, ServerHealth, ToAgent, ToServer, Welcome};
+use crate::{
+    health::{CheckResult, HealthCheck},
+    wire::{self, Goodbye, Hello, ServerHealth, ToAgent, ToServer, Welcome},
+};
 use futures_util::{
     SinkExt, StreamExt,
     stream::{SplitSink, SplitStream},
@@ -233,9 +236,31 @@ impl<'a> Talk<'a> {
             let check = wanted.borrow_and_update().clone();
             tokio::select! {
                 changed = wanted.changed() => changed.map_err(|_| Down)?,
-                told = self.agent.check(check, &self.link.outbox) => told?,
+                Err(Down) = self.run_check(check.as_deref()) => return Err(Down),
             }
         }
+    }
+
+    /// Runs one check on and on; there may be none to run.
+    async fn run_check(&self, check: Option<&RawValue>) -> Result<Infallible, Down> {
+        let Some(check) = check else { return std::future::pending().await };
+        let check: HealthCheck = match serde_json::from_str(check.get()) {
+            Ok(check) => check,
+            Err(error) => {
+                log::error!("{}: this agent cannot run the health check of the space: {error}", self.link.server);
+                return std::future::pending().await;
+            }
+        };
+        let checker = self.agent.checker();
+        let (results, mut found) = mpsc::channel(1);
+        let telling = async {
+            while let Some(CheckResult { ok, detail, at }) = found.recv().await {
+                self.link.outbox.send(&ToServer::Checked { ok, detail, at }).await?;
+            }
+            Err(Down)
+        };
+        let ((), told) = tokio::join!(checker.run(&check, results), telling);
+        told
     }
 }
 

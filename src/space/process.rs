@@ -47,6 +47,8 @@ pub struct Launch {
     pub server: String,
     /// Where each space gets a directory.
     pub directory: PathBuf,
+    /// What agents are told by their environment besides.
+    pub environment: Vec<(&'static str, String)>,
     pub patience: Patience,
 }
 
@@ -154,6 +156,7 @@ impl Launch {
             program: std::env::current_exe()?,
             server: format!("http://{reached}"),
             directory: std::path::absolute(data)?.join("spaces"),
+            environment: Vec::new(),
             patience: Patience::default(),
         })
     }
@@ -190,6 +193,7 @@ impl Launch {
         }
         let token = spaces.launch_token(space.id)?;
         command
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .env("SVC_AGENT_TOKEN", token.reveal())
             .env("SVC_AGENT_SUPERVISED", "1")
             .current_dir(directory)

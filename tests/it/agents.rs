@@ -1,6 +1,6 @@
 //! Agents: events through them, links that break, and who may be one.
 
-use crate::support::{Daemon, Receiver, Answer, Space, eventually, registration};
+use crate::support::{Answer, Daemon, Receiver, Space, eventually, registration};
 use serde_json::{Value, json};
 use std::{
     io::{Read, Write},
@@ -24,7 +24,9 @@ fn stderr(output: &std::process::Output) -> String {
 fn listening(daemon: &Daemon) -> Receiver {
     let receiver = Receiver::answering(|_| Answer::Status(200));
     let webhook = json!({"url": receiver.url("/")});
-    daemon.create_sink(&json!({"name": "hook", "events": "custom.*", "type": "webhook", "owner": "global", "webhook": webhook}));
+    daemon.create_sink(
+        &json!({"name": "hook", "events": "custom.*", "type": "webhook", "owner": "global", "webhook": webhook}),
+    );
     receiver
 }
 
@@ -59,7 +61,8 @@ fn events_raised_while_the_server_is_down_and_the_agent_then_killed_all_arrive_i
     space.kill();
     daemon.restart();
     space.start(&daemon, &[]);
-    let arrived = |count| receiver.wait_for(count).iter().map(|request| request.json()["data"]["n"].clone()).collect::<Vec<_>>();
+    let arrived =
+        |count| receiver.wait_for(count).iter().map(|request| request.json()["data"]["n"].clone()).collect::<Vec<_>>();
     assert_eq!(arrived(20), (0..20).map(Value::from).collect::<Vec<_>>());
     // Nothing came twice, and what is raised now comes next.
     space.svc(&["event", "n", r#"{"n": 20}"#]);
@@ -101,7 +104,10 @@ fn a_web_page_cannot_raise_events() {
     let post = |headers: &str| {
         let mut stream = TcpStream::connect(&address).expect("the agent listens");
         let body = r#"{"type":"x","payload":{}}"#;
-        let request = format!("POST /event HTTP/1.1\r\n{headers}connection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        let request = format!(
+            "POST /event HTTP/1.1\r\n{headers}connection: close\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
         stream.write_all(request.as_bytes()).expect("it reads");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("it answers");
@@ -128,15 +134,14 @@ fn of_two_agents_with_one_token_the_newer_wins_and_the_older_is_told() {
     let mut older = Space::create(&daemon, "notes");
     older.start(&daemon, &[]);
     older.register(&registration("echo.py", "", &[("x.echo", "")]));
-    let directory = std::env::temp_dir().join(format!("svc-it-newer-{}", uuid::Uuid::now_v7()));
-    let mut newer = older.agent_command(&daemon.url, &["--data", directory.to_str().unwrap()]);
-    let mut newer = newer.spawn().expect("the binary starts");
+    let mut newer = older.twin();
+    newer.launch(&daemon.url, &[]);
     assert_eq!(older.ended().code(), Some(1));
     assert!(older.log().contains("another agent"), "{}", older.log());
     older.wait_linked(&daemon);
     assert_eq!(older.view(&daemon)["state"], "deployed", "being replaced is no stop");
-    newer.kill().and_then(|()| newer.wait()).expect("it ends");
-    let _ = std::fs::remove_dir_all(directory);
+    newer.register(&registration("echo.py", "", &[("x.echo", "")]));
+    assert_eq!(daemon.call("x.echo", &json!([1]))["result"], json!([1]));
 }
 
 #[test]
@@ -160,7 +165,9 @@ fn a_goodbye_stops_the_space_and_a_broken_link_does_not() {
     let daemon = Daemon::start();
     let receiver = Receiver::answering(|_| Answer::Status(200));
     let webhook = json!({"url": receiver.url("/")});
-    daemon.create_sink(&json!({"name": "hook", "events": "space.*", "type": "webhook", "owner": "global", "webhook": webhook}));
+    daemon.create_sink(
+        &json!({"name": "hook", "events": "space.*", "type": "webhook", "owner": "global", "webhook": webhook}),
+    );
     let mut space = Space::create(&daemon, "notes");
     space.start(&daemon, &[]);
     space.register(&registration("echo.py", "", &[("x.echo", "")]));
@@ -171,7 +178,9 @@ fn a_goodbye_stops_the_space_and_a_broken_link_does_not() {
     space.start(&daemon, &[]);
     assert_eq!(space.terminate().code(), Some(0));
     eventually("the space to be stopped", || (space.view(&daemon)["state"] == "stopped").then_some(()));
-    eventually("its methods to be gone", || (daemon.get("/api/methods").json() == json!({"methods": []})).then_some(()));
+    eventually("its methods to be gone", || {
+        (daemon.get("/api/methods").json() == json!({"methods": []})).then_some(())
+    });
     space.start(&daemon, &[]);
     assert_eq!(daemon.post(&format!("/api/spaces/{}/stop", space.id), &json!({})).status, 200);
     assert_eq!(space.ended().code(), Some(0), "an agent that is told to stop stops in order");
@@ -190,9 +199,7 @@ fn stalling_proxy(target: String) -> (String, Arc<AtomicBool>) {
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let Ok(server) = TcpStream::connect(target.trim_start_matches("http://")) else { continue };
-            for (mut from, mut to) in
-                [(stream.try_clone().unwrap(), server.try_clone().unwrap()), (server, stream)]
-            {
+            for (mut from, mut to) in [(stream.try_clone().unwrap(), server.try_clone().unwrap()), (server, stream)] {
                 let stall = stall.clone();
                 thread::spawn(move || {
                     let mut buffer = [0; 4096];

@@ -63,10 +63,14 @@ fn a_new_registration_replaces_all_of_the_old_one_and_a_failed_one_nothing() {
         (registration("echo.py", "", &[("x.echo", "groups = [\"nobody\"]")]), "there is no group named `nobody`"),
         (registration("echo.py", "", &[("x.echo", "params_schema = { type = \"text\" }")]), "methods[0].params_schema"),
         (registration("echo.py", "", &[("svc.echo", "")]), "reserved"),
-        (registration("echo.py", "", &[("x.echo", "colour = \"red\"")]), "line 7"),
+        (registration("echo.py", "", &[("x.echo", "colour = \"red\"")]), "line 9"),
         (registration("echo.py", "port = 5", &[("x.echo", "")]), "line 4"),
         (registration("echo.py", "", &[]), "at least one"),
-        ("[server]\ncommand = \"./no-such-program\"\n[[methods]]\nname=\"a\"\nlocal_name=\"a\"\ndescription=\"a\"\n".to_owned(), "no-such-program"),
+        (
+            "[server]\ncommand = \"./no-such-program\"\n[[methods]]\nname=\"a\"\nlocal_name=\"a\"\ndescription=\"a\"\n"
+                .to_owned(),
+            "no-such-program",
+        ),
     ] {
         let output = space.try_register(&text);
         assert_eq!(output.status.code(), Some(1), "{text}");
@@ -87,7 +91,11 @@ fn spaces_with_one_name_must_agree_and_then_share_the_calls() {
     other.start(&daemon, &[]);
     space.register(&registration("echo.py", "", &[("x.pid", "")]));
     let refused = other.try_register(&registration("echo.py", "", &[("x.pid", "mcp_tool = true")]));
-    assert!(stderr(&refused).contains("`x.pid` is published by space `notes` with another mcp_tool"), "{}", stderr(&refused));
+    assert!(
+        stderr(&refused).contains("`x.pid` is published by space `notes` with another mcp_tool"),
+        "{}",
+        stderr(&refused)
+    );
     other.register(&registration("echo.py", "", &[("x.pid", "")]));
     assert_eq!(daemon.get("/api/methods/x.pid").json()["provider_count"], 2);
     // One call at a time always goes to who registered first.
@@ -104,7 +112,8 @@ fn answers_in_any_order_find_their_calls() {
     space.register(&registration("reverse.py 10", "", &[("r.echo", "")]));
     let call = |n: u32| json!({"jsonrpc": "2.0", "method": "r.echo", "params": {"n": n}, "id": n});
     let reply = daemon.post("/api/methods/call", &(0..10).map(call).collect::<Vec<_>>().into()).json();
-    let results: Vec<_> = reply.as_array().expect("a batch").iter().map(|answer| answer["result"]["n"].clone()).collect();
+    let results: Vec<_> =
+        reply.as_array().expect("a batch").iter().map(|answer| answer["result"]["n"].clone()).collect();
     assert_eq!(results, (0..10).map(Value::from).collect::<Vec<_>>());
 }
 
@@ -139,7 +148,11 @@ fn a_method_server_that_dies_fails_its_calls_stays_listed_and_comes_back() {
     let first = daemon.call("m.pid", &json!({}))["result"].clone();
     let died = daemon.call("m.exit", &json!({"status": 3}));
     assert_eq!(code(&died), -32000, "{died}");
-    assert_eq!(daemon.get("/api/methods").json()["methods"].as_array().map(Vec::len), Some(2), "they are listed meanwhile");
+    assert_eq!(
+        daemon.get("/api/methods").json()["methods"].as_array().map(Vec::len),
+        Some(2),
+        "they are listed meanwhile"
+    );
     daemon.wait_method("m.pid");
     let second = daemon.call("m.pid", &json!({}))["result"].clone();
     assert!(second.is_i64() && second != first, "{second}");
@@ -157,7 +170,9 @@ fn a_killed_agent_takes_its_method_server_along_and_its_calls_fail_until_it_is_b
     space.kill();
     eventually("calls to fail", || (daemon.call("x.echo", &json!({}))["error"]["code"] == -32000).then_some(()));
     assert_eq!(daemon.get("/api/methods/x.echo").json()["providers"][0]["health"], "unlinked");
-    eventually("the method server to end", || (!std::path::Path::new(&format!("/proc/{process}")).exists()).then_some(()));
+    eventually("the method server to end", || {
+        (!std::path::Path::new(&format!("/proc/{process}")).exists()).then_some(())
+    });
     // It takes up again what it had registered, without being told.
     space.start(&daemon, &[]);
     daemon.wait_method("x.echo");

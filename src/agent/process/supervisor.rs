@@ -55,6 +55,12 @@ enum Ending {
     Ordered,
 }
 
+/// How long to wait before the next start.
+struct Backoff {
+    patience: Patience,
+    wait: Duration,
+}
+
 impl Supervisor {
     /// Starts the process.
     ///
@@ -76,22 +82,20 @@ impl Supervisor {
     /// Looks after the process, and those that follow it, until it is ordered to stop.
     pub async fn run(self, first: (Process, Pipes), mut orders: watch::Receiver<Order>) {
         let mut present = first;
-        let mut backoff = self.patience.first_backoff;
+        let mut backoff = Backoff::new(self.patience);
         loop {
             let started = Instant::now();
             let Some(mut why) = self.serve(present, &mut orders).await else { break };
-            if started.elapsed() >= self.patience.settled {
-                backoff = self.patience.first_backoff;
-            }
+            backoff.note_run(started.elapsed());
             let since = Timestamp::now();
             let next = loop {
-                log::warn!("the method server of space {} is down: {why}; next try in {}", self.space, Span(backoff));
+                let wait = backoff.next();
+                log::warn!("the method server of space {} is down: {why}; next try in {}", self.space, Span(wait));
                 self.tell(Health::Restarting { since, why: why.clone() });
                 tokio::select! {
-                    () = sleep(backoff) => {}
+                    () = sleep(wait) => {}
                     _ = orders.wait_for(|order| *order > Order::Serve) => break None,
                 }
-                backoff = (backoff * 2).min(self.patience.longest_backoff);
                 match self.launch().await {
                     Ok(next) => break Some(next),
                     Err(error) => {
@@ -202,6 +206,24 @@ impl Supervisor {
     }
 }
 
+impl Backoff {
+    fn new(patience: Patience) -> Self {
+        Self { patience, wait: patience.first_backoff }
+    }
+
+    /// A process that ran for so long has died.
+    fn note_run(&mut self, lasted: Duration) {
+        if lasted >= self.patience.settled {
+            self.wait = self.patience.first_backoff;
+        }
+    }
+
+    fn next(&mut self) -> Duration {
+        let next = (self.wait * 2).min(self.patience.longest_backoff);
+        std::mem::replace(&mut self.wait, next)
+    }
+}
+
 /// The next order that is sterner than `present`. Nobody being left to give any is the sternest.
 async fn next_order(orders: &mut watch::Receiver<Order>, present: Order) -> Order {
     orders.wait_for(|order| *order > present).await.map_or(Order::Stop, |order| *order)
@@ -215,5 +237,21 @@ fn owned<T>(task: JoinHandle<T>) -> AbortOnDropHandle<T> {
 async fn finished<T>(task: &mut AbortOnDropHandle<T>) {
     if !task.is_finished() {
         let _ = task.await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_the_longest_until_a_process_has_settled() {
+        let mut backoff = Backoff::new(Patience::default());
+        let waits: Vec<_> = (0..11).map(|_| backoff.next().as_millis()).collect();
+        assert_eq!(waits, [100, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000]);
+        backoff.note_run(Duration::from_secs(29));
+        assert_eq!(backoff.next(), Duration::from_secs(30));
+        backoff.note_run(Duration::from_secs(30));
+        assert_eq!(backoff.next(), Duration::from_millis(100));
     }
 }

@@ -1,9 +1,9 @@
 //! Links: made, kept, lost, made anew, and left; and the events that go over them.
 
-use super::world::{Running, Scratch, Server, Visitor, settings, soon};
+use super::world::{Running, Scratch, Server, Visitor, raw, settings, soon};
 use crate::{
     agent::AgentError,
-    id::{EventId, SpaceId},
+    id::EventId,
     wire::{Fate, Goodbye, ToAgent, ToServer},
 };
 use serde_json::json;
@@ -121,8 +121,8 @@ async fn an_agent_without_a_link_ends_at_once() {
 
 #[tokio::test]
 async fn a_stopped_space_stops_its_agent_in_good_order() {
-    let (scratch, server, other) = (Scratch::new(), Server::new().await, Server::new().await);
-    let other = Server { space: server.space, ..other };
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let other = Server::beside(&server).await;
     let agent = Running::start(settings(&scratch, &[&server, &other])).await;
     let mut visitor = server.welcome_idle().await;
     let mut elsewhere = other.welcome_idle().await;
@@ -262,10 +262,45 @@ async fn events_for_one_space_are_not_sent_to_another() {
     agent.raise("a", json!({})).await;
     drop(visitor);
     agent.stop().await;
-    let server = Server { space: SpaceId::new(), ..server };
+    let server = server.of_another_space();
     let agent = Running::start(settings(&scratch, &[&server])).await;
     let mut visitor = server.welcome().await;
     let error = agent.ended().await.unwrap_err();
     assert!(matches!(error, AgentError::Foreign(_)) && error.to_string().contains("--data"), "{error}");
     assert!(visitor.hear().await.is_none());
+}
+
+#[tokio::test]
+async fn the_health_check_that_the_server_wants_is_run_and_told() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let agent = Running::start(settings(&scratch, &[&server])).await;
+    let good = json!({ "type": "command", "command": "true", "interval": 0.1, "timeout": 60 });
+    let mut visitor = server.welcome_with(Some(good)).await;
+    let mut oks = 0;
+    while oks < 3 {
+        match visitor.hear().await {
+            Some(ToServer::Checked { ok, detail, .. }) => {
+                assert_eq!((ok, detail), (true, None));
+                oks += 1;
+            }
+            Some(ToServer::Unregister { .. }) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    let bad = json!({ "type": "command", "command": "false", "interval": 0.1, "timeout": 60 });
+    visitor.say(ToAgent::Check(Some(raw(&bad)))).await;
+    soon("a failure", async {
+        loop {
+            if let Some(ToServer::Checked { ok: false, detail: Some(detail), .. }) = visitor.hear().await {
+                return assert!(detail.contains('1'), "{detail}");
+            }
+        }
+    })
+    .await;
+    // Without a check nothing is told, and what is no check is no reason to go.
+    visitor.say(ToAgent::Check(None)).await;
+    visitor.say(ToAgent::Check(Some(raw(&json!({ "type": "ping" }))))).await;
+    agent.raise("a", json!({})).await;
+    soon("the event", async { while !matches!(visitor.hear().await, Some(ToServer::Event { .. })) {} }).await;
+    agent.stop().await;
 }

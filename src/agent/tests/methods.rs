@@ -256,7 +256,7 @@ async fn a_registration_is_taken_up_again_after_a_restart() {
     drop(visitor);
     agent.stop().await;
     // Not by an agent of another space, though.
-    let server = Server { space: crate::id::SpaceId::new(), ..server };
+    let server = server.of_another_space();
     let agent = Running::start(settings(&scratch, &[&server])).await;
     server.welcome_idle().await;
     agent.stop().await;

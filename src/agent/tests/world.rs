@@ -55,6 +55,11 @@ impl Server {
         Self { space: other.space, ..Self::new().await }
     }
 
+    /// The same server, whose agents now belong to another space.
+    pub fn of_another_space(self) -> Self {
+        Self { space: SpaceId::new(), ..self }
+    }
+
     /// Takes the next connection as it is.
     pub async fn connection(&self) -> TcpStream {
         soon("a connection", self.listener.accept()).await.unwrap().0
@@ -234,6 +239,7 @@ pub fn settings(scratch: &Scratch, servers: &[&Server]) -> Settings {
         heartbeat: Duration::from_secs(60),
         max_payload: 1024,
         disk_free: 0,
+        directory: std::env::temp_dir(),
         node_id: "here".to_owned(),
         pace: Pace {
             first: Duration::from_millis(10),

@@ -157,6 +157,7 @@ fn settings(config: &Config, secret: &str) -> Result<Settings, Failure> {
         heartbeat: config.agent.heartbeat.0,
         max_payload: config.limits.payload.bytes(),
         disk_free: config.limits.disk_free.0,
+        directory: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
         node_id: node_name(),
         pace: Pace::default(),
     })

@@ -31,7 +31,13 @@ impl Stage {
         let patience =
             Patience { first: quick, longest: quick, steady: Duration::from_secs(60), grace: Duration::from_secs(30) };
         let directory = world.store.directory().join("spaces");
-        let launch = Launch { program, server: "http://127.0.0.1:7300".to_owned(), directory, patience };
+        let launch = Launch {
+            program,
+            server: "http://127.0.0.1:7300".to_owned(),
+            directory,
+            environment: vec![("SVC_AGENT_HEARTBEAT", "3s".to_owned())],
+            patience,
+        };
         let supervisor = Supervisor::new(world.spaces.clone(), launch);
         Self { world, supervisor, out }
     }
@@ -88,7 +94,9 @@ async fn an_agent_is_run_with_its_token_in_its_environment_alone() {
     assert_eq!(args, expected);
     assert_eq!(Path::new(&stage.written("cwd").await), std::fs::canonicalize(&home).unwrap());
     let env = stage.written("env").await;
-    assert!(env.lines().any(|line| line == "SVC_AGENT_SUPERVISED=1"), "{env}");
+    for line in ["SVC_AGENT_SUPERVISED=1", "SVC_AGENT_HEARTBEAT=3s"] {
+        assert!(env.lines().any(|found| found == line), "{env}");
+    }
     let token = token_in(&env);
     let caller = stage.world.caller(&token).expect("it opens the server");
     assert!(matches!(caller.via, crate::identity::Via::Agent { space: found, .. } if found == space.id));
@@ -149,6 +157,7 @@ async fn an_agent_that_does_not_end_is_killed_with_its_children() {
         program: stage.out.join("agent.sh"),
         server: String::new(),
         directory: stage.world.store.directory().join("spaces"),
+        environment: Vec::new(),
         patience: Patience { grace: Duration::from_millis(50), ..Patience::default() },
     };
     stage.supervisor = Supervisor::new(stage.world.spaces.clone(), launch);

@@ -7,7 +7,7 @@ mod space;
 
 pub use daemon::Daemon;
 pub use receiver::{Answer, Received, Receiver};
-pub use space::{FIXTURES, Space, registration};
+pub use space::{Space, registration};
 
 use std::time::{Duration, Instant};
 

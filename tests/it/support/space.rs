@@ -9,7 +9,7 @@ use std::{
 };
 
 /// Where the method servers for tests are.
-pub const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/methods");
+const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/methods");
 
 /// A space with a directory of its own. Dropping it kills its agent.
 pub struct Space {
@@ -36,16 +36,18 @@ impl Space {
         assert_eq!(reply.status, 201, "{}", reply.text);
         let made = reply.json();
         let text = |field: &str| made[field].as_str().unwrap_or_else(|| panic!("no {field} in {made}")).to_owned();
+        Self::in_a_new_place(text("id"), text("name"), text("agent_token"))
+    }
+
+    /// The same space, as somebody else sees it who has its token.
+    pub fn twin(&self) -> Self {
+        Self::in_a_new_place(self.id.clone(), self.name.clone(), self.token.clone())
+    }
+
+    fn in_a_new_place(id: String, name: String, token: String) -> Self {
         let directory = std::env::temp_dir().join(format!("svc-it-space-{}", uuid::Uuid::now_v7()));
         std::fs::create_dir_all(&directory).expect("there is room");
-        Self {
-            id: text("id"),
-            name: text("name"),
-            token: text("agent_token"),
-            directory,
-            agent: None,
-            url: String::new(),
-        }
+        Self { id, name, token, directory, agent: None, url: String::new() }
     }
 
     /// Starts an agent for the daemon and waits until it is linked.
@@ -113,11 +115,6 @@ impl Space {
         let status = eventually("the agent to end", || agent.try_wait().expect("it can be waited for"));
         self.agent = None;
         status
-    }
-
-    /// The agent's process id.
-    pub fn process(&self) -> u32 {
-        self.agent.as_ref().expect("there is an agent").id()
     }
 
     pub fn log(&self) -> String {
