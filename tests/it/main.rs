@@ -11,4 +11,5 @@ mod readme;
 mod ready_made;
 mod server;
 mod sinks;
+mod spaces;
 mod support;

@@ -4,7 +4,7 @@
 mod daemon;
 mod receiver;
 
-pub use daemon::Daemon;
+pub use daemon::{Daemon, Reply};
 pub use receiver::{Answer, Received, Receiver};
 
 use std::time::{Duration, Instant};
