@@ -21,9 +21,11 @@ use crate::{
     registry::Registry,
     route::Routes,
     script::{Libraries, Runtime},
+    session::{self, Sessions},
     sink::{self, Book},
     space::{Spaces, Supervisor, Templates, process::Launch},
     store::{OpenError, Store, StoreError},
+    subscription::Subscriptions,
     timestamp::Timestamp,
 };
 use std::{
@@ -36,6 +38,9 @@ use tokio_util::sync::CancellationToken;
 
 /// How long deliveries in flight may take to end once the daemon stops. What is cut off is delivered again.
 const LAST_DELIVERIES: Duration = Duration::from_secs(6);
+
+/// How long agents may take to hear that the daemon stops.
+const LAST_WORDS: Duration = Duration::from_secs(3);
 
 /// How often what is old is thrown away.
 const SWEEP: Duration = Duration::from_secs(60);
@@ -81,6 +86,7 @@ async fn serve(
     let audit = Audit::new(store.clone());
     let identity = Identity::open(store.clone(), config.auth.session.0).await?;
     let book = Book::open(store.clone(), config.limits.sinks)?;
+    let subscriptions = Subscriptions::open(store.clone())?;
     let kv = Kv::new(store.clone())?;
     let feed = Feed::new();
 
@@ -98,16 +104,17 @@ async fn serve(
     let libraries = Libraries { http: Arc::new(egress.clone()), kv: kv.clone(), caller: Arc::new(calls.clone()) };
     let runtime = Runtime::new(&config.script, libraries, metrics.clone());
     let context = sink::Context { egress, runtime: runtime.clone(), timeout: config.webhook.timeout.0 };
-    let deliverer = Deliverer::new(
-        &config.delivery,
-        engine.clone(),
-        book.clone(),
-        context.clone(),
-        feed.clone(),
-        metrics.clone(),
-        shutdown.clone(),
-    );
-    deliver::follow(&book, &routes, &engine, &deliverer);
+    let parts = deliver::Parts {
+        engine: engine.clone(),
+        book: book.clone(),
+        subscriptions: subscriptions.clone(),
+        door: Arc::new(calls.clone()),
+        context: context.clone(),
+        feed: feed.clone(),
+        metrics: metrics.clone(),
+    };
+    let deliverer = Deliverer::new(&config.delivery, parts, shutdown.clone());
+    deliver::follow(&routes, &deliverer);
     let emitter = Arc::new(Emitter::new(&config.zone, routes, engine.clone(), config.limits.payload.bytes()));
     let templates = Templates::open(store.clone())?;
     let spaces = Spaces::open(store.clone(), identity.clone(), emitter.clone(), config.limits.spaces)?;
@@ -116,6 +123,19 @@ async fn serve(
         vec![("SVC_AGENT_HEARTBEAT", agent.heartbeat.to_string()), ("SVC_AGENT_SPOOL", agent.spool.to_string())];
     let launch = Launch { environment, ..Launch::of_server(address, &config.data)? };
     let supervisor = Supervisor::new(spaces.clone(), launch);
+    let sessions = Sessions::new(session::Parts {
+        zone: config.zone.as_str().into(),
+        max_payload: config.limits.payload.bytes(),
+        heartbeat: config.agent.heartbeat.0,
+        identity: identity.clone(),
+        spaces: spaces.clone(),
+        registry: registry.clone(),
+        subscriptions: subscriptions.clone(),
+        emitter: emitter.clone(),
+        deliverer: deliverer.clone(),
+        shutdown: shutdown.clone(),
+    });
+    sessions.tidy().await?;
     let app = Arc::new(App {
         config: Arc::new(config),
         store,
@@ -127,11 +147,13 @@ async fn serve(
         book,
         spaces: spaces.clone(),
         templates,
+        subscriptions,
         context,
         feed,
         rations: http::Rations::new(),
         registry,
         calls,
+        sessions: sessions.clone(),
         kv: kv.clone(),
     });
 
@@ -155,6 +177,9 @@ async fn serve(
             shutdown.cancelled().await;
             // Links end now, and that is nobody's fault.
             spaces.pause();
+            if tokio::time::timeout(LAST_WORDS, sessions.finished()).await.is_err() {
+                log::warn!("some agents were not told that the server stops");
+            }
             supervisor.shut_down().await;
         },
     );

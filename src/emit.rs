@@ -78,14 +78,8 @@ impl Emitter {
         if raise.id.is_some_and(|id| *id.as_bytes() == [0; 16]) {
             return Err(EmitError::NilId);
         }
-        check_object(&raise.payload)?;
+        check_payload(&raise.payload, self.max_payload)?;
         let bytes = raise.payload.get().len();
-        if bytes > self.max_payload {
-            return Err(EmitError::PayloadTooLarge { bytes, limit: self.max_payload });
-        }
-        if depth(raise.payload.get()) > MAX_DEPTH {
-            return Err(EmitError::PayloadTooDeep);
-        }
         let kib = u32::try_from(bytes / 1024 + 1).unwrap_or(u32::MAX).min(WAITING_KIB as u32);
         let _turn = self.waiting.acquire_many(kib).await.expect("the semaphore is never closed");
 
@@ -108,6 +102,23 @@ impl Emitter {
             data: payload,
         }
     }
+}
+
+/// Whether a payload can be raised where payloads have at most `limit` bytes.
+///
+/// # Errors
+///
+/// Fails if it is no readable object, too large or too deep.
+pub fn check_payload(payload: &RawValue, limit: usize) -> Result<(), EmitError> {
+    check_object(payload)?;
+    let bytes = payload.get().len();
+    if bytes > limit {
+        return Err(EmitError::PayloadTooLarge { bytes, limit });
+    }
+    if depth(payload.get()) > MAX_DEPTH {
+        return Err(EmitError::PayloadTooDeep);
+    }
+    Ok(())
 }
 
 /// Whether a payload is an object that can be read later. It is kept unread, so it is read here only where there may be

@@ -2,7 +2,8 @@
 //! this page, and `tests/layering.rs` checks that.
 //!
 //! The event's way: [`http`] takes it in → [`emit`] stamps it and asks [`route`] who hears it → [`queue`] puts it on
-//! disk through [`store`] → [`deliver`] makes an attempt through [`sink`] and settles it.
+//! disk through [`store`] → [`deliver`] makes an attempt through [`sink`], or through
+//! [`subscription`] if it is a method that listens, and settles it.
 //!
 //! The call's way: [`http`] takes it in → [`call`] asks [`registry`] who serves it for this caller and picks one →
 //! [`link`] carries it to the space's agent as [`wire`] says, and the reply back.
@@ -17,6 +18,7 @@ pub mod schema;
 pub mod timestamp;
 
 pub mod event;
+pub mod health;
 pub mod method;
 pub mod owner;
 
@@ -56,13 +58,20 @@ pub mod script;
 
 pub mod sink;
 
+// Methods that events are delivered to as if they were sinks.
+pub mod subscription;
+
 // The event's way out.
 pub mod deliver;
+
+// The server's end of an agent's link.
+pub mod session;
 
 // Every route in one table, behind one guard.
 pub mod http;
 
-// The wiring, and the commands.
+// The wiring of a server, the agent of a space, and the commands.
+pub mod agent;
 pub mod daemon;
 
 pub mod cli;

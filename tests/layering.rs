@@ -9,7 +9,7 @@ use std::{
 /// The house from the ground up. Modules on one floor do not use each other.
 const FLOORS: &[&[&str]] = &[
     &["id", "jsonrpc", "metrics", "pattern", "permission", "schema", "timestamp"],
-    &["event", "method", "owner"],
+    &["event", "health", "method", "owner"],
     &["wire"],
     &["config", "logging", "store"],
     &["audit", "egress", "kv", "link", "route"],
@@ -19,9 +19,11 @@ const FLOORS: &[&[&str]] = &[
     &["space"],
     &["script"],
     &["sink"],
+    &["subscription"],
     &["deliver"],
+    &["session"],
     &["http"],
-    &["daemon"],
+    &["agent", "daemon"],
     &["cli"],
 ];
 

@@ -37,12 +37,15 @@ _svc() {
     fi
 
     if ((COMP_CWORD == 1)); then
-        words="server event sink method space template token user role group audit login whoami config completions --version --help"
+        words="server agent methods event sink method subscription space template token user role group audit login whoami config completions --version --help"
     elif ((COMP_CWORD == 2)) && [[ $word != -* ]]; then
         case ${COMP_WORDS[1]} in
+            agent) words="start status" ;;
+            methods) words="register unregister" ;;
             event) words="emit list show tail" ;;
             sink) words="list show create apply test preview delete dead-letters redeliver" ;;
             method) words="list call" ;;
+            subscription) words="list" ;;
             space) words="list show create update start stop token delete" ;;
             template) words="list show create apply delete" ;;
             token) words="list create show delete" ;;
@@ -53,6 +56,15 @@ _svc() {
     else
         case "${COMP_WORDS[1]} ${COMP_WORDS[2]}" in
             "server "*) words="--config --data --listen --help" ;;
+            "agent start") words="--server --token --listen --data --methods-file --config --help" ;;
+            "agent status") words="--json --help" ;;
+            "methods register")
+                if [[ $word != -* ]]; then
+                    mapfile -t COMPREPLY < <(compgen -f -- "$word")
+                    return
+                fi
+                words="--json --help" ;;
+            "methods unregister") words="--json --help" ;;
             "login "*) words="--server --name --password-stdin --token --help" ;;
             "whoami "*) words=$client ;;
             "audit "*) words="--actor --action --since --until --limit --cursor $client" ;;
@@ -61,7 +73,7 @@ _svc() {
             "event list") words="--pattern --sink --state --since --until --limit --cursor $client" ;;
             "event show") words=$client ;;
             "event tail") words="--pattern $client" ;;
-            "event "*) words="--wait --timeout --explain --id $client" ;;
+            "event "*) words="--wait --timeout --explain --id --agent $client" ;;
             "sink list") words="--owner $client" ;;
             "sink create")
                 words="--name --events --type --description --url --header --secret --skip-tls-verify

@@ -13,9 +13,12 @@ complete -c svc -f
 complete -c svc -n '__svc_count 0' -l version -d 'print the version'
 complete -c svc -l help -d 'display usage information'
 complete -c svc -n '__svc_count 0' -a server -d 'run the server'
+complete -c svc -n '__svc_count 0' -a agent -d 'run the agent of a space'
+complete -c svc -n '__svc_count 0' -a methods -d 'publish methods from inside a space'
 complete -c svc -n '__svc_count 0' -a event -d 'raise an event, or look at those that were raised'
 complete -c svc -n '__svc_count 0' -a sink -d 'manage sinks'
 complete -c svc -n '__svc_count 0' -a method -d 'find and call methods'
+complete -c svc -n '__svc_count 0' -a subscription -d 'look at methods that are called for events'
 complete -c svc -n '__svc_count 0' -a space -d 'manage spaces'
 complete -c svc -n '__svc_count 0' -a template -d 'manage templates of spaces'
 complete -c svc -n '__svc_count 0' -a token -d 'manage your API tokens'
@@ -28,8 +31,11 @@ complete -c svc -n '__svc_count 0' -a whoami -d 'show who you are to the server'
 complete -c svc -n '__svc_count 0' -a config -d 'check and show the settings'
 complete -c svc -n '__svc_count 0' -a completions -d 'print the completion script for a shell'
 
+complete -c svc -n '__svc_count 1; and __svc_at agent' -a 'start status'
+complete -c svc -n '__svc_count 1; and __svc_at methods' -a 'register unregister'
 complete -c svc -n '__svc_count 1; and __svc_at event' -a 'emit list show tail'
 complete -c svc -n '__svc_count 1; and __svc_at method' -a 'list call'
+complete -c svc -n '__svc_count 1; and __svc_at subscription' -a list
 complete -c svc -n '__svc_count 1; and __svc_at space' -a 'list show create update start stop token delete'
 complete -c svc -n '__svc_count 1; and __svc_at template' -a 'list show create apply delete'
 complete -c svc -n '__svc_count 1; and __svc_at sink' -a 'list show create apply test preview delete dead-letters redeliver'
@@ -40,7 +46,7 @@ complete -c svc -n '__svc_count 1; and __svc_at group' -a 'list create show upda
 complete -c svc -n '__svc_count 1; and __svc_at config' -a 'check show'
 complete -c svc -n '__svc_count 1; and __svc_at completions' -a 'bash zsh fish'
 
-for command in event sink method space template token user role group audit whoami
+for command in event sink method subscription space template token user role group audit whoami
     complete -c svc -n "__svc_at $command" -l json -d 'print JSON instead of a table'
     complete -c svc -n "__svc_at $command" -x -l server -d 'the server'
     complete -c svc -n "__svc_at $command" -x -l token -d 'the API token'
@@ -51,10 +57,19 @@ complete -c svc -n '__svc_at event; and not __svc_at event list; and not __svc_a
 complete -c svc -n '__svc_at event; and not __svc_at event list; and not __svc_at event show; and not __svc_at event tail' -x -l timeout -d 'how long to wait'
 complete -c svc -n '__svc_at event; and not __svc_at event list; and not __svc_at event show; and not __svc_at event tail' -l explain -d 'tell where it would go; send nothing'
 complete -c svc -n '__svc_at event; and not __svc_at event list; and not __svc_at event show; and not __svc_at event tail' -x -l id -d 'the id of the event'
+complete -c svc -n '__svc_at event; and not __svc_at event list; and not __svc_at event show; and not __svc_at event tail' -l agent -d 'raise it through the agent of this space'
 
 complete -c svc -n '__svc_at server' -rF -l config -d 'the config file'
 complete -c svc -n '__svc_at server' -rF -l data -d 'where to keep data'
 complete -c svc -n '__svc_at server' -x -l listen -d 'address and port'
+complete -c svc -n '__svc_at agent start' -x -l server -d 'a server to keep a link to'
+complete -c svc -n '__svc_at agent start' -x -l token -d 'the token of the agent'
+complete -c svc -n '__svc_at agent start' -x -l listen -d 'address and port'
+complete -c svc -n '__svc_at agent start' -rF -l data -d 'where to keep events'
+complete -c svc -n '__svc_at agent start' -rF -l methods-file -d 'a registration to publish'
+complete -c svc -n '__svc_at agent start' -rF -l config -d 'the config file'
+complete -c svc -n '__svc_at agent status' -l json -d 'print JSON instead of a table'
+complete -c svc -n '__svc_at methods' -l json -d 'print JSON instead of a table'
 complete -c svc -n '__svc_at login' -x -l server -d 'the server'
 complete -c svc -n '__svc_at login' -x -l name -d 'your user name'
 complete -c svc -n '__svc_at login' -l password-stdin -d 'read the password from stdin'
@@ -143,3 +158,4 @@ complete -c svc -n '__svc_at role update' -l permission -xa 'use_spaces manage_s
 complete -c svc -n '__svc_at group update' -x -l name -d 'the new name'
 complete -c svc -n '__svc_at sink apply' -F
 complete -c svc -n '__svc_at config check' -F
+complete -c svc -n '__svc_at methods register' -F

@@ -24,9 +24,23 @@ pub struct Emitted {
     pub dropped: Vec<SinkRef>,
 }
 
+/// What an agent answers to an event.
+#[derive(Debug, Deserialize)]
+pub struct Spooled {
+    pub event_id: String,
+    pub event_type: String,
+}
+
 #[derive(Debug, Deserialize)]
 pub struct SinkRef {
     pub name: String,
+}
+
+impl SinkRef {
+    /// Whether it is a method, named SPACE/METHOD: no sink's name has a slash.
+    pub fn is_method(&self) -> bool {
+        self.name.contains('/')
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -235,6 +249,24 @@ pub struct Queue {
     pub depth: u64,
     pub next_sequence: u64,
     pub dead: u64,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Subscription {
+    pub id: String,
+    pub space: String,
+    pub method: String,
+    pub events: String,
+    pub event_sinks: Vec<String>,
+    pub queue: Queue,
+    pub open: bool,
+}
+
+impl Subscription {
+    /// As it is called wherever sinks are named.
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.space, self.method)
+    }
 }
 
 /// What a sink's test came to: an attempt, and what was sent.

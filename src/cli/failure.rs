@@ -1,7 +1,7 @@
 //! Why a command did not do what was asked, the exit code that says so, and the one line on stderr
 //! that says what to do next.
 
-use super::{access::TokenSource, server::ServerError};
+use super::{access::TokenSource, agent::StartError, server::ServerError};
 use crate::{config::ConfigError, sink::file::FileError};
 use std::{
     fmt, io,
@@ -18,6 +18,15 @@ pub enum Failure {
         server: String,
         why: String,
     },
+    /// No answer came from the agent.
+    NoAgent {
+        agent: String,
+        why: String,
+    },
+    /// The agent answered, and could not ask its server.
+    AgentNotConnected(String),
+    /// The agent takes this from its own user only.
+    AgentRefused(String),
     /// 401 or 403. The source of the token decides the advice.
     Refused {
         refusal: Refusal,
@@ -41,6 +50,7 @@ pub enum Failure {
     NoSuch(String),
     Config(ConfigError),
     Server(ServerError),
+    Agent(StartError),
     /// A sink file that cannot be applied.
     SinkFile(FileError),
     File {
@@ -72,14 +82,15 @@ impl Failure {
         match self {
             Self::Closed => 0,
             Self::Usage(_) => 2,
-            Self::Unreachable { .. } => 3,
-            Self::Refused { .. } => 4,
+            Self::Unreachable { .. } | Self::NoAgent { .. } | Self::AgentNotConnected(_) => 3,
+            Self::Refused { .. } | Self::AgentRefused(_) => 4,
             Self::Rejected { .. }
             | Self::Foreign { .. }
             | Self::Bad(_)
             | Self::NoSuch(_)
             | Self::Config(_)
             | Self::Server(_)
+            | Self::Agent(_)
             | Self::SinkFile(_)
             | Self::File { .. }
             | Self::Malformed { .. }
@@ -104,6 +115,12 @@ impl fmt::Display for Failure {
                 f,
                 "cannot reach {server} ({why}): start it with `svc server`, or name another with --server or SVC_SERVER"
             ),
+            Self::NoAgent { agent, why } => write!(
+                f,
+                "cannot reach the agent at {agent} ({why}): start one with `svc agent start`, or name another in \
+                 SVC_AGENT_URL"
+            ),
+            Self::AgentNotConnected(message) | Self::AgentRefused(message) => f.write_str(message),
             Self::Refused { refusal: Refusal::Unknown, token: TokenSource::None, .. } => {
                 f.write_str("no token to show to the server: run `svc login`, or set --token or SVC_TOKEN")
             }
@@ -127,6 +144,7 @@ impl fmt::Display for Failure {
             Self::SinkFile(FileError::Toml { path, source }) => toml_fault(f, path, source),
             Self::Config(error) => error.fmt(f),
             Self::Server(error) => error.fmt(f),
+            Self::Agent(error) => error.fmt(f),
             Self::SinkFile(error) => error.fmt(f),
             Self::File { path, source } => write!(f, "{}: {source}", path.display()),
             Self::Malformed { path, why } => write!(f, "{}: {why}", path.display()),
@@ -145,6 +163,12 @@ impl From<ConfigError> for Failure {
 impl From<ServerError> for Failure {
     fn from(error: ServerError) -> Self {
         Self::Server(error)
+    }
+}
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Self {
+        Self::Agent(error)
     }
 }
 

@@ -2,8 +2,9 @@
 //!
 //! What was typed and what it means are two types throughout: each command has an argh struct that holds
 //! words, and turns it into something the rest can rely on before anything is sent. [`words`] smooths the
-//! spellings argh does not know; [`access`] finds the server and the token; [`client`] speaks to it;
-//! [`shell`] is the terminal and [`failure`] the exit codes.
+//! spellings argh does not know; [`access`] finds the server and the token; [`client`] speaks to it, and
+//! [`agent::near`] to the agent of the space the command runs in; [`shell`] is the terminal and [`failure`]
+//! the exit codes.
 
 /// Declares a command that talks to a server: its own arguments, and the three that all of these share.
 macro_rules! client_command {
@@ -48,6 +49,32 @@ macro_rules! client_command {
     };
 }
 
+/// Declares a command that talks to the agent: its own arguments, and the one that all of these share.
+macro_rules! agent_command {
+    (
+        $(#[$($attribute:tt)*])*
+        $name:ident = $word:tt { $($arguments:tt)* }
+    ) => {
+        #[derive(argh::FromArgs, Clone, Debug, PartialEq)]
+        $(#[$($attribute)*])*
+        #[argh(subcommand, name = $word, help_triggers("-h", "--help"))]
+        pub struct $name {
+            $($arguments)*
+
+            /// print JSON instead of a table
+            #[argh(switch)]
+            json: bool,
+        }
+
+        impl $name {
+            /// How the result is wanted.
+            fn form(&self) -> $crate::cli::shell::Form {
+                $crate::cli::shell::Form::of_switch(self.json)
+            }
+        }
+    };
+}
+
 /// Declares a command that is a family of commands.
 macro_rules! command_family {
     (
@@ -79,6 +106,7 @@ macro_rules! command_family {
 }
 
 pub mod access;
+pub mod agent;
 pub mod api;
 pub mod audit;
 pub mod client;
@@ -90,6 +118,7 @@ pub mod group;
 pub mod json;
 pub mod login;
 pub mod method;
+pub mod methods;
 pub mod named;
 pub mod payload;
 pub mod role;
@@ -98,6 +127,7 @@ pub mod shell;
 pub mod sink;
 pub mod space;
 pub mod stream;
+pub mod subscription;
 pub mod table;
 pub mod template;
 pub mod time;
@@ -125,7 +155,7 @@ use std::{
     error_code(0, "done"),
     error_code(1, "the operation failed"),
     error_code(2, "bad usage"),
-    error_code(3, "could not reach the server"),
+    error_code(3, "could not reach the server or the agent"),
     error_code(4, "refused: not logged in, or not allowed to")
 )]
 pub struct Svc {
@@ -142,9 +172,12 @@ pub struct Svc {
 #[argh(subcommand)]
 pub enum Command {
     Server(server::Server),
+    Agent(agent::Agent),
+    Methods(methods::Methods),
     Event(event::Event),
     Sink(sink::Sink),
     Method(method::Method),
+    Subscription(subscription::Subscription),
     Space(space::Space),
     Template(template::Template),
     Token(token::Token),
@@ -198,9 +231,12 @@ fn obey(shell: &mut Shell<'_>, words: &[String]) -> Result<(), Failure> {
     match svc.command {
         None => Err(Failure::Usage("no command given: see `svc --help`".to_owned())),
         Some(Command::Server(command)) => command.run(shell),
+        Some(Command::Agent(command)) => command.run(shell),
+        Some(Command::Methods(command)) => command.run(shell),
         Some(Command::Event(command)) => command.run(shell),
         Some(Command::Sink(command)) => command.run(shell),
         Some(Command::Method(command)) => command.run(shell),
+        Some(Command::Subscription(command)) => command.run(shell),
         Some(Command::Space(command)) => command.run(shell),
         Some(Command::Template(command)) => command.run(shell),
         Some(Command::Token(command)) => command.run(shell),

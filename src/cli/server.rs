@@ -2,7 +2,7 @@
 
 use super::{failure::Failure, shell::Shell};
 use crate::{
-    config::{Config, Level, LogFormat},
+    config::{Config, Level, Log, LogFormat},
     daemon::{self, DaemonError},
     logging,
 };
@@ -72,7 +72,7 @@ impl Server {
 }
 
 fn serve(config: Config) -> Result<(), ServerError> {
-    logging::init(level(config.log.level), format(config.log.format))?;
+    start_logging(&config.log)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(ServerError::Start)?;
     runtime.block_on(async {
         let address = config.listen;
@@ -86,7 +86,7 @@ fn serve(config: Config) -> Result<(), ServerError> {
 
 /// Cancels on the first SIGTERM or SIGINT. On the second the user has lost patience: the process ends at
 /// once, and what was under way is delivered again after the next start.
-fn cancel_on_signal(shutdown: CancellationToken) -> io::Result<()> {
+pub(super) fn cancel_on_signal(shutdown: CancellationToken) -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::spawn(async move {
@@ -104,6 +104,11 @@ fn cancel_on_signal(shutdown: CancellationToken) -> io::Result<()> {
         }
     });
     Ok(())
+}
+
+/// Logs as the settings say.
+pub(super) fn start_logging(settings: &Log) -> Result<(), log::SetLoggerError> {
+    logging::init(level(settings.level), format(settings.format))
 }
 
 fn level(level: Level) -> log::LevelFilter {

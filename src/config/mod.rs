@@ -163,6 +163,8 @@ pub enum ConfigError {
     Value { key: &'static str, reason: &'static str },
     #[error("no home directory to keep data in: set `data` in the config file, SVC_DATA, or --data")]
     NoHome,
+    #[error("no home directory to keep data in: set `agent.data` in the config file, SVC_AGENT_DATA, or --data")]
+    NoHomeForAgent,
 }
 
 impl Config {
@@ -204,6 +206,19 @@ impl Config {
             return Ok(self.data.clone());
         }
         default_data_dir(environment).ok_or(ConfigError::NoHome)
+    }
+
+    /// Where an agent keeps its data: as set, or in the user's data directory, beside a server's.
+    ///
+    /// # Errors
+    ///
+    /// Fails if nothing is set and there is no home directory.
+    pub fn agent_data_dir(&self, environment: impl Fn(&str) -> Option<String>) -> Result<PathBuf, ConfigError> {
+        if !self.agent.data.as_os_str().is_empty() {
+            return Ok(self.agent.data.clone());
+        }
+        let server = default_data_dir(environment).ok_or(ConfigError::NoHomeForAgent)?;
+        Ok(server.with_file_name("svc-agent"))
     }
 
     fn check(&self) -> Result<(), ConfigError> {
@@ -430,6 +445,8 @@ mod tests {
         let config = Config::default();
         let home = |name: &str| (name == "HOME").then(|| "/home/ada".to_owned());
         assert_eq!(config.data_dir(home).unwrap(), Path::new("/home/ada/.local/share/svc"));
+        assert_eq!(config.agent_data_dir(home).unwrap(), Path::new("/home/ada/.local/share/svc-agent"));
         assert!(matches!(config.data_dir(|_| None), Err(ConfigError::NoHome)));
+        assert!(matches!(config.agent_data_dir(|_| None), Err(ConfigError::NoHomeForAgent)));
     }
 }

@@ -17,6 +17,7 @@
 //! A handler that streams answers [`Events`]; its stream ends on [`Call::shutdown`] and on
 //! [`Identity::lapsed`].
 
+mod agents;
 mod body;
 mod call;
 mod error;
@@ -33,6 +34,7 @@ mod stall;
 mod strict;
 mod table;
 
+pub use body::parse as parse_body;
 pub use call::{Accepted, Call, Client, Created, Events, Json, NoContent, Query, Text, Transport};
 pub use error::ApiError;
 pub use page::{Limit, List, Page};
@@ -50,10 +52,12 @@ use crate::{
     metrics::Metrics,
     queue::Engine,
     registry::Registry,
+    session::Sessions,
     sink,
     sink::Book,
     space::{Spaces, Templates},
     store::Store,
+    subscription::Subscriptions,
 };
 use std::sync::Arc;
 
@@ -69,12 +73,14 @@ pub struct App {
     pub book: Book,
     pub spaces: Spaces,
     pub templates: Templates,
+    pub subscriptions: Subscriptions,
     /// For deliveries outside any queue: tests and previews.
     pub context: sink::Context,
     pub feed: Feed,
     pub rations: Rations,
     pub registry: Registry,
     pub calls: Calls,
+    pub sessions: Sessions,
     /// What scripts remember.
     pub kv: Kv,
 }

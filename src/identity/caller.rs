@@ -161,9 +161,9 @@ impl Identity {
             Via::Session { digest } => Some(state.sessions.get(digest)?.expires_at),
             Via::Agent { digest, .. } => state.agents.find(digest).map(|_| None)?,
         };
-        let stands = account.user.active
-            && account.permissions == caller.permissions
-            && expiry.is_none_or(|expiry| expiry > Timestamp::now());
+        // An agent's link asks for no permission, and should not break because its owner got another.
+        let same = matches!(caller.via, Via::Agent { .. }) || account.permissions == caller.permissions;
+        let stands = account.user.active && same && expiry.is_none_or(|expiry| expiry > Timestamp::now());
         stands.then_some(expiry)
     }
 }

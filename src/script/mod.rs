@@ -36,7 +36,7 @@ pub use limits::Limit;
 pub use program::{CompileError, MAX_SOURCE, Program, Template};
 pub use verdict::Verdict;
 
-use crate::{config, event::Event, metrics::Metrics, owner::Owner};
+use crate::{config, event::Event, id::SpaceId, metrics::Metrics, owner::Owner};
 use bytes::Bytes;
 use limits::{Limits, Watch, Watchdog};
 use pool::Pool;
@@ -86,6 +86,22 @@ pub struct Run {
     pub log: Vec<String>,
     /// The processor time it took.
     pub cpu: Duration,
+}
+
+/// The space that a check is about, `space` to it.
+#[derive(Clone, Debug)]
+pub struct Place {
+    pub id: SpaceId,
+    pub name: String,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// The script returned `true`.
+    Healthy,
+    /// It returned something else, and maybe why.
+    Unhealthy(String),
 }
 
 /// Why a program gave nothing.
@@ -178,6 +194,24 @@ impl Runtime {
             Ok(Ok(run)) => run,
             Ok(Err(error)) | Err(error) => Run { verdict: verdict_of(&error), log: Vec::new(), cpu: Duration::ZERO },
         }
+    }
+
+    /// Runs a script that checks something: it returns `true`, or `false` and why. Dropping the future ends the run.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the script raises an error or goes over a limit, or if there is no room.
+    pub async fn check(&self, program: &Program, owner: Owner, place: Place) -> Result<Finding, ScriptError> {
+        let (shared, program, watch) = (self.0.clone(), program.clone(), Watch::new(self.0.limits));
+        let clock = watch.clone();
+        self.perform(owner, watch, async move {
+            let sandbox = shared.sandbox(&program, owner)?;
+            let finding = within(&clock, sandbox.check(&place, &clock)).await;
+            sandbox.end();
+            shared.settle(&program, owner, sandbox, &clock, finding.as_ref().err());
+            finding
+        })
+        .await?
     }
 
     /// Ends every run and takes no more. Runs under way fail.

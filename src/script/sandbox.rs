@@ -6,7 +6,7 @@
 //! coroutine (in which a call that waits would return nonsense).
 
 use super::{
-    Input, Rendered, RenderedKind, ScriptError,
+    Finding, Input, Place, Rendered, RenderedKind, ScriptError,
     json::{self, JsonError},
     libraries::{self, Libraries, log::Log},
     limits::{Limits, Watch},
@@ -110,7 +110,7 @@ impl Sandbox {
     ///
     /// Fails if the program raises an error, goes over a limit, or gives what is no body.
     pub fn render(&self, input: &Input, watch: &Arc<Watch>) -> Result<Rendered, ScriptError> {
-        let environment = self.begin(input, watch)?;
+        let environment = self.begin(watch, |environment| scope::fill(&self.lua, environment, input))?;
         let (body, kind) = match &self.entry {
             Entry::Chunk(function) => {
                 let value = self.call(function, &environment, watch, 1)?;
@@ -137,11 +137,23 @@ impl Sandbox {
     ///
     /// Fails if the script raises an error or goes over a limit.
     pub async fn run(&self, input: &Input, watch: &Arc<Watch>) -> Result<Verdict, ScriptError> {
-        let environment = self.begin(input, watch)?;
-        let Entry::Chunk(function) = &self.entry else { unreachable!("a script is one chunk") };
-        function.set_environment(environment).map_err(|error| self.failed(error, watch, 1))?;
-        let returned = function.call_async::<Value>(()).await;
-        returned.map(|value| Verdict::of(&value)).map_err(|error| self.failed(error, watch, 1))
+        let environment = self.begin(watch, |environment| scope::fill(&self.lua, environment, input))?;
+        let (returned, _) = self.call_script(environment, watch).await?;
+        Ok(Verdict::of(&returned))
+    }
+
+    /// Runs a script that checks something.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sandbox::run`].
+    pub async fn check(&self, place: &Place, watch: &Arc<Watch>) -> Result<Finding, ScriptError> {
+        let environment = self.begin(watch, |environment| scope::fill_place(&self.lua, environment, place))?;
+        Ok(match self.call_script(environment, watch).await? {
+            (Value::Boolean(true), _) => Finding::Healthy,
+            (_, Value::String(why)) => Finding::Unhealthy(bounded(&why.to_string_lossy()).to_owned()),
+            _ => Finding::Unhealthy("it did not return true".to_owned()),
+        })
     }
 
     /// What the run has said, which is thereby over.
@@ -155,7 +167,11 @@ impl Sandbox {
     }
 
     /// Puts the state under this run's limits and makes its environment.
-    fn begin(&self, input: &Input, watch: &Arc<Watch>) -> Result<Table, ScriptError> {
+    fn begin(
+        &self,
+        watch: &Arc<Watch>,
+        fill: impl FnOnce(&Table) -> Result<(), JsonError>,
+    ) -> Result<Table, ScriptError> {
         let clock = watch.clone();
         self.lua.set_interrupt(move |_| match clock.check() {
             Ok(()) => Ok(VmState::Continue),
@@ -171,11 +187,18 @@ impl Sandbox {
             Ok(environment)
         };
         let environment = make().map_err(|error| self.failed(error, watch, 1))?;
-        scope::fill(&self.lua, &environment, input).map_err(|error| match error {
+        fill(&environment).map_err(|error| match error {
             JsonError::Lua(error) => self.failed(error, watch, 1),
             other => ScriptError::Data(other),
         })?;
         Ok(environment)
+    }
+
+    /// Calls a script for the first two values it returns.
+    async fn call_script(&self, environment: Table, watch: &Watch) -> Result<(Value, Value), ScriptError> {
+        let Entry::Chunk(function) = &self.entry else { unreachable!("a script is one chunk") };
+        function.set_environment(environment).map_err(|error| self.failed(error, watch, 1))?;
+        function.call_async(()).await.map_err(|error| self.failed(error, watch, 1))
     }
 
     fn fill_in(&self, parts: &[Part], environment: &Table, watch: &Watch) -> Result<Vec<u8>, ScriptError> {

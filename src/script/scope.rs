@@ -1,6 +1,6 @@
 //! What a program finds in scope: `event`, `space`, `actor` and `custom`, made anew for every run.
 
-use super::{Input, json};
+use super::{Input, Place, json};
 use crate::event::{ActorKind, Origin};
 use mlua::{Lua, Table};
 
@@ -38,6 +38,19 @@ pub(super) fn fill(lua: &Lua, environment: &Table, input: &Input) -> Result<(), 
     put("space", space)?;
     put("actor", actor)?;
     put("custom", custom)
+}
+
+/// Fills the environment of a run that is about no event.
+///
+/// # Errors
+///
+/// Fails if the state runs out of memory.
+pub(super) fn fill_place(lua: &Lua, environment: &Table, place: &Place) -> Result<(), json::JsonError> {
+    let space = table(lua, |space| {
+        space.raw_set("id", place.id.to_string())?;
+        space.raw_set("name", place.name.as_str())
+    })?;
+    environment.raw_set("space", space).map_err(json::JsonError::Lua)
 }
 
 fn table(lua: &Lua, fill: impl FnOnce(&Table) -> mlua::Result<()>) -> Result<Table, json::JsonError> {

@@ -1,7 +1,7 @@
 //! What the runtime promises its callers. What it withstands is in `hostile`.
 
 use super::{support::*, *};
-use crate::id::UserId;
+use crate::id::{SpaceId, UserId};
 
 #[tokio::test]
 async fn a_template_makes_json_of_a_table_and_leaves_a_string_alone() {
@@ -174,4 +174,26 @@ async fn the_place_of_what_is_not_json_is_told_up_to_a_bound() {
     let error = World::new().render("return { [string.rep('x', 1e6)] = print }").await.unwrap_err().to_string();
     assert!(error.contains("$.xxx") && error.contains("is a function"), "{}", &error[..100]);
     assert!(error.len() < 5 << 10, "{} bytes", error.len());
+}
+
+#[tokio::test]
+async fn a_check_is_what_it_returns() {
+    let world = World::new();
+    let check = async |source: &str| {
+        let place = Place { id: SpaceId::NIL, name: "web".to_owned() };
+        world.runtime.check(&Program::script(source).unwrap(), Owner::Global, place).await
+    };
+    assert_eq!(check("return space.name == 'web' and event == nil").await.unwrap(), Finding::Healthy);
+    assert_eq!(check("return http.request{ url = 'http://up.test' }.status == 201").await.unwrap(), Finding::Healthy);
+    for (source, why) in [
+        ("return false", "it did not return true"),
+        ("return", "it did not return true"),
+        ("return 1", "it did not return true"),
+        ("return false, 'too hot'", "too hot"),
+        ("return nil, ('x'):rep(10000)", &"x".repeat(4096)),
+    ] {
+        assert_eq!(check(source).await.unwrap(), Finding::Unhealthy(why.to_owned()), "{source}");
+    }
+    assert_eq!(check("\nerror('no')").await.unwrap_err().to_string(), "script:2: no");
+    assert!(matches!(check("while true do end").await, Err(ScriptError::Limit(_))));
 }

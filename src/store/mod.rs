@@ -266,6 +266,25 @@ impl Shared {
     }
 }
 
+/// Runs a change to its end: memory and disk must not part because whoever asked for it hung up between them.
+///
+/// # Errors
+///
+/// Those of the change, and that the server stops before it has ended.
+pub async fn carried_through<T, E>(change: impl Future<Output = Result<T, E>> + Send + 'static) -> Result<T, E>
+where
+    T: Send + 'static,
+    E: From<StoreError> + Send + 'static,
+{
+    match tokio::spawn(change).await {
+        Ok(result) => result,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => Err(StoreError::Failed("the server is stopping".to_owned()).into()),
+        },
+    }
+}
+
 /// Makes the directory, and sees to it that only we can look inside: it holds webhook secrets and payloads.
 fn private_directory(directory: &Path) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;

@@ -139,6 +139,7 @@ fn what_the_daemon_answers_is_what_its_document_says() {
         ("get", "/api/templates", "/api/templates".to_owned(), None),
         ("post", "/api/templates", "/api/templates".to_owned(), Some(json!({"name": "y"}))),
         ("put", "/api/templates/{id}", format!("/api/templates/{template}"), Some(json!({"name": "z"}))),
+        ("get", "/api/subscriptions", "/api/subscriptions".to_owned(), None),
         ("get", "/api/audit", "/api/audit".to_owned(), None),
         ("get", "/api/events/{id}", "/api/events/nonsense".to_owned(), None),
     ] {

@@ -2,7 +2,8 @@
 
 use crate::{
     cli::{
-        api::{Delivery, Emitted, Event, Explained},
+        agent::near::{self, Near},
+        api::{Delivery, Emitted, Event, Explained, SinkRef, Spooled},
         client::Client,
         failure::Failure,
         payload::Source,
@@ -39,7 +40,7 @@ client_command! {
         #[argh(positional, arg_name = "json")]
         payload: Option<String>,
 
-        /// return only when every sink that matched has settled, with a line for each; fails if one is dead or dropped
+        /// return only when every sink and method that matched has settled, with a line for each; fails if one is dead or dropped
         #[argh(switch)]
         wait: bool,
 
@@ -47,13 +48,18 @@ client_command! {
         #[argh(option, arg_name = "span")]
         timeout: Option<Span>,
 
-        /// tell which sinks would get the event and why the others would not; send nothing
+        /// tell which sinks and methods would get the event and why the others would not; send nothing
         #[argh(switch)]
         explain: bool,
 
         /// the event's id, a UUID: raising the same id again does nothing
         #[argh(option, arg_name = "uuid")]
         id: Option<uuid::Uuid>,
+
+        /// raise it through the agent of this space, which keeps it until a server has it; the default where
+        /// SVC_AGENT_URL is set
+        #[argh(switch)]
+        agent: bool,
     }
 }
 
@@ -66,6 +72,15 @@ enum Plan {
     Raise,
     /// Raise it and see it through.
     Follow { at_most: Duration },
+    /// Hand it to the agent.
+    Spool,
+}
+
+/// Whom the event is given to.
+#[derive(Debug, PartialEq, Eq)]
+enum Way {
+    Server,
+    Agent,
 }
 
 #[derive(Serialize)]
@@ -79,21 +94,51 @@ struct Body<'a> {
 
 impl Emit {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
-        let plan = self.plan()?;
+        let plan = self.plan(shell.environment)?;
         // Checked here too: a typo should not cost a round trip, nor wait for stdin.
         EventType::custom(&self.kind).map_err(|error| Failure::Usage(format!("`{}`: {error}", self.kind)))?;
-        let client = self.client(shell)?;
         match plan {
-            Plan::Explain => explain(shell, &client, &self.kind, self.form()),
-            Plan::Raise => self.raise(shell, &client),
+            Plan::Explain => explain(shell, &self.client(shell)?, &self.kind, self.form()),
+            Plan::Raise => self.raise(shell, &self.client(shell)?),
+            Plan::Spool => self.spool(shell),
             Plan::Follow { at_most } => {
+                let client = self.client(shell)?;
                 let emitted = self.send(shell, &client)?;
                 follow(shell, &client, &client.read(&emitted)?, self.form(), at_most)
             }
         }
     }
 
-    fn plan(&self) -> Result<Plan, Failure> {
+    fn plan(&self, environment: &dyn Fn(&str) -> Option<String>) -> Result<Plan, Failure> {
+        match self.way(environment)? {
+            Way::Server => self.plan_for_server(),
+            Way::Agent => Ok(Plan::Spool),
+        }
+    }
+
+    /// Whom the event is given to. Who names a server, or a token to show to one, means that.
+    fn way(&self, environment: &dyn Fn(&str) -> Option<String>) -> Result<Way, Failure> {
+        let named = self.server.is_some() || self.token.is_some();
+        match (self.agent, named) {
+            (true, true) => {
+                Err(Failure::Usage("--agent asks no server: leave it, or --server and --token, out".to_owned()))
+            }
+            (false, true) => Ok(Way::Server),
+            (false, false) if !near::is_named(environment) => Ok(Way::Server),
+            (_, false) => {
+                let asked = [("--wait", self.wait), ("--explain", self.explain), ("--id", self.id.is_some())];
+                match asked.into_iter().find(|(_, given)| *given) {
+                    Some((flag, _)) => Err(Failure::Usage(format!(
+                        "{flag} is for a server, and here events go through the agent: leave it out, or name a server \
+                         with --server"
+                    ))),
+                    None => Ok(Way::Agent),
+                }
+            }
+        }
+    }
+
+    fn plan_for_server(&self) -> Result<Plan, Failure> {
         match (self.explain, self.wait, self.timeout) {
             (true, true, _) => Err(Failure::Usage("--explain sends nothing to --wait for: leave one out".to_owned())),
             (true, false, _) if self.payload.is_some() || self.id.is_some() => {
@@ -109,9 +154,23 @@ impl Emit {
     }
 
     fn send(&self, shell: &mut Shell<'_>, client: &Client) -> Result<crate::cli::client::Answer, Failure> {
+        client.post_raw("/api/events/emit", self.body(shell)?)
+    }
+
+    fn body(&self, shell: &mut Shell<'_>) -> Result<String, Failure> {
         let payload = Source::of_argument(self.payload.as_deref()).read(shell)?;
         let body = Body { kind: &self.kind, payload: &payload, id: self.id };
-        client.post_raw("/api/events/emit", serde_json::to_string(&body).expect("strings and JSON are JSON"))
+        Ok(serde_json::to_string(&body).expect("strings and JSON are JSON"))
+    }
+
+    fn spool(&self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+        let agent = Near::find(shell.environment)?;
+        let answer = agent.post_raw("/event", self.body(shell)?)?;
+        if self.form() == Form::Json {
+            return shell.out.json(answer.as_str());
+        }
+        let spooled: Spooled = agent.read(&answer)?;
+        shell.out.line(&format!("{}  {}", printable(&spooled.event_id), printable(&spooled.event_type)))
     }
 
     fn raise(&self, shell: &mut Shell<'_>, client: &Client) -> Result<(), Failure> {
@@ -120,16 +179,31 @@ impl Emit {
             return shell.out.json(answer.as_str());
         }
         let emitted: Emitted = client.read(&answer)?;
-        let queued = match emitted.matched.len() {
-            0 => "no sink matches".to_owned(),
-            1 => "1 sink".to_owned(),
-            many => format!("{many} sinks"),
-        };
+        let queued = counted(&emitted.matched);
         shell.out.line(&format!("{}  {}  {queued}", emitted.event_id, emitted.event_type))?;
-        for sink in &emitted.dropped {
-            shell.note(&format!("dropped for `{}`: its queue is full (see `svc sink show {0}`)", sink.name));
+        for lost in &emitted.dropped {
+            let look = match lost.is_method() {
+                true => "svc subscription list".to_owned(),
+                false => format!("svc sink show {}", lost.name),
+            };
+            shell.note(&format!("dropped for `{}`: its queue is full (see `{look}`)", lost.name));
         }
         Ok(())
+    }
+}
+
+/// How many sinks and methods an event goes to.
+fn counted(matched: &[SinkRef]) -> String {
+    let methods = matched.iter().filter(|target| target.is_method()).count();
+    let some = |count: usize, noun: &str| match count {
+        0 => None,
+        1 => Some(format!("1 {noun}")),
+        many => Some(format!("{many} {noun}s")),
+    };
+    match (some(matched.len() - methods, "sink"), some(methods, "method")) {
+        (None, None) => "no sink matches".to_owned(),
+        (Some(sinks), Some(methods)) => format!("{sinks}, {methods}"),
+        (Some(one), None) | (None, Some(one)) => one,
     }
 }
 
@@ -143,7 +217,9 @@ fn explain(shell: &mut Shell<'_>, client: &Client, kind: &str, form: Form) -> Re
         return shell.out.line(&format!("{}: there are no sinks it could go to", printable(&explained.event_type)));
     }
     let matching = explained.sinks.iter().filter(|sink| sink.matches).count();
-    let line = format!("{} would go to {matching} of {} sinks", explained.event_type, explained.sinks.len());
+    let methods = explained.sinks.iter().any(|sink| sink.kind == "method");
+    let what = if methods { "sinks and methods" } else { "sinks" };
+    let line = format!("{} would go to {matching} of {} {what}", explained.event_type, explained.sinks.len());
     shell.out.line(&printable(&line))?;
     let mut table = Table::new(&[
         ("SINK", Fit::Elastic),
@@ -243,7 +319,11 @@ mod tests {
     use argh::FromArgs as _;
 
     fn plan(words: &[&str]) -> Result<Plan, Failure> {
-        Emit::from_args(&["svc", "event", "emit"], words).unwrap().plan()
+        plan_where(words, &|_| None)
+    }
+
+    fn plan_where(words: &[&str], environment: &dyn Fn(&str) -> Option<String>) -> Result<Plan, Failure> {
+        Emit::from_args(&["svc", "event", "emit"], words).unwrap().plan(environment)
     }
 
     #[test]
@@ -259,6 +339,20 @@ mod tests {
     fn switches_that_contradict_each_other_are_bad_usage() {
         for words in [&["t", "--wait", "--explain"][..], &["t", "--timeout", "2s"], &["t", "{}", "--explain"]] {
             assert_eq!(plan(words).unwrap_err().exit_code(), 2, "{words:?}");
+        }
+    }
+
+    #[test]
+    fn inside_a_space_events_go_through_the_agent_unless_a_server_is_named() {
+        let inside = |name: &str| (name == "SVC_AGENT_URL").then(|| "http://127.0.0.1:7301".to_owned());
+        assert_eq!(plan_where(&["t"], &inside).unwrap(), Plan::Spool);
+        assert_eq!(plan(&["t", "--agent"]).unwrap(), Plan::Spool);
+        assert_eq!(plan_where(&["t", "--server", "http://x"], &inside).unwrap(), Plan::Raise);
+        assert_eq!(plan_where(&["t", "--token", "x", "--explain"], &inside).unwrap(), Plan::Explain);
+        for words in [&["t", "--wait"][..], &["t", "--explain"], &["t", "--agent", "--server", "http://x"]] {
+            let failure = plan_where(words, &inside).unwrap_err();
+            assert_eq!(failure.exit_code(), 2, "{words:?}");
+            assert!(failure.to_string().contains("--server"), "{words:?}: {failure}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The command line as a whole: help, usage, and the exit codes against a server that says what a test wants.
 
+mod agent;
 mod apply;
 mod fake;
 
@@ -46,8 +47,12 @@ fn commands() -> Vec<Vec<&'static str>> {
     for command in super::Command::COMMANDS {
         all.push(vec![command.name]);
         let family = match command.name {
+            "agent" => super::agent::Command::COMMANDS,
+            "methods" => super::methods::Command::COMMANDS,
             "event" => super::event::Command::COMMANDS,
             "sink" => super::sink::Command::COMMANDS,
+            "method" => super::method::Command::COMMANDS,
+            "subscription" => super::subscription::Command::COMMANDS,
             "space" => super::space::Command::COMMANDS,
             "template" => super::template::Command::COMMANDS,
             "token" => super::token::Command::COMMANDS,
@@ -241,6 +246,71 @@ fn waiting_ends_with_code_1_when_it_takes_too_long() {
     let ran = fake.run(&["event", "a", "--wait", "--timeout", "50ms"]);
     assert_eq!(ran.code, 1);
     assert!(ran.err.contains("still queued for slack after 50ms"), "{}", ran.err);
+}
+
+#[test]
+fn methods_are_counted_and_explained_beside_sinks() {
+    let target = |name: &str| json!({ "sink_id": "1", "name": name });
+    for (matched, line) in [
+        (vec![], "no sink matches"),
+        (vec![target("notes/m")], "1 method"),
+        (vec![target("a"), target("b"), target("notes/m"), target("notes/n")], "2 sinks, 2 methods"),
+    ] {
+        let mut answer = emitted();
+        answer["matched"] = json!(matched);
+        let ran = Fake::always(202, answer).run(&["event", "a"]);
+        assert!(ran.out.ends_with(&format!("  custom.a  {line}\n")), "{}", ran.out);
+    }
+    let mut answer = emitted();
+    answer["dropped"] = json!([target("notes/m")]);
+    let ran = Fake::always(202, answer).run(&["event", "a"]);
+    assert_eq!(ran.err, "dropped for `notes/m`: its queue is full (see `svc subscription list`)\n");
+
+    let method = json!({ "sink_id": "1", "name": "notes/m", "owner": "me", "events": "*", "type": "method",
+                         "active": true, "matches": true, "reason": "`*` matches" });
+    let ran =
+        Fake::always(200, json!({ "event_type": "custom.a", "sinks": [method] })).run(&["event", "a", "--explain"]);
+    let expected = "\
+custom.a would go to 1 of 1 sinks and methods
+SINK     OWNER  TYPE    EVENTS  MATCH  WHY
+notes/m  me     method  *       yes    `*` matches
+";
+    assert_eq!(ran.out, expected);
+}
+
+#[test]
+fn subscriptions_are_listed_and_their_queues_found_by_space_and_method() {
+    let id = "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a78";
+    let subscription = json!({
+        "id": id, "space_id": "s", "space": "notes", "method": "notes.on_deploy", "events": "custom.deploy.*",
+        "event_sinks": ["a", "b"], "queue": { "depth": 3, "next_sequence": 9, "dead": 1 }, "open": false
+    });
+    let fake = Fake::new(move |line, _| match line {
+        "GET /api/subscriptions?limit=200" => (200, list(std::slice::from_ref(&subscription))),
+        line if line.ends_with("/redeliver") => (200, json!({ "redelivered": 1, "remaining": 0 })),
+        _ => (200, list(&[])),
+    });
+    let ran = fake.run(&["subscription", "list"]);
+    let expected = "\
+NAME                   EVENTS           FORMATTERS  SERVED  QUEUED  DEAD  ID
+notes/notes.on_deploy  custom.deploy.*  a, b        away    3       1     01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a78
+";
+    assert_eq!((ran.code, ran.out.as_str()), (0, expected), "{}", ran.err);
+    assert!(fake.run(&["subscription", "list", "--json"]).out.contains("\"event_sinks\":[\"a\",\"b\"]"));
+    for (words, line) in [
+        (&["sink", "dead-letters"][..], format!("GET /api/event-sinks/{id}/dead-letters?limit=50")),
+        (&["sink", "redeliver"], format!("POST /api/event-sinks/{id}/redeliver")),
+        (&["event", "list", "--sink"], format!("GET /api/events?sink={id}&limit=50")),
+    ] {
+        for name in ["notes/notes.on_deploy", id] {
+            let words: Vec<&str> = words.iter().copied().chain([name]).collect();
+            let ran = fake.run(&words);
+            assert_eq!(ran.code, 0, "{words:?}: {}", ran.err);
+            assert_eq!(fake.seen().last().unwrap().line, line, "{words:?}");
+        }
+    }
+    let ran = fake.run(&["sink", "dead-letters", "notes/other"]);
+    assert!(ran.code == 1 && ran.err.contains("`svc subscription list`"), "{}", ran.err);
 }
 
 #[test]

@@ -9,6 +9,7 @@ pub mod ops;
 pub mod roles;
 pub mod sinks;
 pub mod spaces;
+pub mod subscriptions;
 pub mod templates;
 pub mod tokens;
 pub mod users;

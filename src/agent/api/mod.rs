@@ -1,0 +1,237 @@
+//! The agent's own API, for what runs in the space: raise an event, register methods, ask how things are.
+//!
+//! A request's way: accepted here, within bounds → [`guard`] → one of the four things there are to ask. Whoever is on
+//! the machine may raise events; only the agent's user may change what it runs.
+
+mod guard;
+mod peer;
+mod refusal;
+
+pub use refusal::NOT_CONNECTED;
+
+use super::{Agent, registrar::RegisterError};
+use crate::{emit, event::EventType, http::ApiError, id::EventId};
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header::ALLOW};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use refusal::{Refusal, json};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::value::RawValue;
+use std::{convert::Infallible, net::SocketAddr, path::PathBuf, pin::pin, sync::Arc, time::Duration};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+/// Connections at once; the next one waits until another closes.
+const CONNECTIONS: usize = 256;
+
+/// How long the head of a request may take, and its body.
+const HEAD: Duration = Duration::from_secs(5);
+const BODY: Duration = Duration::from_secs(30);
+
+/// How long requests may take to finish once the agent ends.
+const DRAIN: Duration = Duration::from_secs(1);
+
+/// Pause after a failed accept, most likely for lack of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The largest body of an event, unless payloads may be larger: what is around them then.
+const EVENT_BYTES: usize = 1 << 20;
+const AROUND_PAYLOAD: usize = 64 << 10;
+
+/// The largest registration.
+const METHODS_BYTES: usize = 8 << 20;
+
+/// The two ends of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Ends {
+    pub peer: SocketAddr,
+    pub local: SocketAddr,
+}
+
+type Answer = Response<Full<Bytes>>;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Raise {
+    #[serde(rename = "type")]
+    kind: String,
+    payload: Option<Box<RawValue>>,
+}
+
+#[derive(Serialize)]
+struct Raised {
+    event_id: EventId,
+    event_type: EventType,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Register {
+    /// The whole path of the file, in whose directory the method server runs.
+    path: PathBuf,
+    /// What is in it.
+    source: String,
+}
+
+/// Serves until `closing`, then finishes the requests in flight, and cuts off those that take too long.
+pub async fn serve(listener: TcpListener, agent: Arc<Agent>, closing: CancellationToken) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let connections = TaskTracker::new();
+    loop {
+        let accept = async {
+            let place = places.clone().acquire_owned().await.expect("the semaphore is never closed");
+            (place, listener.accept().await)
+        };
+        let (place, accepted) = tokio::select! {
+            biased;
+            () = closing.cancelled() => break,
+            accepted = accept => accepted,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                log::warn!("cannot accept connections: {error}");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let (agent, closing) = (agent.clone(), closing.clone());
+        connections.spawn(async move {
+            converse(stream, peer, agent, closing).await;
+            drop(place);
+        });
+    }
+    drop(listener);
+    connections.close();
+    let _ = tokio::time::timeout(DRAIN, connections.wait()).await;
+}
+
+/// One connection. How it ends is the peer's business, as long as it does.
+async fn converse(stream: TcpStream, peer: SocketAddr, agent: Arc<Agent>, closing: CancellationToken) {
+    let Ok(local) = stream.local_addr() else { return };
+    let _ = stream.set_nodelay(true);
+    let ends = Ends { peer, local };
+    let service = service_fn(move |request| {
+        let agent = agent.clone();
+        async move { Ok::<_, Infallible>(answer(&agent, ends, request).await.unwrap_or_else(Answer::from)) }
+    });
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = closing.cancelled() => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = tokio::time::timeout(DRAIN, connection).await;
+}
+
+async fn answer(agent: &Arc<Agent>, ends: Ends, request: Request<Incoming>) -> Result<Answer, Refusal> {
+    guard::check_source(&request)?;
+    let path = request.uri().path().to_owned();
+    let segments: Vec<&str> = path.split('/').skip(1).collect();
+    match (request.method(), &segments[..]) {
+        (&Method::POST, ["event"]) => raise(agent, request).await,
+        (&Method::GET, ["status"]) => Ok(json(StatusCode::OK, &agent.status())),
+        (&Method::POST, ["methods"]) => register(agent, ends, request).await,
+        (&Method::DELETE, ["methods"]) => unregister(agent, ends, None).await,
+        (&Method::DELETE, ["methods", name]) => unregister(agent, ends, Some(decoded(name)?)).await,
+        (_, ["event"]) => Ok(not_allowed("POST")),
+        (_, ["status"]) => Ok(not_allowed("GET")),
+        (_, ["methods"]) => Ok(not_allowed("POST, DELETE")),
+        (_, ["methods", _]) => Ok(not_allowed("DELETE")),
+        _ => {
+            let message = format!("there is nothing at {path}: an agent has /event, /methods and /status");
+            Err(Refusal::new(StatusCode::NOT_FOUND, "not_found", message))
+        }
+    }
+}
+
+/// Takes an event, and answers once it is on disk.
+async fn raise(agent: &Agent, request: Request<Incoming>) -> Result<Answer, Refusal> {
+    let max_payload = agent.max_payload();
+    let Raise { kind, payload } = read(request, EVENT_BYTES.max(max_payload + AROUND_PAYLOAD)).await?;
+    let event_type = EventType::custom(&kind)?;
+    let payload = payload.unwrap_or_else(|| RawValue::from_string("{}".to_owned()).expect("it is JSON"));
+    emit::check_payload(&payload, max_payload)?;
+    let event_id = agent.spool.push(&kind, payload).await?;
+    Ok(json(StatusCode::ACCEPTED, &Raised { event_id, event_type }))
+}
+
+async fn register(agent: &Arc<Agent>, ends: Ends, request: Request<Incoming>) -> Result<Answer, Refusal> {
+    guard::check_user(ends)?;
+    let Register { path, source } = read(request, METHODS_BYTES).await?;
+    let registrar = agent.registrar.clone();
+    let methods = to_the_end(async move { registrar.register(&path, &source).await }).await?;
+    Ok(json(StatusCode::OK, &serde_json::json!({ "methods": methods })))
+}
+
+async fn unregister(agent: &Arc<Agent>, ends: Ends, name: Option<String>) -> Result<Answer, Refusal> {
+    guard::check_user(ends)?;
+    let registrar = agent.registrar.clone();
+    let removed = to_the_end(async move {
+        match name {
+            Some(name) => registrar.unregister_one(&name).await,
+            None => Ok(registrar.unregister().await),
+        }
+    });
+    Ok(json(StatusCode::OK, &serde_json::json!({ "removed": removed.await? })))
+}
+
+/// Runs a change that must not be left half done because whoever asked for it went away.
+async fn to_the_end<T: Send + 'static>(
+    change: impl Future<Output = Result<T, RegisterError>> + Send + 'static,
+) -> Result<T, Refusal> {
+    match tokio::spawn(change).await {
+        Ok(changed) => Ok(changed?),
+        Err(error) => {
+            log::error!("a registration failed: {error}");
+            let message = "something went wrong in the agent; its log says what";
+            Err(Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message))
+        }
+    }
+}
+
+/// What a JSON body says.
+async fn read<T: DeserializeOwned>(request: Request<Incoming>, limit: usize) -> Result<T, Refusal> {
+    guard::check_json(request.headers())?;
+    let too_large = || {
+        let message = format!("the request body is over the limit of {limit} bytes");
+        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
+    };
+    let body = Limited::new(request.into_body(), limit);
+    let collected = tokio::time::timeout(BODY, body.collect())
+        .await
+        .map_err(|_| Refusal::new(StatusCode::REQUEST_TIMEOUT, "timeout", "the request body did not arrive in time"))?;
+    let bytes = collected.map_err(|error| match error.is::<http_body_util::LengthLimitError>() {
+        true => too_large(),
+        false => Refusal::bad_request(format!("the body broke off: {error}")),
+    })?;
+    crate::http::parse_body(&bytes.to_bytes()).map_err(|error: ApiError| Refusal::bad_request(error.to_string()))
+}
+
+fn not_allowed(allow: &'static str) -> Answer {
+    let message = format!("this path does not take that method, only {allow}");
+    let mut answer = Answer::from(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message));
+    answer.headers_mut().insert(ALLOW, http::HeaderValue::from_static(allow));
+    answer
+}
+
+/// A segment of a path as it was before it was encoded.
+fn decoded(segment: &str) -> Result<String, Refusal> {
+    let wrong = || Refusal::bad_request(format!("`{segment}` is not encoded as a path should be"));
+    let mut bytes = Vec::with_capacity(segment.len());
+    let mut rest = segment.bytes();
+    while let Some(byte) = rest.next() {
+        let digit = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16)).ok_or_else(wrong);
+        bytes.push(match byte {
+            b'%' => (digit(rest.next())? * 16 + digit(rest.next())?) as u8,
+            plain => plain,
+        });
+    }
+    String::from_utf8(bytes).map_err(|_| wrong())
+}

@@ -1,0 +1,88 @@
+//! The calls of one link that are being answered. A call that nobody waits for any more is dropped.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard},
+};
+use tokio::task::AbortHandle;
+
+/// What runs. Dropping it ends all: without the link there is nobody to answer to.
+#[derive(Default)]
+pub struct Calls {
+    running: Arc<Mutex<HashMap<u64, AbortHandle>>>,
+}
+
+impl Calls {
+    /// Runs a call under its id.
+    pub fn start(&self, id: u64, call: impl Future<Output = ()> + Send + 'static) {
+        let running = self.running.clone();
+        // Held until the call is noted, or one that ends at once would be noted for ever.
+        let mut noted = self.running();
+        let task = tokio::spawn(async move {
+            call.await;
+            running.lock().expect("no code panics while holding it").remove(&id);
+        });
+        noted.insert(id, task.abort_handle());
+    }
+
+    /// Drops a call, if it still runs.
+    pub fn cancel(&self, id: u64) {
+        let task = self.running().remove(&id);
+        if let Some(task) = task {
+            task.abort();
+        }
+    }
+
+    fn running(&self) -> MutexGuard<'_, HashMap<u64, AbortHandle>> {
+        self.running.lock().expect("no code panics while holding it")
+    }
+}
+
+impl Drop for Calls {
+    fn drop(&mut self) {
+        for (_, task) in self.running().drain() {
+            task.abort();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::sync::oneshot;
+
+    /// A call that never ends by itself, and what tells of its end.
+    fn endless() -> (impl Future<Output = ()> + Send + 'static, oneshot::Receiver<()>) {
+        let (alive, gone) = oneshot::channel::<()>();
+        let call = async move {
+            let _alive = alive;
+            std::future::pending::<()>().await;
+        };
+        (call, gone)
+    }
+
+    #[tokio::test]
+    async fn a_cancelled_call_is_dropped_and_the_others_go_on() {
+        let calls = Calls::default();
+        let ((one, one_gone), (two, mut two_gone)) = (endless(), endless());
+        calls.start(1, one);
+        calls.start(2, two);
+        calls.cancel(1);
+        calls.cancel(1);
+        assert!(one_gone.await.is_err());
+        assert!(two_gone.try_recv().is_err_and(|error| error == oneshot::error::TryRecvError::Empty));
+        drop(calls);
+        assert!(two_gone.await.is_err(), "the end of the link is the end of its calls");
+    }
+
+    #[tokio::test]
+    async fn what_has_ended_is_forgotten() {
+        let calls = Calls::default();
+        let (done, ended) = oneshot::channel();
+        calls.start(1, async { done.send(()).unwrap() });
+        ended.await.unwrap();
+        while !calls.running().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Keeps the link to one server: dials, lets the two get acquainted, talks until it breaks, and dials again.
+//!
+//! Waits between attempts double and are drawn at random below that, so that the agents of a zone do not come back all
+//! at once. A refused token is tried again, but slowly: somebody may be mending it.
+
+use super::{
+    Agent,
+    dial::{DialError, Socket},
+    end::Reason,
+    home::{Belongs, HomeError},
+    link::Link,
+    links::Seat,
+    pulse::Pulse,
+    talk::{self, Ending, Talk},
+};
+use crate::wire::{Goodbye, Welcome};
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// How attempts follow each other.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// The longest first wait, and the longest of all.
+    pub first: Duration,
+    pub most: Duration,
+    /// The shortest and the longest wait after a refused token.
+    pub refused: (Duration, Duration),
+    /// A link that lasted so long was a good one: waits start anew.
+    pub lasted: Duration,
+}
+
+/// The waits so far.
+struct Waits {
+    pace: Pace,
+    failures: u32,
+}
+
+/// Why there is no conversation.
+#[derive(Debug, thiserror::Error)]
+enum Failed {
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    #[error(transparent)]
+    Talk(#[from] Ending),
+    #[error(transparent)]
+    Home(#[from] HomeError),
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            first: Duration::from_millis(200),
+            most: Duration::from_secs(15),
+            refused: (Duration::from_secs(15), Duration::from_secs(60)),
+            lasted: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Keeps a link to the server of this seat until the agent ends.
+pub async fn keep(agent: Arc<Agent>, seat: usize) {
+    let seat = &agent.links.seats()[seat];
+    if seat.server.is_remote() && !seat.server.is_secure() {
+        log::warn!("the link to {} is not encrypted, and the token travels on it: use https", seat.server);
+    }
+    let mut waits = Waits { pace: agent.settings.pace, failures: 0 };
+    let mut told = String::new();
+    loop {
+        let pulse = Arc::<Pulse>::default();
+        let connected = tokio::select! {
+            connected = connect(&agent, seat, pulse.clone()) => connected,
+            _ = agent.end.leaving() => return,
+        };
+        let failed = match connected {
+            Ok((socket, welcome)) => {
+                let began = Instant::now();
+                told.clear();
+                let ending = converse(&agent, seat, socket, welcome, &pulse).await;
+                if began.elapsed() >= agent.settings.pace.lasted {
+                    waits.failures = 0;
+                }
+                Failed::Talk(ending)
+            }
+            Err(failed) => failed,
+        };
+        let why = failed.to_string();
+        seat.disconnect(why.clone());
+        let wait = match failed {
+            Failed::Talk(Ending::Left) => return,
+            Failed::Talk(Ending::Said(Goodbye::Replaced)) => {
+                return agent.end.begin(Reason::Replaced(seat.server.clone()));
+            }
+            Failed::Talk(Ending::Said(Goodbye::Revoked)) => {
+                return agent.end.begin(Reason::Revoked(seat.server.clone()));
+            }
+            Failed::Talk(Ending::Said(Goodbye::Stopped)) => {
+                return agent.end.begin(Reason::Stopped(seat.server.clone()));
+            }
+            Failed::Home(error) => return agent.end.begin(Reason::Foreign(error)),
+            Failed::Dial(DialError::Refused { .. }) => {
+                let advice = "give this agent the token that `svc space token NAME` prints, in SVC_AGENT_TOKEN";
+                log::error!("{}: {why}: {advice}; trying again now and then", seat.server);
+                waits.after_refusal()
+            }
+            Failed::Dial(_) | Failed::Talk(_) => {
+                // Told once, not at every attempt of a long night.
+                let level = if why == told { log::Level::Debug } else { log::Level::Warn };
+                log::log!(level, "{}: {why}; trying again", seat.server);
+                told = why;
+                waits.next()
+            }
+        };
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            _ = agent.end.leaving() => return,
+        }
+    }
+}
+
+async fn connect(agent: &Arc<Agent>, seat: &Seat, pulse: Arc<Pulse>) -> Result<(Socket, Welcome), Failed> {
+    let mut socket = agent.dialer.dial(&seat.server, &agent.settings.token, pulse).await?;
+    let welcome = talk::introduce(&mut socket, &agent.settings.node_id).await?;
+    if agent.home.settle(&welcome, &agent.spool).await? == Belongs::Anew {
+        agent.registrar.forget().await;
+    }
+    Ok((socket, welcome))
+}
+
+async fn converse(agent: &Arc<Agent>, seat: &Seat, socket: Socket, welcome: Welcome, pulse: &Pulse) -> Ending {
+    log::info!("{}: connected as space `{}` of zone `{}`", seat.server, welcome.space_name, welcome.zone);
+    let (link, parcels) = Link::new(seat.server.clone());
+    seat.connect(link.clone());
+    // On its own: it waits for its turn among other changes, and for answers that are heard in the conversation.
+    let (registrar, publishing) = (agent.registrar.clone(), link.clone());
+    tokio::spawn(async move { registrar.introduce(&publishing).await });
+    let ending = Talk::new(agent, &link, welcome).go_on(socket, parcels, pulse).await;
+    link.end();
+    ending
+}
+
+impl Waits {
+    /// Anything up to a bound that doubles with every failure.
+    fn next(&mut self) -> Duration {
+        let bound = self.pace.first.saturating_mul(1 << self.failures.min(16)).min(self.pace.most);
+        self.failures += 1;
+        bound.mul_f64(chance())
+    }
+
+    fn after_refusal(&self) -> Duration {
+        let (least, most) = self.pace.refused;
+        least + most.saturating_sub(least).mul_f64(chance())
+    }
+}
+
+/// A number from 0 to 1. Without randomness the middle will do.
+fn chance() -> f64 {
+    getrandom::u32().map_or(0.5, |number| f64::from(number) / f64::from(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_are_drawn_below_a_bound_that_doubles_up_to_a_limit() {
+        for _ in 0..100 {
+            let mut waits = Waits { pace: Pace::default(), failures: 0 };
+            for bound in [200, 400, 800, 1600, 3200, 6400, 12_800, 15_000, 15_000] {
+                assert!(waits.next() <= Duration::from_millis(bound));
+            }
+            waits.failures = u32::MAX - 1;
+            assert!(waits.next() <= Duration::from_secs(15));
+            let refused = waits.after_refusal().as_secs_f64();
+            assert!((15.0..=60.0).contains(&refused), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! The agent: runs inside a space, keeps a link to each of its servers, and works for both sides.
+//!
+//! For the space: [`api`] takes events and registrations from what runs there, on loopback only; [`spool`] keeps the
+//! events on disk until a server has them; [`registrar`] publishes the methods and runs the [`process`] that answers.
+//! For the servers: [`keep`] holds a link to each, [`talk`] is what is said on it, and [`health`] checks the space.
+//!
+//! An event's way: [`api`] → [`spool`] → [`talk`] → the server, until it confirms. A call's way: [`talk`] → [`registrar`]
+//! → [`process`], and its answer back.
+
+mod api;
+mod calls;
+mod dial;
+mod end;
+mod file;
+pub mod health;
+mod home;
+mod keep;
+mod link;
+mod links;
+pub mod process;
+mod pulse;
+mod registrar;
+mod spool;
+mod talk;
+#[cfg(test)]
+mod tests;
+
+pub use api::NOT_CONNECTED;
+pub use dial::{ServerUrl, ServerUrlError, Token, TokenError};
+pub use keep::Pace;
+
+use crate::{
+    id::SpaceId,
+    kv::Kv,
+    metrics::Metrics,
+    script::Place,
+    store::{OpenError, Store, StoreError},
+};
+use dial::Dialer;
+use end::{End, Reason};
+use health::Checker;
+use home::{Home, HomeError, Space};
+use links::{Links, Standing};
+use registrar::{Registered, Registrar};
+use serde::Serialize;
+use spool::Spool;
+use std::{
+    io::{self, Write as _},
+    net::SocketAddr,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+use tokio::net::TcpListener;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+/// How long the last events may take to reach a server once the agent ends. They are kept if that is too short.
+const LAST_EVENTS: Duration = Duration::from_millis(1500);
+
+/// How long links may take to part.
+const PARTING: Duration = Duration::from_secs(3);
+
+/// How long method servers may take to stop.
+const STOPPING: Duration = Duration::from_secs(6);
+
+/// Everything an agent is told.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub servers: Vec<ServerUrl>,
+    pub token: Token,
+    pub data: PathBuf,
+    /// The registration to publish with the first link.
+    pub methods_file: Option<PathBuf>,
+    /// Events kept while no server takes them.
+    pub spool: usize,
+    pub heartbeat: Duration,
+    /// The largest payload until a server has said how large.
+    pub max_payload: usize,
+    /// Room kept free on the disk.
+    pub disk_free: u64,
+    /// Where the commands of health checks run.
+    pub directory: PathBuf,
+    /// The machine's name.
+    pub node_id: String,
+    pub pace: Pace,
+}
+
+/// Why an agent did not run, or not until it was asked to end.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    #[error("data directory {} is in use by another agent: stop it, or give this one its own with --data", .0.display())]
+    InUse(PathBuf),
+    #[error(transparent)]
+    Open(OpenError),
+    #[error("cannot read the data directory: {0}")]
+    Store(#[from] StoreError),
+    #[error("cannot serve: {0}")]
+    Serve(#[from] io::Error),
+    #[error("{0} is no loopback address, and everybody could raise events there: use one such as 127.0.0.1:7301")]
+    NotLoopback(SocketAddr),
+    #[error("another agent came to {0} with the same token: only one can serve a space")]
+    Replaced(ServerUrl),
+    #[error("the token is not good any more, says {0}: `svc space token NAME` prints a new one, if the space still is")]
+    Revoked(ServerUrl),
+    #[error(transparent)]
+    Foreign(HomeError),
+}
+
+/// What the parts of an agent share.
+struct Agent {
+    settings: Settings,
+    dialer: Dialer,
+    home: Arc<Home>,
+    spool: Spool,
+    links: Arc<Links>,
+    registrar: Arc<Registrar>,
+    /// What every process we start finds in its environment.
+    environment: Vec<(String, String)>,
+    /// What health checks in Lua remember.
+    kv: Kv,
+    end: End,
+}
+
+/// Runs an agent until `shutdown` is cancelled or a server ends it.
+///
+/// The one line on stdout says that its API listens.
+///
+/// # Errors
+///
+/// Fails if the data directory cannot be used, or if a server sends the agent away.
+pub async fn run(settings: Settings, listener: TcpListener, shutdown: CancellationToken) -> Result<(), AgentError> {
+    let address = listener.local_addr()?;
+    if !address.ip().is_loopback() {
+        return Err(AgentError::NotLoopback(address));
+    }
+    let store =
+        Store::open(&settings.data, settings.disk_free, Arc::<Metrics>::default()).map_err(|error| match error {
+            OpenError::InUse(path) => AgentError::InUse(path),
+            other => AgentError::Open(other),
+        })?;
+    let ran = serve(settings, listener, address, store.clone(), shutdown).await;
+    store.close().await;
+    ran
+}
+
+async fn serve(
+    settings: Settings,
+    listener: TcpListener,
+    address: SocketAddr,
+    store: Store,
+    shutdown: CancellationToken,
+) -> Result<(), AgentError> {
+    let home = Arc::new(Home::open(store.clone())?);
+    let spool = Spool::open(store.clone(), settings.spool)?;
+    let links = Arc::new(Links::new(&settings.servers));
+    let environment = vec![("SVC_AGENT_URL".to_owned(), format!("http://{address}"))];
+    let kv = Kv::new(store.clone())?;
+    let methods_file = settings.methods_file.clone();
+    let registrar = Registrar::new(store, home.clone(), links.clone(), environment.clone(), methods_file);
+    if spool.depth() > 0 {
+        log::info!("{} events wait for a server", spool.depth());
+    }
+    let agent = Arc::new(Agent {
+        settings,
+        dialer: Dialer::default(),
+        home,
+        spool,
+        links,
+        registrar,
+        environment,
+        kv,
+        end: End::default(),
+    });
+
+    log::info!("serving the space on http://{address}, data in {}", agent.settings.data.display());
+    writeln!(io::stdout(), "listening on http://{address}")?;
+    let tasks = TaskTracker::new();
+    let closing = CancellationToken::new();
+    let api = tokio::spawn(api::serve(listener, agent.clone(), closing.clone()));
+    for seat in 0..agent.links.seats().len() {
+        tasks.spawn(keep::keep(agent.clone(), seat));
+    }
+    tasks.close();
+    tokio::select! {
+        () = shutdown.cancelled() => agent.end.begin(Reason::Asked),
+        _ = agent.end.begun() => {}
+    }
+    closing.cancel();
+    let _ = api.await;
+    agent.part(&tasks).await;
+    match agent.end.begun().await.clone() {
+        Reason::Asked => log::info!("stopped"),
+        Reason::Stopped(server) => log::info!("stopped, as {server} asked"),
+        Reason::Replaced(server) => return Err(AgentError::Replaced(server)),
+        Reason::Revoked(server) => return Err(AgentError::Revoked(server)),
+        Reason::Foreign(error) => return Err(AgentError::Foreign(error)),
+    }
+    Ok(())
+}
+
+/// How an agent is.
+#[derive(Debug, Serialize)]
+struct Status {
+    version: &'static str,
+    space: Option<Space>,
+    servers: Vec<Standing>,
+    spool: SpoolStatus,
+    registration: Option<Registered>,
+}
+
+#[derive(Debug, Serialize)]
+struct SpoolStatus {
+    depth: usize,
+    limit: usize,
+}
+
+impl Agent {
+    fn status(&self) -> Status {
+        Status {
+            version: env!("CARGO_PKG_VERSION"),
+            space: self.home.space(),
+            servers: self.links.standings(),
+            spool: SpoolStatus { depth: self.spool.depth(), limit: self.spool.limit() },
+            registration: self.registrar.registered(),
+        }
+    }
+
+    /// The largest payload an event can have.
+    fn max_payload(&self) -> usize {
+        self.home.space().map_or(self.settings.max_payload, |space| space.max_payload)
+    }
+
+    /// What health checks are run with.
+    fn checker(&self) -> Checker {
+        let space = self.home.space();
+        let place = Place {
+            id: space.as_ref().map_or(SpaceId::NIL, |space| space.id),
+            name: space.map(|space| space.name).unwrap_or_default(),
+        };
+        Checker::new(place, self.settings.directory.clone(), self.environment.clone(), self.kv.clone())
+    }
+
+    /// Sends what can still be sent, says goodbye, and stops what runs.
+    async fn part(&self, tasks: &TaskTracker) {
+        if self.spool.depth() > 0 && !self.links.up().is_empty() {
+            let _ = tokio::time::timeout(LAST_EVENTS, self.spool.emptied()).await;
+        }
+        if self.spool.depth() > 0 {
+            log::warn!("{} events are kept for the next start", self.spool.depth());
+        }
+        self.end.leave();
+        let parting = tokio::time::timeout(PARTING, tasks.wait());
+        let stopping = tokio::time::timeout(STOPPING, self.registrar.stop());
+        let (_, stopped) = tokio::join!(parting, stopping);
+        if stopped.is_err() {
+            log::warn!("a method server did not stop in time");
+        }
+    }
+}

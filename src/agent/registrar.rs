@@ -1,0 +1,538 @@
+//! What this space publishes, and the process that answers for it: one registration at a time, changed one at a time.
+//!
+//! A new registration gets a new generation and a new process beside the old one. Only when every connected server has
+//! taken it does the old process retire; if one refuses, the new process is stopped and the servers that had taken it
+//! get the old registration back. Calls carry the generation, so that during a change each finds its process.
+//!
+//! The registration in force is kept on disk, taken up again after a restart, and published on every new link.
+
+use super::{
+    file::{Declared, FileError, Line, Named, line_of},
+    home::Home,
+    link::{Link, PublishFault},
+    links::Links,
+    process::{Health, MethodServer, StartError},
+};
+use crate::{
+    store::{Store, StoreError, Table, keys},
+    wire::{Answer, ServerHealth},
+};
+use futures_util::future::join_all;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, RwLock, RwLockWriteGuard,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tokio::sync::{Mutex as Turn, watch};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+/// Under which key of ours the registration is kept.
+const REGISTRATION: &[u8] = b"registration";
+const REGISTRATIONS: Table<Declared> = Table::new(keys::AGENT);
+
+/// A new process that ends within this time has not started. Interpreters find their errors in it.
+const TRIAL: Duration = Duration::from_millis(300);
+
+/// How long the old process still takes calls: some were on their way when the servers changed over.
+const OVERLAP: Duration = Duration::from_secs(1);
+
+/// Publishes, and answers.
+pub struct Registrar {
+    store: Store,
+    home: Arc<Home>,
+    links: Arc<Links>,
+    /// What every method server finds in its environment.
+    environment: Vec<(String, String)>,
+    /// Whoever changes something holds it.
+    current: Turn<Option<InForce>>,
+    /// What is in force, for who only looks.
+    shown: Mutex<Option<Shown>>,
+    serving: Serving,
+    generations: AtomicU64,
+    /// The file to register once there is a link.
+    startup: Mutex<Option<PathBuf>>,
+    retiring: TaskTracker,
+    stopping: CancellationToken,
+}
+
+/// Who answers for which generation: two processes while one replaces the other.
+#[derive(Clone, Default)]
+struct Serving(Arc<RwLock<HashMap<u64, Arc<MethodServer>>>>);
+
+/// A registration that servers have taken.
+struct InForce {
+    generation: u64,
+    declared: Declared,
+    server: Arc<MethodServer>,
+}
+
+/// A registration as it is shown.
+#[derive(Clone)]
+struct Shown {
+    path: PathBuf,
+    command: String,
+    methods: Vec<Named>,
+    health: watch::Receiver<Health>,
+}
+
+/// The same, for people.
+#[derive(Debug, Serialize)]
+pub struct Registered {
+    pub path: PathBuf,
+    pub command: String,
+    /// `running` or `restarting`.
+    pub health: &'static str,
+    /// Why it is not running.
+    pub reason: Option<String>,
+    pub methods: Vec<Named>,
+}
+
+/// Whether a new process is watched before it counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Trial {
+    /// It must not end at once.
+    Yes,
+    /// It was good before.
+    No,
+}
+
+/// Why nothing changed.
+#[derive(Debug, thiserror::Error)]
+pub enum RegisterError {
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error(transparent)]
+    Start(#[from] StartError),
+    #[error("the method server ended at once: {0}")]
+    Ended(String),
+    #[error("the agent is not connected to a server yet: `svc agent status` tells why")]
+    NotConnected,
+    #[error("{server} refused the registration: {}{reason}", Line(*line))]
+    Refused { server: String, line: Option<usize>, reason: String },
+    #[error("{server}: {fault}; what was registered before still is")]
+    Lost { server: String, fault: PublishFault },
+    #[error("no method with the local name `{0}` is registered")]
+    NoSuchMethod(String),
+}
+
+impl Registrar {
+    /// A registrar that registers `startup`, if it is a file, with the first link, or takes up what is kept.
+    pub fn new(
+        store: Store,
+        home: Arc<Home>,
+        links: Arc<Links>,
+        environment: Vec<(String, String)>,
+        startup: Option<PathBuf>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            store,
+            home,
+            links,
+            environment,
+            current: Turn::new(None),
+            shown: Mutex::new(None),
+            serving: Serving::default(),
+            generations: AtomicU64::new(1),
+            startup: Mutex::new(startup),
+            retiring: TaskTracker::new(),
+            stopping: CancellationToken::new(),
+        })
+    }
+
+    /// Registers what a file says, in place of everything registered before.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file is wrong, its process does not start, or a server does not take it. What was registered
+    /// before goes on serving then.
+    pub async fn register(&self, path: &Path, text: &str) -> Result<Vec<Named>, RegisterError> {
+        let mut current = self.current.lock().await;
+        // Whatever was to be registered at the start, this is newer.
+        self.startup().take();
+        self.replace(&mut current, path, text).await
+    }
+
+    /// Removes all methods and stops their server. Without a link the servers hear of it with the next one.
+    pub async fn unregister(&self) -> Vec<Named> {
+        let mut current = self.current.lock().await;
+        self.startup().take();
+        self.remove_all(&mut current).await
+    }
+
+    /// Removes one method; the last one takes the server with it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is none with this local name, or if a server does not take what is left.
+    pub async fn unregister_one(&self, local_name: &str) -> Result<Vec<Named>, RegisterError> {
+        let mut current = self.current.lock().await;
+        let none = || RegisterError::NoSuchMethod(local_name.to_owned());
+        let in_force = current.as_ref().ok_or_else(none)?;
+        let mut declared = in_force.declared.clone();
+        declared.registration.methods.retain(|method| method.local_name != local_name);
+        let removed = in_force.declared.registration.methods.len() - declared.registration.methods.len();
+        if removed == 0 {
+            return Err(none());
+        }
+        let before = self.names(&in_force.declared);
+        if declared.registration.methods.is_empty() {
+            return Ok(self.remove_all(&mut current).await);
+        }
+        let server = in_force.server.clone();
+        let links = self.links.up();
+        self.publish(&mut current, &links, declared, server, None).await?;
+        Ok(before.into_iter().filter(|named| named.local_name == local_name).collect())
+    }
+
+    /// Publishes on a new link what there is to publish.
+    pub async fn introduce(&self, link: &Arc<Link>) {
+        let mut current = self.current.lock().await;
+        let startup = self.startup().take();
+        if let Some(path) = startup {
+            match self.register_file(&mut current, &path).await {
+                Ok(methods) => log::info!("registered {} methods of {}", methods.len(), path.display()),
+                // That was not the file's fault: the next link gets another try.
+                Err(RegisterError::NotConnected | RegisterError::Lost { .. }) => {
+                    self.startup().replace(path);
+                    return;
+                }
+                Err(error) => log::error!("the methods file is not registered: {error}"),
+            }
+        }
+        if let Some(in_force) = &*current {
+            if *link.published().borrow() != Some(in_force.generation) {
+                let published = link.register(in_force.generation, &in_force.declared.registration).await;
+                self.log_fault(link, published);
+            }
+            return;
+        }
+        match REGISTRATIONS.get(&self.store, REGISTRATION) {
+            Ok(Some(kept)) => match self.take_up(&mut current, kept).await {
+                Ok(count) => log::info!("took {count} methods up again"),
+                Err(error) => log::error!("what was registered before cannot be taken up again: {error}"),
+            },
+            // The server may remember more than we do.
+            Ok(None) => {
+                let published = link.unregister(self.next_generation()).await;
+                self.log_fault(link, published);
+            }
+            Err(error) => log::error!("what was registered before cannot be read: {error}"),
+        }
+    }
+
+    /// Forgets what is kept: the directory belongs to another space now.
+    pub async fn forget(&self) {
+        if let Err(error) = self.keep(None).await {
+            log::error!("an old registration stays in the data directory: {error}");
+        }
+    }
+
+    /// Calls the process of a generation. The call is in line before this returns, so that calls keep their order.
+    pub fn call(
+        &self,
+        generation: u64,
+        method: &str,
+        params: Option<&RawValue>,
+    ) -> impl Future<Output = Answer> + Send + use<> {
+        let calling = self.serving.of(generation).map(|server| server.call(method, params));
+        async move {
+            match calling {
+                Some(calling) => calling.await.map_or_else(Answer::from, Answer::from),
+                None => Answer::Unavailable("its registration has been replaced".to_owned()),
+            }
+        }
+    }
+
+    /// Hands a notification on, in line like a call; nobody waits to hear what becomes of it.
+    pub fn notify(
+        &self,
+        generation: u64,
+        method: &str,
+        params: Option<&RawValue>,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let notifying = self.serving.of(generation).map(|server| server.notify(method, params));
+        let method = method.to_owned();
+        async move {
+            let Some(notifying) = notifying else { return };
+            if let Err(fault) = notifying.await {
+                log::warn!("a notification for `{method}` is lost: {fault}");
+            }
+        }
+    }
+
+    /// How the process of a generation is, as it changes.
+    pub fn health(&self, generation: u64) -> Option<watch::Receiver<Health>> {
+        self.serving.of(generation).map(|server| server.health())
+    }
+
+    /// What is in force.
+    pub fn registered(&self) -> Option<Registered> {
+        let shown = self.shown.lock().expect("no code panics while holding it").clone()?;
+        let (health, reason) = match ServerHealth::from(&*shown.health.borrow()) {
+            ServerHealth::Running => ("running", None),
+            ServerHealth::Restarting { reason } => ("restarting", Some(reason)),
+        };
+        Some(Registered { path: shown.path, command: shown.command, health, reason, methods: shown.methods })
+    }
+
+    /// Stops every process.
+    pub async fn stop(&self) {
+        self.stopping.cancel();
+        let servers: Vec<_> = self.serving.write().drain().map(|(_, server)| server).collect();
+        join_all(servers.iter().map(|server| server.stop())).await;
+        self.retiring.close();
+        self.retiring.wait().await;
+    }
+
+    async fn register_file(&self, current: &mut Option<InForce>, path: &Path) -> Result<Vec<Named>, RegisterError> {
+        let unreadable = |source| FileError::Unreadable { path: path.to_owned(), source };
+        let path = std::path::absolute(path).map_err(unreadable)?;
+        let text = tokio::fs::read_to_string(&path).await.map_err(unreadable)?;
+        self.replace(current, &path, &text).await
+    }
+
+    async fn replace(
+        &self,
+        current: &mut Option<InForce>,
+        path: &Path,
+        text: &str,
+    ) -> Result<Vec<Named>, RegisterError> {
+        let space = self.home.space().ok_or(RegisterError::NotConnected)?;
+        let declared = Declared::read(path, text, &space.name)?;
+        if self.links.up().is_empty() {
+            return Err(RegisterError::NotConnected);
+        }
+        let names = self.names(&declared);
+        let server = self.start(&declared, Trial::Yes).await?;
+        // Some may have come or gone during the trial.
+        let links = self.links.up();
+        let published = match links.is_empty() {
+            true => Err(RegisterError::NotConnected),
+            false => self.publish(current, &links, declared, server.clone(), Some(text)).await,
+        };
+        match published {
+            Ok(()) => Ok(names),
+            Err(error) => {
+                server.stop().await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn take_up(&self, current: &mut Option<InForce>, kept: Declared) -> Result<usize, RegisterError> {
+        let count = kept.registration.methods.len();
+        let server = self.start(&kept, Trial::No).await?;
+        let links = self.links.up();
+        if let Err(error) = self.publish(current, &links, kept, server.clone(), None).await {
+            server.stop().await;
+            return Err(error);
+        }
+        Ok(count)
+    }
+
+    async fn start(&self, declared: &Declared, trial: Trial) -> Result<Arc<MethodServer>, RegisterError> {
+        let name = self.home.space().map_or_else(|| "?".to_owned(), |space| space.name);
+        let definition = declared.registration.server.clone();
+        let server = MethodServer::start(definition, declared.directory(), self.environment.clone(), name).await?;
+        let server = Arc::new(server);
+        if trial == Trial::Yes {
+            let mut health = server.health();
+            let down = health.wait_for(|health| !matches!(health, Health::Running));
+            if let Ok(Ok(health)) = tokio::time::timeout(TRIAL, down).await.map(|down| down.map(|now| now.clone())) {
+                server.stop().await;
+                return Err(RegisterError::Ended(why(&health)));
+            }
+        }
+        Ok(server)
+    }
+
+    /// Puts a registration into force on all these links, or on none.
+    async fn publish(
+        &self,
+        current: &mut Option<InForce>,
+        links: &[Arc<Link>],
+        declared: Declared,
+        server: Arc<MethodServer>,
+        text: Option<&str>,
+    ) -> Result<(), RegisterError> {
+        let generation = self.next_generation();
+        self.serving.write().insert(generation, server.clone());
+        let asked = links.iter().map(|link| link.register(generation, &declared.registration));
+        let answers = join_all(asked).await;
+        if let Some(error) = verdict(links, &answers, text) {
+            self.serving.write().remove(&generation);
+            self.give_back(current.as_ref(), links, &answers).await;
+            return Err(error);
+        }
+        if let Err(error) = self.keep(Some(declared.clone())).await {
+            log::error!("the registration is in force, and would not be after a restart: {error}");
+        }
+        self.show(Some((&declared, &server)));
+        let before = current.replace(InForce { generation, declared, server });
+        if let Some(before) = before {
+            self.retire(before, current.as_ref());
+        }
+        Ok(())
+    }
+
+    /// Gives the old registration back to the servers that have, or may have, taken a new one.
+    async fn give_back(&self, old: Option<&InForce>, links: &[Arc<Link>], answers: &[Result<(), PublishFault>]) {
+        let taken =
+            links.iter().zip(answers).filter(|(_, answer)| matches!(answer, Ok(()) | Err(PublishFault::Silent)));
+        let giving = taken.map(async |(link, _)| {
+            let given = match old {
+                Some(old) => link.register(old.generation, &old.declared.registration).await,
+                None => link.unregister(self.next_generation()).await,
+            };
+            self.log_fault(link, given);
+        });
+        join_all(giving).await;
+    }
+
+    async fn remove_all(&self, current: &mut Option<InForce>) -> Vec<Named> {
+        let generation = self.next_generation();
+        let links = self.links.up();
+        let told = join_all(links.iter().map(|link| link.unregister(generation))).await;
+        for (link, answer) in links.iter().zip(told) {
+            self.log_fault(link, answer);
+        }
+        if let Err(error) = self.keep(None).await {
+            log::error!("the methods are unregistered, and would come back with a restart: {error}");
+        }
+        self.show(None);
+        match current.take() {
+            Some(before) => {
+                let names = self.names(&before.declared);
+                self.retire(before, None);
+                names
+            }
+            None => Vec::new(),
+        }
+    }
+
+    /// Lets the calls to an old process end, and then the process, unless the new registration has the same.
+    fn retire(&self, old: InForce, new: Option<&InForce>) {
+        if new.is_some_and(|new| Arc::ptr_eq(&new.server, &old.server)) {
+            return;
+        }
+        let overlap = match new {
+            Some(_) => OVERLAP,
+            None => {
+                self.serving.forget(&old.server);
+                Duration::ZERO
+            }
+        };
+        let (serving, stopping) = (self.serving.clone(), self.stopping.clone());
+        self.retiring.spawn(async move {
+            let retiring = async {
+                tokio::time::sleep(overlap).await;
+                serving.forget(&old.server);
+                old.server.retire().await;
+            };
+            let cut = tokio::select! {
+                () = retiring => false,
+                () = stopping.cancelled() => true,
+            };
+            if cut {
+                old.server.stop().await;
+            }
+        });
+    }
+
+    async fn keep(&self, declared: Option<Declared>) -> Result<(), StoreError> {
+        let write = move |batch: &mut crate::store::Batch<'_>| match &declared {
+            Some(declared) => REGISTRATIONS.put(batch, REGISTRATION, declared),
+            None => REGISTRATIONS.delete(batch, REGISTRATION),
+        };
+        self.store.write(write).await
+    }
+
+    fn show(&self, in_force: Option<(&Declared, &MethodServer)>) {
+        let shown = in_force.map(|(declared, server)| Shown {
+            path: declared.path.clone(),
+            command: declared.registration.server.command.clone(),
+            methods: self.names(declared),
+            health: server.health(),
+        });
+        *self.shown.lock().expect("no code panics while holding it") = shown;
+    }
+
+    /// The names of what was checked before, as far as the space still has the same name.
+    fn names(&self, declared: &Declared) -> Vec<Named> {
+        let space = self.home.space().map(|space| space.name).unwrap_or_default();
+        declared.names(&space).unwrap_or_default()
+    }
+
+    fn log_fault(&self, link: &Link, answer: Result<(), PublishFault>) {
+        match answer {
+            // The next link begins with a publication.
+            Ok(()) | Err(PublishFault::Down) => {}
+            Err(fault) => log::error!("{} does not take the registration in force: {fault}", link.server),
+        }
+    }
+
+    fn next_generation(&self) -> u64 {
+        self.generations.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn startup(&self) -> MutexGuard<'_, Option<PathBuf>> {
+        self.startup.lock().expect("no code panics while holding it")
+    }
+}
+
+impl Serving {
+    fn of(&self, generation: u64) -> Option<Arc<MethodServer>> {
+        self.0.read().expect("no code panics while holding it").get(&generation).cloned()
+    }
+
+    /// No generation is this process's any more.
+    fn forget(&self, gone: &Arc<MethodServer>) {
+        self.write().retain(|_, server| !Arc::ptr_eq(server, gone));
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, HashMap<u64, Arc<MethodServer>>> {
+        self.0.write().expect("no code panics while holding it")
+    }
+}
+
+/// Why a registration is not in force, if it is not. A link that broke hears of it again when it is back, as long as
+/// another server has taken it; with no other there is nobody who did.
+fn verdict(links: &[Arc<Link>], answers: &[Result<(), PublishFault>], text: Option<&str>) -> Option<RegisterError> {
+    let mut lost = None;
+    for (link, answer) in links.iter().zip(answers) {
+        let server = link.server.to_string();
+        match answer {
+            Ok(()) => {}
+            Err(PublishFault::Refused(reason)) => {
+                let line = text.and_then(|text| line_of(text, blamed_field(reason)?));
+                return Some(RegisterError::Refused { server, line, reason: reason.clone() });
+            }
+            Err(fault @ PublishFault::Silent) => lost = Some(RegisterError::Lost { server, fault: fault.clone() }),
+            Err(PublishFault::Down) => {
+                let all = answers.iter().all(|answer| matches!(answer, Err(PublishFault::Down)));
+                if all {
+                    lost = Some(RegisterError::Lost { server, fault: PublishFault::Down });
+                }
+            }
+        }
+    }
+    lost
+}
+
+/// The field that a server's reason begins with, as in "`methods[0].groups[1]`: there is no such group".
+fn blamed_field(reason: &str) -> Option<&str> {
+    reason.strip_prefix('`')?.split_once("`: ").map(|(field, _)| field)
+}
+
+fn why(health: &Health) -> String {
+    match ServerHealth::from(health) {
+        ServerHealth::Running => "it runs".to_owned(),
+        ServerHealth::Restarting { reason } => reason,
+    }
+}

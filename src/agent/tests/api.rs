@@ -1,0 +1,112 @@
+//! The agent's own API: what it takes, from whom, and how it refuses the rest.
+
+use super::world::{Running, Scratch, Server, settings};
+use crate::agent::{AgentError, Settings};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+fn code(answer: &(u16, Value)) -> (u16, &str) {
+    (answer.0, answer.1["error"]["code"].as_str().unwrap_or_default())
+}
+
+fn message(answer: &(u16, Value)) -> &str {
+    answer.1["error"]["message"].as_str().unwrap_or_default()
+}
+
+#[tokio::test]
+async fn an_event_needs_only_a_type() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let agent = Running::start(settings(&scratch, &[&server])).await;
+    let (status, body) = agent.post("/event", r#"{"type":"deploy.done"}"#).await;
+    assert_eq!((status, &body["event_type"]), (202, &json!("custom.deploy.done")));
+    let mut visitor = server.welcome_idle().await;
+    let (id, kind, payload) = visitor.hear_event().await;
+    assert_eq!((json!(id), kind.as_str(), payload), (body["event_id"].clone(), "deploy.done", json!({})));
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_no_event_is_refused_with_the_field() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let agent = Running::start(settings(&scratch, &[&server])).await;
+    let large = json!({ "type": "a", "payload": { "text": "x".repeat(2000) } }).to_string();
+    let deep = format!(r#"{{"type":"a","payload":{}1{}}}"#, r#"{"a":"#.repeat(65), "}".repeat(65));
+    let huge = format!(r#"{{"type":"a","payload":{{"text":"{}"}}}}"#, "x".repeat(2 << 20));
+    for (body, status, part) in [
+        (r#"{"payload":{}}"#, 400, "type"),
+        (r#"{"type":"a..b"}"#, 400, "position 3"),
+        (r#"{"type":7}"#, 400, "`type`"),
+        (r#"{"type":"a","payload":[1]}"#, 400, "`payload` must be a JSON object"),
+        (r#"{"type":"a","payload":{"x":"\ud800"}}"#, 400, "`payload`"),
+        (r#"{"type":"a","space":"x"}"#, 400, "`space`"),
+        (r#"{"type":"a","id":"x"}"#, 400, "`id`"),
+        (r#"["a"]"#, 400, "object"),
+        ("{", 400, "EOF"),
+        ("", 400, "object"),
+        (large.as_str(), 413, "1024"),
+        (deep.as_str(), 400, "64 deep"),
+        (huge.as_str(), 413, "limit"),
+    ] {
+        let answer = agent.post("/event", body).await;
+        assert_eq!(answer.0, status, "{part}: {answer:?}");
+        assert!(message(&answer).contains(part), "{part}: {answer:?}");
+    }
+    assert_eq!(agent.get("/status").await.1["spool"]["depth"], 0);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn web_pages_cannot_reach_it() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let agent = Running::start(settings(&scratch, &[&server])).await;
+    let event = r#"{"type":"a"}"#;
+    let host = format!("Host: {}\r\n", agent.address);
+    let json = "Content-Type: application/json\r\n";
+    for (headers, expected) in [
+        (format!("Host: evil.example\r\n{json}"), (403, "forbidden")),
+        (json.to_owned(), (403, "forbidden")),
+        (format!("{host}{json}Origin: https://evil.example\r\n"), (403, "forbidden")),
+        (format!("{host}{json}Origin: null\r\n"), (403, "forbidden")),
+        (format!("{host}Content-Type: text/plain\r\n"), (415, "unsupported_media_type")),
+        (host.clone(), (415, "unsupported_media_type")),
+        (format!("{host}{json}Origin: http://localhost:3000\r\n"), (202, "")),
+        (format!("Host: localhost\r\n{json}"), (202, "")),
+    ] {
+        let answer = agent.post_with("/event", &headers, event).await;
+        assert_eq!(code(&answer), expected, "{headers:?}: {answer:?}");
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn paths_and_methods_that_are_not_there_are_told() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let agent = Running::start(settings(&scratch, &[&server])).await;
+    assert_eq!(code(&agent.get("/").await), (404, "not_found"));
+    assert_eq!(code(&agent.get("/api/events").await), (404, "not_found"));
+    assert_eq!(code(&agent.get("/event").await), (405, "method_not_allowed"));
+    assert_eq!(code(&agent.post("/status", "{}").await), (405, "method_not_allowed"));
+    assert_eq!(code(&agent.delete("/methods/%zz").await), (400, "bad_request"));
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_full_spool_is_told_with_the_setting() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let agent = Running::start(Settings { spool: 2, ..settings(&scratch, &[&server]) }).await;
+    agent.raise("a", json!({})).await;
+    agent.raise("a", json!({})).await;
+    let answer = agent.post("/event", r#"{"type":"a"}"#).await;
+    assert_eq!(code(&answer), (503, "spool_full"));
+    assert!(message(&answer).contains("agent.spool"), "{answer:?}");
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn it_listens_on_loopback_only() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+    let ran = crate::agent::run(settings(&scratch, &[&server]), listener, CancellationToken::new()).await;
+    assert!(matches!(ran, Err(AgentError::NotLoopback(_))));
+}

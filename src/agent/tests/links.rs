@@ -1,0 +1,306 @@
+//! Links: made, kept, lost, made anew, and left; and the events that go over them.
+
+use super::world::{Running, Scratch, Server, Visitor, raw, settings, soon};
+use crate::{
+    agent::AgentError,
+    id::EventId,
+    wire::{Fate, Goodbye, ToAgent, ToServer},
+};
+use serde_json::json;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+async fn heard(visitor: &mut Visitor, count: usize) -> Vec<EventId> {
+    let mut ids = Vec::new();
+    for _ in 0..count {
+        ids.push(visitor.hear_event().await.0);
+    }
+    ids
+}
+
+#[tokio::test]
+async fn an_agent_introduces_itself_and_tells_who_it_is() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let agent = Running::start(settings(&scratch, &[&server])).await;
+    let visitor = server.welcome_idle().await;
+    assert_eq!((visitor.hello.node_id.as_str(), visitor.hello.version.as_str()), ("here", env!("CARGO_PKG_VERSION")));
+    let status = agent.status(|status| status["servers"][0]["connected"] == true).await;
+    assert_eq!(status["space"]["name"], "notes");
+    assert_eq!(status["space"]["id"], json!(server.space));
+    assert_eq!((&status["spool"]["depth"], &status["registration"]), (&json!(0), &json!(null)));
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_broken_link_is_made_anew() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let agent = Running::start(settings(&scratch, &[&server])).await;
+    drop(server.welcome_idle().await);
+    let mut visitor = server.welcome_idle().await;
+    visitor.goodbye(Goodbye::Restarting).await;
+    let mut visitor = server.welcome_idle().await;
+    visitor.goodbye(Goodbye::Unexpected("what?".to_owned())).await;
+    let mut visitor = server.welcome_idle().await;
+    // Neither a second welcome nor nonsense is what a server should say.
+    visitor.say(ToAgent::Cancel { id: 7 }).await;
+    let second = server_welcome(&server);
+    visitor.say(second).await;
+    let visitor = server.welcome_idle().await;
+    agent.status(|status| status["servers"][0]["connected"] == true).await;
+    drop(visitor);
+    agent.stop().await;
+}
+
+fn server_welcome(server: &Server) -> ToAgent {
+    ToAgent::Welcome(crate::wire::Welcome {
+        space_id: server.space,
+        space_name: "notes".to_owned(),
+        zone: "default".to_owned(),
+        max_payload: 1,
+        health_check: None,
+    })
+}
+
+#[tokio::test]
+async fn a_server_that_answers_heartbeats_is_kept_and_one_that_stalls_is_left() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let agent = Running::start(crate::agent::Settings {
+        heartbeat: Duration::from_millis(50),
+        ..settings(&scratch, &[&server])
+    })
+    .await;
+    let mut visitor = server.welcome_idle().await;
+    for _ in 0..10 {
+        visitor.heartbeat().await;
+    }
+    // From here on it neither reads nor says anything, and yet the connection stands.
+    let _again = server.welcome().await;
+    let status = agent.status(|status| status["servers"][0]["connected"] == true).await;
+    assert_eq!(status["servers"][0]["error"], json!(null));
+    drop(visitor);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_refused_token_is_tried_again_and_told_meanwhile() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let agent = Running::start(settings(&scratch, &[&server])).await;
+    let body = r#"{"error":{"code":"unauthorized","message":"this token is not known"}}"#;
+    for status in ["401 Unauthorized", "403 Forbidden"] {
+        let mut stream = server.connection().await;
+        let mut request = [0; 4096];
+        soon("a request", stream.read(&mut request)).await.unwrap();
+        let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        stream.write_all(answer.as_bytes()).await.unwrap();
+        let status = agent.status(|status| status["servers"][0]["error"] != json!(null)).await;
+        let error = status["servers"][0]["error"].as_str().unwrap();
+        assert!(error.contains("refused the token") && error.contains("this token is not known"), "{error}");
+    }
+    server.welcome_idle().await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn who_ends_an_agent_is_told_goodbye() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let agent = Running::start(settings(&scratch, &[&server])).await;
+    let mut visitor = server.welcome_idle().await;
+    agent.shutdown.cancel();
+    assert!(matches!(visitor.hear().await, Some(ToServer::Goodbye)));
+    assert!(visitor.hear().await.is_none(), "and then it hangs up");
+    agent.ended().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_agent_without_a_link_ends_at_once() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let agent = Running::start(settings(&scratch, &[&server])).await;
+    agent.raise("a", json!({})).await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_stopped_space_stops_its_agent_in_good_order() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let other = Server::beside(&server).await;
+    let agent = Running::start(settings(&scratch, &[&server, &other])).await;
+    let mut visitor = server.welcome_idle().await;
+    let mut elsewhere = other.welcome_idle().await;
+    visitor.goodbye(Goodbye::Stopped).await;
+    assert!(matches!(visitor.hear().await, Some(ToServer::Goodbye)));
+    assert!(matches!(elsewhere.hear().await, Some(ToServer::Goodbye)));
+    drop((visitor, elsewhere));
+    agent.ended().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_agent_that_is_replaced_or_revoked_ends_and_says_why() {
+    for (why, word) in [(Goodbye::Replaced, "another agent"), (Goodbye::Revoked, "svc space token")] {
+        let (scratch, server) = (Scratch::new(), Server::new().await);
+        let other = Server::beside(&server).await;
+        let agent = Running::start(settings(&scratch, &[&server, &other])).await;
+        let mut visitor = server.welcome_idle().await;
+        let mut elsewhere = other.welcome_idle().await;
+        visitor.goodbye(why).await;
+        let error = agent.ended().await.unwrap_err().to_string();
+        assert!(error.contains(word) && error.contains(&server.url), "{error}");
+        assert!(elsewhere.hear().await.is_none(), "the space has not stopped, so nobody says so");
+    }
+}
+
+#[tokio::test]
+async fn one_that_is_sent_away_at_the_door_ends_too() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let agent = Running::start(settings(&scratch, &[&server])).await;
+    let mut visitor = server.meet().await;
+    visitor.goodbye(Goodbye::Revoked).await;
+    assert!(matches!(agent.ended().await, Err(AgentError::Revoked(_))));
+}
+
+#[tokio::test]
+async fn a_directory_has_one_agent() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let agent = Running::start(settings(&scratch, &[&server])).await;
+    agent.status(|_| true).await;
+    let error = Running::start(settings(&scratch, &[&server])).await.ended().await.unwrap_err();
+    assert!(matches!(error, AgentError::InUse(_)) && error.to_string().contains("--data"), "{error}");
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn events_arrive_in_order_however_often_the_link_breaks() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let agent = Running::start(settings(&scratch, &[&server])).await;
+    let mut ids = Vec::new();
+    for n in 0..5 {
+        ids.push(agent.raise("deploy.done", json!({ "n": n })).await);
+    }
+    let mut visitor = server.welcome_idle().await;
+    assert_eq!(visitor.hear_event().await, (ids[0], "deploy.done".to_owned(), json!({ "n": 0 })));
+    assert_eq!(heard(&mut visitor, 4).await, ids[1..]);
+    visitor.confirm(ids[0]).await;
+    agent.status(|status| status["spool"]["depth"] == 4).await;
+    drop(visitor);
+    let mut visitor = server.welcome_idle().await;
+    ids.push(agent.raise("deploy.done", json!({})).await);
+    assert_eq!(heard(&mut visitor, 5).await, ids[1..]);
+    for id in &ids[1..] {
+        visitor.confirm(*id).await;
+    }
+    agent.status(|status| status["spool"]["depth"] == 0).await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_server_refuses_is_dropped() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let agent = Running::start(settings(&scratch, &[&server])).await;
+    let mut visitor = server.welcome_idle().await;
+    let id = agent.raise("a", json!({})).await;
+    assert_eq!(heard(&mut visitor, 1).await, [id]);
+    visitor.say(ToAgent::Confirm { id, fate: Fate::Refused("too old".to_owned()) }).await;
+    agent.status(|status| status["spool"]["depth"] == 0).await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn events_survive_the_agent_and_go_out_before_newer_ones() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let agent = Running::start(settings(&scratch, &[&server])).await;
+    let mut ids = Vec::new();
+    for n in 0..20 {
+        ids.push(agent.raise("a", json!({ "n": n })).await);
+    }
+    agent.stop().await;
+    let agent = Running::start(settings(&scratch, &[&server])).await;
+    ids.push(agent.raise("a", json!({})).await);
+    let mut visitor = server.welcome_idle().await;
+    assert_eq!(heard(&mut visitor, 21).await, ids);
+    for id in ids {
+        visitor.confirm(id).await;
+    }
+    agent.status(|status| status["spool"]["depth"] == 0).await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn one_server_gets_the_events_and_another_takes_over_when_it_breaks() {
+    let (scratch, one) = (Scratch::new(), Server::new().await);
+    let two = Server::beside(&one).await;
+    let agent = Running::start(settings(&scratch, &[&one, &two])).await;
+    let mut first = one.welcome_idle().await;
+    let id = agent.raise("a", json!({})).await;
+    assert_eq!(heard(&mut first, 1).await, [id]);
+    let mut second = two.welcome_idle().await;
+    // Nothing more has come here; what comes next is the same event, once the first link is gone.
+    drop(first);
+    assert_eq!(heard(&mut second, 1).await, [id]);
+    second.confirm(id).await;
+    agent.status(|status| status["spool"]["depth"] == 0).await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn the_last_events_are_sent_before_the_goodbye() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let agent = Running::start(settings(&scratch, &[&server])).await;
+    let mut visitor = server.welcome_idle().await;
+    let id = agent.raise("a", json!({})).await;
+    agent.shutdown.cancel();
+    assert_eq!(heard(&mut visitor, 1).await, [id]);
+    visitor.confirm(id).await;
+    assert!(matches!(visitor.hear().await, Some(ToServer::Goodbye)));
+    drop(visitor);
+    agent.ended().await.unwrap();
+}
+
+#[tokio::test]
+async fn events_for_one_space_are_not_sent_to_another() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let agent = Running::start(settings(&scratch, &[&server])).await;
+    let visitor = server.welcome_idle().await;
+    agent.raise("a", json!({})).await;
+    drop(visitor);
+    agent.stop().await;
+    let server = server.of_another_space();
+    let agent = Running::start(settings(&scratch, &[&server])).await;
+    let mut visitor = server.welcome().await;
+    let error = agent.ended().await.unwrap_err();
+    assert!(matches!(error, AgentError::Foreign(_)) && error.to_string().contains("--data"), "{error}");
+    assert!(visitor.hear().await.is_none());
+}
+
+#[tokio::test]
+async fn the_health_check_that_the_server_wants_is_run_and_told() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let agent = Running::start(settings(&scratch, &[&server])).await;
+    let good = json!({ "type": "command", "command": "true", "interval": 0.1, "timeout": 60 });
+    let mut visitor = server.welcome_with(Some(good)).await;
+    let mut oks = 0;
+    while oks < 3 {
+        match visitor.hear().await {
+            Some(ToServer::Checked { ok, detail, .. }) => {
+                assert_eq!((ok, detail), (true, None));
+                oks += 1;
+            }
+            Some(ToServer::Unregister { .. }) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    let bad = json!({ "type": "command", "command": "false", "interval": 0.1, "timeout": 60 });
+    visitor.say(ToAgent::Check(Some(raw(&bad)))).await;
+    soon("a failure", async {
+        loop {
+            if let Some(ToServer::Checked { ok: false, detail: Some(detail), .. }) = visitor.hear().await {
+                return assert!(detail.contains('1'), "{detail}");
+            }
+        }
+    })
+    .await;
+    // Without a check nothing is told, and what is no check is no reason to go.
+    visitor.say(ToAgent::Check(None)).await;
+    visitor.say(ToAgent::Check(Some(raw(&json!({ "type": "ping" }))))).await;
+    agent.raise("a", json!({})).await;
+    soon("the event", async { while !matches!(visitor.hear().await, Some(ToServer::Event { .. })) {} }).await;
+    agent.stop().await;
+}

@@ -1,0 +1,333 @@
+//! A scripted server, an agent on a free port in a directory of its own, and what a test asks of either.
+
+use crate::{
+    agent::{self, AgentError, Pace, Settings},
+    id::{EventId, SpaceId},
+    wire::{self, Fate, Goodbye, ToAgent, ToServer, Welcome},
+};
+use futures_util::{SinkExt, StreamExt};
+use serde_json::{Value, json, value::RawValue};
+use std::{path::PathBuf, time::Duration};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    task::JoinHandle,
+};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{
+        Message,
+        handshake::server::{ErrorResponse, Request, Response},
+    },
+};
+use tokio_util::sync::CancellationToken;
+
+/// How long anything may take before the test fails. Generous: a busy machine is no bug.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What happens, if it does so before patience ends.
+pub async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, event).await.unwrap_or_else(|_| panic!("waited {PATIENCE:?} for: {what}"))
+}
+
+/// A server, or the part of one that agents see.
+pub struct Server {
+    listener: TcpListener,
+    pub url: String,
+    pub space: SpaceId,
+}
+
+/// One agent's link, from the server's side.
+pub struct Visitor {
+    socket: WebSocketStream<TcpStream>,
+    pub hello: wire::Hello,
+}
+
+impl Server {
+    pub async fn new() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        Self { listener, url, space: SpaceId::new() }
+    }
+
+    /// A server for the same space.
+    pub async fn beside(other: &Self) -> Self {
+        Self { space: other.space, ..Self::new().await }
+    }
+
+    /// The same server, whose agents now belong to another space.
+    pub fn of_another_space(self) -> Self {
+        Self { space: SpaceId::new(), ..self }
+    }
+
+    /// Takes the next connection as it is.
+    pub async fn connection(&self) -> TcpStream {
+        soon("a connection", self.listener.accept()).await.unwrap().0
+    }
+
+    /// Takes an agent in, up to its hello.
+    #[allow(clippy::result_large_err, reason = "the type is the library's")]
+    pub async fn meet(&self) -> Visitor {
+        let check = |request: &Request, response: Response| -> Result<Response, ErrorResponse> {
+            assert_eq!(request.uri().path(), "/api/agent");
+            assert_eq!(request.headers()["authorization"], "Bearer sva_test");
+            Ok(response)
+        };
+        let stream = self.connection().await;
+        let mut socket = soon("a handshake", tokio_tungstenite::accept_hdr_async(stream, check)).await.unwrap();
+        let Some(ToServer::Hello(hello)) = next(&mut socket).await else { panic!("an agent says hello first") };
+        assert_eq!(hello.protocol, wire::PROTOCOL);
+        Visitor { socket, hello }
+    }
+
+    /// Takes an agent in and welcomes it.
+    pub async fn welcome(&self) -> Visitor {
+        self.welcome_with(None).await
+    }
+
+    pub async fn welcome_with(&self, health_check: Option<Value>) -> Visitor {
+        let mut visitor = self.meet().await;
+        let welcome = Welcome {
+            space_id: self.space,
+            space_name: "notes".to_owned(),
+            zone: "default".to_owned(),
+            max_payload: 1024,
+            health_check: health_check.map(|check| raw(&check)),
+        };
+        visitor.say(ToAgent::Welcome(welcome)).await;
+        visitor
+    }
+
+    /// Takes an agent in that has nothing to publish.
+    pub async fn welcome_idle(&self) -> Visitor {
+        let mut visitor = self.welcome().await;
+        visitor.expect_unregister().await;
+        visitor
+    }
+}
+
+impl Visitor {
+    pub async fn say(&mut self, message: ToAgent) {
+        self.socket.send(Message::binary(wire::encode(&message))).await.unwrap();
+    }
+
+    /// The next message, or none if the agent has hung up.
+    pub async fn hear(&mut self) -> Option<ToServer> {
+        next(&mut self.socket).await
+    }
+
+    /// The next message that is no news of the method server's health.
+    pub async fn hear_past_health(&mut self) -> Option<ToServer> {
+        loop {
+            match self.hear().await {
+                Some(ToServer::Health { .. }) => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Waits for a heartbeat.
+    pub async fn heartbeat(&mut self) {
+        loop {
+            match soon("a heartbeat", self.socket.next()).await.unwrap().unwrap() {
+                Message::Ping(_) => return,
+                other => assert!(other.is_binary(), "{other:?}"),
+            }
+        }
+    }
+
+    pub async fn expect_unregister(&mut self) -> u64 {
+        match self.hear_past_health().await {
+            Some(ToServer::Unregister { generation }) => {
+                self.say(ToAgent::Registered { generation }).await;
+                generation
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Hears a registration; the caller answers it. Its generation and the local names in it.
+    pub async fn hear_register(&mut self) -> (u64, Vec<String>) {
+        match self.hear_past_health().await {
+            Some(ToServer::Register { generation, registration }) => {
+                (generation, registration.methods.into_iter().map(|method| method.local_name).collect())
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Hears a registration and takes it.
+    pub async fn expect_register(&mut self) -> (u64, Vec<String>) {
+        let (generation, names) = self.hear_register().await;
+        self.say(ToAgent::Registered { generation }).await;
+        (generation, names)
+    }
+
+    pub async fn hear_event(&mut self) -> (EventId, String, Value) {
+        match self.hear_past_health().await {
+            Some(ToServer::Event { id, kind, payload }) => (id, kind, serde_json::from_str(payload.get()).unwrap()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub async fn confirm(&mut self, id: EventId) {
+        self.say(ToAgent::Confirm { id, fate: Fate::Stored }).await;
+    }
+
+    pub async fn goodbye(&mut self, why: Goodbye) {
+        self.say(ToAgent::Goodbye(why)).await;
+    }
+
+    pub async fn call(&mut self, id: u64, generation: u64, method: &str, params: Value) {
+        let call = ToAgent::Call {
+            id,
+            generation,
+            method: method.to_owned(),
+            params: Some(raw(&params)),
+            notification: false,
+        };
+        self.say(call).await;
+    }
+
+    /// Calls, and waits for the answer.
+    pub async fn answer(&mut self, generation: u64, method: &str, params: Value) -> wire::Answer {
+        self.call(1, generation, method, params).await;
+        match self.hear_past_health().await {
+            Some(ToServer::Reply { id: 1, answer }) => answer,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+async fn next(socket: &mut WebSocketStream<TcpStream>) -> Option<ToServer> {
+    loop {
+        match soon("a message", socket.next()).await {
+            Some(Ok(Message::Binary(bytes))) => return Some(wire::decode(&bytes).unwrap()),
+            Some(Ok(Message::Close(_))) | None | Some(Err(_)) => return None,
+            Some(Ok(_)) => {}
+        }
+    }
+}
+
+pub fn raw(value: &Value) -> Box<RawValue> {
+    RawValue::from_string(value.to_string()).unwrap()
+}
+
+/// A data directory of a test's own, gone with it.
+pub struct Scratch(pub PathBuf);
+
+impl Scratch {
+    pub fn new() -> Self {
+        Self(std::env::temp_dir().join(format!("svc-agent-{}", uuid::Uuid::now_v7())))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What an agent is told in these tests: quick, and no heartbeat to disturb them.
+pub fn settings(scratch: &Scratch, servers: &[&Server]) -> Settings {
+    Settings {
+        servers: servers.iter().map(|server| server.url.parse().unwrap()).collect(),
+        token: "sva_test".parse().unwrap(),
+        data: scratch.0.clone(),
+        methods_file: None,
+        spool: 100,
+        heartbeat: Duration::from_secs(60),
+        max_payload: 1024,
+        disk_free: 0,
+        directory: std::env::temp_dir(),
+        node_id: "here".to_owned(),
+        pace: Pace {
+            first: Duration::from_millis(10),
+            most: Duration::from_millis(50),
+            refused: (Duration::from_millis(10), Duration::from_millis(20)),
+            lasted: Duration::ZERO,
+        },
+    }
+}
+
+/// A running agent.
+pub struct Running {
+    pub address: String,
+    pub shutdown: CancellationToken,
+    task: JoinHandle<Result<(), AgentError>>,
+}
+
+impl Running {
+    pub async fn start(settings: Settings) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let shutdown = CancellationToken::new();
+        let task = tokio::spawn(agent::run(settings, listener, shutdown.clone()));
+        Self { address, shutdown, task }
+    }
+
+    /// Waits until it has ended by itself.
+    pub async fn ended(self) -> Result<(), AgentError> {
+        soon("the agent to end", self.task).await.unwrap()
+    }
+
+    /// Stops it.
+    pub async fn stop(self) {
+        self.shutdown.cancel();
+        self.ended().await.unwrap();
+    }
+
+    pub async fn get(&self, path: &str) -> (u16, Value) {
+        self.ask(&format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.address)).await
+    }
+
+    pub async fn delete(&self, path: &str) -> (u16, Value) {
+        self.ask(&format!("DELETE {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.address)).await
+    }
+
+    pub async fn post(&self, path: &str, body: &str) -> (u16, Value) {
+        let headers = format!("Host: {}\r\nContent-Type: application/json\r\n", self.address);
+        self.post_with(path, &headers, body).await
+    }
+
+    pub async fn post_with(&self, path: &str, headers: &str, body: &str) -> (u16, Value) {
+        let length = body.len();
+        let head = format!("POST {path} HTTP/1.1\r\n{headers}Content-Length: {length}\r\nConnection: close\r\n\r\n");
+        self.ask(&format!("{head}{body}")).await
+    }
+
+    /// Raises an event, and gives its id.
+    pub async fn raise(&self, kind: &str, payload: Value) -> EventId {
+        let (status, body) = self.post("/event", &json!({ "type": kind, "payload": payload }).to_string()).await;
+        assert_eq!((status, &body["event_type"]), (202, &json!(format!("custom.{kind}"))), "{body}");
+        body["event_id"].as_str().unwrap().parse().unwrap()
+    }
+
+    /// The status, once it is as wanted.
+    pub async fn status(&self, wanted: impl Fn(&Value) -> bool) -> Value {
+        soon("a status", async {
+            loop {
+                let (code, status) = self.get("/status").await;
+                assert_eq!(code, 200);
+                if wanted(&status) {
+                    return status;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await
+    }
+
+    async fn ask(&self, request: &str) -> (u16, Value) {
+        soon("an answer", async {
+            let mut stream = TcpStream::connect(&self.address).await.unwrap();
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer:?}"));
+            let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+            (status, serde_json::from_str(body).unwrap_or(Value::Null))
+        })
+        .await
+    }
+}

@@ -1,0 +1,285 @@
+//! `svc agent start`: reads the settings, binds the address, and runs the agent until a signal or a server ends it.
+
+use super::conceal::conceal;
+use crate::{
+    agent::{self, AgentError, Pace, ServerUrl, ServerUrlError, Settings, Token, TokenError},
+    cli::{
+        failure::Failure,
+        server::{cancel_on_signal, start_logging},
+        shell::Shell,
+    },
+    config::Config,
+};
+use std::{
+    io::{self, Read as _},
+    net::SocketAddr,
+    path::PathBuf,
+};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// Where a server listens that was told nothing else.
+const DEFAULT_SERVER: &str = "http://127.0.0.1:7300";
+
+/// Run the agent of a space.
+#[derive(argh::FromArgs, Clone, Debug, PartialEq)]
+#[argh(
+    subcommand,
+    name = "start",
+    help_triggers("-h", "--help"),
+    example = "SVC_AGENT_TOKEN=sva_… {command_name}\n\
+               {command_name} --server https://svc.example --methods-file methods.toml\n\
+               {command_name} --config /etc/svc/svc.toml",
+    note = "The token is what `svc space create` or `svc space token NAME` prints. It is better in SVC_AGENT_TOKEN than in \
+            --token, which others on this machine can see for a moment. What the agent keeps is in ~/.local/share/svc-agent."
+)]
+pub struct Start {
+    /// a server to keep a link to, such as https://svc.example; more than once for several (otherwise SVC_SERVER, or
+    /// `agent.server`, or http://127.0.0.1:7300)
+    #[argh(option, arg_name = "url")]
+    server: Vec<String>,
+
+    /// the agent's token (otherwise SVC_AGENT_TOKEN)
+    #[argh(option)]
+    token: Option<String>,
+
+    /// loopback address and port for what runs in the space; port 0 picks a free one (otherwise SVC_AGENT_LISTEN)
+    #[argh(option, arg_name = "addr")]
+    listen: Option<SocketAddr>,
+
+    /// where to keep events until a server has them
+    #[argh(option, arg_name = "dir")]
+    data: Option<PathBuf>,
+
+    /// a registration to publish once connected (otherwise SVC_METHODS_FILE)
+    #[argh(option, arg_name = "file")]
+    methods_file: Option<PathBuf>,
+
+    /// the config file
+    #[argh(option, arg_name = "file")]
+    config: Option<PathBuf>,
+}
+
+/// What the words mean.
+struct Plan {
+    config: Config,
+    settings: Settings,
+    /// To be taken out of what the system shows.
+    secret: String,
+    supervision: Supervision,
+}
+
+/// Whether somebody watches over the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Supervision {
+    None,
+    /// Whoever started it holds its stdin, and is gone when that ends.
+    Stdin,
+}
+
+/// Why the agent did not run, or not to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("cannot listen on {address}: {source}; stop what is there, or use --listen")]
+    Listen { address: SocketAddr, source: io::Error },
+    #[error("cannot start: {0}")]
+    Start(io::Error),
+    #[error("cannot log: {0}")]
+    Log(#[from] log::SetLoggerError),
+    #[error(transparent)]
+    Agent(#[from] AgentError),
+}
+
+impl Start {
+    pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+        let plan = self.plan(shell.environment)?;
+        Ok(serve(plan)?)
+    }
+
+    /// What the flags, the environment and the file come to.
+    fn plan(self, environment: &dyn Fn(&str) -> Option<String>) -> Result<Plan, Failure> {
+        let set = |name: &str| environment(name).filter(|value| !value.is_empty());
+        let mut config = Config::load(self.config.as_deref(), environment)?;
+        if let Some(address) = self.listen {
+            config.agent.listen = address;
+        }
+        if !config.agent.listen.ip().is_loopback() {
+            return Err(Failure::Usage(AgentError::NotLoopback(config.agent.listen).to_string()));
+        }
+        if let Some(dir) = self.data {
+            config.agent.data = dir;
+        }
+        config.agent.data = config.agent_data_dir(environment)?;
+        // The more particular variable, which `Config` has read already, wins over the one for all commands.
+        let several = |text: String| text.split(',').map(|url| url.trim().to_owned()).collect();
+        if !self.server.is_empty() {
+            config.agent.server = self.server;
+        } else if let (None, Some(servers)) = (set("SVC_AGENT_SERVER"), set("SVC_SERVER")) {
+            config.agent.server = several(servers);
+        }
+        if config.agent.server.is_empty() {
+            config.agent.server = vec![DEFAULT_SERVER.to_owned()];
+        }
+        if let Some(file) = self.methods_file {
+            config.agent.methods_file = file;
+        } else if let (None, Some(file)) = (set("SVC_AGENT_METHODS_FILE"), set("SVC_METHODS_FILE")) {
+            config.agent.methods_file = file.into();
+        }
+        let secret = self.token.or_else(|| set("SVC_AGENT_TOKEN")).ok_or_else(|| {
+            let advice = "set SVC_AGENT_TOKEN to what `svc space create` or `svc space token NAME` printed";
+            Failure::Usage(format!("no token to show to the server: {advice}"))
+        })?;
+        let supervision = match set("SVC_AGENT_SUPERVISED").as_deref() {
+            Some("1") => Supervision::Stdin,
+            _ => Supervision::None,
+        };
+        let settings = settings(&config, &secret)?;
+        Ok(Plan { config, settings, secret, supervision })
+    }
+}
+
+fn settings(config: &Config, secret: &str) -> Result<Settings, Failure> {
+    let mut servers: Vec<ServerUrl> = Vec::new();
+    for server in &config.agent.server {
+        let server = server.parse().map_err(|error: ServerUrlError| Failure::Usage(error.to_string()))?;
+        if !servers.contains(&server) {
+            servers.push(server);
+        }
+    }
+    let token: Token = secret.parse().map_err(|error: TokenError| Failure::Usage(error.to_string()))?;
+    let methods_file = &config.agent.methods_file;
+    Ok(Settings {
+        servers,
+        token,
+        data: config.agent.data.clone(),
+        methods_file: (!methods_file.as_os_str().is_empty()).then(|| methods_file.clone()),
+        spool: config.agent.spool,
+        heartbeat: config.agent.heartbeat.0,
+        max_payload: config.limits.payload.bytes(),
+        disk_free: config.limits.disk_free.0,
+        directory: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
+        node_id: node_name(),
+        pace: Pace::default(),
+    })
+}
+
+fn serve(plan: Plan) -> Result<(), StartError> {
+    conceal(plan.secret.trim());
+    start_logging(&plan.config.log)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(StartError::Start)?;
+    runtime.block_on(async {
+        let address = plan.config.agent.listen;
+        let bound = TcpListener::bind(address).await;
+        let listener = bound.map_err(|source| StartError::Listen { address, source })?;
+        let shutdown = CancellationToken::new();
+        cancel_on_signal(shutdown.clone()).map_err(StartError::Start)?;
+        if plan.supervision == Supervision::Stdin {
+            cancel_on_end_of_stdin(shutdown.clone()).map_err(StartError::Start)?;
+        }
+        Ok(agent::run(plan.settings, listener, shutdown).await?)
+    })
+}
+
+/// Cancels once whoever holds the other end of stdin has let go of it, as a process does when it dies.
+fn cancel_on_end_of_stdin(shutdown: CancellationToken) -> io::Result<()> {
+    // A thread that nobody waits for: the runtime would wait for a read of its own.
+    std::thread::Builder::new().name("stdin".to_owned()).spawn(move || {
+        let mut ignored = [0; 256];
+        while io::stdin().lock().read(&mut ignored).is_ok_and(|count| count > 0) {}
+        log::info!("stopping: whoever started this agent is gone");
+        shutdown.cancel();
+    })?;
+    Ok(())
+}
+
+/// The machine's name, as far as it has one.
+fn node_name() -> String {
+    let mut name = [0_u8; 256];
+    // SAFETY: the system writes at most as many bytes as there are.
+    let told = unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len()) };
+    let length = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+    match told {
+        0 if length > 0 => String::from_utf8_lossy(&name[..length]).into_owned(),
+        _ => "unknown".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use argh::FromArgs as _;
+    use std::path::Path;
+
+    fn plan(words: &[&str], environment: &[(&str, &str)]) -> Result<Plan, Failure> {
+        let find = |name: &str| {
+            let set = [("HOME", "/home/ada"), ("SVC_AGENT_TOKEN", "sva_env")];
+            environment.iter().chain(&set).find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+        };
+        Start::from_args(&["start"], words).unwrap().plan(&find)
+    }
+
+    fn servers(plan: &Plan) -> Vec<String> {
+        plan.settings.servers.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn nothing_but_a_token_is_needed() {
+        let plan = plan(&[], &[]).unwrap();
+        assert_eq!(servers(&plan), ["http://127.0.0.1:7300"]);
+        assert_eq!(plan.settings.data, Path::new("/home/ada/.local/share/svc-agent"));
+        assert_eq!(plan.config.agent.listen.to_string(), "127.0.0.1:7301");
+        assert_eq!((plan.settings.methods_file.clone(), plan.supervision), (None, Supervision::None));
+        assert_eq!((plan.settings.spool, plan.settings.heartbeat.as_secs()), (10_000, 15));
+    }
+
+    #[test]
+    fn a_flag_wins_over_the_environment() {
+        let environment = [
+            ("SVC_SERVER", "https://one.example, https://two.example"),
+            ("SVC_AGENT_LISTEN", "127.0.0.1:9"),
+            ("SVC_AGENT_DATA", "/environment"),
+            ("SVC_METHODS_FILE", "environment.toml"),
+            ("SVC_AGENT_SUPERVISED", "1"),
+        ];
+        let told = plan(&[], &environment).unwrap();
+        assert_eq!(servers(&told), ["https://one.example", "https://two.example"]);
+        assert_eq!((told.config.agent.listen.port(), told.settings.data.as_path()), (9, Path::new("/environment")));
+        assert_eq!(told.settings.methods_file.as_deref(), Some(Path::new("environment.toml")));
+        assert_eq!((told.secret.as_str(), told.supervision), ("sva_env", Supervision::Stdin));
+        let words = [
+            "--server",
+            "a.example",
+            "--server",
+            "b.example",
+            "--server",
+            "a.example",
+            "--token",
+            "sva_flag",
+            "--listen",
+            "127.0.0.1:0",
+            "--data",
+            "/flag",
+            "--methods-file",
+            "flag.toml",
+        ];
+        let told = plan(&words, &environment).unwrap();
+        assert_eq!(servers(&told), ["http://a.example", "http://b.example"]);
+        assert_eq!((told.config.agent.listen.port(), told.settings.data.as_path()), (0, Path::new("/flag")));
+        assert_eq!(told.settings.methods_file.as_deref(), Some(Path::new("flag.toml")));
+        assert_eq!(told.secret, "sva_flag");
+    }
+
+    #[test]
+    fn what_cannot_work_is_bad_usage() {
+        for (words, environment, part) in [
+            (&[][..], &[("SVC_AGENT_TOKEN", "")][..], "SVC_AGENT_TOKEN"),
+            (&["--token", "a b"], &[], "svc space token"),
+            (&["--listen", "0.0.0.0:7301"], &[], "loopback"),
+            (&["--server", "ftp://x"], &[], "http://127.0.0.1:7300"),
+        ] {
+            let failure = plan(words, environment).err().unwrap();
+            assert_eq!(failure.exit_code(), 2, "{words:?}");
+            assert!(failure.to_string().contains(part), "{words:?}: {failure}");
+        }
+    }
+}

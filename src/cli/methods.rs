@@ -1,0 +1,101 @@
+//! `svc methods`: publishes methods from inside a space, and takes them back. Calling them is for everybody else.
+
+use super::{
+    agent::near::Near,
+    client::percent_encoded,
+    failure::Failure,
+    payload::read_file,
+    shell::{Form, Shell},
+    table::printable,
+};
+use serde::Deserialize;
+use std::path::PathBuf;
+
+command_family! {
+    /// Publish methods from inside a space, or take them back.
+    #[argh(
+        example = "{command_name} register methods.toml\n{command_name} unregister",
+        note = "These ask the agent of this space, at SVC_AGENT_URL or http://127.0.0.1:7301."
+    )]
+    Methods = "methods" { Register, Unregister }
+}
+
+agent_command! {
+    /// Register the methods that a file declares, in place of all that this space registered before.
+    #[argh(example = "{command_name} methods.toml")]
+    Register = "register" {
+        /// the registration, a TOML file; its method server runs in the file's directory
+        #[argh(positional)]
+        file: PathBuf,
+    }
+}
+
+agent_command! {
+    /// Remove methods of this space; without any left their server is stopped.
+    #[argh(example = "{command_name}\n{command_name} search")]
+    Unregister = "unregister" {
+        /// the one to remove, by its local name; all if left out
+        #[argh(positional)]
+        local_name: Option<String>,
+    }
+}
+
+#[derive(Deserialize)]
+struct Registered {
+    methods: Vec<Method>,
+}
+
+#[derive(Deserialize)]
+struct Removed {
+    removed: Vec<Method>,
+}
+
+#[derive(Deserialize)]
+struct Method {
+    name: String,
+}
+
+impl Register {
+    pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+        let agent = Near::find(shell.environment)?;
+        let source = read_file(&self.file)?;
+        let path =
+            std::path::absolute(&self.file).map_err(|source| Failure::File { path: self.file.clone(), source })?;
+        let Some(path) = path.to_str() else {
+            return Err(Failure::Usage(format!("`{}` is not UTF-8", path.display())));
+        };
+        let answer = agent.post("/methods", &serde_json::json!({ "path": path, "source": source }))?;
+        if self.form() == Form::Json {
+            return shell.out.json(answer.as_str());
+        }
+        let registered: Registered = agent.read(&answer)?;
+        shell.out.line(&format!("registered {}", counted(&registered.methods)))
+    }
+}
+
+impl Unregister {
+    pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+        let agent = Near::find(shell.environment)?;
+        let answer = match &self.local_name {
+            Some(name) => agent.delete(&format!("/methods/{}", percent_encoded(name)))?,
+            None => agent.delete("/methods")?,
+        };
+        if self.form() == Form::Json {
+            return shell.out.json(answer.as_str());
+        }
+        let removed: Removed = agent.read(&answer)?;
+        match removed.removed.is_empty() {
+            true => shell.out.line("nothing was registered"),
+            false => shell.out.line(&format!("removed {}", counted(&removed.removed))),
+        }
+    }
+}
+
+/// How many methods, and which.
+fn counted(methods: &[Method]) -> String {
+    let names = methods.iter().map(|method| printable(&method.name)).collect::<Vec<_>>().join(", ");
+    match methods.len() {
+        1 => format!("1 method: {names}"),
+        many => format!("{many} methods: {names}"),
+    }
+}

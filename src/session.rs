@@ -1,0 +1,509 @@
+//! The server's end of an agent's link: greets it, carries calls out and answers back, takes registrations, events and
+//! health in.
+//!
+//! A space has one link. A newer one takes its place, and the older is told so. How a link ends decides what becomes of
+//! the space: a goodbye stops it, anything else leaves it deployed and waiting for its agent.
+
+use crate::{
+    deliver::Deliverer,
+    emit::{EmitError, Emitter, Raise},
+    event::EventType,
+    id::{EventId, SpaceId},
+    identity::{Caller, Identity},
+    link::Link,
+    method::Registration,
+    queue::AcceptError,
+    registry::{Claim, Registry},
+    space::{Change, CheckResult, SpaceError, Spaces, State},
+    store::StoreError,
+    subscription::Subscriptions,
+    wire::{self, Fate, Goodbye, Hello, PROTOCOL, ToAgent, ToServer, Welcome},
+};
+use bytes::Bytes;
+use futures_util::{Sink, SinkExt, Stream, StreamExt};
+use serde_json::value::RawValue;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+use tokio::sync::mpsc;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+/// How long an agent may take to say who it is.
+const GREETING: Duration = Duration::from_secs(10);
+
+/// How long the last words to an agent may take.
+const PARTING: Duration = Duration::from_secs(2);
+
+/// So many heartbeats without a byte from the agent, and it is gone.
+const MISSED: u32 = 3;
+
+/// Events of one agent that may wait to be stored; then it is not read from until some are.
+const WAITING_EVENTS: usize = 64;
+
+/// Bytes that are gathered before they go out together.
+const GATHERED: usize = 64 << 10;
+
+/// The longest name of a machine that is kept.
+const LONGEST_NODE: usize = 255;
+
+/// Everybody's sessions. Cloning the handle is cheap.
+#[derive(Clone)]
+pub struct Sessions(Arc<Shared>);
+
+/// What a session works with.
+pub struct Parts {
+    pub zone: Arc<str>,
+    pub max_payload: usize,
+    pub heartbeat: Duration,
+    pub identity: Identity,
+    pub spaces: Spaces,
+    pub registry: Registry,
+    pub subscriptions: Subscriptions,
+    pub emitter: Arc<Emitter>,
+    pub deliverer: Deliverer,
+    pub shutdown: CancellationToken,
+}
+
+struct Shared {
+    parts: Parts,
+    /// The link in force of each space.
+    links: Mutex<HashMap<SpaceId, Arc<Link>>>,
+    /// Held over a registration, from its check to its publication.
+    registering: tokio::sync::Mutex<()>,
+    /// Counts the conversations.
+    running: TaskTracker,
+}
+
+/// A WebSocket's frame, as far as it matters here.
+#[derive(Debug)]
+pub enum Frame {
+    Message(Bytes),
+    /// A ping or a pong: only a sign of life.
+    Sign,
+    /// Asks for one.
+    Ping,
+    Close,
+}
+
+/// What a link that is being set up or running comes to.
+enum End {
+    /// The agent said goodbye.
+    Goodbye,
+    /// We end it, and tell the agent why.
+    Parted(Goodbye),
+    /// Nothing more came.
+    Lost(&'static str),
+}
+
+/// An event on its way in.
+struct Raised {
+    id: EventId,
+    kind: String,
+    payload: Box<RawValue>,
+}
+
+impl Sessions {
+    /// Sessions that end the links of spaces that stop or go, and drop what such spaces served.
+    pub fn new(parts: Parts) -> Self {
+        let sessions = Self(Arc::new(Shared {
+            parts,
+            links: Mutex::default(),
+            registering: Default::default(),
+            running: TaskTracker::new(),
+        }));
+        let listening = sessions.clone();
+        sessions.0.parts.spaces.listen(move |change| listening.follow(change));
+        sessions
+    }
+
+    /// Forgets the subscriptions of spaces that stopped in the moment in which an earlier server did.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be written.
+    pub async fn tidy(&self) -> Result<(), StoreError> {
+        self.0.parts.subscriptions.retain(|space| self.0.is_deployed(space)).await
+    }
+
+    /// Waits until every agent has been told that the server stops. Only after shutdown was called for.
+    pub async fn finished(&self) {
+        self.0.running.close();
+        self.0.running.wait().await;
+    }
+
+    /// Speaks with an agent until one of the two ends it. The caller is who the agent's token made it.
+    pub async fn converse<S, E>(&self, caller: Caller, space: SpaceId, socket: S)
+    where
+        S: Stream<Item = Result<Frame, E>> + Sink<Frame> + Send,
+    {
+        let _running = self.0.running.token();
+        let (mut sink, mut stream) = socket.split();
+        let parting = match self.greet(&mut stream, space).await {
+            Ok(hello) => self.accompany(&caller, space, &hello, &mut sink, &mut stream).await,
+            Err(parting) => parting,
+        };
+        if let Some(why) = parting {
+            log::debug!("the link of space {space} ends: {why:?}");
+            let last_words = async {
+                let _ = sink.send(message(&ToAgent::Goodbye(why))).await;
+                let _ = sink.send(Frame::Close).await;
+            };
+            let _ = tokio::time::timeout(PARTING, last_words).await;
+        }
+    }
+
+    async fn greet<E>(
+        &self,
+        stream: &mut (impl Stream<Item = Result<Frame, E>> + Unpin),
+        space: SpaceId,
+    ) -> Result<Hello, Option<Goodbye>> {
+        let unexpected = |why: String| Some(Goodbye::Unexpected(why));
+        let first = async {
+            loop {
+                match stream.next().await {
+                    Some(Ok(Frame::Message(bytes))) => return Some(bytes),
+                    Some(Ok(Frame::Sign | Frame::Ping)) => {}
+                    Some(Ok(Frame::Close) | Err(_)) | None => return None,
+                }
+            }
+        };
+        let bytes = tokio::time::timeout(GREETING, first).await.unwrap_or(None).ok_or(None)?;
+        match wire::decode(&bytes) {
+            Ok(ToServer::Hello(hello)) if hello.protocol == PROTOCOL => Ok(hello),
+            Ok(ToServer::Hello(hello)) => {
+                log::warn!("the agent of space {space} is version {} and cannot be spoken with", hello.version);
+                let ours = env!("CARGO_PKG_VERSION");
+                Err(unexpected(format!(
+                    "this server is version {ours} and speaks another protocol: use the same version"
+                )))
+            }
+            _ => Err(unexpected("an agent says hello first".to_owned())),
+        }
+    }
+
+    /// A link from its welcome to its end; gives what to tell the agent last, if anything.
+    async fn accompany<E>(
+        &self,
+        caller: &Caller,
+        space: SpaceId,
+        hello: &Hello,
+        sink: &mut (impl Sink<Frame> + Unpin),
+        stream: &mut (impl Stream<Item = Result<Frame, E>> + Unpin),
+    ) -> Option<Goodbye> {
+        let parts = &self.0.parts;
+        let node_id: String = hello.node_id.chars().filter(|c| !c.is_control()).take(LONGEST_NODE).collect();
+        let linked = match parts.spaces.linked(space, &node_id).await {
+            Ok(linked) => linked,
+            Err(SpaceError::NotFound) => return Some(Goodbye::Revoked),
+            Err(SpaceError::NotLaunched(_)) => return Some(Goodbye::Stopped),
+            Err(error) => {
+                log::warn!("the agent of space {space} is not linked: {error}");
+                return Some(Goodbye::Restarting);
+            }
+        };
+        log::info!("the agent of space `{}` is linked, on {node_id}", linked.name);
+        let (link, line) = self.take_place(space);
+        let welcome = Welcome {
+            space_id: space,
+            space_name: linked.name.to_string(),
+            zone: parts.zone.to_string(),
+            max_payload: parts.max_payload,
+            health_check: linked.settings.health_check.as_ref().map(raw),
+        };
+        let (raise, raised) = mpsc::channel(WAITING_EVENTS);
+        let end = match sink.send(message(&ToAgent::Welcome(welcome))).await {
+            Err(_) => End::Lost("it could not be welcomed"),
+            Ok(()) => tokio::select! {
+                end = self.listen_to(&link, stream, &raise) => end,
+                () = self.speak(line, sink) => End::Lost("it could not be written to"),
+                end = self.take_in(caller, &link, raised) => end,
+                why = link.ended() => End::Parted(why.unwrap_or(Goodbye::Restarting)),
+                () = parts.identity.lapsed(caller) => End::Parted(Goodbye::Revoked),
+                () = parts.shutdown.cancelled() => End::Parted(Goodbye::Restarting),
+            },
+        };
+        link.down();
+        self.0.leave_place(&link);
+        let parting = match end {
+            End::Goodbye => {
+                log::info!("the agent of space `{}` says goodbye", linked.name);
+                if let Err(error) = parts.spaces.goodbye(space).await {
+                    log::warn!("space `{}` is not stopped: {error}", linked.name);
+                }
+                None
+            }
+            End::Parted(why) => {
+                log::info!("the link of space `{}` is ended: {why:?}", linked.name);
+                Some(why)
+            }
+            End::Lost(why) => {
+                log::warn!("the agent of space `{}` is lost: {why}", linked.name);
+                None
+            }
+        };
+        parts.spaces.unlinked(space);
+        parting
+    }
+
+    /// Makes a link the one in force; an older one is told so.
+    fn take_place(&self, space: SpaceId) -> (Arc<Link>, mpsc::Receiver<ToAgent>) {
+        let (link, line) = Link::new(space);
+        let before = self.0.links().insert(space, link.clone());
+        if let Some(before) = before {
+            before.end(Goodbye::Replaced);
+        }
+        // It may have been stopped before there was a link to end.
+        if !self.0.is_deployed(space) {
+            link.end(Goodbye::Stopped);
+        }
+        (link, line)
+    }
+
+    /// Sends what stands in line, as much together as there is, and asks for signs of life.
+    async fn speak(&self, mut line: mpsc::Receiver<ToAgent>, sink: &mut (impl Sink<Frame> + Unpin)) {
+        let mut heartbeat = tokio::time::interval(self.0.parts.heartbeat);
+        heartbeat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            let first = tokio::select! {
+                biased;
+                next = line.recv() => match next {
+                    Some(next) => next,
+                    None => return,
+                },
+                _ = heartbeat.tick() => {
+                    if sink.send(Frame::Ping).await.is_err() {
+                        return;
+                    }
+                    continue;
+                }
+            };
+            let mut next = Some(first);
+            let mut gathered = 0;
+            while let Some(message) = next {
+                let bytes = wire::encode(&message);
+                gathered += bytes.len();
+                if sink.feed(Frame::Message(bytes.into())).await.is_err() {
+                    return;
+                }
+                next = if gathered < GATHERED { line.try_recv().ok() } else { None };
+            }
+            if sink.flush().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Takes in what the agent says, until it leaves or falls silent.
+    async fn listen_to<E>(
+        &self,
+        link: &Arc<Link>,
+        stream: &mut (impl Stream<Item = Result<Frame, E>> + Unpin),
+        raise: &mpsc::Sender<Raised>,
+    ) -> End {
+        let patience = self.0.parts.heartbeat * MISSED;
+        loop {
+            let bytes = match tokio::time::timeout(patience, stream.next()).await {
+                Err(_) => return End::Lost("it gave no sign of life"),
+                Ok(Some(Ok(Frame::Message(bytes)))) => bytes,
+                Ok(Some(Ok(Frame::Sign | Frame::Ping))) => continue,
+                Ok(Some(Ok(Frame::Close)) | None) => return End::Lost("it hung up"),
+                Ok(Some(Err(_))) => return End::Lost("the connection broke"),
+            };
+            let said = match wire::decode(&bytes) {
+                Ok(said) => said,
+                Err(error) => return End::Parted(Goodbye::Unexpected(error.to_string())),
+            };
+            match said {
+                ToServer::Reply { id, answer } => link.answer(id, answer),
+                ToServer::Event { id, kind, payload } => {
+                    if raise.send(Raised { id, kind, payload }).await.is_err() {
+                        return End::Parted(Goodbye::Restarting);
+                    }
+                }
+                ToServer::Goodbye => return End::Goodbye,
+                ToServer::Hello(_) => return End::Parted(Goodbye::Unexpected("hello is said once".to_owned())),
+                other => self.heed(link, other).await,
+            }
+        }
+    }
+
+    /// What is said now and then.
+    async fn heed(&self, link: &Arc<Link>, said: ToServer) {
+        let (parts, space) = (&self.0.parts, link.space());
+        let answer = match said {
+            ToServer::Register { generation, registration } => {
+                match self.register(link, generation, registration).await {
+                    Ok(()) => ToAgent::Registered { generation },
+                    Err(reason) => ToAgent::Refused { generation, reason },
+                }
+            }
+            ToServer::Unregister { generation } => {
+                parts.registry.unregister(space);
+                match parts.subscriptions.remove(space).await {
+                    Ok(()) => ToAgent::Registered { generation },
+                    Err(error) => ToAgent::Refused { generation, reason: error.to_string() },
+                }
+            }
+            ToServer::Health { generation, health } => return parts.registry.note_health(space, generation, health),
+            ToServer::Checked { ok, detail, at } => {
+                let result = CheckResult { ok, detail, checked_at: at };
+                if let Err(error) = parts.spaces.checked(space, result).await {
+                    log::warn!("the health of space {space} is not noted: {error}");
+                }
+                return;
+            }
+            ToServer::Hello(_) | ToServer::Reply { .. } | ToServer::Event { .. } | ToServer::Goodbye => return,
+        };
+        let _ = link.send(answer).await;
+    }
+
+    /// Publishes a registration, all of it or nothing. An error says why, in one line for people.
+    async fn register(&self, link: &Arc<Link>, generation: u64, registration: Registration) -> Result<(), String> {
+        let (parts, id) = (&self.0.parts, link.space());
+        let space = parts.spaces.get(id).ok_or("the space is gone")?;
+        let (identity, name, timeout) = (parts.identity.clone(), space.name.to_string(), registration.server.timeout);
+        // Schemas are compiled to be checked; that takes as long as they are large.
+        let published = tokio::task::spawn_blocking(move || {
+            registration.publish(&name, |group| identity.find_group(group).map(|group| group.id))
+        });
+        let methods = published.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+        let claim = Claim {
+            space: id,
+            space_name: space.name.to_string().into(),
+            owner: space.owner,
+            link: link.clone(),
+            generation,
+            timeout,
+            methods: methods.clone(),
+        };
+        // A method that is seen already hears its events, so these come first; nobody else may claim in between.
+        let turn = self.0.registering.lock().await;
+        parts.registry.check(&claim).map_err(|conflict| conflict.to_string())?;
+        let subscribed = parts.subscriptions.replace(id, space.name.as_str(), space.owner, &methods).await;
+        subscribed.map_err(|error| format!("cannot be stored: {error}"))?;
+        parts.registry.register(claim).map_err(|conflict| conflict.to_string())?;
+        drop(turn);
+        if !self.0.is_deployed(id) {
+            self.drop_served(id);
+            return Err("the space was stopped".to_owned());
+        }
+        log::info!("space `{}` publishes {} methods", space.name, methods.len());
+        parts.deliverer.served(id);
+        Ok(())
+    }
+
+    /// Stores the agent's events, one after the other, and confirms each.
+    async fn take_in(&self, caller: &Caller, link: &Link, mut raised: mpsc::Receiver<Raised>) -> End {
+        while let Some(Raised { id, kind, payload }) = raised.recv().await {
+            let fate = match self.emit(caller, link.space(), id, &kind, payload).await {
+                Ok(()) => Fate::Stored,
+                Err(Unstored::Never(reason)) => Fate::Refused(reason),
+                Err(Unstored::NotNow(reason)) => {
+                    log::warn!("an event of space {} must wait: {reason}", link.space());
+                    // It sends again what was not confirmed, in order, once it is back.
+                    return End::Parted(Goodbye::Restarting);
+                }
+            };
+            if link.send(ToAgent::Confirm { id, fate }).await.is_err() {
+                break;
+            }
+        }
+        End::Lost("it is not listened to any more")
+    }
+
+    async fn emit(
+        &self,
+        caller: &Caller,
+        space_id: SpaceId,
+        id: EventId,
+        kind: &str,
+        payload: Box<RawValue>,
+    ) -> Result<(), Unstored> {
+        let kind = EventType::custom(kind).map_err(|error| Unstored::Never(format!("`type`: {error}")))?;
+        let space = self.0.parts.spaces.origin(space_id);
+        let raise =
+            Raise { id: Some(id), kind, space_id, space, user_id: caller.user.id, actor: caller.actor(), payload };
+        self.0.parts.emitter.emit(raise).await.map(drop).map_err(|error| match error {
+            EmitError::Accept(AcceptError::Store(error)) => Unstored::NotNow(error.to_string()),
+            other => Unstored::Never(other.to_string()),
+        })
+    }
+
+    /// Keeps links, methods and subscriptions in step with what becomes of a space.
+    fn follow(&self, change: &Change) {
+        match change {
+            Change::Created(_) | Change::Started(_) | Change::TokenRotated(_) => {}
+            Change::Updated { before, after } => {
+                if before.settings.health_check != after.settings.health_check
+                    && let Some(link) = self.0.link(after.id)
+                {
+                    link.post(ToAgent::Check(after.settings.health_check.as_ref().map(raw)));
+                }
+            }
+            Change::Stopped(space) => self.end(space.id, Goodbye::Stopped),
+            Change::Deleted(space) => self.end(space.id, Goodbye::Revoked),
+        }
+    }
+
+    fn end(&self, space: SpaceId, why: Goodbye) {
+        if let Some(link) = self.0.link(space) {
+            link.end(why);
+        }
+        self.drop_served(space);
+    }
+
+    /// Forgets what a space served, unless it is deployed again by then.
+    fn drop_served(&self, space: SpaceId) {
+        self.0.parts.registry.unregister(space);
+        let sessions = self.clone();
+        tokio::spawn(async move {
+            if sessions.0.is_deployed(space) {
+                return;
+            }
+            if let Err(error) = sessions.0.parts.subscriptions.remove(space).await {
+                // The next start finds them and does it then.
+                log::warn!("the subscriptions of space {space} stay for now: {error}");
+            }
+        });
+    }
+}
+
+/// Why an event was not stored.
+enum Unstored {
+    /// It breaks a rule.
+    Never(String),
+    /// We cannot, at this moment.
+    NotNow(String),
+}
+
+impl Shared {
+    fn is_deployed(&self, space: SpaceId) -> bool {
+        self.parts.spaces.get(space).is_some_and(|space| space.state == State::Deployed)
+    }
+
+    fn links(&self) -> MutexGuard<'_, HashMap<SpaceId, Arc<Link>>> {
+        self.links.lock().expect("no code panics while holding it")
+    }
+
+    fn link(&self, space: SpaceId) -> Option<Arc<Link>> {
+        self.links().get(&space).cloned()
+    }
+
+    /// Gives up the place, unless another link has it by now.
+    fn leave_place(&self, link: &Arc<Link>) {
+        let mut links = self.links();
+        if links.get(&link.space()).is_some_and(|current| Arc::ptr_eq(current, link)) {
+            links.remove(&link.space());
+        }
+    }
+}
+
+fn message(message: &ToAgent) -> Frame {
+    Frame::Message(wire::encode(message).into())
+}
+
+fn raw(value: &impl serde::Serialize) -> Box<RawValue> {
+    serde_json::value::to_raw_value(value).expect("settings are JSON")
+}
