@@ -13,5 +13,6 @@ mod readme;
 mod ready_made;
 mod server;
 mod sinks;
+mod spaces;
 mod subscriptions;
 mod support;

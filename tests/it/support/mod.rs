@@ -5,7 +5,7 @@ mod daemon;
 mod receiver;
 mod space;
 
-pub use daemon::Daemon;
+pub use daemon::{Daemon, Reply};
 pub use receiver::{Answer, Received, Receiver};
 pub use space::{Space, registration};
 
