@@ -18,7 +18,6 @@ pub mod schema;
 pub mod timestamp;
 
 pub mod event;
-pub mod health;
 pub mod method;
 pub mod owner;
 

@@ -457,12 +457,10 @@ impl Sessions {
     /// Forgets what a space served, unless it is deployed again by then.
     fn drop_served(&self, space: SpaceId) {
         self.0.parts.registry.unregister(space);
-        let sessions = self.clone();
+        let (sessions, asked) = (self.clone(), self.clone());
         tokio::spawn(async move {
-            if sessions.0.is_deployed(space) {
-                return;
-            }
-            if let Err(error) = sessions.0.parts.subscriptions.remove(space).await {
+            let removed = sessions.0.parts.subscriptions.remove_unless(space, move || asked.0.is_deployed(space));
+            if let Err(error) = removed.await {
                 // The next start finds them and does it then.
                 log::warn!("the subscriptions of space {space} stay for now: {error}");
             }

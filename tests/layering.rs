@@ -9,7 +9,7 @@ use std::{
 /// The house from the ground up. Modules on one floor do not use each other.
 const FLOORS: &[&[&str]] = &[
     &["id", "jsonrpc", "metrics", "pattern", "permission", "schema", "timestamp"],
-    &["event", "health", "method", "owner"],
+    &["event", "method", "owner"],
     &["wire"],
     &["config", "logging", "store"],
     &["audit", "egress", "kv", "link", "route"],

@@ -26,8 +26,7 @@ pub(super) fn filter(
 }
 
 /// What a request there gets that asks for no WebSocket.
-pub async fn explain(call: Call) -> Result<NoContent, ApiError> {
-    require_agent(&call.admission)?;
+pub async fn explain(_: Call) -> Result<NoContent, ApiError> {
     Err(ApiError::BadRequest("this is a WebSocket for agents: `svc agent start` speaks it".to_owned()))
 }
 

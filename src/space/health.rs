@@ -47,7 +47,7 @@ pub enum Probe {
     Tcp { port: NonZeroU16 },
     /// A command that must exit with 0.
     Command { command: String, args: Vec<String> },
-    /// A chunk that must end without an error and not return false. Its syntax is checked at the HTTP edge.
+    /// A chunk that must return `true`. Its syntax is checked at the HTTP edge.
     Lua { source: String },
 }
 
@@ -84,7 +84,7 @@ pub struct HealthCheckSpec {
     /// For `command`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     args: Option<Vec<String>>,
-    /// For `lua`: a chunk that raises an error or returns false if the space is not well.
+    /// For `lua`: a chunk that returns `true` if the space is well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     source: Option<String>,
     /// `10s` if absent.

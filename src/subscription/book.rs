@@ -98,7 +98,8 @@ impl Subscriptions {
                 created_at: Timestamp::now(),
             })
         });
-        self.change(space, subscribed.collect()).await
+        let wanted = subscribed.collect();
+        self.change(space, || Some(wanted)).await
     }
 
     /// Removes all of the space's subscriptions.
@@ -107,7 +108,21 @@ impl Subscriptions {
     ///
     /// Fails if the store cannot be written. Nothing changes then.
     pub async fn remove(&self, space: SpaceId) -> Result<(), StoreError> {
-        self.change(space, Vec::new()).await
+        self.remove_unless(space, || false).await
+    }
+
+    /// Removes all of the space's subscriptions, unless they are needed after all. That is asked when no other change
+    /// to the space is under way, so that a registration which came meanwhile keeps its own.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be written. Nothing changes then.
+    pub async fn remove_unless(
+        &self,
+        space: SpaceId,
+        needed: impl FnOnce() -> bool + Send + 'static,
+    ) -> Result<(), StoreError> {
+        self.change(space, move || if needed() { None } else { Some(Vec::new()) }).await
     }
 
     /// Removes the subscriptions of every space that is not to be kept: those a crash left behind.
@@ -144,10 +159,16 @@ impl Subscriptions {
         self.0.read().all.values().cloned().collect()
     }
 
-    async fn change(&self, space: SpaceId, wanted: Vec<Subscription>) -> Result<(), StoreError> {
+    /// Makes the space's subscriptions what is wanted once it is this change's turn; `None` leaves them as they are.
+    async fn change(
+        &self,
+        space: SpaceId,
+        wanted: impl FnOnce() -> Option<Vec<Subscription>> + Send + 'static,
+    ) -> Result<(), StoreError> {
         let shared = self.0.clone();
         carried_through(async move {
             let _changing = shared.lane(space).lock().await;
+            let Some(wanted) = wanted() else { return Ok(()) };
             let changes = shared.read().changes(space, wanted);
             if changes.is_empty() {
                 return Ok(());
@@ -315,6 +336,22 @@ mod tests {
         subscriptions.remove(one).await.unwrap();
         assert_eq!(names(&subscriptions.all()), ["two/a"]);
         subscriptions.retain(|space| space != two).await.unwrap();
+        assert_eq!(subscriptions.all(), []);
+    }
+
+    #[tokio::test]
+    async fn what_is_needed_after_all_is_not_removed_and_that_is_asked_last() {
+        let scratch = Scratch::new();
+        let subscriptions = Subscriptions::open(scratch.store()).unwrap();
+        let (space, ada) = (SpaceId::new(), UserId::new());
+        let methods = [method("a", Some("*"), &[])];
+        let seen = subscriptions.clone();
+        let registered = subscriptions.replace(space, "notes", ada, &methods);
+        let removed = subscriptions.remove_unless(space, move || !seen.of_space(space).is_empty());
+        let (registered, removed) = tokio::join!(registered, removed);
+        registered.and(removed).unwrap();
+        assert_eq!(names(&subscriptions.all()), ["notes/a"]);
+        subscriptions.remove_unless(space, || false).await.unwrap();
         assert_eq!(subscriptions.all(), []);
     }
 

@@ -138,7 +138,7 @@ fn of_two_agents_with_one_token_the_newer_wins_and_the_older_is_told() {
     newer.launch(&daemon.url, &[]);
     assert_eq!(older.ended().code(), Some(1));
     assert!(older.log().contains("another agent"), "{}", older.log());
-    older.wait_linked(&daemon);
+    newer.wait_linked(&daemon);
     assert_eq!(older.view(&daemon)["state"], "deployed", "being replaced is no stop");
     newer.register(&registration("echo.py", "", &[("x.echo", "")]));
     assert_eq!(daemon.call("x.echo", &json!([1]))["result"], json!([1]));

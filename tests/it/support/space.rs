@@ -86,6 +86,12 @@ impl Space {
     #[track_caller]
     pub fn wait_linked(&self, daemon: &Daemon) {
         eventually("the agent to be linked", || (self.view(daemon)["linked"] == true).then_some(()));
+        // The server knows first.
+        eventually("the agent to know that it is", || {
+            let status = self.svc(&["agent", "status", "--json"]).stdout;
+            let status: Value = serde_json::from_slice(&status).ok()?;
+            status["servers"].as_array()?.iter().any(|server| server["connected"] == true).then_some(())
+        });
     }
 
     /// The space as the API shows it.
