@@ -58,7 +58,9 @@ pub enum HomeError {
          directory, or let an agent of `{old}` send them first"
     )]
     Spooled { spooled: usize, old: String, new: String },
-    #[error("the servers disagree about which space this is, `{0}` or `{1}`: give each its own agent, with its own --data")]
+    #[error(
+        "the servers disagree about which space this is, `{0}` or `{1}`: give each its own agent, with its own --data"
+    )]
     Disagree(String, String),
     #[error(transparent)]
     Store(#[from] StoreError),

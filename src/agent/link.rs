@@ -130,6 +130,11 @@ impl Link {
         self.waiting().clear();
     }
 
+    /// Resolves once the link is gone.
+    pub async fn ended(&self) {
+        self.down.cancelled().await;
+    }
+
     async fn ask(&self, generation: u64, message: &ToServer) -> Result<(), PublishFault> {
         let (sender, answer) = oneshot::channel();
         self.waiting().insert(generation, sender);
@@ -220,10 +225,7 @@ mod tests {
     #[tokio::test]
     async fn the_line_is_bounded_in_bytes() {
         let (link, mut parcels) = link();
-        let reply = |id| ToServer::Reply {
-            id,
-            answer: wire::Answer::Garbled("x".repeat(LINE_KIB as usize * 512)),
-        };
+        let reply = |id| ToServer::Reply { id, answer: wire::Answer::Garbled("x".repeat(LINE_KIB as usize * 512)) };
         link.outbox.send(&reply(1)).await.unwrap();
         let outbox = link.outbox.clone();
         let second = tokio::spawn(async move { outbox.send(&reply(2)).await });

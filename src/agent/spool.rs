@@ -79,7 +79,9 @@ struct Stored {
 /// Why an event was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum SpoolError {
-    #[error("{0} events wait for the server, which is as many as `agent.spool` allows: see that the agent is connected")]
+    #[error(
+        "{0} events wait for the server, which is as many as `agent.spool` allows: see that the agent is connected"
+    )]
     Full(usize),
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -59,7 +59,8 @@ impl Register {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let agent = Near::find(shell.environment)?;
         let source = read_file(&self.file)?;
-        let path = std::path::absolute(&self.file).map_err(|source| Failure::File { path: self.file.clone(), source })?;
+        let path =
+            std::path::absolute(&self.file).map_err(|source| Failure::File { path: self.file.clone(), source })?;
         let Some(path) = path.to_str() else {
             return Err(Failure::Usage(format!("`{}` is not UTF-8", path.display())));
         };

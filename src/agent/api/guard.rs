@@ -109,9 +109,15 @@ mod tests {
         for host in ["127.0.0.1", "127.0.0.1:7301", "localhost:7301", "LOCALHOST", "[::1]:7301", "127.8.8.8:1"] {
             assert!(source(Some(host), None), "{host}");
         }
-        for host in
-            ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:7301", "10.0.0.1", "x@127.0.0.1", "", "[::2]"]
-        {
+        for host in [
+            "evil.example",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example:7301",
+            "10.0.0.1",
+            "x@127.0.0.1",
+            "",
+            "[::2]",
+        ] {
             assert!(!source(Some(host), None), "{host}");
         }
         assert!(!source(None, None));

@@ -85,7 +85,10 @@ mod tests {
         assert_eq!(find(&line("0100007F:9C40", "01", 1000), peer, local), Some(1000));
         assert_eq!(find(&line("0100007F:9C41", "01", 1000), peer, local), None, "another port");
         let mapped = line("0000000000000000FFFF00000100007F:9C40", "01", 7);
-        assert_eq!(find(&mapped.replace("0100007F:1C85", "0000000000000000FFFF00000100007F:1C85"), peer, local), Some(7));
+        assert_eq!(
+            find(&mapped.replace("0100007F:1C85", "0000000000000000FFFF00000100007F:1C85"), peer, local),
+            Some(7)
+        );
     }
 
     #[test]

@@ -98,7 +98,8 @@ fn show(shell: &mut Shell<'_>, told: Told) -> Result<(), Failure> {
         table.field("method server", Cell::toned(health, tone));
     }
     shell.out.table(&table)?;
-    let mut table = Table::new(&[("SERVER", Fit::Rigid), ("LINK", Fit::Rigid), ("SINCE", Fit::Rigid), ("", Fit::Elastic)]);
+    let mut table =
+        Table::new(&[("SERVER", Fit::Rigid), ("LINK", Fit::Rigid), ("SINCE", Fit::Rigid), ("", Fit::Elastic)]);
     for server in told.servers {
         let link = match server.connected {
             true => Cell::toned("connected", Tone::Good),

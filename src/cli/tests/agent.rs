@@ -141,7 +141,11 @@ notes.add     add
     status["space"] = Value::Null;
     status["registration"] = Value::Null;
     let ran = run_inside(&Fake::always(200, status.clone()).url, &["agent", "status"]);
-    assert!(ran.out.contains("unknown until a server") && ran.out.ends_with("no methods are registered\n"), "{}", ran.out);
+    assert!(
+        ran.out.contains("unknown until a server") && ran.out.ends_with("no methods are registered\n"),
+        "{}",
+        ran.out
+    );
     let ran = run_inside(&Fake::always(200, status.clone()).url, &["agent", "status", "--json"]);
     assert_eq!(ran.out, format!("{status}\n"));
 }
