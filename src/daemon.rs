@@ -7,7 +7,7 @@ use crate::{
     deliver::{self, Deliverer},
     egress::Egress,
     emit::Emitter,
-    event::Event,
+    event::{Actor, Event},
     http::{self, App},
     identity::{self, Identity},
     kv::Kv,
@@ -21,8 +21,11 @@ use crate::{
     registry::Registry,
     route::Routes,
     script::{Libraries, Runtime},
+    session::{self, Sessions},
     sink::{self, Book},
+    space::{Spaces, Supervisor, Templates, process::Launch},
     store::{OpenError, Store, StoreError},
+    subscription::Subscriptions,
     timestamp::Timestamp,
 };
 use std::{
@@ -35,6 +38,9 @@ use tokio_util::sync::CancellationToken;
 
 /// How long deliveries in flight may take to end once the daemon stops. What is cut off is delivered again.
 const LAST_DELIVERIES: Duration = Duration::from_secs(6);
+
+/// How long agents may take to hear that the daemon stops.
+const LAST_WORDS: Duration = Duration::from_secs(3);
 
 /// How often what is old is thrown away.
 const SWEEP: Duration = Duration::from_secs(60);
@@ -80,6 +86,7 @@ async fn serve(
     let audit = Audit::new(store.clone());
     let identity = Identity::open(store.clone(), config.auth.session.0).await?;
     let book = Book::open(store.clone(), config.limits.sinks)?;
+    let subscriptions = Subscriptions::open(store.clone())?;
     let kv = Kv::new(store.clone())?;
     let feed = Feed::new();
 
@@ -92,22 +99,43 @@ async fn serve(
     let routes = Arc::new(Routes::new());
 
     let registry = Registry::default();
-    let calls = Calls::new(registry.clone(), identity.clone());
+    let calls = Calls::new(registry.clone(), identity.clone(), metrics.clone());
     let egress = Egress::new(&config.egress);
     let libraries = Libraries { http: Arc::new(egress.clone()), kv: kv.clone(), caller: Arc::new(calls.clone()) };
     let runtime = Runtime::new(&config.script, libraries, metrics.clone());
     let context = sink::Context { egress, runtime: runtime.clone(), timeout: config.webhook.timeout.0 };
-    let deliverer = Deliverer::new(
-        &config.delivery,
-        engine.clone(),
-        book.clone(),
-        context.clone(),
-        feed.clone(),
-        metrics.clone(),
-        shutdown.clone(),
-    );
-    deliver::follow(&book, &routes, &engine, &deliverer);
-    let emitter = Emitter::new(&config.zone, routes, engine.clone(), config.limits.payload.bytes());
+    let parts = deliver::Parts {
+        engine: engine.clone(),
+        book: book.clone(),
+        subscriptions: subscriptions.clone(),
+        door: Arc::new(calls.clone()),
+        context: context.clone(),
+        feed: feed.clone(),
+        metrics: metrics.clone(),
+    };
+    let deliverer = Deliverer::new(&config.delivery, parts, shutdown.clone());
+    deliver::follow(&routes, &deliverer);
+    let emitter = Arc::new(Emitter::new(&config.zone, routes, engine.clone(), config.limits.payload.bytes()));
+    let templates = Templates::open(store.clone())?;
+    let spaces = Spaces::open(store.clone(), identity.clone(), emitter.clone(), config.limits.spaces)?;
+    let agent = &config.agent;
+    let environment =
+        vec![("SVC_AGENT_HEARTBEAT", agent.heartbeat.to_string()), ("SVC_AGENT_SPOOL", agent.spool.to_string())];
+    let launch = Launch { environment, ..Launch::of_server(address, &config.data)? };
+    let supervisor = Supervisor::new(spaces.clone(), launch);
+    let sessions = Sessions::new(session::Parts {
+        zone: config.zone.as_str().into(),
+        max_payload: config.limits.payload.bytes(),
+        heartbeat: config.agent.heartbeat.0,
+        identity: identity.clone(),
+        spaces: spaces.clone(),
+        registry: registry.clone(),
+        subscriptions: subscriptions.clone(),
+        emitter: emitter.clone(),
+        deliverer: deliverer.clone(),
+        shutdown: shutdown.clone(),
+    });
+    sessions.tidy().await?;
     let app = Arc::new(App {
         config: Arc::new(config),
         store,
@@ -117,13 +145,21 @@ async fn serve(
         emitter,
         engine,
         book,
+        spaces: spaces.clone(),
+        templates,
+        subscriptions,
         context,
         feed,
         rations: http::Rations::new(),
         registry,
         calls,
+        sessions: sessions.clone(),
         kv: kv.clone(),
     });
+
+    // Once everything hears of it: first what an earlier end left to tell, then the agents, which tell more.
+    spaces.resume().await;
+    supervisor.follow();
 
     log::info!("serving zone `{}` on http://{address}, data in {}", app.config.zone, app.config.data.display());
     writeln!(io::stdout(), "listening on http://{address}")?;
@@ -136,6 +172,15 @@ async fn serve(
             if tokio::time::timeout(LAST_DELIVERIES, deliverer.finished()).await.is_err() {
                 log::warn!("some deliveries did not end in time; they are made again after the next start");
             }
+        },
+        async {
+            shutdown.cancelled().await;
+            // Links end now, and that is nobody's fault.
+            spaces.pause();
+            if tokio::time::timeout(LAST_WORDS, sessions.finished()).await.is_err() {
+                log::warn!("some agents were not told that the server stops");
+            }
+            supervisor.shut_down().await;
         },
     );
     runtime.shut_down();
@@ -171,8 +216,15 @@ async fn sweep(app: &App, kv: &Kv, shutdown: &CancellationToken) {
     }
 }
 
-/// A user's sinks go with the user; a crash between the two leaves them to us.
+/// A user's sinks and spaces go with the user; a crash between the two leaves them to us.
 async fn delete_orphans(app: &App) {
+    for space in app.spaces.all() {
+        if app.identity.user(space.owner).is_none()
+            && let Err(error) = app.spaces.delete(Actor::system(), space.id).await
+        {
+            log::warn!("space {} of a deleted user stays for now: {error}", space.id);
+        }
+    }
     for sink in app.book.all() {
         if !matches!(sink.owner, Owner::User(user) if app.identity.user(user).is_none()) {
             continue;

@@ -88,6 +88,13 @@ pub struct Actor {
     pub kind: ActorKind,
 }
 
+impl Actor {
+    /// The service itself.
+    pub fn system() -> Self {
+        Self { id: uuid::Uuid::nil(), username: "svc".to_owned(), kind: ActorKind::System }
+    }
+}
+
 /// By which door the actor came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

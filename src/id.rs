@@ -67,6 +67,8 @@ ids! {
     EventId
     /// A workspace that runs an agent.
     SpaceId
+    /// What spaces can be made of.
+    TemplateId
     /// One line of the audit log.
     AuditId
 }

@@ -2,7 +2,8 @@
 //! this page, and `tests/layering.rs` checks that.
 //!
 //! The event's way: [`http`] takes it in → [`emit`] stamps it and asks [`route`] who hears it → [`queue`] puts it on
-//! disk through [`store`] → [`deliver`] makes an attempt through [`sink`] and settles it.
+//! disk through [`store`] → [`deliver`] makes an attempt through [`sink`], or through
+//! [`subscription`] if it is a method that listens, and settles it.
 //!
 //! The call's way: [`http`] takes it in → [`call`] asks [`registry`] who serves it for this caller and picks one →
 //! [`link`] carries it to the space's agent as [`wire`] says, and the reply back.
@@ -17,7 +18,6 @@ pub mod schema;
 pub mod timestamp;
 
 pub mod event;
-pub mod health;
 pub mod method;
 pub mod owner;
 
@@ -49,13 +49,22 @@ pub mod registry;
 pub mod call;
 pub mod emit;
 
+// The workspaces that events and methods come from, and the system events that tell of them.
+pub mod space;
+
 // The Lua sandbox, and the sinks that use it.
 pub mod script;
 
 pub mod sink;
 
+// Methods that events are delivered to as if they were sinks.
+pub mod subscription;
+
 // The event's way out.
 pub mod deliver;
+
+// The server's end of an agent's link.
+pub mod session;
 
 // Every route in one table, behind one guard.
 pub mod http;

@@ -126,6 +126,13 @@ impl Link {
         }
     }
 
+    /// Puts a message in line without waiting for a place in it. An agent that far behind is better off with a new link.
+    pub fn post(&self, message: ToAgent) {
+        if self.line.try_send(message).is_err() {
+            self.end(Goodbye::Restarting);
+        }
+    }
+
     /// Gives an answer to whoever waits for it; one that comes too late, or twice, is nobody's.
     pub fn answer(&self, id: u64, answer: Answer) {
         let waiting = self.waiting().remove(&id);

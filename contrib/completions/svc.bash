@@ -3,15 +3,27 @@
 _svc() {
     local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}
     local client="--json --server --token --help"
+    local settings="--description --port --custom --startup-script --health-http --health-tcp --health-command
+        --health-lua --interval --timeout --failures"
     local words=""
     COMPREPLY=()
 
     case $previous in
-        --config | --data | --template | --script | --file | --methods-file)
+        --config | --data | --script | --file | --health-lua | --methods-file | --directory)
             mapfile -t COMPREPLY < <(compgen -f -- "$word")
             return ;;
-        --state) words="queued delivered skipped dropped dead discarded" ;;
-        --owner) words="me global" ;;
+        --template)
+            if [[ ${COMP_WORDS[1]} == sink ]]; then
+                mapfile -t COMPREPLY < <(compgen -f -- "$word")
+            fi
+            return ;;
+        --state)
+            words="queued delivered skipped dropped dead discarded"
+            [[ ${COMP_WORDS[1]} == space ]] && words="created deployed stopped" ;;
+        --owner)
+            words="me global"
+            [[ ${COMP_WORDS[1]} == space ]] && words="me" ;;
+        --driver) words="external process" ;;
         --type) [[ ${COMP_WORDS[2]} == create ]] && words="webhook script json-rpc" ;;
         --scope) words="methods mcp" ;;
         --permission)
@@ -25,7 +37,7 @@ _svc() {
     fi
 
     if ((COMP_CWORD == 1)); then
-        words="server agent methods event sink method token user role group audit login whoami config completions --version --help"
+        words="server agent methods event sink method subscription space template token user role group audit login whoami config completions --version --help"
     elif ((COMP_CWORD == 2)) && [[ $word != -* ]]; then
         case ${COMP_WORDS[1]} in
             agent) words="start status" ;;
@@ -33,6 +45,9 @@ _svc() {
             event) words="emit list show tail" ;;
             sink) words="list show create apply test preview delete dead-letters redeliver" ;;
             method) words="list call" ;;
+            subscription) words="list" ;;
+            space) words="list show create update start stop token delete" ;;
+            template) words="list show create apply delete" ;;
             token) words="list create show delete" ;;
             user | role | group) words="list create show update delete" ;;
             config) words="check show" ;;
@@ -74,6 +89,16 @@ _svc() {
             "sink dead-letters") words="--limit --cursor $client" ;;
             "method list") words="--find $client" ;;
             "method call") words="--batch --notify $client" ;;
+            "space list") words="--owner --state $client" ;;
+            "space create") words="--template --driver --host --directory --methods-file $settings $client" ;;
+            "space update") words="--host --no-health-check --directory --methods-file $settings $client" ;;
+            "template create") words="$settings $client" ;;
+            "template apply")
+                if [[ $word != -* ]]; then
+                    mapfile -t COMPREPLY < <(compgen -f -- "$word")
+                    return
+                fi
+                words=$client ;;
             "token create") words="--scope --expires $client" ;;
             "user create") words="--role --group --password-stdin --no-password $client" ;;
             "user update")

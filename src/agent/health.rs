@@ -7,10 +7,10 @@ use super::process::child::{Launch, told};
 use crate::{
     config::{self, Span},
     egress::{Egress, Request, Tls},
-    health::{CheckResult, HealthCheck, Probe},
     kv::Kv,
     owner::Owner,
     script::{Finding, Libraries, MethodCaller, Place, Program, Runtime},
+    space::{CheckResult, HealthCheck, Probe},
     timestamp::Timestamp,
 };
 use bytes::Bytes;
@@ -86,15 +86,15 @@ impl Checker {
         let limit = prepared.check.timeout;
         let probed = timeout(limit, self.probe(prepared)).await;
         let failure = probed.unwrap_or_else(|_| Err(format!("it took longer than {}", Span(limit)))).err();
-        CheckResult { ok: failure.is_none(), detail: failure.map(|detail| line(&detail)), at: Timestamp::now() }
+        CheckResult { ok: failure.is_none(), detail: failure.map(|detail| line(&detail)), checked_at: Timestamp::now() }
     }
 
     async fn probe(&self, prepared: &Prepared<'_>) -> Result<(), String> {
         match &prepared.check.probe {
-            Probe::Http { url } => self.http(url, prepared.check.timeout).await,
-            Probe::Tcp { address } => {
-                let connected = TcpStream::connect(address).await;
-                connected.map(drop).map_err(|error| format!("cannot connect to {address}: {error}"))
+            Probe::Http(target) => self.http(&target.url(), prepared.check.timeout).await,
+            Probe::Tcp { port } => {
+                let connected = TcpStream::connect(("127.0.0.1", port.get())).await;
+                connected.map(drop).map_err(|error| format!("cannot connect to port {port}: {error}"))
             }
             Probe::Command { command, args } => self.command(command, args).await,
             Probe::Lua { .. } => self.lua(prepared.program.as_ref().expect("Lua is compiled")).await,
@@ -219,11 +219,14 @@ mod tests {
         }
     }
 
-    fn read(check: Value) -> HealthCheck {
+    fn read(mut check: Value) -> HealthCheck {
+        if check["interval"].is_null() {
+            check["interval"] = json!("60s");
+        }
         serde_json::from_value(check).unwrap()
     }
 
-    fn shell(script: &str, timeout: f64) -> Value {
+    fn shell(script: &str, timeout: &str) -> Value {
         json!({"type": "command", "command": "sh", "args": ["-c", script], "timeout": timeout})
     }
 
@@ -237,7 +240,7 @@ mod tests {
             ("HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n", Some("answered 503 Service Unavailable")),
         ] {
             let receiver = Receiver::start(Behaviour::Answer(answer)).await;
-            let detail = world.detail(json!({"type": "http", "url": receiver.url(), "timeout": 60})).await;
+            let detail = world.detail(json!({"type": "http", "url": receiver.url(), "timeout": "60s"})).await;
             match expected {
                 None => assert_eq!(detail, None),
                 Some(part) => assert!(detail.as_ref().is_some_and(|detail| detail.ends_with(part)), "{detail:?}"),
@@ -245,7 +248,7 @@ mod tests {
             assert!(receiver.request(0).starts_with("GET / HTTP/1.1"));
         }
         let silent = Receiver::start(Behaviour::Silence).await;
-        let detail = world.detail(json!({"type": "http", "url": silent.url(), "timeout": 0.2})).await;
+        let detail = world.detail(json!({"type": "http", "url": silent.url(), "timeout": "200ms"})).await;
         assert!(detail.is_some());
     }
 
@@ -253,22 +256,22 @@ mod tests {
     async fn tcp_is_healthy_if_it_is_taken() {
         let world = World::new();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        let check = json!({"type": "tcp", "address": address, "timeout": 60});
+        let port = listener.local_addr().unwrap().port();
+        let check = json!({"type": "tcp", "port": port, "timeout": "60s"});
         assert_eq!(world.detail(check.clone()).await, None);
         drop(listener);
-        assert!(world.detail(check).await.unwrap().starts_with(&format!("cannot connect to {address}: ")));
+        assert!(world.detail(check).await.unwrap().starts_with(&format!("cannot connect to port {port}: ")));
     }
 
     #[tokio::test]
     async fn a_command_is_healthy_if_it_exits_with_0() {
         let world = World::new();
-        assert_eq!(world.detail(shell("test \"$SVC_AGENT_URL\" = http://127.0.0.1:1", 60.0)).await, None);
-        assert_eq!(world.detail(shell("exit 3", 60.0)).await.unwrap(), "it exited with status 3");
-        let complaint = world.detail(shell("echo too >&2; echo hot >&2; exit 1", 60.0)).await;
+        assert_eq!(world.detail(shell("test \"$SVC_AGENT_URL\" = http://127.0.0.1:1", "60s")).await, None);
+        assert_eq!(world.detail(shell("exit 3", "60s")).await.unwrap(), "it exited with status 3");
+        let complaint = world.detail(shell("echo too >&2; echo hot >&2; exit 1", "60s")).await;
         assert_eq!(complaint.unwrap(), "it exited with status 1: too hot");
-        assert_eq!(world.detail(shell("kill -9 $$", 60.0)).await.unwrap(), "it was killed by signal 9");
-        let flood = world.detail(shell("head -c 10000000 /dev/zero | tr '\\0' x >&2; exit 1", 60.0)).await.unwrap();
+        assert_eq!(world.detail(shell("kill -9 $$", "60s")).await.unwrap(), "it was killed by signal 9");
+        let flood = world.detail(shell("head -c 10000000 /dev/zero | tr '\\0' x >&2; exit 1", "60s")).await.unwrap();
         assert!(flood.ends_with("xxx") && flood.len() <= MAX_DETAIL, "{flood}");
         let absent = json!({"type": "command", "command": "./absent"});
         assert!(world.detail(absent).await.unwrap().contains("`./absent`"));
@@ -282,7 +285,7 @@ mod tests {
         let (mut detail, mut told) = (String::new(), false);
         // On a slow machine it may not come to start its child in time.
         while !told {
-            detail = world.detail(shell(&script, 0.5)).await.unwrap();
+            detail = world.detail(shell(&script, "500ms")).await.unwrap();
             told = file.exists();
         }
         assert_eq!(detail, "it took longer than 500ms");
@@ -301,13 +304,13 @@ mod tests {
     #[tokio::test]
     async fn lua_is_healthy_if_it_returns_true() {
         let world = World::new();
-        let lua = |source: &str| json!({"type": "lua", "source": source, "timeout": 60});
+        let lua = |source: &str| json!({"type": "lua", "source": source, "timeout": "60s"});
         assert_eq!(world.detail(lua("return space.name == 'web'")).await, None);
         assert_eq!(world.detail(lua("return false, 'too hot'")).await.unwrap(), "too hot");
         assert_eq!(world.detail(lua("error('broken')")).await.unwrap(), "script:1: broken");
         assert!(world.detail(lua("return (")).await.unwrap().starts_with("line 1: "));
         assert!(world.detail(lua("svc.call('m')")).await.unwrap().contains("no methods"));
-        let hangs = json!({"type": "lua", "source": "while true do end", "timeout": 0.2});
+        let hangs = json!({"type": "lua", "source": "while true do end", "timeout": "200ms"});
         assert!(world.detail(hangs).await.is_some());
     }
 
@@ -316,8 +319,7 @@ mod tests {
         let world = World::new();
         let file = world.directory.join("up");
         let script = format!("test -e {}", file.display());
-        let check =
-            read(json!({"type": "command", "command": "sh", "args": ["-c", script], "interval": 0.1, "timeout": 60}));
+        let check = read(json!({"type": "command", "command": "sh", "args": ["-c", script], "interval": "100ms"}));
         let (sender, mut results) = mpsc::channel(1);
         let checker = world.checker.clone();
         let running = tokio::spawn(async move { checker.run(&check, sender).await });
@@ -326,7 +328,7 @@ mod tests {
         std::fs::write(&file, "").unwrap();
         while !results.recv().await.unwrap().ok {}
         let last = results.recv().await.unwrap();
-        assert!(last.ok && last.at > first.at);
+        assert!(last.ok && last.checked_at > first.checked_at);
         drop(results);
         running.await.unwrap();
     }

@@ -12,7 +12,7 @@ use super::{
     pulse::{Pulse, Quiet, SILENT_BEATS},
 };
 use crate::{
-    health::{CheckResult, HealthCheck},
+    space::{CheckResult, HealthCheck},
     wire::{self, Goodbye, Hello, ServerHealth, ToAgent, ToServer, Welcome},
 };
 use bytes::Bytes;
@@ -257,7 +257,7 @@ impl<'a> Talk<'a> {
         let checker = self.agent.checker();
         let (results, mut found) = mpsc::channel(1);
         let telling = async {
-            while let Some(CheckResult { ok, detail, at }) = found.recv().await {
+            while let Some(CheckResult { ok, detail, checked_at: at }) = found.recv().await {
                 self.link.outbox.send(&ToServer::Checked { ok, detail, at }).await?;
             }
             Err(Down)

@@ -7,6 +7,7 @@ use crate::{
 };
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
+use std::{collections::BTreeMap, fmt};
 
 /// A thing with an id and a name.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -33,6 +34,13 @@ pub struct Spooled {
 #[derive(Debug, Deserialize)]
 pub struct SinkRef {
     pub name: String,
+}
+
+impl SinkRef {
+    /// Whether it is a method, named SPACE/METHOD: no sink's name has a slash.
+    pub fn is_method(&self) -> bool {
+        self.name.contains('/')
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -243,6 +251,24 @@ pub struct Queue {
     pub dead: u64,
 }
 
+#[derive(Debug, Deserialize)]
+pub struct Subscription {
+    pub id: String,
+    pub space: String,
+    pub method: String,
+    pub events: String,
+    pub event_sinks: Vec<String>,
+    pub queue: Queue,
+    pub open: bool,
+}
+
+impl Subscription {
+    /// As it is called wherever sinks are named.
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.space, self.method)
+    }
+}
+
 /// What a sink's test came to: an attempt, and what was sent.
 #[derive(Debug, Deserialize)]
 pub struct Tested {
@@ -329,6 +355,93 @@ pub struct WhoAmI {
     pub via: String,
     #[serde(default)]
     pub scopes: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Space {
+    pub id: String,
+    pub name: String,
+    pub owner: String,
+    #[serde(default)]
+    pub description: String,
+    pub template_id: Option<String>,
+    pub driver: String,
+    pub state: String,
+    pub linked: bool,
+    pub health: String,
+    pub consecutive_failures: u32,
+    pub last_check: Option<Check>,
+    pub urls: Vec<String>,
+    pub custom: BTreeMap<String, String>,
+    pub startup_script_id: Option<String>,
+    pub health_check: Option<Value>,
+    pub directory: Option<String>,
+    pub methods_file: Option<String>,
+    pub process: Option<Process>,
+    pub node_id: Option<String>,
+    pub created_at: Timestamp,
+    pub started_at: Option<Timestamp>,
+    pub stopped_at: Option<Timestamp>,
+    /// Told once, when it is made.
+    pub agent_token: Option<String>,
+}
+
+/// How a health check went.
+#[derive(Debug, Deserialize)]
+pub struct Check {
+    pub ok: bool,
+    pub detail: Option<String>,
+    pub checked_at: Timestamp,
+}
+
+/// An agent that the server runs.
+#[derive(Debug, Deserialize)]
+pub struct Process {
+    pub pid: Option<u32>,
+    pub launches: u32,
+    pub trouble: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct SpaceTemplate {
+    pub id: String,
+    pub name: String,
+    pub description: String,
+    pub ports: Vec<Port>,
+    pub custom: BTreeMap<String, String>,
+    pub startup_script_id: Option<String>,
+    pub health_check: Option<Value>,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Port {
+    pub name: String,
+    pub port: u16,
+    pub protocol: String,
+}
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}/{}", self.name, self.port, self.protocol)
+    }
+}
+
+/// A health check in one line: its kind, what it asks for, and how often.
+pub fn check(check: &Value) -> String {
+    let word = |field: &str| match &check[field] {
+        Value::Null => None,
+        Value::String(text) => Some(text.clone()),
+        Value::Array(words) => Some(words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" ")),
+        other => Some(other.to_string()),
+    };
+    let mut words: Vec<String> =
+        ["type", "url", "port", "path", "command", "args"].into_iter().filter_map(word).collect();
+    words.extend(word("interval").map(|interval| format!("every {interval}")));
+    words.extend(word("timeout").map(|timeout| format!("within {timeout}")));
+    words.extend(word("failures").map(|failures| format!("unhealthy after {failures} failures")));
+    words.join(" ")
 }
 
 /// Names in a row, for a table.

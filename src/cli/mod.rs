@@ -125,8 +125,11 @@ pub mod role;
 pub mod server;
 pub mod shell;
 pub mod sink;
+pub mod space;
 pub mod stream;
+pub mod subscription;
 pub mod table;
+pub mod template;
 pub mod time;
 pub mod token;
 pub mod user;
@@ -142,7 +145,7 @@ use std::{
     process::ExitCode,
 };
 
-/// Route events: run the server, raise events, and manage the sinks they are delivered to.
+/// Route events: run the server, raise events, and manage the sinks they are delivered to and the spaces they come from.
 #[derive(FromArgs, Clone, Debug, PartialEq)]
 #[argh(
     name = "svc",
@@ -174,6 +177,9 @@ pub enum Command {
     Event(event::Event),
     Sink(sink::Sink),
     Method(method::Method),
+    Subscription(subscription::Subscription),
+    Space(space::Space),
+    Template(template::Template),
     Token(token::Token),
     User(user::User),
     Role(role::Role),
@@ -230,6 +236,9 @@ fn obey(shell: &mut Shell<'_>, words: &[String]) -> Result<(), Failure> {
         Some(Command::Event(command)) => command.run(shell),
         Some(Command::Sink(command)) => command.run(shell),
         Some(Command::Method(command)) => command.run(shell),
+        Some(Command::Subscription(command)) => command.run(shell),
+        Some(Command::Space(command)) => command.run(shell),
+        Some(Command::Template(command)) => command.run(shell),
         Some(Command::Token(command)) => command.run(shell),
         Some(Command::User(command)) => command.run(shell),
         Some(Command::Role(command)) => command.run(shell),

@@ -13,6 +13,8 @@ use serde::de::DeserializeOwned;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Sink,
+    Space,
+    Template,
     Token,
     User,
     Role,
@@ -24,6 +26,8 @@ impl Kind {
     pub const fn path(self) -> &'static str {
         match self {
             Self::Sink => "/api/event-sinks",
+            Self::Space => "/api/spaces",
+            Self::Template => "/api/templates",
             Self::Token => "/api/tokens",
             Self::User => "/api/users",
             Self::Role => "/api/roles",
@@ -35,6 +39,8 @@ impl Kind {
     pub const fn noun(self) -> &'static str {
         match self {
             Self::Sink => "sink",
+            Self::Space => "space",
+            Self::Template => "template",
             Self::Token => "token",
             Self::User => "user",
             Self::Role => "role",
@@ -114,12 +120,20 @@ impl Kind {
         if let Ok(id) = uuid::Uuid::parse_str(text) {
             return Ok(Named { id: id.to_string(), name: text.to_owned() });
         }
-        // Sinks are many, so the server picks; the others are few, and read whole.
+        // Some are many, so the server picks; the others are few, and read whole.
         let query = match self {
-            Self::Sink => Query::default().with("name", text),
+            Self::Sink | Self::Space | Self::Template => Query::default().with("name", text),
             Self::Token | Self::User | Self::Role | Self::Group => Query::default(),
         };
-        let all: Vec<Named> = client.list(self.path(), &query, usize::MAX)?.read(client)?;
+        let list = |query: &Query| client.list(self.path(), query, usize::MAX)?.read::<Named>(client);
+        let mut all = match self {
+            // Who sees everybody's spaces means their own first.
+            Self::Space => list(&query.clone().with("owner", "me"))?,
+            _ => Vec::new(),
+        };
+        if all.is_empty() {
+            all = list(&query)?;
+        }
         let mut called = all.into_iter().filter(|named| named.name == text);
         let noun = self.noun();
         let Some(first) = called.next() else {

@@ -129,6 +129,11 @@ impl Cell {
         Self { text: printable(&text.into()), tone }
     }
 
+    /// A number that is worth a look only if it is not zero.
+    pub fn count(number: u64, tone: Tone) -> Self {
+        Self::toned(number.to_string(), if number == 0 { Tone::Quiet } else { tone })
+    }
+
     fn width(&self) -> usize {
         self.text.chars().count()
     }

@@ -44,6 +44,7 @@ pub struct Limits {
     pub payload: Size,
     pub connections: usize,
     pub sinks: usize,
+    pub spaces: usize,
     pub disk_free: Size,
 }
 
@@ -319,6 +320,7 @@ impl Default for Limits {
             payload: Size(256 << 10),
             connections: 10_000,
             sinks: 200,
+            spaces: 200,
             disk_free: Size(64 << 20),
         }
     }

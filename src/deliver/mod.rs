@@ -1,27 +1,33 @@
 //! The event's way out: queue → deliver → settle. One worker per sink with something to deliver, so that
-//! each sink gets its events in order and one at a time, and a slow one holds up nobody else.
+//! each sink gets its events in order and one at a time, and a slow one holds up nobody else. A method that subscribed
+//! to events is delivered to in the same way: what is said of sinks here goes for every [`recipient`].
 //!
 //! A worker exists only while its queue is not empty: the engine wakes a sink, the worker drains its
 //! queue and goes. Ten thousand quiet sinks cost no task at all.
 
 mod permits;
 mod plan;
+mod recipient;
 mod subscribe;
+#[cfg(test)]
+mod tests;
 
 pub use subscribe::follow;
 
 use crate::{
     config,
-    id::SinkId,
+    id::{SinkId, SpaceId},
     live::{Attempted, Feed, Live},
     metrics::Metrics,
     queue::{Attempt, Claim, Engine, Settlement},
     script::Input,
-    sink::{self, Book, Sink},
+    sink::{self, Book},
+    subscription::{self, Door, Subscriptions},
     timestamp::Timestamp,
 };
 use futures_util::FutureExt;
 use permits::Permits;
+use recipient::Recipient;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard},
@@ -37,14 +43,26 @@ const POSTPONED: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub struct Deliverer(Arc<Shared>);
 
+/// What a deliverer works with.
+pub struct Parts {
+    pub engine: Arc<dyn Engine>,
+    pub book: Book,
+    pub subscriptions: Subscriptions,
+    pub door: Arc<dyn Door>,
+    pub context: sink::Context,
+    pub feed: Feed,
+    pub metrics: Arc<Metrics>,
+}
+
 struct Shared {
-    engine: Arc<dyn Engine>,
-    book: Book,
-    context: sink::Context,
-    feed: Feed,
-    metrics: Arc<Metrics>,
+    parts: Parts,
+    /// For calls of methods.
+    methods: subscription::Context,
     plan: plan::Plan,
+    /// For attempts at sinks, which end soon.
     permits: Permits,
+    /// For calls of methods. How long those take is for their owners to say, so they share with nobody.
+    lines: Permits,
     /// The sinks that have a worker.
     workers: Mutex<HashMap<SinkId, Worker>>,
     tasks: TaskTracker,
@@ -67,23 +85,18 @@ enum Since {
 
 impl Deliverer {
     /// A deliverer that stops taking up work once `shutdown` is cancelled.
-    pub fn new(
-        settings: &config::Delivery,
-        engine: Arc<dyn Engine>,
-        book: Book,
-        context: sink::Context,
-        feed: Feed,
-        metrics: Arc<Metrics>,
-        shutdown: CancellationToken,
-    ) -> Self {
+    pub fn new(settings: &config::Delivery, parts: Parts, shutdown: CancellationToken) -> Self {
+        let methods = subscription::Context {
+            book: parts.book.clone(),
+            runtime: parts.context.runtime.clone(),
+            door: parts.door.clone(),
+        };
         Self(Arc::new(Shared {
-            engine,
-            book,
-            context,
-            feed,
-            metrics,
+            parts,
+            methods,
             plan: plan::Plan::new(settings),
-            permits: Permits::new(settings.concurrency),
+            permits: Permits::shared(settings.concurrency),
+            lines: Permits::per_owner(settings.concurrency.div_ceil(2)),
             workers: Mutex::default(),
             tasks: TaskTracker::new(),
             shutdown,
@@ -125,6 +138,13 @@ impl Deliverer {
         }
     }
 
+    /// Takes up again what waits for the methods of a space: to be called whenever the door to them has opened.
+    pub fn served(&self, space: SpaceId) {
+        for subscription in self.0.parts.subscriptions.of_space(space) {
+            self.hurry(subscription.id);
+        }
+    }
+
     /// Waits until the deliveries in flight have ended. Only after shutdown was called for.
     pub async fn finished(&self) {
         self.0.tasks.close();
@@ -157,23 +177,23 @@ impl Shared {
     ///
     /// The event itself is read last: what waits, for its time or for a permit, waits on disk.
     async fn deliver_head(&self, id: SinkId, hurry: &Notify) -> Next {
-        let Some(due) = self.engine.due(id) else { return Next::Leave };
+        let Some(due) = self.parts.engine.due(id) else { return Next::Leave };
         let wait = due.from_now().min(self.plan.longest());
-        if !wait.is_zero() {
-            tokio::select! {
-                () = self.shutdown.cancelled() => return Next::Leave,
-                () = hurry.notified() => {}
-                () = tokio::time::sleep(wait) => {}
-            }
+        if !wait.is_zero() && self.pause(wait, hurry).await == Next::Leave {
+            return Next::Leave;
         }
         // Looked up for each attempt: an edit takes effect on the next one. What it hurried until now is done with.
         let _ = hurry.notified().now_or_never();
-        let Some(sink) = self.book.get(id).filter(|sink| sink.active) else { return Next::Leave };
+        let Some(recipient) = self.recipient(id) else { return Next::Leave };
+        let permits = match recipient {
+            Recipient::Sink(_) => &self.permits,
+            Recipient::Method(_) => &self.lines,
+        };
         let permit = tokio::select! {
             () = self.shutdown.cancelled() => return Next::Leave,
-            permit = self.permits.acquire(sink.owner) => permit,
+            permit = permits.acquire(recipient.owner()) => permit,
         };
-        let claim = match self.engine.head(id).await {
+        let claim = match self.parts.engine.head(id).await {
             Ok(Some(claim)) => claim,
             Ok(None) => return Next::Leave,
             Err(error) => {
@@ -185,12 +205,12 @@ impl Shared {
         let at = Timestamp::now();
         let number = claim.failures + 1;
         let input = Input { event: claim.event.clone(), sequence: claim.sequence, attempt: number };
-        let attempted = sink::attempt(&self.context, &sink, input).await;
+        let attempted = self.attempt(&recipient, input).await;
         drop(permit);
-        let Some((outcome, settlement)) = self.plan.settle(&sink, &attempted.outcome, number) else {
-            return self.unless_shutdown(tokio::time::sleep(POSTPONED)).await;
+        let Some((outcome, settlement)) = self.plan.settle(&recipient, &attempted.outcome, number) else {
+            return self.pause(POSTPONED, hurry).await;
         };
-        self.metrics.attempt_time.observe(attempted.duration);
+        self.parts.metrics.attempt_time.observe(attempted.duration);
 
         let attempt = Attempt {
             number,
@@ -202,26 +222,28 @@ impl Shared {
             response: attempted.response,
             log: attempted.log,
         };
-        self.tell(&sink, &claim, &attempt, &settlement);
-        self.engine.settle(&claim, attempt, settlement).await;
+        self.tell(&recipient, &claim, &attempt, &settlement);
+        self.parts.engine.settle(&claim, attempt, settlement).await;
         if self.shutdown.is_cancelled() { Next::Leave } else { Next::GoOn }
     }
 
-    async fn unless_shutdown(&self, wait: impl Future<Output = ()>) -> Next {
+    /// Waits, unless it is hurried.
+    async fn pause(&self, wait: Duration, hurry: &Notify) -> Next {
         tokio::select! {
             () = self.shutdown.cancelled() => Next::Leave,
-            () = wait => Next::GoOn,
+            () = hurry.notified() => Next::GoOn,
+            () = tokio::time::sleep(wait) => Next::GoOn,
         }
     }
 
-    fn tell(&self, sink: &Sink, claim: &Claim, attempt: &Attempt, settlement: &Settlement) {
-        self.feed.publish(Live::Attempted(Arc::new(Attempted {
+    fn tell(&self, recipient: &Recipient, claim: &Claim, attempt: &Attempt, settlement: &Settlement) {
+        self.parts.feed.publish(Live::Attempted(Arc::new(Attempted {
             event_id: claim.event.id,
             event_type: claim.event.kind.clone(),
             user: claim.event.user_id,
-            owner: sink.owner,
-            sink_id: sink.id,
-            name: sink.name.as_str().into(),
+            owner: recipient.owner(),
+            sink_id: recipient.id(),
+            name: recipient.name(),
             state: settlement.state(attempt.outcome),
             outcome: attempt.outcome,
             sequence: claim.sequence,

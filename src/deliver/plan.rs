@@ -1,9 +1,10 @@
 //! What follows from an attempt: done, another try and when, or the dead letters.
 
+use super::recipient::Recipient;
 use crate::{
     config,
     queue::{AttemptOutcome, Settlement},
-    sink::{Outcome, Sink, Target},
+    sink::Outcome,
     timestamp::Timestamp,
 };
 use std::time::Duration;
@@ -26,25 +27,30 @@ impl Plan {
     }
 
     /// What attempt `number` (from 1) means for the event; `None` if it was none.
-    pub fn settle(&self, sink: &Sink, outcome: &Outcome, number: u32) -> Option<(AttemptOutcome, Settlement)> {
+    pub fn settle(
+        &self,
+        recipient: &Recipient,
+        outcome: &Outcome,
+        number: u32,
+    ) -> Option<(AttemptOutcome, Settlement)> {
         Some(match outcome {
             Outcome::Delivered => (AttemptOutcome::Delivered, Settlement::Done),
             Outcome::Skipped(_) => (AttemptOutcome::Skipped, Settlement::Done),
             Outcome::Dead(why) => (AttemptOutcome::Dead, Settlement::Dead(why.clone())),
             Outcome::Failed { why, retry_after } => {
-                (AttemptOutcome::Failed, self.after_failure(sink, why, *retry_after, number))
+                (AttemptOutcome::Failed, self.after_failure(recipient, why, *retry_after, number))
             }
             Outcome::Postponed(_) => return None,
         })
     }
 
-    fn after_failure(&self, sink: &Sink, why: &str, asked: Option<Duration>, number: u32) -> Settlement {
+    fn after_failure(&self, recipient: &Recipient, why: &str, asked: Option<Duration>, number: u32) -> Settlement {
         let Some(backoff) = self.backoff.get(number as usize - 1) else { return Settlement::Dead(why.to_owned()) };
-        let wait = match (asked, &sink.target) {
-            (None, _) => *backoff,
+        let wait = match asked {
+            None => *backoff,
             // A script says when; a receiver's header says not before when.
-            (Some(asked), Target::Script(_)) => asked.min(self.longest_wait),
-            (Some(asked), _) => asked.min(self.longest_wait).max(*backoff),
+            Some(asked) if recipient.keeps_the_time() => asked.min(self.longest_wait),
+            Some(asked) => asked.min(self.longest_wait).max(*backoff),
         };
         Settlement::Retry(Timestamp::now().after(wait))
     }

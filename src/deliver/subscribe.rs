@@ -1,4 +1,4 @@
-//! Keeps routes and queues in step with the book of sinks: whatever the book says has a queue and hears
+//! Keeps routes and queues in step with the books of sinks and subscriptions: whatever they say has a queue and hears
 //! its patterns, and nothing else does.
 
 use super::Deliverer;
@@ -8,53 +8,85 @@ use crate::{
     pattern::Patterns,
     queue::{Engine, Target},
     route::Routes,
-    sink::{Book, Change, Sink},
+    sink::{Change, Sink},
+    subscription::Subscription,
 };
 use std::{collections::HashSet, sync::Arc};
 
-/// Makes routes and queues agree with the book now, and from now on with every change to it.
-pub fn follow(book: &Book, routes: &Arc<Routes<Target>>, engine: &Arc<dyn Engine>, deliverer: &Deliverer) {
-    let subscribed: HashSet<SinkId> = book.all().iter().filter(|sink| sink.subscribes()).map(|sink| sink.id).collect();
-    for orphan in engine.sinks().into_iter().filter(|sink| !subscribed.contains(sink)) {
-        discard(engine, orphan);
+/// Makes routes and queues agree with the deliverer's books now, and from now on with every change to them.
+pub fn follow(routes: &Arc<Routes<Target>>, deliverer: &Deliverer) {
+    let parts = &deliverer.0.parts;
+    let (sinks, subscriptions) = (parts.book.all(), parts.subscriptions.all());
+    let with_queue = sinks.iter().filter(|sink| sink.subscribes()).map(|sink| sink.id);
+    let known: HashSet<SinkId> = with_queue.chain(subscriptions.iter().map(|subscription| subscription.id)).collect();
+    for orphan in parts.engine.sinks().into_iter().filter(|sink| !known.contains(sink)) {
+        discard(&parts.engine, orphan);
     }
-    let (routes, engine, deliverer) = (routes.clone(), engine.clone(), deliverer.clone());
-    let apply = move |change: &Change| {
-        let (before, after) = match change {
-            Change::Created(sink) => (None, Some(&**sink)),
-            Change::Updated { before, after } => (Some(&**before), Some(&**after)),
-            Change::Deleted(sink) => (Some(&**sink), None),
-        };
-        let (before, after) = (before.filter(|sink| sink.subscribes()), after.filter(|sink| sink.subscribes()));
-        if let Some(sink) = after {
+
+    let follower = Follower { routes: routes.clone(), deliverer: deliverer.clone() };
+    for sink in sinks {
+        follower.apply(None, of_sink(&sink));
+    }
+    for subscription in subscriptions {
+        follower.apply(None, Some(of_subscription(&subscription)));
+    }
+    let of_methods = follower.clone();
+    parts.book.listen(move |change: &Change<Sink>| {
+        let (before, after) = change.sides();
+        follower.apply(before.and_then(of_sink), after.and_then(of_sink));
+    });
+    parts.subscriptions.listen(move |change| {
+        let (before, after) = change.sides();
+        of_methods.apply(before.map(of_subscription), after.map(of_subscription));
+    });
+}
+
+#[derive(Clone)]
+struct Follower {
+    routes: Arc<Routes<Target>>,
+    deliverer: Deliverer,
+}
+
+/// Everything the routes need to know of one who hears events.
+struct Listener<'a> {
+    patterns: &'a Patterns,
+    owner: Owner,
+    target: Target,
+}
+
+impl Follower {
+    fn apply(&self, before: Option<Listener<'_>>, after: Option<Listener<'_>>) {
+        let engine = &self.deliverer.0.parts.engine;
+        if let Some(listener) = &after {
             // Before the routes: an event routed to a sink without a queue would pass it by.
-            engine.open(sink.id);
+            engine.open(listener.target.sink);
         }
-        let (old, new) = (before.map(listener), after.map(listener));
-        routes.replace(old.as_ref().map(route), new.as_ref().map(route));
+        self.routes.replace(before.as_ref().map(Listener::route), after.as_ref().map(Listener::route));
         match (before, after) {
-            (Some(sink), None) => discard(&engine, sink.id),
+            (Some(gone), None) => discard(engine, gone.target.sink),
             // What waited while it was switched off, or failed before it was mended, is tried at once.
-            (Some(_), Some(sink)) if sink.active => deliverer.hurry(sink.id),
-            (None, Some(sink)) => deliverer.wake(sink.id),
-            _ => {}
+            (Some(_), Some(listener)) => self.deliverer.hurry(listener.target.sink),
+            (None, Some(listener)) => self.deliverer.wake(listener.target.sink),
+            (None, None) => {}
         }
-    };
-    for sink in book.all() {
-        apply(&Change::Created(sink));
     }
-    book.listen(apply);
 }
 
-/// Everything the routes need to know of a sink.
-type Listener<'a> = (&'a Patterns, Owner, Target);
-
-fn listener(sink: &Sink) -> Listener<'_> {
-    (&sink.events, sink.owner, Target { sink: sink.id, name: sink.name.as_str().into() })
+impl Listener<'_> {
+    fn route(&self) -> (&Patterns, Owner, &Target) {
+        (self.patterns, self.owner, &self.target)
+    }
 }
 
-fn route<'a>((patterns, owner, target): &'a Listener<'a>) -> (&'a Patterns, Owner, &'a Target) {
-    (patterns, *owner, target)
+/// `None` for a formatter, which hears nothing itself.
+fn of_sink(sink: &Sink) -> Option<Listener<'_>> {
+    let target = Target { sink: sink.id, name: sink.name.as_str().into() };
+    sink.subscribes().then_some(Listener { patterns: &sink.events, owner: sink.owner, target })
+}
+
+fn of_subscription(subscription: &Subscription) -> Listener<'_> {
+    let target = Target { sink: subscription.id, name: subscription.name().into() };
+    Listener { patterns: &subscription.events, owner: subscription.hears(), target }
 }
 
 fn discard(engine: &Arc<dyn Engine>, sink: SinkId) {

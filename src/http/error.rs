@@ -131,7 +131,9 @@ impl From<IdentityError> for ApiError {
                 Self::Conflict(message)
             }
             IdentityError::UnknownReference { .. } | IdentityError::Invalid { .. } => Self::BadRequest(message),
-            IdentityError::BeyondUser(_) | IdentityError::BeyondRole { .. } => Self::Forbidden(message),
+            IdentityError::BeyondUser(_) | IdentityError::BeyondRole { .. } | IdentityError::AgentCredentials => {
+                Self::Forbidden(message)
+            }
             IdentityError::WrongPassword => Self::Unauthorized("name or password is wrong"),
             IdentityError::Throttled(wait) => Self::TooManyRequests { message, wait },
         }

@@ -17,6 +17,7 @@
 //! A handler that streams answers [`Events`]; its stream ends on [`Call::shutdown`] and on
 //! [`Identity::lapsed`].
 
+mod agents;
 mod body;
 mod call;
 mod error;
@@ -41,8 +42,22 @@ pub use rations::Rations;
 pub use server::serve;
 
 use crate::{
-    audit::Audit, call::Calls, config::Config, emit::Emitter, identity::Identity, kv::Kv, live::Feed, metrics::Metrics,
-    queue::Engine, registry::Registry, sink, sink::Book, store::Store,
+    audit::Audit,
+    call::Calls,
+    config::Config,
+    emit::Emitter,
+    identity::Identity,
+    kv::Kv,
+    live::Feed,
+    metrics::Metrics,
+    queue::Engine,
+    registry::Registry,
+    session::Sessions,
+    sink,
+    sink::Book,
+    space::{Spaces, Templates},
+    store::Store,
+    subscription::Subscriptions,
 };
 use std::sync::Arc;
 
@@ -53,15 +68,19 @@ pub struct App {
     pub audit: Audit,
     pub identity: Identity,
     pub metrics: Arc<Metrics>,
-    pub emitter: Emitter,
+    pub emitter: Arc<Emitter>,
     pub engine: Arc<dyn Engine>,
     pub book: Book,
+    pub spaces: Spaces,
+    pub templates: Templates,
+    pub subscriptions: Subscriptions,
     /// For deliveries outside any queue: tests and previews.
     pub context: sink::Context,
     pub feed: Feed,
     pub rations: Rations,
     pub registry: Registry,
     pub calls: Calls,
+    pub sessions: Sessions,
     /// What scripts remember.
     pub kv: Kv,
 }

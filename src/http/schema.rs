@@ -1,13 +1,15 @@
 //! The JSON Schemas of our own vocabulary, for the OpenAPI document.
 
 use crate::{
+    config::Span,
     event::{Actor, ActorKind},
-    id::{AuditId, EventId, GroupId, RoleId, SinkId, SpaceId, TokenId, UserId},
+    id::{AuditId, EventId, GroupId, RoleId, SinkId, SpaceId, TemplateId, TokenId, UserId},
     identity::{Name, Permissions},
     method::Scope as MethodScope,
     permission::{Permission, Scope},
     queue::{Attempt, AttemptOutcome, DeadLetter, Delivery, DeliveryState},
     script::Template,
+    space::{Host, SpaceName},
     timestamp::Timestamp,
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -45,9 +47,13 @@ schemas! {
             "additionalProperties": false,
         },
     ]});
-    AuditId EventId GroupId RoleId SinkId SpaceId TokenId UserId = json_schema!({"type": "string", "format": "uuid"});
+    AuditId EventId GroupId RoleId SinkId SpaceId TemplateId TokenId UserId =
+        json_schema!({"type": "string", "format": "uuid"});
     Timestamp = json_schema!({"type": "string", "format": "date-time"});
     Name = json_schema!({"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"});
+    SpaceName = json_schema!({"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$"});
+    Host = json_schema!({"type": "string", "maxLength": 253});
+    Span = json_schema!({"type": "string", "pattern": "^[0-9]+ *(ms|s|m|h|d)$"});
     Permission = json_schema!({"type": "string", "enum": Permission::ALL});
     Permissions = json_schema!({"type": "array", "items": {"type": "string", "enum": Permission::ALL}});
     Scope = json_schema!({"type": "string", "enum": Scope::ALL});

@@ -8,7 +8,7 @@
 //! its filters where a request's caller could be told.
 
 use super::{
-    App, Response, body,
+    App, Response, agents, body,
     call::Call,
     error::ApiError,
     guard::{self, Admission},
@@ -100,7 +100,8 @@ pub(super) async fn serve_patiently(
 ) {
     let most = app.config.limits.connections.min(Semaphore::MAX_PERMITS);
     let (places, addresses) = (Arc::new(Semaphore::new(most)), Shares::new(most.div_ceil(2)));
-    let routes = TowerToHyperService::new(warp::service(filter(app.clone(), shutdown.clone())));
+    let filter = agents::filter(app.clone()).or(filter(app.clone(), shutdown.clone())).unify();
+    let routes = TowerToHyperService::new(warp::service(filter));
     let connections = TaskTracker::new();
     let ends = Ends { patience, shutdown: shutdown.clone(), cut: CancellationToken::new() };
     loop {

@@ -1,11 +1,13 @@
 //! The one table of routes, and the lookup in it.
 
 use super::{
-    Response,
+    Response, agents,
     call::{Call, Handler, Shape, Takes},
     error::ApiError,
     openapi,
-    routes::{audit, auth, events, groups, methods, ops, roles, sinks, tokens, users},
+    routes::{
+        audit, auth, events, groups, methods, ops, roles, sinks, spaces, subscriptions, templates, tokens, users,
+    },
 };
 use crate::permission::{Permission, Scope};
 use futures_util::future::BoxFuture;
@@ -69,7 +71,16 @@ struct Node {
 fn routes() -> Vec<Route> {
     use Access::{AnyOf, Open, User};
     const EVENTS: Access = AnyOf(&[Permission::UseSpaces, Permission::ManageSpaces]);
+    const SPACES: Access = EVENTS;
+    const TEMPLATES: Access = AnyOf(&[Permission::ManageSpaces]);
     const SINKS: Access = AnyOf(&[Permission::ManageOwnEventSinks, Permission::ManageGlobalEventSinks]);
+    // What a sink's queue gave up, or a subscribed method's: the latter is its space's owner's business.
+    const QUEUES: Access = AnyOf(&[
+        Permission::ManageOwnEventSinks,
+        Permission::ManageGlobalEventSinks,
+        Permission::UseSpaces,
+        Permission::ManageSpaces,
+    ]);
     const USERS: Access = AnyOf(&[Permission::ManageUsers]);
     const ROLES: Access = AnyOf(&[Permission::ManageRoles]);
     const GROUPS: Access = AnyOf(&[Permission::ManageGroups]);
@@ -102,7 +113,12 @@ fn routes() -> Vec<Route> {
         get("/api/users/{id}", User, users::show, "A user: any for manage_users, else the caller itself"),
         put("/api/users/{id}", USERS, users::replace, "Replaces a user; without a password it keeps the old one"),
         patch("/api/users/{id}", USERS, users::update, "Changes the given fields of a user"),
-        delete("/api/users/{id}", USERS, users::delete, "Deletes a user with all that is theirs, sinks included"),
+        delete(
+            "/api/users/{id}",
+            USERS,
+            users::delete,
+            "Deletes a user with all that is theirs, sinks and spaces included",
+        ),
         get("/api/roles", User, roles::list, "All roles"),
         post("/api/roles", ROLES, roles::create, "Makes a role"),
         get("/api/roles/{id}", User, roles::show, "A role"),
@@ -120,7 +136,7 @@ fn routes() -> Vec<Route> {
             "/api/events/explain",
             EVENTS,
             events::explain,
-            "Which sinks an event would reach, and why; raises nothing",
+            "Which sinks and methods an event would reach, and why; raises nothing",
         ),
         get("/api/events", EVENTS, events::history, "Events with their deliveries and attempts, newest first"),
         get("/api/events/stream", EVENTS, events::watch, "Events and outcomes as they happen"),
@@ -143,8 +159,33 @@ fn routes() -> Vec<Route> {
         patch("/api/event-sinks/{id}", SINKS, sinks::update, "Changes the given fields of a sink"),
         delete("/api/event-sinks/{id}", SINKS, sinks::delete, "Deletes a sink with its queue and dead letters"),
         post("/api/event-sinks/{id}/test", SINKS, sinks::test, "Delivers a sample event now, beside the queue"),
-        get("/api/event-sinks/{id}/dead-letters", SINKS, sinks::dead_letters, "What was given up, oldest first"),
-        post("/api/event-sinks/{id}/redeliver", SINKS, sinks::redeliver, "Queues dead letters again"),
+        get(
+            "/api/event-sinks/{id}/dead-letters",
+            QUEUES,
+            sinks::dead_letters,
+            "What was given up for a sink or a subscription, oldest first",
+        ),
+        post("/api/event-sinks/{id}/redeliver", QUEUES, sinks::redeliver, "Queues dead letters again"),
+        get("/api/subscriptions", EVENTS, subscriptions::list, "The caller's methods that are called for events"),
+        get("/api/spaces", SPACES, spaces::list, "The caller's spaces; everybody's for who manages them"),
+        post("/api/spaces", SPACES, spaces::create, "Makes a space; the answer shows its agent's token, once"),
+        get("/api/spaces/{id}", SPACES, spaces::show, "A space"),
+        patch("/api/spaces/{id}", SPACES, spaces::update, "Changes the given settings of a space"),
+        delete("/api/spaces/{id}", SPACES, spaces::delete, "Deletes a space, its agent's token and its methods"),
+        post("/api/spaces/{id}/start", SPACES, spaces::start, "Has the server run the agent of a space"),
+        post("/api/spaces/{id}/stop", SPACES, spaces::stop, "Stops a space and ends its agent"),
+        post(
+            "/api/spaces/{id}/token",
+            SPACES,
+            spaces::rotate_token,
+            "Makes a new agent token, shown once; the old one opens nothing from then on",
+        ),
+        get("/api/templates", SPACES, templates::list, "What spaces can be made of"),
+        post("/api/templates", TEMPLATES, templates::create, "Makes a template"),
+        get("/api/templates/{id}", SPACES, templates::show, "A template"),
+        put("/api/templates/{id}", TEMPLATES, templates::replace, "Replaces a template; spaces made of it stay"),
+        patch("/api/templates/{id}", TEMPLATES, templates::update, "Changes the given fields of a template"),
+        delete("/api/templates/{id}", TEMPLATES, templates::delete, "Deletes a template; spaces made of it stay"),
         Route {
             scope: Some(Scope::Methods),
             ..get("/api/methods", User, methods::list, "The methods the caller can call, by name")
@@ -157,6 +198,7 @@ fn routes() -> Vec<Route> {
             scope: Some(Scope::Methods),
             ..get("/api/methods/{name}", User, methods::show, "A method by the name the caller calls it by")
         },
+        get("/api/agent", User, agents::explain, "The agents' WebSocket, for the token of a space only"),
         get("/api/audit", AnyOf(&[Permission::ViewAuditLog]), audit::list, "Who did what, newest first"),
     ]
 }

@@ -1,9 +1,9 @@
 //! Who is calling: the credential of a request, told apart once and turned into a [`Caller`].
 
-use super::{Digest, Identity, Permissions, User, state::TOKENS};
+use super::{Digest, Identity, IdentityError, Permissions, User, state::TOKENS};
 use crate::{
     event::Actor,
-    id::TokenId,
+    id::{SpaceId, TokenId},
     permission::{Permission, Scope},
     store::keys,
     timestamp::Timestamp,
@@ -35,6 +35,8 @@ pub enum Via {
     Token { id: TokenId, scopes: Vec<Scope> },
     /// A login.
     Session { digest: Digest },
+    /// The agent of a space, on behalf of the space's owner. The digest tells it from an agent with a later token.
+    Agent { space: SpaceId, digest: Digest },
 }
 
 impl Caller {
@@ -44,14 +46,30 @@ impl Caller {
 
     /// The caller as the audit log and events name it.
     pub fn actor(&self) -> Actor {
-        self.user.actor()
+        match self.via {
+            Via::Token { .. } | Via::Session { .. } => self.user.actor(),
+            Via::Agent { .. } => self.user.agent_actor(),
+        }
+    }
+
+    /// Refuses an agent what concerns credentials: whoever gets hold of a space's token must not come by another one
+    /// that stays when the space is gone.
+    ///
+    /// # Errors
+    ///
+    /// [`IdentityError::AgentCredentials`] for an agent.
+    pub fn handles_credentials(&self) -> Result<(), IdentityError> {
+        match self.via {
+            Via::Token { .. } | Via::Session { .. } => Ok(()),
+            Via::Agent { .. } => Err(IdentityError::AgentCredentials),
+        }
     }
 
     /// What the credential is limited to, if it is. Only API tokens can be (SPEC 5 rule 7).
     pub fn scopes(&self) -> &[Scope] {
         match &self.via {
             Via::Token { scopes, .. } => scopes,
-            Via::Session { .. } => &[],
+            Via::Session { .. } | Via::Agent { .. } => &[],
         }
     }
 }
@@ -61,6 +79,7 @@ impl Via {
         match self {
             Self::Token { .. } => "token",
             Self::Session { .. } => "session",
+            Self::Agent { .. } => "agent",
         }
     }
 }
@@ -96,6 +115,11 @@ impl Identity {
     fn by_token(&self, presented: &str, now: Timestamp) -> Option<Caller> {
         let digest = Digest::of(presented);
         let state = self.state();
+        if let Some(agent) = state.agents.find(&digest) {
+            let account = state.accounts.get(&agent.owner).filter(|account| account.user.active)?;
+            let (user, permissions) = (account.user.clone(), account.permissions);
+            return Some(Caller { user, permissions, via: Via::Agent { space: agent.space, digest } });
+        }
         let token = state.by_digest.get(&digest)?;
         let record = token.record();
         if record.expires_at.is_some_and(|expiry| expiry <= now) {
@@ -135,10 +159,11 @@ impl Identity {
         let expiry = match &caller.via {
             Via::Token { id, .. } => state.tokens.get(id)?.record().expires_at,
             Via::Session { digest } => Some(state.sessions.get(digest)?.expires_at),
+            Via::Agent { digest, .. } => state.agents.find(digest).map(|_| None)?,
         };
-        let stands = account.user.active
-            && account.permissions == caller.permissions
-            && expiry.is_none_or(|expiry| expiry > Timestamp::now());
+        // An agent's link asks for no permission, and should not break because its owner got another.
+        let same = matches!(caller.via, Via::Agent { .. }) || account.permissions == caller.permissions;
+        let stands = account.user.active && same && expiry.is_none_or(|expiry| expiry > Timestamp::now());
         stands.then_some(expiry)
     }
 }

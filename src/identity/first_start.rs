@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     audit::Entry,
-    event::{Actor, ActorKind},
+    event::Actor,
     id::{RoleId, TokenId, UserId},
     permission::Permission,
     timestamp::Timestamp,
@@ -63,8 +63,7 @@ impl Identity {
             last_used_at: None,
             digest: token.digest(),
         });
-        let system = Actor { id: uuid::Uuid::nil(), username: "svc".to_owned(), kind: ActorKind::System };
-        let entry = Entry::new(Some(system), "user.create", &user.name);
+        let entry = Entry::new(Some(Actor::system()), "user.create", &user.name);
         let writes = vec![Write::Role(admin), Write::Role(member), Write::User(user), Write::Token(Arc::new(token))];
         match self.change(|_| Ok(Edit { writes, entry, value: () })).await {
             Ok(()) => {

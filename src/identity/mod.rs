@@ -1,4 +1,4 @@
-//! Who may call, and what they may do: users, roles, groups, API tokens and sessions.
+//! Who may call, and what they may do: users, roles, groups, API tokens, sessions and the agents of spaces.
 //!
 //! All of it is in memory; the store is read once, at [`Identity::open`]. A change is made by one at a time
 //! ([`Identity::change`]): decided against memory, written with its audit entry in one batch, and visible once
@@ -6,6 +6,7 @@
 //!
 //! [`caller`] tells who a request comes from; the other files each hold the changes to one kind of record.
 
+mod agents;
 mod caller;
 mod first_start;
 mod groups;
@@ -20,6 +21,7 @@ mod throttle;
 mod tokens;
 mod users;
 
+pub use agents::AGENT_PREFIX;
 pub use caller::{COOKIE_NAME, Caller, Via};
 pub use password::PasswordError;
 pub use permissions::Permissions;
@@ -99,6 +101,8 @@ pub enum IdentityError {
     BeyondRole { role: Name, permission: Permission },
     #[error("a user has at most {0} tokens: delete one first")]
     TooManyTokens(usize),
+    #[error("an agent's token makes and takes no credentials: use a token or session of the user")]
+    AgentCredentials,
     #[error("name or password is wrong")]
     WrongPassword,
     #[error("too many failed attempts: try again in {} s", .0.as_secs().max(1))]

@@ -86,8 +86,17 @@ impl Name {
 impl User {
     /// This user as the one who raised an event or changed something.
     pub fn actor(&self) -> Actor {
+        self.actor_of_kind(ActorKind::User)
+    }
+
+    /// An agent that acts for this user.
+    pub fn agent_actor(&self) -> Actor {
+        self.actor_of_kind(ActorKind::Agent)
+    }
+
+    fn actor_of_kind(&self, kind: ActorKind) -> Actor {
         let id = uuid::Uuid::from_bytes(*self.id.as_bytes());
-        Actor { id, username: self.name.0.clone(), kind: ActorKind::User }
+        Actor { id, username: self.name.0.clone(), kind }
     }
 }
 

@@ -68,7 +68,7 @@ impl Identity {
     ///
     /// # Errors
     ///
-    /// Fails if the current password is wrong, the new one unfit, or there were too many failures.
+    /// Fails if the current password is wrong, the new one unfit, there were too many failures, or the caller is an agent.
     pub async fn change_own_password(
         &self,
         caller: &Caller,
@@ -76,6 +76,7 @@ impl Identity {
         new: String,
         from: IpAddr,
     ) -> Result<(), IdentityError> {
+        caller.handles_credentials()?;
         let name = caller.user.name.clone();
         let user = self.check_password(name.as_str(), current, from).await?;
         self.0.throttle.forgive(kept_name(name.as_str()), from);

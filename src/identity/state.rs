@@ -1,7 +1,7 @@
 //! Everything identity knows, in memory, and the writes that change it. A write goes to the batch first
 //! ([`Write::put`]) and to memory once it is on disk ([`State::apply`]).
 
-use super::{Digest, Group, Name, Permissions, Role, Session, Token, User};
+use super::{Digest, Group, Name, Permissions, Role, Session, Token, User, agents::Agents};
 use crate::{
     id::{GroupId, RoleId, TokenId, UserId},
     permission::Permission,
@@ -33,6 +33,8 @@ pub(super) struct State {
     pub tokens: HashMap<TokenId, Arc<LiveToken>>,
     pub by_digest: HashMap<Digest, Arc<LiveToken>>,
     pub sessions: HashMap<Digest, Arc<Session>>,
+    /// Not on disk here: the spaces keep their tokens' digests themselves.
+    pub agents: Agents,
 }
 
 /// A user and what all its roles allow together.

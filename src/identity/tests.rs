@@ -1,7 +1,13 @@
 //! Identity as a whole, on a real store.
 
 use super::*;
-use crate::{audit::Filter, id::UserId, permission::Scope, timestamp::Timestamp};
+use crate::{
+    audit::Filter,
+    event::ActorKind,
+    id::{SpaceId, UserId},
+    permission::Scope,
+    timestamp::Timestamp,
+};
 use hyper::header::{AUTHORIZATION, COOKIE, HeaderMap};
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -498,5 +504,88 @@ async fn every_change_has_its_audit_entry() {
     let then = ["group.delete", "role.create", "role.update", "role.delete", "token.create", "token.delete"];
     assert_eq!(actions, [made, then].concat());
     assert!(entries[..11].iter().all(|entry| entry.actor.as_ref().unwrap().username == "admin"));
+    world.gone().await;
+}
+
+/// An agent of a space of this user: its token's headers.
+fn agent(world: &World, space: SpaceId, owner: UserId) -> HeaderMap {
+    let secret = Secret::new(AGENT_PREFIX);
+    world.identity.admit_agent(secret.digest(), space, owner);
+    bearer(secret.reveal())
+}
+
+#[tokio::test]
+async fn an_agent_acts_as_its_spaces_owner_and_under_no_scope() {
+    let world = World::new().await;
+    let user = world.user("ada", &["member"]).await;
+    let space = SpaceId::new();
+    let headers = agent(&world, space, user.id);
+    let caller = world.identity.authenticate(&headers).unwrap();
+    assert_eq!((caller.user.id, caller.permissions), (user.id, world.identity.permissions(user.id)));
+    assert!(matches!(caller.via, Via::Agent { space: found, .. } if found == space));
+    assert!(caller.scopes().is_empty());
+    assert_eq!((caller.actor().kind, caller.actor().username.as_str()), (ActorKind::Agent, "ada"));
+    let inactive = UserChange { active: Some(false), ..UserChange::default() };
+    world.change(&world.admin, user.id, inactive).await.unwrap();
+    assert!(world.identity.authenticate(&headers).is_none());
+    world.gone().await;
+}
+
+#[tokio::test]
+async fn a_space_has_one_agent_token_and_a_revoked_one_opens_nothing() {
+    let world = World::new().await;
+    let (one, other) = (SpaceId::new(), SpaceId::new());
+    let owner = world.admin.user.id;
+    let [first, second, others] = [one, one, other].map(|space| agent(&world, space, owner));
+    assert!(world.identity.authenticate(&first).is_none(), "rotated");
+    assert!(world.identity.authenticate(&second).is_some());
+    world.identity.revoke_agent(one);
+    assert!(world.identity.authenticate(&second).is_none());
+    assert!(world.identity.authenticate(&others).is_some(), "another space's");
+    world.gone().await;
+}
+
+#[tokio::test]
+async fn an_agent_lapses_when_its_token_is_rotated_or_revoked_or_its_owner_goes() {
+    let world = World::new().await;
+    let user = world.user("ada", &["member"]).await;
+    let spaces = [SpaceId::new(), SpaceId::new(), SpaceId::new()];
+    let lapses = spaces.map(|space| {
+        let caller = world.identity.authenticate(&agent(&world, space, user.id)).unwrap();
+        let identity = world.identity.clone();
+        tokio::spawn(async move { identity.lapsed(&caller).await })
+    });
+    world.token(&world.admin).await;
+    assert!(lapses.iter().all(|lapse| !lapse.is_finished()), "somebody else's change ends nothing");
+    let [rotated, revoked, owner] = lapses;
+    let woken = async |lapse: tokio::task::JoinHandle<()>| {
+        tokio::time::timeout(Duration::from_secs(10), lapse).await.expect("woken").unwrap();
+    };
+    agent(&world, spaces[0], user.id);
+    woken(rotated).await;
+    world.identity.revoke_agent(spaces[1]);
+    woken(revoked).await;
+    assert!(!owner.is_finished());
+    world.identity.delete_user(&world.admin, user.id).await.unwrap();
+    woken(owner).await;
+    world.gone().await;
+}
+
+#[tokio::test]
+async fn an_agent_makes_and_takes_no_credentials() {
+    let world = World::new().await;
+    let (token, _) = world.token(&world.admin).await;
+    let agent = world.identity.authenticate(&agent(&world, SpaceId::new(), world.admin.user.id)).unwrap();
+    let identity = &world.identity;
+    let refused = |result: Result<(), IdentityError>| matches!(result, Err(IdentityError::AgentCredentials));
+    assert!(refused(identity.create_token(&agent, "t".to_owned(), Vec::new(), None).await.map(|_| ())));
+    assert!(refused(identity.delete_token(&agent, token.id).await));
+    let (current, new) = (secret_in(&world.directory(), "admin.password"), "correct horse".to_owned());
+    assert!(refused(identity.change_own_password(&agent, current, new.clone(), HOME).await));
+    let password = UserChange { password: Some(new.clone()), ..UserChange::default() };
+    assert!(refused(world.change(&agent, agent.user.id, password).await.map(|_| ())));
+    let name = "eve".parse().unwrap();
+    let user = NewUser { name, password: Some(new), roles: vec![], groups: vec![], active: true };
+    assert!(refused(identity.create_user(&agent, user).await.map(|_| ())));
     world.gone().await;
 }

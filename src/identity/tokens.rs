@@ -37,7 +37,7 @@ impl Identity {
     ///
     /// # Errors
     ///
-    /// Fails if the name is empty or long, the expiry has passed, or the caller has too many tokens.
+    /// Fails if the name is empty or long, the expiry has passed, or the caller is an agent or has too many tokens.
     pub async fn create_token(
         &self,
         caller: &Caller,
@@ -45,6 +45,7 @@ impl Identity {
         mut scopes: Vec<Scope>,
         expires_at: Option<Timestamp>,
     ) -> Result<(Token, Secret), IdentityError> {
+        caller.handles_credentials()?;
         let length = name.chars().count();
         if !(1..=LONGEST_NAME).contains(&length) || name.chars().any(char::is_control) {
             let reason = format!("a token's name has 1 to {LONGEST_NAME} characters, none of them control characters");
@@ -69,7 +70,7 @@ impl Identity {
                 Via::Token { id, .. } => {
                     state.tokens.get(id).ok_or(IdentityError::Missing("token"))?.record().expires_at
                 }
-                Via::Session { .. } => None,
+                Via::Session { .. } | Via::Agent { .. } => None,
             };
             let expires_at = [expires_at, parent].into_iter().flatten().min();
             let secret = Secret::new("svc_");
@@ -95,8 +96,9 @@ impl Identity {
     ///
     /// # Errors
     ///
-    /// Fails if the caller has no such token.
+    /// Fails if the caller has no such token, or is an agent.
     pub async fn delete_token(&self, caller: &Caller, id: TokenId) -> Result<(), IdentityError> {
+        caller.handles_credentials()?;
         let caller = caller.clone();
         self.change(move |state| {
             let token = state.tokens.get(&id).map(|token| token.record());

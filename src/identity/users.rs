@@ -60,8 +60,12 @@ impl Identity {
 
     /// # Errors
     ///
-    /// Fails if the name is taken, a role or group does not exist, the password is unfit, or a role is beyond the caller.
+    /// Fails if the name is taken, a role or group does not exist, the password is unfit or given by an agent, or a role
+    /// is beyond the caller.
     pub async fn create_user(&self, caller: &Caller, new: NewUser) -> Result<Arc<User>, IdentityError> {
+        if new.password.is_some() {
+            caller.handles_credentials()?;
+        }
         let password = self.hash(new.password).await?;
         let caller = caller.clone();
         self.change(move |state| {
@@ -92,6 +96,9 @@ impl Identity {
         id: UserId,
         change: UserChange,
     ) -> Result<Arc<User>, IdentityError> {
+        if change.password.is_some() {
+            caller.handles_credentials()?;
+        }
         let password = self.hash(change.password).await?;
         let caller = caller.clone();
         self.change(move |state| {

@@ -86,6 +86,15 @@ pub enum Conflict {
 }
 
 impl Registry {
+    /// Whether [`Registry::register`] would take the claim now.
+    ///
+    /// # Errors
+    ///
+    /// As that.
+    pub fn check(&self, claim: &Claim) -> Result<(), Conflict> {
+        self.read().check(claim)
+    }
+
     /// Makes the space serve exactly the claimed methods.
     ///
     /// # Errors

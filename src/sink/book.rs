@@ -7,7 +7,7 @@ use super::Sink;
 use crate::{
     id::SinkId,
     owner::Owner,
-    store::{Batch, Store, StoreError, Table, keys},
+    store::{Batch, Store, StoreError, Table, carried_through, keys},
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -36,7 +36,7 @@ struct Shared {
     listener: OnceLock<Listener>,
 }
 
-type Listener = Box<dyn Fn(&Change) + Send + Sync>;
+type Listener = Box<dyn Fn(&Change<Sink>) + Send + Sync>;
 
 #[derive(Default)]
 struct Shelf {
@@ -46,12 +46,12 @@ struct Shelf {
     names: HashMap<Owner, HashMap<String, SinkId>>,
 }
 
-/// What happened to a sink, told once it is on disk.
+/// What happened to something that receives events, told once it is on disk.
 #[derive(Clone, Debug)]
-pub enum Change {
-    Created(Arc<Sink>),
-    Updated { before: Arc<Sink>, after: Arc<Sink> },
-    Deleted(Arc<Sink>),
+pub enum Change<T> {
+    Created(Arc<T>),
+    Updated { before: Arc<T>, after: Arc<T> },
+    Deleted(Arc<T>),
 }
 
 /// Why a change was not made.
@@ -90,7 +90,7 @@ impl Book {
 
     /// Has `listener` told of every change from now on, before the change's caller hears of it and in order for each sink.
     /// There is one listener; a second is ignored.
-    pub fn listen(&self, listener: impl Fn(&Change) + Send + Sync + 'static) {
+    pub fn listen(&self, listener: impl Fn(&Change<Sink>) + Send + Sync + 'static) {
         let _ = self.0.listener.set(Box::new(listener));
     }
 
@@ -192,6 +192,17 @@ impl Book {
     }
 }
 
+impl<T> Change<T> {
+    /// What was there before, and what is there now.
+    pub fn sides(&self) -> (Option<&T>, Option<&T>) {
+        match self {
+            Self::Created(new) => (None, Some(new)),
+            Self::Updated { before, after } => (Some(before), Some(after)),
+            Self::Deleted(old) => (Some(old), None),
+        }
+    }
+}
+
 impl Shared {
     fn lane(&self, id: SinkId) -> &Mutex<()> {
         // The last byte of a version 7 id is random.
@@ -222,7 +233,7 @@ impl Shared {
         Ok(sink)
     }
 
-    fn tell(&self, change: &Change) {
+    fn tell(&self, change: &Change<Sink>) {
         if let Some(listener) = self.listener.get() {
             listener(change);
         }
@@ -284,19 +295,6 @@ impl Shelf {
                 self.names.remove(&sink.owner);
             }
         }
-    }
-}
-
-/// Runs a change to its end: memory and disk must not part because a client hung up between them.
-async fn carried_through<T: Send + 'static>(
-    change: impl Future<Output = Result<T, BookError>> + Send + 'static,
-) -> Result<T, BookError> {
-    match tokio::spawn(change).await {
-        Ok(result) => result,
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            Err(_) => Err(StoreError::Failed("the server is stopping".to_owned()).into()),
-        },
     }
 }
 

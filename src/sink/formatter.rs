@@ -17,6 +17,15 @@ pub struct Formatter {
     pub template: Compiled<Template>,
 }
 
+/// What a method is called with.
+#[derive(Debug)]
+pub struct Params {
+    /// An object or an array.
+    pub json: Box<RawValue>,
+    /// What the template printed.
+    pub log: Vec<String>,
+}
+
 /// Why an event could not be shaped into params.
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
@@ -32,11 +41,11 @@ impl Formatter {
     /// # Errors
     ///
     /// Fails if the template does, or makes something that cannot be params.
-    pub async fn format(&self, runtime: &Runtime, owner: Owner, input: Input) -> Result<Box<RawValue>, FormatError> {
+    pub async fn format(&self, runtime: &Runtime, owner: Owner, input: Input) -> Result<Params, FormatError> {
         let body = body::render(runtime, Some(&self.template), owner, input).await?;
-        let params: Box<RawValue> = serde_json::from_slice(&body.bytes).map_err(|_| FormatError::NotStructured)?;
-        match params.get().as_bytes().first() {
-            Some(b'{' | b'[') => Ok(params),
+        let json: Box<RawValue> = serde_json::from_slice(&body.bytes).map_err(|_| FormatError::NotStructured)?;
+        match json.get().as_bytes().first() {
+            Some(b'{' | b'[') => Ok(Params { json, log: body.log }),
             _ => Err(FormatError::NotStructured),
         }
     }
@@ -55,7 +64,7 @@ mod tests {
         let sink = sink(json!({"type": "json-rpc", "template": template}));
         let Target::JsonRpc(formatter) = &sink.target else { panic!("{sink:?}") };
         let params = formatter.format(&Workbench::new().context.runtime, sink.owner, input()).await?;
-        Ok(params.get().to_owned())
+        Ok(params.json.get().to_owned())
     }
 
     #[tokio::test]

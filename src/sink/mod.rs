@@ -14,7 +14,7 @@ pub mod script;
 pub mod signature;
 pub mod webhook;
 #[cfg(test)]
-mod workbench;
+pub(crate) mod workbench;
 
 pub use body::{Body, BodyError};
 pub use book::{Book, BookError, Change};
@@ -28,7 +28,7 @@ use crate::{
     id::SinkId,
     owner::Owner,
     pattern::Patterns,
-    script::{Input, Runtime},
+    script::{Input, Runtime, ScriptError},
     timestamp::Timestamp,
 };
 use bytes::Bytes;
@@ -101,7 +101,7 @@ pub enum Outcome {
     },
     /// Not to be tried again.
     Dead(String),
-    /// Nothing was tried: there was no room to run it. It counts as no attempt.
+    /// Nothing was tried, for there was no room to run it, or the way there broke. It counts as no attempt.
     Postponed(String),
 }
 
@@ -161,7 +161,8 @@ impl Sink {
 }
 
 impl Attempted {
-    fn new(outcome: Outcome) -> Self {
+    /// An attempt of which nothing is known but its outcome.
+    pub fn new(outcome: Outcome) -> Self {
         let error = match &outcome {
             Outcome::Failed { why, .. } | Outcome::Dead(why) | Outcome::Postponed(why) => Some(why.clone()),
             Outcome::Delivered | Outcome::Skipped(_) => None,
@@ -169,7 +170,18 @@ impl Attempted {
         Self { outcome, status: None, error, log: vec![], response: None, sent: None, duration: Duration::ZERO }
     }
 
-    fn failed(why: String) -> Self {
+    /// One that may be repeated after the usual wait.
+    pub fn failed(why: String) -> Self {
         Self::new(Outcome::Failed { why, retry_after: None })
+    }
+
+    /// One that came to nothing because there was no body. A lack of room is no fault of the template and soon over.
+    pub fn unrendered(error: &BodyError) -> Self {
+        match error {
+            BodyError::Script(ScriptError::Busy | ScriptError::Stopped) => {
+                Self::new(Outcome::Postponed(error.to_string()))
+            }
+            BodyError::Script(_) | BodyError::Compile(_) => Self::failed(error.to_string()),
+        }
     }
 }

@@ -2,14 +2,14 @@
 
 use super::{
     Attempted, Context, Outcome,
-    body::{self, Body, BodyError},
+    body::{self, Body},
     compiled::Compiled,
     signature::Secret,
 };
 use crate::{
     egress::{self, Tls},
     owner::Owner,
-    script::{Input, ScriptError, Template},
+    script::{Input, Template},
     timestamp::Timestamp,
 };
 use chrono::{DateTime, Utc};
@@ -40,7 +40,7 @@ impl Webhook {
     pub(super) async fn attempt(&self, context: &Context, owner: Owner, input: Input) -> Attempted {
         let body = match body::render(&context.runtime, self.template.as_ref(), owner, input.clone()).await {
             Ok(body) => body,
-            Err(error) => return unrendered(&error),
+            Err(error) => return Attempted::unrendered(&error),
         };
         let request = egress::Request {
             method: Method::POST,
@@ -85,16 +85,6 @@ impl Webhook {
             }
         }
         headers
-    }
-}
-
-/// What it means that there is no body. A lack of room is no fault of the template and soon over.
-fn unrendered(error: &BodyError) -> Attempted {
-    match error {
-        BodyError::Script(ScriptError::Busy | ScriptError::Stopped) => {
-            Attempted::new(Outcome::Postponed(error.to_string()))
-        }
-        BodyError::Script(_) | BodyError::Compile(_) => Attempted::failed(error.to_string()),
     }
 }
 

@@ -17,7 +17,7 @@ use serde_json::{Value, json, value::RawValue};
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 /// The store's directory goes when this is dropped.
-pub(super) struct Workbench {
+pub struct Workbench {
     pub context: Context,
     directory: PathBuf,
 }
@@ -53,13 +53,13 @@ impl Drop for Workbench {
 }
 
 /// A sink of this spec; global unless it says otherwise, so that it reaches receivers on this machine.
-pub(super) fn sink(rest: Value) -> Sink {
+pub fn sink(rest: Value) -> Sink {
     let mut spec = json!({"name": "x", "events": "*", "owner": "global"});
     spec.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
     serde_json::from_value::<SinkSpec>(spec).unwrap().define(UserId::new(), None).unwrap()
 }
 
-pub(super) fn input() -> Input {
+pub fn input() -> Input {
     let user = UserId::new();
     let event = Event {
         id: EventId::new(),

@@ -99,6 +99,13 @@ fn what_the_daemon_answers_is_what_its_document_says() {
         event["deliveries"].as_array().unwrap().iter().all(settled).then_some(())
     });
 
+    let check = json!({"type": "http", "port": 8080, "interval": "1s"});
+    let template =
+        json!({"name": "t", "ports": [{"name": "web", "port": 80}], "custom": {"A": "b"}, "health_check": check});
+    let template = daemon.post("/api/templates", &template).json()["id"].as_str().unwrap().to_owned();
+    let space = daemon.post("/api/spaces", &json!({"name": "s", "template": "t"})).json();
+    let space = space["id"].as_str().unwrap();
+
     let document = daemon.get("/api/openapi.json").json();
     let check = Check { document: &document };
     let sink = |id: &str, rest: &str| format!("/api/event-sinks/{id}{rest}");
@@ -123,6 +130,16 @@ fn what_the_daemon_answers_is_what_its_document_says() {
         ("post", "/api/event-sinks/preview", sink("preview", ""), Some(json!({"sink_id": hook}))),
         ("get", "/api/event-sinks/{id}/dead-letters", sink(&hook, "/dead-letters"), None),
         ("post", "/api/event-sinks/{id}/redeliver", sink(&hook, "/redeliver"), Some(json!({}))),
+        ("get", "/api/spaces", "/api/spaces".to_owned(), None),
+        ("post", "/api/spaces", "/api/spaces".to_owned(), Some(json!({"name": "x", "driver": "process"}))),
+        ("get", "/api/spaces/{id}", format!("/api/spaces/{space}"), None),
+        ("patch", "/api/spaces/{id}", format!("/api/spaces/{space}"), Some(json!({"description": "d"}))),
+        ("post", "/api/spaces/{id}/start", format!("/api/spaces/{space}/start"), None),
+        ("post", "/api/spaces/{id}/token", format!("/api/spaces/{space}/token"), None),
+        ("get", "/api/templates", "/api/templates".to_owned(), None),
+        ("post", "/api/templates", "/api/templates".to_owned(), Some(json!({"name": "y"}))),
+        ("put", "/api/templates/{id}", format!("/api/templates/{template}"), Some(json!({"name": "z"}))),
+        ("get", "/api/subscriptions", "/api/subscriptions".to_owned(), None),
         ("get", "/api/audit", "/api/audit".to_owned(), None),
         ("get", "/api/events/{id}", "/api/events/nonsense".to_owned(), None),
     ] {

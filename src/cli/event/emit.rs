@@ -3,7 +3,7 @@
 use crate::{
     cli::{
         agent::near::{self, Near},
-        api::{Delivery, Emitted, Event, Explained, Spooled},
+        api::{Delivery, Emitted, Event, Explained, SinkRef, Spooled},
         client::Client,
         failure::Failure,
         payload::Source,
@@ -40,7 +40,7 @@ client_command! {
         #[argh(positional, arg_name = "json")]
         payload: Option<String>,
 
-        /// return only when every sink that matched has settled, with a line for each; fails if one is dead or dropped
+        /// return only when every sink and method that matched has settled, with a line for each; fails if one is dead or dropped
         #[argh(switch)]
         wait: bool,
 
@@ -48,7 +48,7 @@ client_command! {
         #[argh(option, arg_name = "span")]
         timeout: Option<Span>,
 
-        /// tell which sinks would get the event and why the others would not; send nothing
+        /// tell which sinks and methods would get the event and why the others would not; send nothing
         #[argh(switch)]
         explain: bool,
 
@@ -179,16 +179,31 @@ impl Emit {
             return shell.out.json(answer.as_str());
         }
         let emitted: Emitted = client.read(&answer)?;
-        let queued = match emitted.matched.len() {
-            0 => "no sink matches".to_owned(),
-            1 => "1 sink".to_owned(),
-            many => format!("{many} sinks"),
-        };
+        let queued = counted(&emitted.matched);
         shell.out.line(&format!("{}  {}  {queued}", emitted.event_id, emitted.event_type))?;
-        for sink in &emitted.dropped {
-            shell.note(&format!("dropped for `{}`: its queue is full (see `svc sink show {0}`)", sink.name));
+        for lost in &emitted.dropped {
+            let look = match lost.is_method() {
+                true => "svc subscription list".to_owned(),
+                false => format!("svc sink show {}", lost.name),
+            };
+            shell.note(&format!("dropped for `{}`: its queue is full (see `{look}`)", lost.name));
         }
         Ok(())
+    }
+}
+
+/// How many sinks and methods an event goes to.
+fn counted(matched: &[SinkRef]) -> String {
+    let methods = matched.iter().filter(|target| target.is_method()).count();
+    let some = |count: usize, noun: &str| match count {
+        0 => None,
+        1 => Some(format!("1 {noun}")),
+        many => Some(format!("{many} {noun}s")),
+    };
+    match (some(matched.len() - methods, "sink"), some(methods, "method")) {
+        (None, None) => "no sink matches".to_owned(),
+        (Some(sinks), Some(methods)) => format!("{sinks}, {methods}"),
+        (Some(one), None) | (None, Some(one)) => one,
     }
 }
 
@@ -202,7 +217,9 @@ fn explain(shell: &mut Shell<'_>, client: &Client, kind: &str, form: Form) -> Re
         return shell.out.line(&format!("{}: there are no sinks it could go to", printable(&explained.event_type)));
     }
     let matching = explained.sinks.iter().filter(|sink| sink.matches).count();
-    let line = format!("{} would go to {matching} of {} sinks", explained.event_type, explained.sinks.len());
+    let methods = explained.sinks.iter().any(|sink| sink.kind == "method");
+    let what = if methods { "sinks and methods" } else { "sinks" };
+    let line = format!("{} would go to {matching} of {} {what}", explained.event_type, explained.sinks.len());
     shell.out.line(&printable(&line))?;
     let mut table = Table::new(&[
         ("SINK", Fit::Elastic),

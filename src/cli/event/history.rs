@@ -6,8 +6,8 @@ use crate::{
         client::{DEFAULT_LIMIT, Query},
         failure::Failure,
         json,
-        named::Kind,
         shell::{Form, Shell},
+        subscription::find_queue,
         table::{Cell, Fit, Table, Tone, printable},
         time::{Moment, brief},
     },
@@ -25,7 +25,7 @@ client_command! {
         #[argh(option)]
         pattern: Option<String>,
 
-        /// only events that went to this sink (name or id)
+        /// only events that went to this sink (name or id) or method (SPACE/METHOD)
         #[argh(option)]
         sink: Option<String>,
 
@@ -65,7 +65,7 @@ impl List {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let client = self.client(shell)?;
         let sink = match &self.sink {
-            Some(text) => Some(Kind::Sink.find(&client, text)?.id),
+            Some(text) => Some(find_queue(&client, text)?),
             None => None,
         };
         let query = Query::default()

@@ -7,6 +7,7 @@ use crate::{
         failure::Failure,
         named::Kind,
         shell::{Form, Shell},
+        subscription::find_queue,
         table::{Cell, Fit, Table},
         time::brief,
     },
@@ -16,10 +17,10 @@ use serde_json::json;
 use std::num::NonZeroUsize;
 
 client_command! {
-    /// List the events that a sink could not be given.
-    #[argh(example = "{command_name} slack")]
+    /// List the events that a sink, or a subscribed method, could not be given.
+    #[argh(example = "{command_name} slack\n{command_name} notes/notes.on_deploy")]
     DeadLetters = "dead-letters" {
-        /// the sink's name or id
+        /// the sink's name or id; a method's is SPACE/METHOD, or its subscription's id
         #[argh(positional)]
         sink: String,
 
@@ -37,7 +38,7 @@ client_command! {
     /// Send dead letters again: these events, or all there are.
     #[argh(example = "{command_name} slack\n{command_name} slack 01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77")]
     Redeliver = "redeliver" {
-        /// the sink's name or id
+        /// the sink's name or id; a method's is SPACE/METHOD, or its subscription's id
         #[argh(positional)]
         sink: String,
 
@@ -50,7 +51,7 @@ client_command! {
 impl DeadLetters {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let client = self.client(shell)?;
-        let path = format!("{}/dead-letters", Kind::Sink.path_of(&client, &self.sink)?);
+        let path = format!("{}/{}/dead-letters", Kind::Sink.path(), find_queue(&client, &self.sink)?);
         let listing = client.list_from(&path, &Query::default(), self.limit.get(), self.cursor.clone())?;
         if self.form() == Form::Json {
             return shell.out.json(&listing.to_json());
@@ -80,7 +81,7 @@ impl DeadLetters {
 impl Redeliver {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let client = self.client(shell)?;
-        let path = format!("{}/redeliver", Kind::Sink.path_of(&client, &self.sink)?);
+        let path = format!("{}/{}/redeliver", Kind::Sink.path(), find_queue(&client, &self.sink)?);
         let body = if self.event.is_empty() { json!({}) } else { json!({ "event_ids": self.event }) };
         let answer = client.post(&path, &body)?;
         if self.form() == Form::Json {

@@ -66,7 +66,8 @@ impl List {
         for sink in listing.read::<api::Sink>(&client)? {
             let [name, events, id] = [sink.name, sink.events, sink.id].map(Cell::from);
             let (owner, kind) = (api::owner(sink.owner).into(), sink.kind.to_string().into());
-            let (depth, dead) = (count(sink.queue.depth, Tone::Doubtful), count(sink.queue.dead, Tone::Bad));
+            let (depth, dead) =
+                (Cell::count(sink.queue.depth, Tone::Doubtful), Cell::count(sink.queue.dead, Tone::Bad));
             table.row([name, owner, kind, events, yes_or_no(sink.active), depth, dead, id]);
         }
         shell.out.table(&table)
@@ -89,8 +90,8 @@ impl Show {
         table.field("type", sink.kind.to_string());
         table.field("events", sink.events);
         table.field("active", yes_or_no(sink.active));
-        table.field("queued", count(sink.queue.depth, Tone::Doubtful));
-        table.field("dead", count(sink.queue.dead, Tone::Bad));
+        table.field("queued", Cell::count(sink.queue.depth, Tone::Doubtful));
+        table.field("dead", Cell::count(sink.queue.dead, Tone::Bad));
         table.field("next sequence", sink.queue.next_sequence.to_string());
         let webhook_template = sink.webhook.as_ref().and_then(|webhook| webhook.template.clone());
         if let Some(webhook) = sink.webhook {
@@ -136,8 +137,4 @@ fn owner_word(word: &str) -> Result<OwnerSpec, String> {
         .into_iter()
         .find(|owner| api::owner(*owner) == word)
         .ok_or_else(|| "expected me or global".to_owned())
-}
-
-fn count(number: u64, tone: Tone) -> Cell {
-    Cell::toned(number.to_string(), if number == 0 { Tone::Quiet } else { tone })
 }

@@ -136,3 +136,22 @@ pub fn sink() -> Value {
 pub fn list(items: &[Value]) -> Value {
     json!({ "items": items, "next": null })
 }
+
+/// A space that has been through something, with this agent token.
+pub fn space(agent_token: Value) -> Value {
+    json!({
+        "id": "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a79", "name": "web", "owner": "ada", "owner_id": "1",
+        "description": "the shop", "template_id": null, "driver": "process", "state": "deployed", "linked": false,
+        "health": "healthy", "consecutive_failures": 2,
+        "last_check": { "ok": false, "detail": "the agent is not connected", "checked_at": "2026-01-31T12:00:01.000000Z" },
+        "urls": ["http://localhost:8080"], "host": "localhost",
+        "ports": [{ "name": "web", "port": 8080, "protocol": "http" }], "custom": { "TEAM": "ops" },
+        "startup_script_id": null, "directory": null, "methods_file": null, "launched": true,
+        "health_check": {
+            "type": "http", "port": 8080, "path": "/healthz", "interval": "10s", "timeout": "5s", "failures": 3
+        },
+        "process": { "pid": null, "launches": 3, "trouble": "it ended with exit status: 7" }, "node_id": "box",
+        "created_at": "2026-01-31T12:00:00.000000Z", "updated_at": "2026-01-31T12:00:00.000000Z",
+        "started_at": "2026-01-31T12:00:00.000000Z", "stopped_at": null, "agent_token": agent_token,
+    })
+}

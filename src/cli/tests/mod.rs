@@ -11,7 +11,7 @@ use super::{
     table::Paint,
 };
 use argh::SubCommands as _;
-use fake::{Fake, Seen, emitted, error, event, list, sink};
+use fake::{Fake, Seen, emitted, error, event, list, sink, space};
 use serde_json::{Value, json};
 use std::{
     ffi::OsString,
@@ -51,6 +51,10 @@ fn commands() -> Vec<Vec<&'static str>> {
             "methods" => super::methods::Command::COMMANDS,
             "event" => super::event::Command::COMMANDS,
             "sink" => super::sink::Command::COMMANDS,
+            "method" => super::method::Command::COMMANDS,
+            "subscription" => super::subscription::Command::COMMANDS,
+            "space" => super::space::Command::COMMANDS,
+            "template" => super::template::Command::COMMANDS,
             "token" => super::token::Command::COMMANDS,
             "user" => super::user::Command::COMMANDS,
             "role" => super::role::Command::COMMANDS,
@@ -121,6 +125,11 @@ fn bad_usage_is_code_2_and_one_line_that_says_where_to_look() {
         (&["sink", "dead-letters", "x", "--limit", "0"], "'--limit'"),
         (&["event", "a..b"], "position 3"),
         (&["event", "a", "[1]"], "JSON object"),
+        (&["space", "create", "web", "--port", "8080"], "NAME=PORT"),
+        (&["space", "create", "web", "--driver", "docker"], "external or process"),
+        (&["space", "update", "web"], "nothing to change"),
+        (&["space", "list", "--state", "lost"], "created, deployed, stopped"),
+        (&["template", "create", "web", "--interval", "1s"], "--health-http"),
         (&["user", "create", "ada"], "--password-stdin"),
         (&["whoami", "--server", "ftp://x"], "http://127.0.0.1:7300"),
     ] {
@@ -240,6 +249,71 @@ fn waiting_ends_with_code_1_when_it_takes_too_long() {
 }
 
 #[test]
+fn methods_are_counted_and_explained_beside_sinks() {
+    let target = |name: &str| json!({ "sink_id": "1", "name": name });
+    for (matched, line) in [
+        (vec![], "no sink matches"),
+        (vec![target("notes/m")], "1 method"),
+        (vec![target("a"), target("b"), target("notes/m"), target("notes/n")], "2 sinks, 2 methods"),
+    ] {
+        let mut answer = emitted();
+        answer["matched"] = json!(matched);
+        let ran = Fake::always(202, answer).run(&["event", "a"]);
+        assert!(ran.out.ends_with(&format!("  custom.a  {line}\n")), "{}", ran.out);
+    }
+    let mut answer = emitted();
+    answer["dropped"] = json!([target("notes/m")]);
+    let ran = Fake::always(202, answer).run(&["event", "a"]);
+    assert_eq!(ran.err, "dropped for `notes/m`: its queue is full (see `svc subscription list`)\n");
+
+    let method = json!({ "sink_id": "1", "name": "notes/m", "owner": "me", "events": "*", "type": "method",
+                         "active": true, "matches": true, "reason": "`*` matches" });
+    let ran =
+        Fake::always(200, json!({ "event_type": "custom.a", "sinks": [method] })).run(&["event", "a", "--explain"]);
+    let expected = "\
+custom.a would go to 1 of 1 sinks and methods
+SINK     OWNER  TYPE    EVENTS  MATCH  WHY
+notes/m  me     method  *       yes    `*` matches
+";
+    assert_eq!(ran.out, expected);
+}
+
+#[test]
+fn subscriptions_are_listed_and_their_queues_found_by_space_and_method() {
+    let id = "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a78";
+    let subscription = json!({
+        "id": id, "space_id": "s", "space": "notes", "method": "notes.on_deploy", "events": "custom.deploy.*",
+        "event_sinks": ["a", "b"], "queue": { "depth": 3, "next_sequence": 9, "dead": 1 }, "open": false
+    });
+    let fake = Fake::new(move |line, _| match line {
+        "GET /api/subscriptions?limit=200" => (200, list(std::slice::from_ref(&subscription))),
+        line if line.ends_with("/redeliver") => (200, json!({ "redelivered": 1, "remaining": 0 })),
+        _ => (200, list(&[])),
+    });
+    let ran = fake.run(&["subscription", "list"]);
+    let expected = "\
+NAME                   EVENTS           FORMATTERS  SERVED  QUEUED  DEAD  ID
+notes/notes.on_deploy  custom.deploy.*  a, b        away    3       1     01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a78
+";
+    assert_eq!((ran.code, ran.out.as_str()), (0, expected), "{}", ran.err);
+    assert!(fake.run(&["subscription", "list", "--json"]).out.contains("\"event_sinks\":[\"a\",\"b\"]"));
+    for (words, line) in [
+        (&["sink", "dead-letters"][..], format!("GET /api/event-sinks/{id}/dead-letters?limit=50")),
+        (&["sink", "redeliver"], format!("POST /api/event-sinks/{id}/redeliver")),
+        (&["event", "list", "--sink"], format!("GET /api/events?sink={id}&limit=50")),
+    ] {
+        for name in ["notes/notes.on_deploy", id] {
+            let words: Vec<&str> = words.iter().copied().chain([name]).collect();
+            let ran = fake.run(&words);
+            assert_eq!(ran.code, 0, "{words:?}: {}", ran.err);
+            assert_eq!(fake.seen().last().unwrap().line, line, "{words:?}");
+        }
+    }
+    let ran = fake.run(&["sink", "dead-letters", "notes/other"]);
+    assert!(ran.code == 1 && ran.err.contains("`svc subscription list`"), "{}", ran.err);
+}
+
+#[test]
 fn explaining_sends_nothing() {
     let fake = Fake::always(
         200,
@@ -325,6 +399,76 @@ fn a_test_that_is_not_delivered_is_code_1() {
         assert!(ran.out.contains(outcome) && ran.out.contains("\"text\": \"hello\""), "{}", ran.out);
         assert_eq!(fake.seen()[0].json(), json!({ "type": "x", "payload": { "a": 1 } }));
     }
+}
+
+#[test]
+fn a_new_space_prints_its_agent_token_alone_and_what_to_do_with_it() {
+    let fake = Fake::always(201, space("sva_secret".into()));
+    let words = ["space", "create", "web", "--template", "t", "--host", "box", "--port", "web=80", "--custom", "A=b"];
+    let ran = fake.run(&words);
+    assert_eq!((ran.code, ran.out.as_str()), (0, "sva_secret\n"));
+    assert!(ran.err.contains("svc agent start") && ran.err.contains(&fake.url), "{}", ran.err);
+    let port = json!({ "name": "web", "port": 80, "protocol": "http" });
+    let expected = json!({ "name": "web", "template": "t", "host": "box", "ports": [port], "custom": { "A": "b" } });
+    assert_eq!(fake.seen()[0].json(), expected);
+    let fake = Fake::always(201, space(Value::Null));
+    let ran = fake.run(&["space", "create", "web", "--driver", "process", "--methods-file", "/srv/m.toml"]);
+    assert!(ran.out.starts_with("created space web  ") && ran.err.contains("svc space start web"), "{}", ran.err);
+    assert_eq!(fake.seen()[0].json(), json!({ "name": "web", "driver": "process", "methods_file": "/srv/m.toml" }));
+}
+
+#[test]
+fn a_space_is_ones_own_before_it_is_somebody_elses() {
+    let fake = Fake::new(|line, _| match line {
+        "GET /api/spaces?name=mine&owner=me&limit=200" => (200, list(&[json!({ "id": "1", "name": "mine" })])),
+        "GET /api/spaces?name=theirs&limit=200" => (200, list(&[json!({ "id": "2", "name": "theirs" })])),
+        _ if line.starts_with("GET") => (200, list(&[])),
+        _ => (200, space(Value::Null)),
+    });
+    for (name, id) in [("mine", "1"), ("theirs", "2")] {
+        let ran = fake.run(&["space", "stop", name]);
+        assert_eq!((ran.code, ran.out.split(' ').next()), (0, Some("stopped")), "{}", ran.err);
+        assert_eq!(fake.seen().last().unwrap().line, format!("POST /api/spaces/{id}/stop"));
+    }
+}
+
+#[test]
+fn a_space_is_shown_with_what_its_agent_is_up_to() {
+    let ran = Fake::always(200, space(Value::Null)).run(&["space", "show", "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a79"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    for part in [
+        "state        deployed",
+        "process      waiting to be run again, launched 3 times",
+        "trouble      it ended with exit status: 7",
+        "check        http 8080 /healthz every 10s within 5s unhealthy after 3 failures",
+        "failures     2 in a row",
+        "last check   2026-01-31T12:00:01Z  the agent is not connected",
+        "url          http://localhost:8080",
+        "custom       TEAM=ops",
+    ] {
+        assert!(ran.out.contains(part), "{part}: {}", ran.out);
+    }
+    let table = Fake::always(200, list(&[space(Value::Null)])).run(&["space", "list"]).out;
+    assert!(table.lines().nth(1).unwrap().starts_with("web   ada    deployed  healthy  no"), "{table}");
+}
+
+#[test]
+fn an_applied_template_replaces_the_one_of_its_name() {
+    let template = json!({ "id": "7", "name": "web" });
+    let there = template.clone();
+    let fake = Fake::new(move |line, before| match line {
+        "GET /api/templates?name=web&limit=200" if before == 0 => (200, list(&[])),
+        "GET /api/templates?name=web&limit=200" => (200, list(std::slice::from_ref(&there))),
+        _ => (200, template.clone()),
+    });
+    let path = std::env::temp_dir().join(format!("svc-apply-{}.toml", uuid::Uuid::now_v7()));
+    std::fs::write(&path, "name = \"web\"\n[custom]\nTEAM = \"ops\"\n").unwrap();
+    let apply = || fake.run(&["template", "apply", path.to_str().unwrap()]).out;
+    assert_eq!([apply(), apply()], ["created template web  7\n", "replaced template web  7\n"]);
+    std::fs::remove_file(&path).unwrap();
+    let lines: Vec<String> = fake.seen().into_iter().map(|seen| seen.line).collect();
+    assert_eq!((lines[1].as_str(), lines[3].as_str()), ("POST /api/templates", "PUT /api/templates/7"));
+    assert_eq!(fake.seen()[3].json()["custom"], json!({ "TEAM": "ops" }));
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub struct Whoami {
     roles: Vec<RoleName>,
     groups: Vec<GroupName>,
     permissions: Permissions,
-    /// `token` or `session`.
+    /// `token`, `session` or `agent`.
     via: &'static str,
     /// What the token is limited to; empty for all of the user's permissions.
     scopes: Vec<Scope>,

@@ -12,6 +12,7 @@ use crate::{
     permission::Permission,
     queue::{self, AcceptError, Attempt, Delivery, DeliveryState, Receipt, Record, Target},
     sink::{Sink, definition::OwnerSpec},
+    subscription::{self, Subscription},
     timestamp::Timestamp,
 };
 use futures_util::{StreamExt, stream};
@@ -51,7 +52,7 @@ pub struct HistoryQuery {
     /// Event patterns, as a sink has them.
     #[schemars(with = "Option<String>")]
     pattern: Option<Patterns>,
-    /// Events routed to this sink.
+    /// Events routed to this sink or subscription.
     sink: Option<SinkId>,
     /// Events with a delivery in this state.
     state: Option<DeliveryState>,
@@ -86,7 +87,7 @@ pub struct ReceiptView {
     event_id: EventId,
     event_type: String,
     event_ts: Timestamp,
-    /// Every sink it matched.
+    /// Every sink and subscribed method it matched.
     matched: Vec<SinkRef>,
     /// Those among them that lost it to a full queue.
     dropped: Vec<SinkRef>,
@@ -108,11 +109,14 @@ pub struct Explanation {
 #[derive(Serialize, JsonSchema)]
 pub struct ExplainedSink {
     sink_id: SinkId,
+    /// A method's is that of its space and its own, with a slash between.
     name: String,
     owner: OwnerSpec,
     events: String,
+    /// That of the sink, or `method`.
     #[serde(rename = "type")]
     kind: String,
+    /// Whether it is delivered to now: a method only while its space serves it.
     active: bool,
     matches: bool,
     reason: String,
@@ -155,7 +159,9 @@ pub async fn explain(call: Call, Json(body): Json<ExplainBody>) -> Result<Json<E
     let kind = custom(&body.kind)?;
     let owners = [Owner::User(call.caller().user.id), Owner::Global];
     let sinks = call.app.book.visible_to(&owners);
-    let sinks = sinks.iter().map(|sink| explain_one(sink, &kind)).collect();
+    let methods = call.app.subscriptions.of(call.caller().user.id);
+    let methods = methods.iter().map(|subscription| explain_method(&call, subscription, &kind));
+    let sinks = sinks.iter().map(|sink| explain_sink(sink, &kind)).chain(methods).collect();
     Ok(Json(Explanation { event_type: kind.as_str().to_owned(), sinks }))
 }
 
@@ -268,16 +274,13 @@ pub(super) fn empty_object() -> Box<RawValue> {
     RawValue::from_string("{}".to_owned()).expect("an empty object is JSON")
 }
 
-fn explain_one(sink: &Sink, kind: &EventType) -> ExplainedSink {
-    let hears = sink.events.matches(kind.as_str());
-    let reason = match (hears, sink.subscribes(), sink.active) {
+fn explain_sink(sink: &Sink, kind: &EventType) -> ExplainedSink {
+    let heard = heard(&sink.events, kind);
+    let matches = heard.is_ok() && sink.subscribes();
+    let reason = match (heard, sink.subscribes(), sink.active) {
         (_, false, _) => "a json-rpc sink only formats events for the methods that name it".to_owned(),
-        (false, true, _) => format!("none of its patterns `{}` matches `{kind}`", sink.events.as_str()),
-        (true, true, active) => {
-            let pattern = sink.events.iter().find(|pattern| pattern.matches(kind.as_str()));
-            let by = pattern.map_or_else(String::new, |pattern| format!("its pattern `{pattern}` matches"));
-            if active { by } else { by + "; it is inactive, so the event would wait in its queue" }
-        }
+        (Err(why), true, _) | (Ok(why), true, true) => why,
+        (Ok(why), true, false) => why + "; it is inactive, so the event would wait in its queue",
     };
     ExplainedSink {
         sink_id: sink.id,
@@ -286,9 +289,51 @@ fn explain_one(sink: &Sink, kind: &EventType) -> ExplainedSink {
         events: sink.events.as_str().to_owned(),
         kind: sink.kind().to_string(),
         active: sink.active,
-        matches: hears && sink.subscribes(),
+        matches,
         reason,
     }
+}
+
+fn explain_method(call: &Call, subscription: &Subscription, kind: &EventType) -> ExplainedSink {
+    let heard = heard(&subscription.events, kind);
+    let open = call.app.calls.is_served_by(subscription.space, &subscription.method);
+    let matches = heard.is_ok();
+    let reason = match heard {
+        Err(why) => why,
+        Ok(mut why) => {
+            if let Some(sink) = subscription::formatter(&call.app.book, subscription, kind) {
+                why += &format!("; the sink `{}` shapes it", sink.name);
+            }
+            if !open {
+                why += "; its space is away, so the event would wait in its queue";
+            }
+            why
+        }
+    };
+    ExplainedSink {
+        sink_id: subscription.id,
+        name: subscription.name(),
+        owner: subscription.hears().into(),
+        events: subscription.events.as_str().to_owned(),
+        kind: "method".to_owned(),
+        active: open,
+        matches,
+        reason,
+    }
+}
+
+/// Why these patterns hear an event of this type, or why they do not.
+fn heard(events: &Patterns, kind: &EventType) -> Result<String, String> {
+    match events.iter().find(|pattern| pattern.matches(kind.as_str())) {
+        Some(pattern) => Ok(format!("its pattern `{pattern}` matches")),
+        None => Err(format!("none of its patterns `{}` matches `{kind}`", events.as_str())),
+    }
+}
+
+/// Whose sink or subscription this is; `None` if it is gone.
+fn owner_of(call: &Call, id: SinkId) -> Option<Owner> {
+    let sink = call.app.book.get(id).map(|sink| sink.owner);
+    sink.or_else(|| call.app.subscriptions.get(id).map(|subscription| subscription.hears()))
 }
 
 fn view(call: &Call, caller: &Caller, record: Record) -> EventView {
@@ -297,8 +342,7 @@ fn view(call: &Call, caller: &Caller, record: Record) -> EventView {
         .deliveries
         .into_iter()
         .filter_map(|delivery| {
-            let sink = call.app.book.get(delivery.sink_id).map(|sink| sink.owner);
-            match sink {
+            match owner_of(call, delivery.sink_id) {
                 Some(Owner::User(user)) if user == caller.user.id => Some(delivery),
                 // The manager of global sinks is no party to what other users' own sinks do.
                 Some(Owner::User(_)) => None,

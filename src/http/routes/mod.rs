@@ -8,5 +8,8 @@ pub mod methods;
 pub mod ops;
 pub mod roles;
 pub mod sinks;
+pub mod spaces;
+pub mod subscriptions;
+pub mod templates;
 pub mod tokens;
 pub mod users;

@@ -5,7 +5,13 @@ use crate::http::{
     call::{Call, Json, Output, Text, json},
     error::ApiError,
 };
-use crate::{metrics::Depth, owner::Owner, store::StoreError};
+use crate::{
+    id::SinkId,
+    metrics::{self, Depth},
+    owner::Owner,
+    space::State,
+    store::StoreError,
+};
 use hyper::StatusCode;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
@@ -43,13 +49,21 @@ pub async fn ready(call: Call) -> Result<Readiness, ApiError> {
 
 pub async fn metrics(call: Call) -> Result<Text, ApiError> {
     let app = &call.app;
-    let depths = app.book.all().into_iter().filter(|sink| sink.subscribes()).map(|sink| Depth {
-        sink: sink.id.to_string(),
-        // Anybody may look here, and a user's sinks are the user's business.
-        name: if sink.owner == Owner::Global { sink.name.clone() } else { String::new() },
-        queued: app.engine.depth(sink.id).queued,
+    let depth =
+        |queue: SinkId, name: String| Depth { sink: queue.to_string(), name, queued: app.engine.depth(queue).queued };
+    // Anybody may look here, and a user's sinks and methods are the user's business.
+    let sinks = app.book.all().into_iter().filter(|sink| sink.subscribes()).map(|sink| {
+        let name = if sink.owner == Owner::Global { sink.name.clone() } else { String::new() };
+        depth(sink.id, name)
     });
-    Ok(Text(app.metrics.render(depths)))
+    let methods = app.subscriptions.all().into_iter().map(|subscription| depth(subscription.id, String::new()));
+    let mut text = app.metrics.render(sinks.chain(methods));
+    let spaces = app.spaces.all();
+    let states = State::ALL.map(|state| (state.as_str(), spaces.iter().filter(|space| space.state == state).count()));
+    metrics::gauge(&mut text, "spaces", "Spaces by state.", "state", states);
+    let linked = spaces.iter().filter(|space| app.spaces.vitals(space.id).linked).count();
+    metrics::gauge(&mut text, "spaces_linked", "Spaces whose agent is connected.", "", [("", linked)]);
+    Ok(Text(text))
 }
 
 impl Output for Readiness {

@@ -217,9 +217,9 @@ pub async fn preview(call: Call, Json(body): Json<PreviewBody>) -> Result<Json<P
 }
 
 pub async fn dead_letters(call: Call, Query(page): Query<Page>) -> Result<Json<List<DeadLetter>>, ApiError> {
-    let sink = find(&call)?;
+    let queue = find_queue(&call)?;
     let after = page::cursor(page.cursor.as_deref())?.unwrap_or(0);
-    let mut letters = call.app.engine.dead_letters(sink.id, after, page.limit.get() + 1)?;
+    let mut letters = call.app.engine.dead_letters(queue, after, page.limit.get() + 1)?;
     let more = letters.len() > page.limit.get();
     letters.truncate(page.limit.get());
     let next = letters.last().filter(|_| more).map(|letter| letter.sequence.to_string());
@@ -227,19 +227,32 @@ pub async fn dead_letters(call: Call, Query(page): Query<Page>) -> Result<Json<L
 }
 
 pub async fn redeliver(call: Call, body: Option<Json<RedeliverBody>>) -> Result<Json<RedeliverView>, ApiError> {
-    let sink = find(&call)?;
+    let queue = find_queue(&call)?;
     let which = match body.unwrap_or_else(|| Json(RedeliverBody::default())).0.event_ids {
         Some(ids) => Which::Events(ids),
         None => Which::All,
     };
-    let entry = Entry::new(Some(call.caller().actor()), "sink.redeliver", object(&sink));
-    let done = call.app.engine.redeliver(sink.id, which, entry).await?;
+    let entry = Entry::new(Some(call.caller().actor()), "sink.redeliver", object(queue));
+    let done = call.app.engine.redeliver(queue, which, entry).await?;
     Ok(Json(RedeliverView { redelivered: done.queued, remaining: done.remaining }))
 }
 
 /// The sink of the path, if the caller manages it; somebody else's is as good as none.
 fn find(call: &Call) -> Result<Arc<Sink>, ApiError> {
     visible(call, call.id()?)
+}
+
+/// The queue of the path: that of a subscription of the caller's, or of a sink that the caller manages.
+fn find_queue(call: &Call) -> Result<SinkId, ApiError> {
+    let (id, caller) = (call.id()?, call.caller());
+    if call.app.subscriptions.get(id).is_some_and(|subscription| subscription.owner == caller.user.id) {
+        return Ok(id);
+    }
+    if !manages_any(caller) {
+        let reason = "this is no subscription of yours, and a sink needs the permission manage_own_event_sinks";
+        return Err(ApiError::Forbidden(reason.to_owned()));
+    }
+    Ok(visible(call, id)?.id)
 }
 
 fn visible(call: &Call, id: SinkId) -> Result<Arc<Sink>, ApiError> {
@@ -250,9 +263,13 @@ fn visible(call: &Call, id: SinkId) -> Result<Arc<Sink>, ApiError> {
 fn manages(caller: &Caller, owner: Owner) -> bool {
     match owner {
         Owner::Global => caller.may(Permission::ManageGlobalEventSinks),
-        // The route asks for one of the two permissions, and the global one includes one's own.
-        Owner::User(user) => user == caller.user.id,
+        Owner::User(user) => user == caller.user.id && manages_any(caller),
     }
+}
+
+/// Whether the caller manages sinks at all. The permission for global ones includes one's own.
+fn manages_any(caller: &Caller) -> bool {
+    caller.may(Permission::ManageOwnEventSinks) || caller.may(Permission::ManageGlobalEventSinks)
 }
 
 /// The sink a caller describes, compiled. That can take long, so it is done where no other request waits behind it.
@@ -288,23 +305,29 @@ async fn change(
 }
 
 pub(super) fn audited(caller: &Caller, action: &str, sink: &Sink) -> impl FnOnce(&mut Batch<'_>) + Send + 'static {
-    let entry = Entry::new(Some(caller.actor()), action, object(sink))
+    let entry = Entry::new(Some(caller.actor()), action, object(sink.id))
         .with(serde_json::json!({"name": sink.name, "type": sink.kind(), "owner": OwnerSpec::from(sink.owner)}));
     move |batch| Audit::record(batch, &entry)
 }
 
-fn object(sink: &Sink) -> String {
-    format!("sink:{}", sink.id)
+fn object(sink: SinkId) -> String {
+    format!("sink:{sink}")
 }
 
 fn view(call: &Call, sink: &Sink, secrets: Secrets) -> SinkView {
-    let depth = call.app.engine.depth(sink.id);
     SinkView {
         id: sink.id,
         spec: sink.spec(secrets),
-        queue: QueueView { depth: depth.queued, next_sequence: depth.last_sequence + 1, dead: depth.dead },
+        queue: QueueView::of(call, sink.id),
         created_at: sink.created_at,
         updated_at: sink.updated_at,
+    }
+}
+
+impl QueueView {
+    pub(super) fn of(call: &Call, queue: SinkId) -> Self {
+        let depth = call.app.engine.depth(queue);
+        Self { depth: depth.queued, next_sequence: depth.last_sequence + 1, dead: depth.dead }
     }
 }
 

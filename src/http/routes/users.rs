@@ -88,11 +88,14 @@ pub async fn update(call: Call, Json(patch): Json<UserPatch>) -> Result<Json<Use
     apply(&call, UserChange { name, password, roles, groups, active }).await
 }
 
-/// Their sinks and what their scripts remember go too, or what is queued would go on being delivered in a name that no longer exists. The user goes
-/// first, so that a refusal costs no sinks.
+/// Their spaces, sinks and what their scripts remember go too, or agents would go on running and what is queued being
+/// delivered in a name that no longer exists. The user goes first, so that a refusal costs nothing.
 pub async fn delete(call: Call) -> Result<NoContent, ApiError> {
     let id: UserId = call.id()?;
     call.app.identity.delete_user(call.caller(), id).await?;
+    for space in call.app.spaces.of(id) {
+        call.app.spaces.delete(call.caller().actor(), space.id).await?;
+    }
     for sink in call.app.book.visible_to(&[Owner::User(id)]) {
         call.app.book.delete(sink.id, sinks::audited(call.caller(), "sink.delete", &sink)).await?;
     }

@@ -15,15 +15,15 @@ use tokio::sync::mpsc;
 
 /// A space with an agent that keeps what it is told and answers as it is asked: `echo` with its params, `fail` with
 /// an error, `hold` never.
-struct Space {
-    id: SpaceId,
+pub(super) struct Space {
+    pub id: SpaceId,
     name: &'static str,
-    link: Arc<Link>,
+    pub link: Arc<Link>,
     heard: Arc<Mutex<Vec<String>>>,
 }
 
 impl Space {
-    fn new(name: &'static str) -> Self {
+    pub fn new(name: &'static str) -> Self {
         let id = SpaceId::new();
         let (link, line) = Link::new(id);
         let heard = Arc::default();
@@ -31,7 +31,7 @@ impl Space {
         Self { id, name, link, heard }
     }
 
-    fn register(&self, service: &Service, owner: UserId, methods: Value) -> Result<(), Conflict> {
+    pub fn register(&self, service: &Service, owner: UserId, methods: Value) -> Result<(), Conflict> {
         let registration = json!({"server": {"command": "x"}, "methods": methods});
         let registration: Registration = serde_json::from_value(registration).unwrap();
         let identity = &service.app.identity;
@@ -75,7 +75,7 @@ async fn serve(link: Arc<Link>, mut line: mpsc::Receiver<ToAgent>, heard: Arc<Mu
     }
 }
 
-fn method(name: &str, fields: Value) -> Value {
+pub(super) fn method(name: &str, fields: Value) -> Value {
     let mut method = json!({"name": name, "local_name": "echo", "description": "Says it again"});
     method.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     method
@@ -86,7 +86,7 @@ impl Service {
         self.app.identity.user_named("admin").unwrap().id
     }
 
-    async fn member(&self, name: &str, permissions: &[&str], groups: &[&str]) -> String {
+    pub(super) async fn member(&self, name: &str, permissions: &[&str], groups: &[&str]) -> String {
         let role = json!({"name": format!("role-{name}"), "permissions": permissions});
         assert_eq!(self.post("/api/roles", role).await.status, 201);
         let (id, token) = self.user(name, &[&format!("role-{name}")]).await;

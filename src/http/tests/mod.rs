@@ -7,6 +7,8 @@ mod methods;
 mod records;
 mod sessions;
 mod shares;
+mod spaces;
+mod subscriptions;
 
 use super::{App, Rations, server};
 use crate::{
@@ -28,8 +30,11 @@ use crate::{
     registry::Registry,
     route::Routes,
     script::{Libraries, Runtime},
+    session::{self, Sessions},
     sink::{self, Book},
+    space::{Spaces, Templates},
     store::Store,
+    subscription::Subscriptions,
 };
 use isahc::{AsyncReadResponseExt, HttpClient, Request};
 use serde_json::{Value, json};
@@ -158,26 +163,61 @@ async fn app(config: Config, store: Store, metrics: Arc<Metrics>, shutdown: &Can
     let signals = Signals { accepted, ready };
     let engine: Arc<dyn Engine> = Arc::new(SledEngine::open(store.clone(), metrics.clone(), bounds, signals).unwrap());
     let registry = Registry::default();
-    let calls = Calls::new(registry.clone(), identity.clone());
+    let calls = Calls::new(registry.clone(), identity.clone(), metrics.clone());
     let egress = Egress::new(&config.egress);
     let kv = Kv::new(store.clone()).unwrap();
     let libraries = Libraries { http: Arc::new(egress.clone()), kv: kv.clone(), caller: Arc::new(calls.clone()) };
     let runtime = Runtime::new(&config.script, libraries, metrics.clone());
     let context = sink::Context { egress, runtime, timeout: config.webhook.timeout.0 };
-    let deliverer = Deliverer::new(
-        &config.delivery,
-        engine.clone(),
-        book.clone(),
-        context.clone(),
-        feed.clone(),
-        metrics.clone(),
-        shutdown.clone(),
-    );
-    deliver::follow(&book, &routes, &engine, &deliverer);
-    let emitter = Emitter::new(&config.zone, routes, engine.clone(), config.limits.payload.bytes());
+    let subscriptions = Subscriptions::open(store.clone()).unwrap();
+    let parts = deliver::Parts {
+        engine: engine.clone(),
+        book: book.clone(),
+        subscriptions: subscriptions.clone(),
+        door: Arc::new(calls.clone()),
+        context: context.clone(),
+        feed: feed.clone(),
+        metrics: metrics.clone(),
+    };
+    let deliverer = Deliverer::new(&config.delivery, parts, shutdown.clone());
+    deliver::follow(&routes, &deliverer);
+    let emitter = Arc::new(Emitter::new(&config.zone, routes, engine.clone(), config.limits.payload.bytes()));
+    let spaces = Spaces::open(store.clone(), identity.clone(), emitter.clone(), config.limits.spaces).unwrap();
+    let templates = Templates::open(store.clone()).unwrap();
+    let sessions = Sessions::new(session::Parts {
+        zone: config.zone.as_str().into(),
+        max_payload: config.limits.payload.bytes(),
+        heartbeat: config.agent.heartbeat.0,
+        identity: identity.clone(),
+        spaces: spaces.clone(),
+        registry: registry.clone(),
+        subscriptions: subscriptions.clone(),
+        emitter: emitter.clone(),
+        deliverer,
+        shutdown: shutdown.clone(),
+    });
     let audit = Audit::new(store.clone());
     let (config, rations) = (Arc::new(config), Rations::new());
-    App { config, store, audit, identity, metrics, emitter, engine, book, context, feed, rations, registry, calls, kv }
+    App {
+        config,
+        store,
+        audit,
+        identity,
+        metrics,
+        emitter,
+        engine,
+        book,
+        spaces,
+        templates,
+        subscriptions,
+        context,
+        feed,
+        rations,
+        registry,
+        calls,
+        sessions,
+        kv,
+    }
 }
 
 impl Answer {

@@ -41,7 +41,10 @@ impl Daemon {
         if !settings.iter().any(|(name, _)| name == "SVC_DELIVERY_BACKOFF") {
             settings.push(("SVC_DELIVERY_BACKOFF".to_owned(), "20ms,40ms".to_owned()));
         }
-        let (child, url) = launch(&directory, &settings);
+        // An address of its own, so that nobody else takes the port while it is down.
+        let random = uuid::Uuid::new_v4().into_bytes();
+        let address = format!("127.{}.{}.{}:0", random[0], random[1], random[2] / 2 + 1);
+        let (child, url) = launch(&directory, &settings, &address);
         Self { directory, settings, child, url }
     }
 
@@ -56,9 +59,10 @@ impl Daemon {
         self.settings.push((format!("SVC_{name}"), value.to_owned()));
     }
 
-    /// Starts it again on the same data. It must have stopped.
+    /// Starts it again on the same data and the same address. It must have stopped.
     pub fn restart(&mut self) {
-        (self.child, self.url) = launch(&self.directory, &self.settings);
+        let address = self.url.trim_start_matches("http://").to_owned();
+        (self.child, self.url) = launch(&self.directory, &self.settings, &address);
     }
 
     /// SIGKILL, and waits until it is gone.
@@ -136,6 +140,30 @@ impl Daemon {
         let mut response = request.body(body.unwrap_or_default()).expect("the request is well-formed").send()?;
         let text = response.text()?;
         Ok(Reply { status: response.status().as_u16(), headers: response.headers().clone(), text })
+    }
+
+    /// Calls a method as the administrator; the whole answer.
+    #[track_caller]
+    pub fn call(&self, method: &str, params: &Value) -> Value {
+        self.call_as(&self.admin_token(), method, params)
+    }
+
+    /// Calls a method with this token; the whole answer.
+    #[track_caller]
+    pub fn call_as(&self, token: &str, method: &str, params: &Value) -> Value {
+        let call = serde_json::json!({"jsonrpc": "2.0", "method": method, "params": params, "id": 1});
+        let reply = self.send("POST", "/api/methods/call", Some(token), Some(call.to_string().into_bytes()));
+        assert_eq!(reply.status, 200, "{}", reply.text);
+        reply.json()
+    }
+
+    /// Waits until the method takes calls.
+    #[track_caller]
+    pub fn wait_method(&self, name: &str) {
+        eventually(&format!("{name} to be available"), || {
+            let reply = self.get(&format!("/api/methods/{name}"));
+            (reply.status == 200 && reply.json()["available_count"] != 0).then_some(())
+        });
     }
 
     /// Creates a sink and returns its id.
@@ -239,10 +267,10 @@ impl Drop for Daemon {
     }
 }
 
-fn launch(directory: &Path, settings: &[(String, String)]) -> (Child, String) {
+fn launch(directory: &Path, settings: &[(String, String)], address: &str) -> (Child, String) {
     let log = File::options().create(true).append(true).open(directory.with_extension("log"));
     let mut child = Command::new(env!("CARGO_BIN_EXE_svc"))
-        .args(["server", "--listen", "127.0.0.1:0", "--data"])
+        .args(["server", "--listen", address, "--data"])
         .arg(directory)
         .envs(settings.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
@@ -250,10 +278,14 @@ fn launch(directory: &Path, settings: &[(String, String)]) -> (Child, String) {
         .stderr(log.expect("the log can be written"))
         .spawn()
         .expect("the binary starts");
-    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
-    let line = lines.next().and_then(Result::ok).unwrap_or_else(|| {
+    let line = first_line(&mut child).unwrap_or_else(|| {
         panic!("the daemon did not start:\n{}", std::fs::read_to_string(directory.with_extension("log")).unwrap())
     });
     let url = line.strip_prefix("listening on ").unwrap_or_else(|| panic!("unexpected first line: {line}"));
     (child, url.to_owned())
+}
+
+/// What a process prints first, once it does.
+pub(super) fn first_line(child: &mut Child) -> Option<String> {
+    BufReader::new(child.stdout.take().expect("it is piped")).lines().next()?.ok()
 }

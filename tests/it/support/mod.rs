@@ -1,11 +1,13 @@
-//! What every test of the whole needs: a daemon in a fresh directory on a free port, and a receiver that
-//! records what it is sent. Tests wait on conditions; nothing here sleeps and hopes.
+//! What every test of the whole needs: a daemon in a fresh directory on a free port, spaces with their agents, and a
+//! receiver that records what it is sent. Tests wait on conditions; nothing here sleeps and hopes.
 
 mod daemon;
 mod receiver;
+mod space;
 
-pub use daemon::Daemon;
+pub use daemon::{Daemon, Reply};
 pub use receiver::{Answer, Received, Receiver};
+pub use space::{Space, registration};
 
 use std::time::{Duration, Instant};
 

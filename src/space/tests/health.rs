@@ -1,0 +1,219 @@
+//! What checks, and an agent that makes none, do to a space's health. Lost agents are counted on a paused clock, which
+//! moves on whenever tokio has nothing to do; that includes waiting for the store's thread, hence [`still`].
+
+use super::*;
+use tokio::time::{Instant, sleep};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn checked() -> Value {
+    json!({"health_check": {"type": "tcp", "port": 80, "interval": "10s", "failures": 3}})
+}
+
+/// Waits for something on another thread, with the paused clock standing still.
+async fn still<T>(something: impl Future<Output = T>) -> T {
+    let (done, wait) = std::sync::mpsc::channel::<()>();
+    let busy = tokio::task::spawn_blocking(move || wait.recv().unwrap_err());
+    let value = something.await;
+    drop(done);
+    busy.await.unwrap();
+    value
+}
+
+async fn deployed(world: &World, settings: Value) -> Arc<Space> {
+    let space = world.space("web", settings).await;
+    let space = world.spaces.linked(space.id, "n").await.unwrap();
+    world.raised();
+    space
+}
+
+fn health(world: &World, space: &Space) -> (Health, u32) {
+    let failures = world.spaces.vitals(space.id).consecutive_failures;
+    (world.spaces.get(space.id).unwrap().health, failures)
+}
+
+#[tokio::test]
+async fn so_many_failures_in_a_row_make_it_unhealthy_and_one_success_healthy() {
+    let world = World::new().await;
+    let space = deployed(&world, checked()).await;
+    let mut seen = Vec::new();
+    for ok in [false, false, true, false, false, false, false, true, true] {
+        world.spaces.checked(space.id, result(ok)).await.unwrap();
+        seen.push(health(&world, &space));
+    }
+    use Health::{Healthy, Unhealthy, Unknown};
+    let expected = [
+        (Unknown, 1),
+        (Unknown, 2),
+        (Healthy, 0),
+        (Healthy, 1),
+        (Healthy, 2),
+        (Unhealthy, 3),
+        (Unhealthy, 4),
+        (Healthy, 0),
+        (Healthy, 0),
+    ];
+    assert_eq!(seen, expected);
+    assert_eq!(world.raised_kinds(), ["space.healthy", "space.unhealthy", "space.healthy"], "transitions only");
+    assert_eq!(world.spaces.vitals(space.id).last_check.unwrap().detail.unwrap(), "as told");
+    world.gone().await;
+}
+
+#[tokio::test]
+async fn without_a_check_or_before_it_runs_nothing_is_known() {
+    let world = World::new().await;
+    let space = world.space("web", checked()).await;
+    for _ in 0..5 {
+        world.spaces.checked(space.id, result(false)).await.unwrap();
+    }
+    assert_eq!(health(&world, &space), (Health::Unknown, 0), "not deployed");
+    let bare = world.space("bare", json!({})).await;
+    world.spaces.linked(bare.id, "n").await.unwrap();
+    world.raised();
+    for ok in [true, false, false, false, false] {
+        world.spaces.checked(bare.id, result(ok)).await.unwrap();
+    }
+    assert_eq!(health(&world, &bare), (Health::Unknown, 0), "no check");
+    assert_eq!(world.raised_kinds(), [""; 0]);
+    world.gone().await;
+}
+
+#[tokio::test]
+async fn stopping_resets_health_without_an_event_for_it() {
+    let world = World::new().await;
+    let space = deployed(&world, checked()).await;
+    for ok in [true, false, false] {
+        world.spaces.checked(space.id, result(ok)).await.unwrap();
+    }
+    world.spaces.stop(world.ada.actor(), space.id).await.unwrap();
+    assert_eq!(health(&world, &space), (Health::Unknown, 0));
+    assert_eq!(world.raised_kinds(), ["space.healthy", "space.stopped"]);
+    world.spaces.linked(space.id, "n").await.unwrap();
+    world.spaces.checked(space.id, result(false)).await.unwrap();
+    assert_eq!(health(&world, &space), (Health::Unknown, 1), "counted anew");
+    world.gone().await;
+}
+
+#[tokio::test]
+async fn another_check_counts_anew_and_none_leaves_nothing_known() {
+    let world = World::new().await;
+    let space = deployed(&world, checked()).await;
+    for ok in [true, false, false] {
+        world.spaces.checked(space.id, result(ok)).await.unwrap();
+    }
+    let update = async |check: Value| {
+        let settings: Settings = serde_json::from_value(json!({"health_check": check})).unwrap();
+        let change = move |_: &Space| Ok::<_, SpaceError>(settings);
+        world.spaces.update(world.ada.actor(), space.id, change).await.unwrap();
+    };
+    update(json!({"type": "tcp", "port": 81})).await;
+    assert_eq!(health(&world, &space), (Health::Healthy, 0));
+    update(json!(null)).await;
+    assert_eq!(health(&world, &space), (Health::Unknown, 0));
+    assert_eq!(world.raised_kinds(), ["space.healthy"]);
+    world.gone().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_agent_fails_one_check_per_interval() {
+    let world = still(World::new()).await;
+    let space = still(deployed(&world, checked())).await;
+    still(world.spaces.checked(space.id, result(true))).await.unwrap();
+    sleep(100 * SECOND).await;
+    assert_eq!(health(&world, &space), (Health::Healthy, 0), "nothing is counted against an agent that is there");
+    world.spaces.unlinked(space.id);
+    let lost = Instant::now();
+    sleep(Duration::from_millis(29_900)).await;
+    assert_eq!(health(&world, &space), (Health::Healthy, 2));
+    assert_eq!(world.raised_kinds(), ["space.healthy"]);
+    eventually("space.unhealthy", || (health(&world, &space).0 == Health::Unhealthy).then_some(())).await;
+    assert!(lost.elapsed() >= 30 * SECOND);
+    let (kind, data) = eventually("its event", || world.raised().pop()).await;
+    assert_eq!(
+        (kind.as_str(), &data["previous"], &data["consecutive_failures"]),
+        ("space.unhealthy", &json!("healthy"), &json!(3))
+    );
+    assert_eq!(world.spaces.vitals(space.id).last_check.unwrap().detail.unwrap(), "the agent is not connected");
+    world.gone().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_comes_back_ends_the_count() {
+    let world = still(World::new()).await;
+    let space = still(deployed(&world, checked())).await;
+    world.spaces.unlinked(space.id);
+    sleep(25 * SECOND).await;
+    assert_eq!(health(&world, &space), (Health::Unknown, 2));
+    still(world.spaces.linked(space.id, "n")).await.unwrap();
+    sleep(500 * SECOND).await;
+    assert_eq!(health(&world, &space), (Health::Unknown, 2));
+    still(world.spaces.checked(space.id, result(true))).await.unwrap();
+    assert_eq!(health(&world, &space), (Health::Healthy, 0));
+    world.gone().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_link_that_was_replaced_by_a_newer_one_leaves_no_gap() {
+    let world = still(World::new()).await;
+    let space = still(deployed(&world, checked())).await;
+    still(world.spaces.linked(space.id, "n")).await.unwrap();
+    world.spaces.unlinked(space.id);
+    assert!(world.spaces.vitals(space.id).linked);
+    sleep(500 * SECOND).await;
+    assert_eq!(health(&world, &space), (Health::Unknown, 0));
+    world.spaces.unlinked(space.id);
+    assert!(!world.spaces.vitals(space.id).linked);
+    sleep(15 * SECOND).await;
+    assert_eq!(health(&world, &space), (Health::Unknown, 1));
+    world.gone().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_counted_against_a_stopped_or_deleted_space_or_one_without_a_check() {
+    let world = still(World::new()).await;
+    let space = still(deployed(&world, checked())).await;
+    let bare = still(world.space("bare", json!({}))).await;
+    still(world.spaces.linked(bare.id, "n")).await.unwrap();
+    world.raised();
+    world.spaces.unlinked(space.id);
+    world.spaces.unlinked(bare.id);
+    sleep(15 * SECOND).await;
+    still(world.spaces.stop(world.ada.actor(), space.id)).await.unwrap();
+    sleep(500 * SECOND).await;
+    assert_eq!((health(&world, &space), health(&world, &bare)), ((Health::Unknown, 0), (Health::Unknown, 0)));
+    still(world.spaces.linked(space.id, "n")).await.unwrap();
+    world.spaces.unlinked(space.id);
+    still(world.spaces.delete(world.ada.actor(), space.id)).await.unwrap();
+    sleep(500 * SECOND).await;
+    assert_eq!(world.raised_kinds(), ["space.stopped", "space.started", "space.deleted"]);
+    world.gone().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_restart_an_agent_has_its_intervals_to_come_back() {
+    let world = still(World::new()).await;
+    let space = still(deployed(&world, checked())).await;
+    let world = still(world.reopened(0)).await;
+    sleep(500 * SECOND).await;
+    assert_eq!(health(&world, &space), (Health::Unknown, 0), "nothing is counted before the server is ready");
+    still(world.spaces.resume()).await;
+    sleep(Duration::from_millis(29_900)).await;
+    assert_eq!(health(&world, &space), (Health::Unknown, 2));
+    eventually("space.unhealthy", || (health(&world, &space).0 == Health::Unhealthy).then_some(())).await;
+    world.gone().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_interval_holds_for_a_lost_agent_too() {
+    let world = still(World::new()).await;
+    let space = still(deployed(&world, checked())).await;
+    world.spaces.unlinked(space.id);
+    let quick: Settings =
+        serde_json::from_value(json!({"health_check": {"type": "tcp", "port": 80, "interval": "1s", "failures": 100}}))
+            .unwrap();
+    let change = move |_: &Space| Ok::<_, SpaceError>(quick);
+    still(world.spaces.update(world.ada.actor(), space.id, change)).await.unwrap();
+    sleep(Duration::from_millis(5_500)).await;
+    assert_eq!(health(&world, &space).1, 5);
+    world.gone().await;
+}

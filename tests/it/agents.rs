@@ -1,0 +1,251 @@
+//! Agents: events through them, links that break, and who may be one.
+
+use crate::support::{Answer, Daemon, Receiver, Space, eventually, registration};
+use serde_json::{Value, json};
+use std::{
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+
+fn stdout(output: &std::process::Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &std::process::Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A sink of the administrator that hears all custom events.
+fn listening(daemon: &Daemon) -> Receiver {
+    let receiver = Receiver::answering(|_| Answer::Status(200));
+    let webhook = json!({"url": receiver.url("/")});
+    daemon.create_sink(
+        &json!({"name": "hook", "events": "custom.*", "type": "webhook", "owner": "global", "webhook": webhook}),
+    );
+    receiver
+}
+
+#[test]
+fn an_event_raised_in_a_space_carries_the_space_and_its_owner() {
+    let daemon = Daemon::start();
+    let mut space = Space::create(&daemon, "notes");
+    space.start(&daemon, &[]);
+    let output = space.svc(&["event", "deploy.done", r#"{"v": 1.0}"#, "--json"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let told: Value = serde_json::from_str(&stdout(&output)).expect("it is JSON");
+    assert_eq!(told["event_type"], "custom.deploy.done");
+    let event = eventually("the event to arrive", || {
+        let reply = daemon.get(&format!("/api/events/{}", told["event_id"].as_str().expect("an id")));
+        (reply.status == 200).then(|| reply.json())
+    });
+    assert_eq!((&event["space_id"], &event["actor"]["kind"]), (&json!(space.id), &json!("agent")));
+    assert_eq!((&event["actor"]["username"], &event["data"]), (&json!("admin"), &json!({"v": 1.0})));
+}
+
+#[test]
+fn events_raised_while_the_server_is_down_and_the_agent_then_killed_all_arrive_in_order() {
+    let mut daemon = Daemon::start();
+    let receiver = listening(&daemon);
+    let mut space = Space::create(&daemon, "notes");
+    space.start(&daemon, &[]);
+    daemon.kill();
+    for n in 0..20 {
+        let output = space.svc(&["event", "n", &json!({ "n": n }).to_string()]);
+        assert!(output.status.success(), "{}", stderr(&output));
+    }
+    space.kill();
+    daemon.restart();
+    space.start(&daemon, &[]);
+    let arrived =
+        |count| receiver.wait_for(count).iter().map(|request| request.json()["data"]["n"].clone()).collect::<Vec<_>>();
+    assert_eq!(arrived(20), (0..20).map(Value::from).collect::<Vec<_>>());
+    // Nothing came twice, and what is raised now comes next.
+    space.svc(&["event", "n", r#"{"n": 20}"#]);
+    assert_eq!(arrived(21).last(), Some(&json!(20)));
+    let history = daemon.get("/api/events?limit=100&pattern=custom.n").json();
+    assert_eq!(history["items"].as_array().map(Vec::len), Some(21));
+}
+
+#[test]
+fn a_full_spool_says_so_and_takes_no_more() {
+    let daemon = Daemon::start();
+    let mut space = Space::create(&daemon, "notes");
+    let nowhere = "http://127.0.0.1:9";
+    space.write("agent.toml", "[agent]\nspool = 3\n");
+    let config = space.directory().join("agent.toml");
+    space.launch(nowhere, &["--config", config.to_str().unwrap()]);
+    for _ in 0..3 {
+        assert!(space.svc(&["event", "n"]).status.success());
+    }
+    let full = space.svc(&["event", "n"]);
+    assert_eq!(full.status.code(), Some(1));
+    assert!(stderr(&full).contains("agent.spool"), "{}", stderr(&full));
+    // They are not lost: once there is a server they go, and there is room again.
+    space.kill();
+    space.start(&daemon, &["--config", config.to_str().unwrap()]);
+    eventually("the spool to drain", || space.svc(&["event", "n"]).status.success().then_some(()));
+    eventually("all four to arrive", || {
+        (daemon.get("/api/events?pattern=custom.n").json()["items"].as_array().map(Vec::len) == Some(4)).then_some(())
+    });
+}
+
+#[test]
+fn a_web_page_cannot_raise_events() {
+    let daemon = Daemon::start();
+    let mut space = Space::create(&daemon, "notes");
+    space.start(&daemon, &[]);
+    let address = space.url.trim_start_matches("http://").to_owned();
+    let port = address.rsplit(':').next().unwrap().to_owned();
+    let post = |headers: &str| {
+        let mut stream = TcpStream::connect(&address).expect("the agent listens");
+        let body = r#"{"type":"x","payload":{}}"#;
+        let request = format!(
+            "POST /event HTTP/1.1\r\n{headers}connection: close\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(request.as_bytes()).expect("it reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it answers");
+        answer.split(' ').nth(1).and_then(|status| status.parse::<u16>().ok()).unwrap_or_else(|| panic!("{answer}"))
+    };
+    let json = "content-type: application/json\r\n";
+    for host in [&*address, &format!("localhost:{port}"), &format!("[::1]:{port}"), "127.0.0.1"] {
+        assert_eq!(post(&format!("host: {host}\r\n{json}")), 202, "{host}");
+    }
+    for host in ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "192.0.2.1"] {
+        assert_eq!(post(&format!("host: {host}:{port}\r\n{json}")), 403, "{host}");
+    }
+    let own = format!("host: {address}\r\n");
+    assert_eq!(post(&format!("{own}content-type: text/plain\r\n")), 415);
+    assert_eq!(post(&format!("{own}content-type: application/x-www-form-urlencoded\r\n")), 415);
+    assert_eq!(post(&own), 415);
+    assert_eq!(post(&format!("{own}{json}origin: https://evil.example\r\n")), 403);
+    assert_eq!(post(&format!("{own}{json}origin: null\r\n")), 403);
+}
+
+#[test]
+fn of_two_agents_with_one_token_the_newer_wins_and_the_older_is_told() {
+    let daemon = Daemon::start();
+    let mut older = Space::create(&daemon, "notes");
+    older.start(&daemon, &[]);
+    older.register(&registration("echo.py", "", &[("x.echo", "")]));
+    let mut newer = older.twin();
+    newer.launch(&daemon.url, &[]);
+    assert_eq!(older.ended().code(), Some(1));
+    assert!(older.log().contains("another agent"), "{}", older.log());
+    newer.wait_linked(&daemon);
+    assert_eq!(older.view(&daemon)["state"], "deployed", "being replaced is no stop");
+    newer.register(&registration("echo.py", "", &[("x.echo", "")]));
+    assert_eq!(daemon.call("x.echo", &json!([1]))["result"], json!([1]));
+}
+
+#[test]
+fn an_agent_whose_token_is_revoked_is_out_at_once() {
+    let daemon = Daemon::start();
+    let mut space = Space::create(&daemon, "notes");
+    space.start(&daemon, &[]);
+    let rotated = daemon.post(&format!("/api/spaces/{}/token", space.id), &json!({}));
+    assert!([200, 201].contains(&rotated.status), "{}", rotated.text);
+    assert_eq!(space.ended().code(), Some(1));
+    assert!(space.log().contains("token"), "{}", space.log());
+    space.token = rotated.json()["agent_token"].as_str().expect("a token").to_owned();
+    space.start(&daemon, &[]);
+    // A space that is gone has no agent either.
+    assert_eq!(daemon.delete(&format!("/api/spaces/{}", space.id)).status, 204);
+    assert_eq!(space.ended().code(), Some(1));
+}
+
+#[test]
+fn a_goodbye_stops_the_space_and_a_broken_link_does_not() {
+    let daemon = Daemon::start();
+    let receiver = Receiver::answering(|_| Answer::Status(200));
+    let webhook = json!({"url": receiver.url("/")});
+    daemon.create_sink(
+        &json!({"name": "hook", "events": "space.*", "type": "webhook", "owner": "global", "webhook": webhook}),
+    );
+    let mut space = Space::create(&daemon, "notes");
+    space.start(&daemon, &[]);
+    space.register(&registration("echo.py", "", &[("x.echo", "")]));
+    space.kill();
+    eventually("the link to be lost", || (space.view(&daemon)["linked"] == false).then_some(()));
+    assert_eq!(space.view(&daemon)["state"], "deployed");
+    assert_eq!(daemon.get("/api/methods").json()["methods"].as_array().map(Vec::len), Some(1));
+    space.start(&daemon, &[]);
+    assert_eq!(space.terminate().code(), Some(0));
+    eventually("the space to be stopped", || (space.view(&daemon)["state"] == "stopped").then_some(()));
+    eventually("its methods to be gone", || {
+        (daemon.get("/api/methods").json() == json!({"methods": []})).then_some(())
+    });
+    space.start(&daemon, &[]);
+    assert_eq!(daemon.post(&format!("/api/spaces/{}/stop", space.id), &json!({})).status, 200);
+    assert_eq!(space.ended().code(), Some(0), "an agent that is told to stop stops in order");
+
+    let types: Vec<_> =
+        receiver.wait_for(5).iter().map(|request| request.json()["event_type"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(types, ["space.created", "space.started", "space.stopped", "space.started", "space.stopped"]);
+}
+
+/// A way to the daemon that can be made to carry nothing, without closing anything.
+fn stalling_proxy(target: String) -> (String, Arc<AtomicBool>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    let address = format!("http://{}", listener.local_addr().expect("it is bound"));
+    let stalled = Arc::new(AtomicBool::new(false));
+    let stall = stalled.clone();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let Ok(server) = TcpStream::connect(target.trim_start_matches("http://")) else { continue };
+            for (mut from, mut to) in [(stream.try_clone().unwrap(), server.try_clone().unwrap()), (server, stream)] {
+                let stall = stall.clone();
+                thread::spawn(move || {
+                    let mut buffer = [0; 4096];
+                    while let Ok(read @ 1..) = from.read(&mut buffer) {
+                        if stall.load(Ordering::SeqCst) {
+                            // Holds the connection open for ever and carries nothing.
+                            loop {
+                                thread::park();
+                            }
+                        }
+                        if to.write_all(&buffer[..read]).is_err() {
+                            return;
+                        }
+                    }
+                    let _ = to.shutdown(std::net::Shutdown::Write);
+                });
+            }
+        }
+    });
+    (address, stalled)
+}
+
+#[test]
+fn a_stalled_network_is_noticed_by_both_ends_and_the_link_made_anew() {
+    let daemon = Daemon::with(&[("AGENT_HEARTBEAT", "200ms")]);
+    let (proxy, stalled) = stalling_proxy(daemon.url.clone());
+    let mut space = Space::create(&daemon, "notes");
+    space.write("agent.toml", "[agent]\nheartbeat = \"200ms\"\n");
+    let config = space.directory().join("agent.toml");
+    space.launch(&proxy, &["--config", config.to_str().unwrap()]);
+    space.wait_linked(&daemon);
+    stalled.store(true, Ordering::SeqCst);
+    eventually("the server to notice", || (space.view(&daemon)["linked"] == false).then_some(()));
+    stalled.store(false, Ordering::SeqCst);
+    space.wait_linked(&daemon);
+    assert_eq!(space.view(&daemon)["state"], "deployed");
+}
+
+#[test]
+fn commands_in_a_space_without_an_agent_say_to_start_one() {
+    let daemon = Daemon::start();
+    let mut space = Space::create(&daemon, "notes");
+    space.url = "http://127.0.0.1:9".to_owned();
+    for command in [&["event", "x"][..], &["methods", "unregister"], &["agent", "status"]] {
+        let output = space.svc(command);
+        assert_eq!(output.status.code(), Some(3), "{command:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains("svc agent start"), "{}", stderr(&output));
+    }
+}

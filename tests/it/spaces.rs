@@ -1,0 +1,262 @@
+//! Spaces against a running daemon: their events, who may do what, and what a crash leaves.
+
+use crate::support::{Daemon, Receiver, eventually};
+use serde_json::{Value, json};
+use std::{collections::BTreeMap, process::Output, thread, time::Duration};
+
+/// Posts without a body, as a user.
+fn post(daemon: &Daemon, token: &str, path: &str) -> crate::support::Reply {
+    daemon.send("POST", path, Some(token), None)
+}
+
+fn create(daemon: &Daemon, token: &str, body: &Value) -> Value {
+    let reply = daemon.send("POST", "/api/spaces", Some(token), Some(body.to_string().into_bytes()));
+    assert_eq!(reply.status, 201, "{}", reply.text);
+    reply.json()
+}
+
+fn path(space: &Value) -> String {
+    format!("/api/spaces/{}", space["id"].as_str().unwrap())
+}
+
+/// The events of spaces as history tells them, oldest first.
+fn events(daemon: &Daemon) -> Vec<Value> {
+    let mut events = daemon.get("/api/events?pattern=space.*&limit=200").json()["items"].as_array().unwrap().clone();
+    events.reverse();
+    events
+}
+
+fn hook(daemon: &Daemon, receiver: &Receiver) {
+    daemon.create_sink(&json!({
+        "name": "hook", "events": "space.*", "type": "webhook", "owner": "global",
+        "webhook": {"url": receiver.url("/"), "template": "return {data = event.data, type = event.type, space = space,
+            actor = actor, custom = custom}"},
+    }));
+}
+
+fn stdout(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+#[test]
+fn making_and_deleting_a_space_is_told_with_exactly_the_fields_of_the_specification() {
+    let daemon = Daemon::start();
+    let receiver = Receiver::start();
+    hook(&daemon, &receiver);
+    let template = json!({
+        "name": "web", "ports": [{"name": "web", "port": 8080}], "custom": {"CHANNEL": "#ops"},
+        "startup_script_id": "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77",
+    });
+    let template = daemon.post("/api/templates", &template).json();
+    let ada = daemon.create_user("ada", &["use_spaces"]);
+    let made = create(&daemon, &ada, &json!({"name": "shop", "template": "web"}));
+    let bare = create(&daemon, &ada, &json!({"name": "bare"}));
+    assert_eq!(daemon.delete(&path(&made)).status, 204);
+    let told: Vec<Value> = receiver.wait_for(3).iter().map(|request| request.json()).collect();
+    let created = json!({
+        "space_name": "shop", "space_id": made["id"], "space_urls": ["http://localhost:8080"],
+        "template_id": template["id"], "startup_script_id": "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77",
+    });
+    assert_eq!((&told[0]["type"], &told[0]["data"]), (&json!("space.created"), &created));
+    let lacking = json!({
+        "space_name": "bare", "space_id": bare["id"], "space_urls": [], "template_id": null, "startup_script_id": null,
+    });
+    assert_eq!((&told[1]["type"], &told[1]["data"]), (&json!("space.created"), &lacking));
+    assert_eq!(told[2]["type"], "space.deleted");
+    let fields: Vec<&String> = told[2]["data"].as_object().unwrap().keys().collect();
+    assert_eq!(fields, ["deleted_at", "space_id", "space_name"]);
+    assert_eq!(told[2]["data"]["space_id"], made["id"]);
+    // What templates see of the space, and who did it.
+    assert_eq!((&told[0]["space"]["name"], &told[0]["custom"]["CHANNEL"]), (&json!("shop"), &json!("#ops")));
+    assert_eq!((&told[0]["actor"]["username"], &told[2]["actor"]["username"]), (&json!("ada"), &json!("admin")));
+    let history = events(&daemon);
+    assert!(history.iter().all(|event| event["user_id"] == made["owner_id"]), "the owner's, whoever acts");
+    assert_eq!(history[0]["space_id"], made["id"]);
+}
+
+#[test]
+fn a_space_is_its_owners_and_looks_absent_to_others() {
+    let daemon = Daemon::start();
+    let (ada, bob) = (daemon.create_user("ada", &["use_spaces"]), daemon.create_user("bob", &["use_spaces"]));
+    let keeper = daemon.create_user("keeper", &["manage_spaces"]);
+    let nobody = daemon.create_user("nobody", &["use_methods"]);
+    let space = create(&daemon, &ada, &json!({"name": "web"}));
+    for (token, status) in [(&ada, 200), (&bob, 404), (&keeper, 200), (&nobody, 403)] {
+        assert_eq!(daemon.send("GET", &path(&space), Some(token), None).status, status);
+    }
+    assert_eq!(post(&daemon, &bob, &format!("{}/stop", path(&space))).status, 404);
+    let start = post(&daemon, &ada, &format!("{}/start", path(&space)));
+    assert_eq!(start.status, 409);
+    assert!(start.message().contains("svc agent start"), "{}", start.text);
+    assert_eq!(post(&daemon, &ada, &format!("{}/stop", path(&space))).status, 409);
+    let twice = daemon.send("POST", "/api/spaces", Some(&ada), Some(br#"{"name":"web"}"#.to_vec()));
+    assert_eq!(twice.status, 409, "{}", twice.text);
+    create(&daemon, &bob, &json!({"name": "web"}));
+    let process = br#"{"name":"box","driver":"process"}"#.to_vec();
+    assert_eq!(daemon.send("POST", "/api/spaces", Some(&ada), Some(process)).status, 403);
+    let named = |token: &str, query: &str| {
+        let list = daemon.send("GET", &format!("/api/spaces?{query}"), Some(token), None).json();
+        list["items"].as_array().unwrap().iter().map(|space| space["owner"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(named(&keeper, "name=web"), ["ada", "bob"]);
+    assert_eq!(named(&keeper, "owner=me"), [""; 0]);
+    assert_eq!(named(&bob, ""), ["bob"]);
+}
+
+#[test]
+fn an_agent_token_is_shown_once_and_survives_restarts_until_it_is_rotated() {
+    let mut daemon = Daemon::start();
+    let made = create(&daemon, &daemon.admin_token(), &json!({"name": "web"}));
+    let first = made["agent_token"].as_str().unwrap().to_owned();
+    let status = |daemon: &Daemon, token: &str| daemon.send("GET", "/api/whoami", Some(token), None).status;
+    assert_eq!(status(&daemon, &first), 200);
+    assert_eq!(daemon.get(&path(&made)).json().get("agent_token"), None);
+    daemon.crash_and_restart();
+    assert_eq!(status(&daemon, &first), 200);
+    let second = stdout(&daemon.svc(&["space", "token", "web"]));
+    assert_eq!((status(&daemon, &first), status(&daemon, second.trim())), (401, 200));
+    daemon.crash_and_restart();
+    assert_eq!((status(&daemon, &first), status(&daemon, second.trim())), (401, 200));
+    assert!(!daemon.log().contains(first.strip_prefix("sva_").unwrap()), "never logged");
+    daemon.delete(&path(&made));
+    assert_eq!(status(&daemon, second.trim()), 401);
+}
+
+#[test]
+fn a_deleted_users_spaces_go_with_the_user() {
+    let daemon = Daemon::start();
+    let ada = daemon.create_user("ada", &["use_spaces"]);
+    let space = create(&daemon, &ada, &json!({"name": "web"}));
+    assert_eq!(daemon.delete(&format!("/api/users/{}", space["owner_id"].as_str().unwrap())).status, 204);
+    assert_eq!(daemon.get(&path(&space)).status, 404);
+    let kinds: Vec<Value> = events(&daemon).iter().map(|event| event["type"].clone()).collect();
+    assert_eq!(kinds, ["space.created", "space.deleted"]);
+    let audited = daemon.get("/api/audit?action=space.*").json();
+    assert_eq!(audited["items"][0]["action"], "space.delete");
+}
+
+/// Spaces are made and deleted while the daemon is killed again and again. Whatever the survivor has of a space, its
+/// events say the same: nothing that is there lacks its creation, nothing that is gone its deletion, nothing is told
+/// twice.
+#[test]
+fn kills_between_a_state_and_its_event_lose_no_event_and_double_none() {
+    let mut daemon = Daemon::with(&[("LIMITS_SPACES", "100000")]);
+    let mut serial = 0;
+    for round in 0_u64..25 {
+        let (url, token, from) = (daemon.url.clone(), daemon.admin_token(), serial);
+        let load = thread::spawn(move || churn(&url, &token, from));
+        eventually("the first space of the round", || {
+            let query = format!("/api/spaces?name=s{from}");
+            let there = !daemon.get(&query).json()["items"].as_array().unwrap().is_empty();
+            (there || !events_of(&daemon, &format!("s{from}")).is_empty()).then_some(())
+        });
+        // A different moment each time, spread over the two writes that a change makes.
+        thread::sleep(Duration::from_micros((round * 7919) % 15_000));
+        daemon.kill();
+        serial = load.join().unwrap();
+        daemon.restart();
+    }
+    let mut told = BTreeMap::<String, Vec<String>>::new();
+    let mut cursor = String::new();
+    loop {
+        let page = daemon.get(&format!("/api/events?pattern=space.*&limit=200{cursor}")).json();
+        for event in page["items"].as_array().unwrap() {
+            let space = event["space_id"].as_str().unwrap().to_owned();
+            told.entry(space).or_default().insert(0, event["type"].as_str().unwrap().to_owned());
+        }
+        let Some(next) = page["next"].as_str() else { break };
+        cursor = format!("&cursor={next}");
+    }
+    let mut there = Vec::new();
+    let mut cursor = String::new();
+    loop {
+        let page = daemon.get(&format!("/api/spaces?limit=200{cursor}")).json();
+        there.extend(page["items"].as_array().unwrap().iter().map(|space| space["id"].as_str().unwrap().to_owned()));
+        let Some(next) = page["next"].as_str() else { break };
+        cursor = format!("&cursor={next}");
+    }
+    assert!(told.len() > 25, "there was load");
+    for (space, kinds) in &told {
+        match there.contains(space) {
+            true => assert_eq!(*kinds, ["space.created"], "{space}"),
+            false => assert_eq!(*kinds, ["space.created", "space.deleted"], "{space}"),
+        }
+    }
+    assert!(there.iter().all(|space| told.contains_key(space)), "a space without its creation");
+}
+
+fn events_of(daemon: &Daemon, name: &str) -> Vec<Value> {
+    let all = daemon.get("/api/events?pattern=space.*&limit=200").json()["items"].as_array().unwrap().clone();
+    all.into_iter().filter(|event| event["data"]["space_name"] == name).collect()
+}
+
+/// Makes spaces and deletes every other one until the daemon is gone; says which number comes next.
+fn churn(url: &str, token: &str, from: usize) -> usize {
+    use isahc::ReadResponseExt;
+    let client = isahc::HttpClient::new().unwrap();
+    for n in from.. {
+        let request = |method: &str, path: &str, body: String| {
+            isahc::Request::builder()
+                .method(method)
+                .uri(format!("{url}{path}"))
+                .header("authorization", format!("Bearer {token}"))
+                .header("content-type", "application/json")
+                .body(body)
+                .unwrap()
+        };
+        let made = client.send(request("POST", "/api/spaces", json!({"name": format!("s{n}")}).to_string()));
+        let Ok(text) = made.and_then(|mut response| Ok(response.text()?)) else { return n + 1 };
+        let Ok(space) = serde_json::from_str::<Value>(&text) else { return n + 1 };
+        if n % 2 == 0 && client.send(request("DELETE", &path(&space), String::new())).is_err() {
+            return n + 1;
+        }
+    }
+    unreachable!("the daemon is killed before that")
+}
+
+#[test]
+fn spaces_and_templates_are_managed_from_the_command_line() {
+    let daemon = Daemon::start();
+    let svc = |arguments: &[&str]| stdout(&daemon.svc(arguments));
+    let file = daemon.directory().join("web.toml");
+    std::fs::write(&file, "name = \"web\"\n[[ports]]\nname = \"web\"\nport = 8080\n").unwrap();
+    assert!(svc(&["template", "apply", file.to_str().unwrap()]).starts_with("created template web"));
+    assert!(svc(&["template", "apply", file.to_str().unwrap()]).starts_with("replaced template web"));
+    svc(&["template", "create", "db", "--port", "db=5432/tcp", "--health-tcp", "5432", "--interval", "1m"]);
+    assert!(svc(&["template", "show", "db"]).contains("tcp 5432 every 1m"), "{}", svc(&["template", "show", "db"]));
+    assert_eq!(svc(&["template", "list"]).lines().count(), 3);
+    svc(&["template", "delete", "db"]);
+
+    let token = svc(&["space", "create", "shop", "--template", "web", "--host", "box.example", "--custom", "A=b"]);
+    assert!(token.starts_with("sva_") && token.lines().count() == 1, "{token}");
+    assert!(svc(&["space", "list"]).contains("http://box.example:8080"));
+    svc(&["space", "update", "shop", "--health-http", "8080/healthz"]);
+    let shown: Value = serde_json::from_str(&svc(&["space", "show", "shop", "--json"])).unwrap();
+    assert_eq!((&shown["health_check"]["path"], &shown["custom"]), (&json!("/healthz"), &json!({"A": "b"})));
+    let start = daemon.svc(&["space", "start", "shop"]);
+    assert_eq!(start.status.code(), Some(1));
+    assert!(String::from_utf8(start.stderr).unwrap().contains("svc agent start"));
+    svc(&["space", "delete", "shop"]);
+    assert_eq!(daemon.svc(&["space", "show", "shop"]).status.code(), Some(1));
+}
+
+#[test]
+fn a_space_that_the_server_runs_is_launched_ended_and_launched_again_at_the_next_start() {
+    let mut daemon = Daemon::start();
+    stdout(&daemon.svc(&["space", "create", "box", "--driver", "process"]));
+    stdout(&daemon.svc(&["space", "start", "box"]));
+    let show = |daemon: &Daemon| daemon.get("/api/spaces?name=box").json()["items"][0].clone();
+    let launched = |daemon: &Daemon| {
+        eventually("a launch", || show(daemon)["process"]["launches"].as_u64().filter(|launches| *launches > 0))
+    };
+    launched(&daemon);
+    daemon.terminate();
+    assert!(daemon.ended().success());
+    daemon.restart();
+    launched(&daemon);
+    stdout(&daemon.svc(&["space", "stop", "box"]));
+    eventually("its end", || show(&daemon)["process"].is_null().then_some(()));
+    daemon.crash_and_restart();
+    assert_eq!((&show(&daemon)["launched"], &show(&daemon)["process"]), (&json!(false), &json!(null)));
+}

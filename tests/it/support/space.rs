@@ -1,0 +1,197 @@
+//! A space of a daemon and the real agent that runs in it.
+
+use super::{Daemon, daemon::first_line, eventually};
+use serde_json::{Value, json};
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Output, Stdio},
+};
+
+/// Where the method servers for tests are.
+const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/methods");
+
+/// A space with a directory of its own. Dropping it kills its agent.
+pub struct Space {
+    pub id: String,
+    pub name: String,
+    pub token: String,
+    directory: PathBuf,
+    agent: Option<Child>,
+    /// The agent's, while it runs.
+    pub url: String,
+}
+
+impl Space {
+    /// A new space of the administrator, without an agent yet.
+    #[track_caller]
+    pub fn create(daemon: &Daemon, name: &str) -> Self {
+        Self::create_with(daemon, &daemon.admin_token(), json!({ "name": name }))
+    }
+
+    /// A new space of whose token this is, made of this.
+    #[track_caller]
+    pub fn create_with(daemon: &Daemon, token: &str, fields: Value) -> Self {
+        let reply = daemon.send("POST", "/api/spaces", Some(token), Some(fields.to_string().into_bytes()));
+        assert_eq!(reply.status, 201, "{}", reply.text);
+        let made = reply.json();
+        let text = |field: &str| made[field].as_str().unwrap_or_else(|| panic!("no {field} in {made}")).to_owned();
+        Self::in_a_new_place(text("id"), text("name"), text("agent_token"))
+    }
+
+    /// The same space, as somebody else sees it who has its token.
+    pub fn twin(&self) -> Self {
+        Self::in_a_new_place(self.id.clone(), self.name.clone(), self.token.clone())
+    }
+
+    fn in_a_new_place(id: String, name: String, token: String) -> Self {
+        let directory = std::env::temp_dir().join(format!("svc-it-space-{}", uuid::Uuid::now_v7()));
+        std::fs::create_dir_all(&directory).expect("there is room");
+        Self { id, name, token, directory, agent: None, url: String::new() }
+    }
+
+    /// Starts an agent for the daemon and waits until it is linked.
+    #[track_caller]
+    pub fn start(&mut self, daemon: &Daemon, arguments: &[&str]) {
+        self.launch(&daemon.url, arguments);
+        self.wait_linked(daemon);
+    }
+
+    /// Starts an agent, whether there is a daemon or not.
+    #[track_caller]
+    pub fn launch(&mut self, server: &str, arguments: &[&str]) {
+        assert!(self.agent.is_none(), "there is an agent already");
+        let mut child = self.agent_command(server, arguments).spawn().expect("the binary starts");
+        let line = first_line(&mut child).unwrap_or_else(|| panic!("the agent did not start:\n{}", self.log()));
+        self.url = line.strip_prefix("listening on ").unwrap_or_else(|| panic!("unexpected line: {line}")).to_owned();
+        self.agent = Some(child);
+    }
+
+    /// An agent of this space, to be started by the test.
+    pub fn agent_command(&self, server: &str, arguments: &[&str]) -> Command {
+        let log = File::options().create(true).append(true).open(self.directory.join("agent.log"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_svc"));
+        command
+            .args(["agent", "start", "--listen", "127.0.0.1:0", "--server", server, "--data"])
+            .arg(self.directory.join("data"))
+            .args(arguments)
+            .env("SVC_AGENT_TOKEN", &self.token)
+            .env_remove("SVC_METHODS_FILE")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log.expect("the log can be written"));
+        command
+    }
+
+    #[track_caller]
+    pub fn wait_linked(&self, daemon: &Daemon) {
+        eventually("the agent to be linked", || (self.view(daemon)["linked"] == true).then_some(()));
+        // The server knows first.
+        eventually("the agent to know that it is", || {
+            let status = self.svc(&["agent", "status", "--json"]).stdout;
+            let status: Value = serde_json::from_slice(&status).ok()?;
+            status["servers"].as_array()?.iter().any(|server| server["connected"] == true).then_some(())
+        });
+    }
+
+    /// The space as the API shows it.
+    pub fn view(&self, daemon: &Daemon) -> Value {
+        daemon.get(&format!("/api/spaces/{}", self.id)).json()
+    }
+
+    /// SIGKILL, and waits until it is gone.
+    pub fn kill(&mut self) {
+        let mut agent = self.agent.take().expect("there is an agent");
+        agent.kill().expect("it can be killed");
+        agent.wait().expect("it ends");
+    }
+
+    /// SIGTERM, and waits until it has ended.
+    #[track_caller]
+    pub fn terminate(&mut self) -> ExitStatus {
+        let id = self.agent.as_ref().expect("there is an agent").id();
+        assert!(Command::new("kill").args(["-TERM", &id.to_string()]).status().expect("kill runs").success());
+        self.ended()
+    }
+
+    /// Waits until the agent has ended by itself.
+    #[track_caller]
+    pub fn ended(&mut self) -> ExitStatus {
+        let agent = self.agent.as_mut().expect("there is an agent");
+        let status = eventually("the agent to end", || agent.try_wait().expect("it can be waited for"));
+        self.agent = None;
+        status
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.join("agent.log")).unwrap_or_default()
+    }
+
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Writes a file into the space.
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.directory.join(name);
+        std::fs::write(&path, text).expect("there is room");
+        path
+    }
+
+    /// Runs the command line as it runs inside the space.
+    pub fn svc(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_svc"));
+        command
+            .args(arguments)
+            .env("SVC_AGENT_URL", &self.url)
+            .env("HOME", &self.directory)
+            .current_dir(&self.directory);
+        for variable in ["SVC_SERVER", "SVC_TOKEN", "XDG_CONFIG_HOME", "XDG_DATA_HOME"] {
+            command.env_remove(variable);
+        }
+        command.stdin(Stdio::null()).output().expect("the binary runs")
+    }
+
+    /// Registers this text as the space's methods, which must succeed.
+    #[track_caller]
+    pub fn register(&self, registration: &str) {
+        let output = self.try_register(registration);
+        assert!(output.status.success(), "{}\n{}", String::from_utf8_lossy(&output.stderr), self.log());
+    }
+
+    pub fn try_register(&self, registration: &str) -> Output {
+        let path = self.write("methods.toml", registration);
+        self.svc(&["methods", "register", path.to_str().expect("the path is text")])
+    }
+}
+
+/// A registration of methods that one of the fixtures serves (its file, and arguments after it), each under the last
+/// part of its name. The texts go into the table of the server and of each method.
+pub fn registration(fixture: &str, server: &str, methods: &[(&str, &str)]) -> String {
+    let command = if fixture.contains(".py") { "python3" } else { "sh" };
+    let args: Vec<&str> = fixture.split(' ').collect();
+    let args =
+        [&[format!("{FIXTURES}/{}", args[0])], &args[1..].iter().map(ToString::to_string).collect::<Vec<_>>()[..]]
+            .concat();
+    let args = format!("{args:?}");
+    let mut text = format!("[server]\ncommand = \"{command}\"\nargs = {args}\n{server}\n");
+    for (name, fields) in methods {
+        let local = name.rsplit('.').next().expect("split yields something");
+        text +=
+            &format!("[[methods]]\nname = \"{name}\"\nlocal_name = \"{local}\"\ndescription = \"Does it\"\n{fields}\n");
+    }
+    text
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        if let Some(agent) = &mut self.agent {
+            let _ = agent.kill();
+            let _ = agent.wait();
+        }
+        if std::thread::panicking() {
+            eprintln!("--- log of the agent of {}\n{}", self.name, self.log());
+        }
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
