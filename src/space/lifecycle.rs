@@ -128,8 +128,9 @@ impl Spaces {
         claim.keep()
     }
 
-    /// The space's agent ends of its own accord: the space is stopped. If the server runs the agent it is not, since
-    /// the server starts it again.
+    /// The space's agent ends of its own accord, its link not yet over: the space is stopped. It is not if the server
+    /// runs the agent, and so starts it again, nor if another agent has taken its place: who restarts an agent may have
+    /// the new one linked before the old one's last word is heard.
     ///
     /// # Errors
     ///
@@ -137,8 +138,8 @@ impl Spaces {
     pub async fn goodbye(&self, id: SpaceId) -> Result<(), SpaceError> {
         let shared = self.0.clone();
         self.change(id, move |entry| {
-            let space = &entry.space;
-            if space.state != State::Deployed || space.launched {
+            let (space, succeeded) = (&entry.space, entry.links > 1);
+            if space.state != State::Deployed || space.launched || succeeded {
                 return Ok(Step::new(Space::clone(space), entry));
             }
             let actor = shared.agent(space.owner);
