@@ -6,17 +6,20 @@ use crate::{
     identity::Identity,
     jsonrpc::{Fault, Id, Message, Outcome, Refusal, Request, code},
     link::{LinkError, Outgoing},
+    metrics::Metrics,
     registry::{Registry, Turn, Viewer},
     wire::Answer,
 };
 use futures_util::future::join_all;
 use serde_json::value::RawValue;
+use std::{sync::Arc, time::Instant};
 
 /// Makes calls. Cloning it is cheap.
 #[derive(Clone)]
 pub struct Calls {
     registry: Registry,
     identity: Identity,
+    metrics: Arc<Metrics>,
 }
 
 /// Why a call got no answer from its method.
@@ -35,8 +38,8 @@ pub enum CallError {
 }
 
 impl Calls {
-    pub fn new(registry: Registry, identity: Identity) -> Self {
-        Self { registry, identity }
+    pub fn new(registry: Registry, identity: Identity, metrics: Arc<Metrics>) -> Self {
+        Self { registry, identity, metrics }
     }
 
     pub fn identity(&self) -> &Identity {
@@ -74,7 +77,7 @@ impl Calls {
     /// Fails if the method could not be asked, or did not answer.
     pub async fn call(&self, viewer: &Viewer, name: &str, params: Option<&RawValue>) -> Result<Outcome, CallError> {
         let turn = self.pick(viewer, name)?;
-        exchange(&turn, name, params).await
+        self.exchange(&turn, name, params).await
     }
 
     /// Sends a notification; what becomes of it nobody hears.
@@ -101,7 +104,7 @@ impl Calls {
     pub async fn call_in(&self, space: SpaceId, method: &str, params: Option<&RawValue>) -> Result<Outcome, CallError> {
         let provider = self.registry.provider(space, method);
         let turn = provider.ok_or_else(|| CallError::UnknownMethod(method.to_owned()))?.take_turn();
-        exchange(&turn, method, params).await
+        self.exchange(&turn, method, params).await
     }
 
     /// What one request comes to; nothing for a notification, whatever became of it.
@@ -128,18 +131,29 @@ impl Calls {
             why: "no space that publishes it is running it now".to_owned(),
         })
     }
+
+    /// Sends a call and awaits its reply. The turn is the caller's to hold until then.
+    async fn exchange(&self, turn: &Turn, name: &str, params: Option<&RawValue>) -> Result<Outcome, CallError> {
+        let began = Instant::now();
+        let answer = turn.link().call(outgoing(turn, params), turn.timeout()).await;
+        let outcome = answer.map_err(|error| broken(turn, name, error)).and_then(|answer| outcome(turn, name, answer));
+        self.metrics.call_time.observe(began.elapsed());
+        match &outcome {
+            Ok(_) => self.metrics.calls_answered.increment(),
+            Err(_) => self.metrics.calls_failed.increment(),
+        }
+        outcome
+    }
 }
 
-/// Sends a call and awaits its reply. The turn is the caller's to hold until then.
-async fn exchange(turn: &Turn, name: &str, params: Option<&RawValue>) -> Result<Outcome, CallError> {
-    let answer = turn.link().call(outgoing(turn, params), turn.timeout()).await;
-    let method = name.to_owned();
-    match answer.map_err(|error| broken(turn, name, error))? {
+fn outcome(turn: &Turn, name: &str, answer: Answer) -> Result<Outcome, CallError> {
+    let method = || name.to_owned();
+    match answer {
         Answer::Result(value) => Ok(Outcome::Result(value)),
         Answer::Error(value) => Ok(Outcome::Error(value)),
-        Answer::Unavailable(why) | Answer::Garbled(why) => Err(CallError::Unavailable { method, why }),
-        Answer::Timeout => Err(CallError::Timeout { method, seconds: turn.timeout().as_secs() }),
-        Answer::Busy => Err(CallError::Busy(method)),
+        Answer::Unavailable(why) | Answer::Garbled(why) => Err(CallError::Unavailable { method: method(), why }),
+        Answer::Timeout => Err(CallError::Timeout { method: method(), seconds: turn.timeout().as_secs() }),
+        Answer::Busy => Err(CallError::Busy(method())),
     }
 }
 

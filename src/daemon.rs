@@ -99,7 +99,7 @@ async fn serve(
     let routes = Arc::new(Routes::new());
 
     let registry = Registry::default();
-    let calls = Calls::new(registry.clone(), identity.clone());
+    let calls = Calls::new(registry.clone(), identity.clone(), metrics.clone());
     let egress = Egress::new(&config.egress);
     let libraries = Libraries { http: Arc::new(egress.clone()), kv: kv.clone(), caller: Arc::new(calls.clone()) };
     let runtime = Runtime::new(&config.script, libraries, metrics.clone());

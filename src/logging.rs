@@ -7,7 +7,7 @@ use crate::timestamp::Timestamp;
 use log::{Level, LevelFilter, Record, SetLoggerError};
 use std::{
     fmt,
-    io::{self, IsTerminal as _},
+    io::{self, IsTerminal as _, LineWriter, Write},
 };
 
 /// For whom the log is written.
@@ -23,6 +23,10 @@ enum Paint {
     Coloured,
     Bare,
 }
+
+/// Somewhere to write to that may be gone, as the pipe to a supervisor that died is. A log that nobody reads must not
+/// end what it is about, and fern panics at an error.
+struct Forgiving<W>(W);
 
 /// Libraries that tell their whole life at `debug`.
 const CHATTY: [&str; 7] = ["isahc", "sled", "hyper", "h2", "rustls", "polling", "tracing"];
@@ -46,8 +50,22 @@ pub fn init(level: LevelFilter, format: Format) -> Result<(), SetLoggerError> {
                 Format::Json => out.finish(format_args!("{}", json_line(now, record, message))),
             }
         })
-        .chain(io::stderr())
+        .chain(Box::new(LineWriter::new(Forgiving(io::stderr()))) as Box<dyn Write + Send>)
         .apply()
+}
+
+impl<W: Write> Write for Forgiving<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.0.write(bytes) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => Ok(bytes.len()),
+            written => written,
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let _ = self.0.flush();
+        Ok(())
+    }
 }
 
 fn text_line(now: Timestamp, record: &Record<'_>, message: &fmt::Arguments<'_>, paint: Paint) -> String {
@@ -107,5 +125,19 @@ mod tests {
             "ts": "2023-11-14T22:13:20.000120Z", "level": "info", "target": "svc::deliver", "message": "a\n\"b\""
         });
         assert_eq!(value, expected);
+    }
+    #[test]
+    fn a_log_that_nobody_reads_any_more_is_no_error() {
+        struct Gone;
+        impl Write for Gone {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+        }
+        let mut log = LineWriter::new(Forgiving(Gone));
+        writeln!(log, "one").and_then(|()| writeln!(log, "two")).and_then(|()| log.flush()).unwrap();
     }
 }

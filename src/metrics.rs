@@ -41,7 +41,10 @@ pub struct Metrics {
     pub flush_jobs: Counter,
     pub http_requests: Counter,
     pub http_failures: Counter,
+    pub calls_answered: Counter,
+    pub calls_failed: Counter,
     pub attempt_time: Histogram,
+    pub call_time: Histogram,
     pub flush_time: Histogram,
     pub lua_time: Histogram,
 }
@@ -106,6 +109,12 @@ impl Metrics {
             ),
             ("store_flushes_total", "Groups of writes made durable.", &self.flush_groups),
             ("store_writes_total", "Writes in those groups.", &self.flush_jobs),
+            ("calls_answered_total", "Method calls that got a result or the method's own error.", &self.calls_answered),
+            (
+                "calls_failed_total",
+                "Method calls that nobody answered: unavailable, too late, too many.",
+                &self.calls_failed,
+            ),
             ("http_requests_total", "HTTP requests answered.", &self.http_requests),
             ("http_failures_total", "HTTP requests answered with a 5xx status.", &self.http_failures),
         ] {
@@ -114,6 +123,7 @@ impl Metrics {
         }
         for (name, help, histogram) in [
             ("delivery_attempt_seconds", "Time of a delivery attempt.", &self.attempt_time),
+            ("call_seconds", "Time of a method call, from the choice of its provider to the answer.", &self.call_time),
             ("store_flush_seconds", "Time from the first write of a group until it is on disk.", &self.flush_time),
             ("lua_cpu_seconds", "Processor time of a script or template run.", &self.lua_time),
         ] {

@@ -270,9 +270,12 @@ impl Shared {
                     self.spaces.note_running(id, Some(Running { pid: child.id(), ..running.clone() }));
                     relay(&space, child.stdout.take());
                     relay(&space, child.stderr.take());
+                    // Out of the child's hands, because waiting would close it.
+                    let stdin = child.stdin.take();
                     tokio::select! {
                         status = child.wait() => describe(status),
                         () = stop.cancelled() => {
+                            drop(stdin);
                             end(&space, child, patience.grace).await;
                             break;
                         }
@@ -308,9 +311,8 @@ async fn ended(keeper: Option<Keeper>) {
     }
 }
 
-/// Ends an agent and all in its process group: stdin closed, SIGTERM, and SIGKILL if that is not enough.
+/// Ends an agent, whose stdin is closed already, and all in its process group: SIGTERM, and SIGKILL if that is not enough.
 async fn end(space: &Space, mut child: Child, grace: Duration) {
-    drop(child.stdin.take());
     // Without an id it has ended already.
     let Some(group) = child.id().and_then(|id| i32::try_from(id).ok()) else { return };
     signal(group, libc::SIGTERM);

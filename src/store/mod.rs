@@ -28,8 +28,14 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
+    time::{Duration, Instant},
 };
 use tokio::sync::{mpsc, oneshot};
+
+/// How long the directory's lock is waited for, and how often it is asked for. A process that has just closed it may
+/// have been starting a child, which holds a copy of the lock until it runs its program.
+const LOCK_PATIENCE: Duration = Duration::from_millis(500);
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// A handle to the data directory. Cloning it is cheap.
 #[derive(Clone)]
@@ -83,15 +89,19 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Fails at once if another process has the directory open.
+    /// Fails if another process has the directory open, and still has after a moment.
     pub fn open(directory: &Path, keep_free: u64, metrics: Arc<Metrics>) -> Result<Self, OpenError> {
         let wrong = |source| OpenError::Directory { path: directory.to_owned(), source };
         private_directory(directory).map_err(wrong)?;
         let lock = File::create(directory.join("lock")).map_err(wrong)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(OpenError::InUse(directory.to_owned())),
-            Err(TryLockError::Error(source)) => return Err(wrong(source)),
+        let began = Instant::now();
+        loop {
+            match lock.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) if began.elapsed() < LOCK_PATIENCE => std::thread::sleep(LOCK_PAUSE),
+                Err(TryLockError::WouldBlock) => return Err(OpenError::InUse(directory.to_owned())),
+                Err(TryLockError::Error(source)) => return Err(wrong(source)),
+            }
         }
         let path = directory.join("sled");
         let broken = |reason: String| OpenError::Database { path: path.clone(), reason };

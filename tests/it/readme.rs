@@ -26,6 +26,7 @@ fn the_tour_prints_what_the_readme_says() {
         .env("TMPDIR", &home)
         .env("SVC_LISTEN", &address)
         .env("SVC_SERVER", format!("http://{address}"))
+        .env("SVC_AGENT_LISTEN", address.replace(":7300", ":7301"))
         .stdin(Stdio::null())
         .output()
         .unwrap();

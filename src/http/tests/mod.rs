@@ -163,7 +163,7 @@ async fn app(config: Config, store: Store, metrics: Arc<Metrics>, shutdown: &Can
     let signals = Signals { accepted, ready };
     let engine: Arc<dyn Engine> = Arc::new(SledEngine::open(store.clone(), metrics.clone(), bounds, signals).unwrap());
     let registry = Registry::default();
-    let calls = Calls::new(registry.clone(), identity.clone());
+    let calls = Calls::new(registry.clone(), identity.clone(), metrics.clone());
     let egress = Egress::new(&config.egress);
     let kv = Kv::new(store.clone()).unwrap();
     let libraries = Libraries { http: Arc::new(egress.clone()), kv: kv.clone(), caller: Arc::new(calls.clone()) };

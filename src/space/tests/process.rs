@@ -68,9 +68,10 @@ impl Stage {
     }
 }
 
-/// Whether a process is there. One that was waited for is not.
+/// Whether a process runs. One that has ended, waited for or not, does not.
 fn lives(pid: u32) -> bool {
-    Path::new(&format!("/proc/{pid}")).exists()
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    stat.is_ok_and(|stat| !stat.rsplit_once(')').unwrap().1.trim_start().starts_with('Z'))
 }
 
 /// The agent's token, as the script found it in its environment.
@@ -110,6 +111,18 @@ async fn an_agent_is_run_with_its_token_in_its_environment_alone() {
     eventually("its end", || (!lives(pid)).then_some(())).await;
     eventually("that to be noted", || stage.world.spaces.vitals(space.id).running.is_none().then_some(())).await;
     assert_eq!(stage.world.raised_kinds(), ["space.created", "space.started", "space.stopped"]);
+    stage.gone().await;
+}
+
+#[tokio::test]
+async fn an_agents_stdin_stays_open_for_as_long_as_it_is_to_run() {
+    // What outlasts its time has met no end of its input.
+    let stage = Stage::new(r#"timeout 0.2 cat; echo $? > "$OUT/met.new"; mv "$OUT/met.new" "$OUT/met"; cat"#).await;
+    stage.supervisor.follow();
+    let space = stage.space(json!({})).await;
+    stage.start(&space).await;
+    assert_eq!(stage.written("met").await, "124");
+    assert_eq!(stage.world.spaces.vitals(space.id).running.unwrap().launches, 1);
     stage.gone().await;
 }
 

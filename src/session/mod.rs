@@ -1,23 +1,22 @@
-//! The server's end of an agent's link: greets it, carries calls out and answers back, takes registrations, events and
-//! health in.
+//! The server's end of an agent's link: greets it, carries calls out and answers back ([`Sessions::converse`]), and takes
+//! registrations, events and health in ([`intake`]).
 //!
 //! A space has one link. A newer one takes its place, and the older is told so. How a link ends decides what becomes of
 //! the space: a goodbye stops it, anything else leaves it deployed and waiting for its agent.
 
+mod intake;
+
 use crate::{
     deliver::Deliverer,
-    emit::{EmitError, Emitter, Raise},
-    event::EventType,
-    id::{EventId, SpaceId},
+    emit::Emitter,
+    id::SpaceId,
     identity::{Caller, Identity},
     link::Link,
-    method::Registration,
-    queue::AcceptError,
-    registry::{Claim, Registry},
-    space::{Change, CheckResult, SpaceError, Spaces, State},
+    registry::Registry,
+    space::{Change, SpaceError, Spaces, State},
     store::StoreError,
     subscription::Subscriptions,
-    wire::{self, Fate, Goodbye, Hello, PROTOCOL, ToAgent, ToServer, Welcome},
+    wire::{self, Goodbye, Hello, PROTOCOL, ToAgent, ToServer, Welcome},
 };
 use bytes::Bytes;
 use futures_util::{Sink, SinkExt, Stream, StreamExt};
@@ -35,9 +34,6 @@ const GREETING: Duration = Duration::from_secs(10);
 
 /// How long the last words to an agent may take.
 const PARTING: Duration = Duration::from_secs(2);
-
-/// So many heartbeats without a byte from the agent, and it is gone.
-const MISSED: u32 = 3;
 
 /// Events of one agent that may wait to be stored; then it is not read from until some are.
 const WAITING_EVENTS: usize = 64;
@@ -95,13 +91,6 @@ enum End {
     Parted(Goodbye),
     /// Nothing more came.
     Lost(&'static str),
-}
-
-/// An event on its way in.
-struct Raised {
-    id: EventId,
-    kind: String,
-    payload: Box<RawValue>,
 }
 
 impl Sessions {
@@ -295,142 +284,6 @@ impl Sessions {
         }
     }
 
-    /// Takes in what the agent says, until it leaves or falls silent.
-    async fn listen_to<E>(
-        &self,
-        link: &Arc<Link>,
-        stream: &mut (impl Stream<Item = Result<Frame, E>> + Unpin),
-        raise: &mpsc::Sender<Raised>,
-    ) -> End {
-        let patience = self.0.parts.heartbeat * MISSED;
-        loop {
-            let bytes = match tokio::time::timeout(patience, stream.next()).await {
-                Err(_) => return End::Lost("it gave no sign of life"),
-                Ok(Some(Ok(Frame::Message(bytes)))) => bytes,
-                Ok(Some(Ok(Frame::Sign | Frame::Ping))) => continue,
-                Ok(Some(Ok(Frame::Close)) | None) => return End::Lost("it hung up"),
-                Ok(Some(Err(_))) => return End::Lost("the connection broke"),
-            };
-            let said = match wire::decode(&bytes) {
-                Ok(said) => said,
-                Err(error) => return End::Parted(Goodbye::Unexpected(error.to_string())),
-            };
-            match said {
-                ToServer::Reply { id, answer } => link.answer(id, answer),
-                ToServer::Event { id, kind, payload } => {
-                    if raise.send(Raised { id, kind, payload }).await.is_err() {
-                        return End::Parted(Goodbye::Restarting);
-                    }
-                }
-                ToServer::Goodbye => return End::Goodbye,
-                ToServer::Hello(_) => return End::Parted(Goodbye::Unexpected("hello is said once".to_owned())),
-                other => self.heed(link, other).await,
-            }
-        }
-    }
-
-    /// What is said now and then.
-    async fn heed(&self, link: &Arc<Link>, said: ToServer) {
-        let (parts, space) = (&self.0.parts, link.space());
-        let answer = match said {
-            ToServer::Register { generation, registration } => {
-                match self.register(link, generation, registration).await {
-                    Ok(()) => ToAgent::Registered { generation },
-                    Err(reason) => ToAgent::Refused { generation, reason },
-                }
-            }
-            ToServer::Unregister { generation } => {
-                parts.registry.unregister(space);
-                match parts.subscriptions.remove(space).await {
-                    Ok(()) => ToAgent::Registered { generation },
-                    Err(error) => ToAgent::Refused { generation, reason: error.to_string() },
-                }
-            }
-            ToServer::Health { generation, health } => return parts.registry.note_health(space, generation, health),
-            ToServer::Checked { ok, detail, at } => {
-                let result = CheckResult { ok, detail, checked_at: at };
-                if let Err(error) = parts.spaces.checked(space, result).await {
-                    log::warn!("the health of space {space} is not noted: {error}");
-                }
-                return;
-            }
-            ToServer::Hello(_) | ToServer::Reply { .. } | ToServer::Event { .. } | ToServer::Goodbye => return,
-        };
-        let _ = link.send(answer).await;
-    }
-
-    /// Publishes a registration, all of it or nothing. An error says why, in one line for people.
-    async fn register(&self, link: &Arc<Link>, generation: u64, registration: Registration) -> Result<(), String> {
-        let (parts, id) = (&self.0.parts, link.space());
-        let space = parts.spaces.get(id).ok_or("the space is gone")?;
-        let (identity, name, timeout) = (parts.identity.clone(), space.name.to_string(), registration.server.timeout);
-        // Schemas are compiled to be checked; that takes as long as they are large.
-        let published = tokio::task::spawn_blocking(move || {
-            registration.publish(&name, |group| identity.find_group(group).map(|group| group.id))
-        });
-        let methods = published.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
-        let claim = Claim {
-            space: id,
-            space_name: space.name.to_string().into(),
-            owner: space.owner,
-            link: link.clone(),
-            generation,
-            timeout,
-            methods: methods.clone(),
-        };
-        // A method that is seen already hears its events, so these come first; nobody else may claim in between.
-        let turn = self.0.registering.lock().await;
-        parts.registry.check(&claim).map_err(|conflict| conflict.to_string())?;
-        let subscribed = parts.subscriptions.replace(id, space.name.as_str(), space.owner, &methods).await;
-        subscribed.map_err(|error| format!("cannot be stored: {error}"))?;
-        parts.registry.register(claim).map_err(|conflict| conflict.to_string())?;
-        drop(turn);
-        if !self.0.is_deployed(id) {
-            self.drop_served(id);
-            return Err("the space was stopped".to_owned());
-        }
-        log::info!("space `{}` publishes {} methods", space.name, methods.len());
-        parts.deliverer.served(id);
-        Ok(())
-    }
-
-    /// Stores the agent's events, one after the other, and confirms each.
-    async fn take_in(&self, caller: &Caller, link: &Link, mut raised: mpsc::Receiver<Raised>) -> End {
-        while let Some(Raised { id, kind, payload }) = raised.recv().await {
-            let fate = match self.emit(caller, link.space(), id, &kind, payload).await {
-                Ok(()) => Fate::Stored,
-                Err(Unstored::Never(reason)) => Fate::Refused(reason),
-                Err(Unstored::NotNow(reason)) => {
-                    log::warn!("an event of space {} must wait: {reason}", link.space());
-                    // It sends again what was not confirmed, in order, once it is back.
-                    return End::Parted(Goodbye::Restarting);
-                }
-            };
-            if link.send(ToAgent::Confirm { id, fate }).await.is_err() {
-                break;
-            }
-        }
-        End::Lost("it is not listened to any more")
-    }
-
-    async fn emit(
-        &self,
-        caller: &Caller,
-        space_id: SpaceId,
-        id: EventId,
-        kind: &str,
-        payload: Box<RawValue>,
-    ) -> Result<(), Unstored> {
-        let kind = EventType::custom(kind).map_err(|error| Unstored::Never(format!("`type`: {error}")))?;
-        let space = self.0.parts.spaces.origin(space_id);
-        let raise =
-            Raise { id: Some(id), kind, space_id, space, user_id: caller.user.id, actor: caller.actor(), payload };
-        self.0.parts.emitter.emit(raise).await.map(drop).map_err(|error| match error {
-            EmitError::Accept(AcceptError::Store(error)) => Unstored::NotNow(error.to_string()),
-            other => Unstored::Never(other.to_string()),
-        })
-    }
-
     /// Keeps links, methods and subscriptions in step with what becomes of a space.
     fn follow(&self, change: &Change) {
         match change {
@@ -466,14 +319,6 @@ impl Sessions {
             }
         });
     }
-}
-
-/// Why an event was not stored.
-enum Unstored {
-    /// It breaks a rule.
-    Never(String),
-    /// We cannot, at this moment.
-    NotNow(String),
 }
 
 impl Shared {
