@@ -1,6 +1,6 @@
 //! Agents: events through them, links that break, and who may be one.
 
-use crate::support::{Answer, Daemon, Receiver, Space, eventually, registration};
+use crate::support::{Answer, Daemon, Receiver, Space, ended, eventually, registration};
 use serde_json::{Value, json};
 use std::{
     io::{Read, Write},
@@ -248,4 +248,130 @@ fn commands_in_a_space_without_an_agent_say_to_start_one() {
         assert_eq!(output.status.code(), Some(3), "{command:?}: {}", stderr(&output));
         assert!(stderr(&output).contains("svc agent start"), "{}", stderr(&output));
     }
+}
+
+#[test]
+fn a_server_that_does_not_know_the_token_does_not_disturb_the_one_that_does() {
+    let (daemon, stranger) = (Daemon::start(), Daemon::start());
+    let mut space = Space::create(&daemon, "notes");
+    space.start(&daemon, &["--server", &stranger.url]);
+    let refusal = eventually("the refusal to be logged", || {
+        let log = space.log();
+        log.lines().find(|line| line.contains("refused the token")).map(str::to_owned)
+    });
+    for part in [&*stranger.url, "svc space token", "SVC_AGENT_TOKEN"] {
+        assert!(refusal.contains(part), "{refusal}");
+    }
+    let servers = || {
+        let status: Value = serde_json::from_slice(&space.svc(&["agent", "status", "--json"]).stdout).unwrap();
+        status["servers"].clone()
+    };
+    let before = servers();
+    assert_eq!((&before[0]["url"], &before[0]["connected"]), (&json!(daemon.url), &json!(true)));
+    assert_eq!((&before[1]["url"], &before[1]["connected"]), (&json!(stranger.url), &json!(false)));
+    assert!(before[1]["error"].as_str().is_some_and(|error| error.contains("refused the token")), "{before}");
+
+    space.register(&registration("echo.py", "", &[("x.echo", "")]));
+    assert_eq!(daemon.call("x.echo", &json!([1]))["result"], json!([1]));
+    assert!(space.svc(&["event", "n"]).status.success());
+    eventually("the event to arrive", || {
+        (daemon.get("/api/events?pattern=custom.n").json()["items"].as_array().map(Vec::len) == Some(1)).then_some(())
+    });
+    drop(stranger);
+    assert_eq!(daemon.call("x.echo", &json!([2]))["result"], json!([2]));
+    assert_eq!(servers()[0], before[0], "it is the same link all the time");
+    assert_eq!(space.terminate().code(), Some(0));
+}
+
+#[test]
+fn an_agent_of_two_servers_publishes_at_both_or_at_none() {
+    let mut one = Daemon::start();
+    let mut space = Space::create(&one, "notes");
+    let mut two = one.twin();
+    space.start(&one, &["--server", &two.url]);
+    space.wait_linked(&two);
+    space.register(&registration("echo.py", "", &[("x.echo", ""), ("x.pid", "")]));
+    let pid = one.call("x.pid", &json!({}))["result"].clone();
+    assert_eq!(two.call("x.pid", &json!({}))["result"], pid, "one process answers for both");
+
+    // Only one of them knows the group.
+    assert_eq!(one.post("/api/groups", &json!({"name": "ops"})).status, 201);
+    let shared = registration("echo.py", "", &[("y.echo", "scope = \"shared\"\ngroups = [\"ops\"]")]);
+    let refused = space.try_register(&shared);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(stderr(&refused).contains(&two.url) && stderr(&refused).contains("`ops`"), "{}", stderr(&refused));
+    for daemon in [&one, &two] {
+        assert_eq!(daemon.call("x.pid", &json!({}))["result"], pid);
+        assert_eq!(daemon.call("y.echo", &json!({}))["error"]["code"], -32601);
+    }
+
+    // Without one the other serves on, and what changes meanwhile the one learns when it is back.
+    two.kill();
+    space.register(&registration("echo.py", "", &[("z.echo", "")]));
+    assert_eq!(one.call("z.echo", &json!([1]))["result"], json!([1]));
+    two.restart();
+    two.wait_method("z.echo");
+    assert_eq!(two.call("z.echo", &json!([1]))["result"], json!([1]));
+    assert_eq!(two.call("x.pid", &json!({}))["error"]["code"], -32601);
+}
+
+#[test]
+fn methods_are_removed_one_by_one_and_the_last_takes_the_process_along() {
+    let daemon = Daemon::start();
+    let mut space = Space::create(&daemon, "notes");
+    space.start(&daemon, &[]);
+    space.register(&registration("echo.py", "", &[("x.echo", ""), ("{{space}}.pid", "")]));
+    let pid = daemon.call("notes.pid", &json!({}))["result"].as_u64().expect("a process id");
+    let output = space.svc(&["methods", "unregister", "echo"]);
+    assert_eq!(stdout(&output), "removed 1 method: x.echo\n", "{}", stderr(&output));
+    assert_eq!(daemon.call("x.echo", &json!({}))["error"]["code"], -32601);
+    assert_eq!(daemon.call("notes.pid", &json!({}))["result"], pid, "the process stays");
+    let unknown = space.svc(&["methods", "unregister", "echo"]);
+    assert_eq!(unknown.status.code(), Some(1));
+    assert_eq!(stderr(&unknown), "svc: no method with the local name `echo` is registered\n");
+
+    // What is left is what a restart of the agent takes up.
+    space.kill();
+    space.start(&daemon, &[]);
+    daemon.wait_method("notes.pid");
+    assert_eq!(daemon.get("/api/methods").json()["methods"].as_array().map(Vec::len), Some(1));
+    let pid = daemon.call("notes.pid", &json!({}))["result"].as_u64().expect("a process id");
+    let removed: Value =
+        serde_json::from_str(&stdout(&space.svc(&["methods", "unregister", "pid", "--json"]))).expect("it is JSON");
+    assert_eq!(removed, json!({"removed": [{"name": "notes.pid", "local_name": "pid"}]}));
+    assert_eq!(daemon.get("/api/methods").json(), json!({"methods": []}));
+    eventually("the process to be gone", || ended(pid).then_some(()));
+    assert_eq!(stdout(&space.svc(&["methods", "unregister"])), "nothing was registered\n");
+}
+
+#[test]
+fn nothing_can_be_registered_without_a_server_and_everything_removed() {
+    let mut daemon = Daemon::start();
+    let mut space = Space::create(&daemon, "notes");
+    let text = registration("echo.py", "", &[("x.echo", "")]);
+    let refuses = |space: &Space| {
+        let output = space.try_register(&text);
+        assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+        assert!(stderr(&output).contains("svc agent status"), "{}", stderr(&output));
+    };
+    space.launch("http://127.0.0.1:9", &[]);
+    refuses(&space);
+    space.kill();
+    space.start(&daemon, &[]);
+    space.register(&registration("echo.py", "", &[("x.pid", "")]));
+    let pid = daemon.call("x.pid", &json!({}))["result"].as_u64().expect("a process id");
+    daemon.kill();
+    eventually("the agent to notice", || {
+        let status: Value = serde_json::from_slice(&space.svc(&["agent", "status", "--json"]).stdout).unwrap();
+        (status["servers"][0]["connected"] == false).then_some(())
+    });
+    refuses(&space);
+    assert!(!ended(pid), "what was registered before still is");
+    assert_eq!(stdout(&space.svc(&["methods", "unregister"])), "removed 1 method: x.pid\n");
+    eventually("the process to be gone", || ended(pid).then_some(()));
+    daemon.restart();
+    space.wait_linked(&daemon);
+    space.register(&text);
+    let methods = daemon.get("/api/methods").json();
+    assert_eq!((&methods["methods"][0]["name"], &methods["methods"][1]), (&json!("x.echo"), &json!(null)));
 }

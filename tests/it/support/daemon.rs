@@ -41,10 +41,7 @@ impl Daemon {
         if !settings.iter().any(|(name, _)| name == "SVC_DELIVERY_BACKOFF") {
             settings.push(("SVC_DELIVERY_BACKOFF".to_owned(), "20ms,40ms".to_owned()));
         }
-        // An address of its own, so that nobody else takes the port while it is down.
-        let random = uuid::Uuid::new_v4().into_bytes();
-        let address = format!("127.{}.{}.{}:0", random[0], random[1], random[2] / 2 + 1);
-        let (child, url) = launch(&directory, &settings, &address);
+        let (child, url) = launch(&directory, &settings, &free_address());
         Self { directory, settings, child, url }
     }
 
@@ -80,6 +77,26 @@ impl Daemon {
     /// Waits until the process has ended.
     pub fn ended(&mut self) -> ExitStatus {
         eventually("the daemon to end", || self.child.try_wait().expect("the daemon can be waited for"))
+    }
+
+    /// A second daemon with a copy of this one's data: it knows the same users, spaces and tokens.
+    pub fn twin(&mut self) -> Self {
+        self.terminate();
+        assert!(self.ended().success());
+        let directory = std::env::temp_dir().join(format!("svc-it-{}", uuid::Uuid::now_v7()));
+        let copied = Command::new("cp").arg("-r").args([&self.directory, &directory]).status();
+        assert!(copied.expect("cp runs").success());
+        let settings = self.settings.clone();
+        let (child, url) = launch(&directory, &settings, &free_address());
+        self.restart();
+        Self { directory, settings, child, url }
+    }
+
+    /// What it has in memory now, in KiB.
+    pub fn memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("the kernel tells");
+        line.trim().trim_end_matches(" kB").parse().expect("a number")
     }
 
     pub fn directory(&self) -> &Path {
@@ -265,6 +282,12 @@ impl Drop for Daemon {
         let _ = std::fs::remove_dir_all(&self.directory);
         let _ = std::fs::remove_file(self.directory.with_extension("log"));
     }
+}
+
+/// An address of a daemon's own, so that nobody else takes the port while it is down.
+fn free_address() -> String {
+    let random = uuid::Uuid::new_v4().into_bytes();
+    format!("127.{}.{}.{}:0", random[0], random[1], random[2] / 2 + 1)
 }
 
 fn launch(directory: &Path, settings: &[(String, String)], address: &str) -> (Child, String) {

@@ -26,3 +26,9 @@ pub fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T 
         std::thread::sleep(Duration::from_millis(5));
     }
 }
+
+/// Whether a process has ended, waited for or not.
+pub fn ended(pid: u64) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    stat.map_or(true, |stat| stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('Z')))
+}

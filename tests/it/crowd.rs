@@ -1,0 +1,179 @@
+//! A thousand spaces at once. Their agents are tasks of this process that speak the agents' protocol, since a thousand
+//! real ones would say more about the machine than about the server.
+
+use crate::support::{Daemon, PATIENCE};
+use futures_util::{SinkExt, StreamExt};
+use serde_json::{Value, json, value::RawValue};
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+use svc::wire::{self, Answer, Hello, PROTOCOL, ToAgent, ToServer};
+use tokio::{
+    net::TcpStream,
+    sync::{mpsc, watch},
+};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{Message, client::IntoClientRequest},
+};
+
+const SPACES: usize = 1000;
+
+/// What the server may take for them all, in KiB, unoptimised as it is here.
+const MOST_MEMORY: u64 = 300 << 10;
+
+/// What all agents of the test share.
+struct Crowd {
+    server: String,
+    /// Tells of each registration that was accepted.
+    registered: mpsc::Sender<usize>,
+    /// Calls of the common method that are out; none is answered before there is one for each space.
+    common: watch::Sender<usize>,
+}
+
+/// One agent and its only method server.
+struct Fake {
+    number: usize,
+    socket: WebSocketStream<TcpStream>,
+}
+
+impl Fake {
+    async fn connect(server: &str, number: usize, token: &str) -> Self {
+        let address = server.trim_start_matches("http://");
+        let mut request = format!("ws://{address}/api/agent").into_client_request().expect("the address is good");
+        let bearer = format!("Bearer {token}").parse().expect("a token is a header's value");
+        request.headers_mut().insert("authorization", bearer);
+        let tcp = TcpStream::connect(address).await.expect("the server listens");
+        let (socket, _) = tokio_tungstenite::client_async(request, tcp).await.expect("the server takes the token");
+        Self { number, socket }
+    }
+
+    async fn say(&mut self, message: &ToServer) {
+        self.socket.send(Message::binary(wire::encode(message))).await.expect("the link is up");
+    }
+
+    async fn hear(&mut self) -> ToAgent {
+        loop {
+            match self.socket.next().await.expect("the link is up").expect("the link is up") {
+                Message::Binary(bytes) => return wire::decode(&bytes).expect("a server speaks the protocol"),
+                Message::Ping(_) | Message::Pong(_) => {}
+                other => panic!("agent {}: {other:?}", self.number),
+            }
+        }
+    }
+
+    async fn register(&mut self) {
+        let hello = Hello { protocol: PROTOCOL, version: "0".to_owned(), node_id: "crowd".to_owned() };
+        self.say(&ToServer::Hello(hello)).await;
+        let welcome = self.hear().await;
+        assert!(matches!(&welcome, ToAgent::Welcome(space) if space.space_name == format!("s{}", self.number)));
+        let method = |name: &str, local: &str| json!({"name": name, "local_name": local, "description": "Does it"});
+        let registration = json!({
+            "server": {"command": "none", "timeout": 60},
+            "methods": [method("{{space}}.own", "own"), method("common.echo", "echo")],
+        });
+        let registration = serde_json::from_value(registration).expect("it is a registration");
+        self.say(&ToServer::Register { generation: 1, registration }).await;
+        let answer = self.hear().await;
+        assert!(matches!(answer, ToAgent::Registered { generation: 1 }), "{}: {answer:?}", self.number);
+    }
+
+    /// Answers every call with the space's number and the call's params.
+    async fn serve(mut self, crowd: Arc<Crowd>) {
+        loop {
+            let ToAgent::Call { id, method, params, .. } = self.hear().await else { continue };
+            if method == "echo" {
+                crowd.common.send_modify(|count| *count += 1);
+                let _ = crowd.common.subscribe().wait_for(|count| *count >= SPACES).await;
+            }
+            let result = json!({"space": self.number, "params": params});
+            let result = RawValue::from_string(result.to_string()).expect("a value prints as JSON");
+            self.say(&ToServer::Reply { id, answer: Answer::Result(result) }).await;
+        }
+    }
+}
+
+/// Makes all spaces; their agents' tokens, by number.
+fn create(daemon: &Daemon) -> Vec<String> {
+    let next = AtomicUsize::new(0);
+    let create = || {
+        let mut made = Vec::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= SPACES {
+                return made;
+            }
+            let reply = daemon.post("/api/spaces", &json!({"name": format!("s{number}")}));
+            assert_eq!(reply.status, 201, "{}", reply.text);
+            made.push((number, reply.json()["agent_token"].as_str().expect("a token").to_owned()));
+        }
+    };
+    let mut made: Vec<_> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..16).map(|_| scope.spawn(create)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().expect("it does not panic")).collect()
+    });
+    made.sort_unstable();
+    made.into_iter().map(|(_, token)| token).collect()
+}
+
+/// Calls one method for each space, all in one batch; who answered, in the order of the calls.
+fn call_all(daemon: &Daemon, name: impl Fn(usize) -> String) -> Vec<usize> {
+    let call = |n| json!({"jsonrpc": "2.0", "method": name(n), "params": {"n": n}, "id": n});
+    let reply = daemon.post("/api/methods/call", &(0..SPACES).map(call).collect::<Value>());
+    assert_eq!(reply.status, 200, "{}", reply.text);
+    let answers = reply.json();
+    let answers = answers.as_array().expect("a batch").iter().enumerate();
+    let by = answers.map(|(n, answer)| {
+        assert_eq!((&answer["id"], &answer["result"]["params"]), (&json!(n), &json!({"n": n})), "{answer}");
+        usize::try_from(answer["result"]["space"].as_u64().expect("a number")).expect("a small one")
+    });
+    by.collect()
+}
+
+#[test]
+fn a_thousand_spaces_that_register_at_once_are_all_served() {
+    let daemon = Daemon::with(&[("LIMITS_SPACES", "2000")]);
+    let tokens = create(&daemon);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.expect("a runtime starts");
+    let (registered, mut accepted) = mpsc::channel(SPACES);
+    let crowd = Arc::new(Crowd { server: daemon.url.clone(), registered, common: watch::Sender::new(0) });
+    for (number, token) in tokens.into_iter().enumerate() {
+        let crowd = crowd.clone();
+        runtime.spawn(async move {
+            let mut fake = Fake::connect(&crowd.server, number, &token).await;
+            fake.register().await;
+            crowd.registered.send(number).await.expect("the test waits");
+            fake.serve(crowd).await;
+        });
+    }
+    let all = runtime.block_on(async {
+        let mut all = BTreeSet::new();
+        let gathered = tokio::time::timeout(PATIENCE, async {
+            while all.len() < SPACES {
+                all.extend(accepted.recv().await);
+            }
+        });
+        gathered.await.map_err(|_| all.len()).map(|()| all)
+    });
+    assert_eq!(all, Ok((0..SPACES).collect()), "so many were accepted in {PATIENCE:?}");
+
+    let methods = daemon.get("/api/methods").json();
+    let methods = methods["methods"].as_array().expect("a list");
+    assert_eq!(methods.len(), SPACES + 1);
+    let common = methods.iter().find(|method| method["name"] == "common.echo").expect("it is listed");
+    assert_eq!((&common["provider_count"], &common["available_count"]), (&json!(SPACES), &json!(SPACES)));
+    assert_eq!(call_all(&daemon, |n| format!("s{n}.own")), (0..SPACES).collect::<Vec<_>>());
+    // Each waits until all are out, so that each goes where nothing is in flight yet: one to every space.
+    let by = call_all(&daemon, |_| "common.echo".to_owned());
+    assert_eq!(by.into_iter().collect::<BTreeSet<_>>(), (0..SPACES).collect());
+    let used = daemon.memory();
+    assert!(used < MOST_MEMORY, "the server uses {used} KiB");
+    runtime.shutdown_timeout(Duration::from_secs(1));
+}

@@ -1,0 +1,112 @@
+//! The driver `process`: the server runs a space's agent, and nothing of it outlives its reason to run.
+
+use crate::support::{Daemon, Space, ended, eventually, registration};
+use serde_json::{Value, json};
+
+/// A daemon with a started space `box` whose agent it runs, and where that has its registration.
+struct Launched {
+    daemon: Daemon,
+    /// Only its directory is used.
+    files: Space,
+}
+
+/// The agent and its method server.
+#[derive(Debug, PartialEq)]
+struct Pair {
+    agent: u64,
+    server: u64,
+}
+
+impl Launched {
+    fn create() -> Self {
+        let daemon = Daemon::start();
+        let files = Space::create(&daemon, "files");
+        let file = files.write("methods.toml", &registration("echo.py", "", &[("{{space}}.pid", ""), ("x.echo", "")]));
+        let this = Self { daemon, files };
+        this.svc(&["space", "create", "box", "--driver", "process", "--methods-file", file.to_str().unwrap()]);
+        this
+    }
+
+    #[track_caller]
+    fn svc(&self, arguments: &[&str]) -> String {
+        let output = self.daemon.svc(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("output is text")
+    }
+
+    fn view(&self) -> Value {
+        self.daemon.get("/api/spaces?name=box").json()["items"][0].clone()
+    }
+
+    /// Waits until it answers from another agent and another process than before.
+    #[track_caller]
+    fn serving(&self, before: Option<&Pair>) -> Pair {
+        eventually("the method to answer", || {
+            let pair = Pair {
+                agent: self.view()["process"]["pid"].as_u64()?,
+                server: self.daemon.call("box.pid", &json!({}))["result"].as_u64()?,
+            };
+            before.is_none_or(|before| pair.agent != before.agent && pair.server != before.server).then_some(pair)
+        })
+    }
+
+    #[track_caller]
+    fn gone(&self, pair: &Pair) {
+        eventually("the agent and its method server to be gone", || {
+            (ended(pair.agent) && ended(pair.server)).then_some(())
+        });
+    }
+
+    /// Its events so far, oldest first.
+    fn told(&self) -> Vec<String> {
+        let id = self.view()["id"].clone();
+        let events = self.daemon.get("/api/events?pattern=space.*&limit=200").json();
+        let own = events["items"].as_array().expect("a list").iter().filter(|event| event["space_id"] == id);
+        own.rev().map(|event| event["type"].as_str().expect("a type").to_owned()).collect()
+    }
+}
+
+#[test]
+fn a_space_that_the_server_runs_serves_until_it_is_stopped() {
+    let space = Launched::create();
+    assert_eq!((&space.view()["state"], &space.view()["process"]), (&json!("created"), &json!(null)));
+    space.svc(&["space", "start", "box"]);
+    let first = space.serving(None);
+    assert_eq!(space.daemon.call("x.echo", &json!({"n": 1}))["result"], json!({"n": 1}));
+    let again = space.daemon.svc(&["space", "start", "box"]);
+    assert_eq!(again.status.code(), Some(1));
+
+    // Killed, it is started again, which is neither a stop nor a start of the space.
+    assert!(std::process::Command::new("kill").args(["-KILL", &first.agent.to_string()]).status().unwrap().success());
+    let second = space.serving(Some(&first));
+    space.gone(&first);
+    assert_eq!(space.view()["process"]["launches"], 2);
+    assert_eq!(space.told(), ["space.created", "space.started"]);
+
+    space.svc(&["space", "stop", "box"]);
+    assert_eq!(space.view()["state"], "stopped");
+    space.gone(&second);
+    eventually("nothing to be run", || space.view()["process"].is_null().then_some(()));
+    assert_eq!(space.daemon.call("box.pid", &json!({}))["error"]["code"], -32601);
+    assert_eq!(space.told(), ["space.created", "space.started", "space.stopped"]);
+    drop(space.files);
+}
+
+#[test]
+fn a_restarted_server_runs_what_it_ran_and_a_killed_one_leaves_nothing_behind() {
+    let mut space = Launched::create();
+    space.svc(&["space", "start", "box"]);
+    let first = space.serving(None);
+    space.daemon.terminate();
+    assert!(space.daemon.ended().success());
+    space.gone(&first);
+    space.daemon.restart();
+    let second = space.serving(Some(&first));
+    assert_eq!(space.told(), ["space.created", "space.started"], "the server's end is not the space's");
+    space.daemon.kill();
+    space.gone(&second);
+    space.daemon.restart();
+    let third = space.serving(Some(&second));
+    assert_eq!(space.daemon.delete(&format!("/api/spaces/{}", space.view()["id"].as_str().unwrap())).status, 204);
+    space.gone(&third);
+}

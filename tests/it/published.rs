@@ -1,0 +1,179 @@
+//! Each field of a registration (SPEC 2.1), from the file to what is published or done.
+
+use crate::support::{Daemon, Space, registration};
+use serde_json::{Value, json};
+
+/// A daemon with two groups and a space whose agent is linked.
+struct World {
+    daemon: Daemon,
+    space: Space,
+    ops: Value,
+    dev: Value,
+}
+
+impl World {
+    fn new() -> Self {
+        let daemon = Daemon::start();
+        let group = |name: &str| {
+            let made = daemon.post("/api/groups", &json!({ "name": name })).json();
+            json!({"id": made["id"], "name": made["name"]})
+        };
+        let (ops, dev) = (group("ops"), group("dev"));
+        daemon.create_sink(&json!({"name": "shape", "events": "*", "type": "json-rpc", "template": "return {}"}));
+        let mut space = Space::create(&daemon, "notes");
+        space.start(&daemon, &[]);
+        Self { daemon, space, ops, dev }
+    }
+
+    /// What is published under a name.
+    fn published(&self, name: &str) -> Value {
+        let reply = self.daemon.get(&format!("/api/methods/{name}"));
+        assert_eq!(reply.status, 200, "{name}: {}", reply.text);
+        reply.json()
+    }
+
+    #[track_caller]
+    fn refused(&self, text: &str, part: &str) {
+        let output = self.space.try_register(text);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(told.contains(part) && told.lines().count() == 1, "{part}: {told}");
+    }
+}
+
+#[test]
+fn each_field_of_a_method_is_published_as_it_was_written() {
+    let world = World::new();
+    let (ops, dev) = (world.ops.clone(), world.dev.clone());
+    let plain = json!({
+        "name": "x.echo", "description": "Does it", "keywords": [], "scope": "private", "groups": [], "owner": "admin",
+        "mcp_tool": false, "params_schema": null, "result_schema": null, "events": [], "provider_count": 1,
+        "available_count": 1,
+        "providers": [{"space_id": world.space.id, "space": "notes", "health": "running", "in_flight": 0}],
+    });
+    let by_id = format!("scope = \"shared\"\ngroups = [{}, \"ops\"]", dev["id"]);
+    let schema = r#"{ type = "object", properties = { q = { type = ["string", "null"], minLength = 1 }, n = { type =
+        "integer" }, x = { type = "number" }, b = { type = "boolean" }, l = { type = "array", items = {} } } }"#;
+    let schema = schema.replace('\n', " ");
+    let schema_json = json!({"type": "object", "properties": {
+        "q": {"type": ["string", "null"], "minLength": 1}, "n": {"type": "integer"}, "x": {"type": "number"},
+        "b": {"type": "boolean"}, "l": {"type": "array", "items": {}},
+    }});
+    let mut both = vec![ops.clone(), dev];
+    both.sort_by_key(|group| group["id"].to_string());
+    for (name, fields, changed) in [
+        ("x.echo", "", json!({})),
+        ("{{space}}.deep.echo", "", json!({"name": "notes.deep.echo"})),
+        ("echo", "", json!({"name": "echo"})),
+        ("x.echo", "keywords = [\"b\", \"a\"]", json!({"keywords": ["b", "a"]})),
+        ("x.echo", "scope = \"private\"", json!({})),
+        ("x.echo", "scope = \"shared\"", json!({"scope": "shared"})),
+        ("x.echo", "scope = \"shared\"\ngroups = [\"ops\"]", json!({"scope": "shared", "groups": [ops]})),
+        ("x.echo", &by_id, json!({"scope": "shared", "groups": both})),
+        ("x.echo", "scope = \"shared\"\ngroups = []", json!({"scope": "shared"})),
+        ("x.echo", "mcp_tool = true", json!({"mcp_tool": true})),
+        ("x.echo", "mcp_tool = false", json!({})),
+        ("x.echo", &format!("params_schema = {schema}"), json!({"params_schema": schema_json})),
+        ("x.echo", &format!("result_schema = {schema}"), json!({"result_schema": schema_json})),
+        ("x.echo", "events = [\"custom.b.*\", \"space.created\"]", json!({"events": ["custom.b.*", "space.created"]})),
+        ("x.echo", "event_sinks = [\"shape\"]", json!({})),
+    ] {
+        world.space.register(&registration("echo.py", "", &[(name, fields)]));
+        let mut expected = plain.clone();
+        expected.as_object_mut().expect("it is one").extend(changed.as_object().expect("it is one").clone());
+        let mut published = world.published(expected["name"].as_str().expect("a name"));
+        if let Some(groups) = published["groups"].as_array_mut() {
+            groups.sort_by_key(|group| group["id"].to_string());
+        }
+        assert_eq!(published, expected, "{name}: {fields}");
+        let list = world.daemon.get("/api/methods").json();
+        assert_eq!(list["methods"].as_array().map(Vec::len), Some(1), "{name}: {fields}");
+        // Whatever its name is, its server knows it by its local one.
+        let called = world.daemon.call(expected["name"].as_str().expect("a name"), &json!({"n": 1}));
+        assert_eq!(called["result"], json!({"n": 1}));
+    }
+    let text = registration("echo.py", "", &[("x.echo", "events = [\"custom.*\"]\nevent_sinks = [\"b\", \"shape\"]")]);
+    world.space.register(&text.replace("Does it", "Ünïcode \\\"and\\\" more"));
+    assert_eq!(world.published("x.echo")["description"], "Ünïcode \"and\" more");
+    let subscription = world.daemon.get("/api/subscriptions").json()["items"][0].clone();
+    assert_eq!(
+        (&subscription["method"], &subscription["events"], &subscription["event_sinks"]),
+        (&json!("x.echo"), &json!("custom.*"), &json!(["b", "shape"]))
+    );
+}
+
+#[test]
+fn what_a_method_must_have_or_must_not_is_refused_with_its_line() {
+    let world = World::new();
+    let good = registration("echo.py", "", &[("x.echo", "")]);
+    for (from, to, part) in [
+        ("name = \"x.echo\"", "", "line 5"),
+        ("local_name = \"echo\"", "", "local_name"),
+        ("description = \"Does it\"", "", "description"),
+        ("description = \"Does it\"", "description = 5", "line 8"),
+        ("description = \"Does it\"", "description = \"x\"\nscope = \"public\"", "line 9"),
+        ("description = \"Does it\"", "description = \"x\"\nmcp_tool = \"yes\"", "line 9"),
+        ("description = \"Does it\"", "description = \"x\"\nkeywords = \"a\"", "line 9"),
+        ("description = \"Does it\"", "description = \"x\"\nevents = [\"a.*.b\"]", "line 9"),
+        ("description = \"Does it\"", "description = \"x\"\nparams_schema = { type = \"date\" }", "line 9"),
+        ("description = \"Does it\"", "description = \"x\"\nresult_schema = { minLength = -1 }", "line 9"),
+        ("name = \"x.echo\"", "name = \"x echo\"", "line 6"),
+        ("name = \"x.echo\"", "name = \"rpc.echo\"", "line 6"),
+        ("name = \"x.echo\"", "name = \"user.echo\"", "line 6"),
+        ("name = \"x.echo\"", "name = \"space.echo\"", "line 6"),
+    ] {
+        assert!(good.contains(from), "{good}");
+        world.refused(&good.replacen(from, to, 1), part);
+    }
+    let nobody = "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77";
+    for group in ["nobody", nobody] {
+        let fields = format!("scope = \"shared\"\ngroups = [\"ops\", \"{group}\"]");
+        world.refused(&registration("echo.py", "", &[("x.echo", &fields)]), group);
+    }
+    assert_eq!(world.daemon.get("/api/methods").json(), json!({"methods": []}));
+}
+
+#[test]
+fn each_field_of_a_server_is_obeyed() {
+    let world = World::new();
+    let (daemon, space) = (&world.daemon, &world.space);
+    // `command` and `args`, and none of them.
+    space.register(&registration("echo.py --one two", "", &[("x.arguments", "")]));
+    assert_eq!(daemon.call("x.arguments", &json!({}))["result"], json!(["--one", "two"]));
+    let script = space.write("serve.sh", &format!("#!/bin/sh\nexec python3 {}/echo.py \"$@\"\n", fixtures()));
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it is ours");
+    let bare = "[server]\ncommand = \"./serve.sh\"\n[[methods]]\nname = \"x.arguments\"\nlocal_name = \"arguments\"\n\
+                description = \"Tells\"\n";
+    space.register(bare);
+    assert_eq!(daemon.call("x.arguments", &json!({}))["result"], json!([]));
+    space.register(&bare.replace("[server]\n", "[server]\ntype = \"stdio\"\nargs = []\nmode = \"concurrent\"\n"));
+    assert_eq!(daemon.call("x.arguments", &json!({}))["result"], json!([]));
+    // `mode`: unless told it is concurrent, and calls reach the process before others are answered.
+    space.register(&registration("reverse.py 2", "", &[("r.echo", "")]));
+    let call = |n: u32| json!({"jsonrpc": "2.0", "method": "r.echo", "params": {"n": n}, "id": n});
+    let answers = daemon.post("/api/methods/call", &json!([call(0), call(1)])).json();
+    assert_eq!((&answers[0]["result"]["n"], &answers[1]["result"]["n"]), (&json!(0), &json!(1)));
+    // `timeout`, in both modes.
+    for mode in ["concurrent", "serial"] {
+        let server = format!("mode = \"{mode}\"\ntimeout = 1");
+        space.register(&registration("late.py", &server, &[("l.hold", "")]));
+        assert_eq!(daemon.call("l.hold", &json!({}))["error"]["code"], -32001, "{mode}");
+    }
+    for (from, to) in [
+        ("command = \"./serve.sh\"", "command = \"./serve.sh\"\ntype = \"http\""),
+        ("command = \"./serve.sh\"", "command = \"./serve.sh\"\nmode = \"parallel\""),
+        ("command = \"./serve.sh\"", "command = \"./serve.sh\"\ntimeout = 0"),
+        ("command = \"./serve.sh\"", "command = \"./serve.sh\"\ntimeout = -1"),
+        ("command = \"./serve.sh\"", "command = \"./serve.sh\"\ntimeout = 1.5"),
+        ("command = \"./serve.sh\"", "command = \"./serve.sh\"\nargs = \"a\""),
+        ("command = \"./serve.sh\"", "command = \"./serve.sh\"\nargs = [1]"),
+    ] {
+        world.refused(&bare.replace(from, to), "line 3");
+    }
+    world.refused(&bare.replace("command = \"./serve.sh\"\n", ""), "command");
+    world.refused(&bare.replace("./serve.sh", ""), "line 2");
+}
+
+fn fixtures() -> &'static str {
+    concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/methods")
+}
