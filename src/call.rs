@@ -7,7 +7,7 @@ use crate::{
     jsonrpc::{Fault, Id, Message, Outcome, Refusal, Request, code},
     link::{LinkError, Outgoing},
     metrics::Metrics,
-    registry::{Registry, Turn, Viewer},
+    registry::{ProviderHealth, Registry, Turn, Viewer},
     wire::Answer,
 };
 use futures_util::future::join_all;
@@ -35,6 +35,9 @@ pub enum CallError {
     Timeout { method: String, seconds: u64 },
     #[error("`{0}` has too many calls waiting: try again later")]
     Busy(String),
+    /// The target answered, but not in JSON-RPC.
+    #[error("`{method}` gave no valid answer: {why}")]
+    Garbled { method: String, why: String },
 }
 
 impl Calls {
@@ -46,10 +49,11 @@ impl Calls {
         &self.identity
     }
 
-    /// Answers what was posted: a request or a batch, as JSON-RPC has it. `None` if there is nothing to answer.
-    pub async fn answer(&self, viewer: &Viewer, body: &[u8]) -> Option<Vec<u8>> {
+    /// Answers what was posted: a request, or a batch of at most `most`, as JSON-RPC has it. `None` if there is nothing
+    /// to answer.
+    pub async fn answer(&self, viewer: &Viewer, body: &[u8], most: usize) -> Option<Vec<u8>> {
         let mut out = Vec::new();
-        match Message::read(body) {
+        match Message::read(body, most) {
             Err(fault) => Outcome::from(fault).write(&Id::null(), &mut out),
             Ok(Message::Single(request)) => {
                 let (id, outcome) = self.serve(viewer, request).await?;
@@ -91,9 +95,9 @@ impl Calls {
         told.unwrap_or(Err(LinkError::Timeout)).map_err(|error| broken(&turn, name, error))
     }
 
-    /// Whether the space's agent is there and serves this method.
-    pub fn is_served_by(&self, space: SpaceId, method: &str) -> bool {
-        self.registry.provider(space, method).is_some_and(|provider| provider.link().is_up())
+    /// How the space's part in serving a method is; `None` if it has none.
+    pub fn health_in(&self, space: SpaceId, method: &str) -> Option<ProviderHealth> {
+        self.registry.provider(space, method).map(|provider| provider.health())
     }
 
     /// Calls the method of that space and no other.
@@ -151,7 +155,8 @@ fn outcome(turn: &Turn, name: &str, answer: Answer) -> Result<Outcome, CallError
     match answer {
         Answer::Result(value) => Ok(Outcome::Result(value)),
         Answer::Error(value) => Ok(Outcome::Error(value)),
-        Answer::Unavailable(why) | Answer::Garbled(why) => Err(CallError::Unavailable { method: method(), why }),
+        Answer::Unavailable(why) => Err(CallError::Unavailable { method: method(), why }),
+        Answer::Garbled(why) => Err(CallError::Garbled { method: method(), why }),
         Answer::Timeout => Err(CallError::Timeout { method: method(), seconds: turn.timeout().as_secs() }),
         Answer::Busy => Err(CallError::Busy(method())),
     }
@@ -176,6 +181,7 @@ impl From<CallError> for Fault {
             CallError::Unavailable { .. } => code::UNAVAILABLE,
             CallError::Timeout { .. } => code::TIMEOUT,
             CallError::Busy(_) => code::BUSY,
+            CallError::Garbled { .. } => code::INTERNAL,
         };
         Self::new(code, error.to_string())
     }

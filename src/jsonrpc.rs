@@ -4,7 +4,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use std::fmt;
 
-/// The most items a batch can have.
+/// The most items a batch has, unless the server is told otherwise.
 pub const MAX_BATCH: usize = 1000;
 
 /// Our own error codes (DESIGN 7); a method server's pass through as they are.
@@ -63,12 +63,12 @@ pub enum Outcome {
 }
 
 impl Message {
-    /// Reads a body.
+    /// Reads a body, in which a batch has at most `most` items.
     ///
     /// # Errors
     ///
     /// Fails if the body is no JSON, or a batch that is empty or too long; that is answered once, under the id null.
-    pub fn read(body: &[u8]) -> Result<Self, Fault> {
+    pub fn read(body: &[u8], most: usize) -> Result<Self, Fault> {
         let unreadable =
             |error: &dyn std::fmt::Display| Fault::new(code::PARSE, format!("the body is not JSON: {error}"));
         let text = std::str::from_utf8(body).map_err(|error| unreadable(&error))?;
@@ -79,9 +79,9 @@ impl Message {
         let items: Vec<&RawValue> = serde_json::from_str(text).map_err(|error| unreadable(&error))?;
         match items.len() {
             0 => Err(Fault::new(code::INVALID_REQUEST, "an empty batch: send at least one request")),
-            1..=MAX_BATCH => Ok(Self::Batch(items.into_iter().map(Request::read).collect())),
+            count if count <= most => Ok(Self::Batch(items.into_iter().map(Request::read).collect())),
             many => {
-                let message = format!("a batch has at most {MAX_BATCH} requests; this one has {many}: split it");
+                let message = format!("a batch has at most {most} requests; this one has {many}: split it");
                 Err(Fault::new(code::INVALID_REQUEST, message))
             }
         }
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     fn single(body: &str) -> Result<Request, Refusal> {
-        match Message::read(body.as_bytes()).unwrap() {
+        match Message::read(body.as_bytes(), MAX_BATCH).unwrap() {
             Message::Single(request) => request,
             Message::Batch(_) => panic!("{body} is no batch"),
         }
@@ -244,14 +244,15 @@ mod tests {
 
     #[test]
     fn a_batch_is_bounded_and_its_items_stand_alone() {
-        let faulty = |body: &str| Message::read(body.as_bytes()).unwrap_err().code;
+        let faulty = |body: &str| Message::read(body.as_bytes(), MAX_BATCH).unwrap_err().code;
         assert_eq!(faulty("[]"), code::INVALID_REQUEST);
         assert_eq!(faulty(&format!("[{}1]", "1,".repeat(MAX_BATCH))), code::INVALID_REQUEST);
         for broken in ["", "{", "[1,", "nul", "{} {}", "[1] x"] {
             assert_eq!(faulty(broken), code::PARSE, "{broken}");
         }
-        assert_eq!(Message::read(b"\xff").unwrap_err().code, code::PARSE);
-        let Message::Batch(items) = Message::read(br#"[1, {"jsonrpc":"2.0","method":"m","id":1}]"#).unwrap() else {
+        assert_eq!(Message::read(b"\xff", MAX_BATCH).unwrap_err().code, code::PARSE);
+        let Message::Batch(items) = Message::read(br#"[1, {"jsonrpc":"2.0","method":"m","id":1}]"#, MAX_BATCH).unwrap()
+        else {
             panic!("a batch")
         };
         assert!(items[0].is_err() && items[1].is_ok());

@@ -64,8 +64,12 @@ pub enum Ending {
 ///
 /// Fails if that is no welcome, or does not come in time.
 pub async fn introduce(socket: &mut Socket, node_id: &str) -> Result<Welcome, Ending> {
-    let hello =
-        Hello { protocol: wire::PROTOCOL, version: env!("CARGO_PKG_VERSION").to_owned(), node_id: node_id.to_owned() };
+    let hello = Hello {
+        protocol: wire::PROTOCOL,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        node_id: node_id.to_owned(),
+        returning: false,
+    };
     let introducing = async {
         socket.send(Message::binary(wire::encode(&ToServer::Hello(hello)))).await?;
         while let Some(message) = socket.next().await {

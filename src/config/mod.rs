@@ -7,6 +7,7 @@ mod units;
 
 pub use units::{Size, Span, UnitError};
 
+use crate::jsonrpc::MAX_BATCH;
 use serde::{Deserialize, Serialize};
 use std::{
     net::SocketAddr,
@@ -44,6 +45,7 @@ pub struct Limits {
     pub payload: Size,
     pub connections: usize,
     pub sinks: usize,
+    pub batch: usize,
     pub spaces: usize,
     pub disk_free: Size,
 }
@@ -229,6 +231,7 @@ impl Config {
         positive("delivery.queue", self.delivery.queue)?;
         positive("delivery.concurrency", self.delivery.concurrency)?;
         positive("limits.connections", self.limits.connections)?;
+        positive("limits.batch", self.limits.batch)?;
         positive("limits.body", self.limits.body.bytes())?;
         positive("agent.spool", self.agent.spool)?;
         positive("script.memory", self.script.memory.bytes())?;
@@ -320,6 +323,7 @@ impl Default for Limits {
             payload: Size(256 << 10),
             connections: 10_000,
             sinks: 200,
+            batch: MAX_BATCH,
             spaces: 200,
             disk_free: Size(64 << 20),
         }

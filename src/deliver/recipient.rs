@@ -7,7 +7,7 @@ use crate::{
     owner::Owner,
     script::Input,
     sink::{self, Attempted, Sink, Target},
-    subscription::{self, Subscription},
+    subscription::{self, Presence, Subscription},
 };
 use std::sync::Arc;
 
@@ -24,7 +24,8 @@ impl Shared {
             return sink.active.then_some(Recipient::Sink(sink));
         }
         let subscription = self.parts.subscriptions.get(id)?;
-        let open = self.parts.door.is_open(subscription.space, &subscription.method);
+        // What would only be refused waits, and uses up no attempt.
+        let open = self.parts.door.presence(subscription.space, &subscription.method) == Presence::Ready;
         open.then_some(Recipient::Method(subscription))
     }
 

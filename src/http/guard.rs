@@ -61,6 +61,9 @@ pub fn admit<B: Body>(app: &App, request: &Request<B>, peer: SocketAddr) -> Resu
         Found::OtherMethods(routes) => return Err(ApiError::MethodNotAllowed { allow: methods(&routes) }),
         Found::Nothing => return Err(ApiError::NotFound("there is nothing at this path".to_owned())),
     };
+    if caller.as_ref().is_some_and(|caller| matches!(caller.via, Via::Agent { .. })) && !is_for_agents(route) {
+        return Err(ApiError::Forbidden("an agent's token does not reach this: use a user's".to_owned()));
+    }
     if let (Access::AnyOf(permissions), Some(caller)) = (route.access, &caller)
         && !caller.permissions.contains_any(permissions)
     {
@@ -95,6 +98,13 @@ fn check_scope(scopes: &[Scope], found: &Found<'_>) -> Result<(), ApiError> {
     }
     let names: Vec<_> = scopes.iter().map(|scope| scope.as_str()).collect();
     Err(ApiError::Forbidden(format!("this token is limited to the scope {}", names.join(" and "))))
+}
+
+/// An agent reads what its owner does, raises events, keeps sinks and calls methods. It changes nothing else, not even
+/// its own space: whoever gets hold of its token must not gain what stays when the space is gone.
+fn is_for_agents(route: &Route) -> bool {
+    const CHANGES: [&str; 3] = ["/api/events/", "/api/event-sinks", "/api/methods/call"];
+    route.method == Method::GET || CHANGES.iter().any(|path| route.path.starts_with(path))
 }
 
 /// A browser sends the cookie along with whatever a page makes it send; so a change by cookie must come from our
@@ -178,6 +188,28 @@ mod tests {
             assert!(!reaches(scopes, Found::Nothing));
         }
         assert!(reaches(&[], Found::Route(&closed, 0..0)) && reaches(&[], Found::Nothing), "no scopes, no limits");
+    }
+
+    #[test]
+    fn an_agent_changes_events_and_sinks_and_calls_methods_and_nothing_else() {
+        let changing = TABLE.routes().iter().filter(|route| route.method != Method::GET && is_for_agents(route));
+        let mut paths: Vec<_> = changing.map(|route| format!("{} {}", route.method, route.path)).collect();
+        paths.sort();
+        assert_eq!(
+            paths,
+            [
+                "DELETE /api/event-sinks/{id}",
+                "PATCH /api/event-sinks/{id}",
+                "POST /api/event-sinks",
+                "POST /api/event-sinks/preview",
+                "POST /api/event-sinks/{id}/redeliver",
+                "POST /api/event-sinks/{id}/test",
+                "POST /api/events/emit",
+                "POST /api/events/explain",
+                "POST /api/methods/call",
+                "PUT /api/event-sinks/{id}",
+            ]
+        );
     }
 
     #[test]

@@ -266,21 +266,32 @@ impl Table {
     pub fn find(&self, method: &Method, path: &str) -> Found<'_> {
         let mut node = &self.root;
         let mut parameter = 0..0;
+        // A name may be a word of ours too: `GET /api/methods/call` is about the method of that name.
+        let mut named = None;
         for segment in segments(path) {
-            if let Some((_, child)) = node.literals.iter().find(|(literal, _)| *literal == segment) {
+            let range = || {
+                let start = segment.as_ptr() as usize - path.as_ptr() as usize;
+                start..start + segment.len()
+            };
+            let literal = node.literals.iter().find(|(literal, _)| *literal == segment);
+            named = node.parameter.as_deref().filter(|_| literal.is_some()).map(|node| (node, range()));
+            if let Some((_, child)) = literal {
                 node = child;
             } else if let Some(child) = node.parameter.as_deref().filter(|_| !segment.is_empty()) {
-                let start = segment.as_ptr() as usize - path.as_ptr() as usize;
-                parameter = start..start + segment.len();
+                parameter = range();
                 node = child;
             } else {
                 return Found::Nothing;
             }
         }
         let method = if method == Method::HEAD { &Method::GET } else { method };
-        let mut here = node.routes.iter().map(|index| &self.routes[*index]);
-        match here.find(|route| route.method == *method) {
-            Some(route) => Found::Route(route, parameter),
+        let at = |node: &Node| {
+            let mut here = node.routes.iter().map(|index| &self.routes[*index]);
+            here.find(|route| route.method == *method)
+        };
+        let named = named.and_then(|(node, range)| Some((at(node)?, range)));
+        match at(node).map(|route| (route, parameter)).or(named) {
+            Some((route, parameter)) => Found::Route(route, parameter),
             None if node.routes.is_empty() => Found::Nothing,
             None => Found::OtherMethods(node.routes.iter().map(|index| &self.routes[*index]).collect()),
         }
@@ -321,6 +332,14 @@ mod tests {
         assert_eq!(found(&Method::GET, "/api/users"), Some(("/api/users", String::new())));
         assert_eq!(found(&Method::GET, "/api/users/x"), Some(("/api/users/{id}", "x".to_owned())));
         assert_eq!(found(&Method::HEAD, "/healthz"), Some(("/healthz", String::new())));
+    }
+
+    #[test]
+    fn a_name_that_is_also_a_word_of_ours_is_found_by_the_methods_that_the_word_does_not_take() {
+        assert_eq!(found(&Method::POST, "/api/methods/call"), Some(("/api/methods/call", String::new())));
+        assert_eq!(found(&Method::GET, "/api/methods/call"), Some(("/api/methods/{name}", "call".to_owned())));
+        assert_eq!(found(&Method::GET, "/api/events/stream"), Some(("/api/events/stream", String::new())));
+        assert_eq!(found(&Method::DELETE, "/api/events/stream"), None);
     }
 
     #[test]

@@ -55,7 +55,7 @@ struct Held {
 /// keeps what it found.
 pub struct Published {
     pub owner: UserId,
-    /// Of the space that registered it first; the others agree in all that is visible.
+    /// Of the space that registered it last; the others agree in all that is visible.
     pub method: Arc<Method>,
     /// In the order they registered.
     pub providers: Vec<Arc<Provider>>,

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{link::Outgoing, method::Registration};
+use crate::{id::GroupId, link::Outgoing, method::Registration};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -32,7 +32,7 @@ impl Space {
             link: self.link.clone(),
             generation: 1,
             timeout: registration.server.timeout,
-            methods: registration.publish(self.name, |_| None).unwrap(),
+            methods: registration.publish(self.name, |_| GroupId::from_slice(&[7; 16])).unwrap(),
         }
     }
 }
@@ -76,6 +76,7 @@ fn spaces_may_share_a_name_only_if_all_that_is_visible_is_the_same() {
         (json!({"description": "other"}), "description"),
         (json!({"keywords": ["k"]}), "keywords"),
         (json!({"scope": "shared"}), "scope"),
+        (json!({"groups": ["ops"]}), "groups"),
         (json!({"mcp_tool": true}), "mcp_tool"),
         (json!({"params_schema": {}}), "params_schema"),
         (json!({"result_schema": {}}), "result_schema"),

@@ -11,7 +11,7 @@ use crate::{
     queue::AcceptError,
     registry::Claim,
     space::CheckResult,
-    wire::{self, Fate, Goodbye, ToAgent, ToServer},
+    wire::{self, Fate, Goodbye, ServerHealth, ToAgent, ToServer},
 };
 use futures_util::{Stream, StreamExt};
 use serde_json::value::RawValue;
@@ -20,6 +20,12 @@ use tokio::sync::mpsc;
 
 /// So many heartbeats without a byte from the agent, and it is gone.
 const MISSED: u32 = 3;
+
+/// Where what an agent says goes, so that nobody who waits for an answer waits for the disk.
+pub(super) struct Intake {
+    pub events: mpsc::Sender<Raised>,
+    pub words: mpsc::Sender<ToServer>,
+}
 
 /// An event on its way in.
 pub(super) struct Raised {
@@ -42,7 +48,7 @@ impl Sessions {
         &self,
         link: &Arc<Link>,
         stream: &mut (impl Stream<Item = Result<Frame, E>> + Unpin),
-        raise: &mpsc::Sender<Raised>,
+        intake: &Intake,
     ) -> End {
         let patience = self.0.parts.heartbeat * MISSED;
         loop {
@@ -60,18 +66,33 @@ impl Sessions {
             match said {
                 ToServer::Reply { id, answer } => link.answer(id, answer),
                 ToServer::Event { id, kind, payload } => {
-                    if raise.send(Raised { id, kind, payload }).await.is_err() {
+                    if intake.events.send(Raised { id, kind, payload }).await.is_err() {
                         return End::Parted(Goodbye::Restarting);
                     }
                 }
                 ToServer::Goodbye => return End::Goodbye,
                 ToServer::Hello(_) => return End::Parted(Goodbye::Unexpected("hello is said once".to_owned())),
-                other => self.heed(link, other).await,
+                other => {
+                    if intake.words.send(other).await.is_err() {
+                        return End::Parted(Goodbye::Restarting);
+                    }
+                }
             }
         }
     }
 
-    /// What is said now and then.
+    /// Heeds what is said now and then, in order and each to its end: a registration that the link does not live to see
+    /// must still be whole or nothing.
+    pub(super) async fn heed_all(&self, link: &Arc<Link>, mut words: mpsc::Receiver<ToServer>) -> End {
+        while let Some(said) = words.recv().await {
+            let (sessions, link) = (self.clone(), link.clone());
+            if tokio::spawn(async move { sessions.heed(&link, said).await }).await.is_err() {
+                return End::Parted(Goodbye::Restarting);
+            }
+        }
+        End::Lost("it is not listened to any more")
+    }
+
     async fn heed(&self, link: &Arc<Link>, said: ToServer) {
         let (parts, space) = (&self.0.parts, link.space());
         let answer = match said {
@@ -82,13 +103,25 @@ impl Sessions {
                 }
             }
             ToServer::Unregister { generation } => {
+                let _turn = self.0.turn(link).await;
+                if !link.is_up() {
+                    return;
+                }
                 parts.registry.unregister(space);
                 match parts.subscriptions.remove(space).await {
                     Ok(()) => ToAgent::Registered { generation },
                     Err(error) => ToAgent::Refused { generation, reason: error.to_string() },
                 }
             }
-            ToServer::Health { generation, health } => return parts.registry.note_health(space, generation, health),
+            ToServer::Health { generation, health } => {
+                let runs = health == ServerHealth::Running;
+                parts.registry.note_health(space, generation, health);
+                if runs {
+                    // What waited for the method server goes on.
+                    parts.deliverer.served(space);
+                }
+                return;
+            }
             ToServer::Checked { ok, detail, at } => {
                 let result = CheckResult { ok, detail, checked_at: at };
                 if let Err(error) = parts.spaces.checked(space, result).await {
@@ -121,7 +154,7 @@ impl Sessions {
             methods: methods.clone(),
         };
         // A method that is seen already hears its events, so these come first; nobody else may claim in between.
-        let turn = self.0.registering.lock().await;
+        let turn = self.0.turn(link).await;
         if !link.is_up() {
             // What a newer link has registered meanwhile is not for this one to replace.
             return Err("the link is over".to_owned());

@@ -6,6 +6,8 @@
 
 mod intake;
 
+use intake::Intake;
+
 use crate::{
     deliver::Deliverer,
     emit::Emitter,
@@ -13,7 +15,7 @@ use crate::{
     identity::{Caller, Identity},
     link::Link,
     registry::Registry,
-    space::{Change, SpaceError, Spaces, State},
+    space::{Arrival, Change, SpaceError, Spaces, State},
     store::StoreError,
     subscription::Subscriptions,
     wire::{self, Goodbye, Hello, PROTOCOL, ToAgent, ToServer, Welcome},
@@ -26,7 +28,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// How long an agent may take to say who it is.
@@ -36,7 +38,16 @@ const GREETING: Duration = Duration::from_secs(10);
 const PARTING: Duration = Duration::from_secs(2);
 
 /// Events of one agent that may wait to be stored; then it is not read from until some are.
-const WAITING_EVENTS: usize = 64;
+const WAITING_EVENTS: usize = 512;
+
+/// The same for what is said now and then.
+const WAITING_WORDS: usize = 16;
+
+/// Owners whose registrations are taken at once.
+const LANES: usize = 64;
+
+/// Agents that may be about to say hello at once. They hold no place among the connections.
+const GREETED_AT_ONCE: usize = 1024;
 
 /// Bytes that are gathered before they go out together.
 const GATHERED: usize = 64 << 10;
@@ -66,8 +77,10 @@ struct Shared {
     parts: Parts,
     /// The link in force of each space.
     links: Mutex<HashMap<SpaceId, Arc<Link>>>,
-    /// Held over a registration, from its check to its publication.
-    registering: tokio::sync::Mutex<()>,
+    /// One is held over a registration, from its check to its publication, chosen by the owner: only methods of one
+    /// owner can be in each other's way.
+    registering: [tokio::sync::Mutex<()>; LANES],
+    greetings: Semaphore,
     /// Counts the conversations.
     running: TaskTracker,
 }
@@ -99,7 +112,8 @@ impl Sessions {
         let sessions = Self(Arc::new(Shared {
             parts,
             links: Mutex::default(),
-            registering: Default::default(),
+            registering: [const { tokio::sync::Mutex::const_new(()) }; LANES],
+            greetings: Semaphore::new(GREETED_AT_ONCE),
             running: TaskTracker::new(),
         }));
         let listening = sessions.clone();
@@ -129,7 +143,13 @@ impl Sessions {
     {
         let _running = self.0.running.token();
         let (mut sink, mut stream) = socket.split();
-        let parting = match self.greet(&mut stream, space).await {
+        let greeting = self.0.greetings.try_acquire();
+        let greeted = match &greeting {
+            Ok(_) => self.greet(&mut stream, space).await,
+            Err(_) => Err(Some(Goodbye::Restarting)),
+        };
+        drop(greeting);
+        let parting = match greeted {
             Ok(hello) => self.accompany(&caller, space, &hello, &mut sink, &mut stream).await,
             Err(parting) => parting,
         };
@@ -183,10 +203,11 @@ impl Sessions {
     ) -> Option<Goodbye> {
         let parts = &self.0.parts;
         let node_id: String = hello.node_id.chars().filter(|c| !c.is_control()).take(LONGEST_NODE).collect();
-        let linked = match parts.spaces.linked(space, &node_id).await {
+        let arrival = if hello.returning { Arrival::Returning } else { Arrival::New };
+        let linked = match parts.spaces.linked(space, &node_id, arrival).await {
             Ok(linked) => linked,
             Err(SpaceError::NotFound) => return Some(Goodbye::Revoked),
-            Err(SpaceError::NotLaunched(_)) => return Some(Goodbye::Stopped),
+            Err(SpaceError::NotLaunched(_) | SpaceError::WasStopped(_)) => return Some(Goodbye::Stopped),
             Err(error) => {
                 log::warn!("the agent of space {space} is not linked: {error}");
                 return Some(Goodbye::Restarting);
@@ -199,13 +220,16 @@ impl Sessions {
             space_name: linked.name.to_string(),
             zone: parts.zone.to_string(),
             max_payload: parts.max_payload,
-            health_check: linked.settings.health_check.as_ref().map(raw),
+            // As it is now that there is a link to tell of changes.
+            health_check: parts.spaces.get(space).and_then(|space| Some(raw(space.settings.health_check.as_ref()?))),
         };
-        let (raise, raised) = mpsc::channel(WAITING_EVENTS);
+        let ((events, raised), (words, said)) = (mpsc::channel(WAITING_EVENTS), mpsc::channel(WAITING_WORDS));
+        let intake = Intake { events, words };
         let end = match sink.send(message(&ToAgent::Welcome(welcome))).await {
             Err(_) => End::Lost("it could not be welcomed"),
             Ok(()) => tokio::select! {
-                end = self.listen_to(&link, stream, &raise) => end,
+                end = self.listen_to(&link, stream, &intake) => end,
+                end = self.heed_all(&link, said) => end,
                 () = self.speak(line, sink) => End::Lost("it could not be written to"),
                 end = self.take_in(caller, &link, raised) => end,
                 why = link.ended() => End::Parted(why.unwrap_or(Goodbye::Restarting)),
@@ -322,6 +346,12 @@ impl Sessions {
 }
 
 impl Shared {
+    /// The turn to register for the link's space.
+    async fn turn(&self, link: &Link) -> tokio::sync::MutexGuard<'_, ()> {
+        let owner = self.parts.spaces.get(link.space()).map_or(0, |space| space.owner.as_bytes()[15]);
+        self.registering[usize::from(owner) % LANES].lock().await
+    }
+
     fn is_deployed(&self, space: SpaceId) -> bool {
         self.parts.spaces.get(space).is_some_and(|space| space.state == State::Deployed)
     }

@@ -111,6 +111,9 @@ pub enum SpaceError {
     NotRunning(SpaceName),
     #[error("the server runs the agent of `{0}` and hands it its token itself: there is none to give out")]
     NoToken(SpaceName),
+    /// An agent that was away when its space was stopped.
+    #[error("`{0}` was stopped")]
+    WasStopped(SpaceName),
     /// An agent of a space that the server is not running now.
     #[error("`{0}` is not to run: start it with `svc space start {0}`")]
     NotLaunched(SpaceName),

@@ -23,6 +23,15 @@ use tokio_util::task::AbortOnDropHandle;
 /// Characters kept of what a check found.
 const DETAIL_KEPT: usize = 500;
 
+/// How an agent comes to be linked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// It was just started.
+    New,
+    /// It was linked before, and lost its link. If its space was stopped meanwhile, that was meant for it.
+    Returning,
+}
+
 /// Who says how a check went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Witness {
@@ -103,8 +112,8 @@ impl Spaces {
     ///
     /// # Errors
     ///
-    /// Fails if the space is gone, its agent is not to run, or the store cannot be written. The agent is not linked then.
-    pub async fn linked(&self, id: SpaceId, node_id: &str) -> Result<Arc<Space>, SpaceError> {
+    /// Fails if the space is gone, its agent is not to run or was stopped while it was away, or the store cannot be written. The agent is not linked then.
+    pub async fn linked(&self, id: SpaceId, node_id: &str, arrival: Arrival) -> Result<Arc<Space>, SpaceError> {
         let (node_id, shared) = (node_id.to_owned(), self.0.clone());
         // From here on nothing is counted against it; a caller that goes away before the end makes no use of the link.
         let claim = Claim::new(self, id)?;
@@ -112,6 +121,9 @@ impl Spaces {
             let before = &entry.space;
             if before.driver == Driver::Process && !before.launched {
                 return Err(SpaceError::NotLaunched(before.name.clone()));
+            }
+            if before.driver == Driver::External && before.state == State::Stopped && arrival == Arrival::Returning {
+                return Err(SpaceError::WasStopped(before.name.clone()));
             }
             let mut after = Space { node_id: Some(node_id), ..Space::clone(before) };
             if before.state == State::Deployed {

@@ -21,6 +21,7 @@ mod tests;
 
 pub use book::{Change, NewSpace, SpaceError, Spaces, Vitals};
 pub use health::{CheckResult, Health, HealthCheck, Probe};
+pub use lifecycle::Arrival;
 pub use process::Supervisor;
 pub use settings::{Driver, Host, Port, Protocol, Settings, SettingsError, SpaceName};
 pub use template::{Template, TemplateError, TemplateSpec, Templates};

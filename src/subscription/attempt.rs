@@ -1,6 +1,6 @@
 //! One attempt to give an event to a method: choose who shapes it, shape it, call.
 
-use super::{Door, Subscription};
+use super::{Door, Presence, Subscription};
 use crate::{
     event::EventType,
     jsonrpc,
@@ -93,7 +93,9 @@ async fn call(door: &dyn Door, subscription: &Subscription, params: Box<RawValue
         }
         Ok(error @ jsonrpc::Outcome::Error(_)) => Attempted::failed(one_line(&error.to_string())),
         // The method is not to blame for a link that broke, and gets the event again once there is another.
-        Err(why) if !door.is_open(subscription.space, &subscription.method) => Attempted::new(Outcome::Postponed(why)),
+        Err(why) if door.presence(subscription.space, &subscription.method) == Presence::Away => {
+            Attempted::new(Outcome::Postponed(why))
+        }
         Err(why) => Attempted::failed(one_line(&why)),
     }
 }

@@ -1,6 +1,6 @@
 //! What tests of subscriptions need: a door that opens and answers as it is told, and methods to put behind it.
 
-use super::{Door, Subscription};
+use super::{Door, Presence, Subscription};
 use crate::{
     id::{SinkId, SpaceId, UserId},
     jsonrpc::{Fault, Outcome},
@@ -99,8 +99,8 @@ impl FakeDoor {
 }
 
 impl Door for FakeDoor {
-    fn is_open(&self, _: SpaceId, _: &str) -> bool {
-        self.open.load(Ordering::SeqCst)
+    fn presence(&self, _: SpaceId, _: &str) -> Presence {
+        if self.open.load(Ordering::SeqCst) { Presence::Ready } else { Presence::Away }
     }
 
     fn call(&self, space: SpaceId, method: &str, params: Box<RawValue>) -> BoxFuture<'_, Result<Outcome, String>> {

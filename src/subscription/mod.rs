@@ -18,6 +18,7 @@ use crate::{
     jsonrpc::Outcome,
     owner::Owner,
     pattern::Patterns,
+    registry::ProviderHealth,
     timestamp::Timestamp,
 };
 use futures_util::{FutureExt, future::BoxFuture};
@@ -46,11 +47,21 @@ pub struct Subscription {
 
 /// The way to the methods that are served right now.
 pub trait Door: Send + Sync + 'static {
-    /// Whether the space's agent is linked and serves this method. Its process may be restarting.
-    fn is_open(&self, space: SpaceId, method: &str) -> bool;
+    /// Whether the space can be called there now.
+    fn presence(&self, space: SpaceId, method: &str) -> Presence;
 
     /// Calls the method there, under its local name and within its own timeout. The error is one line for people.
     fn call(&self, space: SpaceId, method: &str, params: Box<RawValue>) -> BoxFuture<'_, Result<Outcome, String>>;
+}
+
+/// Whether a space serves a method.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    Ready,
+    /// Its method server died and is being started again.
+    Resting,
+    /// Its agent is not linked, or does not serve the method.
+    Away,
 }
 
 impl Subscription {
@@ -66,8 +77,12 @@ impl Subscription {
 }
 
 impl Door for Calls {
-    fn is_open(&self, space: SpaceId, method: &str) -> bool {
-        self.is_served_by(space, method)
+    fn presence(&self, space: SpaceId, method: &str) -> Presence {
+        match self.health_in(space, method) {
+            Some(ProviderHealth::Running) => Presence::Ready,
+            Some(ProviderHealth::Restarting(_)) => Presence::Resting,
+            Some(ProviderHealth::Unlinked) | None => Presence::Away,
+        }
     }
 
     fn call(&self, space: SpaceId, method: &str, params: Box<RawValue>) -> BoxFuture<'_, Result<Outcome, String>> {

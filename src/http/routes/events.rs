@@ -12,7 +12,7 @@ use crate::{
     permission::Permission,
     queue::{self, AcceptError, Attempt, Delivery, DeliveryState, Receipt, Record, Target},
     sink::{Sink, definition::OwnerSpec},
-    subscription::{self, Subscription},
+    subscription::{self, Door as _, Presence, Subscription},
     timestamp::Timestamp,
 };
 use futures_util::{StreamExt, stream};
@@ -296,7 +296,7 @@ fn explain_sink(sink: &Sink, kind: &EventType) -> ExplainedSink {
 
 fn explain_method(call: &Call, subscription: &Subscription, kind: &EventType) -> ExplainedSink {
     let heard = heard(&subscription.events, kind);
-    let open = call.app.calls.is_served_by(subscription.space, &subscription.method);
+    let open = call.app.calls.presence(subscription.space, &subscription.method) == Presence::Ready;
     let matches = heard.is_ok();
     let reason = match heard {
         Err(why) => why,

@@ -9,14 +9,17 @@ use crate::{
         schema,
     },
     id::SpaceId,
+    jsonrpc::{Fault, Id, Outcome, code},
     method::Scope,
     registry::{ProviderHealth, Published, Viewer},
 };
 use bytes::Bytes;
+use futures_util::FutureExt;
 use hyper::StatusCode;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::panic::AssertUnwindSafe;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -109,7 +112,14 @@ pub async fn show(call: Call) -> Result<Json<MethodDetail>, ApiError> {
 
 pub async fn call(call: Call, Rpc(body): Rpc) -> Result<Answered, ApiError> {
     let viewer = Viewer::of_caller(call.caller());
-    Ok(Answered(call.app.calls.answer(&viewer, &body).await))
+    let answering = AssertUnwindSafe(call.app.calls.answer(&viewer, &body, call.app.config.limits.batch));
+    // Whatever happens, who speaks JSON-RPC hears of it in JSON-RPC.
+    Ok(Answered(answering.catch_unwind().await.unwrap_or_else(|_| {
+        let mut answer = Vec::new();
+        let fault = Fault::new(code::INTERNAL, "the server failed on this request: its log says more");
+        Outcome::from(fault).write(&Id::null(), &mut answer);
+        Some(answer)
+    })))
 }
 
 /// `None` if its owner was deleted this moment.

@@ -334,7 +334,8 @@ impl From<SpaceError> for ApiError {
             | SpaceError::AlreadyStarted(_)
             | SpaceError::NotRunning(_)
             | SpaceError::NoToken(_)
-            | SpaceError::NotLaunched(_) => Self::Conflict(message),
+            | SpaceError::NotLaunched(_)
+            | SpaceError::WasStopped(_) => Self::Conflict(message),
             SpaceError::Invalid(_) => Self::BadRequest(message),
             SpaceError::Store(error) => error.into(),
         }

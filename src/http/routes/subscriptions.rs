@@ -5,7 +5,7 @@ use super::sinks::QueueView;
 use crate::{
     http::{ApiError, Call, Json, List, Page, Query},
     id::{SinkId, SpaceId},
-    subscription::Subscription,
+    subscription::{Door as _, Presence, Subscription},
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -42,6 +42,6 @@ fn view(call: &Call, subscription: &Subscription) -> SubscriptionView {
         events: subscription.events.as_str().to_owned(),
         event_sinks: subscription.event_sinks.clone(),
         queue: QueueView::of(call, subscription.id),
-        open: call.app.calls.is_served_by(subscription.space, &subscription.method),
+        open: call.app.calls.presence(subscription.space, &subscription.method) == Presence::Ready,
     }
 }

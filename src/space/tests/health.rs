@@ -22,7 +22,7 @@ async fn still<T>(something: impl Future<Output = T>) -> T {
 
 async fn deployed(world: &World, settings: Value) -> Arc<Space> {
     let space = world.space("web", settings).await;
-    let space = world.spaces.linked(space.id, "n").await.unwrap();
+    let space = world.spaces.linked(space.id, "n", Arrival::New).await.unwrap();
     world.raised();
     space
 }
@@ -68,7 +68,7 @@ async fn without_a_check_or_before_it_runs_nothing_is_known() {
     }
     assert_eq!(health(&world, &space), (Health::Unknown, 0), "not deployed");
     let bare = world.space("bare", json!({})).await;
-    world.spaces.linked(bare.id, "n").await.unwrap();
+    world.spaces.linked(bare.id, "n", Arrival::New).await.unwrap();
     world.raised();
     for ok in [true, false, false, false, false] {
         world.spaces.checked(bare.id, result(ok)).await.unwrap();
@@ -88,7 +88,7 @@ async fn stopping_resets_health_without_an_event_for_it() {
     world.spaces.stop(world.ada.actor(), space.id).await.unwrap();
     assert_eq!(health(&world, &space), (Health::Unknown, 0));
     assert_eq!(world.raised_kinds(), ["space.healthy", "space.stopped"]);
-    world.spaces.linked(space.id, "n").await.unwrap();
+    world.spaces.linked(space.id, "n", Arrival::New).await.unwrap();
     world.spaces.checked(space.id, result(false)).await.unwrap();
     assert_eq!(health(&world, &space), (Health::Unknown, 1), "counted anew");
     world.gone().await;
@@ -144,7 +144,7 @@ async fn an_agent_that_comes_back_ends_the_count() {
     world.spaces.unlinked(space.id);
     sleep(25 * SECOND).await;
     assert_eq!(health(&world, &space), (Health::Unknown, 2));
-    still(world.spaces.linked(space.id, "n")).await.unwrap();
+    still(world.spaces.linked(space.id, "n", Arrival::New)).await.unwrap();
     sleep(500 * SECOND).await;
     assert_eq!(health(&world, &space), (Health::Unknown, 2));
     still(world.spaces.checked(space.id, result(true))).await.unwrap();
@@ -156,7 +156,7 @@ async fn an_agent_that_comes_back_ends_the_count() {
 async fn a_link_that_was_replaced_by_a_newer_one_leaves_no_gap() {
     let world = still(World::new()).await;
     let space = still(deployed(&world, checked())).await;
-    still(world.spaces.linked(space.id, "n")).await.unwrap();
+    still(world.spaces.linked(space.id, "n", Arrival::New)).await.unwrap();
     world.spaces.unlinked(space.id);
     assert!(world.spaces.vitals(space.id).linked);
     sleep(500 * SECOND).await;
@@ -173,7 +173,7 @@ async fn nothing_is_counted_against_a_stopped_or_deleted_space_or_one_without_a_
     let world = still(World::new()).await;
     let space = still(deployed(&world, checked())).await;
     let bare = still(world.space("bare", json!({}))).await;
-    still(world.spaces.linked(bare.id, "n")).await.unwrap();
+    still(world.spaces.linked(bare.id, "n", Arrival::New)).await.unwrap();
     world.raised();
     world.spaces.unlinked(space.id);
     world.spaces.unlinked(bare.id);
@@ -181,7 +181,7 @@ async fn nothing_is_counted_against_a_stopped_or_deleted_space_or_one_without_a_
     still(world.spaces.stop(world.ada.actor(), space.id)).await.unwrap();
     sleep(500 * SECOND).await;
     assert_eq!((health(&world, &space), health(&world, &bare)), ((Health::Unknown, 0), (Health::Unknown, 0)));
-    still(world.spaces.linked(space.id, "n")).await.unwrap();
+    still(world.spaces.linked(space.id, "n", Arrival::New)).await.unwrap();
     world.spaces.unlinked(space.id);
     still(world.spaces.delete(world.ada.actor(), space.id)).await.unwrap();
     sleep(500 * SECOND).await;

@@ -26,7 +26,7 @@ async fn each_of_the_six_events_has_exactly_its_fields() {
     };
     let (space, _) = world.spaces.create(world.ada.actor(), new).await.unwrap();
     let id = space.id;
-    let started = world.spaces.linked(id, "node-1").await.unwrap();
+    let started = world.spaces.linked(id, "node-1", Arrival::New).await.unwrap();
     let (good, bad) = (result(true), result(false));
     for result in [good.clone(), good.clone(), bad.clone(), bad.clone(), bad.clone(), good.clone()] {
         world.spaces.checked(id, result).await.unwrap();
@@ -79,7 +79,7 @@ async fn what_a_space_lacks_is_null_in_its_event() {
 async fn an_event_belongs_to_the_owner_and_says_who_acted() {
     let world = World::new().await;
     let space = world.space("web", web()).await;
-    world.spaces.linked(space.id, "n").await.unwrap();
+    world.spaces.linked(space.id, "n", Arrival::New).await.unwrap();
     world.spaces.checked(space.id, result(true)).await.unwrap();
     let root = admin(&world.identity, world.store.directory());
     world.spaces.stop(root.actor(), space.id).await.unwrap();
@@ -102,8 +102,8 @@ async fn an_event_belongs_to_the_owner_and_says_who_acted() {
 async fn the_goodbye_of_an_agent_that_another_has_replaced_is_no_stop() {
     let world = World::new().await;
     let space = world.space("web", json!({})).await;
-    world.spaces.linked(space.id, "old").await.unwrap();
-    world.spaces.linked(space.id, "new").await.unwrap();
+    world.spaces.linked(space.id, "old", Arrival::New).await.unwrap();
+    world.spaces.linked(space.id, "new", Arrival::New).await.unwrap();
     world.raised();
     world.spaces.goodbye(space.id).await.unwrap();
     world.spaces.unlinked(space.id);
@@ -121,19 +121,19 @@ async fn an_agents_first_link_deploys_a_space_and_its_goodbye_stops_it() {
     let world = World::new().await;
     let space = world.space("web", json!({})).await;
     assert_eq!((space.state, world.spaces.vitals(space.id).linked), (State::Created, false));
-    let linked = world.spaces.linked(space.id, "n1").await.unwrap();
+    let linked = world.spaces.linked(space.id, "n1", Arrival::New).await.unwrap();
     assert_eq!((linked.state, linked.node_id.as_deref()), (State::Deployed, Some("n1")));
     assert!(world.spaces.vitals(space.id).linked);
     // A broken link is no stop, and a new one no start.
     world.spaces.unlinked(space.id);
     assert_eq!(world.spaces.get(space.id).unwrap().state, State::Deployed);
-    let again = world.spaces.linked(space.id, "n2").await.unwrap();
+    let again = world.spaces.linked(space.id, "n2", Arrival::New).await.unwrap();
     assert_eq!((again.started_at, again.node_id.as_deref()), (linked.started_at, Some("n2")));
     world.spaces.goodbye(space.id).await.unwrap();
     world.spaces.goodbye(space.id).await.unwrap();
     world.spaces.unlinked(space.id);
     assert_eq!(world.spaces.get(space.id).unwrap().state, State::Stopped);
-    world.spaces.linked(space.id, "n3").await.unwrap();
+    world.spaces.linked(space.id, "n3", Arrival::New).await.unwrap();
     assert_eq!(
         world.raised_kinds(),
         ["space.created", "space.started", "space.stopped", "space.started"],
@@ -151,7 +151,7 @@ async fn a_transition_that_does_not_exist_is_refused_with_what_to_do() {
     assert_eq!(stop.to_string(), "`web` is not running: there is nothing to stop");
     let start = spaces.start(ada.clone(), space.id).await.unwrap_err();
     assert!(start.to_string().contains("svc agent start"), "{start}");
-    spaces.linked(space.id, "n").await.unwrap();
+    spaces.linked(space.id, "n", Arrival::New).await.unwrap();
     let start = spaces.start(ada.clone(), space.id).await.unwrap_err();
     assert!(matches!(start, SpaceError::AlreadyStarted(_)), "{start}");
     spaces.stop(ada.clone(), space.id).await.unwrap();
@@ -161,7 +161,7 @@ async fn a_transition_that_does_not_exist_is_refused_with_what_to_do() {
         spaces.stop(ada.clone(), space.id).await,
         spaces.start(ada.clone(), space.id).await,
         spaces.delete(ada.clone(), space.id).await,
-        spaces.linked(space.id, "n").await,
+        spaces.linked(space.id, "n", Arrival::New).await,
         spaces.rotate_token(ada.clone(), space.id).await.map(|(space, _)| space),
         spaces.checked(space.id, result(true)).await.map(|()| space.clone()),
         spaces.goodbye(space.id).await.map(|()| space.clone()),
@@ -229,7 +229,7 @@ async fn a_spaces_events_are_in_the_order_of_its_transitions_whoever_makes_them(
         let (spaces, ada) = (world.spaces.clone(), world.ada.actor());
         tokio::spawn(async move {
             match n % 2 {
-                0 => drop(spaces.linked(id, "n").await),
+                0 => drop(spaces.linked(id, "n", Arrival::New).await),
                 _ => drop(spaces.stop(ada, id).await),
             }
         })
@@ -259,7 +259,7 @@ async fn an_agents_token_is_told_once_and_opens_until_it_is_rotated_or_the_space
     let world = world.reopened(0).await;
     assert!(world.caller(first.reveal()).is_none() && world.caller(second.reveal()).is_some());
     // Stopping takes nothing away: the agent may come back.
-    world.spaces.linked(space.id, "n").await.unwrap();
+    world.spaces.linked(space.id, "n", Arrival::New).await.unwrap();
     world.spaces.stop(world.ada.actor(), space.id).await.unwrap();
     assert!(world.caller(second.reveal()).is_some());
     world.spaces.delete(world.ada.actor(), space.id).await.unwrap();
@@ -273,7 +273,7 @@ async fn an_agents_token_is_told_once_and_opens_until_it_is_rotated_or_the_space
 async fn what_was_changed_is_there_after_reopening() {
     let world = World::new().await;
     let space = world.space("web", web()).await;
-    world.spaces.linked(space.id, "n").await.unwrap();
+    world.spaces.linked(space.id, "n", Arrival::New).await.unwrap();
     world.spaces.checked(space.id, result(true)).await.unwrap();
     let before = world.spaces.get(space.id).unwrap();
     assert_eq!((before.state, before.health), (State::Deployed, Health::Healthy));
@@ -305,8 +305,8 @@ async fn listeners_hear_every_change_in_order_and_before_its_event() {
     let described = Settings { description: "new".to_owned(), ..Settings::default() };
     let change = move |_: &Space| Ok::<_, SpaceError>(described);
     world.spaces.update(ada.clone(), space.id, change).await.unwrap();
-    world.spaces.linked(space.id, "n").await.unwrap();
-    world.spaces.linked(space.id, "n").await.unwrap();
+    world.spaces.linked(space.id, "n", Arrival::New).await.unwrap();
+    world.spaces.linked(space.id, "n", Arrival::New).await.unwrap();
     world.spaces.rotate_token(ada.clone(), space.id).await.unwrap();
     world.spaces.stop(ada.clone(), space.id).await.unwrap();
     world.spaces.delete(ada, space.id).await.unwrap();
@@ -342,7 +342,7 @@ async fn a_change_that_was_not_written_did_not_happen() {
     let space = world.space("web", json!({})).await;
     world.store.close().await;
     let ada = world.ada.actor();
-    assert!(matches!(world.spaces.linked(space.id, "n").await, Err(SpaceError::Store(_))));
+    assert!(matches!(world.spaces.linked(space.id, "n", Arrival::New).await, Err(SpaceError::Store(_))));
     assert!(matches!(world.spaces.delete(ada.clone(), space.id).await, Err(SpaceError::Store(_))));
     assert!(matches!(world.try_create("x", Driver::External, json!({})).await, Err(SpaceError::Store(_))));
     assert_eq!(*world.spaces.get(space.id).unwrap(), *space);

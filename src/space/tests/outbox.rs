@@ -89,7 +89,7 @@ async fn a_space_marked_as_deleted_is_gone_at_once_and_its_event_still_comes() {
 async fn a_full_disk_refuses_new_spaces_and_delays_the_events_of_those_there_are() {
     let world = World::new().await;
     let space = world.space("web", json!({})).await;
-    world.spaces.linked(space.id, "n").await.unwrap();
+    world.spaces.linked(space.id, "n", Arrival::New).await.unwrap();
     let world = world.reopened(u64::MAX).await;
     world.spaces.resume().await;
     let refused = world.try_create("more", Driver::External, json!({})).await;

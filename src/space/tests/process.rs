@@ -102,12 +102,12 @@ async fn an_agent_is_run_with_its_token_in_its_environment_alone() {
     let caller = stage.world.caller(&token).expect("it opens the server");
     assert!(matches!(caller.via, crate::identity::Via::Agent { space: found, .. } if found == space.id));
     // Its link deploys the space, and a stop ends both the process and its token.
-    stage.world.spaces.linked(space.id, "n").await.unwrap();
+    stage.world.spaces.linked(space.id, "n", Arrival::New).await.unwrap();
     let pid = stage.pid(&space).await;
     let stopped = stage.world.spaces.stop(stage.world.ada.actor(), space.id).await.unwrap();
     assert_eq!((stopped.state, stopped.launched), (State::Stopped, false));
     assert!(stage.world.caller(&token).is_none());
-    assert!(matches!(stage.world.spaces.linked(space.id, "n").await, Err(SpaceError::NotLaunched(_))));
+    assert!(matches!(stage.world.spaces.linked(space.id, "n", Arrival::New).await, Err(SpaceError::NotLaunched(_))));
     eventually("its end", || (!lives(pid)).then_some(())).await;
     eventually("that to be noted", || stage.world.spaces.vitals(space.id).running.is_none().then_some(())).await;
     assert_eq!(stage.world.raised_kinds(), ["space.created", "space.started", "space.stopped"]);
@@ -153,7 +153,7 @@ async fn a_goodbye_of_an_agent_that_is_run_again_is_no_stop() {
     stage.supervisor.follow();
     let space = stage.space(json!({})).await;
     stage.start(&space).await;
-    stage.world.spaces.linked(space.id, "n").await.unwrap();
+    stage.world.spaces.linked(space.id, "n", Arrival::New).await.unwrap();
     stage.world.spaces.goodbye(space.id).await.unwrap();
     stage.world.spaces.unlinked(space.id);
     assert_eq!(stage.world.spaces.get(space.id).unwrap().state, State::Deployed);
@@ -191,7 +191,7 @@ async fn stopping_the_server_ends_the_agents_and_the_next_start_runs_them_again(
     stage.supervisor.follow();
     let space = stage.space(json!({})).await;
     stage.start(&space).await;
-    stage.world.spaces.linked(space.id, "n").await.unwrap();
+    stage.world.spaces.linked(space.id, "n", Arrival::New).await.unwrap();
     stage.written("args").await;
     let pid = stage.pid(&space).await;
     stage.supervisor.shut_down().await;
