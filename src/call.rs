@@ -12,7 +12,17 @@ use crate::{
 };
 use futures_util::future::join_all;
 use serde_json::value::RawValue;
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Instant,
+};
+
+/// The most bytes that the answers of one batch may have together. A single answer is bounded by the agent's line;
+/// a thousand of those would be more than a server has memory.
+const MAX_ANSWERS: usize = 64 << 20;
 
 /// Makes calls. Cloning it is cheap.
 #[derive(Clone)]
@@ -60,7 +70,12 @@ impl Calls {
                 outcome.write(&id, &mut out);
             }
             Ok(Message::Batch(requests)) => {
-                let served = join_all(requests.into_iter().map(|request| self.serve(viewer, request))).await;
+                let room = AtomicUsize::new(MAX_ANSWERS);
+                let serving = requests.into_iter().map(async |request| {
+                    let (id, outcome) = self.serve(viewer, request).await?;
+                    Some((id, within(&room, outcome)))
+                });
+                let served = join_all(serving).await;
                 for (id, outcome) in served.into_iter().flatten() {
                     out.push(if out.is_empty() { b'[' } else { b',' });
                     outcome.write(&id, &mut out);
@@ -162,6 +177,17 @@ fn outcome(turn: &Turn, name: &str, answer: Answer) -> Result<Outcome, CallError
     }
 }
 
+/// The outcome, if there is still room for it among the answers of its batch; an error that says so otherwise.
+fn within(room: &AtomicUsize, outcome: Outcome) -> Outcome {
+    let (Outcome::Result(value) | Outcome::Error(value)) = &outcome;
+    let left = room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(value.get().len()));
+    if left.is_ok() {
+        return outcome;
+    }
+    let message = format!("the answers of this batch are over {MAX_ANSWERS} bytes together: ask for less at once");
+    Fault::new(code::INTERNAL, message).into()
+}
+
 fn outgoing<'a>(turn: &'a Turn, params: Option<&'a RawValue>) -> Outgoing<'a> {
     Outgoing { generation: turn.generation(), local_name: &turn.local_name, params }
 }
@@ -184,5 +210,20 @@ impl From<CallError> for Fault {
             CallError::Garbled { .. } => code::INTERNAL,
         };
         Self::new(code, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_is_too_much_for_its_batch_costs_no_other_its_place() {
+        let room = AtomicUsize::new(10);
+        let kept = |json: &str| {
+            let outcome = within(&room, Outcome::Result(RawValue::from_string(json.to_owned()).unwrap()));
+            matches!(outcome, Outcome::Result(value) if value.get() == json)
+        };
+        assert_eq!(["[1,2]", "[1,2,3,4]", "[3,4]", "1"].map(kept), [true, false, true, false]);
     }
 }

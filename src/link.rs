@@ -2,7 +2,8 @@
 //!
 //! The session that owns the WebSocket ([`crate::session`]) takes what is to be sent from the receiver that [`Link::new`]
 //! gives, and hands every reply to [`Link::answer`]. Nothing here waits for the network: what is sent stands in a
-//! bounded line, and who has to wait for a place in it does so within the call's own limit.
+//! line that is bounded in number and in bytes, and who has to wait for a place in it does so within the call's own
+//! limit.
 
 use crate::{
     id::SpaceId,
@@ -17,11 +18,15 @@ use std::{
     },
     time::Duration,
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 /// Messages that may stand in line for one agent.
 const LINE: usize = 1024;
+
+/// What they may weigh together, in KiB. An agent that does not read must not fill our memory with what it is sent;
+/// what weighs less than one is not weighed.
+const LINE_KIB: u32 = 64 << 10;
 
 /// What the agent's own limit for a call gets on top here: the way there and back. The agent knows better what happened.
 const ON_THE_WAY: Duration = Duration::from_secs(1);
@@ -29,13 +34,20 @@ const ON_THE_WAY: Duration = Duration::from_secs(1);
 /// One live link. It ends once, and what waits on it then fails.
 pub struct Link {
     space: SpaceId,
-    line: mpsc::Sender<ToAgent>,
+    line: mpsc::Sender<Parcel>,
+    room: Arc<Semaphore>,
     waiting: Mutex<HashMap<u64, oneshot::Sender<Answer>>>,
     next: AtomicU64,
     ended: CancellationToken,
     /// What to tell the agent when we end the link.
     parting: OnceLock<Goodbye>,
 }
+
+/// What stands in line for an agent, for its session to send.
+pub struct Line(mpsc::Receiver<Parcel>);
+
+/// A message, and the room it takes while it stands in line.
+type Parcel = (ToAgent, Option<OwnedSemaphorePermit>);
 
 /// A call as the agent gets it.
 #[derive(Clone, Copy, Debug)]
@@ -63,17 +75,18 @@ struct Waiting<'a> {
 
 impl Link {
     /// A new link and what its session is to send.
-    pub fn new(space: SpaceId) -> (Arc<Self>, mpsc::Receiver<ToAgent>) {
+    pub fn new(space: SpaceId) -> (Arc<Self>, Line) {
         let (line, messages) = mpsc::channel(LINE);
         let link = Self {
             space,
             line,
+            room: Arc::new(Semaphore::new(LINE_KIB as usize)),
             waiting: Mutex::default(),
             next: AtomicU64::new(1),
             ended: CancellationToken::new(),
             parting: OnceLock::new(),
         };
-        (Arc::new(link), messages)
+        (Arc::new(link), Line(messages))
     }
 
     pub fn space(&self) -> SpaceId {
@@ -119,16 +132,23 @@ impl Link {
     ///
     /// Fails once the link is down.
     pub async fn send(&self, message: ToAgent) -> Result<(), LinkError> {
+        let sending = async {
+            let room = match weight(&message) {
+                0 => None,
+                kib => Some(self.room.clone().acquire_many_owned(kib).await.map_err(|_| LinkError::Down)?),
+            };
+            self.line.send((message, room)).await.map_err(|_| LinkError::Down)
+        };
         tokio::select! {
             biased;
             () = self.ended.cancelled() => Err(LinkError::Down),
-            sent = self.line.send(message) => sent.map_err(|_| LinkError::Down),
+            sent = sending => sent,
         }
     }
 
     /// Puts a message in line without waiting for a place in it. An agent that far behind is better off with a new link.
     pub fn post(&self, message: ToAgent) {
-        if self.line.try_send(message).is_err() {
+        if self.line.try_send((message, None)).is_err() {
             self.end(Goodbye::Restarting);
         }
     }
@@ -168,6 +188,27 @@ impl Link {
     }
 }
 
+impl Line {
+    /// The next message; `None` once nobody can send any.
+    pub async fn recv(&mut self) -> Option<ToAgent> {
+        self.0.recv().await.map(|(message, _)| message)
+    }
+
+    /// The next message, if there is one now.
+    pub fn try_recv(&mut self) -> Option<ToAgent> {
+        self.0.try_recv().ok().map(|(message, _)| message)
+    }
+}
+
+/// What a message weighs in line, in KiB. Only callers send something large.
+fn weight(message: &ToAgent) -> u32 {
+    let bytes = match message {
+        ToAgent::Call { params: Some(params), .. } => params.get().len(),
+        _ => 0,
+    };
+    u32::try_from(bytes / 1024).map_or(LINE_KIB, |kib| kib.min(LINE_KIB))
+}
+
 /// What the sender of a call waits for.
 #[derive(Clone, Copy)]
 enum Expecting {
@@ -192,7 +233,7 @@ impl Drop for Waiting<'_> {
         let unanswered = self.link.waiting().remove(&self.id).is_some();
         if unanswered && self.link.is_up() {
             // With a full line the agent finds out by its own limit.
-            let _ = self.link.line.try_send(ToAgent::Cancel { id: self.id });
+            let _ = self.link.line.try_send((ToAgent::Cancel { id: self.id }, None));
         }
     }
 }
@@ -208,7 +249,7 @@ mod tests {
         Answer::Result(RawValue::from_string(json.to_owned()).unwrap())
     }
 
-    async fn next_id(messages: &mut mpsc::Receiver<ToAgent>) -> u64 {
+    async fn next_id(messages: &mut Line) -> u64 {
         match messages.recv().await {
             Some(ToAgent::Call { id, .. }) => id,
             other => panic!("{other:?}"),
@@ -266,9 +307,28 @@ mod tests {
         assert!(matches!(link.call(CALL, LIMIT).await, Err(LinkError::Timeout)));
         // Nor one whose line is full.
         for _ in 0..LINE {
-            let _ = link.line.try_send(ToAgent::Registered { generation: 0 });
+            let _ = link.line.try_send((ToAgent::Registered { generation: 0 }, None));
         }
         assert!(matches!(link.call(CALL, LIMIT).await, Err(LinkError::Timeout)));
         assert!(link.waiting().is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_stands_in_line_is_bounded_in_bytes_and_small_calls_get_by() {
+        let (link, mut messages) = Link::new(SpaceId::new());
+        let half = RawValue::from_string(format!("[\"{}\"]", "x".repeat(LINE_KIB as usize * 512))).unwrap();
+        let large = Outgoing { params: Some(&half), ..CALL };
+        link.notify(large).await.unwrap();
+        link.notify(large).await.unwrap();
+        let mut third = std::pin::pin!(link.notify(large));
+        assert!(futures_util::poll!(third.as_mut()).is_pending(), "there is no room for a third");
+        link.notify(CALL).await.unwrap();
+        assert!(matches!(messages.recv().await, Some(ToAgent::Call { .. })));
+        third.await.unwrap();
+        let mut left = 0;
+        while messages.try_recv().is_some() {
+            left += 1;
+        }
+        assert_eq!(left, 3);
     }
 }

@@ -1,7 +1,6 @@
 use super::*;
 use crate::{id::GroupId, link::Outgoing, method::Registration};
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 
 fn user(n: u8) -> UserId {
     UserId::from_slice(&[n; 16]).unwrap()
@@ -12,7 +11,7 @@ struct Space {
     id: SpaceId,
     name: &'static str,
     link: Arc<Link>,
-    _line: mpsc::Receiver<crate::wire::ToAgent>,
+    _line: crate::link::Line,
 }
 
 impl Space {

@@ -201,10 +201,12 @@ impl Sessions {
         payload: Box<RawValue>,
     ) -> Result<(), Unstored> {
         let kind = EventType::custom(kind).map_err(|error| Unstored::Never(format!("`type`: {error}")))?;
-        let space = self.0.parts.spaces.origin(space_id);
-        let raise =
-            Raise { id: Some(id), kind, space_id, space, user_id: caller.user.id, actor: caller.actor(), payload };
-        self.0.parts.emitter.emit(raise).await.map(drop).map_err(|error| match error {
+        let parts = &self.0.parts;
+        let (space, user_id) = (parts.spaces.origin(space_id), caller.user.id);
+        // A link lives long, and its owner may have got another name since.
+        let actor = parts.identity.user(user_id).map_or_else(|| caller.actor(), |user| user.agent_actor());
+        let raise = Raise { id: Some(id), kind, space_id, space, user_id, actor, payload };
+        parts.emitter.emit(raise).await.map(drop).map_err(|error| match error {
             EmitError::Accept(AcceptError::Store(error)) => Unstored::NotNow(error.to_string()),
             other => Unstored::Never(other.to_string()),
         })

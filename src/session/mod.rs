@@ -13,7 +13,7 @@ use crate::{
     emit::Emitter,
     id::SpaceId,
     identity::{Caller, Identity},
-    link::Link,
+    link::{Line, Link},
     registry::Registry,
     space::{Arrival, Change, SpaceError, Spaces, State},
     store::StoreError,
@@ -261,7 +261,7 @@ impl Sessions {
     }
 
     /// Makes a link the one in force; an older one is told so.
-    fn take_place(&self, space: SpaceId) -> (Arc<Link>, mpsc::Receiver<ToAgent>) {
+    fn take_place(&self, space: SpaceId) -> (Arc<Link>, Line) {
         let (link, line) = Link::new(space);
         let before = self.0.links().insert(space, link.clone());
         if let Some(before) = before {
@@ -275,7 +275,7 @@ impl Sessions {
     }
 
     /// Sends what stands in line, as much together as there is, and asks for signs of life.
-    async fn speak(&self, mut line: mpsc::Receiver<ToAgent>, sink: &mut (impl Sink<Frame> + Unpin)) {
+    async fn speak(&self, mut line: Line, sink: &mut (impl Sink<Frame> + Unpin)) {
         let mut heartbeat = tokio::time::interval(self.0.parts.heartbeat);
         heartbeat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -300,7 +300,7 @@ impl Sessions {
                 if sink.feed(Frame::Message(bytes.into())).await.is_err() {
                     return;
                 }
-                next = if gathered < GATHERED { line.try_recv().ok() } else { None };
+                next = if gathered < GATHERED { line.try_recv() } else { None };
             }
             if sink.flush().await.is_err() {
                 return;

@@ -48,6 +48,20 @@ fn an_event_raised_in_a_space_carries_the_space_and_its_owner() {
 }
 
 #[test]
+fn an_event_names_its_owner_as_they_are_called_now() {
+    let daemon = Daemon::start();
+    let mut space = Space::create(&daemon, "notes");
+    space.start(&daemon, &[]);
+    let admin = daemon.get("/api/whoami").json()["id"].as_str().expect("an id").to_owned();
+    assert_eq!(daemon.patch(&format!("/api/users/{admin}"), &json!({"name": "root"})).status, 200);
+    assert!(space.svc(&["event", "n"]).status.success());
+    let event = eventually("the event to arrive", || {
+        daemon.get("/api/events?pattern=custom.n").json()["items"].as_array()?.first().cloned()
+    });
+    assert_eq!(event["actor"]["username"], "root");
+}
+
+#[test]
 fn events_raised_while_the_server_is_down_and_the_agent_then_killed_all_arrive_in_order() {
     let mut daemon = Daemon::start();
     let receiver = listening(&daemon);

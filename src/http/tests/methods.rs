@@ -4,14 +4,13 @@
 use super::{Answer, Service};
 use crate::{
     id::{SpaceId, UserId},
-    link::Link,
+    link::{Line, Link},
     method::Registration,
     registry::{Claim, Conflict},
     wire::{self, ToAgent},
 };
 use serde_json::{Value, json, value::RawValue};
 use std::sync::{Arc, Mutex};
-use tokio::sync::mpsc;
 
 /// A space with an agent that keeps what it is told and answers as it is asked: `echo` with its params, `fail` with
 /// an error, `hold` never.
@@ -52,7 +51,7 @@ impl Space {
     }
 }
 
-async fn serve(link: Arc<Link>, mut line: mpsc::Receiver<ToAgent>, heard: Arc<Mutex<Vec<String>>>) {
+async fn serve(link: Arc<Link>, mut line: Line, heard: Arc<Mutex<Vec<String>>>) {
     while let Some(message) = line.recv().await {
         match message {
             ToAgent::Call { id, method, params, notification, .. } => {
