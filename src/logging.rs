@@ -29,7 +29,10 @@ enum Paint {
 struct Forgiving<W>(W);
 
 /// Libraries that tell their whole life at `debug`.
-const CHATTY: [&str; 7] = ["isahc", "sled", "hyper", "h2", "rustls", "polling", "tracing"];
+const CHATTY: [&str; 8] = ["isahc", "sled", "hyper", "h2", "rustls", "polling", "tracing", "tungstenite"];
+
+/// Libraries that log the errors they return, which we tell where they matter.
+const ECHOES: [&str; 1] = ["rustls_platform_verifier"];
 
 /// Logs from here on, everything down to `level`. Colours need a terminal and no `NO_COLOR`.
 ///
@@ -42,6 +45,7 @@ pub fn init(level: LevelFilter, format: Format) -> Result<(), SetLoggerError> {
     let quiet = CHATTY.into_iter().fold(fern::Dispatch::new().level(level), |dispatch, name| {
         dispatch.level_for(name, level.min(LevelFilter::Warn))
     });
+    let quiet = ECHOES.into_iter().fold(quiet, |dispatch, name| dispatch.level_for(name, LevelFilter::Off));
     quiet
         .format(move |out, message, record| {
             let now = Timestamp::now();

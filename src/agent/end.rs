@@ -9,6 +9,8 @@ use tokio_util::sync::CancellationToken;
 pub enum Reason {
     /// Somebody on this machine asked for it.
     Asked,
+    /// Whoever watched over it is gone, or wants it gone.
+    Abandoned,
     /// A server stopped the space.
     Stopped(ServerUrl),
     /// Another agent came with the same token.
@@ -59,8 +61,10 @@ impl End {
         self.leaving.cancelled().await;
         match self.reason.get() {
             Some(Reason::Asked | Reason::Stopped(_)) => Parting::Goodbye,
-            // To whoever took over our place, or does not know us any more, the space has not stopped.
-            Some(Reason::Replaced(_) | Reason::Revoked(_) | Reason::Foreign(_)) | None => Parting::Silence,
+            // The space has not stopped: another agent is there or will be, or nobody knows us any more.
+            Some(Reason::Abandoned | Reason::Replaced(_) | Reason::Revoked(_) | Reason::Foreign(_)) | None => {
+                Parting::Silence
+            }
         }
     }
 }

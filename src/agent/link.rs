@@ -130,6 +130,11 @@ impl Link {
         self.waiting().clear();
     }
 
+    /// Resolves once the link is gone.
+    pub async fn ended(&self) {
+        self.down.cancelled().await;
+    }
+
     async fn ask(&self, generation: u64, message: &ToServer) -> Result<(), PublishFault> {
         let (sender, answer) = oneshot::channel();
         self.waiting().insert(generation, sender);

@@ -1,10 +1,10 @@
 //! The agent: runs inside a space, keeps a link to each of its servers, and works for both sides.
 //!
 //! For the space: [`api`] takes events and registrations from what runs there, on loopback only; [`spool`] keeps the
-//! events on disk until a server has them; [`registrar`] publishes the methods and runs the [`process`] that answers.
+//! events on disk until a server has them; [`registrar`] publishes the methods and starts the [`process`] that answers.
 //! For the servers: [`keep`] holds a link to each, [`talk`] is what is said on it, and [`health`] checks the space.
 //!
-//! An event's way: [`api`] → [`spool`] → [`talk`] → the server, until it confirms. A call's way: [`talk`] → [`registrar`]
+//! An event's way: [`api`] → [`spool`] → [`talk`] → the server, until it confirms. A call's way: [`talk`] → [`serving`]
 //! → [`process`], and its answer back.
 
 mod api;
@@ -20,6 +20,7 @@ mod links;
 pub mod process;
 mod pulse;
 mod registrar;
+mod serving;
 mod spool;
 mod talk;
 #[cfg(test)]
@@ -43,6 +44,7 @@ use home::{Home, HomeError, Space};
 use links::{Links, Standing};
 use registrar::{Registered, Registrar};
 use serde::Serialize;
+use serving::Serving;
 use spool::Spool;
 use std::{
     io::{self, Write as _},
@@ -83,6 +85,17 @@ pub struct Settings {
     /// The machine's name.
     pub node_id: String,
     pub pace: Pace,
+    /// A new method server that ends within this time has not started.
+    pub trial: Duration,
+}
+
+/// What ends an agent from outside.
+#[derive(Clone, Debug, Default)]
+pub struct Signals {
+    /// The space stops; its servers are told.
+    pub stop: CancellationToken,
+    /// Whoever watched over the agent is gone, or wants it gone. What that means for the space is not ours to say.
+    pub abandoned: CancellationToken,
 }
 
 /// Why an agent did not run, or not until it was asked to end.
@@ -114,6 +127,7 @@ struct Agent {
     spool: Spool,
     links: Arc<Links>,
     registrar: Arc<Registrar>,
+    serving: Serving,
     /// What every process we start finds in its environment.
     environment: Vec<(String, String)>,
     /// What health checks in Lua remember.
@@ -121,14 +135,14 @@ struct Agent {
     end: End,
 }
 
-/// Runs an agent until `shutdown` is cancelled or a server ends it.
+/// Runs an agent until it is told to stop, by a signal or by a server.
 ///
 /// The one line on stdout says that its API listens.
 ///
 /// # Errors
 ///
 /// Fails if the data directory cannot be used, or if a server sends the agent away.
-pub async fn run(settings: Settings, listener: TcpListener, shutdown: CancellationToken) -> Result<(), AgentError> {
+pub async fn run(settings: Settings, listener: TcpListener, signals: Signals) -> Result<(), AgentError> {
     let address = listener.local_addr()?;
     if !address.ip().is_loopback() {
         return Err(AgentError::NotLoopback(address));
@@ -138,7 +152,7 @@ pub async fn run(settings: Settings, listener: TcpListener, shutdown: Cancellati
             OpenError::InUse(path) => AgentError::InUse(path),
             other => AgentError::Open(other),
         })?;
-    let ran = serve(settings, listener, address, store.clone(), shutdown).await;
+    let ran = serve(settings, listener, address, store.clone(), signals).await;
     store.close().await;
     ran
 }
@@ -148,15 +162,23 @@ async fn serve(
     listener: TcpListener,
     address: SocketAddr,
     store: Store,
-    shutdown: CancellationToken,
+    signals: Signals,
 ) -> Result<(), AgentError> {
     let home = Arc::new(Home::open(store.clone())?);
     let spool = Spool::open(store.clone(), settings.spool)?;
     let links = Arc::new(Links::new(&settings.servers));
     let environment = vec![("SVC_AGENT_URL".to_owned(), format!("http://{address}"))];
     let kv = Kv::new(store.clone())?;
-    let methods_file = settings.methods_file.clone();
-    let registrar = Registrar::new(store, home.clone(), links.clone(), environment.clone(), methods_file);
+    let serving = Serving::default();
+    let registrar = Registrar::new(
+        store,
+        home.clone(),
+        links.clone(),
+        serving.clone(),
+        environment.clone(),
+        settings.trial,
+        settings.methods_file.clone(),
+    );
     if spool.depth() > 0 {
         log::info!("{} events wait for a server", spool.depth());
     }
@@ -167,6 +189,7 @@ async fn serve(
         spool,
         links,
         registrar,
+        serving,
         environment,
         kv,
         end: End::default(),
@@ -182,14 +205,15 @@ async fn serve(
     }
     tasks.close();
     tokio::select! {
-        () = shutdown.cancelled() => agent.end.begin(Reason::Asked),
+        () = signals.stop.cancelled() => agent.end.begin(Reason::Asked),
+        () = signals.abandoned.cancelled() => agent.end.begin(Reason::Abandoned),
         _ = agent.end.begun() => {}
     }
     closing.cancel();
     let _ = api.await;
     agent.part(&tasks).await;
     match agent.end.begun().await.clone() {
-        Reason::Asked => log::info!("stopped"),
+        Reason::Asked | Reason::Abandoned => log::info!("stopped"),
         Reason::Stopped(server) => log::info!("stopped, as {server} asked"),
         Reason::Replaced(server) => return Err(AgentError::Replaced(server)),
         Reason::Revoked(server) => return Err(AgentError::Revoked(server)),
@@ -250,7 +274,7 @@ impl Agent {
         }
         self.end.leave();
         let parting = tokio::time::timeout(PARTING, tasks.wait());
-        let stopping = tokio::time::timeout(STOPPING, self.registrar.stop());
+        let stopping = tokio::time::timeout(STOPPING, self.serving.stop());
         let (_, stopped) = tokio::join!(parting, stopping);
         if stopped.is_err() {
             log::warn!("a method server did not stop in time");

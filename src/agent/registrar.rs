@@ -1,4 +1,4 @@
-//! What this space publishes, and the process that answers for it: one registration at a time, changed one at a time.
+//! What this space publishes: one registration at a time, changed one at a time. [`Serving`] has the processes.
 //!
 //! A new registration gets a new generation and a new process beside the old one. Only when every connected server has
 //! taken it does the old process retire; if one refuses, the new process is stopped and the servers that had taken it
@@ -12,43 +12,43 @@ use super::{
     link::{Link, PublishFault},
     links::Links,
     process::{Health, MethodServer, StartError},
+    serving::Serving,
 };
 use crate::{
     store::{Store, StoreError, Table, keys},
-    wire::{Answer, ServerHealth},
+    wire::ServerHealth,
 };
 use futures_util::future::join_all;
 use serde::Serialize;
-use serde_json::value::RawValue;
 use std::{
-    collections::HashMap,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, RwLock, RwLockWriteGuard,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 use tokio::sync::{Mutex as Turn, watch};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// Under which key of ours the registration is kept.
 const REGISTRATION: &[u8] = b"registration";
 const REGISTRATIONS: Table<Declared> = Table::new(keys::AGENT);
 
-/// A new process that ends within this time has not started. Interpreters find their errors in it.
-const TRIAL: Duration = Duration::from_millis(300);
+/// Pause before what was registered before an agent's restart is tried once more.
+const AGAIN: Duration = Duration::from_secs(15);
 
 /// How long the old process still takes calls: some were on their way when the servers changed over.
 const OVERLAP: Duration = Duration::from_secs(1);
 
-/// Publishes, and answers.
+/// Publishes.
 pub struct Registrar {
     store: Store,
     home: Arc<Home>,
     links: Arc<Links>,
     /// What every method server finds in its environment.
     environment: Vec<(String, String)>,
+    /// A new process that ends within this time has not started.
+    trial: Duration,
     /// Whoever changes something holds it.
     current: Turn<Option<InForce>>,
     /// What is in force, for who only looks.
@@ -57,13 +57,7 @@ pub struct Registrar {
     generations: AtomicU64,
     /// The file to register once there is a link.
     startup: Mutex<Option<PathBuf>>,
-    retiring: TaskTracker,
-    stopping: CancellationToken,
 }
-
-/// Who answers for which generation: two processes while one replaces the other.
-#[derive(Clone, Default)]
-struct Serving(Arc<RwLock<HashMap<u64, Arc<MethodServer>>>>);
 
 /// A registration that servers have taken.
 struct InForce {
@@ -127,7 +121,9 @@ impl Registrar {
         store: Store,
         home: Arc<Home>,
         links: Arc<Links>,
+        serving: Serving,
         environment: Vec<(String, String)>,
+        trial: Duration,
         startup: Option<PathBuf>,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -135,13 +131,12 @@ impl Registrar {
             home,
             links,
             environment,
+            trial,
             current: Turn::new(None),
             shown: Mutex::new(None),
-            serving: Serving::default(),
+            serving,
             generations: AtomicU64::new(1),
             startup: Mutex::new(startup),
-            retiring: TaskTracker::new(),
-            stopping: CancellationToken::new(),
         })
     }
 
@@ -153,9 +148,10 @@ impl Registrar {
     /// before goes on serving then.
     pub async fn register(&self, path: &Path, text: &str) -> Result<Vec<Named>, RegisterError> {
         let mut current = self.current.lock().await;
+        let methods = self.replace(&mut current, path, text).await?;
         // Whatever was to be registered at the start, this is newer.
         self.startup().take();
-        self.replace(&mut current, path, text).await
+        Ok(methods)
     }
 
     /// Removes all methods and stops their server. Without a link the servers hear of it with the next one.
@@ -173,7 +169,12 @@ impl Registrar {
     pub async fn unregister_one(&self, local_name: &str) -> Result<Vec<Named>, RegisterError> {
         let mut current = self.current.lock().await;
         let none = || RegisterError::NoSuchMethod(local_name.to_owned());
-        let in_force = current.as_ref().ok_or_else(none)?;
+        let in_force = match &*current {
+            Some(in_force) => in_force,
+            // After a restart there is nothing in force until the first link.
+            None if self.kept().is_some() => return Err(RegisterError::NotConnected),
+            None => return Err(none()),
+        };
         let mut declared = in_force.declared.clone();
         declared.registration.methods.retain(|method| method.local_name != local_name);
         let removed = in_force.declared.registration.methods.len() - declared.registration.methods.len();
@@ -190,8 +191,21 @@ impl Registrar {
         Ok(before.into_iter().filter(|named| named.local_name == local_name).collect())
     }
 
-    /// Publishes on a new link what there is to publish.
+    /// Publishes on a new link what there is to publish, for as long as it takes.
     pub async fn introduce(&self, link: &Arc<Link>) {
+        while let Err(error) = self.publish_on(link).await {
+            log::error!("what was registered before cannot be taken up again: {error}");
+            tokio::select! {
+                () = tokio::time::sleep(AGAIN) => {}
+                () = link.ended() => return,
+            }
+        }
+    }
+
+    /// # Errors
+    ///
+    /// Fails if what was registered before cannot be taken up again, now.
+    async fn publish_on(&self, link: &Link) -> Result<(), RegisterError> {
         let mut current = self.current.lock().await;
         let startup = self.startup().take();
         if let Some(path) = startup {
@@ -200,7 +214,7 @@ impl Registrar {
                 // That was not the file's fault: the next link gets another try.
                 Err(RegisterError::NotConnected | RegisterError::Lost { .. }) => {
                     self.startup().replace(path);
-                    return;
+                    return Ok(());
                 }
                 Err(error) => log::error!("the methods file is not registered: {error}"),
             }
@@ -210,19 +224,16 @@ impl Registrar {
                 let published = link.register(in_force.generation, &in_force.declared.registration).await;
                 self.log_fault(link, published);
             }
-            return;
+            return Ok(());
         }
-        match REGISTRATIONS.get(&self.store, REGISTRATION) {
-            Ok(Some(kept)) => match self.take_up(&mut current, kept).await {
-                Ok(count) => log::info!("took {count} methods up again"),
-                Err(error) => log::error!("what was registered before cannot be taken up again: {error}"),
-            },
+        match self.kept() {
+            Some(kept) => self.take_up(&mut current, kept).await,
             // The server may remember more than we do.
-            Ok(None) => {
+            None => {
                 let published = link.unregister(self.next_generation()).await;
                 self.log_fault(link, published);
+                Ok(())
             }
-            Err(error) => log::error!("what was registered before cannot be read: {error}"),
         }
     }
 
@@ -233,44 +244,6 @@ impl Registrar {
         }
     }
 
-    /// Calls the process of a generation. The call is in line before this returns, so that calls keep their order.
-    pub fn call(
-        &self,
-        generation: u64,
-        method: &str,
-        params: Option<&RawValue>,
-    ) -> impl Future<Output = Answer> + Send + use<> {
-        let calling = self.serving.of(generation).map(|server| server.call(method, params));
-        async move {
-            match calling {
-                Some(calling) => calling.await.map_or_else(Answer::from, Answer::from),
-                None => Answer::Unavailable("its registration has been replaced".to_owned()),
-            }
-        }
-    }
-
-    /// Hands a notification on, in line like a call; nobody waits to hear what becomes of it.
-    pub fn notify(
-        &self,
-        generation: u64,
-        method: &str,
-        params: Option<&RawValue>,
-    ) -> impl Future<Output = ()> + Send + use<> {
-        let notifying = self.serving.of(generation).map(|server| server.notify(method, params));
-        let method = method.to_owned();
-        async move {
-            let Some(notifying) = notifying else { return };
-            if let Err(fault) = notifying.await {
-                log::warn!("a notification for `{method}` is lost: {fault}");
-            }
-        }
-    }
-
-    /// How the process of a generation is, as it changes.
-    pub fn health(&self, generation: u64) -> Option<watch::Receiver<Health>> {
-        self.serving.of(generation).map(|server| server.health())
-    }
-
     /// What is in force.
     pub fn registered(&self) -> Option<Registered> {
         let shown = self.shown.lock().expect("no code panics while holding it").clone()?;
@@ -279,15 +252,6 @@ impl Registrar {
             ServerHealth::Restarting { reason } => ("restarting", Some(reason)),
         };
         Some(Registered { path: shown.path, command: shown.command, health, reason, methods: shown.methods })
-    }
-
-    /// Stops every process.
-    pub async fn stop(&self) {
-        self.stopping.cancel();
-        let servers: Vec<_> = self.serving.write().drain().map(|(_, server)| server).collect();
-        join_all(servers.iter().map(|server| server.stop())).await;
-        self.retiring.close();
-        self.retiring.wait().await;
     }
 
     async fn register_file(&self, current: &mut Option<InForce>, path: &Path) -> Result<Vec<Named>, RegisterError> {
@@ -319,21 +283,31 @@ impl Registrar {
         match published {
             Ok(()) => Ok(names),
             Err(error) => {
-                server.stop().await;
+                self.serving.discard(server);
                 Err(error)
             }
         }
     }
 
-    async fn take_up(&self, current: &mut Option<InForce>, kept: Declared) -> Result<usize, RegisterError> {
+    async fn take_up(&self, current: &mut Option<InForce>, kept: Declared) -> Result<(), RegisterError> {
         let count = kept.registration.methods.len();
         let server = self.start(&kept, Trial::No).await?;
         let links = self.links.up();
-        if let Err(error) = self.publish(current, &links, kept, server.clone(), None).await {
-            server.stop().await;
-            return Err(error);
+        match self.publish(current, &links, kept, server.clone(), None).await {
+            Ok(()) => {
+                log::info!("took {count} methods up again");
+                Ok(())
+            }
+            // The next link gets another try.
+            Err(RegisterError::Lost { .. }) => {
+                self.serving.discard(server);
+                Ok(())
+            }
+            Err(error) => {
+                self.serving.discard(server);
+                Err(error)
+            }
         }
-        Ok(count)
     }
 
     async fn start(&self, declared: &Declared, trial: Trial) -> Result<Arc<MethodServer>, RegisterError> {
@@ -344,8 +318,9 @@ impl Registrar {
         if trial == Trial::Yes {
             let mut health = server.health();
             let down = health.wait_for(|health| !matches!(health, Health::Running));
-            if let Ok(Ok(health)) = tokio::time::timeout(TRIAL, down).await.map(|down| down.map(|now| now.clone())) {
-                server.stop().await;
+            if let Ok(Ok(health)) = tokio::time::timeout(self.trial, down).await.map(|down| down.map(|now| now.clone()))
+            {
+                self.serving.discard(server);
                 return Err(RegisterError::Ended(why(&health)));
             }
         }
@@ -362,11 +337,11 @@ impl Registrar {
         text: Option<&str>,
     ) -> Result<(), RegisterError> {
         let generation = self.next_generation();
-        self.serving.write().insert(generation, server.clone());
+        self.serving.begin(generation, server.clone());
         let asked = links.iter().map(|link| link.register(generation, &declared.registration));
         let answers = join_all(asked).await;
         if let Some(error) = verdict(links, &answers, text) {
-            self.serving.write().remove(&generation);
+            self.serving.end(generation);
             self.give_back(current.as_ref(), links, &answers).await;
             return Err(error);
         }
@@ -375,8 +350,9 @@ impl Registrar {
         }
         self.show(Some((&declared, &server)));
         let before = current.replace(InForce { generation, declared, server });
-        if let Some(before) = before {
-            self.retire(before, current.as_ref());
+        let replaced = |before: &InForce| !current.as_ref().is_some_and(|now| Arc::ptr_eq(&now.server, &before.server));
+        if let Some(before) = before.filter(replaced) {
+            self.serving.retire(before.server, OVERLAP);
         }
         Ok(())
     }
@@ -396,6 +372,7 @@ impl Registrar {
     }
 
     async fn remove_all(&self, current: &mut Option<InForce>) -> Vec<Named> {
+        let kept = self.kept();
         let generation = self.next_generation();
         let links = self.links.up();
         let told = join_all(links.iter().map(|link| link.unregister(generation))).await;
@@ -409,40 +386,19 @@ impl Registrar {
         match current.take() {
             Some(before) => {
                 let names = self.names(&before.declared);
-                self.retire(before, None);
+                self.serving.retire(before.server, Duration::ZERO);
                 names
             }
-            None => Vec::new(),
+            None => kept.map(|kept| self.names(&kept)).unwrap_or_default(),
         }
     }
 
-    /// Lets the calls to an old process end, and then the process, unless the new registration has the same.
-    fn retire(&self, old: InForce, new: Option<&InForce>) {
-        if new.is_some_and(|new| Arc::ptr_eq(&new.server, &old.server)) {
-            return;
-        }
-        let overlap = match new {
-            Some(_) => OVERLAP,
-            None => {
-                self.serving.forget(&old.server);
-                Duration::ZERO
-            }
-        };
-        let (serving, stopping) = (self.serving.clone(), self.stopping.clone());
-        self.retiring.spawn(async move {
-            let retiring = async {
-                tokio::time::sleep(overlap).await;
-                serving.forget(&old.server);
-                old.server.retire().await;
-            };
-            let cut = tokio::select! {
-                () = retiring => false,
-                () = stopping.cancelled() => true,
-            };
-            if cut {
-                old.server.stop().await;
-            }
-        });
+    /// What an earlier run has left.
+    fn kept(&self) -> Option<Declared> {
+        REGISTRATIONS.get(&self.store, REGISTRATION).unwrap_or_else(|error| {
+            log::error!("what was registered before cannot be read: {error}");
+            None
+        })
     }
 
     async fn keep(&self, declared: Option<Declared>) -> Result<(), StoreError> {
@@ -483,21 +439,6 @@ impl Registrar {
 
     fn startup(&self) -> MutexGuard<'_, Option<PathBuf>> {
         self.startup.lock().expect("no code panics while holding it")
-    }
-}
-
-impl Serving {
-    fn of(&self, generation: u64) -> Option<Arc<MethodServer>> {
-        self.0.read().expect("no code panics while holding it").get(&generation).cloned()
-    }
-
-    /// No generation is this process's any more.
-    fn forget(&self, gone: &Arc<MethodServer>) {
-        self.write().retain(|_, server| !Arc::ptr_eq(server, gone));
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, HashMap<u64, Arc<MethodServer>>> {
-        self.0.write().expect("no code panics while holding it")
     }
 }
 

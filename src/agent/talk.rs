@@ -15,6 +15,7 @@ use crate::{
     space::{CheckResult, HealthCheck},
     wire::{self, Goodbye, Hello, ServerHealth, ToAgent, ToServer, Welcome},
 };
+use bytes::Bytes;
 use futures_util::{
     SinkExt, StreamExt,
     stream::{SplitSink, SplitStream},
@@ -148,10 +149,12 @@ impl<'a> Talk<'a> {
                 let mut next = tokio::select! {
                     parcel = parcels.recv() => parcel,
                     _ = beats.tick() => {
-                        sink.feed(Message::Ping(bytes::Bytes::new())).await?;
-                        parcels.try_recv().ok()
+                        sink.feed(Message::Ping(Bytes::new())).await?;
+                        None
                     }
                 };
+                // Answers come in bursts: once all that are ready stand in line, one write takes the lot.
+                tokio::task::yield_now().await;
                 let mut gathered = 0;
                 while let Some(parcel) = next.take() {
                     match parcel {
@@ -178,12 +181,12 @@ impl<'a> Talk<'a> {
     fn hear(&self, message: ToAgent) -> Option<Ending> {
         match message {
             ToAgent::Call { id, generation, method, params, notification } => {
-                let (registrar, params) = (&self.agent.registrar, params.as_deref());
+                let (serving, params) = (&self.agent.serving, params.as_deref());
                 if notification {
-                    self.calls.start(id, registrar.notify(generation, &method, params));
+                    self.calls.start(id, serving.notify(generation, &method, params));
                     return None;
                 }
-                let (calling, outbox) = (registrar.call(generation, &method, params), self.link.outbox.clone());
+                let (calling, outbox) = (serving.call(generation, &method, params), self.link.outbox.clone());
                 self.calls.start(id, async move {
                     let answer = calling.await;
                     // Without a link there is nobody to tell.
@@ -210,7 +213,7 @@ impl<'a> Talk<'a> {
         let mut published = self.link.published();
         loop {
             let generation = *published.borrow_and_update();
-            let health = generation.and_then(|generation| self.agent.registrar.health(generation));
+            let health = generation.and_then(|generation| self.agent.serving.health(generation));
             let (Some(generation), Some(mut health)) = (generation, health) else {
                 published.changed().await.map_err(|_| Down)?;
                 continue;

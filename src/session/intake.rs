@@ -122,6 +122,10 @@ impl Sessions {
         };
         // A method that is seen already hears its events, so these come first; nobody else may claim in between.
         let turn = self.0.registering.lock().await;
+        if !link.is_up() {
+            // What a newer link has registered meanwhile is not for this one to replace.
+            return Err("the link is over".to_owned());
+        }
         parts.registry.check(&claim).map_err(|conflict| conflict.to_string())?;
         let subscribed = parts.subscriptions.replace(id, space.name.as_str(), space.owner, &methods).await;
         subscribed.map_err(|error| format!("cannot be stored: {error}"))?;

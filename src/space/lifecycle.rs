@@ -124,13 +124,13 @@ impl Spaces {
             let step = Step::new(after, entry).raising(event);
             Ok(step.audited(actor, "space.deploy").telling(Change::Started))
         });
-        let space = linked.await?;
-        claim.keep();
-        Ok(space)
+        linked.await?;
+        claim.keep()
     }
 
-    /// The space's agent ends of its own accord: the space is stopped. If the server runs the agent it is not, since
-    /// the server starts it again.
+    /// The space's agent ends of its own accord, its link not yet over: the space is stopped. It is not if the server
+    /// runs the agent, and so starts it again, nor if another agent has taken its place: who restarts an agent may have
+    /// the new one linked before the old one's last word is heard.
     ///
     /// # Errors
     ///
@@ -138,8 +138,8 @@ impl Spaces {
     pub async fn goodbye(&self, id: SpaceId) -> Result<(), SpaceError> {
         let shared = self.0.clone();
         self.change(id, move |entry| {
-            let space = &entry.space;
-            if space.state != State::Deployed || space.launched {
+            let (space, succeeded) = (&entry.space, entry.links > 1);
+            if space.state != State::Deployed || space.launched || succeeded {
                 return Ok(Step::new(Space::clone(space), entry));
             }
             let actor = shared.agent(space.owner);
@@ -180,7 +180,7 @@ impl Spaces {
             let unchanged = |entry: &Entry| Ok::<_, SpaceError>(Step::new(Space::clone(&entry.space), entry));
             let Some(check) = space.settings.health_check.as_ref() else { return unchanged(entry) };
             // An agent may have come back while the count waited for its turn.
-            let doubtful = witness == Witness::Server && entry.links > 0;
+            let doubtful = witness == Witness::Server && !entry.is_lost();
             if space.state != State::Deployed || doubtful {
                 return unchanged(entry);
             }
@@ -206,19 +206,26 @@ impl<'a> Claim<'a> {
     fn new(spaces: &'a Spaces, id: SpaceId) -> Result<Self, SpaceError> {
         let mut shelf = spaces.0.write();
         let entry = shelf.spaces.get_mut(&id).ok_or(SpaceError::NotFound)?;
-        entry.links += 1;
+        entry.claims += 1;
         entry.silence = None;
         Ok(Self { spaces, id })
     }
 
-    fn keep(self) {
-        std::mem::forget(self);
+    /// The link is made.
+    fn keep(self) -> Result<Arc<Space>, SpaceError> {
+        let mut shelf = self.spaces.0.write();
+        let entry = shelf.spaces.get_mut(&self.id).ok_or(SpaceError::NotFound)?;
+        entry.links += 1;
+        Ok(entry.space.clone())
     }
 }
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        self.spaces.unlinked(self.id);
+        if let Some(entry) = self.spaces.0.write().spaces.get_mut(&self.id) {
+            entry.claims -= 1;
+        }
+        self.spaces.0.watch_silence(self.id);
     }
 }
 
@@ -228,7 +235,7 @@ impl Shared {
         let mut shelf = self.write();
         let paused = shelf.paused;
         let Some(entry) = shelf.spaces.get_mut(&id) else { return };
-        let lost = !paused && entry.links == 0 && entry.space.state == State::Deployed;
+        let lost = !paused && entry.is_lost() && entry.space.state == State::Deployed;
         match entry.space.settings.health_check.as_ref().filter(|_| lost) {
             Some(check) if entry.silence.is_none() => {
                 let counting = count_silence(Arc::downgrade(self), id, check.interval);

@@ -37,6 +37,8 @@ pub(super) struct Entry {
     pub outbox: Vec<Pending>,
     /// Agents linked. Two for a moment, while a newer link replaces an older one.
     pub links: usize,
+    /// Links in the making: nothing is counted against the agent, but it is not there yet.
+    pub claims: usize,
     /// Checks that failed since one succeeded.
     pub failures: u32,
     pub last_check: Option<CheckResult>,
@@ -149,11 +151,17 @@ impl Entry {
             token: row.token,
             outbox: row.outbox,
             links: 0,
+            claims: 0,
             failures: 0,
             last_check: None,
             silence: None,
             running: None,
         }
+    }
+
+    /// Whether its agent is neither there nor about to be.
+    pub fn is_lost(&self) -> bool {
+        self.links + self.claims == 0
     }
 
     pub fn row(&self) -> Row {

@@ -1,6 +1,6 @@
 //! Spaces against a running daemon: their events, who may do what, and what a crash leaves.
 
-use crate::support::{Daemon, Receiver, eventually};
+use crate::support::{Daemon, Receiver, Space, eventually};
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, process::Output, thread, time::Duration};
 
@@ -259,4 +259,124 @@ fn a_space_that_the_server_runs_is_launched_ended_and_launched_again_at_the_next
     eventually("its end", || show(&daemon)["process"].is_null().then_some(()));
     daemon.crash_and_restart();
     assert_eq!((&show(&daemon)["launched"], &show(&daemon)["process"]), (&json!(false), &json!(null)));
+}
+
+/// What the event says besides the space's name and id.
+fn told(event: &Value) -> (String, Vec<&String>) {
+    let fields = event["data"].as_object().unwrap().keys();
+    let rest = fields.filter(|field| !["space_name", "space_id"].contains(&field.as_str())).collect();
+    (event["type"].as_str().unwrap().to_owned(), rest)
+}
+
+#[test]
+fn checks_that_an_agent_makes_and_those_it_does_not_make_any_more_decide_on_health() {
+    let daemon = Daemon::start();
+    let mark = daemon.directory().join("up");
+    let check = json!({
+        "type": "command", "command": "test", "args": ["-e", mark], "interval": "1s", "failures": 2,
+    });
+    let fields = json!({"name": "web", "ports": [{"name": "web", "port": 8080}], "health_check": check});
+    let mut space = Space::create_with(&daemon, &daemon.admin_token(), fields);
+    space.start(&daemon, &[]);
+    let health = |wanted: &str| {
+        eventually(wanted, || (space.view(&daemon)["health"] == wanted).then_some(()));
+    };
+    health("unhealthy");
+    std::fs::write(&mark, "").unwrap();
+    health("healthy");
+    space.kill();
+    let health = |wanted: &str| {
+        eventually(wanted, || (space.view(&daemon)["health"] == wanted).then_some(()));
+    };
+    health("unhealthy");
+    let lost = space.view(&daemon);
+    assert_eq!(
+        (&lost["state"], &lost["last_check"]["detail"]),
+        (&json!("deployed"), &json!("the agent is not connected"))
+    );
+    space.start(&daemon, &[]);
+    eventually("healthy", || (space.view(&daemon)["health"] == "healthy").then_some(()));
+    assert!(space.terminate().success());
+    let events = eventually("space.stopped", || Some(events(&daemon)).filter(|events| events.len() == 7));
+    let judged = ["checked_at", "current", "previous"].map(str::to_owned);
+    let failed = ["checked_at", "consecutive_failures", "current", "previous"].map(str::to_owned);
+    let created = ["space_urls", "startup_script_id", "template_id"].map(str::to_owned);
+    let started = ["node_id", "space_urls", "started_at"].map(str::to_owned);
+    let stopped = ["stopped_at".to_owned()];
+    for (event, (kind, fields)) in events.iter().zip([
+        ("space.created", &created[..]),
+        ("space.started", &started),
+        ("space.unhealthy", &failed),
+        ("space.healthy", &judged),
+        ("space.unhealthy", &failed),
+        ("space.healthy", &judged),
+        ("space.stopped", &stopped),
+    ]) {
+        assert_eq!(told(event), (kind.to_owned(), fields.iter().collect()));
+    }
+    let changes: Vec<_> = events.iter().map(|event| (&event["data"]["previous"], &event["data"]["current"])).collect();
+    assert_eq!(changes[2..4], [(&json!("unknown"), &json!("unhealthy")), (&json!("unhealthy"), &json!("healthy"))]);
+    assert_eq!(events[2]["data"]["consecutive_failures"], 2);
+    let kinds: Vec<&Value> = events.iter().map(|event| &event["actor"]["kind"]).collect();
+    assert_eq!(kinds, ["user", "agent", "agent", "agent", "system", "agent", "agent"]);
+}
+
+#[test]
+fn every_kind_of_check_reaches_the_agent_as_it_was_meant() {
+    let daemon = Daemon::start();
+    let receiver = Receiver::start();
+    let url = receiver.url("/healthz");
+    let port: u16 = url.rsplit_once(':').unwrap().1.split('/').next().unwrap().parse().unwrap();
+    let mut space = Space::create(&daemon, "web");
+    space.start(&daemon, &[]);
+    let path = format!("/api/spaces/{}", space.id);
+    for check in [
+        json!({"type": "http", "url": url}),
+        json!({"type": "http", "port": port, "path": "/healthz"}),
+        json!({"type": "tcp", "port": port}),
+        json!({"type": "command", "command": "true"}),
+        json!({"type": "lua", "source": "return space.name == 'web'"}),
+    ] {
+        let patched = daemon.patch(&path, &json!({"health_check": check}));
+        assert_eq!(patched.status, 200, "{}", patched.text);
+        eventually(&format!("{check} to succeed"), || (space.view(&daemon)["health"] == "healthy").then_some(()));
+        assert_eq!(daemon.patch(&path, &json!({"health_check": null})).json()["health"], "unknown");
+    }
+    assert!(receiver.received().iter().any(|request| request.path == "/healthz"));
+}
+
+#[test]
+fn an_agent_that_the_server_runs_deploys_its_space_and_lives_no_longer_than_the_server() {
+    let mut daemon = Daemon::start();
+    stdout(&daemon.svc(&["space", "create", "box", "--driver", "process"]));
+    stdout(&daemon.svc(&["space", "start", "box"]));
+    let show = |daemon: &Daemon| daemon.get("/api/spaces?name=box").json()["items"][0].clone();
+    let linked = |daemon: &Daemon, before: u64| {
+        eventually("a linked agent", || {
+            let space = show(daemon);
+            let pid = space["process"]["pid"].as_u64().filter(|pid| space["linked"] == true && *pid != before)?;
+            Some((space, pid))
+        })
+    };
+    // One that has ended and nobody waits for is still listed.
+    let lives = |pid: u64| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+        stat.is_ok_and(|stat| !stat.rsplit_once(')').unwrap().1.trim_start().starts_with('Z'))
+    };
+    let (space, first) = linked(&daemon, 0);
+    assert_eq!(space["state"], "deployed", "{space}");
+    // It is run again if it dies, and that is neither a stop nor a start.
+    assert!(std::process::Command::new("kill").args(["-9", &first.to_string()]).status().unwrap().success());
+    let (_, second) = linked(&daemon, first);
+    // A server that is killed takes it along, and the next one runs it again.
+    daemon.kill();
+    eventually("the agent to end", || (!lives(second)).then_some(()));
+    daemon.restart();
+    let (_, third) = linked(&daemon, second);
+    stdout(&daemon.svc(&["space", "stop", "box"]));
+    eventually("the agent to end", || (!lives(third)).then_some(()));
+    assert_eq!(show(&daemon)["state"], "stopped");
+    stdout(&daemon.svc(&["space", "delete", "box"]));
+    let kinds: Vec<Value> = events(&daemon).iter().map(|event| event["type"].clone()).collect();
+    assert_eq!(kinds, ["space.created", "space.started", "space.stopped", "space.deleted"]);
 }

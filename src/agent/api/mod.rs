@@ -23,6 +23,7 @@ use std::{convert::Infallible, net::SocketAddr, path::PathBuf, pin::pin, sync::A
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::Semaphore,
+    task::JoinError,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -163,7 +164,7 @@ async fn raise(agent: &Agent, request: Request<Incoming>) -> Result<Answer, Refu
 }
 
 async fn register(agent: &Arc<Agent>, ends: Ends, request: Request<Incoming>) -> Result<Answer, Refusal> {
-    guard::check_user(ends)?;
+    check_user(ends).await?;
     let Register { path, source } = read(request, METHODS_BYTES).await?;
     let registrar = agent.registrar.clone();
     let methods = to_the_end(async move { registrar.register(&path, &source).await }).await?;
@@ -171,7 +172,7 @@ async fn register(agent: &Arc<Agent>, ends: Ends, request: Request<Incoming>) ->
 }
 
 async fn unregister(agent: &Arc<Agent>, ends: Ends, name: Option<String>) -> Result<Answer, Refusal> {
-    guard::check_user(ends)?;
+    check_user(ends).await?;
     let registrar = agent.registrar.clone();
     let removed = to_the_end(async move {
         match name {
@@ -182,18 +183,29 @@ async fn unregister(agent: &Arc<Agent>, ends: Ends, name: Option<String>) -> Res
     Ok(json(StatusCode::OK, &serde_json::json!({ "removed": removed.await? })))
 }
 
+/// Whether who asks may change what the agent runs. On a machine with many sockets it takes a while to find out.
+async fn check_user(ends: Ends) -> Result<(), Refusal> {
+    match tokio::task::spawn_blocking(move || guard::check_user(ends)).await {
+        Ok(checked) => checked,
+        Err(error) => Err(broken(&error)),
+    }
+}
+
 /// Runs a change that must not be left half done because whoever asked for it went away.
 async fn to_the_end<T: Send + 'static>(
     change: impl Future<Output = Result<T, RegisterError>> + Send + 'static,
 ) -> Result<T, Refusal> {
     match tokio::spawn(change).await {
         Ok(changed) => Ok(changed?),
-        Err(error) => {
-            log::error!("a registration failed: {error}");
-            let message = "something went wrong in the agent; its log says what";
-            Err(Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message))
-        }
+        Err(error) => Err(broken(&error)),
     }
+}
+
+/// A task of ours panicked.
+fn broken(error: &JoinError) -> Refusal {
+    log::error!("a request failed: {error}");
+    let message = "something went wrong in the agent; its log says what";
+    Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
 }
 
 /// What a JSON body says.

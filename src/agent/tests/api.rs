@@ -1,10 +1,9 @@
 //! The agent's own API: what it takes, from whom, and how it refuses the rest.
 
 use super::world::{Running, Scratch, Server, settings};
-use crate::agent::{AgentError, Settings};
+use crate::agent::{AgentError, Settings, Signals};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 
 fn code(answer: &(u16, Value)) -> (u16, &str) {
     (answer.0, answer.1["error"]["code"].as_str().unwrap_or_default())
@@ -23,7 +22,7 @@ async fn an_event_needs_only_a_type() {
     let mut visitor = server.welcome_idle().await;
     let (id, kind, payload) = visitor.hear_event().await;
     assert_eq!((json!(id), kind.as_str(), payload), (body["event_id"].clone(), "deploy.done", json!({})));
-    agent.stop().await;
+    agent.stop(visitor).await;
 }
 
 #[tokio::test]
@@ -53,7 +52,7 @@ async fn what_is_no_event_is_refused_with_the_field() {
         assert!(message(&answer).contains(part), "{part}: {answer:?}");
     }
     assert_eq!(agent.get("/status").await.1["spool"]["depth"], 0);
-    agent.stop().await;
+    agent.stop(()).await;
 }
 
 #[tokio::test]
@@ -76,7 +75,7 @@ async fn web_pages_cannot_reach_it() {
         let answer = agent.post_with("/event", &headers, event).await;
         assert_eq!(code(&answer), expected, "{headers:?}: {answer:?}");
     }
-    agent.stop().await;
+    agent.stop(()).await;
 }
 
 #[tokio::test]
@@ -88,7 +87,7 @@ async fn paths_and_methods_that_are_not_there_are_told() {
     assert_eq!(code(&agent.get("/event").await), (405, "method_not_allowed"));
     assert_eq!(code(&agent.post("/status", "{}").await), (405, "method_not_allowed"));
     assert_eq!(code(&agent.delete("/methods/%zz").await), (400, "bad_request"));
-    agent.stop().await;
+    agent.stop(()).await;
 }
 
 #[tokio::test]
@@ -100,13 +99,13 @@ async fn a_full_spool_is_told_with_the_setting() {
     let answer = agent.post("/event", r#"{"type":"a"}"#).await;
     assert_eq!(code(&answer), (503, "spool_full"));
     assert!(message(&answer).contains("agent.spool"), "{answer:?}");
-    agent.stop().await;
+    agent.stop(()).await;
 }
 
 #[tokio::test]
 async fn it_listens_on_loopback_only() {
     let (scratch, server) = (Scratch::new(), Server::new().await);
     let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
-    let ran = crate::agent::run(settings(&scratch, &[&server]), listener, CancellationToken::new()).await;
+    let ran = crate::agent::run(settings(&scratch, &[&server]), listener, Signals::default()).await;
     assert!(matches!(ran, Err(AgentError::NotLoopback(_))));
 }

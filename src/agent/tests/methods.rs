@@ -6,7 +6,7 @@ use crate::{
     wire::{Answer, ServerHealth, ToAgent, ToServer},
 };
 use serde_json::{Value, json};
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 /// A registration of the fixtures' echo server with methods of these local names.
 fn source(names: &[&str]) -> String {
@@ -70,7 +70,7 @@ async fn a_registered_method_is_called_where_its_file_is_and_knows_its_agent() {
     assert_eq!(error, json!({ "code": -1234, "message": "as you wish", "data": { "x": 1 } }));
     let status = agent.status(|_| true).await;
     assert_eq!((&status["registration"]["health"], &status["registration"]["methods"]), (&json!("running"), &methods));
-    agent.stop().await;
+    agent.stop(visitor).await;
 }
 
 #[tokio::test]
@@ -86,7 +86,7 @@ async fn notifications_and_calls_keep_their_order_and_unknown_generations_are_un
     let remembered = result(&visitor.answer(generation, "remembered", json!({})).await);
     assert_eq!(remembered, (0..50).map(|n| json!({ "n": n })).collect::<Value>());
     assert!(matches!(visitor.answer(generation + 7, "echo", json!({})).await, Answer::Unavailable(_)));
-    agent.stop().await;
+    agent.stop(visitor).await;
 }
 
 #[tokio::test]
@@ -98,7 +98,7 @@ async fn a_registration_is_published_again_on_every_link() {
     let mut visitor = server.welcome().await;
     assert_eq!(visitor.expect_register().await, (generation, vec!["echo".to_owned()]));
     assert_eq!(result(&visitor.answer(generation, "echo", json!({ "n": 2 })).await), json!({ "n": 2 }));
-    agent.stop().await;
+    agent.stop(visitor).await;
 }
 
 #[tokio::test]
@@ -110,8 +110,7 @@ async fn a_refused_registration_leaves_the_old_one_serving() {
     let text = source(&["pid", "echo"]).replace("name = \"{{space}}.echo\"", "groups = [\"ops\"]\nname = \"x\"");
     let refusing = async {
         let (generation, _) = visitor.hear_register().await;
-        let reason = "`methods[1].groups[0]`: there is no group named `ops`".to_owned();
-        visitor.say(ToAgent::Refused { generation, reason }).await;
+        visitor.refuse(generation, "`methods[1].groups[0]`: there is no group named `ops`").await;
         generation
     };
     let (answer, new) = tokio::join!(register(&agent, &text), refusing);
@@ -120,7 +119,7 @@ async fn a_refused_registration_leaves_the_old_one_serving() {
     assert!(message.contains("no group named `ops`") && message.contains("line 11"), "{message}");
     assert_eq!(result(&visitor.answer(old, "pid", json!({})).await), pid);
     assert!(matches!(visitor.answer(new, "pid", json!({})).await, Answer::Unavailable(_)));
-    agent.stop().await;
+    agent.stop(visitor).await;
 }
 
 #[tokio::test]
@@ -135,7 +134,7 @@ async fn what_one_server_refuses_is_taken_back_from_the_others() {
     assert_eq!(answer.0, 200);
     let refusing = async {
         let (generation, _) = second.hear_register().await;
-        visitor_refuse(&mut second, generation).await;
+        second.refuse(generation, "no").await;
     };
     let text = source(&["echo"]);
     let taking = async {
@@ -147,11 +146,7 @@ async fn what_one_server_refuses_is_taken_back_from_the_others() {
     assert_eq!(answer.0, 409);
     result(&first.answer(old, "pid", json!({})).await);
     result(&second.answer(old, "pid", json!({})).await);
-    agent.stop().await;
-}
-
-async fn visitor_refuse(visitor: &mut Visitor, generation: u64) {
-    visitor.say(ToAgent::Refused { generation, reason: "no".to_owned() }).await;
+    agent.stop((first, second)).await;
 }
 
 #[tokio::test]
@@ -166,11 +161,11 @@ async fn a_new_registration_replaces_the_old_process_once_its_calls_have_ended()
     assert_ne!(result(&visitor.answer(new, "pid", json!({})).await), before);
     soon("the old process to go", async {
         while !matches!(visitor.answer(old, "pid", json!({})).await, Answer::Unavailable(_)) {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     })
     .await;
-    agent.stop().await;
+    agent.stop(visitor).await;
 }
 
 #[tokio::test]
@@ -185,7 +180,6 @@ async fn a_registration_that_is_wrong_never_reaches_the_server() {
         (good.replace("[server]", "[server]\nport = 1"), "line 2"),
         (good.replace("{{space}}.echo", "user.echo"), "line 6: `methods[0].name`"),
         (good.replace("python3", "./no-such-command"), "no-such-command"),
-        (good.replace("\"echo.py\"", "\"-c\", \"raise SystemExit(3)\""), "ended at once"),
     ] {
         let answer = register(&agent, &text).await;
         assert_eq!(answer.0, 400, "{part}: {answer:?}");
@@ -193,7 +187,7 @@ async fn a_registration_that_is_wrong_never_reaches_the_server() {
     }
     // The first registration that the server hears of is the good one.
     registered(&agent, &mut visitor, &["echo"]).await;
-    agent.stop().await;
+    agent.stop(visitor).await;
 }
 
 #[tokio::test]
@@ -202,7 +196,7 @@ async fn without_a_link_nothing_can_be_registered() {
     let agent = Running::start(settings(&scratch, &[&server])).await;
     let answer = register(&agent, &source(&["echo"])).await;
     assert_eq!((answer.0, &answer.1["error"]["code"]), (503, &json!("not_connected")), "{answer:?}");
-    agent.stop().await;
+    agent.stop(()).await;
 }
 
 #[tokio::test]
@@ -226,7 +220,7 @@ async fn methods_are_taken_back_one_by_one_and_all_at_once() {
     let (answer, _) = tokio::join!(agent.delete("/methods/echo"), visitor.expect_unregister());
     assert_eq!(answer.0, 200);
     assert!(matches!(visitor.answer(generation, "echo", json!({})).await, Answer::Unavailable(_)));
-    agent.stop().await;
+    agent.stop(visitor).await;
 }
 
 #[tokio::test]
@@ -238,7 +232,7 @@ async fn what_is_taken_back_without_a_link_is_told_with_the_next() {
     agent.status(|status| status["servers"][0]["connected"] == false).await;
     assert_eq!(agent.delete("/methods").await.0, 200);
     server.welcome_idle().await;
-    agent.stop().await;
+    agent.stop(()).await;
 }
 
 #[tokio::test]
@@ -247,19 +241,19 @@ async fn a_registration_is_taken_up_again_after_a_restart() {
     let (scratch, agent, mut visitor) = running(&server).await;
     registered(&agent, &mut visitor, &["echo", "pid"]).await;
     drop(visitor);
-    agent.stop().await;
+    agent.stop(()).await;
     let agent = Running::start(settings(&scratch, &[&server])).await;
     let mut visitor = server.welcome().await;
     let (generation, names) = visitor.expect_register().await;
     assert_eq!(names, ["echo", "pid"]);
     assert_eq!(result(&visitor.answer(generation, "echo", json!([1])).await), json!([1]));
     drop(visitor);
-    agent.stop().await;
+    agent.stop(()).await;
     // Not by an agent of another space, though.
     let server = server.of_another_space();
     let agent = Running::start(settings(&scratch, &[&server])).await;
     server.welcome_idle().await;
-    agent.stop().await;
+    agent.stop(()).await;
 }
 
 #[tokio::test]
@@ -276,7 +270,7 @@ async fn a_methods_file_is_registered_with_the_first_link_and_its_fault_stops_no
     let (generation, _) = visitor.expect_register().await;
     assert_eq!(result(&visitor.answer(generation, "echo", json!({ "n": 3 })).await), json!({ "n": 3 }));
     drop(visitor);
-    agent.stop().await;
+    agent.stop(()).await;
     // A file that is wrong leaves what was registered before.
     std::fs::write(&file, source(&["echo", "pid"]).replace("command", "comand")).unwrap();
     let agent = Running::start(told()).await;
@@ -286,7 +280,7 @@ async fn a_methods_file_is_registered_with_the_first_link_and_its_fault_stops_no
     result(&visitor.answer(generation, "echo", json!({})).await);
     agent.raise("a", json!({})).await;
     drop(visitor);
-    agent.stop().await;
+    agent.stop(()).await;
 }
 
 #[tokio::test]
@@ -295,25 +289,29 @@ async fn a_server_hears_how_its_method_server_is() {
     let (_scratch, agent, mut visitor) = running(&server).await;
     let text = source(&["echo"]).replace("\"echo.py\"", "\"mortal.py\"");
     let (_, (generation, _)) = tokio::join!(register(&agent, &text), visitor.expect_register());
-    let health = async |visitor: &mut Visitor| match visitor.hear().await {
-        Some(ToServer::Health { generation: of, health }) if of == generation => health,
-        other => panic!("{other:?}"),
-    };
-    assert_eq!(health(&mut visitor).await, ServerHealth::Running);
+    assert_eq!(visitor.hear_health().await, (generation, ServerHealth::Running));
     visitor.call(1, generation, "exit", json!({ "status": 3 })).await;
-    let mut restarted = None;
-    let mut answered = None;
-    while restarted.is_none() || answered.is_none() {
-        match visitor.hear().await {
-            Some(ToServer::Health { health: ServerHealth::Restarting { reason }, .. }) => restarted = Some(reason),
-            Some(ToServer::Health { .. }) => {}
-            Some(ToServer::Reply { id: 1, answer }) => answered = Some(answer),
-            other => panic!("{other:?}"),
-        }
-    }
-    assert!(matches!(answered, Some(Answer::Unavailable(_))), "{answered:?}");
-    soon("it to run again", async { while health(&mut visitor).await != ServerHealth::Running {} }).await;
-    agent.stop().await;
+    let (of, ServerHealth::Restarting { reason }) = visitor.hear_health().await else { panic!("it has died") };
+    assert!(of == generation && reason.contains('3'), "{reason}");
+    assert!(matches!(visitor.hear_reply().await, (1, Answer::Unavailable(_))));
+    while visitor.hear_health().await != (generation, ServerHealth::Running) {}
+    agent.stop(visitor).await;
+}
+
+#[tokio::test]
+async fn a_method_server_that_ends_at_once_is_not_registered() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let agent = Running::start(Settings { trial: Duration::from_secs(60), ..settings(&scratch, &[&server]) }).await;
+    let mut visitor = server.welcome_idle().await;
+    let text = source(&["echo"]).replace("\"echo.py\"", "\"-c\", \"raise SystemExit(3)\"");
+    let answer = register(&agent, &text).await;
+    let message = answer.1["error"]["message"].as_str().unwrap();
+    assert!(answer.0 == 400 && message.contains("ended at once") && message.contains('3'), "{answer:?}");
+    assert_eq!(agent.get("/status").await.1["registration"], json!(null));
+    agent.signals.stop.cancel();
+    assert!(matches!(visitor.hear().await, Some(ToServer::Goodbye)), "the server never heard of it");
+    drop(visitor);
+    agent.ended().await.unwrap();
 }
 
 #[tokio::test]
@@ -325,9 +323,6 @@ async fn a_call_that_nobody_waits_for_is_dropped() {
     visitor.call(7, generation, "echo", json!({})).await;
     visitor.say(ToAgent::Cancel { id: 7 }).await;
     visitor.call(8, generation + 1, "echo", json!({})).await;
-    match visitor.hear_past_health().await {
-        Some(ToServer::Reply { id: 8, answer: Answer::Unavailable(_) }) => {}
-        other => panic!("{other:?}"),
-    }
-    agent.stop().await;
+    assert!(matches!(visitor.hear_reply().await, (8, Answer::Unavailable(_))));
+    agent.stop(visitor).await;
 }

@@ -1,13 +1,13 @@
 //! A scripted server, an agent on a free port in a directory of its own, and what a test asks of either.
 
 use crate::{
-    agent::{self, AgentError, Pace, Settings},
+    agent::{self, AgentError, Pace, Settings, Signals},
     id::{EventId, SpaceId},
-    wire::{self, Fate, Goodbye, ToAgent, ToServer, Welcome},
+    wire::{self, Answer, Fate, Goodbye, ServerHealth, ToAgent, ToServer, Welcome},
 };
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json, value::RawValue};
-use std::{path::PathBuf, time::Duration};
+use std::{collections::VecDeque, path::PathBuf, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -20,7 +20,6 @@ use tokio_tungstenite::{
         handshake::server::{ErrorResponse, Request, Response},
     },
 };
-use tokio_util::sync::CancellationToken;
 
 /// How long anything may take before the test fails. Generous: a busy machine is no bug.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -40,6 +39,8 @@ pub struct Server {
 /// One agent's link, from the server's side.
 pub struct Visitor {
     socket: WebSocketStream<TcpStream>,
+    /// What was said before what a test waited for: events and registrations have no common order.
+    early: VecDeque<ToServer>,
     pub hello: wire::Hello,
 }
 
@@ -73,11 +74,20 @@ impl Server {
             assert_eq!(request.headers()["authorization"], "Bearer sva_test");
             Ok(response)
         };
-        let stream = self.connection().await;
-        let mut socket = soon("a handshake", tokio_tungstenite::accept_hdr_async(stream, check)).await.unwrap();
-        let Some(ToServer::Hello(hello)) = next(&mut socket).await else { panic!("an agent says hello first") };
-        assert_eq!(hello.protocol, wire::PROTOCOL);
-        Visitor { socket, hello }
+        loop {
+            let stream = self.connection().await;
+            // An agent that ended while it connected leaves a connection that comes to nothing.
+            let shaken = soon("a handshake", tokio_tungstenite::accept_hdr_async(stream, check)).await;
+            let Ok(mut socket) = shaken else { continue };
+            match next(&mut socket).await {
+                Some(ToServer::Hello(hello)) => {
+                    assert_eq!(hello.protocol, wire::PROTOCOL);
+                    return Visitor { socket, early: VecDeque::new(), hello };
+                }
+                None => {}
+                other => panic!("an agent says hello first, not {other:?}"),
+            }
+        }
     }
 
     /// Takes an agent in and welcomes it.
@@ -113,15 +123,21 @@ impl Visitor {
 
     /// The next message, or none if the agent has hung up.
     pub async fn hear(&mut self) -> Option<ToServer> {
-        next(&mut self.socket).await
+        match self.early.pop_front() {
+            Some(message) => Some(message),
+            None => next(&mut self.socket).await,
+        }
     }
 
-    /// The next message that is no news of the method server's health.
-    pub async fn hear_past_health(&mut self) -> Option<ToServer> {
+    /// The next message of a kind; others wait for who wants them.
+    async fn hear_one(&mut self, wanted: impl Fn(&ToServer) -> bool) -> ToServer {
+        if let Some(index) = self.early.iter().position(&wanted) {
+            return self.early.remove(index).unwrap();
+        }
         loop {
-            match self.hear().await {
-                Some(ToServer::Health { .. }) => {}
-                other => return other,
+            match next(&mut self.socket).await.expect("the agent has more to say") {
+                message if wanted(&message) => return message,
+                message => self.early.push_back(message),
             }
         }
     }
@@ -136,9 +152,10 @@ impl Visitor {
         }
     }
 
+    /// Hears that there are no methods, and takes note.
     pub async fn expect_unregister(&mut self) -> u64 {
-        match self.hear_past_health().await {
-            Some(ToServer::Unregister { generation }) => {
+        match self.hear_one(is_registration).await {
+            ToServer::Unregister { generation } => {
                 self.say(ToAgent::Registered { generation }).await;
                 generation
             }
@@ -148,8 +165,8 @@ impl Visitor {
 
     /// Hears a registration; the caller answers it. Its generation and the local names in it.
     pub async fn hear_register(&mut self) -> (u64, Vec<String>) {
-        match self.hear_past_health().await {
-            Some(ToServer::Register { generation, registration }) => {
+        match self.hear_one(is_registration).await {
+            ToServer::Register { generation, registration } => {
                 (generation, registration.methods.into_iter().map(|method| method.local_name).collect())
             }
             other => panic!("{other:?}"),
@@ -163,11 +180,41 @@ impl Visitor {
         (generation, names)
     }
 
+    pub async fn refuse(&mut self, generation: u64, reason: &str) {
+        self.say(ToAgent::Refused { generation, reason: reason.to_owned() }).await;
+    }
+
     pub async fn hear_event(&mut self) -> (EventId, String, Value) {
-        match self.hear_past_health().await {
-            Some(ToServer::Event { id, kind, payload }) => (id, kind, serde_json::from_str(payload.get()).unwrap()),
+        match self.hear_one(|message| matches!(message, ToServer::Event { .. })).await {
+            ToServer::Event { id, kind, payload } => (id, kind, serde_json::from_str(payload.get()).unwrap()),
             other => panic!("{other:?}"),
         }
+    }
+
+    pub async fn hear_health(&mut self) -> (u64, ServerHealth) {
+        match self.hear_one(|message| matches!(message, ToServer::Health { .. })).await {
+            ToServer::Health { generation, health } => (generation, health),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub async fn hear_reply(&mut self) -> (u64, Answer) {
+        match self.hear_one(|message| matches!(message, ToServer::Reply { .. })).await {
+            ToServer::Reply { id, answer } => (id, answer),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub async fn hear_checked(&mut self) -> (bool, Option<String>) {
+        match self.hear_one(|message| matches!(message, ToServer::Checked { .. })).await {
+            ToServer::Checked { ok, detail, .. } => (ok, detail),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Hears that the space stops.
+    pub async fn hear_goodbye(&mut self) {
+        self.hear_one(|message| matches!(message, ToServer::Goodbye)).await;
     }
 
     pub async fn confirm(&mut self, id: EventId) {
@@ -190,13 +237,16 @@ impl Visitor {
     }
 
     /// Calls, and waits for the answer.
-    pub async fn answer(&mut self, generation: u64, method: &str, params: Value) -> wire::Answer {
+    pub async fn answer(&mut self, generation: u64, method: &str, params: Value) -> Answer {
         self.call(1, generation, method, params).await;
-        match self.hear_past_health().await {
-            Some(ToServer::Reply { id: 1, answer }) => answer,
-            other => panic!("{other:?}"),
-        }
+        let (id, answer) = self.hear_reply().await;
+        assert_eq!(id, 1);
+        answer
     }
+}
+
+fn is_registration(message: &ToServer) -> bool {
+    matches!(message, ToServer::Register { .. } | ToServer::Unregister { .. })
 }
 
 async fn next(socket: &mut WebSocketStream<TcpStream>) -> Option<ToServer> {
@@ -247,13 +297,15 @@ pub fn settings(scratch: &Scratch, servers: &[&Server]) -> Settings {
             refused: (Duration::from_millis(10), Duration::from_millis(20)),
             lasted: Duration::ZERO,
         },
+        // Processes of tests are good ones, and worth no wait.
+        trial: Duration::ZERO,
     }
 }
 
 /// A running agent.
 pub struct Running {
     pub address: String,
-    pub shutdown: CancellationToken,
+    pub signals: Signals,
     task: JoinHandle<Result<(), AgentError>>,
 }
 
@@ -261,9 +313,9 @@ impl Running {
     pub async fn start(settings: Settings) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let shutdown = CancellationToken::new();
-        let task = tokio::spawn(agent::run(settings, listener, shutdown.clone()));
-        Self { address, shutdown, task }
+        let signals = Signals::default();
+        let task = tokio::spawn(agent::run(settings, listener, signals.clone()));
+        Self { address, signals, task }
     }
 
     /// Waits until it has ended by itself.
@@ -271,9 +323,10 @@ impl Running {
         soon("the agent to end", self.task).await.unwrap()
     }
 
-    /// Stops it.
-    pub async fn stop(self) {
-        self.shutdown.cancel();
+    /// Stops it, once these of its links are cut: it would wait for them to hear its goodbye.
+    pub async fn stop<T>(self, links: T) {
+        drop(links);
+        self.signals.stop.cancel();
         self.ended().await.unwrap();
     }
 

@@ -2,7 +2,7 @@
 
 use super::conceal::conceal;
 use crate::{
-    agent::{self, AgentError, Pace, ServerUrl, ServerUrlError, Settings, Token, TokenError},
+    agent::{self, AgentError, Pace, ServerUrl, ServerUrlError, Settings, Signals, Token, TokenError},
     cli::{
         failure::Failure,
         server::{cancel_on_signal, start_logging},
@@ -14,12 +14,16 @@ use std::{
     io::{self, Read as _},
     net::SocketAddr,
     path::PathBuf,
+    time::Duration,
 };
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 /// Where a server listens that was told nothing else.
 const DEFAULT_SERVER: &str = "http://127.0.0.1:7300";
+
+/// How long a new method server is watched before it counts. Interpreters find most of their errors in it.
+const TRIAL: Duration = Duration::from_millis(300);
 
 /// Run the agent of a space.
 #[derive(argh::FromArgs, Clone, Debug, PartialEq)]
@@ -160,6 +164,7 @@ fn settings(config: &Config, secret: &str) -> Result<Settings, Failure> {
         directory: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
         node_id: node_name(),
         pace: Pace::default(),
+        trial: TRIAL,
     })
 }
 
@@ -171,23 +176,23 @@ fn serve(plan: Plan) -> Result<(), StartError> {
         let address = plan.config.agent.listen;
         let bound = TcpListener::bind(address).await;
         let listener = bound.map_err(|source| StartError::Listen { address, source })?;
-        let shutdown = CancellationToken::new();
-        cancel_on_signal(shutdown.clone()).map_err(StartError::Start)?;
+        let signals = Signals::default();
+        cancel_on_signal(signals.stop.clone()).map_err(StartError::Start)?;
         if plan.supervision == Supervision::Stdin {
-            cancel_on_end_of_stdin(shutdown.clone()).map_err(StartError::Start)?;
+            cancel_on_end_of_stdin(signals.abandoned.clone()).map_err(StartError::Start)?;
         }
-        Ok(agent::run(plan.settings, listener, shutdown).await?)
+        Ok(agent::run(plan.settings, listener, signals).await?)
     })
 }
 
 /// Cancels once whoever holds the other end of stdin has let go of it, as a process does when it dies.
-fn cancel_on_end_of_stdin(shutdown: CancellationToken) -> io::Result<()> {
+fn cancel_on_end_of_stdin(abandoned: CancellationToken) -> io::Result<()> {
     // A thread that nobody waits for: the runtime would wait for a read of its own.
     std::thread::Builder::new().name("stdin".to_owned()).spawn(move || {
         let mut ignored = [0; 256];
         while io::stdin().lock().read(&mut ignored).is_ok_and(|count| count > 0) {}
         log::info!("stopping: whoever started this agent is gone");
-        shutdown.cancel();
+        abandoned.cancel();
     })?;
     Ok(())
 }

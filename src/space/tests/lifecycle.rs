@@ -99,6 +99,24 @@ async fn an_event_belongs_to_the_owner_and_says_who_acted() {
 }
 
 #[tokio::test]
+async fn the_goodbye_of_an_agent_that_another_has_replaced_is_no_stop() {
+    let world = World::new().await;
+    let space = world.space("web", json!({})).await;
+    world.spaces.linked(space.id, "old").await.unwrap();
+    world.spaces.linked(space.id, "new").await.unwrap();
+    world.raised();
+    world.spaces.goodbye(space.id).await.unwrap();
+    world.spaces.unlinked(space.id);
+    assert_eq!(world.spaces.get(space.id).unwrap().state, State::Deployed);
+    assert_eq!(world.raised_kinds(), [""; 0]);
+    world.spaces.goodbye(space.id).await.unwrap();
+    world.spaces.unlinked(space.id);
+    assert_eq!(world.spaces.get(space.id).unwrap().state, State::Stopped);
+    assert_eq!(world.raised_kinds(), ["space.stopped"]);
+    world.gone().await;
+}
+
+#[tokio::test]
 async fn an_agents_first_link_deploys_a_space_and_its_goodbye_stops_it() {
     let world = World::new().await;
     let space = world.space("web", json!({})).await;
