@@ -1,6 +1,6 @@
 //! The command line against a running daemon: what it prints, and how it exits.
 
-use crate::support::{Daemon, Receiver};
+use crate::support::{Daemon, Receiver, Space, registration};
 use serde_json::{Value, json};
 use std::{
     io::Write,
@@ -191,4 +191,58 @@ fn output_cut_off_by_its_reader_is_no_error() {
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert!(!String::from_utf8_lossy(&output.stderr).contains("panicked"), "{output:?}");
+}
+
+/// The commands of spaces and methods, in an order in which each has something to work on.
+#[test]
+fn every_command_of_spaces_and_methods_speaks_json() {
+    let daemon = Daemon::start();
+    let mut space = Space::create(&daemon, "notes");
+    space.start(&daemon, &[]);
+    let template = space.write("db.toml", "name = \"db\"\n[[ports]]\nname = \"db\"\nport = 5432\n");
+    let methods = registration("echo.py", "", &[("x.echo", "events = [\"custom.*\"]"), ("x.add", "")]);
+    let methods = space.write("methods.toml", &methods);
+    let (template, methods) = (template.to_str().unwrap(), methods.to_str().unwrap());
+    let read = |output: Output, words: &[&str]| -> Value {
+        let text = stdout(&output);
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{words:?}");
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{words:?}: {error}: {text}"))
+    };
+    for (words, pointer, expected) in [
+        (&["methods", "register", methods][..], "/methods/1/name", json!("x.add")),
+        (&["agent", "status"], "/registration/methods/0/local_name", json!("echo")),
+        (&["methods", "unregister", "add"], "/removed/0/name", json!("x.add")),
+    ] {
+        let answer = read(space.svc(&[words, &["--json"]].concat()), words);
+        assert_eq!(answer.pointer(pointer), Some(&expected), "{words:?}: {answer}");
+    }
+    for (words, pointer, expected) in [
+        (&["method", "list"][..], "/methods/0/name", json!("x.echo")),
+        (&["method", "list", "x.echo"], "/providers/0/space", json!("notes")),
+        (&["method", "call", "x.echo", "[1]"], "/result", json!([1])),
+        (&["method", "call", "x.echo", "--batch", "[[1],[2]]"], "/1/result", json!([2])),
+        (&["subscription", "list"], "/items/0/method", json!("x.echo")),
+        (&["template", "create", "web", "--port", "web=80"], "/ports/0/port", json!(80)),
+        (&["template", "apply", template], "/name", json!("db")),
+        (&["template", "apply", template], "/name", json!("db")),
+        (&["template", "show", "db"], "/ports/0/name", json!("db")),
+        (&["template", "list"], "/items/1/name", json!("db")),
+        (&["space", "create", "box", "--driver", "process", "--template", "db"], "/agent_token", json!(null)),
+        (&["space", "update", "box", "--host", "box.example"], "/urls/0", json!("http://box.example:5432")),
+        (&["space", "start", "box"], "/launched", json!(true)),
+        (&["space", "show", "box"], "/name", json!("box")),
+        (&["space", "list"], "/items/1/name", json!("box")),
+        (&["space", "stop", "box"], "/launched", json!(false)),
+        (&["space", "token", "notes"], "/name", json!("notes")),
+    ] {
+        let answer = read(daemon.svc(&[words, &["--json"]].concat()), words);
+        assert_eq!(answer.pointer(pointer), Some(&expected), "{words:?}: {answer}");
+    }
+    for (kind, name) in [("space", "box"), ("space", "notes"), ("template", "db"), ("template", "web")] {
+        let id = read(daemon.svc(&[kind, "show", name, "--json"]), &[kind, name])["id"].clone();
+        assert_eq!(read(daemon.svc(&[kind, "delete", name, "--json"]), &[kind, name]), json!({"deleted": id}));
+    }
+    for path in ["/api/spaces", "/api/templates"] {
+        assert_eq!(daemon.get(path).json()["items"], json!([]), "{path}");
+    }
 }

@@ -1,7 +1,8 @@
 //! The OpenAPI document against what the daemon really answers.
 
-use crate::support::{Answer, Daemon, Receiver};
+use crate::support::{Answer, Daemon, Receiver, Space, eventually, registration};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 
 /// Where an answer and its schema part, if they do. Beyond JSON Schema, a field that is not described is a fault:
 /// callers learn of it nowhere else.
@@ -63,6 +64,27 @@ impl Check<'_> {
     }
 }
 
+impl Check<'_> {
+    /// Makes a request and holds the answer against what the document says of the route. The answer, if it has a body.
+    #[track_caller]
+    fn exchange(&self, daemon: &Daemon, method: &str, route: &str, path: &str, body: Option<Value>) -> Value {
+        let body = body.map(|body| body.to_string().into_bytes());
+        let reply = daemon.send(&method.to_uppercase(), path, Some(&daemon.admin_token()), body);
+        let responses = &self.document["paths"][route][method]["responses"];
+        let exact = responses.get(reply.status.to_string());
+        assert!(exact.is_some() || reply.status >= 400, "{method} {path} answered {}: {}", reply.status, reply.text);
+        let response = exact.unwrap_or(&responses["default"]);
+        if reply.status == 204 {
+            assert_eq!((&response["content"], reply.text.as_str()), (&Value::Null, ""), "{method} {path}");
+            return Value::Null;
+        }
+        let schema = &response["content"]["application/json"]["schema"];
+        assert!(!schema.is_null(), "{method} {path} answered {}, which is not described", reply.status);
+        assert_eq!(self.faults(schema, &reply.json(), "$"), [""; 0], "{method} {path}: {}", reply.text);
+        reply.json()
+    }
+}
+
 fn is(value: &Value, kind: &str) -> bool {
     match kind {
         "integer" => value.is_u64() || value.is_i64(),
@@ -93,7 +115,7 @@ fn what_the_daemon_answers_is_what_its_document_says() {
     daemon.post("/api/groups", &json!({"name": "ops"}));
     let emitted = daemon.emit("deploy.done", &json!({"version": "1.2"}));
     let event = emitted["event_id"].as_str().unwrap();
-    crate::support::eventually("both deliveries to settle", || {
+    eventually("both deliveries to settle", || {
         let event = daemon.event(&emitted["event_id"]);
         let settled = |delivery: &Value| delivery["state"] == "dead" || delivery["state"] == "skipped";
         event["deliveries"].as_array().unwrap().iter().all(settled).then_some(())
@@ -143,13 +165,7 @@ fn what_the_daemon_answers_is_what_its_document_says() {
         ("get", "/api/audit", "/api/audit".to_owned(), None),
         ("get", "/api/events/{id}", "/api/events/nonsense".to_owned(), None),
     ] {
-        let body = body.map(|body: Value| body.to_string().into_bytes());
-        let reply = daemon.send(&method.to_uppercase(), &path, Some(&daemon.admin_token()), body);
-        let responses = &document["paths"][template][method]["responses"];
-        let response = responses.get(reply.status.to_string()).unwrap_or(&responses["default"]);
-        let schema = &response["content"]["application/json"]["schema"];
-        assert!(!schema.is_null(), "{method} {path} answered {}, which is not described", reply.status);
-        assert_eq!(check.faults(schema, &reply.json(), "$"), [""; 0], "{method} {path}: {}", reply.text);
+        check.exchange(&daemon, method, template, &path, body);
     }
     let described = &document["components"]["schemas"];
     for (name, field) in [("Event", "deliveries"), ("Delivery", "attempts"), ("Attempt", "outcome"), ("Actor", "kind")]
@@ -157,4 +173,97 @@ fn what_the_daemon_answers_is_what_its_document_says() {
         assert!(described[name]["properties"][field].is_object(), "{name}.{field} is described: {}", described[name]);
     }
     assert!(described["DeadLetter"]["properties"]["why"].is_object(), "{}", described["DeadLetter"]);
+}
+
+/// Every route of spaces, templates, methods and subscriptions, with something in every field that can have something.
+#[test]
+fn what_spaces_and_methods_answer_is_what_the_document_says() {
+    let daemon = Daemon::start();
+    let document = daemon.get("/api/openapi.json").json();
+    let check = Check { document: &document };
+    let mut tried = BTreeSet::new();
+    let mut go = |method: &'static str, route: &'static str, parameter: &str, body: Option<Value>| {
+        tried.insert((method, route));
+        let (from, to) = (route.find('{'), route.find('}'));
+        let path = match (from, to) {
+            (Some(from), Some(to)) => format!("{}{parameter}{}", &route[..from], &route[to + 1..]),
+            _ => format!("{route}{parameter}"),
+        };
+        check.exchange(&daemon, method, route, &path, body)
+    };
+    let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_else(|| panic!("{value}")).to_owned();
+
+    let template = json!({
+        "name": "web", "description": "d", "ports": [{"name": "web", "port": 80}, {"name": "db", "port": 1, "protocol": "tcp"}],
+        "custom": {"A": "b"}, "startup_script_id": "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77",
+        "health_check": {"type": "command", "command": "false", "args": ["x"], "interval": "100ms", "failures": 1},
+    });
+    let made = go("post", "/api/templates", "", Some(template.clone()));
+    let id = text(&made, "id");
+    go("post", "/api/templates", "", Some(template.clone()));
+    go("get", "/api/templates", "", None);
+    go("get", "/api/templates/{id}", &id, None);
+    go("patch", "/api/templates/{id}", &id, Some(json!({"description": "e"})));
+    go("put", "/api/templates/{id}", &id, Some(template));
+
+    let made = go("post", "/api/spaces", "", Some(json!({"name": "notes", "template": "web", "host": "box.example"})));
+    let notes = text(&made, "id");
+    go("post", "/api/spaces", "", Some(json!({"name": "notes"})));
+    go("post", "/api/spaces", "", Some(json!({"name": "a b"})));
+    go("post", "/api/spaces/{id}/start", &notes, None);
+    go("post", "/api/spaces/{id}/stop", &notes, None);
+    let token = text(&go("post", "/api/spaces/{id}/token", &notes, None), "agent_token");
+    let mut space = Space::of(&notes, "notes", &token);
+    space.start(&daemon, &[]);
+    eventually("the space to be unhealthy", || (space.view(&daemon)["health"] == "unhealthy").then_some(()));
+    let full = "events = [\"custom.*\"]\nevent_sinks = [\"shape\"]\nkeywords = [\"k\"]\nscope = \"shared\"\n\
+                groups = [\"ops\"]\nmcp_tool = true\nparams_schema = { type = \"object\" }\nresult_schema = {}";
+    assert_eq!(daemon.post("/api/groups", &json!({"name": "ops"})).status, 201);
+    space.register(&registration("echo.py", "", &[("x.fail", full), ("x.echo", "")]));
+
+    let call = |method: &str, id: Value| json!({"jsonrpc": "2.0", "method": method, "params": {"n": 1}, "id": id});
+    for body in [
+        call("x.echo", json!(1)),
+        call("x.echo", json!("a")),
+        call("x.none", json!(null)),
+        json!([call("x.echo", json!(1)), call("x.none", json!(2)), 5]),
+        json!([]),
+        json!({"jsonrpc": "2.0", "method": "x.echo"}),
+        json!([{"jsonrpc": "2.0", "method": "x.echo"}]),
+        call("x.fail", json!(1.5)),
+    ] {
+        go("post", "/api/methods/call", "", Some(body));
+    }
+    go("get", "/api/methods", "", None);
+    go("get", "/api/methods", "?q=k", None);
+    go("get", "/api/methods/{name}", "x.fail", None);
+    go("get", "/api/methods/{name}", "x.none", None);
+    daemon.emit("n", &json!({"n": 1}));
+    let subscriptions = go("get", "/api/subscriptions", "", None);
+    assert_eq!(subscriptions["items"][0]["method"], "x.fail");
+    go("get", "/api/spaces/{id}", &notes, None);
+    go("get", "/api/spaces", "?state=deployed&owner=me", None);
+    go("patch", "/api/spaces/{id}", &notes, Some(json!({"description": "d", "custom": {"B": "c"}})));
+    go("post", "/api/spaces/{id}/stop", &notes, None);
+    go("get", "/api/spaces/{id}", &notes, None);
+
+    let boxed = text(&go("post", "/api/spaces", "", Some(json!({"name": "box", "driver": "process"}))), "id");
+    go("post", "/api/spaces/{id}/start", &boxed, None);
+    eventually("its agent to run", || daemon.get(&format!("/api/spaces/{boxed}")).json()["process"]["pid"].as_u64());
+    go("get", "/api/spaces/{id}", &boxed, None);
+    for space in [&notes, &boxed, &boxed] {
+        go("delete", "/api/spaces/{id}", space, None);
+    }
+    go("delete", "/api/templates/{id}", &id, None);
+    go("get", "/api/templates/{id}", &id, None);
+
+    for (route, operations) in document["paths"].as_object().expect("it has paths") {
+        let ours = ["spaces", "templates", "methods", "subscriptions"];
+        if !route.split('/').nth(2).is_some_and(|part| ours.contains(&part)) {
+            continue;
+        }
+        for method in operations.as_object().expect("it has operations").keys() {
+            assert!(method == "parameters" || tried.contains(&(method.as_str(), route.as_str())), "{method} {route}");
+        }
+    }
 }

@@ -46,7 +46,7 @@ fn each_field_of_a_method_is_published_as_it_was_written() {
     let world = World::new();
     let (ops, dev) = (world.ops.clone(), world.dev.clone());
     let plain = json!({
-        "name": "x.echo", "description": "Does it", "keywords": [], "scope": "private", "groups": [], "owner": "admin",
+        "description": "Does it", "keywords": [], "scope": "private", "groups": [], "owner": "admin",
         "mcp_tool": false, "params_schema": null, "result_schema": null, "events": [], "provider_count": 1,
         "available_count": 1,
         "providers": [{"space_id": world.space.id, "space": "notes", "health": "running", "in_flight": 0}],
@@ -61,36 +61,44 @@ fn each_field_of_a_method_is_published_as_it_was_written() {
     }});
     let mut both = vec![ops.clone(), dev];
     both.sort_by_key(|group| group["id"].to_string());
-    for (name, fields, changed) in [
-        ("x.echo", "", json!({})),
-        ("{{space}}.deep.echo", "", json!({"name": "notes.deep.echo"})),
-        ("echo", "", json!({"name": "echo"})),
-        ("x.echo", "keywords = [\"b\", \"a\"]", json!({"keywords": ["b", "a"]})),
-        ("x.echo", "scope = \"private\"", json!({})),
-        ("x.echo", "scope = \"shared\"", json!({"scope": "shared"})),
-        ("x.echo", "scope = \"shared\"\ngroups = [\"ops\"]", json!({"scope": "shared", "groups": [ops]})),
-        ("x.echo", &by_id, json!({"scope": "shared", "groups": both})),
-        ("x.echo", "scope = \"shared\"\ngroups = []", json!({"scope": "shared"})),
-        ("x.echo", "mcp_tool = true", json!({"mcp_tool": true})),
-        ("x.echo", "mcp_tool = false", json!({})),
-        ("x.echo", &format!("params_schema = {schema}"), json!({"params_schema": schema_json})),
-        ("x.echo", &format!("result_schema = {schema}"), json!({"result_schema": schema_json})),
-        ("x.echo", "events = [\"custom.b.*\", \"space.created\"]", json!({"events": ["custom.b.*", "space.created"]})),
-        ("x.echo", "event_sinks = [\"shape\"]", json!({})),
-    ] {
-        world.space.register(&registration("echo.py", "", &[(name, fields)]));
+    let params = format!("params_schema = {schema}");
+    let result = format!("result_schema = {schema}");
+    let cases = [
+        ("", json!({})),
+        ("keywords = [\"b\", \"a\"]", json!({"keywords": ["b", "a"]})),
+        ("scope = \"private\"", json!({})),
+        ("scope = \"shared\"", json!({"scope": "shared"})),
+        ("scope = \"shared\"\ngroups = [\"ops\"]", json!({"scope": "shared", "groups": [ops]})),
+        (&*by_id, json!({"scope": "shared", "groups": both})),
+        ("scope = \"shared\"\ngroups = []", json!({"scope": "shared"})),
+        ("mcp_tool = true", json!({"mcp_tool": true})),
+        ("mcp_tool = false", json!({})),
+        (&*params, json!({"params_schema": schema_json})),
+        (&*result, json!({"result_schema": schema_json})),
+        ("events = [\"custom.b.*\", \"space.created\"]", json!({"events": ["custom.b.*", "space.created"]})),
+        ("event_sinks = [\"shape\"]", json!({})),
+    ];
+    // Names with one dot, with several, and with none.
+    let name = |n: usize| ["{{space}}.NUMBER.echo", "xNUMBER.echo", "NUMBER-deep.er.{{space}}.echo"][n % 3];
+    let names: Vec<String> = (0..cases.len()).map(|n| name(n).replace("NUMBER", &n.to_string())).collect();
+    let mut methods: Vec<_> = names.iter().zip(&cases).map(|(name, (fields, _))| (name.as_str(), *fields)).collect();
+    methods.push(("echo", ""));
+    world.space.register(&registration("echo.py", "", &methods));
+    let list = world.daemon.get("/api/methods").json();
+    assert_eq!(list["methods"].as_array().map(Vec::len), Some(methods.len()));
+    let cases = cases.iter().map(|(_, changed)| changed.clone()).chain([json!({})]);
+    for ((name, fields), changed) in methods.iter().zip(cases) {
+        let name = name.replace("{{space}}", "notes");
         let mut expected = plain.clone();
+        expected["name"] = json!(name);
         expected.as_object_mut().expect("it is one").extend(changed.as_object().expect("it is one").clone());
-        let mut published = world.published(expected["name"].as_str().expect("a name"));
+        let mut published = world.published(&name);
         if let Some(groups) = published["groups"].as_array_mut() {
             groups.sort_by_key(|group| group["id"].to_string());
         }
-        assert_eq!(published, expected, "{name}: {fields}");
-        let list = world.daemon.get("/api/methods").json();
-        assert_eq!(list["methods"].as_array().map(Vec::len), Some(1), "{name}: {fields}");
+        assert_eq!(published, expected, "{fields}");
         // Whatever its name is, its server knows it by its local one.
-        let called = world.daemon.call(expected["name"].as_str().expect("a name"), &json!({"n": 1}));
-        assert_eq!(called["result"], json!({"n": 1}));
+        assert_eq!(world.daemon.call(&name, &json!({"n": 1}))["result"], json!({"n": 1}));
     }
     let text = registration("echo.py", "", &[("x.echo", "events = [\"custom.*\"]\nevent_sinks = [\"b\", \"shape\"]")]);
     world.space.register(&text.replace("Does it", "Ünïcode \\\"and\\\" more"));

@@ -39,6 +39,11 @@ impl Space {
         Self::in_a_new_place(text("id"), text("name"), text("agent_token"))
     }
 
+    /// A space that is there already.
+    pub fn of(id: &str, name: &str, token: &str) -> Self {
+        Self::in_a_new_place(id.to_owned(), name.to_owned(), token.to_owned())
+    }
+
     /// The same space, as somebody else sees it who has its token.
     pub fn twin(&self) -> Self {
         Self::in_a_new_place(self.id.clone(), self.name.clone(), self.token.clone())
