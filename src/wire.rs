@@ -110,6 +110,9 @@ pub struct Hello {
     pub version: String,
     /// The machine it runs on.
     pub node_id: String,
+    /// Whether this process was linked to this server before: a stop meanwhile is meant for it.
+    #[serde(default)]
+    pub returning: bool,
 }
 
 /// What an agent needs to know of its space.

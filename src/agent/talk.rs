@@ -58,14 +58,18 @@ pub enum Ending {
     Garbled(String),
 }
 
-/// Introduces the agent and hears what the server says to that.
+/// Introduces the agent and hears what the server says to that. One that is `returning` was welcomed there before.
 ///
 /// # Errors
 ///
 /// Fails if that is no welcome, or does not come in time.
-pub async fn introduce(socket: &mut Socket, node_id: &str) -> Result<Welcome, Ending> {
-    let hello =
-        Hello { protocol: wire::PROTOCOL, version: env!("CARGO_PKG_VERSION").to_owned(), node_id: node_id.to_owned() };
+pub async fn introduce(socket: &mut Socket, node_id: &str, returning: bool) -> Result<Welcome, Ending> {
+    let hello = Hello {
+        protocol: wire::PROTOCOL,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        node_id: node_id.to_owned(),
+        returning,
+    };
     let introducing = async {
         socket.send(Message::binary(wire::encode(&ToServer::Hello(hello)))).await?;
         while let Some(message) = socket.next().await {

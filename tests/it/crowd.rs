@@ -69,7 +69,8 @@ impl Fake {
     }
 
     async fn register(&mut self) {
-        let hello = Hello { protocol: PROTOCOL, version: "0".to_owned(), node_id: "crowd".to_owned() };
+        let hello =
+            Hello { protocol: PROTOCOL, version: "0".to_owned(), node_id: "crowd".to_owned(), returning: false };
         self.say(&ToServer::Hello(hello)).await;
         let welcome = self.hear().await;
         assert!(matches!(&welcome, ToAgent::Welcome(space) if space.space_name == format!("s{}", self.number)));
