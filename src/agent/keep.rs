@@ -140,7 +140,7 @@ async fn connect(
 
 async fn converse(agent: &Arc<Agent>, seat: &Seat, socket: Socket, welcome: Welcome, pulse: &Pulse) -> Ending {
     log::info!("{}: connected as space `{}` of zone `{}`", seat.server, welcome.space_name, welcome.zone);
-    let (link, parcels) = Link::new(seat.server.clone());
+    let (link, parcels) = Link::new(seat.server.clone(), agent.settings.answer);
     seat.connect(link.clone());
     // On its own: it waits for its turn among other changes, and for answers that are heard in the conversation.
     let (registrar, publishing) = (agent.registrar.clone(), link.clone());

@@ -52,6 +52,8 @@ pub enum Ending {
     Deaf,
     #[error("the server did not welcome us within {} s", WELCOME.as_secs())]
     Unwelcome,
+    #[error("the server did not answer a registration in time")]
+    Unanswered,
     #[error("the link broke: {0}")]
     Broken(#[from] tungstenite::Error),
     #[error("the server said something unexpected: {0}")]
@@ -116,6 +118,7 @@ impl<'a> Talk<'a> {
             Err(Down) = self.agent.spool.carry(&self.link.outbox) => return Ending::Closed,
             Err(Down) = self.tell_health() => return Ending::Closed,
             Err(Down) = self.run_checks() => return Ending::Closed,
+            () = self.link.ended() => return Ending::Unanswered,
             parting = self.agent.end.leaving() => parting,
         };
         if parting == Parting::Goodbye {
