@@ -51,6 +51,11 @@ impl End {
         self.reason.get().expect("the reason is set before")
     }
 
+    /// Whether there is a reason.
+    pub fn has_begun(&self) -> bool {
+        self.begun.is_cancelled()
+    }
+
     /// Tells the links to part.
     pub fn leave(&self) {
         self.leaving.cancel();

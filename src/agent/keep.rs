@@ -65,14 +65,18 @@ pub async fn keep(agent: Arc<Agent>, seat: usize) {
     }
     let mut waits = Waits { pace: agent.settings.pace, failures: 0 };
     let mut told = String::new();
+    let mut returning = false;
     loop {
         let pulse = Arc::<Pulse>::default();
+        // Not only once the links part: a new link, made while the agent still drains, would start its space again.
         let connected = tokio::select! {
-            connected = connect(&agent, seat, pulse.clone()) => connected,
-            _ = agent.end.leaving() => return,
+            biased;
+            _ = agent.end.begun() => return,
+            connected = connect(&agent, seat, returning, pulse.clone()) => connected,
         };
         let failed = match connected {
             Ok((socket, welcome)) => {
+                returning = true;
                 let began = Instant::now();
                 told.clear();
                 let ending = converse(&agent, seat, socket, welcome, &pulse).await;
@@ -85,6 +89,9 @@ pub async fn keep(agent: Arc<Agent>, seat: usize) {
         };
         let why = failed.to_string();
         seat.disconnect(why.clone());
+        if agent.end.has_begun() {
+            return;
+        }
         let wait = match failed {
             Failed::Talk(Ending::Left) => return,
             Failed::Talk(Ending::Said(Goodbye::Replaced)) => {
@@ -112,14 +119,19 @@ pub async fn keep(agent: Arc<Agent>, seat: usize) {
         };
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            _ = agent.end.leaving() => return,
+            _ = agent.end.begun() => return,
         }
     }
 }
 
-async fn connect(agent: &Arc<Agent>, seat: &Seat, pulse: Arc<Pulse>) -> Result<(Socket, Welcome), Failed> {
+async fn connect(
+    agent: &Arc<Agent>,
+    seat: &Seat,
+    returning: bool,
+    pulse: Arc<Pulse>,
+) -> Result<(Socket, Welcome), Failed> {
     let mut socket = agent.dialer.dial(&seat.server, &agent.settings.token, pulse).await?;
-    let welcome = talk::introduce(&mut socket, &agent.settings.node_id).await?;
+    let welcome = talk::introduce(&mut socket, &agent.settings.node_id, returning).await?;
     if agent.home.settle(&welcome, &agent.spool).await? == Belongs::Anew {
         agent.registrar.forget().await;
     }
@@ -128,7 +140,7 @@ async fn connect(agent: &Arc<Agent>, seat: &Seat, pulse: Arc<Pulse>) -> Result<(
 
 async fn converse(agent: &Arc<Agent>, seat: &Seat, socket: Socket, welcome: Welcome, pulse: &Pulse) -> Ending {
     log::info!("{}: connected as space `{}` of zone `{}`", seat.server, welcome.space_name, welcome.zone);
-    let (link, parcels) = Link::new(seat.server.clone());
+    let (link, parcels) = Link::new(seat.server.clone(), agent.settings.answer);
     seat.connect(link.clone());
     // On its own: it waits for its turn among other changes, and for answers that are heard in the conversation.
     let (registrar, publishing) = (agent.registrar.clone(), link.clone());

@@ -5,6 +5,7 @@
 
 use super::dial::ServerUrl;
 use crate::{
+    config::Span,
     method::Registration,
     wire::{self, ToServer},
 };
@@ -23,9 +24,6 @@ const LINE: usize = 1024;
 /// What they may weigh together, in KiB. One message fits always.
 const LINE_KIB: u32 = 64 << 10;
 
-/// How long a server may think about a registration.
-const ANSWER: Duration = Duration::from_secs(15);
-
 /// One link from its welcome to its end.
 #[derive(Debug)]
 pub struct Link {
@@ -35,6 +33,8 @@ pub struct Link {
     waiting: Mutex<HashMap<u64, oneshot::Sender<Result<(), String>>>>,
     /// The generation that the server has accepted last on this link; `None` if it has no methods from us.
     published: watch::Sender<Option<u64>>,
+    /// How long the server may think about a registration.
+    patience: Duration,
     down: CancellationToken,
 }
 
@@ -67,19 +67,21 @@ pub enum PublishFault {
     Refused(String),
     #[error("the link broke before the server had answered")]
     Down,
-    #[error("the server did not answer within {} s", ANSWER.as_secs())]
-    Silent,
+    /// The link is given up then, so that nobody has to guess whether the server has taken it.
+    #[error("the server did not answer within {}", Span(*.0))]
+    Silent(Duration),
 }
 
 impl Link {
     /// A new link and what its conversation is to send.
-    pub fn new(server: ServerUrl) -> (Arc<Self>, mpsc::Receiver<Parcel>) {
+    pub fn new(server: ServerUrl, patience: Duration) -> (Arc<Self>, mpsc::Receiver<Parcel>) {
         let (line, parcels) = mpsc::channel(LINE);
         let link = Self {
             server,
             outbox: Outbox { line, room: Arc::new(Semaphore::new(LINE_KIB as usize)) },
             waiting: Mutex::default(),
             published: watch::Sender::new(None),
+            patience,
             down: CancellationToken::new(),
         };
         (Arc::new(link), parcels)
@@ -146,10 +148,11 @@ impl Link {
             self.outbox.send(message).await.map_err(|Down| PublishFault::Down)?;
             answer.await.map_err(|_| PublishFault::Down)?.map_err(PublishFault::Refused)
         };
-        let answered = tokio::time::timeout(ANSWER, asking).await;
+        let answered = tokio::time::timeout(self.patience, asking).await;
         answered.unwrap_or_else(|_| {
-            self.waiting().remove(&generation);
-            Err(PublishFault::Silent)
+            // What the server has of ours is unknown from here on. The next link begins with a publication.
+            self.end();
+            Err(PublishFault::Silent(self.patience))
         })
     }
 
@@ -187,7 +190,7 @@ mod tests {
     use crate::wire::ToServer;
 
     fn link() -> (Arc<Link>, mpsc::Receiver<Parcel>) {
-        Link::new("http://127.0.0.1:7300".parse().unwrap())
+        Link::new("http://127.0.0.1:7300".parse().unwrap(), Duration::from_secs(15))
     }
 
     #[tokio::test]
@@ -216,10 +219,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_does_not_answer_is_not_waited_for_for_ever() {
+    async fn a_server_that_does_not_answer_is_not_waited_for_for_ever_and_loses_the_link() {
         let (link, _parcels) = link();
-        assert_eq!(link.unregister(1).await, Err(PublishFault::Silent));
+        assert_eq!(link.unregister(1).await, Err(PublishFault::Silent(Duration::from_secs(15))));
         assert!(link.waiting().is_empty());
+        link.ended().await;
     }
 
     #[tokio::test]

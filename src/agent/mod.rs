@@ -87,6 +87,8 @@ pub struct Settings {
     pub pace: Pace,
     /// A new method server that ends within this time has not started.
     pub trial: Duration,
+    /// How long a server may think about a registration.
+    pub answer: Duration,
 }
 
 /// What ends an agent from outside.

@@ -357,10 +357,10 @@ impl Registrar {
         Ok(())
     }
 
-    /// Gives the old registration back to the servers that have, or may have, taken a new one.
+    /// Gives the old registration back to the servers that have taken a new one. Those whose links are gone get it with
+    /// the next.
     async fn give_back(&self, old: Option<&InForce>, links: &[Arc<Link>], answers: &[Result<(), PublishFault>]) {
-        let taken =
-            links.iter().zip(answers).filter(|(_, answer)| matches!(answer, Ok(()) | Err(PublishFault::Silent)));
+        let taken = links.iter().zip(answers).filter(|(_, answer)| answer.is_ok());
         let giving = taken.map(async |(link, _)| {
             let given = match old {
                 Some(old) => link.register(old.generation, &old.declared.registration).await,
@@ -428,7 +428,7 @@ impl Registrar {
     fn log_fault(&self, link: &Link, answer: Result<(), PublishFault>) {
         match answer {
             // The next link begins with a publication.
-            Ok(()) | Err(PublishFault::Down) => {}
+            Ok(()) | Err(PublishFault::Down | PublishFault::Silent(_)) => {}
             Err(fault) => log::error!("{} does not take the registration in force: {fault}", link.server),
         }
     }
@@ -442,8 +442,8 @@ impl Registrar {
     }
 }
 
-/// Why a registration is not in force, if it is not. A link that broke hears of it again when it is back, as long as
-/// another server has taken it; with no other there is nobody who did.
+/// Why a registration is not in force, if it is not. A server whose link is gone, also for its silence, hears of it when
+/// it is back, as long as another has taken it; with no other there is nobody who did.
 fn verdict(links: &[Arc<Link>], answers: &[Result<(), PublishFault>], text: Option<&str>) -> Option<RegisterError> {
     let mut lost = None;
     for (link, answer) in links.iter().zip(answers) {
@@ -454,16 +454,10 @@ fn verdict(links: &[Arc<Link>], answers: &[Result<(), PublishFault>], text: Opti
                 let line = text.and_then(|text| line_of(text, blamed_field(reason)?));
                 return Some(RegisterError::Refused { server, line, reason: reason.clone() });
             }
-            Err(fault @ PublishFault::Silent) => lost = Some(RegisterError::Lost { server, fault: fault.clone() }),
-            Err(PublishFault::Down) => {
-                let all = answers.iter().all(|answer| matches!(answer, Err(PublishFault::Down)));
-                if all {
-                    lost = Some(RegisterError::Lost { server, fault: PublishFault::Down });
-                }
-            }
+            Err(fault) => lost = Some(RegisterError::Lost { server, fault: fault.clone() }),
         }
     }
-    lost
+    lost.filter(|_| !answers.iter().any(Result::is_ok))
 }
 
 /// The field that a server's reason begins with, as in "`methods[0].groups[1]`: there is no such group".

@@ -321,7 +321,7 @@ mod tests {
 
     /// A link that carries, and what goes over it.
     fn carrying(spool: &Spool) -> (tokio::task::JoinHandle<()>, mpsc::Receiver<Parcel>) {
-        let (link, parcels) = Link::new("http://127.0.0.1:1".parse().unwrap());
+        let (link, parcels) = Link::new("http://127.0.0.1:1".parse().unwrap(), Duration::from_secs(15));
         let spool = spool.clone();
         let carrier = tokio::spawn(async move {
             let Err(Down) = spool.carry(&link.outbox).await;

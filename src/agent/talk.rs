@@ -52,23 +52,25 @@ pub enum Ending {
     Deaf,
     #[error("the server did not welcome us within {} s", WELCOME.as_secs())]
     Unwelcome,
+    #[error("the server did not answer a registration in time")]
+    Unanswered,
     #[error("the link broke: {0}")]
     Broken(#[from] tungstenite::Error),
     #[error("the server said something unexpected: {0}")]
     Garbled(String),
 }
 
-/// Introduces the agent and hears what the server says to that.
+/// Introduces the agent and hears what the server says to that. One that is `returning` was welcomed there before.
 ///
 /// # Errors
 ///
 /// Fails if that is no welcome, or does not come in time.
-pub async fn introduce(socket: &mut Socket, node_id: &str) -> Result<Welcome, Ending> {
+pub async fn introduce(socket: &mut Socket, node_id: &str, returning: bool) -> Result<Welcome, Ending> {
     let hello = Hello {
         protocol: wire::PROTOCOL,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         node_id: node_id.to_owned(),
-        returning: false,
+        returning,
     };
     let introducing = async {
         socket.send(Message::binary(wire::encode(&ToServer::Hello(hello)))).await?;
@@ -116,6 +118,7 @@ impl<'a> Talk<'a> {
             Err(Down) = self.agent.spool.carry(&self.link.outbox) => return Ending::Closed,
             Err(Down) = self.tell_health() => return Ending::Closed,
             Err(Down) = self.run_checks() => return Ending::Closed,
+            () = self.link.ended() => return Ending::Unanswered,
             parting = self.agent.end.leaving() => parting,
         };
         if parting == Parting::Goodbye {

@@ -360,7 +360,8 @@ impl Default for Patience {
             first: Duration::from_secs(1),
             longest: Duration::from_secs(60),
             steady: Duration::from_secs(60),
-            grace: Duration::from_secs(4),
+            // The agent's calls, its last events, and a method server that has to be killed: 7.5 s at worst.
+            grace: Duration::from_secs(8),
         }
     }
 }

@@ -141,6 +141,48 @@ async fn a_stopped_space_stops_its_agent_in_good_order() {
 }
 
 #[tokio::test]
+async fn an_agent_that_drains_does_not_come_back_to_a_server_that_hung_up() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let other = Server::beside(&server).await;
+    let agent = Running::start(settings(&scratch, &[&server, &other])).await;
+    let mut visitor = server.welcome_idle().await;
+    let mut elsewhere = other.welcome_idle().await;
+    // This one is never confirmed, so that the agent has something to wait for.
+    agent.raise("a", json!({})).await;
+    visitor.goodbye(Goodbye::Stopped).await;
+    drop(visitor);
+    let hearing = async {
+        elsewhere.hear_goodbye().await;
+        drop(elsewhere);
+        agent.ended().await
+    };
+    tokio::select! {
+        biased;
+        _ = server.connection() => panic!("a stopped space would be started again"),
+        ended = hearing => ended.unwrap(),
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_was_welcomed_before_says_so() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let agent = Running::start(settings(&scratch, &[&server])).await;
+    let unwelcomed = server.meet().await;
+    assert!(!unwelcomed.hello.returning);
+    drop(unwelcomed);
+    let visitor = server.welcome_idle().await;
+    assert!(!visitor.hello.returning);
+    drop(visitor);
+    let visitor = server.welcome_idle().await;
+    assert!(visitor.hello.returning);
+    agent.stop(visitor).await;
+    let agent = Running::start(settings(&scratch, &[&server])).await;
+    let visitor = server.welcome_idle().await;
+    assert!(!visitor.hello.returning, "a new process is not back, it is new");
+    agent.stop(visitor).await;
+}
+
+#[tokio::test]
 async fn an_agent_that_is_replaced_or_revoked_ends_and_says_why() {
     for (why, word) in [(Goodbye::Replaced, "another agent"), (Goodbye::Revoked, "svc space token")] {
         let (scratch, server) = (Scratch::new(), Server::new().await);

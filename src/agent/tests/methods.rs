@@ -6,7 +6,10 @@ use crate::{
     wire::{Answer, ServerHealth, ToAgent, ToServer},
 };
 use serde_json::{Value, json};
-use std::{path::Path, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 /// A registration of the fixtures' echo server with methods of these local names.
 fn source(names: &[&str]) -> String {
@@ -21,6 +24,15 @@ fn source(names: &[&str]) -> String {
 fn fixture(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/methods").join(name);
     path.to_str().unwrap().to_owned()
+}
+
+/// A file of a test's own that registers one method.
+fn methods_file(scratch: &Scratch) -> PathBuf {
+    std::fs::create_dir_all(&scratch.0).unwrap();
+    std::fs::copy(fixture("echo.py"), scratch.0.join("echo.py")).unwrap();
+    let file = scratch.0.join("methods.toml");
+    std::fs::write(&file, source(&["echo"])).unwrap();
+    file
 }
 
 async fn register(agent: &Running, source: &str) -> (u16, Value) {
@@ -258,12 +270,8 @@ async fn a_registration_is_taken_up_again_after_a_restart() {
 
 #[tokio::test]
 async fn a_methods_file_is_registered_with_the_first_link_and_its_fault_stops_nothing() {
-    let server = Server::new().await;
-    let scratch = Scratch::new();
-    std::fs::create_dir_all(&scratch.0).unwrap();
-    let file = scratch.0.join("methods.toml");
-    std::fs::copy(fixture("echo.py"), scratch.0.join("echo.py")).unwrap();
-    std::fs::write(&file, source(&["echo"])).unwrap();
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let file = methods_file(&scratch);
     let told = || Settings { methods_file: Some(file.clone()), ..settings(&scratch, &[&server]) };
     let agent = Running::start(told()).await;
     let mut visitor = server.welcome().await;
@@ -281,6 +289,28 @@ async fn a_methods_file_is_registered_with_the_first_link_and_its_fault_stops_no
     agent.raise("a", json!({})).await;
     drop(visitor);
     agent.stop(()).await;
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_a_registration_gets_it_again_on_a_new_link() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let told = Settings { answer: Duration::from_secs(2), ..settings(&scratch, &[&server]) };
+    let agent = Running::start(Settings { methods_file: Some(methods_file(&scratch)), ..told }).await;
+    // Neither a file that is not registered yet nor one that is may wait for a link to break by itself.
+    let mut silent = server.welcome().await;
+    let (unanswered, _) = silent.hear_register().await;
+    let mut visitor = server.welcome().await;
+    let (generation, names) = visitor.expect_register().await;
+    assert_eq!(names, ["echo"]);
+    assert!(generation > unanswered);
+    assert_eq!(result(&visitor.answer(generation, "echo", json!([1])).await), json!([1]));
+    drop((silent, visitor));
+    let mut silent = server.welcome().await;
+    assert_eq!(silent.hear_register().await.0, generation);
+    let mut visitor = server.welcome().await;
+    assert_eq!(visitor.expect_register().await.0, generation);
+    assert_eq!(visitor.hear_health().await, (generation, ServerHealth::Running));
+    agent.stop((silent, visitor)).await;
 }
 
 #[tokio::test]

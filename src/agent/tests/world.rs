@@ -299,6 +299,7 @@ pub fn settings(scratch: &Scratch, servers: &[&Server]) -> Settings {
         },
         // Processes of tests are good ones, and worth no wait.
         trial: Duration::ZERO,
+        answer: PATIENCE,
     }
 }
 

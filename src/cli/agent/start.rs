@@ -25,6 +25,9 @@ const DEFAULT_SERVER: &str = "http://127.0.0.1:7300";
 /// How long a new method server is watched before it counts. Interpreters find most of their errors in it.
 const TRIAL: Duration = Duration::from_millis(300);
 
+/// How long a server may think about a registration before the link to it is made anew.
+const ANSWER: Duration = Duration::from_secs(15);
+
 /// Run the agent of a space.
 #[derive(argh::FromArgs, Clone, Debug, PartialEq)]
 #[argh(
@@ -165,6 +168,7 @@ fn settings(config: &Config, secret: &str) -> Result<Settings, Failure> {
         node_id: node_name(),
         pace: Pace::default(),
         trial: TRIAL,
+        answer: ANSWER,
     })
 }
 
