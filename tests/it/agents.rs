@@ -151,13 +151,13 @@ fn an_agent_whose_token_is_revoked_is_out_at_once() {
     space.start(&daemon, &[]);
     let rotated = daemon.post(&format!("/api/spaces/{}/token", space.id), &json!({}));
     assert!([200, 201].contains(&rotated.status), "{}", rotated.text);
-    assert_eq!(space.ended().code(), Some(1));
+    assert_eq!(space.ended().code(), Some(4));
     assert!(space.log().contains("token"), "{}", space.log());
     space.token = rotated.json()["agent_token"].as_str().expect("a token").to_owned();
     space.start(&daemon, &[]);
     // A space that is gone has no agent either.
     assert_eq!(daemon.delete(&format!("/api/spaces/{}", space.id)).status, 204);
-    assert_eq!(space.ended().code(), Some(1));
+    assert_eq!(space.ended().code(), Some(4));
 }
 
 #[test]
