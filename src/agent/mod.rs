@@ -8,6 +8,7 @@
 //! → [`process`], and its answer back.
 
 mod api;
+mod backoff;
 mod calls;
 mod dial;
 mod end;
