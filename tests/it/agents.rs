@@ -328,7 +328,10 @@ fn methods_are_removed_one_by_one_and_the_last_takes_the_process_along() {
     assert_eq!(daemon.call("notes.pid", &json!({}))["result"], pid, "the process stays");
     let unknown = space.svc(&["methods", "unregister", "echo"]);
     assert_eq!(unknown.status.code(), Some(1));
-    assert_eq!(stderr(&unknown), "svc: no method with the local name `echo` is registered\n");
+    assert_eq!(
+        stderr(&unknown),
+        "svc: no method with the local name `echo` is registered: `svc agent status` shows those that are\n"
+    );
 
     // What is left is what a restart of the agent takes up.
     space.kill();

@@ -106,10 +106,17 @@ async fn a_registration_is_published_again_on_every_link() {
     let server = Server::new().await;
     let (_scratch, agent, mut visitor) = running(&server).await;
     let generation = registered(&agent, &mut visitor, &["echo"]).await;
+    let told = |status: &Value| (status["servers"][0]["published"].clone(), status["servers"][0]["refusal"].clone());
+    agent.status(|status| told(status) == (json!(true), json!(null))).await;
     drop(visitor);
     let mut visitor = server.welcome().await;
     assert_eq!(visitor.expect_register().await, (generation, vec!["echo".to_owned()]));
     assert_eq!(result(&visitor.answer(generation, "echo", json!({ "n": 2 })).await), json!({ "n": 2 }));
+    drop(visitor);
+    let mut visitor = server.welcome().await;
+    visitor.hear_register().await;
+    visitor.refuse(generation, "no group named `ops`").await;
+    agent.status(|status| told(status) == (json!(false), json!("no group named `ops`"))).await;
     agent.stop(visitor).await;
 }
 
@@ -336,7 +343,7 @@ async fn a_method_server_that_ends_at_once_is_not_registered() {
     let text = source(&["echo"]).replace("\"echo.py\"", "\"-c\", \"raise SystemExit(3)\"");
     let answer = register(&agent, &text).await;
     let message = answer.1["error"]["message"].as_str().unwrap();
-    assert!(answer.0 == 400 && message.contains("ended at once") && message.contains('3'), "{answer:?}");
+    assert!(answer.0 == 400 && message.contains("status 3; the agent's log"), "{answer:?}");
     assert_eq!(agent.get("/status").await.1["registration"], json!(null));
     agent.signals.stop.cancel();
     assert!(matches!(visitor.hear().await, Some(ToServer::Goodbye)), "the server never heard of it");
