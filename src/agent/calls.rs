@@ -5,20 +5,27 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 use tokio::task::AbortHandle;
+use tokio_util::task::TaskTracker;
 
 /// What runs. Dropping it ends all: without the link there is nobody to answer to.
-#[derive(Default)]
 pub struct Calls {
     running: Arc<Mutex<HashMap<u64, AbortHandle>>>,
+    /// The calls of all links.
+    tracker: TaskTracker,
 }
 
 impl Calls {
+    /// No calls yet. `tracker` counts them with those of the other links.
+    pub fn new(tracker: TaskTracker) -> Self {
+        Self { running: Arc::default(), tracker }
+    }
+
     /// Runs a call under its id.
     pub fn start(&self, id: u64, call: impl Future<Output = ()> + Send + 'static) {
         let running = self.running.clone();
         // Held until the call is noted, or one that ends at once would be noted for ever.
         let mut noted = self.running();
-        let task = tokio::spawn(async move {
+        let task = self.tracker.spawn(async move {
             call.await;
             running.lock().expect("no code panics while holding it").remove(&id);
         });
@@ -63,7 +70,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_cancelled_call_is_dropped_and_the_others_go_on() {
-        let calls = Calls::default();
+        let calls = Calls::new(TaskTracker::new());
         let ((one, one_gone), (two, mut two_gone)) = (endless(), endless());
         calls.start(1, one);
         calls.start(2, two);
@@ -77,7 +84,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_has_ended_is_forgotten() {
-        let calls = Calls::default();
+        let calls = Calls::new(TaskTracker::new());
         let (done, ended) = oneshot::channel();
         calls.start(1, async { done.send(()).unwrap() });
         ended.await.unwrap();

@@ -82,7 +82,10 @@ pub enum DialError {
     #[error("cannot use TLS here: {0}")]
     NoTls(rustls::Error),
     /// The token is what it does not like.
-    #[error("the server refused the token ({status}{words})")]
+    #[error(
+        "the server refused the token ({status}{words}): give this agent the one that `svc space token NAME` prints, in \
+         SVC_AGENT_TOKEN"
+    )]
     Refused { status: u16, words: Words },
     /// It does not like something else.
     #[error("the server answered {status}{words}")]
@@ -132,7 +135,9 @@ impl Dialer {
                 let words = Words::of(response.body().as_deref().unwrap_or_default());
                 let status = response.status().as_u16();
                 Err(match response.status() {
-                    StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => DialError::Refused { status, words },
+                    // Its words are about headers and the tokens of users, which are of no use here.
+                    StatusCode::UNAUTHORIZED => DialError::Refused { status, words: Words(None) },
+                    StatusCode::FORBIDDEN => DialError::Refused { status, words },
                     _ => DialError::Answered { status, words },
                 })
             }

@@ -5,6 +5,7 @@
 
 use super::{
     Agent,
+    backoff::{Backoff, drawn},
     dial::{DialError, Socket},
     end::Reason,
     home::{Belongs, HomeError},
@@ -27,12 +28,6 @@ pub struct Pace {
     pub refused: (Duration, Duration),
     /// A link that lasted so long was a good one: waits start anew.
     pub lasted: Duration,
-}
-
-/// The waits so far.
-struct Waits {
-    pace: Pace,
-    failures: u32,
 }
 
 /// Why there is no conversation.
@@ -63,7 +58,8 @@ pub async fn keep(agent: Arc<Agent>, seat: usize) {
     if seat.server.is_remote() && !seat.server.is_secure() {
         log::warn!("the link to {} is not encrypted, and the token travels on it: use https", seat.server);
     }
-    let mut waits = Waits { pace: agent.settings.pace, failures: 0 };
+    let pace = agent.settings.pace;
+    let mut backoff = Backoff::new(pace.first, pace.most);
     let mut told = String::new();
     let mut returning = false;
     loop {
@@ -80,8 +76,8 @@ pub async fn keep(agent: Arc<Agent>, seat: usize) {
                 let began = Instant::now();
                 told.clear();
                 let ending = converse(&agent, seat, socket, welcome, &pulse).await;
-                if began.elapsed() >= agent.settings.pace.lasted {
-                    waits.failures = 0;
+                if began.elapsed() >= pace.lasted {
+                    backoff.reset();
                 }
                 Failed::Talk(ending)
             }
@@ -105,16 +101,15 @@ pub async fn keep(agent: Arc<Agent>, seat: usize) {
             }
             Failed::Home(error) => return agent.end.begin(Reason::Foreign(error)),
             Failed::Dial(DialError::Refused { .. }) => {
-                let advice = "give this agent the token that `svc space token NAME` prints, in SVC_AGENT_TOKEN";
-                log::error!("{}: {why}: {advice}; trying again now and then", seat.server);
-                waits.after_refusal()
+                log::error!("{}: {why}; trying again now and then", seat.server);
+                drawn(pace.refused.0, pace.refused.1)
             }
             Failed::Dial(_) | Failed::Talk(_) => {
                 // Told once, not at every attempt of a long night.
                 let level = if why == told { log::Level::Debug } else { log::Level::Warn };
                 log::log!(level, "{}: {why}; trying again", seat.server);
                 told = why;
-                waits.next()
+                backoff.next_drawn()
             }
         };
         tokio::select! {
@@ -148,42 +143,4 @@ async fn converse(agent: &Arc<Agent>, seat: &Seat, socket: Socket, welcome: Welc
     let ending = Talk::new(agent, &link, welcome).go_on(socket, parcels, pulse).await;
     link.end();
     ending
-}
-
-impl Waits {
-    /// Anything up to a bound that doubles with every failure.
-    fn next(&mut self) -> Duration {
-        let bound = self.pace.first.saturating_mul(1 << self.failures.min(16)).min(self.pace.most);
-        self.failures += 1;
-        bound.mul_f64(chance())
-    }
-
-    fn after_refusal(&self) -> Duration {
-        let (least, most) = self.pace.refused;
-        least + most.saturating_sub(least).mul_f64(chance())
-    }
-}
-
-/// A number from 0 to 1. Without randomness the middle will do.
-fn chance() -> f64 {
-    getrandom::u32().map_or(0.5, |number| f64::from(number) / f64::from(u32::MAX))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn waits_are_drawn_below_a_bound_that_doubles_up_to_a_limit() {
-        for _ in 0..100 {
-            let mut waits = Waits { pace: Pace::default(), failures: 0 };
-            for bound in [200, 400, 800, 1600, 3200, 6400, 12_800, 15_000, 15_000] {
-                assert!(waits.next() <= Duration::from_millis(bound));
-            }
-            waits.failures = u32::MAX - 1;
-            assert!(waits.next() <= Duration::from_secs(15));
-            let refused = waits.after_refusal().as_secs_f64();
-            assert!((15.0..=60.0).contains(&refused), "{refused}");
-        }
-    }
 }

@@ -33,6 +33,8 @@ pub struct Link {
     waiting: Mutex<HashMap<u64, oneshot::Sender<Result<(), String>>>>,
     /// The generation that the server has accepted last on this link; `None` if it has no methods from us.
     published: watch::Sender<Option<u64>>,
+    /// Why the server does not have what is to be published.
+    refusal: Mutex<Option<String>>,
     /// How long the server may think about a registration.
     patience: Duration,
     down: CancellationToken,
@@ -81,6 +83,7 @@ impl Link {
             outbox: Outbox { line, room: Arc::new(Semaphore::new(LINE_KIB as usize)) },
             waiting: Mutex::default(),
             published: watch::Sender::new(None),
+            refusal: Mutex::default(),
             patience,
             down: CancellationToken::new(),
         };
@@ -96,6 +99,7 @@ impl Link {
         let message = ToServer::Register { generation, registration: registration.clone() };
         self.ask(generation, &message).await?;
         self.published.send_replace(Some(generation));
+        self.note_refusal(None);
         Ok(())
     }
 
@@ -107,6 +111,7 @@ impl Link {
     pub async fn unregister(&self, generation: u64) -> Result<(), PublishFault> {
         self.ask(generation, &ToServer::Unregister { generation }).await?;
         self.published.send_replace(None);
+        self.note_refusal(None);
         Ok(())
     }
 
@@ -124,6 +129,16 @@ impl Link {
     /// What the server has of our methods, as it changes.
     pub fn published(&self) -> watch::Receiver<Option<u64>> {
         self.published.subscribe()
+    }
+
+    /// Notes why the server does not have what is to be published.
+    pub fn note_refusal(&self, why: Option<String>) {
+        *self.refusal.lock().expect("no code panics while holding it") = why;
+    }
+
+    /// Why the server does not have what is to be published.
+    pub fn refusal(&self) -> Option<String> {
+        self.refusal.lock().expect("no code panics while holding it").clone()
     }
 
     /// Notes that the link is gone; who waits for answers gets none.

@@ -30,6 +30,10 @@ pub struct Standing {
     pub since: Timestamp,
     /// Why it is not connected.
     pub error: Option<String>,
+    /// Whether it has the methods that are registered.
+    pub published: bool,
+    /// Why it has not.
+    pub refusal: Option<String>,
 }
 
 impl Links {
@@ -80,11 +84,16 @@ impl Seat {
 
     fn standing(&self) -> Standing {
         let (state, since) = self.state().clone();
-        let (connected, error) = match state {
-            State::Connected(_) => (true, None),
-            State::Connecting { error } => (false, error),
-        };
-        Standing { url: self.server.to_string(), connected, since, error }
+        let url = self.server.to_string();
+        match state {
+            State::Connected(link) => {
+                let published = link.published().borrow().is_some();
+                Standing { url, connected: true, since, error: None, published, refusal: link.refusal() }
+            }
+            State::Connecting { error } => {
+                Standing { url, connected: false, since, error, published: false, refusal: None }
+            }
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, (State, Timestamp)> {

@@ -8,6 +8,7 @@
 //! → [`process`], and its answer back.
 
 mod api;
+mod backoff;
 mod calls;
 mod dial;
 mod end;
@@ -55,6 +56,9 @@ use std::{
 };
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+/// How long calls under way may take once the agent ends. Those that take longer fail.
+const LAST_CALLS: Duration = Duration::from_secs(2);
 
 /// How long the last events may take to reach a server once the agent ends. They are kept if that is too short.
 const LAST_EVENTS: Duration = Duration::from_millis(1500);
@@ -134,6 +138,8 @@ struct Agent {
     environment: Vec<(String, String)>,
     /// What health checks in Lua remember.
     kv: Kv,
+    /// The calls that are being answered, on all links.
+    calls: TaskTracker,
     end: End,
 }
 
@@ -194,6 +200,7 @@ async fn serve(
         serving,
         environment,
         kv,
+        calls: TaskTracker::new(),
         end: End::default(),
     });
 
@@ -212,7 +219,11 @@ async fn serve(
         _ = agent.end.begun() => {}
     }
     closing.cancel();
-    let _ = api.await;
+    let last_events = async {
+        let _ = api.await;
+        agent.send_last_events().await;
+    };
+    tokio::join!(last_events, agent.finish_calls());
     agent.part(&tasks).await;
     match agent.end.begun().await.clone() {
         Reason::Asked | Reason::Abandoned => log::info!("stopped"),
@@ -266,14 +277,26 @@ impl Agent {
         Checker::new(place, self.settings.directory.clone(), self.environment.clone(), self.kv.clone())
     }
 
-    /// Sends what can still be sent, says goodbye, and stops what runs.
-    async fn part(&self, tasks: &TaskTracker) {
+    /// Lets the calls under way end, for a while.
+    async fn finish_calls(&self) {
+        self.calls.close();
+        if tokio::time::timeout(LAST_CALLS, self.calls.wait()).await.is_err() {
+            log::warn!("{} calls take longer than {LAST_CALLS:?}, and fail", self.calls.len());
+        }
+    }
+
+    /// Sends the events that can still be sent.
+    async fn send_last_events(&self) {
         if self.spool.depth() > 0 && !self.links.up().is_empty() {
             let _ = tokio::time::timeout(LAST_EVENTS, self.spool.emptied()).await;
         }
         if self.spool.depth() > 0 {
             log::warn!("{} events are kept for the next start", self.spool.depth());
         }
+    }
+
+    /// Says goodbye, and stops what runs.
+    async fn part(&self, tasks: &TaskTracker) {
         self.end.leave();
         let parting = tokio::time::timeout(PARTING, tasks.wait());
         let stopping = tokio::time::timeout(STOPPING, self.serving.stop());

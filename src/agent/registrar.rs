@@ -103,7 +103,7 @@ pub enum RegisterError {
     File(#[from] FileError),
     #[error(transparent)]
     Start(#[from] StartError),
-    #[error("the method server ended at once: {0}")]
+    #[error("the method server ended at once: {0}; the agent's log has what it wrote to stderr")]
     Ended(String),
     #[error("the agent is not connected to a server yet: `svc agent status` tells why")]
     NotConnected,
@@ -111,7 +111,7 @@ pub enum RegisterError {
     Refused { server: String, line: Option<usize>, reason: String },
     #[error("{server}: {fault}; what was registered before still is")]
     Lost { server: String, fault: PublishFault },
-    #[error("no method with the local name `{0}` is registered")]
+    #[error("no method with the local name `{0}` is registered: `svc agent status` shows those that are")]
     NoSuchMethod(String),
 }
 
@@ -195,6 +195,7 @@ impl Registrar {
     pub async fn introduce(&self, link: &Arc<Link>) {
         while let Err(error) = self.publish_on(link).await {
             log::error!("what was registered before cannot be taken up again: {error}");
+            link.note_refusal(Some(error.to_string()));
             tokio::select! {
                 () = tokio::time::sleep(AGAIN) => {}
                 () = link.ended() => return,
@@ -429,7 +430,10 @@ impl Registrar {
         match answer {
             // The next link begins with a publication.
             Ok(()) | Err(PublishFault::Down | PublishFault::Silent(_)) => {}
-            Err(fault) => log::error!("{} does not take the registration in force: {fault}", link.server),
+            Err(PublishFault::Refused(reason)) => {
+                log::error!("{} does not take the registration in force: {reason}", link.server);
+                link.note_refusal(Some(reason));
+            }
         }
     }
 

@@ -13,11 +13,12 @@ use super::{
 };
 use crate::{
     space::{CheckResult, HealthCheck},
-    wire::{self, Goodbye, Hello, ServerHealth, ToAgent, ToServer, Welcome},
+    wire::{self, Answer, Goodbye, Hello, ServerHealth, ToAgent, ToServer, Welcome},
 };
 use bytes::Bytes;
 use futures_util::{
     SinkExt, StreamExt,
+    future::{Either, ready},
     stream::{SplitSink, SplitStream},
 };
 use serde_json::value::RawValue;
@@ -100,7 +101,8 @@ pub struct Talk<'a> {
 impl<'a> Talk<'a> {
     pub fn new(agent: &'a Arc<Agent>, link: &'a Arc<Link>, welcome: Welcome) -> Self {
         let heartbeat = agent.settings.heartbeat;
-        Self { agent, link, heartbeat, calls: Calls::default(), check: watch::Sender::new(welcome.health_check) }
+        let calls = Calls::new(agent.calls.clone());
+        Self { agent, link, heartbeat, calls, check: watch::Sender::new(welcome.health_check) }
     }
 
     /// Talks until the link ends, one way or another.
@@ -193,7 +195,12 @@ impl<'a> Talk<'a> {
                     self.calls.start(id, serving.notify(generation, &method, params));
                     return None;
                 }
-                let (calling, outbox) = (serving.call(generation, &method, params), self.link.outbox.clone());
+                // What is under way is waited for then, and that must not grow.
+                let calling = match self.agent.end.has_begun() {
+                    true => Either::Left(ready(Answer::Unavailable("its agent is stopping".to_owned()))),
+                    false => Either::Right(serving.call(generation, &method, params)),
+                };
+                let outbox = self.link.outbox.clone();
                 self.calls.start(id, async move {
                     let answer = calling.await;
                     // Without a link there is nobody to tell.

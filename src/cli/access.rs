@@ -86,6 +86,12 @@ impl Access {
         };
         Ok(Self { server, token: token.map(|token| token.trim().to_owned()), source })
     }
+
+    /// Whether nobody has named this server, and there is nothing to show to it.
+    pub fn is_a_guess(&self, environment: &dyn Fn(&str) -> Option<String>) -> bool {
+        let named = environment("SVC_SERVER").is_some_and(|server| !server.is_empty());
+        self.source == TokenSource::None && !named && self.server.0 == DEFAULT_SERVER
+    }
 }
 
 /// The token kept for `server`, and the file it is kept in.

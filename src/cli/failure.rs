@@ -2,7 +2,7 @@
 //! that says what to do next.
 
 use super::{access::TokenSource, agent::StartError, server::ServerError};
-use crate::{config::ConfigError, sink::file::FileError};
+use crate::{agent::AgentError, config::ConfigError, sink::file::FileError};
 use std::{
     fmt, io,
     path::{Path, PathBuf},
@@ -83,7 +83,7 @@ impl Failure {
             Self::Closed => 0,
             Self::Usage(_) => 2,
             Self::Unreachable { .. } | Self::NoAgent { .. } | Self::AgentNotConnected(_) => 3,
-            Self::Refused { .. } | Self::AgentRefused(_) => 4,
+            Self::Refused { .. } | Self::AgentRefused(_) | Self::Agent(StartError::Agent(AgentError::Revoked(_))) => 4,
             Self::Rejected { .. }
             | Self::Foreign { .. }
             | Self::Bad(_)

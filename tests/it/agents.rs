@@ -165,13 +165,13 @@ fn an_agent_whose_token_is_revoked_is_out_at_once() {
     space.start(&daemon, &[]);
     let rotated = daemon.post(&format!("/api/spaces/{}/token", space.id), &json!({}));
     assert!([200, 201].contains(&rotated.status), "{}", rotated.text);
-    assert_eq!(space.ended().code(), Some(1));
+    assert_eq!(space.ended().code(), Some(4));
     assert!(space.log().contains("token"), "{}", space.log());
     space.token = rotated.json()["agent_token"].as_str().expect("a token").to_owned();
     space.start(&daemon, &[]);
     // A space that is gone has no agent either.
     assert_eq!(daemon.delete(&format!("/api/spaces/{}", space.id)).status, 204);
-    assert_eq!(space.ended().code(), Some(1));
+    assert_eq!(space.ended().code(), Some(4));
 }
 
 #[test]
@@ -342,7 +342,10 @@ fn methods_are_removed_one_by_one_and_the_last_takes_the_process_along() {
     assert_eq!(daemon.call("notes.pid", &json!({}))["result"], pid, "the process stays");
     let unknown = space.svc(&["methods", "unregister", "echo"]);
     assert_eq!(unknown.status.code(), Some(1));
-    assert_eq!(stderr(&unknown), "svc: no method with the local name `echo` is registered\n");
+    assert_eq!(
+        stderr(&unknown),
+        "svc: no method with the local name `echo` is registered: `svc agent status` shows those that are\n"
+    );
 
     // What is left is what a restart of the agent takes up.
     space.kill();

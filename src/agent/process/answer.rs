@@ -1,7 +1,7 @@
 //! What a line from the process says.
 
-use crate::jsonrpc::Outcome;
-use serde::{Deserialize, Deserializer};
+use crate::jsonrpc::{Outcome, present};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 /// How much of a line is quoted in the log.
@@ -98,11 +98,6 @@ pub fn quoted(line: &[u8]) -> String {
 
 fn is_error(raw: &RawValue) -> bool {
     raw.get().starts_with('{') && serde_json::from_str::<ErrorShape>(raw.get()).is_ok()
-}
-
-/// A member that is there, even if it is null.
-fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
-    <&RawValue>::deserialize(deserializer).map(Some)
 }
 
 #[cfg(test)]

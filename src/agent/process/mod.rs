@@ -237,7 +237,10 @@ impl Drop for Handle {
 impl From<CallFault> for Answer {
     fn from(fault: CallFault) -> Self {
         match fault {
-            CallFault::NotRunning(_) | CallFault::Died(_) => Self::Unavailable(fault.to_string()),
+            // Why may name files of this machine, which are no business of every caller: the log has it, and the health
+            // that the owner sees.
+            CallFault::NotRunning(_) => Self::Unavailable("the method server is not running".to_owned()),
+            CallFault::Died(_) => Self::Unavailable(fault.to_string()),
             CallFault::Timeout(_) => Self::Timeout,
             CallFault::TooManyWaiting => Self::Busy,
             CallFault::Garbled(why) => Self::Garbled(why),

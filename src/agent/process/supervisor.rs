@@ -7,6 +7,7 @@ use super::{
     traffic::Traffic,
 };
 use crate::{
+    agent::backoff::Backoff,
     config::Span,
     method::{Mode, ServerDefinition},
     timestamp::Timestamp,
@@ -55,12 +56,6 @@ enum Ending {
     Ordered,
 }
 
-/// How long to wait before the next start.
-struct Backoff {
-    patience: Patience,
-    wait: Duration,
-}
-
 impl Supervisor {
     /// Starts the process.
     ///
@@ -82,11 +77,13 @@ impl Supervisor {
     /// Looks after the process, and those that follow it, until it is ordered to stop.
     pub async fn run(self, first: (Process, Pipes), mut orders: watch::Receiver<Order>) {
         let mut present = first;
-        let mut backoff = Backoff::new(self.patience);
+        let mut backoff = Backoff::new(self.patience.first_backoff, self.patience.longest_backoff);
         loop {
             let started = Instant::now();
             let Some(mut why) = self.serve(present, &mut orders).await else { break };
-            backoff.note_run(started.elapsed());
+            if started.elapsed() >= self.patience.settled {
+                backoff.reset();
+            }
             let since = Timestamp::now();
             let next = loop {
                 let wait = backoff.next();
@@ -206,24 +203,6 @@ impl Supervisor {
     }
 }
 
-impl Backoff {
-    fn new(patience: Patience) -> Self {
-        Self { patience, wait: patience.first_backoff }
-    }
-
-    /// A process that ran for so long has died.
-    fn note_run(&mut self, lasted: Duration) {
-        if lasted >= self.patience.settled {
-            self.wait = self.patience.first_backoff;
-        }
-    }
-
-    fn next(&mut self) -> Duration {
-        let next = (self.wait * 2).min(self.patience.longest_backoff);
-        std::mem::replace(&mut self.wait, next)
-    }
-}
-
 /// The next order that is sterner than `present`. Nobody being left to give any is the sternest.
 async fn next_order(orders: &mut watch::Receiver<Order>, present: Order) -> Order {
     orders.wait_for(|order| *order > present).await.map_or(Order::Stop, |order| *order)
@@ -237,21 +216,5 @@ fn owned<T>(task: JoinHandle<T>) -> AbortOnDropHandle<T> {
 async fn finished<T>(task: &mut AbortOnDropHandle<T>) {
     if !task.is_finished() {
         let _ = task.await;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn waits_double_up_to_the_longest_until_a_process_has_settled() {
-        let mut backoff = Backoff::new(Patience::default());
-        let waits: Vec<_> = (0..11).map(|_| backoff.next().as_millis()).collect();
-        assert_eq!(waits, [100, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000]);
-        backoff.note_run(Duration::from_secs(29));
-        assert_eq!(backoff.next(), Duration::from_secs(30));
-        backoff.note_run(Duration::from_secs(30));
-        assert_eq!(backoff.next(), Duration::from_millis(100));
     }
 }

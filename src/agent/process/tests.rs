@@ -290,6 +290,8 @@ async fn a_command_that_vanishes_is_tried_again_until_it_is_back() {
     health(&server, cannot).await;
     let refused = call(&server, "pid", json!([])).await.unwrap_err();
     assert!(matches!(&refused, CallFault::NotRunning(why) if why.contains("./server.py")), "{refused}");
+    let told = Answer::from(refused);
+    assert!(matches!(&told, Answer::Unavailable(why) if why == "the method server is not running"), "{told:?}");
     std::fs::rename(&away, &here).unwrap();
     answer(&server, "pid", json!([])).await;
     server.stop().await;

@@ -106,10 +106,17 @@ async fn a_registration_is_published_again_on_every_link() {
     let server = Server::new().await;
     let (_scratch, agent, mut visitor) = running(&server).await;
     let generation = registered(&agent, &mut visitor, &["echo"]).await;
+    let told = |status: &Value| (status["servers"][0]["published"].clone(), status["servers"][0]["refusal"].clone());
+    agent.status(|status| told(status) == (json!(true), json!(null))).await;
     drop(visitor);
     let mut visitor = server.welcome().await;
     assert_eq!(visitor.expect_register().await, (generation, vec!["echo".to_owned()]));
     assert_eq!(result(&visitor.answer(generation, "echo", json!({ "n": 2 })).await), json!({ "n": 2 }));
+    drop(visitor);
+    let mut visitor = server.welcome().await;
+    visitor.hear_register().await;
+    visitor.refuse(generation, "no group named `ops`").await;
+    agent.status(|status| told(status) == (json!(false), json!("no group named `ops`"))).await;
     agent.stop(visitor).await;
 }
 
@@ -336,10 +343,51 @@ async fn a_method_server_that_ends_at_once_is_not_registered() {
     let text = source(&["echo"]).replace("\"echo.py\"", "\"-c\", \"raise SystemExit(3)\"");
     let answer = register(&agent, &text).await;
     let message = answer.1["error"]["message"].as_str().unwrap();
-    assert!(answer.0 == 400 && message.contains("ended at once") && message.contains('3'), "{answer:?}");
+    assert!(answer.0 == 400 && message.contains("status 3; the agent's log"), "{answer:?}");
     assert_eq!(agent.get("/status").await.1["registration"], json!(null));
     agent.signals.stop.cancel();
     assert!(matches!(visitor.hear().await, Some(ToServer::Goodbye)), "the server never heard of it");
+    drop(visitor);
+    agent.ended().await.unwrap();
+}
+
+#[tokio::test]
+async fn calls_under_way_are_answered_before_the_goodbye_and_new_ones_are_not_taken() {
+    let server = Server::new().await;
+    let (scratch, agent, mut visitor) = running(&server).await;
+    let file = methods_file(&scratch);
+    let waits = "import json, os, sys, time\nfor line in sys.stdin:\n    while not os.path.exists('go'):\n        \
+                 time.sleep(0.01)\n    print(json.dumps({'id': json.loads(line)['id'], 'result': 'done'}), flush=True)\n";
+    std::fs::write(scratch.0.join("echo.py"), waits).unwrap();
+    let body = json!({ "path": file, "source": source(&["echo"]) }).to_string();
+    let (_, (generation, _)) = tokio::join!(agent.post("/methods", &body), visitor.expect_register());
+    visitor.call(7, generation, "echo", json!({})).await;
+    // Calls are heard in order: once this one is answered, the other is under way.
+    assert!(matches!(visitor.answer(generation + 1, "echo", json!({})).await, Answer::Unavailable(_)));
+    agent.signals.stop.cancel();
+    soon("the agent to stop", async {
+        let stopping = |answer| matches!(answer, Answer::Unavailable(why) if why.contains("stopping"));
+        while !stopping(visitor.answer(generation + 1, "echo", json!({})).await) {}
+    })
+    .await;
+    std::fs::write(scratch.0.join("go"), "").unwrap();
+    let (id, answer) = visitor.hear_reply().await;
+    assert_eq!((id, result(&answer)), (7, json!("done")));
+    visitor.hear_goodbye().await;
+    drop(visitor);
+    agent.ended().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_call_that_takes_too_long_does_not_keep_the_agent() {
+    let server = Server::new().await;
+    let (_scratch, agent, mut visitor) = running(&server).await;
+    let text = source(&["echo"]).replace("\"echo.py\"", "\"deaf.py\"");
+    let (_, (generation, _)) = tokio::join!(register(&agent, &text), visitor.expect_register());
+    visitor.call(7, generation, "echo", json!({})).await;
+    assert!(matches!(visitor.answer(generation + 1, "echo", json!({})).await, Answer::Unavailable(_)));
+    agent.signals.stop.cancel();
+    visitor.hear_goodbye().await;
     drop(visitor);
     agent.ended().await.unwrap();
 }

@@ -44,6 +44,8 @@ struct Server {
     connected: bool,
     since: Timestamp,
     error: Option<String>,
+    published: bool,
+    refusal: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -98,15 +100,25 @@ fn show(shell: &mut Shell<'_>, told: Told) -> Result<(), Failure> {
         table.field("method server", Cell::toned(health, tone));
     }
     shell.out.table(&table)?;
-    let mut table =
-        Table::new(&[("SERVER", Fit::Rigid), ("LINK", Fit::Rigid), ("SINCE", Fit::Rigid), ("", Fit::Elastic)]);
+    let mut table = Table::new(&[
+        ("SERVER", Fit::Rigid),
+        ("LINK", Fit::Rigid),
+        ("SINCE", Fit::Rigid),
+        ("METHODS", Fit::Rigid),
+        ("", Fit::Elastic),
+    ]);
     for server in told.servers {
         let link = match server.connected {
             true => Cell::toned("connected", Tone::Good),
             false => Cell::toned("down", Tone::Bad),
         };
-        let why = server.error.unwrap_or_default();
-        table.row([server.url.into(), link, brief(server.since).into(), why.into()]);
+        let methods = match (server.published, &server.refusal) {
+            (_, Some(_)) => Cell::toned("refused", Tone::Bad),
+            (true, None) => Cell::toned("published", Tone::Good),
+            (false, None) => Cell::toned("-", Tone::Quiet),
+        };
+        let why = server.error.or(server.refusal).unwrap_or_default();
+        table.row([server.url.into(), link, brief(server.since).into(), methods, why.into()]);
     }
     shell.out.line("")?;
     shell.out.table(&table)?;

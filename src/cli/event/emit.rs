@@ -2,9 +2,10 @@
 
 use crate::{
     cli::{
+        access::{Access, Flags},
         agent::near::{self, Near},
         api::{Delivery, Emitted, Event, Explained, SinkRef, Spooled},
-        client::Client,
+        client::{Answer, Client},
         failure::Failure,
         payload::Source,
         shell::{Form, Shell},
@@ -29,7 +30,10 @@ client_command! {
     #[argh(
         example = "{command_name} deploy.done '{{\"version\": \"1.2\"}}' --wait\n\
                    echo '{{\"load\": 12.5}}' | {command_name} host.busy\n\
-                   {command_name} deploy.done --explain"
+                   {command_name} deploy.done --explain",
+        note = "The event goes to the agent of this space where SVC_AGENT_URL is set, and otherwise to the server. Where \
+                neither flags nor the environment nor a login name a server or hold a token for one, an agent at \
+                http://127.0.0.1:7301 is tried first."
     )]
     Emit = "emit" {
         /// the event's type, such as deploy.done; `custom.` is put in front
@@ -74,6 +78,8 @@ enum Plan {
     Follow { at_most: Duration },
     /// Hand it to the agent.
     Spool,
+    /// Hand it to an agent if there is one: it asks for no token, and there is none to show to a server.
+    Guess,
 }
 
 /// Whom the event is given to.
@@ -99,11 +105,26 @@ impl Emit {
         EventType::custom(&self.kind).map_err(|error| Failure::Usage(format!("`{}`: {error}", self.kind)))?;
         match plan {
             Plan::Explain => explain(shell, &self.client(shell)?, &self.kind, self.form()),
-            Plan::Raise => self.raise(shell, &self.client(shell)?),
-            Plan::Spool => self.spool(shell),
+            Plan::Raise => {
+                let client = self.client(shell)?;
+                let body = self.body(shell)?;
+                self.raise(shell, &client, body)
+            }
+            Plan::Spool => {
+                let body = self.body(shell)?;
+                self.spool(shell, body)
+            }
+            Plan::Guess => {
+                let body = self.body(shell)?;
+                match self.spool(shell, body.clone()) {
+                    Err(Failure::NoAgent { .. }) => self.raise(shell, &self.client(shell)?, body),
+                    spooled => spooled,
+                }
+            }
             Plan::Follow { at_most } => {
                 let client = self.client(shell)?;
-                let emitted = self.send(shell, &client)?;
+                let body = self.body(shell)?;
+                let emitted = send(&client, body)?;
                 follow(shell, &client, &client.read(&emitted)?, self.form(), at_most)
             }
         }
@@ -111,7 +132,13 @@ impl Emit {
 
     fn plan(&self, environment: &dyn Fn(&str) -> Option<String>) -> Result<Plan, Failure> {
         match self.way(environment)? {
-            Way::Server => self.plan_for_server(),
+            Way::Server => match self.plan_for_server()? {
+                Plan::Raise if self.id.is_none() && self.server.is_none() => {
+                    let access = Access::find(&Flags { server: None, token: self.token.clone() }, environment)?;
+                    Ok(if access.is_a_guess(environment) { Plan::Guess } else { Plan::Raise })
+                }
+                plan => Ok(plan),
+            },
             Way::Agent => Ok(Plan::Spool),
         }
     }
@@ -126,7 +153,12 @@ impl Emit {
             (false, true) => Ok(Way::Server),
             (false, false) if !near::is_named(environment) => Ok(Way::Server),
             (_, false) => {
-                let asked = [("--wait", self.wait), ("--explain", self.explain), ("--id", self.id.is_some())];
+                let asked = [
+                    ("--wait", self.wait),
+                    ("--explain", self.explain),
+                    ("--id", self.id.is_some()),
+                    ("--timeout", self.timeout.is_some()),
+                ];
                 match asked.into_iter().find(|(_, given)| *given) {
                     Some((flag, _)) => Err(Failure::Usage(format!(
                         "{flag} is for a server, and here events go through the agent: leave it out, or name a server \
@@ -153,19 +185,15 @@ impl Emit {
         }
     }
 
-    fn send(&self, shell: &mut Shell<'_>, client: &Client) -> Result<crate::cli::client::Answer, Failure> {
-        client.post_raw("/api/events/emit", self.body(shell)?)
-    }
-
     fn body(&self, shell: &mut Shell<'_>) -> Result<String, Failure> {
         let payload = Source::of_argument(self.payload.as_deref()).read(shell)?;
         let body = Body { kind: &self.kind, payload: &payload, id: self.id };
         Ok(serde_json::to_string(&body).expect("strings and JSON are JSON"))
     }
 
-    fn spool(&self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+    fn spool(&self, shell: &mut Shell<'_>, body: String) -> Result<(), Failure> {
         let agent = Near::find(shell.environment)?;
-        let answer = agent.post_raw("/event", self.body(shell)?)?;
+        let answer = agent.post_raw("/event", body)?;
         if self.form() == Form::Json {
             return shell.out.json(answer.as_str());
         }
@@ -173,8 +201,8 @@ impl Emit {
         shell.out.line(&format!("{}  {}", printable(&spooled.event_id), printable(&spooled.event_type)))
     }
 
-    fn raise(&self, shell: &mut Shell<'_>, client: &Client) -> Result<(), Failure> {
-        let answer = self.send(shell, client)?;
+    fn raise(&self, shell: &mut Shell<'_>, client: &Client, body: String) -> Result<(), Failure> {
+        let answer = send(client, body)?;
         if self.form() == Form::Json {
             return shell.out.json(answer.as_str());
         }
@@ -190,6 +218,10 @@ impl Emit {
         }
         Ok(())
     }
+}
+
+fn send(client: &Client, body: String) -> Result<Answer, Failure> {
+    client.post_raw("/api/events/emit", body)
 }
 
 /// How many sinks and methods an event goes to.
@@ -319,7 +351,7 @@ mod tests {
     use argh::FromArgs as _;
 
     fn plan(words: &[&str]) -> Result<Plan, Failure> {
-        plan_where(words, &|_| None)
+        plan_where(words, &|name| (name == "SVC_TOKEN").then(|| "svc_test".to_owned()))
     }
 
     fn plan_where(words: &[&str], environment: &dyn Fn(&str) -> Option<String>) -> Result<Plan, Failure> {
@@ -343,13 +375,33 @@ mod tests {
     }
 
     #[test]
+    fn with_no_server_named_and_no_token_an_agent_is_tried() {
+        assert_eq!(plan_where(&["t"], &|_| None).unwrap(), Plan::Guess);
+        let named = |name: &str| (name == "SVC_SERVER").then(|| "http://127.0.0.1:7300".to_owned());
+        assert_eq!(plan_where(&["t"], &named).unwrap(), Plan::Raise);
+        for (words, plan) in [
+            (&["t", "--server", "http://127.0.0.1:7300"][..], Plan::Raise),
+            (&["t", "--token", "svc_test"], Plan::Raise),
+            (&["t", "--id", "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77"], Plan::Raise),
+            (&["t", "--explain"], Plan::Explain),
+        ] {
+            assert_eq!(plan_where(words, &|_| None).unwrap(), plan, "{words:?}");
+        }
+    }
+
+    #[test]
     fn inside_a_space_events_go_through_the_agent_unless_a_server_is_named() {
         let inside = |name: &str| (name == "SVC_AGENT_URL").then(|| "http://127.0.0.1:7301".to_owned());
         assert_eq!(plan_where(&["t"], &inside).unwrap(), Plan::Spool);
         assert_eq!(plan(&["t", "--agent"]).unwrap(), Plan::Spool);
         assert_eq!(plan_where(&["t", "--server", "http://x"], &inside).unwrap(), Plan::Raise);
         assert_eq!(plan_where(&["t", "--token", "x", "--explain"], &inside).unwrap(), Plan::Explain);
-        for words in [&["t", "--wait"][..], &["t", "--explain"], &["t", "--agent", "--server", "http://x"]] {
+        for words in [
+            &["t", "--wait"][..],
+            &["t", "--explain"],
+            &["t", "--timeout", "5s"],
+            &["t", "--agent", "--server", "http://x"],
+        ] {
             let failure = plan_where(words, &inside).unwrap_err();
             assert_eq!(failure.exit_code(), 2, "{words:?}");
             assert!(failure.to_string().contains("--server"), "{words:?}: {failure}");

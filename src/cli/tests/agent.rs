@@ -105,12 +105,19 @@ fn what_an_agent_cannot_do_has_its_exit_code_and_says_what_to_do() {
 
 #[test]
 fn the_status_tells_of_servers_events_and_methods() {
+    let server = |name: &str, error: Value, published: bool, refusal: Value| {
+        json!({
+            "url": format!("http://{name}"), "connected": error.is_null(), "since": "2026-01-31T12:00:00.000000Z",
+            "error": error, "published": published, "refusal": refusal,
+        })
+    };
     let mut status = json!({
         "version": "0.1.0",
         "space": { "id": "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77", "name": "notes", "zone": "eu", "max_payload": 1 },
         "servers": [
-            { "url": "http://a", "connected": true, "since": "2026-01-31T12:00:00.000000Z", "error": null },
-            { "url": "http://b", "connected": false, "since": "2026-01-31T12:00:00.000000Z", "error": "cannot connect" },
+            server("a", json!(null), true, json!(null)),
+            server("b", json!("cannot connect"), false, json!(null)),
+            server("c", json!(null), false, json!("no group named `ops`")),
         ],
         "spool": { "depth": 3, "limit": 10_000 },
         "registration": {
@@ -129,9 +136,10 @@ events         3 of 10000 waiting for a server
 methods file   /srv/methods.toml
 method server  ./serve (restarting: exit status 1)
 
-SERVER    LINK       SINCE
-http://a  connected  2026-01-31T12:00:00Z
-http://b  down       2026-01-31T12:00:00Z  cannot connect
+SERVER    LINK       SINCE                 METHODS
+http://a  connected  2026-01-31T12:00:00Z  published
+http://b  down       2026-01-31T12:00:00Z  -          cannot connect
+http://c  connected  2026-01-31T12:00:00Z  refused    no group named `ops`
 
 METHOD        LOCAL NAME
 notes.search  search
