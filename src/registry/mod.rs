@@ -17,6 +17,7 @@ use crate::{
     wire::ServerHealth,
 };
 use provider::Server;
+use serde_json::{Value, value::RawValue};
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard},
@@ -59,6 +60,14 @@ pub struct Published {
     pub method: Arc<Method>,
     /// In the order they registered.
     pub providers: Vec<Arc<Provider>>,
+    pub schemas: Schemas,
+}
+
+/// A method's schemas as listings show them, written out once.
+#[derive(Clone)]
+pub struct Schemas {
+    pub params: Option<Arc<RawValue>>,
+    pub result: Option<Arc<RawValue>>,
 }
 
 /// What a space wants to serve from now on.
@@ -207,7 +216,8 @@ impl State {
         if method.definition.mcp_tool {
             shelf.tools.insert(method.tool_name(), method.name.clone());
         }
-        let published = Arc::new(Published { owner, method: method.clone(), providers });
+        let schemas = Schemas::of(&method.definition);
+        let published = Arc::new(Published { owner, method: method.clone(), providers, schemas });
         shelf.methods.insert(method.name.clone(), published);
         match method.definition.scope {
             Scope::Shared => drop(self.shared.insert((owner, method.name.clone()))),
@@ -220,7 +230,8 @@ impl State {
         let Some(published) = shelf.methods.get_mut(name) else { return };
         let rest: Vec<_> = published.providers.iter().filter(|provider| provider.space() != space).cloned().collect();
         if !rest.is_empty() {
-            *published = Arc::new(Published { owner, method: published.method.clone(), providers: rest });
+            let (method, schemas) = (published.method.clone(), published.schemas.clone());
+            *published = Arc::new(Published { owner, method, providers: rest, schemas });
             return;
         }
         let method = published.method.clone();
@@ -230,6 +241,16 @@ impl State {
             self.owners.remove(&owner);
         }
         self.shared.remove(&(owner, name.clone()));
+    }
+}
+
+impl Schemas {
+    fn of(definition: &Definition) -> Self {
+        let written = |schema: &Option<Value>| {
+            let json = schema.as_ref().map(ToString::to_string);
+            json.map(|json| RawValue::from_string(json).expect("a value is JSON").into())
+        };
+        Self { params: written(&definition.params_schema), result: written(&definition.result_schema) }
     }
 }
 

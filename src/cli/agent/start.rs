@@ -175,7 +175,8 @@ fn settings(config: &Config, secret: &str) -> Result<Settings, Failure> {
 fn serve(plan: Plan) -> Result<(), StartError> {
     conceal(plan.secret.trim());
     start_logging(&plan.config.log)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(StartError::Start)?;
+    // One thread: an agent hands messages from one pipe to another, and waking another thread costs more than that.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Start)?;
     runtime.block_on(async {
         let address = plan.config.agent.listen;
         let bound = TcpListener::bind(address).await;

@@ -18,8 +18,8 @@ use futures_util::FutureExt;
 use hyper::StatusCode;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use std::panic::AssertUnwindSafe;
+use serde_json::value::RawValue;
+use std::{panic::AssertUnwindSafe, sync::Arc};
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -47,9 +47,9 @@ pub struct MethodView {
     owner: String,
     mcp_tool: bool,
     #[schemars(with = "Option<schema::Object>")]
-    params_schema: Option<Value>,
+    params_schema: Option<Arc<RawValue>>,
     #[schemars(with = "Option<schema::Object>")]
-    result_schema: Option<Value>,
+    result_schema: Option<Arc<RawValue>>,
     events: Vec<String>,
     /// How many spaces serve it.
     provider_count: usize,
@@ -135,8 +135,8 @@ fn view(call: &Call, viewer: &Viewer, published: &Published) -> Option<MethodVie
         groups: GroupName::of(identity, &definition.groups),
         owner,
         mcp_tool: definition.mcp_tool,
-        params_schema: definition.params_schema.clone(),
-        result_schema: definition.result_schema.clone(),
+        params_schema: published.schemas.params.clone(),
+        result_schema: published.schemas.result.clone(),
         events: definition.events.iter().flat_map(|patterns| patterns.iter()).map(ToString::to_string).collect(),
         provider_count: published.providers.len(),
         available_count: published
@@ -148,7 +148,7 @@ fn view(call: &Call, viewer: &Viewer, published: &Published) -> Option<MethodVie
 }
 
 fn providers(published: &Published) -> Vec<ProviderView> {
-    let view = |provider: &std::sync::Arc<crate::registry::Provider>| {
+    let view = |provider: &Arc<crate::registry::Provider>| {
         let (health, reason) = match provider.health() {
             ProviderHealth::Running => ("running", None),
             ProviderHealth::Restarting(reason) => ("restarting", Some(reason)),
