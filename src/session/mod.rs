@@ -292,6 +292,8 @@ impl Sessions {
                     continue;
                 }
             };
+            // Whoever is about to call too gets to, so that under load many calls share a packet.
+            tokio::task::yield_now().await;
             let mut next = Some(first);
             let mut gathered = 0;
             while let Some(message) = next {
