@@ -18,7 +18,11 @@ use std::{
     },
     time::Duration,
 };
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{
+    OwnedSemaphorePermit, Semaphore,
+    mpsc::{self, error::TrySendError},
+    oneshot,
+};
 use tokio_util::sync::CancellationToken;
 
 /// Messages that may stand in line for one agent.
@@ -132,8 +136,21 @@ impl Link {
     ///
     /// Fails once the link is down.
     pub async fn send(&self, message: ToAgent) -> Result<(), LinkError> {
+        if !self.is_up() {
+            return Err(LinkError::Down);
+        }
+        let weight = weight(&message);
+        // Most messages are small and find a place at once: nothing to wait for, nothing to give up waiting for.
+        let message = match weight {
+            0 => match self.line.try_send((message, None)) {
+                Ok(()) => return Ok(()),
+                Err(TrySendError::Full((message, _))) => message,
+                Err(TrySendError::Closed(_)) => return Err(LinkError::Down),
+            },
+            _ => message,
+        };
         let sending = async {
-            let room = match weight(&message) {
+            let room = match weight {
                 0 => None,
                 kib => Some(self.room.clone().acquire_many_owned(kib).await.map_err(|_| LinkError::Down)?),
             };

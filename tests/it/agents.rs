@@ -204,6 +204,20 @@ fn a_goodbye_stops_the_space_and_a_broken_link_does_not() {
     assert_eq!(types, ["space.created", "space.started", "space.stopped", "space.started", "space.stopped"]);
 }
 
+#[test]
+fn a_space_stopped_while_its_agent_is_away_stays_stopped_when_that_comes_back() {
+    let mut daemon = Daemon::start();
+    let mut space = Space::create(&daemon, "notes");
+    space.start(&daemon, &[]);
+    // The server goes and comes back, and is told to stop the space before its agent has found it again.
+    space.pause();
+    daemon.crash_and_restart();
+    assert_eq!(daemon.post(&format!("/api/spaces/{}/stop", space.id), &json!({})).status, 200);
+    space.resume();
+    assert_eq!(space.ended().code(), Some(0));
+    assert_eq!(space.view(&daemon)["state"], "stopped");
+}
+
 /// A way to the daemon that can be made to carry nothing, without closing anything.
 fn stalling_proxy(target: String) -> (String, Arc<AtomicBool>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");

@@ -117,6 +117,23 @@ async fn the_goodbye_of_an_agent_that_another_has_replaced_is_no_stop() {
 }
 
 #[tokio::test]
+async fn a_stop_while_the_agent_is_away_holds_when_it_comes_back_but_not_for_a_new_one() {
+    let world = World::new().await;
+    let space = world.space("web", json!({})).await;
+    world.spaces.linked(space.id, "n", Arrival::New).await.unwrap();
+    world.spaces.unlinked(space.id);
+    world.spaces.linked(space.id, "n", Arrival::Returning).await.unwrap();
+    world.spaces.unlinked(space.id);
+    world.spaces.stop(world.ada.actor(), space.id).await.unwrap();
+    let back = world.spaces.linked(space.id, "n", Arrival::Returning).await;
+    assert!(matches!(back, Err(SpaceError::WasStopped(_))), "{back:?}");
+    assert_eq!(world.spaces.get(space.id).unwrap().state, State::Stopped);
+    world.spaces.linked(space.id, "n", Arrival::New).await.unwrap();
+    assert_eq!(world.spaces.get(space.id).unwrap().state, State::Deployed);
+    world.gone().await;
+}
+
+#[tokio::test]
 async fn an_agents_first_link_deploys_a_space_and_its_goodbye_stops_it() {
     let world = World::new().await;
     let space = world.space("web", json!({})).await;

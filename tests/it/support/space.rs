@@ -111,11 +111,25 @@ impl Space {
         agent.wait().expect("it ends");
     }
 
+    /// Makes the agent stand still.
+    pub fn pause(&self) {
+        self.signal("-STOP");
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let id = self.agent.as_ref().expect("there is an agent").id();
+        assert!(Command::new("kill").args([signal, &id.to_string()]).status().expect("kill runs").success());
+    }
+
     /// SIGTERM, and waits until it has ended.
     #[track_caller]
     pub fn terminate(&mut self) -> ExitStatus {
-        let id = self.agent.as_ref().expect("there is an agent").id();
-        assert!(Command::new("kill").args(["-TERM", &id.to_string()]).status().expect("kill runs").success());
+        self.signal("-TERM");
         self.ended()
     }
 
