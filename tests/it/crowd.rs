@@ -1,7 +1,7 @@
 //! A thousand spaces at once. Their agents are tasks of this process that speak the agents' protocol, since a thousand
 //! real ones would say more about the machine than about the server.
 
-use crate::support::{Daemon, PATIENCE};
+use crate::support::{Daemon, PATIENCE, Receiver};
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json, value::RawValue};
 use std::{
@@ -174,6 +174,16 @@ fn a_thousand_spaces_that_register_at_once_are_all_served() {
     // Each waits until all are out, so that each goes where nothing is in flight yet: one to every space.
     let by = call_all(&daemon, |_| "common.echo".to_owned());
     assert_eq!(by.into_iter().collect::<BTreeSet<_>>(), (0..SPACES).collect());
+    // What the server opens now has a number that select(2) could not wait for.
+    let address = daemon.url.trim_start_matches("http://");
+    let _idle: Vec<_> = (0..64).map(|_| std::net::TcpStream::connect(address).expect("it listens")).collect();
+    let receiver = Receiver::start();
+    daemon.create_sink(&json!({
+        "name": "hook", "events": "custom.*", "type": "webhook", "owner": "global", "webhook": {"url": receiver.url("/")},
+    }));
+    let event = daemon.emit("n", &json!({}));
+    let delivery = daemon.delivery(&event["event_id"], "delivered");
+    assert_eq!(delivery["attempts"].as_array().map(Vec::len), Some(1), "{delivery}");
     let used = daemon.memory();
     assert!(used < MOST_MEMORY, "the server uses {used} KiB");
     runtime.shutdown_timeout(Duration::from_secs(1));
