@@ -1,31 +1,15 @@
-//! The wiring: opens everything from the ground up, serves, and closes in the opposite order.
+//! The daemon: opens the app, serves, and closes in the opposite order.
 
 use crate::{
     audit::{Audit, Entry},
-    call::Calls,
     config::Config,
-    deliver::{self, Deliverer},
-    egress::Egress,
-    emit::Emitter,
-    event::{Actor, Event},
-    http::{self, App},
-    identity::{self, Identity},
-    kv::Kv,
-    live::{Feed, Live},
+    event::Actor,
+    http::{self, App, AppError, Opened},
     metrics::Metrics,
     owner::Owner,
-    queue::{
-        Engine, Retention,
-        sled::{Bounds, Signals, SledEngine},
-    },
-    registry::Registry,
-    route::Routes,
-    script::{Libraries, Runtime},
-    session::{self, Sessions},
-    sink::{self, Book},
-    space::{Spaces, Supervisor, Templates, process::Launch},
-    store::{OpenError, Store, StoreError},
-    subscription::Subscriptions,
+    queue::Retention,
+    space::{Supervisor, process::Launch},
+    store::{OpenError, Store},
     timestamp::Timestamp,
 };
 use std::{
@@ -33,7 +17,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tokio::{net::TcpListener, sync::mpsc};
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 /// How long deliveries in flight may take to end once the daemon stops. What is cut off is delivered again.
@@ -51,9 +35,7 @@ pub enum DaemonError {
     #[error(transparent)]
     Open(#[from] OpenError),
     #[error(transparent)]
-    Identity(#[from] identity::OpenError),
-    #[error("cannot read the data directory: {0}")]
-    Store(#[from] StoreError),
+    App(#[from] AppError),
     #[error("cannot serve: {0}")]
     Serve(#[from] io::Error),
 }
@@ -83,80 +65,14 @@ async fn serve(
     metrics: Arc<Metrics>,
     address: std::net::SocketAddr,
 ) -> Result<(), DaemonError> {
-    let audit = Audit::new(store.clone());
-    let identity = Identity::open(store.clone(), config.auth.session.0).await?;
-    let book = Book::open(store.clone(), config.limits.sinks)?;
-    let subscriptions = Subscriptions::open(store.clone())?;
-    let kv = Kv::new(store.clone())?;
-    let feed = Feed::new();
-
-    let (ready, wakes) = mpsc::unbounded_channel();
-    let watched = feed.clone();
-    let accepted = Box::new(move |event: &Arc<Event>| watched.publish(Live::Accepted(event.clone())));
-    let signals = Signals { accepted, ready };
-    let bounds = Bounds { queue: config.delivery.queue, dead_letters: config.delivery.dead_letters };
-    let engine: Arc<dyn Engine> = Arc::new(SledEngine::open(store.clone(), metrics.clone(), bounds, signals)?);
-    let routes = Arc::new(Routes::new());
-
-    let registry = Registry::default();
-    let calls = Calls::new(registry.clone(), identity.clone(), metrics.clone());
-    let egress = Egress::new(&config.egress);
-    let libraries = Libraries { http: Arc::new(egress.clone()), kv: kv.clone(), caller: Arc::new(calls.clone()) };
-    let runtime = Runtime::new(&config.script, libraries, metrics.clone());
-    let context = sink::Context { egress, runtime: runtime.clone(), timeout: config.webhook.timeout.0 };
-    let parts = deliver::Parts {
-        engine: engine.clone(),
-        book: book.clone(),
-        subscriptions: subscriptions.clone(),
-        door: Arc::new(calls.clone()),
-        context: context.clone(),
-        feed: feed.clone(),
-        metrics: metrics.clone(),
-    };
-    let deliverer = Deliverer::new(&config.delivery, parts, shutdown.clone());
-    deliver::follow(&routes, &deliverer);
-    let emitter = Arc::new(Emitter::new(&config.zone, routes, engine.clone(), config.limits.payload.bytes()));
-    let templates = Templates::open(store.clone())?;
-    let spaces = Spaces::open(store.clone(), identity.clone(), emitter.clone(), config.limits.spaces)?;
-    let agent = &config.agent;
+    let Opened { app, deliverer, wakes } = App::open(config, store, metrics, &shutdown).await?;
+    let (spaces, sessions) = (&app.spaces, &app.sessions);
+    let agent = &app.config.agent;
     let environment =
         vec![("SVC_AGENT_HEARTBEAT", agent.heartbeat.to_string()), ("SVC_AGENT_SPOOL", agent.spool.to_string())];
-    let launch = Launch { environment, ..Launch::of_server(address, &config.data)? };
+    let launch = Launch { environment, ..Launch::of_server(address, &app.config.data)? };
     let supervisor = Supervisor::new(spaces.clone(), launch);
-    let sessions = Sessions::new(session::Parts {
-        zone: config.zone.as_str().into(),
-        max_payload: config.limits.payload.bytes(),
-        heartbeat: config.agent.heartbeat.0,
-        identity: identity.clone(),
-        spaces: spaces.clone(),
-        registry: registry.clone(),
-        subscriptions: subscriptions.clone(),
-        emitter: emitter.clone(),
-        deliverer: deliverer.clone(),
-        shutdown: shutdown.clone(),
-    });
-    sessions.tidy().await?;
-    let app = Arc::new(App {
-        config: Arc::new(config),
-        store,
-        audit,
-        identity,
-        metrics,
-        emitter,
-        engine,
-        book,
-        spaces: spaces.clone(),
-        templates,
-        subscriptions,
-        context,
-        feed,
-        rations: http::Rations::new(),
-        registry,
-        calls,
-        sessions: sessions.clone(),
-        kv: kv.clone(),
-    });
-
+    sessions.tidy().await.map_err(AppError::from)?;
     // Once everything hears of it: first what an earlier end left to tell, then the agents, which tell more.
     spaces.resume().await;
     supervisor.follow();
@@ -166,7 +82,7 @@ async fn serve(
     tokio::join!(
         http::serve(listener, app.clone(), shutdown.clone()),
         deliverer.run(wakes),
-        sweep(&app, &kv, &shutdown),
+        sweep(&app, &shutdown),
         async {
             shutdown.cancelled().await;
             if tokio::time::timeout(LAST_DELIVERIES, deliverer.finished()).await.is_err() {
@@ -183,13 +99,13 @@ async fn serve(
             supervisor.shut_down().await;
         },
     );
-    runtime.shut_down();
+    app.context.runtime.shut_down();
     log::info!("stopped");
     Ok(())
 }
 
 /// Throws away what is old, now and then.
-async fn sweep(app: &App, kv: &Kv, shutdown: &CancellationToken) {
+async fn sweep(app: &App, shutdown: &CancellationToken) {
     let history = &app.config.history;
     let retention = Retention { keep: history.keep.0, bytes: history.size.0 };
     let mut turns = tokio::time::interval(SWEEP);
@@ -199,7 +115,7 @@ async fn sweep(app: &App, kv: &Kv, shutdown: &CancellationToken) {
             let swept = async {
                 app.engine.prune(retention).await?;
                 app.audit.purge(Timestamp::now().before(history.audit.0), history.audit_size.0).await?;
-                kv.purge().await
+                app.kv.purge().await
             };
             if let Err(error) = swept.await {
                 log::warn!("old records stay for now: {error}");

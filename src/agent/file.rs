@@ -1,6 +1,7 @@
 //! A registration file: read, checked as far as an agent can, and blamed by line.
 
 use crate::{
+    config::toml_fault,
     id::GroupId,
     method::{PublishError, Registration},
 };
@@ -51,7 +52,7 @@ impl Declared {
         }
         let registration = match Registration::from_toml(text) {
             Ok(registration) => registration,
-            Err(fault) => return Err(FileError::Toml { path, message: one_line(&fault) }),
+            Err(fault) => return Err(FileError::Toml { path, message: toml_fault(&fault) }),
         };
         let declared = Self { path, registration };
         match declared.names(space) {
@@ -113,13 +114,6 @@ pub fn line_of(text: &str, field: &str) -> Option<usize> {
         value = next;
     }
     Some(text.get(..found?)?.matches('\n').count() + 1)
-}
-
-/// The parser draws a picture of the fault over several lines; here is room for one.
-fn one_line(fault: &toml::de::Error) -> String {
-    let drawn = fault.to_string();
-    let place = drawn.lines().next().unwrap_or("TOML parse error");
-    format!("{place}: {}", fault.message())
 }
 
 impl std::fmt::Display for Line {

@@ -2,11 +2,12 @@
 //! that says what to do next.
 
 use super::{access::TokenSource, agent::StartError, server::ServerError};
-use crate::{agent::AgentError, config::ConfigError, sink::file::FileError};
-use std::{
-    fmt, io,
-    path::{Path, PathBuf},
+use crate::{
+    agent::AgentError,
+    config::{ConfigError, toml_fault},
+    sink::file::FileError,
 };
+use std::{fmt, io, path::PathBuf};
 
 /// Everything that can end a command early.
 #[derive(Debug)]
@@ -140,8 +141,8 @@ impl fmt::Display for Failure {
             Self::Foreign { server, why } => {
                 write!(f, "cannot make sense of the answer from {server} ({why}): check that it is an svc server")
             }
-            Self::Config(ConfigError::File { path, source }) => toml_fault(f, path, source),
-            Self::SinkFile(FileError::Toml { path, source }) => toml_fault(f, path, source),
+            Self::Config(ConfigError::File { path, source }) => write!(f, "{}: {}", path.display(), toml_fault(source)),
+            Self::SinkFile(FileError::Toml { path, source }) => write!(f, "{}: {}", path.display(), toml_fault(source)),
             Self::Config(error) => error.fmt(f),
             Self::Server(error) => error.fmt(f),
             Self::Agent(error) => error.fmt(f),
@@ -176,11 +177,4 @@ impl From<FileError> for Failure {
     fn from(error: FileError) -> Self {
         Self::SinkFile(error)
     }
-}
-
-/// The parser draws a picture of the fault over several lines; here is room for one.
-fn toml_fault(f: &mut fmt::Formatter<'_>, path: &Path, fault: &toml::de::Error) -> fmt::Result {
-    let drawn = fault.to_string();
-    let place = drawn.lines().next().unwrap_or("TOML parse error");
-    write!(f, "{}: {place}: {}", path.display(), fault.message())
 }

@@ -253,6 +253,13 @@ impl Config {
     }
 }
 
+/// Where and why a TOML text is wrong, in one line: the parser draws a picture over several.
+pub fn toml_fault(fault: &toml::de::Error) -> String {
+    let drawn = fault.to_string();
+    let place = drawn.lines().next().unwrap_or("TOML parse error");
+    format!("{place}: {}", fault.message())
+}
+
 /// `$XDG_DATA_HOME/svc`, or `~/.local/share/svc`; `None` without a home.
 pub fn default_data_dir(environment: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     let set = |name| environment(name).filter(|value| !value.is_empty()).map(PathBuf::from);

@@ -51,10 +51,14 @@ fn require_agent(admission: &Admission) -> Result<crate::id::SpaceId, ApiError> 
 
 /// A socket as sessions know it.
 fn framed(socket: WebSocket) -> impl Stream<Item = Result<Frame, warp::Error>> + Sink<Frame, Error = warp::Error> {
-    let read = |message: Message| match () {
-        () if message.is_binary() || message.is_text() => Frame::Message(message.into_bytes()),
-        () if message.is_close() => Frame::Close,
-        () => Frame::Sign,
+    let read = |message: Message| {
+        if message.is_binary() || message.is_text() {
+            Frame::Message(message.into_bytes())
+        } else if message.is_close() {
+            Frame::Close
+        } else {
+            Frame::Sign
+        }
     };
     let write = |frame: Frame| match frame {
         Frame::Message(bytes) => Message::binary(bytes),

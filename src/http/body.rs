@@ -5,7 +5,8 @@ use bytes::{Buf, Bytes, BytesMut};
 use futures_util::{Stream, StreamExt};
 use http_body_util::LengthLimitError;
 use hyper::header::{CONTENT_TYPE, HeaderMap};
-use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
+use serde_json::{Map, Value};
 use std::{error::Error, pin::Pin, time::Duration};
 
 /// How long a body may take to arrive.
@@ -62,6 +63,24 @@ pub fn interpret<'de, T: Deserialize<'de>>(
 ) -> Result<T, ApiError> {
     serde_path_to_error::deserialize(Strict(json))
         .map_err(|error| ApiError::BadRequest(describe(&error.path().to_string(), &error.into_inner().to_string())))
+}
+
+/// What a record becomes with these fields put over it; null takes a field away, as if it had never been given.
+///
+/// # Errors
+///
+/// Says which field is not as it should be.
+pub fn patched<T: DeserializeOwned>(record: &impl Serialize, fields: Map<String, Value>) -> Result<T, ApiError> {
+    let Ok(Value::Object(mut kept)) = serde_json::to_value(record) else {
+        return Err(ApiError::Internal("a record is no object".to_owned()));
+    };
+    for (field, value) in fields {
+        match value {
+            Value::Null => kept.remove(&field),
+            value => kept.insert(field, value),
+        };
+    }
+    interpret(Value::Object(kept))
 }
 
 /// What a query string says.

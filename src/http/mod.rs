@@ -18,6 +18,7 @@
 //! [`Identity::lapsed`].
 
 mod agents;
+mod app;
 mod body;
 mod call;
 mod error;
@@ -34,56 +35,13 @@ mod stall;
 mod strict;
 mod table;
 
+pub use app::{App, AppError, Opened};
 pub use body::parse as parse_body;
 pub use call::{Accepted, Call, Client, Created, Events, Json, NoContent, Query, Text, Transport};
 pub use error::ApiError;
 pub use page::{Limit, List, Page};
 pub use rations::Rations;
 pub use server::serve;
-
-use crate::{
-    audit::Audit,
-    call::Calls,
-    config::Config,
-    emit::Emitter,
-    identity::Identity,
-    kv::Kv,
-    live::Feed,
-    metrics::Metrics,
-    queue::Engine,
-    registry::Registry,
-    session::Sessions,
-    sink,
-    sink::Book,
-    space::{Spaces, Templates},
-    store::Store,
-    subscription::Subscriptions,
-};
-use std::sync::Arc;
-
-/// What handlers work with.
-pub struct App {
-    pub config: Arc<Config>,
-    pub store: Store,
-    pub audit: Audit,
-    pub identity: Identity,
-    pub metrics: Arc<Metrics>,
-    pub emitter: Arc<Emitter>,
-    pub engine: Arc<dyn Engine>,
-    pub book: Book,
-    pub spaces: Spaces,
-    pub templates: Templates,
-    pub subscriptions: Subscriptions,
-    /// For deliveries outside any queue: tests and previews.
-    pub context: sink::Context,
-    pub feed: Feed,
-    pub rations: Rations,
-    pub registry: Registry,
-    pub calls: Calls,
-    pub sessions: Sessions,
-    /// What scripts remember.
-    pub kv: Kv,
-}
 
 /// An answer. Its body may be a stream.
 pub type Response = warp::reply::Response;

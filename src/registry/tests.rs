@@ -1,3 +1,5 @@
+//! Who may publish what beside whom, and which space gets the call.
+
 use super::*;
 use crate::{id::GroupId, link::Outgoing, method::Registration};
 use serde_json::{Value, json};

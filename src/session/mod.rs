@@ -16,7 +16,7 @@ use crate::{
     link::{Line, Link},
     registry::Registry,
     space::{Arrival, Change, SpaceError, Spaces, State},
-    store::StoreError,
+    store::{Lanes, StoreError},
     subscription::Subscriptions,
     wire::{self, Goodbye, Hello, PROTOCOL, ToAgent, ToServer, Welcome},
 };
@@ -25,10 +25,10 @@ use futures_util::{Sink, SinkExt, Stream, StreamExt};
 use serde_json::value::RawValue;
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex},
     time::Duration,
 };
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{MutexGuard, Semaphore, mpsc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// How long an agent may take to say who it is.
@@ -42,9 +42,6 @@ const WAITING_EVENTS: usize = 512;
 
 /// The same for what is said now and then.
 const WAITING_WORDS: usize = 16;
-
-/// Owners whose registrations are taken at once.
-const LANES: usize = 64;
 
 /// Agents that may be about to say hello at once. They hold no place among the connections.
 const GREETED_AT_ONCE: usize = 1024;
@@ -79,7 +76,7 @@ struct Shared {
     links: Mutex<HashMap<SpaceId, Arc<Link>>>,
     /// One is held over a registration, from its check to its publication, chosen by the owner: only methods of one
     /// owner can be in each other's way.
-    registering: [tokio::sync::Mutex<()>; LANES],
+    registering: Lanes,
     greetings: Semaphore,
     /// Counts the conversations.
     running: TaskTracker,
@@ -112,7 +109,7 @@ impl Sessions {
         let sessions = Self(Arc::new(Shared {
             parts,
             links: Mutex::default(),
-            registering: [const { tokio::sync::Mutex::const_new(()) }; LANES],
+            registering: Lanes::new(),
             greetings: Semaphore::new(GREETED_AT_ONCE),
             running: TaskTracker::new(),
         }));
@@ -349,16 +346,17 @@ impl Sessions {
 
 impl Shared {
     /// The turn to register for the link's space.
-    async fn turn(&self, link: &Link) -> tokio::sync::MutexGuard<'_, ()> {
-        let owner = self.parts.spaces.get(link.space()).map_or(0, |space| space.owner.as_bytes()[15]);
-        self.registering[usize::from(owner) % LANES].lock().await
+    async fn turn(&self, link: &Link) -> MutexGuard<'_, ()> {
+        // Of a space that is gone by now nothing is registered, whoever's turn it is.
+        let owner = self.parts.spaces.get(link.space()).map_or([0; 16], |space| *space.owner.as_bytes());
+        self.registering.turn(&owner).await
     }
 
     fn is_deployed(&self, space: SpaceId) -> bool {
         self.parts.spaces.get(space).is_some_and(|space| space.state == State::Deployed)
     }
 
-    fn links(&self) -> MutexGuard<'_, HashMap<SpaceId, Arc<Link>>> {
+    fn links(&self) -> std::sync::MutexGuard<'_, HashMap<SpaceId, Arc<Link>>> {
         self.links.lock().expect("no code panics while holding it")
     }
 

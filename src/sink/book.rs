@@ -7,19 +7,15 @@ use super::Sink;
 use crate::{
     id::SinkId,
     owner::Owner,
-    store::{Batch, Store, StoreError, Table, carried_through, keys},
+    store::{Batch, Lanes, Store, StoreError, Table, carried_through, keys},
 };
 use std::{
     collections::{BTreeMap, HashMap},
     ops::Bound,
     sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
-use tokio::sync::Mutex;
 
 const SINKS: Table<Sink> = Table::new(keys::SINKS);
-
-/// How many sinks can be changed at once.
-const LANES: usize = 64;
 
 /// Every sink there is. Cloning the handle is cheap.
 #[derive(Clone)]
@@ -32,7 +28,7 @@ struct Shared {
     shelf: RwLock<Shelf>,
     /// One is held over a whole change, chosen by the sink's id, so that two changes to one sink reach disk and
     /// memory in the same order and neither brings back what the other deleted.
-    changing: [Mutex<()>; LANES],
+    changing: Lanes,
     listener: OnceLock<Listener>,
 }
 
@@ -79,13 +75,7 @@ impl Book {
             shelf.put(Arc::new(sink));
         }
         let shelf = RwLock::new(shelf);
-        Ok(Self(Arc::new(Shared {
-            store,
-            most,
-            shelf,
-            changing: [const { Mutex::const_new(()) }; LANES],
-            listener: OnceLock::new(),
-        })))
+        Ok(Self(Arc::new(Shared { store, most, shelf, changing: Lanes::new(), listener: OnceLock::new() })))
     }
 
     /// Has `listener` told of every change from now on, before the change's caller hears of it and in order for each sink.
@@ -106,7 +96,7 @@ impl Book {
     ) -> Result<Arc<Sink>, BookError> {
         let shared = self.0.clone();
         carried_through(async move {
-            let _changing = shared.lane(sink.id).lock().await;
+            let _changing = shared.changing.turn(sink.id.as_bytes()).await;
             let sink = shared.save(sink, also).await?;
             shared.tell(&Change::Created(sink.clone()));
             Ok(sink)
@@ -127,7 +117,7 @@ impl Book {
     ) -> Result<Arc<Sink>, BookError> {
         let shared = self.0.clone();
         carried_through(async move {
-            let _changing = shared.lane(sink.id).lock().await;
+            let _changing = shared.changing.turn(sink.id.as_bytes()).await;
             let before = shared.read().sinks.get(&sink.id).cloned().ok_or(BookError::NotFound(sink.id))?;
             let after = shared.save(sink, also).await?;
             shared.tell(&Change::Updated { before, after: after.clone() });
@@ -148,7 +138,7 @@ impl Book {
     ) -> Result<Arc<Sink>, BookError> {
         let shared = self.0.clone();
         carried_through(async move {
-            let _changing = shared.lane(id).lock().await;
+            let _changing = shared.changing.turn(id.as_bytes()).await;
             let sink = shared.read().sinks.get(&id).cloned().ok_or(BookError::NotFound(id))?;
             let write = shared.store.write(move |batch| {
                 SINKS.delete(batch, id.as_bytes());
@@ -204,11 +194,6 @@ impl<T> Change<T> {
 }
 
 impl Shared {
-    fn lane(&self, id: SinkId) -> &Mutex<()> {
-        // The last byte of a version 7 id is random.
-        &self.changing[usize::from(id.as_bytes()[15]) % LANES]
-    }
-
     async fn save(
         &self,
         sink: Sink,

@@ -19,7 +19,7 @@ use crate::{
     event::{Actor, Origin},
     id::{SpaceId, TemplateId, UserId},
     identity::{AGENT_PREFIX, Digest, Identity, Secret},
-    store::{Store, StoreError},
+    store::{Lanes, Store, StoreError, carried_through},
     timestamp::Timestamp,
 };
 use serde_json::json;
@@ -27,10 +27,6 @@ use std::{
     ops::Bound,
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
-use tokio::sync::Mutex;
-
-/// How many spaces can be changed at once.
-const LANES: usize = 64;
 
 /// Every space there is. Cloning the handle is cheap.
 #[derive(Clone)]
@@ -44,7 +40,7 @@ pub(super) struct Shared {
     most: usize,
     shelf: RwLock<Shelf>,
     /// One is held over a whole change, chosen by the space's id.
-    changing: [Mutex<()>; LANES],
+    pub(super) changing: Lanes,
     listeners: RwLock<Vec<Listener>>,
 }
 
@@ -152,7 +148,7 @@ impl Spaces {
             }
             shelf.put(Entry::new(row));
         }
-        let changing = [const { Mutex::const_new(()) }; LANES];
+        let changing = Lanes::new();
         let (shelf, listeners) = (RwLock::new(shelf), RwLock::default());
         Ok(Self(Arc::new(Shared { store, identity, emitter, most, shelf, changing, listeners })))
     }
@@ -169,7 +165,7 @@ impl Spaces {
             log::info!("raising the events of {} spaces that an earlier end of the server left", left.len());
         }
         for id in left {
-            let _changing = self.0.lane(id).lock().await;
+            let _changing = self.0.changing.turn(id.as_bytes()).await;
             self.0.raise_all(id).await;
         }
         self.0.write().paused = false;
@@ -225,7 +221,7 @@ impl Spaces {
         };
         let (shared, token) = (self.0.clone(), secret.as_ref().map(Secret::digest));
         let space = carried_through(async move {
-            let _changing = shared.lane(space.id).lock().await;
+            let _changing = shared.changing.turn(space.id.as_bytes()).await;
             shared.write().reserve_name(&space, shared.most)?;
             let outbox = vec![Pending::created(&space, by.clone())];
             let audit = audited(by, "space.create", &space);
@@ -253,7 +249,7 @@ impl Spaces {
     /// # Errors
     ///
     /// Fails if the space is gone, `change` does, the settings are unfit, or the store cannot be written.
-    pub async fn update<E: From<SpaceError> + Send + 'static>(
+    pub async fn update<E: From<SpaceError> + From<StoreError> + Send + 'static>(
         &self,
         by: Actor,
         id: SpaceId,
@@ -280,7 +276,7 @@ impl Spaces {
     pub async fn delete(&self, by: Actor, id: SpaceId) -> Result<Arc<Space>, SpaceError> {
         let shared = self.0.clone();
         carried_through(async move {
-            let _changing = shared.lane(id).lock().await;
+            let _changing = shared.changing.turn(id.as_bytes()).await;
             let row = {
                 let shelf = shared.read();
                 let entry = shelf.spaces.get(&id).ok_or(SpaceError::NotFound)?;
@@ -377,14 +373,14 @@ impl Spaces {
 
     /// Makes a change to one space: decides it with everything before it in sight, writes it unless it changes nothing,
     /// shows it, tells of it and raises its event.
-    pub(super) async fn change<E: From<SpaceError> + Send + 'static>(
+    pub(super) async fn change<E: From<SpaceError> + From<StoreError> + Send + 'static>(
         &self,
         id: SpaceId,
         decide: impl FnOnce(&mut Entry) -> Result<Step, E> + Send + 'static,
     ) -> Result<Arc<Space>, E> {
         let shared = self.0.clone();
         carried_through(async move {
-            let _changing = shared.lane(id).lock().await;
+            let _changing = shared.changing.turn(id.as_bytes()).await;
             let (step, row) = {
                 let mut shelf = shared.write();
                 let entry = shelf.spaces.get_mut(&id).ok_or(SpaceError::NotFound)?;
@@ -416,11 +412,6 @@ impl Spaces {
 }
 
 impl Shared {
-    pub fn lane(&self, id: SpaceId) -> &Mutex<()> {
-        // The last byte of a version 7 id is random.
-        &self.changing[usize::from(id.as_bytes()[15]) % LANES]
-    }
-
     async fn write_row(&self, row: Row, audit: Option<AuditEntry>) -> Result<(), StoreError> {
         let write = self.store.write(move |batch| {
             row.put(batch);
@@ -489,17 +480,4 @@ impl Change {
 fn audited(by: Actor, action: &str, space: &Space) -> AuditEntry {
     AuditEntry::new(Some(by), action, format!("space:{}", space.id))
         .with(json!({"name": space.name, "owner": space.owner}))
-}
-
-/// Runs a change to its end: memory and disk must not part because a client hung up between them.
-async fn carried_through<T: Send + 'static, E: From<SpaceError> + Send + 'static>(
-    change: impl Future<Output = Result<T, E>> + Send + 'static,
-) -> Result<T, E> {
-    match tokio::spawn(change).await {
-        Ok(result) => result,
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            Err(_) => Err(SpaceError::from(StoreError::Failed("the server is stopping".to_owned())).into()),
-        },
-    }
 }

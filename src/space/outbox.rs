@@ -129,7 +129,7 @@ impl Shared {
         tokio::spawn(async move {
             tokio::time::sleep(RAISE_AGAIN).await;
             let Some(shared) = weak.upgrade() else { return };
-            let _changing = shared.lane(id).lock().await;
+            let _changing = shared.changing.turn(id.as_bytes()).await;
             shared.write().raising_later.remove(&id);
             shared.raise_all(id).await;
         });

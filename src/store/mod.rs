@@ -9,11 +9,13 @@
 //! getting full is noticed before that, and refused only until there is room again.
 
 pub mod keys;
+mod lanes;
 mod large;
 mod mark;
 mod table;
 mod writer;
 
+pub use lanes::Lanes;
 pub use table::Table;
 pub use writer::Batch;
 
@@ -34,7 +36,7 @@ use tokio::sync::{mpsc, oneshot};
 
 /// How long the directory's lock is waited for, and how often it is asked for. A process that has just closed it may
 /// have been starting a child, which holds a copy of the lock until it runs its program.
-const LOCK_PATIENCE: Duration = Duration::from_millis(500);
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// A handle to the data directory. Cloning it is cheap.
@@ -105,11 +107,15 @@ impl Store {
         }
         let path = directory.join("sled");
         let broken = |reason: String| OpenError::Database { path: path.clone(), reason };
-        let tree = sled::Config::new()
-            .path(&path)
-            .cache_capacity(64 << 20)
-            .open()
-            .map_err(|error| broken(error.to_string()))?;
+        let options = sled::Config::new().path(&path).cache_capacity(64 << 20);
+        let tree = loop {
+            match options.open() {
+                Ok(tree) => break tree,
+                // sled locks its file too, and its threads hold it a moment longer than its handle.
+                Err(sled::Error::Io(_)) if began.elapsed() < LOCK_PATIENCE => std::thread::sleep(LOCK_PAUSE),
+                Err(error) => return Err(broken(error.to_string())),
+            }
+        };
         let database = File::open(path.join("db")).map_err(|error| broken(error.to_string()))?;
         let mark = Mark::open(directory, &tree)?;
         let (jobs, inbox) = mpsc::unbounded_channel();

@@ -8,20 +8,16 @@ use crate::{
     id::{SinkId, SpaceId, UserId},
     method::Method,
     sink::Change,
-    store::{Store, StoreError, Table, carried_through, keys},
+    store::{Lanes, Store, StoreError, Table, carried_through, keys},
     timestamp::Timestamp,
 };
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
-use tokio::sync::Mutex;
 
 /// Under the space's id and the method's name, so that a method of a space can have one at most.
 const SUBSCRIPTIONS: Table<Subscription> = Table::new(keys::SUBSCRIPTIONS);
-
-/// How many spaces can be changed at once.
-const LANES: usize = 64;
 
 /// Every subscription there is. Cloning the handle is cheap.
 #[derive(Clone)]
@@ -32,7 +28,7 @@ struct Shared {
     shelf: RwLock<Shelf>,
     /// One is held over a whole change, chosen by the space's id, so that two changes to one space reach disk and
     /// memory in the same order.
-    changing: [Mutex<()>; LANES],
+    changing: Lanes,
     listener: OnceLock<Listener>,
 }
 
@@ -60,7 +56,7 @@ impl Subscriptions {
         Ok(Self(Arc::new(Shared {
             store,
             shelf: RwLock::new(shelf),
-            changing: [const { Mutex::const_new(()) }; LANES],
+            changing: Lanes::new(),
             listener: OnceLock::new(),
         })))
     }
@@ -167,7 +163,7 @@ impl Subscriptions {
     ) -> Result<(), StoreError> {
         let shared = self.0.clone();
         carried_through(async move {
-            let _changing = shared.lane(space).lock().await;
+            let _changing = shared.changing.turn(space.as_bytes()).await;
             let Some(wanted) = wanted() else { return Ok(()) };
             let changes = shared.read().changes(space, wanted);
             if changes.is_empty() {
@@ -197,11 +193,6 @@ impl Subscriptions {
 }
 
 impl Shared {
-    fn lane(&self, space: SpaceId) -> &Mutex<()> {
-        // The last byte of a version 7 id is random.
-        &self.changing[usize::from(space.as_bytes()[15]) % LANES]
-    }
-
     fn read(&self) -> RwLockReadGuard<'_, Shelf> {
         // Nothing panics while it holds the lock half-way through a change.
         self.shelf.read().unwrap_or_else(PoisonError::into_inner)

@@ -161,10 +161,10 @@ pub async fn update(call: Call, Json(SpacePatch(fields)): Json<SpacePatch>) -> R
     if let Some(field) = FIXED.into_iter().find(|field| fields.contains_key(*field)) {
         return Err(ApiError::BadRequest(format!("`{field}` of a space cannot change: make another space")));
     }
-    let settings = patched(&before, fields.clone())?;
+    let settings: Settings = body::patched(&before.settings, fields.clone())?;
     check_lua(&call, settings.health_check.as_ref()).await?;
     // Others may have changed it meanwhile; what they changed and this does not mention stays.
-    let change = move |space: &Space| patched(space, fields);
+    let change = move |space: &Space| body::patched(&space.settings, fields);
     let space = call.app.spaces.update(call.caller().actor(), before.id, change).await?;
     Ok(Json(view(&call, &space)))
 }
@@ -245,21 +245,6 @@ fn define(call: &Call, body: SpaceBody) -> Result<NewSpace, ApiError> {
     };
     let (owner, template_id) = (call.caller().user.id, template.map(|template| template.id));
     Ok(NewSpace { name: body.name, owner, template_id, driver: body.driver, settings })
-}
-
-/// A space's settings with these fields put over them.
-fn patched(space: &Space, fields: Map<String, Value>) -> Result<Settings, ApiError> {
-    let Ok(Value::Object(mut kept)) = serde_json::to_value(&space.settings) else {
-        return Err(ApiError::Internal("a space's settings are no object".to_owned()));
-    };
-    for (field, value) in fields {
-        // Taken away is as if it had never been given.
-        match value {
-            Value::Null => kept.remove(&field),
-            value => kept.insert(field, value),
-        };
-    }
-    body::interpret(Value::Object(kept))
 }
 
 /// Whether a Lua check compiles. That can take long, so it is done where no other request waits behind it.

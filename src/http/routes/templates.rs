@@ -66,8 +66,9 @@ pub async fn update(
     Json(TemplatePatch(fields)): Json<TemplatePatch>,
 ) -> Result<Json<TemplateView>, ApiError> {
     let before = call.app.templates.get(call.id()?).ok_or_else(|| ApiError::missing("template"))?;
-    check_lua(&call, patched(&before, fields.clone())?.health_check.as_ref()).await?;
-    let change = move |template: &Template| patched(template, fields);
+    let spec: TemplateSpec = body::patched(&before.spec, fields.clone())?;
+    check_lua(&call, spec.health_check.as_ref()).await?;
+    let change = move |template: &Template| body::patched(&template.spec, fields);
     let template = call.app.templates.update(call.caller().actor(), before.id, change).await?;
     Ok(Json(TemplateView::from(&*template)))
 }
@@ -75,21 +76,6 @@ pub async fn update(
 pub async fn delete(call: Call) -> Result<NoContent, ApiError> {
     call.app.templates.delete(call.caller().actor(), call.id()?).await?;
     Ok(NoContent)
-}
-
-/// What a template says with these fields put over it.
-fn patched(template: &Template, fields: Map<String, Value>) -> Result<TemplateSpec, ApiError> {
-    let Ok(Value::Object(mut kept)) = serde_json::to_value(&template.spec) else {
-        return Err(ApiError::Internal("a template is no object".to_owned()));
-    };
-    for (field, value) in fields {
-        // Taken away is as if it had never been given.
-        match value {
-            Value::Null => kept.remove(&field),
-            value => kept.insert(field, value),
-        };
-    }
-    body::interpret(Value::Object(kept))
 }
 
 impl From<&Template> for TemplateView {

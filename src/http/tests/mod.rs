@@ -10,32 +10,8 @@ mod shares;
 mod spaces;
 mod subscriptions;
 
-use super::{App, Rations, server};
-use crate::{
-    audit::Audit,
-    call::Calls,
-    config::Config,
-    deliver::{self, Deliverer},
-    egress::Egress,
-    emit::Emitter,
-    event::Event,
-    identity::Identity,
-    kv::Kv,
-    live::{Feed, Live},
-    metrics::Metrics,
-    queue::{
-        Engine,
-        sled::{Bounds, Signals, SledEngine},
-    },
-    registry::Registry,
-    route::Routes,
-    script::{Libraries, Runtime},
-    session::{self, Sessions},
-    sink::{self, Book},
-    space::{Spaces, Templates},
-    store::Store,
-    subscription::Subscriptions,
-};
+use super::{App, server};
+use crate::{config::Config, store::Store};
 use isahc::{AsyncReadResponseExt, HttpClient, Request};
 use serde_json::{Value, json};
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
@@ -74,7 +50,8 @@ impl Service {
         let metrics = Arc::default();
         let store = Store::open(&directory, 0, Arc::clone(&metrics)).unwrap();
         let shutdown = CancellationToken::new();
-        let app = Arc::new(app(config, store, metrics, &shutdown).await);
+        // Nothing runs the deliveries: these tests end at the edge.
+        let app = App::open(config, store, metrics, &shutdown).await.unwrap().app;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let patience = server::Patience { head: patience, idle: patience, drain: patience };
@@ -148,75 +125,6 @@ impl Service {
         let request = self.request("POST", "/api/auth/login").header("Content-Type", "application/json");
         let body = json!({"name": name, "password": password}).to_string();
         self.send(request.body(body).unwrap()).await
-    }
-}
-
-/// Everything handlers work with. Nothing runs the deliveries: these tests end at the edge.
-async fn app(config: Config, store: Store, metrics: Arc<Metrics>, shutdown: &CancellationToken) -> App {
-    let identity = Identity::open(store.clone(), config.auth.session.0).await.unwrap();
-    let book = Book::open(store.clone(), config.limits.sinks).unwrap();
-    let (feed, routes) = (Feed::new(), Arc::new(Routes::new()));
-    let bounds = Bounds { queue: config.delivery.queue, dead_letters: config.delivery.dead_letters };
-    let (ready, _) = tokio::sync::mpsc::unbounded_channel();
-    let watched = feed.clone();
-    let accepted = Box::new(move |event: &Arc<Event>| watched.publish(Live::Accepted(event.clone())));
-    let signals = Signals { accepted, ready };
-    let engine: Arc<dyn Engine> = Arc::new(SledEngine::open(store.clone(), metrics.clone(), bounds, signals).unwrap());
-    let registry = Registry::default();
-    let calls = Calls::new(registry.clone(), identity.clone(), metrics.clone());
-    let egress = Egress::new(&config.egress);
-    let kv = Kv::new(store.clone()).unwrap();
-    let libraries = Libraries { http: Arc::new(egress.clone()), kv: kv.clone(), caller: Arc::new(calls.clone()) };
-    let runtime = Runtime::new(&config.script, libraries, metrics.clone());
-    let context = sink::Context { egress, runtime, timeout: config.webhook.timeout.0 };
-    let subscriptions = Subscriptions::open(store.clone()).unwrap();
-    let parts = deliver::Parts {
-        engine: engine.clone(),
-        book: book.clone(),
-        subscriptions: subscriptions.clone(),
-        door: Arc::new(calls.clone()),
-        context: context.clone(),
-        feed: feed.clone(),
-        metrics: metrics.clone(),
-    };
-    let deliverer = Deliverer::new(&config.delivery, parts, shutdown.clone());
-    deliver::follow(&routes, &deliverer);
-    let emitter = Arc::new(Emitter::new(&config.zone, routes, engine.clone(), config.limits.payload.bytes()));
-    let spaces = Spaces::open(store.clone(), identity.clone(), emitter.clone(), config.limits.spaces).unwrap();
-    let templates = Templates::open(store.clone()).unwrap();
-    let sessions = Sessions::new(session::Parts {
-        zone: config.zone.as_str().into(),
-        max_payload: config.limits.payload.bytes(),
-        heartbeat: config.agent.heartbeat.0,
-        identity: identity.clone(),
-        spaces: spaces.clone(),
-        registry: registry.clone(),
-        subscriptions: subscriptions.clone(),
-        emitter: emitter.clone(),
-        deliverer,
-        shutdown: shutdown.clone(),
-    });
-    let audit = Audit::new(store.clone());
-    let (config, rations) = (Arc::new(config), Rations::new());
-    App {
-        config,
-        store,
-        audit,
-        identity,
-        metrics,
-        emitter,
-        engine,
-        book,
-        spaces,
-        templates,
-        subscriptions,
-        context,
-        feed,
-        rations,
-        registry,
-        calls,
-        sessions,
-        kv,
     }
 }
 
