@@ -69,6 +69,8 @@ ids! {
     SpaceId
     /// What spaces can be made of.
     TemplateId
+    /// A script kept on the server.
+    ScriptId
     /// One line of the audit log.
     AuditId
 }

@@ -11,6 +11,7 @@
 // The vocabulary: pure types and rules, no I/O.
 pub mod id;
 pub mod jsonrpc;
+pub mod library;
 pub mod metrics;
 pub mod pattern;
 pub mod permission;

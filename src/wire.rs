@@ -4,6 +4,7 @@
 //! agent                          server
 //!   Hello  ────────────────────▶          once, first
 //!          ◀──────────────────── Welcome  once, before anything else
+//!          ◀──────────────────── Libraries
 //!   Register ──────────────────▶
 //!          ◀──────────────────── Registered | Refused
 //!          ◀──────────────────── Call
@@ -18,6 +19,7 @@
 use crate::{
     id::{EventId, SpaceId},
     jsonrpc::Outcome,
+    library::Library,
     method::Registration,
     timestamp::Timestamp,
 };
@@ -100,6 +102,8 @@ pub enum ToAgent {
     },
     /// The health check to run from now on; the server knows its shape.
     Check(Option<Box<RawValue>>),
+    /// Every library that what runs in the space can load: after the welcome, and again when one changes.
+    Libraries(Vec<Library>),
     Goodbye(Goodbye),
 }
 
@@ -124,6 +128,16 @@ pub struct Welcome {
     /// The largest payload of an event, in bytes.
     pub max_payload: usize,
     pub health_check: Option<Box<RawValue>>,
+    /// Run by the agent once, when it is first linked.
+    #[serde(default)]
+    pub startup_script: Option<StartupScript>,
+}
+
+/// A stored script that sets a space up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartupScript {
+    pub name: String,
+    pub source: String,
 }
 
 /// Whether a method server takes calls.

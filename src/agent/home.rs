@@ -136,6 +136,7 @@ mod tests {
             zone: "default".to_owned(),
             max_payload: 1024,
             health_check: None,
+            startup_script: None,
         }
     }
 

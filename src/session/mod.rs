@@ -219,6 +219,7 @@ impl Sessions {
             max_payload: parts.max_payload,
             // As it is now that there is a link to tell of changes.
             health_check: parts.spaces.get(space).and_then(|space| Some(raw(space.settings.health_check.as_ref()?))),
+            startup_script: None,
         };
         let ((events, raised), (words, said)) = (mpsc::channel(WAITING_EVENTS), mpsc::channel(WAITING_WORDS));
         let intake = Intake { events, words };

@@ -58,6 +58,7 @@ fn server_welcome(server: &Server) -> ToAgent {
         zone: "default".to_owned(),
         max_payload: 1,
         health_check: None,
+        startup_script: None,
     })
 }
 

@@ -103,6 +103,7 @@ impl Server {
             zone: "default".to_owned(),
             max_payload: 1024,
             health_check: health_check.map(|check| raw(&check)),
+            startup_script: None,
         };
         visitor.say(ToAgent::Welcome(welcome)).await;
         visitor

@@ -1,0 +1,136 @@
+//! A library: Lua that others `require`, or Python that they `import`, by its name.
+//!
+//! In a package it is the file of that name, each dot a directory: [`Library::path`].
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize, de};
+use std::fmt;
+
+/// The longest name, in bytes.
+const LONGEST: usize = 100;
+
+/// Names that are taken by what comes with us, in Lua or in Python, alone or before a dot.
+const RESERVED: [&str; 14] =
+    ["crypto", "event", "fs", "http", "init", "json", "kv", "log", "process", "re", "runtime", "space", "svc", "time"];
+
+/// Words dotted together, each a name in both languages: `acme.text`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
+pub struct LibraryName(String);
+
+/// What a library is written in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Language {
+    #[default]
+    Lua,
+    Python,
+}
+
+/// A library as spaces get it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Library {
+    pub name: LibraryName,
+    pub language: Language,
+    pub source: String,
+}
+
+/// Why a name is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LibraryNameError {
+    #[error("a library's name is at most {LONGEST} bytes long")]
+    TooLong,
+    #[error("`{0}` is no library's name: it takes words of letters, digits and _ with dots between, such as acme.text")]
+    Malformed(String),
+    #[error("`{0}` is the name of a library that comes with svc: take another")]
+    Reserved(String),
+}
+
+impl LibraryName {
+    /// Reads a name.
+    ///
+    /// # Errors
+    ///
+    /// Says which rule it breaks.
+    pub fn parse(text: &str) -> Result<Self, LibraryNameError> {
+        if text.len() > LONGEST {
+            return Err(LibraryNameError::TooLong);
+        }
+        let is_word = |word: &str| {
+            word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+                && word.bytes().next().is_some_and(|first| !first.is_ascii_digit())
+        };
+        if !text.split('.').all(is_word) {
+            return Err(LibraryNameError::Malformed(text.to_owned()));
+        }
+        if text.split('.').next().is_some_and(|first| RESERVED.contains(&first)) {
+            return Err(LibraryNameError::Reserved(text.to_owned()));
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Language {
+    /// How names of its files end.
+    pub const fn extension(self) -> &'static str {
+        match self {
+            Self::Lua => "lua",
+            Self::Python => "py",
+        }
+    }
+}
+
+impl Library {
+    /// Its file in a package.
+    pub fn path(&self) -> String {
+        format!("{}.{}", self.name.0.replace('.', "/"), self.language.extension())
+    }
+}
+
+impl fmt::Display for LibraryName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for LibraryName {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::parse(&String::deserialize(deserializer)?).map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_words_with_dots_between() {
+        for name in ["a", "acme.text", "_x.Y_2"] {
+            assert_eq!(LibraryName::parse(name).unwrap().as_str(), name);
+        }
+        for name in ["", ".", "a.", ".a", "a..b", "a-b", "2a", "a.2b", "../a", "a/b", "ä"] {
+            assert_eq!(LibraryName::parse(name), Err(LibraryNameError::Malformed(name.to_owned())));
+        }
+        assert_eq!(LibraryName::parse(&"a".repeat(101)), Err(LibraryNameError::TooLong));
+    }
+
+    #[test]
+    fn names_of_what_comes_with_us_are_taken() {
+        for name in ["svc", "svc.mine", "json", "fs.more"] {
+            assert_eq!(LibraryName::parse(name), Err(LibraryNameError::Reserved(name.to_owned())));
+        }
+        assert!(LibraryName::parse("jsonish").is_ok());
+        assert!(serde_json::from_str::<LibraryName>("\"svc.x\"").is_err());
+    }
+
+    #[test]
+    fn its_file_says_its_language() {
+        let library =
+            |language| Library { name: LibraryName::parse("acme.text").unwrap(), language, source: "".into() };
+        assert_eq!(library(Language::Lua).path(), "acme/text.lua");
+        assert_eq!(library(Language::Python).path(), "acme/text.py");
+    }
+}
