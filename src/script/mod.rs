@@ -1,5 +1,5 @@
 //! Lua, for those who write it into sinks: templates that make a body of an event, and scripts that
-//! deal with one.
+//! deal with one. And for tools, which are called with arguments and return a result.
 //!
 //! The way of a run, top to bottom: [`Runtime::run`] queues it ([`threads`]), its turn takes a state from
 //! the [`pool`] or makes one ([`sandbox`]), fills in what the run is about ([`scope`]), calls the program
@@ -30,7 +30,8 @@ pub use json::JsonError;
 pub use libraries::{
     Libraries,
     http::{HttpClient, HttpRequest, HttpResponse, MAX_BODY},
-    svc::MethodCaller,
+    modules::{Modules, NoModules},
+    svc::{Acting, EventEmitter, MethodCaller},
 };
 pub use limits::Limit;
 pub use program::{CompileError, MAX_SOURCE, Program, Template};
@@ -41,6 +42,7 @@ use bytes::Bytes;
 use limits::{Limits, Watch, Watchdog};
 use pool::Pool;
 use sandbox::Sandbox;
+use serde_json::value::RawValue;
 use std::{
     pin::pin,
     sync::Arc,
@@ -88,6 +90,26 @@ pub struct Run {
     pub cpu: Duration,
 }
 
+/// What a tool is run with.
+#[derive(Clone)]
+pub struct Evaluation {
+    /// A JSON object: `params` to the tool, and its `...`.
+    pub arguments: Box<RawValue>,
+    /// As whom it calls methods and raises events, which need not be its owner.
+    pub acting: Acting,
+}
+
+/// How a tool's run went.
+#[derive(Debug)]
+pub struct Evaluated {
+    /// What it returned, `null` if nothing.
+    pub result: Result<Box<RawValue>, ScriptError>,
+    /// What it printed and logged, bounded.
+    pub log: Vec<String>,
+    /// The processor time it took.
+    pub cpu: Duration,
+}
+
 /// The space that a check is about, `space` to it.
 #[derive(Clone, Debug)]
 pub struct Place {
@@ -110,14 +132,17 @@ pub enum ScriptError {
     /// The program's own error, with its line.
     #[error("{0}")]
     Raised(String),
+    /// The program raised a table: `error { code = …, message = …, data = … }`.
+    #[error("{message}")]
+    RaisedWith { code: Option<i64>, message: String, data: Option<Box<RawValue>> },
     #[error("it {0}")]
     Limit(Limit),
     #[error("the result cannot be sent: {0}")]
     NotJson(JsonError),
     #[error("the result must be a table or a string, not {0}")]
     NoBody(&'static str),
-    /// The event does not fit into Lua.
-    #[error("the event's data cannot be read: {0}")]
+    /// What the program is about does not fit into Lua.
+    #[error("the data cannot be read: {0}")]
     Data(JsonError),
     #[error("too many scripts are waiting to run")]
     Busy,
@@ -212,6 +237,26 @@ impl Runtime {
             finding
         })
         .await?
+    }
+
+    /// Runs a tool. Dropping the future ends the run, also while it waits for something.
+    ///
+    /// `owner` is whose the tool is, and so are the libraries it requires and what it remembers; its turns are those
+    /// of whom it acts as.
+    pub async fn evaluate(&self, program: &Program, owner: Owner, input: Evaluation) -> Evaluated {
+        let (shared, program, watch) = (self.0.clone(), program.clone(), Watch::new(self.0.limits));
+        let clock = watch.clone();
+        let run = self.perform(input.acting.owner, watch, async move {
+            let sandbox = shared.sandbox(&program, owner)?;
+            let result = within(&clock, sandbox.evaluate(&input, &clock)).await;
+            let log = sandbox.end();
+            shared.settle(&program, owner, sandbox, &clock, result.as_ref().err());
+            Ok(Evaluated { result, log, cpu: clock.cpu() })
+        });
+        match run.await {
+            Ok(Ok(evaluated)) => evaluated,
+            Ok(Err(error)) | Err(error) => Evaluated { result: Err(error), log: Vec::new(), cpu: Duration::ZERO },
+        }
     }
 
     /// Ends every run and takes no more. Runs under way fail.

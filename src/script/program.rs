@@ -27,7 +27,7 @@ pub enum Template {
     Text(String),
 }
 
-/// A compiled template or script. Cloning it is cheap; clones run in the same pooled state.
+/// A compiled template, script, library or tool. Cloning it is cheap; clones run in the same pooled state.
 #[derive(Clone)]
 pub struct Program(pub(super) Arc<Compiled>);
 
@@ -35,6 +35,8 @@ pub(super) struct Compiled {
     /// Tells one program from every other of this process, also after it is gone.
     pub id: u64,
     pub kind: Kind,
+    /// What stands before the line number in its errors.
+    pub name: String,
     pub code: Code,
 }
 
@@ -43,6 +45,9 @@ pub(super) struct Compiled {
 pub(super) enum Kind {
     Template,
     Script,
+    /// Runs only inside others, with what those have.
+    Library,
+    Tool,
 }
 
 pub(super) enum Code {
@@ -72,7 +77,7 @@ impl Program {
             Template::Lua(source) => Code::Chunk(compile(checked(source)?)?),
             Template::Text(source) => Code::Text(text::split(checked(source)?)?),
         };
-        Ok(Self::new(Kind::Template, code))
+        Ok(Self::new(Kind::Template, Kind::Template.name(), code))
     }
 
     /// Compiles a sink's script.
@@ -81,12 +86,30 @@ impl Program {
     ///
     /// As [`Program::template`].
     pub fn script(source: &str) -> Result<Self, CompileError> {
-        Ok(Self::new(Kind::Script, Code::Chunk(compile(checked(source)?)?)))
+        Ok(Self::new(Kind::Script, Kind::Script.name(), Code::Chunk(compile(checked(source)?)?)))
     }
 
-    fn new(kind: Kind, code: Code) -> Self {
+    /// Compiles what other programs `require`. Its errors begin with its name and line: `acme.text:3: …`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Program::template`].
+    pub fn library(name: &str, source: &str) -> Result<Self, CompileError> {
+        Ok(Self::new(Kind::Library, name, Code::Chunk(compile(checked(source)?)?)))
+    }
+
+    /// Compiles what is called with arguments and returns a result ([`Runtime::evaluate`](super::Runtime::evaluate)).
+    ///
+    /// # Errors
+    ///
+    /// As [`Program::template`].
+    pub fn tool(source: &str) -> Result<Self, CompileError> {
+        Ok(Self::new(Kind::Tool, Kind::Tool.name(), Code::Chunk(compile(checked(source)?)?)))
+    }
+
+    fn new(kind: Kind, name: &str, code: Code) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self(Arc::new(Compiled { id: NEXT.fetch_add(1, Ordering::Relaxed), kind, code }))
+        Self(Arc::new(Compiled { id: NEXT.fetch_add(1, Ordering::Relaxed), kind, name: name.to_owned(), code }))
     }
 }
 
@@ -97,11 +120,13 @@ impl fmt::Debug for Program {
 }
 
 impl Kind {
-    /// What a program of this kind is called in messages, and the name before the line number.
+    /// What a program of this kind is called in messages and, unless it has a name, before the line number.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Template => "template",
             Self::Script => "script",
+            Self::Library => "library",
+            Self::Tool => "tool",
         }
     }
 }

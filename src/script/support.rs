@@ -10,7 +10,7 @@ use crate::{
 };
 use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
-use std::{path::PathBuf, sync::Mutex};
+use std::{collections::HashMap, path::PathBuf, sync::Mutex};
 use tokio::sync::Notify;
 
 /// A runtime on a store of its own, both gone with it.
@@ -18,6 +18,7 @@ pub struct World {
     pub runtime: Runtime,
     pub metrics: Arc<Metrics>,
     pub http: Arc<Http>,
+    pub modules: Arc<Shelf>,
     directory: PathBuf,
 }
 
@@ -40,10 +41,16 @@ impl World {
     pub fn with(config: config::Script) -> Self {
         let directory = std::env::temp_dir().join(format!("svc-script-{}", uuid::Uuid::now_v7()));
         let (metrics, http) = (Arc::<Metrics>::default(), Arc::<Http>::default());
+        let modules = Arc::<Shelf>::default();
         let store = Store::open(&directory, 0, metrics.clone()).unwrap();
-        let libraries = Libraries { http: http.clone(), kv: Kv::new(store).unwrap(), caller: Arc::new(Caller) };
+        let libraries = Libraries {
+            http: http.clone(),
+            kv: Kv::new(store).unwrap(),
+            caller: Arc::new(Caller),
+            modules: modules.clone(),
+        };
         let runtime = Runtime::new(&config, libraries, metrics.clone());
-        Self { runtime, metrics, http, directory }
+        Self { runtime, metrics, http, modules, directory }
     }
 
     pub fn sandbox(&self, program: &Program, owner: Owner) -> Sandbox {
@@ -53,6 +60,14 @@ impl World {
     /// Renders a Lua template for the sample event.
     pub async fn render(&self, source: &str) -> Result<Rendered, ScriptError> {
         self.runtime.render(&lua(source), Owner::Global, input(event())).await
+    }
+
+    /// Calls a tool as a user.
+    pub async fn evaluate(&self, source: &str, arguments: &str) -> Evaluated {
+        let arguments = RawValue::from_string(arguments.to_owned()).unwrap();
+        let acting = Acting { owner: someone(), caller: Arc::new(Caller), emitter: Arc::new(Caller) };
+        let program = Program::tool(source).unwrap();
+        self.runtime.evaluate(&program, Owner::Global, Evaluation { arguments, acting }).await
     }
 
     /// Runs a script for the sample event.
@@ -123,6 +138,46 @@ impl MethodCaller for Caller {
         let known = method == "echo";
         let error = format!("no method named `{method}`");
         Box::pin(async move { if known { Ok(params) } else { Err(error) } })
+    }
+}
+
+/// The user that tools are called by.
+pub fn someone() -> Owner {
+    Owner::User("01900000-0000-7000-8000-000000000000".parse().unwrap())
+}
+
+/// Takes every event but those called `refused`, and says whose it is.
+impl EventEmitter for Caller {
+    fn emit(
+        &self,
+        owner: Owner,
+        kind: &str,
+        payload: Box<RawValue>,
+    ) -> BoxFuture<'static, Result<Box<RawValue>, String>> {
+        let emitted = match kind {
+            "refused" => Err("no such thing".to_owned()),
+            _ => Ok(serde_json::json!({ "type": kind, "payload": payload, "owner": owner })),
+        };
+        Box::pin(async move { emitted.map(|emitted| serde_json::value::to_raw_value(&emitted).unwrap()) })
+    }
+}
+
+/// Libraries by name, the same for every owner.
+#[derive(Default)]
+pub struct Shelf(Mutex<HashMap<String, Program>>);
+
+impl Shelf {
+    pub fn put(&self, name: &str, source: &str) {
+        self.0.lock().unwrap().insert(name.to_owned(), Program::library(name, source).unwrap());
+    }
+}
+
+impl Modules for Shelf {
+    fn find(&self, _: Owner, name: &str) -> Result<Option<Program>, String> {
+        if name == "broken" {
+            return Err("its file cannot be read".to_owned());
+        }
+        Ok(self.0.lock().unwrap().get(name).cloned())
     }
 }
 

@@ -9,19 +9,21 @@ pub mod http;
 mod json;
 mod kv;
 pub mod log;
+pub mod modules;
 mod re;
 pub mod svc;
 #[cfg(test)]
 mod tests;
 mod time;
 
-use super::program::Kind;
+use super::program::{Kind, Program};
 use crate::{kv::Kv, owner::Owner};
 use http::HttpClient;
 use mlua::{
     FromLuaMulti, Function, IntoLuaMulti, Lua, MultiValue, Table, Value,
     chunk::{ChunkMode, Compiler},
 };
+use modules::Modules;
 use std::{
     sync::{Arc, LazyLock},
     time::Duration,
@@ -34,6 +36,8 @@ pub struct Libraries {
     pub http: Arc<dyn HttpClient>,
     pub kv: Kv,
     pub caller: Arc<dyn MethodCaller>,
+    /// What `require` finds besides what comes with us.
+    pub modules: Arc<dyn Modules>,
 }
 
 static PRELUDE: LazyLock<Vec<u8>> = LazyLock::new(|| compiled(include_str!("../../../lua/prelude.lua")));
@@ -41,6 +45,12 @@ static EVENT: LazyLock<Vec<u8>> = LazyLock::new(|| compiled(include_str!("../../
 
 /// Where a state keeps the environment of the present run.
 pub(super) const SCOPE: &str = "scope";
+
+/// Where a state keeps what the present run has required.
+pub(super) const LOADED: &str = "loaded";
+
+/// Where a state keeps the function that calls another and tells a structured error from a result.
+pub(super) const ATTEMPT: &str = "attempt";
 
 /// How the interpreter says that memory ran out, to a `pcall` too.
 pub(super) const NO_MEMORY: &str = "not enough memory";
@@ -60,9 +70,19 @@ const MAX_TEXT: usize = 4 << 20;
 /// The longest time span, about a century: it can be added to any moment without passing the end of time.
 const MAX_SPAN: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
 
-/// Puts every library a program of this kind gets into the globals of `lua`.
-pub(super) fn install(lua: &Lua, kind: Kind, owner: Owner, libraries: &Libraries) -> mlua::Result<()> {
+/// Puts every library that this program gets into the globals of `lua`. Each module it requires gets an environment
+/// with the metatable `environment`.
+pub(super) fn install(
+    lua: &Lua,
+    program: &Program,
+    owner: Owner,
+    libraries: &Libraries,
+    environment: &Table,
+) -> mlua::Result<()> {
+    let kind = program.0.kind;
     let native = lua.create_table()?;
+    let chunks = lua.create_table()?;
+    chunks.raw_set(program.0.name.as_str(), true)?;
     let modules = lua.create_table()?;
     native.raw_set("work", SEARCH_WORK)?;
     native.raw_set("move", MOVE)?;
@@ -72,8 +92,14 @@ pub(super) fn install(lua: &Lua, kind: Kind, owner: Owner, libraries: &Libraries
     native.raw_set("modules", &modules)?;
     native.raw_set("log", log::function(lua)?)?;
     native.raw_set("scope", lua.create_function(|lua, ()| lua.named_registry_value::<Table>(SCOPE))?)?;
-    native.raw_set("event", ours(lua, "svc/event", &EVENT)?.call::<Function>(())?)?;
+    native.raw_set("loaded", lua.create_function(loaded)?)?;
+    native.raw_set("find", modules::finder(lua, owner, libraries.modules.clone(), environment, &chunks)?)?;
+    native.raw_set("chunks", chunks)?;
+    if is_about_an_event(kind) {
+        native.raw_set("event", ours(lua, "svc/event", &EVENT)?.call::<Function>(())?)?;
+    }
     ours(lua, "prelude", &PRELUDE)?.call::<()>(&native)?;
+    lua.set_named_registry_value(ATTEMPT, native.raw_get::<Function>("attempt")?)?;
 
     let maker = Maker { lua, raising: native.raw_get("raising")? };
     let globals = lua.globals();
@@ -82,19 +108,43 @@ pub(super) fn install(lua: &Lua, kind: Kind, owner: Owner, libraries: &Libraries
     modules.raw_set("time", time::module(&maker)?)?;
     modules.raw_set("crypto", crypto::module(&maker)?)?;
     modules.raw_set("re", re::module(&maker)?)?;
-    if kind == Kind::Script {
+    if matches!(kind, Kind::Script | Kind::Tool) {
         modules.raw_set("http", http::module(&maker, owner, &libraries.http)?)?;
         modules.raw_set("kv", kv::module(&maker, owner, &libraries.kv)?)?;
-        modules.raw_set("svc", svc::module(&maker, owner, &libraries.caller)?)?;
+    }
+    match kind {
+        Kind::Script => modules.raw_set("svc", svc::module(&maker, owner, &libraries.caller)?)?,
+        Kind::Tool => modules.raw_set("svc", svc::acting(&maker)?)?,
+        Kind::Template | Kind::Library => {}
     }
     for module in modules.pairs::<String, Table>() {
         let (name, module) = module?;
         module.set_readonly(true);
         globals.raw_set(name, module)?;
     }
+    if kind == Kind::Tool {
+        let svc: Table = modules.raw_get("svc")?;
+        modules.raw_set("svc.event", svc.raw_get::<Table>("event")?)?;
+    }
     modules.set_readonly(true);
     native.set_readonly(true);
     Ok(())
+}
+
+/// Whether programs of this kind run for an event, which `svc.event` then tells of.
+const fn is_about_an_event(kind: Kind) -> bool {
+    matches!(kind, Kind::Template | Kind::Script)
+}
+
+/// What the present run has required so far: under its name each module that is loaded, in a box, and as a list
+/// those that are being loaded, innermost last.
+fn loaded(lua: &Lua, (): ()) -> mlua::Result<Table> {
+    if let Some(loaded) = lua.named_registry_value(LOADED)? {
+        return Ok(loaded);
+    }
+    let loaded = lua.create_table()?;
+    lua.set_named_registry_value(LOADED, &loaded)?;
+    Ok(loaded)
 }
 
 /// One of the Lua files that come with us, compiled once for all states.
