@@ -37,7 +37,7 @@ impl Workbench {
         let egress = Egress::new(&config::Egress::default());
         let libraries = Libraries {
             http: Arc::new(egress.clone()),
-            kv: Kv::new(store).unwrap(),
+            kv: Some(Kv::new(store).unwrap()),
             caller: Arc::new(NoMethods),
             modules: Arc::new(NoModules),
         };
