@@ -2,20 +2,24 @@
 -- what only the host can do in `native`. What is local here is out of a script's reach.
 
 local native = ...
-local error, pcall, rawget, select = error, pcall, rawget, select
+local error, pcall, rawget, select, xpcall = error, pcall, rawget, select, xpcall
 local tonumber, tostring, type = tonumber, tostring, type
-local concat, create, sub = table.concat, table.create, string.sub
+local concat, create, find, match, sub = table.concat, table.create, table.find, string.match, string.sub
 
 -- What a built-in function called from here complains of happened on the script's line, not on ours. An error
--- that already names a line of the script, or is none of its making, is passed on as it is. Above this call
--- is the wrapper, and above that the script.
-local theirs, ours = native.kind .. ":", "prelude:0: "
+-- that already names a line of the script or of a module, or is none of their making, is passed on as it is. Above
+-- this call is the wrapper, and above that the script.
+local ours = "prelude:0: "
+local function is_placed(problem)
+	local chunk = match(problem, "^(.-):%d+: ")
+	return chunk ~= nil and native.chunks[chunk] ~= nil
+end
 local function pass_on(worked, ...)
 	if worked then
 		return ...
 	end
 	local problem = ...
-	if type(problem) ~= "string" or problem == native.no_memory or sub(problem, 1, #theirs) == theirs then
+	if type(problem) ~= "string" or problem == native.no_memory or is_placed(problem) then
 		error(problem, 0)
 	end
 	error(if sub(problem, 1, #ours) == ours then sub(problem, #ours + 1) else problem, 3)
@@ -64,7 +68,6 @@ function table.sort(list, order)
 	return pass_on(pcall(sort, list, compare))
 end
 
-local find = table.find
 function table.find(list, value, ...)
 	if type(list) ~= "table" or type(value) ~= "table" then
 		return pass_on(pcall(find, list, value, ...))
@@ -129,10 +132,13 @@ string.format = measured("string.format", string.format, 250)
 -- Calls into the host return whether they worked, the result, and whether that is in a box. What went wrong
 -- becomes an error on the script's line: above this call is the wrapper below, and above that the script.
 local function settle(worked, result, boxed)
+	if boxed then
+		result = result[1]
+	end
 	if not worked then
 		error(result, 3)
 	end
-	return if boxed then result[1] else result
+	return result
 end
 
 -- No function takes more than three; what else a script passes must not cost anything on its way.
@@ -158,17 +164,77 @@ end
 log = {}
 for _, level in { "debug", "info", "warn", "error" } do
 	log[level] = function(...)
-		native.log(level .. ": " .. line(...))
+		native.log(level .. ": " .. line(...), true)
 	end
 end
 
+-- Calls a function that may raise `error { code = …, message = …, data = … }`: its result, or those three. Every
+-- other error is passed on.
+local function conclude(worked, ...)
+	if worked then
+		return true, (...)
+	end
+	local problem = ...
+	if type(problem) == "table" then
+		local code, message = rawget(problem, "code"), rawget(problem, "message")
+		if code ~= nil or message ~= nil then
+			return false, code, message, rawget(problem, "data")
+		end
+	end
+	error(problem, 0)
+end
+
+-- Where memory ran out is known only here, before the stack is gone.
+local function trace(problem)
+	if problem == native.no_memory then
+		native.place()
+	end
+	return problem
+end
+
+function native.attempt(call, ...)
+	return conclude(xpcall(call, trace, ...))
+end
+
+-- Takes a module that was being loaded into what is loaded.
+local function settled(loaded, name, worked, ...)
+	loaded[#loaded] = nil
+	if not worked then
+		error((...), 0)
+	end
+	local module = ...
+	if module == nil then
+		module = true
+	end
+	loaded[name] = { module }
+	return module
+end
+
 function require(name)
-	if name == "svc.event" then
+	if name == "svc.event" and native.event then
 		return native.event(native.scope())
 	end
 	local module = native.modules[name]
-	if module == nil then
-		error("no module named `" .. tostring(name) .. "` in a " .. native.kind, 2)
+	if module ~= nil then
+		return module
 	end
-	return module
+	if type(name) == "string" then
+		local loaded = native.loaded()
+		local box = loaded[name]
+		if box then
+			return box[1]
+		end
+		local first = find(loaded, name)
+		if first then
+			error(concat(loaded, " requires ", first) .. " requires " .. name, 2)
+		end
+		local chunk, problem = native.find(name)
+		if chunk then
+			loaded[#loaded + 1] = name
+			return settled(loaded, name, pcall(chunk, name))
+		elseif problem then
+			error("cannot load `" .. name .. "`: " .. problem, 2)
+		end
+	end
+	error("no module named `" .. tostring(name) .. "` in a " .. native.kind, 2)
 end

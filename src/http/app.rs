@@ -20,7 +20,7 @@ use crate::{
     },
     registry::Registry,
     route::Routes,
-    script::{Libraries, Runtime},
+    script::{Libraries, NoModules, Runtime},
     session::{self, Sessions},
     sink::{self, Book},
     space::{Spaces, Templates},
@@ -101,7 +101,12 @@ impl App {
         let registry = Registry::default();
         let calls = Calls::new(registry.clone(), identity.clone(), metrics.clone());
         let egress = Egress::new(&config.egress);
-        let libraries = Libraries { http: Arc::new(egress.clone()), kv: kv.clone(), caller: Arc::new(calls.clone()) };
+        let libraries = Libraries {
+            http: Arc::new(egress.clone()),
+            kv: Some(kv.clone()),
+            caller: Arc::new(calls.clone()),
+            modules: Arc::new(NoModules),
+        };
         let runtime = Runtime::new(&config.script, libraries, metrics.clone());
         let context = sink::Context { egress, runtime, timeout: config.webhook.timeout.0 };
         let parts = deliver::Parts {

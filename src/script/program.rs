@@ -3,7 +3,10 @@
 //! Compiling happens once, when a sink is saved, so that a mistake is told to its author with its line.
 //! Only text is ever compiled: bytecode from outside could break the interpreter, and none is accepted.
 
-use super::text::{self, Piece};
+use super::{
+    space::Reach,
+    text::{self, Piece},
+};
 use mlua::chunk::Compiler;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use std::{
@@ -17,6 +20,9 @@ use std::{
 /// The longest source, in bytes. Compiling is subject to no other limit.
 pub const MAX_SOURCE: usize = 64 << 10;
 
+/// The longest source of a file that is a space's own, in bytes.
+pub const MAX_FILE: usize = 1 << 20;
+
 /// How a body is written: `{"lang":"lua"|"text","source":"…"}`, or a bare string, which is Lua.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "lang", content = "source", rename_all = "snake_case")]
@@ -27,7 +33,7 @@ pub enum Template {
     Text(String),
 }
 
-/// A compiled template or script. Cloning it is cheap; clones run in the same pooled state.
+/// A compiled template, script, library or tool. Cloning it is cheap; clones run in the same pooled state.
 #[derive(Clone)]
 pub struct Program(pub(super) Arc<Compiled>);
 
@@ -35,6 +41,8 @@ pub(super) struct Compiled {
     /// Tells one program from every other of this process, also after it is gone.
     pub id: u64,
     pub kind: Kind,
+    /// What stands before the line number in its errors.
+    pub name: String,
     pub code: Code,
 }
 
@@ -43,6 +51,10 @@ pub(super) struct Compiled {
 pub(super) enum Kind {
     Template,
     Script,
+    /// Runs only inside others, with what those have.
+    Library,
+    Tool,
+    Space(Reach),
 }
 
 pub(super) enum Code {
@@ -72,7 +84,7 @@ impl Program {
             Template::Lua(source) => Code::Chunk(compile(checked(source)?)?),
             Template::Text(source) => Code::Text(text::split(checked(source)?)?),
         };
-        Ok(Self::new(Kind::Template, code))
+        Ok(Self::new(Kind::Template, Kind::Template.name(), code))
     }
 
     /// Compiles a sink's script.
@@ -81,12 +93,48 @@ impl Program {
     ///
     /// As [`Program::template`].
     pub fn script(source: &str) -> Result<Self, CompileError> {
-        Ok(Self::new(Kind::Script, Code::Chunk(compile(checked(source)?)?)))
+        Ok(Self::new(Kind::Script, Kind::Script.name(), Code::Chunk(compile(checked(source)?)?)))
     }
 
-    fn new(kind: Kind, code: Code) -> Self {
+    /// Compiles what other programs `require`. Its errors begin with its name and line: `acme.text:3: …`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Program::template`].
+    pub fn library(name: &str, source: &str) -> Result<Self, CompileError> {
+        Ok(Self::new(Kind::Library, name, Code::Chunk(compile(checked(source)?)?)))
+    }
+
+    /// Compiles what is called with arguments and returns a result ([`Runtime::evaluate`](super::Runtime::evaluate)).
+    ///
+    /// # Errors
+    ///
+    /// As [`Program::template`].
+    pub fn tool(source: &str) -> Result<Self, CompileError> {
+        Ok(Self::new(Kind::Tool, Kind::Tool.name(), Code::Chunk(compile(checked(source)?)?)))
+    }
+
+    /// Compiles a program of a space: `name` is that of its file, which stands before the line in its errors.
+    ///
+    /// # Errors
+    ///
+    /// As [`Program::template`], but for a source longer than [`MAX_FILE`].
+    pub fn space(name: &str, source: &str, reach: Reach) -> Result<Self, CompileError> {
+        Ok(Self::new(Kind::Space(reach), name, Code::Chunk(compile(sized(source, MAX_FILE)?)?)))
+    }
+
+    /// Compiles a file that programs of a space `require`, named as [`Program::space`] has it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Program::space`].
+    pub fn file(name: &str, source: &str) -> Result<Self, CompileError> {
+        Ok(Self::new(Kind::Library, name, Code::Chunk(compile(sized(source, MAX_FILE)?)?)))
+    }
+
+    fn new(kind: Kind, name: &str, code: Code) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self(Arc::new(Compiled { id: NEXT.fetch_add(1, Ordering::Relaxed), kind, code }))
+        Self(Arc::new(Compiled { id: NEXT.fetch_add(1, Ordering::Relaxed), kind, name: name.to_owned(), code }))
     }
 }
 
@@ -97,11 +145,14 @@ impl fmt::Debug for Program {
 }
 
 impl Kind {
-    /// What a program of this kind is called in messages, and the name before the line number.
+    /// What a program of this kind is called in messages and, unless it has a name, before the line number.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Template => "template",
             Self::Script => "script",
+            Self::Library => "library",
+            Self::Tool => "tool",
+            Self::Space(_) => "program",
         }
     }
 }
@@ -166,8 +217,12 @@ pub(super) fn compile(source: &str) -> Result<Vec<u8>, CompileError> {
 }
 
 fn checked(source: &str) -> Result<&str, CompileError> {
-    if source.len() > MAX_SOURCE {
-        let message = format!("the source has {} bytes; at most {MAX_SOURCE} are allowed", source.len());
+    sized(source, MAX_SOURCE)
+}
+
+fn sized(source: &str, most: usize) -> Result<&str, CompileError> {
+    if source.len() > most {
+        let message = format!("the source has {} bytes; at most {most} are allowed", source.len());
         return Err(CompileError { line: 1, message });
     }
     Ok(source)

@@ -6,19 +6,22 @@
 //! coroutine (in which a call that waits would return nonsense).
 
 use super::{
-    Finding, Input, Place, Rendered, RenderedKind, ScriptError,
+    Acting, Evaluation, Finding, Input, Place, Rendered, RenderedKind, ScriptError,
     json::{self, JsonError},
-    libraries::{self, Libraries, log::Log},
+    libraries::{self, Libraries, log::Log, modules, space::Handlers},
     limits::{Limits, Watch},
     message::bounded,
-    program::{Code, Kind, Program},
+    program::{Code, Program},
     scope,
+    space::{Handler, Surroundings},
     text::Piece,
     verdict::Verdict,
+    whereabouts,
 };
 use crate::owner::Owner;
-use mlua::{Function, Lua, LuaOptions, StdLib, Table, Value, VmState, chunk::ChunkMode};
-use std::sync::Arc;
+use mlua::{Function, Lua, LuaOptions, StdLib, Table, Value, Variadic, VmState, chunk::ChunkMode};
+use serde_json::value::RawValue;
+use std::{collections::BTreeMap, sync::Arc};
 
 /// What a state may have grown by and still be kept; the rest of a run's memory is garbage for the collector.
 const KEPT_GROWTH: usize = 1 << 20;
@@ -35,7 +38,8 @@ const REMOVED_FROM_TABLE: [&str; 4] = ["foreach", "foreachi", "getn", "maxn"];
 pub(super) struct Sandbox {
     lua: Lua,
     entry: Entry,
-    kind: Kind,
+    /// What stands before the line number in the program's errors.
+    name: String,
     limits: Limits,
     /// The metatable of environments: what is not in one is looked up in the globals.
     environment: Table,
@@ -61,7 +65,7 @@ impl Sandbox {
     ///
     /// Fails if the memory limit is too low for even an idle state.
     pub fn new(program: &Program, owner: Owner, libraries: &Libraries, limits: Limits) -> mlua::Result<Self> {
-        let kind = program.0.kind;
+        let name = &program.0.name;
         let std = StdLib::TABLE
             | StdLib::STRING
             | StdLib::UTF8
@@ -72,7 +76,10 @@ impl Sandbox {
         let lua = Lua::new_with(std, LuaOptions::new().thread_pool_size(1))?;
         let globals = lua.globals();
         json::prepare(&lua)?;
-        libraries::install(&lua, kind, owner, libraries)?;
+        let environment = lua.create_table()?;
+        environment.raw_set("__index", &globals)?;
+        environment.set_readonly(true);
+        libraries::install(&lua, program, owner, libraries, &environment)?;
         for name in REMOVED {
             globals.raw_remove(name)?;
         }
@@ -80,20 +87,17 @@ impl Sandbox {
         for name in REMOVED_FROM_TABLE {
             table.raw_remove(name)?;
         }
-        let environment = lua.create_table()?;
-        environment.raw_set("__index", &globals)?;
-        environment.set_readonly(true);
         lua.sandbox(true)?;
 
         let entry = match &program.0.code {
-            Code::Chunk(bytecode) => Entry::Chunk(load(&lua, kind, bytecode)?),
+            Code::Chunk(bytecode) => Entry::Chunk(load(&lua, name, bytecode)?),
             Code::Text(pieces) => Entry::Text(
                 pieces
                     .iter()
                     .map(|piece| match piece {
                         Piece::Literal(text) => Ok(Part::Literal(text.clone())),
                         Piece::Expression { bytecode, line } => {
-                            Ok(Part::Expression { function: load(&lua, kind, bytecode)?, line: *line })
+                            Ok(Part::Expression { function: load(&lua, name, bytecode)?, line: *line })
                         }
                     })
                     .collect::<mlua::Result<_>>()?,
@@ -101,7 +105,7 @@ impl Sandbox {
         };
         lua.set_memory_limit(limits.memory)?;
         let base = lua.used_memory();
-        Ok(Self { lua, entry, kind, limits, environment, base })
+        Ok(Self { lua, entry, name: name.clone(), limits, environment, base })
     }
 
     /// Runs a template.
@@ -110,7 +114,8 @@ impl Sandbox {
     ///
     /// Fails if the program raises an error, goes over a limit, or gives what is no body.
     pub fn render(&self, input: &Input, watch: &Arc<Watch>) -> Result<Rendered, ScriptError> {
-        let environment = self.begin(watch, |environment| scope::fill(&self.lua, environment, input))?;
+        let environment =
+            self.begin(watch, Log::default(), |environment| scope::fill(&self.lua, environment, input))?;
         let (body, kind) = match &self.entry {
             Entry::Chunk(function) => {
                 let value = self.call(function, &environment, watch, 1)?;
@@ -137,7 +142,8 @@ impl Sandbox {
     ///
     /// Fails if the script raises an error or goes over a limit.
     pub async fn run(&self, input: &Input, watch: &Arc<Watch>) -> Result<Verdict, ScriptError> {
-        let environment = self.begin(watch, |environment| scope::fill(&self.lua, environment, input))?;
+        let environment =
+            self.begin(watch, Log::default(), |environment| scope::fill(&self.lua, environment, input))?;
         let (returned, _) = self.call_script(environment, watch).await?;
         Ok(Verdict::of(&returned))
     }
@@ -148,7 +154,8 @@ impl Sandbox {
     ///
     /// As [`Sandbox::run`].
     pub async fn check(&self, place: &Place, watch: &Arc<Watch>) -> Result<Finding, ScriptError> {
-        let environment = self.begin(watch, |environment| scope::fill_place(&self.lua, environment, place))?;
+        let environment =
+            self.begin(watch, Log::default(), |environment| scope::fill_place(&self.lua, environment, place))?;
         Ok(match self.call_script(environment, watch).await? {
             (Value::Boolean(true), _) => Finding::Healthy,
             (_, Value::String(why)) => Finding::Unhealthy(bounded(&why.to_string_lossy()).to_owned()),
@@ -156,34 +163,139 @@ impl Sandbox {
         })
     }
 
+    /// Runs a tool.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the tool raises an error or goes over a limit, or if what it returns is not JSON.
+    pub async fn evaluate(&self, input: &Evaluation, watch: &Arc<Watch>) -> Result<Box<RawValue>, ScriptError> {
+        self.lua.set_app_data(input.acting.clone());
+        let environment = self.begin(watch, Log::default(), |environment| {
+            json::read_into(&self.lua, input.arguments.get(), environment, "params")
+        })?;
+        let Entry::Chunk(function) = &self.entry else { unreachable!("a tool is one chunk") };
+        let call = async {
+            function.set_environment(environment.clone())?;
+            let attempt: Function = self.lua.named_registry_value(libraries::ATTEMPT)?;
+            attempt.call_async::<(bool, Value, Value, Value)>((function, environment.raw_get::<Value>("params")?)).await
+        };
+        let result = self.concluded(call.await, watch)?;
+        Ok(raw(json::write(&self.lua, &result).map_err(|error| self.not_json(error, watch))?))
+    }
+
+    /// Runs a program of a space, with `arguments` as `arg` and `...`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the program raises an error or goes over a limit.
+    pub async fn launch(
+        &self,
+        around: &Arc<Surroundings>,
+        arguments: &[String],
+        watch: &Arc<Watch>,
+    ) -> Result<(), ScriptError> {
+        self.lua.set_app_data(around.clone());
+        self.lua.set_app_data(Handlers::default());
+        let environment = self.begin(watch, Log::of_voice(&around.voice), |environment| {
+            let fill = || {
+                let words = self.lua.create_sequence_from(arguments.iter().map(String::as_str))?;
+                words.raw_set(0, self.name.as_str())?;
+                environment.raw_set("arg", words)
+            };
+            fill().map_err(JsonError::Lua)
+        })?;
+        let Entry::Chunk(function) = &self.entry else { unreachable!("a program is one chunk") };
+        let call = async {
+            function.set_environment(environment)?;
+            let attempt: Function = self.lua.named_registry_value(libraries::ATTEMPT)?;
+            let words = arguments.iter().map(|word| self.lua.create_string(word).map(Value::String));
+            let words = words.collect::<mlua::Result<Variadic<Value>>>()?;
+            attempt.call_async::<(bool, Value, Value, Value)>((function, words)).await
+        };
+        self.concluded(call.await, watch).map(drop)
+    }
+
+    /// Has a function of a library handle something, in an environment in which nothing was run before.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the function raises an error or goes over a limit, or if what it returns is not JSON.
+    pub async fn handle(
+        &self,
+        around: &Arc<Surroundings>,
+        handler: &Handler,
+        params: Option<&RawValue>,
+        watch: &Arc<Watch>,
+    ) -> Result<Box<RawValue>, ScriptError> {
+        self.lua.set_app_data(around.clone());
+        let environment = self.begin(watch, Log::of_voice(&around.voice), |environment| {
+            json::read_into(&self.lua, params.map_or("{}", RawValue::get), environment, "params")
+        })?;
+        let (library, function) = (handler.library.as_str(), handler.function.as_str());
+        let call = async {
+            let attempt: Function = self.lua.named_registry_value(libraries::ATTEMPT)?;
+            let handle: Function = self.lua.named_registry_value(libraries::HANDLE)?;
+            let params = environment.raw_get::<Value>("params")?;
+            attempt.call_async::<(bool, Value, Value, Value)>((handle, library, function, params)).await
+        };
+        let result = self.concluded(call.await, watch)?;
+        match json::write(&self.lua, &result).map_err(|error| self.not_json(error, watch)) {
+            Ok(json) => Ok(raw(json)),
+            Err(ScriptError::NotJson(error)) => {
+                let place = self.definition(handler).unwrap_or_else(|| self.name.clone());
+                let message = format!("{place}: the result of `{library}.{function}` cannot be sent: {error}");
+                Err(ScriptError::Raised(message))
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    /// The handlers that the run has named.
+    pub fn handlers(&self) -> BTreeMap<String, Handler> {
+        self.lua.remove_app_data::<Handlers>().unwrap_or_default().0
+    }
+
+    /// The error of a run, with where it was stopped if it was.
+    pub fn placed(&self, error: ScriptError) -> ScriptError {
+        whereabouts::placed(&self.lua, error)
+    }
+
     /// What the run has said, which is thereby over.
     pub fn end(&self) -> Vec<String> {
+        self.lua.remove_app_data::<Acting>();
+        self.lua.remove_app_data::<Arc<Surroundings>>();
         self.lua.remove_app_data::<Log>().unwrap_or_default().into_lines()
     }
 
     /// Whether the state is as good as new, a little garbage aside.
     pub fn is_reusable(&self) -> bool {
-        self.lua.used_memory() <= self.base + KEPT_GROWTH
+        self.lua.used_memory() <= self.base + modules::size(&self.lua) + KEPT_GROWTH
     }
 
     /// Puts the state under this run's limits and makes its environment.
     fn begin(
         &self,
         watch: &Arc<Watch>,
+        log: Log,
         fill: impl FnOnce(&Table) -> Result<(), JsonError>,
     ) -> Result<Table, ScriptError> {
         let clock = watch.clone();
-        self.lua.set_interrupt(move |_| match clock.check() {
+        self.lua.set_interrupt(move |lua| match clock.check() {
             Ok(()) => Ok(VmState::Continue),
             // Whoever asks the watch will know better than this message.
-            Err(limit) => Err(mlua::Error::runtime(limit)),
+            Err(limit) => {
+                whereabouts::note(lua);
+                Err(mlua::Error::runtime(limit))
+            }
         });
+        whereabouts::forget(&self.lua);
         self.lua.set_app_data(watch.clone());
-        self.lua.set_app_data(Log::default());
+        self.lua.set_app_data(log);
         let make = || {
             let environment = self.lua.create_table_with_capacity(0, 8)?;
             environment.set_metatable(Some(self.environment.clone()))?;
             self.lua.set_named_registry_value(libraries::SCOPE, &environment)?;
+            self.lua.set_named_registry_value(libraries::LOADED, Value::Nil)?;
             Ok(environment)
         };
         let environment = make().map_err(|error| self.failed(error, watch, 1))?;
@@ -212,7 +324,7 @@ impl Sandbox {
                         let json =
                             json::write(&self.lua, &other).map_err(|error| match self.not_json(error, watch) {
                                 ScriptError::NotJson(error) => {
-                                    ScriptError::Raised(format!("{}:{line}: {error}", self.kind.name()))
+                                    ScriptError::Raised(format!("{}:{line}: {error}", self.name))
                                 }
                                 other => other,
                             })?;
@@ -242,21 +354,78 @@ impl Sandbox {
         }
     }
 
+    /// What came of a call through `attempt`.
+    fn concluded(
+        &self,
+        called: mlua::Result<(bool, Value, Value, Value)>,
+        watch: &Watch,
+    ) -> Result<Value, ScriptError> {
+        match called.map_err(|error| self.failed(error, watch, 1))? {
+            (true, result, ..) => Ok(result),
+            (false, code, message, data) => Err(self.raised(&code, &message, &data, watch)),
+        }
+    }
+
+    /// Where a handler is defined. It was required in this run, so that its library is there.
+    fn definition(&self, handler: &Handler) -> Option<String> {
+        let require: Function = self.lua.named_registry_value(libraries::REQUIRE).ok()?;
+        let library: Table = require.call(handler.library.as_str()).ok()?;
+        let info = library.raw_get::<Function>(handler.function.as_str()).ok()?.info();
+        Some(format!("{}:{}", info.short_src?, info.line_defined?))
+    }
+
+    /// What a program raised as a table with a `code`, a `message` or both.
+    fn raised(&self, code: &Value, message: &Value, data: &Value, watch: &Watch) -> ScriptError {
+        let code = match code {
+            Value::Nil => None,
+            Value::Integer(code) => Some(*code),
+            other => {
+                let kind = other.type_name();
+                return ScriptError::Raised(format!("the `code` of an error must be an integer, not a {kind}"));
+            }
+        };
+        let message = match message {
+            Value::Nil => "the script raised an error without a message".to_owned(),
+            Value::String(message) => bounded(&message.to_string_lossy()).to_owned(),
+            other => {
+                let kind = other.type_name();
+                return ScriptError::Raised(format!("the `message` of an error must be a string, not a {kind}"));
+            }
+        };
+        let data = match data {
+            Value::Nil => None,
+            data => match json::write(&self.lua, data).map_err(|error| self.not_json(error, watch)) {
+                Ok(data) => Some(raw(data)),
+                Err(ScriptError::NotJson(error)) => {
+                    return ScriptError::Raised(format!("{message} (and its `data` cannot be sent: {error})"));
+                }
+                Err(other) => return other,
+            },
+        };
+        ScriptError::RaisedWith { code, message, data }
+    }
+
     /// What to say of an error in a chunk that begins on `line` of its author's source.
     fn failed(&self, error: mlua::Error, watch: &Watch, line: u32) -> ScriptError {
         if let Err(limit) = watch.look() {
             return ScriptError::Limit(limit);
         }
         match message(&error) {
-            Some(message) => ScriptError::Raised(at_line(self.kind, message, line)),
+            Some(message) => ScriptError::Raised(at_line(&self.name, message, line)),
             None => ScriptError::Limit(super::Limit::Memory(self.limits.memory)),
         }
     }
 }
 
 /// Loads a chunk of ours, compiled when the program was saved.
-fn load(lua: &Lua, kind: Kind, bytecode: &[u8]) -> mlua::Result<Function> {
-    lua.load(bytecode).set_name(format!("={}", kind.name())).set_mode(ChunkMode::Binary).into_function()
+pub(super) fn load(lua: &Lua, name: &str, bytecode: &[u8]) -> mlua::Result<Function> {
+    lua.load(bytecode).set_name(format!("={name}")).set_mode(ChunkMode::Binary).into_function()
+}
+
+/// What [`json::write`] wrote.
+fn raw(json: Vec<u8>) -> Box<RawValue> {
+    let json = String::from_utf8(json).expect("JSON is text");
+    RawValue::from_string(json).expect("what was written is JSON")
 }
 
 /// The message an error was raised with, without what mlua adds to it; `None` if memory ran out.
@@ -276,8 +445,8 @@ fn message(error: &mlua::Error) -> Option<String> {
 }
 
 /// Counts a message's line number from where its chunk begins.
-fn at_line(kind: Kind, message: String, line: u32) -> String {
-    let prefix = format!("{}:", kind.name());
+fn at_line(name: &str, message: String, line: u32) -> String {
+    let prefix = format!("{name}:");
     let number = message.strip_prefix(&prefix).and_then(|rest| rest.split_once(':'));
     match number.and_then(|(number, rest)| Some((number.parse::<u32>().ok()?, rest))) {
         Some((number, rest)) => format!("{prefix}{}:{rest}", number + line - 1),

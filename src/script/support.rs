@@ -10,7 +10,7 @@ use crate::{
 };
 use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
-use std::{path::PathBuf, sync::Mutex};
+use std::{collections::HashMap, path::PathBuf, sync::Mutex};
 use tokio::sync::Notify;
 
 /// A runtime on a store of its own, both gone with it.
@@ -18,6 +18,7 @@ pub struct World {
     pub runtime: Runtime,
     pub metrics: Arc<Metrics>,
     pub http: Arc<Http>,
+    pub modules: Arc<Shelf>,
     directory: PathBuf,
 }
 
@@ -40,10 +41,16 @@ impl World {
     pub fn with(config: config::Script) -> Self {
         let directory = std::env::temp_dir().join(format!("svc-script-{}", uuid::Uuid::now_v7()));
         let (metrics, http) = (Arc::<Metrics>::default(), Arc::<Http>::default());
+        let modules = Arc::<Shelf>::default();
         let store = Store::open(&directory, 0, metrics.clone()).unwrap();
-        let libraries = Libraries { http: http.clone(), kv: Kv::new(store).unwrap(), caller: Arc::new(Caller) };
+        let libraries = Libraries {
+            http: http.clone(),
+            kv: Some(Kv::new(store).unwrap()),
+            caller: Arc::new(Caller),
+            modules: modules.clone(),
+        };
         let runtime = Runtime::new(&config, libraries, metrics.clone());
-        Self { runtime, metrics, http, directory }
+        Self { runtime, metrics, http, modules, directory }
     }
 
     pub fn sandbox(&self, program: &Program, owner: Owner) -> Sandbox {
@@ -53,6 +60,39 @@ impl World {
     /// Renders a Lua template for the sample event.
     pub async fn render(&self, source: &str) -> Result<Rendered, ScriptError> {
         self.runtime.render(&lua(source), Owner::Global, input(event())).await
+    }
+
+    /// Calls a tool as a user.
+    pub async fn evaluate(&self, source: &str, arguments: &str) -> Evaluated {
+        let arguments = RawValue::from_string(arguments.to_owned()).unwrap();
+        let acting = Acting { owner: someone(), caller: Arc::new(Caller), emitter: Arc::new(Caller) };
+        let program = Program::tool(source).unwrap();
+        self.runtime.evaluate(&program, Owner::Global, Evaluation { arguments, acting }).await
+    }
+
+    /// What a program of a space finds around it, in a directory that is gone with this world.
+    pub fn around(&self) -> Arc<Surroundings> {
+        Arc::new(Surroundings {
+            directory: self.directory.clone(),
+            environment: [("PATH", "/usr/bin:/bin"), ("GREETING", "hello")].map(|(n, v)| (n.into(), v.into())).into(),
+            agent: Arc::new(Agent),
+            voice: Voice::Kept,
+        })
+    }
+
+    /// Runs a program of a space.
+    pub async fn launch(&self, source: &str, arguments: &[&str]) -> Launched {
+        let program = Program::space("main.lua", source, Reach::Whole).unwrap();
+        self.runtime.launch(&program, self.around(), arguments.iter().map(ToString::to_string).collect()).await
+    }
+
+    /// Has a function of a library handle a request.
+    pub async fn handle(&self, program: &Program, handler: &str, params: &str) -> Result<String, ScriptError> {
+        let (library, function) = handler.rsplit_once('.').unwrap();
+        let handler = Handler { library: library.to_owned(), function: function.to_owned() };
+        let params = RawValue::from_string(params.to_owned()).unwrap();
+        let result = self.runtime.handle(program, self.around(), handler, Some(params)).await;
+        result.map(|json| json.get().to_owned())
     }
 
     /// Runs a script for the sample event.
@@ -123,6 +163,92 @@ impl MethodCaller for Caller {
         let known = method == "echo";
         let error = format!("no method named `{method}`");
         Box::pin(async move { if known { Ok(params) } else { Err(error) } })
+    }
+}
+
+/// The user that tools are called by.
+pub fn someone() -> Owner {
+    Owner::User("01900000-0000-7000-8000-000000000000".parse().unwrap())
+}
+
+/// Takes every event but those called `refused`, and says whose it is.
+impl EventEmitter for Caller {
+    fn emit(
+        &self,
+        owner: Owner,
+        kind: &str,
+        payload: Box<RawValue>,
+    ) -> BoxFuture<'static, Result<Box<RawValue>, String>> {
+        let emitted = match kind {
+            "refused" => Err("no such thing".to_owned()),
+            _ => Ok(serde_json::json!({ "type": kind, "payload": payload, "owner": owner })),
+        };
+        Box::pin(async move { emitted.map(|emitted| serde_json::value::to_raw_value(&emitted).unwrap()) })
+    }
+}
+
+/// Knows the method `echo`, and says what was registered.
+struct Agent;
+
+impl Agent {
+    fn said(said: serde_json::Value) -> Reply<Box<RawValue>> {
+        Box::pin(async move { Ok(serde_json::value::to_raw_value(&said).unwrap()) })
+    }
+}
+
+impl SpaceAgent for Agent {
+    fn emit(&self, kind: &str, payload: Box<RawValue>) -> Reply<Box<RawValue>> {
+        Self::said(serde_json::json!({ "event_type": format!("custom.{kind}"), "payload": payload }))
+    }
+
+    fn methods(&self) -> Reply<Box<RawValue>> {
+        Self::said(serde_json::json!({ "methods": [{ "name": "echo" }] }))
+    }
+
+    fn call(&self, request: Box<RawValue>) -> Reply<Option<Box<RawValue>>> {
+        fn answer(request: &serde_json::Value) -> Option<serde_json::Value> {
+            let id = request.get("id")?;
+            let error = serde_json::json!({ "code": -32601, "message": "no such method", "data": [1] });
+            Some(match request["method"].as_str() {
+                Some("echo") => serde_json::json!({ "result": request["params"], "id": id }),
+                _ => serde_json::json!({ "error": error, "id": id }),
+            })
+        }
+        let answers = match serde_json::from_str(request.get()).unwrap() {
+            serde_json::Value::Array(requests) => Some(requests.iter().filter_map(answer).collect()),
+            request => answer(&request),
+        };
+        Box::pin(async move { Ok(answers.map(|answers| serde_json::value::to_raw_value(&answers).unwrap())) })
+    }
+
+    fn register(&self, directory: PathBuf, registration: Box<RawValue>) -> Reply<Box<RawValue>> {
+        match registration.get().contains("wrong") {
+            true => Box::pin(async { Err("`server.command` is missing".to_owned()) }),
+            false => Self::said(serde_json::json!({ "directory": directory, "registration": registration })),
+        }
+    }
+
+    fn unregister(&self, local_name: Option<&str>) -> Reply<Box<RawValue>> {
+        Self::said(serde_json::json!({ "removed": local_name }))
+    }
+}
+
+/// Libraries by name, the same for every owner.
+#[derive(Default)]
+pub struct Shelf(Mutex<HashMap<String, Program>>);
+
+impl Shelf {
+    pub fn put(&self, name: &str, source: &str) {
+        self.0.lock().unwrap().insert(name.to_owned(), Program::library(name, source).unwrap());
+    }
+}
+
+impl Modules for Shelf {
+    fn find(&self, _: Owner, name: &str) -> Result<Option<Program>, String> {
+        if name == "broken" {
+            return Err("its file cannot be read".to_owned());
+        }
+        Ok(self.0.lock().unwrap().get(name).cloned())
     }
 }
 

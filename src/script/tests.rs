@@ -197,3 +197,83 @@ async fn a_check_is_what_it_returns() {
     assert_eq!(check("\nerror('no')").await.unwrap_err().to_string(), "script:2: no");
     assert!(matches!(check("while true do end").await, Err(ScriptError::Limit(_))));
 }
+
+#[tokio::test]
+async fn a_tool_takes_arguments_and_returns_any_json() {
+    let world = World::new();
+    for (source, arguments, result) in [
+        ("return params", r#"{"big":9007199254740993,"list":[]}"#, r#"{"big":9007199254740993,"list":[]}"#),
+        ("local arguments = ... return arguments == params", "{}", "true"),
+        ("return 5, 6", "{}", "5"),
+        ("return 'text'", "{}", r#""text""#),
+        ("return", "{}", "null"),
+        ("return json.null", "{}", "null"),
+        ("return {}", "{}", "{}"),
+        ("return svc.call('echo', params)", r#"{"a":1}"#, r#"{"a":1}"#),
+        ("return require('svc.event') == svc.event and type(event)", "{}", r#""nil""#),
+        ("return { svc.retry, svc.skip, svc.dead }", "{}", "{}"),
+    ] {
+        assert_eq!(world.evaluate(source, arguments).await.result.unwrap().get(), result, "{source}");
+    }
+    let evaluated = world.evaluate("print('seen') log.warn('too') return 1", "{}").await;
+    assert_eq!(evaluated.log, ["seen", "warn: too"]);
+    assert!(evaluated.cpu > Duration::ZERO);
+}
+
+#[tokio::test]
+async fn a_tool_raises_events_as_whoever_calls_it() {
+    let world = World::new();
+    let Owner::User(user) = someone() else { panic!("someone is a user") };
+    let evaluated = world.evaluate("return svc.event.emit('deploy.done', { n = 1 })", "{}").await;
+    let emitted = serde_json::json!({"owner": {"user": user}, "payload": {"n": 1}, "type": "deploy.done"});
+    assert_eq!(evaluated.result.unwrap().get(), emitted.to_string());
+    let evaluated = world.evaluate("return require('svc.event').emit('x').payload", "{}").await;
+    assert_eq!(evaluated.result.unwrap().get(), "{}");
+    for (source, error) in [
+        ("svc.event.emit('refused')", "tool:1: svc.event.emit: no such thing"),
+        ("svc.event.emit('x', 5)", "tool:1: svc.event.emit: cannot take a integer as table"),
+        ("svc.event.emit('x', { f = print })", "tool:1: svc.event.emit: $.f is a function, which is not JSON"),
+    ] {
+        assert_eq!(world.evaluate(source, "{}").await.result.unwrap_err().to_string(), error, "{source}");
+    }
+}
+
+#[tokio::test]
+async fn a_tool_that_fails_says_why_and_keeps_what_it_printed() {
+    let world = World::strict();
+    for (source, error) in [
+        ("\nerror('no')", "tool:2: no"),
+        ("error(setmetatable({}, { __tostring = function() return 'mine' end }))", "mine"),
+        ("return print", "the result cannot be sent: $ is a function, which is not JSON"),
+        ("return { a = 0/0 }", "the result cannot be sent: $.a is not a finite number, which is not JSON"),
+        ("local t = {} t.t = t return t", "the result cannot be sent: $.t contains itself, which is not JSON"),
+        ("while true do end", "it took more than 100ms of processor time"),
+        ("return ('x'):rep(1e8)", "it needed more than 8MiB of memory"),
+        ("error({ code = 'x' })", "the `code` of an error must be an integer, not a string"),
+        ("error({ message = {} })", "the `message` of an error must be a string, not a table"),
+        (
+            "error({ message = 'no', data = print })",
+            "no (and its `data` cannot be sent: $ is a function, which is not JSON)",
+        ),
+    ] {
+        let evaluated = world.evaluate(&format!("print('before') {source}"), "{}").await;
+        assert_eq!(evaluated.result.unwrap_err().to_string(), error, "{source}");
+        assert_eq!(evaluated.log, ["before"], "{source}");
+    }
+}
+
+#[tokio::test]
+async fn a_structured_error_keeps_its_parts() {
+    let world = World::new();
+    let raised = async |source: &str| match world.evaluate(source, "{}").await.result {
+        Err(ScriptError::RaisedWith { code, message, data }) => (code, message, data.map(|data| data.get().to_owned())),
+        other => panic!("{source}: {other:?}"),
+    };
+    let whole = raised("error({ code = 404, message = 'no such note', data = { id = 7 } })").await;
+    assert_eq!(whole, (Some(404), "no such note".to_owned(), Some(r#"{"id":7}"#.to_owned())));
+    assert_eq!(raised("error({ message = 'no' })").await, (None, "no".to_owned(), None));
+    let coded = raised("error({ code = -1 }, 0)").await;
+    assert_eq!(coded, (Some(-1), "the script raised an error without a message".to_owned(), None));
+    world.modules.put("lib", "return function() error({ code = 1, message = 'from afar', data = json.null }) end");
+    assert_eq!(raised("require('lib')()").await, (Some(1), "from afar".to_owned(), Some("null".to_owned())));
+}

@@ -8,7 +8,7 @@ use crate::{
     id::{EventId, SpaceId, UserId},
     kv::Kv,
     owner::Owner,
-    script::{Input, Libraries, MethodCaller, Runtime},
+    script::{Input, Libraries, MethodCaller, NoModules, Runtime},
     store::Store,
     timestamp::Timestamp,
 };
@@ -35,8 +35,12 @@ impl Workbench {
         let directory = std::env::temp_dir().join(format!("svc-sink-{}", uuid::Uuid::now_v7()));
         let store = Store::open(&directory, 0, Arc::default()).unwrap();
         let egress = Egress::new(&config::Egress::default());
-        let libraries =
-            Libraries { http: Arc::new(egress.clone()), kv: Kv::new(store).unwrap(), caller: Arc::new(NoMethods) };
+        let libraries = Libraries {
+            http: Arc::new(egress.clone()),
+            kv: Some(Kv::new(store).unwrap()),
+            caller: Arc::new(NoMethods),
+            modules: Arc::new(NoModules),
+        };
         let runtime = Runtime::new(&config::Script::default(), libraries, Arc::default());
         Self { context: Context { egress, runtime, timeout: Duration::from_secs(30) }, directory }
     }

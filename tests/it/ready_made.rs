@@ -16,7 +16,7 @@ use svc::{
     id::{EventId, SpaceId, UserId},
     kv::Kv,
     owner::Owner,
-    script::{Input, Libraries, MethodCaller, Runtime},
+    script::{Input, Libraries, MethodCaller, NoModules, Runtime},
     sink::{self, Context, Outcome, Sink, Target, file},
     store::Store,
     timestamp::Timestamp,
@@ -46,7 +46,12 @@ impl Workshop {
         let store = Store::open(&directory, 0, Arc::default()).unwrap();
         let egress = Egress::new(&config::Egress::default());
         let kv = Kv::new(store).unwrap();
-        let libraries = Libraries { http: Arc::new(egress.clone()), kv, caller: Arc::new(NoMethods) };
+        let libraries = Libraries {
+            http: Arc::new(egress.clone()),
+            kv: Some(kv),
+            caller: Arc::new(NoMethods),
+            modules: Arc::new(NoModules),
+        };
         let runtime = Runtime::new(&config::Script::default(), libraries, Arc::default());
         Self { context: Context { egress, runtime, timeout: Duration::from_secs(10) }, directory }
     }
