@@ -81,7 +81,11 @@ class Server:
     def register(self) -> List[str]:
         """Publishes the methods, in place of everything that this space published before. Returns their names."""
         registration = {"server": self._server, "methods": self._methods}
-        answer = _agent.ask("POST", "/methods", {"directory": _directory(), "registration": registration})
+        script = _script()
+        # The method server runs where the script is, as with a registration file.
+        directory = os.getcwd() if script is None else os.path.dirname(script)
+        body = {"directory": directory, "script": script, "registration": registration}
+        answer = _agent.ask("POST", "/methods", body)
         return [method["name"] for method in answer["methods"]]
 
     def unregister(self, local_name: Optional[str] = None) -> List[str]:
@@ -99,11 +103,10 @@ class Server:
         return [method["name"] for method in answer["removed"]]
 
 
-def _directory() -> str:
-    """Where the method server runs: where the script is that registers it, as with a registration file."""
+def _script() -> Optional[str]:
+    """The file that this program was started from, if there is one."""
     script = getattr(sys.modules.get("__main__"), "__file__", None)
-    directory = os.path.dirname(os.path.abspath(script)) if script else os.getcwd()
-    return directory if os.path.isdir(directory) else os.getcwd()
+    return os.path.abspath(script) if script and os.path.isfile(script) else None
 
 
 def _text(field: str, value: object) -> str:
