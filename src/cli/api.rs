@@ -1,8 +1,9 @@
 //! What the commands read of the server's answers. Only what is shown: `--json` prints the rest as it came.
 
 use crate::{
+    owner::OwnerSpec,
     script::Template,
-    sink::definition::{OwnerSpec, ScriptSpec, SinkKind, WebhookSpec},
+    sink::definition::{ScriptSpec, SinkKind, WebhookSpec},
     timestamp::Timestamp,
 };
 use serde::Deserialize;

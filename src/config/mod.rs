@@ -47,6 +47,7 @@ pub struct Limits {
     pub sinks: usize,
     pub batch: usize,
     pub spaces: usize,
+    pub scripts: usize,
     pub disk_free: Size,
 }
 
@@ -332,6 +333,7 @@ impl Default for Limits {
             sinks: 200,
             batch: MAX_BATCH,
             spaces: 200,
+            scripts: 1000,
             disk_free: Size(64 << 20),
         }
     }

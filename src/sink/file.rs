@@ -14,8 +14,8 @@
 //! `{ env = "NAME", prefix = "Bearer " }` stands for a text from the environment, so that a file can be in git and its
 //! secrets are not. `[values]` reach the Lua as a local table `values`. Paths are relative to the file.
 
-use super::definition::{OwnerSpec, ScriptSpec, SinkKind, SinkSpec, WebhookSpec};
-use crate::script::Template;
+use super::definition::{ScriptSpec, SinkKind, SinkSpec, WebhookSpec};
+use crate::{owner::OwnerSpec, script::Template};
 use serde::Deserialize;
 use std::{
     cell::RefCell,
@@ -214,7 +214,7 @@ impl<E: Fn(&str) -> Option<String>> Reader<'_, E> {
             (Some(source), None) => source.clone(),
             (None, Some(file)) => read_text(&self.beside(file))?,
         };
-        Ok(ScriptSpec { source: self.with_values(source) })
+        Ok(ScriptSpec { source: Some(self.with_values(source)), script_id: None })
     }
 
     fn template(

@@ -193,9 +193,11 @@ fn what_spaces_and_methods_answer_is_what_the_document_says() {
     };
     let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_else(|| panic!("{value}")).to_owned();
 
+    let script =
+        text(&daemon.post("/api/scripts", &json!({"name": "set-up", "owner": "global", "content": ""})).json(), "id");
     let template = json!({
         "name": "web", "description": "d", "ports": [{"name": "web", "port": 80}, {"name": "db", "port": 1, "protocol": "tcp"}],
-        "custom": {"A": "b"}, "startup_script_id": "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77",
+        "custom": {"A": "b"}, "startup_script_id": script,
         "health_check": {"type": "command", "command": "false", "args": ["x"], "interval": "100ms", "failures": 1},
     });
     let made = go("post", "/api/templates", "", Some(template.clone()));

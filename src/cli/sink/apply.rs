@@ -16,11 +16,8 @@ use crate::{
         table::{Tone, printable},
     },
     egress::check_url,
-    sink::{
-        SinkSpec,
-        definition::{OwnerSpec, WebhookSpec},
-        file,
-    },
+    owner::OwnerSpec,
+    sink::{SinkSpec, definition::WebhookSpec, file},
 };
 use serde_json::{Value, json};
 use std::path::PathBuf;

@@ -2,11 +2,12 @@
 
 use crate::{
     cli::{failure::Failure, named::Kind, payload::read_file, shell::Shell},
+    owner::OwnerSpec,
     pattern::Patterns,
     script::Template,
     sink::{
         SinkSpec,
-        definition::{OwnerSpec, ScriptSpec, SinkKind, WebhookSpec},
+        definition::{ScriptSpec, SinkKind, WebhookSpec},
     },
 };
 use std::path::{Path, PathBuf};
@@ -104,7 +105,7 @@ impl Create {
             SinkKind::Webhook => spec.webhook = Some(self.webhook()?),
             SinkKind::Script => {
                 let path = self.script.as_deref().ok_or_else(|| lacks(kind, "--script FILE"))?;
-                spec.script = Some(ScriptSpec { source: read_file(path)? });
+                spec.script = Some(ScriptSpec { source: Some(read_file(path)?), script_id: None });
             }
             SinkKind::JsonRpc => {
                 let path = self.template.as_deref().ok_or_else(|| lacks(kind, "--template FILE"))?;
