@@ -122,8 +122,8 @@ fn folder() -> PathBuf {
 fn read(name: &str, environment: &[(&str, &str)]) -> Sink {
     let look_up =
         |wanted: &str| environment.iter().find(|(key, _)| *key == wanted).map(|(_, value)| (*value).to_owned());
-    let mut spec =
-        file::read(&folder().join(format!("{name}.toml")), look_up).unwrap_or_else(|error| panic!("{error}"));
+    let draft = file::read(&folder().join(format!("{name}.toml")), look_up).unwrap_or_else(|error| panic!("{error}"));
+    let mut spec = draft.resolve(|_, script| Err(script.to_owned())).unwrap();
     spec.owner = svc::owner::OwnerSpec::Global;
     spec.define(UserId::new(), None).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
@@ -465,7 +465,8 @@ async fn fan_out_repeats_only_where_it_failed() {
     let directory = &workshop.directory;
     std::fs::write(directory.join("fan-out.toml"), toml).unwrap();
     std::fs::copy(folder().join("fan-out.lua"), directory.join("fan-out.lua")).unwrap();
-    let mut spec = file::read(&directory.join("fan-out.toml"), |_| None).unwrap();
+    let draft = file::read(&directory.join("fan-out.toml"), |_| None).unwrap();
+    let mut spec = draft.resolve(|_, script| Err(script.to_owned())).unwrap();
     spec.owner = svc::owner::OwnerSpec::Global;
     let sink = spec.define(UserId::new(), None).unwrap();
 

@@ -106,7 +106,7 @@ impl Show {
             }
         }
         if let Some(id) = sink.script.as_ref().and_then(|script| script.script_id) {
-            table.field("stored script", id.to_string());
+            table.field("stored script", Kind::Script.called(&client, &id.to_string()));
         }
         table.field("created", brief(sink.created_at));
         table.field("updated", brief(sink.updated_at));
@@ -128,7 +128,7 @@ impl Delete {
 }
 
 /// A program under its title. Tabs are its author's business; nothing else that moves the cursor is.
-fn show_source(shell: &mut Shell<'_>, title: &str, source: &str) -> Result<(), Failure> {
+pub fn show_source(shell: &mut Shell<'_>, title: &str, source: &str) -> Result<(), Failure> {
     shell.out.line(&format!("\n{title}:"))?;
     for line in source.lines() {
         shell.out.line(format!("  {}", line.split('\t').map(printable).collect::<Vec<_>>().join("\t")).trim_end())?;
@@ -136,7 +136,7 @@ fn show_source(shell: &mut Shell<'_>, title: &str, source: &str) -> Result<(), F
     Ok(())
 }
 
-fn owner_word(word: &str) -> Result<OwnerSpec, String> {
+pub fn owner_word(word: &str) -> Result<OwnerSpec, String> {
     [OwnerSpec::Me, OwnerSpec::Global]
         .into_iter()
         .find(|owner| api::owner(*owner) == word)
