@@ -82,7 +82,8 @@ fn compiled() -> Program {
 fn runtime(directory: &std::path::Path, metrics: &Arc<Metrics>) -> Runtime {
     let store = Store::open(directory, 0, metrics.clone()).expect("the store opens");
     let kv = Kv::new(store).expect("the store can be read");
-    let libraries = Libraries { http: Arc::new(Nowhere), kv, caller: Arc::new(Nowhere), modules: Arc::new(NoModules) };
+    let libraries =
+        Libraries { http: Arc::new(Nowhere), kv: Some(kv), caller: Arc::new(Nowhere), modules: Arc::new(NoModules) };
     Runtime::new(&config::Script::default(), libraries, metrics.clone())
 }
 

@@ -2,7 +2,7 @@
 -- what only the host can do in `native`. What is local here is out of a script's reach.
 
 local native = ...
-local error, pcall, rawget, select = error, pcall, rawget, select
+local error, pcall, rawget, select, xpcall = error, pcall, rawget, select, xpcall
 local tonumber, tostring, type = tonumber, tostring, type
 local concat, create, find, match, sub = table.concat, table.create, table.find, string.match, string.sub
 
@@ -132,10 +132,13 @@ string.format = measured("string.format", string.format, 250)
 -- Calls into the host return whether they worked, the result, and whether that is in a box. What went wrong
 -- becomes an error on the script's line: above this call is the wrapper below, and above that the script.
 local function settle(worked, result, boxed)
+	if boxed then
+		result = result[1]
+	end
 	if not worked then
 		error(result, 3)
 	end
-	return if boxed then result[1] else result
+	return result
 end
 
 -- No function takes more than three; what else a script passes must not cost anything on its way.
@@ -161,7 +164,7 @@ end
 log = {}
 for _, level in { "debug", "info", "warn", "error" } do
 	log[level] = function(...)
-		native.log(level .. ": " .. line(...))
+		native.log(level .. ": " .. line(...), true)
 	end
 end
 
@@ -180,8 +183,17 @@ local function conclude(worked, ...)
 	end
 	error(problem, 0)
 end
+
+-- Where memory ran out is known only here, before the stack is gone.
+local function trace(problem)
+	if problem == native.no_memory then
+		native.place()
+	end
+	return problem
+end
+
 function native.attempt(call, ...)
-	return conclude(pcall(call, ...))
+	return conclude(xpcall(call, trace, ...))
 end
 
 -- Takes a module that was being loaded into what is loaded.

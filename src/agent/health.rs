@@ -57,8 +57,12 @@ impl Checker {
     /// `kv` is what Lua remembers things in.
     pub fn new(place: Place, directory: PathBuf, environment: Vec<(String, String)>, kv: Kv) -> Self {
         let egress = Egress::new(&config::Egress::default());
-        let libraries =
-            Libraries { http: Arc::new(egress.clone()), kv, caller: Arc::new(NoMethods), modules: Arc::new(NoModules) };
+        let libraries = Libraries {
+            http: Arc::new(egress.clone()),
+            kv: Some(kv),
+            caller: Arc::new(NoMethods),
+            modules: Arc::new(NoModules),
+        };
         let lua = Runtime::new(&config::Script::default(), libraries, Arc::default());
         Self { egress, lua, directory, environment, place }
     }

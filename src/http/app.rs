@@ -109,7 +109,7 @@ impl App {
         let egress = Egress::new(&config.egress);
         let libraries = Libraries {
             http: Arc::new(egress.clone()),
-            kv: kv.clone(),
+            kv: Some(kv.clone()),
             caller: Arc::new(calls.clone()),
             modules: Arc::new(shelf.clone()),
         };

@@ -112,6 +112,11 @@ impl Watch {
         self.limits.wall
     }
 
+    /// How much the run may hold, in bytes; 0 for as much as there is.
+    pub fn memory(&self) -> usize {
+        self.limits.memory
+    }
+
     /// The interpreter's interrupt: cheap until the watchdog calls.
     pub fn check(&self) -> Result<(), Limit> {
         if self.attention.load(Relaxed) { self.look() } else { Ok(()) }

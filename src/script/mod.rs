@@ -1,5 +1,6 @@
 //! Lua, for those who write it into sinks: templates that make a body of an event, and scripts that
-//! deal with one. And for tools, which are called with arguments and return a result.
+//! deal with one. And for tools, which are called with arguments and return a result, and for the programs of a
+//! space ([`space`]), which are its own and so may do more.
 //!
 //! The way of a run, top to bottom: [`Runtime::run`] queues it ([`threads`]), its turn takes a state from
 //! the [`pool`] or makes one ([`sandbox`]), fills in what the run is about ([`scope`]), calls the program
@@ -15,12 +16,16 @@ mod pool;
 mod program;
 mod sandbox;
 mod scope;
+mod space;
 mod text;
 mod threads;
 mod verdict;
+mod whereabouts;
 
 #[cfg(test)]
 mod hostile;
+#[cfg(test)]
+mod programs;
 #[cfg(test)]
 mod support;
 #[cfg(test)]
@@ -34,7 +39,8 @@ pub use libraries::{
     svc::{Acting, EventEmitter, MethodCaller},
 };
 pub use limits::Limit;
-pub use program::{CompileError, MAX_SOURCE, Program, Template};
+pub use program::{CompileError, MAX_FILE, MAX_SOURCE, Program, Template};
+pub use space::{Handler, Launched, Listener, Reach, Reply, SpaceAgent, Surroundings, Voice};
 pub use verdict::Verdict;
 
 use crate::{config, event::Event, id::SpaceId, metrics::Metrics, owner::Owner};
@@ -44,12 +50,13 @@ use pool::Pool;
 use sandbox::Sandbox;
 use serde_json::value::RawValue;
 use std::{
+    collections::BTreeMap,
     pin::pin,
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
-use threads::{Refused, Threads};
+use threads::{Refused, Room, Threads};
 use tokio::sync::oneshot;
 
 /// What a program runs for.
@@ -137,6 +144,9 @@ pub enum ScriptError {
     RaisedWith { code: Option<i64>, message: String, data: Option<Box<RawValue>> },
     #[error("it {0}")]
     Limit(Limit),
+    /// The same, of a program whose author can be told where it was stopped.
+    #[error("{place}: it {limit}")]
+    LimitAt { limit: Limit, place: String },
     #[error("the result cannot be sent: {0}")]
     NotJson(JsonError),
     #[error("the result must be a table or a string, not {0}")]
@@ -170,17 +180,30 @@ impl Runtime {
     /// A runtime that has started nothing yet: threads and states come with the first runs.
     pub fn new(config: &config::Script, libraries: Libraries, metrics: Arc<Metrics>) -> Self {
         let threads = match config.threads {
-            0 => std::thread::available_parallelism().map_or(2, usize::from).max(2),
+            0 => cores().max(2),
             threads => threads,
         };
-        Self(Arc::new(Shared {
-            limits: Limits::from(config),
-            libraries,
-            metrics,
-            pool: Pool::default(),
-            threads: Threads::new(threads),
-            watchdog: Watchdog::default(),
-        }))
+        Self::with(config, libraries, metrics, Pool::new(1), Threads::new(Room::shared(threads)))
+    }
+
+    /// A runtime for the programs of one space, which need to leave room for nobody else.
+    pub fn alone(config: &config::Script, libraries: Libraries) -> Self {
+        let threads = match config.threads {
+            0 => cores(),
+            threads => threads,
+        };
+        Self::with(config, libraries, Arc::default(), Pool::new(threads), Threads::new(Room::alone(threads)))
+    }
+
+    fn with(
+        config: &config::Script,
+        libraries: Libraries,
+        metrics: Arc<Metrics>,
+        pool: Pool,
+        threads: Threads,
+    ) -> Self {
+        let (limits, watchdog) = (Limits::from(config), Watchdog::default());
+        Self(Arc::new(Shared { limits, libraries, metrics, pool, threads, watchdog }))
     }
 
     /// Makes the body that a template gives for an event. Dropping the future ends the run.
@@ -259,6 +282,54 @@ impl Runtime {
         }
     }
 
+    /// Runs a program of a space ([`Program::space`]). Dropping the future ends the run, also while it waits for
+    /// something.
+    pub async fn launch(&self, program: &Program, around: Arc<Surroundings>, arguments: Vec<String>) -> Launched {
+        let (shared, program, watch) = (self.0.clone(), program.clone(), Watch::new(self.0.limits));
+        let clock = watch.clone();
+        let run = self.perform(Owner::Global, watch, async move {
+            let sandbox = shared.sandbox(&program, Owner::Global)?;
+            let result = within(&clock, sandbox.launch(&around, &arguments, &clock)).await;
+            let result = result.map_err(|error| sandbox.placed(error));
+            let (log, handlers) = (sandbox.end(), sandbox.handlers());
+            shared.settle(&program, Owner::Global, sandbox, &clock, result.as_ref().err());
+            Ok(Launched { result, log, cpu: clock.cpu(), handlers })
+        });
+        match run.await {
+            Ok(Ok(launched)) => launched,
+            Ok(Err(error)) | Err(error) => {
+                Launched { result: Err(error), log: Vec::new(), cpu: Duration::ZERO, handlers: BTreeMap::new() }
+            }
+        }
+    }
+
+    /// Has a handler answer a request, beside the program that named it and apart from every other request. Dropping
+    /// the future ends the run.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the handler raises an error or goes over a limit, or if what it returns is not JSON; each names the
+    /// file and, where there is one, the line.
+    pub async fn handle(
+        &self,
+        program: &Program,
+        around: Arc<Surroundings>,
+        handler: Handler,
+        params: Option<Box<RawValue>>,
+    ) -> Result<Box<RawValue>, ScriptError> {
+        let (shared, program, watch) = (self.0.clone(), program.clone(), Watch::new(self.0.limits));
+        let clock = watch.clone();
+        self.perform(Owner::Global, watch, async move {
+            let sandbox = shared.sandbox(&program, Owner::Global)?;
+            let result = within(&clock, sandbox.handle(&around, &handler, params.as_deref(), &clock)).await;
+            let result = result.map_err(|error| sandbox.placed(error));
+            sandbox.end();
+            shared.settle(&program, Owner::Global, sandbox, &clock, result.as_ref().err());
+            result
+        })
+        .await?
+    }
+
     /// Ends every run and takes no more. Runs under way fail.
     pub fn shut_down(&self) {
         self.0.shut_down();
@@ -314,7 +385,7 @@ impl Shared {
     /// Counts a run that is over, and keeps its state unless it hit a limit.
     fn settle(&self, program: &Program, owner: Owner, sandbox: Sandbox, watch: &Watch, error: Option<&ScriptError>) {
         self.metrics.lua_time.observe(watch.cpu());
-        let hit_a_limit = matches!(error, Some(ScriptError::Limit(_)));
+        let hit_a_limit = matches!(error, Some(ScriptError::Limit(_) | ScriptError::LimitAt { .. }));
         if !hit_a_limit && sandbox.is_reusable() {
             self.pool.put(program, owner, sandbox);
         }
@@ -331,6 +402,10 @@ impl Drop for Shared {
     fn drop(&mut self) {
         self.shut_down();
     }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(2, usize::from)
 }
 
 /// Ends the run whose caller has gone away. One that is over does not mind.

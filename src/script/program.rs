@@ -3,7 +3,10 @@
 //! Compiling happens once, when a sink is saved, so that a mistake is told to its author with its line.
 //! Only text is ever compiled: bytecode from outside could break the interpreter, and none is accepted.
 
-use super::text::{self, Piece};
+use super::{
+    space::Reach,
+    text::{self, Piece},
+};
 use mlua::chunk::Compiler;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use std::{
@@ -16,6 +19,9 @@ use std::{
 
 /// The longest source, in bytes. Compiling is subject to no other limit.
 pub const MAX_SOURCE: usize = 64 << 10;
+
+/// The longest source of a file that is a space's own, in bytes.
+pub const MAX_FILE: usize = 1 << 20;
 
 /// How a body is written: `{"lang":"lua"|"text","source":"…"}`, or a bare string, which is Lua.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -48,6 +54,7 @@ pub(super) enum Kind {
     /// Runs only inside others, with what those have.
     Library,
     Tool,
+    Space(Reach),
 }
 
 pub(super) enum Code {
@@ -107,6 +114,24 @@ impl Program {
         Ok(Self::new(Kind::Tool, Kind::Tool.name(), Code::Chunk(compile(checked(source)?)?)))
     }
 
+    /// Compiles a program of a space: `name` is that of its file, which stands before the line in its errors.
+    ///
+    /// # Errors
+    ///
+    /// As [`Program::template`], but for a source longer than [`MAX_FILE`].
+    pub fn space(name: &str, source: &str, reach: Reach) -> Result<Self, CompileError> {
+        Ok(Self::new(Kind::Space(reach), name, Code::Chunk(compile(sized(source, MAX_FILE)?)?)))
+    }
+
+    /// Compiles a file that programs of a space `require`, named as [`Program::space`] has it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Program::space`].
+    pub fn file(name: &str, source: &str) -> Result<Self, CompileError> {
+        Ok(Self::new(Kind::Library, name, Code::Chunk(compile(sized(source, MAX_FILE)?)?)))
+    }
+
     fn new(kind: Kind, name: &str, code: Code) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self(Arc::new(Compiled { id: NEXT.fetch_add(1, Ordering::Relaxed), kind, name: name.to_owned(), code }))
@@ -127,6 +152,7 @@ impl Kind {
             Self::Script => "script",
             Self::Library => "library",
             Self::Tool => "tool",
+            Self::Space(_) => "program",
         }
     }
 }
@@ -191,8 +217,12 @@ pub(super) fn compile(source: &str) -> Result<Vec<u8>, CompileError> {
 }
 
 fn checked(source: &str) -> Result<&str, CompileError> {
-    if source.len() > MAX_SOURCE {
-        let message = format!("the source has {} bytes; at most {MAX_SOURCE} are allowed", source.len());
+    sized(source, MAX_SOURCE)
+}
+
+fn sized(source: &str, most: usize) -> Result<&str, CompileError> {
+    if source.len() > most {
+        let message = format!("the source has {} bytes; at most {most} are allowed", source.len());
         return Err(CompileError { line: 1, message });
     }
     Ok(source)

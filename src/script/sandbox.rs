@@ -8,18 +8,20 @@
 use super::{
     Acting, Evaluation, Finding, Input, Place, Rendered, RenderedKind, ScriptError,
     json::{self, JsonError},
-    libraries::{self, Libraries, log::Log, modules},
+    libraries::{self, Libraries, log::Log, modules, space::Handlers},
     limits::{Limits, Watch},
     message::bounded,
     program::{Code, Program},
     scope,
+    space::{Handler, Surroundings},
     text::Piece,
     verdict::Verdict,
+    whereabouts,
 };
 use crate::owner::Owner;
-use mlua::{Function, Lua, LuaOptions, StdLib, Table, Value, VmState, chunk::ChunkMode};
+use mlua::{Function, Lua, LuaOptions, StdLib, Table, Value, Variadic, VmState, chunk::ChunkMode};
 use serde_json::value::RawValue;
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 /// What a state may have grown by and still be kept; the rest of a run's memory is garbage for the collector.
 const KEPT_GROWTH: usize = 1 << 20;
@@ -112,7 +114,8 @@ impl Sandbox {
     ///
     /// Fails if the program raises an error, goes over a limit, or gives what is no body.
     pub fn render(&self, input: &Input, watch: &Arc<Watch>) -> Result<Rendered, ScriptError> {
-        let environment = self.begin(watch, |environment| scope::fill(&self.lua, environment, input))?;
+        let environment =
+            self.begin(watch, Log::default(), |environment| scope::fill(&self.lua, environment, input))?;
         let (body, kind) = match &self.entry {
             Entry::Chunk(function) => {
                 let value = self.call(function, &environment, watch, 1)?;
@@ -139,7 +142,8 @@ impl Sandbox {
     ///
     /// Fails if the script raises an error or goes over a limit.
     pub async fn run(&self, input: &Input, watch: &Arc<Watch>) -> Result<Verdict, ScriptError> {
-        let environment = self.begin(watch, |environment| scope::fill(&self.lua, environment, input))?;
+        let environment =
+            self.begin(watch, Log::default(), |environment| scope::fill(&self.lua, environment, input))?;
         let (returned, _) = self.call_script(environment, watch).await?;
         Ok(Verdict::of(&returned))
     }
@@ -150,7 +154,8 @@ impl Sandbox {
     ///
     /// As [`Sandbox::run`].
     pub async fn check(&self, place: &Place, watch: &Arc<Watch>) -> Result<Finding, ScriptError> {
-        let environment = self.begin(watch, |environment| scope::fill_place(&self.lua, environment, place))?;
+        let environment =
+            self.begin(watch, Log::default(), |environment| scope::fill_place(&self.lua, environment, place))?;
         Ok(match self.call_script(environment, watch).await? {
             (Value::Boolean(true), _) => Finding::Healthy,
             (_, Value::String(why)) => Finding::Unhealthy(bounded(&why.to_string_lossy()).to_owned()),
@@ -165,26 +170,100 @@ impl Sandbox {
     /// Fails if the tool raises an error or goes over a limit, or if what it returns is not JSON.
     pub async fn evaluate(&self, input: &Evaluation, watch: &Arc<Watch>) -> Result<Box<RawValue>, ScriptError> {
         self.lua.set_app_data(input.acting.clone());
-        let environment =
-            self.begin(watch, |environment| json::read_into(&self.lua, input.arguments.get(), environment, "params"))?;
+        let environment = self.begin(watch, Log::default(), |environment| {
+            json::read_into(&self.lua, input.arguments.get(), environment, "params")
+        })?;
         let Entry::Chunk(function) = &self.entry else { unreachable!("a tool is one chunk") };
         let call = async {
             function.set_environment(environment.clone())?;
             let attempt: Function = self.lua.named_registry_value(libraries::ATTEMPT)?;
             attempt.call_async::<(bool, Value, Value, Value)>((function, environment.raw_get::<Value>("params")?)).await
         };
-        match call.await.map_err(|error| self.failed(error, watch, 1))? {
-            (true, result, ..) => {
-                let json = json::write(&self.lua, &result).map_err(|error| self.not_json(error, watch))?;
-                Ok(raw(json))
+        let result = self.concluded(call.await, watch)?;
+        Ok(raw(json::write(&self.lua, &result).map_err(|error| self.not_json(error, watch))?))
+    }
+
+    /// Runs a program of a space, with `arguments` as `arg` and `...`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the program raises an error or goes over a limit.
+    pub async fn launch(
+        &self,
+        around: &Arc<Surroundings>,
+        arguments: &[String],
+        watch: &Arc<Watch>,
+    ) -> Result<(), ScriptError> {
+        self.lua.set_app_data(around.clone());
+        self.lua.set_app_data(Handlers::default());
+        let environment = self.begin(watch, Log::of_voice(&around.voice), |environment| {
+            let fill = || {
+                let words = self.lua.create_sequence_from(arguments.iter().map(String::as_str))?;
+                words.raw_set(0, self.name.as_str())?;
+                environment.raw_set("arg", words)
+            };
+            fill().map_err(JsonError::Lua)
+        })?;
+        let Entry::Chunk(function) = &self.entry else { unreachable!("a program is one chunk") };
+        let call = async {
+            function.set_environment(environment)?;
+            let attempt: Function = self.lua.named_registry_value(libraries::ATTEMPT)?;
+            let words = arguments.iter().map(|word| self.lua.create_string(word).map(Value::String));
+            let words = words.collect::<mlua::Result<Variadic<Value>>>()?;
+            attempt.call_async::<(bool, Value, Value, Value)>((function, words)).await
+        };
+        self.concluded(call.await, watch).map(drop)
+    }
+
+    /// Has a function of a library handle something, in an environment in which nothing was run before.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the function raises an error or goes over a limit, or if what it returns is not JSON.
+    pub async fn handle(
+        &self,
+        around: &Arc<Surroundings>,
+        handler: &Handler,
+        params: Option<&RawValue>,
+        watch: &Arc<Watch>,
+    ) -> Result<Box<RawValue>, ScriptError> {
+        self.lua.set_app_data(around.clone());
+        let environment = self.begin(watch, Log::of_voice(&around.voice), |environment| {
+            json::read_into(&self.lua, params.map_or("{}", RawValue::get), environment, "params")
+        })?;
+        let (library, function) = (handler.library.as_str(), handler.function.as_str());
+        let call = async {
+            let attempt: Function = self.lua.named_registry_value(libraries::ATTEMPT)?;
+            let handle: Function = self.lua.named_registry_value(libraries::HANDLE)?;
+            let params = environment.raw_get::<Value>("params")?;
+            attempt.call_async::<(bool, Value, Value, Value)>((handle, library, function, params)).await
+        };
+        let result = self.concluded(call.await, watch)?;
+        match json::write(&self.lua, &result).map_err(|error| self.not_json(error, watch)) {
+            Ok(json) => Ok(raw(json)),
+            Err(ScriptError::NotJson(error)) => {
+                let place = self.definition(handler).unwrap_or_else(|| self.name.clone());
+                let message = format!("{place}: the result of `{library}.{function}` cannot be sent: {error}");
+                Err(ScriptError::Raised(message))
             }
-            (false, code, message, data) => Err(self.raised(&code, &message, &data, watch)),
+            Err(other) => Err(other),
         }
+    }
+
+    /// The handlers that the run has named.
+    pub fn handlers(&self) -> BTreeMap<String, Handler> {
+        self.lua.remove_app_data::<Handlers>().unwrap_or_default().0
+    }
+
+    /// The error of a run, with where it was stopped if it was.
+    pub fn placed(&self, error: ScriptError) -> ScriptError {
+        whereabouts::placed(&self.lua, error)
     }
 
     /// What the run has said, which is thereby over.
     pub fn end(&self) -> Vec<String> {
         self.lua.remove_app_data::<Acting>();
+        self.lua.remove_app_data::<Arc<Surroundings>>();
         self.lua.remove_app_data::<Log>().unwrap_or_default().into_lines()
     }
 
@@ -197,16 +276,21 @@ impl Sandbox {
     fn begin(
         &self,
         watch: &Arc<Watch>,
+        log: Log,
         fill: impl FnOnce(&Table) -> Result<(), JsonError>,
     ) -> Result<Table, ScriptError> {
         let clock = watch.clone();
-        self.lua.set_interrupt(move |_| match clock.check() {
+        self.lua.set_interrupt(move |lua| match clock.check() {
             Ok(()) => Ok(VmState::Continue),
             // Whoever asks the watch will know better than this message.
-            Err(limit) => Err(mlua::Error::runtime(limit)),
+            Err(limit) => {
+                whereabouts::note(lua);
+                Err(mlua::Error::runtime(limit))
+            }
         });
+        whereabouts::forget(&self.lua);
         self.lua.set_app_data(watch.clone());
-        self.lua.set_app_data(Log::default());
+        self.lua.set_app_data(log);
         let make = || {
             let environment = self.lua.create_table_with_capacity(0, 8)?;
             environment.set_metatable(Some(self.environment.clone()))?;
@@ -268,6 +352,26 @@ impl Sandbox {
             JsonError::Lua(error) => self.failed(error, watch, 1),
             other => ScriptError::NotJson(other),
         }
+    }
+
+    /// What came of a call through `attempt`.
+    fn concluded(
+        &self,
+        called: mlua::Result<(bool, Value, Value, Value)>,
+        watch: &Watch,
+    ) -> Result<Value, ScriptError> {
+        match called.map_err(|error| self.failed(error, watch, 1))? {
+            (true, result, ..) => Ok(result),
+            (false, code, message, data) => Err(self.raised(&code, &message, &data, watch)),
+        }
+    }
+
+    /// Where a handler is defined. It was required in this run, so that its library is there.
+    fn definition(&self, handler: &Handler) -> Option<String> {
+        let require: Function = self.lua.named_registry_value(libraries::REQUIRE).ok()?;
+        let library: Table = require.call(handler.library.as_str()).ok()?;
+        let info = library.raw_get::<Function>(handler.function.as_str()).ok()?.info();
+        Some(format!("{}:{}", info.short_src?, info.line_defined?))
     }
 
     /// What a program raised as a table with a `code`, a `message` or both.

@@ -45,7 +45,7 @@ impl World {
         let store = Store::open(&directory, 0, metrics.clone()).unwrap();
         let libraries = Libraries {
             http: http.clone(),
-            kv: Kv::new(store).unwrap(),
+            kv: Some(Kv::new(store).unwrap()),
             caller: Arc::new(Caller),
             modules: modules.clone(),
         };
@@ -68,6 +68,31 @@ impl World {
         let acting = Acting { owner: someone(), caller: Arc::new(Caller), emitter: Arc::new(Caller) };
         let program = Program::tool(source).unwrap();
         self.runtime.evaluate(&program, Owner::Global, Evaluation { arguments, acting }).await
+    }
+
+    /// What a program of a space finds around it, in a directory that is gone with this world.
+    pub fn around(&self) -> Arc<Surroundings> {
+        Arc::new(Surroundings {
+            directory: self.directory.clone(),
+            environment: [("PATH", "/usr/bin:/bin"), ("GREETING", "hello")].map(|(n, v)| (n.into(), v.into())).into(),
+            agent: Arc::new(Agent),
+            voice: Voice::Kept,
+        })
+    }
+
+    /// Runs a program of a space.
+    pub async fn launch(&self, source: &str, arguments: &[&str]) -> Launched {
+        let program = Program::space("main.lua", source, Reach::Whole).unwrap();
+        self.runtime.launch(&program, self.around(), arguments.iter().map(ToString::to_string).collect()).await
+    }
+
+    /// Has a function of a library handle a request.
+    pub async fn handle(&self, program: &Program, handler: &str, params: &str) -> Result<String, ScriptError> {
+        let (library, function) = handler.rsplit_once('.').unwrap();
+        let handler = Handler { library: library.to_owned(), function: function.to_owned() };
+        let params = RawValue::from_string(params.to_owned()).unwrap();
+        let result = self.runtime.handle(program, self.around(), handler, Some(params)).await;
+        result.map(|json| json.get().to_owned())
     }
 
     /// Runs a script for the sample event.
@@ -159,6 +184,52 @@ impl EventEmitter for Caller {
             _ => Ok(serde_json::json!({ "type": kind, "payload": payload, "owner": owner })),
         };
         Box::pin(async move { emitted.map(|emitted| serde_json::value::to_raw_value(&emitted).unwrap()) })
+    }
+}
+
+/// Knows the method `echo`, and says what was registered.
+struct Agent;
+
+impl Agent {
+    fn said(said: serde_json::Value) -> Reply<Box<RawValue>> {
+        Box::pin(async move { Ok(serde_json::value::to_raw_value(&said).unwrap()) })
+    }
+}
+
+impl SpaceAgent for Agent {
+    fn emit(&self, kind: &str, payload: Box<RawValue>) -> Reply<Box<RawValue>> {
+        Self::said(serde_json::json!({ "event_type": format!("custom.{kind}"), "payload": payload }))
+    }
+
+    fn methods(&self) -> Reply<Box<RawValue>> {
+        Self::said(serde_json::json!({ "methods": [{ "name": "echo" }] }))
+    }
+
+    fn call(&self, request: Box<RawValue>) -> Reply<Option<Box<RawValue>>> {
+        fn answer(request: &serde_json::Value) -> Option<serde_json::Value> {
+            let id = request.get("id")?;
+            let error = serde_json::json!({ "code": -32601, "message": "no such method", "data": [1] });
+            Some(match request["method"].as_str() {
+                Some("echo") => serde_json::json!({ "result": request["params"], "id": id }),
+                _ => serde_json::json!({ "error": error, "id": id }),
+            })
+        }
+        let answers = match serde_json::from_str(request.get()).unwrap() {
+            serde_json::Value::Array(requests) => Some(requests.iter().filter_map(answer).collect()),
+            request => answer(&request),
+        };
+        Box::pin(async move { Ok(answers.map(|answers| serde_json::value::to_raw_value(&answers).unwrap())) })
+    }
+
+    fn register(&self, directory: PathBuf, registration: Box<RawValue>) -> Reply<Box<RawValue>> {
+        match registration.get().contains("wrong") {
+            true => Box::pin(async { Err("`server.command` is missing".to_owned()) }),
+            false => Self::said(serde_json::json!({ "directory": directory, "registration": registration })),
+        }
+    }
+
+    fn unregister(&self, local_name: Option<&str>) -> Reply<Box<RawValue>> {
+        Self::said(serde_json::json!({ "removed": local_name }))
     }
 }
 

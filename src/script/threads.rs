@@ -1,8 +1,8 @@
 //! The threads Lua runs on, apart from tokio's, and who gets a turn on them.
 //!
 //! A run is a future. A thread polls it; while it waits for something, the thread is free for others.
-//! Turns go round the owners, and one owner has at most half of everything: of the threads, of the runs
-//! under way, and of the places in the queue. So whatever one owner's scripts do, another's come next.
+//! Turns go round the owners, and where there are several one has at most half of everything: of the threads, of
+//! the runs under way, and of the places in the queue. So whatever one owner's scripts do, another's come next.
 //!
 //! Threads start when there is work for them, and end with [`Threads::stop`].
 
@@ -16,16 +16,22 @@ use std::{
     task::{Context, Poll, Wake, Waker},
 };
 
-/// Runs under way, waiting ones included. Each holds a Lua state.
-const UNDER_WAY: usize = 64;
-
-/// Runs that wait to begin.
-const QUEUE: usize = 1024;
-
 /// Room for the interpreter's own recursion, which it limits to 200 calls.
 const STACK: usize = 2 << 20;
 
 pub(super) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// How much there is of everything.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    threads: usize,
+    /// Runs under way, waiting ones included. Each holds a Lua state.
+    under_way: usize,
+    /// Runs that wait to begin.
+    queue: usize,
+    /// Into how many parts each is divided, of which an owner gets one.
+    parts: usize,
+}
 
 /// A handle to the threads.
 pub(super) struct Threads(Arc<Hall>);
@@ -41,7 +47,7 @@ struct Hall {
     board: Mutex<Board>,
     /// There may be a turn to take.
     called: Condvar,
-    threads: usize,
+    room: Room,
 }
 
 /// Who waits and who runs.
@@ -87,9 +93,26 @@ enum State {
     Over,
 }
 
+impl Room {
+    /// Room for many owners.
+    pub fn shared(threads: usize) -> Self {
+        Self { threads: threads.max(1), under_way: 64, queue: 1024, parts: 2 }
+    }
+
+    /// Room for one, who has it all.
+    pub fn alone(threads: usize) -> Self {
+        Self { threads: threads.max(1), under_way: 256, queue: 4096, parts: 1 }
+    }
+
+    /// What one owner gets of it.
+    fn share(self, of: usize) -> usize {
+        (of / self.parts).max(1)
+    }
+}
+
 impl Threads {
-    pub fn new(threads: usize) -> Self {
-        Self(Arc::new(Hall { board: Mutex::default(), called: Condvar::new(), threads: threads.max(1) }))
+    pub fn new(room: Room) -> Self {
+        Self(Arc::new(Hall { board: Mutex::default(), called: Condvar::new(), room }))
     }
 
     /// Takes a run. It has its turn when its owner's comes round.
@@ -101,7 +124,8 @@ impl Threads {
             return Err(Refused::Stopped);
         }
         let mine = board.lanes.get(&owner).map_or(0, |lane| lane.queued.len());
-        if board.queued >= QUEUE || mine >= QUEUE / 2 {
+        let room = self.0.room;
+        if board.queued >= room.queue || mine >= room.share(room.queue) {
             return Err(Refused::QueueFull);
         }
         board.queued += 1;
@@ -128,7 +152,7 @@ impl Hall {
     fn call(self: &Arc<Self>, board: &mut Board) {
         if board.idle > 0 {
             self.called.notify_one();
-        } else if board.started < self.threads {
+        } else if board.started < self.room.threads {
             let hall = self.clone();
             let thread = std::thread::Builder::new().name("lua".to_owned()).stack_size(STACK);
             match thread.spawn(move || hall.serve()) {
@@ -142,7 +166,7 @@ impl Hall {
     fn serve(&self) {
         let mut board = lock(&self.board);
         loop {
-            if let Some(task) = board.next(self.share()) {
+            if let Some(task) = board.next(self.room) {
                 drop(board);
                 let owner = task.owner;
                 let over = task.take_turn();
@@ -163,25 +187,20 @@ impl Hall {
             }
         }
     }
-
-    /// Threads that one owner may hold at once.
-    fn share(&self) -> usize {
-        (self.threads / 2).max(1)
-    }
 }
 
 impl Board {
     /// The next run to have a turn, if some owner may have one.
-    fn next(&mut self, share: usize) -> Option<Arc<Task>> {
+    fn next(&mut self, room: Room) -> Option<Arc<Task>> {
         for _ in 0..self.round.len() {
             let owner = self.round.pop_front()?;
-            let room = self.under_way < UNDER_WAY;
+            let has_place = self.under_way < room.under_way;
             let lane = self.lane(owner);
-            let task = if lane.running >= share {
+            let task = if lane.running >= room.share(room.threads) {
                 None
             } else if let Some(task) = lane.woken.pop_front() {
                 Some(task)
-            } else if room && lane.under_way < UNDER_WAY / 2 {
+            } else if has_place && lane.under_way < room.share(room.under_way) {
                 let task = lane.queued.pop_front();
                 lane.under_way += usize::from(task.is_some());
                 self.under_way += usize::from(task.is_some());
@@ -310,7 +329,7 @@ mod tests {
 
     #[test]
     fn no_thread_exists_before_there_is_work() {
-        let threads = Threads::new(4);
+        let threads = Threads::new(Room::shared(4));
         assert_eq!(lock(&threads.0.board).started, 0);
         let (done, wait) = mpsc::channel();
         spawn(&threads, user(), async move { done.send(()).unwrap() }).unwrap();
@@ -321,7 +340,7 @@ mod tests {
 
     #[test]
     fn an_owner_who_fills_its_half_leaves_the_other_half_free() {
-        let threads = Threads::new(2);
+        let threads = Threads::new(Room::shared(2));
         let hog = user();
         let (release, gate) = mpsc::channel::<()>();
         let gate = Arc::new(Mutex::new(gate));
@@ -340,7 +359,7 @@ mod tests {
 
     #[test]
     fn a_run_that_waits_leaves_its_thread_to_others() {
-        let threads = Threads::new(1);
+        let threads = Threads::new(Room::shared(1));
         let (reply, waits) = oneshot::channel();
         let (done, wait) = mpsc::channel();
         let first = done.clone();
@@ -354,7 +373,7 @@ mod tests {
 
     #[test]
     fn the_queue_is_bounded_and_one_owner_gets_half_of_it() {
-        let threads = Threads::new(1);
+        let threads = Threads::new(Room::shared(1));
         let hog = user();
         let (release, gate) = mpsc::channel::<()>();
         let (begun, begins) = mpsc::channel();
@@ -364,7 +383,7 @@ mod tests {
         };
         spawn(&threads, hog, block).unwrap();
         begins.recv().unwrap();
-        for _ in 0..QUEUE / 2 {
+        for _ in 0..threads.0.room.queue / 2 {
             spawn(&threads, hog, async {}).unwrap();
         }
         assert_eq!(spawn(&threads, hog, async {}), Err(Refused::QueueFull));
@@ -376,7 +395,7 @@ mod tests {
 
     #[test]
     fn a_panic_costs_its_run_and_not_the_thread() {
-        let threads = Threads::new(1);
+        let threads = Threads::new(Room::shared(1));
         spawn(&threads, user(), async { std::panic::panic_any("expected by the test") }).unwrap();
         let (done, wait) = mpsc::channel();
         spawn(&threads, user(), async move { done.send(()).unwrap() }).unwrap();

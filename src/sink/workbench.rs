@@ -39,7 +39,7 @@ impl Workbench {
         let shelf = Shelf::open(store.clone(), usize::MAX).unwrap();
         let libraries = Libraries {
             http: Arc::new(egress.clone()),
-            kv: Kv::new(store).unwrap(),
+            kv: Some(Kv::new(store).unwrap()),
             caller: Arc::new(NoMethods),
             modules: Arc::new(shelf.clone()),
         };

@@ -50,7 +50,7 @@ impl Workshop {
         let kv = Kv::new(store).unwrap();
         let libraries = Libraries {
             http: Arc::new(egress.clone()),
-            kv,
+            kv: Some(kv),
             caller: Arc::new(NoMethods),
             modules: Arc::new(shelf.clone()),
         };

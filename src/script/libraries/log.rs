@@ -1,6 +1,8 @@
-//! `print` and `log`: what a run says, kept with it up to a bound.
+//! `print` and `log`: what a run says, kept with it up to a bound, or told to whoever listens.
 
+use crate::script::space::{Listener, Voice};
 use mlua::{Function, Lua, LuaString};
+use std::sync::Arc;
 
 /// Lines kept of one run.
 const MAX_LINES: usize = 200;
@@ -17,9 +19,17 @@ pub(in crate::script) struct Log {
     lines: Vec<String>,
     bytes: usize,
     full: bool,
+    listener: Option<Arc<dyn Listener>>,
 }
 
 impl Log {
+    pub fn of_voice(voice: &Voice) -> Self {
+        match voice {
+            Voice::Kept => Self::default(),
+            Voice::Aloud(listener) => Self { listener: Some(listener.clone()), ..Self::default() },
+        }
+    }
+
     fn add(&mut self, line: &[u8]) {
         if self.full {
             return;
@@ -45,9 +55,12 @@ impl Log {
 
 /// The function that `print` and `log` end in.
 pub(super) fn function(lua: &Lua) -> mlua::Result<Function> {
-    lua.create_function(|lua, line: LuaString| {
-        if let Some(mut log) = lua.app_data_mut::<Log>() {
-            log.add(&line.as_bytes());
+    lua.create_function(|lua, (line, logged): (LuaString, Option<bool>)| {
+        let Some(mut log) = lua.app_data_mut::<Log>() else { return Ok(()) };
+        match (&log.listener, logged.unwrap_or(false)) {
+            (None, _) => log.add(&line.as_bytes()),
+            (Some(listener), true) => listener.logged(&line.as_bytes()),
+            (Some(listener), false) => listener.printed(&line.as_bytes()),
         }
         Ok(())
     })

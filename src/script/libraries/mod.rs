@@ -5,18 +5,25 @@
 //! line, never one of our values.
 
 mod crypto;
+mod fs;
 pub mod http;
 mod json;
 mod kv;
 pub mod log;
 pub mod modules;
+mod process;
 mod re;
+pub mod space;
 pub mod svc;
 #[cfg(test)]
 mod tests;
 mod time;
 
-use super::program::{Kind, Program};
+use super::{
+    program::{Kind, Program},
+    space::Reach,
+    whereabouts,
+};
 use crate::{kv::Kv, owner::Owner};
 use http::HttpClient;
 use mlua::{
@@ -34,13 +41,15 @@ use svc::MethodCaller;
 #[derive(Clone)]
 pub struct Libraries {
     pub http: Arc<dyn HttpClient>,
-    pub kv: Kv,
+    /// What scripts remember things in, if there is something.
+    pub kv: Option<Kv>,
     pub caller: Arc<dyn MethodCaller>,
     /// What `require` finds besides what comes with us.
     pub modules: Arc<dyn Modules>,
 }
 
 static PRELUDE: LazyLock<Vec<u8>> = LazyLock::new(|| compiled(include_str!("../../../lua/prelude.lua")));
+static RUNTIME: LazyLock<Vec<u8>> = LazyLock::new(|| compiled(include_str!("../../../lua/runtime.lua")));
 static EVENT: LazyLock<Vec<u8>> = LazyLock::new(|| compiled(include_str!("../../../lua/svc/event.lua")));
 
 /// Where a state keeps the environment of the present run.
@@ -51,6 +60,10 @@ pub(super) const LOADED: &str = "loaded";
 
 /// Where a state keeps the function that calls another and tells a structured error from a result.
 pub(super) const ATTEMPT: &str = "attempt";
+
+/// Where a state keeps `require`, and the function that has a library's function handle something.
+pub(super) const REQUIRE: &str = "require";
+pub(super) const HANDLE: &str = "handle";
 
 /// How the interpreter says that memory ran out, to a `pcall` too.
 pub(super) const NO_MEMORY: &str = "not enough memory";
@@ -93,6 +106,11 @@ pub(super) fn install(
     native.raw_set("log", log::function(lua)?)?;
     native.raw_set("scope", lua.create_function(|lua, ()| lua.named_registry_value::<Table>(SCOPE))?)?;
     native.raw_set("loaded", lua.create_function(loaded)?)?;
+    let place = |lua: &Lua, (): ()| {
+        whereabouts::note(lua);
+        Ok(())
+    };
+    native.raw_set("place", lua.create_function(place)?)?;
     native.raw_set("find", modules::finder(lua, owner, libraries.modules.clone(), environment, &chunks)?)?;
     native.raw_set("chunks", chunks)?;
     if is_about_an_event(kind) {
@@ -100,6 +118,7 @@ pub(super) fn install(
     }
     ours(lua, "prelude", &PRELUDE)?.call::<()>(&native)?;
     lua.set_named_registry_value(ATTEMPT, native.raw_get::<Function>("attempt")?)?;
+    lua.set_named_registry_value(REQUIRE, lua.globals().raw_get::<Function>("require")?)?;
 
     let maker = Maker { lua, raising: native.raw_get("raising")? };
     let globals = lua.globals();
@@ -108,13 +127,27 @@ pub(super) fn install(
     modules.raw_set("time", time::module(&maker)?)?;
     modules.raw_set("crypto", crypto::module(&maker)?)?;
     modules.raw_set("re", re::module(&maker)?)?;
-    if matches!(kind, Kind::Script | Kind::Tool) {
+    if reaches_out(kind) {
         modules.raw_set("http", http::module(&maker, owner, &libraries.http)?)?;
-        modules.raw_set("kv", kv::module(&maker, owner, &libraries.kv)?)?;
+        if let Some(kv) = &libraries.kv {
+            modules.raw_set("kv", kv::module(&maker, owner, kv)?)?;
+        }
     }
     match kind {
         Kind::Script => modules.raw_set("svc", svc::module(&maker, owner, &libraries.caller)?)?,
         Kind::Tool => modules.raw_set("svc", svc::acting(&maker)?)?,
+        Kind::Space(reach) => {
+            modules.raw_set("svc", space::svc(&maker)?)?;
+            modules.raw_get::<Table>("time")?.raw_set("sleep", space::sleep(&maker)?)?;
+            native.raw_set("note", space::note(&maker)?)?;
+            modules.raw_set("runtime", ours(lua, "runtime", &RUNTIME)?.call::<Table>(&native)?)?;
+            lua.set_named_registry_value(HANDLE, native.raw_get::<Function>("handle")?)?;
+            if reach == Reach::Whole {
+                modules.raw_set("fs", fs::module(&maker)?)?;
+                modules.raw_set("process", process::module(&maker)?)?;
+                modules.raw_set("os", space::os(&maker)?)?;
+            }
+        }
         Kind::Template | Kind::Library => {}
     }
     for module in modules.pairs::<String, Table>() {
@@ -122,13 +155,23 @@ pub(super) fn install(
         module.set_readonly(true);
         globals.raw_set(name, module)?;
     }
-    if kind == Kind::Tool {
-        let svc: Table = modules.raw_get("svc")?;
-        modules.raw_set("svc.event", svc.raw_get::<Table>("event")?)?;
+    // What is within `svc` can be required by itself too.
+    if let Some(svc) = modules.raw_get::<Option<Table>>("svc")? {
+        for name in ["agent", "client", "event"] {
+            if let Some(inner) = svc.raw_get::<Option<Table>>(name)? {
+                inner.set_readonly(true);
+                modules.raw_set(format!("svc.{name}"), inner)?;
+            }
+        }
     }
     modules.set_readonly(true);
     native.set_readonly(true);
     Ok(())
+}
+
+/// Whether programs of this kind may do more than compute.
+const fn reaches_out(kind: Kind) -> bool {
+    matches!(kind, Kind::Script | Kind::Tool | Kind::Space(_))
 }
 
 /// Whether programs of this kind run for an event, which `svc.event` then tells of.
@@ -191,11 +234,14 @@ impl Maker<'_> {
     {
         let call = self.lua.create_async_function(move |lua, arguments: MultiValue| {
             let call = call.clone();
+            // Should its time be over while it waits, nobody could tell where any more.
+            whereabouts::note(&lua);
             async move {
                 let result = match A::from_lua_multi(arguments, &lua) {
                     Ok(arguments) => call(lua.clone(), arguments).await,
                     Err(error) => Err(error.into()),
                 };
+                whereabouts::forget(&lua);
                 settle(&lua, name, result)
             }
         })?;
@@ -207,6 +253,8 @@ impl Maker<'_> {
 pub(super) enum Raise {
     /// The script is told.
     Message(String),
+    /// The script is given a table: an error with parts.
+    Table(Boxed),
     /// The run cannot go on.
     Fatal(mlua::Error),
 }
@@ -246,6 +294,7 @@ fn settle<R: IntoLuaMulti>(lua: &Lua, name: &str, result: Result<R, Raise>) -> m
             Ok(values)
         }
         Err(Raise::Message(message)) => (false, format!("{name}: {message}")).into_lua_multi(lua),
+        Err(Raise::Table(boxed)) => (false, boxed.0, true).into_lua_multi(lua),
         Err(Raise::Fatal(error)) => Err(error),
     }
 }
@@ -265,7 +314,7 @@ fn sized<'a>(bytes: &'a [u8], what: &str, limit: usize) -> Result<&'a [u8], Rais
 
 /// A value read from JSON, or nothing, on its way back to Lua. It travels in a table of one field, which the
 /// prelude opens: outside of the state, a large integer would lose its type.
-struct Boxed(Table);
+pub(super) struct Boxed(Table);
 
 impl Boxed {
     fn new(lua: &Lua, json: Option<&str>) -> Result<Self, Raise> {

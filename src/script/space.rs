@@ -1,0 +1,86 @@
+//! Programs of a space: what they find around them, and how they reach its agent.
+//!
+//! Such a program is the space's own, so it may read files and start processes, unless it is confined. What it is
+//! given with each run is in [`Surroundings`]: the same state may run for another directory next.
+
+use super::ScriptError;
+use futures_util::future::BoxFuture;
+use serde_json::value::RawValue;
+use std::{collections::BTreeMap, ffi::OsString, path::PathBuf, sync::Arc, time::Duration};
+
+/// How far a program of a space reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// It has `fs`, `process` and `os`.
+    Whole,
+    /// It has none of them.
+    Confined,
+}
+
+/// What a run of a space's program finds around it.
+pub struct Surroundings {
+    /// Where relative paths start, where processes run, and what a registration is relative to.
+    pub directory: PathBuf,
+    /// The environment it sees and its processes get, all of it.
+    pub environment: BTreeMap<OsString, OsString>,
+    pub agent: Arc<dyn SpaceAgent>,
+    pub voice: Voice,
+}
+
+/// Where what a run prints and logs goes.
+#[derive(Clone)]
+pub enum Voice {
+    /// Into the run's log, up to its bound.
+    Kept,
+    /// Straight out, line by line.
+    Aloud(Arc<dyn Listener>),
+}
+
+/// Hears what a run says.
+pub trait Listener: Send + Sync {
+    /// A line of `print`.
+    fn printed(&self, line: &[u8]);
+
+    /// A line of `log`.
+    fn logged(&self, line: &[u8]);
+}
+
+/// The agent of the space that a program runs in. The message of a failure is shown to the program.
+pub trait SpaceAgent: Send + Sync {
+    /// Raises an event, and tells of it: `{"event_id", "event_type"}`.
+    fn emit(&self, kind: &str, payload: Box<RawValue>) -> Reply<Box<RawValue>>;
+
+    /// The methods that the space's owner sees: `{"methods": […]}`.
+    fn methods(&self) -> Reply<Box<RawValue>>;
+
+    /// Sends a JSON-RPC request or a batch, and gives the answer if there is one.
+    fn call(&self, request: Box<RawValue>) -> Reply<Option<Box<RawValue>>>;
+
+    /// Registers methods in place of all that the space registered before. The server runs in `directory`.
+    fn register(&self, directory: PathBuf, registration: Box<RawValue>) -> Reply<Box<RawValue>>;
+
+    /// Removes the method of this local name, or all.
+    fn unregister(&self, local_name: Option<&str>) -> Reply<Box<RawValue>>;
+}
+
+/// What comes back from an agent.
+pub type Reply<T> = BoxFuture<'static, Result<T, String>>;
+
+/// Where a JSON-RPC method is handled: a function of a library.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Handler {
+    pub library: String,
+    pub function: String,
+}
+
+/// How the run of a program went.
+#[derive(Debug)]
+pub struct Launched {
+    pub result: Result<(), ScriptError>,
+    /// What it printed and logged, if that is [`Voice::Kept`].
+    pub log: Vec<String>,
+    /// The processor time it took.
+    pub cpu: Duration,
+    /// What it gave to `runtime.jsonrpc.method`, by local name.
+    pub handlers: BTreeMap<String, Handler>,
+}
