@@ -132,7 +132,7 @@ async fn sweep(app: &App, shutdown: &CancellationToken) {
     }
 }
 
-/// A user's sinks and spaces go with the user; a crash between the two leaves them to us.
+/// A user's sinks, spaces and scripts go with the user; a crash between the two leaves them to us.
 async fn delete_orphans(app: &App) {
     for space in app.spaces.all() {
         if app.identity.user(space.owner).is_none()
@@ -149,6 +149,16 @@ async fn delete_orphans(app: &App) {
             .with(serde_json::json!({"name": sink.name, "reason": "its user was deleted"}));
         if let Err(error) = app.book.delete(sink.id, move |batch| Audit::record(batch, &entry)).await {
             log::warn!("sink {} of a deleted user stays for now: {error}", sink.id);
+        }
+    }
+    for script in app.shelf.all() {
+        if !matches!(script.owner, Owner::User(user) if app.identity.user(user).is_none()) {
+            continue;
+        }
+        let entry = Entry::new(None, "script.delete", format!("script:{}", script.id))
+            .with(serde_json::json!({"name": script.name, "reason": "its user was deleted"}));
+        if let Err(error) = app.shelf.delete(script.id, move |batch| Audit::record(batch, &entry)).await {
+            log::warn!("script {} of a deleted user stays for now: {error}", script.id);
         }
     }
 }

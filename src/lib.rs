@@ -56,6 +56,9 @@ pub mod space;
 // The Lua sandbox, and the sinks that use it.
 pub mod script;
 
+// Scripts kept by name, for sinks, spaces and tools.
+pub mod shelf;
+
 pub mod sink;
 
 // Methods that events are delivered to as if they were sinks.

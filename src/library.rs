@@ -74,6 +74,14 @@ impl LibraryName {
 }
 
 impl Language {
+    /// The word used in JSON and on the command line.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Lua => "lua",
+            Self::Python => "python",
+        }
+    }
+
     /// How names of its files end.
     pub const fn extension(self) -> &'static str {
         match self {

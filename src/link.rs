@@ -217,10 +217,11 @@ impl Line {
     }
 }
 
-/// What a message weighs in line, in KiB. Only callers send something large.
+/// What a message weighs in line, in KiB. Only callers send something large, and those who write libraries.
 fn weight(message: &ToAgent) -> u32 {
     let bytes = match message {
         ToAgent::Call { params: Some(params), .. } => params.get().len(),
+        ToAgent::Libraries(libraries) => libraries.iter().map(|library| library.source.len()).sum(),
         _ => 0,
     };
     u32::try_from(bytes / 1024).map_or(LINE_KIB, |kib| kib.min(LINE_KIB))

@@ -1,6 +1,7 @@
 //! Whose a thing is: everybody's or one user's. Routes, sandboxes and stored values are kept apart by it.
 
 use crate::id::UserId;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The two kinds of owner (SPEC 2.3).
@@ -13,7 +14,40 @@ pub enum Owner {
     User(UserId),
 }
 
+/// Whose a thing shall be, as a caller says it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OwnerSpec {
+    #[default]
+    Me,
+    Global,
+}
+
+impl OwnerSpec {
+    /// Whose it is if `user` says so.
+    pub const fn of(self, user: UserId) -> Owner {
+        match self {
+            Self::Me => Owner::User(user),
+            Self::Global => Owner::Global,
+        }
+    }
+}
+
+impl From<Owner> for OwnerSpec {
+    fn from(owner: Owner) -> Self {
+        match owner {
+            Owner::Global => Self::Global,
+            Owner::User(_) => Self::Me,
+        }
+    }
+}
+
 impl Owner {
+    /// Whether what belongs to `other` can be used by what belongs to this owner: its own, and what is everybody's.
+    pub fn can_use(self, other: Self) -> bool {
+        other == Self::Global || other == self
+    }
+
     /// Whether an event of `user` concerns this owner's sinks.
     pub fn hears(self, user: UserId) -> bool {
         match self {

@@ -1,5 +1,6 @@
-//! Whether a JSON Schema is well-formed. It is checked where a method is published and never applied: validating
-//! params and results is the method server's business (SPEC 2.1).
+//! Whether a JSON Schema is well-formed, and whether a value fits one. Those of methods are checked where they are
+//! published and never applied: validating params and results is the method server's business (SPEC 2.1). Tools run
+//! here, and so their arguments are checked here.
 
 use serde_json::Value;
 
@@ -37,6 +38,41 @@ pub fn check(schema: &Value) -> Result<(), SchemaError> {
         Err(error) => {
             Err(SchemaError::Malformed { at: error.instance_path().to_string(), reason: error.masked().to_string() })
         }
+    }
+}
+
+/// A schema ready to be applied.
+pub struct Checker(jsonschema::Validator);
+
+/// Why a value does not fit: the first thing that is wrong with it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}{reason}", if at.is_empty() { String::new() } else { format!("at `{at}`: ") })]
+pub struct Mismatch {
+    /// Where in the value, as a JSON pointer; empty for the whole.
+    pub at: String,
+    pub reason: String,
+}
+
+impl Checker {
+    /// # Errors
+    ///
+    /// As [`check`].
+    pub fn new(schema: &Value) -> Result<Self, SchemaError> {
+        check(schema)?;
+        jsonschema::validator_for(schema)
+            .map(Self)
+            .map_err(|error| SchemaError::Malformed { at: String::new(), reason: error.masked().to_string() })
+    }
+
+    /// Whether the value fits.
+    ///
+    /// # Errors
+    ///
+    /// Says what does not, and where. The value itself is not repeated, since it may be long or secret.
+    pub fn check(&self, value: &Value) -> Result<(), Mismatch> {
+        self.0
+            .validate(value)
+            .map_err(|error| Mismatch { at: error.instance_path().to_string(), reason: error.masked().to_string() })
     }
 }
 

@@ -18,6 +18,7 @@ const FLOORS: &[&[&str]] = &[
     &["call", "emit"],
     &["space"],
     &["script"],
+    &["shelf"],
     &["sink"],
     &["subscription"],
     &["deliver"],

@@ -9,7 +9,7 @@ _svc() {
     COMPREPLY=()
 
     case $previous in
-        --config | --data | --script | --file | --health-lua | --methods-file | --directory)
+        --config | --data | --script | --file | --params-schema | --health-lua | --methods-file | --directory)
             mapfile -t COMPREPLY < <(compgen -f -- "$word")
             return ;;
         --template)
@@ -24,6 +24,7 @@ _svc() {
             words="me global"
             [[ ${COMP_WORDS[1]} == space ]] && words="me" ;;
         --driver) words="external process" ;;
+        --kind) words="script library tool" ;;
         --type) [[ ${COMP_WORDS[2]} == create ]] && words="webhook script json-rpc" ;;
         --scope) words="methods mcp" ;;
         --permission)
@@ -37,13 +38,14 @@ _svc() {
     fi
 
     if ((COMP_CWORD == 1)); then
-        words="server agent methods event sink method subscription space template token user role group audit login whoami config completions --version --help"
+        words="server agent methods event sink script method subscription space template token user role group audit login whoami config completions --version --help"
     elif ((COMP_CWORD == 2)) && [[ $word != -* ]]; then
         case ${COMP_WORDS[1]} in
             agent) words="start status" ;;
             methods) words="register unregister" ;;
             event) words="emit list show tail" ;;
             sink) words="list show create apply test preview delete dead-letters redeliver" ;;
+            script) words="list show apply run delete" ;;
             method) words="list call" ;;
             subscription) words="list" ;;
             space) words="list show create update start stop token delete" ;;
@@ -77,7 +79,7 @@ _svc() {
             "sink list") words="--owner $client" ;;
             "sink create")
                 words="--name --events --type --description --url --header --secret --skip-tls-verify
-                    --template --script --global --inactive $client" ;;
+                    --template --script --stored --global --inactive $client" ;;
             "sink apply")
                 if [[ $word != -* ]]; then
                     mapfile -t COMPREPLY < <(compgen -f -- "$word")
@@ -87,6 +89,14 @@ _svc() {
             "sink test") words="--type $client" ;;
             "sink preview") words="--file --type $client" ;;
             "sink dead-letters") words="--limit --cursor $client" ;;
+            "script list") words="--kind --owner $client" ;;
+            "script apply")
+                if [[ $word != -* ]]; then
+                    mapfile -t COMPREPLY < <(compgen -f -- "$word")
+                    return
+                fi
+                words="--name --kind --global --description --params-schema --active --inactive $client" ;;
+            "script run") words="--event $client" ;;
             "method list") words="--find $client" ;;
             "method call") words="--batch --notify $client" ;;
             "space list") words="--owner --state $client" ;;

@@ -17,6 +17,7 @@ complete -c svc -n '__svc_count 0' -a agent -d 'run the agent of a space'
 complete -c svc -n '__svc_count 0' -a methods -d 'publish methods from inside a space'
 complete -c svc -n '__svc_count 0' -a event -d 'raise an event, or look at those that were raised'
 complete -c svc -n '__svc_count 0' -a sink -d 'manage sinks'
+complete -c svc -n '__svc_count 0' -a script -d 'manage stored scripts'
 complete -c svc -n '__svc_count 0' -a method -d 'find and call methods'
 complete -c svc -n '__svc_count 0' -a subscription -d 'look at methods that are called for events'
 complete -c svc -n '__svc_count 0' -a space -d 'manage spaces'
@@ -34,6 +35,7 @@ complete -c svc -n '__svc_count 0' -a completions -d 'print the completion scrip
 complete -c svc -n '__svc_count 1; and __svc_at agent' -a 'start status'
 complete -c svc -n '__svc_count 1; and __svc_at methods' -a 'register unregister'
 complete -c svc -n '__svc_count 1; and __svc_at event' -a 'emit list show tail'
+complete -c svc -n '__svc_count 1; and __svc_at script' -a 'list show apply run delete'
 complete -c svc -n '__svc_count 1; and __svc_at method' -a 'list call'
 complete -c svc -n '__svc_count 1; and __svc_at subscription' -a list
 complete -c svc -n '__svc_count 1; and __svc_at space' -a 'list show create update start stop token delete'
@@ -46,7 +48,7 @@ complete -c svc -n '__svc_count 1; and __svc_at group' -a 'list create show upda
 complete -c svc -n '__svc_count 1; and __svc_at config' -a 'check show'
 complete -c svc -n '__svc_count 1; and __svc_at completions' -a 'bash zsh fish'
 
-for command in event sink method subscription space template token user role group audit whoami
+for command in event sink script method subscription space template token user role group audit whoami
     complete -c svc -n "__svc_at $command" -l json -d 'print JSON instead of a table'
     complete -c svc -n "__svc_at $command" -x -l server -d 'the server'
     complete -c svc -n "__svc_at $command" -x -l token -d 'the API token'
@@ -105,6 +107,7 @@ complete -c svc -n '__svc_at sink create' -x -l secret -d 'what it signs with'
 complete -c svc -n '__svc_at sink create' -l skip-tls-verify -d 'take any certificate'
 complete -c svc -n '__svc_at sink create' -rF -l template -d 'the template of the body'
 complete -c svc -n '__svc_at sink create' -rF -l script -d 'the Lua script it runs'
+complete -c svc -n '__svc_at sink create' -x -l stored -d 'the stored script it runs'
 complete -c svc -n '__svc_at sink create' -l global -d 'for the events of everybody'
 complete -c svc -n '__svc_at sink create' -l inactive -d 'do not deliver yet'
 complete -c svc -n '__svc_at sink apply' -l dry-run -d 'change nothing'
@@ -156,6 +159,17 @@ complete -c svc -n '__svc_at role create' -l permission -xa 'use_spaces manage_s
 complete -c svc -n '__svc_at role update' -x -l name -d 'a new name'
 complete -c svc -n '__svc_at role update' -l permission -xa 'use_spaces manage_spaces use_methods use_mcp_server manage_own_event_sinks manage_global_event_sinks manage_own_scripts manage_global_scripts manage_users manage_groups manage_roles view_audit_log' -d 'a permission it gives'
 complete -c svc -n '__svc_at group update' -x -l name -d 'the new name'
+complete -c svc -n '__svc_at script list' -l kind -xa 'script library tool' -d 'only those of this kind'
+complete -c svc -n '__svc_at script list' -l owner -xa 'me global' -d 'only those of this owner'
+complete -c svc -n '__svc_at script apply' -x -l name -d 'its name'
+complete -c svc -n '__svc_at script apply' -l kind -xa 'script library tool' -d 'what it is for'
+complete -c svc -n '__svc_at script apply' -l global -d 'for everybody'
+complete -c svc -n '__svc_at script apply' -x -l description -d 'what it is for'
+complete -c svc -n '__svc_at script apply' -rF -l params-schema -d 'the schema of its arguments'
+complete -c svc -n '__svc_at script apply' -l active -d 'have it run and found again'
+complete -c svc -n '__svc_at script apply' -l inactive -d 'have it neither run nor found'
+complete -c svc -n '__svc_at script run' -x -l event -d 'the type of the sample event'
 complete -c svc -n '__svc_at sink apply' -F
+complete -c svc -n '__svc_at script apply' -F
 complete -c svc -n '__svc_at config check' -F
 complete -c svc -n '__svc_at methods register' -F

@@ -1,8 +1,11 @@
 //! What the commands read of the server's answers. Only what is shown: `--json` prints the rest as it came.
 
 use crate::{
+    library::Language,
+    owner::OwnerSpec,
     script::Template,
-    sink::definition::{OwnerSpec, ScriptSpec, SinkKind, WebhookSpec},
+    shelf,
+    sink::definition::{ScriptSpec, SinkKind, WebhookSpec},
     timestamp::Timestamp,
 };
 use serde::Deserialize;
@@ -234,6 +237,39 @@ pub struct Sink {
     pub queue: Queue,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Script {
+    pub id: String,
+    pub name: String,
+    pub kind: shelf::Kind,
+    pub language: Language,
+    pub owner: OwnerSpec,
+    pub description: String,
+    pub active: bool,
+    /// Not in lists.
+    #[serde(default)]
+    pub content: String,
+    pub params_schema: Option<Value>,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+}
+
+/// How a run of a stored script went.
+#[derive(Debug, Deserialize)]
+pub struct Ran {
+    pub outcome: String,
+    /// Absent also if it is null.
+    pub result: Option<Box<RawValue>>,
+    pub error: Option<RunError>,
+    pub log: Vec<String>,
+    pub cpu_ms: f64,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct RunError {
+    pub message: String,
 }
 
 /// The word for an owner.

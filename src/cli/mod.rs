@@ -91,6 +91,7 @@ macro_rules! command_family {
 
         #[derive(argh::FromArgs, Clone, Debug, PartialEq)]
         #[argh(subcommand)]
+        #[allow(clippy::large_enum_variant, reason = "there is one in a process")]
         pub enum Command {
             $($variant($variant),)*
         }
@@ -122,6 +123,7 @@ pub mod methods;
 pub mod named;
 pub mod payload;
 pub mod role;
+pub mod script;
 pub mod server;
 pub mod shell;
 pub mod sink;
@@ -176,6 +178,7 @@ pub enum Command {
     Methods(methods::Methods),
     Event(event::Event),
     Sink(sink::Sink),
+    Script(script::Script),
     Method(method::Method),
     Subscription(subscription::Subscription),
     Space(space::Space),
@@ -235,6 +238,7 @@ fn obey(shell: &mut Shell<'_>, words: &[String]) -> Result<(), Failure> {
         Some(Command::Methods(command)) => command.run(shell),
         Some(Command::Event(command)) => command.run(shell),
         Some(Command::Sink(command)) => command.run(shell),
+        Some(Command::Script(command)) => command.run(shell),
         Some(Command::Method(command)) => command.run(shell),
         Some(Command::Subscription(command)) => command.run(shell),
         Some(Command::Space(command)) => command.run(shell),

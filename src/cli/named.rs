@@ -1,18 +1,20 @@
 //! Objects by name or id, whichever was typed.
 
 use super::{
-    api::Named,
+    api::{self, Named},
     client::{Answer, Client, Query},
     failure::Failure,
     shell::{Form, Shell},
     table::{Cell, Fit, Table, printable},
 };
+use crate::owner::OwnerSpec;
 use serde::de::DeserializeOwned;
 
 /// What kind of object is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Sink,
+    Script,
     Space,
     Template,
     Token,
@@ -26,6 +28,7 @@ impl Kind {
     pub const fn path(self) -> &'static str {
         match self {
             Self::Sink => "/api/event-sinks",
+            Self::Script => "/api/scripts",
             Self::Space => "/api/spaces",
             Self::Template => "/api/templates",
             Self::Token => "/api/tokens",
@@ -39,6 +42,7 @@ impl Kind {
     pub const fn noun(self) -> &'static str {
         match self {
             Self::Sink => "sink",
+            Self::Script => "script",
             Self::Space => "space",
             Self::Template => "template",
             Self::Token => "token",
@@ -55,6 +59,12 @@ impl Kind {
     /// Fails if no object has this name, or if several have.
     pub fn path_of(self, client: &Client, text: &str) -> Result<String, Failure> {
         Ok(format!("{}/{}", self.path(), self.find(client, text)?.id))
+    }
+
+    /// What to call the one of this id: its name too, if the caller may know it.
+    pub fn called(self, client: &Client, id: &str) -> String {
+        let named = client.get(&format!("{}/{id}", self.path())).and_then(|answer| client.read::<Named>(&answer));
+        named.map_or_else(|_| id.to_owned(), |named| format!("{}  {id}", named.name))
     }
 
     /// Lists all there are: a row for each, or the API's own JSON.
@@ -122,18 +132,36 @@ impl Kind {
         }
         // Some are many, so the server picks; the others are few, and read whole.
         let query = match self {
-            Self::Sink | Self::Space | Self::Template => Query::default().with("name", text),
+            Self::Sink | Self::Script | Self::Space | Self::Template => Query::default().with("name", text),
             Self::Token | Self::User | Self::Role | Self::Group => Query::default(),
         };
         let list = |query: &Query| client.list(self.path(), query, usize::MAX)?.read::<Named>(client);
         let mut all = match self {
-            // Who sees everybody's spaces means their own first.
-            Self::Space => list(&query.clone().with("owner", "me"))?,
+            // Who sees everybody's means their own first.
+            Self::Script | Self::Space => list(&query.clone().with("owner", "me"))?,
             _ => Vec::new(),
         };
         if all.is_empty() {
             all = list(&query)?;
         }
+        self.pick(all, text)
+    }
+
+    /// The one called `text` among those of this owner.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::path_of`].
+    pub fn find_owned(self, client: &Client, text: &str, owner: OwnerSpec) -> Result<Named, Failure> {
+        if uuid::Uuid::parse_str(text).is_ok() {
+            return self.find(client, text);
+        }
+        let query = Query::default().with("name", text).with("owner", api::owner(owner));
+        self.pick(client.list(self.path(), &query, usize::MAX)?.read(client)?, text)
+    }
+
+    /// The one called `text` among these.
+    fn pick(self, all: Vec<Named>, text: &str) -> Result<Named, Failure> {
         let mut called = all.into_iter().filter(|named| named.name == text);
         let noun = self.noun();
         let Some(first) = called.next() else {

@@ -73,7 +73,8 @@ impl Server {
 
 fn serve(config: Config) -> Result<(), ServerError> {
     start_logging(&config.log)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(ServerError::Start)?;
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(config.workers()).enable_all().build().map_err(ServerError::Start)?;
     runtime.block_on(async {
         let address = config.listen;
         let bound = TcpListener::bind(address).await;

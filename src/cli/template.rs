@@ -7,11 +7,11 @@ use super::{
     named::Kind,
     payload::read_file,
     shell::{Form, Shell},
-    space::settings_command,
+    space::{settings::look_up_script, settings_command},
     table::{Cell, Fit, Table},
     time::brief,
 };
-use crate::space::TemplateSpec;
+use crate::{owner::OwnerSpec, space::TemplateSpec};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -114,7 +114,9 @@ impl Show {
         for (name, value) in template.custom {
             table.field("custom", format!("{name}={value}"));
         }
-        table.field("startup script", template.startup_script_id.unwrap_or_default());
+        if let Some(id) = template.startup_script_id {
+            table.field("startup script", Kind::Script.called(&client, &id));
+        }
         if let Some(check) = &template.health_check {
             table.field("check", api::check(check));
         }
@@ -129,6 +131,7 @@ impl Create {
         let mut body = self.settings()?;
         body.insert("name".to_owned(), self.name.as_str().into());
         let client = self.client(shell)?;
+        look_up_script(&client, OwnerSpec::Global, &mut body)?;
         let answer = client.post(Kind::Template.path(), &Value::Object(body))?;
         Kind::Template.tell(shell, "created", &client, &answer, self.form())
     }

@@ -26,6 +26,8 @@ pub struct Config {
     /// Empty until [`Config::data_dir`] decides.
     pub data: PathBuf,
     pub zone: String,
+    /// Threads that serve connections; 0 leaves it to [`Config::workers`].
+    pub workers: usize,
     pub limits: Limits,
     pub delivery: Delivery,
     pub history: History,
@@ -47,6 +49,7 @@ pub struct Limits {
     pub sinks: usize,
     pub batch: usize,
     pub spaces: usize,
+    pub scripts: usize,
     pub disk_free: Size,
 }
 
@@ -199,6 +202,15 @@ impl Config {
         Ok(config)
     }
 
+    /// Threads that serve connections. By default one core is left to the others: the store's writer, scripts, and
+    /// agents and method servers on the same machine. On two cores a second worker costs calls more than it brings.
+    pub fn workers(&self) -> usize {
+        match self.workers {
+            0 => std::thread::available_parallelism().map_or(1, usize::from).saturating_sub(1).max(1),
+            workers => workers,
+        }
+    }
+
     /// Where data is kept: as set, or in the user's data directory.
     ///
     /// # Errors
@@ -311,6 +323,7 @@ impl Default for Config {
             listen: SocketAddr::from(([127, 0, 0, 1], 7300)),
             data: PathBuf::new(),
             zone: "default".to_owned(),
+            workers: 0,
             limits: Limits::default(),
             delivery: Delivery::default(),
             history: History::default(),
@@ -334,6 +347,7 @@ impl Default for Limits {
             sinks: 200,
             batch: MAX_BATCH,
             spaces: 200,
+            scripts: 1000,
             disk_free: Size(64 << 20),
         }
     }

@@ -8,7 +8,8 @@ use crate::{
     pattern::Patterns,
     queue::{Engine, Target},
     route::Routes,
-    sink::{Change, Sink},
+    sink::Sink,
+    store::Change,
     subscription::Subscription,
 };
 use std::{collections::HashSet, sync::Arc};

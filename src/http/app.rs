@@ -20,8 +20,9 @@ use crate::{
     },
     registry::Registry,
     route::Routes,
-    script::{Libraries, NoModules, Runtime},
+    script::{Libraries, Runtime},
     session::{self, Sessions},
+    shelf::{Raiser, Shelf},
     sink::{self, Book},
     space::{Spaces, Templates},
     store::{Store, StoreError},
@@ -41,6 +42,10 @@ pub struct App {
     pub emitter: Arc<Emitter>,
     pub engine: Arc<dyn Engine>,
     pub book: Book,
+    /// Stored scripts.
+    pub shelf: Shelf,
+    /// Raises the events of tools.
+    pub raiser: Raiser,
     pub spaces: Spaces,
     pub templates: Templates,
     pub subscriptions: Subscriptions,
@@ -86,6 +91,7 @@ impl App {
     ) -> Result<Opened, AppError> {
         let identity = Identity::open(store.clone(), config.auth.session.0).await?;
         let book = Book::open(store.clone(), config.limits.sinks)?;
+        let shelf = Shelf::open(store.clone(), config.limits.scripts)?;
         let subscriptions = Subscriptions::open(store.clone())?;
         let kv = Kv::new(store.clone())?;
         let feed = Feed::new();
@@ -105,10 +111,10 @@ impl App {
             http: Arc::new(egress.clone()),
             kv: Some(kv.clone()),
             caller: Arc::new(calls.clone()),
-            modules: Arc::new(NoModules),
+            modules: Arc::new(shelf.clone()),
         };
         let runtime = Runtime::new(&config.script, libraries, metrics.clone());
-        let context = sink::Context { egress, runtime, timeout: config.webhook.timeout.0 };
+        let context = sink::Context { egress, runtime, shelf: shelf.clone(), timeout: config.webhook.timeout.0 };
         let parts = deliver::Parts {
             engine: engine.clone(),
             book: book.clone(),
@@ -127,6 +133,7 @@ impl App {
             zone: config.zone.as_str().into(),
             max_payload: config.limits.payload.bytes(),
             heartbeat: config.agent.heartbeat.0,
+            shelf: shelf.clone(),
             identity: identity.clone(),
             spaces: spaces.clone(),
             registry: registry.clone(),
@@ -135,6 +142,7 @@ impl App {
             deliverer: deliverer.clone(),
             shutdown: shutdown.clone(),
         });
+        let raiser = Raiser::new(emitter.clone(), identity.clone());
         let app = Self {
             config: Arc::new(config),
             audit: Audit::new(store.clone()),
@@ -144,6 +152,8 @@ impl App {
             emitter,
             engine,
             book,
+            shelf,
+            raiser,
             spaces,
             templates,
             subscriptions,

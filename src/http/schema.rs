@@ -3,7 +3,7 @@
 use crate::{
     config::Span,
     event::{Actor, ActorKind},
-    id::{AuditId, EventId, GroupId, RoleId, SinkId, SpaceId, TemplateId, TokenId, UserId},
+    id::{AuditId, EventId, GroupId, RoleId, ScriptId, SinkId, SpaceId, TemplateId, TokenId, UserId},
     identity::{Name, Permissions},
     method::Scope as MethodScope,
     permission::{Permission, Scope},
@@ -47,7 +47,7 @@ schemas! {
             "additionalProperties": false,
         },
     ]});
-    AuditId EventId GroupId RoleId SinkId SpaceId TemplateId TokenId UserId =
+    AuditId EventId GroupId RoleId ScriptId SinkId SpaceId TemplateId TokenId UserId =
         json_schema!({"type": "string", "format": "uuid"});
     Timestamp = json_schema!({"type": "string", "format": "date-time"});
     Name = json_schema!({"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"});

@@ -6,7 +6,8 @@ use super::{
     error::ApiError,
     openapi,
     routes::{
-        audit, auth, events, groups, methods, ops, roles, sinks, spaces, subscriptions, templates, tokens, users,
+        audit, auth, events, groups, methods, ops, roles, scripts, sinks, spaces, subscriptions, templates, tokens,
+        trials, users,
     },
 };
 use crate::permission::{Permission, Scope};
@@ -81,6 +82,10 @@ fn routes() -> Vec<Route> {
         Permission::UseSpaces,
         Permission::ManageSpaces,
     ]);
+    const SCRIPTS: Access = AnyOf(&[Permission::ManageOwnScripts, Permission::ManageGlobalScripts]);
+    // Tools are for MCP clients too.
+    const RUNS: Access =
+        AnyOf(&[Permission::ManageOwnScripts, Permission::ManageGlobalScripts, Permission::UseMcpServer]);
     const USERS: Access = AnyOf(&[Permission::ManageUsers]);
     const ROLES: Access = AnyOf(&[Permission::ManageRoles]);
     const GROUPS: Access = AnyOf(&[Permission::ManageGroups]);
@@ -117,7 +122,7 @@ fn routes() -> Vec<Route> {
             "/api/users/{id}",
             USERS,
             users::delete,
-            "Deletes a user with all that is theirs, sinks and spaces included",
+            "Deletes a user with all that is theirs, sinks, spaces and scripts included",
         ),
         get("/api/roles", User, roles::list, "All roles"),
         post("/api/roles", ROLES, roles::create, "Makes a role"),
@@ -186,6 +191,23 @@ fn routes() -> Vec<Route> {
         put("/api/templates/{id}", TEMPLATES, templates::replace, "Replaces a template; spaces made of it stay"),
         patch("/api/templates/{id}", TEMPLATES, templates::update, "Changes the given fields of a template"),
         delete("/api/templates/{id}", TEMPLATES, templates::delete, "Deletes a template; spaces made of it stay"),
+        get("/api/scripts", User, scripts::list, "The caller's stored scripts and the global ones, without content"),
+        post("/api/scripts", SCRIPTS, scripts::create, "Stores a script, library or tool"),
+        get("/api/scripts/{id}", User, scripts::show, "A stored script: the caller's, or a global one"),
+        put(
+            "/api/scripts/{id}",
+            SCRIPTS,
+            scripts::replace,
+            "Replaces a stored script; owner, kind and language stay if they are not given",
+        ),
+        patch("/api/scripts/{id}", SCRIPTS, scripts::update, "Changes the given fields of a stored script"),
+        delete("/api/scripts/{id}", SCRIPTS, scripts::delete, "Deletes a stored script that nothing names"),
+        post(
+            "/api/scripts/{id}/run",
+            RUNS,
+            trials::run,
+            "Runs a tool with arguments, or a script on a sample event, as the caller",
+        ),
         Route {
             scope: Some(Scope::Methods),
             ..get("/api/methods", User, methods::list, "The methods the caller can call, by name")

@@ -1,20 +1,23 @@
 //! The server's end of an agent's link: greets it, carries calls out and answers back ([`Sessions::converse`]), and takes
-//! registrations, events and health in ([`intake`]).
+//! registrations, events and health in ([`intake`]). What the space's programs can load is kept up with
+//! ([`libraries`]).
 //!
 //! A space has one link. A newer one takes its place, and the older is told so. How a link ends decides what becomes of
 //! the space: a goodbye stops it, anything else leaves it deployed and waiting for its agent.
 
 mod intake;
+mod libraries;
 
 use intake::Intake;
 
 use crate::{
     deliver::Deliverer,
     emit::Emitter,
-    id::SpaceId,
+    id::{SpaceId, UserId},
     identity::{Caller, Identity},
     link::{Line, Link},
     registry::Registry,
+    shelf::Shelf,
     space::{Arrival, Change, SpaceError, Spaces, State},
     store::{Lanes, StoreError},
     subscription::Subscriptions,
@@ -28,7 +31,7 @@ use std::{
     sync::{Arc, Mutex},
     time::Duration,
 };
-use tokio::sync::{MutexGuard, Semaphore, mpsc};
+use tokio::sync::{MutexGuard, Notify, Semaphore, mpsc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// How long an agent may take to say who it is.
@@ -63,6 +66,7 @@ pub struct Parts {
     pub heartbeat: Duration,
     pub identity: Identity,
     pub spaces: Spaces,
+    pub shelf: Shelf,
     pub registry: Registry,
     pub subscriptions: Subscriptions,
     pub emitter: Arc<Emitter>,
@@ -73,13 +77,21 @@ pub struct Parts {
 struct Shared {
     parts: Parts,
     /// The link in force of each space.
-    links: Mutex<HashMap<SpaceId, Arc<Link>>>,
+    links: Mutex<HashMap<SpaceId, Arc<Seat>>>,
     /// One is held over a registration, from its check to its publication, chosen by the owner: only methods of one
     /// owner can be in each other's way.
     registering: Lanes,
     greetings: Semaphore,
     /// Counts the conversations.
     running: TaskTracker,
+}
+
+/// A link in its place.
+struct Seat {
+    link: Arc<Link>,
+    owner: UserId,
+    /// Told when the owner's libraries may be others than were sent.
+    stale: Notify,
 }
 
 /// A WebSocket's frame, as far as it matters here.
@@ -115,6 +127,8 @@ impl Sessions {
         }));
         let listening = sessions.clone();
         sessions.0.parts.spaces.listen(move |change| listening.follow(change));
+        let listening = sessions.clone();
+        sessions.0.parts.shelf.listen(move |change| listening.note_scripts(change));
         sessions
     }
 
@@ -211,32 +225,37 @@ impl Sessions {
             }
         };
         log::info!("the agent of space `{}` is linked, on {node_id}", linked.name);
-        let (link, line) = self.take_place(space);
+        let (seat, line) = self.take_place(space, linked.owner);
+        let link = &seat.link;
+        // As it is now that there is a link to tell of changes.
+        let current = parts.spaces.get(space).unwrap_or_else(|| linked.clone());
         let welcome = Welcome {
             space_id: space,
             space_name: linked.name.to_string(),
             zone: parts.zone.to_string(),
             max_payload: parts.max_payload,
-            // As it is now that there is a link to tell of changes.
-            health_check: parts.spaces.get(space).and_then(|space| Some(raw(space.settings.health_check.as_ref()?))),
-            startup_script: None,
+            health_check: current.settings.health_check.as_ref().map(raw),
+            startup_script: self.startup_script(&current),
         };
+        // First in line: what runs in the space may need them from its beginning.
+        let libraries = self.send_libraries(&seat, None).await;
         let ((events, raised), (words, said)) = (mpsc::channel(WAITING_EVENTS), mpsc::channel(WAITING_WORDS));
         let intake = Intake { events, words };
         let end = match sink.send(message(&ToAgent::Welcome(welcome))).await {
             Err(_) => End::Lost("it could not be welcomed"),
             Ok(()) => tokio::select! {
-                end = self.listen_to(&link, stream, &intake) => end,
-                end = self.heed_all(&link, said) => end,
+                end = self.listen_to(link, stream, &intake) => end,
+                end = self.heed_all(link, said) => end,
                 () = self.speak(line, sink) => End::Lost("it could not be written to"),
-                end = self.take_in(caller, &link, raised) => end,
+                end = self.take_in(caller, link, raised) => end,
+                never = self.follow_libraries(&seat, libraries) => match never {},
                 why = link.ended() => End::Parted(why.unwrap_or(Goodbye::Restarting)),
                 () = parts.identity.lapsed(caller) => End::Parted(Goodbye::Revoked),
                 () = parts.shutdown.cancelled() => End::Parted(Goodbye::Restarting),
             },
         };
         link.down();
-        self.0.leave_place(&link);
+        self.0.leave_place(&seat);
         let parting = match end {
             End::Goodbye => {
                 log::info!("the agent of space `{}` says goodbye", linked.name);
@@ -259,17 +278,18 @@ impl Sessions {
     }
 
     /// Makes a link the one in force; an older one is told so.
-    fn take_place(&self, space: SpaceId) -> (Arc<Link>, Line) {
+    fn take_place(&self, space: SpaceId, owner: UserId) -> (Arc<Seat>, Line) {
         let (link, line) = Link::new(space);
-        let before = self.0.links().insert(space, link.clone());
+        let seat = Arc::new(Seat { link, owner, stale: Notify::new() });
+        let before = self.0.links().insert(space, seat.clone());
         if let Some(before) = before {
-            before.end(Goodbye::Replaced);
+            before.link.end(Goodbye::Replaced);
         }
         // It may have been stopped before there was a link to end.
         if !self.0.is_deployed(space) {
-            link.end(Goodbye::Stopped);
+            seat.link.end(Goodbye::Stopped);
         }
-        (link, line)
+        (seat, line)
     }
 
     /// Sends what stands in line, as much together as there is, and asks for signs of life.
@@ -357,19 +377,19 @@ impl Shared {
         self.parts.spaces.get(space).is_some_and(|space| space.state == State::Deployed)
     }
 
-    fn links(&self) -> std::sync::MutexGuard<'_, HashMap<SpaceId, Arc<Link>>> {
+    fn links(&self) -> std::sync::MutexGuard<'_, HashMap<SpaceId, Arc<Seat>>> {
         self.links.lock().expect("no code panics while holding it")
     }
 
     fn link(&self, space: SpaceId) -> Option<Arc<Link>> {
-        self.links().get(&space).cloned()
+        self.links().get(&space).map(|seat| seat.link.clone())
     }
 
     /// Gives up the place, unless another link has it by now.
-    fn leave_place(&self, link: &Arc<Link>) {
-        let mut links = self.links();
-        if links.get(&link.space()).is_some_and(|current| Arc::ptr_eq(current, link)) {
-            links.remove(&link.space());
+    fn leave_place(&self, seat: &Arc<Seat>) {
+        let (mut links, space) = (self.links(), seat.link.space());
+        if links.get(&space).is_some_and(|current| Arc::ptr_eq(current, seat)) {
+            links.remove(&space);
         }
     }
 }

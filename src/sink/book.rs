@@ -7,7 +7,7 @@ use super::Sink;
 use crate::{
     id::SinkId,
     owner::Owner,
-    store::{Batch, Lanes, Store, StoreError, Table, carried_through, keys},
+    store::{Batch, Change, Lanes, Store, StoreError, Table, carried_through, keys},
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -40,14 +40,6 @@ struct Shelf {
     sinks: BTreeMap<SinkId, Arc<Sink>>,
     /// Those of sinks that are being saved too: a name is taken from the moment a change begins.
     names: HashMap<Owner, HashMap<String, SinkId>>,
-}
-
-/// What happened to something that receives events, told once it is on disk.
-#[derive(Clone, Debug)]
-pub enum Change<T> {
-    Created(Arc<T>),
-    Updated { before: Arc<T>, after: Arc<T> },
-    Deleted(Arc<T>),
 }
 
 /// Why a change was not made.
@@ -179,17 +171,6 @@ impl Book {
     /// Every sink, oldest first.
     pub fn all(&self) -> Vec<Arc<Sink>> {
         self.0.read().sinks.values().cloned().collect()
-    }
-}
-
-impl<T> Change<T> {
-    /// What was there before, and what is there now.
-    pub fn sides(&self) -> (Option<&T>, Option<&T>) {
-        match self {
-            Self::Created(new) => (None, Some(new)),
-            Self::Updated { before, after } => (Some(before), Some(after)),
-            Self::Deleted(old) => (Some(old), None),
-        }
     }
 }
 

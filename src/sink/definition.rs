@@ -9,8 +9,8 @@ use super::{
 };
 use crate::{
     egress::{UrlError, check_url, is_framing},
-    id::{SinkId, UserId},
-    owner::Owner,
+    id::{ScriptId, SinkId, UserId},
+    owner::OwnerSpec,
     pattern::PatternError,
     script::{CompileError, Template},
     timestamp::Timestamp,
@@ -65,15 +65,6 @@ pub enum SinkKind {
     JsonRpc,
 }
 
-/// Whose the sink shall be, as the caller says it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum OwnerSpec {
-    #[default]
-    Me,
-    Global,
-}
-
 /// The part of a sink of type `webhook`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -94,7 +85,12 @@ pub struct WebhookSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScriptSpec {
-    pub source: String,
+    /// The Lua itself; or `script_id`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// A stored script of kind `script`, the sink owner's or a global one. What it is by then is run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script_id: Option<ScriptId>,
 }
 
 /// How secrets are spelled in a [`SinkSpec`] made of a [`Sink`].
@@ -129,6 +125,8 @@ pub enum SpecError {
     Header { name: String, fault: HeaderFault },
     #[error("`webhook.headers` has more than {MAX_HEADERS} entries: remove some")]
     TooManyHeaders,
+    #[error("`script`: give either `source` or `script_id`")]
+    Script,
     #[error("`{field}` does not compile: {error}")]
     Lua { field: &'static str, error: CompileError },
 }
@@ -159,10 +157,7 @@ impl SinkSpec {
             return Err(SpecError::Description);
         }
         let events = self.events.parse()?;
-        let owner = match self.owner {
-            OwnerSpec::Me => Owner::User(user),
-            OwnerSpec::Global => Owner::Global,
-        };
+        let owner = self.owner.of(user);
         if let Some(kind) = previous.map(Sink::kind).filter(|kind| *kind != self.kind) {
             return Err(SpecError::KindChanged(kind));
         }
@@ -179,9 +174,7 @@ impl SinkSpec {
             }
             SinkKind::Script => {
                 let spec = self.script.ok_or_else(|| missing("script"))?;
-                let compiled = Compiled::new(ScriptSource(spec.source));
-                let source = compiled.map_err(|error| SpecError::Lua { field: "script.source", error })?;
-                Target::Script(Script { source })
+                Target::Script(spec.define()?)
             }
             SinkKind::JsonRpc => {
                 let compiled = Compiled::new(self.template.ok_or_else(|| missing("template"))?);
@@ -238,6 +231,20 @@ impl WebhookSpec {
     }
 }
 
+impl ScriptSpec {
+    /// Whether a stored script is there, and for this sink, is for those to check who know the stored ones.
+    fn define(self) -> Result<Script, SpecError> {
+        match (self.source, self.script_id) {
+            (Some(source), None) => {
+                let compiled = Compiled::new(ScriptSource(source));
+                compiled.map(Script::Source).map_err(|error| SpecError::Lua { field: "script.source", error })
+            }
+            (None, Some(id)) => Ok(Script::Stored(id)),
+            _ => Err(SpecError::Script),
+        }
+    }
+}
+
 impl Sink {
     /// The sink as its user would write it.
     pub fn spec(&self, secrets: Secrets) -> SinkSpec {
@@ -254,7 +261,7 @@ impl Sink {
         };
         match &self.target {
             Target::Webhook(webhook) => spec.webhook = Some(webhook.spec(secrets)),
-            Target::Script(script) => spec.script = Some(ScriptSpec { source: script.source.source().0.clone() }),
+            Target::Script(script) => spec.script = Some(script.spec()),
             Target::JsonRpc(formatter) => spec.template = Some(formatter.template.source().clone()),
         }
         spec
@@ -276,15 +283,6 @@ impl Webhook {
             },
             template: self.template.as_ref().map(|template| template.source().clone()),
             skip_tls_verify: self.skip_tls_verify,
-        }
-    }
-}
-
-impl From<Owner> for OwnerSpec {
-    fn from(owner: Owner) -> Self {
-        match owner {
-            Owner::Global => Self::Global,
-            Owner::User(_) => Self::Me,
         }
     }
 }
@@ -333,6 +331,7 @@ fn check_headers(headers: &BTreeMap<String, String>) -> Result<(), SpecError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::owner::Owner;
     use serde_json::{Value, json};
 
     fn define(value: Value) -> Result<Sink, String> {
@@ -392,6 +391,12 @@ mod tests {
             (webhook(lua("return {")), "`webhook.template`"),
             (json!({"name": "x", "events": "*", "type": "script", "script": {"source": "x ="}}), "`script.source`"),
             (json!({"name": "x", "events": "*", "type": "json-rpc", "template": "x ="}), "`template`"),
+            (json!({"name": "x", "events": "*", "type": "script", "script": {}}), "`script`: give either"),
+            (
+                json!({"name": "x", "events": "*", "type": "script",
+                    "script": {"source": "", "script_id": ScriptId::new()}}),
+                "`script`: give either",
+            ),
             (header("X-Service-Event-Id", "1"), "`webhook.headers.X-Service-Event-Id`"),
             (header("webhook-id", "1"), "`webhook.headers.webhook-id`"),
             (header("Host", "b"), "`webhook.headers.Host`"),
@@ -444,6 +449,7 @@ mod tests {
         for value in [
             webhook(json!({"url": "http://a/", "headers": {"X-A": "1"}, "template": {"lang": "text", "source": "hi"}})),
             json!({"name": "x", "events": "a.*, b", "type": "script", "owner": "global", "script": {"source": "return"}}),
+            json!({"name": "x", "events": "*", "type": "script", "script": {"script_id": ScriptId::new()}}),
             json!({"name": "x", "events": "*", "type": "json-rpc", "active": false, "template": "return {}"}),
         ] {
             let sink = define(value).unwrap();

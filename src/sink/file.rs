@@ -11,11 +11,14 @@
 //! channel = "#ops"
 //! ```
 //!
+//! A script sink has its Lua in `script.source` or `script.source_file`, or names a stored script: `script.stored =
+//! "shout"`, which whoever sends the sink to a server looks up there.
+//!
 //! `{ env = "NAME", prefix = "Bearer " }` stands for a text from the environment, so that a file can be in git and its
 //! secrets are not. `[values]` reach the Lua as a local table `values`. Paths are relative to the file.
 
-use super::definition::{OwnerSpec, ScriptSpec, SinkKind, SinkSpec, WebhookSpec};
-use crate::script::Template;
+use super::definition::{ScriptSpec, SinkKind, SinkSpec, WebhookSpec};
+use crate::{id::ScriptId, owner::OwnerSpec, script::Template};
 use serde::Deserialize;
 use std::{
     cell::RefCell,
@@ -39,6 +42,8 @@ pub enum FileError {
     Twice { path: PathBuf, field: &'static str },
     #[error("{}: give `{field}` or `{field}_file`", path.display())]
     Neither { path: PathBuf, field: &'static str },
+    #[error("{}: `script.stored` names a script that has its source: give no other", path.display())]
+    Stored { path: PathBuf },
     #[error("{}: `values` reach only Lua: use a Lua template or script, or remove them", path.display())]
     Values { path: PathBuf },
 }
@@ -90,6 +95,34 @@ struct WebhookFile {
 struct ScriptFile {
     source: Option<String>,
     source_file: Option<PathBuf>,
+    stored: Option<String>,
+}
+
+/// What a file says, as far as it is known without a server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Draft {
+    spec: SinkSpec,
+    stored: Option<String>,
+}
+
+impl Draft {
+    /// The sink's name, for messages.
+    pub fn name(&self) -> &str {
+        &self.spec.name
+    }
+
+    /// The sink, once `find` has told the id of the stored script that it names, if it does.
+    ///
+    /// # Errors
+    ///
+    /// Fails if `find` does.
+    pub fn resolve<E>(mut self, find: impl FnOnce(OwnerSpec, &str) -> Result<ScriptId, E>) -> Result<SinkSpec, E> {
+        if let Some(name) = &self.stored {
+            let id = find(self.spec.owner, name)?;
+            self.spec.script = Some(ScriptSpec { source: None, script_id: Some(id) });
+        }
+        Ok(self.spec)
+    }
 }
 
 /// A text, or where to find it.
@@ -117,14 +150,15 @@ struct Variable {
 ///
 /// Fails if a file cannot be read, has an unknown key (named with its line), or a variable is not set.
 /// The rules for sinks themselves are checked by [`SinkSpec::define`].
-pub fn read(path: &Path, environment: impl Fn(&str) -> Option<String>) -> Result<SinkSpec, FileError> {
+pub fn read(path: &Path, environment: impl Fn(&str) -> Option<String>) -> Result<Draft, FileError> {
     let text = read_text(path)?;
     let file: SinkFile =
         toml::from_str(&text).map_err(|source| FileError::Toml { path: path.to_owned(), source: Box::new(source) })?;
     let reader = Reader { path, environment, values: &file.values, unset: RefCell::default() };
     let spec = reader.spec(&file)?;
     let unset = reader.unset.into_inner();
-    if unset.is_empty() { Ok(spec) } else { Err(FileError::Unset(unset)) }
+    let stored = file.script.and_then(|script| script.stored);
+    if unset.is_empty() { Ok(Draft { spec, stored }) } else { Err(FileError::Unset(unset)) }
 }
 
 /// Reads several files, in order.
@@ -132,16 +166,16 @@ pub fn read(path: &Path, environment: impl Fn(&str) -> Option<String>) -> Result
 /// # Errors
 ///
 /// As [`read`], with the variables that any of them lacks.
-pub fn read_all(files: &[PathBuf], environment: impl Fn(&str) -> Option<String>) -> Result<Vec<SinkSpec>, FileError> {
-    let (mut specs, mut lacking) = (Vec::new(), Vec::new());
+pub fn read_all(files: &[PathBuf], environment: impl Fn(&str) -> Option<String>) -> Result<Vec<Draft>, FileError> {
+    let (mut drafts, mut lacking) = (Vec::new(), Vec::new());
     for file in files {
         match read(file, &environment) {
-            Ok(spec) => specs.push(spec),
+            Ok(draft) => drafts.push(draft),
             Err(FileError::Unset(unset)) => lacking.extend(unset),
             Err(error) => return Err(error),
         }
     }
-    if lacking.is_empty() { Ok(specs) } else { Err(FileError::Unset(lacking)) }
+    if lacking.is_empty() { Ok(drafts) } else { Err(FileError::Unset(lacking)) }
 }
 
 /// The sink files that a path means: itself, or every `.toml` file in a directory, by name.
@@ -175,7 +209,7 @@ impl<E: Fn(&str) -> Option<String>> Reader<'_, E> {
         let webhook = file.webhook.as_ref().map(|webhook| self.webhook(webhook)).transpose()?;
         let script = file.script.as_ref().map(|script| self.script(script)).transpose()?;
         let template = self.template("template", file.template.as_ref(), file.template_file.as_deref())?;
-        let lua = script.is_some()
+        let lua = script.as_ref().is_some_and(|script| script.source.is_some())
             || template.is_some()
             || webhook.as_ref().is_some_and(|webhook| webhook.template.is_some());
         if !lua && !self.values.is_empty() {
@@ -209,12 +243,14 @@ impl<E: Fn(&str) -> Option<String>> Reader<'_, E> {
     fn script(&self, file: &ScriptFile) -> Result<ScriptSpec, FileError> {
         let path = || self.path.to_owned();
         let source = match (&file.source, &file.source_file) {
+            (None, None) if file.stored.is_some() => return Ok(ScriptSpec { source: None, script_id: None }),
+            (Some(_), _) | (_, Some(_)) if file.stored.is_some() => return Err(FileError::Stored { path: path() }),
             (Some(_), Some(_)) => return Err(FileError::Twice { path: path(), field: "script.source" }),
             (None, None) => return Err(FileError::Neither { path: path(), field: "script.source" }),
             (Some(source), None) => source.clone(),
             (None, Some(file)) => read_text(&self.beside(file))?,
         };
-        Ok(ScriptSpec { source: self.with_values(source) })
+        Ok(ScriptSpec { source: Some(self.with_values(source)), script_id: None })
     }
 
     fn template(
@@ -347,7 +383,9 @@ mod tests {
 
         fn read(&self, environment: &[(&str, &str)]) -> Result<SinkSpec, String> {
             let look_up = |name: &str| environment.iter().find(|(key, _)| *key == name).map(|(_, v)| (*v).to_owned());
-            read(&self.0.join("a.toml"), look_up).map_err(|error| error.to_string())
+            let draft = read(&self.0.join("a.toml"), look_up).map_err(|error| error.to_string())?;
+            let there = ScriptId::from_slice(&[1; 16]);
+            draft.resolve(|owner, name| there.filter(|_| name == "there").ok_or_else(|| format!("{owner:?} {name}")))
         }
     }
 
@@ -432,6 +470,19 @@ mod tests {
         assert!(error.contains("either `webhook.template`"), "{error}");
         let error = Scratch::new(&[("a.toml", &format!("{HEAD}type = \"script\"\n[script]\n"))]).read(&[]).unwrap_err();
         assert!(error.contains("`script.source_file`"), "{error}");
+        let both = format!("{HEAD}type = \"script\"\n[script]\nstored = \"there\"\nsource = \"\"\n");
+        let error = Scratch::new(&[("a.toml", &both)]).read(&[]).unwrap_err();
+        assert!(error.contains("`script.stored`"), "{error}");
+    }
+
+    #[test]
+    fn a_stored_script_is_named_and_looked_up_for_the_owner_of_the_sink() {
+        let toml = |name: &str| format!("{HEAD}type = \"script\"\nowner = \"global\"\n[script]\nstored = \"{name}\"\n");
+        let spec = Scratch::new(&[("a.toml", &toml("there"))]).read(&[]).unwrap();
+        assert_eq!(spec.script, Some(ScriptSpec { source: None, script_id: ScriptId::from_slice(&[1; 16]) }));
+        assert_eq!(Scratch::new(&[("a.toml", &toml("gone"))]).read(&[]).unwrap_err(), "Global gone");
+        let error = Scratch::new(&[("a.toml", &(toml("there") + "[values]\nx = 1\n"))]).read(&[]).unwrap_err();
+        assert!(error.contains("`values`"), "{error}");
     }
 
     #[test]

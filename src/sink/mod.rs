@@ -17,7 +17,7 @@ pub mod webhook;
 pub(crate) mod workbench;
 
 pub use body::{Body, BodyError};
-pub use book::{Book, BookError, Change};
+pub use book::{Book, BookError};
 pub use definition::{SinkKind, SinkSpec, SpecError};
 pub use formatter::Formatter;
 pub use script::Script;
@@ -25,10 +25,11 @@ pub use webhook::Webhook;
 
 use crate::{
     egress::Egress,
-    id::SinkId,
+    id::{ScriptId, SinkId},
     owner::Owner,
     pattern::Patterns,
     script::{Input, Runtime, ScriptError},
+    shelf::Shelf,
     timestamp::Timestamp,
 };
 use bytes::Bytes;
@@ -66,6 +67,8 @@ pub enum Target {
 pub struct Context {
     pub egress: Egress,
     pub runtime: Runtime,
+    /// The scripts that sinks name.
+    pub shelf: Shelf,
     /// For one webhook exchange, from resolving the host to the end of the answer.
     pub timeout: Duration,
 }
@@ -120,7 +123,7 @@ pub async fn attempt(context: &Context, sink: &Sink, input: Input) -> Attempted 
     let started = Instant::now();
     let attempted = match &sink.target {
         Target::Webhook(webhook) => webhook.attempt(context, sink.owner, input).await,
-        Target::Script(script) => script.attempt(&context.runtime, sink.owner, input).await,
+        Target::Script(script) => script.attempt(context, sink.owner, input).await,
         Target::JsonRpc(_) => Attempted::new(Outcome::Dead(
             "a json-rpc sink shapes events for the methods that name it and receives none itself".to_owned(),
         )),
@@ -148,6 +151,14 @@ impl Sink {
         match self.target {
             Target::Webhook(_) | Target::Script(_) => true,
             Target::JsonRpc(_) => false,
+        }
+    }
+
+    /// The stored script it runs, if it does.
+    pub fn script_id(&self) -> Option<ScriptId> {
+        match self.target {
+            Target::Script(Script::Stored(id)) => Some(id),
+            Target::Script(Script::Source(_)) | Target::Webhook(_) | Target::JsonRpc(_) => None,
         }
     }
 

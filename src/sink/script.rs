@@ -1,28 +1,34 @@
-//! A script sink: Lua that runs here for each event and says itself what came of it.
+//! A script sink: Lua that runs here for each event and says itself what came of it. It comes with the sink, or is
+//! kept on the shelf under an id; then each attempt runs what is there at that moment.
 
 use super::{
-    Attempted, Outcome,
+    Attempted, Context, Outcome,
     compiled::{Compiled, ScriptSource},
+    definition::ScriptSpec,
 };
 use crate::{
+    id::ScriptId,
     owner::Owner,
-    script::{Input, Runtime, Verdict},
+    script::{Input, Program, Verdict},
 };
 use serde::{Deserialize, Serialize};
 
 /// The Lua of a script sink.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Script {
-    pub source: Compiled<ScriptSource>,
+#[serde(rename_all = "snake_case")]
+pub enum Script {
+    Source(Compiled<ScriptSource>),
+    #[serde(rename = "script_id")]
+    Stored(ScriptId),
 }
 
 impl Script {
-    pub(super) async fn attempt(&self, runtime: &Runtime, owner: Owner, input: Input) -> Attempted {
-        let program = match self.source.program() {
+    pub(super) async fn attempt(&self, context: &Context, owner: Owner, input: Input) -> Attempted {
+        let program = match self.program(context, owner) {
             Ok(program) => program,
-            Err(error) => return Attempted::failed(format!("the script does not compile: {error}")),
+            Err(why) => return Attempted::failed(why),
         };
-        let mut run = runtime.run(program, owner, input).await;
+        let mut run = context.runtime.run(&program, owner, input).await;
         let outcome = match run.verdict {
             Verdict::Ack => Outcome::Delivered,
             Verdict::Failed(why) => Outcome::Failed { why, retry_after: None },
@@ -38,6 +44,22 @@ impl Script {
             Verdict::NotRun(why) => Outcome::Postponed(why),
         };
         Attempted { log: run.log, ..Attempted::new(outcome) }
+    }
+
+    fn program(&self, context: &Context, owner: Owner) -> Result<Program, String> {
+        match self {
+            Self::Source(source) => {
+                source.program().cloned().map_err(|error| format!("the script does not compile: {error}"))
+            }
+            Self::Stored(id) => context.shelf.program(owner, *id).map_err(|error| error.to_string()),
+        }
+    }
+
+    pub(super) fn spec(&self) -> ScriptSpec {
+        match self {
+            Self::Source(source) => ScriptSpec { source: Some(source.source().0.clone()), script_id: None },
+            Self::Stored(id) => ScriptSpec { source: None, script_id: Some(*id) },
+        }
     }
 }
 

@@ -8,7 +8,8 @@ use crate::{
     id::{EventId, SpaceId, UserId},
     kv::Kv,
     owner::Owner,
-    script::{Input, Libraries, MethodCaller, NoModules, Runtime},
+    script::{Input, Libraries, MethodCaller, Runtime},
+    shelf::Shelf,
     store::Store,
     timestamp::Timestamp,
 };
@@ -35,14 +36,15 @@ impl Workbench {
         let directory = std::env::temp_dir().join(format!("svc-sink-{}", uuid::Uuid::now_v7()));
         let store = Store::open(&directory, 0, Arc::default()).unwrap();
         let egress = Egress::new(&config::Egress::default());
+        let shelf = Shelf::open(store.clone(), usize::MAX).unwrap();
         let libraries = Libraries {
             http: Arc::new(egress.clone()),
             kv: Some(Kv::new(store).unwrap()),
             caller: Arc::new(NoMethods),
-            modules: Arc::new(NoModules),
+            modules: Arc::new(shelf.clone()),
         };
         let runtime = Runtime::new(&config::Script::default(), libraries, Arc::default());
-        Self { context: Context { egress, runtime, timeout: Duration::from_secs(30) }, directory }
+        Self { context: Context { egress, runtime, shelf, timeout: Duration::from_secs(30) }, directory }
     }
 
     pub async fn attempt(&self, sink: &Sink) -> Attempted {

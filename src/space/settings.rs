@@ -2,6 +2,7 @@
 //! Each part is checked when it is read, so that nothing wrong reaches a record.
 
 use super::health::HealthCheck;
+use crate::id::ScriptId;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use std::{
@@ -11,7 +12,6 @@ use std::{
     path::PathBuf,
     str::FromStr,
 };
-use uuid::Uuid;
 
 /// The longest name, in bytes.
 const LONGEST_NAME: usize = 63;
@@ -50,8 +50,8 @@ pub struct Settings {
     pub ports: Vec<Port>,
     /// What sink templates and scripts find as `custom`.
     pub custom: BTreeMap<String, String>,
-    /// A stored script that sets the space up. It is kept and told in `space.created`.
-    pub startup_script_id: Option<Uuid>,
+    /// A stored script of kind `script`, the space owner's or a global one, that its agent runs when it starts.
+    pub startup_script_id: Option<ScriptId>,
     pub health_check: Option<HealthCheck>,
     /// For the driver `process`: where the agent runs. A directory of its own if absent.
     pub directory: Option<PathBuf>,

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     audit::{Audit, Entry},
     event::Actor,
-    id::TemplateId,
+    id::{ScriptId, TemplateId},
     store::{Batch, Store, StoreError, Table, keys},
     timestamp::Timestamp,
 };
@@ -20,7 +20,6 @@ use std::{
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard},
 };
 use tokio::sync::Mutex;
-use uuid::Uuid;
 
 const TEMPLATES: Table<Template> = Table::new(keys::TEMPLATES);
 
@@ -50,9 +49,9 @@ pub struct TemplateSpec {
     /// What sink templates and scripts find as `custom`.
     #[serde(default)]
     pub custom: BTreeMap<String, String>,
-    /// A stored script that sets the space up.
+    /// A stored script of kind `script`, a global one, that the agent of such a space runs when it starts.
     #[serde(default)]
-    pub startup_script_id: Option<Uuid>,
+    pub startup_script_id: Option<ScriptId>,
     #[serde(default)]
     pub health_check: Option<HealthCheck>,
 }

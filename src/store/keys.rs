@@ -13,7 +13,7 @@
 //! | `B` | | bytes of audit log |
 //! | `K` | owner, key | a script's stored value |
 //! | `u` `r` `g` `t` `c` `s` | id | users, roles, groups, tokens, console sessions, sinks |
-//! | `p` `q` | id | spaces, templates |
+//! | `p` `q` `l` | id | spaces, templates, scripts |
 //! | `m` | space id, method | the method's subscription to events |
 //! | `o` | number | an event that an agent keeps until a server has it |
 //! | `O` | name | what else an agent keeps: its space, its registration |
@@ -38,6 +38,7 @@ pub const SESSIONS: u8 = b'c';
 pub const SINKS: u8 = b's';
 pub const SPACES: u8 = b'p';
 pub const TEMPLATES: u8 = b'q';
+pub const SCRIPTS: u8 = b'l';
 pub const SUBSCRIPTIONS: u8 = b'm';
 pub const SPOOL: u8 = b'o';
 pub const AGENT: u8 = b'O';

@@ -8,6 +8,7 @@
 //! write, says why ([`Store::failure`]), and waits to be reopened by a restart. A disk that is merely
 //! getting full is noticed before that, and refused only until there is room again.
 
+mod change;
 pub mod keys;
 mod lanes;
 mod large;
@@ -15,6 +16,7 @@ mod mark;
 mod table;
 mod writer;
 
+pub use change::Change;
 pub use lanes::Lanes;
 pub use table::Table;
 pub use writer::Batch;

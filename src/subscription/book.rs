@@ -7,8 +7,7 @@ use super::Subscription;
 use crate::{
     id::{SinkId, SpaceId, UserId},
     method::Method,
-    sink::Change,
-    store::{Lanes, Store, StoreError, Table, carried_through, keys},
+    store::{Change, Lanes, Store, StoreError, Table, carried_through, keys},
     timestamp::Timestamp,
 };
 use std::{

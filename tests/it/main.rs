@@ -19,6 +19,7 @@ mod readme;
 mod ready_made;
 mod registrations;
 mod scripted;
+mod scripts;
 mod server;
 mod sinks;
 mod spaces;

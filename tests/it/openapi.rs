@@ -175,6 +175,51 @@ fn what_the_daemon_answers_is_what_its_document_says() {
     assert!(described["DeadLetter"]["properties"]["why"].is_object(), "{}", described["DeadLetter"]);
 }
 
+/// Every route of stored scripts, with something in every field that can have something.
+#[test]
+fn what_scripts_answer_is_what_the_document_says() {
+    let daemon = Daemon::start();
+    let document = daemon.get("/api/openapi.json").json();
+    let check = Check { document: &document };
+    let mut tried = BTreeSet::new();
+    let mut go = |method: &'static str, route: &'static str, parameter: &str, body: Option<Value>| {
+        tried.insert((method, route));
+        let path =
+            if route.contains("{id}") { route.replace("{id}", parameter) } else { format!("{route}{parameter}") };
+        check.exchange(&daemon, method, route, &path, body)
+    };
+    let tool = json!({
+        "name": "t", "kind": "tool", "language": "lua", "owner": "global", "description": "d", "active": true,
+        "content": "if params.n then return {n = params.n} end error{code = 7, message = 'no', data = {1}}",
+        "params_schema": {"type": "object", "properties": {"n": {"type": "integer"}}},
+    });
+    let made = go("post", "/api/scripts", "", Some(tool.clone()));
+    let id = made["id"].as_str().expect("it has an id").to_owned();
+    go("post", "/api/scripts", "", Some(tool.clone()));
+    go("post", "/api/scripts", "", Some(json!({"name": "x", "content": "="})));
+    let script =
+        go("post", "/api/scripts", "", Some(json!({"name": "s", "content": "print(1) return svc.skip('no')"})));
+    let script = script["id"].as_str().expect("it has an id").to_owned();
+    go("get", "/api/scripts", "", None);
+    go("get", "/api/scripts", "?kind=tool&owner=global&name=t&limit=1", None);
+    go("get", "/api/scripts/{id}", &id, None);
+    go("put", "/api/scripts/{id}", &id, Some(tool));
+    go("patch", "/api/scripts/{id}", &id, Some(json!({"description": "e"})));
+    for params in [json!({"n": 1}), json!({}), json!({"n": "one"})] {
+        go("post", "/api/scripts/{id}/run", &id, Some(json!({"params": params})));
+    }
+    go("post", "/api/scripts/{id}/run", &script, Some(json!({"type": "a", "payload": {"n": 1}})));
+    go("post", "/api/scripts/{id}/run", &script, None);
+    go("delete", "/api/scripts/{id}", &id, None);
+    go("get", "/api/scripts/{id}", &id, None);
+    for (route, operations) in document["paths"].as_object().expect("it has paths") {
+        for method in operations.as_object().expect("it has operations").keys() {
+            let ours = route.starts_with("/api/scripts") && method != "parameters";
+            assert!(!ours || tried.contains(&(method.as_str(), route.as_str())), "{method} {route}");
+        }
+    }
+}
+
 /// Every route of spaces, templates, methods and subscriptions, with something in every field that can have something.
 #[test]
 fn what_spaces_and_methods_answer_is_what_the_document_says() {
@@ -193,9 +238,11 @@ fn what_spaces_and_methods_answer_is_what_the_document_says() {
     };
     let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_else(|| panic!("{value}")).to_owned();
 
+    let script =
+        text(&daemon.post("/api/scripts", &json!({"name": "set-up", "owner": "global", "content": ""})).json(), "id");
     let template = json!({
         "name": "web", "description": "d", "ports": [{"name": "web", "port": 80}, {"name": "db", "port": 1, "protocol": "tcp"}],
-        "custom": {"A": "b"}, "startup_script_id": "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77",
+        "custom": {"A": "b"}, "startup_script_id": script,
         "health_check": {"type": "command", "command": "false", "args": ["x"], "interval": "100ms", "failures": 1},
     });
     let made = go("post", "/api/templates", "", Some(template.clone()));

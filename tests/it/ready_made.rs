@@ -16,7 +16,8 @@ use svc::{
     id::{EventId, SpaceId, UserId},
     kv::Kv,
     owner::Owner,
-    script::{Input, Libraries, MethodCaller, NoModules, Runtime},
+    script::{Input, Libraries, MethodCaller, Runtime},
+    shelf::Shelf,
     sink::{self, Context, Outcome, Sink, Target, file},
     store::Store,
     timestamp::Timestamp,
@@ -45,15 +46,16 @@ impl Workshop {
         let directory = std::env::temp_dir().join(format!("svc-ready-made-{}", uuid::Uuid::now_v7()));
         let store = Store::open(&directory, 0, Arc::default()).unwrap();
         let egress = Egress::new(&config::Egress::default());
+        let shelf = Shelf::open(store.clone(), usize::MAX).unwrap();
         let kv = Kv::new(store).unwrap();
         let libraries = Libraries {
             http: Arc::new(egress.clone()),
             kv: Some(kv),
             caller: Arc::new(NoMethods),
-            modules: Arc::new(NoModules),
+            modules: Arc::new(shelf.clone()),
         };
         let runtime = Runtime::new(&config::Script::default(), libraries, Arc::default());
-        Self { context: Context { egress, runtime, timeout: Duration::from_secs(10) }, directory }
+        Self { context: Context { egress, runtime, shelf, timeout: Duration::from_secs(10) }, directory }
     }
 
     /// The body a webhook sink would send, as JSON.
@@ -120,9 +122,9 @@ fn folder() -> PathBuf {
 fn read(name: &str, environment: &[(&str, &str)]) -> Sink {
     let look_up =
         |wanted: &str| environment.iter().find(|(key, _)| *key == wanted).map(|(_, value)| (*value).to_owned());
-    let mut spec =
-        file::read(&folder().join(format!("{name}.toml")), look_up).unwrap_or_else(|error| panic!("{error}"));
-    spec.owner = sink::definition::OwnerSpec::Global;
+    let draft = file::read(&folder().join(format!("{name}.toml")), look_up).unwrap_or_else(|error| panic!("{error}"));
+    let mut spec = draft.resolve(|_, script| Err(script.to_owned())).unwrap();
+    spec.owner = svc::owner::OwnerSpec::Global;
     spec.define(UserId::new(), None).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
@@ -463,8 +465,9 @@ async fn fan_out_repeats_only_where_it_failed() {
     let directory = &workshop.directory;
     std::fs::write(directory.join("fan-out.toml"), toml).unwrap();
     std::fs::copy(folder().join("fan-out.lua"), directory.join("fan-out.lua")).unwrap();
-    let mut spec = file::read(&directory.join("fan-out.toml"), |_| None).unwrap();
-    spec.owner = sink::definition::OwnerSpec::Global;
+    let draft = file::read(&directory.join("fan-out.toml"), |_| None).unwrap();
+    let mut spec = draft.resolve(|_, script| Err(script.to_owned())).unwrap();
+    spec.owner = svc::owner::OwnerSpec::Global;
     let sink = spec.define(UserId::new(), None).unwrap();
 
     let event = input("custom.deploy.done", json!({"version": "1.2"}));

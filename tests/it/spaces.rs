@@ -44,9 +44,10 @@ fn making_and_deleting_a_space_is_told_with_exactly_the_fields_of_the_specificat
     let daemon = Daemon::start();
     let receiver = Receiver::start();
     hook(&daemon, &receiver);
+    let script = daemon.post("/api/scripts", &json!({"name": "set-up", "owner": "global", "content": ""})).json();
     let template = json!({
         "name": "web", "ports": [{"name": "web", "port": 8080}], "custom": {"CHANNEL": "#ops"},
-        "startup_script_id": "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77",
+        "startup_script_id": script["id"],
     });
     let template = daemon.post("/api/templates", &template).json();
     let ada = daemon.create_user("ada", &["use_spaces"]);
@@ -56,7 +57,7 @@ fn making_and_deleting_a_space_is_told_with_exactly_the_fields_of_the_specificat
     let told: Vec<Value> = receiver.wait_for(3).iter().map(|request| request.json()).collect();
     let created = json!({
         "space_name": "shop", "space_id": made["id"], "space_urls": ["http://localhost:8080"],
-        "template_id": template["id"], "startup_script_id": "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77",
+        "template_id": template["id"], "startup_script_id": script["id"],
     });
     assert_eq!((&told[0]["type"], &told[0]["data"]), (&json!("space.created"), &created));
     let lacking = json!({

@@ -6,6 +6,7 @@
 //! as an operator who paused a sink has a reason. Sinks without a file are left alone. Applying twice changes
 //! nothing the second time.
 
+use super::create::stored_script;
 use crate::{
     cli::{
         api::{self, Named},
@@ -16,11 +17,8 @@ use crate::{
         table::{Tone, printable},
     },
     egress::check_url,
-    sink::{
-        SinkSpec,
-        definition::{OwnerSpec, WebhookSpec},
-        file,
-    },
+    owner::OwnerSpec,
+    sink::{SinkSpec, definition::WebhookSpec, file},
 };
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -65,23 +63,31 @@ impl Apply {
         if files.is_empty() {
             return Err(Failure::Bad(format!("{}: no .toml file in this directory", self.path.display())));
         }
-        let specs = file::read_all(&files, shell.environment)?;
+        let drafts = file::read_all(&files, shell.environment)?;
         let client = self.client(shell)?;
         let mode = if self.dry_run { Mode::Tell } else { Mode::Change };
         let (mut done, mut failed) = (Vec::new(), 0);
-        for spec in &specs {
-            let mut record = json!({ "name": spec.name, "owner": spec.owner });
-            match plan(&client, spec).and_then(|step| take(&client, spec, step, mode)) {
-                Ok(step) => {
+        let of = drafts.len();
+        for draft in drafts {
+            let name = draft.name().to_owned();
+            let mut record = json!({ "name": name });
+            let spec = draft.resolve(|owner, script| stored_script(&client, owner, script));
+            let applied = spec.and_then(|spec| {
+                record["owner"] = json!(spec.owner);
+                let step = plan(&client, &spec).and_then(|step| take(&client, &spec, step, mode))?;
+                Ok((spec, step))
+            });
+            match applied {
+                Ok((spec, step)) => {
                     if self.form() == Form::Text {
-                        tell(shell, spec, &step, mode)?;
+                        tell(shell, &spec, &step, mode)?;
                     }
                     describe(&mut record, step);
                 }
                 // Only what is wrong with this one sink leaves the others worth trying.
-                Err(failure @ Failure::Rejected { status: ..500, .. }) => {
+                Err(failure @ (Failure::Rejected { status: ..500, .. } | Failure::NoSuch(_))) => {
                     failed += 1;
-                    shell.note(&format!("svc: {}: {failure}", spec.name));
+                    shell.note(&format!("svc: {}: {failure}", printable(&name)));
                     record["result"] = "failed".into();
                     record["error"] = failure.to_string().into();
                 }
@@ -94,10 +100,7 @@ impl Apply {
         }
         match failed {
             0 => Ok(()),
-            _ => Err(Failure::Bad(format!(
-                "{failed} of {} sinks were not applied: correct them and repeat",
-                specs.len()
-            ))),
+            _ => Err(Failure::Bad(format!("{failed} of {of} sinks were not applied: correct them and repeat"))),
         }
     }
 }

@@ -1,12 +1,14 @@
 //! `svc sink create`: a sink from flags.
 
 use crate::{
-    cli::{failure::Failure, named::Kind, payload::read_file, shell::Shell},
+    cli::{client::Client, failure::Failure, named::Kind, payload::read_file, shell::Shell},
+    id::ScriptId,
+    owner::OwnerSpec,
     pattern::Patterns,
     script::Template,
     sink::{
         SinkSpec,
-        definition::{OwnerSpec, ScriptSpec, SinkKind, WebhookSpec},
+        definition::{ScriptSpec, SinkKind, WebhookSpec},
     },
 };
 use std::path::{Path, PathBuf};
@@ -17,6 +19,7 @@ client_command! {
         example = "{command_name} --name slack --events 'custom.deploy.*' --url https://hooks.example.com/T0 \
                    --template slack.lua\n\
                    {command_name} --name dedup --events '*' --script dedup.lua\n\
+                   {command_name} --name shout --events 'custom.deploy.*' --stored shout\n\
                    {command_name} --name all --events '*' --url https://siem.example.com --global \
                    --header 'Authorization: Bearer x'"
     )]
@@ -61,6 +64,10 @@ client_command! {
         #[argh(option, arg_name = "file")]
         script: Option<PathBuf>,
 
+        /// the name or id of the stored script that a script sink runs; `svc script apply` stores one
+        #[argh(option, arg_name = "script")]
+        stored: Option<String>,
+
         /// for everybody's events, not only yours
         #[argh(switch)]
         global: bool,
@@ -80,13 +87,18 @@ pub struct Header {
 
 impl Create {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
-        let spec = serde_json::to_value(self.spec()?).expect("a spec is JSON");
+        let mut spec = self.spec()?;
         let client = self.client(shell)?;
+        if let Some(script) = &self.stored {
+            let id = stored_script(&client, spec.owner, script)?;
+            spec.script = Some(ScriptSpec { source: None, script_id: Some(id) });
+        }
+        let spec = serde_json::to_value(spec).expect("a spec is JSON");
         let answer = client.post(Kind::Sink.path(), &spec)?;
         Kind::Sink.tell(shell, "created", &client, &answer, self.form())
     }
 
-    /// The sink the flags stand for.
+    /// The sink the flags stand for, but for a stored script, whose id the server knows.
     fn spec(&self) -> Result<SinkSpec, Failure> {
         let kind = self.kind()?;
         let mut spec = SinkSpec {
@@ -102,9 +114,10 @@ impl Create {
         };
         match kind {
             SinkKind::Webhook => spec.webhook = Some(self.webhook()?),
+            SinkKind::Script if self.stored.is_some() => {}
             SinkKind::Script => {
-                let path = self.script.as_deref().ok_or_else(|| lacks(kind, "--script FILE"))?;
-                spec.script = Some(ScriptSpec { source: read_file(path)? });
+                let path = self.script.as_deref().ok_or_else(|| lacks(kind, "--script FILE or --stored NAME"))?;
+                spec.script = Some(ScriptSpec { source: Some(read_file(path)?), script_id: None });
             }
             SinkKind::JsonRpc => {
                 let path = self.template.as_deref().ok_or_else(|| lacks(kind, "--template FILE"))?;
@@ -116,15 +129,20 @@ impl Create {
 
     /// What was said with --type, or follows from the rest; and nothing may contradict it.
     fn kind(&self) -> Result<SinkKind, Failure> {
-        let kind = match (self.kind, &self.url, &self.script) {
+        if self.script.is_some() && self.stored.is_some() {
+            return Err(Failure::Usage("--script and --stored both say what is run: use one".to_owned()));
+        }
+        let script = [("--script", self.script.is_some()), ("--stored", self.stored.is_some())];
+        let script = script.into_iter().find(|(_, given)| *given).map(|(flag, _)| flag);
+        let kind = match (self.kind, &self.url, script) {
             (Some(kind), _, _) => kind,
             (None, Some(_), None) => SinkKind::Webhook,
             (None, None, Some(_)) => SinkKind::Script,
-            (None, Some(_), Some(_)) => {
-                return Err(Failure::Usage("--url makes a webhook and --script a script sink: use one".to_owned()));
+            (None, Some(_), Some(flag)) => {
+                return Err(Failure::Usage(format!("--url makes a webhook and {flag} a script sink: use one")));
             }
             (None, None, None) => {
-                return Err(Failure::Usage("say what the sink does: --url, --script or --type".to_owned()));
+                return Err(Failure::Usage("say what the sink does: --url, --script, --stored or --type".to_owned()));
             }
         };
         let for_webhooks = [
@@ -134,12 +152,11 @@ impl Create {
             ("--skip-tls-verify", self.skip_tls_verify),
         ];
         let misplaced = match kind {
-            SinkKind::Webhook => self.script.is_some().then_some("--script"),
+            SinkKind::Webhook => script,
             SinkKind::Script | SinkKind::JsonRpc => {
                 let template = ("--template", kind == SinkKind::Script && self.template.is_some());
-                let script = ("--script", kind == SinkKind::JsonRpc && self.script.is_some());
-                let given = for_webhooks.into_iter().chain([template, script]).find(|(_, given)| *given);
-                given.map(|(flag, _)| flag)
+                let given = for_webhooks.into_iter().chain([template]).find(|(_, given)| *given);
+                given.map(|(flag, _)| flag).or(script.filter(|_| kind == SinkKind::JsonRpc))
             }
         };
         match misplaced {
@@ -158,6 +175,20 @@ impl Create {
             skip_tls_verify: self.skip_tls_verify,
         })
     }
+}
+
+/// The id of the stored script that a sink of this owner means by a name or id.
+///
+/// # Errors
+///
+/// Fails if there is none, or the server cannot be asked.
+pub fn stored_script(client: &Client, owner: OwnerSpec, text: &str) -> Result<ScriptId, Failure> {
+    let found = match owner {
+        OwnerSpec::Me => Kind::Script.find(client, text)?,
+        // Global sinks run global scripts; one's own of the same name is not meant.
+        OwnerSpec::Global => Kind::Script.find_owned(client, text, owner)?,
+    };
+    found.id.parse().map_err(|_| Failure::NoSuch(format!("`{}` is no id of a script", found.id)))
 }
 
 fn template(path: &Path) -> Result<Template, Failure> {
@@ -228,6 +259,9 @@ mod tests {
             &["--type", "webhook"],
             &["--type", "script"],
             &["--type", "json-rpc"],
+            &["--type", "json-rpc", "--template", "a.lua", "--stored", "a"],
+            &["--script", "a.lua", "--stored", "a"],
+            &["--url", "https://x.example", "--stored", "a"],
             &["--url", "https://x.example", "--script", "a.lua"],
             &["--type", "webhook", "--url", "https://x.example", "--script", "a.lua"],
             &["--script", "a.lua", "--header", "A: b"],

@@ -11,8 +11,9 @@ use crate::{
         time::brief,
         user::yes_or_no,
     },
+    owner::OwnerSpec,
     script::Template,
-    sink::definition::OwnerSpec,
+    sink::definition::ScriptSpec,
 };
 
 client_command! {
@@ -104,14 +105,17 @@ impl Show {
                 table.field("certificate", Cell::toned("not verified", Tone::Doubtful));
             }
         }
+        if let Some(id) = sink.script.as_ref().and_then(|script| script.script_id) {
+            table.field("stored script", Kind::Script.called(&client, &id.to_string()));
+        }
         table.field("created", brief(sink.created_at));
         table.field("updated", brief(sink.updated_at));
         shell.out.table(&table)?;
         match (sink.template.or(webhook_template), sink.script) {
             (Some(Template::Lua(source)), _) => show_source(shell, "template (lua)", &source),
             (Some(Template::Text(source)), _) => show_source(shell, "template (text)", &source),
-            (None, Some(script)) => show_source(shell, "script", &script.source),
-            (None, None) => Ok(()),
+            (None, Some(ScriptSpec { source: Some(source), .. })) => show_source(shell, "script", &source),
+            (None, _) => Ok(()),
         }
     }
 }
@@ -124,7 +128,7 @@ impl Delete {
 }
 
 /// A program under its title. Tabs are its author's business; nothing else that moves the cursor is.
-fn show_source(shell: &mut Shell<'_>, title: &str, source: &str) -> Result<(), Failure> {
+pub fn show_source(shell: &mut Shell<'_>, title: &str, source: &str) -> Result<(), Failure> {
     shell.out.line(&format!("\n{title}:"))?;
     for line in source.lines() {
         shell.out.line(format!("  {}", line.split('\t').map(printable).collect::<Vec<_>>().join("\t")).trim_end())?;
@@ -132,7 +136,7 @@ fn show_source(shell: &mut Shell<'_>, title: &str, source: &str) -> Result<(), F
     Ok(())
 }
 
-fn owner_word(word: &str) -> Result<OwnerSpec, String> {
+pub fn owner_word(word: &str) -> Result<OwnerSpec, String> {
     [OwnerSpec::Me, OwnerSpec::Global]
         .into_iter()
         .find(|owner| api::owner(*owner) == word)

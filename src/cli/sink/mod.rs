@@ -9,8 +9,10 @@ mod probe;
 
 pub use apply::Apply;
 pub use create::Create;
+pub(super) use create::stored_script;
 pub use letters::{DeadLetters, Redeliver};
 pub use look::{Delete, List, Show};
+pub(super) use look::{owner_word, show_source};
 pub use probe::{Preview, Test};
 
 command_family! {

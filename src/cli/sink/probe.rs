@@ -1,5 +1,6 @@
 //! `svc sink test` and `preview`: what a sink makes of a sample event, sent or not.
 
+use super::create::stored_script;
 use crate::{
     cli::{
         api::{Previewed, Tested},
@@ -111,7 +112,10 @@ impl Preview {
         let client = self.client(shell)?;
         let (sink, sink_id) = match subject {
             Subject::Saved(name) => (None, Some(Kind::Sink.find(&client, name)?.id)),
-            Subject::File(path) => (Some(file::read(path, shell.environment)?), None),
+            Subject::File(path) => {
+                let draft = file::read(path, shell.environment)?;
+                (Some(draft.resolve(|owner, script| stored_script(&client, owner, script))?), None)
+            }
         };
         let sample = Sample { sink, sink_id, kind: self.kind.as_deref(), payload };
         let answer = client.post_raw("/api/event-sinks/preview", sample.to_json())?;

@@ -6,7 +6,9 @@ use crate::{
         failure::Failure,
         named::Kind,
         shell::{Form, Shell},
+        space::settings::look_up_script,
     },
+    owner::OwnerSpec,
     space::Driver,
 };
 use serde_json::{Map, Value};
@@ -84,6 +86,7 @@ impl Create {
         put_path(&mut body, "directory", self.directory.as_deref())?;
         put_path(&mut body, "methods_file", self.methods_file.as_deref())?;
         let client = self.client(shell)?;
+        look_up_script(&client, OwnerSpec::Me, &mut body)?;
         let answer = client.post(Kind::Space.path(), &Value::Object(body))?;
         if self.form() == Form::Json {
             return shell.out.json(answer.as_str());
@@ -120,6 +123,7 @@ impl Update {
             return Err(Failure::Usage("nothing to change: see `svc space update --help`".to_owned()));
         }
         let client = self.client(shell)?;
+        look_up_script(&client, OwnerSpec::Me, &mut changes)?;
         let answer = client.patch(&Kind::Space.path_of(&client, &self.space)?, &Value::Object(changes))?;
         Kind::Space.tell(shell, "updated", &client, &answer, self.form())
     }

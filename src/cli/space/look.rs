@@ -116,7 +116,9 @@ impl Show {
         for (name, value) in space.custom {
             table.field("custom", format!("{name}={value}"));
         }
-        table.field("startup script", space.startup_script_id.unwrap_or_default());
+        if let Some(id) = space.startup_script_id {
+            table.field("startup script", Kind::Script.called(&client, &id));
+        }
         table.field("directory", space.directory.unwrap_or_default());
         table.field("methods file", space.methods_file.unwrap_or_default());
         table.field("created", brief(space.created_at));

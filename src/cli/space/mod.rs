@@ -24,9 +24,9 @@ macro_rules! settings_command {
                 #[argh(option, from_str_fn($crate::cli::space::settings::field))]
                 custom: Vec<(String, String)>,
 
-                /// the id of the stored script that sets it up
-                #[argh(option, arg_name = "id")]
-                startup_script: Option<uuid::Uuid>,
+                /// the name or id of the stored script that its agent runs when it starts
+                #[argh(option, arg_name = "script")]
+                startup_script: Option<String>,
 
                 /// check health by a GET of a URL, or of PORT or PORT/PATH where the agent is
                 #[argh(option, arg_name = "url")]
@@ -67,7 +67,7 @@ macro_rules! settings_command {
                     description: self.description.as_deref(),
                     ports: &self.port,
                     custom: &self.custom,
-                    startup_script: self.startup_script,
+                    startup_script: self.startup_script.as_deref(),
                     http: self.health_http.as_deref(),
                     tcp: self.health_tcp,
                     command: self.health_command.as_deref(),

@@ -1,20 +1,36 @@
 //! What flags say about a space or a template, as the API takes it. Only what was given is sent.
 
 use crate::{
-    cli::{failure::Failure, payload::read_file},
+    cli::{client::Client, failure::Failure, payload::read_file, sink::stored_script},
     config::Span,
+    owner::OwnerSpec,
     space::Port,
 };
 use serde_json::{Map, Value, json};
 use std::path::Path;
-use uuid::Uuid;
+
+/// Where a request has the startup script's id; until it is looked up, maybe its name.
+const STARTUP_SCRIPT: &str = "startup_script_id";
+
+/// Puts the startup script's id into the place of its name. What is for everybody names a global one.
+///
+/// # Errors
+///
+/// Fails if there is no such script, or the server cannot be asked.
+pub fn look_up_script(client: &Client, owner: OwnerSpec, fields: &mut Map<String, Value>) -> Result<(), Failure> {
+    if let Some(Value::String(name)) = fields.get(STARTUP_SCRIPT) {
+        let id = stored_script(client, owner, name)?;
+        fields.insert(STARTUP_SCRIPT.to_owned(), json!(id));
+    }
+    Ok(())
+}
 
 /// The flags that spaces and templates share.
 pub struct Flags<'a> {
     pub description: Option<&'a str>,
     pub ports: &'a [Port],
     pub custom: &'a [(String, String)],
-    pub startup_script: Option<Uuid>,
+    pub startup_script: Option<&'a str>,
     pub http: Option<&'a str>,
     pub tcp: Option<u16>,
     pub command: Option<&'a str>,
@@ -44,8 +60,8 @@ impl Flags<'_> {
                 self.custom.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();
             put("custom", custom.into());
         }
-        if let Some(id) = self.startup_script {
-            put("startup_script_id", json!(id));
+        if let Some(script) = self.startup_script {
+            put(STARTUP_SCRIPT, script.into());
         }
         if let Some(check) = self.health_check()? {
             put("health_check", check);

@@ -3,6 +3,7 @@
 mod agent;
 mod apply;
 mod fake;
+mod script;
 
 use super::{
     completions::Dialect,
@@ -51,6 +52,7 @@ fn commands() -> Vec<Vec<&'static str>> {
             "methods" => super::methods::Command::COMMANDS,
             "event" => super::event::Command::COMMANDS,
             "sink" => super::sink::Command::COMMANDS,
+            "script" => super::script::Command::COMMANDS,
             "method" => super::method::Command::COMMANDS,
             "subscription" => super::subscription::Command::COMMANDS,
             "space" => super::space::Command::COMMANDS,

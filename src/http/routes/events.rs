@@ -7,11 +7,11 @@ use crate::{
     id::{EventId, SinkId, SpaceId, UserId},
     identity::Caller,
     live::{Attempted, Live},
-    owner::Owner,
+    owner::{Owner, OwnerSpec},
     pattern::Patterns,
     permission::Permission,
     queue::{self, AcceptError, Attempt, Delivery, DeliveryState, Receipt, Record, Target},
-    sink::{Sink, definition::OwnerSpec},
+    sink::Sink,
     subscription::{self, Door as _, Presence, Subscription},
     timestamp::Timestamp,
 };

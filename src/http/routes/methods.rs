@@ -87,14 +87,20 @@ pub struct Rpc(Bytes);
 pub struct Answered(Option<Vec<u8>>);
 
 pub async fn list(call: Call, Query(wanted): Query<MethodQuery>) -> Result<Json<Methods>, ApiError> {
+    // Of ten thousand methods that is some milliseconds, in which nobody else on this thread would be served.
+    let listing = tokio::task::spawn_blocking(move || listed(&call, &wanted.q.unwrap_or_default()));
+    listing.await.map(Json).map_err(|error| ApiError::Internal(format!("methods cannot be listed: {error}")))
+}
+
+fn listed(call: &Call, words: &str) -> Methods {
     let viewer = Viewer::of_caller(call.caller());
-    let words = wanted.q.unwrap_or_default().to_lowercase();
+    let words = words.to_lowercase();
     let words: Vec<&str> = words.split_whitespace().collect();
     let visible = call.app.registry.visible(&viewer);
-    let views = visible.iter().filter_map(|method| view(&call, &viewer, method));
+    let views = visible.iter().filter_map(|method| view(call, &viewer, method));
     let mut methods: Vec<_> = views.filter(|method| words.iter().all(|word| method.speaks_of(word))).collect();
     methods.sort_by(|one, two| one.name.cmp(&two.name));
-    Ok(Json(Methods { methods }))
+    Methods { methods }
 }
 
 pub async fn show(call: Call) -> Result<Json<MethodDetail>, ApiError> {

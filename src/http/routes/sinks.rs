@@ -1,6 +1,6 @@
 //! Sinks: making and changing them, trying them out, and what they gave up on.
 
-use super::events::empty_object;
+use super::{events::empty_object, scripts};
 use crate::{
     audit::{Audit, Entry},
     emit,
@@ -8,14 +8,11 @@ use crate::{
     http::{ApiError, Call, Created, Json, Limit, List, NoContent, Page, Query, body, page, schema},
     id::{EventId, SinkId, SpaceId},
     identity::Caller,
-    owner::Owner,
+    owner::{Owner, OwnerSpec},
     permission::Permission,
     queue::{DeadLetter, Which},
     script::Input,
-    sink::{
-        self, BookError, Outcome, PreviewError, Sink, SinkSpec,
-        definition::{OwnerSpec, Secrets},
-    },
+    sink::{self, BookError, Outcome, PreviewError, Sink, SinkSpec, definition::Secrets},
     store::Batch,
     timestamp::Timestamp,
 };
@@ -67,14 +64,14 @@ pub struct QueueView {
 }
 
 /// An event to try a sink with.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Sample {
     /// `sample` if absent; `custom.` is put in front.
     #[serde(rename = "type")]
-    kind: Option<String>,
+    pub(super) kind: Option<String>,
     #[schemars(with = "Option<schema::Object>")]
-    payload: Option<Box<RawValue>>,
+    pub(super) payload: Option<Box<RawValue>>,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -181,8 +178,7 @@ pub async fn delete(call: Call) -> Result<NoContent, ApiError> {
 pub async fn test(call: Call, sample: Option<Json<Sample>>) -> Result<Json<TestView>, ApiError> {
     let sink = find(&call)?;
     let _trial = call.app.rations.trial(call.caller().user.id)?;
-    let (kind, payload) = sample.map_or((None, None), |Json(sample)| (sample.kind, sample.payload));
-    let input = sample_input(&call, kind, payload)?;
+    let input = sample_input(&call, sample.map(|Json(sample)| sample).unwrap_or_default())?;
     let attempted = sink::attempt(&call.app.context, &sink, input).await;
     Ok(Json(TestView {
         outcome: match attempted.outcome {
@@ -208,7 +204,7 @@ pub async fn preview(call: Call, Json(body): Json<PreviewBody>) -> Result<Json<P
         (None, Some(id)) => visible(&call, id)?,
         _ => return Err(ApiError::BadRequest("give either `sink` or `sink_id`".to_owned())),
     };
-    let input = sample_input(&call, body.kind, body.payload)?;
+    let input = sample_input(&call, Sample { kind: body.kind, payload: body.payload })?;
     let rendered = sink::preview(&call.app.context, &sink, input).await?;
     Ok(Json(Preview {
         body: String::from_utf8_lossy(&rendered.bytes).into_owned(),
@@ -260,7 +256,7 @@ fn visible(call: &Call, id: SinkId) -> Result<Arc<Sink>, ApiError> {
     sink.ok_or_else(|| ApiError::missing("sink"))
 }
 
-fn manages(caller: &Caller, owner: Owner) -> bool {
+pub(super) fn manages(caller: &Caller, owner: Owner) -> bool {
     match owner {
         Owner::Global => caller.may(Permission::ManageGlobalEventSinks),
         Owner::User(user) => user == caller.user.id && manages_any(caller),
@@ -276,6 +272,7 @@ fn manages_any(caller: &Caller) -> bool {
 async fn define(call: &Call, spec: SinkSpec, previous: Option<Arc<Sink>>) -> Result<Sink, ApiError> {
     let (caller, turn) = (call.caller(), call.app.rations.compilation().await);
     let user = caller.user.id;
+    let before = previous.as_ref().and_then(|sink| Some((sink.script_id()?, sink.owner)));
     let defined = tokio::task::spawn_blocking(move || {
         // Until it is done, even if the caller hangs up.
         let _turn = turn;
@@ -283,10 +280,16 @@ async fn define(call: &Call, spec: SinkSpec, previous: Option<Arc<Sink>>) -> Res
     });
     let defined = defined.await.map_err(|error| ApiError::Internal(error.to_string()))?;
     let sink = defined.map_err(|error| ApiError::BadRequest(error.to_string()))?;
-    if manages(caller, sink.owner) {
-        return Ok(sink);
+    if !manages(caller, sink.owner) {
+        return Err(ApiError::Forbidden("a global sink needs the permission manage_global_event_sinks".to_owned()));
     }
-    Err(ApiError::Forbidden("a global sink needs the permission manage_global_event_sinks".to_owned()))
+    // One that was named before may be gone, or not for the sink any more, and is not this change's business.
+    if let Some(id) = sink.script_id()
+        && before != Some((id, sink.owner))
+    {
+        scripts::check_named(call, sink.owner, id, "script.script_id")?;
+    }
+    Ok(sink)
 }
 
 /// Puts `fields` over what is kept of the sink and saves the result.
@@ -332,10 +335,10 @@ impl QueueView {
 }
 
 /// An event that is only shown to one sink: it is not stored and has no place in any queue.
-fn sample_input(call: &Call, kind: Option<String>, payload: Option<Box<RawValue>>) -> Result<Input, ApiError> {
-    let kind = EventType::custom(kind.as_deref().unwrap_or("sample"))
+pub(super) fn sample_input(call: &Call, sample: Sample) -> Result<Input, ApiError> {
+    let kind = EventType::custom(sample.kind.as_deref().unwrap_or("sample"))
         .map_err(|error| ApiError::BadRequest(format!("`type`: {error}")))?;
-    let data = payload.unwrap_or_else(empty_object);
+    let data = sample.payload.unwrap_or_else(empty_object);
     emit::check_object(&data)?;
     let caller = call.caller();
     let event = Event {

@@ -1,9 +1,11 @@
 //! Spaces: one's own, and everybody's for who manages them.
 
+use super::scripts;
 use crate::{
     http::{ApiError, Call, Created, Json, Limit, List, NoContent, Query, body, page},
-    id::{SpaceId, TemplateId, UserId},
+    id::{ScriptId, SpaceId, TemplateId, UserId},
     identity::{Caller, Secret},
+    owner::Owner,
     permission::Permission,
     script::Program,
     space::{
@@ -16,7 +18,6 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::{borrow::Cow, collections::BTreeMap, path::PathBuf, sync::Arc};
-use uuid::Uuid;
 
 /// What a space is for good.
 const FIXED: [&str; 5] = ["name", "owner", "template", "template_id", "driver"];
@@ -51,7 +52,8 @@ pub struct SpaceBody {
     ports: Option<Vec<Port>>,
     #[serde(default)]
     custom: BTreeMap<String, String>,
-    startup_script_id: Option<Uuid>,
+    /// A stored script, yours or a global one, that its agent runs when it starts.
+    startup_script_id: Option<ScriptId>,
     health_check: Option<HealthCheck>,
     /// For the driver `process`: where its agent runs. A directory of its own if absent.
     directory: Option<PathBuf>,
@@ -146,6 +148,7 @@ pub async fn create(call: Call, Json(body): Json<SpaceBody>) -> Result<Created<I
     caller.handles_credentials()?;
     may_drive(caller, body.driver)?;
     let new = define(&call, body)?;
+    check_startup(&call, Owner::User(new.owner), None, new.settings.startup_script_id)?;
     check_lua(&call, new.settings.health_check.as_ref()).await?;
     let (space, token) = call.app.spaces.create(caller.actor(), new).await?;
     Ok(Created(issued(&call, &space, token.as_ref())))
@@ -162,6 +165,8 @@ pub async fn update(call: Call, Json(SpacePatch(fields)): Json<SpacePatch>) -> R
         return Err(ApiError::BadRequest(format!("`{field}` of a space cannot change: make another space")));
     }
     let settings: Settings = body::patched(&before.settings, fields.clone())?;
+    let owner = Owner::User(before.owner);
+    check_startup(&call, owner, before.settings.startup_script_id, settings.startup_script_id)?;
     check_lua(&call, settings.health_check.as_ref()).await?;
     // Others may have changed it meanwhile; what they changed and this does not mention stays.
     let change = move |space: &Space| body::patched(&space.settings, fields);
@@ -201,7 +206,7 @@ fn find(call: &Call) -> Result<Arc<Space>, ApiError> {
     space.ok_or_else(|| ApiError::missing("space"))
 }
 
-fn sees(caller: &Caller, space: &Space) -> bool {
+pub(super) fn sees(caller: &Caller, space: &Space) -> bool {
     space.owner == caller.user.id || caller.may(Permission::ManageSpaces)
 }
 
@@ -258,6 +263,19 @@ pub(super) async fn check_lua(call: &Call, check: Option<&HealthCheck>) -> Resul
     });
     let compiled = compiled.await.map_err(|error| ApiError::Internal(error.to_string()))?;
     compiled.map_err(|error| ApiError::BadRequest(format!("`health_check.source` does not compile: {error}")))
+}
+
+/// Whether a startup script is there for `owner`, unless it is the one that was there `before`.
+pub(super) fn check_startup(
+    call: &Call,
+    owner: Owner,
+    before: Option<ScriptId>,
+    after: Option<ScriptId>,
+) -> Result<(), ApiError> {
+    match after.filter(|_| after != before) {
+        Some(id) => scripts::check_named(call, owner, id, "startup_script_id"),
+        None => Ok(()),
+    }
 }
 
 fn issued(call: &Call, space: &Space, token: Option<&Secret>) -> IssuedSpace {

@@ -1,9 +1,10 @@
 //! Templates. Whoever uses spaces reads them; changing one takes manage_spaces.
 
-use super::spaces::check_lua;
+use super::spaces::{check_lua, check_startup};
 use crate::{
     http::{ApiError, Call, Created, Json, Limit, List, NoContent, Page, Query, body},
     id::TemplateId,
+    owner::Owner,
     space::{Template, TemplateError, TemplateSpec},
     timestamp::Timestamp,
 };
@@ -44,6 +45,7 @@ pub async fn list(call: Call, Query(wanted): Query<TemplateQuery>) -> Result<Jso
 }
 
 pub async fn create(call: Call, Json(spec): Json<TemplateSpec>) -> Result<Created<TemplateView>, ApiError> {
+    check_startup(&call, Owner::Global, None, spec.startup_script_id)?;
     check_lua(&call, spec.health_check.as_ref()).await?;
     let template = call.app.templates.create(call.caller().actor(), spec).await?;
     Ok(Created(TemplateView::from(&*template)))
@@ -55,9 +57,11 @@ pub async fn show(call: Call) -> Result<Json<TemplateView>, ApiError> {
 }
 
 pub async fn replace(call: Call, Json(spec): Json<TemplateSpec>) -> Result<Json<TemplateView>, ApiError> {
+    let before = call.app.templates.get(call.id()?).ok_or_else(|| ApiError::missing("template"))?;
+    check_startup(&call, Owner::Global, before.spec.startup_script_id, spec.startup_script_id)?;
     check_lua(&call, spec.health_check.as_ref()).await?;
     let change = move |_: &Template| Ok::<_, ApiError>(spec);
-    let template = call.app.templates.update(call.caller().actor(), call.id()?, change).await?;
+    let template = call.app.templates.update(call.caller().actor(), before.id, change).await?;
     Ok(Json(TemplateView::from(&*template)))
 }
 
@@ -67,6 +71,7 @@ pub async fn update(
 ) -> Result<Json<TemplateView>, ApiError> {
     let before = call.app.templates.get(call.id()?).ok_or_else(|| ApiError::missing("template"))?;
     let spec: TemplateSpec = body::patched(&before.spec, fields.clone())?;
+    check_startup(&call, Owner::Global, before.spec.startup_script_id, spec.startup_script_id)?;
     check_lua(&call, spec.health_check.as_ref()).await?;
     let change = move |template: &Template| body::patched(&template.spec, fields);
     let template = call.app.templates.update(call.caller().actor(), before.id, change).await?;

@@ -1,6 +1,6 @@
 //! Users, for those who manage them.
 
-use super::{groups::GroupName, roles::RoleName, sinks};
+use super::{groups::GroupName, roles::RoleName, scripts, sinks};
 use crate::{
     http::{
         call::{Call, Created, Json, NoContent, Query},
@@ -88,7 +88,7 @@ pub async fn update(call: Call, Json(patch): Json<UserPatch>) -> Result<Json<Use
     apply(&call, UserChange { name, password, roles, groups, active }).await
 }
 
-/// Their spaces, sinks and what their scripts remember go too, or agents would go on running and what is queued being
+/// Their spaces, sinks, scripts and what those remember go too, or agents would go on running and what is queued being
 /// delivered in a name that no longer exists. The user goes first, so that a refusal costs nothing.
 pub async fn delete(call: Call) -> Result<NoContent, ApiError> {
     let id: UserId = call.id()?;
@@ -98,6 +98,9 @@ pub async fn delete(call: Call) -> Result<NoContent, ApiError> {
     }
     for sink in call.app.book.visible_to(&[Owner::User(id)]) {
         call.app.book.delete(sink.id, sinks::audited(call.caller(), "sink.delete", &sink)).await?;
+    }
+    for script in call.app.shelf.of(Owner::User(id)) {
+        call.app.shelf.delete(script.id, scripts::audited(call.caller(), "script.delete", &script)).await?;
     }
     // Last, when no script of theirs is left to remember something new.
     call.app.kv.forget(Owner::User(id)).await?;

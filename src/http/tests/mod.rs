@@ -5,6 +5,7 @@ mod bodies;
 mod connections;
 mod methods;
 mod records;
+mod scripts;
 mod sessions;
 mod shares;
 mod spaces;
@@ -131,6 +132,10 @@ impl Service {
 impl Answer {
     fn text(&self, field: &str) -> String {
         self.body[field].as_str().unwrap_or_else(|| panic!("no `{field}` in {self:?}")).to_owned()
+    }
+
+    fn text_of_error(&self) -> &str {
+        self.body["error"]["message"].as_str().unwrap_or_else(|| panic!("no error: {self:?}"))
     }
 
     /// The error's code, with the status checked against it.

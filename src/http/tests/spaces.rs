@@ -219,9 +219,10 @@ async fn so_many_spaces_a_user_and_no_more() {
 async fn a_space_is_made_of_a_template_and_stays_when_that_changes() {
     let service = Service::start().await;
     let (_, ada) = service.user("ada", &["member"]).await;
+    let script = service.post("/api/scripts", json!({"name": "set-up", "owner": "global", "content": ""})).await;
     let spec = json!({
         "name": "web", "description": "web servers", "ports": [{"name": "web", "port": 80}],
-        "custom": {"TEAM": "ops", "TIER": "1"}, "startup_script_id": "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77",
+        "custom": {"TEAM": "ops", "TIER": "1"}, "startup_script_id": script.body["id"],
         "health_check": {"type": "tcp", "port": 80},
     });
     let template = service.post("/api/templates", spec.clone()).await;

@@ -1,0 +1,306 @@
+//! Stored scripts: one's own, and everybody's, which every user reads.
+
+use super::sinks;
+use crate::{
+    audit::{Audit, Entry},
+    http::{ApiError, Call, Created, Json, Limit, List, NoContent, Query, body, page},
+    id::ScriptId,
+    identity::Caller,
+    library::Language,
+    owner::{Owner, OwnerSpec},
+    permission::Permission,
+    shelf::{Kind, ShelfError, Stored, StoredSpec},
+    store::Batch,
+    timestamp::Timestamp,
+};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use std::{borrow::Cow, sync::Arc};
+
+/// The most users of a script that a refusal names.
+const NAMED: usize = 5;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScriptQuery {
+    /// The script of this name; two if the caller has one and there is a global one.
+    name: Option<String>,
+    kind: Option<Kind>,
+    owner: Option<OwnerSpec>,
+    #[serde(default)]
+    limit: Limit,
+    cursor: Option<String>,
+}
+
+/// A whole script, field by field: what is absent is told from what is set to its default.
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub struct ScriptFields(Map<String, Value>);
+
+/// The fields of a script that are to change; null takes one away.
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub struct ScriptPatch(Map<String, Value>);
+
+/// A script without its content.
+#[derive(Serialize, JsonSchema)]
+pub struct ScriptSummary {
+    id: ScriptId,
+    name: String,
+    kind: Kind,
+    language: Language,
+    owner: OwnerSpec,
+    description: String,
+    /// An inactive script is kept and not run, and an inactive library or tool is not found.
+    active: bool,
+    /// The length of its content, in bytes.
+    size: usize,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Script")]
+pub struct ScriptView {
+    #[serde(flatten)]
+    summary: ScriptSummary,
+    content: String,
+    /// Of a tool: the JSON Schema of its arguments.
+    params_schema: Option<Value>,
+}
+
+pub async fn list(call: Call, Query(wanted): Query<ScriptQuery>) -> Result<Json<List<ScriptSummary>>, ApiError> {
+    let caller = call.caller();
+    let fits = |script: &Stored| {
+        sees(caller, script.owner)
+            && wanted.name.as_ref().is_none_or(|name| *name == script.name)
+            && wanted.kind.is_none_or(|kind| kind == script.kind)
+            && wanted.owner.is_none_or(|owner| owner == OwnerSpec::from(script.owner))
+    };
+    let after = page::cursor(wanted.cursor.as_deref())?;
+    // One more than the page holds tells whether there is another.
+    let mut scripts = call.app.shelf.page(after, wanted.limit.get() + 1, fits);
+    let more = scripts.len() > wanted.limit.get();
+    scripts.truncate(wanted.limit.get());
+    let next = scripts.last().filter(|_| more).map(|script| script.id.to_string());
+    Ok(Json(List { items: scripts.iter().map(|script| ScriptSummary::from(&**script)).collect(), next }))
+}
+
+pub async fn create(call: Call, Json(spec): Json<StoredSpec>) -> Result<Created<ScriptView>, ApiError> {
+    let script = define(&call, spec, None).await?;
+    let also = audited(call.caller(), "script.create", &script);
+    let script = call.app.shelf.create(script, also).await?;
+    Ok(Created(ScriptView::from(&*script)))
+}
+
+pub async fn show(call: Call) -> Result<Json<ScriptView>, ApiError> {
+    Ok(Json(ScriptView::from(&*find(&call)?)))
+}
+
+pub async fn replace(call: Call, Json(ScriptFields(fields)): Json<ScriptFields>) -> Result<Json<ScriptView>, ApiError> {
+    let before = find_managed(&call)?;
+    // What cannot change need not be said, and whose it is stays as it was unless it is said.
+    let Value::Object(mut kept) = json!({
+        "owner": OwnerSpec::from(before.owner), "kind": before.kind, "language": before.language,
+    }) else {
+        return Err(ApiError::Internal("what was written as an object is none".to_owned()));
+    };
+    kept.extend(fields);
+    change(&call, before, body::interpret(Value::Object(kept))?).await
+}
+
+pub async fn update(call: Call, Json(ScriptPatch(fields)): Json<ScriptPatch>) -> Result<Json<ScriptView>, ApiError> {
+    let before = find_managed(&call)?;
+    let spec = body::patched(&before.spec(), fields)?;
+    change(&call, before, spec).await
+}
+
+pub async fn delete(call: Call) -> Result<NoContent, ApiError> {
+    let script = find_managed(&call)?;
+    refuse_if_named(&call, &script, |_| true, "deleted")?;
+    let also = audited(call.caller(), "script.delete", &script);
+    call.app.shelf.delete(script.id, also).await?;
+    Ok(NoContent)
+}
+
+/// Whether the script of this id is there for `owner` and can be run by what names it in `field`.
+pub(super) fn check_named(call: &Call, owner: Owner, id: ScriptId, field: &str) -> Result<(), ApiError> {
+    let found = call.app.shelf.get(id).filter(|script| owner.can_use(script.owner));
+    match found.as_deref() {
+        Some(Stored { kind: Kind::Script, .. }) => Ok(()),
+        Some(Stored { kind, name, .. }) => {
+            Err(ApiError::BadRequest(format!("`{field}`: `{name}` is a {kind}: name one of kind script")))
+        }
+        None => {
+            let whose = match owner {
+                Owner::Global => "global script: what is global can name no other",
+                Owner::User(_) => "script of its owner's, nor a global one",
+            };
+            Err(ApiError::BadRequest(format!("`{field}`: {id} is the id of no {whose}")))
+        }
+    }
+}
+
+/// The script of the path, if the caller sees it; somebody else's is as good as none.
+pub(super) fn find(call: &Call) -> Result<Arc<Stored>, ApiError> {
+    let script = call.app.shelf.get(call.id()?).filter(|script| sees(call.caller(), script.owner));
+    script.ok_or_else(|| ApiError::missing("script"))
+}
+
+fn find_managed(call: &Call) -> Result<Arc<Stored>, ApiError> {
+    let script = find(call)?;
+    check_manages(call.caller(), script.owner)?;
+    Ok(script)
+}
+
+fn sees(caller: &Caller, owner: Owner) -> bool {
+    Owner::User(caller.user.id).can_use(owner)
+}
+
+/// Whether the caller may change what belongs to `owner`, which is its own or everybody's. The permission for global
+/// scripts includes one's own.
+pub(super) fn check_manages(caller: &Caller, owner: Owner) -> Result<(), ApiError> {
+    let may = match owner {
+        Owner::Global => caller.may(Permission::ManageGlobalScripts),
+        Owner::User(_) => caller.may(Permission::ManageOwnScripts) || caller.may(Permission::ManageGlobalScripts),
+    };
+    if may {
+        return Ok(());
+    }
+    Err(ApiError::Forbidden("a global script needs the permission manage_global_scripts".to_owned()))
+}
+
+/// The script a caller describes, compiled. That can take long, so it is done where no other request waits behind it.
+async fn define(call: &Call, spec: StoredSpec, previous: Option<Arc<Stored>>) -> Result<Stored, ApiError> {
+    let caller = call.caller();
+    check_manages(caller, spec.owner.of(caller.user.id))?;
+    let (user, turn) = (caller.user.id, call.app.rations.compilation().await);
+    let defined = tokio::task::spawn_blocking(move || {
+        // Until it is done, even if the caller hangs up.
+        let _turn = turn;
+        spec.define(user, previous.as_deref())
+    });
+    let defined = defined.await.map_err(|error| ApiError::Internal(error.to_string()))?;
+    defined.map_err(|error| ApiError::BadRequest(error.to_string()))
+}
+
+/// Saves what a script is to become.
+async fn change(call: &Call, before: Arc<Stored>, spec: StoredSpec) -> Result<Json<ScriptView>, ApiError> {
+    let script = define(call, spec, Some(before.clone())).await?;
+    if script.owner != before.owner {
+        // Those of others would lose it.
+        refuse_if_named(call, &before, |by| !by.can_use(script.owner), "taken from them")?;
+    }
+    let also = audited(call.caller(), "script.update", &script);
+    let script = call.app.shelf.update(script, also).await?;
+    Ok(Json(ScriptView::from(&*script)))
+}
+
+/// Refuses what would take a script away from what names it and belongs to one of the `owners`. The caller is told of
+/// what it may see.
+fn refuse_if_named(call: &Call, script: &Stored, owners: impl Fn(Owner) -> bool, done: &str) -> Result<(), ApiError> {
+    let (app, caller) = (&call.app, call.caller());
+    let id = Some(script.id);
+    let (mut seen, mut hidden) = (Vec::new(), 0);
+    let mut note = |visible: bool, name: String| match visible {
+        true => seen.push(name),
+        false => hidden += 1,
+    };
+    for sink in app.book.all().into_iter().filter(|sink| sink.script_id() == id && owners(sink.owner)) {
+        note(sinks::manages(caller, sink.owner), format!("the sink `{}`", sink.name));
+    }
+    let names = |space: &crate::space::Space| space.settings.startup_script_id == id;
+    for space in app.spaces.page(None, usize::MAX, names).into_iter().filter(|space| owners(Owner::User(space.owner))) {
+        note(super::spaces::sees(caller, &space), format!("the space `{}`", space.name));
+    }
+    let templates = app.templates.all().into_iter().filter(|_| owners(Owner::Global));
+    for template in templates.filter(|template| template.spec.startup_script_id == id) {
+        let visible = caller.may(Permission::UseSpaces) || caller.may(Permission::ManageSpaces);
+        note(visible, format!("the template `{}`", template.spec.name));
+    }
+    if seen.is_empty() && hidden == 0 {
+        return Ok(());
+    }
+    let more = hidden + seen.len().saturating_sub(NAMED);
+    seen.truncate(NAMED);
+    if more > 0 {
+        seen.push(format!("{more} {}", if seen.is_empty() { "things of others" } else { "more" }));
+    }
+    let named_by = seen.join(", ");
+    Err(ApiError::Conflict(format!(
+        "`{}` is named by {named_by} and cannot be {done}: have those name another script first",
+        script.name
+    )))
+}
+
+pub(super) fn audited(caller: &Caller, action: &str, script: &Stored) -> impl FnOnce(&mut Batch<'_>) + Send + 'static {
+    let entry = Entry::new(Some(caller.actor()), action, format!("script:{}", script.id))
+        .with(json!({"name": script.name, "kind": script.kind, "owner": OwnerSpec::from(script.owner)}));
+    move |batch| Audit::record(batch, &entry)
+}
+
+impl From<&Stored> for ScriptSummary {
+    fn from(script: &Stored) -> Self {
+        Self {
+            id: script.id,
+            name: script.name.clone(),
+            kind: script.kind,
+            language: script.language,
+            owner: script.owner.into(),
+            description: script.description.clone(),
+            active: script.active,
+            size: script.content.len(),
+            created_at: script.created_at,
+            updated_at: script.updated_at,
+        }
+    }
+}
+
+impl From<&Stored> for ScriptView {
+    fn from(script: &Stored) -> Self {
+        let (content, params_schema) = (script.content.clone(), script.params_schema.clone());
+        Self { summary: ScriptSummary::from(script), content, params_schema }
+    }
+}
+
+impl JsonSchema for ScriptFields {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "ScriptFields".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        generator.subschema_for::<StoredSpec>()
+    }
+}
+
+impl JsonSchema for ScriptPatch {
+    fn schema_name() -> Cow<'static, str> {
+        "ScriptPatch".into()
+    }
+
+    /// That of a script, of which nothing is required.
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut schema = StoredSpec::json_schema(generator);
+        schema.remove("required");
+        schema
+    }
+}
+
+impl From<ShelfError> for ApiError {
+    fn from(error: ShelfError) -> Self {
+        let message = error.to_string();
+        match error {
+            ShelfError::NameTaken { .. }
+            | ShelfError::ToolNameTaken(_)
+            | ShelfError::TooMany(_)
+            | ShelfError::TooMuch(_) => Self::Conflict(message),
+            ShelfError::NotFound => Self::missing("script"),
+            ShelfError::Store(error) => error.into(),
+        }
+    }
+}

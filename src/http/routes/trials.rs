@@ -1,0 +1,165 @@
+//! Running a stored script now, to try it out or to use it: a tool with arguments, a script on a sample event. It runs
+//! as the caller.
+
+use super::{
+    scripts,
+    sinks::{Sample, sample_input},
+};
+use crate::{
+    http::{ApiError, Call, Json, schema},
+    owner::Owner,
+    permission::Permission,
+    script::{Acting, Evaluation, ScriptError, Verdict},
+    shelf::{Kind, Stored},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, value::RawValue};
+use std::{sync::Arc, time::Duration};
+
+/// What to run a script with.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunBody {
+    /// For a tool: its arguments. None if absent.
+    #[schemars(with = "Option<schema::Object>")]
+    params: Option<Box<RawValue>>,
+    /// For a script: the type of a sample event, `sample` if absent; `custom.` is put in front.
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    /// For a script: what the sample event carries.
+    #[schemars(with = "Option<schema::Object>")]
+    payload: Option<Box<RawValue>>,
+}
+
+/// How it went. That a script fails is an answer, and no failure of the request.
+#[derive(Serialize, JsonSchema)]
+pub struct RunView {
+    /// Of a tool `done` or `failed`; of a script what a sink would note: `delivered`, `skipped`, `failed` or `dead`.
+    outcome: &'static str,
+    /// What a tool returned, if it is done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Value>")]
+    result: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<RunError>,
+    /// What it printed and logged.
+    log: Vec<String>,
+    /// The processor time it took.
+    cpu_ms: f64,
+}
+
+/// Why it failed.
+#[derive(Serialize, JsonSchema)]
+pub struct RunError {
+    message: String,
+    /// Set if the tool raised a table with one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Value>")]
+    data: Option<Box<RawValue>>,
+}
+
+pub async fn run(call: Call, body: Option<Json<RunBody>>) -> Result<Json<RunView>, ApiError> {
+    let script = scripts::find(&call)?;
+    may_run(&call, &script)?;
+    let body = body.map(|Json(body)| body).unwrap_or_default();
+    match script.kind {
+        Kind::Library => Err(ApiError::BadRequest("a library is not run: run something that requires it".to_owned())),
+        Kind::Tool if body.kind.is_some() || body.payload.is_some() => {
+            Err(ApiError::BadRequest("`type` and `payload` are for scripts: give a tool `params`".to_owned()))
+        }
+        Kind::Tool => evaluate(&call, &script, body.params).await,
+        Kind::Script if body.params.is_some() => {
+            Err(ApiError::BadRequest("`params` are for tools: give a script `type` and `payload`".to_owned()))
+        }
+        Kind::Script => try_out(&call, &script, Sample { kind: body.kind, payload: body.payload }).await,
+    }
+    .map(Json)
+}
+
+/// Whoever sees a tool may call it, as MCP clients do. The rest is for those who write scripts.
+fn may_run(call: &Call, script: &Stored) -> Result<(), ApiError> {
+    let manages = scripts::check_manages(call.caller(), script.owner);
+    if !script.active && manages.is_err() {
+        return Err(ApiError::Conflict(format!("`{}` is not active", script.name)));
+    }
+    let writes = [Permission::ManageOwnScripts, Permission::ManageGlobalScripts];
+    if script.kind == Kind::Tool || writes.into_iter().any(|permission| call.caller().may(permission)) {
+        return Ok(());
+    }
+    Err(ApiError::Forbidden("trying out a script needs the permission manage_own_scripts".to_owned()))
+}
+
+async fn evaluate(call: &Call, tool: &Arc<Stored>, params: Option<Box<RawValue>>) -> Result<RunView, ApiError> {
+    let (app, user) = (&call.app, call.caller().user.id);
+    let _trial = app.rations.trial(user)?;
+    let arguments = params.unwrap_or_else(super::events::empty_object);
+    check_arguments(tool, &arguments).await?;
+    let acting =
+        Acting { owner: Owner::User(user), caller: Arc::new(app.calls.clone()), emitter: Arc::new(app.raiser.clone()) };
+    let program = program(tool)?;
+    let run = app.context.runtime.evaluate(program, tool.owner, Evaluation { arguments, acting }).await;
+    let (result, error) = match run.result {
+        Ok(result) => (Some(result), None),
+        Err(error @ (ScriptError::Busy | ScriptError::Stopped)) => {
+            return Err(ApiError::Unavailable(format!("{error}: try again")));
+        }
+        Err(ScriptError::RaisedWith { code, message, data }) => (None, Some(RunError { message, code, data })),
+        Err(error) => (None, Some(RunError::new(error.to_string()))),
+    };
+    let outcome = if error.is_none() { "done" } else { "failed" };
+    Ok(RunView { outcome, result, error, log: run.log, cpu_ms: milliseconds(run.cpu) })
+}
+
+async fn try_out(call: &Call, script: &Stored, sample: Sample) -> Result<RunView, ApiError> {
+    let user = call.caller().user.id;
+    let _trial = call.app.rations.trial(user)?;
+    let input = sample_input(call, sample)?;
+    let mut run = call.app.context.runtime.run(program(script)?, Owner::User(user), input).await;
+    let (outcome, error) = match run.verdict {
+        Verdict::Ack => ("delivered", None),
+        Verdict::Skip(why) => {
+            if !why.is_empty() {
+                run.log.push(format!("skipped: {why}"));
+            }
+            ("skipped", None)
+        }
+        Verdict::Failed(why) | Verdict::Retry { why, .. } => ("failed", Some(RunError::new(why))),
+        Verdict::Dead(why) => ("dead", Some(RunError::new(why))),
+        Verdict::NotRun(why) => return Err(ApiError::Unavailable(format!("{why}: try again"))),
+    };
+    Ok(RunView { outcome, result: None, error, log: run.log, cpu_ms: milliseconds(run.cpu) })
+}
+
+/// Checks arguments against the tool's schema. Both can be large, so it is done where no other request waits behind it.
+async fn check_arguments(tool: &Arc<Stored>, arguments: &RawValue) -> Result<(), ApiError> {
+    let wrong = |message: String| ApiError::BadRequest(format!("`params`: {message}"));
+    if !arguments.get().starts_with('{') {
+        return Err(wrong("must be an object".to_owned()));
+    }
+    let value: Value = serde_json::from_str(arguments.get()).map_err(|error| wrong(error.to_string()))?;
+    let tool = tool.clone();
+    let checked = tokio::task::spawn_blocking(move || tool.check_arguments(&value));
+    let checked = checked.await.map_err(|error| ApiError::Internal(error.to_string()))?;
+    checked.map_err(|mismatch| wrong(mismatch.to_string()))
+}
+
+fn program(script: &Stored) -> Result<&crate::script::Program, ApiError> {
+    match script.program() {
+        Some(Ok(program)) => Ok(program),
+        Some(Err(error)) => Err(ApiError::Conflict(format!("`{}` no longer compiles: {error}", script.name))),
+        None => Err(ApiError::BadRequest("only Lua is run here".to_owned())),
+    }
+}
+
+impl RunError {
+    const fn new(message: String) -> Self {
+        Self { message, code: None, data: None }
+    }
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}

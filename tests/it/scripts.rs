@@ -1,0 +1,211 @@
+//! Stored scripts with the real daemon, agents and command line: sinks that name them, libraries that they require, what
+//! agents are sent.
+
+use crate::support::{Daemon, Space, eventually};
+use serde_json::{Value, json};
+use std::{fs, path::PathBuf, process::Output};
+use svc::wire::{Hello, PROTOCOL, ToAgent, ToServer, Welcome};
+use tokio_tungstenite::tungstenite::{self, Message, client::IntoClientRequest as _};
+
+fn store(daemon: &Daemon, script: &Value) -> String {
+    let made = daemon.post("/api/scripts", script);
+    assert_eq!(made.status, 201, "{}", made.text);
+    made.json()["id"].as_str().unwrap().to_owned()
+}
+
+fn stdout(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+#[test]
+fn a_sink_runs_a_stored_script_with_libraries_and_a_change_takes_effect_with_the_next_event() {
+    let mut daemon = Daemon::start();
+    let library = |name: &str, owner: &str, content: &str| json!({"name": name, "kind": "library", "owner": owner, "content": content});
+    store(&daemon, &library("acme.word", "global", "return { of = function() return 'global' end }"));
+    store(
+        &daemon,
+        &library(
+            "acme.loud",
+            "global",
+            "local word = require 'acme.word'\nreturn function() return word.of():upper() end",
+        ),
+    );
+    let content = "print(require('acme.loud')())";
+    let script = store(&daemon, &json!({"name": "shout", "owner": "global", "content": content}));
+    let sink = json!({"name": "s", "events": "custom.*", "type": "script", "script": {"script_id": script}});
+    daemon.create_sink(&sink);
+    let said = |daemon: &Daemon| {
+        let emitted = daemon.emit("x", &json!({}));
+        daemon.delivery(&emitted["event_id"], "delivered")["attempts"][0]["log"][0].clone()
+    };
+    assert_eq!(said(&daemon), "GLOBAL");
+    // The sink's owner has one of that name by now, for what the global one requires too.
+    let own = store(&daemon, &library("acme.word", "me", "return { of = function() return 'own' end }"));
+    assert_eq!(said(&daemon), "OWN");
+    let path = format!("/api/scripts/{own}");
+    assert_eq!(daemon.patch(&path, &json!({"content": "return { of = function() return 'newer' end }"})).status, 200);
+    assert_eq!(said(&daemon), "NEWER");
+    daemon.crash_and_restart();
+    assert_eq!(said(&daemon), "NEWER");
+    assert_eq!(daemon.patch(&path, &json!({"active": false})).status, 200);
+    assert_eq!(said(&daemon), "GLOBAL");
+}
+
+#[test]
+fn a_library_that_fails_is_blamed_by_name_and_line() {
+    let daemon = Daemon::with(&[("SVC_DELIVERY_BACKOFF", "")]);
+    store(&daemon, &json!({"name": "acme.bad", "kind": "library", "content": "local x = 1\nerror('broken')"}));
+    let script = store(&daemon, &json!({"name": "s", "content": "require 'acme.bad'"}));
+    daemon.create_sink(&json!({"name": "s", "events": "*", "type": "script", "script": {"script_id": script}}));
+    let emitted = daemon.emit("x", &json!({}));
+    let delivery = daemon.delivery(&emitted["event_id"], "dead");
+    let error = delivery["attempts"][0]["error"].as_str().unwrap();
+    assert!(error.contains("acme.bad:2: broken"), "{error}");
+}
+
+#[test]
+fn scripts_are_kept_in_files_and_run_from_the_command_line() {
+    let daemon = Daemon::start();
+    let directory = std::env::temp_dir().join(format!("svc-it-scripts-{}", uuid::Uuid::now_v7()));
+    fs::create_dir(&directory).unwrap();
+    let file = |name: &str, text: &str| -> PathBuf {
+        let path = directory.join(name);
+        fs::write(&path, text).unwrap();
+        path
+    };
+    let apply = |path: &PathBuf, flags: &[&str]| {
+        let words: Vec<&str> = ["script", "apply", path.to_str().unwrap()].iter().chain(flags).copied().collect();
+        daemon.svc(&words)
+    };
+    let sum = file("acme.sum.lua", "return function(a, b) return a + b end");
+    assert!(stdout(&apply(&sum, &["--kind", "library", "--global"])).starts_with("created script acme.sum"));
+    assert!(stdout(&apply(&sum, &["--global"])).starts_with("unchanged script acme.sum"));
+    let schema = file("add.json", r#"{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}"#);
+    let tool = file("add.lua", "print('adding')\nreturn { sum = require('acme.sum')(params.a, 1) }");
+    let flags = ["--kind", "tool", "--params-schema", schema.to_str().unwrap(), "--description", "Adds one"];
+    assert!(stdout(&apply(&tool, &flags)).starts_with("created script add"));
+    let ran = daemon.svc(&["script", "run", "add", r#"{"a": 2}"#]);
+    assert_eq!((stdout(&ran).as_str(), String::from_utf8_lossy(&ran.stderr).as_ref()), ("{\"sum\":3}\n", "adding\n"));
+    let wrong = daemon.svc(&["script", "run", "add", r#"{"a": "two"}"#]);
+    assert_eq!(wrong.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("`params`: at `/a`"), "{wrong:?}");
+
+    let broken = apply(&file("broken.lua", "return 1\nreturn {"), &[]);
+    assert_eq!(broken.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&broken.stderr).contains("line 2"), "{broken:?}");
+
+    let shout = file("shout.lua", "print(event.type, event.data.version)");
+    assert!(stdout(&apply(&shout, &[])).starts_with("created script shout"));
+    let tried = stdout(&daemon.svc(&["script", "run", "shout", r#"{"version": "1.2"}"#, "--event", "deploy.done"]));
+    assert!(tried.starts_with("delivered"), "{tried}");
+    let sink =
+        file("sink.toml", "name = \"s\"\nevents = \"custom.*\"\ntype = \"script\"\n[script]\nstored = \"shout\"\n");
+    let applied = daemon.svc(&["sink", "apply", sink.to_str().unwrap()]);
+    assert!(stdout(&applied).starts_with("created"), "{applied:?}");
+    let again = daemon.svc(&["sink", "apply", sink.to_str().unwrap()]);
+    assert!(stdout(&again).starts_with("unchanged"), "{again:?}");
+    assert!(stdout(&daemon.svc(&["sink", "show", "s"])).contains("shout"));
+    let emitted = daemon.emit("deploy.done", &json!({"version": "1.3"}));
+    let delivered = daemon.delivery(&emitted["event_id"], "delivered");
+    assert_eq!(delivered["attempts"][0]["log"], json!(["custom.deploy.done\t1.3"]));
+    let refused = daemon.svc(&["script", "delete", "shout"]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("the sink `s`"), "{refused:?}");
+    let listed = stdout(&daemon.svc(&["script", "list"]));
+    assert_eq!(listed.lines().count(), 4, "{listed}");
+    fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn a_real_agent_takes_libraries_and_goes_on() {
+    let daemon = Daemon::start();
+    let script = store(&daemon, &json!({"name": "set-up", "owner": "global", "content": "print('hi')"}));
+    let fields = json!({"name": "box", "startup_script_id": script});
+    let mut space = Space::create_with(&daemon, &daemon.admin_token(), fields);
+    space.start(&daemon, &[]);
+    store(&daemon, &json!({"name": "acme.text", "kind": "library", "content": "return {}"}));
+    assert_eq!(space.view(&daemon)["linked"], true);
+    space.terminate();
+    eventually("the space to stop", || (space.view(&daemon)["state"] == "stopped").then_some(()));
+}
+
+/// An agent's end of a link, by hand.
+struct Agent(tungstenite::WebSocket<tungstenite::stream::MaybeTlsStream<std::net::TcpStream>>);
+
+impl Agent {
+    fn link(daemon: &Daemon, token: &str) -> (Self, Welcome) {
+        let mut request = format!("{}/api/agent", daemon.url.replace("http", "ws")).into_client_request().unwrap();
+        request.headers_mut().insert("Authorization", format!("Bearer {token}").parse().unwrap());
+        let (socket, _) = tungstenite::connect(request).unwrap();
+        let mut agent = Self(socket);
+        let hello = Hello { protocol: PROTOCOL, version: "0".to_owned(), node_id: "test".to_owned(), returning: false };
+        agent.0.send(Message::text(serde_json::to_string(&ToServer::Hello(hello)).unwrap())).unwrap();
+        match agent.next() {
+            ToAgent::Welcome(welcome) => (agent, welcome),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn next(&mut self) -> ToAgent {
+        loop {
+            let message = self.0.read().unwrap();
+            if message.is_text() || message.is_binary() {
+                return svc::wire::decode(&message.into_data()).unwrap();
+            }
+        }
+    }
+
+    /// The paths of the libraries in the next message, which must be of that kind.
+    fn libraries(&mut self) -> Vec<String> {
+        match self.next() {
+            ToAgent::Libraries(libraries) => libraries.iter().map(svc::library::Library::path).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn an_agent_gets_its_startup_script_and_every_library_and_what_becomes_of_them() {
+    let daemon = Daemon::start();
+    let script = store(&daemon, &json!({"name": "set-up", "content": "print('hi')"}));
+    let made = daemon.post("/api/spaces", &json!({"name": "box", "startup_script_id": script})).json();
+    let token = made["agent_token"].as_str().unwrap();
+    let library =
+        |name: &str, owner: &str| json!({"name": name, "kind": "library", "owner": owner, "content": "return 1"});
+    store(&daemon, &library("acme.text", "global"));
+    let (mut agent, welcome) = Agent::link(&daemon, token);
+    let startup = welcome.startup_script.unwrap();
+    assert_eq!((startup.name.as_str(), startup.source.as_str()), ("set-up", "print('hi')"));
+    assert_eq!(agent.libraries(), ["acme/text.lua"]);
+
+    // Many changes at once are told in a few messages, and those of others not at all.
+    let ada = daemon.create_user("ada", &["manage_own_scripts"]);
+    let foreign = library("adas", "me").to_string().into_bytes();
+    assert_eq!(daemon.send("POST", "/api/scripts", Some(&ada), Some(foreign)).status, 201);
+    for n in 0..100 {
+        store(&daemon, &library(&format!("own{n}"), "me"));
+    }
+    let (mut messages, mut last) = (0, Vec::new());
+    while last.len() < 101 {
+        last = agent.libraries();
+        messages += 1;
+    }
+    assert!(messages <= 50, "{messages} messages for 100 changes");
+    assert!(!last.contains(&"adas.lua".to_owned()));
+
+    // What changes no library is not told: the next message is about the one that follows.
+    let path = format!("/api/scripts/{script}");
+    assert_eq!(daemon.patch(&path, &json!({"content": "print('ho')", "active": false})).status, 200);
+    let text = daemon.get("/api/scripts?name=acme.text").json()["items"][0]["id"].as_str().unwrap().to_owned();
+    let text = format!("/api/scripts/{text}");
+    assert_eq!(daemon.patch(&text, &json!({"description": "words"})).status, 200);
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert_eq!(daemon.patch(&text, &json!({"active": false})).status, 200);
+    assert_eq!(agent.libraries().len(), 100);
+
+    // An inactive startup script is none.
+    let (mut again, welcome) = Agent::link(&daemon, token);
+    assert_eq!(welcome.startup_script, None);
+    assert_eq!(again.libraries().len(), 100);
+    assert!(daemon.log().contains("`set-up` is not active"), "{}", daemon.log());
+}
