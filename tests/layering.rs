@@ -23,6 +23,7 @@ const FLOORS: &[&[&str]] = &[
     &["deliver"],
     &["session"],
     &["http"],
+    &["run"],
     &["agent", "daemon"],
     &["cli"],
 ];

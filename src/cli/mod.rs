@@ -122,6 +122,7 @@ pub mod methods;
 pub mod named;
 pub mod payload;
 pub mod role;
+pub mod run;
 pub mod server;
 pub mod shell;
 pub mod sink;
@@ -174,6 +175,7 @@ pub enum Command {
     Server(server::Server),
     Agent(agent::Agent),
     Methods(methods::Methods),
+    Run(run::Run),
     Event(event::Event),
     Sink(sink::Sink),
     Method(method::Method),
@@ -233,6 +235,7 @@ fn obey(shell: &mut Shell<'_>, words: &[String]) -> Result<(), Failure> {
         Some(Command::Server(command)) => command.run(shell),
         Some(Command::Agent(command)) => command.run(shell),
         Some(Command::Methods(command)) => command.run(shell),
+        Some(Command::Run(command)) => command.run(shell),
         Some(Command::Event(command)) => command.run(shell),
         Some(Command::Sink(command)) => command.run(shell),
         Some(Command::Method(command)) => command.run(shell),
