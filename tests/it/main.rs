@@ -18,6 +18,7 @@ mod python;
 mod readme;
 mod ready_made;
 mod registrations;
+mod run;
 mod scripted;
 mod scripts;
 mod server;
