@@ -85,6 +85,8 @@ impl Passage {
             .tcp_keepalive(KEEPALIVE)
             // The token must not travel on to wherever a redirect points.
             .redirect_policy(RedirectPolicy::None)
+            // The link goes through none either.
+            .proxy(None)
             .automatic_decompression(false)
             .build()?;
         Ok(self.0.get_or_init(|| made))
