@@ -7,7 +7,7 @@
 use super::{Kind, Stored, Unrunnable};
 use crate::{
     id::{ScriptId, UserId},
-    library::{Language, Library},
+    library::Language,
     owner::Owner,
     script::{CompileError, Modules, Program},
     store::{Batch, Change, Store, StoreError, Table, carried_through, keys},
@@ -229,14 +229,11 @@ impl Shelf {
     }
 
     /// Every library that whoever runs as `owner` can load, by name and language. The owner's own hide everybody's.
-    pub fn libraries_for(&self, owner: Owner) -> Vec<Library> {
+    pub fn libraries_for(&self, owner: Owner) -> Vec<Arc<Stored>> {
         let mut libraries = BTreeMap::new();
         for owner in [Owner::Global, owner] {
-            for script in self.of(owner).into_iter().filter(|script| script.active) {
-                if let Some(library) = script.library() {
-                    libraries.insert((library.name.clone(), library.language), library);
-                }
-            }
+            let active = self.of(owner).into_iter().filter(|script| script.kind == Kind::Library && script.active);
+            libraries.extend(active.map(|library| ((library.name.clone(), library.language), library)));
         }
         libraries.into_values().collect()
     }

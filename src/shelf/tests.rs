@@ -49,8 +49,8 @@ async fn put(shelf: &Shelf, user: UserId, rest: Value) -> Arc<Stored> {
     shelf.create(script(user, rest), |_| ()).await.unwrap()
 }
 
-fn sources(libraries: &[Library]) -> Vec<(String, &str)> {
-    libraries.iter().map(|library| (library.path(), library.source.as_str())).collect()
+fn sources(libraries: &[Arc<Stored>]) -> Vec<(String, &str)> {
+    libraries.iter().map(|library| (library.library().unwrap().path(), library.content.as_str())).collect()
 }
 
 #[tokio::test]
@@ -120,7 +120,8 @@ async fn libraries_of_two_owners_fit_into_one_message() {
         }
         assert!(matches!(refused.take(), Some(ShelfError::TooMuch(bytes)) if bytes > MAX_LIBRARIES), "{owner}");
     }
-    let libraries = shelf.libraries_for(Owner::User(ada));
+    let libraries: Vec<_> =
+        shelf.libraries_for(Owner::User(ada)).iter().map(|script| script.library().unwrap()).collect();
     assert!(libraries.len() > 2);
     let message = crate::wire::encode(&crate::wire::ToAgent::Libraries(libraries));
     assert!(
