@@ -15,6 +15,7 @@ mod openapi;
 mod published;
 mod readme;
 mod ready_made;
+mod run;
 mod scripts;
 mod server;
 mod sinks;
