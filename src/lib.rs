@@ -73,6 +73,9 @@ pub mod session;
 // Every route in one table, behind one guard.
 pub mod http;
 
+// The script runtime of a space.
+pub mod run;
+
 // The wiring of a server, the agent of a space, and the commands.
 pub mod agent;
 pub mod daemon;

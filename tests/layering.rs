@@ -24,6 +24,7 @@ const FLOORS: &[&[&str]] = &[
     &["deliver"],
     &["session"],
     &["http"],
+    &["run"],
     &["agent", "daemon"],
     &["cli"],
 ];

@@ -38,7 +38,7 @@ _svc() {
     fi
 
     if ((COMP_CWORD == 1)); then
-        words="server agent methods event sink script method subscription space template token user role group audit login whoami config completions --version --help"
+        words="server agent methods run event sink script method subscription space template token user role group audit login whoami config completions --version --help"
     elif ((COMP_CWORD == 2)) && [[ $word != -* ]]; then
         case ${COMP_WORDS[1]} in
             agent) words="start status" ;;
@@ -54,6 +54,7 @@ _svc() {
             user | role | group) words="list create show update delete" ;;
             config) words="check show" ;;
             completions) words="bash zsh fish" ;;
+            run) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
         esac
     else
         case "${COMP_WORDS[1]} ${COMP_WORDS[2]}" in
@@ -67,6 +68,12 @@ _svc() {
                 fi
                 words="--json --help" ;;
             "methods unregister") words="--json --help" ;;
+            "run "*)
+                if [[ $word != -* ]]; then
+                    mapfile -t COMPREPLY < <(compgen -f -- "$word")
+                    return
+                fi
+                words="--json-rpc --sandbox --threads --timeout --memory --help" ;;
             "login "*) words="--server --name --password-stdin --token --help" ;;
             "whoami "*) words=$client ;;
             "audit "*) words="--actor --action --since --until --limit --cursor $client" ;;

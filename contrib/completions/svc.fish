@@ -15,6 +15,7 @@ complete -c svc -l help -d 'display usage information'
 complete -c svc -n '__svc_count 0' -a server -d 'run the server'
 complete -c svc -n '__svc_count 0' -a agent -d 'run the agent of a space'
 complete -c svc -n '__svc_count 0' -a methods -d 'publish methods from inside a space'
+complete -c svc -n '__svc_count 0' -a run -d 'run a Lua file of a space'
 complete -c svc -n '__svc_count 0' -a event -d 'raise an event, or look at those that were raised'
 complete -c svc -n '__svc_count 0' -a sink -d 'manage sinks'
 complete -c svc -n '__svc_count 0' -a script -d 'manage stored scripts'
@@ -47,6 +48,13 @@ complete -c svc -n '__svc_count 1; and __svc_at role' -a 'list create show updat
 complete -c svc -n '__svc_count 1; and __svc_at group' -a 'list create show update delete'
 complete -c svc -n '__svc_count 1; and __svc_at config' -a 'check show'
 complete -c svc -n '__svc_count 1; and __svc_at completions' -a 'bash zsh fish'
+
+complete -c svc -n '__svc_at run' -F
+complete -c svc -n '__svc_at run' -l json-rpc -d 'serve the methods that the file names'
+complete -c svc -n '__svc_at run' -l sandbox -d 'without files, processes and environment'
+complete -c svc -n '__svc_at run' -x -l threads -d 'how many requests at a time'
+complete -c svc -n '__svc_at run' -x -l timeout -d 'how long one may take'
+complete -c svc -n '__svc_at run' -x -l memory -d 'how much memory one may take'
 
 for command in event sink script method subscription space template token user role group audit whoami
     complete -c svc -n "__svc_at $command" -l json -d 'print JSON instead of a table'

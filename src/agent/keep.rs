@@ -11,6 +11,7 @@ use super::{
     home::{Belongs, HomeError},
     link::Link,
     links::Seat,
+    opening,
     pulse::Pulse,
     talk::{self, Ending, Talk},
 };
@@ -127,9 +128,11 @@ async fn connect(
 ) -> Result<(Socket, Welcome), Failed> {
     let mut socket = agent.dialer.dial(&seat.server, &agent.settings.token, pulse).await?;
     let welcome = talk::introduce(&mut socket, &agent.settings.node_id, returning).await?;
-    if agent.home.settle(&welcome, &agent.spool).await? == Belongs::Anew {
+    let belongs = agent.home.settle(&welcome, &agent.spool).await?;
+    if belongs == Belongs::Anew {
         agent.registrar.forget().await;
     }
+    agent.packages.settle(belongs);
     Ok((socket, welcome))
 }
 
@@ -138,8 +141,11 @@ async fn converse(agent: &Arc<Agent>, seat: &Seat, socket: Socket, welcome: Welc
     let (link, parcels) = Link::new(seat.server.clone(), agent.settings.answer);
     seat.connect(link.clone());
     // On its own: it waits for its turn among other changes, and for answers that are heard in the conversation.
-    let (registrar, publishing) = (agent.registrar.clone(), link.clone());
-    tokio::spawn(async move { registrar.introduce(&publishing).await });
+    let (opened, publishing, script) = (agent.clone(), link.clone(), welcome.startup_script.clone());
+    tokio::spawn(async move {
+        opening::open(&opened, script).await;
+        opened.registrar.introduce(&publishing).await;
+    });
     let ending = Talk::new(agent, &link, welcome).go_on(socket, parcels, pulse).await;
     link.end();
     ending

@@ -123,6 +123,7 @@ pub mod methods;
 pub mod named;
 pub mod payload;
 pub mod role;
+pub mod run;
 pub mod script;
 pub mod server;
 pub mod shell;
@@ -176,6 +177,7 @@ pub enum Command {
     Server(server::Server),
     Agent(agent::Agent),
     Methods(methods::Methods),
+    Run(run::Run),
     Event(event::Event),
     Sink(sink::Sink),
     Script(script::Script),
@@ -236,6 +238,7 @@ fn obey(shell: &mut Shell<'_>, words: &[String]) -> Result<(), Failure> {
         Some(Command::Server(command)) => command.run(shell),
         Some(Command::Agent(command)) => command.run(shell),
         Some(Command::Methods(command)) => command.run(shell),
+        Some(Command::Run(command)) => command.run(shell),
         Some(Command::Event(command)) => command.run(shell),
         Some(Command::Sink(command)) => command.run(shell),
         Some(Command::Script(command)) => command.run(shell),

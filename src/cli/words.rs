@@ -1,7 +1,7 @@
 //! From what was typed to what the parser takes: the spellings that argh does not know.
 //!
 //! `--name=value` becomes two words, `help` and `-h` become `--help`, `-` becomes `@-`, and `svc event
-//! TYPE` becomes `svc event emit TYPE`.
+//! TYPE` becomes `svc event emit TYPE`. What follows the file of `svc run` is that file's, and stays as it is.
 
 use super::{event, failure::Failure};
 use argh::SubCommands as _;
@@ -33,6 +33,10 @@ pub fn normalised(typed: impl IntoIterator<Item = OsString>) -> Result<Vec<Strin
                 _ => words.push(word),
             },
         }
+        if is_run_of_a_file(&words) {
+            words.push("--".to_owned());
+            break;
+        }
     }
     for word in typed {
         words.push(utf8(word)?);
@@ -44,6 +48,14 @@ pub fn normalised(typed: impl IntoIterator<Item = OsString>) -> Result<Vec<Strin
     }
     spell_out_emit(&mut words)?;
     Ok(words)
+}
+
+/// Whether the last of the words is the file that `svc run` is to run.
+fn is_run_of_a_file(words: &[String]) -> bool {
+    const WITH_VALUE: [&str; 3] = ["--threads", "--timeout", "--memory"];
+    let [run, before @ .., file] = words else { return false };
+    let is_value = before.last().is_some_and(|flag| WITH_VALUE.contains(&flag.as_str()));
+    run == "run" && !file.starts_with("--") && !is_value
 }
 
 /// Puts in the `emit` that `svc event TYPE` leaves out.
@@ -101,6 +113,14 @@ mod tests {
         let error = normalised(["event", "--json", "list"].map(OsString::from)).unwrap_err();
         assert_eq!(error.exit_code(), 2);
         assert!(error.to_string().contains("svc event emit"), "{error}");
+    }
+
+    #[test]
+    fn what_follows_the_file_of_a_run_is_left_alone() {
+        assert_eq!(words("run a.lua --help - --x=y help"), "run a.lua -- --help - --x=y help");
+        assert_eq!(words("run --timeout=5s --json-rpc a.lua b"), "run --timeout 5s --json-rpc a.lua -- b");
+        assert_eq!(words("run --help"), "run --help");
+        assert_eq!(words("run a.lua"), "run a.lua --");
     }
 
     #[test]

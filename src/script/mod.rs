@@ -192,7 +192,8 @@ impl Runtime {
             0 => cores(),
             threads => threads,
         };
-        Self::with(config, libraries, Arc::default(), Pool::new(threads), Threads::new(Room::alone(threads)))
+        // More than run at a time, since others wait.
+        Self::with(config, libraries, Arc::default(), Pool::new(threads * 4), Threads::new(Room::alone(threads)))
     }
 
     fn with(

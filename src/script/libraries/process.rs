@@ -97,6 +97,8 @@ async fn waited_for(mut order: Order) -> Result<Ended, Raise> {
     let mut command = command(&order);
     let stdin = if order.stdin.is_some() { Stdio::piped() } else { Stdio::null() };
     command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).kill_on_drop(true);
+    #[cfg(target_os = "linux")]
+    die_with_us(&mut command);
     let mut child = started(&order, &mut command)?;
     let mut group = Group(child.id().and_then(|id| id.try_into().ok()));
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
@@ -128,6 +130,18 @@ fn started(order: &Order, command: &mut Command) -> Result<Child, Raise> {
         return Err(Raise::Message(format!("there is no directory {}", order.cwd.display())));
     }
     command.spawn().map_err(|error| Raise::Message(format!("cannot start `{}`: {error}", order.cmd.display())))
+}
+
+/// Has the kernel kill the process should we be killed. Threads of scripts end only with us, or once no run is left.
+#[cfg(target_os = "linux")]
+fn die_with_us(command: &mut Command) {
+    // SAFETY: it only makes a system call, which is all that is allowed between fork and exec.
+    unsafe {
+        command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
+            -1 => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        });
+    }
 }
 
 /// Writes all of it. Whoever does not want to read on has its reasons.

@@ -1,0 +1,146 @@
+//! `svc run`: the script runtime of a space. Runs a Lua file once, or has it serve methods over stdin and stdout.
+
+use super::{failure::Failure, shell::Shell};
+use crate::{
+    config::{Size, Span},
+    run::{Complaints, Limits, NearAgent, ServeError, Settings, Stage, Terminal, serve},
+    script::{Reach, Voice},
+};
+use std::{
+    io,
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// What a request may take and hold, unless told otherwise.
+const REQUEST_TIME: Duration = Duration::from_secs(30);
+const REQUEST_MEMORY: u64 = 64 << 20;
+
+/// How long runs may take to end once a signal came.
+const GOODBYE: Duration = Duration::from_secs(2);
+
+/// Run a Lua file of a space, once or as a method server.
+#[derive(argh::FromArgs, Clone, Debug, PartialEq)]
+#[argh(
+    subcommand,
+    name = "run",
+    help_triggers("-h", "--help"),
+    example = "{command_name} report.lua 2026-01\n{command_name} --json-rpc setup.lua",
+    note = "What follows FILE are its arguments, `arg` and `...` to it. `require` looks beside FILE, then for the libraries \
+            of the space's owner. With --json-rpc the file says who handles what, by \
+            runtime.jsonrpc.method(\"search\", \"handlers.search\"), and each request that comes in on stdin, one a \
+            line, is handled by that function in an evaluator of its own."
+)]
+pub struct Run {
+    /// serve the methods that the file names, over stdin and stdout
+    #[argh(switch)]
+    json_rpc: bool,
+
+    /// without files, processes and environment
+    #[argh(switch)]
+    sandbox: bool,
+
+    /// how many requests are computed at the same time (otherwise as many as there are cores)
+    #[argh(option, arg_name = "n")]
+    threads: Option<NonZeroUsize>,
+
+    /// how long a run or a request may take (otherwise 30s for a request, and as long as it takes for a run)
+    #[argh(option, arg_name = "span")]
+    timeout: Option<Span>,
+
+    /// how much memory one may take (otherwise 64MiB for a request, and as much as there is for a run)
+    #[argh(option, arg_name = "size")]
+    memory: Option<Size>,
+
+    /// the Lua file
+    #[argh(positional)]
+    file: PathBuf,
+
+    /// its arguments
+    #[argh(positional, greedy)]
+    arguments: Vec<String>,
+}
+
+impl Run {
+    pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+        let agent = Arc::new(NearAgent::new((shell.environment)("SVC_AGENT_URL").as_deref()));
+        let unable = |source: io::Error| Failure::File { path: PathBuf::from("."), source };
+        let settings = Settings {
+            reach: if self.sandbox { Reach::Confined } else { Reach::Whole },
+            limits: self.limits(),
+            directory: std::env::current_dir().map_err(unable)?,
+            environment: std::env::vars_os().collect(),
+            agent,
+            voice: Voice::Aloud(if self.json_rpc { Arc::new(Complaints) } else { Arc::new(Terminal) }),
+        };
+        let stage = Stage::read(&self.file, settings).map_err(|error| Failure::Bad(error.to_string()))?;
+        let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(unable)?;
+        let result = tokio.block_on(self.perform(Arc::new(stage)));
+        // A read that waits on a pipe for ever must not keep us.
+        tokio.shutdown_background();
+        result
+    }
+
+    async fn perform(self, stage: Arc<Stage>) -> Result<(), Failure> {
+        let closing = CancellationToken::new();
+        let stopped = stop_on_signal(stage.clone(), closing.clone())?;
+        let told_to_stop = || Failure::Bad("stopped by a signal".to_owned());
+        let work = async {
+            match self.json_rpc {
+                true => serving(&stage, &self.file, self.arguments, closing.clone()).await,
+                false => stage.once(self.arguments).await.result.map_err(|error| Failure::Bad(error.to_string())),
+            }
+        };
+        tokio::select! {
+            result = work => result.map_err(|failure| if closing.is_cancelled() { told_to_stop() } else { failure }),
+            () = stopped => Err(told_to_stop()),
+        }
+    }
+
+    fn limits(&self) -> Limits {
+        let (time, memory) = match self.json_rpc {
+            true => (Some(REQUEST_TIME), Some(REQUEST_MEMORY)),
+            false => (None, None),
+        };
+        Limits {
+            wall: self.timeout.map(|Span(span)| span).or(time),
+            memory: self.memory.map(|Size(size)| size).or(memory),
+            threads: self.threads.map_or(0, NonZeroUsize::get),
+        }
+    }
+}
+
+async fn serving(
+    stage: &Arc<Stage>,
+    file: &Path,
+    arguments: Vec<String>,
+    closing: CancellationToken,
+) -> Result<(), Failure> {
+    let name = file.display().to_string();
+    match serve(stage.clone(), &name, arguments, io::stdin(), io::stdout(), closing).await {
+        Ok(()) => Ok(()),
+        Err(ServeError::Output(error)) => Err(Failure::of_output(error)),
+        Err(other) => Err(Failure::Bad(other.to_string())),
+    }
+}
+
+/// Ends every run on the first SIGTERM or SIGINT, and with it the processes that runs wait for. The future it gives is
+/// done when they have had time to.
+fn stop_on_signal(stage: Arc<Stage>, closing: CancellationToken) -> Result<impl Future<Output = ()>, Failure> {
+    let unable = |error: io::Error| Failure::Bad(format!("cannot listen for signals: {error}"));
+    let mut terminate = signal(SignalKind::terminate()).map_err(unable)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(unable)?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        stage.shut_down();
+        closing.cancel();
+        tokio::time::sleep(GOODBYE).await;
+    })
+}

@@ -1,0 +1,175 @@
+//! The script runtime of a space: runs its Lua files, once ([`Stage::once`]) or as a method server ([`serve`]).
+//!
+//! It stands on [`script`](crate::script), with its threads, its limits and its way of keeping runs apart; what it adds
+//! is where modules come from ([`modules`]) and how the space's agent is reached ([`near`]). The agent runs set-up
+//! scripts on the same [`Stage`].
+
+mod modules;
+mod near;
+mod serve;
+
+pub use modules::Found;
+pub use near::NearAgent;
+pub use serve::{ServeError, serve};
+
+use crate::{
+    config::{self, Egress as EgressSettings, Size, Span},
+    egress::Egress,
+    owner::Owner,
+    script::{
+        CompileError, Handler, Launched, Libraries, Listener, MAX_FILE, MethodCaller, Program, Reach, Runtime,
+        ScriptError, Surroundings, Voice,
+    },
+};
+use futures_util::future::BoxFuture;
+use serde_json::value::RawValue;
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+/// What one run may use.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Waiting included; `None` for as long as it takes.
+    pub wall: Option<Duration>,
+    /// In bytes; `None` for as much as there is.
+    pub memory: Option<u64>,
+    /// 0 for as many as there are cores.
+    pub threads: usize,
+}
+
+/// What a file is run with.
+pub struct Settings {
+    pub reach: Reach,
+    pub limits: Limits,
+    /// Where relative paths start, and processes run.
+    pub directory: PathBuf,
+    /// The environment of the program and its processes, all of it.
+    pub environment: BTreeMap<OsString, OsString>,
+    pub agent: Arc<NearAgent>,
+    pub voice: Voice,
+}
+
+/// A file, compiled, with everything it runs on.
+pub struct Stage {
+    runtime: Runtime,
+    program: Program,
+    around: Arc<Surroundings>,
+}
+
+/// Why a file cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum StageError {
+    #[error("{}: {source}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{name}:{}: {}", error.line, error.message)]
+    Compile { name: String, error: CompileError },
+}
+
+impl Stage {
+    /// Reads a file and compiles it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it cannot be read, or with its line if it is no Lua.
+    pub fn read(path: &Path, settings: Settings) -> Result<Self, StageError> {
+        let source = read(path).map_err(|source| StageError::Read { path: path.to_owned(), source })?;
+        Self::new(path, &source, settings)
+    }
+
+    /// Compiles what is in a file. Its modules are looked for beside it.
+    ///
+    /// # Errors
+    ///
+    /// Fails with its line if it is no Lua.
+    pub fn new(path: &Path, source: &str, settings: Settings) -> Result<Self, StageError> {
+        let name = path.display().to_string();
+        let program = Program::space(&name, source, settings.reach);
+        let program = program.map_err(|error| StageError::Compile { name, error })?;
+        let beside = path.parent().unwrap_or(Path::new("")).to_owned();
+        let libraries = Libraries {
+            http: Arc::new(Egress::new(&EgressSettings::default())),
+            kv: None,
+            caller: Arc::new(ThroughTheAgent),
+            modules: Arc::new(Found::new(beside, settings.agent.clone())),
+        };
+        let limits = settings.limits;
+        let wall = Span(limits.wall.unwrap_or(Duration::MAX));
+        let memory = Size(limits.memory.unwrap_or(0));
+        let config = config::Script { wall, cpu: wall, memory, threads: limits.threads };
+        let around = Surroundings {
+            directory: settings.directory,
+            environment: settings.environment,
+            agent: settings.agent,
+            voice: settings.voice,
+        };
+        Ok(Self { runtime: Runtime::alone(&config, libraries), program, around: Arc::new(around) })
+    }
+
+    /// Runs the file from its beginning to its end, with `arguments` as `arg` and `...`. Dropping the future ends it.
+    pub async fn once(&self, arguments: Vec<String>) -> Launched {
+        self.runtime.launch(&self.program, self.around.clone(), arguments).await
+    }
+
+    /// Has a handler that the file named answer a request, apart from every other.
+    async fn handle(&self, handler: &Handler, params: Option<Box<RawValue>>) -> Result<Box<RawValue>, ScriptError> {
+        self.runtime.handle(&self.program, self.around.clone(), handler.clone(), params).await
+    }
+
+    /// Ends every run, and the processes that runs wait for.
+    pub fn shut_down(&self) {
+        self.runtime.shut_down();
+    }
+}
+
+/// Programs of a space call methods through its agent, and not through the host as scripts of a server do.
+struct ThroughTheAgent;
+
+impl MethodCaller for ThroughTheAgent {
+    fn call(&self, _: Owner, _: &str, _: Box<RawValue>) -> BoxFuture<'static, Result<Box<RawValue>, String>> {
+        Box::pin(async { Err("methods are called through the agent".to_owned()) })
+    }
+}
+
+/// A file of a space as text, unless it is longer than any that is compiled.
+fn read(path: &Path) -> io::Result<String> {
+    let mut source = String::new();
+    std::fs::File::open(path)?.take(MAX_FILE as u64 + 1).read_to_string(&mut source)?;
+    Ok(source)
+}
+
+/// What is printed to stdout, what is logged to stderr: the voice of a program that is run once.
+pub struct Terminal;
+
+/// Everything to stderr, for stdout belongs to the answers.
+pub struct Complaints;
+
+impl Listener for Terminal {
+    fn printed(&self, line: &[u8]) {
+        say(&mut io::stdout().lock(), line);
+    }
+
+    fn logged(&self, line: &[u8]) {
+        say(&mut io::stderr().lock(), line);
+    }
+}
+
+impl Listener for Complaints {
+    fn printed(&self, line: &[u8]) {
+        say(&mut io::stderr().lock(), line);
+    }
+
+    fn logged(&self, line: &[u8]) {
+        say(&mut io::stderr().lock(), line);
+    }
+}
+
+fn say(out: &mut dyn io::Write, line: &[u8]) {
+    // Whoever closed it does not want to know.
+    let _ = out.write_all(line).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
+}

@@ -1,0 +1,159 @@
+//! The agent of the space that a program runs in, over its own API: no token, being here is enough.
+
+use crate::script::{Reply, SpaceAgent};
+use futures_util::AsyncReadExt as _;
+use isahc::{
+    AsyncBody, HttpClient,
+    config::{Configurable as _, RedirectPolicy},
+    http::{Method, Request, Response, StatusCode, header},
+};
+use serde::Deserialize;
+use serde_json::{json, value::RawValue};
+use std::{io::Read as _, path::PathBuf, sync::OnceLock, time::Duration};
+
+/// Where an agent listens that was told nothing else.
+pub const DEFAULT_URL: &str = "http://127.0.0.1:7301";
+
+/// How long it may take to pick up.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// How long it may take to hand out its packages.
+const PACKAGE: Duration = Duration::from_secs(10);
+
+/// The largest answer.
+const MAX_ANSWER: u64 = 64 << 20;
+
+/// A way to the agent.
+pub struct NearAgent {
+    url: String,
+    /// Whether somebody said that there is one.
+    named: bool,
+    /// Made on first use: most programs do not need it.
+    http: OnceLock<HttpClient>,
+}
+
+#[derive(Deserialize)]
+struct ErrorBody {
+    error: ErrorDetail,
+}
+
+#[derive(Deserialize)]
+struct ErrorDetail {
+    message: String,
+}
+
+impl NearAgent {
+    /// The agent at this address, or the one at the usual place.
+    pub fn new(url: Option<&str>) -> Self {
+        let url = url.filter(|url| !url.is_empty());
+        let named = url.is_some();
+        Self { url: url.unwrap_or(DEFAULT_URL).trim_end_matches('/').to_owned(), named, http: OnceLock::new() }
+    }
+
+    /// Whether the surroundings say that there is an agent.
+    pub fn is_named(&self) -> bool {
+        self.named
+    }
+
+    /// The libraries of the space's owner, as a zip archive; `None` if the agent has none. It waits for them.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the agent cannot be reached or does not hand them out.
+    pub fn libraries(&self) -> Result<Option<Vec<u8>>, String> {
+        let request = Request::get(format!("{}/packages/user-libraries.zip", self.url)).timeout(PACKAGE).body(());
+        let request = request.map_err(|error| self.unreachable(&error))?;
+        let response = self.http()?.send(request).map_err(|error| self.unreachable(&error))?;
+        match response.status() {
+            StatusCode::NOT_FOUND => return Ok(None),
+            status if !status.is_success() => return Err(format!("the agent answered {status}")),
+            _ => {}
+        }
+        let mut body = Vec::new();
+        let read = response.into_body().take(MAX_ANSWER).read_to_end(&mut body);
+        read.map_err(|error| self.unreachable(&error))?;
+        Ok(Some(body))
+    }
+
+    fn send(&self, method: Method, path: &str, body: Option<String>) -> Reply<Option<Box<RawValue>>> {
+        let url = format!("{}{path}", self.url);
+        let request = Request::builder().method(method).uri(url).header(header::CONTENT_TYPE, "application/json");
+        let sent = request.body(AsyncBody::from(body.unwrap_or_default())).map_err(|error| self.unreachable(&error));
+        let sent = sent.and_then(|request| Ok((self.http()?.clone(), request)));
+        let url = self.url.clone();
+        Box::pin(async move {
+            let (http, request) = sent?;
+            answered(http.send_async(request).await.map_err(|error| unreachable(&url, &error))?).await
+        })
+    }
+
+    fn http(&self) -> Result<&HttpClient, String> {
+        if let Some(http) = self.http.get() {
+            return Ok(http);
+        }
+        let client = HttpClient::builder()
+            .connect_timeout(CONNECT)
+            .redirect_policy(RedirectPolicy::None)
+            .proxy(None)
+            .build()
+            .map_err(|error| self.unreachable(&error))?;
+        Ok(self.http.get_or_init(|| client))
+    }
+
+    fn unreachable(&self, why: &dyn std::fmt::Display) -> String {
+        unreachable(&self.url, why)
+    }
+}
+
+impl SpaceAgent for NearAgent {
+    fn emit(&self, kind: &str, payload: Box<RawValue>) -> Reply<Box<RawValue>> {
+        some(self.send(Method::POST, "/event", Some(json!({ "type": kind, "payload": payload }).to_string())))
+    }
+
+    fn methods(&self) -> Reply<Box<RawValue>> {
+        some(self.send(Method::GET, "/api/methods", None))
+    }
+
+    fn call(&self, request: Box<RawValue>) -> Reply<Option<Box<RawValue>>> {
+        self.send(Method::POST, "/api/methods/call", Some(request.get().to_owned()))
+    }
+
+    fn register(&self, directory: PathBuf, registration: Box<RawValue>) -> Reply<Box<RawValue>> {
+        let body = json!({ "directory": directory, "registration": registration });
+        some(self.send(Method::POST, "/methods", Some(body.to_string())))
+    }
+
+    fn unregister(&self, local_name: Option<&str>) -> Reply<Box<RawValue>> {
+        let path = match local_name {
+            Some(name) => format!("/methods/{}", form_urlencoded::byte_serialize(name.as_bytes()).collect::<String>()),
+            None => "/methods".to_owned(),
+        };
+        some(self.send(Method::DELETE, &path, None))
+    }
+}
+
+/// An answer that cannot be nothing.
+fn some(reply: Reply<Option<Box<RawValue>>>) -> Reply<Box<RawValue>> {
+    Box::pin(async move { reply.await?.ok_or_else(|| "the agent gave no answer".to_owned()) })
+}
+
+async fn answered(mut response: Response<AsyncBody>) -> Result<Option<Box<RawValue>>, String> {
+    let mut body = String::new();
+    let read = response.body_mut().take(MAX_ANSWER).read_to_string(&mut body).await;
+    read.map_err(|error| format!("the agent's answer broke off: {error}"))?;
+    let status = response.status();
+    if !status.is_success() {
+        return Err(match serde_json::from_str::<ErrorBody>(&body) {
+            Ok(said) => said.error.message,
+            Err(_) => format!("the agent answered {status}"),
+        });
+    }
+    if status == StatusCode::NO_CONTENT || body.is_empty() {
+        return Ok(None);
+    }
+    RawValue::from_string(body).map(Some).map_err(|error| format!("the agent's answer is not JSON: {error}"))
+}
+
+fn unreachable(url: &str, why: &dyn std::fmt::Display) -> String {
+    format!("cannot reach the agent at {url} ({why}): inside a space SVC_AGENT_URL says where it is")
+}

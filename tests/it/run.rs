@@ -1,0 +1,425 @@
+//! `svc run`: Lua files of a space, run once and as method servers.
+
+use crate::support::{Answer, Receiver, eventually};
+use serde_json::{Value, json};
+use std::{
+    io::{BufRead as _, BufReader, Cursor, Read as _, Write as _},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Output, Stdio},
+    time::{Duration, Instant},
+};
+use zip::{ZipWriter, write::SimpleFileOptions};
+
+/// A directory with files in it, gone with it.
+struct Files(PathBuf);
+
+impl Files {
+    fn new(files: &[(&str, &str)]) -> Self {
+        let directory = std::env::temp_dir().join(format!("svc-run-{}", uuid::Uuid::now_v7()));
+        for (name, content) in files {
+            let path = directory.join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, content).unwrap();
+        }
+        Self(directory)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_svc"));
+        command.arg("run").args(arguments).current_dir(&self.0).env_remove("SVC_AGENT_URL").env("GREETING", "hello");
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> (i32, String, String) {
+        told(&self.command(arguments).stdin(Stdio::null()).output().unwrap())
+    }
+
+    fn serve(&self, arguments: &[&str]) -> Server {
+        Server::start(self.command(&[&["--json-rpc"], arguments].concat()))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn told(output: &Output) -> (i32, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
+}
+
+/// A running `svc run --json-rpc`.
+struct Server {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Server {
+    fn start(mut command: Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (stdin, stdout) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
+        Self { child, stdin, stdout }
+    }
+
+    fn send(&mut self, line: &str) {
+        let stdin = self.stdin.as_mut().unwrap();
+        stdin.write_all(line.as_bytes()).and_then(|()| stdin.write_all(b"\n")).unwrap();
+    }
+
+    fn line(&mut self) -> Value {
+        let mut line = String::new();
+        assert!(self.stdout.read_line(&mut line).unwrap() > 0, "it ended");
+        serde_json::from_str(&line).unwrap()
+    }
+
+    fn ask(&mut self, line: &str) -> Value {
+        self.send(line);
+        self.line()
+    }
+
+    fn call(&mut self, method: &str, params: &Value) -> Value {
+        self.ask(&json!({"jsonrpc": "2.0", "method": method, "params": params, "id": 1}).to_string())
+    }
+
+    fn error(&mut self, method: &str) -> (i64, String) {
+        let answer = self.call(method, &json!({}));
+        (answer["error"]["code"].as_i64().unwrap(), answer["error"]["message"].as_str().unwrap().to_owned())
+    }
+
+    /// Closes its stdin and gives what it still has to say.
+    fn end(mut self) -> (ExitStatus, Vec<Value>) {
+        self.stdin = None;
+        let rest = self.stdout.by_ref().lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
+        (self.child.wait().unwrap(), rest)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const HANDLERS: &str = r#"
+local M = { count = 0 }
+total = 0
+function M.echo(params) return params end
+function M.count_up() M.count += 1 total += 1 return { M.count, total } end
+function M.plain() error("no such luck") end
+function M.parts() error({ code = 404, message = "no such note", data = { id = 7 } }) end
+function M.loops() while true do end end
+function M.grows() local t = {} while true do t[#t + 1] = { #t } end end
+function M.func() return { f = print } end
+function M.nan() return 0 / 0 end
+function M.cycle() local t = {} t.t = t return t end
+function M.waits(params) time.sleep(params.seconds) return "waited" end
+function M.says() print("printed") log.warn("logged") return true end
+function M.deep() return require("lib.deep").name() end
+return M
+"#;
+
+const SETUP: &str = r#"
+for _, name in { "echo", "count_up", "plain", "parts", "loops", "grows", "func", "nan", "cycle", "waits", "says", "deep" } do
+    runtime.jsonrpc.method("notes." .. name, "handlers." .. name)
+end
+"#;
+
+fn notes() -> Files {
+    Files::new(&[
+        ("setup.lua", SETUP),
+        ("handlers.lua", HANDLERS),
+        ("lib/deep.lua", "local name = ... return { name = function() return name end }"),
+    ])
+}
+
+#[test]
+fn a_file_is_run_with_its_arguments_and_everything_a_space_has() {
+    let files = Files::new(&[
+        (
+            "main.lua",
+            "print(#arg, arg[1], arg[2], ...)
+             fs.write('made.txt', os.getenv('GREETING'))
+             print(process.run{ cmd = 'cat', args = { 'made.txt' } }.stdout, require('lib.text').shout('hi'))
+             log.info('to stderr')
+             print(json.encode({ a = { 1 } }), kv)",
+        ),
+        ("lib/text.lua", "return { shout = string.upper }"),
+    ]);
+    let (code, out, err) = files.run(&["main.lua", "--help", "b=c"]);
+    assert_eq!((code, err.as_str()), (0, "info: to stderr\n"));
+    assert_eq!(out, "2\t--help\tb=c\t--help\tb=c\nhello\tHI\n{\"a\":[1]}\tnil\n");
+    assert_eq!(std::fs::read_to_string(files.path("made.txt")).unwrap(), "hello");
+}
+
+#[test]
+fn modules_are_found_beside_the_file_from_wherever_it_is_run() {
+    let files = Files::new(&[
+        ("app/main.lua", "require('lib').go()"),
+        ("app/lib.lua", "return { go = function()\n error('here') end }"),
+    ]);
+    let (code, out, err) = files.run(&["app/main.lua"]);
+    assert_eq!((code, out.as_str(), err.as_str()), (1, "", "svc: app/lib.lua:2: here\n"));
+}
+
+#[test]
+fn what_is_wrong_with_a_file_is_told_with_its_line() {
+    let files = Files::new(&[
+        ("syntax.lua", "print(1)\nlocal x = = 2"),
+        ("fails.lua", "\nerror('no')"),
+        ("parts.lua", "error({ code = 5, message = 'with parts' })"),
+        ("bad.lua", "\n\nrequire('syntax')"),
+        ("none.lua", "require('nothing.here')"),
+        ("loops.lua", "\nwhile true do end"),
+        ("grows.lua", "local t = {}\nwhile true do t[#t + 1] = { #t } end"),
+    ]);
+    for (arguments, message) in [
+        (&["syntax.lua"][..], "syntax.lua:2: Expected identifier when parsing expression, got '='"),
+        (&["fails.lua"], "fails.lua:2: no"),
+        (&["parts.lua"], "with parts"),
+        (&["bad.lua"], "bad.lua:3: cannot load `syntax`: syntax.lua:2: Expected identifier"),
+        (&["none.lua"], "none.lua:1: no module named `nothing.here` in a program"),
+        (&["--timeout", "200ms", "loops.lua"], "loops.lua:2: it took longer than 200ms"),
+        (&["--memory", "8MiB", "grows.lua"], "grows.lua:2: it needed more than 8MiB of memory"),
+        (&["missing.lua"], "missing.lua: No such file or directory"),
+    ] {
+        let (code, out, err) = files.run(arguments);
+        assert_eq!((code, out.as_str()), (1, ""), "{arguments:?}: {err}");
+        assert!(err.starts_with(&format!("svc: {message}")) && err.lines().count() == 1, "{arguments:?}: {err}");
+    }
+    assert_eq!(files.run(&["--timeout", "soon", "fails.lua"]).0, 2);
+    assert_eq!(files.run(&[]).0, 2);
+}
+
+#[test]
+fn in_the_sandbox_there_are_no_files_processes_or_environment() {
+    let files = Files::new(&[
+        ("main.lua", "print(fs, process, os, svc.client ~= nil, require('lib'))"),
+        ("lib.lua", "return 5"),
+    ]);
+    assert_eq!(files.run(&["--sandbox", "main.lua"]).1, "nil\tnil\tnil\ttrue\t5\n");
+}
+
+#[test]
+fn requests_are_answered_one_a_line() {
+    let files = notes();
+    let mut server = files.serve(&["setup.lua"]);
+    let answer =
+        server.ask(r#"{"jsonrpc":"2.0","method":"notes.echo","params":{"n":9007199254740993,"e":[]},"id":"a"}"#);
+    assert_eq!(answer.to_string(), r#"{"id":"a","jsonrpc":"2.0","result":{"e":[],"n":9007199254740993}}"#);
+    assert_eq!(server.ask(r#"{"jsonrpc":"2.0","method":"notes.echo","id":2}"#)["result"], json!({}));
+    assert_eq!(server.ask(r#"{"jsonrpc":"2.0","method":"notes.echo","params":[1],"id":2}"#)["result"], json!([1]));
+    for (line, code) in [
+        ("nonsense", -32700),
+        ("5", -32600),
+        ("[]", -32600),
+        (r#"{"jsonrpc":"2.0","method":5,"id":1}"#, -32600),
+        (r#"{"jsonrpc":"2.0","method":"none","id":1}"#, -32601),
+    ] {
+        assert_eq!(server.ask(line)["error"]["code"], code, "{line}");
+    }
+    // Notifications get no answer, whether they fail or not, nor do empty lines.
+    server.send(r#"{"jsonrpc":"2.0","method":"notes.echo"}"#);
+    server.send(r#"{"jsonrpc":"2.0","method":"notes.plain"}"#);
+    server.send(r#"[{"jsonrpc":"2.0","method":"notes.echo"}]"#);
+    server.send("");
+    let batch = server.ask(
+        r#"[{"jsonrpc":"2.0","method":"notes.waits","params":{"seconds":0.1},"id":1},
+            {"jsonrpc":"2.0","method":"notes.echo"},7,{"jsonrpc":"2.0","method":"notes.echo","params":[2],"id":2}]"#
+            .replace('\n', " ")
+            .as_str(),
+    );
+    let seen: Vec<_> = batch.as_array().unwrap().iter().map(|answer| answer["id"].to_string()).collect();
+    assert_eq!(seen, ["1", "null", "2"]);
+    let (status, rest) = server.end();
+    assert!(status.success() && rest.is_empty(), "{rest:?}");
+}
+
+#[test]
+fn each_request_has_an_evaluator_of_its_own() {
+    let files = notes();
+    let mut server = files.serve(&["setup.lua"]);
+    assert_eq!(server.call("notes.deep", &json!({}))["result"], "lib.deep");
+    for _ in 0..20 {
+        assert_eq!(server.call("notes.count_up", &json!({}))["result"], json!([1, 1]));
+    }
+}
+
+#[test]
+fn a_request_that_goes_wrong_names_file_line_and_cause_and_the_server_goes_on() {
+    let files = notes();
+    let mut server = files.serve(&["--timeout", "1s", "--memory", "16MiB", "setup.lua"]);
+    for (method, message) in [
+        ("notes.plain", "handlers.lua:6: no such luck"),
+        ("notes.loops", "handlers.lua:8: it took longer than 1s"),
+        ("notes.grows", "handlers.lua:9: it needed more than 16MiB of memory"),
+        (
+            "notes.func",
+            "handlers.lua:10: the result of `handlers.func` cannot be sent: $.f is a function, which is not JSON",
+        ),
+        (
+            "notes.nan",
+            "handlers.lua:11: the result of `handlers.nan` cannot be sent: $ is not a finite number, which is not JSON",
+        ),
+        (
+            "notes.cycle",
+            "handlers.lua:12: the result of `handlers.cycle` cannot be sent: $.t contains itself, which is not JSON",
+        ),
+    ] {
+        assert_eq!(server.error(method), (-32603, message.to_owned()));
+        assert_eq!(server.call("notes.echo", &json!([1]))["result"], json!([1]));
+    }
+    let answer = server.call("notes.parts", &json!({}));
+    assert_eq!(answer["error"], json!({"code": 404, "message": "no such note", "data": {"id": 7}}));
+}
+
+#[test]
+fn requests_are_handled_while_others_wait_and_the_last_are_answered_after_the_end_of_input() {
+    let files = notes();
+    let mut server = files.serve(&["--threads", "1", "setup.lua"]);
+    assert_eq!(server.call("notes.echo", &json!([]))["result"], json!([]));
+    let begun = Instant::now();
+    for id in 0..50 {
+        server
+            .send(&json!({"jsonrpc": "2.0", "method": "notes.waits", "params": {"seconds": 1}, "id": id}).to_string());
+    }
+    assert_eq!(server.call("notes.echo", &json!([2]))["result"], json!([2]), "it comes first");
+    let (status, rest) = server.end();
+    assert!(status.success());
+    assert_eq!(rest.len(), 50);
+    assert!(rest.iter().all(|answer| answer["result"] == "waited"), "{rest:?}");
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn what_handlers_say_does_not_get_among_the_answers() {
+    let files = notes();
+    let mut command = files.command(&["--json-rpc", "setup.lua"]);
+    let mut server = Server::start({
+        command.stderr(Stdio::piped());
+        command
+    });
+    let mut stderr = BufReader::new(server.child.stderr.take().unwrap());
+    assert_eq!(server.call("notes.says", &json!({}))["result"], true);
+    let mut said = String::new();
+    stderr.read_line(&mut said).and_then(|_| stderr.read_line(&mut said)).unwrap();
+    assert_eq!(said, "printed\nwarn: logged\n");
+}
+
+#[test]
+fn a_set_up_that_is_wrong_is_no_server() {
+    let files = Files::new(&[
+        ("syntax.lua", "x ="),
+        ("fails.lua", "\nerror('not today')"),
+        ("nothing.lua", "print('nothing to do')"),
+        ("function.lua", "\nruntime.jsonrpc.method('a', 'handlers.none')"),
+        ("library.lua", "runtime.jsonrpc.method('a', 'absent.none')"),
+        ("broken.lua", "runtime.jsonrpc.method('a', 'syntax.none')"),
+        ("handlers.lua", "return {}"),
+    ]);
+    for (file, message) in [
+        ("syntax.lua", "syntax.lua:1: "),
+        ("fails.lua", "fails.lua:2: not today"),
+        ("nothing.lua", "nothing.lua names no methods: it should call runtime.jsonrpc.method"),
+        ("function.lua", "function.lua:2: runtime.jsonrpc.method: the library `handlers` has no function `none`"),
+        (
+            "library.lua",
+            "library.lua:1: runtime.jsonrpc.method: the handler of `a` is not there: no module named `absent`",
+        ),
+        (
+            "broken.lua",
+            "broken.lua:1: runtime.jsonrpc.method: the handler of `a` is not there: cannot load `syntax`: syntax.lua:1: ",
+        ),
+    ] {
+        let (code, out, err) = files.run(&["--json-rpc", file]);
+        assert_eq!((code, out.as_str()), (1, ""), "{file}: {err}");
+        assert!(err.lines().last().unwrap().starts_with(&format!("svc: {message}")), "{file}: {err}");
+    }
+    let once = files.run(&["function.lua"]);
+    assert_eq!(once.0, 1);
+}
+
+#[test]
+fn processes_that_are_waited_for_end_with_it() {
+    let files = Files::new(&[(
+        "main.lua",
+        "process.run{ cmd = 'sh', args = { '-c', 'echo $$ > pid; sleep 600 & echo $! > grandchild; wait' } }",
+    )]);
+    let mut child = files.command(&["main.lua"]).stdin(Stdio::null()).spawn().unwrap();
+    let pid = |name: &str| number(&files.path(name));
+    let (leader, grandchild) = eventually("both have started", || Some((pid("pid")?, pid("grandchild")?)));
+    // SAFETY: it takes two numbers.
+    unsafe { libc::kill(child.id().try_into().unwrap(), libc::SIGTERM) };
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    for pid in [leader, grandchild] {
+        eventually("it has ended", || crate::support::ended(pid).then_some(()));
+    }
+}
+
+fn number(path: &Path) -> Option<u64> {
+    std::fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// A whole answer.
+fn whole(kind: &'static str, body: Vec<u8>) -> Answer {
+    Answer::Custom(Box::new(move |stream| {
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n", body.len());
+        let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body));
+    }))
+}
+
+#[test]
+fn libraries_of_the_owner_come_from_the_agent_when_first_needed() {
+    let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
+    zip.start_file("acme/text.lua", SimpleFileOptions::default()).unwrap();
+    zip.write_all(b"return { shout = string.upper, fail = function()\n error('packed') end }").unwrap();
+    let zip = zip.finish().unwrap().into_inner();
+    let agent = Receiver::answering(move |_| whole("application/zip", zip.clone()));
+    let files = Files::new(&[
+        ("main.lua", "print(require('acme.text').shout('x'), pcall(require, 'acme.none'))"),
+        ("fails.lua", "require('acme.text').fail()"),
+        ("own.lua", "print(require('mine'))"),
+        ("mine.lua", "return 'mine'"),
+    ]);
+    let run = |file| told(&files.command(&[file]).env("SVC_AGENT_URL", agent.url("/")).output().unwrap());
+    let (code, out, err) = run("main.lua");
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert_eq!(out, "X\tfalse\tno module named `acme.none` in a program\n");
+    assert_eq!(
+        agent.received().iter().map(|request| request.path.as_str()).collect::<Vec<_>>(),
+        ["/packages/user-libraries.zip"]
+    );
+    assert_eq!(run("fails.lua").2, "svc: acme/text.lua:2: packed\n");
+    assert_eq!(run("own.lua").1, "mine\n");
+    assert_eq!(agent.received().len(), 2, "what is beside the file needs no agent");
+}
+
+#[test]
+fn inside_a_space_the_agent_is_asked() {
+    let agent = Receiver::answering(|request| {
+        let body = match request.path.as_str() {
+            "/event" => json!({"event_id": "e", "event_type": "custom.deploy"}),
+            "/api/methods" => json!({"methods": [{"name": "echo"}]}),
+            "/api/methods/call" => json!({"jsonrpc": "2.0", "result": {"seen": true}, "id": 1}),
+            _ => json!({}),
+        };
+        whole("application/json", body.to_string().into_bytes())
+    });
+    let files = Files::new(&[(
+        "main.lua",
+        "print(svc.event.emit('deploy', { v = 1 }).event_type, svc.client.list()[1].name, svc.client.call('echo', { a = 1 }).seen)",
+    )]);
+    let output = files.command(&["main.lua"]).env("SVC_AGENT_URL", agent.url("")).output().unwrap();
+    assert_eq!(told(&output), (0, "custom.deploy\techo\ttrue\n".to_owned(), String::new()));
+    let (code, _, err) =
+        told(&files.command(&["main.lua"]).env("SVC_AGENT_URL", "http://127.0.0.1:1").output().unwrap());
+    assert_eq!(code, 1);
+    assert!(err.contains("main.lua:1: svc.event.emit: cannot reach the agent at http://127.0.0.1:1"), "{err}");
+}
