@@ -128,11 +128,10 @@ async fn connect(
 ) -> Result<(Socket, Welcome), Failed> {
     let mut socket = agent.dialer.dial(&seat.server, &agent.settings.token, pulse).await?;
     let welcome = talk::introduce(&mut socket, &agent.settings.node_id, returning).await?;
-    let belongs = agent.home.settle(&welcome, &agent.spool).await?;
-    if belongs == Belongs::Anew {
+    if agent.home.settle(&welcome, &agent.spool).await? == Belongs::Anew {
         agent.registrar.forget().await;
+        agent.packages.take(Vec::new());
     }
-    agent.packages.settle(belongs);
     Ok((socket, welcome))
 }
 

@@ -30,6 +30,9 @@ pub async fn open(agent: &Arc<Agent>, script: Option<StartupScript>) {
     // What the script registers must not count as newer than the file, which comes after it.
     let file = agent.registrar.take_startup();
     let opening = async {
+        if script.is_some() || file.is_some() {
+            agent.packages.told().await;
+        }
         if let Some(script) = script.filter(|_| first) {
             start_up(agent, &script).await;
         }

@@ -40,6 +40,16 @@ fn text(note: &Value) -> String {
 }
 
 #[test]
+fn the_lua_space_keeps_notes() {
+    let daemon = Daemon::start();
+    let space = started(&daemon, "lua", "methods.lua");
+    keeps_notes(&daemon, &space, text);
+    let refused = daemon.call("lua-notebook.add", &json!({"text": ""}))["error"].clone();
+    assert_eq!((&refused["code"], &refused["data"]), (&json!(-32602), &json!({"field": "text"})));
+    assert!(space.log().contains("published lua-notebook.add, "), "{}", space.log());
+}
+
+#[test]
 fn the_python_space_keeps_notes() {
     let daemon = Daemon::start();
     let space = started(&daemon, "python", "methods.py");

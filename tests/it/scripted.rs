@@ -141,3 +141,77 @@ fn a_script_registers_from_the_command_line_and_takes_back_what_it_wants() {
     assert_eq!(code, Some(1));
     assert!(told.contains("line 4") && told.contains("`methods[0].groups[0]`"), "{told}");
 }
+
+/// Stores a script, and gives its id.
+fn store(daemon: &Daemon, script: &Value) -> Value {
+    let reply = daemon.post("/api/scripts", script);
+    assert_eq!(reply.status, 201, "{}", reply.text);
+    reply.json()["id"].clone()
+}
+
+#[test]
+fn a_startup_script_sets_a_space_up_with_the_libraries_of_its_owner() {
+    let daemon = Daemon::start();
+    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/methods/echo.py");
+    let library = format!("return {{ args = {{ '{fixture}' }} }}");
+    store(&daemon, &json!({"name": "acme.echo", "kind": "library", "content": library}));
+    let content = r#"
+        local methods = require "svc.methods"
+        local server = methods.Server("python3", { args = require("acme.echo").args })
+        server:method { name = "{{space}}.echo", local_name = "echo", description = "Echoes" }
+        server:register()
+        svc.event.emit("set.up", svc.client.call("box.echo", { n = #svc.client.list() }))
+        print("all is set up")
+    "#;
+    let script = store(&daemon, &json!({"name": "set-up", "content": content}));
+    let fields = json!({"name": "box", "startup_script_id": script});
+    let mut space = Space::create_with(&daemon, &daemon.admin_token(), fields);
+    space.start(&daemon, &[]);
+    daemon.wait_method("box.echo");
+    eventually("the script to end", || space.log().contains("the startup script `set-up` has ended").then_some(()));
+    assert!(space.log().contains("set-up: all is set up"), "{}", space.log());
+    let events = daemon.get("/api/events?pattern=custom.set.up").json();
+    assert_eq!(events["items"][0]["data"], json!({"n": 1}), "{events}");
+}
+
+#[test]
+fn a_startup_script_that_fails_is_logged_with_its_line_and_the_agent_serves() {
+    let daemon = Daemon::start();
+    let script = store(&daemon, &json!({"name": "set-up", "content": "\nlocal x = nil .. 'x'"}));
+    let fields = json!({"name": "box", "startup_script_id": script});
+    let mut space = Space::create_with(&daemon, &daemon.admin_token(), fields);
+    space.start(&daemon, &[]);
+    eventually("the failure to be logged", || space.log().contains("set-up:2: ").then_some(()));
+    space.register(&registration("echo.py", "", &[("box.echo", "")]));
+    assert_eq!(daemon.call("box.echo", &json!({"n": 1}))["result"], json!({"n": 1}));
+}
+
+#[test]
+fn a_library_that_changes_on_the_server_changes_what_is_imported_in_a_space() {
+    let (daemon, space) = world();
+    let tag = || {
+        let request = Request::get(format!("{}/packages/user-libraries.zip", space.url)).body(());
+        let answer = request.expect("the request is well-formed").send().expect("the agent answers");
+        answer.headers()["etag"].to_str().expect("it is text").to_owned()
+    };
+    let imported = |expected: &str| {
+        let (status, zip) = ask(&space, "GET", "/packages/user-libraries.zip", "");
+        assert_eq!(status, 200);
+        let archive = space.directory().join("user.zip");
+        std::fs::write(&archive, zip).expect("there is room");
+        let import = "import sys; sys.path.insert(0, sys.argv[1]); import acme.text; print(acme.text.name)";
+        let output = Command::new("python3").args(["-c", import]).arg(archive).output().expect("python3 runs");
+        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), expected, "{output:?}");
+    };
+    let before = tag();
+    let fields = json!({"name": "acme.text", "kind": "library", "language": "python", "content": "name = 'old'"});
+    let library = store(&daemon, &fields);
+    let first = eventually("the library to arrive", || Some(tag()).filter(|tag| *tag != before));
+    imported("old");
+    let path = format!("/api/scripts/{}", library.as_str().expect("an id is text"));
+    assert_eq!(daemon.patch(&path, &json!({"content": "name = 'new'"})).status, 200);
+    eventually("the change to arrive", || (tag() != first).then_some(()));
+    imported("new");
+    assert_eq!(daemon.delete(&path).status, 204);
+    eventually("it to be gone", || (tag() == before).then_some(()));
+}

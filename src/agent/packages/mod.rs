@@ -8,7 +8,6 @@ mod archive;
 
 pub use archive::Package;
 
-use super::home::Belongs;
 use crate::{
     library::Library,
     store::{Store, StoreError, Table, keys},
@@ -20,12 +19,16 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
 };
 use tokio::sync::watch;
 
 /// Under which key of ours the libraries are kept.
 const LIBRARIES: &[u8] = b"libraries";
 const KEPT: Table<Vec<Library>> = Table::new(keys::AGENT);
+
+/// How long scripts that are run at the start wait to hear of the libraries, which a server tells with its welcome.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Versions of the user's archive that stay on disk for the processes that use them.
 const VERSIONS: usize = 16;
@@ -50,7 +53,15 @@ pub struct Packages {
     ours: Package,
     /// What the server has sent last.
     sent: watch::Sender<Arc<[Library]>>,
+    /// Whether a server has told of the libraries in this run, and a package was made of them.
+    told: watch::Sender<Told>,
     theirs: Mutex<Theirs>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Yes,
+    NotYet,
 }
 
 /// The user's, as they are served now.
@@ -75,6 +86,7 @@ impl Packages {
             directory: std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned()).join("packages"),
             ours: Package::new(archive(OURS.map(|(path, text)| (path.to_owned(), text)))),
             sent: watch::Sender::new(kept.clone()),
+            told: watch::Sender::new(Told::NotYet),
             theirs: Mutex::new(Theirs {
                 libraries: kept.clone(),
                 package: Package::new(archive(files_of(&kept))),
@@ -111,17 +123,16 @@ impl Packages {
         self.sent.send_replace(libraries.into());
     }
 
-    /// Forgets the libraries if the directory is another space's now.
-    pub fn settle(&self, belongs: Belongs) {
-        if belongs == Belongs::Anew {
-            self.take(Vec::new());
-        }
+    /// Resolves once the libraries are those that a server has told of in this run, or after a while without that.
+    pub async fn told(&self) {
+        let mut told = self.told.subscribe();
+        let _ = tokio::time::timeout(PATIENCE, told.wait_for(|told| *told == Told::Yes)).await;
     }
 
     /// Makes a package of each change that a server sends.
     pub async fn keep_up(self: Arc<Self>) {
         let mut sent = self.sent.subscribe();
-        loop {
+        while sent.changed().await.is_ok() {
             let libraries = sent.borrow_and_update().clone();
             if libraries != self.libraries() {
                 let packages = self.clone();
@@ -134,9 +145,7 @@ impl Packages {
                 }
                 log::info!("{} libraries can be loaded", libraries.len());
             }
-            if sent.changed().await.is_err() {
-                return;
-            }
+            self.told.send_replace(Told::Yes);
         }
     }
 

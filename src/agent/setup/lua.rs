@@ -1,26 +1,20 @@
 //! Runs a set-up script in a Lua runtime of the agent's own: a program of the space, with its files, processes,
 //! libraries and agent.
 //!
-//! Each script has a runtime to itself. It finds modules beside its file, dots being directories, and then among the
-//! libraries of the space.
+//! Each script has a runtime to itself, and finds modules as every program of a space does ([`crate::run`]).
 
 use super::SetupError;
 use crate::{
     agent::{Agent, file::Built, packages::Packages},
     config::{self, Size, Span},
     egress::Egress,
-    library::Language,
-    owner::Owner,
-    script::{
-        Launched, Libraries, MethodCaller, Modules, Program, Reach, Reply, Runtime, SpaceAgent, Surroundings, Voice,
-    },
+    run::{Found, Package, ThroughTheAgent},
+    script::{Launched, Libraries, Program, Reach, Reply, Runtime, SpaceAgent, Surroundings, Voice},
 };
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
 use http::Method;
 use serde_json::{json, value::RawValue};
 use std::{
-    io,
     path::{Path, PathBuf},
     sync::{Arc, Weak},
     time::Duration,
@@ -51,7 +45,7 @@ pub async fn run(agent: &Arc<Agent>, script: &Script<'_>, limit: Duration) -> Re
         Program::space(script.name, script.source, Reach::Whole).map_err(|error| failed(error.to_string()))?;
     let inside = Arc::new(Inside { agent: Arc::downgrade(agent), script: script.path.to_owned() });
     let settings = config::Script { wall: Span(limit), cpu: Span(limit), memory: Size(MEMORY), threads: 1 };
-    let modules = Beside { directory: script.directory.to_owned(), packages: agent.packages.clone() };
+    let modules = Found::new(script.directory.to_owned(), agent.packages.clone());
     let libraries = Libraries {
         http: Arc::new(Egress::new(&config::Egress::default())),
         kv: Some(agent.kv.clone()),
@@ -161,42 +155,8 @@ fn raw(value: &impl serde::Serialize) -> Box<RawValue> {
     serde_json::value::to_raw_value(value).expect("answers have string keys and no failing serializers")
 }
 
-/// Programs of a space call methods through its agent, and not through the host as scripts of a server do.
-struct ThroughTheAgent;
-
-impl MethodCaller for ThroughTheAgent {
-    fn call(&self, _: Owner, method: &str, _: Box<RawValue>) -> BoxFuture<'static, Result<Box<RawValue>, String>> {
-        let message = format!("`{method}` is called through the agent");
-        Box::pin(std::future::ready(Err(message)))
-    }
-}
-
-/// What a script finds with `require`: files beside it, then the libraries of the space.
-struct Beside {
-    directory: PathBuf,
-    packages: Arc<Packages>,
-}
-
-impl Modules for Beside {
-    fn find(&self, _: Owner, name: &str) -> Result<Option<Program>, String> {
-        let is_word =
-            |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b));
-        if !name.split('.').all(is_word) {
-            return Ok(None);
-        }
-        let file = format!("{}.lua", name.replace('.', "/"));
-        match std::fs::read_to_string(self.directory.join(&file)) {
-            Ok(source) => Program::file(&file, &source).map(Some).map_err(|error| format!("{file}: {error}")),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => self.library(name),
-            Err(error) => Err(format!("{file}: {error}")),
-        }
-    }
-}
-
-impl Beside {
-    fn library(&self, name: &str) -> Result<Option<Program>, String> {
-        let libraries = self.packages.libraries();
-        let found = libraries.iter().find(|one| one.language == Language::Lua && one.name.as_str() == name);
-        found.map(|found| Program::library(name, &found.source)).transpose().map_err(|error| error.to_string())
+impl Package for Packages {
+    fn libraries(&self) -> Result<Option<Vec<u8>>, String> {
+        Ok(Some(self.theirs().bytes.to_vec()))
     }
 }

@@ -1,6 +1,6 @@
 //! Registrations that scripts build, and the libraries they load.
 
-use super::world::{Running, Scratch, Server, Visitor, settings};
+use super::world::{Running, Scratch, Server, Visitor, settings, soon};
 use crate::{
     agent::Settings,
     library::{Language, Library, LibraryName},
@@ -55,6 +55,23 @@ fn message(answer: &(u16, Value)) -> &str {
 
 fn library(name: &str, language: Language, source: &str) -> Library {
     Library { name: LibraryName::parse(name).unwrap(), language, source: source.to_owned() }
+}
+
+/// Sends libraries, others than before, and gives the tag of the package that the agent has made of them.
+async fn supply(agent: &Running, visitor: &mut Visitor, libraries: Vec<Library>) -> String {
+    let (_, before) = agent.head("/packages/user-libraries.zip", "").await;
+    visitor.say(ToAgent::Libraries(libraries)).await;
+    let changed = async {
+        loop {
+            let (status, tag) = agent.head("/packages/user-libraries.zip", "").await;
+            assert_eq!(status, 200);
+            if tag != before {
+                return tag;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    soon("a new package", changed).await
 }
 
 #[tokio::test]
@@ -181,21 +198,11 @@ async fn a_methods_file_that_fails_leaves_the_agent_serving_what_it_had() {
 async fn libraries_are_served_with_a_tag_imported_and_kept() {
     let (scratch, server) = (Scratch::new(), Server::new().await);
     let (agent, mut visitor) = running(&scratch, &server).await;
-    let empty = agent.head("/packages/user-libraries.zip", "").await;
-    assert_eq!(empty.0, 200);
     let libraries = vec![
         library("acme.text", Language::Python, "def shout(text):\n    return text.upper()\n"),
         library("acme.text", Language::Lua, "return {}"),
     ];
-    visitor.say(ToAgent::Libraries(libraries)).await;
-    let tag = loop {
-        let (status, tag) = agent.head("/packages/user-libraries.zip", "").await;
-        assert_eq!(status, 200);
-        if tag != empty.1 {
-            break tag;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    };
+    let tag = supply(&agent, &mut visitor, libraries).await;
     let known = format!("If-None-Match: {tag}\r\n");
     assert_eq!(agent.head("/packages/user-libraries.zip", &known).await, (304, tag.clone()));
     assert_eq!(agent.head("/packages/user-libraries.zip", "If-None-Match: \"x\"\r\n").await, (200, tag.clone()));
@@ -215,14 +222,9 @@ async fn a_process_that_starts_later_imports_the_newer_library_and_finds_its_own
     let (scratch, server) = (Scratch::new(), Server::new().await);
     let (agent, mut visitor) = running(&scratch, &server).await;
     let text = script(&format!("from acme import version\nprint(version)\n{}server.register()", echo("echo")));
-    let mut before = agent.head("/packages/user-libraries.zip", "").await.1;
     for version in 1..=20 {
         let source = format!("version = {version}");
-        visitor.say(ToAgent::Libraries(vec![library("acme", Language::Python, &source)])).await;
-        while agent.head("/packages/user-libraries.zip", "").await.1 == before {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        before = agent.head("/packages/user-libraries.zip", "").await.1;
+        supply(&agent, &mut visitor, vec![library("acme", Language::Python, &source)]).await;
     }
     let (answer, _) = tokio::join!(register(&agent, &scratch, "methods.py", &text), visitor.expect_register());
     assert_eq!(answer.1["output"], "20\n", "{answer:?}");
@@ -322,14 +324,9 @@ async fn a_lua_script_that_does_not_end_is_stopped() {
 async fn a_lua_script_sets_things_up_with_files_processes_events_and_modules() {
     let (scratch, server) = (Scratch::new(), Server::new().await);
     let (agent, mut visitor) = running(&scratch, &server).await;
-    visitor
-        .say(ToAgent::Libraries(vec![library("acme.text", Language::Lua, "return { name = 'from the server' }")]))
-        .await;
     file(&scratch, "names.lua", "return { beside = 'beside' }");
-    let before = agent.head("/packages/user-libraries.zip", "").await.1;
-    while agent.head("/packages/user-libraries.zip", "").await.1 == before && before.is_empty() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let text = library("acme.text", Language::Lua, "return { name = 'from the server' }");
+    supply(&agent, &mut visitor, vec![text]).await;
     let text = lua(&format!(
         "fs.write('made.txt', process.run {{ cmd = 'echo', args = {{ os.getenv('SVC_AGENT_URL') }} }}.stdout)\n\
          assert(os.getenv('SVC_AGENT_TOKEN') == nil)\n\
@@ -354,6 +351,7 @@ async fn a_startup_script_runs_once_and_the_methods_file_after_it() {
     let agent = Running::start(Settings { methods_file, directory, ..settings(&scratch, &[&server]) }).await;
     let script = lua(&format!("fs.append('ran.txt', 'x')\n{}server:register()", lua_echo("add")));
     let mut visitor = server.welcome_to_run("set-up", &script).await;
+    visitor.say(ToAgent::Libraries(Vec::new())).await;
     assert_eq!(visitor.expect_register().await.1, ["add"]);
     assert_eq!(visitor.expect_register().await.1, ["echo"]);
     drop(visitor);
@@ -368,8 +366,23 @@ async fn a_startup_script_that_fails_leaves_the_agent_serving() {
     let (scratch, server) = (Scratch::new(), Server::new().await);
     let agent = Running::start(settings(&scratch, &[&server])).await;
     let mut visitor = server.welcome_to_run("set-up", "error('no luck')").await;
+    visitor.say(ToAgent::Libraries(Vec::new())).await;
     visitor.expect_unregister().await;
     agent.raise("a", json!({})).await;
     visitor.hear_event().await;
+    agent.stop(visitor).await;
+}
+
+#[tokio::test]
+async fn a_startup_script_waits_for_its_libraries() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let settings = Settings { directory: scratch.0.clone(), ..settings(&scratch, &[&server]) };
+    file(&scratch, "unused", "");
+    let agent = Running::start(settings).await;
+    let script = lua(&format!("print(require('acme'))\n{}server:register()", lua_echo("echo")));
+    let mut visitor = server.welcome_to_run("set-up", &script).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    visitor.say(ToAgent::Libraries(vec![library("acme", Language::Lua, "return 'there'")])).await;
+    assert_eq!(visitor.expect_register().await.1, ["echo"]);
     agent.stop(visitor).await;
 }

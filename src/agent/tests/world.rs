@@ -99,10 +99,11 @@ impl Server {
         let mut visitor = self.meet().await;
         let health_check = health_check.map(|check| raw(&check));
         visitor.say(ToAgent::Welcome(Welcome { health_check, ..self.plain_welcome() })).await;
+        visitor.say(ToAgent::Libraries(Vec::new())).await;
         visitor
     }
 
-    /// Takes an agent in that is to run this script.
+    /// Takes an agent in that is to run this script, once it was told of the libraries.
     pub async fn welcome_to_run(&self, name: &str, source: &str) -> Visitor {
         let mut visitor = self.meet().await;
         let script = StartupScript { name: name.to_owned(), source: source.to_owned() };

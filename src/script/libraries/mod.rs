@@ -4,7 +4,6 @@
 //! scripts also those that reach out. A function that fails raises a plain string on the script's own
 //! line, never one of our values.
 
-mod bundled;
 mod crypto;
 mod fs;
 pub mod http;
@@ -26,7 +25,6 @@ use super::{
     whereabouts,
 };
 use crate::{kv::Kv, owner::Owner};
-use bundled::WithBundled;
 use http::HttpClient;
 use mlua::{
     FromLuaMulti, Function, IntoLuaMulti, Lua, MultiValue, Table, Value,
@@ -113,11 +111,7 @@ pub(super) fn install(
         Ok(())
     };
     native.raw_set("place", lua.create_function(place)?)?;
-    let found: Arc<dyn Modules> = match kind {
-        Kind::Space(_) => Arc::new(WithBundled(libraries.modules.clone())),
-        _ => libraries.modules.clone(),
-    };
-    native.raw_set("find", modules::finder(lua, owner, found, environment, &chunks)?)?;
+    native.raw_set("find", modules::finder(lua, owner, libraries.modules.clone(), environment, &chunks)?)?;
     native.raw_set("chunks", chunks)?;
     if is_about_an_event(kind) {
         native.raw_set("event", ours(lua, "svc/event", &EVENT)?.call::<Function>(())?)?;
