@@ -22,7 +22,7 @@ use crate::{
     route::Routes,
     script::{Libraries, Runtime},
     session::{self, Sessions},
-    shelf::{Raiser, Shelf},
+    shelf::{Raiser, Shelf, Toolbox},
     sink::{self, Book},
     space::{Spaces, Templates},
     store::{Store, StoreError},
@@ -44,8 +44,8 @@ pub struct App {
     pub book: Book,
     /// Stored scripts.
     pub shelf: Shelf,
-    /// Raises the events of tools.
-    pub raiser: Raiser,
+    /// Runs the tools among them.
+    pub toolbox: Toolbox,
     pub spaces: Spaces,
     pub templates: Templates,
     pub subscriptions: Subscriptions,
@@ -142,7 +142,11 @@ impl App {
             deliverer: deliverer.clone(),
             shutdown: shutdown.clone(),
         });
-        let raiser = Raiser::new(emitter.clone(), identity.clone());
+        let toolbox = Toolbox {
+            runtime: context.runtime.clone(),
+            caller: Arc::new(calls.clone()),
+            emitter: Arc::new(Raiser::new(emitter.clone(), identity.clone())),
+        };
         let app = Self {
             config: Arc::new(config),
             audit: Audit::new(store.clone()),
@@ -153,7 +157,7 @@ impl App {
             engine,
             book,
             shelf,
-            raiser,
+            toolbox,
             spaces,
             templates,
             subscriptions,

@@ -405,6 +405,17 @@ async fn what_a_run_leaves_in_its_environment_or_event_is_gone_with_it() {
 }
 
 #[tokio::test]
+async fn chance_that_a_run_has_fixed_is_chance_again_in_the_next() {
+    let world = World::strict();
+    let program = lua("local drawn = tostring(math.random(1e9)) math.randomseed(42) return drawn");
+    let mut drawn = Vec::new();
+    for _ in 0..3 {
+        drawn.push(world.runtime.render(&program, Owner::Global, input(event())).await.unwrap().body);
+    }
+    assert!(drawn[1] != drawn[2], "{drawn:?}");
+}
+
+#[tokio::test]
 async fn metamethods_a_script_makes_stay_inside_it() {
     let world = World::strict();
     for (source, body) in [

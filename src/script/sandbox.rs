@@ -43,6 +43,8 @@ pub(super) struct Sandbox {
     limits: Limits,
     /// The metatable of environments: what is not in one is looked up in the globals.
     environment: Table,
+    /// `math.randomseed`, for what it set is kept in the state and not in an environment.
+    reseed: Function,
     /// Memory in use before the first run.
     base: usize,
 }
@@ -87,6 +89,7 @@ impl Sandbox {
         for name in REMOVED_FROM_TABLE {
             table.raw_remove(name)?;
         }
+        let reseed = globals.raw_get::<Table>("math")?.raw_get("randomseed")?;
         lua.sandbox(true)?;
 
         let entry = match &program.0.code {
@@ -105,7 +108,7 @@ impl Sandbox {
         };
         lua.set_memory_limit(limits.memory)?;
         let base = lua.used_memory();
-        Ok(Self { lua, entry, name: name.clone(), limits, environment, base })
+        Ok(Self { lua, entry, name: name.clone(), limits, environment, reseed, base })
     }
 
     /// Runs a template.
@@ -296,6 +299,7 @@ impl Sandbox {
             environment.set_metatable(Some(self.environment.clone()))?;
             self.lua.set_named_registry_value(libraries::SCOPE, &environment)?;
             self.lua.set_named_registry_value(libraries::LOADED, Value::Nil)?;
+            self.reseed.call::<()>(getrandom::u32().unwrap_or_default() >> 1)?;
             Ok(environment)
         };
         let environment = make().map_err(|error| self.failed(error, watch, 1))?;

@@ -3,7 +3,6 @@
 
 use super::{Seat, Sessions};
 use crate::{
-    library::Library,
     owner::Owner,
     shelf::{Kind, Stored},
     space::Space,
@@ -11,7 +10,7 @@ use crate::{
     wire::{StartupScript, ToAgent},
 };
 use sha2::{Digest as _, Sha256};
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 /// How long changes are waited for that may follow the first.
 const SETTLE: Duration = Duration::from_millis(200);
@@ -38,6 +37,7 @@ impl Sessions {
         let libraries = self.0.parts.shelf.libraries_for(Owner::User(seat.owner));
         let fingerprint = Fingerprint::of(&libraries);
         if has != Some(fingerprint) {
+            let libraries = libraries.iter().filter_map(|script| script.library()).collect();
             // Of a link that is down there is nothing more to tell.
             let _ = seat.link.send(ToAgent::Libraries(libraries)).await;
         }
@@ -66,14 +66,12 @@ impl Sessions {
 }
 
 impl Fingerprint {
-    fn of(libraries: &[Library]) -> Self {
+    fn of(libraries: &[Arc<Stored>]) -> Self {
         let mut digest = Sha256::new();
         for library in libraries {
-            // The path has the name and the language in it.
-            for part in [&library.path(), &library.source] {
-                digest.update((part.len() as u64).to_be_bytes());
-                digest.update(part);
-            }
+            // Neither name has a line's end in it.
+            digest.update(format!("{}\n{}\n", library.name, library.language.word()));
+            digest.update(library.digest());
         }
         Self(digest.finalize().into())
     }
@@ -82,27 +80,29 @@ impl Fingerprint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::library::{Language, LibraryName};
+    use crate::{id::UserId, shelf::StoredSpec};
+    use serde_json::json;
 
     #[test]
     fn every_part_of_a_library_tells_it_from_another() {
-        let library = |name: &str, language, source: &str| Library {
-            name: LibraryName::parse(name).unwrap(),
-            language,
-            source: source.to_owned(),
+        let library = |name: &str, language: &str, content: &str| {
+            let spec = json!({"name": name, "kind": "library", "language": language, "content": content});
+            Arc::new(serde_json::from_value::<StoredSpec>(spec).unwrap().define(UserId::new(), None).unwrap())
         };
         let sets = [
             vec![],
-            vec![library("a", Language::Lua, "x")],
-            vec![library("a", Language::Python, "x")],
-            vec![library("b", Language::Lua, "x")],
-            vec![library("a", Language::Lua, "y")],
-            vec![library("a", Language::Lua, "x"), library("b", Language::Lua, "x")],
+            vec![library("a", "lua", "x()")],
+            vec![library("a", "python", "x()")],
+            vec![library("b", "lua", "x()")],
+            vec![library("a", "lua", "y()")],
+            vec![library("a", "lua", "x()"), library("b", "lua", "x()")],
         ];
         for (at, set) in sets.iter().enumerate() {
             for (other, another) in sets.iter().enumerate() {
                 assert_eq!(Fingerprint::of(set) == Fingerprint::of(another), at == other);
             }
         }
+        // When it was written does not.
+        assert!(Fingerprint::of(&sets[1]) == Fingerprint::of(&[library("a", "lua", "x()")]));
     }
 }

@@ -7,7 +7,7 @@
 use super::{Kind, Stored, Unrunnable};
 use crate::{
     id::{ScriptId, UserId},
-    library::{Language, Library},
+    library::Language,
     owner::Owner,
     script::{CompileError, Modules, Program},
     store::{Batch, Change, Store, StoreError, Table, carried_through, keys},
@@ -63,6 +63,8 @@ pub enum ShelfError {
          delete or shorten some"
     )]
     TooMuch(usize),
+    #[error("somebody else has changed the script meanwhile: look at it and try again")]
+    Overtaken,
     #[error("there is no such script")]
     NotFound,
     #[error(transparent)]
@@ -110,20 +112,24 @@ impl Shelf {
         .await
     }
 
-    /// Puts a script in the place of the one with its id.
+    /// Puts a script in the place of `before`, of which it was made.
     ///
     /// # Errors
     ///
-    /// Fails if that one is gone, or as [`Shelf::create`].
+    /// Fails if that one is gone or has become another meanwhile, or as [`Shelf::create`].
     pub async fn update(
         &self,
+        before: Arc<Stored>,
         script: Stored,
         also: impl FnOnce(&mut Batch<'_>) + Send + 'static,
     ) -> Result<Arc<Stored>, ShelfError> {
         let shared = self.0.clone();
         carried_through(async move {
             let _turn = shared.turn.lock().await;
-            let before = shared.read().scripts.get(&script.id).cloned().ok_or(ShelfError::NotFound)?;
+            let current = shared.read().scripts.get(&before.id).cloned().ok_or(ShelfError::NotFound)?;
+            if !Arc::ptr_eq(&current, &before) {
+                return Err(ShelfError::Overtaken);
+            }
             let after = shared.save(script, also).await?;
             shared.tell(&Change::Updated { before, after: after.clone() });
             Ok(after)
@@ -229,14 +235,11 @@ impl Shelf {
     }
 
     /// Every library that whoever runs as `owner` can load, by name and language. The owner's own hide everybody's.
-    pub fn libraries_for(&self, owner: Owner) -> Vec<Library> {
+    pub fn libraries_for(&self, owner: Owner) -> Vec<Arc<Stored>> {
         let mut libraries = BTreeMap::new();
         for owner in [Owner::Global, owner] {
-            for script in self.of(owner).into_iter().filter(|script| script.active) {
-                if let Some(library) = script.library() {
-                    libraries.insert((library.name.clone(), library.language), library);
-                }
-            }
+            let active = self.of(owner).into_iter().filter(|script| script.kind == Kind::Library && script.active);
+            libraries.extend(active.map(|library| ((library.name.clone(), library.language), library)));
         }
         libraries.into_values().collect()
     }

@@ -2,17 +2,19 @@
 //!
 //! [`spec`] is a script as its user writes it, [`Stored`] one that was checked, [`book`] all of them. Whoever runs as
 //! an owner finds that owner's scripts and everybody's; of two libraries or tools of one name the owner's own counts.
-//! [`raise`] is how tools raise events.
+//! [`toolbox`] runs tools, and [`raise`] is how those raise events.
 
 pub mod book;
 pub mod raise;
 pub mod spec;
 #[cfg(test)]
 mod tests;
+pub mod toolbox;
 
 pub use book::{Shelf, ShelfError};
 pub use raise::Raiser;
 pub use spec::{SpecError, StoredSpec};
+pub use toolbox::{ToolError, Toolbox};
 
 use crate::{
     id::ScriptId,
@@ -25,6 +27,7 @@ use crate::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 use std::{fmt, sync::OnceLock};
 
 /// One script, checked. It is stored as this JSON.
@@ -69,6 +72,7 @@ pub enum Kind {
 struct Made {
     program: OnceLock<Result<Program, CompileError>>,
     checker: OnceLock<Option<schema::Checker>>,
+    digest: OnceLock<[u8; 32]>,
 }
 
 /// Why a script cannot be run by whoever names it.
@@ -119,6 +123,11 @@ impl Stored {
         // What was saved had a proper name; a later version may reserve more.
         let name = LibraryName::parse(&self.name).ok()?;
         Some(Library { name, language: self.language, source: self.content.clone() })
+    }
+
+    /// Tells its content from every other.
+    pub fn digest(&self) -> [u8; 32] {
+        *self.made.digest.get_or_init(|| Sha256::digest(&self.content).into())
     }
 
     /// The name under which MCP clients see a tool.

@@ -74,6 +74,8 @@ impl Fake {
         self.say(&ToServer::Hello(hello)).await;
         let welcome = self.hear().await;
         assert!(matches!(&welcome, ToAgent::Welcome(space) if space.space_name == format!("s{}", self.number)));
+        let libraries = self.hear().await;
+        assert!(matches!(&libraries, ToAgent::Libraries(none) if none.is_empty()), "{libraries:?}");
         let method = |name: &str, local: &str| json!({"name": name, "local_name": local, "description": "Does it"});
         let registration = json!({
             "server": {"command": "none", "timeout": 60},

@@ -6,6 +6,11 @@ use std::{
     io::{BufRead as _, BufReader, Cursor, Read as _, Write as _},
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Output, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
     time::{Duration, Instant},
 };
 use zip::{ZipWriter, write::SimpleFileOptions};
@@ -296,6 +301,46 @@ fn requests_are_handled_while_others_wait_and_the_last_are_answered_after_the_en
     assert_eq!(rest.len(), 50);
     assert!(rest.iter().all(|answer| answer["result"] == "waited"), "{rest:?}");
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn who_writes_faster_than_answers_are_read_is_held_up() {
+    const REQUESTS: usize = 5_000;
+    let files = notes();
+    let mut server = files.serve(&["setup.lua"]);
+    let mut stdin = server.stdin.take().unwrap();
+    let written = Arc::new(AtomicUsize::new(0));
+    let counted = written.clone();
+    let writer = thread::spawn(move || {
+        let text = "x".repeat(10 << 10);
+        for id in 0..REQUESTS {
+            let request = json!({"jsonrpc": "2.0", "method": "notes.echo", "params": {"text": text}, "id": id});
+            writeln!(stdin, "{request}").unwrap();
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let (mut last, mut since) = (0, Instant::now());
+    eventually("the writer is held up", || {
+        let now = written.load(Ordering::Relaxed);
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+        (last > 0 && since.elapsed() > Duration::from_millis(500)).then_some(())
+    });
+    assert!(last < REQUESTS / 2, "{last} requests were taken though no answer was read");
+    for _ in 0..REQUESTS {
+        assert_eq!(server.line()["result"]["text"].as_str().unwrap().len(), 10 << 10);
+    }
+    writer.join().unwrap();
+}
+
+#[test]
+fn a_line_that_never_seems_to_end_is_refused_and_the_next_is_served() {
+    let files = notes();
+    let mut server = files.serve(&["setup.lua"]);
+    let answer = server.ask(&"x".repeat(17 << 20));
+    assert_eq!(answer["error"]["code"], -32600);
+    assert_eq!(server.call("notes.echo", &json!([1]))["result"], json!([1]));
 }
 
 #[test]

@@ -9,8 +9,8 @@ use crate::{
     http::{ApiError, Call, Json, schema},
     owner::Owner,
     permission::Permission,
-    script::{Acting, Evaluation, ScriptError, Verdict},
-    shelf::{Kind, Stored},
+    script::{ScriptError, Verdict},
+    shelf::{Kind, Stored, ToolError},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -93,14 +93,16 @@ fn may_run(call: &Call, script: &Stored) -> Result<(), ApiError> {
 }
 
 async fn evaluate(call: &Call, tool: &Arc<Stored>, params: Option<Box<RawValue>>) -> Result<RunView, ApiError> {
-    let (app, user) = (&call.app, call.caller().user.id);
-    let _trial = app.rations.trial(user)?;
+    let user = call.caller().user.id;
+    let _trial = call.app.rations.trial(user)?;
     let arguments = params.unwrap_or_else(super::events::empty_object);
-    check_arguments(tool, &arguments).await?;
-    let acting =
-        Acting { owner: Owner::User(user), caller: Arc::new(app.calls.clone()), emitter: Arc::new(app.raiser.clone()) };
-    let program = program(tool)?;
-    let run = app.context.runtime.evaluate(program, tool.owner, Evaluation { arguments, acting }).await;
+    let run = call.app.toolbox.run(tool, user, arguments).await.map_err(|error| match error {
+        ToolError::NoObject | ToolError::Unreadable(_) | ToolError::Unfit(_) => {
+            ApiError::BadRequest(format!("`params`: {error}"))
+        }
+        ToolError::Compile(_) | ToolError::NoTool => ApiError::Conflict(format!("`{}`: {error}", tool.name)),
+        ToolError::Stopped => ApiError::Unavailable(error.to_string()),
+    })?;
     let (result, error) = match run.result {
         Ok(result) => (Some(result), None),
         Err(error @ (ScriptError::Busy | ScriptError::Stopped)) => {
@@ -117,7 +119,14 @@ async fn try_out(call: &Call, script: &Stored, sample: Sample) -> Result<RunView
     let user = call.caller().user.id;
     let _trial = call.app.rations.trial(user)?;
     let input = sample_input(call, sample)?;
-    let mut run = call.app.context.runtime.run(program(script)?, Owner::User(user), input).await;
+    let program = match script.program() {
+        Some(Ok(program)) => program,
+        Some(Err(error)) => {
+            return Err(ApiError::Conflict(format!("`{}` no longer compiles: {error}", script.name)));
+        }
+        None => return Err(ApiError::BadRequest("only Lua is run here".to_owned())),
+    };
+    let mut run = call.app.context.runtime.run(program, Owner::User(user), input).await;
     let (outcome, error) = match run.verdict {
         Verdict::Ack => ("delivered", None),
         Verdict::Skip(why) => {
@@ -131,27 +140,6 @@ async fn try_out(call: &Call, script: &Stored, sample: Sample) -> Result<RunView
         Verdict::NotRun(why) => return Err(ApiError::Unavailable(format!("{why}: try again"))),
     };
     Ok(RunView { outcome, result: None, error, log: run.log, cpu_ms: milliseconds(run.cpu) })
-}
-
-/// Checks arguments against the tool's schema. Both can be large, so it is done where no other request waits behind it.
-async fn check_arguments(tool: &Arc<Stored>, arguments: &RawValue) -> Result<(), ApiError> {
-    let wrong = |message: String| ApiError::BadRequest(format!("`params`: {message}"));
-    if !arguments.get().starts_with('{') {
-        return Err(wrong("must be an object".to_owned()));
-    }
-    let value: Value = serde_json::from_str(arguments.get()).map_err(|error| wrong(error.to_string()))?;
-    let tool = tool.clone();
-    let checked = tokio::task::spawn_blocking(move || tool.check_arguments(&value));
-    let checked = checked.await.map_err(|error| ApiError::Internal(error.to_string()))?;
-    checked.map_err(|mismatch| wrong(mismatch.to_string()))
-}
-
-fn program(script: &Stored) -> Result<&crate::script::Program, ApiError> {
-    match script.program() {
-        Some(Ok(program)) => Ok(program),
-        Some(Err(error)) => Err(ApiError::Conflict(format!("`{}` no longer compiles: {error}", script.name))),
-        None => Err(ApiError::BadRequest("only Lua is run here".to_owned())),
-    }
 }
 
 impl RunError {
