@@ -77,7 +77,8 @@ impl From<SetupError> for Refusal {
             error @ (SetupError::Failed { .. }
             | SetupError::NoPython(_)
             | SetupError::TooLong { .. }
-            | SetupError::Nothing(_)) => Self::bad_request(error.to_string()),
+            | SetupError::Nothing(_)
+            | SetupError::TakenBack(_)) => Self::bad_request(error.to_string()),
         }
     }
 }

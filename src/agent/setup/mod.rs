@@ -43,6 +43,8 @@ pub enum SetupError {
     TooLong { path: PathBuf, limit: Duration },
     #[error("{} ended without registering anything: it must call `register` on its server", .0.display())]
     Nothing(PathBuf),
+    #[error("{} took back what it had registered, and nothing is registered any more", .0.display())]
+    TakenBack(PathBuf),
 }
 
 /// What a registration is written in.
@@ -84,6 +86,7 @@ pub async fn register(agent: &Arc<Agent>, path: &Path, source: &str) -> Result<D
     };
     match agent.registrar.registered() {
         Some(registered) if agent.registrar.made() > before => Ok(Done { methods: registered.methods, output }),
+        None if agent.registrar.made() > before => Err(SetupError::TakenBack(path.to_owned())),
         _ => Err(SetupError::Nothing(path.to_owned())),
     }
 }

@@ -386,3 +386,89 @@ async fn a_startup_script_waits_for_its_libraries() {
     assert_eq!(visitor.expect_register().await.1, ["echo"]);
     agent.stop(visitor).await;
 }
+
+#[tokio::test]
+async fn the_whole_registration_is_the_same_from_every_language() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let (agent, mut visitor) = running(&scratch, &server).await;
+    let method = "name = \"a\"\nlocal_name = \"echo\"\ndescription = \"A\"\n";
+    let toml =
+        |server: &str| format!("[server]\ncommand = \"python3\"\nargs = [\"echo.py\"{server}\n[[methods]]\n{method}");
+    let lua = |server: &str| {
+        let method = method.replace('\n', ", ");
+        format!(
+            "local server = require('svc.methods').Server('python3', {{ args = {{ 'echo.py'{server} }})\n\
+             server:method {{ {method} }}\nserver:register()"
+        )
+    };
+    let python = |server: &str| {
+        format!(
+            "from svc.methods import Server\nserver = Server('python3', args=['echo.py'{server})\n\
+             server.method('a', 'echo', 'A')\nserver.register()"
+        )
+    };
+    for [in_toml, in_lua, in_python] in [
+        ["]", "}", "]"],
+        [", \"-v\"]\ntimeout = 7", ", '-v' }, timeout = 7", ", '-v'], timeout=7"],
+        ["]\nmode = \"serial\"", "}, mode = 'serial'", "], mode='serial'"],
+        [
+            "]\nmode = \"concurrent\"\ntype = \"stdio\"",
+            "}, mode = 'concurrent', type = 'stdio'",
+            "], mode='concurrent', type='stdio'",
+        ],
+    ] {
+        let mut heard = Vec::new();
+        for (name, text) in [("m.toml", toml(in_toml)), ("m.lua", lua(in_lua)), ("m.py", python(in_python))] {
+            let registering = register(&agent, &scratch, name, &text);
+            let (answer, registration) = tokio::join!(registering, visitor.expect_whole_register());
+            assert_eq!(answer.0, 200, "{text}: {}", answer.1);
+            heard.push(registration);
+        }
+        assert_eq!(heard[0], heard[1], "{in_lua}");
+        assert_eq!(heard[0], heard[2], "{in_python}");
+    }
+    agent.stop(visitor).await;
+}
+
+#[tokio::test]
+async fn a_lua_script_takes_methods_back_one_by_one_and_all_at_once() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let (agent, mut visitor) = running(&scratch, &server).await;
+    let text = lua(&format!(
+        "{}{}server:register()\nprint(unpack(server:unregister('add')))\nprint(#server:register(), methods.schema == s)",
+        lua_echo("echo"),
+        lua_echo("add")
+    ));
+    let served = async {
+        let first = visitor.expect_register().await.1;
+        let second = visitor.expect_register().await.1;
+        (first, second, visitor.expect_register().await.1)
+    };
+    let (answer, heard) = tokio::join!(register(&agent, &scratch, "methods.lua", &text), served);
+    assert_eq!((heard.0.len(), heard.1, heard.2), (2, vec!["echo".to_owned()], vec!["echo".to_owned()]));
+    assert_eq!((answer.0, &answer.1["output"]), (200, &json!("notes.add\n1\ttrue\n")), "{answer:?}");
+    let text = lua(&format!("{}server:register()\nprint(unpack(server:unregister()))", lua_echo("echo")));
+    let served = async {
+        visitor.expect_register().await;
+        visitor.expect_unregister().await
+    };
+    let (answer, _) = tokio::join!(register(&agent, &scratch, "methods.lua", &text), served);
+    assert!(message(&answer).contains("nothing is registered any more"), "{answer:?}");
+    agent.stop(visitor).await;
+}
+
+#[tokio::test]
+async fn a_method_server_in_python_imports_what_comes_with_us() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let (agent, mut visitor) = running(&scratch, &server).await;
+    let text = script(&format!("{}server.register()", echo("environment")));
+    let registering = register(&agent, &scratch, "methods.py", &text);
+    let (answer, (generation, _)) = tokio::join!(registering, visitor.expect_register());
+    assert_eq!(answer.0, 200, "{}", answer.1);
+    let path = visitor.answer(generation, "environment", json!(["PYTHONPATH"])).await;
+    let Answer::Result(path) = path else { panic!("{path:?}") };
+    let packages = scratch.0.join("packages");
+    assert!(path.get().contains(packages.join("svc-libraries.zip").to_str().unwrap()), "{path}");
+    assert!(path.get().contains(packages.join("user-libraries-").to_str().unwrap()), "{path}");
+    agent.stop(visitor).await;
+}

@@ -3,6 +3,7 @@
 use crate::{
     agent::{self, AgentError, Pace, Settings, Signals},
     id::{EventId, SpaceId},
+    method::Registration,
     wire::{self, Answer, Fate, Goodbye, ServerHealth, StartupScript, ToAgent, ToServer, Welcome},
 };
 use futures_util::{SinkExt, StreamExt};
@@ -182,6 +183,17 @@ impl Visitor {
         match self.hear_one(is_registration).await {
             ToServer::Register { generation, registration } => {
                 (generation, registration.methods.into_iter().map(|method| method.local_name).collect())
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Hears a registration and takes it; all of it.
+    pub async fn expect_whole_register(&mut self) -> Registration {
+        match self.hear_one(is_registration).await {
+            ToServer::Register { generation, registration } => {
+                self.say(ToAgent::Registered { generation }).await;
+                registration
             }
             other => panic!("{other:?}"),
         }
