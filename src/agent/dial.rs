@@ -184,6 +184,11 @@ impl ServerUrl {
         format!("{scheme}://{rest}{PATH}")
     }
 
+    /// The address of a path of its API, which begins with a slash.
+    pub fn route(&self, path: &str) -> String {
+        format!("{}{path}", self.text)
+    }
+
     fn request(&self, token: &Token) -> Result<http::Request<()>, tungstenite::Error> {
         let mut request = self.socket().into_client_request()?;
         let headers = request.headers_mut();
@@ -247,6 +252,13 @@ impl FromStr for Token {
         let mut value = HeaderValue::from_str(&format!("Bearer {text}")).map_err(|_| TokenError)?;
         value.set_sensitive(true);
         Ok(Self(value))
+    }
+}
+
+impl Token {
+    /// What a request shows to a server.
+    pub fn header(&self) -> HeaderValue {
+        self.0.clone()
     }
 }
 

@@ -1,4 +1,4 @@
-//! A registration file: read, checked as far as an agent can, and blamed by line.
+//! A registration, read from a file or built by a script: checked as far as an agent can, and blamed by line or field.
 
 use crate::{
     config::toml_fault,
@@ -6,23 +6,39 @@ use crate::{
     method::{PublishError, Registration},
 };
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
 /// What a file declares.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Declared {
-    /// Its directory is where the method server runs.
+    /// The file it is from.
     pub path: PathBuf,
+    /// Where the method server runs, if that is not where the file is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<PathBuf>,
     pub registration: Registration,
+}
+
+/// What a script has built.
+#[derive(Debug)]
+pub struct Built {
+    /// Where the method server is to run.
+    pub directory: PathBuf,
+    /// The script, for people.
+    pub script: Option<PathBuf>,
+    pub registration: Box<RawValue>,
 }
 
 /// Why a file cannot be registered.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    #[error("{}: a registration is a TOML file: its name must end in .toml", .0.display())]
-    NotToml(PathBuf),
-    #[error("{}: give the whole path of the file: its method server runs in that directory", .0.display())]
+    #[error(
+        "{}: a registration is a file of TOML, Lua or Python: its name must end in .toml, .lua or .py", .0.display()
+    )]
+    Unknown(PathBuf),
+    #[error("{}: give the whole path: the method server runs in that directory", .0.display())]
     Relative(PathBuf),
     #[error("{}: {source}", path.display())]
     Unreadable { path: PathBuf, source: std::io::Error },
@@ -31,6 +47,9 @@ pub enum FileError {
     Toml { path: PathBuf, message: String },
     #[error("{}: {}{fault}", path.display(), Line(*line))]
     Rule { path: PathBuf, line: Option<usize>, fault: PublishError },
+    /// The field and what is wrong with it; the script knows the line.
+    #[error("{0}")]
+    Built(String),
 }
 
 /// A line number to put in front of a message, if there is one.
@@ -45,7 +64,7 @@ impl Declared {
     pub fn read(path: &Path, text: &str, space: &str) -> Result<Self, FileError> {
         let path = path.to_owned();
         if path.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("toml")) {
-            return Err(FileError::NotToml(path));
+            return Err(FileError::Unknown(path));
         }
         if !path.is_absolute() {
             return Err(FileError::Relative(path));
@@ -54,7 +73,7 @@ impl Declared {
             Ok(registration) => registration,
             Err(fault) => return Err(FileError::Toml { path, message: toml_fault(&fault) }),
         };
-        let declared = Self { path, registration };
+        let declared = Self { path, directory: None, registration };
         match declared.names(space) {
             Ok(_) => Ok(declared),
             Err(fault) => {
@@ -62,6 +81,24 @@ impl Declared {
                 Err(FileError::Rule { path: declared.path, line, fault })
             }
         }
+    }
+
+    /// Reads what a script has built, and checks the same rules.
+    ///
+    /// # Errors
+    ///
+    /// Says which field is wrong.
+    pub fn built(built: &Built, space: &str) -> Result<Self, FileError> {
+        let Built { directory, script, registration } = built;
+        if !directory.is_absolute() {
+            return Err(FileError::Relative(directory.clone()));
+        }
+        let read = crate::http::parse_body(registration.get().as_bytes());
+        let registration = read.map_err(|fault| FileError::Built(fault.to_string()))?;
+        let path = script.as_ref().unwrap_or(directory).clone();
+        let declared = Self { path, directory: Some(directory.clone()), registration };
+        declared.names(space).map_err(|fault| FileError::Built(fault.to_string()))?;
+        Ok(declared)
     }
 
     /// The methods by their published and their local names.
@@ -82,7 +119,8 @@ impl Declared {
 
     /// Where the method server runs.
     pub fn directory(&self) -> PathBuf {
-        self.path.parent().unwrap_or(Path::new("/")).to_owned()
+        let beside = || self.path.parent().unwrap_or(Path::new("/")).to_owned();
+        self.directory.clone().unwrap_or_else(beside)
     }
 }
 
@@ -128,6 +166,7 @@ impl std::fmt::Display for Line {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     const FILE: &str = "\
 [server]
@@ -176,6 +215,30 @@ events = [
         assert_eq!(line_of(FILE, "methods[1].groups[0]"), Some(9), "the table it should stand in");
         assert_eq!(line_of(FILE, "methods"), Some(4));
         assert_eq!(line_of(FILE, "nothing"), None);
+    }
+
+    #[test]
+    fn what_a_script_has_built_is_judged_alike_and_blamed_by_field() {
+        let built = |registration: serde_json::Value| {
+            let registration = RawValue::from_string(registration.to_string()).unwrap();
+            let built = Built { directory: "/srv/app".into(), script: None, registration };
+            Declared::built(&built, "notes").map_err(|error| error.to_string())
+        };
+        let method = |name: &str| json!({"name": name, "local_name": "a", "description": "A"});
+        let declared = built(json!({"server": {"command": "./serve"}, "methods": [method("{{space}}.a")]})).unwrap();
+        assert_eq!(declared.directory(), Path::new("/srv/app"));
+        assert_eq!(declared.names("notes").unwrap()[0].name, "notes.a");
+        for (registration, start) in [
+            (json!({"server": {"command": "x"}, "methods": [method("user.a")]}), "`methods[0].name`: "),
+            (json!({"server": {"command": "x"}, "methods": []}), "`methods`: "),
+            (json!({"server": {"command": "x", "mode": "fast"}, "methods": []}), "`server.mode`: unknown variant"),
+            (json!({"server": {"command": "x", "timeout": 0}, "methods": []}), "`server.timeout`: "),
+            (json!({"server": {"command": "x"}, "methods": [{"nam": 1}]}), "`methods[0].nam`: unknown field"),
+            (json!([]), "the body must be a JSON object"),
+        ] {
+            let error = built(registration).unwrap_err();
+            assert!(error.starts_with(start), "{start}: {error}");
+        }
     }
 
     #[test]

@@ -3,7 +3,10 @@
 //! [`Checker::run`] checks at every interval and tells each result; who counts them, and what they mean, is the
 //! server's business. A check that hangs has failed when its timeout is over, and leaves nothing behind.
 
-use super::process::child::{Launch, told};
+use super::{
+    process::child::{Launch, told},
+    surroundings::Surroundings,
+};
 use crate::{
     config::{self, Span},
     egress::{Egress, Request, Tls},
@@ -39,7 +42,7 @@ pub struct Checker {
     egress: Egress,
     lua: Runtime,
     directory: PathBuf,
-    environment: Vec<(String, String)>,
+    surroundings: Surroundings,
     place: Place,
 }
 
@@ -53,9 +56,9 @@ struct Prepared<'a> {
 }
 
 impl Checker {
-    /// For the space at `place`. Commands run in `directory`, with `environment` on top of our own less its secrets;
+    /// For the space at `place`. Commands run in `directory`, among `surroundings`;
     /// `kv` is what Lua remembers things in.
-    pub fn new(place: Place, directory: PathBuf, environment: Vec<(String, String)>, kv: Kv) -> Self {
+    pub fn new(place: Place, directory: PathBuf, surroundings: Surroundings, kv: Kv) -> Self {
         let egress = Egress::new(&config::Egress::default());
         let libraries = Libraries {
             http: Arc::new(egress.clone()),
@@ -64,7 +67,7 @@ impl Checker {
             modules: Arc::new(NoModules),
         };
         let lua = Runtime::new(&config::Script::default(), libraries, Arc::default());
-        Self { egress, lua, directory, environment, place }
+        Self { egress, lua, directory, surroundings, place }
     }
 
     /// Checks now and then at every interval, and tells each result, until nobody listens or the future is dropped.
@@ -125,7 +128,7 @@ impl Checker {
     }
 
     async fn command(&self, command: &str, args: &[String]) -> Result<(), String> {
-        let launch = Launch { command, args, directory: &self.directory, environment: &self.environment };
+        let launch = Launch { command, args, directory: &self.directory, environment: &self.surroundings.variables() };
         // The process is killed with all of its group when it is dropped, which a timeout does.
         let (mut process, stderr) = launch.with_complaints().await.map_err(|error| error.to_string())?;
         let complaints = AbortOnDropHandle::new(tokio::spawn(first_of(stderr)));
@@ -206,7 +209,7 @@ mod tests {
             let store = Store::open(&directory, 0, Arc::default()).unwrap();
             let place = Place { id: SpaceId::NIL, name: "web".to_owned() };
             let environment = vec![("SVC_AGENT_URL".to_owned(), "http://127.0.0.1:1".to_owned())];
-            let checker = Checker::new(place, directory.clone(), environment, Kv::new(store).unwrap());
+            let checker = Checker::new(place, directory.clone(), environment.into(), Kv::new(store).unwrap());
             Self { checker, directory }
         }
 

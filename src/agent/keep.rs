@@ -11,6 +11,7 @@ use super::{
     home::{Belongs, HomeError},
     link::Link,
     links::Seat,
+    opening,
     pulse::Pulse,
     talk::{self, Ending, Talk},
 };
@@ -129,6 +130,7 @@ async fn connect(
     let welcome = talk::introduce(&mut socket, &agent.settings.node_id, returning).await?;
     if agent.home.settle(&welcome, &agent.spool).await? == Belongs::Anew {
         agent.registrar.forget().await;
+        agent.packages.take(Vec::new());
     }
     Ok((socket, welcome))
 }
@@ -138,8 +140,11 @@ async fn converse(agent: &Arc<Agent>, seat: &Seat, socket: Socket, welcome: Welc
     let (link, parcels) = Link::new(seat.server.clone(), agent.settings.answer);
     seat.connect(link.clone());
     // On its own: it waits for its turn among other changes, and for answers that are heard in the conversation.
-    let (registrar, publishing) = (agent.registrar.clone(), link.clone());
-    tokio::spawn(async move { registrar.introduce(&publishing).await });
+    let (opened, publishing, script) = (agent.clone(), link.clone(), welcome.startup_script.clone());
+    tokio::spawn(async move {
+        opening::open(&opened, script).await;
+        opened.registrar.introduce(&publishing).await;
+    });
     let ending = Talk::new(agent, &link, welcome).go_on(socket, parcels, pulse).await;
     link.end();
     ending

@@ -1,7 +1,8 @@
 //! The agent: runs inside a space, keeps a link to each of its servers, and works for both sides.
 //!
 //! For the space: [`api`] takes events and registrations from what runs there, on loopback only; [`spool`] keeps the
-//! events on disk until a server has them; [`registrar`] publishes the methods and starts the [`process`] that answers.
+//! events on disk until a server has them; [`registrar`] publishes the methods and starts the [`process`] that answers;
+//! [`setup`] runs the scripts that register them, and [`packages`] has the libraries they load.
 //! For the servers: [`keep`] holds a link to each, [`talk`] is what is said on it, and [`health`] checks the space.
 //!
 //! An event's way: [`api`] → [`spool`] → [`talk`] → the server, until it confirms. A call's way: [`talk`] → [`serving`]
@@ -18,11 +19,16 @@ mod home;
 mod keep;
 mod link;
 mod links;
+mod opening;
+mod packages;
+mod passage;
 pub mod process;
 mod pulse;
 mod registrar;
 mod serving;
+mod setup;
 mod spool;
+mod surroundings;
 mod talk;
 #[cfg(test)]
 mod tests;
@@ -32,7 +38,9 @@ pub use dial::{ServerUrl, ServerUrlError, Token, TokenError};
 pub use keep::Pace;
 
 use crate::{
-    id::SpaceId,
+    emit::{self, EmitError},
+    event::{EventType, TypeError},
+    id::{EventId, SpaceId},
     kv::Kv,
     metrics::Metrics,
     script::Place,
@@ -40,13 +48,18 @@ use crate::{
 };
 use dial::Dialer;
 use end::{End, Reason};
+use file::Named;
 use health::Checker;
 use home::{Home, HomeError, Space};
 use links::{Links, Standing};
-use registrar::{Registered, Registrar};
+use opening::Opening;
+use packages::Packages;
+use passage::Passage;
+use registrar::{RegisterError, Registered, Registrar};
 use serde::Serialize;
+use serde_json::value::RawValue;
 use serving::Serving;
-use spool::Spool;
+use spool::{Spool, SpoolError};
 use std::{
     io::{self, Write as _},
     net::SocketAddr,
@@ -54,8 +67,12 @@ use std::{
     sync::Arc,
     time::Duration,
 };
+use surroundings::Surroundings;
 use tokio::net::TcpListener;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::{
+    sync::CancellationToken,
+    task::{AbortOnDropHandle, TaskTracker},
+};
 
 /// How long calls under way may take once the agent ends. Those that take longer fail.
 const LAST_CALLS: Duration = Duration::from_secs(2);
@@ -77,6 +94,8 @@ pub struct Settings {
     pub data: PathBuf,
     /// The registration to publish with the first link.
     pub methods_file: Option<PathBuf>,
+    /// How long a set-up script may take.
+    pub setup_timeout: Duration,
     /// Events kept while no server takes them.
     pub spool: usize,
     pub heartbeat: Duration,
@@ -84,7 +103,7 @@ pub struct Settings {
     pub max_payload: usize,
     /// Room kept free on the disk.
     pub disk_free: u64,
-    /// Where the commands of health checks run.
+    /// Where the commands of health checks and the startup script run.
     pub directory: PathBuf,
     /// The machine's name.
     pub node_id: String,
@@ -129,13 +148,15 @@ pub enum AgentError {
 struct Agent {
     settings: Settings,
     dialer: Dialer,
+    passage: Passage,
     home: Arc<Home>,
     spool: Spool,
     links: Arc<Links>,
     registrar: Arc<Registrar>,
     serving: Serving,
-    /// What every process we start finds in its environment.
-    environment: Vec<(String, String)>,
+    surroundings: Surroundings,
+    packages: Arc<Packages>,
+    opening: Opening,
     /// What health checks in Lua remember.
     kv: Kv,
     /// The calls that are being answered, on all links.
@@ -175,7 +196,8 @@ async fn serve(
     let home = Arc::new(Home::open(store.clone())?);
     let spool = Spool::open(store.clone(), settings.spool)?;
     let links = Arc::new(Links::new(&settings.servers));
-    let environment = vec![("SVC_AGENT_URL".to_owned(), format!("http://{address}"))];
+    let packages = Arc::new(Packages::open(store.clone(), &settings.data)?);
+    let surroundings = Surroundings::new(format!("http://{address}"), packages.clone());
     let kv = Kv::new(store.clone())?;
     let serving = Serving::default();
     let registrar = Registrar::new(
@@ -183,7 +205,7 @@ async fn serve(
         home.clone(),
         links.clone(),
         serving.clone(),
-        environment.clone(),
+        surroundings.clone(),
         settings.trial,
         settings.methods_file.clone(),
     );
@@ -193,12 +215,15 @@ async fn serve(
     let agent = Arc::new(Agent {
         settings,
         dialer: Dialer::default(),
+        passage: Passage::default(),
         home,
         spool,
         links,
         registrar,
         serving,
-        environment,
+        surroundings,
+        packages,
+        opening: Opening::default(),
         kv,
         calls: TaskTracker::new(),
         end: End::default(),
@@ -208,6 +233,7 @@ async fn serve(
     writeln!(io::stdout(), "listening on http://{address}")?;
     let tasks = TaskTracker::new();
     let closing = CancellationToken::new();
+    let _keeping_up = AbortOnDropHandle::new(tokio::spawn(agent.packages.clone().keep_up()));
     let api = tokio::spawn(api::serve(listener, agent.clone(), closing.clone()));
     for seat in 0..agent.links.seats().len() {
         tasks.spawn(keep::keep(agent.clone(), seat));
@@ -233,6 +259,24 @@ async fn serve(
         Reason::Foreign(error) => return Err(AgentError::Foreign(error)),
     }
     Ok(())
+}
+
+/// An event that is on disk.
+#[derive(Debug, Serialize)]
+struct Raised {
+    event_id: EventId,
+    event_type: EventType,
+}
+
+/// Why an event was not taken.
+#[derive(Debug, thiserror::Error)]
+enum RaiseError {
+    #[error("`type`: {0}")]
+    Type(#[from] TypeError),
+    #[error(transparent)]
+    Payload(#[from] EmitError),
+    #[error(transparent)]
+    Spool(#[from] SpoolError),
 }
 
 /// How an agent is.
@@ -262,6 +306,23 @@ impl Agent {
         }
     }
 
+    /// Takes an event, and tells of it once it is on disk.
+    async fn raise(&self, kind: &str, payload: Option<Box<RawValue>>) -> Result<Raised, RaiseError> {
+        let event_type = EventType::custom(kind)?;
+        let payload = payload.unwrap_or_else(|| RawValue::from_string("{}".to_owned()).expect("it is JSON"));
+        emit::check_payload(&payload, self.max_payload())?;
+        let event_id = self.spool.push(kind, payload).await?;
+        Ok(Raised { event_id, event_type })
+    }
+
+    /// Removes the method of this local name, or all.
+    async fn unregister(&self, local_name: Option<&str>) -> Result<Vec<Named>, RegisterError> {
+        match local_name {
+            Some(name) => self.registrar.unregister_one(name).await,
+            None => Ok(self.registrar.unregister().await),
+        }
+    }
+
     /// The largest payload an event can have.
     fn max_payload(&self) -> usize {
         self.home.space().map_or(self.settings.max_payload, |space| space.max_payload)
@@ -274,7 +335,7 @@ impl Agent {
             id: space.as_ref().map_or(SpaceId::NIL, |space| space.id),
             name: space.map(|space| space.name).unwrap_or_default(),
         };
-        Checker::new(place, self.settings.directory.clone(), self.environment.clone(), self.kv.clone())
+        Checker::new(place, self.settings.directory.clone(), self.surroundings.clone(), self.kv.clone())
     }
 
     /// Lets the calls under way end, for a while.

@@ -7,12 +7,13 @@
 //! The registration in force is kept on disk, taken up again after a restart, and published on every new link.
 
 use super::{
-    file::{Declared, FileError, Line, Named, line_of},
+    file::{Built, Declared, FileError, Line, Named, line_of},
     home::Home,
     link::{Link, PublishFault},
     links::Links,
     process::{Health, MethodServer, StartError},
     serving::Serving,
+    surroundings::Surroundings,
 };
 use crate::{
     store::{Store, StoreError, Table, keys},
@@ -45,8 +46,7 @@ pub struct Registrar {
     store: Store,
     home: Arc<Home>,
     links: Arc<Links>,
-    /// What every method server finds in its environment.
-    environment: Vec<(String, String)>,
+    surroundings: Surroundings,
     /// A new process that ends within this time has not started.
     trial: Duration,
     /// Whoever changes something holds it.
@@ -55,6 +55,8 @@ pub struct Registrar {
     shown: Mutex<Option<Shown>>,
     serving: Serving,
     generations: AtomicU64,
+    /// How many registrations were made in this run.
+    made: AtomicU64,
     /// The file to register once there is a link.
     startup: Mutex<Option<PathBuf>>,
 }
@@ -116,13 +118,14 @@ pub enum RegisterError {
 }
 
 impl Registrar {
-    /// A registrar that registers `startup`, if it is a file, with the first link, or takes up what is kept.
+    /// A registrar that takes up what is kept with the first link, unless `startup`, which [`super::opening`] registers
+    /// then, replaces it.
     pub fn new(
         store: Store,
         home: Arc<Home>,
         links: Arc<Links>,
         serving: Serving,
-        environment: Vec<(String, String)>,
+        surroundings: Surroundings,
         trial: Duration,
         startup: Option<PathBuf>,
     ) -> Arc<Self> {
@@ -130,12 +133,13 @@ impl Registrar {
             store,
             home,
             links,
-            environment,
+            surroundings,
             trial,
             current: Turn::new(None),
             shown: Mutex::new(None),
             serving,
             generations: AtomicU64::new(1),
+            made: AtomicU64::new(0),
             startup: Mutex::new(startup),
         })
     }
@@ -147,11 +151,37 @@ impl Registrar {
     /// Fails if the file is wrong, its process does not start, or a server does not take it. What was registered
     /// before goes on serving then.
     pub async fn register(&self, path: &Path, text: &str) -> Result<Vec<Named>, RegisterError> {
-        let mut current = self.current.lock().await;
-        let methods = self.replace(&mut current, path, text).await?;
-        // Whatever was to be registered at the start, this is newer.
-        self.startup().take();
-        Ok(methods)
+        let declare = |space: &str| Declared::read(path, text, space);
+        self.replace(declare, Some(text)).await
+    }
+
+    /// Registers what a script has built, in place of everything registered before.
+    ///
+    /// # Errors
+    ///
+    /// As [`Registrar::register`].
+    pub async fn register_built(&self, built: &Built) -> Result<Vec<Named>, RegisterError> {
+        self.replace(|space: &str| Declared::built(built, space), None).await
+    }
+
+    /// How many registrations were made in this run, from a file or by a script.
+    pub fn made(&self) -> u64 {
+        self.made.load(Ordering::Relaxed)
+    }
+
+    /// Whether there is a server that could be asked.
+    pub fn is_connected(&self) -> bool {
+        self.home.space().is_some() && !self.links.up().is_empty()
+    }
+
+    /// The file to register at the start, for who does it now.
+    pub fn take_startup(&self) -> Option<PathBuf> {
+        self.startup().take()
+    }
+
+    /// The file is to be registered with the next link.
+    pub fn put_back_startup(&self, path: PathBuf) {
+        self.startup().replace(path);
     }
 
     /// Removes all methods and stops their server. Without a link the servers hear of it with the next one.
@@ -208,18 +238,6 @@ impl Registrar {
     /// Fails if what was registered before cannot be taken up again, now.
     async fn publish_on(&self, link: &Link) -> Result<(), RegisterError> {
         let mut current = self.current.lock().await;
-        let startup = self.startup().take();
-        if let Some(path) = startup {
-            match self.register_file(&mut current, &path).await {
-                Ok(methods) => log::info!("registered {} methods of {}", methods.len(), path.display()),
-                // That was not the file's fault: the next link gets another try.
-                Err(RegisterError::NotConnected | RegisterError::Lost { .. }) => {
-                    self.startup().replace(path);
-                    return Ok(());
-                }
-                Err(error) => log::error!("the methods file is not registered: {error}"),
-            }
-        }
         if let Some(in_force) = &*current {
             if *link.published().borrow() != Some(in_force.generation) {
                 let published = link.register(in_force.generation, &in_force.declared.registration).await;
@@ -255,21 +273,15 @@ impl Registrar {
         Some(Registered { path: shown.path, command: shown.command, health, reason, methods: shown.methods })
     }
 
-    async fn register_file(&self, current: &mut Option<InForce>, path: &Path) -> Result<Vec<Named>, RegisterError> {
-        let unreadable = |source| FileError::Unreadable { path: path.to_owned(), source };
-        let path = std::path::absolute(path).map_err(unreadable)?;
-        let text = tokio::fs::read_to_string(&path).await.map_err(unreadable)?;
-        self.replace(current, &path, &text).await
-    }
-
+    /// `text` is what faults are looked up in.
     async fn replace(
         &self,
-        current: &mut Option<InForce>,
-        path: &Path,
-        text: &str,
+        declare: impl FnOnce(&str) -> Result<Declared, FileError>,
+        text: Option<&str>,
     ) -> Result<Vec<Named>, RegisterError> {
+        let mut current = self.current.lock().await;
         let space = self.home.space().ok_or(RegisterError::NotConnected)?;
-        let declared = Declared::read(path, text, &space.name)?;
+        let declared = declare(&space.name)?;
         if self.links.up().is_empty() {
             return Err(RegisterError::NotConnected);
         }
@@ -279,10 +291,15 @@ impl Registrar {
         let links = self.links.up();
         let published = match links.is_empty() {
             true => Err(RegisterError::NotConnected),
-            false => self.publish(current, &links, declared, server.clone(), Some(text)).await,
+            false => self.publish(&mut current, &links, declared, server.clone(), text).await,
         };
         match published {
-            Ok(()) => Ok(names),
+            Ok(()) => {
+                // Whatever was to be registered at the start, this is newer.
+                self.startup().take();
+                self.made.fetch_add(1, Ordering::Relaxed);
+                Ok(names)
+            }
             Err(error) => {
                 self.serving.discard(server);
                 Err(error)
@@ -314,7 +331,7 @@ impl Registrar {
     async fn start(&self, declared: &Declared, trial: Trial) -> Result<Arc<MethodServer>, RegisterError> {
         let name = self.home.space().map_or_else(|| "?".to_owned(), |space| space.name);
         let definition = declared.registration.server.clone();
-        let server = MethodServer::start(definition, declared.directory(), self.environment.clone(), name).await?;
+        let server = MethodServer::start(definition, declared.directory(), self.surroundings.clone(), name).await?;
         let server = Arc::new(server);
         if trial == Trial::Yes {
             let mut health = server.health();

@@ -214,7 +214,7 @@ impl<'a> Talk<'a> {
             ToAgent::Check(check) => {
                 self.check.send_replace(check);
             }
-            ToAgent::Libraries(libraries) => log::debug!("{} libraries can be loaded", libraries.len()),
+            ToAgent::Libraries(libraries) => self.agent.packages.take(libraries),
             // We say goodbye too, before we go.
             ToAgent::Goodbye(Goodbye::Stopped) => self.agent.end.begin(Reason::Stopped(self.link.server.clone())),
             ToAgent::Goodbye(why) => return Some(Ending::Said(why)),

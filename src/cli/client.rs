@@ -110,7 +110,16 @@ impl Client {
 
     /// Posts a JSON-RPC body. How long a method may take is its own business, and the server's to enforce.
     pub fn call(&self, body: String) -> Result<Answer, Failure> {
-        let response = self.send(self.request(Method::POST, "/api/methods/call").body(body))?;
+        self.patiently("/api/methods/call", body)
+    }
+
+    /// Posts what the other end itself bounds in time.
+    pub fn post_patiently(&self, path: &str, body: &Value) -> Result<Answer, Failure> {
+        self.patiently(path, body.to_string())
+    }
+
+    fn patiently(&self, path: &str, body: String) -> Result<Answer, Failure> {
+        let response = self.send(self.request(Method::POST, path).body(body))?;
         self.read_answer(response)
     }
 

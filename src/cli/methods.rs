@@ -22,9 +22,12 @@ command_family! {
 
 agent_command! {
     /// Register the methods that a file declares, in place of all that this space registered before.
-    #[argh(example = "{command_name} methods.toml")]
+    #[argh(
+        example = "{command_name} methods.toml\n{command_name} methods.lua",
+        note = "A script is run by the agent, with `svc.methods` to load: it must call `register` on its server."
+    )]
     Register = "register" {
-        /// the registration, a TOML file; its method server runs in the file's directory
+        /// the registration, in TOML, or a Lua or Python script; its method server runs in the file's directory
         #[argh(positional)]
         file: PathBuf,
     }
@@ -43,6 +46,9 @@ agent_command! {
 #[derive(Deserialize)]
 struct Registered {
     methods: Vec<Method>,
+    /// What the script printed, if it was one.
+    #[serde(default)]
+    output: String,
 }
 
 #[derive(Deserialize)]
@@ -64,11 +70,14 @@ impl Register {
         let Some(path) = path.to_str() else {
             return Err(Failure::Usage(format!("`{}` is not UTF-8", path.display())));
         };
-        let answer = agent.post("/methods", &serde_json::json!({ "path": path, "source": source }))?;
+        let answer = agent.post_patiently("/methods", &serde_json::json!({ "path": path, "source": source }))?;
         if self.form() == Form::Json {
             return shell.out.json(answer.as_str());
         }
         let registered: Registered = agent.read(&answer)?;
+        for line in registered.output.lines() {
+            shell.out.line(&printable(line))?;
+        }
         shell.out.line(&format!("registered {}", counted(&registered.methods)))
     }
 }

@@ -123,6 +123,7 @@ pub struct Agent {
     /// Empty means the user's data directory.
     pub data: PathBuf,
     pub methods_file: PathBuf,
+    pub setup_timeout: Span,
     pub spool: usize,
     pub heartbeat: Span,
 }
@@ -253,6 +254,7 @@ impl Config {
             ("script.cpu", self.script.cpu),
             ("auth.session", self.auth.session),
             ("agent.heartbeat", self.agent.heartbeat),
+            ("agent.setup_timeout", self.agent.setup_timeout),
         ] {
             if span.0.is_zero() {
                 return Err(ConfigError::Value { key, reason: "must be longer than nothing" });
@@ -394,6 +396,7 @@ impl Default for Agent {
             data: PathBuf::new(),
             methods_file: PathBuf::new(),
             spool: 10_000,
+            setup_timeout: seconds(60),
             heartbeat: seconds(15),
         }
     }

@@ -8,7 +8,7 @@ mod modules;
 mod near;
 mod serve;
 
-pub use modules::Found;
+pub use modules::{Found, Package};
 pub use near::NearAgent;
 pub use serve::{ServeError, serve};
 
@@ -130,7 +130,7 @@ impl Stage {
 }
 
 /// Programs of a space call methods through its agent, and not through the host as scripts of a server do.
-struct ThroughTheAgent;
+pub struct ThroughTheAgent;
 
 impl MethodCaller for ThroughTheAgent {
     fn call(&self, _: Owner, _: &str, _: Box<RawValue>) -> BoxFuture<'static, Result<Box<RawValue>, String>> {

@@ -3,7 +3,7 @@
 //!
 //! What was found is kept for as long as the program runs, so that all its requests see the same.
 
-use super::{NearAgent, read};
+use super::read;
 use crate::{
     library::{Language, LibraryName},
     owner::Owner,
@@ -22,21 +22,31 @@ const MAX_FILES: usize = 10_000;
 const MAX_BYTES: usize = 64 << 20;
 
 /// The libraries that come with us, by name. No other can have their names.
-const OURS: &[(&str, &str)] = &[];
+const OURS: &[(&str, &str)] = &[
+    ("svc.methods", include_str!("../../lua/svc/methods.lua")),
+    ("svc.methods.schema", include_str!("../../lua/svc/methods/schema.lua")),
+];
+
+/// Who has the libraries of the space's owner.
+pub trait Package: Send + Sync {
+    /// All of them, as a zip archive; `None` if there is nothing to have. It is asked once for each program, on the thread
+    /// of a run, and only if one of them is needed. The message of a failure is shown to the program.
+    fn libraries(&self) -> Result<Option<Vec<u8>>, String>;
+}
 
 /// Everything that can be found.
 pub struct Found {
     /// Where the program is.
     beside: PathBuf,
-    agent: Arc<NearAgent>,
+    source: Arc<dyn Package>,
     kept: Mutex<HashMap<String, Program>>,
     /// The sources of the owner's libraries by their paths, once they were fetched.
     package: Mutex<Option<HashMap<String, String>>>,
 }
 
 impl Found {
-    pub fn new(beside: PathBuf, agent: Arc<NearAgent>) -> Self {
-        Self { beside, agent, kept: Mutex::default(), package: Mutex::default() }
+    pub fn new(beside: PathBuf, source: Arc<dyn Package>) -> Self {
+        Self { beside, source, kept: Mutex::default(), package: Mutex::default() }
     }
 
     /// The first of the files that a name may mean, if there is one beside the program.
@@ -55,13 +65,10 @@ impl Found {
 
     /// The same among the libraries of the space's owner.
     fn packed(&self, paths: &[String]) -> Result<Option<Program>, String> {
-        if !self.agent.is_named() {
-            return Ok(None);
-        }
         // Whoever needs it meanwhile waits here for the same.
         let mut package = lock(&self.package);
         if package.is_none() {
-            *package = Some(match self.agent.libraries()? {
+            *package = Some(match self.source.libraries()? {
                 Some(archive) => unpacked(archive).map_err(|error| format!("the agent's libraries: {error}"))?,
                 None => HashMap::new(),
             });
@@ -142,6 +149,7 @@ fn unpacked(archive: Vec<u8>) -> io::Result<HashMap<String, String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::NearAgent;
     use std::{fs, io::Write as _};
     use zip::{ZipWriter, write::SimpleFileOptions};
 

@@ -1,5 +1,6 @@
 //! The agent of the space that a program runs in, over its own API: no token, being here is enough.
 
+use super::Package;
 use crate::script::{Reply, SpaceAgent};
 use futures_util::AsyncReadExt as _;
 use isahc::{
@@ -50,31 +51,6 @@ impl NearAgent {
         Self { url: url.unwrap_or(DEFAULT_URL).trim_end_matches('/').to_owned(), named, http: OnceLock::new() }
     }
 
-    /// Whether the surroundings say that there is an agent.
-    pub fn is_named(&self) -> bool {
-        self.named
-    }
-
-    /// The libraries of the space's owner, as a zip archive; `None` if the agent has none. It waits for them.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the agent cannot be reached or does not hand them out.
-    pub fn libraries(&self) -> Result<Option<Vec<u8>>, String> {
-        let request = Request::get(format!("{}/packages/user-libraries.zip", self.url)).timeout(PACKAGE).body(());
-        let request = request.map_err(|error| self.unreachable(&error))?;
-        let response = self.http()?.send(request).map_err(|error| self.unreachable(&error))?;
-        match response.status() {
-            StatusCode::NOT_FOUND => return Ok(None),
-            status if !status.is_success() => return Err(format!("the agent answered {status}")),
-            _ => {}
-        }
-        let mut body = Vec::new();
-        let read = response.into_body().take(MAX_ANSWER).read_to_end(&mut body);
-        read.map_err(|error| self.unreachable(&error))?;
-        Ok(Some(body))
-    }
-
     fn send(&self, method: Method, path: &str, body: Option<String>) -> Reply<Option<Box<RawValue>>> {
         let url = format!("{}{path}", self.url);
         let request = Request::builder().method(method).uri(url).header(header::CONTENT_TYPE, "application/json");
@@ -102,6 +78,27 @@ impl NearAgent {
 
     fn unreachable(&self, why: &dyn std::fmt::Display) -> String {
         unreachable(&self.url, why)
+    }
+}
+
+impl Package for NearAgent {
+    fn libraries(&self) -> Result<Option<Vec<u8>>, String> {
+        // At the usual place there may be anything, as long as nobody says that it is an agent.
+        if !self.named {
+            return Ok(None);
+        }
+        let request = Request::get(format!("{}/packages/user-libraries.zip", self.url)).timeout(PACKAGE).body(());
+        let request = request.map_err(|error| self.unreachable(&error))?;
+        let response = self.http()?.send(request).map_err(|error| self.unreachable(&error))?;
+        match response.status() {
+            StatusCode::NOT_FOUND => return Ok(None),
+            status if !status.is_success() => return Err(format!("the agent answered {status}")),
+            _ => {}
+        }
+        let mut body = Vec::new();
+        let read = response.into_body().take(MAX_ANSWER).read_to_end(&mut body);
+        read.map_err(|error| self.unreachable(&error))?;
+        Ok(Some(body))
     }
 }
 

@@ -63,6 +63,8 @@ pub enum ShelfError {
          delete or shorten some"
     )]
     TooMuch(usize),
+    #[error("somebody else has changed the script meanwhile: look at it and try again")]
+    Overtaken,
     #[error("there is no such script")]
     NotFound,
     #[error(transparent)]
@@ -110,20 +112,24 @@ impl Shelf {
         .await
     }
 
-    /// Puts a script in the place of the one with its id.
+    /// Puts a script in the place of `before`, of which it was made.
     ///
     /// # Errors
     ///
-    /// Fails if that one is gone, or as [`Shelf::create`].
+    /// Fails if that one is gone or has become another meanwhile, or as [`Shelf::create`].
     pub async fn update(
         &self,
+        before: Arc<Stored>,
         script: Stored,
         also: impl FnOnce(&mut Batch<'_>) + Send + 'static,
     ) -> Result<Arc<Stored>, ShelfError> {
         let shared = self.0.clone();
         carried_through(async move {
             let _turn = shared.turn.lock().await;
-            let before = shared.read().scripts.get(&script.id).cloned().ok_or(ShelfError::NotFound)?;
+            let current = shared.read().scripts.get(&before.id).cloned().ok_or(ShelfError::NotFound)?;
+            if !Arc::ptr_eq(&current, &before) {
+                return Err(ShelfError::Overtaken);
+            }
             let after = shared.save(script, also).await?;
             shared.tell(&Change::Updated { before, after: after.clone() });
             Ok(after)

@@ -64,7 +64,7 @@ async fn a_name_is_taken_per_owner_by_scripts_of_every_kind() {
     let again = shelf.create(script(ada, json!({"name": "x", "kind": "library"})), |_| ()).await;
     assert!(matches!(again, Err(ShelfError::NameTaken { kind: Kind::Script, .. })), "{again:?}");
     let other = put(&shelf, ada, json!({"name": "y"})).await;
-    let renamed = shelf.update(later(ada, &other, json!({"name": "x"})), |_| ()).await;
+    let renamed = shelf.update(other.clone(), later(ada, &other, json!({"name": "x"})), |_| ()).await;
     assert!(matches!(renamed, Err(ShelfError::NameTaken { .. })), "{renamed:?}");
     assert_eq!((shelf.all().len(), shelf.of(Owner::User(ada)).len()), (4, 2));
 }
@@ -95,9 +95,9 @@ async fn an_owner_has_so_many_scripts_and_so_much_of_libraries() {
     put(&shelf, ada, json!({"name": "b"})).await;
     let third = shelf.create(script(ada, json!({"name": "c"})), |_| ()).await;
     assert!(matches!(third, Err(ShelfError::TooMany(2))), "{third:?}");
-    shelf.update(later(ada, &first, json!({"name": "c"})), |_| ()).await.unwrap();
+    shelf.update(first.clone(), later(ada, &first, json!({"name": "c"})), |_| ()).await.unwrap();
     let moved = put(&shelf, ada, json!({"name": "d", "owner": "global"})).await;
-    let taken = shelf.update(later(ada, &moved, json!({"owner": "me"})), |_| ()).await;
+    let taken = shelf.update(moved.clone(), later(ada, &moved, json!({"owner": "me"})), |_| ()).await;
     assert!(matches!(taken, Err(ShelfError::TooMany(2))), "{taken:?}");
 }
 
@@ -154,7 +154,7 @@ async fn an_owners_library_hides_the_global_one_of_its_name_while_it_is_active()
         assert!(shelf.library(mine, absent).unwrap().is_none(), "{absent}");
     }
 
-    shelf.update(later(ada, &own, json!({"active": false})), |_| ()).await.unwrap();
+    shelf.update(own.clone(), later(ada, &own, json!({"active": false})), |_| ()).await.unwrap();
     assert_eq!(sources(&shelf.libraries_for(mine))[2].1, "return 'global'");
 }
 
@@ -172,7 +172,7 @@ async fn a_script_is_run_by_those_it_is_for_while_it_is_active() {
         assert!(shelf.program(owner, global.id).is_ok());
     }
     assert!(matches!(shelf.program(Owner::User(ada), tool.id), Err(Unrunnable::OtherKind { kind: Kind::Tool, .. })));
-    shelf.update(later(ada, &own, json!({"active": false})), |_| ()).await.unwrap();
+    shelf.update(own.clone(), later(ada, &own, json!({"active": false})), |_| ()).await.unwrap();
     assert_eq!(shelf.program(Owner::User(ada), own.id).unwrap_err(), Unrunnable::Inactive("own".to_owned()));
     shelf.delete(own.id, |_| ()).await.unwrap();
     assert_eq!(shelf.program(Owner::User(ada), own.id).unwrap_err(), Unrunnable::Missing(own.id));
@@ -195,10 +195,15 @@ async fn every_listener_hears_every_change_in_order() {
     }
     let ada = UserId::new();
     let first = put(&shelf, ada, json!({"name": "a"})).await;
-    let second = shelf.update(later(ada, &first, json!({"name": "b"})), |_| ()).await.unwrap();
+    let second = shelf.update(first.clone(), later(ada, &first, json!({"name": "b"})), |_| ()).await.unwrap();
+    let late = shelf.update(first.clone(), later(ada, &first, json!({"name": "c"})), |_| ()).await;
+    assert!(matches!(late, Err(ShelfError::Overtaken)), "{late:?}");
     shelf.delete(second.id, |_| ()).await.unwrap();
     assert!(matches!(shelf.delete(second.id, |_| ()).await, Err(ShelfError::NotFound)));
-    assert!(matches!(shelf.update(later(ada, &first, json!({})), |_| ()).await, Err(ShelfError::NotFound)));
+    assert!(matches!(
+        shelf.update(first.clone(), later(ada, &first, json!({})), |_| ()).await,
+        Err(ShelfError::NotFound)
+    ));
     assert_eq!(*heard.lock().unwrap(), ["+a", "+a", "a>b", "a>b", "-b", "-b"]);
 }
 

@@ -50,7 +50,8 @@ pub fn check_json(headers: &HeaderMap) -> Result<(), Refusal> {
     Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message))
 }
 
-/// Whether a connection is of the agent's own user, or of root: who registers chooses what the agent runs.
+/// Whether a connection is of the agent's own user, or of root: who registers chooses what the agent runs, and who calls
+/// methods does so as the owner of the space.
 ///
 /// # Errors
 ///
@@ -60,8 +61,8 @@ pub fn check_user(ends: Ends) -> Result<(), Refusal> {
     let own = unsafe { libc::geteuid() };
     let message = match peer::user_of(ends.peer, ends.local) {
         Ok(Some(user)) if user == own || user == 0 => return Ok(()),
-        Ok(Some(user)) => format!("only user {own}, who runs the agent, may change what it runs; this is user {user}"),
-        Ok(None) => format!("only user {own}, who runs the agent, may change what it runs, and you have gone already"),
+        Ok(Some(user)) => format!("only user {own}, who runs the agent, may ask for this; this is user {user}"),
+        Ok(None) => format!("only user {own}, who runs the agent, may ask for this, and you have gone already"),
         // Elsewhere than on Linux there is nothing to look into.
         Err(_) if !cfg!(target_os = "linux") => return Ok(()),
         Err(error) => format!("the agent cannot tell who asks: /proc/net/tcp: {error}"),

@@ -1,23 +1,28 @@
-//! The agent's own API, for what runs in the space: raise an event, register methods, ask how things are.
+//! The agent's own API, for what runs in the space: raise an event, register methods, find and call methods, load
+//! libraries, ask how things are.
 //!
-//! A request's way: accepted here, within bounds → [`guard`] → one of the four things there are to ask. Whoever is on
-//! the machine may raise events; only the agent's user may change what it runs.
+//! A request's way: accepted here, within bounds → [`guard`] → one of the things there are to ask. Whoever is on the
+//! machine may raise events; only the agent's user may change what it runs, and act as the owner of the space.
 
 mod guard;
+mod package;
 mod peer;
 mod refusal;
 
 pub use refusal::NOT_CONNECTED;
 
-use super::{Agent, registrar::RegisterError};
-use crate::{emit, event::EventType, http::ApiError, id::EventId};
+use super::{Agent, file::Built, setup};
+use crate::http::ApiError;
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, header::ALLOW};
+use http::{
+    Method, Request, Response, StatusCode,
+    header::{ALLOW, CONTENT_TYPE},
+};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use refusal::{Refusal, json};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 use std::{convert::Infallible, net::SocketAddr, path::PathBuf, pin::pin, sync::Arc, time::Duration};
 use tokio::{
@@ -47,6 +52,9 @@ const AROUND_PAYLOAD: usize = 64 << 10;
 /// The largest registration.
 const METHODS_BYTES: usize = 8 << 20;
 
+/// The largest body that is passed on to a server, which may well take less.
+const CALL_BYTES: usize = 16 << 20;
+
 /// The two ends of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Ends {
@@ -64,19 +72,20 @@ struct Raise {
     payload: Option<Box<RawValue>>,
 }
 
-#[derive(Serialize)]
-struct Raised {
-    event_id: EventId,
-    event_type: EventType,
-}
-
+/// A file, or what a script has built.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Register {
     /// The whole path of the file, in whose directory the method server runs.
-    path: PathBuf,
+    path: Option<PathBuf>,
     /// What is in it.
-    source: String,
+    source: Option<String>,
+    /// The server and its methods, as a file would have them.
+    registration: Option<Box<RawValue>>,
+    /// Where the method server is to run.
+    directory: Option<PathBuf>,
+    /// The script that has built it, for people.
+    script: Option<PathBuf>,
 }
 
 /// Serves until `closing`, then finishes the requests in flight, and cuts off those that take too long.
@@ -141,12 +150,27 @@ async fn answer(agent: &Arc<Agent>, ends: Ends, request: Request<Incoming>) -> R
         (&Method::POST, ["methods"]) => register(agent, ends, request).await,
         (&Method::DELETE, ["methods"]) => unregister(agent, ends, None).await,
         (&Method::DELETE, ["methods", name]) => unregister(agent, ends, Some(decoded(name)?)).await,
+        (&Method::GET, ["api", "methods"] | ["api", "methods", _]) if segments.last() != Some(&"call") => {
+            pass(agent, ends, request).await
+        }
+        (&Method::POST, ["api", "methods", "call"]) => pass(agent, ends, request).await,
+        (&Method::GET | &Method::HEAD, ["packages", "svc-libraries.zip"]) => {
+            Ok(package::answer(agent.packages.ours(), request.headers()))
+        }
+        (&Method::GET | &Method::HEAD, ["packages", "user-libraries.zip"]) => {
+            check_user(ends).await?;
+            Ok(package::answer(&agent.packages.theirs(), request.headers()))
+        }
         (_, ["event"]) => Ok(not_allowed("POST")),
+        (_, ["api", "methods", "call"]) => Ok(not_allowed("POST")),
+        (_, ["api", "methods"] | ["api", "methods", _]) => Ok(not_allowed("GET")),
+        (_, ["packages", "svc-libraries.zip" | "user-libraries.zip"]) => Ok(not_allowed("GET, HEAD")),
         (_, ["status"]) => Ok(not_allowed("GET")),
         (_, ["methods"]) => Ok(not_allowed("POST, DELETE")),
         (_, ["methods", _]) => Ok(not_allowed("DELETE")),
         _ => {
-            let message = format!("there is nothing at {path}: an agent has /event, /methods and /status");
+            let has = "/event, /methods, /status, /api/methods and /packages";
+            let message = format!("there is nothing at {path}: an agent has {has}");
             Err(Refusal::new(StatusCode::NOT_FOUND, "not_found", message))
         }
     }
@@ -156,31 +180,53 @@ async fn answer(agent: &Arc<Agent>, ends: Ends, request: Request<Incoming>) -> R
 async fn raise(agent: &Agent, request: Request<Incoming>) -> Result<Answer, Refusal> {
     let max_payload = agent.max_payload();
     let Raise { kind, payload } = read(request, EVENT_BYTES.max(max_payload + AROUND_PAYLOAD)).await?;
-    let event_type = EventType::custom(&kind)?;
-    let payload = payload.unwrap_or_else(|| RawValue::from_string("{}".to_owned()).expect("it is JSON"));
-    emit::check_payload(&payload, max_payload)?;
-    let event_id = agent.spool.push(&kind, payload).await?;
-    Ok(json(StatusCode::ACCEPTED, &Raised { event_id, event_type }))
+    Ok(json(StatusCode::ACCEPTED, &agent.raise(&kind, payload).await?))
 }
 
 async fn register(agent: &Arc<Agent>, ends: Ends, request: Request<Incoming>) -> Result<Answer, Refusal> {
     check_user(ends).await?;
-    let Register { path, source } = read(request, METHODS_BYTES).await?;
-    let registrar = agent.registrar.clone();
-    let methods = to_the_end(async move { registrar.register(&path, &source).await }).await?;
-    Ok(json(StatusCode::OK, &serde_json::json!({ "methods": methods })))
+    let asked: Register = read(request, METHODS_BYTES).await?;
+    let agent = agent.clone();
+    match asked {
+        Register { path: Some(path), source: Some(source), registration: None, directory: None, script: None } => {
+            let done = to_the_end(async move { setup::register(&agent, &path, &source).await }).await?;
+            Ok(json(StatusCode::OK, &serde_json::json!({ "methods": done.methods, "output": done.output })))
+        }
+        Register { path: None, source: None, registration: Some(registration), directory: Some(directory), script } => {
+            let built = Built { directory, script, registration };
+            let methods = to_the_end(async move { agent.registrar.register_built(&built).await }).await?;
+            Ok(json(StatusCode::OK, &serde_json::json!({ "methods": methods })))
+        }
+        _ => Err(Refusal::bad_request("give `path` and `source` of a file, or `registration` and `directory`")),
+    }
+}
+
+/// Asks a server as the owner of the space.
+async fn pass(agent: &Arc<Agent>, ends: Ends, request: Request<Incoming>) -> Result<Answer, Refusal> {
+    check_user(ends).await?;
+    let method = request.method().clone();
+    let path = request.uri().path_and_query().map_or("/", http::uri::PathAndQuery::as_str).to_owned();
+    let body = match method {
+        Method::POST => {
+            guard::check_json(request.headers())?;
+            body(request, CALL_BYTES).await?
+        }
+        _ => Bytes::new(),
+    };
+    let passed = agent.pass(method, &path, body).await?;
+    let mut answer = Response::new(Full::new(passed.body));
+    *answer.status_mut() = passed.status;
+    if let Some(kind) = passed.kind {
+        answer.headers_mut().insert(CONTENT_TYPE, kind);
+    }
+    Ok(answer)
 }
 
 async fn unregister(agent: &Arc<Agent>, ends: Ends, name: Option<String>) -> Result<Answer, Refusal> {
     check_user(ends).await?;
-    let registrar = agent.registrar.clone();
-    let removed = to_the_end(async move {
-        match name {
-            Some(name) => registrar.unregister_one(&name).await,
-            None => Ok(registrar.unregister().await),
-        }
-    });
-    Ok(json(StatusCode::OK, &serde_json::json!({ "removed": removed.await? })))
+    let agent = agent.clone();
+    let removed = to_the_end(async move { agent.unregister(name.as_deref()).await }).await?;
+    Ok(json(StatusCode::OK, &serde_json::json!({ "removed": removed })))
 }
 
 /// Whether who asks may change what the agent runs. On a machine with many sockets it takes a while to find out.
@@ -192,11 +238,11 @@ async fn check_user(ends: Ends) -> Result<(), Refusal> {
 }
 
 /// Runs a change that must not be left half done because whoever asked for it went away.
-async fn to_the_end<T: Send + 'static>(
-    change: impl Future<Output = Result<T, RegisterError>> + Send + 'static,
+async fn to_the_end<T: Send + 'static, E: Into<Refusal> + Send + 'static>(
+    change: impl Future<Output = Result<T, E>> + Send + 'static,
 ) -> Result<T, Refusal> {
     match tokio::spawn(change).await {
-        Ok(changed) => Ok(changed?),
+        Ok(changed) => changed.map_err(E::into),
         Err(error) => Err(broken(&error)),
     }
 }
@@ -211,6 +257,12 @@ fn broken(error: &JoinError) -> Refusal {
 /// What a JSON body says.
 async fn read<T: DeserializeOwned>(request: Request<Incoming>, limit: usize) -> Result<T, Refusal> {
     guard::check_json(request.headers())?;
+    let bytes = body(request, limit).await?;
+    crate::http::parse_body(&bytes).map_err(|error: ApiError| Refusal::bad_request(error.to_string()))
+}
+
+/// A whole body.
+async fn body(request: Request<Incoming>, limit: usize) -> Result<Bytes, Refusal> {
     let too_large = || {
         let message = format!("the request body is over the limit of {limit} bytes");
         Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
@@ -223,7 +275,7 @@ async fn read<T: DeserializeOwned>(request: Request<Incoming>, limit: usize) -> 
         true => too_large(),
         false => Refusal::bad_request(format!("the body broke off: {error}")),
     })?;
-    crate::http::parse_body(&bytes.to_bytes()).map_err(|error: ApiError| Refusal::bad_request(error.to_string()))
+    Ok(bytes.to_bytes())
 }
 
 fn not_allowed(allow: &'static str) -> Answer {

@@ -1,9 +1,8 @@
 //! Why the agent's API did not do as it was asked, in the shape that all our APIs tell it.
 
 use crate::{
-    agent::{registrar::RegisterError, spool::SpoolError},
+    agent::{RaiseError, passage::PassError, registrar::RegisterError, setup::SetupError, spool::SpoolError},
     emit::EmitError,
-    event::TypeError,
 };
 use bytes::Bytes;
 use http::{Response, StatusCode, header::CONTENT_TYPE};
@@ -49,30 +48,37 @@ impl From<Refusal> for Response<Full<Bytes>> {
     }
 }
 
-impl From<TypeError> for Refusal {
-    fn from(error: TypeError) -> Self {
-        Self::bad_request(format!("`type`: {error}"))
-    }
-}
-
-impl From<EmitError> for Refusal {
-    fn from(error: EmitError) -> Self {
-        match error {
-            EmitError::PayloadTooLarge { .. } => {
-                Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", error.to_string())
-            }
-            error => Self::bad_request(error.to_string()),
-        }
-    }
-}
-
-impl From<SpoolError> for Refusal {
-    fn from(error: SpoolError) -> Self {
-        let code = match error {
-            SpoolError::Full(_) => "spool_full",
-            SpoolError::Store(_) => "unavailable",
+impl From<RaiseError> for Refusal {
+    fn from(error: RaiseError) -> Self {
+        let (status, code) = match &error {
+            RaiseError::Payload(EmitError::PayloadTooLarge { .. }) => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
+            RaiseError::Type(_) | RaiseError::Payload(_) => (StatusCode::BAD_REQUEST, "bad_request"),
+            RaiseError::Spool(SpoolError::Full(_)) => (StatusCode::SERVICE_UNAVAILABLE, "spool_full"),
+            RaiseError::Spool(SpoolError::Store(_)) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
         };
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, code, error.to_string())
+        Self::new(status, code, error.to_string())
+    }
+}
+
+impl From<PassError> for Refusal {
+    fn from(error: PassError) -> Self {
+        let (status, code) = match error {
+            PassError::NotConnected => (StatusCode::SERVICE_UNAVAILABLE, NOT_CONNECTED),
+            PassError::Unreachable { .. } => (StatusCode::BAD_GATEWAY, "unreachable"),
+        };
+        Self::new(status, code, error.to_string())
+    }
+}
+
+impl From<SetupError> for Refusal {
+    fn from(error: SetupError) -> Self {
+        match error {
+            SetupError::Register(error) => error.into(),
+            error @ (SetupError::Failed { .. }
+            | SetupError::NoPython(_)
+            | SetupError::TooLong { .. }
+            | SetupError::Nothing(_)) => Self::bad_request(error.to_string()),
+        }
     }
 }
 

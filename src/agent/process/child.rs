@@ -18,7 +18,7 @@ use tokio::{
 };
 
 /// What a child must not learn: they speak for the space, and for the user.
-const SECRETS: [&str; 2] = ["SVC_AGENT_TOKEN", "SVC_TOKEN"];
+pub const SECRETS: [&str; 2] = ["SVC_AGENT_TOKEN", "SVC_TOKEN"];
 
 /// How often a group is looked at that is expected to end; nothing tells us when its last member does.
 const LOOK: Duration = Duration::from_millis(10);

@@ -22,6 +22,7 @@ mod traffic;
 pub use child::StartError;
 
 use crate::{
+    agent::surroundings::Surroundings,
     jsonrpc::Outcome,
     method::ServerDefinition,
     timestamp::Timestamp,
@@ -106,7 +107,7 @@ impl Default for Patience {
 }
 
 impl MethodServer {
-    /// Starts the command in `directory`, with `environment` on top of our own less its secrets. `space` is the name
+    /// Starts the command in `directory`, among `surroundings`. `space` is the name
     /// under which the log speaks of it.
     ///
     /// A command that names a file by a relative path means one in `directory`.
@@ -118,17 +119,17 @@ impl MethodServer {
     pub async fn start(
         definition: ServerDefinition,
         directory: PathBuf,
-        environment: Vec<(String, String)>,
+        surroundings: Surroundings,
         space: impl Into<Arc<str>>,
     ) -> Result<Self, StartError> {
-        Self::start_with(Patience::default(), definition, directory, environment, space.into()).await
+        Self::start_with(Patience::default(), definition, directory, surroundings, space.into()).await
     }
 
     async fn start_with(
         patience: Patience,
         definition: ServerDefinition,
         directory: PathBuf,
-        environment: Vec<(String, String)>,
+        surroundings: Surroundings,
         space: Arc<str>,
     ) -> Result<Self, StartError> {
         let traffic = Arc::new(Traffic::new(definition.mode));
@@ -136,7 +137,7 @@ impl MethodServer {
         let (health, watched) = watch::channel(Health::Running);
         let (orders, ordered) = watch::channel(Order::Serve);
         let supervisor =
-            Supervisor { patience, definition, directory, environment, space, traffic: traffic.clone(), health };
+            Supervisor { patience, definition, directory, surroundings, space, traffic: traffic.clone(), health };
         let process = supervisor.launch().await?;
         tokio::spawn(supervisor.run(process, ordered));
         Ok(Self(Arc::new(Handle { traffic, timeout, health: watched, orders })))

@@ -7,7 +7,7 @@ use super::{
     traffic::Traffic,
 };
 use crate::{
-    agent::backoff::Backoff,
+    agent::{backoff::Backoff, surroundings::Surroundings},
     config::Span,
     method::{Mode, ServerDefinition},
     timestamp::Timestamp,
@@ -41,7 +41,7 @@ pub struct Supervisor {
     pub patience: Patience,
     pub definition: ServerDefinition,
     pub directory: PathBuf,
-    pub environment: Vec<(String, String)>,
+    pub surroundings: Surroundings,
     pub space: Arc<str>,
     pub traffic: Arc<Traffic>,
     pub health: watch::Sender<Health>,
@@ -67,7 +67,7 @@ impl Supervisor {
             command: &self.definition.command,
             args: &self.definition.args,
             directory: &self.directory,
-            environment: &self.environment,
+            environment: &self.surroundings.variables(),
         };
         let started = launch.with_pipes().await?;
         log::info!("the method server of space {} runs as process {}", self.space, started.0.id());

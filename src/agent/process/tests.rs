@@ -38,7 +38,7 @@ fn definition(command: &str, args: &[&str], mode: Mode, timeout: Duration) -> Se
 async fn python_with(args: &[&str], mode: Mode, timeout: Duration, patience: Patience) -> MethodServer {
     let definition = definition("python3", args, mode, timeout);
     let environment = vec![("SVC_AGENT_URL".to_owned(), "http://127.0.0.1:1".to_owned())];
-    let started = MethodServer::start_with(patience, definition, fixtures(), environment, args[0].into()).await;
+    let started = MethodServer::start_with(patience, definition, fixtures(), environment.into(), args[0].into()).await;
     started.unwrap_or_else(|error| panic!("these tests need a python3 on the PATH: {error}"))
 }
 
@@ -133,7 +133,7 @@ async fn a_servers_errors_pass_through_unchanged() {
 #[tokio::test]
 async fn a_server_in_shell_gets_a_relative_path_and_raw_params() {
     let definition = definition("./echo.sh", &[], Mode::Concurrent, LONG);
-    let server = MethodServer::start(definition, fixtures(), vec![], "shell").await.unwrap();
+    let server = MethodServer::start(definition, fixtures(), Surroundings::default(), "shell").await.unwrap();
     let params = RawValue::from_string("{\n  \"n\": 1.50e2,\r\n  \"big\": 123456789012345678901234567890 }".to_owned());
     let outcome = server.call("any", Some(&params.unwrap())).await.unwrap();
     let expected = "{   \"n\": 1.50e2,    \"big\": 123456789012345678901234567890 }";
@@ -150,7 +150,10 @@ async fn a_command_that_cannot_run_is_an_error_that_names_it() {
         ("python3", fixtures().join("nowhere"), "nowhere"),
     ] {
         let definition = definition(command, &[], Mode::Concurrent, LONG);
-        let error = MethodServer::start(definition, directory, vec![], "x").await.err().expect("it cannot run");
+        let error = MethodServer::start(definition, directory, Surroundings::default(), "x")
+            .await
+            .err()
+            .expect("it cannot run");
         assert!(error.to_string().contains(part), "{error}");
     }
 }
@@ -282,7 +285,9 @@ async fn a_command_that_vanishes_is_tried_again_until_it_is_back() {
     std::fs::set_permissions(&here, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let definition = definition("./server.py", &[], Mode::Concurrent, LONG);
     let server =
-        MethodServer::start_with(impatient(), definition, directory.clone(), vec![], "gone".into()).await.unwrap();
+        MethodServer::start_with(impatient(), definition, directory.clone(), Surroundings::default(), "gone".into())
+            .await
+            .unwrap();
     answer(&server, "pid", json!([])).await;
     std::fs::rename(&here, &away).unwrap();
     assert!(matches!(call(&server, "exit", json!({"status": 1})).await, Err(CallFault::Died(_))));
@@ -587,7 +592,7 @@ impl Recorder {
 
 async fn named(name: &str, fixture: &str) -> MethodServer {
     let definition = definition("python3", &[fixture], Mode::Concurrent, LONG);
-    MethodServer::start_with(impatient(), definition, fixtures(), vec![], name.into()).await.unwrap()
+    MethodServer::start_with(impatient(), definition, fixtures(), Surroundings::default(), name.into()).await.unwrap()
 }
 
 #[tokio::test]

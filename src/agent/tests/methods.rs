@@ -71,7 +71,7 @@ async fn a_registered_method_is_called_where_its_file_is_and_knows_its_agent() {
     let methods = json!([
         { "name": "notes.echo", "local_name": "echo" }, { "name": "notes.directory", "local_name": "directory" }
     ]);
-    assert_eq!(answer, (200, json!({ "methods": methods })));
+    assert_eq!(answer, (200, json!({ "methods": methods, "output": "" })));
     assert_eq!(result(&visitor.answer(generation, "echo", json!({ "n": 1 })).await), json!({ "n": 1 }));
     let directory = Path::new(&fixture("methods.toml")).parent().unwrap().canonicalize().unwrap();
     assert_eq!(result(&visitor.answer(generation, "directory", json!({})).await), json!(directory));
@@ -192,7 +192,7 @@ async fn a_registration_that_is_wrong_never_reaches_the_server() {
     let server = Server::new().await;
     let (_scratch, agent, mut visitor) = running(&server).await;
     let good = source(&["echo"]);
-    let wrong_path = json!({ "path": fixture("methods.py"), "source": good }).to_string();
+    let wrong_path = json!({ "path": fixture("methods.txt"), "source": good }).to_string();
     let answer = agent.post("/methods", &wrong_path).await;
     assert!(answer.0 == 400 && answer.1["error"]["message"].as_str().unwrap().contains(".toml"), "{answer:?}");
     for (text, part) in [

@@ -3,4 +3,5 @@
 mod api;
 mod links;
 mod methods;
+mod setup;
 mod world;

@@ -3,7 +3,7 @@
 use crate::{
     agent::{self, AgentError, Pace, Settings, Signals},
     id::{EventId, SpaceId},
-    wire::{self, Answer, Fate, Goodbye, ServerHealth, ToAgent, ToServer, Welcome},
+    wire::{self, Answer, Fate, Goodbye, ServerHealth, StartupScript, ToAgent, ToServer, Welcome},
 };
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json, value::RawValue};
@@ -97,16 +97,29 @@ impl Server {
 
     pub async fn welcome_with(&self, health_check: Option<Value>) -> Visitor {
         let mut visitor = self.meet().await;
-        let welcome = Welcome {
+        let health_check = health_check.map(|check| raw(&check));
+        visitor.say(ToAgent::Welcome(Welcome { health_check, ..self.plain_welcome() })).await;
+        visitor.say(ToAgent::Libraries(Vec::new())).await;
+        visitor
+    }
+
+    /// Takes an agent in that is to run this script, once it was told of the libraries.
+    pub async fn welcome_to_run(&self, name: &str, source: &str) -> Visitor {
+        let mut visitor = self.meet().await;
+        let script = StartupScript { name: name.to_owned(), source: source.to_owned() };
+        visitor.say(ToAgent::Welcome(Welcome { startup_script: Some(script), ..self.plain_welcome() })).await;
+        visitor
+    }
+
+    fn plain_welcome(&self) -> Welcome {
+        Welcome {
             space_id: self.space,
             space_name: "notes".to_owned(),
             zone: "default".to_owned(),
             max_payload: 1024,
-            health_check: health_check.map(|check| raw(&check)),
+            health_check: None,
             startup_script: None,
-        };
-        visitor.say(ToAgent::Welcome(welcome)).await;
-        visitor
+        }
     }
 
     /// Takes an agent in that has nothing to publish.
@@ -286,6 +299,7 @@ pub fn settings(scratch: &Scratch, servers: &[&Server]) -> Settings {
         token: "sva_test".parse().unwrap(),
         data: scratch.0.clone(),
         methods_file: None,
+        setup_timeout: PATIENCE,
         spool: 100,
         heartbeat: Duration::from_secs(60),
         max_payload: 1024,
@@ -336,6 +350,15 @@ impl Running {
         self.ask(&format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.address)).await
     }
 
+    /// Asks for the head of something; its status and its tag.
+    pub async fn head(&self, path: &str, headers: &str) -> (u16, String) {
+        let address = &self.address;
+        let head = format!("HEAD {path} HTTP/1.1\r\nHost: {address}\r\n{headers}Connection: close\r\n\r\n");
+        let (status, answer) = self.ask_for_text(&head).await;
+        let tag = answer.lines().find_map(|line| line.strip_prefix("etag: ")).unwrap_or_default();
+        (status, tag.to_owned())
+    }
+
     pub async fn delete(&self, path: &str) -> (u16, Value) {
         self.ask(&format!("DELETE {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.address)).await
     }
@@ -374,14 +397,19 @@ impl Running {
     }
 
     async fn ask(&self, request: &str) -> (u16, Value) {
+        let (status, answer) = self.ask_for_text(request).await;
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer:?}"));
+        (status, serde_json::from_str(body).unwrap_or(Value::Null))
+    }
+
+    /// The status, and all that is said.
+    async fn ask_for_text(&self, request: &str) -> (u16, String) {
         soon("an answer", async {
             let mut stream = TcpStream::connect(&self.address).await.unwrap();
             stream.write_all(request.as_bytes()).await.unwrap();
             let mut answer = String::new();
             stream.read_to_string(&mut answer).await.unwrap();
-            let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer:?}"));
-            let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-            (status, serde_json::from_str(body).unwrap_or(Value::Null))
+            (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
         })
         .await
     }

@@ -45,6 +45,11 @@ impl Near {
         self.0.post(path, body).map_err(|failure| self.of_agent(failure))
     }
 
+    /// Posts what may take as long as the agent lets it: a set-up script is bounded by its settings.
+    pub fn post_patiently(&self, path: &str, body: &Value) -> Result<Answer, Failure> {
+        self.0.post_patiently(path, body).map_err(|failure| self.of_agent(failure))
+    }
+
     /// Posts a body that is JSON already, byte for byte.
     pub fn post_raw(&self, path: &str, body: String) -> Result<Answer, Failure> {
         self.0.post_raw(path, body).map_err(|failure| self.of_agent(failure))

@@ -159,6 +159,7 @@ fn settings(config: &Config, secret: &str) -> Result<Settings, Failure> {
         servers,
         token,
         data: config.agent.data.clone(),
+        setup_timeout: config.agent.setup_timeout.0,
         methods_file: (!methods_file.as_os_str().is_empty()).then(|| methods_file.clone()),
         spool: config.agent.spool,
         heartbeat: config.agent.heartbeat.0,

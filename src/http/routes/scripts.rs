@@ -18,6 +18,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::{borrow::Cow, sync::Arc};
 
+/// How often a change is made anew because others came before it.
+const TRIES: u32 = 20;
+
 /// The most users of a script that a refusal names.
 const NAMED: usize = 5;
 
@@ -99,21 +102,23 @@ pub async fn show(call: Call) -> Result<Json<ScriptView>, ApiError> {
 }
 
 pub async fn replace(call: Call, Json(ScriptFields(fields)): Json<ScriptFields>) -> Result<Json<ScriptView>, ApiError> {
-    let before = find_managed(&call)?;
-    // What cannot change need not be said, and whose it is stays as it was unless it is said.
-    let Value::Object(mut kept) = json!({
-        "owner": OwnerSpec::from(before.owner), "kind": before.kind, "language": before.language,
-    }) else {
-        return Err(ApiError::Internal("what was written as an object is none".to_owned()));
-    };
-    kept.extend(fields);
-    change(&call, before, body::interpret(Value::Object(kept))?).await
+    change(&call, |before| {
+        // What cannot change need not be said, and whose it is stays as it was unless it is said.
+        let owner = OwnerSpec::from(before.owner);
+        let mut whole = json!({"owner": owner, "kind": before.kind, "language": before.language});
+        for (field, value) in &fields {
+            whole[field] = value.clone();
+        }
+        body::interpret(whole)
+    })
+    .await
 }
 
 pub async fn update(call: Call, Json(ScriptPatch(fields)): Json<ScriptPatch>) -> Result<Json<ScriptView>, ApiError> {
-    let before = find_managed(&call)?;
-    let spec = body::patched(&before.spec(), fields)?;
-    change(&call, before, spec).await
+    if fields.get("owner").is_some_and(Value::is_null) {
+        return Err(ApiError::BadRequest("`owner`: expected me or global".to_owned()));
+    }
+    change(&call, |before| body::patched(&before.spec(), fields.clone())).await
 }
 
 pub async fn delete(call: Call) -> Result<NoContent, ApiError> {
@@ -185,16 +190,27 @@ async fn define(call: &Call, spec: StoredSpec, previous: Option<Arc<Stored>>) ->
     defined.map_err(|error| ApiError::BadRequest(error.to_string()))
 }
 
-/// Saves what a script is to become.
-async fn change(call: &Call, before: Arc<Stored>, spec: StoredSpec) -> Result<Json<ScriptView>, ApiError> {
-    let script = define(call, spec, Some(before.clone())).await?;
-    if script.owner != before.owner {
-        // Those of others would lose it.
-        refuse_if_named(call, &before, |by| !by.can_use(script.owner), "taken from them")?;
+/// Saves what the script of the path is to become. Somebody else may change it while this one compiles; then it is made of
+/// what it has become, so that neither change is lost.
+async fn change(
+    call: &Call,
+    become_what: impl Fn(&Stored) -> Result<StoredSpec, ApiError>,
+) -> Result<Json<ScriptView>, ApiError> {
+    let mut tries = TRIES;
+    loop {
+        let before = find_managed(call)?;
+        let script = define(call, become_what(&before)?, Some(before.clone())).await?;
+        if script.owner != before.owner {
+            // Those of others would lose it.
+            refuse_if_named(call, &before, |by| !by.can_use(script.owner), "taken from them")?;
+        }
+        let also = audited(call.caller(), "script.update", &script);
+        tries -= 1;
+        match call.app.shelf.update(before, script, also).await {
+            Err(ShelfError::Overtaken) if tries > 0 => {}
+            changed => return Ok(Json(ScriptView::from(&*changed?))),
+        }
     }
-    let also = audited(call.caller(), "script.update", &script);
-    let script = call.app.shelf.update(script, also).await?;
-    Ok(Json(ScriptView::from(&*script)))
 }
 
 /// Refuses what would take a script away from what names it and belongs to one of the `owners`. The caller is told of
@@ -298,7 +314,8 @@ impl From<ShelfError> for ApiError {
             ShelfError::NameTaken { .. }
             | ShelfError::ToolNameTaken(_)
             | ShelfError::TooMany(_)
-            | ShelfError::TooMuch(_) => Self::Conflict(message),
+            | ShelfError::TooMuch(_)
+            | ShelfError::Overtaken => Self::Conflict(message),
             ShelfError::NotFound => Self::missing("script"),
             ShelfError::Store(error) => error.into(),
         }

@@ -65,6 +65,28 @@ async fn a_script_is_made_read_changed_and_deleted_and_each_is_audited() {
 }
 
 #[tokio::test]
+async fn changes_at_once_to_different_fields_are_all_made() {
+    let service = Service::start().await;
+    let id = service.stored(&service.token, json!({"name": "x", "content": "", "kind": "tool"})).await;
+    let path = format!("/api/scripts/{id}");
+    let fields = json!({"name": "y", "content": "return 1", "description": "d", "active": false, "params_schema": {"type": "object"}});
+    let patches = fields.as_object().unwrap().iter().map(|(field, value)| {
+        let change = Value::Object([(field.clone(), value.clone())].into_iter().collect());
+        service.call(&service.token, "PATCH", &path, Some(change))
+    });
+    for patched in futures_util::future::join_all(patches).await {
+        assert_eq!(patched.status, 200, "{patched:?}");
+    }
+    let now = service.get(&path).await.body;
+    for (field, value) in fields.as_object().unwrap() {
+        assert_eq!(&now[field], value, "{field}");
+    }
+    let nobodys = service.call(&service.token, "PATCH", &path, Some(json!({"owner": null}))).await;
+    assert_eq!(nobodys.status, 400, "{nobodys:?}");
+    service.stop().await;
+}
+
+#[tokio::test]
 async fn what_is_wrong_with_a_script_is_told_by_its_field_and_line() {
     let service = Service::start().await;
     for (script, said) in [

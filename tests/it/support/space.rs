@@ -75,7 +75,11 @@ impl Space {
     /// An agent of this space, to be started by the test.
     pub fn agent_command(&self, server: &str, arguments: &[&str]) -> Command {
         let log = File::options().create(true).append(true).open(self.directory.join("agent.log"));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_svc"));
+        let binary = Path::new(env!("CARGO_BIN_EXE_svc"));
+        let mut command = Command::new(binary);
+        // Method servers may be `svc` themselves.
+        let path = std::env::var("PATH").expect("it is set");
+        command.env("PATH", format!("{}:{path}", binary.parent().expect("it is in a directory").display()));
         command
             .args(["agent", "start", "--listen", "127.0.0.1:0", "--server", server, "--data"])
             .arg(self.directory.join("data"))

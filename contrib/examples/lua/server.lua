@@ -1,0 +1,5 @@
+-- Who answers what: a function of `notebook.lua`.
+
+for _, name in { "add", "list", "released" } do
+	runtime.jsonrpc.method(name, "notebook." .. name)
+end

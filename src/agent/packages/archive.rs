@@ -1,0 +1,113 @@
+//! Files as a zip archive that is the same, byte for byte, for the same files.
+
+use crate::library::{Language, Library};
+use bytes::Bytes;
+use sha2::{Digest as _, Sha256};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    io::{Cursor, Write as _},
+};
+use zip::{CompressionMethod, DateTime, ZipWriter, write::SimpleFileOptions};
+
+/// An archive, and what tells it from every other.
+#[derive(Clone, Debug)]
+pub struct Package {
+    pub bytes: Bytes,
+    /// Made of its content.
+    pub tag: String,
+}
+
+impl Package {
+    pub fn new(bytes: Vec<u8>) -> Self {
+        let mut tag = String::with_capacity(32);
+        for byte in &Sha256::digest(&bytes)[..16] {
+            write!(tag, "{byte:02x}").expect("a string takes what is written");
+        }
+        Self { bytes: bytes.into(), tag }
+    }
+}
+
+/// The files that libraries are in a package. A Python library that others are below is a package of its own, or they
+/// could not be imported.
+pub fn files_of(libraries: &[Library]) -> BTreeMap<String, &str> {
+    let above = |library: &Library| {
+        let prefix = format!("{}.", library.name);
+        let below = |other: &&Library| other.language == library.language && other.name.as_str().starts_with(&prefix);
+        library.language == Language::Python && libraries.iter().any(|other| below(&other))
+    };
+    let path = |library: &Library| match above(library) {
+        true => format!("{}/__init__.py", library.name.as_str().replace('.', "/")),
+        false => library.path(),
+    };
+    libraries.iter().map(|library| (path(library), library.source.as_str())).collect()
+}
+
+/// An archive of these files, and of the directories they are in: without those, Python finds no package that is a
+/// directory and nothing more.
+pub fn archive<'a>(files: impl IntoIterator<Item = (String, &'a str)>) -> Vec<u8> {
+    let files: BTreeMap<String, &str> = files.into_iter().collect();
+    let mut directories = BTreeSet::new();
+    for path in files.keys() {
+        directories.extend(path.match_indices('/').map(|(end, _)| &path[..end]));
+    }
+    let options = SimpleFileOptions::default()
+        .compression_method(CompressionMethod::Deflated)
+        .last_modified_time(DateTime::default());
+    let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
+    let write = || {
+        for directory in directories {
+            zip.add_directory(directory, options.unix_permissions(0o755))?;
+        }
+        for (path, text) in &files {
+            zip.start_file(path.as_str(), options.unix_permissions(0o644))?;
+            zip.write_all(text.as_bytes())?;
+        }
+        Ok::<_, zip::result::ZipError>(())
+    };
+    write().expect("memory takes what is written, and no name is there twice");
+    zip.finish().expect("memory takes what is written").into_inner()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::library::LibraryName;
+
+    fn library(name: &str, language: Language) -> Library {
+        Library { name: LibraryName::parse(name).unwrap(), language, source: format!("# {name}") }
+    }
+
+    #[test]
+    fn equal_files_make_equal_archives_in_any_order() {
+        let (a, b) = (("a/x.py".to_owned(), "1"), ("b.lua".to_owned(), "2"));
+        let one = Package::new(archive([a.clone(), b.clone()]));
+        let other = Package::new(archive([b, a.clone()]));
+        assert_eq!((&one.bytes, &one.tag), (&other.bytes, &other.tag));
+        assert_ne!(one.tag, Package::new(archive([a])).tag);
+        assert_eq!(one.tag.len(), 32);
+    }
+
+    #[test]
+    fn a_library_is_the_file_of_its_name() {
+        let libraries = [
+            library("acme", Language::Python),
+            library("acme.text", Language::Python),
+            library("acme.text.deep", Language::Lua),
+            library("acme", Language::Lua),
+            library("acmes", Language::Python),
+        ];
+        let files = files_of(&libraries);
+        let paths: Vec<&str> = files.keys().map(String::as_str).collect();
+        assert_eq!(paths, ["acme.lua", "acme/__init__.py", "acme/text.py", "acme/text/deep.lua", "acmes.py"]);
+    }
+
+    #[test]
+    fn directories_are_there_before_their_files() {
+        let bytes = archive([("a/b/c.py".to_owned(), "x = 1")]);
+        let mut zip = zip::ZipArchive::new(Cursor::new(bytes)).unwrap();
+        let names: Vec<String> =
+            (0..zip.len()).map(|index| zip.by_index(index).unwrap().name().unwrap().into_owned()).collect();
+        assert_eq!(names, ["a/", "a/b/", "a/b/c.py"]);
+    }
+}

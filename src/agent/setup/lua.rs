@@ -1,0 +1,162 @@
+//! Runs a set-up script in a Lua runtime of the agent's own: a program of the space, with its files, processes,
+//! libraries and agent.
+//!
+//! Each script has a runtime to itself, and finds modules as every program of a space does ([`crate::run`]).
+
+use super::SetupError;
+use crate::{
+    agent::{Agent, file::Built, packages::Packages},
+    config::{self, Size, Span},
+    egress::Egress,
+    run::{Found, Package, ThroughTheAgent},
+    script::{Launched, Libraries, Program, Reach, Reply, Runtime, SpaceAgent, Surroundings, Voice},
+};
+use bytes::Bytes;
+use http::Method;
+use serde_json::{json, value::RawValue};
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+/// What a script may hold in memory.
+const MEMORY: u64 = 64 << 20;
+
+/// A script, and where it is.
+pub struct Script<'a> {
+    /// What stands before the line in its errors.
+    pub name: &'a str,
+    pub source: &'a str,
+    /// Its file, or what else to call it.
+    pub path: &'a Path,
+    /// Where it runs.
+    pub directory: &'a Path,
+}
+
+/// Runs the script for this agent and returns what it printed.
+///
+/// # Errors
+///
+/// Fails with the line if the script is no Lua, raises an error, or does not end in time.
+pub async fn run(agent: &Arc<Agent>, script: &Script<'_>, limit: Duration) -> Result<String, SetupError> {
+    let failed = |why: String| SetupError::Failed { path: script.path.to_owned(), why };
+    let program =
+        Program::space(script.name, script.source, Reach::Whole).map_err(|error| failed(error.to_string()))?;
+    let inside = Arc::new(Inside { agent: Arc::downgrade(agent), script: script.path.to_owned() });
+    let settings = config::Script { wall: Span(limit), cpu: Span(limit), memory: Size(MEMORY), threads: 1 };
+    let modules = Found::new(script.directory.to_owned(), agent.packages.clone());
+    let libraries = Libraries {
+        http: Arc::new(Egress::new(&config::Egress::default())),
+        kv: Some(agent.kv.clone()),
+        caller: Arc::new(ThroughTheAgent),
+        modules: Arc::new(modules),
+    };
+    let around = Surroundings {
+        directory: script.directory.to_owned(),
+        environment: agent.surroundings.whole(),
+        agent: inside,
+        voice: Voice::Kept,
+    };
+    let runtime = Runtime::alone(&settings, libraries);
+    let Launched { result, log, .. } = runtime.launch(&program, Arc::new(around), Vec::new()).await;
+    let output: String = log.iter().flat_map(|line| [line, "\n"]).collect();
+    match result {
+        Ok(()) => Ok(output),
+        Err(error) => Err(failed(match output.is_empty() {
+            true => error.to_string(),
+            false => format!("{error}\nit had printed:\n{}", output.trim_end()),
+        })),
+    }
+}
+
+/// The agent as its own scripts see it.
+struct Inside {
+    /// The script runs within it, and must not keep it.
+    agent: Weak<Agent>,
+    /// Whose registrations these are, for people.
+    script: PathBuf,
+}
+
+impl Inside {
+    /// Does something with the agent that is not left half done if the script is stopped meanwhile.
+    fn ask<T: Send + 'static, F: Future<Output = Result<T, String>> + Send + 'static>(
+        &self,
+        ask: impl FnOnce(Arc<Agent>) -> F,
+    ) -> Reply<T> {
+        let asked = self.agent.upgrade().map(|agent| tokio::spawn(ask(agent)));
+        Box::pin(async move {
+            let asked = asked.ok_or_else(|| "the agent ends".to_owned())?;
+            asked.await.unwrap_or_else(|error| Err(format!("something went wrong in the agent: {error}")))
+        })
+    }
+}
+
+impl SpaceAgent for Inside {
+    fn emit(&self, kind: &str, payload: Box<RawValue>) -> Reply<Box<RawValue>> {
+        let kind = kind.to_owned();
+        self.ask(|agent| async move {
+            let raised = agent.raise(&kind, Some(payload)).await.map_err(|error| error.to_string())?;
+            Ok(raw(&raised))
+        })
+    }
+
+    fn methods(&self) -> Reply<Box<RawValue>> {
+        self.ask(|agent| async move {
+            let listed = passed(&agent, Method::GET, "/api/methods", Bytes::new()).await?;
+            listed.ok_or_else(|| "the server's answer is empty".to_owned())
+        })
+    }
+
+    fn call(&self, request: Box<RawValue>) -> Reply<Option<Box<RawValue>>> {
+        let body = request.get().to_owned().into();
+        self.ask(|agent| async move { passed(&agent, Method::POST, "/api/methods/call", body).await })
+    }
+
+    fn register(&self, directory: PathBuf, registration: Box<RawValue>) -> Reply<Box<RawValue>> {
+        let built = Built { directory, script: Some(self.script.clone()), registration };
+        self.ask(|agent| async move {
+            let methods = agent.registrar.register_built(&built).await.map_err(|error| error.to_string())?;
+            Ok(raw(&json!({ "methods": methods })))
+        })
+    }
+
+    fn unregister(&self, local_name: Option<&str>) -> Reply<Box<RawValue>> {
+        let local_name = local_name.map(str::to_owned);
+        self.ask(|agent| async move {
+            let removed = agent.unregister(local_name.as_deref()).await.map_err(|error| error.to_string())?;
+            Ok(raw(&json!({ "removed": removed })))
+        })
+    }
+}
+
+/// What a server answers, if that is anything.
+async fn passed(agent: &Agent, method: Method, path: &str, body: Bytes) -> Result<Option<Box<RawValue>>, String> {
+    let answer = agent.pass(method, path, body).await.map_err(|error| error.to_string())?;
+    if answer.body.is_empty() && answer.status.is_success() {
+        return Ok(None);
+    }
+    let told = String::from_utf8_lossy(&answer.body).into_owned();
+    let answered: Result<Box<RawValue>, _> = RawValue::from_string(told);
+    match answered {
+        Ok(answered) if answer.status.is_success() => Ok(Some(answered)),
+        Ok(refusal) => Err(message(&refusal).unwrap_or_else(|| format!("the server answered {}", answer.status))),
+        Err(_) => Err(format!("the server answered {} with something that is not JSON", answer.status)),
+    }
+}
+
+/// What our APIs say to a refusal.
+fn message(refusal: &RawValue) -> Option<String> {
+    let refusal: serde_json::Value = serde_json::from_str(refusal.get()).ok()?;
+    refusal["error"]["message"].as_str().map(str::to_owned)
+}
+
+fn raw(value: &impl serde::Serialize) -> Box<RawValue> {
+    serde_json::value::to_raw_value(value).expect("answers have string keys and no failing serializers")
+}
+
+impl Package for Packages {
+    fn libraries(&self) -> Result<Option<Vec<u8>>, String> {
+        Ok(Some(self.theirs().bytes.to_vec()))
+    }
+}

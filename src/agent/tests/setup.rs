@@ -1,0 +1,388 @@
+//! Registrations that scripts build, and the libraries they load.
+
+use super::world::{Running, Scratch, Server, Visitor, settings, soon};
+use crate::{
+    agent::Settings,
+    library::{Language, Library, LibraryName},
+    wire::{Answer, ToAgent},
+};
+use serde_json::{Value, json};
+use std::{path::PathBuf, time::Duration};
+
+/// A script that registers these methods, which the fixtures' echo server answers.
+fn script(body: &str) -> String {
+    format!("from svc.methods import Server, schema as s\nserver = Server('python3', args=['echo.py'])\n{body}\n")
+}
+
+fn echo(name: &str) -> String {
+    format!("server.method('{{{{space}}}}.{name}', '{name}', 'Does it')\n")
+}
+
+/// Writes a script beside a copy of the echo server.
+fn file(scratch: &Scratch, name: &str, text: &str) -> PathBuf {
+    std::fs::create_dir_all(&scratch.0).unwrap();
+    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/methods/echo.py");
+    std::fs::copy(fixture, scratch.0.join("echo.py")).unwrap();
+    let path = scratch.0.join(name);
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+async fn running(scratch: &Scratch, server: &Server) -> (Running, Visitor) {
+    let agent = Running::start(settings(scratch, &[server])).await;
+    let visitor = server.welcome_idle().await;
+    (agent, visitor)
+}
+
+async fn register(agent: &Running, scratch: &Scratch, name: &str, text: &str) -> (u16, Value) {
+    let path = file(scratch, name, text);
+    agent.post("/methods", &json!({ "path": path, "source": text }).to_string()).await
+}
+
+/// The same in Lua.
+fn lua(body: &str) -> String {
+    let head = "local methods = require 'svc.methods'\nlocal s = require 'svc.methods.schema'\n";
+    format!("{head}local server = methods.Server('python3', {{ args = {{ 'echo.py' }} }})\n{body}\n")
+}
+
+fn lua_echo(name: &str) -> String {
+    format!("server:method {{ name = '{{{{space}}}}.{name}', local_name = '{name}', description = 'Does it' }}\n")
+}
+
+fn message(answer: &(u16, Value)) -> &str {
+    answer.1["error"]["message"].as_str().unwrap_or_default()
+}
+
+fn library(name: &str, language: Language, source: &str) -> Library {
+    Library { name: LibraryName::parse(name).unwrap(), language, source: source.to_owned() }
+}
+
+/// Sends libraries, others than before, and gives the tag of the package that the agent has made of them.
+async fn supply(agent: &Running, visitor: &mut Visitor, libraries: Vec<Library>) -> String {
+    let (_, before) = agent.head("/packages/user-libraries.zip", "").await;
+    visitor.say(ToAgent::Libraries(libraries)).await;
+    let changed = async {
+        loop {
+            let (status, tag) = agent.head("/packages/user-libraries.zip", "").await;
+            assert_eq!(status, 200);
+            if tag != before {
+                return tag;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    soon("a new package", changed).await
+}
+
+#[tokio::test]
+async fn a_python_file_registers_what_it_builds_and_its_output_comes_back() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let (agent, mut visitor) = running(&scratch, &server).await;
+    let text = script(&format!("{}print('registered', server.register())", echo("directory")));
+    let (answer, (generation, names)) =
+        tokio::join!(register(&agent, &scratch, "methods.py", &text), visitor.expect_register());
+    assert_eq!(names, ["directory"]);
+    let methods = json!([{ "name": "notes.directory", "local_name": "directory" }]);
+    assert_eq!(answer, (200, json!({ "methods": methods, "output": "registered ['notes.directory']\n" })));
+    let Answer::Result(directory) = visitor.answer(generation, "directory", json!({})).await else {
+        panic!("a result")
+    };
+    assert_eq!(directory.get(), json!(scratch.0.canonicalize().unwrap()).to_string());
+    let status = agent.status(|_| true).await;
+    assert_eq!(status["registration"]["path"], json!(scratch.0.join("methods.py")));
+    agent.stop(visitor).await;
+}
+
+#[tokio::test]
+async fn a_script_that_goes_wrong_is_told_with_its_line_and_changes_nothing() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let (agent, visitor) = running(&scratch, &server).await;
+    for (body, parts) in [
+        ("server.method(", &["methods.py\", line 3", "SyntaxError"][..]),
+        ("s.string(min_len=1)", &["line 3", "min_len"]),
+        ("server.method('a', 'a', 'A', params=s.object(x=5))", &["line 3", "`x`", "needs a schema"]),
+        ("\n\nserver.register()", &["line 5", "`methods`: there must be at least one"]),
+        ("server.method('user.a', 'a', 'A')\nserver.register()", &["line 4", "`methods[0].name`", "reserved"]),
+        ("raise SystemExit(3)", &["exited with status 3"]),
+        ("print('hello')", &["ended without registering"]),
+    ] {
+        let answer = register(&agent, &scratch, "methods.py", &script(body)).await;
+        assert_eq!(answer.0, 400, "{body}: {answer:?}");
+        for part in parts {
+            assert!(message(&answer).contains(part), "{body}: {part}: {}", message(&answer));
+        }
+    }
+    assert_eq!(agent.get("/status").await.1["registration"], Value::Null);
+    agent.stop(visitor).await;
+}
+
+#[tokio::test]
+async fn a_script_that_does_not_end_is_killed() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let settings = Settings { setup_timeout: Duration::from_millis(300), ..settings(&scratch, &[&server]) };
+    let agent = Running::start(settings).await;
+    let visitor = server.welcome_idle().await;
+    let answer = register(&agent, &scratch, "methods.py", "import time\ntime.sleep(600)\n").await;
+    assert_eq!(answer.0, 400);
+    assert!(message(&answer).contains("`agent.setup_timeout`"), "{answer:?}");
+    agent.stop(visitor).await;
+}
+
+#[tokio::test]
+async fn a_script_is_not_run_for_nothing() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let agent = Running::start(settings(&scratch, &[&server])).await;
+    let text = script("open('ran', 'w')");
+    let answer = register(&agent, &scratch, "methods.py", &text).await;
+    assert_eq!((answer.0, &answer.1["error"]["code"]), (503, &json!("not_connected")));
+    assert!(!scratch.0.join("ran").exists());
+    for (path, part) in [("methods.py", "whole path"), ("/methods.rb", ".toml, .lua or .py"), ("/methods", ".toml")] {
+        let answer = agent.post("/methods", &json!({ "path": path, "source": "" }).to_string()).await;
+        assert_eq!(answer.0, 400);
+        assert!(message(&answer).contains(part), "{path}: {answer:?}");
+    }
+    agent.stop(()).await;
+}
+
+#[tokio::test]
+async fn what_was_built_elsewhere_is_judged_like_a_file() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let (agent, mut visitor) = running(&scratch, &server).await;
+    file(&scratch, "unused", "");
+    let method = json!({ "name": "{{space}}.echo", "local_name": "echo", "description": "Does it" });
+    let registration = json!({ "server": { "command": "python3", "args": ["echo.py"] }, "methods": [method] });
+    let body = json!({ "directory": scratch.0, "registration": registration }).to_string();
+    let (answer, _) = tokio::join!(agent.post("/methods", &body), visitor.expect_register());
+    assert_eq!(answer, (200, json!({ "methods": [{ "name": "notes.echo", "local_name": "echo" }] })));
+    for (body, part) in [
+        (json!({ "directory": "here", "registration": registration }), "whole path"),
+        (json!({ "directory": "/", "registration": { "server": { "command": 5 } } }), "`server.command`"),
+        (json!({ "directory": "/" }), "`registration`"),
+        (json!({ "path": "/a.toml", "registration": registration }), "`directory`"),
+        (json!({ "directory": "/", "registration": registration, "port": 1 }), "`port`"),
+        (json!({}), "`path`"),
+    ] {
+        let answer = agent.post("/methods", &body.to_string()).await;
+        assert_eq!(answer.0, 400, "{body}");
+        assert!(message(&answer).contains(part), "{body}: {answer:?}");
+    }
+    agent.stop(visitor).await;
+}
+
+#[tokio::test]
+async fn a_methods_file_may_be_a_script() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let methods_file = Some(file(&scratch, "methods.py", &script(&format!("{}server.register()", echo("echo")))));
+    let agent = Running::start(Settings { methods_file, ..settings(&scratch, &[&server]) }).await;
+    let mut visitor = server.welcome().await;
+    assert_eq!(visitor.expect_register().await.1, ["echo"]);
+    agent.stop(visitor).await;
+}
+
+#[tokio::test]
+async fn a_methods_file_that_fails_leaves_the_agent_serving_what_it_had() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let (agent, mut visitor) = running(&scratch, &server).await;
+    let text = script(&format!("{}server.register()", echo("echo")));
+    let (answer, _) = tokio::join!(register(&agent, &scratch, "methods.py", &text), visitor.expect_register());
+    assert_eq!(answer.0, 200, "{}", answer.1);
+    agent.stop(visitor).await;
+    let methods_file = Some(file(&scratch, "wrong.py", "1 / 0"));
+    let agent = Running::start(Settings { methods_file, ..settings(&scratch, &[&server]) }).await;
+    let mut visitor = server.welcome().await;
+    assert_eq!(visitor.expect_register().await.1, ["echo"]);
+    agent.stop(visitor).await;
+}
+
+#[tokio::test]
+async fn libraries_are_served_with_a_tag_imported_and_kept() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let (agent, mut visitor) = running(&scratch, &server).await;
+    let libraries = vec![
+        library("acme.text", Language::Python, "def shout(text):\n    return text.upper()\n"),
+        library("acme.text", Language::Lua, "return {}"),
+    ];
+    let tag = supply(&agent, &mut visitor, libraries).await;
+    let known = format!("If-None-Match: {tag}\r\n");
+    assert_eq!(agent.head("/packages/user-libraries.zip", &known).await, (304, tag.clone()));
+    assert_eq!(agent.head("/packages/user-libraries.zip", "If-None-Match: \"x\"\r\n").await, (200, tag.clone()));
+    let text = script(&format!("from acme.text import shout\nprint(shout('a'))\n{}server.register()", echo("echo")));
+    let (answer, _) = tokio::join!(register(&agent, &scratch, "methods.py", &text), visitor.expect_register());
+    assert_eq!(answer.1["output"], "A\n", "{answer:?}");
+    agent.stop(visitor).await;
+    let agent = Running::start(settings(&scratch, &[&server])).await;
+    assert_eq!(agent.head("/packages/user-libraries.zip", "").await, (200, tag), "they outlive a restart");
+    assert_eq!(agent.head("/packages/svc-libraries.zip", "").await.0, 200);
+    assert_eq!(agent.head("/packages/other.zip", "").await.0, 404);
+    agent.stop(()).await;
+}
+
+#[tokio::test]
+async fn a_process_that_starts_later_imports_the_newer_library_and_finds_its_own_path_first() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let (agent, mut visitor) = running(&scratch, &server).await;
+    let text = script(&format!("from acme import version\nprint(version)\n{}server.register()", echo("echo")));
+    for version in 1..=20 {
+        let source = format!("version = {version}");
+        supply(&agent, &mut visitor, vec![library("acme", Language::Python, &source)]).await;
+    }
+    let (answer, _) = tokio::join!(register(&agent, &scratch, "methods.py", &text), visitor.expect_register());
+    assert_eq!(answer.1["output"], "20\n", "{answer:?}");
+    let archives = std::fs::read_dir(scratch.0.join("packages")).unwrap().count();
+    assert!(archives <= 17, "{archives} archives");
+    agent.stop(visitor).await;
+}
+
+#[tokio::test]
+async fn a_lua_file_registers_what_it_builds_and_its_output_comes_back() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let (agent, mut visitor) = running(&scratch, &server).await;
+    let text = lua(&format!("{}print('registered', unpack(server:register()))", lua_echo("directory")));
+    let (answer, (generation, names)) =
+        tokio::join!(register(&agent, &scratch, "methods.lua", &text), visitor.expect_register());
+    assert_eq!(names, ["directory"]);
+    let methods = json!([{ "name": "notes.directory", "local_name": "directory" }]);
+    assert_eq!(answer, (200, json!({ "methods": methods, "output": "registered\tnotes.directory\n" })));
+    let Answer::Result(directory) = visitor.answer(generation, "directory", json!({})).await else {
+        panic!("a result")
+    };
+    assert_eq!(directory.get(), json!(scratch.0.canonicalize().unwrap()).to_string());
+    let status = agent.status(|_| true).await;
+    assert_eq!(status["registration"]["path"], json!(scratch.0.join("methods.lua")));
+    agent.stop(visitor).await;
+}
+
+#[tokio::test]
+async fn misuse_in_lua_is_told_on_the_line_of_the_script() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let (agent, visitor) = running(&scratch, &server).await;
+    let method =
+        |fields: &str| format!("server:method {{ name = 'a', local_name = 'a', description = 'A', {fields} }}");
+    for (body, line, part) in [
+        ("server:method(".to_owned(), 0, "line 5: "),
+        ("s.string { min_len = 1 }".to_owned(), 4, "`min_len` is no keyword of s.string"),
+        ("s.boolean { minimum = 1 }".to_owned(), 4, "`minimum` is no keyword of s.boolean"),
+        ("\ns.string { min_length = '1' }".to_owned(), 5, "`min_length` is a whole number from 0, not \"1\""),
+        ("s.string { max_length = -1 }".to_owned(), 4, "`max_length`"),
+        ("s.number { minimum = 0/0 }".to_owned(), 4, "`minimum` is a number"),
+        ("s.string { pattern = 5 }".to_owned(), 4, "`pattern` is a string, not 5"),
+        ("s.string { enum = 'ab' }".to_owned(), 4, "`enum` is a list"),
+        ("s.string { extra = { 'title' } }".to_owned(), 4, "`extra` is a table of JSON Schema keywords"),
+        ("s.string 'x'".to_owned(), 4, "s.string takes a table of keywords"),
+        ("s.array('string')".to_owned(), 4, "`items` is a schema, not \"string\""),
+        ("s.array(s.optional(s.null()))".to_owned(), 4, "`items` cannot be optional"),
+        ("s.array()".to_owned(), 4, "`items` is a schema, not a nil"),
+        ("s.object { min_items = 1 }".to_owned(), 4, "`min_items` is no keyword of s.object"),
+        ("s.object { additional_properties = 1 }".to_owned(), 4, "`additional_properties`"),
+        ("s.object { s.string() }".to_owned(), 4, "needs a name"),
+        ("s.object(s.string())".to_owned(), 4, "s.object takes a table of properties"),
+        ("s.optional(5)".to_owned(), 4, "`schema` is a schema, not 5"),
+        (method("keyword = {}"), 4, "`keyword` is nothing that a method has"),
+        (method("keywords = 'k'"), 4, "`keywords` is a list of strings, not k"),
+        (method("groups = { 1 }"), 4, "`groups` is a list of strings"),
+        (method("mcp_tool = 'yes'"), 4, "`mcp_tool` is true or false"),
+        (method("params = 'object'"), 4, "`params` is a schema, not a string"),
+        (method("result = s.optional(s.null())"), 4, "`result` cannot be optional"),
+        ("server:method { name = 'a', local_name = 'a' }".to_owned(), 4, "a method needs a `description`"),
+        ("methods.Server(5)".to_owned(), 4, "`command` is a string"),
+        ("methods.Server('x', { timeout = 1.5 })".to_owned(), 4, "`timeout` is a whole number, not 1.5"),
+        ("methods.Server('x', { port = 1 })".to_owned(), 4, "`port` is nothing that a server has"),
+        ("\n\nserver:register()".to_owned(), 6, "`methods`: there must be at least one"),
+        (format!("{}\nserver:register()", method("scope = 'some'")), 5, "`methods[0].scope`: unknown variant"),
+        (format!("{}\nserver:register()", method("params = { type = 'text' }")), 5, "`methods[0].params_schema`: at"),
+        ("server:unregister('none')".to_owned(), 4, "no method with the local name `none`"),
+        ("error('on purpose')".to_owned(), 4, "on purpose"),
+        ("local x = nil + 1".to_owned(), 4, "arithmetic"),
+        ("require 'none'".to_owned(), 4, "no module named `none`"),
+        ("print('hello')".to_owned(), 0, "ended without registering"),
+    ] {
+        let answer = register(&agent, &scratch, "methods.lua", &lua(&body)).await;
+        assert_eq!(answer.0, 400, "{body}: {answer:?}");
+        let told = message(&answer);
+        assert!(told.contains(part), "{body}: {told}");
+        assert!(line == 0 || told.contains(&format!("failed: methods.lua:{line}: ")), "{body}: {told}");
+    }
+    assert_eq!(agent.get("/status").await.1["registration"], Value::Null);
+    agent.stop(visitor).await;
+}
+
+#[tokio::test]
+async fn a_lua_script_that_does_not_end_is_stopped() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let settings = Settings { setup_timeout: Duration::from_millis(300), ..settings(&scratch, &[&server]) };
+    let agent = Running::start(settings).await;
+    let visitor = server.welcome_idle().await;
+    for body in ["while true do end", "time.sleep(600)", "process.run { cmd = 'sleep', args = { '600' } }"] {
+        let answer = register(&agent, &scratch, "methods.lua", &format!("\n{body}")).await;
+        assert_eq!(answer.0, 400, "{body}");
+        assert!(message(&answer).contains("failed: methods.lua:2: it "), "{body}: {answer:?}");
+    }
+    agent.stop(visitor).await;
+}
+
+#[tokio::test]
+async fn a_lua_script_sets_things_up_with_files_processes_events_and_modules() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let (agent, mut visitor) = running(&scratch, &server).await;
+    file(&scratch, "names.lua", "return { beside = 'beside' }");
+    let text = library("acme.text", Language::Lua, "return { name = 'from the server' }");
+    supply(&agent, &mut visitor, vec![text]).await;
+    let text = lua(&format!(
+        "fs.write('made.txt', process.run {{ cmd = 'echo', args = {{ os.getenv('SVC_AGENT_URL') }} }}.stdout)\n\
+         assert(os.getenv('SVC_AGENT_TOKEN') == nil)\n\
+         svc.event.emit('set.up', {{ by = require('names').beside }})\n\
+         print(require('acme.text').name)\n{}server:register()",
+        lua_echo("echo")
+    ));
+    let (answer, _) = tokio::join!(register(&agent, &scratch, "methods.lua", &text), visitor.expect_register());
+    assert_eq!((answer.0, &answer.1["output"]), (200, &json!("from the server\n")), "{answer:?}");
+    let (_, kind, payload) = visitor.hear_event().await;
+    assert_eq!((kind.as_str(), payload), ("set.up", json!({ "by": "beside" })));
+    let made = std::fs::read_to_string(scratch.0.join("made.txt")).unwrap();
+    assert_eq!(made, format!("http://{}\n", agent.address));
+    agent.stop(visitor).await;
+}
+
+#[tokio::test]
+async fn a_startup_script_runs_once_and_the_methods_file_after_it() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let methods_file = Some(file(&scratch, "methods.lua", &lua(&format!("{}server:register()", lua_echo("echo")))));
+    let directory = scratch.0.clone();
+    let agent = Running::start(Settings { methods_file, directory, ..settings(&scratch, &[&server]) }).await;
+    let script = lua(&format!("fs.append('ran.txt', 'x')\n{}server:register()", lua_echo("add")));
+    let mut visitor = server.welcome_to_run("set-up", &script).await;
+    visitor.say(ToAgent::Libraries(Vec::new())).await;
+    assert_eq!(visitor.expect_register().await.1, ["add"]);
+    assert_eq!(visitor.expect_register().await.1, ["echo"]);
+    drop(visitor);
+    let mut visitor = server.welcome_to_run("set-up", &script).await;
+    assert_eq!(visitor.expect_register().await.1, ["echo"]);
+    assert_eq!(std::fs::read_to_string(scratch.0.join("ran.txt")).unwrap(), "x");
+    agent.stop(visitor).await;
+}
+
+#[tokio::test]
+async fn a_startup_script_that_fails_leaves_the_agent_serving() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let agent = Running::start(settings(&scratch, &[&server])).await;
+    let mut visitor = server.welcome_to_run("set-up", "error('no luck')").await;
+    visitor.say(ToAgent::Libraries(Vec::new())).await;
+    visitor.expect_unregister().await;
+    agent.raise("a", json!({})).await;
+    visitor.hear_event().await;
+    agent.stop(visitor).await;
+}
+
+#[tokio::test]
+async fn a_startup_script_waits_for_its_libraries() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let settings = Settings { directory: scratch.0.clone(), ..settings(&scratch, &[&server]) };
+    file(&scratch, "unused", "");
+    let agent = Running::start(settings).await;
+    let script = lua(&format!("print(require('acme'))\n{}server:register()", lua_echo("echo")));
+    let mut visitor = server.welcome_to_run("set-up", &script).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    visitor.say(ToAgent::Libraries(vec![library("acme", Language::Lua, "return 'there'")])).await;
+    assert_eq!(visitor.expect_register().await.1, ["echo"]);
+    agent.stop(visitor).await;
+}

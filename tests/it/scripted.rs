@@ -1,0 +1,217 @@
+//! Scripts in a space, against the real server: they register, call methods, raise events and load libraries, and need
+//! neither a URL nor a token for it.
+
+use crate::support::{Daemon, Space, eventually, registration};
+use isahc::{ReadResponseExt as _, Request, RequestExt as _};
+use serde_json::{Value, json};
+use std::process::{Command, Output};
+
+/// A daemon, and a space of it that publishes `notes.echo` and `notes.fail`.
+fn world() -> (Daemon, Space) {
+    let daemon = Daemon::start();
+    let mut space = Space::create(&daemon, "notes");
+    space.start(&daemon, &[]);
+    space.register(&registration("echo.py", "", &[("notes.echo", ""), ("notes.fail", "")]));
+    (daemon, space)
+}
+
+/// Asks the agent: the status, and the bytes of the answer.
+fn ask(space: &Space, method: &str, path: &str, body: &str) -> (u16, Vec<u8>) {
+    let mut request = Request::builder().method(method).uri(format!("{}{path}", space.url));
+    if method == "POST" {
+        request = request.header("content-type", "application/json");
+    }
+    let sent = request.body(body.to_owned()).expect("the request is well-formed").send();
+    let mut answer = sent.expect("the agent answers");
+    let bytes = answer.bytes().expect("the answer can be read");
+    (answer.status().as_u16(), bytes)
+}
+
+fn ask_text(space: &Space, method: &str, path: &str, body: &str) -> (u16, String) {
+    let (status, bytes) = ask(space, method, path, body);
+    (status, String::from_utf8(bytes).expect("the answer is text"))
+}
+
+/// Runs Python in the space as whatever runs there: the package comes from the agent, over HTTP.
+fn python(space: &Space, source: &str) -> Output {
+    let (status, zip) = ask(space, "GET", "/packages/svc-libraries.zip", "");
+    assert_eq!(status, 200);
+    let (archive, script) = (space.directory().join("svc.zip"), space.write("use.py", source));
+    std::fs::write(&archive, zip).expect("there is room");
+    Command::new("python3")
+        .arg(script)
+        .env("PYTHONPATH", archive)
+        .env("SVC_AGENT_URL", &space.url)
+        .output()
+        .expect("python3 runs")
+}
+
+#[test]
+fn methods_are_found_and_called_through_the_agent_byte_for_byte() {
+    let (_daemon, space) = world();
+    let (status, listed) = ask_text(&space, "GET", "/api/methods", "");
+    let listed: Value = serde_json::from_str(&listed).expect("it is JSON");
+    let names: Vec<&str> =
+        listed["methods"].as_array().expect("a list").iter().filter_map(|m| m["name"].as_str()).collect();
+    assert_eq!((status, names), (200, vec!["notes.echo", "notes.fail"]));
+    let (status, one) = ask_text(&space, "GET", "/api/methods/notes.echo", "");
+    assert!(status == 200 && one.contains("provider_count"), "{one}");
+    assert_eq!(ask(&space, "GET", "/api/methods/notes.none", "").0, 404);
+    let call = |body: &str| ask_text(&space, "POST", "/api/methods/call", body);
+    let request = r#"{"jsonrpc":"2.0","method":"notes.echo","params":{"n":12345678901234567890},"id":"x"}"#;
+    assert_eq!(call(request), (200, r#"{"jsonrpc":"2.0","result":{"n": 12345678901234567890},"id":"x"}"#.to_owned()));
+    let batch = format!("[{request},{}]", request.replace("\"x\"", "2").replace("echo", "none"));
+    let (_, answers) = call(&batch);
+    let answers: Value = serde_json::from_str(&answers).expect("it is JSON");
+    assert_eq!((&answers[0]["id"], &answers[1]["error"]["code"]), (&json!("x"), &json!(-32601)));
+    assert_eq!(call(&request.replace(",\"id\":\"x\"", "")), (204, String::new()));
+    assert!(call("{").1.contains("-32700"));
+    for (method, path) in
+        [("POST", "/api/methods"), ("GET", "/api/methods/call"), ("DELETE", "/api/methods/notes.echo")]
+    {
+        assert_eq!(ask(&space, method, path, "{}").0, 405, "{method} {path}");
+    }
+    assert_eq!(ask(&space, "GET", "/api/spaces", "").0, 404, "nothing else is passed on");
+}
+
+#[test]
+fn without_a_server_nothing_is_passed_on() {
+    let (mut daemon, space) = world();
+    daemon.kill();
+    let refused = eventually("the link to be seen as lost", || {
+        let (status, text) = ask_text(&space, "GET", "/api/methods", "");
+        (status == 503).then_some(text)
+    });
+    assert!(refused.contains("not_connected"), "{refused}");
+}
+
+#[test]
+fn python_in_a_space_calls_methods_and_raises_events() {
+    let (daemon, space) = world();
+    let output = python(
+        &space,
+        r#"
+import svc
+print(svc.client.call("notes.echo", {"n": 1}), [method["name"] for method in svc.client.list()])
+print(svc.client.get("notes.echo")["owner"])
+try:
+    svc.client.call("notes.fail", {"x": 1})
+except svc.CallError as error:
+    print(error.code, error, error.data)
+print([getattr(answer, "code", answer) for answer in svc.client.batch([("notes.echo", {}), ("notes.none", None)])])
+svc.client.notify("notes.echo")
+print(svc.event.emit("deploy.done", {"version": "1.2"}))
+"#,
+    );
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines: Vec<&str> = told.lines().collect();
+    assert_eq!(
+        &lines[..4],
+        ["{'n': 1} ['notes.echo', 'notes.fail']", "admin", "-1234 as you wish {'x': 1}", "[{}, -32601]"]
+    );
+    let event = eventually("the event to reach the server", || {
+        let reply = daemon.get(&format!("/api/events/{}", lines[4]));
+        (reply.status == 200).then(|| reply.json())
+    });
+    assert_eq!((&event["type"], &event["data"]["version"]), (&json!("custom.deploy.done"), &json!("1.2")), "{event}");
+}
+
+#[test]
+fn a_script_registers_from_the_command_line_and_takes_back_what_it_wants() {
+    let (daemon, space) = world();
+    std::fs::copy("tests/fixtures/methods/echo.py", space.directory().join("echo.py")).expect("there is room");
+    let register = |text: &str| {
+        let path = space.write("methods.py", text);
+        let output = space.svc(&["methods", "register", path.to_str().expect("it is text")]);
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        (output.status.code(), format!("{out}{err}"))
+    };
+    let head = "from svc.methods import Server\nserver = Server('python3', args=['echo.py'])\n";
+    let methods = "for name in ('echo', 'add', 'pid'):\n    server.method('{{space}}.' + name, name, 'Does it')\n";
+    let (code, told) = register(&format!("{head}{methods}print('here')\nserver.register()\nserver.unregister('pid')"));
+    assert_eq!((code, told.as_str()), (Some(0), "here\nregistered 2 methods: notes.echo, notes.add\n"));
+    assert_eq!(daemon.call("notes.add", &json!({"a": 1, "b": 2}))["result"], 3);
+    assert_eq!(daemon.get("/api/methods/notes.pid").status, 404);
+    let (code, told) = register("import svc\n\nraise RuntimeError('no luck')");
+    assert_eq!(code, Some(1));
+    assert!(told.contains("methods.py\", line 3") && told.contains("RuntimeError: no luck"), "{told}");
+    assert_eq!(daemon.call("notes.add", &json!({"a": 1, "b": 2}))["result"], 3, "it changed nothing");
+    let (code, told) = register(&format!("{head}server.method('a', 'a', 'A', groups=['nobody'])\nserver.register()"));
+    assert_eq!(code, Some(1));
+    assert!(told.contains("line 4") && told.contains("`methods[0].groups[0]`"), "{told}");
+}
+
+/// Stores a script, and gives its id.
+fn store(daemon: &Daemon, script: &Value) -> Value {
+    let reply = daemon.post("/api/scripts", script);
+    assert_eq!(reply.status, 201, "{}", reply.text);
+    reply.json()["id"].clone()
+}
+
+#[test]
+fn a_startup_script_sets_a_space_up_with_the_libraries_of_its_owner() {
+    let daemon = Daemon::start();
+    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/methods/echo.py");
+    let library = format!("return {{ args = {{ '{fixture}' }} }}");
+    store(&daemon, &json!({"name": "acme.echo", "kind": "library", "content": library}));
+    let content = r#"
+        local methods = require "svc.methods"
+        local server = methods.Server("python3", { args = require("acme.echo").args })
+        server:method { name = "{{space}}.echo", local_name = "echo", description = "Echoes" }
+        server:register()
+        svc.event.emit("set.up", svc.client.call("box.echo", { n = #svc.client.list() }))
+        print("all is set up")
+    "#;
+    let script = store(&daemon, &json!({"name": "set-up", "content": content}));
+    let fields = json!({"name": "box", "startup_script_id": script});
+    let mut space = Space::create_with(&daemon, &daemon.admin_token(), fields);
+    space.start(&daemon, &[]);
+    daemon.wait_method("box.echo");
+    eventually("the script to end", || space.log().contains("the startup script `set-up` has ended").then_some(()));
+    assert!(space.log().contains("set-up: all is set up"), "{}", space.log());
+    let events = daemon.get("/api/events?pattern=custom.set.up").json();
+    assert_eq!(events["items"][0]["data"], json!({"n": 1}), "{events}");
+}
+
+#[test]
+fn a_startup_script_that_fails_is_logged_with_its_line_and_the_agent_serves() {
+    let daemon = Daemon::start();
+    let script = store(&daemon, &json!({"name": "set-up", "content": "\nlocal x = nil .. 'x'"}));
+    let fields = json!({"name": "box", "startup_script_id": script});
+    let mut space = Space::create_with(&daemon, &daemon.admin_token(), fields);
+    space.start(&daemon, &[]);
+    eventually("the failure to be logged", || space.log().contains("set-up:2: ").then_some(()));
+    space.register(&registration("echo.py", "", &[("box.echo", "")]));
+    assert_eq!(daemon.call("box.echo", &json!({"n": 1}))["result"], json!({"n": 1}));
+}
+
+#[test]
+fn a_library_that_changes_on_the_server_changes_what_is_imported_in_a_space() {
+    let (daemon, space) = world();
+    let tag = || {
+        let request = Request::get(format!("{}/packages/user-libraries.zip", space.url)).body(());
+        let answer = request.expect("the request is well-formed").send().expect("the agent answers");
+        answer.headers()["etag"].to_str().expect("it is text").to_owned()
+    };
+    let imported = |expected: &str| {
+        let (status, zip) = ask(&space, "GET", "/packages/user-libraries.zip", "");
+        assert_eq!(status, 200);
+        let archive = space.directory().join("user.zip");
+        std::fs::write(&archive, zip).expect("there is room");
+        let import = "import sys; sys.path.insert(0, sys.argv[1]); import acme.text; print(acme.text.name)";
+        let output = Command::new("python3").args(["-c", import]).arg(archive).output().expect("python3 runs");
+        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), expected, "{output:?}");
+    };
+    let before = tag();
+    let fields = json!({"name": "acme.text", "kind": "library", "language": "python", "content": "name = 'old'"});
+    let library = store(&daemon, &fields);
+    let first = eventually("the library to arrive", || Some(tag()).filter(|tag| *tag != before));
+    imported("old");
+    let path = format!("/api/scripts/{}", library.as_str().expect("an id is text"));
+    assert_eq!(daemon.patch(&path, &json!({"content": "name = 'new'"})).status, 200);
+    eventually("the change to arrive", || (tag() != first).then_some(()));
+    imported("new");
+    assert_eq!(daemon.delete(&path).status, 204);
+    eventually("it to be gone", || (tag() == before).then_some(()));
+}
