@@ -60,6 +60,8 @@ struct Board {
     under_way: usize,
     started: usize,
     idle: usize,
+    /// Idle threads that were called and have not woken up yet. Who calls next needs another one.
+    summoned: usize,
     stopped: bool,
 }
 
@@ -150,8 +152,8 @@ impl Threads {
 impl Hall {
     /// Has someone take the next turn: a thread that is idle, or a new one.
     fn call(self: &Arc<Self>, board: &mut Board) {
-        if board.idle > 0 {
-            self.called.notify_one();
+        if board.idle > board.summoned {
+            self.summon(board);
         } else if board.started < self.room.threads {
             let hall = self.clone();
             let thread = std::thread::Builder::new().name("lua".to_owned()).stack_size(STACK);
@@ -160,6 +162,11 @@ impl Hall {
                 Err(error) => log::error!("cannot start a thread for scripts: {error}"),
             }
         }
+    }
+
+    fn summon(&self, board: &mut Board) {
+        board.summoned += 1;
+        self.called.notify_one();
     }
 
     /// A thread's life.
@@ -173,8 +180,8 @@ impl Hall {
                 board = lock(&self.board);
                 board.leave(owner, over);
                 // Its owner, or one who waited for a place, may be next on another thread too.
-                if !board.round.is_empty() && board.idle > 0 {
-                    self.called.notify_one();
+                if !board.round.is_empty() && board.idle > board.summoned {
+                    self.summon(&mut board);
                 }
             } else if board.stopped && board.under_way == 0 {
                 drop(board);
@@ -184,6 +191,7 @@ impl Hall {
                 board.idle += 1;
                 board = self.called.wait(board).unwrap_or_else(PoisonError::into_inner);
                 board.idle -= 1;
+                board.summoned = board.summoned.saturating_sub(1);
             }
         }
     }
@@ -368,6 +376,32 @@ mod tests {
         assert_eq!(wait.recv().unwrap(), "second");
         reply.send("first").unwrap();
         assert_eq!(wait.recv().unwrap(), "first");
+        threads.stop();
+    }
+
+    #[test]
+    fn runs_that_come_together_get_a_thread_each_although_one_was_idle() {
+        let threads = Threads::new(Room::alone(2));
+        let owner = user();
+        spawn(&threads, owner, async {}).unwrap();
+        while lock(&threads.0.board).idle == 0 {
+            std::thread::yield_now();
+        }
+        let (release, gate) = mpsc::channel::<()>();
+        let gate = Arc::new(Mutex::new(gate));
+        let (begun, begins) = mpsc::channel();
+        for _ in 0..2 {
+            let (gate, begun) = (gate.clone(), begun.clone());
+            let run = async move {
+                begun.send(()).unwrap();
+                gate.lock().unwrap().recv().unwrap_or_default();
+            };
+            spawn(&threads, owner, run).unwrap();
+        }
+        for _ in 0..2 {
+            begins.recv_timeout(Duration::from_secs(30)).expect("it has begun while the other waits");
+        }
+        drop(release);
         threads.stop();
     }
 
