@@ -142,6 +142,31 @@ fn a_script_registers_from_the_command_line_and_takes_back_what_it_wants() {
     assert!(told.contains("line 4") && told.contains("`methods[0].groups[0]`"), "{told}");
 }
 
+#[test]
+fn without_python_its_scripts_are_refused_and_lua_goes_on() {
+    let daemon = Daemon::start();
+    let mut space = Space::create(&daemon, "notes");
+    // What is needed and nothing more.
+    let bare = space.directory().join("bare");
+    std::fs::create_dir(&bare).expect("there is room");
+    std::os::unix::fs::symlink("/bin/sh", bare.join("sh")).expect("there is room");
+    let mut command = space.agent_command(&daemon.url, &[]);
+    command.env("PATH", &bare);
+    space.launch_as(command);
+    space.wait_linked(&daemon);
+    let register = |name: &str, text: &str| {
+        let path = space.write(name, text);
+        let output = space.svc(&["methods", "register", path.to_str().expect("it is text")]);
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, told) = register("methods.py", "import svc");
+    assert_eq!(code, Some(1));
+    assert!(told.contains("methods.py needs python3") && told.lines().count() == 1, "{told}");
+    let lua = "local server = require('svc.methods').Server('sh', { args = { '-c', 'while read -r x; do :; done' } })\n\
+               server:method { name = 'a', local_name = 'a', description = 'A' }\nserver:register()";
+    assert_eq!(register("methods.lua", lua), (Some(0), String::new()));
+}
+
 /// Stores a script, and gives its id.
 fn store(daemon: &Daemon, script: &Value) -> Value {
     let reply = daemon.post("/api/scripts", script);

@@ -65,8 +65,14 @@ impl Space {
     /// Starts an agent, whether there is a daemon or not.
     #[track_caller]
     pub fn launch(&mut self, server: &str, arguments: &[&str]) {
+        self.launch_as(self.agent_command(server, arguments));
+    }
+
+    /// Starts an agent as this command does, made of [`Space::agent_command`].
+    #[track_caller]
+    pub fn launch_as(&mut self, mut command: Command) {
         assert!(self.agent.is_none(), "there is an agent already");
-        let mut child = self.agent_command(server, arguments).spawn().expect("the binary starts");
+        let mut child = command.spawn().expect("the binary starts");
         let line = first_line(&mut child).unwrap_or_else(|| panic!("the agent did not start:\n{}", self.log()));
         self.url = line.strip_prefix("listening on ").unwrap_or_else(|| panic!("unexpected line: {line}")).to_owned();
         self.agent = Some(child);
