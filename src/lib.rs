@@ -6,7 +6,7 @@
 //! [`subscription`] if it is a method that listens, and settles it.
 //!
 //! The call's way: [`http`] takes it in → [`call`] asks [`registry`] who serves it for this caller and picks one →
-//! [`link`] carries it to the space's agent as [`wire`] says, and the reply back.
+//! [`link`] carries it to the space's agent as [`wire`] says, and the reply back. A tool's call comes in by [`mcp`].
 
 // The vocabulary: pure types and rules, no I/O.
 pub mod id;
@@ -16,6 +16,7 @@ pub mod metrics;
 pub mod pattern;
 pub mod permission;
 pub mod schema;
+pub mod share;
 pub mod timestamp;
 
 pub mod event;
@@ -69,6 +70,9 @@ pub mod deliver;
 
 // The server's end of an agent's link.
 pub mod session;
+
+// Methods as the tools of the Model Context Protocol.
+pub mod mcp;
 
 // Every route in one table, behind one guard.
 pub mod http;

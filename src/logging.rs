@@ -32,7 +32,7 @@ struct Forgiving<W>(W);
 const CHATTY: [&str; 8] = ["isahc", "sled", "hyper", "h2", "rustls", "polling", "tracing", "tungstenite"];
 
 /// Libraries that log the errors they return, which we tell where they matter.
-const ECHOES: [&str; 1] = ["rustls_platform_verifier"];
+const ECHOES: [&str; 2] = ["rmcp", "rustls_platform_verifier"];
 
 /// Logs from here on, everything down to `level`. Colours need a terminal and no `NO_COLOR`.
 ///

@@ -8,7 +8,7 @@ use std::{
 
 /// The house from the ground up. Modules on one floor do not use each other.
 const FLOORS: &[&[&str]] = &[
-    &["id", "jsonrpc", "library", "metrics", "pattern", "permission", "schema", "timestamp"],
+    &["id", "jsonrpc", "library", "metrics", "pattern", "permission", "schema", "share", "timestamp"],
     &["event", "method", "owner"],
     &["wire"],
     &["config", "logging", "store"],
@@ -23,6 +23,7 @@ const FLOORS: &[&[&str]] = &[
     &["subscription"],
     &["deliver"],
     &["session"],
+    &["mcp"],
     &["http"],
     &["run"],
     &["agent", "daemon"],

@@ -38,7 +38,7 @@ _svc() {
     fi
 
     if ((COMP_CWORD == 1)); then
-        words="server agent methods run event sink script method subscription space template token user role group audit login whoami config completions --version --help"
+        words="server agent methods run event sink script method mcp subscription space template token user role group audit login whoami config completions --version --help"
     elif ((COMP_CWORD == 2)) && [[ $word != -* ]]; then
         case ${COMP_WORDS[1]} in
             agent) words="start status" ;;
@@ -47,6 +47,7 @@ _svc() {
             sink) words="list show create apply test preview delete dead-letters redeliver" ;;
             script) words="list show apply run delete" ;;
             method) words="list call" ;;
+            mcp) words="tools config" ;;
             subscription) words="list" ;;
             space) words="list show create update start stop token delete" ;;
             template) words="list show create apply delete" ;;
@@ -106,6 +107,9 @@ _svc() {
             "script run") words="--event $client" ;;
             "method list") words="--find $client" ;;
             "method call") words="--batch --notify $client" ;;
+            "mcp config")
+                words="claude-code claude-desktop cursor vscode zed windsurf gemini codex"
+                [[ $word == -* ]] && words="--name --new-token $client" ;;
             "space list") words="--owner --state $client" ;;
             "space create") words="--template --driver --host --directory --methods-file $settings $client" ;;
             "space update") words="--host --no-health-check --directory --methods-file $settings $client" ;;

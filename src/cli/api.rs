@@ -85,6 +85,33 @@ pub struct Method {
     pub providers: Option<Vec<Provider>>,
 }
 
+/// A page of MCP's tools/list.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ToolPage {
+    pub tools: Vec<Box<RawValue>>,
+    pub next_cursor: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Tool {
+    pub name: String,
+    pub description: Option<String>,
+    pub input_schema: Box<RawValue>,
+    pub output_schema: Option<Box<RawValue>>,
+    #[serde(default, rename = "_meta")]
+    pub meta: ToolMeta,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub struct ToolMeta {
+    pub method: Option<String>,
+    pub owner: Option<String>,
+    #[serde(default)]
+    pub keywords: Vec<String>,
+}
+
 #[derive(Debug, Deserialize)]
 pub struct Provider {
     pub space: String,

@@ -62,6 +62,18 @@ struct ErrorDetail {
     message: String,
 }
 
+/// What came back from the MCP endpoint.
+#[derive(Deserialize)]
+struct McpAnswer {
+    result: Option<Box<RawValue>>,
+    error: Option<McpError>,
+}
+
+#[derive(Deserialize)]
+struct McpError {
+    message: String,
+}
+
 impl Client {
     /// A client for wherever the flags, the environment and the files say.
     ///
@@ -88,6 +100,11 @@ impl Client {
         }
         let http = builder.build().map_err(|error| unreachable(&access.server, error.kind()))?;
         Ok(Self { http, access, cookie: None })
+    }
+
+    /// The token that speaks for us.
+    pub fn token(&self) -> Option<&str> {
+        self.access.token.as_deref()
     }
 
     /// The server at the other end.
@@ -121,6 +138,29 @@ impl Client {
     fn patiently(&self, path: &str, body: String) -> Result<Answer, Failure> {
         let response = self.send(self.request(Method::POST, path).body(body))?;
         self.read_answer(response)
+    }
+
+    /// Asks something of the MCP endpoint, in the version that needs nothing to be asked before.
+    pub fn ask_mcp(&self, method: &str, mut params: Value) -> Result<Box<RawValue>, Failure> {
+        const VERSION: &str = "2026-07-28";
+        params["_meta"] = serde_json::json!({
+            "io.modelcontextprotocol/protocolVersion": VERSION,
+            "io.modelcontextprotocol/clientInfo": {"name": "svc", "version": env!("CARGO_PKG_VERSION")},
+            "io.modelcontextprotocol/clientCapabilities": {},
+        });
+        let body = serde_json::json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string();
+        let request = self
+            .request(Method::POST, "/mcp")
+            .header(header::ACCEPT, "application/json, text/event-stream")
+            .header("mcp-protocol-version", VERSION)
+            .header("mcp-method", method);
+        let answer = self.read_answer(self.send(request.timeout(ANSWER).body(body))?)?;
+        let answer: McpAnswer = self.read(&answer)?;
+        match answer {
+            McpAnswer { result: Some(result), .. } => Ok(result),
+            McpAnswer { error: Some(error), .. } => Err(Failure::Bad(error.message)),
+            McpAnswer { .. } => Err(self.foreign(StatusCode::OK, "neither a result nor an error")),
+        }
     }
 
     pub fn put(&self, path: &str, body: &Value) -> Result<Answer, Failure> {

@@ -118,6 +118,7 @@ pub mod failure;
 pub mod group;
 pub mod json;
 pub mod login;
+pub mod mcp;
 pub mod method;
 pub mod methods;
 pub mod named;
@@ -182,6 +183,7 @@ pub enum Command {
     Sink(sink::Sink),
     Script(script::Script),
     Method(method::Method),
+    Mcp(mcp::Mcp),
     Subscription(subscription::Subscription),
     Space(space::Space),
     Template(template::Template),
@@ -243,6 +245,7 @@ fn obey(shell: &mut Shell<'_>, words: &[String]) -> Result<(), Failure> {
         Some(Command::Sink(command)) => command.run(shell),
         Some(Command::Script(command)) => command.run(shell),
         Some(Command::Method(command)) => command.run(shell),
+        Some(Command::Mcp(command)) => command.run(shell),
         Some(Command::Subscription(command)) => command.run(shell),
         Some(Command::Space(command)) => command.run(shell),
         Some(Command::Template(command)) => command.run(shell),

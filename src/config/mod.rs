@@ -35,6 +35,7 @@ pub struct Config {
     pub script: Script,
     pub egress: Egress,
     pub auth: Auth,
+    pub mcp: Mcp,
     pub engine: Engine,
     pub agent: Agent,
     pub log: Log,
@@ -98,6 +99,13 @@ pub struct Egress {
 #[serde(default, deny_unknown_fields)]
 pub struct Auth {
     pub session: Span,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Mcp {
+    pub hosts: Vec<String>,
+    pub origins: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -331,6 +339,7 @@ impl Default for Config {
             script: Script::default(),
             egress: Egress::default(),
             auth: Auth::default(),
+            mcp: Mcp::default(),
             engine: Engine::default(),
             agent: Agent::default(),
             log: Log::default(),

@@ -13,6 +13,7 @@ use crate::{
     identity::{self, Identity},
     kv::Kv,
     live::{Feed, Live},
+    mcp,
     metrics::Metrics,
     queue::{
         Engine,
@@ -55,6 +56,7 @@ pub struct App {
     pub rations: Rations,
     pub registry: Registry,
     pub calls: Calls,
+    pub mcp: mcp::Endpoint,
     pub sessions: Sessions,
     /// What scripts remember.
     pub kv: Kv,
@@ -147,6 +149,15 @@ impl App {
             caller: Arc::new(calls.clone()),
             emitter: Arc::new(Raiser::new(emitter.clone(), identity.clone())),
         };
+        let parts = mcp::Parts {
+            registry: registry.clone(),
+            identity: identity.clone(),
+            calls: calls.clone(),
+            shelf: shelf.clone(),
+            toolbox: toolbox.clone(),
+            shutdown: shutdown.clone(),
+        };
+        let mcp = mcp::Endpoint::new(&config.mcp, parts);
         let app = Self {
             config: Arc::new(config),
             audit: Audit::new(store.clone()),
@@ -166,6 +177,7 @@ impl App {
             rations: Rations::new(),
             registry,
             calls,
+            mcp,
             sessions,
             kv,
         };

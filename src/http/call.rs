@@ -8,7 +8,7 @@ use super::{App, Response, body, error::ApiError, guard::Admission};
 use crate::identity::Caller;
 use futures_util::future::BoxFuture;
 use hyper::{
-    StatusCode,
+    HeaderMap, StatusCode, Uri,
     header::{CONTENT_TYPE, HeaderValue},
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -48,9 +48,18 @@ pub enum Takes {
     Json,
 }
 
+/// What becomes of a request's headers once the guard has read them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Head {
+    Dropped,
+    /// For protocols that speak in headers too.
+    Kept,
+}
+
 /// What a handler takes from its call.
 pub trait Input: Sized + Send {
     const TAKES: Takes = Takes::Nothing;
+    const HEAD: Head = Head::Dropped;
 
     /// The object whose properties are the query's parameters.
     fn query(_: &mut SchemaGenerator) -> Option<Schema> {
@@ -72,6 +81,8 @@ pub trait Output {
     const STATUS: StatusCode = StatusCode::OK;
     /// Other statuses that come with the same body.
     const ALSO: &'static [StatusCode] = &[];
+    /// Those of them that come without a body after all.
+    const BARE: &'static [StatusCode] = &[StatusCode::NO_CONTENT];
     const CONTENT: &'static str = "application/json";
 
     /// The body's schema; `None` for no body.
@@ -104,6 +115,7 @@ pub struct Events(pub Response);
 /// An `async fn` of one of the two forms, for which `I` tells them apart.
 pub trait Handler<I>: Clone + Send + Sync + 'static {
     const TAKES: Takes;
+    const HEAD: Head;
 
     fn shape(generator: &mut SchemaGenerator) -> Shape;
 
@@ -116,6 +128,7 @@ pub struct Shape {
     pub body: Option<Schema>,
     pub status: StatusCode,
     pub also: &'static [StatusCode],
+    pub bare: &'static [StatusCode],
     pub content: &'static str,
     pub answer: Option<Schema>,
 }
@@ -132,6 +145,16 @@ impl Call {
 
     pub fn client(&self) -> Client {
         self.admission.client
+    }
+
+    /// Where the request was sent.
+    pub fn uri(&self) -> &Uri {
+        &self.admission.uri
+    }
+
+    /// The headers, for a handler that has them kept.
+    pub fn headers(&self) -> &HeaderMap {
+        &self.admission.headers
     }
 
     /// The path's parameter, read as an id.
@@ -294,10 +317,12 @@ where
     O: Output,
 {
     const TAKES: Takes = Takes::Nothing;
+    const HEAD: Head = Head::Dropped;
 
     fn shape(generator: &mut SchemaGenerator) -> Shape {
         let answer = O::schema(generator);
-        Shape { query: None, body: None, status: O::STATUS, also: O::ALSO, content: O::CONTENT, answer }
+        let (status, also, bare, content) = (O::STATUS, O::ALSO, O::BARE, O::CONTENT);
+        Shape { query: None, body: None, status, also, bare, content, answer }
     }
 
     fn handle(&self, call: Call) -> BoxFuture<'static, Result<Response, ApiError>> {
@@ -317,10 +342,12 @@ where
     O: Output,
 {
     const TAKES: Takes = I::TAKES;
+    const HEAD: Head = I::HEAD;
 
     fn shape(generator: &mut SchemaGenerator) -> Shape {
         let (query, body, answer) = (I::query(generator), I::body(generator), O::schema(generator));
-        Shape { query, body, status: O::STATUS, also: O::ALSO, content: O::CONTENT, answer }
+        let (status, also, bare, content) = (O::STATUS, O::ALSO, O::BARE, O::CONTENT);
+        Shape { query, body, status, also, bare, content, answer }
     }
 
     fn handle(&self, mut call: Call) -> BoxFuture<'static, Result<Response, ApiError>> {

@@ -24,6 +24,8 @@ pub enum ApiError {
     NotFound(String),
     #[error("this path does not take that method, only {allow}")]
     MethodNotAllowed { allow: String },
+    #[error("{0}")]
+    NotAcceptable(String),
     #[error("the request body did not arrive in time")]
     Timeout,
     #[error("{0}")]
@@ -76,6 +78,7 @@ impl ApiError {
             Self::Forbidden(_) => (StatusCode::FORBIDDEN, "forbidden"),
             Self::NotFound(_) => (StatusCode::NOT_FOUND, "not_found"),
             Self::MethodNotAllowed { .. } => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
+            Self::NotAcceptable(_) => (StatusCode::NOT_ACCEPTABLE, "not_acceptable"),
             Self::Timeout => (StatusCode::REQUEST_TIMEOUT, "timeout"),
             Self::Conflict(_) => (StatusCode::CONFLICT, "conflict"),
             Self::TooLarge { .. } | Self::PayloadTooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),

@@ -7,7 +7,7 @@
 use super::{
     App,
     body::is_json,
-    call::{Client, Takes, Transport},
+    call::{Client, Head, Takes, Transport},
     error::ApiError,
     table::{Access, Found, Route, TABLE},
 };
@@ -34,6 +34,8 @@ pub struct Admission {
     /// `None` on open routes only.
     pub caller: Option<Caller>,
     pub client: Client,
+    /// Only where the route has them kept.
+    pub headers: HeaderMap,
 }
 
 /// Decides on a request.
@@ -74,7 +76,12 @@ pub fn admit<B: Body>(app: &App, request: &Request<B>, peer: SocketAddr) -> Resu
         check_origin(request)?;
     }
     check_body(request, route.takes, route.body_limit(app.config.limits.body.bytes()))?;
-    Ok(Admission { route, uri: request.uri().clone(), parameter, caller, client: client(headers, peer) })
+    let kept = match route.head {
+        Head::Kept => headers.clone(),
+        Head::Dropped => HeaderMap::new(),
+    };
+    let (uri, client) = (request.uri().clone(), client(headers, peer));
+    Ok(Admission { route, uri, parameter, caller, client, headers: kept })
 }
 
 /// Whether nobody needs to be known for what was found: an open route, or a path outside of `/api` and `/mcp`.
@@ -89,9 +96,12 @@ fn is_open(found: &Found<'_>, path: &str) -> bool {
 
 /// A scoped token reaches the routes that name one of its scopes; nothing else, existing or not.
 fn check_scope(scopes: &[Scope], found: &Found<'_>) -> Result<(), ApiError> {
+    let names = |route: &Route| route.scope.is_some_and(|scope| scopes.contains(&scope));
     let reached = match found {
-        Found::Route(route, _) => route.scope.is_some_and(|scope| scopes.contains(&scope)),
-        _ => false,
+        Found::Route(route, _) => names(route),
+        // It may know of a path that it reaches by another method.
+        Found::OtherMethods(routes) => routes.iter().any(|route| names(route)),
+        Found::Nothing => false,
     };
     if scopes.is_empty() || reached {
         return Ok(());
@@ -100,10 +110,10 @@ fn check_scope(scopes: &[Scope], found: &Found<'_>) -> Result<(), ApiError> {
     Err(ApiError::Forbidden(format!("this token is limited to the scope {}", names.join(" and "))))
 }
 
-/// An agent reads what its owner does, raises events, keeps sinks and calls methods. It changes nothing else, not even
+/// An agent reads what its owner does, raises events, keeps sinks and calls methods, as tools too. It changes nothing else, not even
 /// its own space: whoever gets hold of its token must not gain what stays when the space is gone.
 fn is_for_agents(route: &Route) -> bool {
-    const CHANGES: [&str; 3] = ["/api/events/", "/api/event-sinks", "/api/methods/call"];
+    const CHANGES: [&str; 4] = ["/api/events/", "/api/event-sinks", "/api/methods/call", "/mcp"];
     route.method == Method::GET || CHANGES.iter().any(|path| route.path.starts_with(path))
 }
 
@@ -184,7 +194,8 @@ mod tests {
         for (scopes, to_methods) in [(&[Scope::Methods][..], true), (&[Scope::Mcp], false), (Scope::ALL, true)] {
             assert_eq!(reaches(scopes, Found::Route(&methods, 0..0)), to_methods);
             assert!(!reaches(scopes, Found::Route(&closed, 0..0)));
-            assert!(!reaches(scopes, Found::OtherMethods(vec![&methods])));
+            assert_eq!(reaches(scopes, Found::OtherMethods(vec![&methods])), to_methods);
+            assert!(!reaches(scopes, Found::OtherMethods(vec![&closed])));
             assert!(!reaches(scopes, Found::Nothing));
         }
         assert!(reaches(&[], Found::Route(&closed, 0..0)) && reaches(&[], Found::Nothing), "no scopes, no limits");
@@ -207,6 +218,7 @@ mod tests {
                 "POST /api/events/emit",
                 "POST /api/events/explain",
                 "POST /api/methods/call",
+                "POST /mcp",
                 "PUT /api/event-sinks/{id}",
             ]
         );

@@ -30,7 +30,6 @@ mod rations;
 mod routes;
 mod schema;
 mod server;
-mod share;
 mod stall;
 mod strict;
 mod table;

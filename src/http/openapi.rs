@@ -68,7 +68,7 @@ fn operation(route: &Route, generator: &mut SchemaGenerator, error: &Schema) -> 
     for status in shape.also.iter().chain([&shape.status]) {
         let answer = &mut responses[status.as_str()];
         answer["description"] = status.canonical_reason().unwrap_or_default().into();
-        if let Some(schema) = shape.answer.as_ref().filter(|_| *status != StatusCode::NO_CONTENT) {
+        if let Some(schema) = shape.answer.as_ref().filter(|_| !shape.bare.contains(status)) {
             answer["content"] = json!({shape.content: {"schema": schema}});
         }
     }

@@ -1,11 +1,11 @@
 //! What one user may have at once of what all of them share: streams to watch and sinks being tried out. And
 //! compilations, of which there are few for all.
 
-use super::{
-    error::ApiError,
+use super::error::ApiError;
+use crate::{
+    id::UserId,
     share::{Share, Shares},
 };
-use crate::id::UserId;
 use std::{sync::Arc, time::Duration};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 

@@ -13,10 +13,9 @@ use super::{
     error::ApiError,
     guard::{self, Admission},
     pulse::{Followed, Pulse},
-    share::Shares,
     stall::Stalling,
 };
-use crate::identity;
+use crate::{identity, share::Shares};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http_body_util::{BodyExt, Limited};

@@ -2,12 +2,12 @@
 
 use super::{
     Response, agents,
-    call::{Call, Handler, Shape, Takes},
+    call::{Call, Handler, Head, Shape, Takes},
     error::ApiError,
     openapi,
     routes::{
-        audit, auth, events, groups, methods, ops, roles, scripts, sinks, spaces, subscriptions, templates, tokens,
-        trials, users,
+        audit, auth, events, groups, mcp, methods, ops, roles, scripts, sinks, spaces, subscriptions, templates,
+        tokens, trials, users,
     },
 };
 use crate::permission::{Permission, Scope};
@@ -29,6 +29,7 @@ pub struct Route {
     pub scope: Option<Scope>,
     pub summary: &'static str,
     pub takes: Takes,
+    pub head: Head,
     /// The largest body it takes, if that is less than the service's limit.
     pub body: Option<usize>,
     pub shape: fn(&mut SchemaGenerator) -> Shape,
@@ -89,6 +90,7 @@ fn routes() -> Vec<Route> {
     const USERS: Access = AnyOf(&[Permission::ManageUsers]);
     const ROLES: Access = AnyOf(&[Permission::ManageRoles]);
     const GROUPS: Access = AnyOf(&[Permission::ManageGroups]);
+    const MCP: Access = AnyOf(&[Permission::UseMcpServer]);
     // Names and passwords are short, and who sends them may be anybody.
     const CREDENTIALS: Option<usize> = Some(8 << 10);
     vec![
@@ -220,6 +222,19 @@ fn routes() -> Vec<Route> {
             scope: Some(Scope::Methods),
             ..get("/api/methods/{name}", User, methods::show, "A method by the name the caller calls it by")
         },
+        Route {
+            scope: Some(Scope::Mcp),
+            ..post(
+                "/mcp",
+                MCP,
+                mcp::answer,
+                "A message of the Model Context Protocol; the caller's methods are its tools",
+            )
+        },
+        Route {
+            scope: Some(Scope::Mcp),
+            ..get("/mcp", MCP, mcp::follow, "What the server has to tell MCP clients up to version 2025-11-25")
+        },
         get("/api/agent", User, agents::explain, "The agents' WebSocket, for the token of a space only"),
         get("/api/audit", AnyOf(&[Permission::ViewAuditLog]), audit::list, "Who did what, newest first"),
     ]
@@ -254,7 +269,18 @@ impl Route {
         summary: &'static str,
     ) -> Self {
         let handler = Box::new(move |call| handler.handle(call));
-        Self { method, path, access, scope: None, summary, takes: H::TAKES, body: None, shape: H::shape, handler }
+        Self {
+            method,
+            path,
+            access,
+            scope: None,
+            summary,
+            takes: H::TAKES,
+            head: H::HEAD,
+            body: None,
+            shape: H::shape,
+            handler,
+        }
     }
 
     /// The largest body it takes, where the service takes `general`.

@@ -168,6 +168,11 @@ impl Identity {
         change.await.expect("a change neither panics nor is aborted")
     }
 
+    /// Tells of every change to users, groups, roles and credentials.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.0.changed.subscribe()
+    }
+
     fn state(&self) -> RwLockReadGuard<'_, State> {
         self.0.state.read().expect("nothing panics while holding it")
     }

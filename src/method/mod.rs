@@ -43,6 +43,11 @@ pub struct Definition {
 impl Method {
     /// Its name among MCP tools (SPEC 4.1).
     pub fn tool_name(&self) -> String {
-        self.name.replace('.', "_")
+        Self::tool_named(&self.name)
+    }
+
+    /// The tool name of a method that is called by this name.
+    pub fn tool_named(name: &str) -> String {
+        name.replace('.', "_")
     }
 }

@@ -23,10 +23,18 @@ use std::{
     sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard},
     time::Duration,
 };
+use tokio::sync::watch;
 
 /// All registrations. Cloning the handle is cheap.
 #[derive(Clone, Default)]
-pub struct Registry(Arc<RwLock<State>>);
+pub struct Registry(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    state: RwLock<State>,
+    /// Told whenever something is published or withdrawn.
+    changed: watch::Sender<()>,
+}
 
 #[derive(Default)]
 struct State {
@@ -126,6 +134,8 @@ impl Registry {
         for method in methods {
             state.publish(owner, &method, &server);
         }
+        drop(state);
+        self.0.changed.send_replace(());
         Ok(())
     }
 
@@ -136,6 +146,8 @@ impl Registry {
         for method in &held.methods {
             state.withdraw(held.owner, space, &method.name);
         }
+        drop(state);
+        self.0.changed.send_replace(());
         held.methods.len()
     }
 
@@ -149,6 +161,18 @@ impl Registry {
     /// The method of this owner and canonical name, whoever may see it.
     pub fn find(&self, owner: UserId, name: &str) -> Option<Arc<Published>> {
         self.read().owners.get(&owner)?.methods.get(name).cloned()
+    }
+
+    /// The method that this owner publishes as the MCP tool of that name.
+    pub fn tool(&self, owner: UserId, tool: &str) -> Option<Arc<Published>> {
+        let state = self.read();
+        let shelf = state.owners.get(&owner)?;
+        shelf.methods.get(shelf.tools.get(tool)?).cloned()
+    }
+
+    /// Tells of every change in what is published, whoever sees it.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.0.changed.subscribe()
     }
 
     /// The space's own part in serving a method.
@@ -170,11 +194,11 @@ impl Registry {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {
-        self.0.read().expect("no code panics while holding it")
+        self.0.state.read().expect("no code panics while holding it")
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, State> {
-        self.0.write().expect("no code panics while holding it")
+        self.0.state.write().expect("no code panics while holding it")
     }
 }
 

@@ -200,7 +200,7 @@ fn every_command_of_spaces_and_methods_speaks_json() {
     let mut space = Space::create(&daemon, "notes");
     space.start(&daemon, &[]);
     let template = space.write("db.toml", "name = \"db\"\n[[ports]]\nname = \"db\"\nport = 5432\n");
-    let methods = registration("echo.py", "", &[("x.echo", "events = [\"custom.*\"]"), ("x.add", "")]);
+    let methods = registration("echo.py", "", &[("x.echo", "events = [\"custom.*\"]\nmcp_tool = true"), ("x.add", "")]);
     let methods = space.write("methods.toml", &methods);
     let (template, methods) = (template.to_str().unwrap(), methods.to_str().unwrap());
     let read = |output: Output, words: &[&str]| -> Value {
@@ -221,6 +221,9 @@ fn every_command_of_spaces_and_methods_speaks_json() {
         (&["method", "list", "x.echo"], "/providers/0/space", json!("notes")),
         (&["method", "call", "x.echo", "[1]"], "/result", json!([1])),
         (&["method", "call", "x.echo", "--batch", "[[1],[2]]"], "/1/result", json!([2])),
+        (&["mcp", "tools"], "/tools/0/name", json!("x_echo")),
+        (&["mcp", "tools", "x_echo"], "/_meta/method", json!("x.echo")),
+        (&["mcp", "config", "zed", "--new-token", "zed"], "/clients/0/client", json!("zed")),
         (&["subscription", "list"], "/items/0/method", json!("x.echo")),
         (&["template", "create", "web", "--port", "web=80"], "/ports/0/port", json!(80)),
         (&["template", "apply", template], "/name", json!("db")),

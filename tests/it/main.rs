@@ -11,6 +11,7 @@ mod examples;
 mod faults;
 mod health;
 mod hostile_lua;
+mod mcp;
 mod methods;
 mod openapi;
 mod published;

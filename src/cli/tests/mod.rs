@@ -3,6 +3,7 @@
 mod agent;
 mod apply;
 mod fake;
+mod mcp;
 mod script;
 
 use super::{
@@ -54,6 +55,7 @@ fn commands() -> Vec<Vec<&'static str>> {
             "sink" => super::sink::Command::COMMANDS,
             "script" => super::script::Command::COMMANDS,
             "method" => super::method::Command::COMMANDS,
+            "mcp" => super::mcp::Command::COMMANDS,
             "subscription" => super::subscription::Command::COMMANDS,
             "space" => super::space::Command::COMMANDS,
             "template" => super::template::Command::COMMANDS,

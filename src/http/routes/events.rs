@@ -3,7 +3,7 @@
 use crate::{
     emit::{EmitError, Raise},
     event::{Actor, Event, EventType},
-    http::{Accepted, ApiError, Call, Events, Json, Limit, List, Query, page, schema, share::Share},
+    http::{Accepted, ApiError, Call, Events, Json, Limit, List, Query, page, schema},
     id::{EventId, SinkId, SpaceId, UserId},
     identity::Caller,
     live::{Attempted, Live},
@@ -11,6 +11,7 @@ use crate::{
     pattern::Patterns,
     permission::Permission,
     queue::{self, AcceptError, Attempt, Delivery, DeliveryState, Receipt, Record, Target},
+    share::Share,
     sink::Sink,
     subscription::{self, Door as _, Presence, Subscription},
     timestamp::Timestamp,

@@ -4,6 +4,7 @@ pub mod audit;
 pub mod auth;
 pub mod events;
 pub mod groups;
+pub mod mcp;
 pub mod methods;
 pub mod ops;
 pub mod roles;

@@ -63,6 +63,7 @@ pub async fn metrics(call: Call) -> Result<Text, ApiError> {
     metrics::gauge(&mut text, "spaces", "Spaces by state.", "state", states);
     let linked = spaces.iter().filter(|space| app.spaces.vitals(space.id).linked).count();
     metrics::gauge(&mut text, "spaces_linked", "Spaces whose agent is connected.", "", [("", linked)]);
+    metrics::gauge(&mut text, "mcp_streams", "Streams on which MCP clients listen.", "", [("", app.mcp.streams())]);
     Ok(Text(text))
 }
 

@@ -46,7 +46,12 @@ impl Space {
         })
     }
 
-    fn heard(&self) -> Vec<String> {
+    /// Calls of this method that it has not answered.
+    pub fn in_flight(&self, service: &Service, name: &str) -> usize {
+        service.app.registry.provider(self.id, name).unwrap().in_flight()
+    }
+
+    pub fn heard(&self) -> Vec<String> {
         std::mem::take(&mut *self.heard.lock().unwrap())
     }
 }
@@ -81,7 +86,7 @@ pub(super) fn method(name: &str, fields: Value) -> Value {
 }
 
 impl Service {
-    fn admin(&self) -> UserId {
+    pub(super) fn admin(&self) -> UserId {
         self.app.identity.user_named("admin").unwrap().id
     }
 

@@ -3,12 +3,14 @@
 mod access;
 mod bodies;
 mod connections;
+mod mcp;
 mod methods;
 mod records;
 mod scripts;
 mod sessions;
 mod shares;
 mod spaces;
+mod stored_tools;
 mod subscriptions;
 
 use super::{App, server};
@@ -147,6 +149,7 @@ impl Answer {
             "forbidden" => 403,
             "not_found" => 404,
             "method_not_allowed" => 405,
+            "not_acceptable" => 406,
             "timeout" => 408,
             "conflict" => 409,
             "too_large" => 413,

@@ -1,6 +1,7 @@
 //! What every test of the whole needs: a daemon in a fresh directory on a free port, spaces with their agents, and a
 //! receiver that records what it is sent. Tests wait on conditions; nothing here sleeps and hopes.
 
+pub mod clients;
 mod daemon;
 mod receiver;
 mod space;

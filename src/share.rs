@@ -34,6 +34,11 @@ impl<K: Hash + Eq + Copy> Shares<K> {
         *count += 1;
         Some(Share { key, held: self.held.clone() })
     }
+
+    /// How many are held, by all together.
+    pub fn held(&self) -> usize {
+        lock(&self.held).values().sum()
+    }
 }
 
 impl<K: Hash + Eq> Drop for Share<K> {
@@ -66,6 +71,7 @@ mod tests {
         drop(first);
         let third = shares.take('a');
         assert!(third.is_some() && shares.take('a').is_none());
+        assert_eq!(shares.held(), 2);
         drop((second, third));
         assert!(shares.held.lock().unwrap().is_empty(), "nothing is left of who holds nothing");
     }
