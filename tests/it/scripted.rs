@@ -142,6 +142,52 @@ fn a_script_registers_from_the_command_line_and_takes_back_what_it_wants() {
     assert!(told.contains("line 4") && told.contains("`methods[0].groups[0]`"), "{told}");
 }
 
+/// Runs Lua in the space, and gives what it prints or fails with.
+fn lua(space: &Space, arguments: &[&str], source: &str) -> String {
+    space.write("use.lua", source);
+    let output = space.svc(&[&["run"], arguments, &["use.lua"]].concat());
+    String::from_utf8([output.stdout, output.stderr].concat()).expect("it is text")
+}
+
+#[test]
+fn programs_of_a_space_remember_things_together() {
+    let (_daemon, mut space) = world();
+    let run = |source: &str| lua(&space, &[], source);
+    assert_eq!(run("kv.set('a', { n = 1, list = json.array() }) print(kv.get('b'), kv.increment('n'))"), "nil\t1\n");
+    assert_eq!(
+        run("print(json.encode(kv.get('a')), kv.increment('n', 5, 60), kv.add('a', 1))"),
+        "{\"list\":[],\"n\":1}\t6\tfalse\n"
+    );
+    assert_eq!(
+        run("print(kv.add('once', 1, 0), kv.get('once'), kv.add('once', 2), kv.get('once'))"),
+        "true\tnil\ttrue\t2\n"
+    );
+    assert_eq!(run("print(kv.delete('once'), kv.delete('once'))"), "true\tfalse\n");
+    assert_eq!(lua(&space, &["--sandbox"], "print(fs, kv.get('n'))"), "nil\t6\n");
+    let keys = "for _, key in { '', '.', '..', 'a/b', 'a b+c', '%2e', '?&=#', '\\0\\n', 'ä' } do
+            kv.set(key, key) assert(kv.get(key) == key and kv.delete(key), key) end print('all')";
+    assert_eq!(run(keys), "all\n");
+    let big = "kv.set('big', json.decode('9007199254740993')) print(json.encode(kv.get('big')), kv.get('a').none)";
+    assert_eq!(run(big), "9007199254740993\tnil\n");
+    for (source, error) in [
+        ("kv.increment('a')", "kv.increment: the value under `a` is no integer, or would grow past one"),
+        ("kv.get(('k'):rep(300))", "kv.get: a key has at most 256 bytes; this one has 300"),
+        ("kv.set('a', ('v'):rep(1000000))", "kv.set: a value has at most 65536 bytes of JSON; this one has 1000002"),
+        ("kv.set('a', nil)", "kv.set: the value is nil: use kv.delete"),
+    ] {
+        assert_eq!(run(source), format!("svc: use.lua:1: {error}\n"));
+    }
+    // A set-up script has the same.
+    let setup = space.write("methods.lua", "print(kv.get('n') .. ' ' .. kv.increment('n')) error('enough')");
+    let output = space.svc(&["methods", "register", setup.to_str().expect("it is text")]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("6 7"), "{output:?}");
+    space.kill();
+    let gone = lua(&space, &[], "kv.get('n')");
+    assert!(gone.starts_with("svc: use.lua:1: kv.get: cannot reach the agent at http://127.0.0.1:"), "{gone}");
+    space.launch("http://127.0.0.1:1", &[]);
+    assert_eq!(lua(&space, &[], "print(kv.get('n'))"), "7\n", "it outlives the agent, and needs no server");
+}
+
 /// Stores a script, and gives its id.
 fn store(daemon: &Daemon, script: &Value) -> Value {
     let reply = daemon.post("/api/scripts", script);
