@@ -1,6 +1,6 @@
 //! The agent of the space that a program runs in, over its own API: no token, being here is enough.
 
-use super::Package;
+use super::{Package, Supply};
 use crate::script::{Memory, Reply, SpaceAgent};
 use futures_util::AsyncReadExt as _;
 use isahc::{
@@ -17,9 +17,6 @@ pub const DEFAULT_URL: &str = "http://127.0.0.1:7301";
 
 /// How long it may take to pick up.
 const CONNECT: Duration = Duration::from_secs(5);
-
-/// How long it may take to hand out its packages.
-const PACKAGE: Duration = Duration::from_secs(10);
 
 /// The largest answer.
 const MAX_ANSWER: u64 = 64 << 20;
@@ -82,23 +79,28 @@ impl NearAgent {
 }
 
 impl Package for NearAgent {
-    fn libraries(&self) -> Result<Option<Vec<u8>>, String> {
+    fn libraries(&self, known: Option<&str>, limit: Duration) -> Result<Supply, String> {
         // At the usual place there may be anything, as long as nobody says that it is an agent.
         if !self.named {
-            return Ok(None);
+            return Ok(Supply::Nothing);
         }
-        let request = Request::get(format!("{}/packages/user-libraries.zip", self.url)).timeout(PACKAGE).body(());
-        let request = request.map_err(|error| self.unreachable(&error))?;
+        let mut request = Request::get(format!("{}/packages/user-libraries.zip", self.url)).timeout(limit);
+        if let Some(tag) = known {
+            request = request.header(header::IF_NONE_MATCH, tag);
+        }
+        let request = request.body(()).map_err(|error| self.unreachable(&error))?;
         let response = self.http()?.send(request).map_err(|error| self.unreachable(&error))?;
         match response.status() {
-            StatusCode::NOT_FOUND => return Ok(None),
+            StatusCode::NOT_FOUND => return Ok(Supply::Nothing),
+            StatusCode::NOT_MODIFIED => return Ok(Supply::Same),
             status if !status.is_success() => return Err(format!("the agent answered {status}")),
             _ => {}
         }
-        let mut body = Vec::new();
-        let read = response.into_body().take(MAX_ANSWER).read_to_end(&mut body);
+        let tag = response.headers().get(header::ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
+        let mut bytes = Vec::new();
+        let read = response.into_body().take(MAX_ANSWER).read_to_end(&mut bytes);
         read.map_err(|error| self.unreachable(&error))?;
-        Ok(Some(body))
+        Ok(Supply::Archive { bytes, tag })
     }
 }
 

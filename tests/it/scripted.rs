@@ -233,6 +233,44 @@ fn a_startup_script_that_fails_is_logged_with_its_line_and_the_agent_serves() {
 }
 
 #[test]
+fn a_library_that_changes_on_the_server_changes_what_a_running_method_server_answers() {
+    let daemon = Daemon::start();
+    let mut space = Space::create(&daemon, "notes");
+    space.start(&daemon, &[]);
+    let content = |version: &str| format!("return {{ version = function() return '{version}' end }}");
+    let library = store(&daemon, &json!({"name": "acme.text", "kind": "library", "content": content("one")}));
+    space.write("handlers.lua", "return { version = function() return require('acme.text').version() end }");
+    let setup =
+        "runtime.jsonrpc.method('version', 'handlers.version') runtime.jsonrpc.method('direct', 'acme.text.version')";
+    space.write("setup.lua", setup);
+    // The set-up names a function of the library, which has to be there.
+    eventually("the library to arrive", || {
+        lua(&space, &[], "print(require('acme.text').version())").eq("one\n").then_some(())
+    });
+    let method = |name: &str| {
+        format!("[[methods]]\nname = \"{{{{space}}}}.{name}\"\nlocal_name = \"{name}\"\ndescription = \"Tells\"\n")
+    };
+    let server = "[server]\ncommand = \"svc\"\nargs = [\"run\", \"--json-rpc\", \"setup.lua\"]\n";
+    space.register(&format!("{server}{}{}", method("version"), method("direct")));
+    let answers = |expected: &str| {
+        let both = ["notes.version", "notes.direct"].map(|name| daemon.call(name, &json!({}))["result"].clone());
+        (both == [json!(expected), json!(expected)]).then_some(())
+    };
+    eventually("the first answers", || answers("one"));
+    let started = || space.log().matches("the method server of space notes runs as process").count();
+    let before = started();
+    let path = format!("/api/scripts/{}", library.as_str().expect("an id is text"));
+    assert_eq!(daemon.patch(&path, &json!({"content": content("two")})).status, 200);
+    eventually("answers of the new library", || answers("two"));
+    assert_eq!(daemon.delete(&path).status, 204);
+    eventually("it to be gone", || {
+        let error = daemon.call("notes.version", &json!({}))["error"]["message"].clone();
+        error.as_str().is_some_and(|error| error.contains("no module named `acme.text`")).then_some(())
+    });
+    assert_eq!(started(), before, "it was never started anew");
+}
+
+#[test]
 fn a_library_that_changes_on_the_server_changes_what_is_imported_in_a_space() {
     let (daemon, space) = world();
     let tag = || {

@@ -9,7 +9,7 @@ use crate::{
     config::{self, Size, Span},
     egress::Egress,
     kv::Kv,
-    run::{Found, Package, ThroughTheAgent},
+    run::{Found, Package, Supply, ThroughTheAgent},
     script::{Launched, Libraries, Memory, Program, Reach, Reply, Runtime, SpaceAgent, Surroundings, Voice},
 };
 use bytes::Bytes;
@@ -163,7 +163,11 @@ fn raw(value: &impl serde::Serialize) -> Box<RawValue> {
 }
 
 impl Package for Packages {
-    fn libraries(&self) -> Result<Option<Vec<u8>>, String> {
-        Ok(Some(self.theirs().bytes.to_vec()))
+    fn libraries(&self, known: Option<&str>, _: Duration) -> Result<Supply, String> {
+        let theirs = self.theirs();
+        if known == Some(theirs.tag.as_str()) {
+            return Ok(Supply::Same);
+        }
+        Ok(Supply::Archive { bytes: theirs.bytes.to_vec(), tag: Some(theirs.tag) })
     }
 }
