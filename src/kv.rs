@@ -325,19 +325,38 @@ impl Stored {
     }
 }
 
-fn store_key(owner: Owner, key: &str) -> Result<Vec<u8>, KvError> {
-    if key.len() > MAX_KEY {
-        return Err(KvError::KeyTooLong(key.len()));
+/// Whether a key can be one, for those who ask from afar.
+///
+/// # Errors
+///
+/// Fails if it is too long.
+pub const fn check_key(key: &str) -> Result<(), KvError> {
+    match key.len() > MAX_KEY {
+        true => Err(KvError::KeyTooLong(key.len())),
+        false => Ok(()),
     }
+}
+
+/// Whether a value can be kept, for those who ask from afar.
+///
+/// # Errors
+///
+/// Fails if it is too large.
+pub fn check_value(value: &RawValue) -> Result<(), KvError> {
+    match value.get().len() > MAX_VALUE {
+        true => Err(KvError::ValueTooLarge(value.get().len())),
+        false => Ok(()),
+    }
+}
+
+fn store_key(owner: Owner, key: &str) -> Result<Vec<u8>, KvError> {
+    check_key(key)?;
     Ok(keys::key(keys::KV, &[&owner.key(), key.as_bytes()]))
 }
 
 fn checked(value: Box<RawValue>) -> Result<Vec<u8>, KvError> {
-    let json = String::from(Box::<str>::from(value)).into_bytes();
-    if json.len() > MAX_VALUE {
-        return Err(KvError::ValueTooLarge(json.len()));
-    }
-    Ok(json)
+    check_value(&value)?;
+    Ok(String::from(Box::<str>::from(value)).into_bytes())
 }
 
 fn expiry(now: Timestamp, ttl: Option<Duration>) -> i64 {

@@ -86,6 +86,9 @@ const PARTING: Duration = Duration::from_secs(3);
 /// How long method servers may take to stop.
 const STOPPING: Duration = Duration::from_secs(6);
 
+/// How often what programs remembered for a time only is cleared away.
+const SWEEP: Duration = Duration::from_secs(600);
+
 /// Everything an agent is told.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -157,7 +160,7 @@ struct Agent {
     surroundings: Surroundings,
     packages: Arc<Packages>,
     opening: Opening,
-    /// What health checks in Lua remember.
+    /// What health checks in Lua and the programs of the space remember.
     kv: Kv,
     /// The calls that are being answered, on all links.
     calls: TaskTracker,
@@ -234,6 +237,7 @@ async fn serve(
     let tasks = TaskTracker::new();
     let closing = CancellationToken::new();
     let _keeping_up = AbortOnDropHandle::new(tokio::spawn(agent.packages.clone().keep_up()));
+    let _sweeping = AbortOnDropHandle::new(tokio::spawn(sweep(agent.kv.clone())));
     let api = tokio::spawn(api::serve(listener, agent.clone(), closing.clone()));
     for seat in 0..agent.links.seats().len() {
         tasks.spawn(keep::keep(agent.clone(), seat));
@@ -259,6 +263,17 @@ async fn serve(
         Reason::Foreign(error) => return Err(AgentError::Foreign(error)),
     }
     Ok(())
+}
+
+/// Clears away what nobody can read any more.
+async fn sweep(kv: Kv) {
+    let mut turns = tokio::time::interval(SWEEP);
+    loop {
+        turns.tick().await;
+        if let Err(error) = kv.purge().await {
+            log::warn!("what has expired stays for now: {error}");
+        }
+    }
 }
 
 /// An event that is on disk.

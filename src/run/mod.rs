@@ -6,10 +6,12 @@
 
 mod modules;
 mod near;
+mod package;
 mod serve;
 
-pub use modules::{Found, Package};
+pub use modules::Found;
 pub use near::NearAgent;
+pub use package::{Package, Supply};
 pub use serve::{ServeError, serve};
 
 use crate::{

@@ -1,25 +1,24 @@
 //! Where `require` looks, for a program of a space: what comes with us, then beside the program, each dot a directory,
-//! then in the libraries of the space's owner, which the agent hands out.
+//! then in the libraries of the space's owner, which the agent hands out ([`super::package`]).
 //!
-//! What was found is kept for as long as the program runs, so that all its requests see the same.
+//! What was found beside the program is kept for as long as it runs, so that all its requests see the same. The owner's
+//! libraries change when the owner changes them.
 
-use super::read;
+use super::{
+    package::{Package, Packed},
+    read,
+};
 use crate::{
     library::{Language, LibraryName},
     owner::Owner,
-    script::{MAX_FILE, Modules, Program},
+    script::{Modules, Program},
 };
 use std::{
-    collections::HashMap,
-    io::{self, Cursor, Read as _},
+    collections::{HashMap, HashSet},
+    io,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
-use zip::ZipArchive;
-
-/// The most files that are taken from a package, and the most bytes of all of them.
-const MAX_FILES: usize = 10_000;
-const MAX_BYTES: usize = 64 << 20;
 
 /// The libraries that come with us, by name. No other can have their names.
 const OURS: &[(&str, &str)] = &[
@@ -27,26 +26,24 @@ const OURS: &[(&str, &str)] = &[
     ("svc.methods.schema", include_str!("../../lua/svc/methods/schema.lua")),
 ];
 
-/// Who has the libraries of the space's owner.
-pub trait Package: Send + Sync {
-    /// All of them, as a zip archive; `None` if there is nothing to have. It is asked once for each program, on the thread
-    /// of a run, and only if one of them is needed. The message of a failure is shown to the program.
-    fn libraries(&self) -> Result<Option<Vec<u8>>, String>;
-}
-
 /// Everything that can be found.
 pub struct Found {
     /// Where the program is.
     beside: PathBuf,
-    source: Arc<dyn Package>,
     kept: Mutex<HashMap<String, Program>>,
-    /// The sources of the owner's libraries by their paths, once they were fetched.
-    package: Mutex<Option<HashMap<String, String>>>,
+    /// The libraries of the owner, and which names were last found there.
+    packed: Packed,
+    theirs: Mutex<HashSet<String>>,
 }
 
 impl Found {
     pub fn new(beside: PathBuf, source: Arc<dyn Package>) -> Self {
-        Self { beside, source, kept: Mutex::default(), package: Mutex::default() }
+        Self { beside, kept: Mutex::default(), packed: Packed::new(source), theirs: Mutex::default() }
+    }
+
+    /// Whoever was first has the program that states have loaded.
+    fn keep(&self, name: &str, program: Program) -> Program {
+        lock(&self.kept).entry(name.to_owned()).or_insert(program).clone()
     }
 
     /// The first of the files that a name may mean, if there is one beside the program.
@@ -62,21 +59,6 @@ impl Found {
         }
         Ok(None)
     }
-
-    /// The same among the libraries of the space's owner.
-    fn packed(&self, paths: &[String]) -> Result<Option<Program>, String> {
-        // Whoever needs it meanwhile waits here for the same.
-        let mut package = lock(&self.package);
-        if package.is_none() {
-            *package = Some(match self.source.libraries()? {
-                Some(archive) => unpacked(archive).map_err(|error| format!("the agent's libraries: {error}"))?,
-                None => HashMap::new(),
-            });
-        }
-        let package = package.as_ref().expect("it is there now");
-        let found = paths.iter().find_map(|path| Some((path, package.get(path)?)));
-        found.map(|(path, source)| compiled(path, source)).transpose()
-    }
 }
 
 impl Modules for Found {
@@ -85,17 +67,26 @@ impl Modules for Found {
             return Ok(Some(program.clone()));
         }
         let Some(paths) = paths_of(name) else { return Ok(None) };
-        let found = if let Some((_, source)) = OURS.iter().find(|(ours, _)| *ours == name) {
-            Some(compiled(name, source)?)
-        } else if let Some(program) = self.beside(&paths)? {
-            Some(program)
-        } else if LibraryName::parse(name).is_ok() {
-            self.packed(&paths)?
-        } else {
-            None
+        if let Some((_, source)) = OURS.iter().find(|(ours, _)| *ours == name) {
+            return Ok(Some(self.keep(name, compiled(name, source)?)));
+        }
+        // What was a library of the owner is not looked for beside the program as long as it is one.
+        let was_theirs = lock(&self.theirs).contains(name);
+        if was_theirs && let Some(program) = self.packed.find(&paths)? {
+            return Ok(Some(program));
+        }
+        if let Some(program) = self.beside(&paths)? {
+            return Ok(Some(self.keep(name, program)));
+        }
+        let found = match LibraryName::parse(name) {
+            Ok(_) => self.packed.find(&paths)?,
+            Err(_) => None,
         };
-        // Whoever was first has the program that states have loaded.
-        Ok(found.map(|program| lock(&self.kept).entry(name.to_owned()).or_insert(program).clone()))
+        match found {
+            Some(_) => lock(&self.theirs).insert(name.to_owned()),
+            None => lock(&self.theirs).remove(name),
+        };
+        Ok(found)
     }
 }
 
@@ -109,11 +100,11 @@ fn paths_of(name: &str) -> Option<[String; 2]> {
     Some([format!("{path}.{extension}"), format!("{path}/init.{extension}")])
 }
 
-fn compiled(name: &str, source: &str) -> Result<Program, String> {
+pub fn compiled(name: &str, source: &str) -> Result<Program, String> {
     Program::file(name, source).map_err(|error| format!("{name}:{}: {}", error.line, error.message))
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -121,37 +112,11 @@ fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory)
 }
 
-/// The Lua in a package.
-fn unpacked(archive: Vec<u8>) -> io::Result<HashMap<String, String>> {
-    let mut archive = ZipArchive::new(Cursor::new(archive))?;
-    let too_much = || io::Error::other("there is more in them than is taken");
-    if archive.len() > MAX_FILES {
-        return Err(too_much());
-    }
-    let (mut sources, mut bytes) = (HashMap::new(), 0);
-    for index in 0..archive.len() {
-        let file = archive.by_index(index)?;
-        let path = file.name()?.into_owned();
-        if !path.ends_with(".lua") {
-            continue;
-        }
-        let mut source = String::new();
-        file.take(MAX_FILE as u64 + 1).read_to_string(&mut source)?;
-        bytes += source.len();
-        if bytes > MAX_BYTES {
-            return Err(too_much());
-        }
-        sources.insert(path, source);
-    }
-    Ok(sources)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::run::NearAgent;
-    use std::{fs, io::Write as _};
-    use zip::{ZipWriter, write::SimpleFileOptions};
+    use std::fs;
 
     /// A directory that is gone with it.
     struct Scratch(PathBuf);
@@ -206,17 +171,5 @@ mod tests {
         fs::write(scratch.0.join("binary.lua"), [0xff, 0xfe]).unwrap();
         let error = scratch.found().find(Owner::Global, "binary").unwrap_err();
         assert!(error.contains("binary.lua: stream did not contain valid UTF-8"), "{error}");
-    }
-
-    #[test]
-    fn the_lua_of_a_package_is_read() {
-        let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
-        for (path, source) in [("acme/text.lua", "return 1"), ("acme/text.py", "x = 1")] {
-            zip.start_file(path, SimpleFileOptions::default()).unwrap();
-            zip.write_all(source.as_bytes()).unwrap();
-        }
-        let sources = unpacked(zip.finish().unwrap().into_inner()).unwrap();
-        assert_eq!(sources, HashMap::from([("acme/text.lua".to_owned(), "return 1".to_owned())]));
-        assert!(unpacked(b"no zip".to_vec()).is_err());
     }
 }

@@ -1,14 +1,14 @@
 //! The agent of the space that a program runs in, over its own API: no token, being here is enough.
 
-use super::Package;
-use crate::script::{Reply, SpaceAgent};
+use super::{Package, Supply};
+use crate::script::{Memory, Reply, SpaceAgent};
 use futures_util::AsyncReadExt as _;
 use isahc::{
     AsyncBody, HttpClient,
     config::{Configurable as _, RedirectPolicy},
     http::{Method, Request, Response, StatusCode, header},
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{json, value::RawValue};
 use std::{io::Read as _, path::PathBuf, sync::OnceLock, time::Duration};
 
@@ -17,9 +17,6 @@ pub const DEFAULT_URL: &str = "http://127.0.0.1:7301";
 
 /// How long it may take to pick up.
 const CONNECT: Duration = Duration::from_secs(5);
-
-/// How long it may take to hand out its packages.
-const PACKAGE: Duration = Duration::from_secs(10);
 
 /// The largest answer.
 const MAX_ANSWER: u64 = 64 << 20;
@@ -82,23 +79,28 @@ impl NearAgent {
 }
 
 impl Package for NearAgent {
-    fn libraries(&self) -> Result<Option<Vec<u8>>, String> {
+    fn libraries(&self, known: Option<&str>, limit: Duration) -> Result<Supply, String> {
         // At the usual place there may be anything, as long as nobody says that it is an agent.
         if !self.named {
-            return Ok(None);
+            return Ok(Supply::Nothing);
         }
-        let request = Request::get(format!("{}/packages/user-libraries.zip", self.url)).timeout(PACKAGE).body(());
-        let request = request.map_err(|error| self.unreachable(&error))?;
+        let mut request = Request::get(format!("{}/packages/user-libraries.zip", self.url)).timeout(limit);
+        if let Some(tag) = known {
+            request = request.header(header::IF_NONE_MATCH, tag);
+        }
+        let request = request.body(()).map_err(|error| self.unreachable(&error))?;
         let response = self.http()?.send(request).map_err(|error| self.unreachable(&error))?;
         match response.status() {
-            StatusCode::NOT_FOUND => return Ok(None),
+            StatusCode::NOT_FOUND => return Ok(Supply::Nothing),
+            StatusCode::NOT_MODIFIED => return Ok(Supply::Same),
             status if !status.is_success() => return Err(format!("the agent answered {status}")),
             _ => {}
         }
-        let mut body = Vec::new();
-        let read = response.into_body().take(MAX_ANSWER).read_to_end(&mut body);
+        let tag = response.headers().get(header::ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
+        let mut bytes = Vec::new();
+        let read = response.into_body().take(MAX_ANSWER).read_to_end(&mut bytes);
         read.map_err(|error| self.unreachable(&error))?;
-        Ok(Some(body))
+        Ok(Supply::Archive { bytes, tag })
     }
 }
 
@@ -122,11 +124,89 @@ impl SpaceAgent for NearAgent {
 
     fn unregister(&self, local_name: Option<&str>) -> Reply<Box<RawValue>> {
         let path = match local_name {
-            Some(name) => format!("/methods/{}", form_urlencoded::byte_serialize(name.as_bytes()).collect::<String>()),
+            Some(name) => format!("/methods/{}", encoded(name)),
             None => "/methods".to_owned(),
         };
         some(self.send(Method::DELETE, &path, None))
     }
+
+    fn kv(&self) -> &dyn Memory {
+        self
+    }
+}
+
+/// What is put, as the agent reads it.
+#[derive(Serialize)]
+struct Put {
+    value: Box<RawValue>,
+    ttl: Option<f64>,
+    add: bool,
+}
+
+#[derive(Deserialize)]
+struct Stored {
+    stored: bool,
+}
+
+#[derive(Deserialize)]
+struct Value<T> {
+    value: T,
+}
+
+#[derive(Deserialize)]
+struct Deleted {
+    deleted: bool,
+}
+
+impl NearAgent {
+    fn put(&self, key: &str, put: &Put) -> Reply<bool> {
+        let body = serde_json::to_string(put).expect("JSON and numbers are JSON");
+        let answer = some(self.send(Method::PUT, &format!("/kv?key={}", encoded(key)), Some(body)));
+        Box::pin(async move { Ok(understood::<Stored>(&answer.await?)?.stored) })
+    }
+}
+
+impl Memory for NearAgent {
+    fn get(&self, key: &str) -> Reply<Option<Box<RawValue>>> {
+        let answer = self.send(Method::GET, &format!("/kv?key={}", encoded(key)), None);
+        Box::pin(async move {
+            let Some(answer) = answer.await? else { return Ok(None) };
+            Ok(Some(understood::<Value<Box<RawValue>>>(&answer)?.value))
+        })
+    }
+
+    fn set(&self, key: &str, value: Box<RawValue>, ttl: Option<Duration>) -> Reply<()> {
+        let stored = self.put(key, &Put { value, ttl: seconds(ttl), add: false });
+        Box::pin(async move { stored.await.map(drop) })
+    }
+
+    fn add(&self, key: &str, value: Box<RawValue>, ttl: Option<Duration>) -> Reply<bool> {
+        self.put(key, &Put { value, ttl: seconds(ttl), add: true })
+    }
+
+    fn increment(&self, key: &str, by: i64, ttl: Option<Duration>) -> Reply<i64> {
+        let body = json!({ "by": by, "ttl": seconds(ttl) }).to_string();
+        let answer = some(self.send(Method::POST, &format!("/kv/increment?key={}", encoded(key)), Some(body)));
+        Box::pin(async move { Ok(understood::<Value<i64>>(&answer.await?)?.value) })
+    }
+
+    fn delete(&self, key: &str) -> Reply<bool> {
+        let answer = some(self.send(Method::DELETE, &format!("/kv?key={}", encoded(key)), None));
+        Box::pin(async move { Ok(understood::<Deleted>(&answer.await?)?.deleted) })
+    }
+}
+
+fn seconds(ttl: Option<Duration>) -> Option<f64> {
+    ttl.as_ref().map(Duration::as_secs_f64)
+}
+
+/// As a part of a path or a query.
+fn encoded(text: &str) -> String {
+    form_urlencoded::byte_serialize(text.as_bytes()).collect()
+}
+
+fn understood<T: DeserializeOwned>(answer: &RawValue) -> Result<T, String> {
+    serde_json::from_str(answer.get()).map_err(|error| format!("the agent's answer makes no sense: {error}"))
 }
 
 /// An answer that cannot be nothing.

@@ -40,7 +40,7 @@ pub use libraries::{
 };
 pub use limits::Limit;
 pub use program::{CompileError, MAX_FILE, MAX_SOURCE, Program, Template};
-pub use space::{Handler, Launched, Listener, Reach, Reply, SpaceAgent, Surroundings, Voice};
+pub use space::{Handler, Launched, Listener, Memory, Reach, Reply, SpaceAgent, Surroundings, Voice};
 pub use verdict::Verdict;
 
 use crate::{config, event::Event, id::SpaceId, metrics::Metrics, owner::Owner};

@@ -119,11 +119,26 @@ async fn processes_can_be_run_and_started() {
 #[tokio::test]
 async fn a_confined_program_has_no_files_processes_or_environment() {
     let world = World::new();
-    let source = "assert(fs == nil and process == nil and os == nil and io == nil and svc.client and time.sleep)
+    let source =
+        "assert(fs == nil and process == nil and os == nil and io == nil and svc.client and kv.get and time.sleep)
         for _, name in { 'fs', 'process', 'os' } do assert(not pcall(require, name)) end";
     let program = Program::space("main.lua", source, Reach::Confined).unwrap();
     let launched = world.runtime.launch(&program, world.around(), Vec::new()).await;
     assert!(launched.result.is_ok(), "{:?}", launched.result);
+}
+
+#[tokio::test]
+async fn what_one_program_of_a_space_remembers_another_sees() {
+    all_hold(&[
+        "kv.set('a', { list = json.array(), none = json.null }) assert(kv.get('b') == nil)",
+        "assert(json.encode(kv.get('a').list) == '[]' and kv.get('a').none == json.null and require('kv') == kv)",
+        "assert(kv.add('once', true) and not kv.add('once', true))",
+        "assert(kv.add('short', 1, 0) and kv.get('short') == nil and kv.add('short', 1))",
+        "assert(kv.increment('n') == 1 and kv.increment('n', 5) == 6 and kv.get('n') == 6)",
+        "assert(kv.delete('n') and not kv.delete('n'))",
+        "kv.set('big', json.decode('9007199254740993')) assert(json.encode(kv.get('big')) == '9007199254740993')",
+    ])
+    .await;
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 //! given with each run is in [`Surroundings`]: the same state may run for another directory next.
 
 use super::ScriptError;
+use crate::{kv::Kv, owner::Owner};
 use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
 use std::{collections::BTreeMap, ffi::OsString, path::PathBuf, sync::Arc, time::Duration};
@@ -61,6 +62,55 @@ pub trait SpaceAgent: Send + Sync {
 
     /// Removes the method of this local name, or all.
     fn unregister(&self, local_name: Option<&str>) -> Reply<Box<RawValue>>;
+
+    /// What the space remembers.
+    fn kv(&self) -> &dyn Memory;
+}
+
+/// What all programs of a space remember together, as [`Kv`] keeps it. Keys and values are short enough.
+pub trait Memory: Send + Sync {
+    /// What is under `key`.
+    fn get(&self, key: &str) -> Reply<Option<Box<RawValue>>>;
+
+    /// Puts `value` under `key`, for as long as `ttl` says or for good.
+    fn set(&self, key: &str, value: Box<RawValue>, ttl: Option<Duration>) -> Reply<()>;
+
+    /// The same, only if nothing is there: whether it did.
+    fn add(&self, key: &str, value: Box<RawValue>, ttl: Option<Duration>) -> Reply<bool>;
+
+    /// Adds to the integer under `key`: the sum.
+    fn increment(&self, key: &str, by: i64, ttl: Option<Duration>) -> Reply<i64>;
+
+    /// Removes `key`: whether it was there.
+    fn delete(&self, key: &str) -> Reply<bool>;
+}
+
+/// The memory of a space, where it is kept: there is one owner only.
+impl Memory for Kv {
+    fn get(&self, key: &str) -> Reply<Option<Box<RawValue>>> {
+        let value = Self::get(self, Owner::Global, key).map_err(|error| error.to_string());
+        Box::pin(std::future::ready(value))
+    }
+
+    fn set(&self, key: &str, value: Box<RawValue>, ttl: Option<Duration>) -> Reply<()> {
+        let (kv, key) = (self.clone(), key.to_owned());
+        Box::pin(async move { kv.set(Owner::Global, &key, value, ttl).await.map_err(|error| error.to_string()) })
+    }
+
+    fn add(&self, key: &str, value: Box<RawValue>, ttl: Option<Duration>) -> Reply<bool> {
+        let (kv, key) = (self.clone(), key.to_owned());
+        Box::pin(async move { kv.add(Owner::Global, &key, value, ttl).await.map_err(|error| error.to_string()) })
+    }
+
+    fn increment(&self, key: &str, by: i64, ttl: Option<Duration>) -> Reply<i64> {
+        let (kv, key) = (self.clone(), key.to_owned());
+        Box::pin(async move { kv.increment(Owner::Global, &key, by, ttl).await.map_err(|error| error.to_string()) })
+    }
+
+    fn delete(&self, key: &str) -> Reply<bool> {
+        let (kv, key) = (self.clone(), key.to_owned());
+        Box::pin(async move { kv.delete(Owner::Global, &key).await.map_err(|error| error.to_string()) })
+    }
 }
 
 /// What comes back from an agent.

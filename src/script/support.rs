@@ -19,6 +19,7 @@ pub struct World {
     pub metrics: Arc<Metrics>,
     pub http: Arc<Http>,
     pub modules: Arc<Shelf>,
+    kv: Kv,
     directory: PathBuf,
 }
 
@@ -43,14 +44,11 @@ impl World {
         let (metrics, http) = (Arc::<Metrics>::default(), Arc::<Http>::default());
         let modules = Arc::<Shelf>::default();
         let store = Store::open(&directory, 0, metrics.clone()).unwrap();
-        let libraries = Libraries {
-            http: http.clone(),
-            kv: Some(Kv::new(store).unwrap()),
-            caller: Arc::new(Caller),
-            modules: modules.clone(),
-        };
+        let kv = Kv::new(store).unwrap();
+        let libraries =
+            Libraries { http: http.clone(), kv: Some(kv.clone()), caller: Arc::new(Caller), modules: modules.clone() };
         let runtime = Runtime::new(&config, libraries, metrics.clone());
-        Self { runtime, metrics, http, modules, directory }
+        Self { runtime, metrics, http, modules, kv, directory }
     }
 
     pub fn sandbox(&self, program: &Program, owner: Owner) -> Sandbox {
@@ -75,7 +73,7 @@ impl World {
         Arc::new(Surroundings {
             directory: self.directory.clone(),
             environment: [("PATH", "/usr/bin:/bin"), ("GREETING", "hello")].map(|(n, v)| (n.into(), v.into())).into(),
-            agent: Arc::new(Agent),
+            agent: Arc::new(Agent(self.kv.clone())),
             voice: Voice::Kept,
         })
     }
@@ -188,7 +186,7 @@ impl EventEmitter for Caller {
 }
 
 /// Knows the method `echo`, and says what was registered.
-struct Agent;
+struct Agent(Kv);
 
 impl Agent {
     fn said(said: serde_json::Value) -> Reply<Box<RawValue>> {
@@ -230,6 +228,10 @@ impl SpaceAgent for Agent {
 
     fn unregister(&self, local_name: Option<&str>) -> Reply<Box<RawValue>> {
         Self::said(serde_json::json!({ "removed": local_name }))
+    }
+
+    fn kv(&self) -> &dyn Memory {
+        &self.0
     }
 }
 

@@ -154,13 +154,13 @@ fn a_file_is_run_with_its_arguments_and_everything_a_space_has() {
              fs.write('made.txt', os.getenv('GREETING'))
              print(process.run{ cmd = 'cat', args = { 'made.txt' } }.stdout, require('lib.text').shout('hi'))
              log.info('to stderr')
-             print(json.encode({ a = { 1 } }), kv)",
+             print(json.encode({ a = { 1 } }), type(kv))",
         ),
         ("lib/text.lua", "return { shout = string.upper }"),
     ]);
     let (code, out, err) = files.run(&["main.lua", "--help", "b=c"]);
     assert_eq!((code, err.as_str()), (0, "info: to stderr\n"));
-    assert_eq!(out, "2\t--help\tb=c\t--help\tb=c\nhello\tHI\n{\"a\":[1]}\tnil\n");
+    assert_eq!(out, "2\t--help\tb=c\t--help\tb=c\nhello\tHI\n{\"a\":[1]}\ttable\n");
     assert_eq!(std::fs::read_to_string(files.path("made.txt")).unwrap(), "hello");
 }
 

@@ -167,6 +167,52 @@ fn without_python_its_scripts_are_refused_and_lua_goes_on() {
     assert_eq!(register("methods.lua", lua), (Some(0), String::new()));
 }
 
+/// Runs Lua in the space, and gives what it prints or fails with.
+fn lua(space: &Space, arguments: &[&str], source: &str) -> String {
+    space.write("use.lua", source);
+    let output = space.svc(&[&["run"], arguments, &["use.lua"]].concat());
+    String::from_utf8([output.stdout, output.stderr].concat()).expect("it is text")
+}
+
+#[test]
+fn programs_of_a_space_remember_things_together() {
+    let (_daemon, mut space) = world();
+    let run = |source: &str| lua(&space, &[], source);
+    assert_eq!(run("kv.set('a', { n = 1, list = json.array() }) print(kv.get('b'), kv.increment('n'))"), "nil\t1\n");
+    assert_eq!(
+        run("print(json.encode(kv.get('a')), kv.increment('n', 5, 60), kv.add('a', 1))"),
+        "{\"list\":[],\"n\":1}\t6\tfalse\n"
+    );
+    assert_eq!(
+        run("print(kv.add('once', 1, 0), kv.get('once'), kv.add('once', 2), kv.get('once'))"),
+        "true\tnil\ttrue\t2\n"
+    );
+    assert_eq!(run("print(kv.delete('once'), kv.delete('once'))"), "true\tfalse\n");
+    assert_eq!(lua(&space, &["--sandbox"], "print(fs, kv.get('n'))"), "nil\t6\n");
+    let keys = "for _, key in { '', '.', '..', 'a/b', 'a b+c', '%2e', '?&=#', '\\0\\n', 'ä' } do
+            kv.set(key, key) assert(kv.get(key) == key and kv.delete(key), key) end print('all')";
+    assert_eq!(run(keys), "all\n");
+    let big = "kv.set('big', json.decode('9007199254740993')) print(json.encode(kv.get('big')), kv.get('a').none)";
+    assert_eq!(run(big), "9007199254740993\tnil\n");
+    for (source, error) in [
+        ("kv.increment('a')", "kv.increment: the value under `a` is no integer, or would grow past one"),
+        ("kv.get(('k'):rep(300))", "kv.get: a key has at most 256 bytes; this one has 300"),
+        ("kv.set('a', ('v'):rep(1000000))", "kv.set: a value has at most 65536 bytes of JSON; this one has 1000002"),
+        ("kv.set('a', nil)", "kv.set: the value is nil: use kv.delete"),
+    ] {
+        assert_eq!(run(source), format!("svc: use.lua:1: {error}\n"));
+    }
+    // A set-up script has the same.
+    let setup = space.write("methods.lua", "print(kv.get('n') .. ' ' .. kv.increment('n')) error('enough')");
+    let output = space.svc(&["methods", "register", setup.to_str().expect("it is text")]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("6 7"), "{output:?}");
+    space.kill();
+    let gone = lua(&space, &[], "kv.get('n')");
+    assert!(gone.starts_with("svc: use.lua:1: kv.get: cannot reach the agent at http://127.0.0.1:"), "{gone}");
+    space.launch("http://127.0.0.1:1", &[]);
+    assert_eq!(lua(&space, &[], "print(kv.get('n'))"), "7\n", "it outlives the agent, and needs no server");
+}
+
 /// Stores a script, and gives its id.
 fn store(daemon: &Daemon, script: &Value) -> Value {
     let reply = daemon.post("/api/scripts", script);
@@ -209,6 +255,44 @@ fn a_startup_script_that_fails_is_logged_with_its_line_and_the_agent_serves() {
     eventually("the failure to be logged", || space.log().contains("set-up:2: ").then_some(()));
     space.register(&registration("echo.py", "", &[("box.echo", "")]));
     assert_eq!(daemon.call("box.echo", &json!({"n": 1}))["result"], json!({"n": 1}));
+}
+
+#[test]
+fn a_library_that_changes_on_the_server_changes_what_a_running_method_server_answers() {
+    let daemon = Daemon::start();
+    let mut space = Space::create(&daemon, "notes");
+    space.start(&daemon, &[]);
+    let content = |version: &str| format!("return {{ version = function() return '{version}' end }}");
+    let library = store(&daemon, &json!({"name": "acme.text", "kind": "library", "content": content("one")}));
+    space.write("handlers.lua", "return { version = function() return require('acme.text').version() end }");
+    let setup =
+        "runtime.jsonrpc.method('version', 'handlers.version') runtime.jsonrpc.method('direct', 'acme.text.version')";
+    space.write("setup.lua", setup);
+    // The set-up names a function of the library, which has to be there.
+    eventually("the library to arrive", || {
+        lua(&space, &[], "print(require('acme.text').version())").eq("one\n").then_some(())
+    });
+    let method = |name: &str| {
+        format!("[[methods]]\nname = \"{{{{space}}}}.{name}\"\nlocal_name = \"{name}\"\ndescription = \"Tells\"\n")
+    };
+    let server = "[server]\ncommand = \"svc\"\nargs = [\"run\", \"--json-rpc\", \"setup.lua\"]\n";
+    space.register(&format!("{server}{}{}", method("version"), method("direct")));
+    let answers = |expected: &str| {
+        let both = ["notes.version", "notes.direct"].map(|name| daemon.call(name, &json!({}))["result"].clone());
+        (both == [json!(expected), json!(expected)]).then_some(())
+    };
+    eventually("the first answers", || answers("one"));
+    let started = || space.log().matches("the method server of space notes runs as process").count();
+    let before = started();
+    let path = format!("/api/scripts/{}", library.as_str().expect("an id is text"));
+    assert_eq!(daemon.patch(&path, &json!({"content": content("two")})).status, 200);
+    eventually("answers of the new library", || answers("two"));
+    assert_eq!(daemon.delete(&path).status, 204);
+    eventually("it to be gone", || {
+        let error = daemon.call("notes.version", &json!({}))["error"]["message"].clone();
+        error.as_str().is_some_and(|error| error.contains("no module named `acme.text`")).then_some(())
+    });
+    assert_eq!(started(), before, "it was never started anew");
 }
 
 #[test]

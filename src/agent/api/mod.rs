@@ -1,10 +1,11 @@
 //! The agent's own API, for what runs in the space: raise an event, register methods, find and call methods, load
-//! libraries, ask how things are.
+//! libraries, remember things, ask how things are.
 //!
 //! A request's way: accepted here, within bounds → [`guard`] → one of the things there are to ask. Whoever is on the
 //! machine may raise events; only the agent's user may change what it runs, and act as the owner of the space.
 
 mod guard;
+mod kv;
 mod package;
 mod peer;
 mod refusal;
@@ -161,15 +162,21 @@ async fn answer(agent: &Arc<Agent>, ends: Ends, request: Request<Incoming>) -> R
             check_user(ends).await?;
             Ok(package::answer(&agent.packages.theirs(), request.headers()))
         }
+        (&Method::GET, ["kv"]) => kv::get(agent, ends, &request).await,
+        (&Method::PUT, ["kv"]) => kv::put(agent, ends, request).await,
+        (&Method::DELETE, ["kv"]) => kv::delete(agent, ends, &request).await,
+        (&Method::POST, ["kv", "increment"]) => kv::increment(agent, ends, request).await,
         (_, ["event"]) => Ok(not_allowed("POST")),
         (_, ["api", "methods", "call"]) => Ok(not_allowed("POST")),
         (_, ["api", "methods"] | ["api", "methods", _]) => Ok(not_allowed("GET")),
         (_, ["packages", "svc-libraries.zip" | "user-libraries.zip"]) => Ok(not_allowed("GET, HEAD")),
+        (_, ["kv"]) => Ok(not_allowed("GET, PUT, DELETE")),
+        (_, ["kv", "increment"]) => Ok(not_allowed("POST")),
         (_, ["status"]) => Ok(not_allowed("GET")),
         (_, ["methods"]) => Ok(not_allowed("POST, DELETE")),
         (_, ["methods", _]) => Ok(not_allowed("DELETE")),
         _ => {
-            let has = "/event, /methods, /status, /api/methods and /packages";
+            let has = "/event, /methods, /status, /api/methods, /packages and /kv";
             let message = format!("there is nothing at {path}: an agent has {has}");
             Err(Refusal::new(StatusCode::NOT_FOUND, "not_found", message))
         }

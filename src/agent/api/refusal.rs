@@ -3,6 +3,7 @@
 use crate::{
     agent::{RaiseError, passage::PassError, registrar::RegisterError, setup::SetupError, spool::SpoolError},
     emit::EmitError,
+    kv::KvError,
 };
 use bytes::Bytes;
 use http::{Response, StatusCode, header::CONTENT_TYPE};
@@ -55,6 +56,19 @@ impl From<RaiseError> for Refusal {
             RaiseError::Type(_) | RaiseError::Payload(_) => (StatusCode::BAD_REQUEST, "bad_request"),
             RaiseError::Spool(SpoolError::Full(_)) => (StatusCode::SERVICE_UNAVAILABLE, "spool_full"),
             RaiseError::Spool(SpoolError::Store(_)) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
+        };
+        Self::new(status, code, error.to_string())
+    }
+}
+
+impl From<KvError> for Refusal {
+    fn from(error: KvError) -> Self {
+        let (status, code) = match &error {
+            KvError::KeyTooLong(_) => (StatusCode::BAD_REQUEST, "bad_request"),
+            KvError::ValueTooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
+            KvError::TooManyKeys => (StatusCode::CONFLICT, "kv_full"),
+            KvError::NotAnInteger(_) => (StatusCode::CONFLICT, "not_an_integer"),
+            KvError::Store(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
         };
         Self::new(status, code, error.to_string())
     }

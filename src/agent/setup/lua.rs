@@ -8,8 +8,9 @@ use crate::{
     agent::{Agent, file::Built, packages::Packages},
     config::{self, Size, Span},
     egress::Egress,
-    run::{Found, Package, ThroughTheAgent},
-    script::{Launched, Libraries, Program, Reach, Reply, Runtime, SpaceAgent, Surroundings, Voice},
+    kv::Kv,
+    run::{Found, Package, Supply, ThroughTheAgent},
+    script::{Launched, Libraries, Memory, Program, Reach, Reply, Runtime, SpaceAgent, Surroundings, Voice},
 };
 use bytes::Bytes;
 use http::Method;
@@ -43,12 +44,13 @@ pub async fn run(agent: &Arc<Agent>, script: &Script<'_>, limit: Duration) -> Re
     let failed = |why: String| SetupError::Failed { path: script.path.to_owned(), why };
     let program =
         Program::space(script.name, script.source, Reach::Whole).map_err(|error| failed(error.to_string()))?;
-    let inside = Arc::new(Inside { agent: Arc::downgrade(agent), script: script.path.to_owned() });
+    let inside =
+        Arc::new(Inside { agent: Arc::downgrade(agent), kv: agent.kv.clone(), script: script.path.to_owned() });
     let settings = config::Script { wall: Span(limit), cpu: Span(limit), memory: Size(MEMORY), threads: 1 };
     let modules = Found::new(script.directory.to_owned(), agent.packages.clone());
     let libraries = Libraries {
         http: Arc::new(Egress::new(&config::Egress::default())),
-        kv: Some(agent.kv.clone()),
+        kv: None,
         caller: Arc::new(ThroughTheAgent),
         modules: Arc::new(modules),
     };
@@ -74,6 +76,7 @@ pub async fn run(agent: &Arc<Agent>, script: &Script<'_>, limit: Duration) -> Re
 struct Inside {
     /// The script runs within it, and must not keep it.
     agent: Weak<Agent>,
+    kv: Kv,
     /// Whose registrations these are, for people.
     script: PathBuf,
 }
@@ -128,6 +131,10 @@ impl SpaceAgent for Inside {
             Ok(raw(&json!({ "removed": removed })))
         })
     }
+
+    fn kv(&self) -> &dyn Memory {
+        &self.kv
+    }
 }
 
 /// What a server answers, if that is anything.
@@ -156,7 +163,11 @@ fn raw(value: &impl serde::Serialize) -> Box<RawValue> {
 }
 
 impl Package for Packages {
-    fn libraries(&self) -> Result<Option<Vec<u8>>, String> {
-        Ok(Some(self.theirs().bytes.to_vec()))
+    fn libraries(&self, known: Option<&str>, _: Duration) -> Result<Supply, String> {
+        let theirs = self.theirs();
+        if known == Some(theirs.tag.as_str()) {
+            return Ok(Supply::Same);
+        }
+        Ok(Supply::Archive { bytes: theirs.bytes.to_vec(), tag: Some(theirs.tag) })
     }
 }

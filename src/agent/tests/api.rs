@@ -91,6 +91,54 @@ async fn paths_and_methods_that_are_not_there_are_told() {
 }
 
 #[tokio::test]
+async fn values_are_kept_under_any_key() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let agent = Running::start(settings(&scratch, &[&server])).await;
+    for key in ["plain", "", ".", "..", "%2e%2e", "a%2Fb", "a+b", "a%20b", "%C3%A4", "%26key%3Dx", "100%25"] {
+        let path = format!("/kv?key={key}");
+        assert_eq!(agent.delete(&path).await, (200, json!({ "deleted": key == "%2e%2e" || key == "a%20b" })), "{key}");
+        assert_eq!(agent.get(&path).await, (204, Value::Null), "{key}");
+        assert_eq!(agent.put(&path, &json!({ "value": [key] })).await, (200, json!({ "stored": true })));
+        assert_eq!(agent.get(&path).await, (200, json!({ "value": [key] })));
+    }
+    let once = json!({ "value": null, "add": true, "ttl": 600 });
+    assert_eq!(agent.put("/kv?key=once", &once).await.1, json!({ "stored": true }));
+    assert_eq!(agent.put("/kv?key=once", &once).await.1, json!({ "stored": false }));
+    assert_eq!(agent.get("/kv?key=once").await, (200, json!({ "value": null })));
+    assert_eq!(agent.post("/kv/increment?key=n", "{}").await, (200, json!({ "value": 1 })));
+    assert_eq!(agent.post("/kv/increment?key=n", r#"{"by":-3}"#).await, (200, json!({ "value": -2 })));
+    assert_eq!(agent.put("/kv?key=n", &json!({ "value": 1, "ttl": 0 })).await.0, 200);
+    assert_eq!(agent.get("/kv?key=n").await.0, 204);
+    agent.stop(()).await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_kept_is_told() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let agent = Running::start(settings(&scratch, &[&server])).await;
+    let long = format!("/kv?key={}", "k".repeat(257));
+    for path in ["/kv", "/kv?key", "/kv?other=x", "/kv?key=a&key=b", "/kv?key=%zz", "/kv?key=%ff", &long] {
+        assert_eq!(code(&agent.get(path).await), (400, "bad_request"), "{path}");
+    }
+    assert_eq!(message(&agent.get(&long).await), "a key has at most 256 bytes; this one has 257");
+    for body in [json!({}), json!({ "value": 1, "ttl": -1 }), json!({ "value": 1, "ttl": "1s" }), json!({ "vlaue": 1 })]
+    {
+        assert_eq!(code(&agent.put("/kv?key=a", &body).await), (400, "bad_request"), "{body}");
+    }
+    let large = json!({ "value": "v".repeat(64 << 10) });
+    assert_eq!(code(&agent.put("/kv?key=a", &large).await), (413, "too_large"));
+    let endless = json!({ "value": "text", "ttl": 1e300 });
+    assert_eq!(agent.put("/kv?key=a", &endless).await.0, 200);
+    assert_eq!(code(&agent.post("/kv/increment?key=a", "{}").await), (409, "not_an_integer"));
+    assert_eq!(agent.get("/kv?key=a").await.1, json!({ "value": "text" }));
+    let page = format!("Host: {}\r\n", agent.address);
+    assert_eq!(agent.post_with("/kv/increment?key=a", &page, "{}").await.0, 415, "a page could send that");
+    assert_eq!(code(&agent.post("/kv?key=a", "{}").await), (405, "method_not_allowed"));
+    assert_eq!(code(&agent.get("/kv/increment?key=a").await), (405, "method_not_allowed"));
+    agent.stop(()).await;
+}
+
+#[tokio::test]
 async fn a_full_spool_is_told_with_the_setting() {
     let (scratch, server) = (Scratch::new(), Server::new().await);
     let agent = Running::start(Settings { spool: 2, ..settings(&scratch, &[&server]) }).await;

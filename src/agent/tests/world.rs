@@ -375,6 +375,12 @@ impl Running {
         self.ask(&format!("DELETE {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.address)).await
     }
 
+    pub async fn put(&self, path: &str, body: &Value) -> (u16, Value) {
+        let (address, body) = (&self.address, body.to_string());
+        let headers = format!("Host: {address}\r\nContent-Type: application/json\r\nConnection: close\r\n");
+        self.ask(&format!("PUT {path} HTTP/1.1\r\n{headers}Content-Length: {}\r\n\r\n{body}", body.len())).await
+    }
+
     pub async fn post(&self, path: &str, body: &str) -> (u16, Value) {
         let headers = format!("Host: {}\r\nContent-Type: application/json\r\n", self.address);
         self.post_with(path, &headers, body).await

@@ -41,7 +41,7 @@ use svc::MethodCaller;
 #[derive(Clone)]
 pub struct Libraries {
     pub http: Arc<dyn HttpClient>,
-    /// What scripts remember things in, if there is something.
+    /// What scripts remember things in, if there is something. Programs of a space ask its agent instead.
     pub kv: Option<Kv>,
     pub caller: Arc<dyn MethodCaller>,
     /// What `require` finds besides what comes with us.
@@ -129,8 +129,12 @@ pub(super) fn install(
     modules.raw_set("re", re::module(&maker)?)?;
     if reaches_out(kind) {
         modules.raw_set("http", http::module(&maker, owner, &libraries.http)?)?;
-        if let Some(kv) = &libraries.kv {
-            modules.raw_set("kv", kv::module(&maker, owner, kv)?)?;
+        let memory = match kind {
+            Kind::Space(_) => Some(kv::Keeper::Agent),
+            _ => libraries.kv.clone().map(|kv| kv::Keeper::Host(owner, kv)),
+        };
+        if let Some(memory) = memory {
+            modules.raw_set("kv", kv::module(&maker, &memory)?)?;
         }
     }
     match kind {

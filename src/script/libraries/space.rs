@@ -22,7 +22,8 @@ pub(super) fn surroundings(lua: &Lua) -> Result<Arc<Surroundings>, Raise> {
     surroundings.ok_or_else(|| Raise::Message("this is no program of a space".to_owned()))
 }
 
-fn agent(lua: &Lua) -> Result<Arc<dyn SpaceAgent>, Raise> {
+/// The agent of the space that the present run is in.
+pub(super) fn agent(lua: &Lua) -> Result<Arc<dyn SpaceAgent>, Raise> {
     Ok(surroundings(lua)?.agent.clone())
 }
 

@@ -162,7 +162,9 @@ async fn values_are_remembered_between_runs() {
     ] {
         assert_eq!(world.run(claim).await.verdict, Verdict::Ack, "{claim}");
     }
+    let long = format!("kv.set('a', ('v'):rep({}))", crate::kv::MAX_VALUE);
     for (source, error) in [
+        (long.as_str(), "script:1: kv.set: a value has at most 65536 bytes of JSON; this one has 65538"),
         ("kv.set('a', nil)", "script:1: kv.set: the value is nil: use kv.delete"),
         ("kv.set('a', print)", "script:1: kv.set: $ is a function, which is not JSON"),
         ("kv.get(('k'):rep(300))", "script:1: kv.get: a key has at most 256 bytes; this one has 300"),
@@ -170,6 +172,9 @@ async fn values_are_remembered_between_runs() {
         ("kv.set('a', 1, -5)", "script:1: kv.set: the time to live must be a number of seconds from 0 up"),
     ] {
         assert_eq!(world.run(source).await.verdict, Verdict::Failed(error.to_owned()), "{source}");
+        // A program of a space is told the same.
+        let launched = world.launch(source, &[]).await;
+        assert_eq!(launched.result.unwrap_err().to_string(), error.replace("script:", "main.lua:"), "{source}");
     }
 }
 
