@@ -25,6 +25,7 @@ mod error;
 mod guard;
 mod openapi;
 mod page;
+mod pages;
 mod pulse;
 mod rations;
 mod routes;

@@ -12,6 +12,7 @@ use super::{
     call::Call,
     error::ApiError,
     guard::{self, Admission},
+    pages::Page,
     pulse::{Followed, Pulse},
     stall::Stalling,
 };
@@ -189,17 +190,10 @@ where
 {
     let _handling = link.pulse.handle();
     let app = &link.app;
-    let mut response = match guard::admit(app, &request, link.peer) {
-        Ok(admission) => {
-            let limit = admission.route.body_limit(app.config.limits.body.bytes());
-            let mut request = request.map(|body| Limited::new(body, limit));
-            request.extensions_mut().insert(Arc::new(admission));
-            link.routes.call(request).await?
-        }
-        Err(error) => {
-            swallow(request).await;
-            error.into_response()
-        }
+    let page = Page::of(app, &request);
+    let mut response = match page.as_ref().and_then(Page::consent) {
+        Some(consent) => consent,
+        None => respond(&link, request).await?,
     };
     app.metrics.http_requests.increment();
     if response.status().is_server_error() {
@@ -209,7 +203,29 @@ where
     // Answers belong to their caller; nothing in between may keep or reinterpret them.
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if let Some(page) = page {
+        page.show(headers);
+    }
     Ok(response.map(|body| link.pulse.follow(body)))
+}
+
+async fn respond<R>(link: &Link<R>, request: Request<Incoming>) -> Result<Response, Infallible>
+where
+    R: Service<Request<Limited<Incoming>>, Response = Response, Error = Infallible>,
+{
+    let app = &link.app;
+    match guard::admit(app, &request, link.peer) {
+        Ok(admission) => {
+            let limit = admission.route.body_limit(app.config.limits.body.bytes());
+            let mut request = request.map(|body| Limited::new(body, limit));
+            request.extensions_mut().insert(Arc::new(admission));
+            link.routes.call(request).await
+        }
+        Err(error) => {
+            swallow(request).await;
+            Ok(error.into_response())
+        }
+    }
 }
 
 /// All of REST as one filter: the guard has found the route already, and warp's own chains of routes cost a compile

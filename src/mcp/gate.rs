@@ -5,7 +5,7 @@
 //! config. A page must be of the server's own name, or in the config as well; who is no page sends no `Origin`.
 
 use crate::config;
-use http::{HeaderMap, Uri, header, uri::Authority};
+use http::{HeaderMap, HeaderValue, Uri, header, uri::Authority};
 use std::net::IpAddr;
 
 /// What is let through.
@@ -47,12 +47,17 @@ impl Gate {
             return Err(Shut::Host(said));
         }
         for origin in headers.get_all(header::ORIGIN) {
-            let origin = String::from_utf8_lossy(origin.as_bytes()).to_ascii_lowercase();
-            if !is_at(&origin, &host) && !self.origins.contains(&origin) {
-                return Err(Shut::Origin(origin));
+            let text = String::from_utf8_lossy(origin.as_bytes()).to_ascii_lowercase();
+            if !is_at(&text, &host) && !self.lists_page(origin) {
+                return Err(Shut::Origin(text));
             }
         }
         Ok(())
+    }
+
+    /// Whether the page of this `Origin` is in the config.
+    pub fn lists_page(&self, origin: &HeaderValue) -> bool {
+        self.origins.iter().any(|listed| listed.as_bytes().eq_ignore_ascii_case(origin.as_bytes()))
     }
 }
 

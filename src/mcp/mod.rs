@@ -165,6 +165,11 @@ impl Endpoint {
         Ok(reply)
     }
 
+    /// Whether the page of this `Origin` may call, wherever it comes from.
+    pub fn lists_page(&self, origin: &HeaderValue) -> bool {
+        self.0.gate.lists_page(origin)
+    }
+
     /// Streams that are open now, everybody's.
     pub fn streams(&self) -> usize {
         self.0.streams.held()

@@ -590,6 +590,31 @@ async fn a_page_or_a_name_of_somebody_else_is_not_let_in() {
 }
 
 #[tokio::test]
+async fn a_browser_lets_a_listed_page_call_and_no_other() {
+    let page = "https://inspector.example";
+    let service = Service::start_with(LONG, |config| config.mcp.origins = vec![page.to_owned()]).await;
+    let asks = async |path: &str, origin: &str| {
+        let request = service.request("OPTIONS", path).header("Origin", origin);
+        let request = request.header("Access-Control-Request-Method", "POST");
+        service.send(request.body(()).unwrap()).await
+    };
+    let consent = asks("/mcp", page).await;
+    assert_eq!((consent.status, consent.header("access-control-allow-origin")), (204, page));
+    assert!(consent.header("access-control-allow-headers").contains("Authorization"), "{consent:?}");
+    for (path, origin) in [("/mcp", "https://evil.example"), ("/api/tokens", page)] {
+        let refused = asks(path, origin).await;
+        assert_eq!((refused.status, refused.header("access-control-allow-origin")), (401, ""), "{path} {origin}");
+    }
+    let list = request("tools/list", json!({}));
+    let shown = service.tell(&service.token, OLDER, &list, &[("Origin", page)]).await;
+    assert_eq!((shown.status, shown.header("access-control-allow-origin")), (200, page));
+    // Also what is refused: the page should be able to tell its user why.
+    let refused = service.tell("svc_none", OLDER, &list, &[("Origin", page)]).await;
+    assert_eq!((refused.status, refused.header("access-control-allow-origin")), (401, page));
+    service.stop().await;
+}
+
+#[tokio::test]
 async fn what_is_no_message_or_too_large_is_refused() {
     let service = Service::start_with(LONG, |config| config.limits.body = crate::config::Size(10_000)).await;
     let post = async |body: String, kind: &str| {

@@ -132,6 +132,11 @@ impl Service {
 }
 
 impl Answer {
+    /// A header; empty if it is not there.
+    fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
     fn text(&self, field: &str) -> String {
         self.body[field].as_str().unwrap_or_else(|| panic!("no `{field}` in {self:?}")).to_owned()
     }
