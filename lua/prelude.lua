@@ -168,6 +168,11 @@ for _, level in { "debug", "info", "warn", "error" } do
 	end
 end
 
+-- With no memory at all `trace` fails too, and with nothing else.
+local function cause(problem)
+	return if problem == "error in error handling" then native.no_memory else problem
+end
+
 -- Calls a function that may raise `error { code = …, message = …, data = … }`: its result, or those three. Every
 -- other error is passed on.
 local function conclude(worked, ...)
@@ -181,7 +186,7 @@ local function conclude(worked, ...)
 			return false, code, message, rawget(problem, "data")
 		end
 	end
-	error(problem, 0)
+	error(cause(problem), 0)
 end
 
 -- Where memory ran out is known only here, before the stack is gone.
@@ -194,6 +199,18 @@ end
 
 function native.attempt(call, ...)
 	return conclude(xpcall(call, trace, ...))
+end
+
+-- Calls a function whose every error is passed on.
+local function pass(worked, ...)
+	if worked then
+		return ...
+	end
+	error(cause((...)), 0)
+end
+
+function native.traced(call)
+	return pass(xpcall(call, trace))
 end
 
 -- Takes a module that was being loaded into what is loaded.

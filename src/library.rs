@@ -43,6 +43,8 @@ pub enum LibraryNameError {
     Malformed(String),
     #[error("`{0}` is the name of a library that comes with svc: take another")]
     Reserved(String),
+    #[error("`{0}` ends in `init`, and spaces would load it by what is before that: take another name")]
+    Init(String),
 }
 
 impl LibraryName {
@@ -64,6 +66,10 @@ impl LibraryName {
         }
         if text.split('.').next().is_some_and(|first| RESERVED.contains(&first)) {
             return Err(LibraryNameError::Reserved(text.to_owned()));
+        }
+        // The file `init` of a directory is what the directory's name loads.
+        if text.ends_with(".init") {
+            return Err(LibraryNameError::Init(text.to_owned()));
         }
         Ok(Self(text.to_owned()))
     }
@@ -132,6 +138,15 @@ mod tests {
         }
         assert!(LibraryName::parse("jsonish").is_ok());
         assert!(serde_json::from_str::<LibraryName>("\"svc.x\"").is_err());
+    }
+
+    #[test]
+    fn no_name_ends_in_init_which_would_be_loaded_by_what_is_before_it() {
+        for name in ["zed.init", "acme.text.init"] {
+            let refused = LibraryName::parse(name).unwrap_err().to_string();
+            assert!(refused.contains(&format!("`{name}` ends in `init`")), "{refused}");
+        }
+        assert!(LibraryName::parse("zed.init.more").is_ok() && LibraryName::parse("zed.initial").is_ok());
     }
 
     #[test]

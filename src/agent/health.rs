@@ -165,7 +165,7 @@ impl MethodCaller for NoMethods {
 impl<'a> Prepared<'a> {
     fn new(check: &'a HealthCheck) -> Self {
         let program = match &check.probe {
-            Probe::Lua { source } => Some(Program::script(source).map_err(|error| error.to_string())),
+            Probe::Lua { source } => Some(Program::script("script", source).map_err(|error| error.to_string())),
             _ => None,
         };
         Self { check, program }

@@ -65,7 +65,8 @@ pub fn interpret<'de, T: Deserialize<'de>>(
         .map_err(|error| ApiError::BadRequest(describe(&error.path().to_string(), &error.into_inner().to_string())))
 }
 
-/// What a record becomes with these fields put over it; null takes a field away, as if it had never been given.
+/// What a record becomes with these fields put over it; null takes a field away, as if it had never been given. One
+/// that is not there stays null for the record to judge: it may be unset, or no field of its at all.
 ///
 /// # Errors
 ///
@@ -75,10 +76,9 @@ pub fn patched<T: DeserializeOwned>(record: &impl Serialize, fields: Map<String,
         return Err(ApiError::Internal("a record is no object".to_owned()));
     };
     for (field, value) in fields {
-        match value {
-            Value::Null => kept.remove(&field),
-            value => kept.insert(field, value),
-        };
+        if !value.is_null() || kept.remove(&field).is_none() {
+            kept.insert(field, value);
+        }
     }
     interpret(Value::Object(kept))
 }

@@ -4,18 +4,20 @@ use super::{support::*, *};
 use crate::id::UserId;
 
 fn too_much_cpu() -> Verdict {
-    Verdict::Failed("it took more than 100ms of processor time".to_owned())
+    Verdict::Failed("script:1: it took more than 100ms of processor time".to_owned())
 }
 
 fn too_much_memory() -> Verdict {
-    Verdict::Failed("it needed more than 8MiB of memory".to_owned())
+    Verdict::Failed("script:1: it needed more than 8MiB of memory".to_owned())
 }
 
 /// Runs each as a script and checks the verdict, and that the runtime still works afterwards.
 async fn all_end_with(verdict: Verdict, sources: &[&str]) {
     let world = World::strict();
     for source in sources {
-        assert_eq!(world.run(source).await.verdict, verdict, "{source}");
+        // On one line, which the verdict names.
+        let source = source.replace('\n', " ");
+        assert_eq!(world.run(&source).await.verdict, verdict, "{source}");
         assert_eq!(world.run("return svc.skip(tostring(1 + 1))").await.verdict, Verdict::Skip("2".to_owned()));
     }
 }
@@ -132,12 +134,25 @@ async fn memory_has_an_end() {
 #[tokio::test]
 async fn a_script_that_catches_the_lack_of_memory_may_go_on_but_its_state_may_not() {
     let world = World::strict();
-    let source =
-        "big = {} local ok = pcall(function() while true do big[#big + 1] = {} end end) return svc.skip(tostring(ok))";
-    let program = Program::script(source).unwrap();
+    let source = "big = {} local ok = pcall(function() while true do big[#big + 1] = ('x'):rep(1e5) .. #big end end)
+        return svc.skip(tostring(ok))";
+    let program = Program::script("script", source).unwrap();
     let run = world.runtime.run(&program, Owner::Global, input(event())).await;
     assert_eq!(run.verdict, Verdict::Skip("false".to_owned()));
     assert!(world.runtime.0.pool.take(&program, Owner::Global).is_none());
+}
+
+#[tokio::test]
+async fn a_lack_of_memory_is_called_one_even_if_none_is_left_to_say_where() {
+    let world = World::strict();
+    let source =
+        "big = {} pcall(function() while true do big[#big + 1] = {} end end) local t = { {}, { {} } } t[4] = {}
+        while true do big[#big + 1] = {} end";
+    let said = |text: &str| text.ends_with("it needed more than 8MiB of memory");
+    let Verdict::Failed(error) = world.run(source).await.verdict else { panic!("the script did not fail") };
+    assert!(said(&error), "{error}");
+    let error = world.evaluate(source, "{}").await.result.unwrap_err().to_string();
+    assert!(said(&error), "{error}");
 }
 
 #[tokio::test]
@@ -197,7 +212,7 @@ async fn what_built_in_functions_call_over_and_over_sees_the_clock() {
         "local t = setmetatable(table.create(2e5, ''), { __tostring = unpack })
          return ('%*'):rep(250):format(unpack(table.create(249, t)))",
     ] {
-        let run = world.run(source).await;
+        let run = world.run(&source.replace('\n', " ")).await;
         assert_eq!(run.verdict, too_much_cpu(), "{source}");
         assert!(run.cpu < Duration::from_millis(500), "{source}: {:?}", run.cpu);
     }
@@ -273,7 +288,8 @@ async fn searches_within_the_bounds_take_no_longer_than_they_may() {
         "return re.replace('.*[^A-Z]|[A-Z]', ('A'):rep(1e5), '$0')",
     ] {
         let noise = "local t, n = table.create(1e5), 1 for i = 1, 1e5 do
-            n = n * 16807 % 2147483647 t[i] = if n % 2 == 0 then 'a' else 'b' end local noise = table.concat(t)";
+            n = n * 16807 % 2147483647 t[i] = if n % 2 == 0 then 'a' else 'b' end local noise = table.concat(t)"
+            .replace('\n', " ");
         let run = world.run(&format!("{noise} {source}")).await;
         assert!(run.cpu < Duration::from_secs(2), "{source}: {:?}", run.cpu);
         assert!(run.verdict == Verdict::Ack || run.verdict == too_much_cpu(), "{source}: {:?}", run.verdict);
@@ -383,7 +399,7 @@ async fn nothing_shared_can_be_poisoned() {
         evil, string, json, table, svc = 1, nil, nil, nil, nil
         return verdict
     "#;
-    let program = Program::script(source).unwrap();
+    let program = Program::script("script", source).unwrap();
     for _ in 0..3 {
         let run = world.runtime.run(&program, Owner::Global, input(event())).await;
         assert_eq!(run.verdict, Verdict::Skip("nilXuserdata".to_owned()));
@@ -434,7 +450,7 @@ async fn metamethods_a_script_makes_stay_inside_it() {
 async fn a_run_that_waits_too_long_is_ended() {
     let wall = config::Span(Duration::from_millis(100));
     let world = World::with(config::Script { wall, ..config::Script::default() });
-    let slow = Verdict::Failed("it took longer than 100ms".to_owned());
+    let slow = Verdict::Failed("script:1: it took longer than 100ms".to_owned());
     assert_eq!(world.run("http.request{ url = 'http://never.test' }").await.verdict, slow);
     assert_eq!(world.run("pcall(http.request, { url = 'http://never.test' })").await.verdict, slow);
     assert_eq!(world.run("while true do end").await.verdict, slow);
@@ -451,7 +467,7 @@ fn endless() -> World {
 async fn while_one_owner_loops_another_is_served() {
     let world = endless();
     let hog = Owner::User(UserId::new());
-    let looping = Program::script("http.request{ url = 'http://x.test' } while true do end").unwrap();
+    let looping = Program::script("script", "http.request{ url = 'http://x.test' } while true do end").unwrap();
     let loops: Vec<_> = (0..20)
         .map(|_| {
             let (runtime, looping) = (world.runtime.clone(), looping.clone());
@@ -468,7 +484,7 @@ async fn while_one_owner_loops_another_is_served() {
 #[tokio::test]
 async fn a_dropped_future_frees_the_thread_its_loop_was_on() {
     let world = endless();
-    let looping = Program::script("http.request{ url = 'http://x.test' } while true do end").unwrap();
+    let looping = Program::script("script", "http.request{ url = 'http://x.test' } while true do end").unwrap();
     for _ in 0..5 {
         let run = world.runtime.run(&looping, Owner::Global, input(event()));
         tokio::select! {

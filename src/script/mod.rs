@@ -234,6 +234,7 @@ impl Runtime {
         let run = self.perform(owner, watch, async move {
             let sandbox = shared.sandbox(&program, owner)?;
             let verdict = within(&clock, sandbox.run(&input, &clock)).await;
+            let verdict = verdict.map_err(|error| sandbox.placed(error));
             let log = sandbox.end();
             shared.settle(&program, owner, sandbox, &clock, verdict.as_ref().err());
             let verdict = verdict.unwrap_or_else(|error| Verdict::Failed(error.to_string()));
@@ -273,6 +274,7 @@ impl Runtime {
         let run = self.perform(input.acting.owner, watch, async move {
             let sandbox = shared.sandbox(&program, owner)?;
             let result = within(&clock, sandbox.evaluate(&input, &clock)).await;
+            let result = result.map_err(|error| sandbox.placed(error));
             let log = sandbox.end();
             shared.settle(&program, owner, sandbox, &clock, result.as_ref().err());
             Ok(Evaluated { result, log, cpu: clock.cpu() })

@@ -76,7 +76,7 @@ mod tests {
     use crate::{id::UserId, script::support::World};
 
     fn program() -> Program {
-        Program::script("return").unwrap()
+        Program::script("script", "return").unwrap()
     }
 
     #[tokio::test]

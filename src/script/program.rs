@@ -87,13 +87,13 @@ impl Program {
         Ok(Self::new(Kind::Template, Kind::Template.name(), code))
     }
 
-    /// Compiles a sink's script.
+    /// Compiles a script. `name` stands before the line in its errors: that of a stored one, else `script`.
     ///
     /// # Errors
     ///
     /// As [`Program::template`].
-    pub fn script(source: &str) -> Result<Self, CompileError> {
-        Ok(Self::new(Kind::Script, Kind::Script.name(), Code::Chunk(compile(checked(source)?)?)))
+    pub fn script(name: &str, source: &str) -> Result<Self, CompileError> {
+        Ok(Self::new(Kind::Script, name, Code::Chunk(compile(checked(source)?)?)))
     }
 
     /// Compiles what other programs `require`. Its errors begin with its name and line: `acme.text:3: …`.
@@ -105,13 +105,14 @@ impl Program {
         Ok(Self::new(Kind::Library, name, Code::Chunk(compile(checked(source)?)?)))
     }
 
-    /// Compiles what is called with arguments and returns a result ([`Runtime::evaluate`](super::Runtime::evaluate)).
+    /// Compiles what is called with arguments and returns a result ([`Runtime::evaluate`](super::Runtime::evaluate)),
+    /// named as [`Program::library`] has it.
     ///
     /// # Errors
     ///
     /// As [`Program::template`].
-    pub fn tool(source: &str) -> Result<Self, CompileError> {
-        Ok(Self::new(Kind::Tool, Kind::Tool.name(), Code::Chunk(compile(checked(source)?)?)))
+    pub fn tool(name: &str, source: &str) -> Result<Self, CompileError> {
+        Ok(Self::new(Kind::Tool, name, Code::Chunk(compile(checked(source)?)?)))
     }
 
     /// Compiles a program of a space: `name` is that of its file, which stands before the line in its errors.
@@ -246,7 +247,7 @@ mod tests {
 
     #[test]
     fn a_mistake_is_told_with_its_line() {
-        let error = Program::script("local a = 1\nlocal b = = 2\n").unwrap_err();
+        let error = Program::script("script", "local a = 1\nlocal b = = 2\n").unwrap_err();
         assert_eq!((error.line, error.message.contains("'='")), (2, true), "{error}");
         let error = Program::template(&Template::Lua("return {".into())).unwrap_err();
         assert_eq!(error.line, 1, "{error}");
@@ -256,14 +257,14 @@ mod tests {
     fn bytecode_is_no_source() {
         let bytecode = compile("return 1").unwrap();
         let disguised = String::from_utf8_lossy(&bytecode).into_owned();
-        assert!(Program::script(&disguised).is_err());
-        assert!(Program::script("\u{1b}Lua").is_err());
+        assert!(Program::script("script", &disguised).is_err());
+        assert!(Program::script("script", "\u{1b}Lua").is_err());
     }
 
     #[test]
     fn a_source_has_a_longest_length() {
-        assert!(Program::script(&" ".repeat(MAX_SOURCE)).is_ok());
-        assert!(Program::script(&" ".repeat(MAX_SOURCE + 1)).unwrap_err().message.contains("65536"));
+        assert!(Program::script("script", &" ".repeat(MAX_SOURCE)).is_ok());
+        assert!(Program::script("script", &" ".repeat(MAX_SOURCE + 1)).unwrap_err().message.contains("65536"));
     }
 
     #[test]
@@ -283,11 +284,11 @@ mod tests {
         ] {
             let depth = (MAX_SOURCE - 20) / (open.len() + close.len());
             let source = format!("return {}{middle}{}", open.repeat(depth), close.repeat(depth));
-            let _ = Program::script(&source);
+            let _ = Program::script("script", &source);
         }
         let depth = MAX_SOURCE / 20;
-        let _ = Program::script(&format!("{}{}", "while a do ".repeat(depth), "end ".repeat(depth)));
-        let _ = Program::script(&format!("local a: {} = 1", "{".repeat(MAX_SOURCE - 20)));
-        let _ = Program::script(&format!("local a: {} = 1", "(".repeat(MAX_SOURCE - 20)));
+        let _ = Program::script("script", &format!("{}{}", "while a do ".repeat(depth), "end ".repeat(depth)));
+        let _ = Program::script("script", &format!("local a: {} = 1", "{".repeat(MAX_SOURCE - 20)));
+        let _ = Program::script("script", &format!("local a: {} = 1", "(".repeat(MAX_SOURCE - 20)));
     }
 }

@@ -183,7 +183,12 @@ impl Sandbox {
             attempt.call_async::<(bool, Value, Value, Value)>((function, environment.raw_get::<Value>("params")?)).await
         };
         let result = self.concluded(call.await, watch)?;
-        Ok(raw(json::write(&self.lua, &result).map_err(|error| self.not_json(error, watch))?))
+        match json::write(&self.lua, &result).map_err(|error| self.not_json(error, watch)) {
+            Ok(json) => Ok(raw(json)),
+            // On which line it returned, nobody knows any more.
+            Err(error @ ScriptError::NotJson(_)) => Err(ScriptError::Raised(format!("{}: {error}", self.name))),
+            Err(other) => Err(other),
+        }
     }
 
     /// Runs a program of a space, with `arguments` as `arg` and `...`.
@@ -313,8 +318,11 @@ impl Sandbox {
     /// Calls a script for the first two values it returns.
     async fn call_script(&self, environment: Table, watch: &Watch) -> Result<(Value, Value), ScriptError> {
         let Entry::Chunk(function) = &self.entry else { unreachable!("a script is one chunk") };
-        function.set_environment(environment).map_err(|error| self.failed(error, watch, 1))?;
-        function.call_async(()).await.map_err(|error| self.failed(error, watch, 1))
+        let call = async {
+            function.set_environment(environment)?;
+            self.lua.named_registry_value::<Function>(libraries::TRACED)?.call_async(function).await
+        };
+        call.await.map_err(|error| self.failed(error, watch, 1))
     }
 
     fn fill_in(&self, parts: &[Part], environment: &Table, watch: &Watch) -> Result<Vec<u8>, ScriptError> {

@@ -62,10 +62,14 @@ impl World {
 
     /// Calls a tool as a user.
     pub async fn evaluate(&self, source: &str, arguments: &str) -> Evaluated {
+        self.call(&Program::tool("tool", source).unwrap(), arguments).await
+    }
+
+    /// Calls a compiled tool as a user.
+    pub async fn call(&self, program: &Program, arguments: &str) -> Evaluated {
         let arguments = RawValue::from_string(arguments.to_owned()).unwrap();
         let acting = Acting { owner: someone(), caller: Arc::new(Caller), emitter: Arc::new(Caller) };
-        let program = Program::tool(source).unwrap();
-        self.runtime.evaluate(&program, Owner::Global, Evaluation { arguments, acting }).await
+        self.runtime.evaluate(program, Owner::Global, Evaluation { arguments, acting }).await
     }
 
     /// What a program of a space finds around it, in a directory that is gone with this world.
@@ -95,7 +99,7 @@ impl World {
 
     /// Runs a script for the sample event.
     pub async fn run(&self, source: &str) -> Run {
-        self.runtime.run(&Program::script(source).unwrap(), Owner::Global, input(event())).await
+        self.runtime.run(&Program::script("script", source).unwrap(), Owner::Global, input(event())).await
     }
 }
 

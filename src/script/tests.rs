@@ -146,7 +146,7 @@ async fn every_run_is_measured() {
 #[tokio::test]
 async fn a_dropped_future_ends_its_run_although_it_waits() {
     let world = World::new();
-    let program = Program::script("http.request{ url = 'http://never.test' }").unwrap();
+    let program = Program::script("script", "http.request{ url = 'http://never.test' }").unwrap();
     let run = world.runtime.run(&program, Owner::Global, input(event()));
     tokio::select! {
         _ = run => panic!("nothing answers"),
@@ -159,7 +159,7 @@ async fn a_dropped_future_ends_its_run_although_it_waits() {
 #[tokio::test]
 async fn a_runtime_that_shuts_down_ends_what_waits_and_takes_no_more() {
     let world = World::new();
-    let program = Program::script("http.request{ url = 'http://never.test' }").unwrap();
+    let program = Program::script("script", "http.request{ url = 'http://never.test' }").unwrap();
     let runtime = world.runtime.clone();
     let run = tokio::spawn(async move { runtime.run(&program, Owner::Global, input(event())).await });
     world.http.asked().await;
@@ -181,7 +181,7 @@ async fn a_check_is_what_it_returns() {
     let world = World::new();
     let check = async |source: &str| {
         let place = Place { id: SpaceId::NIL, name: "web".to_owned() };
-        world.runtime.check(&Program::script(source).unwrap(), Owner::Global, place).await
+        world.runtime.check(&Program::script("script", source).unwrap(), Owner::Global, place).await
     };
     assert_eq!(check("return space.name == 'web' and event == nil").await.unwrap(), Finding::Healthy);
     assert_eq!(check("return http.request{ url = 'http://up.test' }.status == 201").await.unwrap(), Finding::Healthy);
@@ -244,11 +244,11 @@ async fn a_tool_that_fails_says_why_and_keeps_what_it_printed() {
     for (source, error) in [
         ("\nerror('no')", "tool:2: no"),
         ("error(setmetatable({}, { __tostring = function() return 'mine' end }))", "mine"),
-        ("return print", "the result cannot be sent: $ is a function, which is not JSON"),
-        ("return { a = 0/0 }", "the result cannot be sent: $.a is not a finite number, which is not JSON"),
-        ("local t = {} t.t = t return t", "the result cannot be sent: $.t contains itself, which is not JSON"),
-        ("while true do end", "it took more than 100ms of processor time"),
-        ("return ('x'):rep(1e8)", "it needed more than 8MiB of memory"),
+        ("return print", "tool: the result cannot be sent: $ is a function, which is not JSON"),
+        ("return { a = 0/0 }", "tool: the result cannot be sent: $.a is not a finite number, which is not JSON"),
+        ("local t = {} t.t = t return t", "tool: the result cannot be sent: $.t contains itself, which is not JSON"),
+        ("\nwhile true do end", "tool:2: it took more than 100ms of processor time"),
+        ("return ('x'):rep(1e8)", "tool:1: it needed more than 8MiB of memory"),
         ("error({ code = 'x' })", "the `code` of an error must be an integer, not a string"),
         ("error({ message = {} })", "the `message` of an error must be a string, not a table"),
         (
@@ -276,4 +276,55 @@ async fn a_structured_error_keeps_its_parts() {
     assert_eq!(coded, (Some(-1), "the script raised an error without a message".to_owned(), None));
     world.modules.put("lib", "return function() error({ code = 1, message = 'from afar', data = json.null }) end");
     assert_eq!(raised("require('lib')()").await, (Some(1), "from afar".to_owned(), Some("null".to_owned())));
+}
+
+#[tokio::test]
+async fn what_goes_over_a_limit_says_where() {
+    let world = World::strict();
+    world.modules.put("lib", "return {\nloop = function()\n  while true do end\nend }");
+    let grow = "\n\nlocal t = {} while true do t[#t + 1] = { #t } end";
+    for (source, problem) in [
+        ("\n\nwhile true do end", ":3: it took more than 100ms of processor time"),
+        (grow, ":3: it needed more than 8MiB of memory"),
+        ("\npcall(function()\n  while true do end\nend)", ":3: it took more than 100ms of processor time"),
+    ] {
+        let tool = Program::tool("greet", source).unwrap();
+        assert_eq!(
+            world.call(&tool, "{}").await.result.unwrap_err().to_string(),
+            format!("greet{problem}"),
+            "{source}"
+        );
+        let script = Program::script("acme.nightly", source).unwrap();
+        let run = world.runtime.run(&script, Owner::Global, input(event())).await;
+        assert_eq!(run.verdict, Verdict::Failed(format!("acme.nightly{problem}")), "{source}");
+    }
+    let source = "\n\n\n\nrequire('lib').loop()";
+    let problem = "lib:3: it took more than 100ms of processor time";
+    assert_eq!(world.evaluate(source, "{}").await.result.unwrap_err().to_string(), problem);
+    assert_eq!(world.run(source).await.verdict, Verdict::Failed(problem.to_owned()));
+}
+
+#[tokio::test]
+async fn what_waits_too_long_says_where() {
+    let wall = config::Span(Duration::from_millis(300));
+    let world = World::with(config::Script { wall, threads: 2, ..config::Script::default() });
+    let source = "\nhttp.request{ url = 'http://never.test' }";
+    let problem = ":2: it took longer than 300ms";
+    assert_eq!(world.evaluate(source, "{}").await.result.unwrap_err().to_string(), format!("tool{problem}"));
+    assert_eq!(world.run(source).await.verdict, Verdict::Failed(format!("script{problem}")));
+}
+
+#[tokio::test]
+async fn the_errors_of_a_stored_program_begin_with_its_name() {
+    let world = World::new();
+    let tool = Program::tool("greet", "\nerror('no')").unwrap();
+    assert_eq!(world.call(&tool, "{}").await.result.unwrap_err().to_string(), "greet:2: no");
+    let tool = Program::tool("greet", "return { a = print }").unwrap();
+    let problem = "greet: the result cannot be sent: $.a is a function, which is not JSON";
+    assert_eq!(world.call(&tool, "{}").await.result.unwrap_err().to_string(), problem);
+    let script = Program::script("acme.nightly", "string.find()").unwrap();
+    let Verdict::Failed(problem) = world.runtime.run(&script, Owner::Global, input(event())).await.verdict else {
+        panic!("the script did not fail");
+    };
+    assert!(problem.starts_with("acme.nightly:1: invalid argument"), "{problem}");
 }

@@ -3,7 +3,7 @@
 //! Once a run is over its limits, its stack is gone. So the place is noted before: by the interrupt that stops it,
 //! when memory runs out, and before it begins to wait.
 
-use super::ScriptError;
+use super::{Limit, ScriptError};
 use mlua::Lua;
 
 /// Frames that are looked at. The innermost are ours, and few.
@@ -26,9 +26,10 @@ pub(super) fn forget(lua: &Lua) {
     lua.remove_app_data::<Place>();
 }
 
-/// The error of a run that is over, with the place if it is about a limit.
+/// The error of a run that is over, with the place if it is about a limit. A run that others ended is not at fault.
 pub(super) fn placed(lua: &Lua, error: ScriptError) -> ScriptError {
     match (error, lua.remove_app_data::<Place>()) {
+        (error @ ScriptError::Limit(Limit::Cancelled | Limit::Stopped), _) => error,
         (ScriptError::Limit(limit), Some(Place(place))) => ScriptError::LimitAt { limit, place },
         (error, _) => error,
     }

@@ -10,14 +10,14 @@ use crate::{
     library::Language,
     owner::Owner,
     script::{CompileError, Modules, Program},
-    store::{Batch, Change, Store, StoreError, Table, carried_through, keys},
+    store::{Batch, Change, Lanes, Store, StoreError, Table, carried_through, keys},
 };
 use std::{
     collections::{BTreeMap, HashMap},
     ops::Bound,
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 
 const SCRIPTS: Table<Stored> = Table::new(keys::SCRIPTS);
 
@@ -36,6 +36,8 @@ struct Shared {
     index: RwLock<Index>,
     /// Held over a whole change.
     turn: Mutex<()>,
+    /// Held by whoever makes one script of what it was.
+    lanes: Lanes,
     listeners: RwLock<Vec<Listener>>,
 }
 
@@ -83,7 +85,7 @@ impl Shelf {
             index.put(Arc::new(script));
         }
         let (index, listeners) = (RwLock::new(index), RwLock::default());
-        Ok(Self(Arc::new(Shared { store, most, index, turn: Mutex::new(()), listeners })))
+        Ok(Self(Arc::new(Shared { store, most, index, turn: Mutex::new(()), lanes: Lanes::new(), listeners })))
     }
 
     /// Has `listener` told of every change from now on, in order and before the change's caller hears of it. It must
@@ -110,6 +112,12 @@ impl Shelf {
             Ok(script)
         })
         .await
+    }
+
+    /// The turn of whoever will make this script anew of what it is, which takes compiling: held from reading it to
+    /// [`Shelf::update`], so that of many at once none is overtaken.
+    pub async fn turn(&self, id: ScriptId) -> MutexGuard<'_, ()> {
+        self.0.lanes.turn(id.as_bytes()).await
     }
 
     /// Puts a script in the place of `before`, of which it was made.

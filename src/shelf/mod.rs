@@ -149,9 +149,9 @@ impl Stored {
 /// Compiles Lua as what it is for.
 fn compile(kind: Kind, name: &str, source: &str) -> Result<Program, CompileError> {
     match kind {
-        Kind::Script => Program::script(source),
+        Kind::Script => Program::script(name, source),
         Kind::Library => Program::library(name, source),
-        Kind::Tool => Program::tool(source),
+        Kind::Tool => Program::tool(name, source),
     }
 }
 

@@ -95,14 +95,14 @@ impl StoredSpec {
             }
         }
         self.check_schema()?;
+        if self.content.len() > MAX_SOURCE {
+            return Err(SpecError::TooLong(self.content.len()));
+        }
         let made = Made::default();
         match (self.language, self.kind) {
             (Language::Lua, kind) => {
                 let program = compile(kind, &self.name, &self.content)?;
                 let _ = made.program.set(Ok(program));
-            }
-            (Language::Python, Kind::Library) if self.content.len() > MAX_SOURCE => {
-                return Err(SpecError::TooLong(self.content.len()));
             }
             (Language::Python, Kind::Library) => {}
             (Language::Python, kind) => return Err(SpecError::NotPython(kind)),
@@ -214,7 +214,10 @@ mod tests {
             (tool(json!([])), "`params_schema`"),
             (tool(json!({"type": "string"})), "`params_schema`"),
             (with("content", json!("local a = 1\nlocal b = = 2")), "`content` does not compile: line 2"),
-            (with("content", json!(" ".repeat(MAX_SOURCE + 1))), "`content`"),
+            (
+                with("content", json!(" ".repeat(MAX_SOURCE + 1))),
+                "`content` has 65537 bytes; at most 65536 are allowed",
+            ),
             (json!({"name": "x"}), "`content`"),
             (json!({"content": "x"}), "`name`"),
         ] {

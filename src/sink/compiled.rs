@@ -62,7 +62,7 @@ impl Source for Template {
 
 impl Source for ScriptSource {
     fn compile(&self) -> Result<Program, CompileError> {
-        Program::script(&self.0)
+        Program::script("script", &self.0)
     }
 }
 

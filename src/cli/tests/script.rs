@@ -68,9 +68,9 @@ fn a_tools_result_goes_to_stdout_and_what_it_printed_to_stderr() {
 
     let nothing = server("tool", json!({"outcome": "done", "result": null, "log": [], "cpu_ms": 0.2}));
     assert_eq!(nothing.run(&["script", "run", "shout"]).out, "null\n");
-    let failed = json!({"outcome": "failed", "error": {"message": "tool:1: no"}, "log": [], "cpu_ms": 0.2});
+    let failed = json!({"outcome": "failed", "error": {"message": "shout:1: no"}, "log": [], "cpu_ms": 0.2});
     let ran = server("tool", failed).run(&["script", "run", "shout"]);
-    assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (1, "", "svc: `shout` failed: tool:1: no\n"));
+    assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (1, "", "svc: `shout` failed: shout:1: no\n"));
 }
 
 #[test]

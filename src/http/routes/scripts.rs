@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::{borrow::Cow, sync::Arc};
 
-/// How often a change is made anew because others came before it.
+/// How often a change is made anew because another came before it.
 const TRIES: u32 = 20;
 
 /// The most users of a script that a refusal names.
@@ -190,12 +190,14 @@ async fn define(call: &Call, spec: StoredSpec, previous: Option<Arc<Stored>>) ->
     defined.map_err(|error| ApiError::BadRequest(error.to_string()))
 }
 
-/// Saves what the script of the path is to become. Somebody else may change it while this one compiles; then it is made of
-/// what it has become, so that neither change is lost.
+/// Saves what the script of the path is to become, one change after the other. One whose caller has gone away is still
+/// carried through, and may come in between; then this one is made of what the script has become, so that neither is lost.
 async fn change(
     call: &Call,
     become_what: impl Fn(&Stored) -> Result<StoredSpec, ApiError>,
 ) -> Result<Json<ScriptView>, ApiError> {
+    // Those who may not change it need not wait for that.
+    let _turn = call.app.shelf.turn(find_managed(call)?.id).await;
     let mut tries = TRIES;
     loop {
         let before = find_managed(call)?;

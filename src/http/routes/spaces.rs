@@ -259,7 +259,7 @@ pub(super) async fn check_lua(call: &Call, check: Option<&HealthCheck>) -> Resul
     let compiled = tokio::task::spawn_blocking(move || {
         // Until it is done, even if the caller hangs up.
         let _turn = turn;
-        Program::script(&source).map(drop)
+        Program::script("script", &source).map(drop)
     });
     let compiled = compiled.await.map_err(|error| ApiError::Internal(error.to_string()))?;
     compiled.map_err(|error| ApiError::BadRequest(format!("`health_check.source` does not compile: {error}")))

@@ -87,6 +87,37 @@ async fn changes_at_once_to_different_fields_are_all_made() {
 }
 
 #[tokio::test]
+async fn however_many_change_a_script_at_once_all_succeed() {
+    let service = Service::start().await;
+    let id = service.stored(&service.token, json!({"name": "x", "content": ""})).await;
+    let path = format!("/api/scripts/{id}");
+    let patches = (0..60).map(|n| {
+        let change = json!({"content": format!("return {n}")});
+        service.call(&service.token, "PATCH", &path, Some(change))
+    });
+    let patched = futures_util::future::join_all(patches).await;
+    let refused: Vec<_> = patched.iter().filter(|patched| patched.status != 200).collect();
+    assert!(refused.is_empty(), "{} were refused, such as {:?}", refused.len(), refused[0]);
+    service.stop().await;
+}
+
+#[tokio::test]
+async fn a_field_that_a_record_does_not_have_cannot_be_taken_away_either() {
+    let service = Service::start().await;
+    let id = service.stored(&service.token, json!({"name": "x", "content": ""})).await;
+    let path = format!("/api/scripts/{id}");
+    let before = service.get(&path).await.body;
+    let refused = service.call(&service.token, "PATCH", &path, Some(json!({"foo": null}))).await;
+    assert_eq!(refused.status, 400, "{refused:?}");
+    assert!(refused.body.to_string().contains("`foo`"), "{refused:?}");
+    assert_eq!(service.get(&path).await.body, before);
+    // Taking away what is there but not set is no mistake.
+    let nothing = service.call(&service.token, "PATCH", &path, Some(json!({"params_schema": null}))).await;
+    assert_eq!(nothing.status, 200, "{nothing:?}");
+    service.stop().await;
+}
+
+#[tokio::test]
 async fn what_is_wrong_with_a_script_is_told_by_its_field_and_line() {
     let service = Service::start().await;
     for (script, said) in [

@@ -61,6 +61,9 @@ pub(super) const LOADED: &str = "loaded";
 /// Where a state keeps the function that calls another and tells a structured error from a result.
 pub(super) const ATTEMPT: &str = "attempt";
 
+/// Where a state keeps the function that calls another and notes where memory runs out.
+pub(super) const TRACED: &str = "traced";
+
 /// Where a state keeps `require`, and the function that has a library's function handle something.
 pub(super) const REQUIRE: &str = "require";
 pub(super) const HANDLE: &str = "handle";
@@ -118,6 +121,7 @@ pub(super) fn install(
     }
     ours(lua, "prelude", &PRELUDE)?.call::<()>(&native)?;
     lua.set_named_registry_value(ATTEMPT, native.raw_get::<Function>("attempt")?)?;
+    lua.set_named_registry_value(TRACED, native.raw_get::<Function>("traced")?)?;
     lua.set_named_registry_value(REQUIRE, lua.globals().raw_get::<Function>("require")?)?;
 
     let maker = Maker { lua, raising: native.raw_get("raising")? };

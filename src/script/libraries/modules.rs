@@ -137,6 +137,7 @@ mod tests {
              return { inner = inner, calls = function() calls += 1 seen = (seen or 0) + 1 return calls + seen end }",
         );
         let program = Program::script(
+            "script",
             "local outer = require('outer')
              local found = outer.calls() + #outer.inner.list + outer.inner.n() + (outer.evil or 0) + (evil or 0)
              outer.evil, evil = 1, 1
@@ -154,7 +155,7 @@ mod tests {
     #[tokio::test]
     async fn a_changed_library_is_there_for_the_next_run() {
         let world = World::new();
-        let program = Program::script("return svc.skip(require('lib').name)").unwrap();
+        let program = Program::script("script", "return svc.skip(require('lib').name)").unwrap();
         for version in ["one", "two"] {
             world.modules.put("lib", &format!("return {{ name = '{version}' }}"));
             let run = world.runtime.run(&program, Owner::Global, input(event())).await;
@@ -216,9 +217,9 @@ mod tests {
         world.modules.put("loops", "while true do end");
         world.modules.put("grows", "local t = {} while true do t[#t + 1] = {} end");
         for caught in ["require('loops')", "pcall(require, 'loops')"] {
-            assert_eq!(told(&world, caught).await, "it took more than 100ms of processor time");
+            assert_eq!(told(&world, caught).await, "loops:1: it took more than 100ms of processor time");
         }
-        assert_eq!(told(&world, "require('grows')").await, "it needed more than 8MiB of memory");
+        assert_eq!(told(&world, "require('grows')").await, "tool:1: it needed more than 8MiB of memory");
     }
 
     #[tokio::test]
@@ -228,7 +229,7 @@ mod tests {
         for n in 0..20 {
             world.modules.put(&format!("large{n}"), &body);
         }
-        let program = Program::script("for n = 0, 19 do require('large' .. n) end").unwrap();
+        let program = Program::script("script", "for n = 0, 19 do require('large' .. n) end").unwrap();
         let run = world.runtime.run(&program, Owner::Global, input(event())).await;
         assert_eq!(run.verdict, Verdict::Ack);
         assert!(world.runtime.0.pool.take(&program, Owner::Global).is_some());
