@@ -40,7 +40,7 @@ pub struct Run {
     #[argh(switch)]
     json_rpc: bool,
 
-    /// without files, processes and environment
+    /// without files, processes, environment and registering methods, and with HTTP to public addresses only
     #[argh(switch)]
     sandbox: bool,
 

@@ -15,10 +15,11 @@ pub use serve::{ServeError, serve};
 use crate::{
     config::{self, Egress as EgressSettings, Size, Span},
     egress::Egress,
+    id::UserId,
     owner::Owner,
     script::{
-        CompileError, Handler, Launched, Libraries, Listener, MAX_FILE, MethodCaller, Program, Reach, Runtime,
-        ScriptError, Surroundings, Voice,
+        CompileError, Handler, HttpClient, HttpRequest, HttpResponse, Launched, Libraries, Listener, MAX_FILE,
+        MethodCaller, Program, Reach, Runtime, ScriptError, Surroundings, Voice,
     },
 };
 use futures_util::future::BoxFuture;
@@ -93,7 +94,7 @@ impl Stage {
         let program = program.map_err(|error| StageError::Compile { name, error })?;
         let beside = path.parent().unwrap_or(Path::new("")).to_owned();
         let libraries = Libraries {
-            http: Arc::new(Egress::new(&EgressSettings::default())),
+            http: way_out(settings.reach),
             kv: None,
             caller: Arc::new(ThroughTheAgent),
             modules: Arc::new(Found::new(beside, settings.agent.clone())),
@@ -126,6 +127,28 @@ impl Stage {
     /// Ends every run, and the processes that runs wait for.
     pub fn shut_down(&self) {
         self.runtime.shut_down();
+    }
+}
+
+/// How a program reaches others over HTTP.
+fn way_out(reach: Reach) -> Arc<dyn HttpClient> {
+    let egress = Egress::new(&EgressSettings::default());
+    match reach {
+        Reach::Whole => Arc::new(egress),
+        Reach::Confined => Arc::new(Outwards { egress, stranger: Owner::User(UserId::new()) }),
+    }
+}
+
+/// Only to public addresses. Near by is the agent, which runs what it is told to, and asks nobody who they are.
+struct Outwards {
+    egress: Egress,
+    /// Somebody who has no more rights than any user of a server.
+    stranger: Owner,
+}
+
+impl HttpClient for Outwards {
+    fn send(&self, _: Owner, request: HttpRequest) -> BoxFuture<'static, Result<HttpResponse, String>> {
+        HttpClient::send(&self.egress, self.stranger, request)
     }
 }
 

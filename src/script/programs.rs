@@ -120,7 +120,8 @@ async fn processes_can_be_run_and_started() {
 async fn a_confined_program_has_no_files_processes_or_environment() {
     let world = World::new();
     let source = "assert(fs == nil and process == nil and os == nil and io == nil and svc.client and time.sleep)
-        for _, name in { 'fs', 'process', 'os' } do assert(not pcall(require, name)) end";
+        assert(svc.agent == nil)
+        for _, name in { 'fs', 'process', 'os', 'svc.agent' } do assert(not pcall(require, name)) end";
     let program = Program::space("main.lua", source, Reach::Confined).unwrap();
     let launched = world.runtime.launch(&program, world.around(), Vec::new()).await;
     assert!(launched.result.is_ok(), "{:?}", launched.result);

@@ -208,8 +208,33 @@ fn in_the_sandbox_there_are_no_files_processes_or_environment() {
     let files = Files::new(&[
         ("main.lua", "print(fs, process, os, svc.client ~= nil, require('lib'))"),
         ("lib.lua", "return 5"),
+        ("agent.lua", "print(svc.agent, (pcall(require, 'svc.agent')))"),
+        ("register.lua", "\nrequire('svc.methods').Server('sh', { args = { '-c', 'touch made' } }):register()"),
+        ("unregister.lua", "\nrequire('svc.methods').Server('sh'):unregister()"),
+        (
+            "ask.lua",
+            "for _, url in ipairs(arg) do print(pcall(http.request, { url = url, method = 'POST', json = {} })) end",
+        ),
     ]);
     assert_eq!(files.run(&["--sandbox", "main.lua"]).1, "nil\tnil\tnil\ttrue\t5\n");
+    assert_eq!(files.run(&["--sandbox", "agent.lua"]).1, "nil\tfalse\n");
+
+    // Whoever registers methods says what the agent is to run.
+    let agent = Receiver::answering(|_| whole("application/json", b"{\"methods\":[],\"removed\":[]}".to_vec()));
+    let run =
+        |arguments: &[&str]| told(&files.command(arguments).env("SVC_AGENT_URL", agent.url("")).output().unwrap());
+    for (file, what) in [("register.lua", "register"), ("unregister.lua", "unregister")] {
+        let (code, _, err) = run(&["--sandbox", file]);
+        assert_eq!((code, err), (1, format!("svc: {file}:2: {what}: --sandbox takes it away\n")));
+    }
+    let own = agent.url("/methods");
+    let (code, out, err) = run(&["--sandbox", "ask.lua", &own, "http://10.1.2.3/", "http://[::1]:7301/methods"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert_eq!(out.matches("false\thttp.request: ").count(), 3, "{out}");
+    assert_eq!(out.matches("which is not allowed: loopback and private addresses").count(), 3, "{out}");
+    assert!(agent.received().is_empty(), "{:?}", agent.received().len());
+    let (code, out, _) = run(&["ask.lua", &own]);
+    assert!(code == 0 && out.starts_with("true"), "without --sandbox it may: {out}");
 }
 
 #[test]

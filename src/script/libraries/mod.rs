@@ -137,7 +137,7 @@ pub(super) fn install(
         Kind::Script => modules.raw_set("svc", svc::module(&maker, owner, &libraries.caller)?)?,
         Kind::Tool => modules.raw_set("svc", svc::acting(&maker)?)?,
         Kind::Space(reach) => {
-            modules.raw_set("svc", space::svc(&maker)?)?;
+            modules.raw_set("svc", space::svc(&maker, reach)?)?;
             modules.raw_get::<Table>("time")?.raw_set("sleep", space::sleep(&maker)?)?;
             native.raw_set("note", space::note(&maker)?)?;
             modules.raw_set("runtime", ours(lua, "runtime", &RUNTIME)?.call::<Table>(&native)?)?;
