@@ -3,6 +3,7 @@
 
 local native = ...
 local error, pcall, rawget, select, xpcall = error, pcall, rawget, select, xpcall
+local setmetatable = setmetatable
 local tonumber, tostring, type = tonumber, tostring, type
 local concat, create, find, match, sub = table.concat, table.create, table.find, string.match, string.sub
 
@@ -131,14 +132,27 @@ string.format = measured("string.format", string.format, 250)
 
 -- Calls into the host return whether they worked, the result, and whether that is in a box. What went wrong
 -- becomes an error on the script's line: above this call is the wrapper below, and above that the script.
-local function settle(worked, result, boxed)
+local raisers = setmetatable({}, { __mode = "k" })
+local function told(problem)
+	local message = rawget(problem, "message")
+	return raisers[problem] .. ": " .. (if type(message) == "string" then message else "it failed")
+end
+local foreign = table.freeze({ __tostring = told, __metatable = "error" })
+
+local function settle(worked, result, boxed, raiser)
 	if boxed then
 		result = result[1]
 	end
-	if not worked then
+	if worked then
+		return result
+	elseif not raiser then
 		error(result, 3)
+	elseif type(result) ~= "table" then
+		error(raiser .. ": " .. tostring(result), 0)
 	end
-	return result
+	-- Somebody else's error, with its parts. Who does not catch it has failed in another way, and on this line.
+	raisers[result] = raiser
+	error(setmetatable(result, foreign), 0)
 end
 
 -- No function takes more than three; what else a script passes must not cost anything on its way.
@@ -168,26 +182,49 @@ for _, level in { "debug", "info", "warn", "error" } do
 	end
 end
 
--- Calls a function that may raise `error { code = …, message = …, data = … }`: its result, or those three. Every
--- other error is passed on.
+-- What an error says that is neither text nor has parts.
+local function described(problem)
+	if problem == nil then
+		return "an error was raised without a message"
+	end
+	-- Its address says nothing to anybody.
+	local text = tostring(problem)
+	return if match(text, "^table: 0x") then "an error was raised that is a table without a `message`" else text
+end
+
+-- Calls a function that may raise `error { code = …, message = …, data = … }`: its result, or those three and where. An
+-- error that a method answered with is the `data` of another. Every other error is passed on.
 local function conclude(worked, ...)
 	if worked then
 		return true, (...)
 	end
-	local problem = ...
+	local raised = ...
+	if type(raised) ~= "table" then
+		error(raised, 0)
+	end
+	local problem, place = raised.problem, raised.place
 	if type(problem) == "table" then
 		local code, message = rawget(problem, "code"), rawget(problem, "message")
-		if code ~= nil or message ~= nil then
-			return false, code, message, rawget(problem, "data")
+		if raisers[problem] then
+			return false, nil, told(problem), problem, place
+		elseif code ~= nil or message ~= nil then
+			return false, code, message, rawget(problem, "data"), place
 		end
 	end
-	error(problem, 0)
+	error(if place then place .. ": " .. described(problem) else described(problem), 0)
 end
 
--- Where memory ran out is known only here, before the stack is gone.
+-- Where something happened is known only here, before the stack is gone.
 local function trace(problem)
 	if problem == native.no_memory then
 		native.place()
+	elseif type(problem) == "string" then
+		if problem == "attempt to modify a readonly table" then
+			local place = native.here()
+			return if place then place .. ": " .. problem else problem
+		end
+	elseif type(problem) ~= "userdata" then
+		return { problem = problem, place = native.here() }
 	end
 	return problem
 end

@@ -493,3 +493,55 @@ fn inside_a_space_the_agent_is_asked() {
     assert_eq!(code, 1);
     assert!(err.contains("main.lua:1: svc.event.emit: cannot reach the agent at http://127.0.0.1:1"), "{err}");
 }
+
+/// What an agent says that knows no methods.
+fn agent_without_methods() -> Receiver {
+    Receiver::answering(|_| {
+        let error = json!({"code": -32601, "message": "no method named `none`", "data": {"hint": "list"}});
+        whole("application/json", json!({"jsonrpc": "2.0", "error": error, "id": 1}).to_string().into_bytes())
+    })
+}
+
+#[test]
+fn the_error_of_a_call_is_not_the_error_of_its_caller() {
+    let agent = agent_without_methods();
+    let files = Files::new(&[
+        (
+            "setup.lua",
+            "for _, name in { 'asks', 'again', 'caught', 'passes' } do runtime.jsonrpc.method(name, 'h.' .. name) end",
+        ),
+        (
+            "h.lua",
+            "local M = {}
+             function M.asks() return svc.client.call('none', {}) end
+             function M.again() local _, e = pcall(svc.call, 'none') error(e) end
+             function M.caught() local _, e = pcall(svc.call, 'none') return { e.code, e.message, e.data, tostring(e) } end
+             function M.passes() local _, e = pcall(svc.call, 'none') error { code = e.code, message = e.message } end
+             return M",
+        ),
+        ("main.lua", "\nsvc.client.call('none')"),
+        ("wrong.lua", "\nsvc.call('none')\nruntime.jsonrpc.method('asks', 'h.asks')"),
+    ]);
+    let command = |arguments: &[&str]| {
+        let mut command = files.command(arguments);
+        command.env("SVC_AGENT_URL", agent.url("")).stdin(Stdio::null());
+        command
+    };
+    let inner = json!({"code": -32601, "message": "no method named `none`", "data": {"hint": "list"}});
+    let mut server = Server::start(command(&["--json-rpc", "setup.lua"]));
+    for (method, line) in [("asks", 2), ("again", 3)] {
+        let message = format!("h.lua:{line}: svc.client.call: no method named `none`");
+        let answer = server.call(method, &json!({}));
+        assert_eq!(answer["error"], json!({"code": -32603, "message": message, "data": inner}));
+    }
+    let seen = server.call("caught", &json!({}))["result"].clone();
+    let text = "h.lua:4: svc.client.call: no method named `none`";
+    assert_eq!(seen, json!([inner["code"], inner["message"], inner["data"], text]));
+    let answer = server.call("passes", &json!({}));
+    assert_eq!(answer["error"], json!({"code": -32601, "message": "no method named `none`"}));
+
+    for (arguments, place) in [(&["main.lua"][..], "main.lua:2"), (&["--json-rpc", "wrong.lua"], "wrong.lua:2")] {
+        let (code, _, err) = told(&command(arguments).output().unwrap());
+        assert_eq!((code, err), (1, format!("svc: {place}: svc.client.call: no method named `none`\n")));
+    }
+}
