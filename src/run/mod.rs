@@ -29,9 +29,10 @@ use std::{
     ffi::OsString,
     io::{self, Read as _},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
+use tokio_util::sync::CancellationToken;
 
 /// What one run may use.
 #[derive(Clone, Copy, Debug)]
@@ -169,32 +170,59 @@ fn read(path: &Path) -> io::Result<String> {
 }
 
 /// What is printed to stdout, what is logged to stderr: the voice of a program that is run once.
-pub struct Terminal;
+#[derive(Default)]
+pub struct Terminal {
+    /// Why stdout takes no more.
+    fault: Mutex<Option<io::Error>>,
+    deaf: CancellationToken,
+}
+
+impl Terminal {
+    /// Done once stdout takes no more.
+    pub async fn deaf(&self) {
+        self.deaf.cancelled().await;
+    }
+
+    /// Why stdout takes no more, if it does not. It is told once.
+    pub fn fault(&self) -> Option<io::Error> {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
 
 /// Everything to stderr, for stdout belongs to the answers.
 pub struct Complaints;
 
 impl Listener for Terminal {
     fn printed(&self, line: &[u8]) {
-        say(&mut io::stdout().lock(), line);
+        if self.deaf.is_cancelled() {
+            return;
+        }
+        if let Err(error) = say(&mut io::stdout().lock(), line) {
+            *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            self.deaf.cancel();
+        }
     }
 
     fn logged(&self, line: &[u8]) {
-        say(&mut io::stderr().lock(), line);
+        complain(line);
     }
 }
 
 impl Listener for Complaints {
     fn printed(&self, line: &[u8]) {
-        say(&mut io::stderr().lock(), line);
+        complain(line);
     }
 
     fn logged(&self, line: &[u8]) {
-        say(&mut io::stderr().lock(), line);
+        complain(line);
     }
 }
 
-fn say(out: &mut dyn io::Write, line: &[u8]) {
-    // Whoever closed it does not want to know.
-    let _ = out.write_all(line).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
+fn say(out: &mut dyn io::Write, line: &[u8]) -> io::Result<()> {
+    out.write_all(line).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush())
+}
+
+/// Whoever closed stderr does not want to know.
+fn complain(line: &[u8]) {
+    let _ = say(&mut io::stderr().lock(), line);
 }

@@ -545,3 +545,26 @@ fn the_error_of_a_call_is_not_the_error_of_its_caller() {
         assert_eq!((code, err), (1, format!("svc: {place}: svc.client.call: no method named `none`\n")));
     }
 }
+
+#[test]
+fn who_prints_to_nobody_is_ended() {
+    let files = Files::new(&[
+        ("endless.lua", "while true do print('y') end"),
+        ("stubborn.lua", "while true do pcall(print, 'y') end"),
+    ]);
+    for file in ["endless.lua", "stubborn.lua"] {
+        let mut child = files.command(&[file]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        drop(stdout);
+        let status = eventually("it has ended", || child.try_wait().unwrap());
+        let mut err = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        assert_eq!((line.as_str(), status.code(), err.as_str()), ("y\n", Some(1), ""), "{file}");
+
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let (code, _, err) = told(&files.command(&[file]).stdout(full).output().unwrap());
+        assert_eq!((code, err.as_str()), (1, "svc: cannot write to stdout: No space left on device (os error 28)\n"));
+    }
+}
