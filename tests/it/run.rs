@@ -568,3 +568,18 @@ fn who_prints_to_nobody_is_ended() {
         assert_eq!((code, err.as_str()), (1, "svc: cannot write to stdout: No space left on device (os error 28)\n"));
     }
 }
+
+#[test]
+fn params_that_are_too_much_are_the_callers_fault() {
+    let files = notes();
+    let mut server = files.serve(&["setup.lua"]);
+    let deep = format!("{}{}", "[".repeat(100), "]".repeat(100));
+    let many = format!("[{}0]", "0,".repeat(200_000));
+    let large = format!("[\"{}\"]", "x".repeat(8 << 20));
+    for params in [deep, many, large] {
+        let answer = server.ask(&format!(r#"{{"jsonrpc":"2.0","method":"notes.echo","params":{params},"id":1}}"#));
+        assert_eq!(answer["error"]["code"], -32602, "{answer}");
+        let message = answer["error"]["message"].as_str().unwrap();
+        assert!(message.starts_with("the params cannot be read: "), "{message}");
+    }
+}
