@@ -583,3 +583,12 @@ fn params_that_are_too_much_are_the_callers_fault() {
         assert!(message.starts_with("the params cannot be read: "), "{message}");
     }
 }
+
+#[test]
+fn a_first_line_for_the_system_is_skipped() {
+    let files = Files::new(&[
+        ("main.lua", "#!/usr/bin/env -S svc run\nprint(require('lib'))\nerror('third')"),
+        ("lib.lua", "#![[ no comment\nreturn 5"),
+    ]);
+    assert_eq!(files.run(&["main.lua"]), (1, "5\n".to_owned(), "svc: main.lua:3: third\n".to_owned()));
+}
