@@ -3,6 +3,7 @@
 
 local native = ...
 local error, pcall, rawget, select, xpcall = error, pcall, rawget, select, xpcall
+local setmetatable = setmetatable
 local tonumber, tostring, type = tonumber, tostring, type
 local concat, create, find, match, sub = table.concat, table.create, table.find, string.match, string.sub
 
@@ -131,14 +132,27 @@ string.format = measured("string.format", string.format, 250)
 
 -- Calls into the host return whether they worked, the result, and whether that is in a box. What went wrong
 -- becomes an error on the script's line: above this call is the wrapper below, and above that the script.
-local function settle(worked, result, boxed)
+local raisers = setmetatable({}, { __mode = "k" })
+local function told(problem)
+	local message = rawget(problem, "message")
+	return raisers[problem] .. ": " .. (if type(message) == "string" then message else "it failed")
+end
+local foreign = table.freeze({ __tostring = told, __metatable = "error" })
+
+local function settle(worked, result, boxed, raiser)
 	if boxed then
 		result = result[1]
 	end
-	if not worked then
+	if worked then
+		return result
+	elseif not raiser then
 		error(result, 3)
+	elseif type(result) ~= "table" then
+		error(raiser .. ": " .. tostring(result), 0)
 	end
-	return result
+	-- Somebody else's error, with its parts. Who does not catch it has failed in another way, and on this line.
+	raisers[result] = raiser
+	error(setmetatable(result, foreign), 0)
 end
 
 -- No function takes more than three; what else a script passes must not cost anything on its way.
@@ -173,26 +187,60 @@ local function cause(problem)
 	return if problem == "error in error handling" then native.no_memory else problem
 end
 
--- Calls a function that may raise `error { code = …, message = …, data = … }`: its result, or those three. Every
--- other error is passed on.
+-- What an error says that is no text.
+local function described(problem)
+	if problem == nil then
+		return "an error was raised without a message"
+	elseif raisers[problem] then
+		return told(problem)
+	elseif type(problem) == "table" and type(rawget(problem, "message")) == "string" then
+		return rawget(problem, "message")
+	end
+	-- Its address says nothing to anybody.
+	local text = tostring(problem)
+	return if match(text, "^table: 0x") then "an error was raised that is a table without a `message`" else text
+end
+
+-- What `trace` made of an error, as a text with its place.
+local function told_with_place(raised)
+	if type(raised) ~= "table" then
+		return cause(raised)
+	end
+	local text = described(raised.problem)
+	return if raised.place then raised.place .. ": " .. text else text
+end
+
+-- Calls a function that may raise `error { code = …, message = …, data = … }`: its result, or those three and where. An
+-- error that a method answered with is the `data` of another. Every other error is passed on.
 local function conclude(worked, ...)
 	if worked then
 		return true, (...)
 	end
-	local problem = ...
+	local raised = ...
+	local problem = if type(raised) == "table" then raised.problem else nil
 	if type(problem) == "table" then
+		local place = raised.place
 		local code, message = rawget(problem, "code"), rawget(problem, "message")
-		if code ~= nil or message ~= nil then
-			return false, code, message, rawget(problem, "data")
+		if raisers[problem] then
+			return false, nil, told(problem), problem, place
+		elseif code ~= nil or message ~= nil then
+			return false, code, message, rawget(problem, "data"), place
 		end
 	end
-	error(cause(problem), 0)
+	error(told_with_place(raised), 0)
 end
 
--- Where memory ran out is known only here, before the stack is gone.
+-- Where something happened is known only here, before the stack is gone.
 local function trace(problem)
 	if problem == native.no_memory then
 		native.place()
+	elseif type(problem) == "string" then
+		if problem == "attempt to modify a readonly table" then
+			local place = native.here()
+			return if place then place .. ": " .. problem else problem
+		end
+	elseif type(problem) ~= "userdata" then
+		return { problem = problem, place = native.here() }
 	end
 	return problem
 end
@@ -206,7 +254,7 @@ local function pass(worked, ...)
 	if worked then
 		return ...
 	end
-	error(cause((...)), 0)
+	error(told_with_place((...)), 0)
 end
 
 function native.traced(call)

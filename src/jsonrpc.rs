@@ -12,6 +12,7 @@ pub mod code {
     pub const PARSE: i32 = -32700;
     pub const INVALID_REQUEST: i32 = -32600;
     pub const METHOD_NOT_FOUND: i32 = -32601;
+    pub const INVALID_PARAMS: i32 = -32602;
     pub const INTERNAL: i32 = -32603;
     pub const UNAVAILABLE: i32 = -32000;
     pub const TIMEOUT: i32 = -32001;

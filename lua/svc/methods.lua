@@ -7,7 +7,8 @@
 -- The rules of a registration are the agent's and the server's: `register` raises what they say, with the field. What
 -- can be told earlier is an error on the line where it was written.
 --
-local agent = require("svc.agent")
+-- Whoever registers says what the agent is to run, so that a program without processes has no `svc.agent` either.
+local agent = svc.agent
 local schema = require("svc.methods.schema")
 local floor, gsub, array = math.floor, string.gsub, json.array
 
@@ -126,6 +127,9 @@ end
 
 -- Publishes the methods, in place of everything that this space published before. Returns their names.
 function Server:register()
+	if agent == nil then
+		error("register: --sandbox takes it away", 2)
+	end
 	local registration = { server = self.server, methods = array(self.methods) }
 	local names, fault = named("methods", pcall(agent.register, registration))
 	if fault then
@@ -139,6 +143,9 @@ end
 function Server:unregister(local_name)
 	if local_name ~= nil and type(local_name) ~= "string" then
 		error("`local_name` is a string, not a " .. type(local_name), 2)
+	end
+	if agent == nil then
+		error("unregister: --sandbox takes it away", 2)
 	end
 	local names, fault = named("removed", pcall(agent.unregister, local_name))
 	if fault then

@@ -65,6 +65,8 @@ pub enum Failure {
     },
     /// Whoever read our stdout has seen enough, as `| head` does.
     Closed,
+    /// The same, while a program of the user's own was running, which has therefore not come to its end.
+    CutShort,
     Output(io::Error),
 }
 
@@ -95,6 +97,7 @@ impl Failure {
             | Self::SinkFile(_)
             | Self::File { .. }
             | Self::Malformed { .. }
+            | Self::CutShort
             | Self::Output(_) => 1,
         }
     }
@@ -149,7 +152,7 @@ impl fmt::Display for Failure {
             Self::SinkFile(error) => error.fmt(f),
             Self::File { path, source } => write!(f, "{}: {source}", path.display()),
             Self::Malformed { path, why } => write!(f, "{}: {why}", path.display()),
-            Self::Closed => f.write_str("output closed"),
+            Self::Closed | Self::CutShort => f.write_str("output closed"),
             Self::Output(error) => write!(f, "cannot write to stdout: {error}"),
         }
     }

@@ -218,7 +218,7 @@ pub fn run_in(shell: &mut Shell<'_>, typed: impl IntoIterator<Item = OsString>) 
         Err(failure) => failure,
     };
     match &failure {
-        Failure::Closed => {}
+        Failure::Closed | Failure::CutShort => {}
         Failure::Usage(what) => shell.note(&format!("svc: {what}")),
         failure => shell.note(&format!("svc: {failure}")),
     }

@@ -10,6 +10,7 @@ use std::{
     io,
     num::NonZeroUsize,
     path::{Path, PathBuf},
+    pin::pin,
     sync::Arc,
     time::Duration,
 };
@@ -40,7 +41,7 @@ pub struct Run {
     #[argh(switch)]
     json_rpc: bool,
 
-    /// without files, processes and environment
+    /// without files, processes, environment and registering methods, and with HTTP to public addresses only
     #[argh(switch)]
     sandbox: bool,
 
@@ -69,30 +70,31 @@ impl Run {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let agent = Arc::new(NearAgent::new((shell.environment)("SVC_AGENT_URL").as_deref()));
         let unable = |source: io::Error| Failure::File { path: PathBuf::from("."), source };
+        let terminal = Arc::new(Terminal::default());
         let settings = Settings {
             reach: if self.sandbox { Reach::Confined } else { Reach::Whole },
             limits: self.limits(),
             directory: std::env::current_dir().map_err(unable)?,
             environment: std::env::vars_os().collect(),
             agent,
-            voice: Voice::Aloud(if self.json_rpc { Arc::new(Complaints) } else { Arc::new(Terminal) }),
+            voice: Voice::Aloud(if self.json_rpc { Arc::new(Complaints) } else { terminal.clone() }),
         };
         let stage = Stage::read(&self.file, settings).map_err(|error| Failure::Bad(error.to_string()))?;
         let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(unable)?;
-        let result = tokio.block_on(self.perform(Arc::new(stage)));
+        let result = tokio.block_on(self.perform(Arc::new(stage), &terminal));
         // A read that waits on a pipe for ever must not keep us.
         tokio.shutdown_background();
         result
     }
 
-    async fn perform(self, stage: Arc<Stage>) -> Result<(), Failure> {
+    async fn perform(self, stage: Arc<Stage>, terminal: &Terminal) -> Result<(), Failure> {
         let closing = CancellationToken::new();
         let stopped = stop_on_signal(stage.clone(), closing.clone())?;
         let told_to_stop = || Failure::Bad("stopped by a signal".to_owned());
         let work = async {
             match self.json_rpc {
                 true => serving(&stage, &self.file, self.arguments, closing.clone()).await,
-                false => stage.once(self.arguments).await.result.map_err(|error| Failure::Bad(error.to_string())),
+                false => once(&stage, self.arguments, terminal).await,
             }
         };
         tokio::select! {
@@ -111,6 +113,24 @@ impl Run {
             memory: self.memory.map(|Size(size)| size).or(memory),
             threads: self.threads.map_or(0, NonZeroUsize::get),
         }
+    }
+}
+
+/// Runs the file, for as long as somebody takes what it prints.
+async fn once(stage: &Stage, arguments: Vec<String>, terminal: &Terminal) -> Result<(), Failure> {
+    let mut run = pin!(stage.once(arguments));
+    let launched = tokio::select! {
+        launched = &mut run => Some(launched),
+        () = terminal.deaf() => {
+            stage.shut_down();
+            tokio::time::timeout(GOODBYE, run).await.ok()
+        }
+    };
+    match (terminal.fault(), launched) {
+        (Some(error), _) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::CutShort),
+        (Some(error), _) => Err(Failure::Output(error)),
+        (None, Some(launched)) => launched.result.map_err(|error| Failure::Bad(error.to_string())),
+        (None, None) => Ok(()),
     }
 }
 

@@ -17,10 +17,11 @@ pub use serve::{ServeError, serve};
 use crate::{
     config::{self, Egress as EgressSettings, Size, Span},
     egress::Egress,
+    id::UserId,
     owner::Owner,
     script::{
-        CompileError, Handler, Launched, Libraries, Listener, MAX_FILE, MethodCaller, Program, Reach, Runtime,
-        ScriptError, Surroundings, Voice,
+        CompileError, Handler, HttpClient, HttpRequest, HttpResponse, Launched, Libraries, Listener, MAX_FILE,
+        MethodCaller, Program, Reach, Runtime, ScriptError, Surroundings, Voice,
     },
 };
 use futures_util::future::BoxFuture;
@@ -30,9 +31,10 @@ use std::{
     ffi::OsString,
     io::{self, Read as _},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
+use tokio_util::sync::CancellationToken;
 
 /// What one run may use.
 #[derive(Clone, Copy, Debug)]
@@ -95,7 +97,7 @@ impl Stage {
         let program = program.map_err(|error| StageError::Compile { name, error })?;
         let beside = path.parent().unwrap_or(Path::new("")).to_owned();
         let libraries = Libraries {
-            http: Arc::new(Egress::new(&EgressSettings::default())),
+            http: way_out(settings.reach),
             kv: None,
             caller: Arc::new(ThroughTheAgent),
             modules: Arc::new(Found::new(beside, settings.agent.clone())),
@@ -131,6 +133,28 @@ impl Stage {
     }
 }
 
+/// How a program reaches others over HTTP.
+fn way_out(reach: Reach) -> Arc<dyn HttpClient> {
+    let egress = Egress::new(&EgressSettings::default());
+    match reach {
+        Reach::Whole => Arc::new(egress),
+        Reach::Confined => Arc::new(Outwards { egress, stranger: Owner::User(UserId::new()) }),
+    }
+}
+
+/// Only to public addresses. Near by is the agent, which runs what it is told to, and asks nobody who they are.
+struct Outwards {
+    egress: Egress,
+    /// Somebody who has no more rights than any user of a server.
+    stranger: Owner,
+}
+
+impl HttpClient for Outwards {
+    fn send(&self, _: Owner, request: HttpRequest) -> BoxFuture<'static, Result<HttpResponse, String>> {
+        HttpClient::send(&self.egress, self.stranger, request)
+    }
+}
+
 /// Programs of a space call methods through its agent, and not through the host as scripts of a server do.
 pub struct ThroughTheAgent;
 
@@ -148,32 +172,59 @@ fn read(path: &Path) -> io::Result<String> {
 }
 
 /// What is printed to stdout, what is logged to stderr: the voice of a program that is run once.
-pub struct Terminal;
+#[derive(Default)]
+pub struct Terminal {
+    /// Why stdout takes no more.
+    fault: Mutex<Option<io::Error>>,
+    deaf: CancellationToken,
+}
+
+impl Terminal {
+    /// Done once stdout takes no more.
+    pub async fn deaf(&self) {
+        self.deaf.cancelled().await;
+    }
+
+    /// Why stdout takes no more, if it does not. It is told once.
+    pub fn fault(&self) -> Option<io::Error> {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
 
 /// Everything to stderr, for stdout belongs to the answers.
 pub struct Complaints;
 
 impl Listener for Terminal {
     fn printed(&self, line: &[u8]) {
-        say(&mut io::stdout().lock(), line);
+        if self.deaf.is_cancelled() {
+            return;
+        }
+        if let Err(error) = say(&mut io::stdout().lock(), line) {
+            *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            self.deaf.cancel();
+        }
     }
 
     fn logged(&self, line: &[u8]) {
-        say(&mut io::stderr().lock(), line);
+        complain(line);
     }
 }
 
 impl Listener for Complaints {
     fn printed(&self, line: &[u8]) {
-        say(&mut io::stderr().lock(), line);
+        complain(line);
     }
 
     fn logged(&self, line: &[u8]) {
-        say(&mut io::stderr().lock(), line);
+        complain(line);
     }
 }
 
-fn say(out: &mut dyn io::Write, line: &[u8]) {
-    // Whoever closed it does not want to know.
-    let _ = out.write_all(line).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
+fn say(out: &mut dyn io::Write, line: &[u8]) -> io::Result<()> {
+    out.write_all(line).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush())
+}
+
+/// Whoever closed stderr does not want to know.
+fn complain(line: &[u8]) {
+    let _ = say(&mut io::stderr().lock(), line);
 }

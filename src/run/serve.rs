@@ -192,6 +192,12 @@ fn told(error: ScriptError) -> Box<RawValue> {
         ScriptError::RaisedWith { code, message, data } => {
             Object { code: code.unwrap_or_else(|| code::INTERNAL.into()), message, data }
         }
+        // They fit into a line, and not into a request.
+        ScriptError::Data(error) => Object {
+            code: code::INVALID_PARAMS.into(),
+            message: format!("the params cannot be read: {error}"),
+            data: None,
+        },
         other => Object { code: code::INTERNAL.into(), message: other.to_string(), data: None },
     };
     serde_json::value::to_raw_value(&object).expect("numbers, text and JSON are JSON")

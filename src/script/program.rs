@@ -121,7 +121,7 @@ impl Program {
     ///
     /// As [`Program::template`], but for a source longer than [`MAX_FILE`].
     pub fn space(name: &str, source: &str, reach: Reach) -> Result<Self, CompileError> {
-        Ok(Self::new(Kind::Space(reach), name, Code::Chunk(compile(sized(source, MAX_FILE)?)?)))
+        Ok(Self::new(Kind::Space(reach), name, Code::Chunk(compile(lua_of(sized(source, MAX_FILE)?))?)))
     }
 
     /// Compiles a file that programs of a space `require`, named as [`Program::space`] has it.
@@ -130,7 +130,7 @@ impl Program {
     ///
     /// As [`Program::space`].
     pub fn file(name: &str, source: &str) -> Result<Self, CompileError> {
-        Ok(Self::new(Kind::Library, name, Code::Chunk(compile(sized(source, MAX_FILE)?)?)))
+        Ok(Self::new(Kind::Library, name, Code::Chunk(compile(lua_of(sized(source, MAX_FILE)?))?)))
     }
 
     fn new(kind: Kind, name: &str, code: Code) -> Self {
@@ -215,6 +215,14 @@ pub(super) fn compile(source: &str) -> Result<Vec<u8>, CompileError> {
             _ => CompileError { line: 1, message },
         }
     })
+}
+
+/// A file without what its first line says to the system: `#!/usr/bin/env …`. The others keep their numbers.
+fn lua_of(file: &str) -> &str {
+    match file.starts_with("#!") {
+        true => file.find('\n').map_or("", |end| &file[end..]),
+        false => file,
+    }
 }
 
 fn checked(source: &str) -> Result<&str, CompileError> {

@@ -121,7 +121,8 @@ async fn a_confined_program_has_no_files_processes_or_environment() {
     let world = World::new();
     let source =
         "assert(fs == nil and process == nil and os == nil and io == nil and svc.client and kv.get and time.sleep)
-        for _, name in { 'fs', 'process', 'os' } do assert(not pcall(require, name)) end";
+        assert(svc.agent == nil)
+        for _, name in { 'fs', 'process', 'os', 'svc.agent' } do assert(not pcall(require, name)) end";
     let program = Program::space("main.lua", source, Reach::Confined).unwrap();
     let launched = world.runtime.launch(&program, world.around(), Vec::new()).await;
     assert!(launched.result.is_ok(), "{:?}", launched.result);
@@ -158,7 +159,14 @@ async fn the_agent_of_the_space_is_within_reach() {
     .await;
     all_fail(&[
         ("svc.agent.register{ wrong = 1 }", "main.lua:1: register: `server.command` is missing"),
-        ("svc.client.call('none')", "no such method"),
+        ("svc.client.call('none')", "main.lua:1: svc.client.call: no such method"),
+        ("\nerror()", "main.lua:2: an error was raised without a message"),
+        ("\nerror({})", "main.lua:2: an error was raised that is a table without a `message`"),
+        ("\nerror(setmetatable({}, { __tostring = function() return 'told' end }))", "main.lua:2: told"),
+        ("time.sleep(0)\nerror({ code = 'x' })", "main.lua:2: the `code` of an error must be an integer, not a string"),
+        ("\ntable.insert(string, 1)", "main.lua:2: attempt to modify a readonly table"),
+        ("\nstring.x = 1", "main.lua:2: attempt to modify a readonly table"),
+        ("error('bare', 0)", "bare"),
     ])
     .await;
 }

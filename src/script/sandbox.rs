@@ -49,6 +49,10 @@ pub(super) struct Sandbox {
     base: usize,
 }
 
+/// What `attempt` gives: whether the call worked, and its result; or `code`, `message` and `data` of the error, and where
+/// it was raised.
+type Attempted = (bool, Value, Value, Value, Option<String>);
+
 enum Entry {
     Chunk(Function),
     Text(Vec<Part>),
@@ -180,7 +184,7 @@ impl Sandbox {
         let call = async {
             function.set_environment(environment.clone())?;
             let attempt: Function = self.lua.named_registry_value(libraries::ATTEMPT)?;
-            attempt.call_async::<(bool, Value, Value, Value)>((function, environment.raw_get::<Value>("params")?)).await
+            attempt.call_async::<Attempted>((function, environment.raw_get::<Value>("params")?)).await
         };
         let result = self.concluded(call.await, watch)?;
         match json::write(&self.lua, &result).map_err(|error| self.not_json(error, watch)) {
@@ -218,7 +222,7 @@ impl Sandbox {
             let attempt: Function = self.lua.named_registry_value(libraries::ATTEMPT)?;
             let words = arguments.iter().map(|word| self.lua.create_string(word).map(Value::String));
             let words = words.collect::<mlua::Result<Variadic<Value>>>()?;
-            attempt.call_async::<(bool, Value, Value, Value)>((function, words)).await
+            attempt.call_async::<Attempted>((function, words)).await
         };
         self.concluded(call.await, watch).map(drop)
     }
@@ -244,7 +248,7 @@ impl Sandbox {
             let attempt: Function = self.lua.named_registry_value(libraries::ATTEMPT)?;
             let handle: Function = self.lua.named_registry_value(libraries::HANDLE)?;
             let params = environment.raw_get::<Value>("params")?;
-            attempt.call_async::<(bool, Value, Value, Value)>((handle, library, function, params)).await
+            attempt.call_async::<Attempted>((handle, library, function, params)).await
         };
         let result = self.concluded(call.await, watch)?;
         match json::write(&self.lua, &result).map_err(|error| self.not_json(error, watch)) {
@@ -367,14 +371,10 @@ impl Sandbox {
     }
 
     /// What came of a call through `attempt`.
-    fn concluded(
-        &self,
-        called: mlua::Result<(bool, Value, Value, Value)>,
-        watch: &Watch,
-    ) -> Result<Value, ScriptError> {
+    fn concluded(&self, called: mlua::Result<Attempted>, watch: &Watch) -> Result<Value, ScriptError> {
         match called.map_err(|error| self.failed(error, watch, 1))? {
             (true, result, ..) => Ok(result),
-            (false, code, message, data) => Err(self.raised(&code, &message, &data, watch)),
+            (false, code, message, data, place) => Err(self.raised(&code, &message, &data, place, watch)),
         }
     }
 
@@ -387,13 +387,14 @@ impl Sandbox {
     }
 
     /// What a program raised as a table with a `code`, a `message` or both.
-    fn raised(&self, code: &Value, message: &Value, data: &Value, watch: &Watch) -> ScriptError {
+    fn raised(&self, code: &Value, message: &Value, data: &Value, place: Option<String>, watch: &Watch) -> ScriptError {
+        let wrong = |what: String| ScriptError::Raised(place.map_or(what.clone(), |place| format!("{place}: {what}")));
         let code = match code {
             Value::Nil => None,
             Value::Integer(code) => Some(*code),
             other => {
                 let kind = other.type_name();
-                return ScriptError::Raised(format!("the `code` of an error must be an integer, not a {kind}"));
+                return wrong(format!("the `code` of an error must be an integer, not a {kind}"));
             }
         };
         let message = match message {
@@ -401,7 +402,7 @@ impl Sandbox {
             Value::String(message) => bounded(&message.to_string_lossy()).to_owned(),
             other => {
                 let kind = other.type_name();
-                return ScriptError::Raised(format!("the `message` of an error must be a string, not a {kind}"));
+                return wrong(format!("the `message` of an error must be a string, not a {kind}"));
             }
         };
         let data = match data {
@@ -409,7 +410,7 @@ impl Sandbox {
             data => match json::write(&self.lua, data).map_err(|error| self.not_json(error, watch)) {
                 Ok(data) => Some(raw(data)),
                 Err(ScriptError::NotJson(error)) => {
-                    return ScriptError::Raised(format!("{message} (and its `data` cannot be sent: {error})"));
+                    return wrong(format!("{message} (and its `data` cannot be sent: {error})"));
                 }
                 Err(other) => return other,
             },

@@ -12,9 +12,9 @@ use std::{collections::BTreeMap, ffi::OsString, path::PathBuf, sync::Arc, time::
 /// How far a program of a space reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// It has `fs`, `process` and `os`.
+    /// It has `fs`, `process`, `os` and `svc.agent`.
     Whole,
-    /// It has none of them.
+    /// It has none of them, and starts no process by any other way.
     Confined,
 }
 

@@ -21,9 +21,14 @@ pub(super) fn note(lua: &Lua) {
     }
 }
 
-/// Forgets the place: the run goes on.
-pub(super) fn forget(lua: &Lua) {
-    lua.remove_app_data::<Place>();
+/// Forgets the place, for the run goes on, and gives it.
+pub(super) fn forget(lua: &Lua) -> Option<String> {
+    lua.remove_app_data::<Place>().map(|Place(place)| place)
+}
+
+/// Where the run is now, as `file:line`.
+pub(super) fn here(lua: &Lua) -> Option<String> {
+    find(lua)
 }
 
 /// The error of a run that is over, with the place if it is about a limit. A run that others ended is not at fault.

@@ -208,8 +208,33 @@ fn in_the_sandbox_there_are_no_files_processes_or_environment() {
     let files = Files::new(&[
         ("main.lua", "print(fs, process, os, svc.client ~= nil, require('lib'))"),
         ("lib.lua", "return 5"),
+        ("agent.lua", "print(svc.agent, (pcall(require, 'svc.agent')))"),
+        ("register.lua", "\nrequire('svc.methods').Server('sh', { args = { '-c', 'touch made' } }):register()"),
+        ("unregister.lua", "\nrequire('svc.methods').Server('sh'):unregister()"),
+        (
+            "ask.lua",
+            "for _, url in ipairs(arg) do print(pcall(http.request, { url = url, method = 'POST', json = {} })) end",
+        ),
     ]);
     assert_eq!(files.run(&["--sandbox", "main.lua"]).1, "nil\tnil\tnil\ttrue\t5\n");
+    assert_eq!(files.run(&["--sandbox", "agent.lua"]).1, "nil\tfalse\n");
+
+    // Whoever registers methods says what the agent is to run.
+    let agent = Receiver::answering(|_| whole("application/json", b"{\"methods\":[],\"removed\":[]}".to_vec()));
+    let run =
+        |arguments: &[&str]| told(&files.command(arguments).env("SVC_AGENT_URL", agent.url("")).output().unwrap());
+    for (file, what) in [("register.lua", "register"), ("unregister.lua", "unregister")] {
+        let (code, _, err) = run(&["--sandbox", file]);
+        assert_eq!((code, err), (1, format!("svc: {file}:2: {what}: --sandbox takes it away\n")));
+    }
+    let own = agent.url("/methods");
+    let (code, out, err) = run(&["--sandbox", "ask.lua", &own, "http://10.1.2.3/", "http://[::1]:7301/methods"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert_eq!(out.matches("false\thttp.request: ").count(), 3, "{out}");
+    assert_eq!(out.matches("which is not allowed: loopback and private addresses").count(), 3, "{out}");
+    assert!(agent.received().is_empty(), "{:?}", agent.received().len());
+    let (code, out, _) = run(&["ask.lua", &own]);
+    assert!(code == 0 && out.starts_with("true"), "without --sandbox it may: {out}");
 }
 
 #[test]
@@ -467,4 +492,103 @@ fn inside_a_space_the_agent_is_asked() {
         told(&files.command(&["main.lua"]).env("SVC_AGENT_URL", "http://127.0.0.1:1").output().unwrap());
     assert_eq!(code, 1);
     assert!(err.contains("main.lua:1: svc.event.emit: cannot reach the agent at http://127.0.0.1:1"), "{err}");
+}
+
+/// What an agent says that knows no methods.
+fn agent_without_methods() -> Receiver {
+    Receiver::answering(|_| {
+        let error = json!({"code": -32601, "message": "no method named `none`", "data": {"hint": "list"}});
+        whole("application/json", json!({"jsonrpc": "2.0", "error": error, "id": 1}).to_string().into_bytes())
+    })
+}
+
+#[test]
+fn the_error_of_a_call_is_not_the_error_of_its_caller() {
+    let agent = agent_without_methods();
+    let files = Files::new(&[
+        (
+            "setup.lua",
+            "for _, name in { 'asks', 'again', 'caught', 'passes' } do runtime.jsonrpc.method(name, 'h.' .. name) end",
+        ),
+        (
+            "h.lua",
+            "local M = {}
+             function M.asks() return svc.client.call('none', {}) end
+             function M.again() local _, e = pcall(svc.call, 'none') error(e) end
+             function M.caught() local _, e = pcall(svc.call, 'none') return { e.code, e.message, e.data, tostring(e) } end
+             function M.passes() local _, e = pcall(svc.call, 'none') error { code = e.code, message = e.message } end
+             return M",
+        ),
+        ("main.lua", "\nsvc.client.call('none')"),
+        ("wrong.lua", "\nsvc.call('none')\nruntime.jsonrpc.method('asks', 'h.asks')"),
+    ]);
+    let command = |arguments: &[&str]| {
+        let mut command = files.command(arguments);
+        command.env("SVC_AGENT_URL", agent.url("")).stdin(Stdio::null());
+        command
+    };
+    let inner = json!({"code": -32601, "message": "no method named `none`", "data": {"hint": "list"}});
+    let mut server = Server::start(command(&["--json-rpc", "setup.lua"]));
+    for (method, line) in [("asks", 2), ("again", 3)] {
+        let message = format!("h.lua:{line}: svc.client.call: no method named `none`");
+        let answer = server.call(method, &json!({}));
+        assert_eq!(answer["error"], json!({"code": -32603, "message": message, "data": inner}));
+    }
+    let seen = server.call("caught", &json!({}))["result"].clone();
+    let text = "h.lua:4: svc.client.call: no method named `none`";
+    assert_eq!(seen, json!([inner["code"], inner["message"], inner["data"], text]));
+    let answer = server.call("passes", &json!({}));
+    assert_eq!(answer["error"], json!({"code": -32601, "message": "no method named `none`"}));
+
+    for (arguments, place) in [(&["main.lua"][..], "main.lua:2"), (&["--json-rpc", "wrong.lua"], "wrong.lua:2")] {
+        let (code, _, err) = told(&command(arguments).output().unwrap());
+        assert_eq!((code, err), (1, format!("svc: {place}: svc.client.call: no method named `none`\n")));
+    }
+}
+
+#[test]
+fn who_prints_to_nobody_is_ended() {
+    let files = Files::new(&[
+        ("endless.lua", "while true do print('y') end"),
+        ("stubborn.lua", "while true do pcall(print, 'y') end"),
+    ]);
+    for file in ["endless.lua", "stubborn.lua"] {
+        let mut child = files.command(&[file]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        drop(stdout);
+        let status = eventually("it has ended", || child.try_wait().unwrap());
+        let mut err = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        assert_eq!((line.as_str(), status.code(), err.as_str()), ("y\n", Some(1), ""), "{file}");
+
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let (code, _, err) = told(&files.command(&[file]).stdout(full).output().unwrap());
+        assert_eq!((code, err.as_str()), (1, "svc: cannot write to stdout: No space left on device (os error 28)\n"));
+    }
+}
+
+#[test]
+fn params_that_are_too_much_are_the_callers_fault() {
+    let files = notes();
+    let mut server = files.serve(&["setup.lua"]);
+    let deep = format!("{}{}", "[".repeat(100), "]".repeat(100));
+    let many = format!("[{}0]", "0,".repeat(200_000));
+    let large = format!("[\"{}\"]", "x".repeat(8 << 20));
+    for params in [deep, many, large] {
+        let answer = server.ask(&format!(r#"{{"jsonrpc":"2.0","method":"notes.echo","params":{params},"id":1}}"#));
+        assert_eq!(answer["error"]["code"], -32602, "{answer}");
+        let message = answer["error"]["message"].as_str().unwrap();
+        assert!(message.starts_with("the params cannot be read: "), "{message}");
+    }
+}
+
+#[test]
+fn a_first_line_for_the_system_is_skipped() {
+    let files = Files::new(&[
+        ("main.lua", "#!/usr/bin/env -S svc run\nprint(require('lib'))\nerror('third')"),
+        ("lib.lua", "#![[ no comment\nreturn 5"),
+    ]);
+    assert_eq!(files.run(&["main.lua"]), (1, "5\n".to_owned(), "svc: main.lua:3: third\n".to_owned()));
 }

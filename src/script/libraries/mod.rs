@@ -109,11 +109,12 @@ pub(super) fn install(
     native.raw_set("log", log::function(lua)?)?;
     native.raw_set("scope", lua.create_function(|lua, ()| lua.named_registry_value::<Table>(SCOPE))?)?;
     native.raw_set("loaded", lua.create_function(loaded)?)?;
-    let place = |lua: &Lua, (): ()| {
+    let note = |lua: &Lua, (): ()| {
         whereabouts::note(lua);
         Ok(())
     };
-    native.raw_set("place", lua.create_function(place)?)?;
+    native.raw_set("place", lua.create_function(note)?)?;
+    native.raw_set("here", lua.create_function(|lua, ()| Ok(whereabouts::here(lua)))?)?;
     native.raw_set("find", modules::finder(lua, owner, libraries.modules.clone(), environment, &chunks)?)?;
     native.raw_set("chunks", chunks)?;
     if is_about_an_event(kind) {
@@ -145,7 +146,7 @@ pub(super) fn install(
         Kind::Script => modules.raw_set("svc", svc::module(&maker, owner, &libraries.caller)?)?,
         Kind::Tool => modules.raw_set("svc", svc::acting(&maker)?)?,
         Kind::Space(reach) => {
-            modules.raw_set("svc", space::svc(&maker)?)?;
+            modules.raw_set("svc", space::svc(&maker, reach)?)?;
             modules.raw_get::<Table>("time")?.raw_set("sleep", space::sleep(&maker)?)?;
             native.raw_set("note", space::note(&maker)?)?;
             modules.raw_set("runtime", ours(lua, "runtime", &RUNTIME)?.call::<Table>(&native)?)?;
@@ -211,7 +212,7 @@ fn compiled(source: &str) -> Vec<u8> {
 /// Makes functions that raise strings.
 pub(super) struct Maker<'a> {
     pub lua: &'a Lua,
-    /// Turns `(worked, result or message, whether it is boxed)` into a result or an error.
+    /// Turns `(worked, result or message, whether it is boxed, who raised it)` into a result or an error.
     raising: Function,
 }
 
@@ -224,7 +225,7 @@ impl Maker<'_> {
     ) -> mlua::Result<Function> {
         let call = self.lua.create_function(move |lua, arguments: MultiValue| {
             let result = A::from_lua_multi(arguments, lua).map_err(Raise::from).and_then(|a| call(lua, a));
-            settle(lua, name, result)
+            settle(lua, name, None, result)
         })?;
         self.raising.call(call)
     }
@@ -249,8 +250,8 @@ impl Maker<'_> {
                     Ok(arguments) => call(lua.clone(), arguments).await,
                     Err(error) => Err(error.into()),
                 };
-                whereabouts::forget(&lua);
-                settle(&lua, name, result)
+                let place = whereabouts::forget(&lua);
+                settle(&lua, name, place, result)
             }
         })?;
         self.raising.call(call)
@@ -261,7 +262,7 @@ impl Maker<'_> {
 pub(super) enum Raise {
     /// The script is told.
     Message(String),
-    /// The script is given a table: an error with parts.
+    /// The script is given a table: an error with parts, of somebody else's making.
     Table(Boxed),
     /// The run cannot go on.
     Fatal(mlua::Error),
@@ -294,7 +295,12 @@ impl From<super::json::JsonError> for Raise {
     }
 }
 
-fn settle<R: IntoLuaMulti>(lua: &Lua, name: &str, result: Result<R, Raise>) -> mlua::Result<MultiValue> {
+fn settle<R: IntoLuaMulti>(
+    lua: &Lua,
+    name: &str,
+    place: Option<String>,
+    result: Result<R, Raise>,
+) -> mlua::Result<MultiValue> {
     match result {
         Ok(value) => {
             let mut values = value.into_lua_multi(lua)?;
@@ -302,7 +308,10 @@ fn settle<R: IntoLuaMulti>(lua: &Lua, name: &str, result: Result<R, Raise>) -> m
             Ok(values)
         }
         Err(Raise::Message(message)) => (false, format!("{name}: {message}")).into_lua_multi(lua),
-        Err(Raise::Table(boxed)) => (false, boxed.0, true).into_lua_multi(lua),
+        Err(Raise::Table(boxed)) => {
+            let raiser = place.map_or_else(|| name.to_owned(), |place| format!("{place}: {name}"));
+            (false, boxed.0, true, raiser).into_lua_multi(lua)
+        }
         Err(Raise::Fatal(error)) => Err(error),
     }
 }

@@ -2,7 +2,7 @@
 //! `os.getenv`, `time.sleep`, and `runtime.jsonrpc.method`, by which a set-up script says who handles what.
 
 use super::{Boxed, Maker, Raise, raw, seconds};
-use crate::script::space::{Handler, SpaceAgent, Surroundings};
+use crate::script::space::{Handler, Reach, SpaceAgent, Surroundings};
 use mlua::{Lua, LuaString, Table, Value};
 use serde_json::value::RawValue;
 use std::{
@@ -28,8 +28,9 @@ pub(super) fn agent(lua: &Lua) -> Result<Arc<dyn SpaceAgent>, Raise> {
 }
 
 /// `svc`: `call` is `svc.client.call`, `svc.event` and `svc.client` what their names say, and `svc.agent` what
-/// `svc.methods` stands on.
-pub(super) fn svc(maker: &Maker<'_>) -> mlua::Result<Table> {
+/// `svc.methods` stands on. Who registers methods says what the agent is to run, so that a confined program does not have
+/// the last.
+pub(super) fn svc(maker: &Maker<'_>, reach: Reach) -> mlua::Result<Table> {
     let module = maker.lua.create_table()?;
     let client = client(maker)?;
     module.raw_set("call", client.raw_get::<Value>("call")?)?;
@@ -42,6 +43,14 @@ pub(super) fn svc(maker: &Maker<'_>) -> mlua::Result<Table> {
     })?;
     event.raw_set("emit", emit)?;
     module.raw_set("event", event)?;
+    if reach == Reach::Whole {
+        module.raw_set("agent", registrar(maker)?)?;
+    }
+    Ok(module)
+}
+
+/// `svc.agent`: `register(registration)`, `unregister(local_name)`.
+fn registrar(maker: &Maker<'_>) -> mlua::Result<Table> {
     let registrar = maker.lua.create_table()?;
     let register = maker.waiting("register", |lua, registration: Table| async move {
         let registration = raw(&lua, &Value::Table(registration))?;
@@ -55,8 +64,7 @@ pub(super) fn svc(maker: &Maker<'_>) -> mlua::Result<Table> {
         Boxed::new(&lua, Some(removed.get()))
     })?;
     registrar.raw_set("unregister", unregister)?;
-    module.raw_set("agent", registrar)?;
-    Ok(module)
+    Ok(registrar)
 }
 
 /// `svc.client`: `list()`, `call(name, params)`, `notify(name, params)`, `batch({ { name, params }, … })`.
