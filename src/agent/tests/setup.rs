@@ -218,6 +218,23 @@ async fn libraries_are_served_with_a_tag_imported_and_kept() {
 }
 
 #[tokio::test]
+async fn a_library_that_would_hide_a_module_of_python_is_left_out() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let (agent, mut visitor) = running(&scratch, &server).await;
+    let libraries = vec![
+        library("urllib", Language::Python, "raise RuntimeError('hidden')"),
+        library("acme", Language::Python, "version = 1"),
+    ];
+    supply(&agent, &mut visitor, libraries).await;
+    let text = script(&format!("import acme\nprint(acme.version)\n{}server.register()", echo("echo")));
+    let (answer, (generation, _)) =
+        tokio::join!(register(&agent, &scratch, "methods.py", &text), visitor.expect_register());
+    assert_eq!(answer.1["output"], "1\n", "{answer:?}");
+    assert!(matches!(visitor.answer(generation, "echo", json!({})).await, Answer::Result(_)));
+    agent.stop(visitor).await;
+}
+
+#[tokio::test]
 async fn a_process_that_starts_later_imports_the_newer_library_and_finds_its_own_path_first() {
     let (scratch, server) = (Scratch::new(), Server::new().await);
     let (agent, mut visitor) = running(&scratch, &server).await;
