@@ -5,7 +5,7 @@
 
 use super::SetupError;
 use crate::{
-    agent::{Agent, file::Built, packages::Packages},
+    agent::{Agent, doings::Doings, file::Built, packages::Packages},
     config::{self, Size, Span},
     egress::Egress,
     run::{Found, Package, ThroughTheAgent},
@@ -39,11 +39,16 @@ pub struct Script<'a> {
 /// # Errors
 ///
 /// Fails with the line if the script is no Lua, raises an error, or does not end in time.
-pub async fn run(agent: &Arc<Agent>, script: &Script<'_>, limit: Duration) -> Result<String, SetupError> {
+pub async fn run(
+    agent: &Arc<Agent>,
+    script: &Script<'_>,
+    doings: Option<Arc<Doings>>,
+    limit: Duration,
+) -> Result<String, SetupError> {
     let failed = |why: String| SetupError::Failed { path: script.path.to_owned(), why };
     let program =
         Program::space(script.name, script.source, Reach::Whole).map_err(|error| failed(error.to_string()))?;
-    let inside = Arc::new(Inside { agent: Arc::downgrade(agent), script: script.path.to_owned() });
+    let inside = Arc::new(Inside { agent: Arc::downgrade(agent), script: script.path.to_owned(), doings });
     let settings = config::Script { wall: Span(limit), cpu: Span(limit), memory: Size(MEMORY), threads: 1 };
     let modules = Found::new(script.directory.to_owned(), agent.packages.clone());
     let libraries = Libraries {
@@ -76,6 +81,8 @@ struct Inside {
     agent: Weak<Agent>,
     /// Whose registrations these are, for people.
     script: PathBuf,
+    /// What it changes is counted here.
+    doings: Option<Arc<Doings>>,
 }
 
 impl Inside {
@@ -115,16 +122,20 @@ impl SpaceAgent for Inside {
 
     fn register(&self, directory: PathBuf, registration: Box<RawValue>) -> Reply<Box<RawValue>> {
         let built = Built { directory, script: Some(self.script.clone()), registration };
+        let by = self.doings.clone();
         self.ask(|agent| async move {
-            let methods = agent.registrar.register_built(&built).await.map_err(|error| error.to_string())?;
+            let registered = agent.registrar.register_built(&built, by.as_deref()).await;
+            let methods = registered.map_err(|error| error.to_string())?;
             Ok(raw(&json!({ "methods": methods })))
         })
     }
 
     fn unregister(&self, local_name: Option<&str>) -> Reply<Box<RawValue>> {
         let local_name = local_name.map(str::to_owned);
+        let by = self.doings.clone();
         self.ask(|agent| async move {
-            let removed = agent.unregister(local_name.as_deref()).await.map_err(|error| error.to_string())?;
+            let removed = agent.unregister(local_name.as_deref(), by.as_deref()).await;
+            let removed = removed.map_err(|error| error.to_string())?;
             Ok(raw(&json!({ "removed": removed })))
         })
     }

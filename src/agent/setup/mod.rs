@@ -8,11 +8,13 @@ mod python;
 
 use super::{
     Agent,
+    doings::{self, Doings},
     file::{FileError, Named},
     registrar::RegisterError,
 };
 use crate::{config::Span, wire::StartupScript};
 use lua::Script;
+use serde::Serialize;
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -23,9 +25,12 @@ use std::{
 const MAX_OUTPUT: usize = 64 << 10;
 
 /// What a registration came to.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Done {
     pub methods: Vec<Named>,
+    /// What the script removed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub removed: Vec<Named>,
     /// What the script printed, if it was one.
     pub output: String,
 }
@@ -43,8 +48,6 @@ pub enum SetupError {
     TooLong { path: PathBuf, limit: Duration },
     #[error("{} ended without registering anything: it must call `register` on its server", .0.display())]
     Nothing(PathBuf),
-    #[error("{} took back what it had registered, and nothing is registered any more", .0.display())]
-    TakenBack(PathBuf),
 }
 
 /// What a registration is written in.
@@ -66,7 +69,7 @@ pub async fn register(agent: &Arc<Agent>, path: &Path, source: &str) -> Result<D
     let form = Form::of(path).ok_or_else(|| wrong(FileError::Unknown(path.to_owned())))?;
     if form == Form::Toml {
         let methods = agent.registrar.register(path, source).await?;
-        return Ok(Done { methods, output: String::new() });
+        return Ok(Done { methods, removed: Vec::new(), output: String::new() });
     }
     if !path.is_absolute() {
         return Err(wrong(FileError::Relative(path.to_owned())));
@@ -75,19 +78,37 @@ pub async fn register(agent: &Arc<Agent>, path: &Path, source: &str) -> Result<D
     if !agent.registrar.is_connected() {
         return Err(RegisterError::NotConnected.into());
     }
-    let (before, limit) = (agent.registrar.made(), agent.settings.setup_timeout);
-    let output = match form {
+    let doings = agent.scripts.begin(agent.registrar.declared().await);
+    let ran = run(agent, form, path, source, &doings).await;
+    agent.scripts.end(&doings);
+    match (ran, doings.done()) {
+        (Ok(_), doings::Done { last: None, .. }) => Err(SetupError::Nothing(path.to_owned())),
+        (Ok(output), doings::Done { methods, removed, .. }) => Ok(Done { methods, removed, output }),
+        (Err(error), _) => {
+            if let Err(stays) = agent.registrar.undo(&doings).await {
+                log::error!("what {} registered stays, although it failed: {stays}", path.display());
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Runs a script and returns what it printed.
+async fn run(
+    agent: &Arc<Agent>,
+    form: Form,
+    path: &Path,
+    source: &str,
+    doings: &Arc<Doings>,
+) -> Result<String, SetupError> {
+    let limit = agent.settings.setup_timeout;
+    match form {
         Form::Lua => {
             let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
             let directory = path.parent().unwrap_or(Path::new("/"));
-            lua::run(agent, &Script { name: &name, source, path, directory }, limit).await?
+            lua::run(agent, &Script { name: &name, source, path, directory }, Some(doings.clone()), limit).await
         }
-        Form::Toml | Form::Python => python::run(path, &agent.surroundings, limit).await?,
-    };
-    match agent.registrar.registered() {
-        Some(registered) if agent.registrar.made() > before => Ok(Done { methods: registered.methods, output }),
-        None if agent.registrar.made() > before => Err(SetupError::TakenBack(path.to_owned())),
-        _ => Err(SetupError::Nothing(path.to_owned())),
+        Form::Toml | Form::Python => python::run(path, &agent.surroundings, doings, limit).await,
     }
 }
 
@@ -111,7 +132,7 @@ pub async fn register_file(agent: &Arc<Agent>, path: &Path) -> Result<Done, Setu
 pub async fn start_up(agent: &Arc<Agent>, script: &StartupScript) -> Result<String, SetupError> {
     let StartupScript { name, source } = script;
     let script = Script { name, source, path: Path::new(name), directory: &agent.settings.directory };
-    lua::run(agent, &script, agent.settings.setup_timeout).await
+    lua::run(agent, &script, None, agent.settings.setup_timeout).await
 }
 
 impl Form {

@@ -2,6 +2,7 @@
 
 use super::{MAX_OUTPUT, SetupError};
 use crate::agent::{
+    doings::{self, Doings},
     process::{
         StartError,
         child::{Launch, told},
@@ -34,12 +35,18 @@ struct Tail(Arc<Mutex<Vec<u8>>>);
 /// # Errors
 ///
 /// Fails if there is no Python, and if the script does not end well, with what it wrote to stderr, or in time.
-pub async fn run(path: &Path, surroundings: &Surroundings, limit: Duration) -> Result<String, SetupError> {
+pub async fn run(
+    path: &Path,
+    surroundings: &Surroundings,
+    doings: &Doings,
+    limit: Duration,
+) -> Result<String, SetupError> {
     let failed = |why: String| SetupError::Failed { path: path.to_owned(), why };
     let Some(file) = path.to_str() else { return Err(failed("its path is not UTF-8".to_owned())) };
     let mut environment = surroundings.variables();
     // What it prints and what it complains of are read side by side.
     environment.push(("PYTHONUNBUFFERED".to_owned(), "1".to_owned()));
+    environment.push((doings::VARIABLE.to_owned(), doings.token.clone()));
     let launch = Launch {
         command: PYTHON,
         args: &[file.to_owned()],

@@ -117,6 +117,61 @@ async fn a_script_that_goes_wrong_is_told_with_its_line_and_changes_nothing() {
 }
 
 #[tokio::test]
+async fn what_a_script_registered_before_it_failed_is_undone() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let (agent, mut visitor) = running(&scratch, &server).await;
+    let text = script(&format!("{}server.register()\n1 / 0", echo("echo")));
+    let undone = async {
+        assert_eq!(visitor.expect_register().await.1, ["echo"]);
+        visitor.expect_unregister().await;
+    };
+    let (answer, ()) = tokio::join!(register(&agent, &scratch, "methods.py", &text), undone);
+    assert!(answer.0 == 400 && message(&answer).contains("ZeroDivisionError"), "{answer:?}");
+    assert_eq!(agent.get("/status").await.1["registration"], Value::Null);
+    let good = script(&format!("{}server.register()", echo("directory")));
+    let (answer, _) = tokio::join!(register(&agent, &scratch, "good.py", &good), visitor.expect_register());
+    assert_eq!(answer.0, 200, "{answer:?}");
+    let text = lua(&format!("{}server:register()\nerror('no')", lua_echo("echo")));
+    let undone = async {
+        assert_eq!(visitor.expect_register().await.1, ["echo"]);
+        visitor.expect_register().await
+    };
+    let (answer, (generation, names)) = tokio::join!(register(&agent, &scratch, "methods.lua", &text), undone);
+    assert_eq!((answer.0, names), (400, vec!["directory".to_owned()]), "{:?}", answer.1);
+    assert!(matches!(visitor.answer(generation, "directory", json!({})).await, Answer::Result(_)));
+    agent.stop(visitor).await;
+}
+
+#[tokio::test]
+async fn a_script_that_only_takes_back_tells_what() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let (agent, mut visitor) = running(&scratch, &server).await;
+    let text = script(&format!("{}server.register()", echo("echo")));
+    let (answer, _) = tokio::join!(register(&agent, &scratch, "methods.py", &text), visitor.expect_register());
+    assert_eq!(answer.0, 200, "{answer:?}");
+    let text = script("server.unregister()");
+    let (answer, _) = tokio::join!(register(&agent, &scratch, "gone.py", &text), visitor.expect_unregister());
+    let removed = json!([{ "name": "notes.echo", "local_name": "echo" }]);
+    assert_eq!(answer, (200, json!({ "methods": [], "removed": removed, "output": "" })));
+    agent.stop(visitor).await;
+}
+
+#[tokio::test]
+async fn what_another_registers_meanwhile_is_not_the_scripts() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let (agent, mut visitor) = running(&scratch, &server).await;
+    // Another caller is one that does not know the script's token.
+    let other = "import os\nos.environ.pop('SVC_SETUP')\n";
+    for (end, part) in [("", "ended without registering"), ("\n1 / 0", "ZeroDivisionError")] {
+        let text = script(&format!("{other}{}server.register(){end}", echo("echo")));
+        let (answer, _) = tokio::join!(register(&agent, &scratch, "methods.py", &text), visitor.expect_register());
+        assert!(answer.0 == 400 && message(&answer).contains(part), "{answer:?}");
+        assert_eq!(agent.get("/status").await.1["registration"]["methods"][0]["name"], "notes.echo");
+    }
+    agent.stop(visitor).await;
+}
+
+#[tokio::test]
 async fn a_script_that_does_not_end_is_killed() {
     let (scratch, server) = (Scratch::new(), Server::new().await);
     let settings = Settings { setup_timeout: Duration::from_millis(300), ..settings(&scratch, &[&server]) };
@@ -470,7 +525,8 @@ async fn a_lua_script_takes_methods_back_one_by_one_and_all_at_once() {
         visitor.expect_unregister().await
     };
     let (answer, _) = tokio::join!(register(&agent, &scratch, "methods.lua", &text), served);
-    assert!(message(&answer).contains("nothing is registered any more"), "{answer:?}");
+    let removed = json!([{ "name": "notes.echo", "local_name": "echo" }]);
+    assert_eq!(answer, (200, json!({ "methods": [], "removed": removed, "output": "notes.echo\n" })));
     agent.stop(visitor).await;
 }
 
