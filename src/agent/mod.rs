@@ -12,6 +12,7 @@ mod api;
 mod backoff;
 mod calls;
 mod dial;
+mod doings;
 mod end;
 mod file;
 pub mod health;
@@ -47,6 +48,7 @@ use crate::{
     store::{OpenError, Store, StoreError},
 };
 use dial::Dialer;
+use doings::{Doings, Scripts};
 use end::{End, Reason};
 use file::Named;
 use health::Checker;
@@ -156,6 +158,8 @@ struct Agent {
     spool: Spool,
     links: Arc<Links>,
     registrar: Arc<Registrar>,
+    /// The set-up scripts that run now.
+    scripts: Scripts,
     serving: Serving,
     surroundings: Surroundings,
     packages: Arc<Packages>,
@@ -223,6 +227,7 @@ async fn serve(
         spool,
         links,
         registrar,
+        scripts: Scripts::default(),
         serving,
         surroundings,
         packages,
@@ -331,10 +336,10 @@ impl Agent {
     }
 
     /// Removes the method of this local name, or all.
-    async fn unregister(&self, local_name: Option<&str>) -> Result<Vec<Named>, RegisterError> {
+    async fn unregister(&self, local_name: Option<&str>, by: Option<&Doings>) -> Result<Vec<Named>, RegisterError> {
         match local_name {
-            Some(name) => self.registrar.unregister_one(name).await,
-            None => Ok(self.registrar.unregister().await),
+            Some(name) => self.registrar.unregister_one(name, by).await,
+            None => self.registrar.unregister(by).await,
         }
     }
 

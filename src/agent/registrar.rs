@@ -7,6 +7,7 @@
 //! The registration in force is kept on disk, taken up again after a restart, and published on every new link.
 
 use super::{
+    doings::Doings,
     file::{Built, Declared, FileError, Line, Named, line_of},
     home::Home,
     link::{Link, PublishFault},
@@ -55,8 +56,8 @@ pub struct Registrar {
     shown: Mutex<Option<Shown>>,
     serving: Serving,
     generations: AtomicU64,
-    /// How many registrations were made in this run.
-    made: AtomicU64,
+    /// How many changes there were in this run.
+    changes: AtomicU64,
     /// The file to register once there is a link.
     startup: Mutex<Option<PathBuf>>,
 }
@@ -113,6 +114,8 @@ pub enum RegisterError {
     Refused { server: String, line: Option<usize>, reason: String },
     #[error("{server}: {fault}; what was registered before still is")]
     Lost { server: String, fault: PublishFault },
+    #[error("the script that asks for this has ended")]
+    TooLate,
     #[error("no method with the local name `{0}` is registered: `svc agent status` shows those that are")]
     NoSuchMethod(String),
 }
@@ -139,7 +142,7 @@ impl Registrar {
             shown: Mutex::new(None),
             serving,
             generations: AtomicU64::new(1),
-            made: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
             startup: Mutex::new(startup),
         })
     }
@@ -152,7 +155,7 @@ impl Registrar {
     /// before goes on serving then.
     pub async fn register(&self, path: &Path, text: &str) -> Result<Vec<Named>, RegisterError> {
         let declare = |space: &str| Declared::read(path, text, space);
-        self.replace(declare, Some(text)).await
+        self.replace(declare, Some(text), None).await
     }
 
     /// Registers what a script has built, in place of everything registered before.
@@ -160,13 +163,39 @@ impl Registrar {
     /// # Errors
     ///
     /// As [`Registrar::register`].
-    pub async fn register_built(&self, built: &Built) -> Result<Vec<Named>, RegisterError> {
-        self.replace(|space: &str| Declared::built(built, space), None).await
+    pub async fn register_built(&self, built: &Built, by: Option<&Doings>) -> Result<Vec<Named>, RegisterError> {
+        self.replace(|space: &str| Declared::built(built, space), None, by).await
     }
 
-    /// How many registrations were made in this run, from a file or by a script.
-    pub fn made(&self) -> u64 {
-        self.made.load(Ordering::Relaxed)
+    /// What is registered, or will be once a link is there.
+    pub async fn declared(&self) -> Option<Declared> {
+        let current = self.current.lock().await;
+        current.as_ref().map(|in_force| in_force.declared.clone()).or_else(|| self.kept())
+    }
+
+    /// Undoes what a script has changed, unless somebody has changed something after it. It changes nothing any more.
+    ///
+    /// # Errors
+    ///
+    /// Fails if what was registered before is not taken now. What the script registered stays then.
+    pub async fn undo(&self, by: &Doings) -> Result<(), RegisterError> {
+        let mut current = self.current.lock().await;
+        by.close();
+        if by.done().last != Some(self.changes.load(Ordering::Relaxed)) {
+            return Ok(());
+        }
+        self.changed();
+        match by.before.clone() {
+            Some(before) => {
+                let server = self.start(&before, Trial::No).await?;
+                let published = self.publish(&mut current, &self.links.up(), before, server.clone(), None).await;
+                published.inspect_err(|_| self.serving.discard(server))
+            }
+            None => {
+                self.remove_all(&mut current).await;
+                Ok(())
+            }
+        }
     }
 
     /// Whether there is a server that could be asked.
@@ -185,10 +214,18 @@ impl Registrar {
     }
 
     /// Removes all methods and stops their server. Without a link the servers hear of it with the next one.
-    pub async fn unregister(&self) -> Vec<Named> {
+    ///
+    /// # Errors
+    ///
+    /// Fails if it is too late for the script that asks.
+    pub async fn unregister(&self, by: Option<&Doings>) -> Result<Vec<Named>, RegisterError> {
         let mut current = self.current.lock().await;
+        in_time(by)?;
         self.startup().take();
-        self.remove_all(&mut current).await
+        let removed = self.remove_all(&mut current).await;
+        let change = self.changed();
+        by.inspect(|by| by.removed(&removed, change));
+        Ok(removed)
     }
 
     /// Removes one method; the last one takes the server with it.
@@ -196,10 +233,18 @@ impl Registrar {
     /// # Errors
     ///
     /// Fails if there is none with this local name, or if a server does not take what is left.
-    pub async fn unregister_one(&self, local_name: &str) -> Result<Vec<Named>, RegisterError> {
+    pub async fn unregister_one(&self, local_name: &str, by: Option<&Doings>) -> Result<Vec<Named>, RegisterError> {
         let mut current = self.current.lock().await;
+        in_time(by)?;
+        let removed = self.remove_one(&mut current, local_name).await?;
+        let change = self.changed();
+        by.inspect(|by| by.removed(&removed, change));
+        Ok(removed)
+    }
+
+    async fn remove_one(&self, current: &mut Option<InForce>, local_name: &str) -> Result<Vec<Named>, RegisterError> {
         let none = || RegisterError::NoSuchMethod(local_name.to_owned());
-        let in_force = match &*current {
+        let in_force = match current {
             Some(in_force) => in_force,
             // After a restart there is nothing in force until the first link.
             None if self.kept().is_some() => return Err(RegisterError::NotConnected),
@@ -213,11 +258,11 @@ impl Registrar {
         }
         let before = self.names(&in_force.declared);
         if declared.registration.methods.is_empty() {
-            return Ok(self.remove_all(&mut current).await);
+            return Ok(self.remove_all(current).await);
         }
         let server = in_force.server.clone();
         let links = self.links.up();
-        self.publish(&mut current, &links, declared, server, None).await?;
+        self.publish(current, &links, declared, server, None).await?;
         Ok(before.into_iter().filter(|named| named.local_name == local_name).collect())
     }
 
@@ -278,8 +323,10 @@ impl Registrar {
         &self,
         declare: impl FnOnce(&str) -> Result<Declared, FileError>,
         text: Option<&str>,
+        by: Option<&Doings>,
     ) -> Result<Vec<Named>, RegisterError> {
         let mut current = self.current.lock().await;
+        in_time(by)?;
         let space = self.home.space().ok_or(RegisterError::NotConnected)?;
         let declared = declare(&space.name)?;
         if self.links.up().is_empty() {
@@ -297,7 +344,8 @@ impl Registrar {
             Ok(()) => {
                 // Whatever was to be registered at the start, this is newer.
                 self.startup().take();
-                self.made.fetch_add(1, Ordering::Relaxed);
+                let change = self.changed();
+                by.inspect(|by| by.registered(&names, change));
                 Ok(names)
             }
             Err(error) => {
@@ -454,6 +502,11 @@ impl Registrar {
         }
     }
 
+    /// Something has changed: which change this is.
+    fn changed(&self) -> u64 {
+        self.changes.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
     fn next_generation(&self) -> u64 {
         self.generations.fetch_add(1, Ordering::Relaxed)
     }
@@ -479,6 +532,13 @@ fn verdict(links: &[Arc<Link>], answers: &[Result<(), PublishFault>], text: Opti
         }
     }
     lost.filter(|_| !answers.iter().any(Result::is_ok))
+}
+
+fn in_time(by: Option<&Doings>) -> Result<(), RegisterError> {
+    match by {
+        Some(by) if by.done().over => Err(RegisterError::TooLate),
+        _ => Ok(()),
+    }
 }
 
 /// The field that a server's reason begins with, as in "`methods[0].groups[1]`: there is no such group".

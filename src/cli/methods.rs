@@ -46,6 +46,8 @@ agent_command! {
 #[derive(Deserialize)]
 struct Registered {
     methods: Vec<Method>,
+    #[serde(default)]
+    removed: Vec<Method>,
     /// What the script printed, if it was one.
     #[serde(default)]
     output: String,
@@ -78,7 +80,14 @@ impl Register {
         for line in registered.output.lines() {
             shell.out.line(&printable(line))?;
         }
-        shell.out.line(&format!("registered {}", counted(&registered.methods)))
+        if !registered.methods.is_empty() {
+            shell.out.line(&format!("registered {}", counted(&registered.methods)))?;
+        }
+        match registered.removed.is_empty() {
+            true if registered.methods.is_empty() => shell.out.line("nothing was registered"),
+            true => Ok(()),
+            false => shell.out.line(&format!("removed {}", counted(&registered.removed))),
+        }
     }
 }
 

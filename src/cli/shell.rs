@@ -109,10 +109,12 @@ impl<'a> Shell<'a> {
         answer
     }
 
-    /// Tells the user something that is not the result.
-    pub fn note(&mut self, line: &str) {
+    /// Tells the user something that is not the result. Of more lines than one, such as a script's trace, all but the
+    /// first are set in, so that none can pass for ours.
+    pub fn note(&mut self, text: &str) {
+        let lines: Vec<_> = text.lines().map(printable).collect();
         // Nobody is left to hear about a broken stderr.
-        let _ = writeln!(self.err, "{}", printable(line));
+        let _ = writeln!(self.err, "{}", lines.join("\n  "));
     }
 
     fn prompt(&mut self, question: &str) {

@@ -317,12 +317,13 @@ async fn recursion_has_a_bottom() {
 async fn errors_of_any_type_fail_the_run() {
     let world = World::strict();
     for (source, starts) in [
-        ("error({ code = 1 })", "table"),
-        ("error(nil)", "nil"),
-        ("error()", "nil"),
+        ("error({ code = 1 })", "script:1: an error was raised that is a table without a `message`"),
+        ("error({ message = 'no' })", "script:1: no"),
+        ("error(nil)", "script:1: an error was raised without a message"),
+        ("error()", "script:1: an error was raised without a message"),
         ("error(json.null)", "userdata"),
-        ("error(setmetatable({}, { __tostring = function() return 'mine' end }))", "mine"),
-        ("error(print)", "function"),
+        ("error(setmetatable({}, { __tostring = function() return 'mine' end }))", "script:1: mine"),
+        ("error(print)", "script:1: function"),
         ("error(svc.skip('x'))", ""),
         ("error(('x'):rep(1e6))", "script:1: xxx"),
     ] {

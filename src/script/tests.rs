@@ -243,7 +243,7 @@ async fn a_tool_that_fails_says_why_and_keeps_what_it_printed() {
     let world = World::strict();
     for (source, error) in [
         ("\nerror('no')", "tool:2: no"),
-        ("error(setmetatable({}, { __tostring = function() return 'mine' end }))", "mine"),
+        ("error(setmetatable({}, { __tostring = function() return 'mine' end }))", "tool:1: mine"),
         ("return print", "tool: the result cannot be sent: $ is a function, which is not JSON"),
         ("return { a = 0/0 }", "tool: the result cannot be sent: $.a is not a finite number, which is not JSON"),
         ("local t = {} t.t = t return t", "tool: the result cannot be sent: $.t contains itself, which is not JSON"),

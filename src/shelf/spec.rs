@@ -82,7 +82,7 @@ impl StoredSpec {
     ///
     /// Fails on the first field that breaks a rule.
     pub fn define(self, user: UserId, previous: Option<&Stored>) -> Result<Stored, SpecError> {
-        check_name(self.kind, &self.name)?;
+        check_name(self.kind, self.language, &self.name)?;
         if self.description.chars().count() > MAX_DESCRIPTION {
             return Err(SpecError::Description);
         }
@@ -155,9 +155,9 @@ impl Stored {
     }
 }
 
-fn check_name(kind: Kind, name: &str) -> Result<(), SpecError> {
+fn check_name(kind: Kind, language: Language, name: &str) -> Result<(), SpecError> {
     if kind == Kind::Library {
-        LibraryName::parse(name)?;
+        LibraryName::parse(name)?.check_for(language)?;
         return Ok(());
     }
     let begins = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
@@ -235,6 +235,15 @@ mod tests {
         assert!(library.program().is_none());
         assert_eq!(library.library().unwrap().path(), "acme/text.py");
         assert!(python(" ".repeat(MAX_SOURCE + 1)).unwrap_err().contains("65536"));
+    }
+
+    #[test]
+    fn a_python_library_cannot_stand_in_for_a_module_of_python() {
+        let library =
+            |language: &str| json!({"name": "urllib", "kind": "library", "language": language, "content": "return {}"});
+        let error = define(library("python")).unwrap_err();
+        assert!(error.starts_with("`name`: `urllib`") && error.contains("a module of Python itself"), "{error}");
+        assert!(define(library("lua")).is_ok());
     }
 
     #[test]

@@ -31,6 +31,10 @@ def ask(method: str, path: str, body: Optional[Any] = None, timeout: Optional[fl
     base = (os.environ.get("SVC_AGENT_URL") or DEFAULT_URL).rstrip("/")
     data = None if body is None else encode(body)
     headers = {} if data is None else {"Content-Type": "application/json"}
+    # Set by the agent for its set-up scripts, so that it knows which of them asks.
+    setup = os.environ.get("SVC_SETUP")
+    if setup:
+        headers["Svc-Setup"] = setup
     request = urllib.request.Request(base + path, data=data, headers=headers, method=method)
     try:
         with _opener.open(request, timeout=timeout) as response:

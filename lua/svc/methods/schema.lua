@@ -6,7 +6,7 @@
 -- own names; what is given beside it wins. A schema is a table, and one written by hand goes wherever a built one does.
 -- Misuse is an error on the line of the script that calls the builder.
 
-local floor, huge, sort = math.floor, math.huge, table.sort
+local array, floor, huge, sort = json.array, math.floor, math.huge, table.sort
 local error, next, pairs, setmetatable, tostring, type = error, next, pairs, setmetatable, tostring, type
 
 -- What was built here, and so is told from what else a table can be; and what `optional` gave.
@@ -25,6 +25,10 @@ end
 
 local function is_list(value)
 	return type(value) == "table" and (#value > 0 or next(value) == nil)
+end
+
+local function is_empty(value)
+	return type(value) == "table" and next(value) == nil
 end
 
 local function is_schema(value)
@@ -119,6 +123,13 @@ local function joined(builder, known, options, fixed, otherwise)
 	end
 	for name, value in pairs(fixed) do
 		schema[name] = value
+	end
+	-- An empty table could be either; here it can only be a list.
+	if is_empty(schema.enum) then
+		schema.enum = array({})
+	end
+	if schema.type == "array" and is_empty(schema.default) then
+		schema.default = array({})
 	end
 	built[schema] = true
 	return schema

@@ -12,11 +12,16 @@ mod refusal;
 
 pub use refusal::NOT_CONNECTED;
 
-use super::{Agent, file::Built, setup};
+use super::{
+    Agent,
+    doings::{self, Doings},
+    file::Built,
+    setup,
+};
 use crate::http::ApiError;
 use bytes::Bytes;
 use http::{
-    Method, Request, Response, StatusCode,
+    HeaderMap, Method, Request, Response, StatusCode,
     header::{ALLOW, CONTENT_TYPE},
 };
 use http_body_util::{BodyExt, Full, Limited};
@@ -149,8 +154,8 @@ async fn answer(agent: &Arc<Agent>, ends: Ends, request: Request<Incoming>) -> R
         (&Method::POST, ["event"]) => raise(agent, request).await,
         (&Method::GET, ["status"]) => Ok(json(StatusCode::OK, &agent.status())),
         (&Method::POST, ["methods"]) => register(agent, ends, request).await,
-        (&Method::DELETE, ["methods"]) => unregister(agent, ends, None).await,
-        (&Method::DELETE, ["methods", name]) => unregister(agent, ends, Some(decoded(name)?)).await,
+        (&Method::DELETE, ["methods"]) => unregister(agent, ends, request.headers(), None).await,
+        (&Method::DELETE, ["methods", name]) => unregister(agent, ends, request.headers(), Some(decoded(name)?)).await,
         (&Method::GET, ["api", "methods"] | ["api", "methods", _]) if segments.last() != Some(&"call") => {
             pass(agent, ends, request).await
         }
@@ -192,16 +197,18 @@ async fn raise(agent: &Agent, request: Request<Incoming>) -> Result<Answer, Refu
 
 async fn register(agent: &Arc<Agent>, ends: Ends, request: Request<Incoming>) -> Result<Answer, Refusal> {
     check_user(ends).await?;
+    let by = script_of(agent, request.headers());
     let asked: Register = read(request, METHODS_BYTES).await?;
     let agent = agent.clone();
     match asked {
         Register { path: Some(path), source: Some(source), registration: None, directory: None, script: None } => {
             let done = to_the_end(async move { setup::register(&agent, &path, &source).await }).await?;
-            Ok(json(StatusCode::OK, &serde_json::json!({ "methods": done.methods, "output": done.output })))
+            Ok(json(StatusCode::OK, &done))
         }
         Register { path: None, source: None, registration: Some(registration), directory: Some(directory), script } => {
             let built = Built { directory, script, registration };
-            let methods = to_the_end(async move { agent.registrar.register_built(&built).await }).await?;
+            let methods =
+                to_the_end(async move { agent.registrar.register_built(&built, by.as_deref()).await }).await?;
             Ok(json(StatusCode::OK, &serde_json::json!({ "methods": methods })))
         }
         _ => Err(Refusal::bad_request("give `path` and `source` of a file, or `registration` and `directory`")),
@@ -229,11 +236,22 @@ async fn pass(agent: &Arc<Agent>, ends: Ends, request: Request<Incoming>) -> Res
     Ok(answer)
 }
 
-async fn unregister(agent: &Arc<Agent>, ends: Ends, name: Option<String>) -> Result<Answer, Refusal> {
+async fn unregister(
+    agent: &Arc<Agent>,
+    ends: Ends,
+    headers: &HeaderMap,
+    name: Option<String>,
+) -> Result<Answer, Refusal> {
     check_user(ends).await?;
+    let by = script_of(agent, headers);
     let agent = agent.clone();
-    let removed = to_the_end(async move { agent.unregister(name.as_deref()).await }).await?;
+    let removed = to_the_end(async move { agent.unregister(name.as_deref(), by.as_deref()).await }).await?;
     Ok(json(StatusCode::OK, &serde_json::json!({ "removed": removed })))
+}
+
+/// The set-up script that asks, if one does.
+fn script_of(agent: &Agent, headers: &HeaderMap) -> Option<Arc<Doings>> {
+    agent.scripts.find(headers.get(doings::HEADER)?.to_str().ok()?)
 }
 
 /// Whether who asks may change what the agent runs. On a machine with many sockets it takes a while to find out.

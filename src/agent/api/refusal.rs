@@ -91,8 +91,7 @@ impl From<SetupError> for Refusal {
             error @ (SetupError::Failed { .. }
             | SetupError::NoPython(_)
             | SetupError::TooLong { .. }
-            | SetupError::Nothing(_)
-            | SetupError::TakenBack(_)) => Self::bad_request(error.to_string()),
+            | SetupError::Nothing { .. }) => Self::bad_request(error.to_string()),
         }
     }
 }
@@ -100,7 +99,7 @@ impl From<SetupError> for Refusal {
 impl From<RegisterError> for Refusal {
     fn from(error: RegisterError) -> Self {
         let (status, code) = match error {
-            RegisterError::File(_) | RegisterError::Start(_) | RegisterError::Ended(_) => {
+            RegisterError::File(_) | RegisterError::Start(_) | RegisterError::Ended(_) | RegisterError::TooLate => {
                 (StatusCode::BAD_REQUEST, "bad_request")
             }
             RegisterError::NotConnected | RegisterError::Lost { .. } => {

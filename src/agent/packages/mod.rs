@@ -80,7 +80,7 @@ impl Packages {
     /// Fails if the database cannot be read. A directory that cannot be written is only logged: Python then misses our
     /// package, and everything else works.
     pub fn open(store: Store, directory: &Path) -> Result<Self, StoreError> {
-        let kept: Arc<[Library]> = KEPT.get(&store, LIBRARIES)?.unwrap_or_default().into();
+        let kept: Arc<[Library]> = harmless(KEPT.get(&store, LIBRARIES)?.unwrap_or_default()).into();
         let packages = Self {
             store,
             directory: std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned()).join("packages"),
@@ -120,7 +120,7 @@ impl Packages {
 
     /// Takes the libraries that a server has sent. [`Packages::keep_up`] makes a package of them.
     pub fn take(&self, libraries: Vec<Library>) {
-        self.sent.send_replace(libraries.into());
+        self.sent.send_replace(harmless(libraries).into());
     }
 
     /// Resolves once the libraries are those that a server has told of in this run, or after a while without that.
@@ -202,4 +202,13 @@ impl Packages {
     fn locked(&self) -> MutexGuard<'_, Theirs> {
         self.theirs.lock().expect("no code panics while holding it")
     }
+}
+
+/// The libraries without those that would hide modules of Python: a server refuses such names, and may have older ones.
+fn harmless(mut libraries: Vec<Library>) -> Vec<Library> {
+    libraries.retain(|library| {
+        let checked = library.name.check_for(library.language);
+        checked.inspect_err(|error| log::warn!("a library is left out: {error}")).is_ok()
+    });
+    libraries
 }

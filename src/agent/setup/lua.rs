@@ -3,9 +3,9 @@
 //!
 //! Each script has a runtime to itself, and finds modules as every program of a space does ([`crate::run`]).
 
-use super::SetupError;
+use super::{HadPrinted, SetupError};
 use crate::{
-    agent::{Agent, file::Built, packages::Packages},
+    agent::{Agent, doings::Doings, file::Built, packages::Packages},
     config::{self, Size, Span},
     egress::Egress,
     kv::Kv,
@@ -40,12 +40,17 @@ pub struct Script<'a> {
 /// # Errors
 ///
 /// Fails with the line if the script is no Lua, raises an error, or does not end in time.
-pub async fn run(agent: &Arc<Agent>, script: &Script<'_>, limit: Duration) -> Result<String, SetupError> {
+pub async fn run(
+    agent: &Arc<Agent>,
+    script: &Script<'_>,
+    doings: Option<Arc<Doings>>,
+    limit: Duration,
+) -> Result<String, SetupError> {
     let failed = |why: String| SetupError::Failed { path: script.path.to_owned(), why };
     let program =
         Program::space(script.name, script.source, Reach::Whole).map_err(|error| failed(error.to_string()))?;
     let inside =
-        Arc::new(Inside { agent: Arc::downgrade(agent), kv: agent.kv.clone(), script: script.path.to_owned() });
+        Arc::new(Inside { agent: Arc::downgrade(agent), kv: agent.kv.clone(), script: script.path.to_owned(), doings });
     let settings = config::Script { wall: Span(limit), cpu: Span(limit), memory: Size(MEMORY), threads: 1 };
     let modules = Found::new(script.directory.to_owned(), agent.packages.clone());
     let libraries = Libraries {
@@ -65,10 +70,7 @@ pub async fn run(agent: &Arc<Agent>, script: &Script<'_>, limit: Duration) -> Re
     let output: String = log.iter().flat_map(|line| [line, "\n"]).collect();
     match result {
         Ok(()) => Ok(output),
-        Err(error) => Err(failed(match output.is_empty() {
-            true => error.to_string(),
-            false => format!("{error}\nit had printed:\n{}", output.trim_end()),
-        })),
+        Err(error) => Err(failed(format!("{error}{}", HadPrinted(&output)))),
     }
 }
 
@@ -79,6 +81,8 @@ struct Inside {
     kv: Kv,
     /// Whose registrations these are, for people.
     script: PathBuf,
+    /// What it changes is counted here.
+    doings: Option<Arc<Doings>>,
 }
 
 impl Inside {
@@ -118,16 +122,20 @@ impl SpaceAgent for Inside {
 
     fn register(&self, directory: PathBuf, registration: Box<RawValue>) -> Reply<Box<RawValue>> {
         let built = Built { directory, script: Some(self.script.clone()), registration };
+        let by = self.doings.clone();
         self.ask(|agent| async move {
-            let methods = agent.registrar.register_built(&built).await.map_err(|error| error.to_string())?;
+            let registered = agent.registrar.register_built(&built, by.as_deref()).await;
+            let methods = registered.map_err(|error| error.to_string())?;
             Ok(raw(&json!({ "methods": methods })))
         })
     }
 
     fn unregister(&self, local_name: Option<&str>) -> Reply<Box<RawValue>> {
         let local_name = local_name.map(str::to_owned);
+        let by = self.doings.clone();
         self.ask(|agent| async move {
-            let removed = agent.unregister(local_name.as_deref()).await.map_err(|error| error.to_string())?;
+            let removed = agent.unregister(local_name.as_deref(), by.as_deref()).await;
+            let removed = removed.map_err(|error| error.to_string())?;
             Ok(raw(&json!({ "removed": removed })))
         })
     }

@@ -8,12 +8,15 @@ mod python;
 
 use super::{
     Agent,
+    doings::{self, Doings},
     file::{FileError, Named},
     registrar::RegisterError,
 };
 use crate::{config::Span, wire::StartupScript};
 use lua::Script;
+use serde::Serialize;
 use std::{
+    fmt,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -23,9 +26,12 @@ use std::{
 const MAX_OUTPUT: usize = 64 << 10;
 
 /// What a registration came to.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Done {
     pub methods: Vec<Named>,
+    /// What the script removed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub removed: Vec<Named>,
     /// What the script printed, if it was one.
     pub output: String,
 }
@@ -41,11 +47,16 @@ pub enum SetupError {
     NoPython(PathBuf),
     #[error("{} did not end within {}: set `agent.setup_timeout` if it needs longer", path.display(), Span(*limit))]
     TooLong { path: PathBuf, limit: Duration },
-    #[error("{} ended without registering anything: it must call `register` on its server", .0.display())]
-    Nothing(PathBuf),
-    #[error("{} took back what it had registered, and nothing is registered any more", .0.display())]
-    TakenBack(PathBuf),
+    #[error(
+        "{} ended without registering anything: it must call `register` on its server{}",
+        path.display(),
+        HadPrinted(output)
+    )]
+    Nothing { path: PathBuf, output: String },
 }
+
+/// What a script printed before it went wrong, to put behind what is told of that.
+struct HadPrinted<'a>(&'a str);
 
 /// What a registration is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +77,7 @@ pub async fn register(agent: &Arc<Agent>, path: &Path, source: &str) -> Result<D
     let form = Form::of(path).ok_or_else(|| wrong(FileError::Unknown(path.to_owned())))?;
     if form == Form::Toml {
         let methods = agent.registrar.register(path, source).await?;
-        return Ok(Done { methods, output: String::new() });
+        return Ok(Done { methods, removed: Vec::new(), output: String::new() });
     }
     if !path.is_absolute() {
         return Err(wrong(FileError::Relative(path.to_owned())));
@@ -75,19 +86,37 @@ pub async fn register(agent: &Arc<Agent>, path: &Path, source: &str) -> Result<D
     if !agent.registrar.is_connected() {
         return Err(RegisterError::NotConnected.into());
     }
-    let (before, limit) = (agent.registrar.made(), agent.settings.setup_timeout);
-    let output = match form {
+    let doings = agent.scripts.begin(agent.registrar.declared().await);
+    let ran = run(agent, form, path, source, &doings).await;
+    agent.scripts.end(&doings);
+    match (ran, doings.done()) {
+        (Ok(output), doings::Done { last: None, .. }) => Err(SetupError::Nothing { path: path.to_owned(), output }),
+        (Ok(output), doings::Done { methods, removed, .. }) => Ok(Done { methods, removed, output }),
+        (Err(error), _) => {
+            if let Err(stays) = agent.registrar.undo(&doings).await {
+                log::error!("what {} registered stays, although it failed: {stays}", path.display());
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Runs a script and returns what it printed.
+async fn run(
+    agent: &Arc<Agent>,
+    form: Form,
+    path: &Path,
+    source: &str,
+    doings: &Arc<Doings>,
+) -> Result<String, SetupError> {
+    let limit = agent.settings.setup_timeout;
+    match form {
         Form::Lua => {
             let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
             let directory = path.parent().unwrap_or(Path::new("/"));
-            lua::run(agent, &Script { name: &name, source, path, directory }, limit).await?
+            lua::run(agent, &Script { name: &name, source, path, directory }, Some(doings.clone()), limit).await
         }
-        Form::Toml | Form::Python => python::run(path, &agent.surroundings, limit).await?,
-    };
-    match agent.registrar.registered() {
-        Some(registered) if agent.registrar.made() > before => Ok(Done { methods: registered.methods, output }),
-        None if agent.registrar.made() > before => Err(SetupError::TakenBack(path.to_owned())),
-        _ => Err(SetupError::Nothing(path.to_owned())),
+        Form::Toml | Form::Python => python::run(path, &agent.surroundings, doings, limit).await,
     }
 }
 
@@ -111,7 +140,16 @@ pub async fn register_file(agent: &Arc<Agent>, path: &Path) -> Result<Done, Setu
 pub async fn start_up(agent: &Arc<Agent>, script: &StartupScript) -> Result<String, SetupError> {
     let StartupScript { name, source } = script;
     let script = Script { name, source, path: Path::new(name), directory: &agent.settings.directory };
-    lua::run(agent, &script, agent.settings.setup_timeout).await
+    lua::run(agent, &script, None, agent.settings.setup_timeout).await
+}
+
+impl fmt::Display for HadPrinted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.trim_end() {
+            "" => Ok(()),
+            printed => write!(f, "\nit had printed:\n{printed}"),
+        }
+    }
 }
 
 impl Form {

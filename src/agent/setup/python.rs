@@ -1,7 +1,8 @@
 //! Runs a set-up script with the machine's Python, in the directory of its file.
 
-use super::{MAX_OUTPUT, SetupError};
+use super::{HadPrinted, MAX_OUTPUT, SetupError};
 use crate::agent::{
+    doings::{self, Doings},
     process::{
         StartError,
         child::{Launch, told},
@@ -34,12 +35,18 @@ struct Tail(Arc<Mutex<Vec<u8>>>);
 /// # Errors
 ///
 /// Fails if there is no Python, and if the script does not end well, with what it wrote to stderr, or in time.
-pub async fn run(path: &Path, surroundings: &Surroundings, limit: Duration) -> Result<String, SetupError> {
+pub async fn run(
+    path: &Path,
+    surroundings: &Surroundings,
+    doings: &Doings,
+    limit: Duration,
+) -> Result<String, SetupError> {
     let failed = |why: String| SetupError::Failed { path: path.to_owned(), why };
     let Some(file) = path.to_str() else { return Err(failed("its path is not UTF-8".to_owned())) };
     let mut environment = surroundings.variables();
     // What it prints and what it complains of are read side by side.
     environment.push(("PYTHONUNBUFFERED".to_owned(), "1".to_owned()));
+    environment.push((doings::VARIABLE.to_owned(), doings.token.clone()));
     let launch = Launch {
         command: PYTHON,
         args: &[file.to_owned()],
@@ -53,8 +60,8 @@ pub async fn run(path: &Path, surroundings: &Surroundings, limit: Duration) -> R
         other => failed(other.to_string()),
     })?;
     drop(pipes.stdin);
-    let (output, complaints) = (Tail::default(), Tail::default());
-    let printing = AbortOnDropHandle::new(tokio::spawn(gather(pipes.stdout, vec![output.clone()])));
+    let (output, printed, complaints) = (Tail::default(), Tail::default(), Tail::default());
+    let printing = AbortOnDropHandle::new(tokio::spawn(gather(pipes.stdout, vec![output.clone(), printed.clone()])));
     let complaining =
         AbortOnDropHandle::new(tokio::spawn(gather(pipes.stderr, vec![output.clone(), complaints.clone()])));
     // A process that is dropped is killed with all of its group.
@@ -65,10 +72,13 @@ pub async fn run(path: &Path, surroundings: &Surroundings, limit: Duration) -> R
     process.sweep().await;
     match status.as_ref().is_ok_and(|status| status.success()) {
         true => Ok(output.text()),
-        false => Err(failed(match complaints.text().trim_end() {
-            "" => told(&status),
-            complaints => format!("{}\n{complaints}", told(&status)),
-        })),
+        false => {
+            let why = match complaints.text().trim_end() {
+                "" => told(&status),
+                complaints => format!("{}\n{complaints}", told(&status)),
+            };
+            Err(failed(format!("{why}{}", HadPrinted(&printed.text()))))
+        }
     }
 }
 

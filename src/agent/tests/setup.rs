@@ -104,7 +104,9 @@ async fn a_script_that_goes_wrong_is_told_with_its_line_and_changes_nothing() {
         ("\n\nserver.register()", &["line 5", "`methods`: there must be at least one"]),
         ("server.method('user.a', 'a', 'A')\nserver.register()", &["line 4", "`methods[0].name`", "reserved"]),
         ("raise SystemExit(3)", &["exited with status 3"]),
-        ("print('hello')", &["ended without registering"]),
+        ("print('hello')\nraise SystemExit(3)", &["exited with status 3\nit had printed:\nhello"]),
+        ("print('hello')\n1 / 0", &["ZeroDivisionError: division by zero\nit had printed:\nhello"]),
+        ("print('hello')", &["ended without registering", "\nit had printed:\nhello"]),
     ] {
         let answer = register(&agent, &scratch, "methods.py", &script(body)).await;
         assert_eq!(answer.0, 400, "{body}: {answer:?}");
@@ -113,6 +115,61 @@ async fn a_script_that_goes_wrong_is_told_with_its_line_and_changes_nothing() {
         }
     }
     assert_eq!(agent.get("/status").await.1["registration"], Value::Null);
+    agent.stop(visitor).await;
+}
+
+#[tokio::test]
+async fn what_a_script_registered_before_it_failed_is_undone() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let (agent, mut visitor) = running(&scratch, &server).await;
+    let text = script(&format!("{}server.register()\n1 / 0", echo("echo")));
+    let undone = async {
+        assert_eq!(visitor.expect_register().await.1, ["echo"]);
+        visitor.expect_unregister().await;
+    };
+    let (answer, ()) = tokio::join!(register(&agent, &scratch, "methods.py", &text), undone);
+    assert!(answer.0 == 400 && message(&answer).contains("ZeroDivisionError"), "{answer:?}");
+    assert_eq!(agent.get("/status").await.1["registration"], Value::Null);
+    let good = script(&format!("{}server.register()", echo("directory")));
+    let (answer, _) = tokio::join!(register(&agent, &scratch, "good.py", &good), visitor.expect_register());
+    assert_eq!(answer.0, 200, "{answer:?}");
+    let text = lua(&format!("{}server:register()\nerror('no')", lua_echo("echo")));
+    let undone = async {
+        assert_eq!(visitor.expect_register().await.1, ["echo"]);
+        visitor.expect_register().await
+    };
+    let (answer, (generation, names)) = tokio::join!(register(&agent, &scratch, "methods.lua", &text), undone);
+    assert_eq!((answer.0, names), (400, vec!["directory".to_owned()]), "{:?}", answer.1);
+    assert!(matches!(visitor.answer(generation, "directory", json!({})).await, Answer::Result(_)));
+    agent.stop(visitor).await;
+}
+
+#[tokio::test]
+async fn a_script_that_only_takes_back_tells_what() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let (agent, mut visitor) = running(&scratch, &server).await;
+    let text = script(&format!("{}server.register()", echo("echo")));
+    let (answer, _) = tokio::join!(register(&agent, &scratch, "methods.py", &text), visitor.expect_register());
+    assert_eq!(answer.0, 200, "{answer:?}");
+    let text = script("server.unregister()");
+    let (answer, _) = tokio::join!(register(&agent, &scratch, "gone.py", &text), visitor.expect_unregister());
+    let removed = json!([{ "name": "notes.echo", "local_name": "echo" }]);
+    assert_eq!(answer, (200, json!({ "methods": [], "removed": removed, "output": "" })));
+    agent.stop(visitor).await;
+}
+
+#[tokio::test]
+async fn what_another_registers_meanwhile_is_not_the_scripts() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let (agent, mut visitor) = running(&scratch, &server).await;
+    // Another caller is one that does not know the script's token.
+    let other = "import os\nos.environ.pop('SVC_SETUP')\n";
+    for (end, part) in [("", "ended without registering"), ("\n1 / 0", "ZeroDivisionError")] {
+        let text = script(&format!("{other}{}server.register(){end}", echo("echo")));
+        let (answer, _) = tokio::join!(register(&agent, &scratch, "methods.py", &text), visitor.expect_register());
+        assert!(answer.0 == 400 && message(&answer).contains(part), "{answer:?}");
+        assert_eq!(agent.get("/status").await.1["registration"]["methods"][0]["name"], "notes.echo");
+    }
     agent.stop(visitor).await;
 }
 
@@ -218,6 +275,23 @@ async fn libraries_are_served_with_a_tag_imported_and_kept() {
 }
 
 #[tokio::test]
+async fn a_library_that_would_hide_a_module_of_python_is_left_out() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let (agent, mut visitor) = running(&scratch, &server).await;
+    let libraries = vec![
+        library("urllib", Language::Python, "raise RuntimeError('hidden')"),
+        library("acme", Language::Python, "version = 1"),
+    ];
+    supply(&agent, &mut visitor, libraries).await;
+    let text = script(&format!("import acme\nprint(acme.version)\n{}server.register()", echo("echo")));
+    let (answer, (generation, _)) =
+        tokio::join!(register(&agent, &scratch, "methods.py", &text), visitor.expect_register());
+    assert_eq!(answer.1["output"], "1\n", "{answer:?}");
+    assert!(matches!(visitor.answer(generation, "echo", json!({})).await, Answer::Result(_)));
+    agent.stop(visitor).await;
+}
+
+#[tokio::test]
 async fn a_process_that_starts_later_imports_the_newer_library_and_finds_its_own_path_first() {
     let (scratch, server) = (Scratch::new(), Server::new().await);
     let (agent, mut visitor) = running(&scratch, &server).await;
@@ -249,6 +323,29 @@ async fn a_lua_file_registers_what_it_builds_and_its_output_comes_back() {
     assert_eq!(directory.get(), json!(scratch.0.canonicalize().unwrap()).to_string());
     let status = agent.status(|_| true).await;
     assert_eq!(status["registration"]["path"], json!(scratch.0.join("methods.lua")));
+    agent.stop(visitor).await;
+}
+
+#[tokio::test]
+async fn an_empty_list_in_lua_is_a_list_where_only_a_list_can_be() {
+    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let (agent, mut visitor) = running(&scratch, &server).await;
+    for (schema, field, wanted) in [
+        ("s.array(s.string(), { default = {} })", "default", json!([])),
+        ("s.string { enum = {} }", "enum", json!([])),
+        ("s.object { default = {} }", "default", json!({})),
+    ] {
+        let method = format!(
+            "server:method {{ name = 'a', local_name = 'a', description = 'A', params = {schema} }}\nserver:register()"
+        );
+        let text = lua(&method);
+        let registering = register(&agent, &scratch, "methods.lua", &text);
+        let heard = async { tokio::time::timeout(Duration::from_secs(10), visitor.expect_whole_register()).await };
+        let (answer, heard) = tokio::join!(registering, heard);
+        assert_eq!(answer.0, 200, "{schema}: {}", answer.1);
+        let params = heard.unwrap().methods.remove(0).params_schema.unwrap();
+        assert_eq!(params[field], wanted, "{schema}");
+    }
     agent.stop(visitor).await;
 }
 
@@ -453,7 +550,8 @@ async fn a_lua_script_takes_methods_back_one_by_one_and_all_at_once() {
         visitor.expect_unregister().await
     };
     let (answer, _) = tokio::join!(register(&agent, &scratch, "methods.lua", &text), served);
-    assert!(message(&answer).contains("nothing is registered any more"), "{answer:?}");
+    let removed = json!([{ "name": "notes.echo", "local_name": "echo" }]);
+    assert_eq!(answer, (200, json!({ "methods": [], "removed": removed, "output": "notes.echo\n" })));
     agent.stop(visitor).await;
 }
 

@@ -2,6 +2,8 @@
 //!
 //! In a package it is the file of that name, each dot a directory: [`Library::path`].
 
+mod python;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de};
 use std::fmt;
@@ -45,6 +47,10 @@ pub enum LibraryNameError {
     Reserved(String),
     #[error("`{0}` ends in `init`, and spaces would load it by what is before that: take another name")]
     Init(String),
+    #[error("`{name}`: `{module}` is a module of Python itself, and this would hide it in spaces: take another name")]
+    Hiding { name: String, module: String },
+    #[error("`{name}`: `{keyword}` is a keyword of Python, so nobody could import this: take another name")]
+    Keyword { name: String, keyword: String },
 }
 
 impl LibraryName {
@@ -72,6 +78,25 @@ impl LibraryName {
             return Err(LibraryNameError::Init(text.to_owned()));
         }
         Ok(Self(text.to_owned()))
+    }
+
+    /// Whether a library in this language can have the name.
+    ///
+    /// # Errors
+    ///
+    /// Fails if Python could not import it, or would import it in place of a module of its own.
+    pub fn check_for(&self, language: Language) -> Result<(), LibraryNameError> {
+        if language != Language::Python {
+            return Ok(());
+        }
+        let name = || self.0.clone();
+        if let Some(keyword) = self.0.split('.').find(|word| python::is_keyword(word)) {
+            return Err(LibraryNameError::Keyword { name: name(), keyword: keyword.to_owned() });
+        }
+        match self.0.split('.').next().filter(|first| python::is_module(first)) {
+            Some(module) => Err(LibraryNameError::Hiding { name: name(), module: module.to_owned() }),
+            None => Ok(()),
+        }
     }
 
     pub fn as_str(&self) -> &str {
@@ -147,6 +172,18 @@ mod tests {
             assert!(refused.contains(&format!("`{name}` ends in `init`")), "{refused}");
         }
         assert!(LibraryName::parse("zed.init.more").is_ok() && LibraryName::parse("zed.initial").is_ok());
+    }
+
+    #[test]
+    fn a_python_library_hides_no_module_of_python_and_can_be_imported() {
+        let check = |name: &str, language| LibraryName::parse(name).unwrap().check_for(language);
+        for name in ["urllib", "urllib.more", "socket", "sitecustomize", "class", "acme.import", "None"] {
+            assert!(check(name, Language::Python).is_err(), "{name}");
+            assert_eq!(check(name, Language::Lua), Ok(()), "{name}");
+        }
+        for name in ["acme", "acme.urllib", "match", "urllib_of_ours"] {
+            assert_eq!(check(name, Language::Python), Ok(()), "{name}");
+        }
     }
 
     #[test]
