@@ -258,6 +258,16 @@ async fn arguments_and_results_pass_as_they_came_and_errors_are_the_tools() {
     let answer: Value = serde_json::from_str(&answer).unwrap();
     assert_eq!(answer["result"]["content"], json!([{"type": "text", "text": arguments}]));
     assert_eq!(answer["result"]["isError"], false);
+    // What rmcp cannot hold is no matter either.
+    let deep = format!("{}1{}", r#"{"a":"#.repeat(200), "}".repeat(200));
+    for arguments in [r#"{ "n":1e400 }"#, &deep] {
+        space.heard();
+        let answer = raw(&sent("plain").replace(r#"{ "z":1.0,"b":18446744073709551616,"a":[] }"#, arguments)).await;
+        assert_eq!(space.heard(), [format!("echo {arguments}")], "{answer}");
+        assert!(answer.contains(r#""isError":false"#), "{answer}");
+    }
+    let answer: Value = serde_json::from_str(&raw(&sent("plain").replace(arguments, "[1e400]")).await).unwrap();
+    assert_eq!(answer["error"]["code"], -32602, "{answer}");
     // Without a schema of the result there is none to be structured by.
     let plain: Value = serde_json::from_str(&raw(&sent("plain")).await).unwrap();
     assert_eq!(plain["result"]["structuredContent"], Value::Null);
