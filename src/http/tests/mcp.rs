@@ -495,6 +495,21 @@ async fn a_user_has_so_many_streams_and_no_more() {
 }
 
 #[tokio::test]
+async fn a_name_that_is_too_long_for_clients_is_no_tools() {
+    let service = Service::start().await;
+    let uma = service.member("uma", &["use_methods", "use_mcp_server"], &[]).await;
+    let (short, long) = ("x".repeat(117), "y".repeat(118));
+    let space = Space::new("s");
+    let shared = |name: &str| tool(name, json!({"scope": "shared"}));
+    space.register(&service, service.admin(), json!([shared(&short), shared(&long)])).unwrap();
+    assert_eq!(service.tools(&service.token).await, [short.clone(), long.clone()]);
+    assert_eq!(service.tools(&uma).await, [format!("user_admin_{short}")]);
+    let hidden = service.tell(&uma, OLDER, &call(&format!("user_admin_{long}"), json!({})), &[]).await;
+    assert_eq!(hidden.body["error"]["code"], -32602, "{hidden:?}");
+    service.stop().await;
+}
+
+#[tokio::test]
 async fn a_long_list_comes_in_pages_in_which_nothing_that_stays_is_missed() {
     let service = Service::start().await;
     let space = Space::new("s");
