@@ -21,6 +21,9 @@ pub struct Params<'a> {
     /// Of a tool.
     #[serde(borrow)]
     pub arguments: Option<&'a RawValue>,
+    /// Of a list.
+    #[serde(borrow)]
+    pub cursor: Option<&'a RawValue>,
     /// Of the request that is taken back.
     #[serde(borrow, rename = "requestId")]
     request_id: Option<&'a RawValue>,

@@ -143,6 +143,7 @@ impl Endpoint {
         let visit = Arc::new(Visit {
             caller: caller.clone(),
             arguments: message.params.arguments.map(RawValue::to_owned),
+            cursor: message.params.cursor.map(RawValue::to_owned),
             flight: session.zip(message.id).map(|(session, id)| self.0.flights.begin(session, id)),
             inlay: Inlay::new(),
             _share: if message.is("subscriptions/listen") { Some(self.0.stream(caller)?) } else { None },

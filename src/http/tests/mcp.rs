@@ -535,7 +535,7 @@ async fn a_long_list_comes_in_pages_in_which_nothing_that_stays_is_missed() {
     assert_eq!((first.len(), second.len(), third.len(), next), (200, 200, 50, None));
     let expected: Vec<_> = (0..450).map(|n| format!("n{n:04}")).collect();
     assert_eq!([first, second, third].concat(), expected);
-    for cursor in ["!", "\u{e4}"] {
+    for cursor in [json!("!"), json!("\u{e4}"), json!("QUJD"), json!(""), json!(7), json!({})] {
         let answer = service.tell(&service.token, OLDER, &request("tools/list", json!({"cursor": cursor})), &[]).await;
         assert_eq!(answer.body["error"]["code"], -32602, "{answer:?}");
     }
