@@ -27,6 +27,7 @@ use crate::{
     id::UserId,
     identity::{Caller, Identity},
     jsonrpc::code,
+    permission::Permission,
     registry::Registry,
     share::{Share, Shares},
     shelf::{Shelf, Toolbox},
@@ -231,7 +232,7 @@ impl Inner {
     /// Resolves once the caller's streams must end.
     async fn over(&self, caller: &Caller) {
         tokio::select! {
-            () = self.calls.identity().lapsed(caller) => {}
+            () = self.calls.identity().barred(caller, Permission::UseMcpServer) => {}
             () = self.shutdown.cancelled() => {}
         }
     }
