@@ -6,12 +6,15 @@ use crate::{
     daemon::{self, DaemonError},
     logging,
 };
-use std::{io, net::SocketAddr, path::PathBuf};
+use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
 };
 use tokio_util::sync::CancellationToken;
+
+/// How long threads that still work keep the process from ending.
+const LAST_WAIT: Duration = Duration::from_secs(2);
 
 /// Run the server.
 #[derive(argh::FromArgs, Clone, Debug, PartialEq)]
@@ -75,14 +78,17 @@ fn serve(config: Config) -> Result<(), ServerError> {
     start_logging(&config.log)?;
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(config.workers()).enable_all().build().map_err(ServerError::Start)?;
-    runtime.block_on(async {
+    let served = runtime.block_on(async {
         let address = config.listen;
         let bound = TcpListener::bind(address).await;
         let listener = bound.map_err(|source| ServerError::Listen { address, source })?;
         let shutdown = CancellationToken::new();
         cancel_on_signal(shutdown.clone()).map_err(ServerError::Start)?;
         Ok(daemon::run(config, listener, shutdown).await?)
-    })
+    });
+    // All that matters has ended. What still computes somewhere has nobody to tell.
+    runtime.shutdown_timeout(LAST_WAIT);
+    served
 }
 
 /// Cancels on the first SIGTERM or SIGINT. On the second the user has lost patience: the process ends at

@@ -102,8 +102,21 @@ impl Identity {
     /// Resolves once the caller would not be let in again as it was: its credential or user is gone or has expired,
     /// or its permissions are others. What holds a connection open for long waits for this beside its work.
     pub async fn lapsed(&self, caller: &Caller) {
+        // An agent's link asks for no permission, and should not break because its owner got another.
+        let is_agent = matches!(caller.via, Via::Agent { .. });
+        self.while_stands(caller, |now| is_agent || now == caller.permissions).await;
+    }
+
+    /// Resolves once the caller would not be let in again where this permission is asked for. Its other permissions may
+    /// come and go: this is for what looks at them again whenever it matters.
+    pub async fn barred(&self, caller: &Caller, permission: Permission) {
+        self.while_stands(caller, |now| now.contains(permission)).await;
+    }
+
+    /// Resolves once the caller's credential or user is gone or has expired, or it has permissions that do not suffice.
+    async fn while_stands(&self, caller: &Caller, suffice: impl Fn(Permissions) -> bool) {
         let mut changes = self.0.changed.subscribe();
-        while let Some(expiry) = self.stands(caller) {
+        while let Some(expiry) = self.stands(caller, &suffice) {
             let wait = expiry.map_or(LONGEST_SLEEP, |expiry| expiry.from_now().min(LONGEST_SLEEP));
             tokio::select! {
                 _ = changes.changed() => {}
@@ -153,7 +166,7 @@ impl Identity {
     }
 
     /// `None` if the caller would be refused now; else when its credential expires, if ever.
-    fn stands(&self, caller: &Caller) -> Option<Option<Timestamp>> {
+    fn stands(&self, caller: &Caller, suffice: impl Fn(Permissions) -> bool) -> Option<Option<Timestamp>> {
         let state = self.state();
         let account = state.accounts.get(&caller.user.id)?;
         let expiry = match &caller.via {
@@ -161,9 +174,8 @@ impl Identity {
             Via::Session { digest } => Some(state.sessions.get(digest)?.expires_at),
             Via::Agent { digest, .. } => state.agents.find(digest).map(|_| None)?,
         };
-        // An agent's link asks for no permission, and should not break because its owner got another.
-        let same = matches!(caller.via, Via::Agent { .. }) || account.permissions == caller.permissions;
-        let stands = account.user.active && same && expiry.is_none_or(|expiry| expiry > Timestamp::now());
+        let suffices = suffice(account.permissions);
+        let stands = account.user.active && suffices && expiry.is_none_or(|expiry| expiry > Timestamp::now());
         stands.then_some(expiry)
     }
 }

@@ -4,11 +4,14 @@
 //! A name means one thing to one caller. The dots of a name are lost in the tool's, so that two can come to the same one:
 //! the caller's own method goes first, then its own stored tool, then everybody's, then the methods that others share, those
 //! of the user who was there earlier before those of a later one.
+//!
+//! A name that is too long for common clients, as it can be with the owner's before it, is no tool's: one such tool would
+//! spoil the whole list to them.
 
 use crate::{
     id::UserId,
     identity::Identity,
-    method::Method,
+    method::{MAX_TOOL_NAME, Method},
     owner::Owner,
     registry::{Published, Registry, Viewer},
     shelf::{Kind, Shelf, Stored},
@@ -91,6 +94,9 @@ impl Catalog {
 
     /// The tool that the viewer calls by this name; `None` for one that is hidden as for one that is not there.
     pub fn find(&self, viewer: &Viewer, name: &str) -> Option<Offer> {
+        if name.len() > MAX_TOOL_NAME {
+            return None;
+        }
         // This is all that most callers ask for, and needs no look at what there is besides.
         let own = viewer.user().and_then(|user| self.registry.tool(user, name));
         if let Some(published) = own {
@@ -110,7 +116,8 @@ impl Catalog {
         visible.filter_map(move |published| {
             let owner = names.entry(published.owner).or_insert_with(|| self.identity.user(published.owner));
             // An owner who was deleted this moment has no name to call by.
-            Some(Offer::of_method(viewer, owner.as_ref()?.name.as_str(), published))
+            let offer = Offer::of_method(viewer, owner.as_ref()?.name.as_str(), published);
+            (offer.name.len() <= MAX_TOOL_NAME).then_some(offer)
         })
     }
 

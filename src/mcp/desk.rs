@@ -27,6 +27,9 @@ use std::sync::Arc;
 /// Tools in one answer to tools/list.
 const PAGE: usize = 200;
 
+/// What a cursor begins with, by which it is told from what only looks like one.
+const CURSOR: &str = "after:";
+
 /// What is told to a client whose request was taken back, and who no longer listens.
 const RECALLED: ErrorCode = ErrorCode(-32800);
 
@@ -35,6 +38,8 @@ pub struct Visit {
     pub caller: Caller,
     /// Of a call, as they came.
     pub arguments: Option<Box<RawValue>>,
+    /// Of a list, as it came: rmcp takes one that is no text for none.
+    pub cursor: Option<Box<RawValue>>,
     /// If the client can take the request back by another one.
     pub flight: Option<Flight>,
     /// For the structured result of a call.
@@ -101,14 +106,14 @@ impl ServerHandler for Desk {
 
     async fn list_tools(
         &self,
-        request: Option<PaginatedRequestParams>,
+        _: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let structure = Structure::of_version(context.protocol_version().as_ref());
         let offers = self.inner.catalog.offers(&self.viewer());
-        let start = match request.and_then(|request| request.cursor) {
+        let start = match &self.visit.cursor {
             Some(cursor) => {
-                let last = read_cursor(&cursor).ok_or_else(|| ErrorData::invalid_params("unknown cursor", None))?;
+                let last = read_cursor(cursor).ok_or_else(|| ErrorData::invalid_params("unknown cursor", None))?;
                 offers.partition_point(|offer| offer.name <= last)
             }
             None => 0,
@@ -226,9 +231,12 @@ fn unknown(name: &str) -> ErrorData {
 
 /// A cursor is the last name of the page before, so that what stays in the list is listed once, whatever changes.
 fn write_cursor(last: &str) -> String {
-    URL_SAFE_NO_PAD.encode(last)
+    URL_SAFE_NO_PAD.encode(format!("{CURSOR}{last}"))
 }
 
-fn read_cursor(cursor: &str) -> Option<String> {
-    String::from_utf8(URL_SAFE_NO_PAD.decode(cursor).ok()?).ok()
+/// The name in a cursor; `None` for what is none of ours.
+fn read_cursor(cursor: &RawValue) -> Option<String> {
+    let cursor: String = serde_json::from_str(cursor.get()).ok()?;
+    let text = String::from_utf8(URL_SAFE_NO_PAD.decode(cursor).ok()?).ok()?;
+    text.strip_prefix(CURSOR).map(ToOwned::to_owned)
 }

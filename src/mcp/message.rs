@@ -1,6 +1,7 @@
 //! What we look at in a client's message before rmcp reads it: which method it is, under which id, and the arguments as
 //! they stand there. rmcp keeps arguments as values, in which long numbers lose digits.
 
+use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -20,6 +21,9 @@ pub struct Params<'a> {
     /// Of a tool.
     #[serde(borrow)]
     pub arguments: Option<&'a RawValue>,
+    /// Of a list.
+    #[serde(borrow)]
+    pub cursor: Option<&'a RawValue>,
     /// Of the request that is taken back.
     #[serde(borrow, rename = "requestId")]
     request_id: Option<&'a RawValue>,
@@ -66,6 +70,15 @@ impl<'a> Message<'a> {
         self.method.as_deref() == Some(method)
     }
 
+    /// The body that was read, with as good as nothing in place of a tool's arguments; `None` if there are none.
+    pub fn without_arguments(&self, body: &[u8]) -> Option<Bytes> {
+        let arguments = self.params.arguments.filter(|_| self.is("tools/call"))?.get();
+        let start = arguments.as_ptr().addr().checked_sub(body.as_ptr().addr())?;
+        // What is no object stays none.
+        let empty: &[u8] = if arguments.starts_with('{') { b"{}" } else { b"[]" };
+        Some([body.get(..start)?, empty, body.get(start + arguments.len()..)?].concat().into())
+    }
+
     /// The request that this takes back, if that is what it does.
     pub fn recalls(&self) -> Option<&'a str> {
         if self.is("notifications/cancelled") { self.params.request_id.map(RawValue::get) } else { None }
@@ -93,6 +106,20 @@ mod tests {
         assert!(message.is("tools/call"));
         assert_eq!(message.id, Some("7"));
         assert_eq!(message.params.arguments.unwrap().get(), r#"{ "n":1.0,"b":18446744073709551616 }"#);
+    }
+
+    #[test]
+    fn a_body_is_bared_of_arguments() {
+        let bare = |body: &str| Message::read(body.as_bytes()).unwrap().without_arguments(body.as_bytes());
+        let call = |arguments: &str| {
+            format!(
+                r#" {{"method":"tools/call","params":{{"name":"{{}}","arguments": {arguments} ,"x":{{}}}},"id":1}}"#
+            )
+        };
+        assert_eq!(bare(&call(r#"{"n":1e400}"#)), Some(call("{}").into()));
+        assert_eq!(bare(&call("[1e400]")), Some(call("[]").into()));
+        assert_eq!(bare(r#"{"method":"tools/call","params":{"name":"x"}}"#), None);
+        assert_eq!(bare(r#"{"method":"x","params":{"arguments":{}}}"#), None);
     }
 
     #[test]

@@ -27,6 +27,7 @@ use crate::{
     id::UserId,
     identity::{Caller, Identity},
     jsonrpc::code,
+    permission::Permission,
     registry::Registry,
     share::{Share, Shares},
     shelf::{Shelf, Toolbox},
@@ -143,17 +144,23 @@ impl Endpoint {
         let visit = Arc::new(Visit {
             caller: caller.clone(),
             arguments: message.params.arguments.map(RawValue::to_owned),
+            cursor: message.params.cursor.map(RawValue::to_owned),
             flight: session.zip(message.id).map(|(session, id)| self.0.flights.begin(session, id)),
             inlay: Inlay::new(),
             _share: if message.is("subscriptions/listen") { Some(self.0.stream(caller)?) } else { None },
         });
         let desk = Desk { inner: self.0.clone(), visit: visit.clone() };
-        let mut reply = serve(desk, uri.clone(), headers, body).await;
+        let mut reply = serve(desk.clone(), uri.clone(), headers.clone(), body.clone()).await;
+        // Arguments that rmcp cannot hold, such as very large numbers, are none of its business.
+        if let Some(bare) = message.without_arguments(&body).filter(|_| is_unread(&reply)) {
+            let mut headers = headers;
+            headers.remove(header::CONTENT_LENGTH);
+            reply = serve(desk, uri.clone(), headers, bare).await;
+        }
         if visit.inlay.is_put() {
             reply = filled(reply, &visit.inlay).await;
         }
-        // So rmcp says that the message is none of the protocol's.
-        if reply.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE {
+        if is_unread(&reply) {
             let why =
                 "this is no message of the Model Context Protocol: it needs `jsonrpc`, and `method` with its params";
             return Ok(refusal(id, code::INVALID_REQUEST, why.to_owned()));
@@ -230,7 +237,7 @@ impl Inner {
     /// Resolves once the caller's streams must end.
     async fn over(&self, caller: &Caller) {
         tokio::select! {
-            () = self.calls.identity().lapsed(caller) => {}
+            () = self.calls.identity().barred(caller, Permission::UseMcpServer) => {}
             () = self.shutdown.cancelled() => {}
         }
     }
@@ -256,6 +263,11 @@ async fn serve(desk: Desk, uri: Uri, headers: HeaderMap, body: Bytes) -> Reply {
         request.headers_mut().insert(header::ACCEPT, both);
     }
     service.handle(request).await
+}
+
+/// So rmcp says that a message is none of the protocol's.
+fn is_unread(reply: &Reply) -> bool {
+    reply.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE
 }
 
 /// Whether whoever sent this takes every type of answer, as a plain HTTP client says or means by saying nothing. rmcp would

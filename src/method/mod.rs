@@ -40,6 +40,9 @@ pub struct Definition {
     pub events: Option<Patterns>,
 }
 
+/// The longest name of an MCP tool, in bytes. Common clients take no longer one.
+pub const MAX_TOOL_NAME: usize = 128;
+
 impl Method {
     /// Its name among MCP tools (SPEC 4.1).
     pub fn tool_name(&self) -> String {

@@ -1,7 +1,7 @@
 //! The rules a registration must keep to be published. The server's word on them is final; an agent asks the same
 //! questions earlier, where it can.
 
-use super::{Definition, Method, MethodDefinition, Registration};
+use super::{Definition, MAX_TOOL_NAME, Method, MethodDefinition, Registration};
 use crate::{
     id::GroupId,
     pattern::Patterns,
@@ -55,6 +55,11 @@ impl Registration {
             let method = definition.publish(space, &at, &find_group)?;
             if !names.insert(method.name.clone()) {
                 return Err(error(at("name"), format!("`{}` is there twice", method.name)));
+            }
+            if method.definition.mcp_tool && method.name.len() > MAX_TOOL_NAME {
+                let reason =
+                    format!("an MCP tool's has at most {MAX_TOOL_NAME} bytes: shorten it, or unset `mcp_tool`");
+                return Err(error(at("name"), reason));
             }
             if method.definition.mcp_tool && !tools.insert(method.tool_name()) {
                 let reason =
@@ -209,6 +214,14 @@ mod tests {
         assert_eq!((published[0].definition.scope, &published[0].definition.groups), (Scope::Shared, &vec![ops()]));
         let unknown = publish(json!([method(json!({"scope": "shared", "groups": ["ops", "dev"]}))])).unwrap_err();
         assert_eq!(unknown.to_string(), "`methods[0].groups[1]`: there is no group named `dev`, nor one with that id");
+    }
+
+    #[test]
+    fn a_tools_name_is_shorter_than_a_methods() {
+        let named =
+            |length: usize, tool: bool| publish(json!([method(json!({"name": "x".repeat(length), "mcp_tool": tool}))]));
+        assert!(named(MAX_TOOL_NAME, true).is_ok() && named(MAX_TOOL_NAME + 1, false).is_ok());
+        assert_eq!(named(MAX_TOOL_NAME + 1, true).unwrap_err().field, "methods[0].name");
     }
 
     #[test]

@@ -31,7 +31,7 @@ mod support;
 #[cfg(test)]
 mod tests;
 
-pub use json::JsonError;
+pub use json::{JsonError, check_size};
 pub use libraries::{
     Libraries,
     http::{HttpClient, HttpRequest, HttpResponse, MAX_BODY},

@@ -71,7 +71,7 @@ pub enum Kind {
 #[derive(Default)]
 struct Made {
     program: OnceLock<Result<Program, CompileError>>,
-    checker: OnceLock<Option<schema::Checker>>,
+    checker: OnceLock<Result<schema::Checker, schema::SchemaError>>,
     digest: OnceLock<[u8; 32]>,
 }
 
@@ -141,8 +141,15 @@ impl Stored {
     ///
     /// Says what does not fit, and where.
     pub fn check_arguments(&self, arguments: &Value) -> Result<(), schema::Mismatch> {
-        let schema = || self.params_schema.as_ref().and_then(|schema| schema::Checker::new(schema).ok());
-        self.made.checker.get_or_init(schema).as_ref().map_or(Ok(()), |checker| checker.check(arguments))
+        let Some(schema) = &self.params_schema else { return Ok(()) };
+        match self.made.checker.get_or_init(|| schema::Checker::new(schema)) {
+            Ok(checker) => checker.check(arguments),
+            // What was saved by an older version may no longer be taken.
+            Err(error) => {
+                let reason = format!("nothing fits the tool's `params_schema`: {error}");
+                Err(schema::Mismatch { at: String::new(), reason })
+            }
+        }
     }
 }
 

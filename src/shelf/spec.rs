@@ -129,7 +129,7 @@ impl StoredSpec {
         if self.kind != Kind::Tool {
             return Err(SpecError::MisplacedSchema);
         }
-        schema::check(schema)?;
+        schema::Checker::new(schema)?;
         let takes_objects = match schema.get("type") {
             None => true,
             Some(Value::Array(types)) => types.iter().any(|kind| kind == "object"),
@@ -213,6 +213,7 @@ mod tests {
             (tool(json!({"type": "objekt"})), "`params_schema`: at `/type`"),
             (tool(json!([])), "`params_schema`"),
             (tool(json!({"type": "string"})), "`params_schema`"),
+            (tool(json!({"$ref": "#"})), "`params_schema`: a schema must not refer to itself"),
             (with("content", json!("local a = 1\nlocal b = = 2")), "`content` does not compile: line 2"),
             (
                 with("content", json!(" ".repeat(MAX_SOURCE + 1))),

@@ -6,7 +6,7 @@ use crate::{
     id::UserId,
     owner::Owner,
     schema::Mismatch,
-    script::{Acting, CompileError, Evaluated, Evaluation, EventEmitter, MethodCaller, Runtime},
+    script::{self, Acting, CompileError, Evaluated, Evaluation, EventEmitter, JsonError, MethodCaller, Runtime},
 };
 use serde_json::{Value, value::RawValue};
 use std::sync::Arc;
@@ -28,6 +28,9 @@ pub enum ToolError {
     NoObject,
     #[error("{0}")]
     Unreadable(#[from] serde_json::Error),
+    /// No tool takes as much.
+    #[error("{0}")]
+    TooMuch(#[from] JsonError),
     #[error("{0}")]
     Unfit(#[from] Mismatch),
     /// What was saved by an older version may no longer compile.
@@ -72,11 +75,14 @@ async fn check(tool: &Arc<Stored>, arguments: &RawValue) -> Result<(), ToolError
     if tool.params_schema.is_none() {
         return Ok(());
     }
-    let value: Value = serde_json::from_str(arguments.get())?;
-    let tool = tool.clone();
-    let checked = tokio::task::spawn_blocking(move || tool.check_arguments(&value));
+    let (tool, arguments) = (tool.clone(), arguments.to_owned());
+    let checked = tokio::task::spawn_blocking(move || -> Result<(), ToolError> {
+        script::check_size(&arguments)?;
+        let value: Value = serde_json::from_str(arguments.get())?;
+        Ok(tool.check_arguments(&value)?)
+    });
     match checked.await {
-        Ok(fits) => Ok(fits?),
+        Ok(fits) => fits,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
             Err(_) => Err(ToolError::Stopped),

@@ -97,7 +97,7 @@ async fn evaluate(call: &Call, tool: &Arc<Stored>, params: Option<Box<RawValue>>
     let _trial = call.app.rations.trial(user)?;
     let arguments = params.unwrap_or_else(super::events::empty_object);
     let run = call.app.toolbox.run(tool, user, arguments).await.map_err(|error| match error {
-        ToolError::NoObject | ToolError::Unreadable(_) | ToolError::Unfit(_) => {
+        ToolError::NoObject | ToolError::Unreadable(_) | ToolError::TooMuch(_) | ToolError::Unfit(_) => {
             ApiError::BadRequest(format!("`params`: {error}"))
         }
         ToolError::Compile(_) | ToolError::NoTool => ApiError::Conflict(format!("`{}`: {error}", tool.name)),

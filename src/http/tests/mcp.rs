@@ -70,6 +70,24 @@ impl Service {
         assert_eq!(response.status(), StatusCode::OK);
         Followed::new(response)
     }
+
+    /// Subscribes as the newest version does, under the id `s`.
+    async fn listen(&self, token: &str) -> Followed {
+        let body = json!({
+            "jsonrpc": "2.0", "id": "s", "method": "subscriptions/listen",
+            "params": {"_meta": meta(), "notifications": {"toolsListChanged": true, "promptsListChanged": true}},
+        });
+        let request = self
+            .request("POST", "/mcp")
+            .header("Authorization", format!("Bearer {token}"))
+            .header("Content-Type", "application/json")
+            .header("Accept", "application/json, text/event-stream")
+            .header("Mcp-Method", "subscriptions/listen")
+            .header("MCP-Protocol-Version", NEWEST);
+        let response = self.client.send_async(request.body(body.to_string()).unwrap()).await.unwrap();
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        Followed::new(response)
+    }
 }
 
 /// A stream of events, read line by line.
@@ -258,6 +276,16 @@ async fn arguments_and_results_pass_as_they_came_and_errors_are_the_tools() {
     let answer: Value = serde_json::from_str(&answer).unwrap();
     assert_eq!(answer["result"]["content"], json!([{"type": "text", "text": arguments}]));
     assert_eq!(answer["result"]["isError"], false);
+    // What rmcp cannot hold is no matter either.
+    let deep = format!("{}1{}", r#"{"a":"#.repeat(200), "}".repeat(200));
+    for arguments in [r#"{ "n":1e400 }"#, &deep] {
+        space.heard();
+        let answer = raw(&sent("plain").replace(r#"{ "z":1.0,"b":18446744073709551616,"a":[] }"#, arguments)).await;
+        assert_eq!(space.heard(), [format!("echo {arguments}")], "{answer}");
+        assert!(answer.contains(r#""isError":false"#), "{answer}");
+    }
+    let answer: Value = serde_json::from_str(&raw(&sent("plain").replace(arguments, "[1e400]")).await).unwrap();
+    assert_eq!(answer["error"]["code"], -32602, "{answer}");
     // Without a schema of the result there is none to be structured by.
     let plain: Value = serde_json::from_str(&raw(&sent("plain")).await).unwrap();
     assert_eq!(plain["result"]["structuredContent"], Value::Null);
@@ -412,20 +440,7 @@ async fn who_comes_back_to_a_stream_hears_what_was_missed() {
 #[tokio::test]
 async fn the_newest_version_subscribes_to_news_by_a_request_of_its_own() {
     let service = Service::start_with(LONG, |_| {}).await;
-    let body = json!({
-        "jsonrpc": "2.0", "id": "s", "method": "subscriptions/listen",
-        "params": {"_meta": meta(), "notifications": {"toolsListChanged": true, "promptsListChanged": true}},
-    });
-    let request = service
-        .request("POST", "/mcp")
-        .header("Authorization", format!("Bearer {}", service.token))
-        .header("Content-Type", "application/json")
-        .header("Accept", "application/json, text/event-stream")
-        .header("Mcp-Method", "subscriptions/listen")
-        .header("MCP-Protocol-Version", NEWEST);
-    let response = service.client.send_async(request.body(body.to_string()).unwrap()).await.unwrap();
-    assert_eq!(response.headers()["content-type"], "text/event-stream");
-    let mut stream = Followed::new(response);
+    let mut stream = service.listen(&service.token).await;
     let begun = stream.next().await.unwrap().1;
     assert_eq!(begun["method"], "notifications/subscriptions/acknowledged", "{begun}");
     assert_eq!(begun["params"]["notifications"], json!({"toolsListChanged": true}), "{begun}");
@@ -452,6 +467,33 @@ async fn a_stream_ends_when_its_caller_would_not_be_let_in_again() {
     let path = format!("/api/tokens/{}", made.text("id"));
     assert_eq!(service.call(&service.token, "DELETE", &path, None).await.status, 204);
     assert!(stream.next().await.is_none());
+    service.stop().await;
+}
+
+#[tokio::test]
+async fn a_stream_tells_what_other_permissions_change_and_ends_without_its_own() {
+    let service = Service::start_with(LONG, |_| {}).await;
+    let uma = service.member("uma", &["use_mcp_server"], &[]).await;
+    let roles = service.app.identity.roles();
+    let path = format!("/api/roles/{}", roles.iter().find(|role| role.name.as_str() == "role-uma").unwrap().id);
+    let permit = async |permissions: Value| {
+        let change = json!({ "permissions": permissions });
+        assert_eq!(service.call(&service.token, "PATCH", &path, Some(change)).await.status, 200);
+    };
+    let space = Space::new("s");
+    space.register(&service, service.admin(), json!([tool("n", json!({"scope": "shared"}))])).unwrap();
+    assert_eq!(service.tools(&uma).await, [""; 0]);
+    let (mut older, mut newest) = (service.follow(&uma, &[]).await, service.listen(&uma).await);
+    assert_eq!(older.next().await.unwrap().1, Value::Null);
+    assert_eq!(newest.next().await.unwrap().1["method"], "notifications/subscriptions/acknowledged");
+    permit(json!(["use_mcp_server", "use_methods"])).await;
+    assert_eq!(service.tools(&uma).await, ["user_admin_n"]);
+    assert_eq!(older.next().await.unwrap().1, changed());
+    assert_eq!(newest.next().await.unwrap().1["method"], "notifications/tools/list_changed");
+    permit(json!(["use_methods"])).await;
+    assert!(older.next().await.is_none());
+    assert_eq!(newest.next().await.unwrap().1["id"], "s", "the end is told");
+    assert!(newest.next().await.is_none());
     service.stop().await;
 }
 
@@ -485,6 +527,21 @@ async fn a_user_has_so_many_streams_and_no_more() {
 }
 
 #[tokio::test]
+async fn a_name_that_is_too_long_for_clients_is_no_tools() {
+    let service = Service::start().await;
+    let uma = service.member("uma", &["use_methods", "use_mcp_server"], &[]).await;
+    let (short, long) = ("x".repeat(117), "y".repeat(118));
+    let space = Space::new("s");
+    let shared = |name: &str| tool(name, json!({"scope": "shared"}));
+    space.register(&service, service.admin(), json!([shared(&short), shared(&long)])).unwrap();
+    assert_eq!(service.tools(&service.token).await, [short.clone(), long.clone()]);
+    assert_eq!(service.tools(&uma).await, [format!("user_admin_{short}")]);
+    let hidden = service.tell(&uma, OLDER, &call(&format!("user_admin_{long}"), json!({})), &[]).await;
+    assert_eq!(hidden.body["error"]["code"], -32602, "{hidden:?}");
+    service.stop().await;
+}
+
+#[tokio::test]
 async fn a_long_list_comes_in_pages_in_which_nothing_that_stays_is_missed() {
     let service = Service::start().await;
     let space = Space::new("s");
@@ -510,7 +567,7 @@ async fn a_long_list_comes_in_pages_in_which_nothing_that_stays_is_missed() {
     assert_eq!((first.len(), second.len(), third.len(), next), (200, 200, 50, None));
     let expected: Vec<_> = (0..450).map(|n| format!("n{n:04}")).collect();
     assert_eq!([first, second, third].concat(), expected);
-    for cursor in ["!", "\u{e4}"] {
+    for cursor in [json!("!"), json!("\u{e4}"), json!("QUJD"), json!(""), json!(7), json!({})] {
         let answer = service.tell(&service.token, OLDER, &request("tools/list", json!({"cursor": cursor})), &[]).await;
         assert_eq!(answer.body["error"]["code"], -32602, "{answer:?}");
     }

@@ -19,6 +19,7 @@ pub(super) use read::read_into;
 pub(super) use write::write;
 
 use mlua::{Lua, Table, Value};
+use serde_json::value::RawValue;
 
 /// Values in one document.
 const MAX_NODES: usize = 100_000;
@@ -66,6 +67,39 @@ pub enum JsonError {
     Lua(mlua::Error),
 }
 
+/// Whether a document is within the budgets, told by its text alone.
+///
+/// # Errors
+///
+/// Says which one it exceeds.
+pub fn check_size(document: &RawValue) -> Result<(), JsonError> {
+    let text = document.get();
+    if text.len() > MAX_BYTES {
+        return Err(JsonError::TooLarge);
+    }
+    // It is JSON, so outside of strings these mean what they look like.
+    let (mut nodes, mut depth, mut quoted, mut escaped) = (1, 0, false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' => quoted = !quoted,
+            _ if quoted => {}
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth -= 1,
+            b',' => nodes += 1,
+            _ => {}
+        }
+        if depth > MAX_DEPTH {
+            return Err(JsonError::TooDeep { path: "$".to_owned() });
+        }
+        if nodes > MAX_NODES {
+            return Err(JsonError::TooMany);
+        }
+    }
+    Ok(())
+}
+
 /// Makes the metatable by which arrays are told from objects.
 pub(super) fn prepare(lua: &Lua) -> mlua::Result<()> {
     let metatable = lua.create_table()?;
@@ -101,6 +135,17 @@ pub(super) mod tests {
         let written = write(&lua, &Value::Table(holder)).unwrap();
         let written = String::from_utf8(written).unwrap();
         written.strip_prefix("{\"value\":").unwrap().strip_suffix('}').unwrap().to_owned()
+    }
+
+    #[test]
+    fn the_size_of_a_document_is_told_from_its_text() {
+        let check = |json: String| check_size(&RawValue::from_string(json).unwrap());
+        let nested = |depth| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        assert!(check(nested(MAX_DEPTH)).is_ok());
+        assert!(matches!(check(nested(MAX_DEPTH + 1)), Err(JsonError::TooDeep { .. })));
+        assert!(matches!(check(format!("[{}0]", "0,".repeat(MAX_NODES))), Err(JsonError::TooMany)));
+        assert!(check(format!("[\"\\\"{}\"]", "[,".repeat(MAX_NODES))).is_ok());
+        assert!(matches!(check(format!("\"{}\"", "x".repeat(MAX_BYTES))), Err(JsonError::TooLarge)));
     }
 
     #[test]

@@ -2,10 +2,15 @@
 //! published and never applied: validating params and results is the method server's business (SPEC 2.1). Tools run
 //! here, and so their arguments are checked here.
 
+mod effort;
+
 use serde_json::Value;
 
 /// The largest schema, as compact JSON, in bytes.
 pub const MAX_BYTES: usize = 64 << 10;
+
+/// Looks at all values of one that is checked.
+const MAX_LOOKS: u64 = 20_000_000;
 
 /// Why a value is no usable schema.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -17,6 +22,14 @@ pub enum SchemaError {
     /// Where in the schema, as a JSON pointer; empty for the whole.
     #[error("{}{reason}", if at.is_empty() { String::new() } else { format!("at `{at}`: ") })]
     Malformed { at: String, reason: String },
+    #[error("a schema must not have a value looked at more than {} times; make it simpler", effort::MAX_LOOKS)]
+    TooMuch,
+    #[error("too many schemas refer to others, one after the other; make it simpler")]
+    TooDeep,
+    #[error("a schema must not refer to itself for the same value, only for values within it")]
+    Circular,
+    #[error("`{0}` leads out of the schema: copy what is meant into `$defs`")]
+    Outside(String),
 }
 
 /// Checks a schema against the rules of JSON Schema (2020-12, unless it names another draft). A reference must lead
@@ -26,23 +39,31 @@ pub enum SchemaError {
 ///
 /// Says where it is wrong.
 pub fn check(schema: &Value) -> Result<(), SchemaError> {
+    check_size(schema)?;
+    compile(schema).map(drop)
+}
+
+fn check_size(schema: &Value) -> Result<(), SchemaError> {
     if !schema.is_object() {
         return Err(SchemaError::NotObject);
     }
     let bytes = schema.to_string().len();
-    if bytes > MAX_BYTES {
-        return Err(SchemaError::TooLarge(bytes));
-    }
-    match jsonschema::validator_for(schema) {
-        Ok(_) => Ok(()),
-        Err(error) => {
-            Err(SchemaError::Malformed { at: error.instance_path().to_string(), reason: error.masked().to_string() })
-        }
-    }
+    if bytes > MAX_BYTES { Err(SchemaError::TooLarge(bytes)) } else { Ok(()) }
 }
 
-/// A schema ready to be applied.
-pub struct Checker(jsonschema::Validator);
+fn compile(schema: &Value) -> Result<jsonschema::Validator, SchemaError> {
+    jsonschema::validator_for(schema).map_err(|error| SchemaError::Malformed {
+        at: error.instance_path().to_string(),
+        reason: error.masked().to_string(),
+    })
+}
+
+/// A schema ready to be applied, which takes its time and not more.
+pub struct Checker {
+    validator: jsonschema::Validator,
+    /// At most so often it looks at one value.
+    looks: u64,
+}
 
 /// Why a value does not fit: the first thing that is wrong with it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -56,24 +77,43 @@ pub struct Mismatch {
 impl Checker {
     /// # Errors
     ///
-    /// As [`check`].
+    /// As [`check`], and if applying it could take very long.
     pub fn new(schema: &Value) -> Result<Self, SchemaError> {
-        check(schema)?;
-        jsonschema::validator_for(schema)
-            .map(Self)
-            .map_err(|error| SchemaError::Malformed { at: String::new(), reason: error.masked().to_string() })
+        check_size(schema)?;
+        let looks = effort::measure(schema)?;
+        Ok(Self { validator: compile(schema)?, looks })
     }
 
-    /// Whether the value fits.
+    /// Whether the value fits. One that would take too long does not.
     ///
     /// # Errors
     ///
     /// Says what does not, and where. The value itself is not repeated, since it may be long or secret.
     pub fn check(&self, value: &Value) -> Result<(), Mismatch> {
-        self.0
+        let most = usize::try_from(MAX_LOOKS / self.looks.max(1)).unwrap_or(usize::MAX);
+        if has_more(value, most) {
+            let reason = format!("there are more than {most} values, too many for this schema");
+            return Err(Mismatch { at: String::new(), reason });
+        }
+        self.validator
             .validate(value)
             .map_err(|error| Mismatch { at: error.instance_path().to_string(), reason: error.masked().to_string() })
     }
+}
+
+/// Whether there are more than so many values in this one.
+fn has_more(value: &Value, most: usize) -> bool {
+    let (mut left, mut count) = (vec![value], 0);
+    while let Some(value) = left.pop() {
+        count += 1;
+        match value {
+            _ if count > most => return true,
+            Value::Array(items) => left.extend(items),
+            Value::Object(fields) => left.extend(fields.values()),
+            _ => {}
+        }
+    }
+    false
 }
 
 #[cfg(test)]
@@ -108,5 +148,14 @@ mod tests {
         }
         assert_eq!(check(&json!(true)), Err(SchemaError::NotObject));
         assert!(matches!(check(&json!({"title": "x".repeat(MAX_BYTES)})), Err(SchemaError::TooLarge(_))));
+    }
+
+    #[test]
+    fn a_value_that_would_take_too_long_does_not_fit() {
+        let choices = vec![json!({}); 9000];
+        let checker = Checker::new(&json!({"items": {"anyOf": choices}})).unwrap();
+        assert_eq!(checker.check(&json!([null, null])), Ok(()));
+        let error = checker.check(&json!(vec![Value::Null; 5000])).unwrap_err();
+        assert!(error.to_string().contains("too many for this schema"), "{error}");
     }
 }
