@@ -249,11 +249,11 @@ async fn a_tool_that_fails_says_why_and_keeps_what_it_printed() {
         ("local t = {} t.t = t return t", "tool: the result cannot be sent: $.t contains itself, which is not JSON"),
         ("\nwhile true do end", "tool:2: it took more than 100ms of processor time"),
         ("return ('x'):rep(1e8)", "tool:1: it needed more than 8MiB of memory"),
-        ("error({ code = 'x' })", "the `code` of an error must be an integer, not a string"),
-        ("error({ message = {} })", "the `message` of an error must be a string, not a table"),
+        ("error({ code = 'x' })", "tool:1: the `code` of an error must be an integer, not a string"),
+        ("error({ message = {} })", "tool:1: the `message` of an error must be a string, not a table"),
         (
             "error({ message = 'no', data = print })",
-            "no (and its `data` cannot be sent: $ is a function, which is not JSON)",
+            "tool:1: no (and its `data` cannot be sent: $ is a function, which is not JSON)",
         ),
     ] {
         let evaluated = world.evaluate(&format!("print('before') {source}"), "{}").await;

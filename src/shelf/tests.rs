@@ -111,7 +111,7 @@ async fn libraries_of_two_owners_fit_into_one_message() {
     let mut refused = None;
     for owner in ["me", "global"] {
         for n in 0..100 {
-            let library = json!({"name": format!("l{n}.{owner}"), "kind": "library", "language": "python",
+            let library = json!({"name": format!("l{n}.of_{owner}"), "kind": "library", "language": "python",
                 "owner": owner, "content": content});
             if let Err(error) = shelf.create(script(ada, library), |_| ()).await {
                 refused = Some(error);
