@@ -1,5 +1,7 @@
 //! JSON laid out anew without being read: names keep their order, numbers their digits.
 
+use super::table::deceives;
+
 /// On as many lines as make it easy to read.
 pub fn indented(json: &str) -> String {
     let mut out = String::new();
@@ -26,10 +28,20 @@ pub fn indented(json: &str) -> String {
                 new_line(&mut out, depth);
             }
             ":" => out.push_str(": "),
-            value => out.push_str(value),
+            value => push_escaped(&mut out, value),
         }
     }
     out
+}
+
+/// Adds a value; what would deceive a terminal, and can only be in a string, as JSON escapes it.
+fn push_escaped(out: &mut String, value: &str) {
+    for c in value.chars() {
+        match deceives(c) {
+            true => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| out.push_str(&format!("\\u{unit:04x}"))),
+            false => out.push(c),
+        }
+    }
 }
 
 /// Without any white space between the tokens, and so on one line: JSON has none inside strings.
@@ -78,6 +90,15 @@ fn string_length(text: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_reaches_a_terminal_that_it_would_obey() {
+        let json = "{\"title\":\"\u{9b}31m \u{202e} ä\"}";
+        let told = indented(json);
+        assert_eq!(told, "{\n  \"title\": \"\\u009b31m \\u202e ä\"\n}");
+        let same = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+        assert_eq!(same(&told), same(json));
+    }
 
     #[test]
     fn order_and_digits_stay_as_they_came() {

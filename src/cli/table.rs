@@ -171,14 +171,18 @@ impl Tone {
     }
 }
 
+/// Whether a terminal does something else with it than show it. The direction overrides can make a text read as another.
+pub fn deceives(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 /// Text with its control characters spelled out, line ends and tabs among them.
 pub fn printable(text: &str) -> String {
     let mut printable = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
             '\n' | '\r' | '\t' => printable.extend(c.escape_default()),
-            // The direction overrides can make a text read as another.
-            c if c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') => {
+            c if deceives(c) => {
                 printable.push_str(&format!("\\u{{{:x}}}", u32::from(c)));
             }
             c => printable.push(c),

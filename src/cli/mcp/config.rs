@@ -33,7 +33,15 @@ client_command! {
 impl Config {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let client = self.client(shell)?;
-        let token = self.find_token(shell, &client)?;
+        let own = client.token().ok_or_else(|| {
+            Failure::Usage("there is no token to give to a client: `svc login` first, or pass --token".to_owned())
+        })?;
+        // Settings that cannot work are none; and a token for somebody who may not use it is better not made.
+        client.ask_mcp("tools/list", json!({}))?;
+        let token = match &self.new_token {
+            Some(name) => self.make_token(shell, &client, name)?,
+            None => self.warn_of(shell, &client, own),
+        };
         let url = client.server().route("/mcp");
         let entry = Entry { name: &self.name, url: &url, token: &token };
         if self.form() == Form::Json {
@@ -60,22 +68,21 @@ impl Config {
         Ok(())
     }
 
-    fn find_token(&self, shell: &mut Shell<'_>, client: &Client) -> Result<String, Failure> {
-        if let Some(name) = &self.new_token {
-            let answer = client.post("/api/tokens", &json!({"name": name, "scopes": ["mcp"]}))?;
-            let made: api::Token = client.read(&answer)?;
-            self.note(shell, &format!("created token `{}`, which reaches /mcp and nothing else", made.name));
-            return Ok(made.token.unwrap_or_default());
-        }
-        let token = client.token().ok_or_else(|| {
-            Failure::Usage("there is no token to give to a client: `svc login` first, or pass --token".to_owned())
-        })?;
-        // One that is limited cannot even ask, and need not be warned of.
+    fn make_token(&self, shell: &mut Shell<'_>, client: &Client, name: &str) -> Result<String, Failure> {
+        let answer = client.post("/api/tokens", &json!({"name": name, "scopes": ["mcp"]}))?;
+        let made: api::Token = client.read(&answer)?;
+        self.note(shell, &format!("created token `{}`, which reaches /mcp and nothing else", made.name));
+        Ok(made.token.unwrap_or_default())
+    }
+
+    /// Gives the token that the user has, with a warning if it may do more than it should. One that is limited to MCP
+    /// cannot even ask for that.
+    fn warn_of(&self, shell: &mut Shell<'_>, client: &Client, own: &str) -> String {
         let unlimited = client.get("/api/whoami").and_then(|answer| client.read::<api::WhoAmI>(&answer));
         if unlimited.is_ok_and(|me| me.scopes.is_empty()) {
             self.note(shell, "this token may do all that you may: --new-token NAME makes one that reaches /mcp only");
         }
-        Ok(token.to_owned())
+        own.to_owned()
     }
 
     /// For people: programs asked for JSON and nothing else.

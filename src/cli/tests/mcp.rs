@@ -86,6 +86,16 @@ fn the_settings_of_one_client_stand_alone_on_stdout() {
 }
 
 #[test]
+fn settings_that_cannot_work_are_not_printed_and_no_token_is_made_for_them() {
+    for config in [&["mcp", "config", "cursor"][..], &["mcp", "config", "cursor", "--new-token", "x"]] {
+        let fake = Fake::always(403, error("forbidden", "this needs the permission use_mcp_server"));
+        let ran = fake.run(config);
+        assert_eq!((ran.code, ran.out.as_str()), (4, ""), "{}", ran.err);
+        assert!(fake.seen().iter().all(|seen| seen.line == "POST /mcp"));
+    }
+}
+
+#[test]
 fn without_a_client_there_are_settings_for_all_of_them() {
     let fake = server();
     let ran = fake.run(&["mcp", "config"]);
