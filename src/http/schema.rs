@@ -15,6 +15,39 @@ use crate::{
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use std::borrow::Cow;
 
+/// Describes what replaces a record and what changes one, whose fields are read one by one, by the record's own schema. Of
+/// a change nothing is required.
+macro_rules! described_by {
+    ($spec:ty: $fields:ident, $patch:ident) => {
+        impl schemars::JsonSchema for $fields {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($fields).into()
+            }
+
+            fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                generator.subschema_for::<$spec>()
+            }
+        }
+
+        impl schemars::JsonSchema for $patch {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($patch).into()
+            }
+
+            fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                let mut schema = <$spec>::json_schema(generator);
+                schema.remove("required");
+                schema
+            }
+        }
+    };
+}
+pub(super) use described_by;
+
 macro_rules! schemas {
     ($($($name:ident)+ = $schema:expr;)*) => {$($(
         impl JsonSchema for $name {

@@ -3,7 +3,7 @@
 use super::sinks;
 use crate::{
     audit::{Audit, Entry},
-    http::{ApiError, Call, Created, Json, Limit, List, NoContent, Query, body, page},
+    http::{ApiError, Call, Created, Json, Limit, List, NoContent, Query, body, page, schema},
     id::ScriptId,
     identity::Caller,
     library::Language,
@@ -13,10 +13,10 @@ use crate::{
     store::Batch,
     timestamp::Timestamp,
 };
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use std::{borrow::Cow, sync::Arc};
+use std::sync::Arc;
 
 /// How often a change is made anew because another came before it.
 const TRIES: u32 = 20;
@@ -282,32 +282,7 @@ impl From<&Stored> for ScriptView {
     }
 }
 
-impl JsonSchema for ScriptFields {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "ScriptFields".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        generator.subschema_for::<StoredSpec>()
-    }
-}
-
-impl JsonSchema for ScriptPatch {
-    fn schema_name() -> Cow<'static, str> {
-        "ScriptPatch".into()
-    }
-
-    /// That of a script, of which nothing is required.
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let mut schema = StoredSpec::json_schema(generator);
-        schema.remove("required");
-        schema
-    }
-}
+schema::described_by!(StoredSpec: ScriptFields, ScriptPatch);
 
 impl From<ShelfError> for ApiError {
     fn from(error: ShelfError) -> Self {

@@ -16,10 +16,10 @@ use crate::{
     store::Batch,
     timestamp::Timestamp,
 };
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, value::RawValue};
-use std::{borrow::Cow, sync::Arc};
+use std::sync::Arc;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -355,32 +355,7 @@ pub(super) fn sample_input(call: &Call, sample: Sample) -> Result<Input, ApiErro
     Ok(Input { event: Arc::new(event), sequence: 0, attempt: 1 })
 }
 
-impl JsonSchema for SinkFields {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "SinkFields".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        generator.subschema_for::<SinkSpec>()
-    }
-}
-
-impl JsonSchema for SinkPatch {
-    fn schema_name() -> Cow<'static, str> {
-        "SinkPatch".into()
-    }
-
-    /// That of a sink, of which nothing is required.
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let mut schema = SinkSpec::json_schema(generator);
-        schema.remove("required");
-        schema
-    }
-}
+schema::described_by!(SinkSpec: SinkFields, SinkPatch);
 
 impl From<BookError> for ApiError {
     fn from(error: BookError) -> Self {
