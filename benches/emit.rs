@@ -16,15 +16,16 @@ use std::{
 };
 use support::{Daemon, promise, scratch};
 use svc::{
-    event::{Actor, ActorKind, Event, EventType},
-    id::{EventId, SinkId, SpaceId, UserId},
-    metrics::Metrics,
-    queue::{
+    model::{
+        event::{Actor, ActorKind, Event, EventType},
+        id::{EventId, SinkId, SpaceId, UserId},
+        timestamp::Timestamp,
+    },
+    platform::{metrics::Metrics, store::Store},
+    routing::queue::{
         Engine, Target,
         sled::{Bounds, Signals, SledEngine},
     },
-    store::Store,
-    timestamp::Timestamp,
 };
 
 const ROUNDS: usize = 3;

@@ -5,17 +5,16 @@ use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
 use std::{process::ExitCode, sync::Arc, time::Instant};
 use svc::{
-    config,
-    event::{Actor, ActorKind, Event, Origin},
-    id::{EventId, SpaceId, UserId},
-    kv::Kv,
-    metrics::Metrics,
-    owner::Owner,
-    script::{
+    model::{
+        event::{Actor, ActorKind, Event, Origin},
+        id::{EventId, SpaceId, UserId},
+        owner::Owner,
+        timestamp::Timestamp,
+    },
+    platform::{config, kv::Kv, metrics::Metrics, store::Store},
+    scripting::lua::{
         HttpClient, HttpRequest, HttpResponse, Input, Libraries, MethodCaller, NoModules, Program, Runtime, Template,
     },
-    store::Store,
-    timestamp::Timestamp,
 };
 
 /// Microseconds of processor time a render may take in a pooled state.

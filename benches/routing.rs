@@ -8,7 +8,10 @@ use std::{
     process::ExitCode,
     time::{Duration, Instant},
 };
-use svc::{event::EventType, id::UserId, owner::Owner, pattern::Patterns, route::Trie};
+use svc::{
+    model::{event::EventType, id::UserId, owner::Owner, pattern::Patterns},
+    routing::matcher::Trie,
+};
 
 const ROUNDS: usize = 21;
 

@@ -1,87 +1,37 @@
-//! `svc` routes events. This is the map of the house, from the ground up; a module uses only those above it on
-//! this page, and `tests/layering.rs` checks that.
+//! `svc` routes events to sinks and calls to methods. Each folder uses only folders of lower levels;
+//! `tests/layering.rs` checks that.
 //!
-//! The event's way: [`http`] takes it in → [`emit`] stamps it and asks [`route`] who hears it → [`queue`] puts it on
-//! disk through [`store`] → [`deliver`] makes an attempt through [`sink`], or through
-//! [`subscription`] if it is a method that listens, and settles it.
+//! An event's way: [`server::http`] accepts it → [`routing::emit`] stamps it and asks [`routing::matcher`] which queues
+//! it matches → [`routing::queue`] writes it to disk through [`platform::store`] → [`delivery::deliver`] makes an attempt
+//! through [`delivery::sinks`] or [`delivery::subscriptions`] and settles it.
 //!
-//! The call's way: [`http`] takes it in → [`call`] asks [`registry`] who serves it for this caller and picks one →
-//! [`link`] carries it to the space's agent as [`wire`] says, and the reply back. A tool's call comes in by [`mcp`].
+//! A call's way: [`server::http`] or [`server::mcp`] accepts it → [`calls::call`] resolves the name in
+//! [`calls::registry`] and picks a provider → [`calls::agent_link`] sends it to the space's agent in the messages of
+//! [`model::agent_protocol`] → [`agent::method_server`] answers it.
 
-// The vocabulary: pure types and rules, no I/O.
-pub mod id;
-pub mod jsonrpc;
-pub mod library;
-pub mod metrics;
-pub mod pattern;
-pub mod permission;
-pub mod schema;
-pub mod share;
-pub mod timestamp;
+// Level 0: types and rules without I/O.
+pub mod model;
 
-pub mod event;
-pub mod method;
-pub mod owner;
+// Level 1: config, log, metrics, the store and what stands on it alone, the guarded HTTP client.
+pub mod platform;
 
-// What agents and servers say to each other.
-pub mod wire;
-
-// Settings, the log, and the only module that names sled.
-pub mod config;
-pub mod logging;
-pub mod store;
-
-// What stands on the store or the network alone: the audit log, the guarded HTTP client, what scripts remember, the
-// server's handle on an agent, the trie.
-pub mod audit;
-pub mod egress;
-pub mod kv;
-pub mod link;
-pub mod route;
-
-// Who calls; what waits to be delivered.
+// Level 2: users, roles, groups, tokens, sessions; who calls and what they may do.
 pub mod identity;
-pub mod queue;
 
-// What happens, as it happens; who serves which method.
-pub mod live;
-pub mod registry;
+// Level 3: the matcher, the queues and the event's way in; the method registry and the call's way.
+pub mod calls;
+pub mod routing;
 
-// The event's way in, and the call's way there and back.
-pub mod call;
-pub mod emit;
+// Level 4: the lifecycle of spaces; the Lua sandbox, stored scripts, the runtime for programs of a space.
+pub mod scripting;
+pub mod spaces;
 
-// The workspaces that events and methods come from, and the system events that tell of them.
-pub mod space;
+// Level 5: sinks, method subscriptions, the event's way out.
+pub mod delivery;
 
-// The Lua sandbox, and the sinks that use it.
-pub mod script;
-
-// Scripts kept by name, for sinks, spaces and tools.
-pub mod shelf;
-
-pub mod sink;
-
-// Methods that events are delivered to as if they were sinks.
-pub mod subscription;
-
-// The event's way out.
-pub mod deliver;
-
-// The server's end of an agent's link.
-pub mod session;
-
-// Methods as the tools of the Model Context Protocol.
-pub mod mcp;
-
-// Every route in one table, behind one guard.
-pub mod http;
-
-// The script runtime of a space.
-pub mod run;
-
-// The wiring of a server, the agent of a space, and the commands.
+// Level 6: the daemon with its HTTP API, MCP endpoint and agent sessions; the agent of a space.
 pub mod agent;
-pub mod daemon;
+pub mod server;
 
+// Level 7: the command line.
 pub mod cli;

@@ -1,4 +1,4 @@
-//! The one structural rule a machine checks: a module uses only modules on lower floors.
+//! Structure that a machine checks: a folder uses only folders of lower levels.
 
 use std::{
     collections::BTreeMap,
@@ -6,34 +6,22 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The house from the ground up. Modules on one floor do not use each other.
-const FLOORS: &[&[&str]] = &[
-    &["id", "jsonrpc", "library", "metrics", "pattern", "permission", "schema", "share", "timestamp"],
-    &["event", "method", "owner"],
-    &["wire"],
-    &["config", "logging", "store"],
-    &["audit", "egress", "kv", "link", "route"],
-    &["identity", "queue"],
-    &["live", "registry"],
-    &["call", "emit"],
-    &["space"],
-    &["script"],
-    &["shelf"],
-    &["sink"],
-    &["subscription"],
-    &["deliver"],
-    &["session"],
-    &["mcp"],
-    &["http"],
-    &["run"],
-    &["agent", "daemon"],
+/// The folders of `src`, from the ground up. Folders on one level do not use each other.
+const LEVELS: &[&[&str]] = &[
+    &["model"],
+    &["platform"],
+    &["identity"],
+    &["calls", "routing"],
+    &["scripting", "spaces"],
+    &["delivery"],
+    &["agent", "server"],
     &["cli"],
 ];
 
 #[test]
-fn a_module_uses_only_lower_floors() {
-    let floors: BTreeMap<&str, usize> =
-        FLOORS.iter().enumerate().flat_map(|(floor, names)| names.iter().map(move |name| (*name, floor))).collect();
+fn a_folder_uses_only_folders_of_lower_levels() {
+    let levels: BTreeMap<&str, usize> =
+        LEVELS.iter().enumerate().flat_map(|(level, names)| names.iter().map(move |name| (*name, level))).collect();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut upward = Vec::new();
     for file in rust_files(&source) {
@@ -43,12 +31,12 @@ fn a_module_uses_only_lower_floors() {
         if ["lib", "main"].contains(&module) {
             continue;
         }
-        let floor = *floors.get(module).unwrap_or_else(|| panic!("`{module}` is on no floor: name it in FLOORS"));
+        let level = *levels.get(module).unwrap_or_else(|| panic!("`{module}` is on no level: add it in LEVELS"));
         for used in used_modules(&fs::read_to_string(&file).expect("a source file is readable")) {
-            match floors.get(used.as_str()) {
-                Some(other) if used == module || *other < floor => {}
+            match levels.get(used.as_str()) {
+                Some(other) if used == module || *other < level => {}
                 Some(_) => upward.push(format!("{} uses crate::{used}", inside.display())),
-                None => upward.push(format!("{} uses crate::{used}, which is on no floor", inside.display())),
+                None => upward.push(format!("{} uses crate::{used}, which is on no level", inside.display())),
             }
         }
     }
@@ -56,11 +44,11 @@ fn a_module_uses_only_lower_floors() {
 }
 
 #[test]
-fn every_floor_holds_modules_that_exist() {
+fn every_level_names_folders_that_exist() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    for name in FLOORS.iter().copied().flatten() {
+    for name in LEVELS.iter().copied().flatten() {
         let exists = source.join(format!("{name}.rs")).exists() || source.join(name).join("mod.rs").exists();
-        assert!(exists, "`{name}` is on a floor but not in src");
+        assert!(exists, "`{name}` is on a level but not in src");
     }
 }
 

@@ -1,7 +1,7 @@
 //! The way to a server: its address, the connection with or without TLS, and the WebSocket handshake.
 
-use super::pulse::{Felt, Pulse};
-use crate::wire;
+use super::liveness::{Felt, Pulse};
+use crate::model::agent_protocol;
 use http::{
     HeaderValue, StatusCode,
     header::{AUTHORIZATION, USER_AGENT},
@@ -126,8 +126,8 @@ impl Dialer {
         let config = WebSocketConfig::default()
             .read_buffer_size(BUFFER)
             .write_buffer_size(BUFFER)
-            .max_message_size(Some(wire::MAX_MESSAGE))
-            .max_frame_size(Some(wire::MAX_MESSAGE));
+            .max_message_size(Some(agent_protocol::MAX_MESSAGE))
+            .max_frame_size(Some(agent_protocol::MAX_MESSAGE));
         let request = server.request(token).map_err(|error| DialError::Handshake(Box::new(error)))?;
         match tokio_tungstenite::client_async_with_config(request, stream, Some(config)).await {
             Ok((socket, _)) => Ok(socket),

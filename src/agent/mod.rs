@@ -1,67 +1,72 @@
 //! The agent: runs inside a space, keeps a link to each of its servers, and works for both sides.
 //!
 //! For the space: [`api`] takes events and registrations from what runs there, on loopback only; [`spool`] keeps the
-//! events on disk until a server has them; [`registrar`] publishes the methods and starts the [`process`] that answers;
+//! events on disk until a server has them; [`registrar`] publishes the methods and starts the [`method_server`] that answers;
 //! [`setup`] runs the scripts that register them, and [`packages`] has the libraries they load.
-//! For the servers: [`keep`] holds a link to each, [`talk`] is what is said on it, and [`health`] checks the space.
+//! For the servers: [`reconnect`] holds a link to each, [`connection`] is what is said on it, and [`health_check`] checks the space.
 //!
-//! An event's way: [`api`] → [`spool`] → [`talk`] → the server, until it confirms. A call's way: [`talk`] → [`serving`]
-//! → [`process`], and its answer back.
+//! An event's way: [`api`] → [`spool`] → [`connection`] → the server, until it confirms. A call's way: [`connection`] → [`generations`]
+//! → [`method_server`], and its answer back.
 
 mod api;
 mod backoff;
-mod calls;
+mod binding;
+mod child_env;
+mod connection;
 mod dial;
-mod doings;
-mod end;
-mod file;
-pub mod health;
-mod home;
-mod keep;
-mod link;
-mod links;
-mod opening;
+mod generations;
+pub mod health_check;
+mod in_flight;
+mod liveness;
+pub mod method_server;
 mod packages;
-mod passage;
-pub mod process;
-mod pulse;
+mod proxy;
+mod reconnect;
 mod registrar;
-mod serving;
+mod registration_file;
+mod server_link;
+mod server_links;
 mod setup;
+mod setup_changes;
+mod shutdown;
 mod spool;
-mod surroundings;
-mod talk;
+mod startup;
 #[cfg(test)]
 mod tests;
 
 pub use api::NOT_CONNECTED;
 pub use dial::{ServerUrl, ServerUrlError, Token, TokenError};
-pub use keep::Pace;
+pub use reconnect::Pace;
 
 use crate::{
-    emit::{self, EmitError},
-    event::{EventType, TypeError},
-    id::{EventId, SpaceId},
-    kv::Kv,
-    metrics::Metrics,
-    script::Place,
-    store::{OpenError, Store, StoreError},
+    model::{
+        event::{EventType, TypeError},
+        id::{EventId, SpaceId},
+    },
+    platform::{
+        kv::Kv,
+        metrics::Metrics,
+        store::{OpenError, Store, StoreError},
+    },
+    routing::emit::{self, EmitError},
+    scripting::lua::Place,
 };
+use binding::{Home, HomeError, Space};
+use child_env::Surroundings;
 use dial::Dialer;
-use doings::{Doings, Scripts};
-use end::{End, Reason};
-use file::Named;
-use health::Checker;
-use home::{Home, HomeError, Space};
-use links::{Links, Standing};
-use opening::Opening;
+use generations::Serving;
+use health_check::Checker;
 use packages::Packages;
-use passage::Passage;
+use proxy::Passage;
 use registrar::{RegisterError, Registered, Registrar};
+use registration_file::Named;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use serving::Serving;
+use server_links::{Links, Standing};
+use setup_changes::{Doings, Scripts};
+use shutdown::{End, Reason};
 use spool::{Spool, SpoolError};
+use startup::Opening;
 use std::{
     io::{self, Write as _},
     net::SocketAddr,
@@ -69,7 +74,6 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use surroundings::Surroundings;
 use tokio::net::TcpListener;
 use tokio_util::{
     sync::CancellationToken,
@@ -245,7 +249,7 @@ async fn serve(
     let _sweeping = AbortOnDropHandle::new(tokio::spawn(sweep(agent.kv.clone())));
     let api = tokio::spawn(api::serve(listener, agent.clone(), closing.clone()));
     for seat in 0..agent.links.seats().len() {
-        tasks.spawn(keep::keep(agent.clone(), seat));
+        tasks.spawn(reconnect::keep(agent.clone(), seat));
     }
     tasks.close();
     tokio::select! {

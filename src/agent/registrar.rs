@@ -7,18 +7,18 @@
 //! The registration in force is kept on disk, taken up again after a restart, and published on every new link.
 
 use super::{
-    doings::Doings,
-    file::{Built, Declared, FileError, Line, Named, line_of},
-    home::Home,
-    link::{Link, PublishFault},
-    links::Links,
-    process::{Health, MethodServer, StartError},
-    serving::Serving,
-    surroundings::Surroundings,
+    binding::Home,
+    child_env::Surroundings,
+    generations::Serving,
+    method_server::{Health, MethodServer, StartError},
+    registration_file::{Built, Declared, FileError, Line, Named, line_of},
+    server_link::{Link, PublishFault},
+    server_links::Links,
+    setup_changes::Doings,
 };
 use crate::{
-    store::{Store, StoreError, Table, keys},
-    wire::ServerHealth,
+    model::agent_protocol::ServerHealth,
+    platform::store::{Store, StoreError, Table, keys},
 };
 use futures_util::future::join_all;
 use serde::Serialize;
@@ -121,7 +121,7 @@ pub enum RegisterError {
 }
 
 impl Registrar {
-    /// A registrar that takes up what is kept with the first link, unless `startup`, which [`super::opening`] registers
+    /// A registrar that takes up what is kept with the first link, unless `startup`, which [`super::startup`] registers
     /// then, replaces it.
     pub fn new(
         store: Store,
@@ -468,7 +468,7 @@ impl Registrar {
     }
 
     async fn keep(&self, declared: Option<Declared>) -> Result<(), StoreError> {
-        let write = move |batch: &mut crate::store::Batch<'_>| match &declared {
+        let write = move |batch: &mut crate::platform::store::Batch<'_>| match &declared {
             Some(declared) => REGISTRATIONS.put(batch, REGISTRATION, declared),
             None => REGISTRATIONS.delete(batch, REGISTRATION),
         };

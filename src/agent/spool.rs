@@ -7,11 +7,13 @@
 //!
 //! Keys are numbers of our own: ids are made from the clock, and clocks can be set back.
 
-use super::link::{Down, Outbox};
+use super::server_link::{Down, Outbox};
 use crate::{
-    id::EventId,
-    store::{Store, StoreError, keys},
-    wire::{Fate, ToServer},
+    model::{
+        agent_protocol::{Fate, ToServer},
+        id::EventId,
+    },
+    platform::store::{Store, StoreError, keys},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -278,8 +280,8 @@ fn key(number: u64) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::link::{Link, Parcel};
-    use crate::wire;
+    use crate::agent::server_link::{Link, Parcel};
+    use crate::model::agent_protocol;
     use std::path::{Path, PathBuf};
     use tokio::sync::mpsc;
 
@@ -331,7 +333,7 @@ mod tests {
 
     async fn sent(parcels: &mut mpsc::Receiver<Parcel>) -> (EventId, String) {
         let Some(Parcel::Message(bytes, _room)) = parcels.recv().await else { panic!("a message") };
-        match wire::decode(&bytes).unwrap() {
+        match agent_protocol::decode(&bytes).unwrap() {
             ToServer::Event { id, kind, payload } => {
                 assert_eq!(kind, "deploy.done");
                 (id, payload.get().to_owned())

@@ -6,7 +6,7 @@
 //! goes wherever the user says.
 
 use super::failure::Failure;
-use crate::config::default_data_dir;
+use crate::platform::config::default_data_dir;
 use isahc::http::Uri;
 use serde::{Deserialize, Serialize};
 use std::{

@@ -1,12 +1,9 @@
 //! What the commands read of the server's answers. Only what is shown: `--json` prints the rest as it came.
 
 use crate::{
-    library::Language,
-    owner::OwnerSpec,
-    script::Template,
-    shelf,
-    sink::definition::{ScriptSpec, SinkKind, WebhookSpec},
-    timestamp::Timestamp,
+    delivery::sinks::definition::{ScriptSpec, SinkKind, WebhookSpec},
+    model::{library::Language, owner::OwnerSpec, timestamp::Timestamp},
+    scripting::{lua::Template, scripts},
 };
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
@@ -270,7 +267,7 @@ pub struct Sink {
 pub struct Script {
     pub id: String,
     pub name: String,
-    pub kind: shelf::Kind,
+    pub kind: scripts::Kind,
     pub language: Language,
     pub owner: OwnerSpec,
     pub description: String,

@@ -4,7 +4,7 @@ use super::{
     failure::Failure,
     shell::{Form, Shell},
 };
-use crate::config::{self, DEFAULT_TOML};
+use crate::platform::config::{self, DEFAULT_TOML};
 use std::path::PathBuf;
 
 command_family! {

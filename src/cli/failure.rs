@@ -4,8 +4,8 @@
 use super::{access::TokenSource, agent::StartError, server::ServerError};
 use crate::{
     agent::AgentError,
-    config::{ConfigError, toml_fault},
-    sink::file::FileError,
+    delivery::sinks::file::FileError,
+    platform::config::{ConfigError, toml_fault},
 };
 use std::{fmt, io, path::PathBuf};
 

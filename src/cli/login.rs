@@ -88,5 +88,5 @@ impl Login {
 fn token_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = if host.trim().is_empty() { "unknown host" } else { host.trim() };
-    format!("svc login on {host} at {}", super::time::brief(crate::timestamp::Timestamp::now()))
+    format!("svc login on {host} at {}", super::time::brief(crate::model::timestamp::Timestamp::now()))
 }

@@ -8,7 +8,7 @@ use super::{
     shell::{Form, Shell},
     table::{Cell, Fit, Table, Tone, printable},
 };
-use crate::jsonrpc::{self, MAX_BATCH};
+use crate::model::jsonrpc::{self, MAX_BATCH};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 

@@ -1,7 +1,7 @@
 //! `svc methods`: publishes methods from inside a space, and takes them back. Calling them is for everybody else.
 
 use super::{
-    agent::near::Near,
+    agent::find::Near,
     client::percent_encoded,
     failure::Failure,
     payload::read_file,

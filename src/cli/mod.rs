@@ -1,7 +1,7 @@
 //! The command line: `main` → [`run`] → one `match`.
 //!
 //! What was typed and what it means are two types throughout: each command has an argh struct that holds
-//! words, and turns it into something the rest can rely on before anything is sent. [`words`] smooths the
+//! words, and turns it into something the rest can rely on before anything is sent. [`normalize_args`] smooths the
 //! spellings argh does not know; [`access`] finds the server and the token; [`client`] speaks to it, and
 //! [`agent::near`] to the agent of the space the command runs in; [`shell`] is the terminal and [`failure`]
 //! the exit codes.
@@ -122,6 +122,7 @@ pub mod mcp;
 pub mod method;
 pub mod methods;
 pub mod named;
+pub mod normalize_args;
 pub mod payload;
 pub mod role;
 pub mod run;
@@ -138,7 +139,6 @@ pub mod time;
 pub mod token;
 pub mod user;
 pub mod whoami;
-pub mod words;
 
 use argh::FromArgs;
 use failure::Failure;
@@ -213,7 +213,7 @@ pub fn run(typed: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 /// Runs a command in these surroundings: the exit code is 0, or the failure's after a line about it on stderr.
 pub fn run_in(shell: &mut Shell<'_>, typed: impl IntoIterator<Item = OsString>) -> u8 {
-    let failure = match words::normalised(typed).and_then(|words| obey(shell, &words)) {
+    let failure = match normalize_args::normalised(typed).and_then(|words| obey(shell, &words)) {
         Ok(()) => return 0,
         Err(failure) => failure,
     };

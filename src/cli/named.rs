@@ -7,7 +7,7 @@ use super::{
     shell::{Form, Shell},
     table::{Cell, Fit, Table, printable},
 };
-use crate::owner::OwnerSpec;
+use crate::model::owner::OwnerSpec;
 use serde::de::DeserializeOwned;
 
 /// What kind of object is meant.

@@ -7,7 +7,7 @@ use super::{
     shell::{Form, Shell},
     table::{Cell, Fit, Table},
 };
-use crate::permission::Permission;
+use crate::model::permission::Permission;
 use serde_json::{Value, json};
 
 command_family! {

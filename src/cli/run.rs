@@ -2,9 +2,11 @@
 
 use super::{failure::Failure, shell::Shell};
 use crate::{
-    config::{Size, Span},
-    run::{Complaints, Limits, NearAgent, ServeError, Settings, Stage, Terminal, serve},
-    script::{Reach, Voice},
+    platform::config::{Size, Span},
+    scripting::{
+        lua::{Reach, Voice},
+        space_runtime::{Complaints, Limits, NearAgent, ServeError, Settings, Stage, Terminal, serve},
+    },
 };
 use std::{
     io,

@@ -2,9 +2,11 @@
 
 use super::{failure::Failure, shell::Shell};
 use crate::{
-    config::{Config, Level, Log, LogFormat},
-    daemon::{self, DaemonError},
-    logging,
+    platform::{
+        config::{Config, Level, Log, LogFormat},
+        logging,
+    },
+    server::daemon::{self, DaemonError},
 };
 use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
 use tokio::{

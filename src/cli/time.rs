@@ -1,6 +1,6 @@
 //! Moments on the command line: as a time, or as a span before or after now.
 
-use crate::{config::Span, timestamp::Timestamp};
+use crate::{model::timestamp::Timestamp, platform::config::Span};
 
 /// A moment as it was typed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //! the space module fills when it opens and keeps in step with every change.
 
 use super::{Digest, Identity};
-use crate::id::{SpaceId, UserId};
+use crate::model::id::{SpaceId, UserId};
 use std::collections::HashMap;
 
 /// What agents' tokens begin with.

@@ -2,11 +2,13 @@
 
 use super::{Digest, Identity, IdentityError, Permissions, User, state::TOKENS};
 use crate::{
-    event::Actor,
-    id::{SpaceId, TokenId},
-    permission::{Permission, Scope},
-    store::keys,
-    timestamp::Timestamp,
+    model::{
+        event::Actor,
+        id::{SpaceId, TokenId},
+        permission::{Permission, Scope},
+        timestamp::Timestamp,
+    },
+    platform::store::keys,
 };
 use hyper::header::{AUTHORIZATION, COOKIE, HeaderMap};
 use std::{sync::Arc, time::Duration};

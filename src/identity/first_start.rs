@@ -7,11 +7,13 @@ use super::{
     Edit, Identity, IdentityError, OpenError, Permissions, Role, Secret, Token, User, state::LiveToken, state::Write,
 };
 use crate::{
-    audit::Entry,
-    event::Actor,
-    id::{RoleId, TokenId, UserId},
-    permission::Permission,
-    timestamp::Timestamp,
+    model::{
+        event::Actor,
+        id::{RoleId, TokenId, UserId},
+        permission::Permission,
+        timestamp::Timestamp,
+    },
+    platform::audit::Entry,
 };
 use std::{
     fs::{self, File, OpenOptions},

@@ -4,7 +4,10 @@ use super::{
     Caller, Edit, Group, Identity, IdentityError, Name, User,
     state::{State, Write, is_free},
 };
-use crate::{audit::Entry, id::GroupId, timestamp::Timestamp};
+use crate::{
+    model::{id::GroupId, timestamp::Timestamp},
+    platform::audit::Entry,
+};
 use serde_json::json;
 use std::sync::Arc;
 

@@ -31,9 +31,11 @@ pub use throttle::network;
 pub use users::{NewUser, UserChange};
 
 use crate::{
-    audit::{Audit, Entry},
-    permission::Permission,
-    store::{Store, StoreError},
+    model::permission::Permission,
+    platform::{
+        audit::{Audit, Entry},
+        store::{Store, StoreError},
+    },
 };
 use password::Passwords;
 use state::{State, Write};

@@ -1,6 +1,6 @@
 //! A set of permissions in one word, so that a caller carries its own by value.
 
-use crate::permission::Permission;
+use crate::model::permission::Permission;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Some of [`Permission::ALL`]. In JSON, the list of their names.

@@ -1,7 +1,7 @@
 //! What is kept about users, roles, groups, tokens and sessions: the records as they are on disk.
 
 use super::{Digest, Permissions, password::Hash};
-use crate::{
+use crate::model::{
     event::{Actor, ActorKind},
     id::{GroupId, RoleId, TokenId, UserId},
     permission::Scope,

@@ -5,7 +5,10 @@ use super::{
     Caller, Edit, Identity, IdentityError, Name, Permissions, Role, User,
     state::{State, Write, is_free},
 };
-use crate::{audit::Entry, id::RoleId, timestamp::Timestamp};
+use crate::{
+    model::{id::RoleId, timestamp::Timestamp},
+    platform::audit::Entry,
+};
 use serde_json::json;
 use std::sync::Arc;
 

@@ -5,7 +5,10 @@ use super::{
     state::{State, Write},
     users,
 };
-use crate::{audit::Entry, id::UserId, timestamp::Timestamp};
+use crate::{
+    model::{id::UserId, timestamp::Timestamp},
+    platform::audit::Entry,
+};
 use serde_json::json;
 use std::{
     net::IpAddr,

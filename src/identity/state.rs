@@ -3,10 +3,12 @@
 
 use super::{Digest, Group, Name, Permissions, Role, Session, Token, User, agents::Agents};
 use crate::{
-    id::{GroupId, RoleId, TokenId, UserId},
-    permission::Permission,
-    store::{Batch, Store, StoreError, Table, keys},
-    timestamp::Timestamp,
+    model::{
+        id::{GroupId, RoleId, TokenId, UserId},
+        permission::Permission,
+        timestamp::Timestamp,
+    },
+    platform::store::{Batch, Store, StoreError, Table, keys},
 };
 use std::{
     collections::HashMap,

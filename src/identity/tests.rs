@@ -2,11 +2,13 @@
 
 use super::*;
 use crate::{
-    audit::Filter,
-    event::ActorKind,
-    id::{SpaceId, UserId},
-    permission::Scope,
-    timestamp::Timestamp,
+    model::{
+        event::ActorKind,
+        id::{SpaceId, UserId},
+        permission::Scope,
+        timestamp::Timestamp,
+    },
+    platform::audit::Filter,
 };
 use hyper::header::{AUTHORIZATION, COOKIE, HeaderMap};
 use std::{

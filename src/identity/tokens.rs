@@ -5,10 +5,12 @@ use super::{
     state::{LiveToken, Write},
 };
 use crate::{
-    audit::Entry,
-    id::{TokenId, UserId},
-    permission::Scope,
-    timestamp::Timestamp,
+    model::{
+        id::{TokenId, UserId},
+        permission::Scope,
+        timestamp::Timestamp,
+    },
+    platform::audit::Entry,
 };
 use serde_json::json;
 use std::sync::Arc;

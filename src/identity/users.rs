@@ -7,10 +7,12 @@ use super::{
     state::{State, Write, is_free},
 };
 use crate::{
-    audit::Entry,
-    id::{GroupId, RoleId, UserId},
-    permission::Permission,
-    timestamp::Timestamp,
+    model::{
+        id::{GroupId, RoleId, UserId},
+        permission::Permission,
+        timestamp::Timestamp,
+    },
+    platform::audit::Entry,
 };
 use serde_json::json;
 use std::sync::Arc;

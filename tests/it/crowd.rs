@@ -13,7 +13,7 @@ use std::{
     thread,
     time::Duration,
 };
-use svc::wire::{self, Answer, Hello, PROTOCOL, ToAgent, ToServer};
+use svc::model::agent_protocol::{self, Answer, Hello, PROTOCOL, ToAgent, ToServer};
 use tokio::{
     net::TcpStream,
     sync::{mpsc, watch},
@@ -55,13 +55,13 @@ impl Fake {
     }
 
     async fn say(&mut self, message: &ToServer) {
-        self.socket.send(Message::binary(wire::encode(message))).await.expect("the link is up");
+        self.socket.send(Message::binary(agent_protocol::encode(message))).await.expect("the link is up");
     }
 
     async fn hear(&mut self) -> ToAgent {
         loop {
             match self.socket.next().await.expect("the link is up").expect("the link is up") {
-                Message::Binary(bytes) => return wire::decode(&bytes).expect("a server speaks the protocol"),
+                Message::Binary(bytes) => return agent_protocol::decode(&bytes).expect("a server speaks the protocol"),
                 Message::Ping(_) | Message::Pong(_) => {}
                 other => panic!("agent {}: {other:?}", self.number),
             }

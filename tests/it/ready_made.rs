@@ -10,17 +10,18 @@ use std::{
     time::Duration,
 };
 use svc::{
-    config,
-    egress::Egress,
-    event::{Actor, ActorKind, Event, Origin},
-    id::{EventId, SpaceId, UserId},
-    kv::Kv,
-    owner::Owner,
-    script::{Input, Libraries, MethodCaller, Runtime},
-    shelf::Shelf,
-    sink::{self, Context, Outcome, Sink, Target, file},
-    store::Store,
-    timestamp::Timestamp,
+    delivery::sinks::{self, Context, Outcome, Sink, Target, file},
+    model::{
+        event::{Actor, ActorKind, Event, Origin},
+        id::{EventId, SpaceId, UserId},
+        owner::Owner,
+        timestamp::Timestamp,
+    },
+    platform::{config, egress::Egress, kv::Kv, store::Store},
+    scripting::{
+        lua::{Input, Libraries, MethodCaller, Runtime},
+        scripts::Shelf,
+    },
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -60,13 +61,13 @@ impl Workshop {
 
     /// The body a webhook sink would send, as JSON.
     async fn body(&self, sink: &Sink, input: &Input) -> Value {
-        let body = sink::preview(&self.context, sink, input.clone()).await.unwrap_or_else(|error| panic!("{error}"));
+        let body = sinks::preview(&self.context, sink, input.clone()).await.unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(body.content_type, "application/json");
         serde_json::from_slice(&body.bytes).unwrap()
     }
 
     async fn outcome(&self, sink: &Sink, input: &Input) -> Outcome {
-        sink::attempt(&self.context, sink, input.clone()).await.outcome
+        sinks::attempt(&self.context, sink, input.clone()).await.outcome
     }
 }
 
@@ -124,7 +125,7 @@ fn read(name: &str, environment: &[(&str, &str)]) -> Sink {
         |wanted: &str| environment.iter().find(|(key, _)| *key == wanted).map(|(_, value)| (*value).to_owned());
     let draft = file::read(&folder().join(format!("{name}.toml")), look_up).unwrap_or_else(|error| panic!("{error}"));
     let mut spec = draft.resolve(|_, script| Err(script.to_owned())).unwrap();
-    spec.owner = svc::owner::OwnerSpec::Global;
+    spec.owner = svc::model::owner::OwnerSpec::Global;
     spec.define(UserId::new(), None).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
@@ -467,7 +468,7 @@ async fn fan_out_repeats_only_where_it_failed() {
     std::fs::copy(folder().join("fan-out.lua"), directory.join("fan-out.lua")).unwrap();
     let draft = file::read(&directory.join("fan-out.toml"), |_| None).unwrap();
     let mut spec = draft.resolve(|_, script| Err(script.to_owned())).unwrap();
-    spec.owner = svc::owner::OwnerSpec::Global;
+    spec.owner = svc::model::owner::OwnerSpec::Global;
     let sink = spec.define(UserId::new(), None).unwrap();
 
     let event = input("custom.deploy.done", json!({"version": "1.2"}));

@@ -4,7 +4,7 @@
 use crate::support::{Daemon, Space, eventually};
 use serde_json::{Value, json};
 use std::{fs, path::PathBuf, process::Output};
-use svc::wire::{Hello, PROTOCOL, ToAgent, ToServer, Welcome};
+use svc::model::agent_protocol::{Hello, PROTOCOL, ToAgent, ToServer, Welcome};
 use tokio_tungstenite::tungstenite::{self, Message, client::IntoClientRequest as _};
 
 fn store(daemon: &Daemon, script: &Value) -> String {
@@ -150,7 +150,7 @@ impl Agent {
         loop {
             let message = self.0.read().unwrap();
             if message.is_text() || message.is_binary() {
-                return svc::wire::decode(&message.into_data()).unwrap();
+                return svc::model::agent_protocol::decode(&message.into_data()).unwrap();
             }
         }
     }
@@ -158,7 +158,7 @@ impl Agent {
     /// The paths of the libraries in the next message, which must be of that kind.
     fn libraries(&mut self) -> Vec<String> {
         match self.next() {
-            ToAgent::Libraries(libraries) => libraries.iter().map(svc::library::Library::path).collect(),
+            ToAgent::Libraries(libraries) => libraries.iter().map(svc::model::library::Library::path).collect(),
             other => panic!("{other:?}"),
         }
     }

@@ -4,7 +4,7 @@
 //! answers. It cannot choose the Host or the Origin that the browser sends, nor send JSON without asking first, which
 //! nobody answers. So these three are looked at.
 
-use super::{Ends, peer, refusal::Refusal};
+use super::{Ends, error::Refusal, peer};
 use http::{
     HeaderMap, Request, StatusCode,
     header::{CONTENT_TYPE, HOST, ORIGIN},

@@ -3,7 +3,7 @@
 //! The key is in the query, since a path cannot carry every key: clients resolve `.` and `..` there, encoded or not.
 
 use super::{Answer, Ends, Refusal, check_user, decoded, json, read};
-use crate::{agent::Agent, kv::MAX_VALUE, owner::Owner};
+use crate::{agent::Agent, model::owner::Owner, platform::kv::MAX_VALUE};
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;

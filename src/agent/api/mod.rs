@@ -4,22 +4,23 @@
 //! A request's way: accepted here, within bounds → [`guard`] → one of the things there are to ask. Whoever is on the
 //! machine may raise events; only the agent's user may change what it runs, and act as the owner of the space.
 
+mod error;
 mod guard;
 mod kv;
-mod package;
+mod packages;
 mod peer;
-mod refusal;
 
-pub use refusal::NOT_CONNECTED;
+pub use error::NOT_CONNECTED;
 
 use super::{
     Agent,
-    doings::{self, Doings},
-    file::Built,
+    registration_file::Built,
     setup,
+    setup_changes::{self, Doings},
 };
-use crate::http::ApiError;
+use crate::model::json_input::{self, InvalidJson};
 use bytes::Bytes;
+use error::{Refusal, json};
 use http::{
     HeaderMap, Method, Request, Response, StatusCode,
     header::{ALLOW, CONTENT_TYPE},
@@ -27,7 +28,6 @@ use http::{
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use refusal::{Refusal, json};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 use std::{convert::Infallible, net::SocketAddr, path::PathBuf, pin::pin, sync::Arc, time::Duration};
@@ -161,11 +161,11 @@ async fn answer(agent: &Arc<Agent>, ends: Ends, request: Request<Incoming>) -> R
         }
         (&Method::POST, ["api", "methods", "call"]) => pass(agent, ends, request).await,
         (&Method::GET | &Method::HEAD, ["packages", "svc-libraries.zip"]) => {
-            Ok(package::answer(agent.packages.ours(), request.headers()))
+            Ok(packages::answer(agent.packages.ours(), request.headers()))
         }
         (&Method::GET | &Method::HEAD, ["packages", "user-libraries.zip"]) => {
             check_user(ends).await?;
-            Ok(package::answer(&agent.packages.theirs(), request.headers()))
+            Ok(packages::answer(&agent.packages.theirs(), request.headers()))
         }
         (&Method::GET, ["kv"]) => kv::get(agent, ends, &request).await,
         (&Method::PUT, ["kv"]) => kv::put(agent, ends, request).await,
@@ -251,7 +251,7 @@ async fn unregister(
 
 /// The set-up script that asks, if one does.
 fn script_of(agent: &Agent, headers: &HeaderMap) -> Option<Arc<Doings>> {
-    agent.scripts.find(headers.get(doings::HEADER)?.to_str().ok()?)
+    agent.scripts.find(headers.get(setup_changes::HEADER)?.to_str().ok()?)
 }
 
 /// Whether who asks may change what the agent runs. On a machine with many sockets it takes a while to find out.
@@ -283,7 +283,7 @@ fn broken(error: &JoinError) -> Refusal {
 async fn read<T: DeserializeOwned>(request: Request<Incoming>, limit: usize) -> Result<T, Refusal> {
     guard::check_json(request.headers())?;
     let bytes = body(request, limit).await?;
-    crate::http::parse_body(&bytes).map_err(|error: ApiError| Refusal::bad_request(error.to_string()))
+    json_input::parse(&bytes).map_err(|error: InvalidJson| Refusal::bad_request(error.to_string()))
 }
 
 /// A whole body.

@@ -1,6 +1,6 @@
 //! Files as a zip archive that is the same, byte for byte, for the same files.
 
-use crate::library::{Language, Library};
+use crate::model::library::{Language, Library};
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use std::{
@@ -72,7 +72,7 @@ pub fn archive<'a>(files: impl IntoIterator<Item = (String, &'a str)>) -> Vec<u8
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::library::LibraryName;
+    use crate::model::library::LibraryName;
 
     fn library(name: &str, language: Language) -> Library {
         Library { name: LibraryName::parse(name).unwrap(), language, source: format!("# {name}") }

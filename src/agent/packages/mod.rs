@@ -2,15 +2,15 @@
 //!
 //! They are served by [`super::api`] and lie in the data directory, where Python imports from them. An archive on disk
 //! never changes, since a Python that has opened one remembers where in it each module is: a new version is a new file,
-//! and goes to the processes that start after it ([`super::surroundings`]).
+//! and goes to the processes that start after it ([`super::child_env`]).
 
 mod archive;
 
 pub use archive::Package;
 
 use crate::{
-    library::Library,
-    store::{Store, StoreError, Table, keys},
+    model::library::Library,
+    platform::store::{Store, StoreError, Table, keys},
 };
 use archive::{archive, files_of};
 use std::{

@@ -1,16 +1,20 @@
 //! Runs a set-up script in a Lua runtime of the agent's own: a program of the space, with its files, processes,
 //! libraries and agent.
 //!
-//! Each script has a runtime to itself, and finds modules as every program of a space does ([`crate::run`]).
+//! Each script has a runtime to itself, and finds modules as every program of a space does ([`crate::scripting::space_runtime`]).
 
 use super::{HadPrinted, SetupError};
 use crate::{
-    agent::{Agent, doings::Doings, file::Built, packages::Packages},
-    config::{self, Size, Span},
-    egress::Egress,
-    kv::Kv,
-    run::{Found, Package, Supply, ThroughTheAgent},
-    script::{Launched, Libraries, Memory, Program, Reach, Reply, Runtime, SpaceAgent, Surroundings, Voice},
+    agent::{Agent, packages::Packages, registration_file::Built, setup_changes::Doings},
+    platform::{
+        config::{self, Size, Span},
+        egress::Egress,
+        kv::Kv,
+    },
+    scripting::{
+        lua::{Launched, Libraries, Memory, Program, Reach, Reply, Runtime, SpaceAgent, Surroundings, Voice},
+        space_runtime::{Found, Package, Supply, ThroughTheAgent},
+    },
 };
 use bytes::Bytes;
 use http::Method;

@@ -8,11 +8,11 @@ mod python;
 
 use super::{
     Agent,
-    doings::{self, Doings},
-    file::{FileError, Named},
     registrar::RegisterError,
+    registration_file::{FileError, Named},
+    setup_changes::{self, Doings},
 };
-use crate::{config::Span, wire::StartupScript};
+use crate::{model::agent_protocol::StartupScript, platform::config::Span};
 use lua::Script;
 use serde::Serialize;
 use std::{
@@ -90,8 +90,10 @@ pub async fn register(agent: &Arc<Agent>, path: &Path, source: &str) -> Result<D
     let ran = run(agent, form, path, source, &doings).await;
     agent.scripts.end(&doings);
     match (ran, doings.done()) {
-        (Ok(output), doings::Done { last: None, .. }) => Err(SetupError::Nothing { path: path.to_owned(), output }),
-        (Ok(output), doings::Done { methods, removed, .. }) => Ok(Done { methods, removed, output }),
+        (Ok(output), setup_changes::Done { last: None, .. }) => {
+            Err(SetupError::Nothing { path: path.to_owned(), output })
+        }
+        (Ok(output), setup_changes::Done { methods, removed, .. }) => Ok(Done { methods, removed, output }),
         (Err(error), _) => {
             if let Err(stays) = agent.registrar.undo(&doings).await {
                 log::error!("what {} registered stays, although it failed: {stays}", path.display());

@@ -2,12 +2,12 @@
 
 use super::{HadPrinted, MAX_OUTPUT, SetupError};
 use crate::agent::{
-    doings::{self, Doings},
-    process::{
+    child_env::Surroundings,
+    method_server::{
         StartError,
         child::{Launch, told},
     },
-    surroundings::Surroundings,
+    setup_changes::{self, Doings},
 };
 use std::{
     io,
@@ -46,7 +46,7 @@ pub async fn run(
     let mut environment = surroundings.variables();
     // What it prints and what it complains of are read side by side.
     environment.push(("PYTHONUNBUFFERED".to_owned(), "1".to_owned()));
-    environment.push((doings::VARIABLE.to_owned(), doings.token.clone()));
+    environment.push((setup_changes::VARIABLE.to_owned(), doings.token.clone()));
     let launch = Launch {
         command: PYTHON,
         args: &[file.to_owned()],

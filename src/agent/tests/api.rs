@@ -1,6 +1,6 @@
 //! The agent's own API: what it takes, from whom, and how it refuses the rest.
 
-use super::world::{Running, Scratch, Server, settings};
+use super::support::{Running, Scratch, Server, settings};
 use crate::agent::{AgentError, Settings, Signals};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;

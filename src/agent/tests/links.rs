@@ -1,10 +1,12 @@
 //! Links: made, kept, lost, made anew, and left; and the events that go over them.
 
-use super::world::{Running, Scratch, Server, Visitor, raw, settings, soon};
+use super::support::{Running, Scratch, Server, Visitor, raw, settings, soon};
 use crate::{
     agent::AgentError,
-    id::EventId,
-    wire::{Fate, Goodbye, ToAgent},
+    model::{
+        agent_protocol::{Fate, Goodbye, ToAgent},
+        id::EventId,
+    },
 };
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -52,7 +54,7 @@ async fn a_broken_link_is_made_anew() {
 }
 
 fn server_welcome(server: &Server) -> ToAgent {
-    ToAgent::Welcome(crate::wire::Welcome {
+    ToAgent::Welcome(crate::model::agent_protocol::Welcome {
         space_id: server.space,
         space_name: "notes".to_owned(),
         zone: "default".to_owned(),

@@ -1,9 +1,9 @@
 //! Registrations: made, replaced, refused, taken back and taken up again; and the calls they are for.
 
-use super::world::{Running, Scratch, Server, Visitor, raw, settings, soon};
+use super::support::{Running, Scratch, Server, Visitor, raw, settings, soon};
 use crate::{
     agent::Settings,
-    wire::{Answer, ServerHealth, ToAgent, ToServer},
+    model::agent_protocol::{Answer, ServerHealth, ToAgent, ToServer},
 };
 use serde_json::{Value, json};
 use std::{

@@ -4,4 +4,4 @@ mod api;
 mod links;
 mod methods;
 mod setup;
-mod world;
+mod support;

@@ -1,10 +1,12 @@
 //! Registrations that scripts build, and the libraries they load.
 
-use super::world::{Running, Scratch, Server, Visitor, settings, soon};
+use super::support::{Running, Scratch, Server, Visitor, settings, soon};
 use crate::{
     agent::Settings,
-    library::{Language, Library, LibraryName},
-    wire::{Answer, ToAgent},
+    model::{
+        agent_protocol::{Answer, ToAgent},
+        library::{Language, Library, LibraryName},
+    },
 };
 use serde_json::{Value, json};
 use std::{path::PathBuf, time::Duration};

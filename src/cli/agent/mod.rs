@@ -1,8 +1,8 @@
-//! `svc agent`: runs the agent of a space ([`start`]), and tells how it is ([`status`]). [`near`] is how commands that run
+//! `svc agent`: runs the agent of a space ([`start`]), and tells how it is ([`status`]). [`find`] is how commands that run
 //! inside a space speak to it.
 
-mod conceal;
-pub mod near;
+pub mod find;
+mod hide_argv;
 mod start;
 mod status;
 

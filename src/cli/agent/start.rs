@@ -1,6 +1,6 @@
 //! `svc agent start`: reads the settings, binds the address, and runs the agent until a signal or a server ends it.
 
-use super::conceal::conceal;
+use super::hide_argv::conceal;
 use crate::{
     agent::{self, AgentError, Pace, ServerUrl, ServerUrlError, Settings, Signals, Token, TokenError},
     cli::{
@@ -8,7 +8,7 @@ use crate::{
         server::{cancel_on_signal, start_logging},
         shell::Shell,
     },
-    config::Config,
+    platform::config::Config,
 };
 use std::{
     io::{self, Read as _},

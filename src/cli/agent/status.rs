@@ -1,6 +1,6 @@
 //! `svc agent status`: how the agent of this space is.
 
-use super::near::Near;
+use super::find::Near;
 use crate::{
     cli::{
         failure::Failure,
@@ -8,7 +8,7 @@ use crate::{
         table::{Cell, Fit, Table, Tone},
         time::brief,
     },
-    timestamp::Timestamp,
+    model::timestamp::Timestamp,
 };
 use serde::Deserialize;
 

@@ -3,7 +3,7 @@
 use crate::{
     cli::{
         access::{Access, Flags},
-        agent::near::{self, Near},
+        agent::find::{self, Near},
         api::{Delivery, Emitted, Event, Explained, SinkRef, Spooled},
         client::{Answer, Client},
         failure::Failure,
@@ -11,8 +11,8 @@ use crate::{
         shell::{Form, Shell},
         table::{Cell, Fit, Table, Tone, printable},
     },
-    config::Span,
-    event::EventType,
+    model::event::EventType,
+    platform::config::Span,
 };
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -151,7 +151,7 @@ impl Emit {
                 Err(Failure::Usage("--agent asks no server: leave it, or --server and --token, out".to_owned()))
             }
             (false, true) => Ok(Way::Server),
-            (false, false) if !near::is_named(environment) => Ok(Way::Server),
+            (false, false) if !find::is_named(environment) => Ok(Way::Server),
             (_, false) => {
                 let asked = [
                     ("--wait", self.wait),

@@ -11,7 +11,7 @@ use crate::{
         table::{Cell, Fit, Table, Tone, printable},
         time::{Moment, brief},
     },
-    id::{EventId, SpaceId},
+    model::id::{EventId, SpaceId},
 };
 use std::num::NonZeroUsize;
 

@@ -3,7 +3,7 @@
 //! A script is known by its owner and name. What no flag mentions stays as the server has it. Applying twice changes
 //! nothing the second time.
 
-use super::look::kind_word;
+use super::list_show::kind_word;
 use crate::{
     cli::{
         api::{self, Named},
@@ -13,9 +13,8 @@ use crate::{
         payload::read_file,
         shell::Shell,
     },
-    library::Language,
-    owner::OwnerSpec,
-    shelf,
+    model::{library::Language, owner::OwnerSpec},
+    scripting::scripts,
 };
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
@@ -40,7 +39,7 @@ client_command! {
 
         /// script, library or tool (otherwise a script, or a library if it is Python)
         #[argh(option, from_str_fn(kind_word))]
-        kind: Option<shelf::Kind>,
+        kind: Option<scripts::Kind>,
 
         /// for everybody, not only you
         #[argh(switch)]
@@ -123,7 +122,7 @@ impl Apply {
     fn whole(&self, mut fields: Map<String, Value>, language: Language) -> Map<String, Value> {
         fields.insert("owner".to_owned(), json!(self.owner()));
         if language == Language::Python {
-            fields.entry("kind").or_insert_with(|| json!(shelf::Kind::Library));
+            fields.entry("kind").or_insert_with(|| json!(scripts::Kind::Library));
         }
         fields
     }

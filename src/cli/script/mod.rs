@@ -1,12 +1,12 @@
-//! `svc script`: what is kept on the server by name. [`apply`] stores a file; [`look`] lists, shows and deletes;
+//! `svc script`: what is kept on the server by name. [`apply`] stores a file; [`list_show`] lists, shows and deletes;
 //! [`run`] runs one.
 
 mod apply;
-mod look;
+mod list_show;
 mod run;
 
 pub use apply::Apply;
-pub use look::{Delete, List, Show};
+pub use list_show::{Delete, List, Show};
 pub use run::Run;
 
 command_family! {

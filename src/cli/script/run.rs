@@ -9,7 +9,7 @@ use crate::{
         shell::{Form, Shell},
         table::{Tone, printable},
     },
-    shelf,
+    scripting::scripts,
 };
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -53,10 +53,10 @@ impl Run {
         let path = Kind::Script.path_of(&client, &self.script)?;
         let script: api::Script = client.read(&client.get(&path)?)?;
         let body = match script.kind {
-            shelf::Kind::Tool if self.event.is_some() => {
+            scripts::Kind::Tool if self.event.is_some() => {
                 return Err(Failure::Usage(format!("`{}` is a tool, and hears of no --event", script.name)));
             }
-            shelf::Kind::Tool => Body { params: Some(&input), kind: None, payload: None },
+            scripts::Kind::Tool => Body { params: Some(&input), kind: None, payload: None },
             _ => Body { params: None, kind: self.event.as_deref(), payload: Some(&input) },
         };
         let body = serde_json::to_string(&body).expect("strings and JSON are JSON");
@@ -73,14 +73,14 @@ impl Run {
     }
 }
 
-fn show(shell: &mut Shell<'_>, kind: shelf::Kind, ran: &Ran) -> Result<(), Failure> {
+fn show(shell: &mut Shell<'_>, kind: scripts::Kind, ran: &Ran) -> Result<(), Failure> {
     for line in &ran.log {
         shell.note(&printable(line));
     }
     match kind {
-        shelf::Kind::Tool if ran.error.is_some() => Ok(()),
-        shelf::Kind::Tool => shell.out.json(ran.result.as_deref().map_or("null", RawValue::get)),
-        shelf::Kind::Script | shelf::Kind::Library => {
+        scripts::Kind::Tool if ran.error.is_some() => Ok(()),
+        scripts::Kind::Tool => shell.out.json(ran.result.as_deref().map_or("null", RawValue::get)),
+        scripts::Kind::Script | scripts::Kind::Library => {
             let outcome = Tone::of_state(&ran.outcome).paint(&printable(&ran.outcome), shell.out.paint());
             shell.out.line(&format!("{outcome}  {:.1} ms of processor time", ran.cpu_ms))
         }

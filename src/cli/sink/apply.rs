@@ -16,9 +16,9 @@ use crate::{
         shell::{Form, Shell},
         table::{Tone, printable},
     },
-    egress::check_url,
-    owner::OwnerSpec,
-    sink::{SinkSpec, definition::WebhookSpec, file},
+    delivery::sinks::{SinkSpec, definition::WebhookSpec, file},
+    model::owner::OwnerSpec,
+    platform::egress::check_url,
 };
 use serde_json::{Value, json};
 use std::path::PathBuf;

@@ -2,14 +2,12 @@
 
 use crate::{
     cli::{client::Client, failure::Failure, named::Kind, payload::read_file, shell::Shell},
-    id::ScriptId,
-    owner::OwnerSpec,
-    pattern::Patterns,
-    script::Template,
-    sink::{
+    delivery::sinks::{
         SinkSpec,
         definition::{ScriptSpec, SinkKind, WebhookSpec},
     },
+    model::{id::ScriptId, owner::OwnerSpec, pattern::Patterns},
+    scripting::lua::Template,
 };
 use std::path::{Path, PathBuf};
 

@@ -1,19 +1,19 @@
 //! `svc sink`: where events are delivered to. [`apply`] keeps them in step with files; [`create`] makes one
-//! from flags; [`look`] lists and shows them; [`probe`] tries them out; [`letters`] deals with what was given up.
+//! from flags; [`list_show`] lists and shows them; [`test_preview`] tries them out; [`dead_letters`] deals with what was given up.
 
 mod apply;
 mod create;
-mod letters;
-mod look;
-mod probe;
+mod dead_letters;
+mod list_show;
+mod test_preview;
 
 pub use apply::Apply;
 pub use create::Create;
 pub(super) use create::stored_script;
-pub use letters::{DeadLetters, Redeliver};
-pub use look::{Delete, List, Show};
-pub(super) use look::{owner_word, show_source};
-pub use probe::{Preview, Test};
+pub use dead_letters::{DeadLetters, Redeliver};
+pub use list_show::{Delete, List, Show};
+pub(super) use list_show::{owner_word, show_source};
+pub use test_preview::{Preview, Test};
 
 command_family! {
     /// Manage sinks: the webhooks and scripts that events are delivered to.

@@ -8,8 +8,8 @@ use crate::{
         shell::{Form, Shell},
         space::settings::look_up_script,
     },
-    owner::OwnerSpec,
-    space::Driver,
+    model::owner::OwnerSpec,
+    spaces::Driver,
 };
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};

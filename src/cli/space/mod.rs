@@ -1,5 +1,5 @@
 //! `svc space`: workspaces and their agents. [`settings`] are the flags that spaces and templates share; [`create`]
-//! makes and changes a space; [`look`] lists and shows them; [`run`] starts and stops them.
+//! makes and changes a space; [`list_show`] lists and shows them; [`run`] starts and stops them.
 
 /// Declares a client command that takes the settings of a space or a template beside its own arguments.
 macro_rules! settings_command {
@@ -18,7 +18,7 @@ macro_rules! settings_command {
 
                 /// a port, as NAME=PORT or NAME=PORT/PROTOCOL (http, https or tcp); repeat for more
                 #[argh(option, from_str_fn($crate::cli::space::settings::port))]
-                port: Vec<$crate::space::Port>,
+                port: Vec<$crate::spaces::Port>,
 
                 /// a custom field, as NAME=VALUE; repeat for more
                 #[argh(option, from_str_fn($crate::cli::space::settings::field))]
@@ -46,11 +46,11 @@ macro_rules! settings_command {
 
                 /// how often health is checked (otherwise 10s)
                 #[argh(option, arg_name = "span")]
-                interval: Option<$crate::config::Span>,
+                interval: Option<$crate::platform::config::Span>,
 
                 /// how long a check may take (otherwise 5s)
                 #[argh(option, arg_name = "span")]
-                timeout: Option<$crate::config::Span>,
+                timeout: Option<$crate::platform::config::Span>,
 
                 /// failed checks in a row that make it unhealthy (otherwise 3)
                 #[argh(option, arg_name = "n")]
@@ -84,12 +84,12 @@ macro_rules! settings_command {
 pub(super) use settings_command;
 
 mod create;
-mod look;
+mod list_show;
 mod run;
 pub mod settings;
 
 pub use create::{Create, Update};
-pub use look::{Delete, List, Show};
+pub use list_show::{Delete, List, Show};
 pub use run::{Start, Stop, Token};
 
 command_family! {

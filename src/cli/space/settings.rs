@@ -2,9 +2,9 @@
 
 use crate::{
     cli::{client::Client, failure::Failure, payload::read_file, sink::stored_script},
-    config::Span,
-    owner::OwnerSpec,
-    space::Port,
+    model::owner::OwnerSpec,
+    platform::config::Span,
+    spaces::Port,
 };
 use serde_json::{Map, Value, json};
 use std::path::Path;

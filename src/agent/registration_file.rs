@@ -1,0 +1,252 @@
+//! A registration, read from a file or built by a script: checked as far as an agent can, and blamed by line or field.
+
+use crate::{
+    model::{
+        id::GroupId,
+        method::{PublishError, Registration},
+    },
+    platform::config::toml_fault,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use std::path::{Path, PathBuf};
+use toml::de::{DeTable, DeValue};
+
+/// What a file declares.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Declared {
+    /// The file it is from.
+    pub path: PathBuf,
+    /// Where the method server runs, if that is not where the file is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<PathBuf>,
+    pub registration: Registration,
+}
+
+/// What a script has built.
+#[derive(Debug)]
+pub struct Built {
+    /// Where the method server is to run.
+    pub directory: PathBuf,
+    /// The script, for people.
+    pub script: Option<PathBuf>,
+    pub registration: Box<RawValue>,
+}
+
+/// Why a file cannot be registered.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    #[error(
+        "{}: a registration is a file of TOML, Lua or Python: its name must end in .toml, .lua or .py", .0.display()
+    )]
+    Unknown(PathBuf),
+    #[error("{}: give the whole path: the method server runs in that directory", .0.display())]
+    Relative(PathBuf),
+    #[error("{}: {source}", path.display())]
+    Unreadable { path: PathBuf, source: std::io::Error },
+    /// The place and what is wrong there, in one line.
+    #[error("{}: {message}", path.display())]
+    Toml { path: PathBuf, message: String },
+    #[error("{}: {}{fault}", path.display(), Line(*line))]
+    Rule { path: PathBuf, line: Option<usize>, fault: PublishError },
+    /// The field and what is wrong with it; the script knows the line.
+    #[error("{0}")]
+    Built(String),
+}
+
+/// A line number to put in front of a message, if there is one.
+pub struct Line(pub Option<usize>);
+
+impl Declared {
+    /// Reads a file's text, and checks all rules but those only a server knows.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong, and in which line.
+    pub fn read(path: &Path, text: &str, space: &str) -> Result<Self, FileError> {
+        let path = path.to_owned();
+        if path.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("toml")) {
+            return Err(FileError::Unknown(path));
+        }
+        if !path.is_absolute() {
+            return Err(FileError::Relative(path));
+        }
+        let registration = match Registration::from_toml(text) {
+            Ok(registration) => registration,
+            Err(fault) => return Err(FileError::Toml { path, message: toml_fault(&fault) }),
+        };
+        let declared = Self { path, directory: None, registration };
+        match declared.names(space) {
+            Ok(_) => Ok(declared),
+            Err(fault) => {
+                let line = line_of(text, &fault.field);
+                Err(FileError::Rule { path: declared.path, line, fault })
+            }
+        }
+    }
+
+    /// Reads what a script has built, and checks the same rules.
+    ///
+    /// # Errors
+    ///
+    /// Says which field is wrong.
+    pub fn built(built: &Built, space: &str) -> Result<Self, FileError> {
+        let Built { directory, script, registration } = built;
+        if !directory.is_absolute() {
+            return Err(FileError::Relative(directory.clone()));
+        }
+        let read = crate::model::json_input::parse(registration.get().as_bytes());
+        let registration = read.map_err(|fault| FileError::Built(fault.to_string()))?;
+        let path = script.as_ref().unwrap_or(directory).clone();
+        let declared = Self { path, directory: Some(directory.clone()), registration };
+        declared.names(space).map_err(|fault| FileError::Built(fault.to_string()))?;
+        Ok(declared)
+    }
+
+    /// The methods by their published and their local names.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a rule is broken that needs no server to tell.
+    pub fn names(&self, space: &str) -> Result<Vec<Named>, PublishError> {
+        // Which groups there are is for the server to say.
+        let any = GroupId::from_slice(&[0; 16]);
+        let methods = self.registration.publish(space, |_| any)?;
+        let named = |method: crate::model::method::Method| Named {
+            name: method.name.to_string(),
+            local_name: method.local_name.to_string(),
+        };
+        Ok(methods.into_iter().map(named).collect())
+    }
+
+    /// Where the method server runs.
+    pub fn directory(&self) -> PathBuf {
+        let beside = || self.path.parent().unwrap_or(Path::new("/")).to_owned();
+        self.directory.clone().unwrap_or_else(beside)
+    }
+}
+
+/// A method as it is listed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Named {
+    pub name: String,
+    pub local_name: String,
+}
+
+/// The line of a field such as `methods[2].events[0]`, or of the innermost table around it that is there.
+pub fn line_of(text: &str, field: &str) -> Option<usize> {
+    let table = DeTable::parse(text).ok()?;
+    let mut found = None;
+    let mut steps = field.split(['.', '[']).map(|step| step.trim_end_matches(']'));
+    let (key, value) = table.get_ref().get_key_value(steps.next()?)?;
+    let mut value = value;
+    found.replace(key.span().start);
+    for step in steps {
+        let inner = match value.get_ref() {
+            DeValue::Table(table) => table.get_key_value(step).map(|(key, value)| (key.span().start, value)),
+            DeValue::Array(items) => {
+                step.parse::<usize>().ok().and_then(|index| items.get(index)).map(|item| (item.span().start, item))
+            }
+            _ => None,
+        };
+        let Some((at, next)) = inner else { break };
+        found.replace(at);
+        value = next;
+    }
+    Some(text.get(..found?)?.matches('\n').count() + 1)
+}
+
+impl std::fmt::Display for Line {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Some(line) => write!(f, "line {line}: "),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const FILE: &str = "\
+[server]
+command = \"./serve\"
+
+[[methods]]
+name = \"{{space}}.a\"
+local_name = \"a\"
+description = \"A\"
+
+[[methods]]
+name = \"b\"
+local_name = \"b\"
+description = \"B\"
+events = [
+  \"custom.*\",
+  \"custom.x\",
+]
+";
+
+    fn read(path: &str, text: &str) -> Result<Declared, String> {
+        Declared::read(Path::new(path), text, "notes").map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_file_declares_methods_and_where_their_server_runs() {
+        let declared = read("/srv/app/methods.toml", FILE).unwrap();
+        assert_eq!(declared.directory(), Path::new("/srv/app"));
+        let names: Vec<String> = declared.names("notes").unwrap().into_iter().map(|named| named.name).collect();
+        assert_eq!(names, ["notes.a", "b"]);
+    }
+
+    #[test]
+    fn a_fault_is_told_with_its_line() {
+        for (from, to, line) in [
+            ("command = \"./serve\"", "command = \"./serve\"\nport = 5", "line 3, "),
+            ("\"custom.x\"", "\"a.*.b\"", "line 15: `methods[1].events[1]`"),
+            ("name = \"b\"", "name = \"user.b\"", "line 10: `methods[1].name`"),
+            ("name = \"b\"", "name = \"notes.a\"", "line 10: `methods[1].name`"),
+            ("command = \"./serve\"", "command = \" \"", "line 2: `server.command`"),
+        ] {
+            let error = read("/m.toml", &FILE.replacen(from, to, 1)).unwrap_err();
+            assert!(error.starts_with("/m.toml: ") && error.contains(line), "{to}: {error}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+        }
+        assert_eq!(line_of(FILE, "methods[1].groups[0]"), Some(9), "the table it should stand in");
+        assert_eq!(line_of(FILE, "methods"), Some(4));
+        assert_eq!(line_of(FILE, "nothing"), None);
+    }
+
+    #[test]
+    fn what_a_script_has_built_is_judged_alike_and_blamed_by_field() {
+        let built = |registration: serde_json::Value| {
+            let registration = RawValue::from_string(registration.to_string()).unwrap();
+            let built = Built { directory: "/srv/app".into(), script: None, registration };
+            Declared::built(&built, "notes").map_err(|error| error.to_string())
+        };
+        let method = |name: &str| json!({"name": name, "local_name": "a", "description": "A"});
+        let declared = built(json!({"server": {"command": "./serve"}, "methods": [method("{{space}}.a")]})).unwrap();
+        assert_eq!(declared.directory(), Path::new("/srv/app"));
+        assert_eq!(declared.names("notes").unwrap()[0].name, "notes.a");
+        for (registration, start) in [
+            (json!({"server": {"command": "x"}, "methods": [method("user.a")]}), "`methods[0].name`: "),
+            (json!({"server": {"command": "x"}, "methods": []}), "`methods`: "),
+            (json!({"server": {"command": "x", "mode": "fast"}, "methods": []}), "`server.mode`: unknown variant"),
+            (json!({"server": {"command": "x", "timeout": 0}, "methods": []}), "`server.timeout`: "),
+            (json!({"server": {"command": "x"}, "methods": [{"nam": 1}]}), "`methods[0].nam`: unknown field"),
+            (json!([]), "the body must be a JSON object"),
+        ] {
+            let error = built(registration).unwrap_err();
+            assert!(error.starts_with(start), "{start}: {error}");
+        }
+    }
+
+    #[test]
+    fn only_toml_files_with_a_whole_path_are_read() {
+        assert!(read("/m.py", FILE).unwrap_err().contains(".toml"));
+        assert!(read("/m", FILE).unwrap_err().contains(".toml"));
+        assert!(read("m.toml", FILE).unwrap_err().contains("whole path"));
+    }
+}

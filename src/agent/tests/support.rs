@@ -1,0 +1,436 @@
+//! A scripted server, an agent on a free port in a directory of its own, and what a test asks of either.
+
+use crate::{
+    agent::{self, AgentError, Pace, Settings, Signals},
+    model::{
+        agent_protocol::{self, Answer, Fate, Goodbye, ServerHealth, StartupScript, ToAgent, ToServer, Welcome},
+        id::{EventId, SpaceId},
+        method::Registration,
+    },
+};
+use futures_util::{SinkExt, StreamExt};
+use serde_json::{Value, json, value::RawValue};
+use std::{collections::VecDeque, path::PathBuf, time::Duration};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    task::JoinHandle,
+};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{
+        Message,
+        handshake::server::{ErrorResponse, Request, Response},
+    },
+};
+
+/// How long anything may take before the test fails. Generous: a busy machine is no bug.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What happens, if it does so before patience ends.
+pub async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, event).await.unwrap_or_else(|_| panic!("waited {PATIENCE:?} for: {what}"))
+}
+
+/// A server, or the part of one that agents see.
+pub struct Server {
+    listener: TcpListener,
+    pub url: String,
+    pub space: SpaceId,
+}
+
+/// One agent's link, from the server's side.
+pub struct Visitor {
+    socket: WebSocketStream<TcpStream>,
+    /// What was said before what a test waited for: events and registrations have no common order.
+    early: VecDeque<ToServer>,
+    pub hello: agent_protocol::Hello,
+}
+
+impl Server {
+    pub async fn new() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        Self { listener, url, space: SpaceId::new() }
+    }
+
+    /// A server for the same space.
+    pub async fn beside(other: &Self) -> Self {
+        Self { space: other.space, ..Self::new().await }
+    }
+
+    /// The same server, whose agents now belong to another space.
+    pub fn of_another_space(self) -> Self {
+        Self { space: SpaceId::new(), ..self }
+    }
+
+    /// Takes the next connection as it is.
+    pub async fn connection(&self) -> TcpStream {
+        soon("a connection", self.listener.accept()).await.unwrap().0
+    }
+
+    /// Takes an agent in, up to its hello.
+    #[allow(clippy::result_large_err, reason = "the type is the library's")]
+    pub async fn meet(&self) -> Visitor {
+        let check = |request: &Request, response: Response| -> Result<Response, ErrorResponse> {
+            assert_eq!(request.uri().path(), "/api/agent");
+            assert_eq!(request.headers()["authorization"], "Bearer sva_test");
+            Ok(response)
+        };
+        loop {
+            let stream = self.connection().await;
+            // An agent that ended while it connected leaves a connection that comes to nothing.
+            let shaken = soon("a handshake", tokio_tungstenite::accept_hdr_async(stream, check)).await;
+            let Ok(mut socket) = shaken else { continue };
+            match next(&mut socket).await {
+                Some(ToServer::Hello(hello)) => {
+                    assert_eq!(hello.protocol, agent_protocol::PROTOCOL);
+                    return Visitor { socket, early: VecDeque::new(), hello };
+                }
+                None => {}
+                other => panic!("an agent says hello first, not {other:?}"),
+            }
+        }
+    }
+
+    /// Takes an agent in and welcomes it.
+    pub async fn welcome(&self) -> Visitor {
+        self.welcome_with(None).await
+    }
+
+    pub async fn welcome_with(&self, health_check: Option<Value>) -> Visitor {
+        let mut visitor = self.meet().await;
+        let health_check = health_check.map(|check| raw(&check));
+        visitor.say(ToAgent::Welcome(Welcome { health_check, ..self.plain_welcome() })).await;
+        visitor.say(ToAgent::Libraries(Vec::new())).await;
+        visitor
+    }
+
+    /// Takes an agent in that is to run this script, once it was told of the libraries.
+    pub async fn welcome_to_run(&self, name: &str, source: &str) -> Visitor {
+        let mut visitor = self.meet().await;
+        let script = StartupScript { name: name.to_owned(), source: source.to_owned() };
+        visitor.say(ToAgent::Welcome(Welcome { startup_script: Some(script), ..self.plain_welcome() })).await;
+        visitor
+    }
+
+    fn plain_welcome(&self) -> Welcome {
+        Welcome {
+            space_id: self.space,
+            space_name: "notes".to_owned(),
+            zone: "default".to_owned(),
+            max_payload: 1024,
+            health_check: None,
+            startup_script: None,
+        }
+    }
+
+    /// Takes an agent in that has nothing to publish.
+    pub async fn welcome_idle(&self) -> Visitor {
+        let mut visitor = self.welcome().await;
+        visitor.expect_unregister().await;
+        visitor
+    }
+}
+
+impl Visitor {
+    pub async fn say(&mut self, message: ToAgent) {
+        self.socket.send(Message::binary(agent_protocol::encode(&message))).await.unwrap();
+    }
+
+    /// The next message, or none if the agent has hung up.
+    pub async fn hear(&mut self) -> Option<ToServer> {
+        match self.early.pop_front() {
+            Some(message) => Some(message),
+            None => next(&mut self.socket).await,
+        }
+    }
+
+    /// The next message of a kind; others wait for who wants them.
+    async fn hear_one(&mut self, wanted: impl Fn(&ToServer) -> bool) -> ToServer {
+        if let Some(index) = self.early.iter().position(&wanted) {
+            return self.early.remove(index).unwrap();
+        }
+        loop {
+            match next(&mut self.socket).await.expect("the agent has more to say") {
+                message if wanted(&message) => return message,
+                message => self.early.push_back(message),
+            }
+        }
+    }
+
+    /// Waits for a heartbeat.
+    pub async fn heartbeat(&mut self) {
+        loop {
+            match soon("a heartbeat", self.socket.next()).await.unwrap().unwrap() {
+                Message::Ping(_) => return,
+                other => assert!(other.is_binary(), "{other:?}"),
+            }
+        }
+    }
+
+    /// Hears that there are no methods, and takes note.
+    pub async fn expect_unregister(&mut self) -> u64 {
+        match self.hear_one(is_registration).await {
+            ToServer::Unregister { generation } => {
+                self.say(ToAgent::Registered { generation }).await;
+                generation
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Hears a registration; the caller answers it. Its generation and the local names in it.
+    pub async fn hear_register(&mut self) -> (u64, Vec<String>) {
+        match self.hear_one(is_registration).await {
+            ToServer::Register { generation, registration } => {
+                (generation, registration.methods.into_iter().map(|method| method.local_name).collect())
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Hears a registration and takes it; all of it.
+    pub async fn expect_whole_register(&mut self) -> Registration {
+        match self.hear_one(is_registration).await {
+            ToServer::Register { generation, registration } => {
+                self.say(ToAgent::Registered { generation }).await;
+                registration
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Hears a registration and takes it.
+    pub async fn expect_register(&mut self) -> (u64, Vec<String>) {
+        let (generation, names) = self.hear_register().await;
+        self.say(ToAgent::Registered { generation }).await;
+        (generation, names)
+    }
+
+    pub async fn refuse(&mut self, generation: u64, reason: &str) {
+        self.say(ToAgent::Refused { generation, reason: reason.to_owned() }).await;
+    }
+
+    pub async fn hear_event(&mut self) -> (EventId, String, Value) {
+        match self.hear_one(|message| matches!(message, ToServer::Event { .. })).await {
+            ToServer::Event { id, kind, payload } => (id, kind, serde_json::from_str(payload.get()).unwrap()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub async fn hear_health(&mut self) -> (u64, ServerHealth) {
+        match self.hear_one(|message| matches!(message, ToServer::Health { .. })).await {
+            ToServer::Health { generation, health } => (generation, health),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub async fn hear_reply(&mut self) -> (u64, Answer) {
+        match self.hear_one(|message| matches!(message, ToServer::Reply { .. })).await {
+            ToServer::Reply { id, answer } => (id, answer),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub async fn hear_checked(&mut self) -> (bool, Option<String>) {
+        match self.hear_one(|message| matches!(message, ToServer::Checked { .. })).await {
+            ToServer::Checked { ok, detail, .. } => (ok, detail),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Hears that the space stops.
+    pub async fn hear_goodbye(&mut self) {
+        self.hear_one(|message| matches!(message, ToServer::Goodbye)).await;
+    }
+
+    pub async fn confirm(&mut self, id: EventId) {
+        self.say(ToAgent::Confirm { id, fate: Fate::Stored }).await;
+    }
+
+    pub async fn goodbye(&mut self, why: Goodbye) {
+        self.say(ToAgent::Goodbye(why)).await;
+    }
+
+    pub async fn call(&mut self, id: u64, generation: u64, method: &str, params: Value) {
+        let call = ToAgent::Call {
+            id,
+            generation,
+            method: method.to_owned(),
+            params: Some(raw(&params)),
+            notification: false,
+        };
+        self.say(call).await;
+    }
+
+    /// Calls, and waits for the answer.
+    pub async fn answer(&mut self, generation: u64, method: &str, params: Value) -> Answer {
+        self.call(1, generation, method, params).await;
+        let (id, answer) = self.hear_reply().await;
+        assert_eq!(id, 1);
+        answer
+    }
+}
+
+fn is_registration(message: &ToServer) -> bool {
+    matches!(message, ToServer::Register { .. } | ToServer::Unregister { .. })
+}
+
+async fn next(socket: &mut WebSocketStream<TcpStream>) -> Option<ToServer> {
+    loop {
+        match soon("a message", socket.next()).await {
+            Some(Ok(Message::Binary(bytes))) => return Some(agent_protocol::decode(&bytes).unwrap()),
+            Some(Ok(Message::Close(_))) | None | Some(Err(_)) => return None,
+            Some(Ok(_)) => {}
+        }
+    }
+}
+
+pub fn raw(value: &Value) -> Box<RawValue> {
+    RawValue::from_string(value.to_string()).unwrap()
+}
+
+/// A data directory of a test's own, gone with it.
+pub struct Scratch(pub PathBuf);
+
+impl Scratch {
+    pub fn new() -> Self {
+        Self(std::env::temp_dir().join(format!("svc-agent-{}", uuid::Uuid::now_v7())))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What an agent is told in these tests: quick, and no heartbeat to disturb them.
+pub fn settings(scratch: &Scratch, servers: &[&Server]) -> Settings {
+    Settings {
+        servers: servers.iter().map(|server| server.url.parse().unwrap()).collect(),
+        token: "sva_test".parse().unwrap(),
+        data: scratch.0.clone(),
+        methods_file: None,
+        setup_timeout: PATIENCE,
+        spool: 100,
+        heartbeat: Duration::from_secs(60),
+        max_payload: 1024,
+        disk_free: 0,
+        directory: std::env::temp_dir(),
+        node_id: "here".to_owned(),
+        pace: Pace {
+            first: Duration::from_millis(10),
+            most: Duration::from_millis(50),
+            refused: (Duration::from_millis(10), Duration::from_millis(20)),
+            lasted: Duration::ZERO,
+        },
+        // Processes of tests are good ones, and worth no wait.
+        trial: Duration::ZERO,
+        answer: PATIENCE,
+    }
+}
+
+/// A running agent.
+pub struct Running {
+    pub address: String,
+    pub signals: Signals,
+    task: JoinHandle<Result<(), AgentError>>,
+}
+
+impl Running {
+    pub async fn start(settings: Settings) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let signals = Signals::default();
+        let task = tokio::spawn(agent::run(settings, listener, signals.clone()));
+        Self { address, signals, task }
+    }
+
+    /// Waits until it has ended by itself.
+    pub async fn ended(self) -> Result<(), AgentError> {
+        soon("the agent to end", self.task).await.unwrap()
+    }
+
+    /// Stops it, once these of its links are cut: it would wait for them to hear its goodbye.
+    pub async fn stop<T>(self, links: T) {
+        drop(links);
+        self.signals.stop.cancel();
+        self.ended().await.unwrap();
+    }
+
+    pub async fn get(&self, path: &str) -> (u16, Value) {
+        self.ask(&format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.address)).await
+    }
+
+    /// Asks for the head of something; its status and its tag.
+    pub async fn head(&self, path: &str, headers: &str) -> (u16, String) {
+        let address = &self.address;
+        let head = format!("HEAD {path} HTTP/1.1\r\nHost: {address}\r\n{headers}Connection: close\r\n\r\n");
+        let (status, answer) = self.ask_for_text(&head).await;
+        let tag = answer.lines().find_map(|line| line.strip_prefix("etag: ")).unwrap_or_default();
+        (status, tag.to_owned())
+    }
+
+    pub async fn delete(&self, path: &str) -> (u16, Value) {
+        self.ask(&format!("DELETE {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.address)).await
+    }
+
+    pub async fn put(&self, path: &str, body: &Value) -> (u16, Value) {
+        let (address, body) = (&self.address, body.to_string());
+        let headers = format!("Host: {address}\r\nContent-Type: application/json\r\nConnection: close\r\n");
+        self.ask(&format!("PUT {path} HTTP/1.1\r\n{headers}Content-Length: {}\r\n\r\n{body}", body.len())).await
+    }
+
+    pub async fn post(&self, path: &str, body: &str) -> (u16, Value) {
+        let headers = format!("Host: {}\r\nContent-Type: application/json\r\n", self.address);
+        self.post_with(path, &headers, body).await
+    }
+
+    pub async fn post_with(&self, path: &str, headers: &str, body: &str) -> (u16, Value) {
+        let length = body.len();
+        let head = format!("POST {path} HTTP/1.1\r\n{headers}Content-Length: {length}\r\nConnection: close\r\n\r\n");
+        self.ask(&format!("{head}{body}")).await
+    }
+
+    /// Raises an event, and gives its id.
+    pub async fn raise(&self, kind: &str, payload: Value) -> EventId {
+        let (status, body) = self.post("/event", &json!({ "type": kind, "payload": payload }).to_string()).await;
+        assert_eq!((status, &body["event_type"]), (202, &json!(format!("custom.{kind}"))), "{body}");
+        body["event_id"].as_str().unwrap().parse().unwrap()
+    }
+
+    /// The status, once it is as wanted.
+    pub async fn status(&self, wanted: impl Fn(&Value) -> bool) -> Value {
+        soon("a status", async {
+            loop {
+                let (code, status) = self.get("/status").await;
+                assert_eq!(code, 200);
+                if wanted(&status) {
+                    return status;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await
+    }
+
+    async fn ask(&self, request: &str) -> (u16, Value) {
+        let (status, answer) = self.ask_for_text(request).await;
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer:?}"));
+        (status, serde_json::from_str(body).unwrap_or(Value::Null))
+    }
+
+    /// The status, and all that is said.
+    async fn ask_for_text(&self, request: &str) -> (u16, String) {
+        soon("an answer", async {
+            let mut stream = TcpStream::connect(&self.address).await.unwrap();
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
+        })
+        .await
+    }
+}

@@ -1,0 +1,498 @@
+//! A sink kept in a file: the TOML form of a [`SinkSpec`], with its Lua beside it and its secrets outside.
+//!
+//! ```toml
+//! name = "slack"
+//! events = "custom.deploy.*"
+//! type = "webhook"
+//! [webhook]
+//! url = { env = "SLACK_WEBHOOK_URL" }
+//! template_file = "slack.lua"
+//! [values]
+//! channel = "#ops"
+//! ```
+//!
+//! A script sink has its Lua in `script.source` or `script.source_file`, or names a stored script: `script.stored =
+//! "shout"`, which whoever sends the sink to a server looks up there.
+//!
+//! `{ env = "NAME", prefix = "Bearer " }` stands for a text from the environment, so that a file can be in git and its
+//! secrets are not. `[values]` reach the Lua as a local table `values`. Paths are relative to the file.
+
+use super::definition::{ScriptSpec, SinkKind, SinkSpec, WebhookSpec};
+use crate::{
+    model::{id::ScriptId, owner::OwnerSpec},
+    scripting::lua::Template,
+};
+use serde::Deserialize;
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    fmt::Write,
+    io,
+    path::{Path, PathBuf},
+};
+
+/// Why a file gives no sink.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    #[error("cannot read {}: {source}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{}: {source}", path.display())]
+    Toml { path: PathBuf, source: Box<toml::de::Error> },
+    /// All of them, so that they need not be found out one by one.
+    #[error("{}", .0.iter().map(Unset::to_string).collect::<Vec<_>>().join("; "))]
+    Unset(Vec<Unset>),
+    #[error("{}: give either `{field}` or `{field}_file`, not both", path.display())]
+    Twice { path: PathBuf, field: &'static str },
+    #[error("{}: give `{field}` or `{field}_file`", path.display())]
+    Neither { path: PathBuf, field: &'static str },
+    #[error("{}: `script.stored` names a script that has its source: give no other", path.display())]
+    Stored { path: PathBuf },
+    #[error("{}: `values` reach only Lua: use a Lua template or script, or remove them", path.display())]
+    Values { path: PathBuf },
+}
+
+/// A variable that a file wants and the environment has not.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: `{field}` wants the environment variable {name}, which is not set", path.display())]
+pub struct Unset {
+    path: PathBuf,
+    field: String,
+    name: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SinkFile {
+    name: String,
+    #[serde(default)]
+    description: String,
+    events: String,
+    #[serde(rename = "type")]
+    kind: SinkKind,
+    #[serde(default)]
+    owner: OwnerSpec,
+    active: Option<bool>,
+    webhook: Option<WebhookFile>,
+    script: Option<ScriptFile>,
+    template: Option<Template>,
+    template_file: Option<PathBuf>,
+    #[serde(default)]
+    values: toml::Table,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WebhookFile {
+    url: Text,
+    secret: Option<Text>,
+    #[serde(default)]
+    headers: BTreeMap<String, Text>,
+    template: Option<Template>,
+    template_file: Option<PathBuf>,
+    #[serde(default)]
+    skip_tls_verify: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ScriptFile {
+    source: Option<String>,
+    source_file: Option<PathBuf>,
+    stored: Option<String>,
+}
+
+/// What a file says, as far as it is known without a server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Draft {
+    spec: SinkSpec,
+    stored: Option<String>,
+}
+
+impl Draft {
+    /// The sink's name, for messages.
+    pub fn name(&self) -> &str {
+        &self.spec.name
+    }
+
+    /// The sink, once `find` has told the id of the stored script that it names, if it does.
+    ///
+    /// # Errors
+    ///
+    /// Fails if `find` does.
+    pub fn resolve<E>(mut self, find: impl FnOnce(OwnerSpec, &str) -> Result<ScriptId, E>) -> Result<SinkSpec, E> {
+        if let Some(name) = &self.stored {
+            let id = find(self.spec.owner, name)?;
+            self.spec.script = Some(ScriptSpec { source: None, script_id: Some(id) });
+        }
+        Ok(self.spec)
+    }
+}
+
+/// A text, or where to find it.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected a text, or { env = \"NAME\" } for one from the environment")]
+enum Text {
+    Plain(String),
+    Environment(Variable),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Variable {
+    env: String,
+    /// Put in front of the value, such as `Bearer `.
+    #[serde(default)]
+    prefix: String,
+}
+
+/// Reads a sink's file and everything it refers to.
+///
+/// The environment comes in as a function, so that a test needs no process environment.
+///
+/// # Errors
+///
+/// Fails if a file cannot be read, has an unknown key (named with its line), or a variable is not set.
+/// The rules for sinks themselves are checked by [`SinkSpec::define`].
+pub fn read(path: &Path, environment: impl Fn(&str) -> Option<String>) -> Result<Draft, FileError> {
+    let text = read_text(path)?;
+    let file: SinkFile =
+        toml::from_str(&text).map_err(|source| FileError::Toml { path: path.to_owned(), source: Box::new(source) })?;
+    let reader = Reader { path, environment, values: &file.values, unset: RefCell::default() };
+    let spec = reader.spec(&file)?;
+    let unset = reader.unset.into_inner();
+    let stored = file.script.and_then(|script| script.stored);
+    if unset.is_empty() { Ok(Draft { spec, stored }) } else { Err(FileError::Unset(unset)) }
+}
+
+/// Reads several files, in order.
+///
+/// # Errors
+///
+/// As [`read`], with the variables that any of them lacks.
+pub fn read_all(files: &[PathBuf], environment: impl Fn(&str) -> Option<String>) -> Result<Vec<Draft>, FileError> {
+    let (mut drafts, mut lacking) = (Vec::new(), Vec::new());
+    for file in files {
+        match read(file, &environment) {
+            Ok(draft) => drafts.push(draft),
+            Err(FileError::Unset(unset)) => lacking.extend(unset),
+            Err(error) => return Err(error),
+        }
+    }
+    if lacking.is_empty() { Ok(drafts) } else { Err(FileError::Unset(lacking)) }
+}
+
+/// The sink files that a path means: itself, or every `.toml` file in a directory, by name.
+///
+/// # Errors
+///
+/// Fails if the path is not there or cannot be read.
+pub fn find(path: &Path) -> Result<Vec<PathBuf>, FileError> {
+    let wrong = |source| FileError::Read { path: path.to_owned(), source };
+    if !std::fs::metadata(path).map_err(wrong)?.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let entries = std::fs::read_dir(path).map_err(wrong)?.collect::<Result<Vec<_>, _>>().map_err(wrong)?;
+    let mut files: Vec<_> = entries.into_iter().map(|entry| entry.path()).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "toml"));
+    files.sort();
+    Ok(files)
+}
+
+/// What resolving a file's references needs.
+struct Reader<'a, E> {
+    path: &'a Path,
+    environment: E,
+    values: &'a toml::Table,
+    /// What was looked for in vain so far.
+    unset: RefCell<Vec<Unset>>,
+}
+
+impl<E: Fn(&str) -> Option<String>> Reader<'_, E> {
+    fn spec(&self, file: &SinkFile) -> Result<SinkSpec, FileError> {
+        let webhook = file.webhook.as_ref().map(|webhook| self.webhook(webhook)).transpose()?;
+        let script = file.script.as_ref().map(|script| self.script(script)).transpose()?;
+        let template = self.template("template", file.template.as_ref(), file.template_file.as_deref())?;
+        let lua = script.as_ref().is_some_and(|script| script.source.is_some())
+            || template.is_some()
+            || webhook.as_ref().is_some_and(|webhook| webhook.template.is_some());
+        if !lua && !self.values.is_empty() {
+            return Err(FileError::Values { path: self.path.to_owned() });
+        }
+        Ok(SinkSpec {
+            name: file.name.clone(),
+            description: file.description.clone(),
+            events: file.events.clone(),
+            kind: file.kind,
+            owner: file.owner,
+            active: file.active,
+            webhook,
+            script,
+            template,
+        })
+    }
+
+    fn webhook(&self, file: &WebhookFile) -> Result<WebhookSpec, FileError> {
+        let header =
+            |(name, value): (&String, &Text)| (name.clone(), self.text(&format!("webhook.headers.{name}"), value));
+        Ok(WebhookSpec {
+            url: self.text("webhook.url", &file.url),
+            secret: file.secret.as_ref().map(|secret| self.text("webhook.secret", secret)),
+            headers: file.headers.iter().map(header).collect(),
+            template: self.template("webhook.template", file.template.as_ref(), file.template_file.as_deref())?,
+            skip_tls_verify: file.skip_tls_verify,
+        })
+    }
+
+    fn script(&self, file: &ScriptFile) -> Result<ScriptSpec, FileError> {
+        let path = || self.path.to_owned();
+        let source = match (&file.source, &file.source_file) {
+            (None, None) if file.stored.is_some() => return Ok(ScriptSpec { source: None, script_id: None }),
+            (Some(_), _) | (_, Some(_)) if file.stored.is_some() => return Err(FileError::Stored { path: path() }),
+            (Some(_), Some(_)) => return Err(FileError::Twice { path: path(), field: "script.source" }),
+            (None, None) => return Err(FileError::Neither { path: path(), field: "script.source" }),
+            (Some(source), None) => source.clone(),
+            (None, Some(file)) => read_text(&self.beside(file))?,
+        };
+        Ok(ScriptSpec { source: Some(self.with_values(source)), script_id: None })
+    }
+
+    fn template(
+        &self,
+        field: &'static str,
+        inline: Option<&Template>,
+        file: Option<&Path>,
+    ) -> Result<Option<Template>, FileError> {
+        let template = match (inline, file) {
+            (Some(_), Some(_)) => return Err(FileError::Twice { path: self.path.to_owned(), field }),
+            (None, None) => return Ok(None),
+            (Some(template), None) => template.clone(),
+            (None, Some(file)) => {
+                let source = read_text(&self.beside(file))?;
+                if file.extension().is_some_and(|extension| extension == "lua") {
+                    Template::Lua(source)
+                } else {
+                    Template::Text(source)
+                }
+            }
+        };
+        match template {
+            Template::Lua(source) => Ok(Some(Template::Lua(self.with_values(source)))),
+            Template::Text(_) if !self.values.is_empty() => Err(FileError::Values { path: self.path.to_owned() }),
+            text @ Template::Text(_) => Ok(Some(text)),
+        }
+    }
+
+    fn text(&self, field: &str, text: &Text) -> String {
+        match text {
+            Text::Plain(text) => text.clone(),
+            Text::Environment(variable) => self.variable(field, variable),
+        }
+    }
+
+    /// The variable's value; nothing, and a note of it, if it is not set.
+    fn variable(&self, field: &str, Variable { env, prefix }: &Variable) -> String {
+        let value = (self.environment)(env).unwrap_or_else(|| {
+            let unset = Unset { path: self.path.to_owned(), field: field.to_owned(), name: env.clone() };
+            self.unset.borrow_mut().push(unset);
+            String::new()
+        });
+        format!("{prefix}{value}")
+    }
+
+    /// Puts the values in front of the Lua, on its first line, so that every line keeps its number.
+    fn with_values(&self, source: String) -> String {
+        if self.values.is_empty() {
+            return source;
+        }
+        let mut lua = "local values = ".to_owned();
+        self.write_table(&mut lua, "values", self.values);
+        lua + " " + &source
+    }
+
+    fn write_value(&self, lua: &mut String, field: &str, value: &toml::Value) {
+        match value {
+            toml::Value::String(text) => write_text(lua, text),
+            toml::Value::Integer(number) => lua.push_str(&number.to_string()),
+            toml::Value::Float(number) => lua.push_str(&number.to_string()),
+            toml::Value::Boolean(flag) => lua.push_str(if *flag { "true" } else { "false" }),
+            toml::Value::Datetime(moment) => write_text(lua, &moment.to_string()),
+            toml::Value::Array(items) => {
+                lua.push('{');
+                for item in items {
+                    self.write_value(lua, field, item);
+                    lua.push(',');
+                }
+                lua.push('}');
+            }
+            toml::Value::Table(table) => match table.clone().try_into::<Variable>() {
+                Ok(variable) => write_text(lua, &self.variable(field, &variable)),
+                Err(_) => self.write_table(lua, field, table),
+            },
+        }
+    }
+
+    fn write_table(&self, lua: &mut String, field: &str, table: &toml::Table) {
+        lua.push('{');
+        for (key, value) in table {
+            lua.push('[');
+            write_text(lua, key);
+            lua.push_str("]=");
+            self.write_value(lua, &format!("{field}.{key}"), value);
+            lua.push(',');
+        }
+        lua.push('}');
+    }
+
+    fn beside(&self, file: &Path) -> PathBuf {
+        self.path.parent().unwrap_or(Path::new("")).join(file)
+    }
+}
+
+/// A Lua string literal on one line.
+fn write_text(lua: &mut String, text: &str) {
+    lua.push('"');
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => lua.extend(['\\', character]),
+            control if control.is_ascii_control() => {
+                write!(lua, "\\{:03}", control as u32).expect("a String takes every write");
+            }
+            plain => lua.push(plain),
+        }
+    }
+    lua.push('"');
+}
+
+fn read_text(path: &Path) -> Result<String, FileError> {
+    std::fs::read_to_string(path).map_err(|source| FileError::Read { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory of files, gone when dropped.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(files: &[(&str, &str)]) -> Self {
+            let directory = std::env::temp_dir().join(format!("svc-file-{}", uuid::Uuid::now_v7()));
+            std::fs::create_dir(&directory).unwrap();
+            for (name, text) in files {
+                std::fs::write(directory.join(name), text).unwrap();
+            }
+            Self(directory)
+        }
+
+        fn read(&self, environment: &[(&str, &str)]) -> Result<SinkSpec, String> {
+            let look_up = |name: &str| environment.iter().find(|(key, _)| *key == name).map(|(_, v)| (*v).to_owned());
+            let draft = read(&self.0.join("a.toml"), look_up).map_err(|error| error.to_string())?;
+            let there = ScriptId::from_slice(&[1; 16]);
+            draft.resolve(|owner, name| there.filter(|_| name == "there").ok_or_else(|| format!("{owner:?} {name}")))
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    const HEAD: &str = "name = \"a\"\nevents = \"*\"\n";
+
+    fn webhook(rest: &str) -> String {
+        format!("{HEAD}type = \"webhook\"\n[webhook]\nurl = \"http://a/\"\n{rest}")
+    }
+
+    #[test]
+    fn texts_come_from_the_file_or_the_environment() {
+        let toml = format!(
+            "{HEAD}type = \"webhook\"\n[webhook]\nurl = {{ env = \"URL\" }}\n\
+             headers = {{ Authorization = {{ env = \"KEY\", prefix = \"Bearer \" }}, X-A = \"1\" }}\n"
+        );
+        let scratch = Scratch::new(&[("a.toml", &toml)]);
+        let spec = scratch.read(&[("URL", "http://b/"), ("KEY", "k")]).unwrap().webhook.unwrap();
+        assert_eq!(spec.url, "http://b/");
+        assert_eq!(spec.headers["Authorization"], "Bearer k");
+        assert_eq!((spec.headers["X-A"].as_str(), spec.secret), ("1", None));
+        let error = scratch.read(&[("URL", "http://b/")]).unwrap_err();
+        assert!(error.contains("`webhook.headers.Authorization`") && error.contains("KEY"), "{error}");
+    }
+
+    #[test]
+    fn lua_is_read_from_beside_the_file() {
+        let toml = webhook("template_file = \"a.lua\"\n");
+        let scratch = Scratch::new(&[("a.toml", &toml), ("a.lua", "return {}")]);
+        let template = scratch.read(&[]).unwrap().webhook.unwrap().template;
+        assert_eq!(template, Some(Template::Lua("return {}".to_owned())));
+        let toml = format!("{HEAD}type = \"script\"\n[script]\nsource_file = \"b.lua\"\n");
+        let error = Scratch::new(&[("a.toml", &toml)]).read(&[]).unwrap_err();
+        assert!(error.contains("b.lua"), "{error}");
+    }
+
+    #[test]
+    fn a_template_file_that_is_not_lua_is_text() {
+        let toml = webhook("template_file = \"a.txt\"\n");
+        let scratch = Scratch::new(&[("a.toml", &toml), ("a.txt", "hi")]);
+        assert_eq!(scratch.read(&[]).unwrap().webhook.unwrap().template, Some(Template::Text("hi".to_owned())));
+    }
+
+    #[test]
+    fn values_reach_the_lua_on_its_first_line() {
+        let toml = webhook(
+            "template = \"-- first\\nreturn values\"\n[values]\nkey = { env = \"KEY\" }\n\
+             list = [1, 2.5, true]\nquote = \"a\\\"b\\\\c\\nd\"\n",
+        );
+        let scratch = Scratch::new(&[("a.toml", &toml)]);
+        let template = scratch.read(&[("KEY", "k")]).unwrap().webhook.unwrap().template.unwrap();
+        let expected = "local values = {[\"key\"]=\"k\",[\"list\"]={1,2.5,true,},[\"quote\"]=\"a\\\"b\\\\c\\010d\",} \
+                        -- first\nreturn values";
+        assert_eq!(template, Template::Lua(expected.to_owned()));
+        let error = scratch.read(&[]).unwrap_err();
+        assert!(error.contains("`values.key`") && error.contains("KEY"), "{error}");
+    }
+
+    #[test]
+    fn values_that_reach_nothing_are_refused() {
+        let error = Scratch::new(&[("a.toml", &webhook("[values]\nx = 1\n"))]).read(&[]).unwrap_err();
+        assert!(error.contains("`values`"), "{error}");
+    }
+
+    #[test]
+    fn an_unknown_key_is_an_error_with_its_name_and_line() {
+        let error = Scratch::new(&[("a.toml", &webhook("sekret = \"x\"\n"))]).read(&[]).unwrap_err();
+        assert!(error.contains("sekret") && error.contains("line 6"), "{error}");
+        let error = Scratch::new(&[("a.toml", &webhook("secret = 5\n"))]).read(&[]).unwrap_err();
+        assert!(error.contains("{ env = \"NAME\" }") && error.contains("line 6"), "{error}");
+    }
+
+    #[test]
+    fn a_source_is_given_once() {
+        let toml = webhook("template = \"return 1\"\ntemplate_file = \"a.lua\"\n");
+        let error = Scratch::new(&[("a.toml", &toml)]).read(&[]).unwrap_err();
+        assert!(error.contains("either `webhook.template`"), "{error}");
+        let error = Scratch::new(&[("a.toml", &format!("{HEAD}type = \"script\"\n[script]\n"))]).read(&[]).unwrap_err();
+        assert!(error.contains("`script.source_file`"), "{error}");
+        let both = format!("{HEAD}type = \"script\"\n[script]\nstored = \"there\"\nsource = \"\"\n");
+        let error = Scratch::new(&[("a.toml", &both)]).read(&[]).unwrap_err();
+        assert!(error.contains("`script.stored`"), "{error}");
+    }
+
+    #[test]
+    fn a_stored_script_is_named_and_looked_up_for_the_owner_of_the_sink() {
+        let toml = |name: &str| format!("{HEAD}type = \"script\"\nowner = \"global\"\n[script]\nstored = \"{name}\"\n");
+        let spec = Scratch::new(&[("a.toml", &toml("there"))]).read(&[]).unwrap();
+        assert_eq!(spec.script, Some(ScriptSpec { source: None, script_id: ScriptId::from_slice(&[1; 16]) }));
+        assert_eq!(Scratch::new(&[("a.toml", &toml("gone"))]).read(&[]).unwrap_err(), "Global gone");
+        let error = Scratch::new(&[("a.toml", &(toml("there") + "[values]\nx = 1\n"))]).read(&[]).unwrap_err();
+        assert!(error.contains("`values`"), "{error}");
+    }
+
+    #[test]
+    fn a_directory_means_its_toml_files_by_name() {
+        let scratch = Scratch::new(&[("b.toml", ""), ("a.toml", ""), ("a.lua", "")]);
+        assert_eq!(find(&scratch.0).unwrap(), [scratch.0.join("a.toml"), scratch.0.join("b.toml")]);
+        assert_eq!(find(&scratch.0.join("a.lua")).unwrap(), [scratch.0.join("a.lua")]);
+        assert!(find(&scratch.0.join("none")).is_err());
+    }
+}

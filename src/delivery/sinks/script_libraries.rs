@@ -1,0 +1,131 @@
+//! How scripts reach others: the web through the same guarded way out as webhooks, methods the way every caller does.
+
+use crate::{
+    calls::{call::Calls, registry::Viewer},
+    model::{jsonrpc::Outcome, owner::Owner},
+    platform::egress::{self, Completeness, Egress, Tls, is_framing},
+    scripting::lua::{HttpClient, HttpRequest, HttpResponse, MAX_BODY, MethodCaller},
+};
+use futures_util::{FutureExt, future::BoxFuture};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use serde_json::value::RawValue;
+use std::time::Duration;
+
+/// For scripts that do not say how long they would wait.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl MethodCaller for Calls {
+    fn call(
+        &self,
+        owner: Owner,
+        method: &str,
+        params: Box<RawValue>,
+    ) -> BoxFuture<'static, Result<Box<RawValue>, String>> {
+        let (calls, method) = (self.clone(), method.to_owned());
+        async move {
+            let viewer = Viewer::of_owner(owner, calls.identity());
+            match Self::call(&calls, &viewer, &method, Some(&params)).await {
+                Ok(Outcome::Result(value)) => Ok(value),
+                Ok(error) => Err(format!("`{method}` failed: {error}")),
+                Err(error) => Err(error.to_string()),
+            }
+        }
+        .boxed()
+    }
+}
+
+impl HttpClient for Egress {
+    fn send(&self, owner: Owner, request: HttpRequest) -> BoxFuture<'static, Result<HttpResponse, String>> {
+        let egress = self.clone();
+        async move {
+            let request = checked(request)?;
+            let response = Egress::send(&egress, owner, request).await.map_err(|error| error.to_string())?;
+            if response.completeness == Completeness::Cut {
+                return Err(format!("the answer has more than {MAX_BODY} bytes"));
+            }
+            let headers = response
+                .headers
+                .iter()
+                .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()));
+            Ok(HttpResponse { status: response.status.as_u16(), headers: headers.collect(), body: response.body })
+        }
+        .boxed()
+    }
+}
+
+fn checked(request: HttpRequest) -> Result<egress::Request, String> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in &request.headers {
+        let illegal = || format!("the header `{name}` is not legal");
+        let parsed: HeaderName = name.parse().map_err(|_| illegal())?;
+        if is_framing(&parsed) {
+            return Err(format!("the header `{name}` belongs to the connection: leave it out"));
+        }
+        headers.append(parsed, HeaderValue::from_str(value).map_err(|_| illegal())?);
+    }
+    Ok(egress::Request {
+        method: request.method.parse().map_err(|_| format!("`{}` is no HTTP method", request.method))?,
+        url: request.url,
+        headers,
+        body: request.body,
+        timeout: request.timeout.unwrap_or(PATIENCE),
+        tls: Tls::Verify,
+        keep: MAX_BODY,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        delivery::sinks::{
+            Attempted, Outcome,
+            test_support::{Workbench, sink},
+        },
+        platform::egress::receiver::{Behaviour, Receiver},
+    };
+    use serde_json::json;
+
+    async fn run(owner: &str, source: String) -> Attempted {
+        Workbench::new().attempt(&sink(json!({"type": "script", "owner": owner, "script": {"source": source}}))).await
+    }
+
+    #[tokio::test]
+    async fn a_script_sends_and_reads_the_answer() {
+        let answer = "HTTP/1.1 201 Made\r\nX-Kind: tea\r\nContent-Length: 2\r\n\r\nhi";
+        let receiver = Receiver::start(Behaviour::Answer(answer)).await;
+        let source = format!(
+            "local r = http.request{{url = '{}', json = {{a = 1}}, headers = {{['X-A'] = 'b'}}}}\n\
+             print(r.status, r.headers['x-kind'], r.body)",
+            receiver.url()
+        );
+        let attempted = run("global", source).await;
+        assert_eq!((attempted.outcome, attempted.log), (Outcome::Delivered, vec!["201\ttea\thi".to_owned()]));
+        let request = receiver.request(0);
+        assert!(request.starts_with("POST / ") && request.contains("x-a: b") && request.ends_with(r#"{"a":1}"#));
+    }
+
+    #[tokio::test]
+    async fn a_users_script_is_under_the_same_policy_as_a_webhook() {
+        let receiver = Receiver::start(Behaviour::Silence).await;
+        let attempted = run("me", format!("http.request{{url = '{}'}}", receiver.url())).await;
+        let error = attempted.error.unwrap();
+        assert!(error.contains("not allowed"), "{error}");
+        assert_eq!(receiver.connections(), 0);
+    }
+
+    #[tokio::test]
+    async fn headers_of_the_connection_are_refused() {
+        for name in ["Content-Length", "Host", "Transfer-Encoding", "Proxy-Authorization"] {
+            let source = format!("http.request{{url = 'http://127.0.0.1:1/', headers = {{['{name}'] = '1'}}}}");
+            let error = run("global", source).await.error.unwrap();
+            assert!(error.contains(name) && error.contains("belongs to the connection"), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_too_long_to_hold_is_an_error() {
+        let receiver = Receiver::start(Behaviour::Endless("HTTP/1.1 200 OK\r\n\r\n")).await;
+        let error = run("global", format!("http.request{{url = '{}'}}", receiver.url())).await.error.unwrap();
+        assert!(error.contains("more than 1048576 bytes"), "{error}");
+    }
+}

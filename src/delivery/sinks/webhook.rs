@@ -1,0 +1,281 @@
+//! A webhook sink: one signed POST an attempt; a 2xx answer is success.
+
+use super::{
+    Attempted, Context, Outcome,
+    body::{self, Body},
+    compiled::Compiled,
+    signature::Secret,
+};
+use crate::{
+    model::{owner::Owner, timestamp::Timestamp},
+    platform::egress::{self, Tls},
+    scripting::lua::{Input, Template},
+};
+use chrono::{DateTime, Utc};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, StatusCode,
+    header::{CONTENT_TYPE, LOCATION, RETRY_AFTER},
+};
+use serde::{Deserialize, Serialize};
+use std::{collections::BTreeMap, time::Duration};
+
+/// How much of a receiver's answer is kept with the attempt.
+const KEPT: usize = 1 << 10;
+
+/// Where and how a webhook sink posts. Checked by [`super::definition`].
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Webhook {
+    pub url: Box<str>,
+    pub secret: Secret,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<Compiled<Template>>,
+    #[serde(default)]
+    pub skip_tls_verify: bool,
+}
+
+impl Webhook {
+    pub(super) async fn attempt(&self, context: &Context, owner: Owner, input: Input) -> Attempted {
+        let body = match body::render(&context.runtime, self.template.as_ref(), owner, input.clone()).await {
+            Ok(body) => body,
+            Err(error) => return Attempted::unrendered(&error),
+        };
+        let request = egress::Request {
+            method: Method::POST,
+            url: self.url.as_ref().to_owned(),
+            headers: self.headers(&input, &body, Timestamp::now()),
+            body: body.bytes.clone(),
+            timeout: context.timeout,
+            tls: if self.skip_tls_verify { Tls::SkipVerify } else { Tls::Verify },
+            keep: KEPT,
+        };
+        let attempted = match context.egress.send(owner, request).await {
+            Ok(response) => answered(&response),
+            Err(error) => Attempted::failed(error.to_string()),
+        };
+        Attempted { sent: Some(body.bytes), log: body.log, ..attempted }
+    }
+
+    /// Ours first, then the sink's own, which may override only the content type: the names of the others are
+    /// refused when a sink is saved.
+    fn headers(&self, input: &Input, body: &Body, now: Timestamp) -> HeaderMap {
+        let event = &input.event;
+        let id = event.id.to_string();
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(body.content_type));
+        for (name, value) in [
+            ("x-service-event-type", event.kind.to_string()),
+            ("x-service-event-ts", event.ts.to_string()),
+            ("x-service-sequence", input.sequence.to_string()),
+            ("x-service-attempt", input.attempt.to_string()),
+            ("x-service-signature", self.secret.sign_body(&body.bytes)),
+            ("webhook-timestamp", now.seconds().to_string()),
+            ("webhook-signature", self.secret.sign_standard(&id, now.seconds(), &body.bytes)),
+            ("webhook-id", id.clone()),
+            ("x-service-event-id", id),
+        ] {
+            let value = HeaderValue::try_from(value).expect("types, times, numbers and signatures are plain ASCII");
+            headers.insert(HeaderName::from_static(name), value);
+        }
+        for (name, value) in &self.headers {
+            if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value.parse()) {
+                headers.insert(name, value);
+            }
+        }
+        headers
+    }
+}
+
+/// What an answer means.
+fn answered(response: &egress::Response) -> Attempted {
+    let status = response.status;
+    let outcome = if status.is_success() {
+        Outcome::Delivered
+    } else if status.is_redirection() {
+        let target = response.headers.get(LOCATION).and_then(|value| value.to_str().ok()).unwrap_or("elsewhere");
+        let why = format!("HTTP {} to {target}: redirects are not followed, set the sink's url to it", status.as_u16());
+        Outcome::Failed { why, retry_after: None }
+    } else {
+        let patience = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+        let header = response.headers.get(RETRY_AFTER).filter(|_| patience);
+        let retry_after = header.and_then(|value| retry_after(value.to_str().ok()?, Utc::now()));
+        Outcome::Failed { why: format!("HTTP {}", status.as_u16()), retry_after }
+    };
+    let text = (!response.body.is_empty()).then(|| String::from_utf8_lossy(&response.body).into_owned());
+    Attempted { status: Some(status.as_u16()), response: text, ..Attempted::new(outcome) }
+}
+
+/// A `Retry-After`: seconds, or an HTTP date. A date that has passed asks for no wait.
+fn retry_after(value: &str, now: DateTime<Utc>) -> Option<Duration> {
+    let value = value.trim();
+    if let Ok(seconds) = value.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date = DateTime::parse_from_rfc2822(value).ok()?;
+    Some((date.to_utc() - now).to_std().unwrap_or(Duration::ZERO))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        delivery::sinks::{
+            Target, attempt,
+            test_support::{Workbench, input, sink},
+        },
+        platform::egress::receiver::{Behaviour, Receiver},
+    };
+    use serde_json::json;
+
+    const OK: Behaviour = Behaviour::Answer("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine");
+
+    /// Attempts a delivery to a receiver that answers so.
+    async fn attempted(head: &'static str) -> Attempted {
+        let receiver = Receiver::start(Behaviour::Answer(head)).await;
+        Workbench::new().attempt(&sink(json!({"type": "webhook", "webhook": {"url": receiver.url()}}))).await
+    }
+
+    fn header<'a>(request: &'a str, name: &str) -> Option<&'a str> {
+        let head = request.split_once("\r\n\r\n").unwrap().0;
+        head.lines()
+            .filter_map(|line| line.split_once(": "))
+            .find(|(n, _)| n.eq_ignore_ascii_case(name))
+            .map(|(_, v)| v)
+    }
+
+    #[tokio::test]
+    async fn a_delivery_carries_the_default_body_and_every_header() {
+        let receiver = Receiver::start(OK).await;
+        let sink = sink(json!({"type": "webhook", "webhook": {"url": receiver.url(), "headers": {"X-Team": "ops"}}}));
+        let (bench, input) = (Workbench::new(), input());
+        let attempted = attempt(&bench.context, &sink, input.clone()).await;
+        assert_eq!((attempted.outcome, attempted.status, attempted.error), (Outcome::Delivered, Some(200), None));
+        assert_eq!(attempted.response.as_deref(), Some("fine"));
+
+        let request = receiver.request(0);
+        let id = input.event.id.to_string();
+        let body = format!(
+            "{{\"event_id\":\"{id}\",\"event_type\":\"custom.deploy.done\",\
+             \"event_ts\":\"2023-11-14T22:13:20.000000Z\",\"data\":{}}}",
+            input.event.data.get()
+        );
+        assert_eq!(request.split_once("\r\n\r\n").unwrap().1, body);
+        assert_eq!(attempted.sent.unwrap(), body);
+        for (name, value) in [
+            ("content-type", "application/json"),
+            ("x-service-event-id", id.as_str()),
+            ("x-service-event-type", "custom.deploy.done"),
+            ("x-service-event-ts", "2023-11-14T22:13:20.000000Z"),
+            ("x-service-sequence", "7"),
+            ("x-service-attempt", "2"),
+            ("webhook-id", id.as_str()),
+            ("x-team", "ops"),
+        ] {
+            assert_eq!(header(&request, name), Some(value), "{name}");
+        }
+        let Target::Webhook(webhook) = &sink.target else { panic!("{sink:?}") };
+        let stamp: i64 = header(&request, "webhook-timestamp").unwrap().parse().unwrap();
+        assert!((Timestamp::now().seconds() - stamp).abs() < 60);
+        let standard = webhook.secret.sign_standard(&id, stamp, body.as_bytes());
+        assert_eq!(header(&request, "webhook-signature"), Some(standard.as_str()));
+        assert_eq!(header(&request, "x-service-signature"), Some(webhook.secret.sign_body(body.as_bytes()).as_str()));
+    }
+
+    #[tokio::test]
+    async fn a_template_makes_the_body_and_tells_its_type() {
+        for (template, body, content_type) in [
+            (json!("return {v = event.data.version}"), r#"{"v":"1.0"}"#, "application/json"),
+            (json!("return 'v' .. event.data.version"), "v1.0", "text/plain; charset=utf-8"),
+            (json!({"lang": "text", "source": "{\"v\":${{ 1 }}}"}), r#"{"v":1}"#, "application/json"),
+        ] {
+            let receiver = Receiver::start(OK).await;
+            let webhook = json!({"url": receiver.url(), "template": template});
+            let attempted = Workbench::new().attempt(&sink(json!({"type": "webhook", "webhook": webhook}))).await;
+            assert_eq!(attempted.outcome, Outcome::Delivered, "{attempted:?}");
+            let request = receiver.request(0);
+            assert_eq!(request.split_once("\r\n\r\n").unwrap().1, body);
+            assert_eq!(header(&request, "content-type"), Some(content_type));
+        }
+    }
+
+    #[tokio::test]
+    async fn the_sinks_own_content_type_wins() {
+        let receiver = Receiver::start(OK).await;
+        let webhook = json!({"url": receiver.url(), "headers": {"Content-Type": "application/cloudevents+json"}});
+        Workbench::new().attempt(&sink(json!({"type": "webhook", "webhook": webhook}))).await;
+        assert_eq!(header(&receiver.request(0), "content-type"), Some("application/cloudevents+json"));
+    }
+
+    #[tokio::test]
+    async fn a_template_that_fails_fails_the_attempt_with_its_line() {
+        let receiver = Receiver::start(OK).await;
+        let webhook = json!({"url": receiver.url(), "template": "local a\nreturn a.b"});
+        let attempted = Workbench::new().attempt(&sink(json!({"type": "webhook", "webhook": webhook}))).await;
+        assert!(matches!(attempted.outcome, Outcome::Failed { retry_after: None, .. }), "{attempted:?}");
+        assert!(attempted.error.unwrap().contains(":2:"));
+        assert_eq!(receiver.connections(), 0);
+    }
+
+    #[tokio::test]
+    async fn an_answer_other_than_2xx_is_a_failure_with_its_status() {
+        let attempted = attempted("HTTP/1.1 500 Oops\r\nRetry-After: 9\r\nContent-Length: 4\r\n\r\noops").await;
+        assert_eq!(attempted.outcome, Outcome::Failed { why: "HTTP 500".to_owned(), retry_after: None });
+        assert_eq!((attempted.status, attempted.response.as_deref()), (Some(500), Some("oops")));
+        assert_eq!(attempted.error.as_deref(), Some("HTTP 500"));
+    }
+
+    #[tokio::test]
+    async fn a_busy_receiver_says_when_to_come_back() {
+        let wait = Some(Duration::from_secs(7));
+        let busy = attempted("HTTP/1.1 429 Slow\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n").await;
+        assert_eq!(busy.outcome, Outcome::Failed { why: "HTTP 429".to_owned(), retry_after: wait });
+        let away = attempted("HTTP/1.1 503 Away\r\nRetry-After: soon\r\nContent-Length: 0\r\n\r\n").await;
+        assert_eq!(away.outcome, Outcome::Failed { why: "HTTP 503".to_owned(), retry_after: None });
+    }
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date() {
+        let now = DateTime::parse_from_rfc3339("2015-10-21T07:27:00Z").unwrap().to_utc();
+        assert_eq!(retry_after("120", now), Some(Duration::from_secs(120)));
+        assert_eq!(retry_after("Wed, 21 Oct 2015 07:28:00 GMT", now), Some(Duration::from_secs(60)));
+        assert_eq!(retry_after("Wed, 21 Oct 2015 07:00:00 GMT", now), Some(Duration::ZERO));
+        assert_eq!(retry_after("-5", now), None);
+        assert_eq!(retry_after("tomorrow", now), None);
+    }
+
+    #[tokio::test]
+    async fn a_redirect_is_a_failure_that_says_where_to() {
+        let attempted = attempted("HTTP/1.1 302 Moved\r\nLocation: http://b/\r\nContent-Length: 0\r\n\r\n").await;
+        let error = attempted.error.unwrap();
+        assert!(error.contains("HTTP 302 to http://b/") && error.contains("not followed"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_receiver_that_never_answers_fails_the_attempt_in_time() {
+        let receiver = Receiver::start(Behaviour::Silence).await;
+        let mut bench = Workbench::new();
+        bench.context.timeout = Duration::from_millis(200);
+        let attempted = bench.attempt(&sink(json!({"type": "webhook", "webhook": {"url": receiver.url()}}))).await;
+        assert!(matches!(attempted.outcome, Outcome::Failed { retry_after: None, .. }), "{attempted:?}");
+        assert!(attempted.error.unwrap().contains("200ms"));
+    }
+
+    #[tokio::test]
+    async fn an_endless_answer_counts_by_its_status() {
+        let receiver = Receiver::start(Behaviour::Endless("HTTP/1.1 200 OK\r\n\r\n")).await;
+        let attempted =
+            Workbench::new().attempt(&sink(json!({"type": "webhook", "webhook": {"url": receiver.url()}}))).await;
+        assert_eq!(attempted.outcome, Outcome::Delivered);
+        assert_eq!(attempted.response.map(|text| text.len()), Some(KEPT));
+    }
+
+    #[tokio::test]
+    async fn a_users_webhook_does_not_reach_this_machine() {
+        let receiver = Receiver::start(OK).await;
+        let spec = json!({"type": "webhook", "owner": "me", "webhook": {"url": receiver.url()}});
+        let attempted = Workbench::new().attempt(&sink(spec)).await;
+        assert!(attempted.error.unwrap().contains("not allowed"));
+        assert_eq!(receiver.connections(), 0);
+    }
+}

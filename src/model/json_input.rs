@@ -1,0 +1,103 @@
+//! Reads JSON that users send, with errors that name the field: bodies of requests, and records with fields changed.
+
+use super::strict::Strict;
+use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
+use serde_json::{Map, Value};
+
+/// Why a JSON text was refused: the field and its fault, or the position at which the text is not JSON.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidJson(String);
+
+/// Reads a JSON object.
+pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, InvalidJson> {
+    let text = std::str::from_utf8(body)
+        .map_err(|error| InvalidJson(format!("the body is not UTF-8 at byte {}", error.valid_up_to())))?;
+    if !text.trim_ascii_start().starts_with('{') {
+        return Err(InvalidJson("the body must be a JSON object".to_owned()));
+    }
+    let mut json = serde_json::Deserializer::from_str(text);
+    let value = interpret(&mut json)?;
+    json.end().map_err(|error| InvalidJson(format!("the body goes on after its end: {error}")))?;
+    Ok(value)
+}
+
+/// Reads a JSON value that is parsed already, or a deserializer of JSON text.
+pub fn interpret<'de, T: Deserialize<'de>>(
+    json: impl Deserializer<'de, Error = serde_json::Error>,
+) -> Result<T, InvalidJson> {
+    serde_path_to_error::deserialize(Strict(json))
+        .map_err(|error| InvalidJson(describe(&error.path().to_string(), &error.into_inner().to_string())))
+}
+
+/// Puts `fields` over a record and reads the result as `T`. Null removes a field that the record has; a null for any
+/// other field is left for `T` to accept or refuse.
+pub fn patched<T: DeserializeOwned>(record: &impl Serialize, fields: Map<String, Value>) -> Result<T, InvalidJson> {
+    let Ok(Value::Object(mut kept)) = serde_json::to_value(record) else {
+        unreachable!("records are structs, which serialize to objects")
+    };
+    for (field, value) in fields {
+        if !value.is_null() || kept.remove(&field).is_none() {
+            kept.insert(field, value);
+        }
+    }
+    interpret(Value::Object(kept))
+}
+
+/// Joins the path of a field and its fault. At the top level there is no path, and serde's text names the missing field.
+pub fn describe(path: &str, reason: &str) -> String {
+    if path == "." || path == "?" { reason.to_owned() } else { format!("`{path}`: {reason}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code, reason = "only its errors are looked at")]
+    struct Sample {
+        name: String,
+        #[serde(default)]
+        items: Vec<Item>,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code, reason = "only its errors are looked at")]
+    struct Item {
+        count: u32,
+    }
+
+    fn error(body: &[u8]) -> String {
+        parse::<Sample>(body).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn an_error_names_the_path_of_the_field() {
+        assert!(error(br#"{"name":"a","items":[{"count":1},{"count":"x"}]}"#).starts_with("`items[1].count`: "));
+        assert!(error(br#"{"name":7}"#).starts_with("`name`: invalid type"));
+        assert!(error(br#"{"name":"a","extra":1}"#).contains("unknown field `extra`"));
+        assert!(error(br#"{"items":[]}"#).contains("missing field `name`"));
+        assert!(error(br#"{"name":"a","name":"b"}"#).contains("duplicate field `name`"));
+    }
+
+    #[test]
+    fn what_is_no_json_is_refused_with_its_place() {
+        assert!(error(b"{\"name\":").contains("line 1"));
+        assert!(error(b"{\"name\":\"a\"} x").contains("goes on after its end"));
+        assert_eq!(error(b"{\"name\":\"\xff\"}"), "the body is not UTF-8 at byte 9");
+        assert!(error(b"{").contains("EOF"));
+    }
+
+    #[test]
+    fn only_an_object_is_read_as_one() {
+        for body in ["", "  ", "[\"a\"]", "null", "7", "\"name\""] {
+            assert_eq!(error(body.as_bytes()), "the body must be a JSON object", "{body}");
+        }
+        let said = "`items[0]`: invalid type: sequence, expected an object";
+        assert!(error(br#"{"name":"a","items":[[7]]}"#).starts_with(said));
+        assert!(error(br#"{"name":"a","items":[7]}"#).contains("expected an object"));
+        assert_eq!(parse::<Sample>(br#" {"name":"a","items":[{"count":7}]}"#).unwrap().items[0].count, 7);
+    }
+}

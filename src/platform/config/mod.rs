@@ -1,0 +1,489 @@
+//! The settings of server and agent: flag over environment over file over default.
+//!
+//! `contrib/svc.default.toml` is embedded and documents every key; a test holds it to the defaults
+//! here. An unknown key is an error with its line, never silently ignored.
+
+mod units;
+
+pub use units::{Size, Span, UnitError};
+
+use crate::model::jsonrpc::MAX_BATCH;
+use serde::{Deserialize, Serialize};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// The documented defaults, as shipped.
+pub const DEFAULT_TOML: &str = include_str!("../../../contrib/svc.default.toml");
+
+/// Everything `svc server` and `svc agent start` can be told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    pub listen: SocketAddr,
+    /// Empty until [`Config::data_dir`] decides.
+    pub data: PathBuf,
+    pub zone: String,
+    /// Threads that serve connections; 0 leaves it to [`Config::workers`].
+    pub workers: usize,
+    pub limits: Limits,
+    pub delivery: Delivery,
+    pub history: History,
+    pub webhook: Webhook,
+    pub script: Script,
+    pub egress: Egress,
+    pub auth: Auth,
+    pub mcp: Mcp,
+    pub engine: Engine,
+    pub agent: Agent,
+    pub log: Log,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    pub body: Size,
+    pub payload: Size,
+    pub connections: usize,
+    pub sinks: usize,
+    pub batch: usize,
+    pub spaces: usize,
+    pub scripts: usize,
+    pub disk_free: Size,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Delivery {
+    pub queue: usize,
+    pub backoff: Vec<Span>,
+    pub retry_after: Span,
+    pub concurrency: usize,
+    pub dead_letters: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct History {
+    pub keep: Span,
+    pub size: Size,
+    pub audit: Span,
+    pub audit_size: Size,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Webhook {
+    pub timeout: Span,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Script {
+    pub wall: Span,
+    pub cpu: Span,
+    pub memory: Size,
+    pub threads: usize,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Egress {
+    pub allow_private: bool,
+    pub deny: Vec<ipnet::IpNet>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Auth {
+    pub session: Span,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Mcp {
+    pub hosts: Vec<String>,
+    pub origins: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Engine {
+    pub kind: EngineKind,
+}
+
+/// What keeps the queues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EngineKind {
+    #[default]
+    Sled,
+}
+
+/// What an agent can be told; of these a server heeds `heartbeat`. The token is not among them, since files get copied.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Agent {
+    pub server: Vec<String>,
+    pub listen: SocketAddr,
+    /// Empty means the user's data directory.
+    pub data: PathBuf,
+    pub methods_file: PathBuf,
+    pub setup_timeout: Span,
+    pub spool: usize,
+    pub heartbeat: Span,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    pub level: Level,
+    pub format: LogFormat,
+}
+
+/// How much is logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    Error,
+    Warn,
+    #[default]
+    Info,
+    Debug,
+    Trace,
+}
+
+/// For whom it is logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogFormat {
+    #[default]
+    Text,
+    Json,
+}
+
+/// Why there is no usable configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("cannot read {}: {source}", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("{}: {source}", path.display())]
+    File { path: PathBuf, source: toml::de::Error },
+    #[error("environment variable {name}: {reason}")]
+    Environment { name: String, reason: String },
+    #[error("`{key}` {reason}")]
+    Value { key: &'static str, reason: &'static str },
+    #[error("no home directory to keep data in: set `data` in the config file, SVC_DATA, or --data")]
+    NoHome,
+    #[error("no home directory to keep data in: set `agent.data` in the config file, SVC_AGENT_DATA, or --data")]
+    NoHomeForAgent,
+}
+
+impl Config {
+    /// The settings of `file` (if any) under those of the environment.
+    ///
+    /// The environment comes in as a function, so that a test needs no process environment.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be read, has an unknown key (named with its line), or a value is out of range.
+    pub fn load(file: Option<&Path>, environment: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
+        let text = match file {
+            Some(path) => {
+                std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?
+            }
+            None => String::new(),
+        };
+        let at = |source| ConfigError::File { path: file.unwrap_or(Path::new("")).to_owned(), source };
+        // Read as a whole first: only here does an error know its line.
+        toml::from_str::<Self>(&text).map_err(at)?;
+        let mut table: toml::Table = toml::from_str(&text).map_err(at)?;
+        let defaults: toml::Table = toml::from_str(DEFAULT_TOML).expect("the embedded defaults parse");
+        overlay_environment(&mut table, &defaults, "SVC", &environment)?;
+        let config: Self = table.try_into().map_err(|source: toml::de::Error| ConfigError::Environment {
+            name: "SVC_*".to_owned(),
+            reason: source.message().to_owned(),
+        })?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Threads that serve connections. By default one core is left to the others: the store's writer, scripts, and
+    /// agents and method servers on the same machine. On two cores a second worker costs calls more than it brings.
+    pub fn workers(&self) -> usize {
+        match self.workers {
+            0 => std::thread::available_parallelism().map_or(1, usize::from).saturating_sub(1).max(1),
+            workers => workers,
+        }
+    }
+
+    /// Where data is kept: as set, or in the user's data directory.
+    ///
+    /// # Errors
+    ///
+    /// Fails if nothing is set and there is no home directory.
+    pub fn data_dir(&self, environment: impl Fn(&str) -> Option<String>) -> Result<PathBuf, ConfigError> {
+        if !self.data.as_os_str().is_empty() {
+            return Ok(self.data.clone());
+        }
+        default_data_dir(environment).ok_or(ConfigError::NoHome)
+    }
+
+    /// Where an agent keeps its data: as set, or in the user's data directory, beside a server's.
+    ///
+    /// # Errors
+    ///
+    /// Fails if nothing is set and there is no home directory.
+    pub fn agent_data_dir(&self, environment: impl Fn(&str) -> Option<String>) -> Result<PathBuf, ConfigError> {
+        if !self.agent.data.as_os_str().is_empty() {
+            return Ok(self.agent.data.clone());
+        }
+        let server = default_data_dir(environment).ok_or(ConfigError::NoHomeForAgent)?;
+        Ok(server.with_file_name("svc-agent"))
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let positive = |key, value| match value {
+            0 => Err(ConfigError::Value { key, reason: "must be at least 1" }),
+            _ => Ok(()),
+        };
+        positive("delivery.queue", self.delivery.queue)?;
+        positive("delivery.concurrency", self.delivery.concurrency)?;
+        positive("limits.connections", self.limits.connections)?;
+        positive("limits.batch", self.limits.batch)?;
+        positive("limits.body", self.limits.body.bytes())?;
+        positive("agent.spool", self.agent.spool)?;
+        positive("script.memory", self.script.memory.bytes())?;
+        for (key, span) in [
+            ("webhook.timeout", self.webhook.timeout),
+            ("script.wall", self.script.wall),
+            ("script.cpu", self.script.cpu),
+            ("auth.session", self.auth.session),
+            ("agent.heartbeat", self.agent.heartbeat),
+            ("agent.setup_timeout", self.agent.setup_timeout),
+        ] {
+            if span.0.is_zero() {
+                return Err(ConfigError::Value { key, reason: "must be longer than nothing" });
+            }
+        }
+        if self.zone.is_empty() {
+            return Err(ConfigError::Value { key: "zone", reason: "must not be empty" });
+        }
+        Ok(())
+    }
+}
+
+/// Where and why a TOML text is wrong, in one line: the parser draws a picture over several.
+pub fn toml_fault(fault: &toml::de::Error) -> String {
+    let drawn = fault.to_string();
+    let place = drawn.lines().next().unwrap_or("TOML parse error");
+    format!("{place}: {}", fault.message())
+}
+
+/// `$XDG_DATA_HOME/svc`, or `~/.local/share/svc`; `None` without a home.
+pub fn default_data_dir(environment: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
+    let set = |name| environment(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    Some(set("XDG_DATA_HOME").or_else(|| Some(set("HOME")?.join(".local/share")))?.join("svc"))
+}
+
+/// Puts `SVC_SECTION_KEY` over `section.key`, read as the type the default has.
+fn overlay_environment(
+    table: &mut toml::Table,
+    defaults: &toml::Table,
+    prefix: &str,
+    environment: &impl Fn(&str) -> Option<String>,
+) -> Result<(), ConfigError> {
+    for (key, default) in defaults {
+        let name = format!("{prefix}_{}", key.to_uppercase());
+        if let toml::Value::Table(inner) = default {
+            let entry = table.entry(key).or_insert_with(|| toml::Table::new().into());
+            if let toml::Value::Table(section) = entry {
+                overlay_environment(section, inner, &name, environment)?;
+            }
+            continue;
+        }
+        let Some(text) = environment(&name) else { continue };
+        let bad = |reason: &str| ConfigError::Environment { name: name.clone(), reason: reason.to_owned() };
+        let value = match default {
+            toml::Value::Integer(_) => text.parse::<i64>().map_err(|_| bad("expected a whole number"))?.into(),
+            toml::Value::Boolean(_) => text.parse::<bool>().map_err(|_| bad("expected true or false"))?.into(),
+            toml::Value::Array(_) => toml::Value::Array(
+                text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(toml::Value::from).collect(),
+            ),
+            _ => text.into(),
+        };
+        // Checked alone first, so that the error can name this variable.
+        let mut alone: toml::Value = toml::Table::from_iter([(key.clone(), value.clone())]).into();
+        for section in prefix.split('_').skip(1).collect::<Vec<_>>().into_iter().rev() {
+            alone = toml::Table::from_iter([(section.to_lowercase(), alone)]).into();
+        }
+        alone.try_into::<Config>().map_err(|error| bad(error.message()))?;
+        table.insert(key.clone(), value);
+    }
+    Ok(())
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7300)),
+            data: PathBuf::new(),
+            zone: "default".to_owned(),
+            workers: 0,
+            limits: Limits::default(),
+            delivery: Delivery::default(),
+            history: History::default(),
+            webhook: Webhook::default(),
+            script: Script::default(),
+            egress: Egress::default(),
+            auth: Auth::default(),
+            mcp: Mcp::default(),
+            engine: Engine::default(),
+            agent: Agent::default(),
+            log: Log::default(),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body: Size(1 << 20),
+            payload: Size(256 << 10),
+            connections: 10_000,
+            sinks: 200,
+            batch: MAX_BATCH,
+            spaces: 200,
+            scripts: 1000,
+            disk_free: Size(64 << 20),
+        }
+    }
+}
+
+impl Default for Delivery {
+    fn default() -> Self {
+        Self {
+            queue: 100,
+            backoff: vec![seconds(5), seconds(15)],
+            retry_after: seconds(15 * 60),
+            concurrency: 512,
+            dead_letters: 10_000,
+        }
+    }
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self {
+            keep: seconds(7 * 86_400),
+            size: Size(1 << 30),
+            audit: seconds(90 * 86_400),
+            audit_size: Size(256 << 20),
+        }
+    }
+}
+
+impl Default for Webhook {
+    fn default() -> Self {
+        Self { timeout: seconds(10) }
+    }
+}
+
+impl Default for Script {
+    fn default() -> Self {
+        Self { wall: seconds(10), cpu: seconds(1), memory: Size(32 << 20), threads: 0 }
+    }
+}
+
+impl Default for Agent {
+    fn default() -> Self {
+        Self {
+            server: vec![],
+            listen: SocketAddr::from(([127, 0, 0, 1], 7301)),
+            data: PathBuf::new(),
+            methods_file: PathBuf::new(),
+            spool: 10_000,
+            setup_timeout: seconds(60),
+            heartbeat: seconds(15),
+        }
+    }
+}
+
+impl Default for Auth {
+    fn default() -> Self {
+        Self { session: seconds(12 * 3600) }
+    }
+}
+
+const fn seconds(seconds: u64) -> Span {
+    Span(Duration::from_secs(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(text: &str, environment: &[(&str, &str)]) -> Result<Config, ConfigError> {
+        let file = std::env::temp_dir().join(format!("svc-config-{}.toml", uuid::Uuid::now_v7()));
+        std::fs::write(&file, text).unwrap();
+        let loaded = Config::load(Some(&file), |name| {
+            environment.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+        });
+        std::fs::remove_file(&file).unwrap();
+        loaded
+    }
+
+    #[test]
+    fn the_shipped_file_parses_to_the_defaults() {
+        assert_eq!(toml::from_str::<Config>(DEFAULT_TOML).unwrap(), Config::default());
+    }
+
+    #[test]
+    fn the_shipped_file_names_every_key() {
+        let shipped: toml::Table = toml::from_str(DEFAULT_TOML).unwrap();
+        let written: toml::Table = toml::from_str(&toml::to_string(&Config::default()).unwrap()).unwrap();
+        assert_eq!(shipped, written);
+    }
+
+    #[test]
+    fn an_unknown_key_is_an_error_with_its_name_and_line() {
+        let error = load("zone = \"x\"\n[delivery]\nqueu = 5\n", &[]).unwrap_err().to_string();
+        assert!(error.contains("line 3") && error.contains("queu"), "{error}");
+    }
+
+    #[test]
+    fn the_environment_wins_over_the_file() {
+        let config = load(
+            "zone = \"file\"\n[delivery]\nqueue = 7\n",
+            &[("SVC_DELIVERY_QUEUE", "9"), ("SVC_DELIVERY_BACKOFF", "1s, 2s"), ("SVC_LOG_FORMAT", "json")],
+        )
+        .unwrap();
+        assert_eq!((config.delivery.queue, config.zone.as_str()), (9, "file"));
+        assert_eq!(config.delivery.backoff, [seconds(1), seconds(2)]);
+        assert_eq!(config.log.format, LogFormat::Json);
+    }
+
+    #[test]
+    fn a_bad_value_in_the_environment_names_its_variable() {
+        let error = load("", &[("SVC_WEBHOOK_TIMEOUT", "soon")]).unwrap_err().to_string();
+        assert!(error.contains("SVC_WEBHOOK_TIMEOUT") && error.contains("soon"), "{error}");
+    }
+
+    #[test]
+    fn a_queue_of_nothing_is_refused() {
+        let error = load("[delivery]\nqueue = 0\n", &[]).unwrap_err().to_string();
+        assert_eq!(error, "`delivery.queue` must be at least 1");
+    }
+
+    #[test]
+    fn data_goes_to_the_users_data_directory_unless_told() {
+        let config = Config::default();
+        let home = |name: &str| (name == "HOME").then(|| "/home/ada".to_owned());
+        assert_eq!(config.data_dir(home).unwrap(), Path::new("/home/ada/.local/share/svc"));
+        assert_eq!(config.agent_data_dir(home).unwrap(), Path::new("/home/ada/.local/share/svc-agent"));
+        assert!(matches!(config.data_dir(|_| None), Err(ConfigError::NoHome)));
+        assert!(matches!(config.agent_data_dir(|_| None), Err(ConfigError::NoHomeForAgent)));
+    }
+}

@@ -1,0 +1,227 @@
+//! Which addresses may be connected to, and by whom.
+//!
+//! Addresses are judged, never names: a name is only as good as what it resolves to at the moment of
+//! connecting. An IPv6 address that carries an IPv4 one inside is judged as both.
+
+use crate::{model::owner::Owner, platform::config};
+use ipnet::IpNet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// The rules of one server.
+pub(super) struct Policy {
+    private: Private,
+    deny: Vec<IpNet>,
+}
+
+/// Whether user-owned sinks reach private addresses. Global ones always do: who may create those is trusted.
+enum Private {
+    GlobalOnly,
+    Everyone,
+}
+
+/// Why an address is out of bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Denial {
+    #[error("link-local addresses are never allowed")]
+    LinkLocal,
+    #[error("cloud metadata addresses are never allowed")]
+    Metadata,
+    #[error("this is no address of a single host")]
+    NotAHost,
+    #[error("the server's `egress.deny` list has it")]
+    Listed,
+    #[error(
+        "loopback and private addresses are closed to user-owned sinks: \
+         make the sink global, or have `egress.allow_private` set on the server"
+    )]
+    Private,
+}
+
+/// Where clouds answer with credentials, outside the link-local ranges: Alibaba, Oracle, Azure, AWS, Google.
+const METADATA: [IpAddr; 5] = [
+    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
+    IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
+    IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+    IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
+];
+
+impl Policy {
+    pub(super) fn new(config: &config::Egress) -> Self {
+        let private = if config.allow_private { Private::Everyone } else { Private::GlobalOnly };
+        Self { private, deny: config.deny.clone() }
+    }
+
+    /// Whether `owner` may have us connect to `address`.
+    pub(super) fn check(&self, owner: Owner, address: IpAddr) -> Result<(), Denial> {
+        self.check_one(owner, address)?;
+        match address {
+            IpAddr::V6(outer) => embedded(outer).map_or(Ok(()), |inner| self.check_one(owner, inner.into())),
+            IpAddr::V4(_) => Ok(()),
+        }
+    }
+
+    fn check_one(&self, owner: Owner, address: IpAddr) -> Result<(), Denial> {
+        if METADATA.contains(&address) || address == IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)) {
+            return Err(Denial::Metadata);
+        }
+        if is_link_local(address) {
+            return Err(Denial::LinkLocal);
+        }
+        if is_no_host(address) {
+            return Err(Denial::NotAHost);
+        }
+        if self.deny.iter().any(|net| net.contains(&address)) {
+            return Err(Denial::Listed);
+        }
+        match (owner, &self.private) {
+            (Owner::Global, _) | (Owner::User(_), Private::Everyone) => Ok(()),
+            (Owner::User(_), Private::GlobalOnly) if is_private(address) => Err(Denial::Private),
+            (Owner::User(_), Private::GlobalOnly) => Ok(()),
+        }
+    }
+}
+
+/// The IPv4 address an IPv6 one stands for: mapped, compatible, NAT64, 6to4 or Teredo.
+fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let [a, b, c, d, e, f, high, low] = address.segments();
+    let v4 = |high: u16, low: u16| {
+        let [[a, b], [c, d]] = [high.to_be_bytes(), low.to_be_bytes()];
+        Ipv4Addr::new(a, b, c, d)
+    };
+    match [a, b, c, d, e, f] {
+        // `::` and `::1` are not IPv4 in disguise.
+        [0, 0, 0, 0, 0, 0] if high != 0 => Some(v4(high, low)),
+        [0, 0, 0, 0, 0, 0xffff] | [0, 0, 0, 0, 0xffff, 0] | [0x64, 0xff9b, 0, 0, 0, 0] => Some(v4(high, low)),
+        [0x2002, high, low, ..] => Some(v4(high, low)),
+        [0x2001, 0, ..] => Some(v4(!high, !low)),
+        _ => None,
+    }
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    }
+}
+
+/// Unspecified, multicast and broadcast. On Linux `0.0.0.0` connects to this very machine.
+fn is_no_host(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.octets()[0] == 0 || v4.is_multicast() || v4.is_broadcast(),
+        IpAddr::V6(v6) => v6.is_unspecified() || v6.is_multicast(),
+    }
+}
+
+/// Loopback and what is routed only inside some network: RFC 1918, CGNAT, benchmarking, unique-local and the like.
+fn is_private(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => {
+            let [a, b, c, _] = v4.octets();
+            v4.is_loopback()
+                || v4.is_private()
+                || (a == 100 && b & 0xc0 == 64)
+                || (a == 192 && b == 0 && c == 0)
+                || (a == 198 && b & 0xfe == 18)
+                || a >= 240
+        }
+        IpAddr::V6(v6) => {
+            let [a, b, c, ..] = v6.segments();
+            v6.is_loopback() || v6.is_unique_local() || a & 0xffc0 == 0xfec0 || [a, b, c] == [0x64, 0xff9b, 1]
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::id::UserId;
+
+    fn check(policy: &Policy, owner: Owner, address: &str) -> Result<(), Denial> {
+        policy.check(owner, address.parse().expect(address))
+    }
+
+    fn strict() -> Policy {
+        Policy::new(&config::Egress::default())
+    }
+
+    #[test]
+    fn link_local_and_metadata_are_closed_to_everyone_in_every_spelling() {
+        let open = Policy::new(&config::Egress { allow_private: true, deny: vec![] });
+        for owner in [Owner::Global, Owner::User(UserId::new())] {
+            for address in [
+                "169.254.169.254",
+                "169.254.170.2",
+                "fe80::1",
+                "fd00:ec2::254",
+                "fd20:ce::254",
+                "100.100.100.200",
+                "168.63.129.16",
+                "::ffff:169.254.169.254",
+                "::ffff:0:169.254.169.254",
+                "::169.254.169.254",
+                "64:ff9b::169.254.169.254",
+                "2002:a9fe:a9fe::1",
+                "2001:0:1:2:3:4:5601:5601",
+            ] {
+                assert!(
+                    matches!(check(&open, owner, address), Err(Denial::LinkLocal | Denial::Metadata)),
+                    "{address} for {owner:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_single_host_is_closed_to_everyone() {
+        for address in ["0.0.0.0", "0.1.2.3", "224.0.0.1", "255.255.255.255", "::", "ff02::1", "::ffff:0.0.0.0"] {
+            assert_eq!(check(&strict(), Owner::Global, address), Err(Denial::NotAHost), "{address}");
+        }
+    }
+
+    #[test]
+    fn private_addresses_are_for_global_sinks_unless_the_server_allows_them() {
+        let open = Policy::new(&config::Egress { allow_private: true, deny: vec![] });
+        let user = Owner::User(UserId::new());
+        for address in [
+            "127.0.0.1",
+            "127.8.8.8",
+            "10.0.0.1",
+            "172.31.255.1",
+            "192.168.1.1",
+            "100.64.0.1",
+            "198.18.0.1",
+            "240.0.0.1",
+            "::1",
+            "fc00::1",
+            "fdff::1",
+            "fec0::1",
+            "::ffff:127.0.0.1",
+            "::127.0.0.1",
+            "64:ff9b::10.0.0.1",
+            "2002:7f00:1::",
+        ] {
+            assert_eq!(check(&strict(), user, address), Err(Denial::Private), "{address}");
+            assert_eq!(check(&strict(), Owner::Global, address), Ok(()), "{address}");
+            assert_eq!(check(&open, user, address), Ok(()), "{address}");
+        }
+    }
+
+    #[test]
+    fn public_addresses_are_open_to_everyone() {
+        for address in ["1.1.1.1", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "::ffff:8.8.8.8"] {
+            assert_eq!(check(&strict(), Owner::User(UserId::new()), address), Ok(()), "{address}");
+        }
+    }
+
+    #[test]
+    fn the_deny_list_holds_for_global_sinks_and_disguised_addresses() {
+        let deny = vec!["10.1.0.0/16".parse().unwrap(), "2606::/16".parse().unwrap()];
+        let policy = Policy::new(&config::Egress { allow_private: true, deny });
+        for address in ["10.1.2.3", "::ffff:10.1.2.3", "2606::1"] {
+            assert_eq!(check(&policy, Owner::Global, address), Err(Denial::Listed), "{address}");
+        }
+        assert_eq!(check(&policy, Owner::Global, "10.2.0.1"), Ok(()));
+    }
+}

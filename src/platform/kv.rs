@@ -1,0 +1,505 @@
+//! What scripts remember: small JSON values under short keys, durable, each owner's apart.
+//!
+//! A value is stored as its expiry (microseconds since 1970, big-endian, 0 for never) and its JSON. An
+//! expired value reads as absent at once and leaves the disk with the next [`Kv::purge`]. Every change
+//! runs as one job on the store's writer, so that `add` and `increment` need no lock to be atomic.
+
+use crate::{
+    model::{owner::Owner, timestamp::Timestamp},
+    platform::store::{Batch, Store, StoreError, keys},
+};
+use serde_json::value::RawValue;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+/// The longest key, in bytes.
+pub const MAX_KEY: usize = 256;
+
+/// The largest value, in bytes of JSON.
+pub const MAX_VALUE: usize = 64 << 10;
+
+/// Keys an owner can have, expired ones included until they are purged.
+pub const MAX_KEYS: usize = 10_000;
+
+/// A full owner's expired keys are looked for at most this often: the search runs on the writer.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// The values of every owner. Cloning it is cheap.
+#[derive(Clone)]
+pub struct Kv {
+    store: Store,
+    tallies: Arc<Mutex<HashMap<Owner, Tally>>>,
+}
+
+/// How many keys an owner has, so that the limit costs no scan.
+#[derive(Default)]
+struct Tally {
+    keys: usize,
+    swept: Option<Timestamp>,
+}
+
+impl Tally {
+    fn removed(&mut self) {
+        // Saturating, because a panic on the writer would stop the store for everyone.
+        self.keys = self.keys.saturating_sub(1);
+    }
+}
+
+/// Why a value was not read or changed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum KvError {
+    #[error("a key has at most {MAX_KEY} bytes; this one has {0}")]
+    KeyTooLong(usize),
+    #[error("a value has at most {MAX_VALUE} bytes of JSON; this one has {0}")]
+    ValueTooLarge(usize),
+    #[error("there are {MAX_KEYS} keys already: delete some, or give them a time to live")]
+    TooManyKeys,
+    #[error("the value under `{0}` is no integer, or would grow past one")]
+    NotAnInteger(String),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Kv {
+    /// Opens the values kept in `store` and counts each owner's keys.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be read.
+    pub fn new(store: Store) -> Result<Self, StoreError> {
+        let mut tallies = HashMap::<Owner, Tally>::new();
+        for entry in store.scan(&[keys::KV]) {
+            if let Some(owner) = owner_of(&entry?.0) {
+                tallies.entry(owner).or_default().keys += 1;
+            }
+        }
+        Ok(Self { store, tallies: Arc::new(Mutex::new(tallies)) })
+    }
+
+    /// The value under `key`, unless it is absent or expired.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the key is too long or the store cannot be read.
+    pub fn get(&self, owner: Owner, key: &str) -> Result<Option<Box<RawValue>>, KvError> {
+        let value = self.store.get(&store_key(owner, key)?)?;
+        Ok(value.and_then(|value| Stored::read(&value, Timestamp::now())?.json()))
+    }
+
+    /// Puts `value` under `key`, over whatever was there, for as long as `ttl` says or for good.
+    ///
+    /// # Errors
+    ///
+    /// Fails, and changes nothing, if a limit is passed or the store cannot be written.
+    pub async fn set(
+        &self,
+        owner: Owner,
+        key: &str,
+        value: Box<RawValue>,
+        ttl: Option<Duration>,
+    ) -> Result<(), KvError> {
+        let value = checked(value)?;
+        self.change(owner, key, move |change| {
+            change.put(&value, expiry(change.now, ttl))?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Puts `value` under `key` only if nothing is there, and says whether it did. Of several that add the
+    /// same key at once, one is told `true`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Kv::set`].
+    pub async fn add(
+        &self,
+        owner: Owner,
+        key: &str,
+        value: Box<RawValue>,
+        ttl: Option<Duration>,
+    ) -> Result<bool, KvError> {
+        let value = checked(value)?;
+        self.change(owner, key, move |change| {
+            if change.current()?.is_some() {
+                return Ok(false);
+            }
+            change.put(&value, expiry(change.now, ttl))?;
+            Ok(true)
+        })
+        .await
+    }
+
+    /// Adds `by` to the integer under `key` and returns the sum. An absent one counts as 0 and lives for
+    /// `ttl`; one that is there keeps the time it has.
+    ///
+    /// # Errors
+    ///
+    /// As [`Kv::set`], and if what is there is no integer.
+    pub async fn increment(&self, owner: Owner, key: &str, by: i64, ttl: Option<Duration>) -> Result<i64, KvError> {
+        let name = key.to_owned();
+        self.change(owner, key, move |change| {
+            let (value, expires) = match change.current()? {
+                Some(stored) => (stored.integer(), stored.expires),
+                None => (Some(0), expiry(change.now, ttl)),
+            };
+            let sum = value.and_then(|value| value.checked_add(by)).ok_or(KvError::NotAnInteger(name))?;
+            change.put(sum.to_string().as_bytes(), expires)?;
+            Ok(sum)
+        })
+        .await
+    }
+
+    /// Removes `key`, and says whether it was there.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the key is too long or the store cannot be written.
+    pub async fn delete(&self, owner: Owner, key: &str) -> Result<bool, KvError> {
+        self.change(owner, key, |change| {
+            let there = change.current()?.is_some();
+            change.delete()?;
+            Ok(there)
+        })
+        .await
+    }
+
+    /// Removes every expired value from the disk and returns how many there were. To be called now and then.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be read or written.
+    pub async fn purge(&self) -> Result<usize, StoreError> {
+        let now = Timestamp::now();
+        let mut expired = Vec::new();
+        for entry in self.store.scan(&[keys::KV]) {
+            let (key, value) = entry?;
+            if Stored::read(&value, now).is_none() {
+                expired.push(key);
+            }
+        }
+        if expired.is_empty() {
+            return Ok(0);
+        }
+        let tallies = self.tallies.clone();
+        self.store
+            .write(move |batch| {
+                let mut tallies = tallies.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut purged = 0;
+                for key in expired {
+                    // It may have been set anew since the scan.
+                    let Some(value) = batch.get(&key)? else { continue };
+                    let Some(owner) = owner_of(&key) else { continue };
+                    if Stored::read(&value, now).is_none() {
+                        batch.delete(&*key);
+                        purged += 1;
+                        tallies.entry(owner).or_default().removed();
+                    }
+                }
+                Ok(purged)
+            })
+            .await?
+    }
+
+    /// Removes everything an owner has, for when there is no such owner any more, and says how many values that were.
+    ///
+    /// # Errors
+    ///
+    /// Fails, and removes nothing, if the store cannot be read or written.
+    pub async fn forget(&self, owner: Owner) -> Result<usize, StoreError> {
+        let tallies = self.tallies.clone();
+        self.store
+            .write(move |batch| {
+                let forgotten = batch.delete_prefix(&keys::key(keys::KV, &[&owner.key()]))?;
+                tallies.lock().unwrap_or_else(PoisonError::into_inner).remove(&owner);
+                Ok(forgotten)
+            })
+            .await?
+    }
+
+    async fn change<T: Send + 'static>(
+        &self,
+        owner: Owner,
+        key: &str,
+        job: impl FnOnce(&mut Change<'_, '_>) -> Result<T, KvError> + Send + 'static,
+    ) -> Result<T, KvError> {
+        let key = store_key(owner, key)?;
+        let tallies = self.tallies.clone();
+        self.store
+            .write(move |batch| {
+                let mut tallies = tallies.lock().unwrap_or_else(PoisonError::into_inner);
+                let tally = tallies.entry(owner).or_default();
+                job(&mut Change { batch, owner, key, tally, now: Timestamp::now() })
+            })
+            .await?
+    }
+}
+
+/// One change, on the writer thread.
+struct Change<'a, 'b> {
+    batch: &'a mut Batch<'b>,
+    owner: Owner,
+    key: Vec<u8>,
+    tally: &'a mut Tally,
+    now: Timestamp,
+}
+
+impl Change<'_, '_> {
+    /// What is under the key and has not expired.
+    fn current(&self) -> Result<Option<Stored>, StoreError> {
+        Ok(self.batch.get(&self.key)?.and_then(|value| Stored::read(&value, self.now)))
+    }
+
+    fn put(&mut self, json: &[u8], expires: i64) -> Result<(), KvError> {
+        if self.batch.get(&self.key)?.is_none() {
+            if self.tally.keys >= MAX_KEYS {
+                self.sweep()?;
+            }
+            if self.tally.keys >= MAX_KEYS {
+                return Err(KvError::TooManyKeys);
+            }
+            self.tally.keys += 1;
+        }
+        let mut value = Vec::with_capacity(8 + json.len());
+        value.extend_from_slice(&expires.to_be_bytes());
+        value.extend_from_slice(json);
+        self.batch.put(self.key.clone(), value);
+        Ok(())
+    }
+
+    fn delete(&mut self) -> Result<(), StoreError> {
+        if self.batch.get(&self.key)?.is_some() {
+            self.batch.delete(self.key.clone());
+            self.tally.removed();
+        }
+        Ok(())
+    }
+
+    /// Deletes the owner's expired keys, unless that was just done.
+    fn sweep(&mut self) -> Result<(), StoreError> {
+        if self.tally.swept.is_some_and(|swept| swept.after(SWEEP_EVERY) > self.now) {
+            return Ok(());
+        }
+        self.tally.swept = Some(self.now);
+        let prefix = keys::key(keys::KV, &[&self.owner.key()]);
+        let found = self.batch.keys(&prefix).collect::<Result<Vec<_>, _>>()?;
+        for key in found {
+            let Some(value) = self.batch.get(&key)? else { continue };
+            if Stored::read(&value, self.now).is_none() {
+                self.batch.delete(&*key);
+                self.tally.removed();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A value as it is on disk.
+struct Stored {
+    /// Microseconds since 1970; 0 for never.
+    expires: i64,
+    json: String,
+}
+
+impl Stored {
+    /// Reads a value; `None` if it has expired.
+    fn read(value: &[u8], now: Timestamp) -> Option<Self> {
+        let (expires, json) = value.split_first_chunk::<8>()?;
+        let expires = i64::from_be_bytes(*expires);
+        if expires != 0 && expires <= now.micros() {
+            return None;
+        }
+        Some(Self { expires, json: String::from_utf8(json.to_vec()).ok()? })
+    }
+
+    fn json(self) -> Option<Box<RawValue>> {
+        RawValue::from_string(self.json).ok()
+    }
+
+    fn integer(&self) -> Option<i64> {
+        self.json.parse().ok()
+    }
+}
+
+/// Whether a key can be one, for those who ask from afar.
+///
+/// # Errors
+///
+/// Fails if it is too long.
+pub const fn check_key(key: &str) -> Result<(), KvError> {
+    match key.len() > MAX_KEY {
+        true => Err(KvError::KeyTooLong(key.len())),
+        false => Ok(()),
+    }
+}
+
+/// Whether a value can be kept, for those who ask from afar.
+///
+/// # Errors
+///
+/// Fails if it is too large.
+pub fn check_value(value: &RawValue) -> Result<(), KvError> {
+    match value.get().len() > MAX_VALUE {
+        true => Err(KvError::ValueTooLarge(value.get().len())),
+        false => Ok(()),
+    }
+}
+
+fn store_key(owner: Owner, key: &str) -> Result<Vec<u8>, KvError> {
+    check_key(key)?;
+    Ok(keys::key(keys::KV, &[&owner.key(), key.as_bytes()]))
+}
+
+fn checked(value: Box<RawValue>) -> Result<Vec<u8>, KvError> {
+    check_value(&value)?;
+    Ok(String::from(Box::<str>::from(value)).into_bytes())
+}
+
+fn expiry(now: Timestamp, ttl: Option<Duration>) -> i64 {
+    ttl.map_or(0, |ttl| now.after(ttl).micros())
+}
+
+/// Whose a store key is, the reverse of [`Owner::key`].
+fn owner_of(key: &[u8]) -> Option<Owner> {
+    match key.get(1)? {
+        0 => Some(Owner::Global),
+        _ => crate::model::id::UserId::from_slice(key.get(2..18)?).map(Owner::User),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::id::UserId;
+    use std::path::PathBuf;
+
+    struct Scratch {
+        directory: PathBuf,
+        kv: Kv,
+    }
+
+    impl Scratch {
+        fn new() -> Self {
+            let directory = std::env::temp_dir().join(format!("svc-kv-{}", uuid::Uuid::now_v7()));
+            let kv = Kv::new(Store::open(&directory, 0, Arc::default()).unwrap()).unwrap();
+            Self { directory, kv }
+        }
+
+        async fn end(self) {
+            self.kv.store.close().await;
+            std::fs::remove_dir_all(self.directory).unwrap();
+        }
+    }
+
+    fn json(text: &str) -> Box<RawValue> {
+        RawValue::from_string(text.to_owned()).unwrap()
+    }
+
+    fn text(value: Option<Box<RawValue>>) -> Option<String> {
+        value.map(|value| value.get().to_owned())
+    }
+
+    #[tokio::test]
+    async fn a_value_is_its_owners_alone_and_survives_reopening() {
+        let Scratch { directory, kv } = Scratch::new();
+        let user = Owner::User(UserId::new());
+        kv.set(user, "k", json(r#"{"a":9007199254740993}"#), None).await.unwrap();
+        assert_eq!(text(kv.get(Owner::Global, "k").unwrap()), None);
+        kv.store.close().await;
+        drop(kv);
+        let store = Store::open(&directory, 0, Arc::default()).unwrap();
+        let kv = Kv::new(store).unwrap();
+        assert_eq!(text(kv.get(user, "k").unwrap()).as_deref(), Some(r#"{"a":9007199254740993}"#));
+        assert_eq!(kv.tallies.lock().unwrap()[&user].keys, 1);
+        assert!(kv.delete(user, "k").await.unwrap());
+        assert!(!kv.delete(user, "k").await.unwrap());
+        assert_eq!(text(kv.get(user, "k").unwrap()), None);
+        Scratch { directory, kv }.end().await;
+    }
+
+    #[tokio::test]
+    async fn of_many_that_add_the_same_key_one_succeeds() {
+        let scratch = Scratch::new();
+        let adds = (0..50).map(|_| {
+            let kv = scratch.kv.clone();
+            tokio::spawn(async move { kv.add(Owner::Global, "once", json("true"), None).await.unwrap() })
+        });
+        let mut first = 0;
+        for add in adds.collect::<Vec<_>>() {
+            first += usize::from(add.await.unwrap());
+        }
+        assert_eq!(first, 1);
+        scratch.end().await;
+    }
+
+    #[tokio::test]
+    async fn an_expired_value_reads_as_absent_can_be_added_again_and_is_purged() {
+        let scratch = Scratch::new();
+        let kv = &scratch.kv;
+        kv.set(Owner::Global, "gone", json("1"), Some(Duration::ZERO)).await.unwrap();
+        kv.set(Owner::Global, "again", json("1"), Some(Duration::ZERO)).await.unwrap();
+        kv.set(Owner::Global, "stays", json("1"), Some(Duration::from_secs(600))).await.unwrap();
+        assert_eq!(text(kv.get(Owner::Global, "gone").unwrap()), None);
+        assert!(kv.add(Owner::Global, "again", json("2"), None).await.unwrap());
+        assert_eq!(kv.purge().await.unwrap(), 1);
+        assert_eq!(kv.purge().await.unwrap(), 0);
+        assert_eq!(text(kv.get(Owner::Global, "again").unwrap()).as_deref(), Some("2"));
+        assert_eq!(text(kv.get(Owner::Global, "stays").unwrap()).as_deref(), Some("1"));
+        assert_eq!(kv.tallies.lock().unwrap()[&Owner::Global].keys, 2);
+        scratch.end().await;
+    }
+
+    #[tokio::test]
+    async fn increments_add_up_and_refuse_what_is_no_integer() {
+        let scratch = Scratch::new();
+        let kv = &scratch.kv;
+        assert_eq!(kv.increment(Owner::Global, "n", 2, None).await.unwrap(), 2);
+        assert_eq!(kv.increment(Owner::Global, "n", -5, None).await.unwrap(), -3);
+        kv.set(Owner::Global, "n", json(&i64::MAX.to_string()), None).await.unwrap();
+        assert!(
+            matches!(kv.increment(Owner::Global, "n", 1, None).await, Err(KvError::NotAnInteger(key)) if key == "n")
+        );
+        kv.set(Owner::Global, "n", json("\"x\""), None).await.unwrap();
+        assert!(matches!(kv.increment(Owner::Global, "n", 1, None).await, Err(KvError::NotAnInteger(_))));
+        scratch.end().await;
+    }
+
+    #[tokio::test]
+    async fn what_is_forgotten_is_one_owners_alone_and_makes_room() {
+        let scratch = Scratch::new();
+        let kv = &scratch.kv;
+        let (gone, stays) = (Owner::User(UserId::new()), Owner::User(UserId::new()));
+        for (owner, key) in [(gone, "a"), (gone, "b"), (stays, "a"), (Owner::Global, "a")] {
+            kv.set(owner, key, json("1"), None).await.unwrap();
+        }
+        assert_eq!(kv.forget(gone).await.unwrap(), 2);
+        assert_eq!(kv.forget(gone).await.unwrap(), 0);
+        assert_eq!(text(kv.get(gone, "a").unwrap()), None);
+        for owner in [stays, Owner::Global] {
+            assert_eq!(text(kv.get(owner, "a").unwrap()).as_deref(), Some("1"));
+        }
+        assert!(!kv.tallies.lock().unwrap().contains_key(&gone));
+        scratch.end().await;
+    }
+
+    #[tokio::test]
+    async fn limits_hold_and_a_full_owner_makes_room_from_what_has_expired() {
+        let scratch = Scratch::new();
+        let kv = &scratch.kv;
+        let long = "k".repeat(MAX_KEY + 1);
+        assert!(matches!(kv.get(Owner::Global, &long), Err(KvError::KeyTooLong(257))));
+        let large = json(&format!("\"{}\"", "v".repeat(MAX_VALUE)));
+        assert!(matches!(kv.set(Owner::Global, "k", large, None).await, Err(KvError::ValueTooLarge(_))));
+        kv.set(Owner::Global, "short-lived", json("1"), Some(Duration::ZERO)).await.unwrap();
+        kv.tallies.lock().unwrap().get_mut(&Owner::Global).unwrap().keys = MAX_KEYS;
+        kv.set(Owner::Global, "takes its place", json("1"), None).await.unwrap();
+        let full = kv.set(Owner::Global, "one too many", json("1"), None).await;
+        assert!(matches!(full, Err(KvError::TooManyKeys)), "{full:?}");
+        kv.set(Owner::Global, "takes its place", json("2"), None).await.unwrap();
+        kv.set(Owner::User(UserId::new()), "another's", json("1"), None).await.unwrap();
+        scratch.end().await;
+    }
+}

@@ -1,0 +1,116 @@
+//! Values of more than [`PIECE`] bytes are kept in pieces under keys of their own.
+//!
+//! sled writes a page that grows past an eighth of a megabyte to a file beside its database, and never syncs that
+//! file: what such a page holds would not survive a power cut. A page holds at most seventeen keys, so values of
+//! a few KiB keep every page below that.
+//!
+//! A value's first byte says whether the rest is the value (`0`) or a head (`1`): generation and number of pieces.
+//! A new value under the same key has a new generation, so a reader that comes between the two finds pieces missing,
+//! never mixed, and reads again.
+
+use super::{StoreError, Value, keys};
+use crate::model::timestamp::Timestamp;
+use std::sync::{
+    LazyLock,
+    atomic::{AtomicU64, Ordering},
+};
+
+/// The most bytes of a value that one key holds.
+pub const PIECE: usize = 4096;
+
+const WHOLE: u8 = 0;
+const HEAD: u8 = 1;
+
+/// Starts where no earlier process of this directory can have got to.
+static GENERATION: LazyLock<AtomicU64> =
+    LazyLock::new(|| AtomicU64::new(u64::try_from(Timestamp::now().micros()).unwrap_or(0)));
+
+/// What is under a key, before any pieces are read.
+pub enum Framed {
+    Whole(Value),
+    Pieces(Head),
+}
+
+/// Where the pieces of a value are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    generation: u64,
+    count: u32,
+}
+
+/// The writes that put `value` under `key`.
+pub fn writes(key: Vec<u8>, value: Vec<u8>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    if keys::is_small(&key) {
+        return vec![(key, value)];
+    }
+    if value.len() <= PIECE {
+        let mut framed = Vec::with_capacity(value.len() + 1);
+        framed.push(WHOLE);
+        framed.extend_from_slice(&value);
+        return vec![(key, framed)];
+    }
+    let count = u32::try_from(value.len().div_ceil(PIECE)).expect("a value has less than 16 TiB");
+    let head = Head { generation: GENERATION.fetch_add(1, Ordering::Relaxed), count };
+    let mut writes: Vec<_> =
+        head.keys(&key).zip(value.chunks(PIECE)).map(|(key, piece)| (key, piece.to_vec())).collect();
+    writes.push((key, [&[HEAD][..], &head.generation.to_be_bytes(), &head.count.to_be_bytes()].concat()));
+    writes
+}
+
+/// Tells a whole value from the head of one in pieces.
+pub fn read(key: &[u8], raw: Value) -> Result<Framed, StoreError> {
+    if keys::is_small(key) {
+        return Ok(Framed::Whole(raw));
+    }
+    match (raw.first(), keys::number(&raw, 1), raw.get(9..13).and_then(|bytes| bytes.try_into().ok())) {
+        (Some(&WHOLE), ..) => Ok(Framed::Whole(raw.subslice(1, raw.len() - 1))),
+        (Some(&HEAD), Some(generation), Some(count)) => {
+            Ok(Framed::Pieces(Head { generation, count: u32::from_be_bytes(count) }))
+        }
+        _ => Err(StoreError::Failed(format!("a value of kind `{}` is damaged", key[0] as char))),
+    }
+}
+
+impl Head {
+    /// The keys of the pieces of the value under `key`.
+    pub fn keys<'a>(self, key: &'a [u8]) -> impl Iterator<Item = Vec<u8>> + use<'a> {
+        (0..self.count)
+            .map(move |index| keys::key(keys::PIECE, &[key, &self.generation.to_be_bytes(), &index.to_be_bytes()]))
+    }
+
+    /// The value, or `None` if a piece is gone because the value has changed since its head was read.
+    pub fn join(
+        self,
+        key: &[u8],
+        get: impl Fn(&[u8]) -> Result<Option<Value>, StoreError>,
+    ) -> Result<Option<Value>, StoreError> {
+        let mut value = Vec::with_capacity(self.count as usize * PIECE);
+        for piece in self.keys(key) {
+            match get(&piece)? {
+                Some(piece) => value.extend_from_slice(&piece),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(value.into()))
+    }
+}
+
+/// The value under `key`, by a reader that may see it change.
+pub fn get(key: &[u8], get: impl Fn(&[u8]) -> Result<Option<Value>, StoreError>) -> Result<Option<Value>, StoreError> {
+    let mut seen = None;
+    loop {
+        let Some(raw) = get(key)? else { return Ok(None) };
+        match read(key, raw)? {
+            Framed::Whole(value) => return Ok(Some(value)),
+            Framed::Pieces(head) => {
+                if let Some(value) = head.join(key, &get)? {
+                    return Ok(Some(value));
+                }
+                if seen == Some(head) {
+                    return Err(StoreError::Failed(format!("pieces of a value of kind `{}` are lost", key[0] as char)));
+                }
+                seen = Some(head);
+            }
+        }
+    }
+}

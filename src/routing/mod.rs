@@ -1,0 +1,8 @@
+//! The event's way in: [`emit`] accepts and stamps an event, [`matcher`] finds its targets, [`queue`] keeps it on disk
+//! until it is delivered, and [`feed`] shows it to subscribers of the live stream. The way goes on in
+//! [`crate::delivery`].
+
+pub mod emit;
+pub mod feed;
+pub mod matcher;
+pub mod queue;

@@ -1,0 +1,208 @@
+//! JSON text straight into Lua tables, with no tree in between.
+
+use super::{JsonError, LOOK_EVERY, MAX_BYTES, MAX_DEPTH, MAX_EXACT, MAX_NODES, NULL, array_metatable};
+use crate::scripting::lua::limits;
+use mlua::{IntoLua, Lua, Table, Value, ffi};
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use std::fmt;
+
+/// Reads `json` and puts what it says into `table` under `key`.
+///
+/// It is not returned, because an integer past 2^53 exists only inside the Lua state: on its way through
+/// Rust it would become a float.
+///
+/// # Errors
+///
+/// Fails if the text is no JSON or over a budget, or if the state runs out of memory.
+pub fn read_into(lua: &Lua, json: &str, table: &Table, key: impl IntoLua) -> Result<(), JsonError> {
+    if json.len() > MAX_BYTES {
+        return Err(JsonError::TooLarge);
+    }
+    let array = array_metatable(lua).map_err(JsonError::Lua)?;
+    let mut reader = Reader { lua, array, nodes: 0, depth: 0, fault: None };
+    let mut text = serde_json::Deserializer::from_str(json);
+    let read = Node(&mut reader).deserialize(&mut text).and_then(|value| text.end().map(|()| value));
+    match (reader.fault.take(), read) {
+        (Some(fault), _) => Err(fault),
+        (None, Err(error)) => Err(JsonError::Syntax(error)),
+        (None, Ok(value)) => value.put(lua, table, key).map_err(JsonError::Lua),
+    }
+}
+
+struct Reader<'a> {
+    lua: &'a Lua,
+    array: Table,
+    nodes: usize,
+    depth: usize,
+    /// The real reason when the parser is made to stop.
+    fault: Option<JsonError>,
+}
+
+impl Reader<'_> {
+    fn stop<E: serde::de::Error>(&mut self, fault: JsonError) -> E {
+        self.fault = Some(fault);
+        E::custom("stopped")
+    }
+
+    fn lua<T, E: serde::de::Error>(&mut self, result: mlua::Result<T>) -> Result<T, E> {
+        result.map_err(|error| self.stop(JsonError::Lua(error)))
+    }
+
+    fn descend<E: serde::de::Error>(&mut self) -> Result<(), E> {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return Err(self.stop(JsonError::TooDeep { path: "$".to_owned() }));
+        }
+        Ok(())
+    }
+}
+
+/// A value on its way into a table.
+enum Read {
+    Value(Value),
+    /// An integer that no Lua number can hold.
+    Integer(i64),
+}
+
+impl Read {
+    fn put(self, lua: &Lua, table: &Table, key: impl IntoLua) -> mlua::Result<()> {
+        match self {
+            Self::Value(value) => table.raw_set(key, value),
+            Self::Integer(integer) => {
+                // SAFETY: the closure finds the table and the key on the stack, has room for three more
+                // values, and leaves the stack as `lua_rawset` does: with the table.
+                unsafe {
+                    lua.exec_raw::<()>((table, key), |state| {
+                        ffi::lua_pushinteger64(state, integer);
+                        ffi::lua_rawset(state, -3);
+                    })
+                }
+            }
+        }
+    }
+}
+
+/// Reads one value.
+struct Node<'r, 'a>(&'r mut Reader<'a>);
+
+impl<'de> DeserializeSeed<'de> for Node<'_, '_> {
+    type Value = Read;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Read, D::Error> {
+        self.0.nodes += 1;
+        if self.0.nodes > MAX_NODES {
+            return Err(self.0.stop(JsonError::TooMany));
+        }
+        if self.0.nodes.is_multiple_of(LOOK_EVERY) {
+            let looked = limits::check(self.0.lua);
+            self.0.lua(looked)?;
+        }
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Node<'_, '_> {
+    type Value = Read;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Read, E> {
+        Ok(Read::Value(NULL))
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Read, E> {
+        Ok(Read::Value(Value::Boolean(value)))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Read, E> {
+        Ok(if value.unsigned_abs() <= MAX_EXACT {
+            Read::Value(Value::Number(value as f64))
+        } else {
+            Read::Integer(value)
+        })
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Read, E> {
+        match i64::try_from(value) {
+            Ok(value) => self.visit_i64(value),
+            Err(_) => Ok(Read::Value(Value::Number(value as f64))),
+        }
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Read, E> {
+        Ok(Read::Value(Value::Number(value)))
+    }
+
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Read, E> {
+        let string = self.0.lua.create_string(value);
+        Ok(Read::Value(Value::String(self.0.lua(string)?)))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Read, A::Error> {
+        let reader = self.0;
+        reader.descend()?;
+        let table = reader.lua.create_table();
+        let table = reader.lua(table)?;
+        let mut index = 0;
+        while let Some(item) = items.next_element_seed(Node(reader))? {
+            index += 1;
+            let put = item.put(reader.lua, &table, index);
+            reader.lua(put)?;
+        }
+        let marked = table.set_metatable(Some(reader.array.clone()));
+        reader.lua(marked)?;
+        reader.depth -= 1;
+        Ok(Read::Value(Value::Table(table)))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Read, A::Error> {
+        let reader = self.0;
+        reader.descend()?;
+        let table = reader.lua.create_table();
+        let table = reader.lua(table)?;
+        while let Some(name) = fields.next_key::<std::borrow::Cow<'_, str>>()? {
+            let value = fields.next_value_seed(Node(reader))?;
+            let put = value.put(reader.lua, &table, &*name);
+            reader.lua(put)?;
+        }
+        reader.depth -= 1;
+        Ok(Read::Value(Value::Table(table)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::tests::state, *};
+
+    fn read(json: &str) -> Result<(), JsonError> {
+        let lua = state();
+        let holder = lua.create_table().unwrap();
+        read_into(&lua, json, &holder, "value")
+    }
+
+    #[test]
+    fn an_integer_past_2_to_the_53_is_exact_inside_lua() {
+        let lua = state();
+        read_into(&lua, r#"{"small":9007199254740992,"big":9007199254740993}"#, &lua.globals(), "data").unwrap();
+        let seen: String = lua.load("return type(data.small) .. type(data.big) .. tostring(data.big)").eval().unwrap();
+        assert_eq!(seen, "numberinteger9007199254740993");
+    }
+
+    #[test]
+    fn what_is_over_a_budget_is_refused() {
+        assert!(matches!(read(&format!("[{}0]", "0,".repeat(MAX_NODES))), Err(JsonError::TooMany)));
+        assert!(matches!(read(&format!("\"{}\"", "x".repeat(MAX_BYTES))), Err(JsonError::TooLarge)));
+        let nested = |depth| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        assert!(read(&nested(MAX_DEPTH)).is_ok());
+        assert!(matches!(read(&nested(MAX_DEPTH + 1)), Err(JsonError::TooDeep { .. })));
+    }
+
+    #[test]
+    fn what_is_no_json_is_refused() {
+        for text in ["", "{", "[1,]", "1 2", "nul", "{a:1}", "1e400"] {
+            assert!(matches!(read(text), Err(JsonError::Syntax(_))), "{text}");
+        }
+    }
+}

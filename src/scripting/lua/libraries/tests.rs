@@ -1,0 +1,225 @@
+//! Each library as a script sees it.
+
+use crate::{
+    model::owner::Owner,
+    scripting::lua::{Verdict, test_support::*},
+};
+
+/// Runs each line as a script that must hold true.
+async fn all_hold(claims: &[&str]) {
+    let world = World::new();
+    for claim in claims {
+        let source = format!("local event = event {claim}");
+        let run = world.run(&source).await;
+        assert_eq!(run.verdict, Verdict::Ack, "{claim}");
+    }
+}
+
+/// Runs each script and checks the error it ends with.
+async fn all_fail(claims: &[(&str, &str)]) {
+    let world = World::new();
+    for (source, error) in claims {
+        assert_eq!(world.run(source).await.verdict, Verdict::Failed((*error).to_owned()), "{source}");
+    }
+}
+
+#[tokio::test]
+async fn json_encodes_and_decodes_without_loss() {
+    all_hold(&[
+        "assert(json.encode({ a = { 1, 'x', json.null } }) == '{\"a\":[1,\"x\",null]}')",
+        "assert(json.encode(json.decode('9007199254740993')) == '9007199254740993')",
+        "assert(json.encode(json.array()) == '[]' and json.encode(json.array({})) == '[]' and json.encode({}) == '{}')",
+        "assert(json.decode('null') == json.null and json.null ~= nil and json.null)",
+        "assert(json.decode('{\"a\":[1]}').a[1] == 1)",
+        "assert(json.encode(nil) == 'null')",
+        "local ok, error = pcall(json.decode, '{') assert(not ok and type(error) == 'string')",
+    ])
+    .await;
+    all_fail(&[
+        (
+            "\njson.decode('{')",
+            "script:2: json.decode: this is not JSON: EOF while parsing an object at line 1 column 1",
+        ),
+        ("json.encode({ a = print })", "script:1: json.encode: $.a is a function, which is not JSON"),
+        ("json.decode(nil)", "script:1: json.decode: cannot take a nil as string (expected string or number)"),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn times_are_seconds_and_read_as_rfc_3339() {
+    all_hold(&[
+        "assert(time.now() > 1.7e9)",
+        "assert(time.format(1700000000.5) == '2023-11-14T22:13:20.500000Z')",
+        "assert(time.format(1700000000, '%Y/%m/%d %H') == '2023/11/14 22')",
+        "assert(time.parse('2023-11-14T23:13:20+01:00') == 1700000000)",
+        "assert(time.parse(event.ts) == 1700000000)",
+    ])
+    .await;
+    all_fail(&[
+        ("time.parse('now')", "script:1: time.parse: `now` is no RFC 3339 time such as 2026-01-31T12:00:00Z"),
+        ("time.format(1, '%Q')", "script:1: time.format: `%Q` is no strftime format"),
+        ("time.format(0/0)", "script:1: time.format: NaN is no time this calendar knows"),
+        ("time.format(1e300)", &format!("script:1: time.format: {} is no time this calendar knows", 1e300)),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn digests_and_encodings_are_the_standard_ones() {
+    all_hold(&[
+        "assert(crypto.sha256('abc') == 'ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad')",
+        "assert(crypto.hmac_sha256('key', 'The quick brown fox jumps over the lazy dog')
+            == 'f7bc83f430538424b13298e6aa6fb143ef4d59a14946175997479dbc2d1a3cd8')",
+        "assert(crypto.hex_decode(crypto.hex_encode('\\0\\xffx')) == '\\0\\xffx')",
+        "assert(crypto.base64_encode('\\xff\\xfe') == '//4=' and crypto.base64_decode('//4=') == '\\xff\\xfe')",
+        "assert(#crypto.random(16) == 16 and crypto.random(16) ~= crypto.random(16))",
+        "assert(#crypto.uuid() == 36 and crypto.uuid() ~= crypto.uuid())",
+        "assert(crypto.equal('a', 'a') and not crypto.equal('a', 'b') and not crypto.equal('a', 'ab'))",
+    ])
+    .await;
+    all_fail(&[
+        ("crypto.hex_decode('abc')", "script:1: crypto.hex_decode: the text is not hex"),
+        ("crypto.random(1e9)", "script:1: crypto.random: at most 1024 bytes at once"),
+        (
+            "crypto.sha256(('x'):rep(5e6))",
+            "script:1: crypto.sha256: the text has 5000000 bytes; at most 4194304 are taken",
+        ),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn regular_expressions_match_replace_and_split() {
+    all_hold(&[
+        "assert(re.test('^v\\\\d+', 'v12') and not re.test('^v\\\\d+', '12'))",
+        "local m = re.match('(?<major>\\\\d+)\\\\.(\\\\d+)(-rc)?', 'v1.42')
+         assert(m.text == '1.42' and m.first == 2 and m.last == 5 and m.named.major == '1')
+         assert(json.encode(m.groups) == '[\"1\",\"42\",null]')",
+        "assert(re.match('x', 'y') == nil)",
+        "assert(json.encode(re.find_all('\\\\d', 'a1b2')) == '[\"1\",\"2\"]' and json.encode(re.find_all('x', '')) == '[]')",
+        "assert(re.replace('(\\\\w+)@(\\\\w+)', 'a@b c@d', '$2:$1') == 'b:a d:c')",
+        "assert(json.encode(re.split('\\\\s*,\\\\s*', 'a , b,c')) == '[\"a\",\"b\",\"c\"]')",
+        "assert(re.escape('a.b') == 'a\\\\.b')",
+    ])
+    .await;
+    let world = World::new();
+    let Verdict::Failed(error) = world.run("re.test('(', 'x')").await.verdict else { panic!() };
+    assert!(error.starts_with("script:1: re.test: regex parse error"), "{error}");
+}
+
+#[tokio::test]
+async fn a_request_goes_out_as_its_owner_and_its_answer_comes_back() {
+    let world = World::new();
+    let source = "
+        local r = http.request{ url = 'http://x.test/a', json = { a = 1 }, headers = { Authorization = 'Bearer t' }, timeout = 2.5 }
+        assert(r.status == 201 and r.body == '{\"a\":1}' and r.headers['x-seen'] == '1, 2')
+        local r = http.request{ url = 'http://x.test/b' }
+        assert(r.body == '')
+    ";
+    assert_eq!(world.run(source).await.verdict, Verdict::Ack);
+    let requests = std::mem::take(&mut *world.http.requests.lock().unwrap());
+    let (owner, first) = &requests[0];
+    assert_eq!((*owner, first.method.as_str(), first.url.as_str()), (Owner::Global, "POST", "http://x.test/a"));
+    assert_eq!(first.timeout, Some(std::time::Duration::from_millis(2500)));
+    let headers = [("Authorization", "Bearer t"), ("Content-Type", "application/json")];
+    assert_eq!(first.headers, headers.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    assert_eq!(requests[1].1.method, "GET");
+    all_fail(&[
+        ("http.request{}", "script:1: http.request: `url` is missing"),
+        ("http.request{ url = 5 }", "script:1: http.request: `url` must be a string"),
+        ("http.request{ uri = 'x' }", "script:1: http.request: `uri` means nothing here"),
+        ("http.request{ url = 'http://refused.test' }", "script:1: http.request: refused.test may not be reached"),
+        (
+            "http.request{ url = 'x', body = 'a', json = 1 }",
+            "script:1: http.request: `body` and `json` exclude each other",
+        ),
+        (
+            "http.request{ url = 'x', body = ('x'):rep(2e6) }",
+            "script:1: http.request: the body has 2000000 bytes; at most 1048576 are sent",
+        ),
+    ])
+    .await;
+    all_hold(&["local ok, why = pcall(http.request, { url = 'http://refused.test' })
+        assert(not ok and why == 'http.request: refused.test may not be reached')"])
+    .await;
+}
+
+#[tokio::test]
+async fn values_are_remembered_between_runs() {
+    let world = World::new();
+    assert_eq!(
+        world.run("kv.set('a', { n = 9007199254740993 or 1, list = json.array() })").await.verdict,
+        Verdict::Ack
+    );
+    for claim in [
+        "assert(json.encode(kv.get('a').list) == '[]' and kv.get('b') == nil)",
+        "assert(kv.add('once', true) and not kv.add('once', true))",
+        "assert(kv.add('short', 1, 0) and kv.get('short') == nil and kv.add('short', 1))",
+        "assert(kv.increment('n') == 1 and kv.increment('n', 5) == 6 and kv.get('n') == 6)",
+        "assert(kv.delete('n') and not kv.delete('n'))",
+        "kv.set('big', json.decode('9007199254740993')) assert(json.encode(kv.get('big')) == '9007199254740993')",
+    ] {
+        assert_eq!(world.run(claim).await.verdict, Verdict::Ack, "{claim}");
+    }
+    let long = format!("kv.set('a', ('v'):rep({}))", crate::platform::kv::MAX_VALUE);
+    for (source, error) in [
+        (long.as_str(), "script:1: kv.set: a value has at most 65536 bytes of JSON; this one has 65538"),
+        ("kv.set('a', nil)", "script:1: kv.set: the value is nil: use kv.delete"),
+        ("kv.set('a', print)", "script:1: kv.set: $ is a function, which is not JSON"),
+        ("kv.get(('k'):rep(300))", "script:1: kv.get: a key has at most 256 bytes; this one has 300"),
+        ("kv.increment('a')", "script:1: kv.increment: the value under `a` is no integer, or would grow past one"),
+        ("kv.set('a', 1, -5)", "script:1: kv.set: the time to live must be a number of seconds from 0 up"),
+    ] {
+        assert_eq!(world.run(source).await.verdict, Verdict::Failed(error.to_owned()), "{source}");
+        // A program of a space is told the same.
+        let launched = world.launch(source, &[]).await;
+        assert_eq!(launched.result.unwrap_err().to_string(), error.replace("script:", "main.lua:"), "{source}");
+    }
+}
+
+#[tokio::test]
+async fn a_method_can_be_called() {
+    all_hold(&[
+        "assert(json.encode(svc.call('echo', { a = { 1 } })) == '{\"a\":[1]}')",
+        "assert(json.encode(svc.call('echo', json.decode('9007199254740993'))) == '9007199254740993')",
+        "assert(svc.call('echo') == json.null)",
+    ])
+    .await;
+    all_fail(&[("svc.call('nope')", "script:1: svc.call: no method named `nope`")]).await;
+}
+
+#[tokio::test]
+async fn the_event_can_be_asked_by_name() {
+    all_hold(&[
+        "local e = require 'svc.event'
+         assert(e.id() == event.id and e.type() == event.type and e.ts() == event.ts)
+         assert(e.space().name == 'web' and e.space_urls()[1] == 'http://web')
+         assert(e.actor().username == 'ada' and e.custom().CHANNEL == 'ops')",
+        "local e = require 'svc.event'
+         assert(e.get_string('version') == '1.2' and e.get_string('nope', 'x') == 'x' and e.get_string('ok') == nil)
+         assert(e.get_string('none', 'x') == 'x')
+         assert(e.get_bool('ok') == true and e.get_bool('nope', false) == false)
+         assert(e.get_int('items.2.x') == 2 and e.get_int('version', 3) == 3)
+         assert(tostring(e.get_int('big')) == '9007199254740993')
+         assert(#e.get_list('items') == 2 and #e.get_list('list') == 0 and e.get_list('empty') == nil)
+         assert(next(e.get_dict('empty')) == nil and e.get_dict('list') == nil and e.get_dict('items.1').x == 1)
+         assert(e.get_string('version.x.y') == nil)",
+        "assert(require 'json' == json and require 'svc' == svc and require 'log' == log)",
+    ])
+    .await;
+    all_fail(&[("require 'socket'", "script:1: no module named `socket` in a script")]).await;
+}
+
+#[tokio::test]
+async fn a_reason_is_kept_up_to_a_bound() {
+    let world = World::new();
+    for call in ["svc.skip(why)", "svc.dead(why)", "svc.retry(1, why)", "error(why, 0)"] {
+        let run = world.run(&format!("local why = string.rep('é', 1e6) return {call}")).await;
+        let (Verdict::Skip(why) | Verdict::Dead(why) | Verdict::Retry { why, .. } | Verdict::Failed(why)) = run.verdict
+        else {
+            panic!("{call} is an ack")
+        };
+        assert_eq!((why.len(), why.trim_end_matches('é')), (4 << 10, ""), "{call}");
+    }
+}

@@ -1,0 +1,302 @@
+//! Lua as its author wrote it ([`Template`], or a script's text) and as it runs ([`Program`]).
+//!
+//! Compiling happens once, when a sink is saved, so that a mistake is told to its author with its line.
+//! Only text is ever compiled: bytecode from outside could break the interpreter, and none is accepted.
+
+use super::{
+    space_program::Reach,
+    text_template::{self, Piece},
+};
+use mlua::chunk::Compiler;
+use serde::{Deserialize, Deserializer, Serialize, de};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+/// The longest source, in bytes. Compiling is subject to no other limit.
+pub const MAX_SOURCE: usize = 64 << 10;
+
+/// The longest source of a file that is a space's own, in bytes.
+pub const MAX_FILE: usize = 1 << 20;
+
+/// How a body is written: `{"lang":"lua"|"text","source":"…"}`, or a bare string, which is Lua.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "lang", content = "source", rename_all = "snake_case")]
+pub enum Template {
+    /// A chunk that returns a table, sent as JSON, or a string, sent as it is.
+    Lua(String),
+    /// Text in which `${{ expression }}` is replaced by what the Lua expression gives.
+    Text(String),
+}
+
+/// A compiled template, script, library or tool. Cloning it is cheap; clones run in the same pooled state.
+#[derive(Clone)]
+pub struct Program(pub(super) Arc<Compiled>);
+
+pub(super) struct Compiled {
+    /// Tells one program from every other of this process, also after it is gone.
+    pub id: u64,
+    pub kind: Kind,
+    /// What stands before the line number in its errors.
+    pub name: String,
+    pub code: Code,
+}
+
+/// What a program is for, and so which libraries it gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Template,
+    Script,
+    /// Runs only inside others, with what those have.
+    Library,
+    Tool,
+    Space(Reach),
+}
+
+pub(super) enum Code {
+    /// The bytecode of one chunk.
+    Chunk(Vec<u8>),
+    /// Literal text and expressions in turn.
+    Text(Vec<Piece>),
+}
+
+/// Why a source does not compile.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {message}")]
+pub struct CompileError {
+    /// The line in the author's source, from 1.
+    pub line: u32,
+    pub message: String,
+}
+
+impl Program {
+    /// Compiles a template.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the line if the source is longer than [`MAX_SOURCE`] or is no valid Lua.
+    pub fn template(template: &Template) -> Result<Self, CompileError> {
+        let code = match template {
+            Template::Lua(source) => Code::Chunk(compile(checked(source)?)?),
+            Template::Text(source) => Code::Text(text_template::split(checked(source)?)?),
+        };
+        Ok(Self::new(Kind::Template, Kind::Template.name(), code))
+    }
+
+    /// Compiles a script. `name` stands before the line in its errors: that of a stored one, else `script`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Program::template`].
+    pub fn script(name: &str, source: &str) -> Result<Self, CompileError> {
+        Ok(Self::new(Kind::Script, name, Code::Chunk(compile(checked(source)?)?)))
+    }
+
+    /// Compiles what other programs `require`. Its errors begin with its name and line: `acme.text:3: …`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Program::template`].
+    pub fn library(name: &str, source: &str) -> Result<Self, CompileError> {
+        Ok(Self::new(Kind::Library, name, Code::Chunk(compile(checked(source)?)?)))
+    }
+
+    /// Compiles what is called with arguments and returns a result ([`Runtime::evaluate`](super::Runtime::evaluate)),
+    /// named as [`Program::library`] has it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Program::template`].
+    pub fn tool(name: &str, source: &str) -> Result<Self, CompileError> {
+        Ok(Self::new(Kind::Tool, name, Code::Chunk(compile(checked(source)?)?)))
+    }
+
+    /// Compiles a program of a space: `name` is that of its file, which stands before the line in its errors.
+    ///
+    /// # Errors
+    ///
+    /// As [`Program::template`], but for a source longer than [`MAX_FILE`].
+    pub fn space(name: &str, source: &str, reach: Reach) -> Result<Self, CompileError> {
+        Ok(Self::new(Kind::Space(reach), name, Code::Chunk(compile(lua_of(sized(source, MAX_FILE)?))?)))
+    }
+
+    /// Compiles a file that programs of a space `require`, named as [`Program::space`] has it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Program::space`].
+    pub fn file(name: &str, source: &str) -> Result<Self, CompileError> {
+        Ok(Self::new(Kind::Library, name, Code::Chunk(compile(lua_of(sized(source, MAX_FILE)?))?)))
+    }
+
+    fn new(kind: Kind, name: &str, code: Code) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(Arc::new(Compiled { id: NEXT.fetch_add(1, Ordering::Relaxed), kind, name: name.to_owned(), code }))
+    }
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Program({} {:?})", self.0.id, self.0.kind)
+    }
+}
+
+impl Kind {
+    /// What a program of this kind is called in messages and, unless it has a name, before the line number.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Template => "template",
+            Self::Script => "script",
+            Self::Library => "library",
+            Self::Tool => "tool",
+            Self::Space(_) => "program",
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Template {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Explicit {
+            lang: Lang,
+            source: String,
+        }
+
+        #[derive(Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        enum Lang {
+            Lua,
+            Text,
+        }
+
+        struct Either;
+
+        impl<'de> de::Visitor<'de> for Either {
+            type Value = Template;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a Lua source, or an object with `lang` (lua or text) and `source`")
+            }
+
+            fn visit_str<E: de::Error>(self, source: &str) -> Result<Template, E> {
+                Ok(Template::Lua(source.to_owned()))
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, fields: A) -> Result<Template, A::Error> {
+                let explicit = Explicit::deserialize(de::value::MapAccessDeserializer::new(fields))?;
+                Ok(match explicit.lang {
+                    Lang::Lua => Template::Lua(explicit.source),
+                    Lang::Text => Template::Text(explicit.source),
+                })
+            }
+        }
+
+        deserializer.deserialize_any(Either)
+    }
+}
+
+/// The bytecode of a chunk.
+pub(super) fn compile(source: &str) -> Result<Vec<u8>, CompileError> {
+    // Level 1 keeps line numbers for messages; more would only serve a debugger.
+    let compiler = Compiler::new().set_optimization_level(1).set_debug_level(1);
+    compiler.compile(source).map_err(|error| {
+        let message = match error {
+            mlua::Error::SyntaxError { message, .. } => message,
+            other => other.to_string(),
+        };
+        // "3: Expected …"
+        match message.split_once(": ").map(|(line, rest)| (line.parse(), rest)) {
+            Some((Ok(line), rest)) => CompileError { line, message: rest.to_owned() },
+            _ => CompileError { line: 1, message },
+        }
+    })
+}
+
+/// A file without what its first line says to the system: `#!/usr/bin/env …`. The others keep their numbers.
+fn lua_of(file: &str) -> &str {
+    match file.starts_with("#!") {
+        true => file.find('\n').map_or("", |end| &file[end..]),
+        false => file,
+    }
+}
+
+fn checked(source: &str) -> Result<&str, CompileError> {
+    sized(source, MAX_SOURCE)
+}
+
+fn sized(source: &str, most: usize) -> Result<&str, CompileError> {
+    if source.len() > most {
+        let message = format!("the source has {} bytes; at most {most} are allowed", source.len());
+        return Err(CompileError { line: 1, message });
+    }
+    Ok(source)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bare_string_is_lua_and_an_object_says_its_language() {
+        let read = serde_json::from_str::<Template>;
+        assert_eq!(read(r#""return 1""#).unwrap(), Template::Lua("return 1".into()));
+        let text = Template::Text("hi".into());
+        assert_eq!(read(r#"{"lang":"text","source":"hi"}"#).unwrap(), text);
+        assert_eq!(serde_json::to_string(&text).unwrap(), r#"{"lang":"text","source":"hi"}"#);
+        assert!(read(r#"{"lang":"text","source":"hi","x":1}"#).unwrap_err().to_string().contains("`x`"));
+        assert!(read(r#"{"lang":"php","source":"hi"}"#).unwrap_err().to_string().contains("`php`"));
+        assert!(read("5").unwrap_err().to_string().contains("a Lua source, or an object"));
+    }
+
+    #[test]
+    fn a_mistake_is_told_with_its_line() {
+        let error = Program::script("script", "local a = 1\nlocal b = = 2\n").unwrap_err();
+        assert_eq!((error.line, error.message.contains("'='")), (2, true), "{error}");
+        let error = Program::template(&Template::Lua("return {".into())).unwrap_err();
+        assert_eq!(error.line, 1, "{error}");
+    }
+
+    #[test]
+    fn bytecode_is_no_source() {
+        let bytecode = compile("return 1").unwrap();
+        let disguised = String::from_utf8_lossy(&bytecode).into_owned();
+        assert!(Program::script("script", &disguised).is_err());
+        assert!(Program::script("script", "\u{1b}Lua").is_err());
+    }
+
+    #[test]
+    fn a_source_has_a_longest_length() {
+        assert!(Program::script("script", &" ".repeat(MAX_SOURCE)).is_ok());
+        assert!(Program::script("script", &" ".repeat(MAX_SOURCE + 1)).unwrap_err().message.contains("65536"));
+    }
+
+    #[test]
+    fn a_source_nested_without_end_is_refused_and_not_crashed_on() {
+        for (open, middle, close) in [
+            ("(", "1", ")"),
+            ("{", "", "}"),
+            ("f(", "", ")"),
+            ("-", "1", ""),
+            ("not ", "1", ""),
+            ("function() return ", "1", " end"),
+            ("`{", "1", "}`"),
+            ("a.", "a", ""),
+            ("1 ..", "1", ""),
+            ("2 ^ ", "1", ""),
+            ("if a then ", "1", " else 1"),
+        ] {
+            let depth = (MAX_SOURCE - 20) / (open.len() + close.len());
+            let source = format!("return {}{middle}{}", open.repeat(depth), close.repeat(depth));
+            let _ = Program::script("script", &source);
+        }
+        let depth = MAX_SOURCE / 20;
+        let _ = Program::script("script", &format!("{}{}", "while a do ".repeat(depth), "end ".repeat(depth)));
+        let _ = Program::script("script", &format!("local a: {} = 1", "{".repeat(MAX_SOURCE - 20)));
+        let _ = Program::script("script", &format!("local a: {} = 1", "(".repeat(MAX_SOURCE - 20)));
+    }
+}

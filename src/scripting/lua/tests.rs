@@ -1,0 +1,330 @@
+//! What the runtime promises its callers. What it withstands is in `hostile`.
+
+use super::{test_support::*, *};
+use crate::model::id::{SpaceId, UserId};
+
+#[tokio::test]
+async fn a_template_makes_json_of_a_table_and_leaves_a_string_alone() {
+    let world = World::new();
+    let source =
+        r#"return { text = ("%s deployed %s"):format(actor.username, event.data.version), channel = custom.CHANNEL }"#;
+    let rendered = world.render(source).await.unwrap();
+    assert_eq!(rendered.kind, RenderedKind::Json);
+    assert_eq!(rendered.body, r#"{"channel":"ops","text":"ada deployed 1.2"}"#);
+    let rendered = world.render("return event.type .. '!'").await.unwrap();
+    assert_eq!((rendered.kind, &*rendered.body), (RenderedKind::Text, &b"custom.deploy.done!"[..]));
+}
+
+#[tokio::test]
+async fn everything_promised_is_in_scope() {
+    let world = World::new();
+    let rendered = world.render("return { event = event, space = space, actor = actor, custom = custom }").await;
+    let seen: serde_json::Value = serde_json::from_slice(&rendered.unwrap().body).unwrap();
+    let event = event();
+    assert_eq!(
+        seen,
+        serde_json::json!({
+            "event": {
+                "id": seen["event"]["id"],
+                "type": "custom.deploy.done",
+                "ts": "2023-11-14T22:13:20.000000Z",
+                "sequence": 7,
+                "attempt": 1,
+                "data": serde_json::from_str::<serde_json::Value>(event.data.get()).unwrap(),
+            },
+            "space": { "id": event.space_id.to_string(), "name": "web", "urls": ["http://web"] },
+            "actor": { "id": "00000000-0000-0000-0000-000000000000", "username": "ada", "kind": "user" },
+            "custom": { "CHANNEL": "ops" },
+        })
+    );
+}
+
+#[tokio::test]
+async fn data_passes_through_lua_unchanged() {
+    let world = World::new();
+    assert_eq!(world.render("return event.data").await.unwrap().body, event().data.get());
+}
+
+#[tokio::test]
+async fn an_event_from_no_space_has_an_empty_one() {
+    let world = World::new();
+    let event = Event { space: None, ..event() };
+    let program = lua("return { space = space.name, urls = space.urls, custom = custom }");
+    let rendered = world.runtime.render(&program, Owner::Global, input(event)).await.unwrap();
+    assert_eq!(rendered.body, r#"{"custom":{},"space":"","urls":[]}"#);
+}
+
+#[tokio::test]
+async fn a_text_template_fills_strings_in_as_they_are_and_the_rest_as_json() {
+    let world = World::new();
+    let render = async |source: &str| {
+        let program = Program::template(&Template::Text(source.to_owned())).unwrap();
+        world.runtime.render(&program, Owner::Global, input(event())).await
+    };
+    let source =
+        "{\"v\": \"${{ event.data.version }}\",\n\"n\": ${{ event.data.big }}, \"e\": ${{ {} }}, \"x\": ${{ nil }}}";
+    let rendered = render(source).await.unwrap();
+    assert_eq!(rendered.kind, RenderedKind::Text);
+    assert_eq!(rendered.body, "{\"v\": \"1.2\",\n\"n\": 9007199254740993, \"e\": {}, \"x\": null}");
+    let error = render("one\ntwo ${{ 1 }}\n${{ missing.x }}").await.unwrap_err();
+    assert_eq!(error.to_string(), "template:3: attempt to index nil with 'x'");
+    let error = render("one\n${{ print }}").await.unwrap_err();
+    assert_eq!(error.to_string(), "template:2: $ is a function, which is not JSON");
+}
+
+#[tokio::test]
+async fn a_result_that_is_no_body_is_an_error_that_says_what_it_is() {
+    let world = World::new();
+    for (source, error) in [
+        ("return", "the result must be a table or a string, not nil"),
+        ("return 5", "the result must be a table or a string, not integer"),
+        ("return print", "the result must be a table or a string, not function"),
+        ("return { a = { print } }", "the result cannot be sent: $.a[1] is a function, which is not JSON"),
+        ("local t = {} t.t = t return t", "the result cannot be sent: $.t contains itself, which is not JSON"),
+        ("\nerror('no')", "template:2: no"),
+        ("return string.rep('x', 2^20 + 1)", "the result cannot be sent: there are more than 1048576 bytes of JSON"),
+    ] {
+        assert_eq!(world.render(source).await.unwrap_err().to_string(), error, "{source}");
+    }
+}
+
+#[tokio::test]
+async fn a_script_decides_by_what_it_returns_or_raises() {
+    let world = World::new();
+    for (source, verdict) in [
+        ("", Verdict::Ack),
+        ("return 5", Verdict::Ack),
+        ("svc.skip('not returned')", Verdict::Ack),
+        ("local a = 1\nerror('boom')", Verdict::Failed("script:2: boom".into())),
+        ("error('boom', 0)", Verdict::Failed("boom".into())),
+        ("local x = nil\n\nx.y = 1", Verdict::Failed("script:3: attempt to index nil with 'y'".into())),
+        ("return svc.retry(1.5, 'later')", Verdict::Retry { after: Duration::from_millis(1500), why: "later".into() }),
+        ("return svc.skip('mine not')", Verdict::Skip("mine not".into())),
+        ("return svc.dead()", Verdict::Dead(String::new())),
+        (
+            "return svc.retry(-1)",
+            Verdict::Failed("script:1: svc.retry: the wait must be a number of seconds from 0 up".into()),
+        ),
+    ] {
+        assert_eq!(world.run(source).await.verdict, verdict, "{source}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_script_prints_and_logs_is_kept_also_when_it_fails() {
+    let world = World::new();
+    let run = world.run("print('a', 1, nil)\nlog.warn('hot', true)\nerror('x')").await;
+    assert_eq!(run.log, ["a\t1\tnil", "warn: hot\ttrue"]);
+    assert_eq!(run.verdict, Verdict::Failed("script:3: x".into()));
+    assert_eq!(world.render("log.info('hi') return ''").await.unwrap().log, ["info: hi"]);
+    let run = world.run("for i = 1, 1000 do print(i) end").await;
+    assert_eq!((run.log.len(), run.log[200].as_str()), (201, "… truncated"));
+}
+
+#[tokio::test]
+async fn runs_of_one_program_share_a_state_and_nothing_else() {
+    let world = World::new();
+    let program = lua("count = (count or 0) + 1 return { count }");
+    for _ in 0..3 {
+        let rendered = world.runtime.render(&program, Owner::Global, input(event())).await.unwrap();
+        assert_eq!(rendered.body, "[1]");
+    }
+    assert!(world.runtime.0.pool.take(&program, Owner::Global).is_some());
+    assert!(world.runtime.0.pool.take(&program, Owner::User(UserId::new())).is_none());
+}
+
+#[tokio::test]
+async fn every_run_is_measured() {
+    let world = World::new();
+    world.run("").await;
+    world.render("return ''").await.unwrap();
+    let text = world.metrics.render([]);
+    assert!(text.contains("svc_lua_cpu_seconds_count 2\n"), "{text}");
+    assert!(world.run("for i = 1, 1e5 do end").await.cpu > Duration::ZERO);
+}
+
+#[tokio::test]
+async fn a_dropped_future_ends_its_run_although_it_waits() {
+    let world = World::new();
+    let program = Program::script("script", "http.request{ url = 'http://never.test' }").unwrap();
+    let run = world.runtime.run(&program, Owner::Global, input(event()));
+    tokio::select! {
+        _ = run => panic!("nothing answers"),
+        () = world.http.asked() => {}
+    }
+    // The request is dropped with the run, long before its time is over.
+    world.http.abandoned().await;
+}
+
+#[tokio::test]
+async fn a_runtime_that_shuts_down_ends_what_waits_and_takes_no_more() {
+    let world = World::new();
+    let program = Program::script("script", "http.request{ url = 'http://never.test' }").unwrap();
+    let runtime = world.runtime.clone();
+    let run = tokio::spawn(async move { runtime.run(&program, Owner::Global, input(event())).await });
+    world.http.asked().await;
+    world.runtime.shut_down();
+    assert_eq!(run.await.unwrap().verdict, Verdict::Failed("it was stopped: the server shuts down".into()));
+    let later = world.run("").await.verdict;
+    assert_eq!(later, Verdict::NotRun("the server shuts down".into()));
+}
+
+#[tokio::test]
+async fn the_place_of_what_is_not_json_is_told_up_to_a_bound() {
+    let error = World::new().render("return { [string.rep('x', 1e6)] = print }").await.unwrap_err().to_string();
+    assert!(error.contains("$.xxx") && error.contains("is a function"), "{}", &error[..100]);
+    assert!(error.len() < 5 << 10, "{} bytes", error.len());
+}
+
+#[tokio::test]
+async fn a_check_is_what_it_returns() {
+    let world = World::new();
+    let check = async |source: &str| {
+        let place = Place { id: SpaceId::NIL, name: "web".to_owned() };
+        world.runtime.check(&Program::script("script", source).unwrap(), Owner::Global, place).await
+    };
+    assert_eq!(check("return space.name == 'web' and event == nil").await.unwrap(), Finding::Healthy);
+    assert_eq!(check("return http.request{ url = 'http://up.test' }.status == 201").await.unwrap(), Finding::Healthy);
+    for (source, why) in [
+        ("return false", "it did not return true"),
+        ("return", "it did not return true"),
+        ("return 1", "it did not return true"),
+        ("return false, 'too hot'", "too hot"),
+        ("return nil, ('x'):rep(10000)", &"x".repeat(4096)),
+    ] {
+        assert_eq!(check(source).await.unwrap(), Finding::Unhealthy(why.to_owned()), "{source}");
+    }
+    assert_eq!(check("\nerror('no')").await.unwrap_err().to_string(), "script:2: no");
+    assert!(matches!(check("while true do end").await, Err(ScriptError::Limit(_))));
+}
+
+#[tokio::test]
+async fn a_tool_takes_arguments_and_returns_any_json() {
+    let world = World::new();
+    for (source, arguments, result) in [
+        ("return params", r#"{"big":9007199254740993,"list":[]}"#, r#"{"big":9007199254740993,"list":[]}"#),
+        ("local arguments = ... return arguments == params", "{}", "true"),
+        ("return 5, 6", "{}", "5"),
+        ("return 'text'", "{}", r#""text""#),
+        ("return", "{}", "null"),
+        ("return json.null", "{}", "null"),
+        ("return {}", "{}", "{}"),
+        ("return svc.call('echo', params)", r#"{"a":1}"#, r#"{"a":1}"#),
+        ("return require('svc.event') == svc.event and type(event)", "{}", r#""nil""#),
+        ("return { svc.retry, svc.skip, svc.dead }", "{}", "{}"),
+    ] {
+        assert_eq!(world.evaluate(source, arguments).await.result.unwrap().get(), result, "{source}");
+    }
+    let evaluated = world.evaluate("print('seen') log.warn('too') return 1", "{}").await;
+    assert_eq!(evaluated.log, ["seen", "warn: too"]);
+    assert!(evaluated.cpu > Duration::ZERO);
+}
+
+#[tokio::test]
+async fn a_tool_raises_events_as_whoever_calls_it() {
+    let world = World::new();
+    let Owner::User(user) = someone() else { panic!("someone is a user") };
+    let evaluated = world.evaluate("return svc.event.emit('deploy.done', { n = 1 })", "{}").await;
+    let emitted = serde_json::json!({"owner": {"user": user}, "payload": {"n": 1}, "type": "deploy.done"});
+    assert_eq!(evaluated.result.unwrap().get(), emitted.to_string());
+    let evaluated = world.evaluate("return require('svc.event').emit('x').payload", "{}").await;
+    assert_eq!(evaluated.result.unwrap().get(), "{}");
+    for (source, error) in [
+        ("svc.event.emit('refused')", "tool:1: svc.event.emit: no such thing"),
+        ("svc.event.emit('x', 5)", "tool:1: svc.event.emit: cannot take a integer as table"),
+        ("svc.event.emit('x', { f = print })", "tool:1: svc.event.emit: $.f is a function, which is not JSON"),
+    ] {
+        assert_eq!(world.evaluate(source, "{}").await.result.unwrap_err().to_string(), error, "{source}");
+    }
+}
+
+#[tokio::test]
+async fn a_tool_that_fails_says_why_and_keeps_what_it_printed() {
+    let world = World::strict();
+    for (source, error) in [
+        ("\nerror('no')", "tool:2: no"),
+        ("error(setmetatable({}, { __tostring = function() return 'mine' end }))", "tool:1: mine"),
+        ("return print", "tool: the result cannot be sent: $ is a function, which is not JSON"),
+        ("return { a = 0/0 }", "tool: the result cannot be sent: $.a is not a finite number, which is not JSON"),
+        ("local t = {} t.t = t return t", "tool: the result cannot be sent: $.t contains itself, which is not JSON"),
+        ("\nwhile true do end", "tool:2: it took more than 100ms of processor time"),
+        ("return ('x'):rep(1e8)", "tool:1: it needed more than 8MiB of memory"),
+        ("error({ code = 'x' })", "tool:1: the `code` of an error must be an integer, not a string"),
+        ("error({ message = {} })", "tool:1: the `message` of an error must be a string, not a table"),
+        (
+            "error({ message = 'no', data = print })",
+            "tool:1: no (and its `data` cannot be sent: $ is a function, which is not JSON)",
+        ),
+    ] {
+        let evaluated = world.evaluate(&format!("print('before') {source}"), "{}").await;
+        assert_eq!(evaluated.result.unwrap_err().to_string(), error, "{source}");
+        assert_eq!(evaluated.log, ["before"], "{source}");
+    }
+}
+
+#[tokio::test]
+async fn a_structured_error_keeps_its_parts() {
+    let world = World::new();
+    let raised = async |source: &str| match world.evaluate(source, "{}").await.result {
+        Err(ScriptError::RaisedWith { code, message, data }) => (code, message, data.map(|data| data.get().to_owned())),
+        other => panic!("{source}: {other:?}"),
+    };
+    let whole = raised("error({ code = 404, message = 'no such note', data = { id = 7 } })").await;
+    assert_eq!(whole, (Some(404), "no such note".to_owned(), Some(r#"{"id":7}"#.to_owned())));
+    assert_eq!(raised("error({ message = 'no' })").await, (None, "no".to_owned(), None));
+    let coded = raised("error({ code = -1 }, 0)").await;
+    assert_eq!(coded, (Some(-1), "the script raised an error without a message".to_owned(), None));
+    world.modules.put("lib", "return function() error({ code = 1, message = 'from afar', data = json.null }) end");
+    assert_eq!(raised("require('lib')()").await, (Some(1), "from afar".to_owned(), Some("null".to_owned())));
+}
+
+#[tokio::test]
+async fn what_goes_over_a_limit_says_where() {
+    let world = World::strict();
+    world.modules.put("lib", "return {\nloop = function()\n  while true do end\nend }");
+    let grow = "\n\nlocal t = {} while true do t[#t + 1] = { #t } end";
+    for (source, problem) in [
+        ("\n\nwhile true do end", ":3: it took more than 100ms of processor time"),
+        (grow, ":3: it needed more than 8MiB of memory"),
+        ("\npcall(function()\n  while true do end\nend)", ":3: it took more than 100ms of processor time"),
+    ] {
+        let tool = Program::tool("greet", source).unwrap();
+        assert_eq!(
+            world.call(&tool, "{}").await.result.unwrap_err().to_string(),
+            format!("greet{problem}"),
+            "{source}"
+        );
+        let script = Program::script("acme.nightly", source).unwrap();
+        let run = world.runtime.run(&script, Owner::Global, input(event())).await;
+        assert_eq!(run.verdict, Verdict::Failed(format!("acme.nightly{problem}")), "{source}");
+    }
+    let source = "\n\n\n\nrequire('lib').loop()";
+    let problem = "lib:3: it took more than 100ms of processor time";
+    assert_eq!(world.evaluate(source, "{}").await.result.unwrap_err().to_string(), problem);
+    assert_eq!(world.run(source).await.verdict, Verdict::Failed(problem.to_owned()));
+}
+
+#[tokio::test]
+async fn what_waits_too_long_says_where() {
+    let wall = config::Span(Duration::from_millis(300));
+    let world = World::with(config::Script { wall, threads: 2, ..config::Script::default() });
+    let source = "\nhttp.request{ url = 'http://never.test' }";
+    let problem = ":2: it took longer than 300ms";
+    assert_eq!(world.evaluate(source, "{}").await.result.unwrap_err().to_string(), format!("tool{problem}"));
+    assert_eq!(world.run(source).await.verdict, Verdict::Failed(format!("script{problem}")));
+}
+
+#[tokio::test]
+async fn the_errors_of_a_stored_program_begin_with_its_name() {
+    let world = World::new();
+    let tool = Program::tool("greet", "\nerror('no')").unwrap();
+    assert_eq!(world.call(&tool, "{}").await.result.unwrap_err().to_string(), "greet:2: no");
+    let tool = Program::tool("greet", "return { a = print }").unwrap();
+    let problem = "greet: the result cannot be sent: $.a is a function, which is not JSON";
+    assert_eq!(world.call(&tool, "{}").await.result.unwrap_err().to_string(), problem);
+    let script = Program::script("acme.nightly", "string.find()").unwrap();
+    let Verdict::Failed(problem) = world.runtime.run(&script, Owner::Global, input(event())).await.verdict else {
+        panic!("the script did not fail");
+    };
+    assert!(problem.starts_with("acme.nightly:1: invalid argument"), "{problem}");
+}

@@ -1,0 +1,60 @@
+//! How tools raise events: as whoever runs them, under the same rules as the API (SPEC 6.2).
+
+use crate::{
+    identity::Identity,
+    model::{event::EventType, id::SpaceId, owner::Owner, permission::Permission},
+    routing::emit::{Emitter, Raise},
+    scripting::lua::EventEmitter,
+};
+use futures_util::{FutureExt, future::BoxFuture};
+use serde_json::{json, value::RawValue};
+use std::sync::Arc;
+
+/// Raises events for tools. Cloning it is cheap.
+#[derive(Clone)]
+pub struct Raiser {
+    emitter: Arc<Emitter>,
+    identity: Identity,
+}
+
+impl Raiser {
+    pub fn new(emitter: Arc<Emitter>, identity: Identity) -> Self {
+        Self { emitter, identity }
+    }
+
+    async fn raise(&self, owner: Owner, kind: &str, payload: Box<RawValue>) -> Result<Box<RawValue>, String> {
+        let user = match owner {
+            Owner::User(user) => self.identity.user(user).ok_or("the user is gone")?,
+            Owner::Global => return Err("an event is somebody's, and nobody runs this".to_owned()),
+        };
+        let permissions = self.identity.permissions(user.id);
+        if ![Permission::UseSpaces, Permission::ManageSpaces].into_iter().any(|needed| permissions.contains(needed)) {
+            return Err("raising an event needs the permission use_spaces".to_owned());
+        }
+        let raise = Raise {
+            id: None,
+            kind: EventType::custom(kind).map_err(|error| format!("the type: {error}"))?,
+            space_id: SpaceId::NIL,
+            space: None,
+            user_id: user.id,
+            actor: user.actor(),
+            payload,
+        };
+        let receipt = self.emitter.emit(raise).await.map_err(|error| error.to_string())?;
+        let event = &receipt.event;
+        let told = json!({"event_id": event.id, "event_type": event.kind.as_str(), "event_ts": event.ts});
+        Ok(serde_json::value::to_raw_value(&told).expect("what was JSON is JSON"))
+    }
+}
+
+impl EventEmitter for Raiser {
+    fn emit(
+        &self,
+        owner: Owner,
+        kind: &str,
+        payload: Box<RawValue>,
+    ) -> BoxFuture<'static, Result<Box<RawValue>, String>> {
+        let (raiser, kind) = (self.clone(), kind.to_owned());
+        async move { raiser.raise(owner, &kind, payload).await }.boxed()
+    }
+}

@@ -1,0 +1,236 @@
+//! The agent of the space that a program runs in, over its own API: no token, being here is enough.
+
+use super::{Package, Supply};
+use crate::scripting::lua::{Memory, Reply, SpaceAgent};
+use futures_util::AsyncReadExt as _;
+use isahc::{
+    AsyncBody, HttpClient,
+    config::{Configurable as _, RedirectPolicy},
+    http::{Method, Request, Response, StatusCode, header},
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::{json, value::RawValue};
+use std::{io::Read as _, path::PathBuf, sync::OnceLock, time::Duration};
+
+/// Where an agent listens that was told nothing else.
+pub const DEFAULT_URL: &str = "http://127.0.0.1:7301";
+
+/// How long it may take to pick up.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// The largest answer.
+const MAX_ANSWER: u64 = 64 << 20;
+
+/// A way to the agent.
+pub struct NearAgent {
+    url: String,
+    /// Whether somebody said that there is one.
+    named: bool,
+    /// Made on first use: most programs do not need it.
+    http: OnceLock<HttpClient>,
+}
+
+#[derive(Deserialize)]
+struct ErrorBody {
+    error: ErrorDetail,
+}
+
+#[derive(Deserialize)]
+struct ErrorDetail {
+    message: String,
+}
+
+impl NearAgent {
+    /// The agent at this address, or the one at the usual place.
+    pub fn new(url: Option<&str>) -> Self {
+        let url = url.filter(|url| !url.is_empty());
+        let named = url.is_some();
+        Self { url: url.unwrap_or(DEFAULT_URL).trim_end_matches('/').to_owned(), named, http: OnceLock::new() }
+    }
+
+    fn send(&self, method: Method, path: &str, body: Option<String>) -> Reply<Option<Box<RawValue>>> {
+        let url = format!("{}{path}", self.url);
+        let request = Request::builder().method(method).uri(url).header(header::CONTENT_TYPE, "application/json");
+        let sent = request.body(AsyncBody::from(body.unwrap_or_default())).map_err(|error| self.unreachable(&error));
+        let sent = sent.and_then(|request| Ok((self.http()?.clone(), request)));
+        let url = self.url.clone();
+        Box::pin(async move {
+            let (http, request) = sent?;
+            answered(http.send_async(request).await.map_err(|error| unreachable(&url, &error))?).await
+        })
+    }
+
+    fn http(&self) -> Result<&HttpClient, String> {
+        if let Some(http) = self.http.get() {
+            return Ok(http);
+        }
+        let client = HttpClient::builder()
+            .connect_timeout(CONNECT)
+            .redirect_policy(RedirectPolicy::None)
+            .proxy(None)
+            .build()
+            .map_err(|error| self.unreachable(&error))?;
+        Ok(self.http.get_or_init(|| client))
+    }
+
+    fn unreachable(&self, why: &dyn std::fmt::Display) -> String {
+        unreachable(&self.url, why)
+    }
+}
+
+impl Package for NearAgent {
+    fn libraries(&self, known: Option<&str>, limit: Duration) -> Result<Supply, String> {
+        // At the usual place there may be anything, as long as nobody says that it is an agent.
+        if !self.named {
+            return Ok(Supply::Nothing);
+        }
+        let mut request = Request::get(format!("{}/packages/user-libraries.zip", self.url)).timeout(limit);
+        if let Some(tag) = known {
+            request = request.header(header::IF_NONE_MATCH, tag);
+        }
+        let request = request.body(()).map_err(|error| self.unreachable(&error))?;
+        let response = self.http()?.send(request).map_err(|error| self.unreachable(&error))?;
+        match response.status() {
+            StatusCode::NOT_FOUND => return Ok(Supply::Nothing),
+            StatusCode::NOT_MODIFIED => return Ok(Supply::Same),
+            status if !status.is_success() => return Err(format!("the agent answered {status}")),
+            _ => {}
+        }
+        let tag = response.headers().get(header::ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
+        let mut bytes = Vec::new();
+        let read = response.into_body().take(MAX_ANSWER).read_to_end(&mut bytes);
+        read.map_err(|error| self.unreachable(&error))?;
+        Ok(Supply::Archive { bytes, tag })
+    }
+}
+
+impl SpaceAgent for NearAgent {
+    fn emit(&self, kind: &str, payload: Box<RawValue>) -> Reply<Box<RawValue>> {
+        some(self.send(Method::POST, "/event", Some(json!({ "type": kind, "payload": payload }).to_string())))
+    }
+
+    fn methods(&self) -> Reply<Box<RawValue>> {
+        some(self.send(Method::GET, "/api/methods", None))
+    }
+
+    fn call(&self, request: Box<RawValue>) -> Reply<Option<Box<RawValue>>> {
+        self.send(Method::POST, "/api/methods/call", Some(request.get().to_owned()))
+    }
+
+    fn register(&self, directory: PathBuf, registration: Box<RawValue>) -> Reply<Box<RawValue>> {
+        let body = json!({ "directory": directory, "registration": registration });
+        some(self.send(Method::POST, "/methods", Some(body.to_string())))
+    }
+
+    fn unregister(&self, local_name: Option<&str>) -> Reply<Box<RawValue>> {
+        let path = match local_name {
+            Some(name) => format!("/methods/{}", encoded(name)),
+            None => "/methods".to_owned(),
+        };
+        some(self.send(Method::DELETE, &path, None))
+    }
+
+    fn kv(&self) -> &dyn Memory {
+        self
+    }
+}
+
+/// What is put, as the agent reads it.
+#[derive(Serialize)]
+struct Put {
+    value: Box<RawValue>,
+    ttl: Option<f64>,
+    add: bool,
+}
+
+#[derive(Deserialize)]
+struct Stored {
+    stored: bool,
+}
+
+#[derive(Deserialize)]
+struct Value<T> {
+    value: T,
+}
+
+#[derive(Deserialize)]
+struct Deleted {
+    deleted: bool,
+}
+
+impl NearAgent {
+    fn put(&self, key: &str, put: &Put) -> Reply<bool> {
+        let body = serde_json::to_string(put).expect("JSON and numbers are JSON");
+        let answer = some(self.send(Method::PUT, &format!("/kv?key={}", encoded(key)), Some(body)));
+        Box::pin(async move { Ok(understood::<Stored>(&answer.await?)?.stored) })
+    }
+}
+
+impl Memory for NearAgent {
+    fn get(&self, key: &str) -> Reply<Option<Box<RawValue>>> {
+        let answer = self.send(Method::GET, &format!("/kv?key={}", encoded(key)), None);
+        Box::pin(async move {
+            let Some(answer) = answer.await? else { return Ok(None) };
+            Ok(Some(understood::<Value<Box<RawValue>>>(&answer)?.value))
+        })
+    }
+
+    fn set(&self, key: &str, value: Box<RawValue>, ttl: Option<Duration>) -> Reply<()> {
+        let stored = self.put(key, &Put { value, ttl: seconds(ttl), add: false });
+        Box::pin(async move { stored.await.map(drop) })
+    }
+
+    fn add(&self, key: &str, value: Box<RawValue>, ttl: Option<Duration>) -> Reply<bool> {
+        self.put(key, &Put { value, ttl: seconds(ttl), add: true })
+    }
+
+    fn increment(&self, key: &str, by: i64, ttl: Option<Duration>) -> Reply<i64> {
+        let body = json!({ "by": by, "ttl": seconds(ttl) }).to_string();
+        let answer = some(self.send(Method::POST, &format!("/kv/increment?key={}", encoded(key)), Some(body)));
+        Box::pin(async move { Ok(understood::<Value<i64>>(&answer.await?)?.value) })
+    }
+
+    fn delete(&self, key: &str) -> Reply<bool> {
+        let answer = some(self.send(Method::DELETE, &format!("/kv?key={}", encoded(key)), None));
+        Box::pin(async move { Ok(understood::<Deleted>(&answer.await?)?.deleted) })
+    }
+}
+
+fn seconds(ttl: Option<Duration>) -> Option<f64> {
+    ttl.as_ref().map(Duration::as_secs_f64)
+}
+
+/// As a part of a path or a query.
+fn encoded(text: &str) -> String {
+    form_urlencoded::byte_serialize(text.as_bytes()).collect()
+}
+
+fn understood<T: DeserializeOwned>(answer: &RawValue) -> Result<T, String> {
+    serde_json::from_str(answer.get()).map_err(|error| format!("the agent's answer makes no sense: {error}"))
+}
+
+/// An answer that cannot be nothing.
+fn some(reply: Reply<Option<Box<RawValue>>>) -> Reply<Box<RawValue>> {
+    Box::pin(async move { reply.await?.ok_or_else(|| "the agent gave no answer".to_owned()) })
+}
+
+async fn answered(mut response: Response<AsyncBody>) -> Result<Option<Box<RawValue>>, String> {
+    let mut body = String::new();
+    let read = response.body_mut().take(MAX_ANSWER).read_to_string(&mut body).await;
+    read.map_err(|error| format!("the agent's answer broke off: {error}"))?;
+    let status = response.status();
+    if !status.is_success() {
+        return Err(match serde_json::from_str::<ErrorBody>(&body) {
+            Ok(said) => said.error.message,
+            Err(_) => format!("the agent answered {status}"),
+        });
+    }
+    if status == StatusCode::NO_CONTENT || body.is_empty() {
+        return Ok(None);
+    }
+    RawValue::from_string(body).map(Some).map_err(|error| format!("the agent's answer is not JSON: {error}"))
+}
+
+fn unreachable(url: &str, why: &dyn std::fmt::Display) -> String {
+    format!("cannot reach the agent at {url} ({why}): inside a space SVC_AGENT_URL says where it is")
+}

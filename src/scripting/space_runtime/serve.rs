@@ -1,0 +1,272 @@
+//! A method server whose handlers are Lua: JSON-RPC 2.0, a line a message, in on one end and out at the other.
+//!
+//! A message's way: read ([`lines`]) → its requests are handled at the same time, each in an evaluator of its own →
+//! written, in the order in which they are done. A batch is answered as one. Only so many are under way; while it is
+//! too many, nothing is read, and whoever writes to us waits.
+
+use super::{Stage, StageError};
+use crate::{
+    model::jsonrpc::{Fault, MAX_BATCH, Message, Outcome, Request, code},
+    scripting::lua::{Handler, ScriptError},
+};
+use futures_util::future::join_all;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use std::{
+    collections::BTreeMap,
+    io::{self, BufRead, BufReader, Read, Write},
+    sync::Arc,
+    thread,
+};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+/// Requests under way, those that wait for their turn or to be written included.
+const UNDER_WAY: usize = 1024;
+
+/// The longest line that is read, in bytes: as long as an agent sends.
+const MAX_LINE: usize = 16 << 20;
+
+/// Lines that were read and not looked at yet.
+const READ_AHEAD: usize = 64;
+
+/// Why there is no server.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error(transparent)]
+    Stage(#[from] StageError),
+    /// The set-up script failed.
+    #[error("{0}")]
+    SetUp(ScriptError),
+    #[error("{0} names no methods: it should call runtime.jsonrpc.method(local_name, \"library.function\")")]
+    NoMethods(String),
+    #[error("cannot read requests: {0}")]
+    Input(io::Error),
+    #[error("cannot write answers: {0}")]
+    Output(io::Error),
+}
+
+/// What was read: a line, or that one was too long.
+enum Line {
+    Whole(Vec<u8>),
+    TooLong,
+}
+
+/// An answer on its way out, and the places it keeps until it is written.
+struct Done {
+    line: Vec<u8>,
+    _places: OwnedSemaphorePermit,
+}
+
+/// Runs the set-up script, which has `arguments`, and then answers what comes in until its end, or until `closing`. What
+/// is under way then is answered still.
+///
+/// # Errors
+///
+/// Fails if the set-up script does, or names no methods, or if reading or writing does.
+pub async fn serve(
+    stage: Arc<Stage>,
+    name: &str,
+    arguments: Vec<String>,
+    input: impl Read + Send + 'static,
+    output: impl Write + Send + 'static,
+    closing: CancellationToken,
+) -> Result<(), ServeError> {
+    let launched = stage.once(arguments).await;
+    launched.result.map_err(ServeError::SetUp)?;
+    if launched.handlers.is_empty() {
+        return Err(ServeError::NoMethods(name.to_owned()));
+    }
+    let server = Arc::new(Server { stage, handlers: launched.handlers });
+    let mut lines = lines(input);
+    let (done, mut written) = writer(output);
+    let places = Arc::new(Semaphore::new(UNDER_WAY));
+    loop {
+        let line = tokio::select! {
+            line = lines.recv() => line,
+            () = closing.cancelled() => None,
+            // Nobody reads the answers any more.
+            ended = &mut written => return ended.unwrap_or(Ok(())).map_err(ServeError::Output),
+        };
+        let message = match line {
+            None => break,
+            Some(Err(error)) => return Err(ServeError::Input(error)),
+            Some(Ok(Line::TooLong)) => {
+                Err(Fault::new(code::INVALID_REQUEST, format!("a line has at most {MAX_LINE} bytes")))
+            }
+            Some(Ok(Line::Whole(line))) if line.trim_ascii().is_empty() => continue,
+            Some(Ok(Line::Whole(line))) => Message::read(&line, MAX_BATCH),
+        };
+        let many = match &message {
+            Ok(Message::Batch(requests)) => requests.len(),
+            _ => 1,
+        };
+        let many = u32::try_from(many).expect("a batch is bounded");
+        let _places = places.clone().acquire_many_owned(many).await.expect("the semaphore is never closed");
+        let (server, done) = (server.clone(), done.clone());
+        tokio::spawn(async move {
+            if let Some(line) = server.answer(message).await {
+                let _ = done.send(Done { line, _places });
+            }
+        });
+    }
+    // Each task that is under way holds one end.
+    drop(done);
+    let ended = written.await.unwrap_or(Ok(()));
+    server.stage.shut_down();
+    ended.map_err(ServeError::Output)
+}
+
+/// What answers requests.
+struct Server {
+    stage: Arc<Stage>,
+    handlers: BTreeMap<String, Handler>,
+}
+
+impl Server {
+    /// The line that answers a message, if one does.
+    async fn answer(&self, message: Result<Message, Fault>) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        match message {
+            Err(fault) => Outcome::from(fault).write(&crate::model::jsonrpc::Id::null(), &mut out),
+            Ok(Message::Single(request)) => out = self.respond(request).await?,
+            Ok(Message::Batch(requests)) => {
+                let answers = join_all(requests.into_iter().map(|request| self.respond(request))).await;
+                let answers: Vec<_> = answers.into_iter().flatten().collect();
+                if answers.is_empty() {
+                    return None;
+                }
+                out.push(b'[');
+                out.extend(answers.join(&b','));
+                out.push(b']');
+            }
+        }
+        out.push(b'\n');
+        Some(out)
+    }
+
+    /// The answer to one request; a notification gets none.
+    async fn respond(&self, request: Result<Request, crate::model::jsonrpc::Refusal>) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        let request = match request {
+            Ok(request) => request,
+            Err(refusal) => {
+                Outcome::from(refusal.fault).write(&refusal.id, &mut out);
+                return Some(out);
+            }
+        };
+        let outcome = self.outcome(&request.method, request.params).await;
+        match request.id {
+            Some(id) => outcome.write(&id, &mut out),
+            None => {
+                if let Outcome::Error(_) = outcome {
+                    log(&format!("the notification `{}` failed: {outcome}", request.method));
+                }
+                return None;
+            }
+        }
+        Some(out)
+    }
+
+    async fn outcome(&self, method: &str, params: Option<Box<RawValue>>) -> Outcome {
+        let Some(handler) = self.handlers.get(method) else {
+            return Fault::new(code::METHOD_NOT_FOUND, format!("no method named `{method}`")).into();
+        };
+        match self.stage.handle(handler, params).await {
+            Ok(result) => Outcome::Result(result),
+            Err(error) => Outcome::Error(told(error)),
+        }
+    }
+}
+
+/// The error object for what went wrong.
+fn told(error: ScriptError) -> Box<RawValue> {
+    #[derive(Serialize)]
+    struct Object {
+        code: i64,
+        message: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        data: Option<Box<RawValue>>,
+    }
+    let object = match error {
+        ScriptError::RaisedWith { code, message, data } => {
+            Object { code: code.unwrap_or_else(|| code::INTERNAL.into()), message, data }
+        }
+        // They fit into a line, and not into a request.
+        ScriptError::Data(error) => Object {
+            code: code::INVALID_PARAMS.into(),
+            message: format!("the params cannot be read: {error}"),
+            data: None,
+        },
+        other => Object { code: code::INTERNAL.into(), message: other.to_string(), data: None },
+    };
+    serde_json::value::to_raw_value(&object).expect("numbers, text and JSON are JSON")
+}
+
+/// Stdout is taken.
+fn log(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
+/// Reads lines on a thread of its own, until the end or an error.
+fn lines(input: impl Read + Send + 'static) -> mpsc::Receiver<io::Result<Line>> {
+    let (sender, receiver) = mpsc::channel(READ_AHEAD);
+    let read = move || {
+        let mut input = BufReader::with_capacity(64 << 10, input);
+        while let Some(line) = next_line(&mut input).transpose() {
+            let is_last = line.is_err();
+            if sender.blocking_send(line).is_err() || is_last {
+                return;
+            }
+        }
+    };
+    // Without a thread there is no input, which then ends at once.
+    if let Err(error) = thread::Builder::new().name("stdin".to_owned()).spawn(read) {
+        log(&format!("cannot start a thread to read with: {error}"));
+    }
+    receiver
+}
+
+fn next_line(input: &mut impl BufRead) -> io::Result<Option<Line>> {
+    let mut line = Vec::new();
+    if input.take(MAX_LINE as u64).read_until(b'\n', &mut line)? == 0 {
+        return Ok(None);
+    }
+    if line.len() == MAX_LINE && !line.ends_with(b"\n") {
+        input.skip_until(b'\n')?;
+        return Ok(Some(Line::TooLong));
+    }
+    Ok(Some(Line::Whole(line)))
+}
+
+/// Writes answers on a thread of its own, several at a time if several are done, and tells how that ended.
+fn writer(mut output: impl Write + Send + 'static) -> (mpsc::UnboundedSender<Done>, oneshot::Receiver<io::Result<()>>) {
+    let (sender, mut receiver) = mpsc::unbounded_channel::<Done>();
+    let (tell, told) = oneshot::channel();
+    let write = move || {
+        let mut run = || {
+            let mut out = Vec::new();
+            let mut finished = Vec::new();
+            while let Some(done) = receiver.blocking_recv() {
+                out.extend_from_slice(&done.line);
+                finished.push(done);
+                while out.len() < 64 << 10
+                    && let Ok(done) = receiver.try_recv()
+                {
+                    out.extend_from_slice(&done.line);
+                    finished.push(done);
+                }
+                output.write_all(&out)?;
+                output.flush()?;
+                out.clear();
+                finished.clear();
+            }
+            Ok(())
+        };
+        let _ = tell.send(run());
+    };
+    if let Err(error) = thread::Builder::new().name("stdout".to_owned()).spawn(write) {
+        log(&format!("cannot start a thread to write with: {error}"));
+    }
+    (sender, told)
+}

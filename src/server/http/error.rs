@@ -1,0 +1,169 @@
+//! What goes wrong at the HTTP edge, and the one shape in which callers are told.
+
+use super::Response;
+use crate::{identity::IdentityError, model::json_input::InvalidJson, platform::store::StoreError};
+use hyper::{
+    StatusCode,
+    header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
+};
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::time::Duration;
+
+/// Why a request got no better answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiError {
+    #[error("{0}")]
+    BadRequest(String),
+    #[error("{0}")]
+    Unauthorized(&'static str),
+    #[error("{0}")]
+    Forbidden(String),
+    /// Also for what is somebody else's: absent and hidden look alike.
+    #[error("{0}")]
+    NotFound(String),
+    #[error("this path does not take that method, only {allow}")]
+    MethodNotAllowed { allow: String },
+    #[error("{0}")]
+    NotAcceptable(String),
+    #[error("the request body did not arrive in time")]
+    Timeout,
+    #[error("{0}")]
+    Conflict(String),
+    #[error("the request body is over the limit of {limit} bytes")]
+    TooLarge { limit: usize },
+    #[error("{0}")]
+    PayloadTooLarge(String),
+    #[error("send the body as `Content-Type: application/json`")]
+    UnsupportedMediaType,
+    #[error("{message}")]
+    TooManyRequests { message: String, wait: Duration },
+    /// Our own fault. The caller learns only that; the log learns what.
+    #[error("something went wrong in the service; its log says what")]
+    Internal(String),
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+/// The body of every error.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Error")]
+pub struct ErrorBody {
+    error: ErrorText,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ErrorText")]
+struct ErrorText {
+    /// For programs: does not change.
+    code: &'static str,
+    /// For people: what is wrong and what to do.
+    message: String,
+}
+
+impl ApiError {
+    /// There is no such thing, or none of the caller's.
+    pub fn missing(kind: &str) -> Self {
+        Self::NotFound(format!("there is no such {kind}"))
+    }
+
+    pub const fn status(&self) -> StatusCode {
+        self.kind().0
+    }
+
+    const fn kind(&self) -> (StatusCode, &'static str) {
+        match self {
+            Self::BadRequest(_) => (StatusCode::BAD_REQUEST, "bad_request"),
+            Self::Unauthorized(_) => (StatusCode::UNAUTHORIZED, "unauthorized"),
+            Self::Forbidden(_) => (StatusCode::FORBIDDEN, "forbidden"),
+            Self::NotFound(_) => (StatusCode::NOT_FOUND, "not_found"),
+            Self::MethodNotAllowed { .. } => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
+            Self::NotAcceptable(_) => (StatusCode::NOT_ACCEPTABLE, "not_acceptable"),
+            Self::Timeout => (StatusCode::REQUEST_TIMEOUT, "timeout"),
+            Self::Conflict(_) => (StatusCode::CONFLICT, "conflict"),
+            Self::TooLarge { .. } | Self::PayloadTooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
+            Self::UnsupportedMediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
+            Self::TooManyRequests { .. } => (StatusCode::TOO_MANY_REQUESTS, "too_many_requests"),
+            Self::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
+            Self::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
+        }
+    }
+
+    /// The header that belongs to some of them.
+    fn header(&self) -> Option<(HeaderName, HeaderValue)> {
+        match self {
+            Self::Unauthorized(_) => Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))),
+            Self::MethodNotAllowed { allow } => Some((ALLOW, HeaderValue::from_str(allow).ok()?)),
+            Self::TooManyRequests { wait, .. } => {
+                Some((RETRY_AFTER, HeaderValue::from(wait.as_millis().div_ceil(1000).max(1) as u64)))
+            }
+            _ => None,
+        }
+    }
+
+    pub fn into_response(self) -> Response {
+        if let Self::Internal(reason) = &self {
+            log::error!("a request failed: {reason}");
+        }
+        let (status, code) = self.kind();
+        let body = ErrorBody { error: ErrorText { code, message: self.to_string() } };
+        let body = serde_json::to_vec(&body).expect("two strings are JSON");
+        let mut response = Response::new(body.into());
+        *response.status_mut() = status;
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some((name, value)) = self.header() {
+            response.headers_mut().insert(name, value);
+        }
+        response
+    }
+}
+
+impl From<InvalidJson> for ApiError {
+    fn from(error: InvalidJson) -> Self {
+        Self::BadRequest(error.to_string())
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        Self::Unavailable(error.to_string())
+    }
+}
+
+impl From<IdentityError> for ApiError {
+    fn from(error: IdentityError) -> Self {
+        let message = error.to_string();
+        match error {
+            IdentityError::Store(error) => error.into(),
+            IdentityError::Missing(_) => Self::NotFound(message),
+            IdentityError::NameTaken { .. } | IdentityError::LastKeeper | IdentityError::TooManyTokens(_) => {
+                Self::Conflict(message)
+            }
+            IdentityError::UnknownReference { .. } | IdentityError::Invalid { .. } => Self::BadRequest(message),
+            IdentityError::BeyondUser(_) | IdentityError::BeyondRole { .. } | IdentityError::AgentCredentials => {
+                Self::Forbidden(message)
+            }
+            IdentityError::WrongPassword => Self::Unauthorized("name or password is wrong"),
+            IdentityError::Throttled(wait) => Self::TooManyRequests { message, wait },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_told_in_whole_seconds_and_never_as_none() {
+        for (millis, told) in [(1, "1"), (1000, "1"), (1001, "2")] {
+            let error = ApiError::TooManyRequests { message: String::new(), wait: Duration::from_millis(millis) };
+            let response = error.into_response();
+            assert_eq!(response.headers()[RETRY_AFTER], told);
+        }
+    }
+
+    #[test]
+    fn a_failed_store_is_unavailable_not_our_fault() {
+        assert_eq!(ApiError::from(StoreError::DiskFull).status(), StatusCode::SERVICE_UNAVAILABLE);
+    }
+}

@@ -1,0 +1,170 @@
+//! The JSON Schemas of our own vocabulary, for the OpenAPI document.
+
+use crate::{
+    identity::{Name, Permissions},
+    model::{
+        event::{Actor, ActorKind},
+        id::{AuditId, EventId, GroupId, RoleId, ScriptId, SinkId, SpaceId, TemplateId, TokenId, UserId},
+        method::Scope as MethodScope,
+        permission::{Permission, Scope},
+        timestamp::Timestamp,
+    },
+    platform::config::Span,
+    routing::queue::{Attempt, AttemptOutcome, DeadLetter, Delivery, DeliveryState},
+    scripting::lua::Template,
+    spaces::{Host, SpaceName},
+};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use std::borrow::Cow;
+
+/// Describes what replaces a record and what changes one, whose fields are read one by one, by the record's own schema. Of
+/// a change nothing is required.
+macro_rules! described_by {
+    ($spec:ty: $fields:ident, $patch:ident) => {
+        impl schemars::JsonSchema for $fields {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($fields).into()
+            }
+
+            fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                generator.subschema_for::<$spec>()
+            }
+        }
+
+        impl schemars::JsonSchema for $patch {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($patch).into()
+            }
+
+            fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                let mut schema = <$spec>::json_schema(generator);
+                schema.remove("required");
+                schema
+            }
+        }
+    };
+}
+pub(super) use described_by;
+
+macro_rules! schemas {
+    ($($($name:ident)+ = $schema:expr;)*) => {$($(
+        impl JsonSchema for $name {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                $schema
+            }
+        }
+    )+)*};
+}
+
+/// Any object: what users bring, and what serialises itself.
+pub struct Object;
+
+schemas! {
+    Object = json_schema!({"type": "object"});
+    Template = json_schema!({"oneOf": [
+        {"type": "string", "description": "Lua"},
+        {
+            "type": "object",
+            "properties": {"lang": {"enum": ["lua", "text"]}, "source": {"type": "string"}},
+            "required": ["lang", "source"],
+            "additionalProperties": false,
+        },
+    ]});
+    AuditId EventId GroupId RoleId ScriptId SinkId SpaceId TemplateId TokenId UserId =
+        json_schema!({"type": "string", "format": "uuid"});
+    Timestamp = json_schema!({"type": "string", "format": "date-time"});
+    Name = json_schema!({"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"});
+    SpaceName = json_schema!({"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$"});
+    Host = json_schema!({"type": "string", "maxLength": 253});
+    Span = json_schema!({"type": "string", "pattern": "^[0-9]+ *(ms|s|m|h|d)$"});
+    Permission = json_schema!({"type": "string", "enum": Permission::ALL});
+    Permissions = json_schema!({"type": "array", "items": {"type": "string", "enum": Permission::ALL}});
+    Scope = json_schema!({"type": "string", "enum": Scope::ALL});
+    MethodScope = json_schema!({"type": "string", "enum": [MethodScope::Private, MethodScope::Shared]});
+    ActorKind = json_schema!({"type": "string", "enum": [ActorKind::User, ActorKind::Agent, ActorKind::System]});
+    AttemptOutcome = json_schema!({"type": "string", "enum": [
+        AttemptOutcome::Delivered, AttemptOutcome::Skipped, AttemptOutcome::Failed, AttemptOutcome::Dead,
+    ]});
+    DeliveryState = json_schema!({"type": "string", "enum": [
+        DeliveryState::Queued, DeliveryState::Delivered, DeliveryState::Skipped, DeliveryState::Dropped,
+        DeliveryState::Dead, DeliveryState::Discarded,
+    ]});
+}
+
+/// An object under a name of its own: the fields it always has, and after `[maybe]` those that may be absent.
+macro_rules! objects {
+    ($($name:ident {
+        $($field:ident: $type:ty = $about:literal,)*
+        $([maybe] $($optional:ident: $kind:ty = $note:literal,)*)?
+    })*) => {$(
+        impl JsonSchema for $name {
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+                json_schema!({
+                    "type": "object",
+                    "properties": {
+                        $(stringify!($field): described::<$type>(generator, $about),)*
+                        $($(stringify!($optional): described::<$kind>(generator, $note),)*)?
+                    },
+                    "required": [$(stringify!($field)),*],
+                })
+            }
+        }
+    )*};
+}
+
+objects! {
+    Actor {
+        id: uuid::Uuid = "The user's id; the nil UUID for the service itself",
+        username: String = "The name it had then",
+        kind: ActorKind = "By which door it came",
+    }
+    Delivery {
+        sink_id: SinkId = "The sink it goes to",
+        name: String = "The sink's name when the event was raised",
+        state: DeliveryState = "How far it has come",
+        sequence: u64 = "Its number in the sink's queue",
+        attempts: Vec<Attempt> = "Every try, oldest first",
+    }
+    Attempt {
+        number: u32 = "Counted from 1 since the event was queued; a redelivery starts anew",
+        at: Timestamp = "When it began",
+        duration_ms: f64 = "How long it took",
+        outcome: AttemptOutcome = "How it ended",
+        [maybe]
+        status: u16 = "What the receiver answered",
+        error: String = "Why it was not delivered",
+        response: String = "The beginning of the receiver's answer",
+        log: Vec<String> = "What a script printed",
+    }
+    DeadLetter {
+        event_id: EventId = "The event that was given up",
+        event_type: String = "Its type",
+        event_ts: Timestamp = "When it was raised",
+        sequence: u64 = "Its number in the sink's queue",
+        died_at: Timestamp = "When it was given up",
+        why: String = "What the last attempt failed with",
+        attempts: u32 = "How often it was tried",
+    }
+}
+
+fn described<T: JsonSchema>(generator: &mut SchemaGenerator, about: &str) -> Schema {
+    let mut schema = generator.subschema_for::<T>();
+    schema.insert("description".to_owned(), about.into());
+    schema
+}

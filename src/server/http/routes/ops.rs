@@ -1,0 +1,100 @@
+//! What operators and their machines ask: alive, ready, counters.
+
+use crate::server::http::{
+    Response,
+    error::ApiError,
+    request::{Call, Json, Output, Text, json},
+};
+use crate::{
+    model::{id::SinkId, owner::Owner},
+    platform::{
+        metrics::{self, Depth},
+        store::StoreError,
+    },
+    spaces::State,
+};
+use hyper::StatusCode;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::Serialize;
+
+/// How the service is.
+#[derive(Serialize, JsonSchema)]
+pub struct Health {
+    status: &'static str,
+    /// What keeps it from being ready.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+/// [`Health`], with 503 if there is a reason against it.
+pub struct Readiness(Health);
+
+pub async fn health(_: Call) -> Result<Json<Health>, ApiError> {
+    Ok(Json(Health { status: "ok", reason: None }))
+}
+
+pub async fn ready(call: Call) -> Result<Readiness, ApiError> {
+    let store = &call.app.store;
+    let reason = if let Some(failure) = store.failure() {
+        Some(stopped(failure))
+    } else if store.is_short_of_room() {
+        Some("the disk under the data directory is almost full".to_owned())
+    } else if call.shutdown.is_cancelled() {
+        Some("the service is stopping".to_owned())
+    } else {
+        None
+    };
+    let status = if reason.is_none() { "ready" } else { "unavailable" };
+    Ok(Readiness(Health { status, reason }))
+}
+
+pub async fn metrics(call: Call) -> Result<Text, ApiError> {
+    let app = &call.app;
+    let depth =
+        |queue: SinkId, name: String| Depth { sink: queue.to_string(), name, queued: app.engine.depth(queue).queued };
+    // Anybody may look here, and a user's sinks and methods are the user's business.
+    let sinks = app.book.all().into_iter().filter(|sink| sink.subscribes()).map(|sink| {
+        let name = if sink.owner == Owner::Global { sink.name.clone() } else { String::new() };
+        depth(sink.id, name)
+    });
+    let methods = app.subscriptions.all().into_iter().map(|subscription| depth(subscription.id, String::new()));
+    let mut text = app.metrics.render(sinks.chain(methods));
+    let spaces = app.spaces.all();
+    let states = State::ALL.map(|state| (state.as_str(), spaces.iter().filter(|space| space.state == state).count()));
+    metrics::gauge(&mut text, "spaces", "Spaces by state.", "state", states);
+    let linked = spaces.iter().filter(|space| app.spaces.vitals(space.id).linked).count();
+    metrics::gauge(&mut text, "spaces_linked", "Spaces whose agent is connected.", "", [("", linked)]);
+    metrics::gauge(&mut text, "mcp_streams", "Streams on which MCP clients listen.", "", [("", app.mcp.streams())]);
+    Ok(Text(text))
+}
+
+impl Output for Readiness {
+    const ALSO: &'static [StatusCode] = &[StatusCode::SERVICE_UNAVAILABLE];
+
+    fn schema(generator: &mut SchemaGenerator) -> Option<Schema> {
+        Some(generator.subschema_for::<Health>())
+    }
+
+    fn into_response(self) -> Response {
+        let status = if self.0.reason.is_none() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        json(status, &self.0)
+    }
+}
+
+/// That the store has stopped, and why. What it says of itself may be the whole sentence already, or only the cause.
+fn stopped(failure: &str) -> String {
+    let sentence = StoreError::Failed(String::new()).to_string();
+    if failure.starts_with(&sentence) { failure.to_owned() } else { sentence + failure }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn that_the_store_has_stopped_is_said_once() {
+        let whole = StoreError::Failed("no space left".to_owned()).to_string();
+        assert_eq!(stopped(&whole), whole);
+        assert_eq!(stopped("no space left"), whole);
+    }
+}

@@ -1,0 +1,349 @@
+//! Spaces: one's own, and everybody's for who manages them.
+
+use super::scripts;
+use crate::{
+    identity::{Caller, Secret},
+    model::{
+        id::{ScriptId, SpaceId, TemplateId, UserId},
+        json_input,
+        owner::Owner,
+        permission::Permission,
+        timestamp::Timestamp,
+    },
+    scripting::lua::Program,
+    server::http::{ApiError, Call, Created, Json, Limit, List, NoContent, Query, pagination},
+    spaces::{
+        CheckResult, Driver, Health, HealthCheck, Host, NewSpace, Port, Probe, Settings, Space, SpaceError, SpaceName,
+        State, process_driver::Running,
+    },
+};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::{borrow::Cow, collections::BTreeMap, path::PathBuf, sync::Arc};
+
+/// What a space is for good.
+const FIXED: [&str; 5] = ["name", "owner", "template", "template_id", "driver"];
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SpaceQuery {
+    /// The space of this name; several if the caller sees those of others.
+    name: Option<String>,
+    /// `me`, or a user's name or id.
+    owner: Option<String>,
+    state: Option<State>,
+    #[serde(default)]
+    limit: Limit,
+    cursor: Option<String>,
+}
+
+/// A space to be made.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SpaceBody {
+    /// Unique among the caller's spaces, and for good.
+    name: SpaceName,
+    /// The name or id of a template. What is given besides wins over it; custom fields are put over its own.
+    template: Option<String>,
+    /// `process` needs the permission manage_spaces.
+    #[serde(default)]
+    driver: Driver,
+    description: Option<String>,
+    /// Where the space is reached; part of its URLs. `localhost` if absent.
+    host: Option<Host>,
+    ports: Option<Vec<Port>>,
+    #[serde(default)]
+    custom: BTreeMap<String, String>,
+    /// A stored script, yours or a global one, that its agent runs when it starts.
+    startup_script_id: Option<ScriptId>,
+    health_check: Option<HealthCheck>,
+    /// For the driver `process`: where its agent runs. A directory of its own if absent.
+    directory: Option<PathBuf>,
+    /// For the driver `process`: the methods that its agent registers at its start.
+    methods_file: Option<PathBuf>,
+}
+
+/// The settings of a space that are to change; null takes one away.
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub struct SpacePatch(Map<String, Value>);
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Space")]
+pub struct SpaceView {
+    id: SpaceId,
+    name: SpaceName,
+    /// The owner's name.
+    owner: String,
+    owner_id: UserId,
+    template_id: Option<TemplateId>,
+    driver: Driver,
+    state: State,
+    /// Whether its agent is connected now.
+    linked: bool,
+    health: Health,
+    /// Checks that failed since one succeeded.
+    consecutive_failures: u32,
+    /// Since the server started.
+    last_check: Option<CheckView>,
+    /// Its ports, as URLs.
+    urls: Vec<String>,
+    #[serde(flatten)]
+    settings: Settings,
+    /// For the driver `process`: whether the server is to run its agent.
+    launched: bool,
+    /// For the driver `process`, while it is launched: its agent.
+    process: Option<Running>,
+    /// The machine its agent was last linked from.
+    node_id: Option<String>,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+    started_at: Option<Timestamp>,
+    stopped_at: Option<Timestamp>,
+}
+
+/// How a check went.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "CheckResult")]
+pub struct CheckView {
+    ok: bool,
+    detail: Option<String>,
+    checked_at: Timestamp,
+}
+
+/// A space and its agent's token.
+#[derive(Serialize, JsonSchema)]
+pub struct IssuedSpace {
+    #[serde(flatten)]
+    space: SpaceView,
+    /// The token that its agent shows. It is not kept and cannot be shown again. Null if the server runs the agent.
+    agent_token: Option<String>,
+}
+
+pub async fn list(call: Call, Query(wanted): Query<SpaceQuery>) -> Result<Json<List<SpaceView>>, ApiError> {
+    let after = pagination::cursor(wanted.cursor.as_deref())?;
+    let caller = call.caller();
+    let owner = match wanted.owner.as_deref() {
+        None => None,
+        Some("me") => Some(caller.user.id),
+        Some(reference) => match user(&call, reference) {
+            Some(user) => Some(user),
+            None => return Ok(Json(List { items: Vec::new(), next: None })),
+        },
+    };
+    let fits = |space: &Space| {
+        sees(caller, space)
+            && wanted.name.as_deref().is_none_or(|name| space.name.as_str() == name)
+            && wanted.state.is_none_or(|state| space.state == state)
+            && owner.is_none_or(|owner| space.owner == owner)
+    };
+    let mut spaces = call.app.spaces.page(after, wanted.limit.get() + 1, fits);
+    let more = spaces.len() > wanted.limit.get();
+    spaces.truncate(wanted.limit.get());
+    let next = spaces.last().filter(|_| more).map(|space| space.id.to_string());
+    Ok(Json(List { items: spaces.iter().map(|space| view(&call, space)).collect(), next }))
+}
+
+pub async fn create(call: Call, Json(body): Json<SpaceBody>) -> Result<Created<IssuedSpace>, ApiError> {
+    let caller = call.caller();
+    // Its token would be one more credential.
+    caller.handles_credentials()?;
+    may_drive(caller, body.driver)?;
+    let new = define(&call, body)?;
+    check_startup(&call, Owner::User(new.owner), None, new.settings.startup_script_id)?;
+    check_lua(&call, new.settings.health_check.as_ref()).await?;
+    let (space, token) = call.app.spaces.create(caller.actor(), new).await?;
+    Ok(Created(issued(&call, &space, token.as_ref())))
+}
+
+pub async fn show(call: Call) -> Result<Json<SpaceView>, ApiError> {
+    Ok(Json(view(&call, &*find(&call)?)))
+}
+
+pub async fn update(call: Call, Json(SpacePatch(fields)): Json<SpacePatch>) -> Result<Json<SpaceView>, ApiError> {
+    let before = find(&call)?;
+    may_drive(call.caller(), before.driver)?;
+    if let Some(field) = FIXED.into_iter().find(|field| fields.contains_key(*field)) {
+        return Err(ApiError::BadRequest(format!("`{field}` of a space cannot change: make another space")));
+    }
+    let settings: Settings = json_input::patched(&before.settings, fields.clone())?;
+    let owner = Owner::User(before.owner);
+    check_startup(&call, owner, before.settings.startup_script_id, settings.startup_script_id)?;
+    check_lua(&call, settings.health_check.as_ref()).await?;
+    // Others may have changed it meanwhile; what they changed and this does not mention stays.
+    let change = move |space: &Space| -> Result<_, ApiError> { Ok(json_input::patched(&space.settings, fields)?) };
+    let space = call.app.spaces.update(call.caller().actor(), before.id, change).await?;
+    Ok(Json(view(&call, &space)))
+}
+
+pub async fn delete(call: Call) -> Result<NoContent, ApiError> {
+    let space = find(&call)?;
+    call.app.spaces.delete(call.caller().actor(), space.id).await?;
+    Ok(NoContent)
+}
+
+pub async fn start(call: Call) -> Result<Json<SpaceView>, ApiError> {
+    let space = find(&call)?;
+    may_drive(call.caller(), space.driver)?;
+    let space = call.app.spaces.start(call.caller().actor(), space.id).await?;
+    Ok(Json(view(&call, &space)))
+}
+
+pub async fn stop(call: Call) -> Result<Json<SpaceView>, ApiError> {
+    let space = find(&call)?;
+    let space = call.app.spaces.stop(call.caller().actor(), space.id).await?;
+    Ok(Json(view(&call, &space)))
+}
+
+pub async fn rotate_token(call: Call) -> Result<Json<IssuedSpace>, ApiError> {
+    let space = find(&call)?;
+    call.caller().handles_credentials()?;
+    let (space, token) = call.app.spaces.rotate_token(call.caller().actor(), space.id).await?;
+    Ok(Json(issued(&call, &space, Some(&token))))
+}
+
+/// The space of the path, if the caller sees it; somebody else's is as good as none.
+fn find(call: &Call) -> Result<Arc<Space>, ApiError> {
+    let space = call.app.spaces.get(call.id()?).filter(|space| sees(call.caller(), space));
+    space.ok_or_else(|| ApiError::missing("space"))
+}
+
+pub(super) fn sees(caller: &Caller, space: &Space) -> bool {
+    space.owner == caller.user.id || caller.may(Permission::ManageSpaces)
+}
+
+/// What the server runs, it runs as its own user: that is not for everybody, of their own spaces neither.
+fn may_drive(caller: &Caller, driver: Driver) -> Result<(), ApiError> {
+    if driver == Driver::External || caller.may(Permission::ManageSpaces) {
+        return Ok(());
+    }
+    Err(ApiError::Forbidden("the driver process needs the permission manage_spaces".to_owned()))
+}
+
+fn user(call: &Call, reference: &str) -> Option<UserId> {
+    let users = call.app.identity.users();
+    let named = users.iter().find(|user| user.name.as_str() == reference).map(|user| user.id);
+    named.or_else(|| reference.parse().ok())
+}
+
+/// The space that the caller describes: what is given over what its template says.
+fn define(call: &Call, body: SpaceBody) -> Result<NewSpace, ApiError> {
+    let template = match body.template.as_deref() {
+        Some(reference) => Some(call.app.templates.find(reference).ok_or_else(|| {
+            ApiError::BadRequest(format!("`template`: there is no template named `{reference}`, nor one with that id"))
+        })?),
+        None => None,
+    };
+    let made_of = template.as_ref().map(|template| &template.spec);
+    let mut custom = made_of.map_or_else(BTreeMap::new, |template| template.custom.clone());
+    custom.extend(body.custom);
+    let settings = Settings {
+        description: body
+            .description
+            .or_else(|| made_of.map(|template| template.description.clone()))
+            .unwrap_or_default(),
+        host: body.host.unwrap_or_default(),
+        ports: body.ports.or_else(|| made_of.map(|template| template.ports.clone())).unwrap_or_default(),
+        custom,
+        startup_script_id: body.startup_script_id.or_else(|| made_of?.startup_script_id),
+        health_check: body.health_check.or_else(|| made_of?.health_check.clone()),
+        directory: body.directory,
+        methods_file: body.methods_file,
+    };
+    let (owner, template_id) = (call.caller().user.id, template.map(|template| template.id));
+    Ok(NewSpace { name: body.name, owner, template_id, driver: body.driver, settings })
+}
+
+/// Whether a Lua check compiles. That can take long, so it is done where no other request waits behind it.
+pub(super) async fn check_lua(call: &Call, check: Option<&HealthCheck>) -> Result<(), ApiError> {
+    let Some(HealthCheck { probe: Probe::Lua { source }, .. }) = check else { return Ok(()) };
+    let (source, turn) = (source.clone(), call.app.rations.compilation().await);
+    let compiled = tokio::task::spawn_blocking(move || {
+        // Until it is done, even if the caller hangs up.
+        let _turn = turn;
+        Program::script("script", &source).map(drop)
+    });
+    let compiled = compiled.await.map_err(|error| ApiError::Internal(error.to_string()))?;
+    compiled.map_err(|error| ApiError::BadRequest(format!("`health_check.source` does not compile: {error}")))
+}
+
+/// Whether a startup script is there for `owner`, unless it is the one that was there `before`.
+pub(super) fn check_startup(
+    call: &Call,
+    owner: Owner,
+    before: Option<ScriptId>,
+    after: Option<ScriptId>,
+) -> Result<(), ApiError> {
+    match after.filter(|_| after != before) {
+        Some(id) => scripts::check_named(call, owner, id, "startup_script_id"),
+        None => Ok(()),
+    }
+}
+
+fn issued(call: &Call, space: &Space, token: Option<&Secret>) -> IssuedSpace {
+    IssuedSpace { space: view(call, space), agent_token: token.map(|token| token.reveal().to_owned()) }
+}
+
+fn view(call: &Call, space: &Space) -> SpaceView {
+    let vitals = call.app.spaces.vitals(space.id);
+    let owner = call.app.identity.user(space.owner);
+    SpaceView {
+        id: space.id,
+        name: space.name.clone(),
+        owner: owner.map(|user| user.name.to_string()).unwrap_or_default(),
+        owner_id: space.owner,
+        template_id: space.template_id,
+        driver: space.driver,
+        state: space.state,
+        linked: vitals.linked,
+        health: space.health,
+        consecutive_failures: vitals.consecutive_failures,
+        last_check: vitals.last_check.map(CheckView::from),
+        urls: space.urls(),
+        settings: space.settings.clone(),
+        launched: space.launched,
+        process: vitals.running,
+        node_id: space.node_id.clone(),
+        created_at: space.created_at,
+        updated_at: space.updated_at,
+        started_at: space.started_at,
+        stopped_at: space.stopped_at,
+    }
+}
+
+impl From<CheckResult> for CheckView {
+    fn from(result: CheckResult) -> Self {
+        let CheckResult { ok, detail, checked_at } = result;
+        Self { ok, detail, checked_at }
+    }
+}
+
+impl JsonSchema for SpacePatch {
+    fn schema_name() -> Cow<'static, str> {
+        "SpacePatch".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        Settings::json_schema(generator)
+    }
+}
+
+impl From<SpaceError> for ApiError {
+    fn from(error: SpaceError) -> Self {
+        let message = error.to_string();
+        match error {
+            SpaceError::NotFound => Self::missing("space"),
+            SpaceError::NameTaken(_)
+            | SpaceError::TooMany(_)
+            | SpaceError::StartExternal(_)
+            | SpaceError::AlreadyStarted(_)
+            | SpaceError::NotRunning(_)
+            | SpaceError::NoToken(_)
+            | SpaceError::NotLaunched(_)
+            | SpaceError::WasStopped(_) => Self::Conflict(message),
+            SpaceError::Invalid(_) => Self::BadRequest(message),
+            SpaceError::Store(error) => error.into(),
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! The server on real sockets, driven by a real client.
+
+mod access;
+mod bodies;
+mod connections;
+mod mcp;
+mod methods;
+mod records;
+mod scripts;
+mod sessions;
+mod shares;
+mod spaces;
+mod stored_tools;
+mod subscriptions;
+
+use super::{App, server};
+use crate::platform::{config::Config, store::Store};
+use isahc::{AsyncReadResponseExt, HttpClient, Request};
+use serde_json::{Value, json};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use tokio::{net::TcpListener, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+
+/// A running server in a directory of its own.
+struct Service {
+    app: Arc<App>,
+    address: SocketAddr,
+    /// The administrator's.
+    token: String,
+    client: HttpClient,
+    shutdown: CancellationToken,
+    serving: JoinHandle<()>,
+    directory: PathBuf,
+}
+
+/// What came back.
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    headers: isahc::http::HeaderMap,
+    body: Value,
+}
+
+impl Service {
+    async fn start() -> Self {
+        Self::start_with(Duration::from_secs(5), |_| {}).await
+    }
+
+    async fn start_with(patience: Duration, change: impl FnOnce(&mut Config)) -> Self {
+        let directory = std::env::temp_dir().join(format!("svc-http-{}", uuid::Uuid::now_v7()));
+        let mut config = Config::default();
+        change(&mut config);
+        let metrics = Arc::default();
+        let store = Store::open(&directory, 0, Arc::clone(&metrics)).unwrap();
+        let shutdown = CancellationToken::new();
+        // Nothing runs the deliveries: these tests end at the edge.
+        let app = App::open(config, store, metrics, &shutdown).await.unwrap().app;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let patience = server::Patience { head: patience, idle: patience, drain: patience };
+        let serving = tokio::spawn(server::serve_patiently(listener, app.clone(), shutdown.clone(), patience));
+        let token = std::fs::read_to_string(directory.join("admin.token")).unwrap().trim().to_owned();
+        Self { app, address, token, client: HttpClient::new().unwrap(), shutdown, serving, directory }
+    }
+
+    async fn stop(self) {
+        self.shutdown.cancel();
+        self.serving.await.unwrap();
+        self.app.store.close().await;
+        std::fs::remove_dir_all(self.directory).unwrap();
+    }
+
+    fn request(&self, method: &str, path: &str) -> isahc::http::request::Builder {
+        Request::builder().method(method).uri(format!("http://{}{path}", self.address))
+    }
+
+    async fn send(&self, request: Request<impl Into<isahc::AsyncBody>>) -> Answer {
+        let mut response = self.client.send_async(request).await.unwrap();
+        // A stream of events has no end to wait for.
+        let endless = response.headers().get("content-type").is_some_and(|kind| kind == "text/event-stream");
+        let text = if endless { String::new() } else { response.text().await.unwrap() };
+        let body = if text.is_empty() { Value::Null } else { serde_json::from_str(&text).unwrap_or(text.into()) };
+        Answer { status: response.status().as_u16(), headers: response.headers().clone(), body }
+    }
+
+    /// A call with a token and perhaps a JSON body.
+    async fn call(&self, token: &str, method: &str, path: &str, body: Option<Value>) -> Answer {
+        let request = self.request(method, path).header("Authorization", format!("Bearer {token}"));
+        match body {
+            Some(body) => {
+                let request = request.header("Content-Type", "application/json");
+                self.send(request.body(body.to_string()).unwrap()).await
+            }
+            None => self.send(request.body(()).unwrap()).await,
+        }
+    }
+
+    async fn get(&self, path: &str) -> Answer {
+        self.call(&self.token, "GET", path, None).await
+    }
+
+    async fn post(&self, path: &str, body: Value) -> Answer {
+        self.call(&self.token, "POST", path, Some(body)).await
+    }
+
+    /// A user with these roles and the password `correct horse`: its id and a token of its own.
+    async fn user(&self, name: &str, roles: &[&str]) -> (String, String) {
+        let body = json!({"name": name, "password": "correct horse", "roles": roles});
+        let made = self.post("/api/users", body).await;
+        assert_eq!(made.status, 201, "{made:?}");
+        let cookie = self.login(name, "correct horse").await;
+        let request = self.request("POST", "/api/tokens").header("Cookie", cookie);
+        let request = request.header("Content-Type", "application/json").body(json!({"name": "t"}).to_string());
+        let token = self.send(request.unwrap()).await;
+        assert_eq!(token.status, 201, "{token:?}");
+        (made.text("id"), token.text("token"))
+    }
+
+    /// Logs in and returns the cookie to send.
+    async fn login(&self, name: &str, password: &str) -> String {
+        let answer = self.try_login(name, password).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let cookie = answer.headers["set-cookie"].to_str().unwrap();
+        cookie.split(';').next().unwrap().to_owned()
+    }
+
+    async fn try_login(&self, name: &str, password: &str) -> Answer {
+        let request = self.request("POST", "/api/auth/login").header("Content-Type", "application/json");
+        let body = json!({"name": name, "password": password}).to_string();
+        self.send(request.body(body).unwrap()).await
+    }
+}
+
+impl Answer {
+    /// A header; empty if it is not there.
+    fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    fn text(&self, field: &str) -> String {
+        self.body[field].as_str().unwrap_or_else(|| panic!("no `{field}` in {self:?}")).to_owned()
+    }
+
+    fn text_of_error(&self) -> &str {
+        self.body["error"]["message"].as_str().unwrap_or_else(|| panic!("no error: {self:?}"))
+    }
+
+    /// The error's code, with the status checked against it.
+    fn code(&self) -> &str {
+        let code = self.body["error"]["code"].as_str().unwrap_or_else(|| panic!("no error: {self:?}"));
+        let status = match code {
+            "bad_request" => 400,
+            "unauthorized" => 401,
+            "forbidden" => 403,
+            "not_found" => 404,
+            "method_not_allowed" => 405,
+            "not_acceptable" => 406,
+            "timeout" => 408,
+            "conflict" => 409,
+            "too_large" => 413,
+            "unsupported_media_type" => 415,
+            "too_many_requests" => 429,
+            "internal" => 500,
+            "unavailable" => 503,
+            other => panic!("unknown code {other}"),
+        };
+        assert_eq!(self.status, status, "{self:?}");
+        code
+    }
+
+    fn message(&self) -> &str {
+        self.body["error"]["message"].as_str().unwrap_or_else(|| panic!("no error: {self:?}"))
+    }
+}

@@ -1,0 +1,338 @@
+//! What the owner of a space decides about it: where its ports are, what templates see of it, how its health is checked.
+//! Each part is checked when it is read, so that nothing wrong reaches a record.
+
+use super::health::HealthCheck;
+use crate::model::id::ScriptId;
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize, de};
+use std::{
+    collections::{BTreeMap, HashSet},
+    fmt,
+    num::NonZeroU16,
+    path::PathBuf,
+    str::FromStr,
+};
+
+/// The longest name, in bytes.
+const LONGEST_NAME: usize = 63;
+
+/// The longest description, in characters.
+const LONGEST_DESCRIPTION: usize = 1024;
+
+/// The most ports a space has.
+const MOST_PORTS: usize = 32;
+
+/// The most custom fields, the longest of their names and values in bytes, and what all of them may take together:
+/// every event of the space carries them.
+const MOST_FIELDS: usize = 64;
+const LONGEST_FIELD_NAME: usize = 64;
+const LONGEST_FIELD: usize = 4096;
+const ALL_FIELDS: usize = 16 << 10;
+
+/// The name of a space or a template. Method names are made of it, hence no dots.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct SpaceName(String);
+
+/// Where a space is reached; a host name or an address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Host(String);
+
+/// What can be changed about a space at any time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    pub description: String,
+    /// Where the space is reached; part of its URLs. `localhost` if absent.
+    pub host: Host,
+    /// What listens in the space; its URLs are built of them.
+    pub ports: Vec<Port>,
+    /// What sink templates and scripts find as `custom`.
+    pub custom: BTreeMap<String, String>,
+    /// A stored script of kind `script`, the space owner's or a global one, that its agent runs when it starts.
+    pub startup_script_id: Option<ScriptId>,
+    pub health_check: Option<HealthCheck>,
+    /// For the driver `process`: where the agent runs. A directory of its own if absent.
+    pub directory: Option<PathBuf>,
+    /// For the driver `process`: the methods that the agent registers at its start.
+    pub methods_file: Option<PathBuf>,
+}
+
+/// Something that listens in a space.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Port {
+    pub name: SpaceName,
+    pub port: NonZeroU16,
+    #[serde(default)]
+    pub protocol: Protocol,
+}
+
+/// What is spoken on a port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Protocol {
+    #[default]
+    Http,
+    Https,
+    Tcp,
+}
+
+/// What runs the agent of a space.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Driver {
+    /// Whoever runs the workspace runs `svc agent start` in it.
+    #[default]
+    External,
+    /// The server runs it as a child process.
+    Process,
+}
+
+/// Why a text is no name of a space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a name is 1 to {LONGEST_NAME} of [A-Za-z0-9_-] and begins with a letter or digit")]
+pub struct SpaceNameError;
+
+/// Why a text is no host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a host is a host name or an IP address, without protocol, port or path")]
+pub struct HostError;
+
+/// Why settings were refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SettingsError {
+    #[error("`description` has more than {LONGEST_DESCRIPTION} characters: shorten it")]
+    Description,
+    #[error("`ports` has more than {MOST_PORTS} entries: remove some")]
+    TooManyPorts,
+    #[error("`ports` has two entries named `{0}`: rename one")]
+    PortTwice(SpaceName),
+    #[error("`custom` has more than {MOST_FIELDS} fields: remove some")]
+    TooManyFields,
+    #[error(
+        "`custom.{0}`: a field's name is 1 to {LONGEST_FIELD_NAME} of [A-Za-z0-9_.-] and begins with a letter or `_`"
+    )]
+    FieldName(String),
+    #[error("`custom.{0}` has more than {LONGEST_FIELD} bytes: shorten it")]
+    Field(String),
+    #[error("`custom` has more than {ALL_FIELDS} bytes in all: every event of the space carries it, so shorten it")]
+    Fields,
+    #[error("`{0}` belongs to spaces of the driver \"process\": remove it, or change `driver`")]
+    Misplaced(&'static str),
+    #[error("`{0}` must be an absolute path on the server, without NUL")]
+    Path(&'static str),
+}
+
+impl Settings {
+    /// Whether these are fit for a space of this driver.
+    ///
+    /// # Errors
+    ///
+    /// Fails on the first that is not.
+    pub fn check(&self, driver: Driver) -> Result<(), SettingsError> {
+        if self.description.chars().count() > LONGEST_DESCRIPTION {
+            return Err(SettingsError::Description);
+        }
+        check_ports(&self.ports)?;
+        check_custom(&self.custom)?;
+        for (field, path) in [("directory", &self.directory), ("methods_file", &self.methods_file)] {
+            let Some(path) = path else { continue };
+            if driver != Driver::Process {
+                return Err(SettingsError::Misplaced(field));
+            }
+            if !path.is_absolute() || path.as_os_str().as_encoded_bytes().contains(&0) {
+                return Err(SettingsError::Path(field));
+            }
+        }
+        Ok(())
+    }
+
+    /// `protocol://host:port` for each port, in their order.
+    pub fn urls(&self) -> Vec<String> {
+        self.ports.iter().map(|port| format!("{}://{}:{}", port.protocol, self.host, port.port)).collect()
+    }
+}
+
+/// # Errors
+///
+/// Fails if there are too many, or two of one name.
+pub(super) fn check_ports(ports: &[Port]) -> Result<(), SettingsError> {
+    if ports.len() > MOST_PORTS {
+        return Err(SettingsError::TooManyPorts);
+    }
+    let mut seen = HashSet::new();
+    match ports.iter().find(|port| !seen.insert(&port.name)) {
+        Some(twice) => Err(SettingsError::PortTwice(twice.name.clone())),
+        None => Ok(()),
+    }
+}
+
+/// # Errors
+///
+/// Fails if there are too many, they are too large, or one has no proper name.
+pub(super) fn check_custom(custom: &BTreeMap<String, String>) -> Result<(), SettingsError> {
+    if custom.len() > MOST_FIELDS {
+        return Err(SettingsError::TooManyFields);
+    }
+    let mut bytes = 0;
+    for (name, value) in custom {
+        let begins = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+        let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b));
+        if !begins || !plain || name.len() > LONGEST_FIELD_NAME {
+            return Err(SettingsError::FieldName(name.chars().take(LONGEST_FIELD_NAME).collect()));
+        }
+        if value.len() > LONGEST_FIELD {
+            return Err(SettingsError::Field(name.clone()));
+        }
+        bytes += name.len() + value.len();
+    }
+    if bytes > ALL_FIELDS { Err(SettingsError::Fields) } else { Ok(()) }
+}
+
+impl SpaceName {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for SpaceName {
+    type Err = SpaceNameError;
+
+    fn from_str(text: &str) -> Result<Self, SpaceNameError> {
+        let starts = text.starts_with(|c: char| c.is_ascii_alphanumeric());
+        let plain = text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b));
+        if starts && plain && text.len() <= LONGEST_NAME { Ok(Self(text.to_owned())) } else { Err(SpaceNameError) }
+    }
+}
+
+impl FromStr for Host {
+    type Err = HostError;
+
+    fn from_str(text: &str) -> Result<Self, HostError> {
+        // An IPv6 address is bare here and in brackets in a URL.
+        if let Ok(address) = text.parse::<std::net::Ipv6Addr>() {
+            return Ok(Self(format!("[{address}]")));
+        }
+        let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | '[' | ']' | ':');
+        let good = text.len() <= 253 && text.chars().all(legal) && url::Host::parse(text).is_ok();
+        if good { Ok(Self(text.to_owned())) } else { Err(HostError) }
+    }
+}
+
+impl Default for Host {
+    fn default() -> Self {
+        Self("localhost".to_owned())
+    }
+}
+
+macro_rules! read_and_shown_as_text {
+    ($($name:ident)*) => {$(
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                std::borrow::Cow::<str>::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+            }
+        }
+    )*};
+}
+read_and_shown_as_text!(SpaceName Host);
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Http => "http",
+            Self::Https => "https",
+            Self::Tcp => "tcp",
+        })
+    }
+}
+
+impl Driver {
+    /// The word used in JSON and on the command line.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::External => "external",
+            Self::Process => "process",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn settings(value: Value) -> Result<Settings, String> {
+        let settings: Settings = serde_json::from_value(value).map_err(|error| error.to_string())?;
+        settings.check(Driver::Process).map_err(|error| error.to_string())?;
+        Ok(settings)
+    }
+
+    #[test]
+    fn a_name_can_be_part_of_a_methods_name() {
+        for good in ["a", "9", "Web_2-x", &"a".repeat(63)] {
+            assert!(good.parse::<SpaceName>().is_ok(), "{good}");
+        }
+        for bad in ["", "-a", "_a", "a.b", "a b", "é", &"a".repeat(64)] {
+            assert_eq!(bad.parse::<SpaceName>(), Err(SpaceNameError), "{bad}");
+        }
+    }
+
+    #[test]
+    fn urls_are_made_of_protocol_host_and_port_in_order() {
+        let ports = json!([
+            {"name": "web", "port": 8080},
+            {"name": "tls", "port": 443, "protocol": "https"},
+            {"name": "db", "port": 5432, "protocol": "tcp"},
+        ]);
+        let here = settings(json!({"ports": ports})).unwrap();
+        assert_eq!(here.urls(), ["http://localhost:8080", "https://localhost:443", "tcp://localhost:5432"]);
+        for (host, url) in [("box.example", "http://box.example:8080"), ("::1", "http://[::1]:8080")] {
+            let there = settings(json!({"host": host, "ports": [{"name": "web", "port": 8080}]})).unwrap();
+            assert_eq!(there.urls(), [url]);
+        }
+    }
+
+    #[test]
+    fn each_refusal_names_its_field() {
+        let many: BTreeMap<_, _> = (0..65).map(|n| (format!("f{n}"), "")).collect();
+        let large: BTreeMap<_, _> = (0..5).map(|n| (format!("f{n}"), "x".repeat(4000))).collect();
+        let port = |n: usize| json!({"name": format!("p{n}"), "port": 1});
+        for (value, named) in [
+            (json!({"colour": 1}), "`colour`"),
+            (json!({"description": "x".repeat(1025)}), "`description`"),
+            (json!({"host": "http://x"}), "a host is"),
+            (json!({"host": "a/b"}), "a host is"),
+            (json!({"host": ""}), "a host is"),
+            (json!({"ports": [{"name": "a", "port": 0}]}), "nonzero"),
+            (json!({"ports": [{"name": "a", "port": 65536}]}), "65536"),
+            (json!({"ports": [{"name": "a", "port": 1, "protocol": "udp"}]}), "`http`, `https`, `tcp`"),
+            (json!({"ports": [port(0), port(0)]}), "named `p0`"),
+            (json!({"ports": (0..33).map(port).collect::<Vec<_>>()}), "`ports`"),
+            (json!({"custom": {"a b": ""}}), "`custom.a b`"),
+            (json!({"custom": {"1a": ""}}), "`custom.1a`"),
+            (json!({"custom": {"a": "x".repeat(4097)}}), "`custom.a`"),
+            (json!({"custom": many}), "`custom`"),
+            (json!({"custom": large}), "`custom`"),
+            (json!({"custom": {"a": 1}}), "string"),
+            (json!({"directory": "relative"}), "`directory`"),
+            (json!({"methods_file": "m.toml"}), "`methods_file`"),
+        ] {
+            let error = settings(value.clone()).expect_err(&value.to_string());
+            assert!(error.contains(named), "{value}: {error}");
+        }
+    }
+
+    #[test]
+    fn only_a_process_has_a_directory_and_a_methods_file() {
+        let settings = settings(json!({"directory": "/srv/x", "methods_file": "/srv/x/m.toml"})).unwrap();
+        assert_eq!(settings.check(Driver::External), Err(SettingsError::Misplaced("directory")));
+    }
+}

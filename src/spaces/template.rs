@@ -1,0 +1,244 @@
+//! Templates: what new spaces can be made of. A space copies its template when it is made, so that changing or deleting a
+//! template touches no space.
+
+use super::{
+    HealthCheck, Port, Settings, SettingsError, SpaceName,
+    settings::{check_custom, check_ports},
+};
+use crate::{
+    model::{
+        event::Actor,
+        id::{ScriptId, TemplateId},
+        timestamp::Timestamp,
+    },
+    platform::{
+        audit::{Audit, Entry},
+        store::{Batch, Store, StoreError, Table, keys},
+    },
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard},
+};
+use tokio::sync::Mutex;
+
+const TEMPLATES: Table<Template> = Table::new(keys::TEMPLATES);
+
+/// Templates there can be.
+const MOST: usize = 1000;
+
+/// One template. It is stored as this JSON.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Template {
+    pub id: TemplateId,
+    pub spec: TemplateSpec,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+}
+
+/// What a template says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TemplateSpec {
+    /// Unique among templates.
+    pub name: SpaceName,
+    #[serde(default)]
+    pub description: String,
+    /// What listens in such a space; its URLs are built of them.
+    #[serde(default)]
+    pub ports: Vec<Port>,
+    /// What sink templates and scripts find as `custom`.
+    #[serde(default)]
+    pub custom: BTreeMap<String, String>,
+    /// A stored script of kind `script`, a global one, that the agent of such a space runs when it starts.
+    #[serde(default)]
+    pub startup_script_id: Option<ScriptId>,
+    #[serde(default)]
+    pub health_check: Option<HealthCheck>,
+}
+
+/// Every template there is. Cloning the handle is cheap.
+#[derive(Clone)]
+pub struct Templates(Arc<Shared>);
+
+struct Shared {
+    store: Store,
+    /// In order of creation, since ids are.
+    shelf: RwLock<BTreeMap<TemplateId, Arc<Template>>>,
+    /// Held over a whole change, so that names stay unique.
+    turn: Mutex<()>,
+}
+
+/// Why a change was not made.
+#[derive(Debug, thiserror::Error)]
+pub enum TemplateError {
+    #[error("there is no such template")]
+    NotFound,
+    #[error("there is already a template named `{0}`: choose another name, or change that one")]
+    NameTaken(SpaceName),
+    #[error("there are at most {MOST} templates: delete one first")]
+    TooMany,
+    #[error(transparent)]
+    Invalid(#[from] SettingsError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl TemplateSpec {
+    /// # Errors
+    ///
+    /// Fails on the first field that breaks a rule.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        Settings { description: self.description.clone(), ..Settings::default() }.check(super::Driver::External)?;
+        check_ports(&self.ports)?;
+        check_custom(&self.custom)
+    }
+}
+
+impl Templates {
+    /// Reads all templates.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be read.
+    pub fn open(store: Store) -> Result<Self, StoreError> {
+        let all = TEMPLATES.all(&store)?.into_iter().map(|template| (template.id, Arc::new(template)));
+        let shelf = RwLock::new(all.collect());
+        Ok(Self(Arc::new(Shared { store, shelf, turn: Mutex::new(()) })))
+    }
+
+    /// Every template, oldest first.
+    pub fn all(&self) -> Vec<Arc<Template>> {
+        self.0.read().values().cloned().collect()
+    }
+
+    pub fn get(&self, id: TemplateId) -> Option<Arc<Template>> {
+        self.0.read().get(&id).cloned()
+    }
+
+    /// The template of this name or id.
+    pub fn find(&self, reference: &str) -> Option<Arc<Template>> {
+        let shelf = self.0.read();
+        let named = shelf.values().find(|template| template.spec.name.as_str() == reference);
+        named.or_else(|| shelf.get(&reference.parse().ok()?)).cloned()
+    }
+
+    /// # Errors
+    ///
+    /// Fails if a field breaks a rule, the name is taken, there are too many, or the store cannot be written.
+    pub async fn create(&self, by: Actor, spec: TemplateSpec) -> Result<Arc<Template>, TemplateError> {
+        spec.check()?;
+        self.0.store.check_room()?;
+        let now = Timestamp::now();
+        let template = Template { id: TemplateId::new(), spec, created_at: now, updated_at: now };
+        self.change(move |shared| {
+            if shared.read().len() >= MOST {
+                return Err(TemplateError::TooMany);
+            }
+            shared.check_name(&template)?;
+            Ok((Edit::Put(Arc::new(template)), by, "template.create"))
+        })
+        .await
+    }
+
+    /// Puts what `change` makes of a template into its place.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it is gone, `change` does, a field breaks a rule, the name is taken, or the store cannot be written.
+    pub async fn update<E: From<TemplateError> + Send + 'static>(
+        &self,
+        by: Actor,
+        id: TemplateId,
+        change: impl FnOnce(&Template) -> Result<TemplateSpec, E> + Send + 'static,
+    ) -> Result<Arc<Template>, E> {
+        self.change(move |shared| {
+            let before = shared.read().get(&id).cloned().ok_or(TemplateError::NotFound)?;
+            let spec = change(&before)?;
+            spec.check().map_err(TemplateError::from)?;
+            let template = Template { id, spec, created_at: before.created_at, updated_at: Timestamp::now() };
+            shared.check_name(&template)?;
+            Ok((Edit::Put(Arc::new(template)), by, "template.update"))
+        })
+        .await
+    }
+
+    /// # Errors
+    ///
+    /// Fails if it is gone, or the store cannot be written.
+    pub async fn delete(&self, by: Actor, id: TemplateId) -> Result<Arc<Template>, TemplateError> {
+        self.change(move |shared| {
+            let template = shared.read().get(&id).cloned().ok_or(TemplateError::NotFound)?;
+            Ok((Edit::Remove(template), by, "template.delete"))
+        })
+        .await
+    }
+
+    /// Decides on a change with everything before it in sight, writes it with its audit entry, and shows it. It is
+    /// carried through even if the caller goes away.
+    async fn change<E: From<TemplateError> + Send + 'static>(
+        &self,
+        decide: impl FnOnce(&Shared) -> Result<(Edit, Actor, &'static str), E> + Send + 'static,
+    ) -> Result<Arc<Template>, E> {
+        let shared = self.0.clone();
+        let change = tokio::spawn(async move {
+            let _turn = shared.turn.lock().await;
+            let (edit, by, action) = decide(&shared)?;
+            let template = edit.template().clone();
+            let entry = Entry::new(Some(by), action, format!("template:{}", template.id))
+                .with(json!({"name": template.spec.name}));
+            let written = shared.store.write({
+                let edit = edit.clone();
+                move |batch| {
+                    edit.write(batch);
+                    Audit::record(batch, &entry);
+                }
+            });
+            written.await.map_err(TemplateError::from)?;
+            let mut shelf = shared.shelf.write().unwrap_or_else(PoisonError::into_inner);
+            match edit {
+                Edit::Put(template) => drop(shelf.insert(template.id, template)),
+                Edit::Remove(template) => drop(shelf.remove(&template.id)),
+            }
+            Ok(template)
+        });
+        change.await.expect("a change neither panics nor is aborted")
+    }
+}
+
+#[derive(Clone)]
+enum Edit {
+    Put(Arc<Template>),
+    Remove(Arc<Template>),
+}
+
+impl Edit {
+    const fn template(&self) -> &Arc<Template> {
+        match self {
+            Self::Put(template) | Self::Remove(template) => template,
+        }
+    }
+
+    fn write(&self, batch: &mut Batch<'_>) {
+        match self {
+            Self::Put(template) => TEMPLATES.put(batch, template.id.as_bytes(), template),
+            Self::Remove(template) => TEMPLATES.delete(batch, template.id.as_bytes()),
+        }
+    }
+}
+
+impl Shared {
+    fn check_name(&self, template: &Template) -> Result<(), TemplateError> {
+        let name = &template.spec.name;
+        let taken = self.read().values().any(|other| other.id != template.id && other.spec.name == *name);
+        if taken { Err(TemplateError::NameTaken(name.clone())) } else { Ok(()) }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, BTreeMap<TemplateId, Arc<Template>>> {
+        // Nothing panics while it holds the lock half-way through a change.
+        self.shelf.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}

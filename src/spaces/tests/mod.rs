@@ -1,0 +1,154 @@
+//! Spaces as a whole, on a real store and a real engine.
+
+mod health;
+mod lifecycle;
+mod outbox;
+mod process;
+
+use super::*;
+use crate::{
+    identity::{Caller, Identity, NewUser, User},
+    model::event::Event,
+    platform::{
+        audit::{Audit, Filter},
+        store::Store,
+    },
+    routing::{
+        emit::Emitter,
+        matcher::Routes,
+        queue::sled::{Bounds, Signals, SledEngine},
+    },
+};
+use hyper::header::{AUTHORIZATION, HeaderMap};
+use serde_json::{Value, json};
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+/// A server's spaces in a directory of its own, with one user, `ada`.
+struct World {
+    store: Store,
+    identity: Identity,
+    spaces: Spaces,
+    ada: Arc<User>,
+    /// Every event on disk, in the order in which they got there.
+    events: Arc<Mutex<Vec<Arc<Event>>>>,
+}
+
+impl World {
+    async fn new() -> Self {
+        let world = Self::at(&std::env::temp_dir().join(format!("svc-space-{}", uuid::Uuid::now_v7())), 0).await;
+        world.spaces.resume().await;
+        world
+    }
+
+    /// As a server's start finds it, before it resumes. `keep_free` is the room that the store keeps free.
+    async fn at(directory: &Path, keep_free: u64) -> Self {
+        let store = Store::open(directory, keep_free, Arc::default()).unwrap();
+        let identity = Identity::open(store.clone(), Duration::from_secs(3600)).await.unwrap();
+        let ada = match identity.users().into_iter().find(|user| user.name.as_str() == "ada") {
+            Some(ada) => ada,
+            None => identity.create_user(&admin(&identity, directory), new_user("ada")).await.unwrap(),
+        };
+        let events = Arc::new(Mutex::new(Vec::new()));
+        let seen = events.clone();
+        let signals = Signals {
+            accepted: Box::new(move |event| seen.lock().unwrap().push(event.clone())),
+            ready: tokio::sync::mpsc::unbounded_channel().0,
+        };
+        let bounds = Bounds { queue: 100, dead_letters: 100 };
+        let engine = SledEngine::open(store.clone(), Arc::default(), bounds, signals).unwrap();
+        let emitter = Emitter::new("zone", Arc::new(Routes::new()), Arc::new(engine), 64 << 10);
+        let spaces = Spaces::open(store.clone(), identity.clone(), Arc::new(emitter), 3).unwrap();
+        Self { store, identity, spaces, ada, events }
+    }
+
+    /// The same directory after an orderly end, before it resumes.
+    async fn reopened(self, keep_free: u64) -> Self {
+        let directory = self.store.directory().to_owned();
+        self.spaces.pause();
+        self.store.close().await;
+        drop(self);
+        Self::at(&directory, keep_free).await
+    }
+
+    async fn gone(self) {
+        let directory = self.store.directory().to_owned();
+        self.store.close().await;
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    /// A space of ada's with these settings.
+    async fn space(&self, name: &str, settings: Value) -> Arc<Space> {
+        self.try_create(name, Driver::External, settings).await.unwrap().0
+    }
+
+    async fn try_create(
+        &self,
+        name: &str,
+        driver: Driver,
+        settings: Value,
+    ) -> Result<(Arc<Space>, Option<crate::identity::Secret>), SpaceError> {
+        let settings = serde_json::from_value(settings).unwrap();
+        let name = name.parse().unwrap();
+        let new = NewSpace { name, owner: self.ada.id, template_id: None, driver, settings };
+        self.spaces.create(self.ada.actor(), new).await
+    }
+
+    /// The events that were raised since this was asked last: what kind, and with what.
+    fn raised(&self) -> Vec<(String, Value)> {
+        let events = std::mem::take(&mut *self.events.lock().unwrap());
+        events.iter().map(|event| (event.kind.to_string(), read(event))).collect()
+    }
+
+    fn raised_kinds(&self) -> Vec<String> {
+        self.raised().into_iter().map(|(kind, _)| kind).collect()
+    }
+
+    fn caller(&self, token: &str) -> Option<Caller> {
+        self.identity.authenticate(&bearer(token))
+    }
+
+    async fn audited(&self) -> Vec<(String, String)> {
+        let filter = Filter { action: Some("space.*".to_owned()), ..Filter::default() };
+        let page = Audit::new(self.store.clone()).list(filter, None, 50).await.unwrap();
+        let by = |entry: &crate::platform::audit::Entry| format!("{:?}", entry.actor.as_ref().unwrap().kind);
+        page.entries.iter().rev().map(|entry| (entry.action.clone(), by(entry))).collect()
+    }
+}
+
+fn admin(identity: &Identity, directory: &Path) -> Caller {
+    let token = std::fs::read_to_string(directory.join("admin.token")).unwrap();
+    identity.authenticate(&bearer(token.trim())).unwrap()
+}
+
+fn new_user(name: &str) -> NewUser {
+    NewUser { name: name.parse().unwrap(), password: None, roles: vec![], groups: vec![], active: true }
+}
+
+fn bearer(token: &str) -> HeaderMap {
+    HeaderMap::from_iter([(AUTHORIZATION, format!("Bearer {token}").parse().unwrap())])
+}
+
+fn read(event: &Event) -> Value {
+    serde_json::from_str(event.data.get()).unwrap()
+}
+
+/// A check's result now.
+fn result(ok: bool) -> CheckResult {
+    CheckResult { ok, detail: Some("as told".to_owned()), checked_at: Timestamp::now() }
+}
+
+/// Waits until `condition` yields something. For what happens on real threads; a paused clock moves on meanwhile.
+async fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(value) = condition() {
+            return value;
+        }
+        assert!(std::time::Instant::now() < deadline, "waited in vain for: {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}

@@ -1,0 +1,259 @@
+//! The driver `process`, with shell scripts in the place of agents.
+
+use super::*;
+use crate::spaces::process_driver::{Launch, Patience};
+use std::os::unix::fs::PermissionsExt;
+
+/// Writes down how it was run, and stays until its stdin closes.
+const STAYS: &str =
+    r#"pwd > "$OUT/cwd"; env > "$OUT/env"; echo "$@" > "$OUT/args.new"; mv "$OUT/args.new" "$OUT/args"; cat"#;
+
+/// A supervisor whose agents are a shell script.
+struct Stage {
+    world: World,
+    supervisor: Supervisor,
+    /// Where the script writes to.
+    out: PathBuf,
+}
+
+impl Stage {
+    async fn new(script: &str) -> Self {
+        Self::over(World::new().await, script)
+    }
+
+    fn over(world: World, script: &str) -> Self {
+        let out = world.store.directory().join("out");
+        std::fs::create_dir_all(&out).unwrap();
+        let program = out.join("agent.sh");
+        std::fs::write(&program, format!("#!/bin/sh\nOUT={}\n{script}\n", out.display())).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let quick = Duration::from_millis(10);
+        let patience =
+            Patience { first: quick, longest: quick, steady: Duration::from_secs(60), grace: Duration::from_secs(30) };
+        let directory = world.store.directory().join("spaces");
+        let launch = Launch {
+            program,
+            server: "http://127.0.0.1:7300".to_owned(),
+            directory,
+            environment: vec![("SVC_AGENT_HEARTBEAT", "3s".to_owned())],
+            patience,
+        };
+        let supervisor = Supervisor::new(world.spaces.clone(), launch);
+        Self { world, supervisor, out }
+    }
+
+    async fn space(&self, settings: Value) -> Arc<Space> {
+        let (space, token) = self.world.try_create("box", Driver::Process, settings).await.unwrap();
+        assert!(token.is_none(), "the server hands it over itself");
+        space
+    }
+
+    async fn start(&self, space: &Space) {
+        self.world.spaces.start(self.world.ada.actor(), space.id).await.unwrap();
+    }
+
+    /// What the script wrote into a file, once it has.
+    async fn written(&self, file: &str) -> String {
+        let path = self.out.join(file);
+        eventually(&path.display().to_string(), || std::fs::read_to_string(&path).ok()).await.trim().to_owned()
+    }
+
+    async fn pid(&self, space: &Space) -> u32 {
+        eventually("a process", || self.world.spaces.vitals(space.id).running?.pid).await
+    }
+
+    async fn gone(self) {
+        self.supervisor.shut_down().await;
+        self.world.gone().await;
+    }
+}
+
+/// Whether a process runs. One that has ended, waited for or not, does not.
+fn lives(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    stat.is_ok_and(|stat| !stat.rsplit_once(')').unwrap().1.trim_start().starts_with('Z'))
+}
+
+/// The agent's token, as the script found it in its environment.
+fn token_in(env: &str) -> String {
+    env.lines().find_map(|line| line.strip_prefix("SVC_AGENT_TOKEN=")).unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn an_agent_is_run_with_its_token_in_its_environment_alone() {
+    let stage = Stage::new(STAYS).await;
+    stage.supervisor.follow();
+    let space = stage.space(json!({"methods_file": "/srv/methods.toml"})).await;
+    assert!(stage.world.spaces.vitals(space.id).running.is_none(), "not before it is started");
+    stage.start(&space).await;
+    let home = stage.world.store.directory().join("spaces").join(space.id.to_string());
+    let args = stage.written("args").await;
+    let expected = format!(
+        "agent start --server http://127.0.0.1:7300 --listen 127.0.0.1:0 --data {} --methods-file /srv/methods.toml",
+        home.join("agent").display()
+    );
+    assert_eq!(args, expected);
+    assert_eq!(Path::new(&stage.written("cwd").await), std::fs::canonicalize(&home).unwrap());
+    let env = stage.written("env").await;
+    for line in ["SVC_AGENT_SUPERVISED=1", "SVC_AGENT_HEARTBEAT=3s"] {
+        assert!(env.lines().any(|found| found == line), "{env}");
+    }
+    let token = token_in(&env);
+    let caller = stage.world.caller(&token).expect("it opens the server");
+    assert!(matches!(caller.via, crate::identity::Via::Agent { space: found, .. } if found == space.id));
+    // Its link deploys the space, and a stop ends both the process and its token.
+    stage.world.spaces.linked(space.id, "n", Arrival::New).await.unwrap();
+    let pid = stage.pid(&space).await;
+    let stopped = stage.world.spaces.stop(stage.world.ada.actor(), space.id).await.unwrap();
+    assert_eq!((stopped.state, stopped.launched), (State::Stopped, false));
+    assert!(stage.world.caller(&token).is_none());
+    assert!(matches!(stage.world.spaces.linked(space.id, "n", Arrival::New).await, Err(SpaceError::NotLaunched(_))));
+    eventually("its end", || (!lives(pid)).then_some(())).await;
+    eventually("that to be noted", || stage.world.spaces.vitals(space.id).running.is_none().then_some(())).await;
+    assert_eq!(stage.world.raised_kinds(), ["space.created", "space.started", "space.stopped"]);
+    stage.gone().await;
+}
+
+#[tokio::test]
+async fn an_agents_stdin_stays_open_for_as_long_as_it_is_to_run() {
+    // What outlasts its time has met no end of its input.
+    let stage = Stage::new(r#"timeout 0.2 cat; echo $? > "$OUT/met.new"; mv "$OUT/met.new" "$OUT/met"; cat"#).await;
+    stage.supervisor.follow();
+    let space = stage.space(json!({})).await;
+    stage.start(&space).await;
+    assert_eq!(stage.written("met").await, "124");
+    assert_eq!(stage.world.spaces.vitals(space.id).running.unwrap().launches, 1);
+    stage.gone().await;
+}
+
+#[tokio::test]
+async fn an_agent_that_ends_is_run_again_with_another_token() {
+    let stage = Stage::new(
+        r#"n=$(cat "$OUT/n" 2>/dev/null || echo 0); n=$((n+1)); echo $n > "$OUT/n"; env > "$OUT/env$n"
+           [ $n -ge 3 ] && { touch "$OUT/stays"; cat; }; exit 7"#,
+    )
+    .await;
+    stage.supervisor.follow();
+    let space = stage.space(json!({})).await;
+    stage.start(&space).await;
+    stage.written("stays").await;
+    let [first, third] = [stage.written("env1").await, stage.written("env3").await].map(|env| token_in(&env));
+    assert!(stage.world.caller(&first).is_none() && stage.world.caller(&third).is_some());
+    let running = stage.world.spaces.vitals(space.id).running.unwrap();
+    assert_eq!(running.launches, 3);
+    assert!(running.trouble.as_deref().is_some_and(|trouble| trouble.contains('7')), "{running:?}");
+    let again = stage.world.spaces.start(stage.world.ada.actor(), space.id).await;
+    assert!(matches!(again, Err(SpaceError::AlreadyStarted(_))));
+    stage.gone().await;
+}
+
+#[tokio::test]
+async fn a_goodbye_of_an_agent_that_is_run_again_is_no_stop() {
+    let stage = Stage::new(STAYS).await;
+    stage.supervisor.follow();
+    let space = stage.space(json!({})).await;
+    stage.start(&space).await;
+    stage.world.spaces.linked(space.id, "n", Arrival::New).await.unwrap();
+    stage.world.spaces.goodbye(space.id).await.unwrap();
+    stage.world.spaces.unlinked(space.id);
+    assert_eq!(stage.world.spaces.get(space.id).unwrap().state, State::Deployed);
+    assert_eq!(stage.world.raised_kinds(), ["space.created", "space.started"]);
+    stage.gone().await;
+}
+
+#[tokio::test]
+async fn an_agent_that_does_not_end_is_killed_with_its_children() {
+    let script = r#"trap '' TERM; sleep 1000 & echo $! > "$OUT/child.new"; mv "$OUT/child.new" "$OUT/child"
+                    while :; do sleep 1000; done"#;
+    let mut stage = Stage::new(script).await;
+    let launch = Launch {
+        program: stage.out.join("agent.sh"),
+        server: String::new(),
+        directory: stage.world.store.directory().join("spaces"),
+        environment: Vec::new(),
+        patience: Patience { grace: Duration::from_millis(50), ..Patience::default() },
+    };
+    stage.supervisor = Supervisor::new(stage.world.spaces.clone(), launch);
+    stage.supervisor.follow();
+    let space = stage.space(json!({})).await;
+    stage.start(&space).await;
+    let child: u32 = stage.written("child").await.parse().unwrap();
+    let pid = stage.pid(&space).await;
+    stage.world.spaces.stop(stage.world.ada.actor(), space.id).await.unwrap();
+    eventually("both to end", || (!lives(pid) && !lives(child)).then_some(())).await;
+    assert_eq!(stage.world.raised_kinds(), ["space.created"], "it was never deployed");
+    stage.gone().await;
+}
+
+#[tokio::test]
+async fn stopping_the_server_ends_the_agents_and_the_next_start_runs_them_again() {
+    let stage = Stage::new(STAYS).await;
+    stage.supervisor.follow();
+    let space = stage.space(json!({})).await;
+    stage.start(&space).await;
+    stage.world.spaces.linked(space.id, "n", Arrival::New).await.unwrap();
+    stage.written("args").await;
+    let pid = stage.pid(&space).await;
+    stage.supervisor.shut_down().await;
+    assert!(!lives(pid), "waited for");
+    let Stage { world, supervisor, out } = stage;
+    drop(supervisor);
+    std::fs::remove_file(out.join("args")).unwrap();
+    let stage = Stage::over(world.reopened(0).await, STAYS);
+    assert_eq!(stage.world.spaces.get(space.id).unwrap().state, State::Deployed, "that was no stop");
+    stage.world.spaces.resume().await;
+    stage.supervisor.follow();
+    stage.written("args").await;
+    stage.pid(&space).await;
+    stage.gone().await;
+}
+
+#[tokio::test]
+async fn an_agent_that_cannot_be_run_says_why_and_a_stop_ends_the_tries() {
+    let stage = Stage::new(STAYS).await;
+    stage.supervisor.follow();
+    let space = stage.space(json!({"directory": "/nowhere/at/all"})).await;
+    stage.start(&space).await;
+    let trouble = eventually("trouble", || stage.world.spaces.vitals(space.id).running?.trouble).await;
+    assert!(trouble.contains("/nowhere/at/all"), "{trouble}");
+    stage.world.spaces.stop(stage.world.ada.actor(), space.id).await.unwrap();
+    eventually("the tries to end", || stage.world.spaces.vitals(space.id).running.is_none().then_some(())).await;
+    assert_eq!(stage.world.spaces.get(space.id).unwrap().state, State::Created);
+    stage.gone().await;
+}
+
+#[tokio::test]
+async fn deleting_a_space_ends_its_agent_and_removes_what_the_agent_kept() {
+    let stage = Stage::new(STAYS).await;
+    stage.supervisor.follow();
+    let space = stage.space(json!({})).await;
+    stage.start(&space).await;
+    stage.written("args").await;
+    let pid = stage.pid(&space).await;
+    let home = stage.world.store.directory().join("spaces").join(space.id.to_string());
+    std::fs::write(home.join("agent/spool"), "x").unwrap();
+    stage.world.spaces.delete(stage.world.ada.actor(), space.id).await.unwrap();
+    eventually("its end", || (!lives(pid)).then_some(())).await;
+    eventually("its directory to go", || (!home.exists()).then_some(())).await;
+    stage.gone().await;
+}
+
+#[tokio::test]
+async fn a_space_that_is_stopped_and_started_at_once_runs_once() {
+    // Slow to end: the next one must wait for the directory.
+    let script = r#"mkdir "$OUT/lock" || { touch "$OUT/clash"; exit 1; }
+                    trap 'sleep 0.2; rmdir "$OUT/lock"; exit 0' TERM; touch "$OUT/up"; while :; do sleep 0.02; done"#;
+    let stage = Stage::new(script).await;
+    stage.supervisor.follow();
+    let space = stage.space(json!({})).await;
+    stage.start(&space).await;
+    stage.written("up").await;
+    let pid = stage.pid(&space).await;
+    std::fs::remove_file(stage.out.join("up")).unwrap();
+    stage.world.spaces.stop(stage.world.ada.actor(), space.id).await.unwrap();
+    stage.start(&space).await;
+    stage.written("up").await;
+    assert_ne!(stage.pid(&space).await, pid);
+    assert!(!lives(pid) && !stage.out.join("clash").exists());
+    stage.gone().await;
+}
