@@ -375,7 +375,7 @@ async fn an_agent_to_kill() {
 /// Starts that agent, has it killed once it has told all, and gives what it told.
 fn killed_agent(environment: &[(&str, &str)]) -> (i64, String) {
     let mut agent = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "agent::process::tests::an_agent_to_kill", "--ignored", "--nocapture"])
+        .args(["--exact", "agent::method_server::tests::an_agent_to_kill", "--ignored", "--nocapture"])
         .env("SVC_AGENT_TO_KILL", "yes")
         .envs(environment.iter().copied())
         .stdout(Stdio::piped())
@@ -566,7 +566,7 @@ impl log::Log for Recorder {
     }
 
     fn log(&self, record: &log::Record<'_>) {
-        if record.target().starts_with("svc::method") || record.target().contains("agent::process") {
+        if record.target().starts_with("svc::method") || record.target().contains("agent::method_server") {
             self.0.lock().unwrap().push(format!("{} {}", record.level(), record.args()));
         }
     }
