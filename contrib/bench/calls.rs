@@ -1,11 +1,10 @@
-//! Calls through HTTP → server → agent → method server, beside what the parts of that way cost alone.
+//! Latency and throughput of method calls through HTTP → server → agent → method server, compared with the parts alone.
 //!
-//! The method server is this program again, started with `--echo`. Yardsticks, from the same run: a round trip to the same
-//! echo over its own pipe, and an empty HTTP round trip (`GET /healthz`) to the same server.
+//! The method server is this program started with `--echo`. The baselines come from the same run: a round trip to the
+//! same echo server over its own pipe, and an empty HTTP round trip (`GET /healthz`) to the same daemon.
 //!
-//! `cargo bench --bench calls`; exits 1 if a promise is missed.
+//! Run with `cargo bench --bench calls`; exits 1 if a requirement is missed.
 
-#[path = "../../benches/support/mod.rs"]
 mod support;
 
 use serde::Deserialize;
@@ -18,14 +17,14 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use support::{Connection, Daemon, percentile, promise};
+use support::{Connection, Daemon, percentile, requirement};
 
-/// Calls of one caller, one after the other.
+/// Sequential calls of one caller.
 const CALLS: usize = 4000;
 const CALLERS: usize = 64;
-/// Calls of each of many callers at once, in each round.
+/// Calls of each of the concurrent callers per round.
 const CALLS_EACH: usize = 400;
-/// Rounds of many callers, of which the middle one counts: what else the machine does comes and goes.
+/// Rounds of concurrent callers; the median counts, because other load on the machine varies.
 const ROUNDS: usize = 9;
 /// Spaces and the methods each of them publishes.
 const SPACES: usize = 10;
@@ -46,7 +45,7 @@ fn main() -> ExitCode {
         "p50 of one caller: call {whole:?}; echo alone {direct:?}; empty HTTP {empty:?}; on top of both {added:?}"
     );
 
-    let Crowd { calls, pipe, route, ratio } = crowd(&daemon);
+    let Throughput { calls, pipe, route, ratio } = concurrent_throughput(&daemon);
     println!("{CALLERS} callers: {calls:.0} calls/s; echo alone {pipe:.0}/s; empty HTTP {route:.0}/s");
 
     let mut batch = batches(&daemon);
@@ -59,29 +58,35 @@ fn main() -> ExitCode {
     let growth = among_many.as_secs_f64() / whole.as_secs_f64();
     println!("p50 of one caller among {} methods: {among_many:?}", SPACES * METHODS);
 
-    let kept = [
-        promise(
+    let met = [
+        requirement(
             "a call on top of its parts",
             added.as_secs_f64() * 1e6,
             " us",
             added <= Duration::from_micros(250),
             "at most 250 us",
         ),
-        promise("64 callers, of the slower part alone", ratio, "", ratio >= 0.5, "at least 0.5"),
-        promise("a batch of 100, in single calls", batch, "", batch < 20.0, "under 20"),
-        promise(
+        requirement("64 callers, of the slower part alone", ratio, "", ratio >= 0.5, "at least 0.5"),
+        requirement("a batch of 100, in single calls", batch, "", batch < 20.0, "under 20"),
+        requirement(
             "10,000 methods listed",
             listing.as_secs_f64() * 1e3,
             " ms",
             listing < Duration::from_millis(100),
             "under 100 ms",
         ),
-        promise("a call among 10,000 methods, of one among 1", growth, "", growth < 1.5, "under 1.5: it does not grow"),
+        requirement(
+            "a call among 10,000 methods, of one among 1",
+            growth,
+            "",
+            growth < 1.5,
+            "under 1.5: it does not grow",
+        ),
     ];
-    if kept.iter().all(|kept| *kept) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if met.iter().all(|met| *met) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// A space with its agent and an echo that serves its methods.
+/// A space whose agent runs the echo server for its methods. Dropping it stops the agent.
 struct Space {
     agent: Child,
 }
@@ -93,10 +98,10 @@ impl Space {
         let (status, made) = connection.request("POST", "/api/spaces", &json!({ "name": name }).to_string());
         assert_eq!(status, 201, "{made}");
         let made: Value = serde_json::from_str(made).expect("a space is JSON");
-        let directory = daemon.directory.join(name);
-        std::fs::create_dir_all(&directory).expect("there is room");
+        let directory = daemon.directory.path().join(name);
+        std::fs::create_dir_all(&directory).expect("the temporary directory is writable");
         let file = directory.join("methods.toml");
-        std::fs::write(&file, registration(number, methods)).expect("there is room");
+        std::fs::write(&file, registration(number, methods)).expect("the temporary directory is writable");
         let agent = Command::new(env!("CARGO_BIN_EXE_svc"))
             .args(["agent", "start", "--listen", "127.0.0.1:0", "--server", &format!("http://{}", daemon.address)])
             .args([Path::new("--data"), &directory.join("data"), Path::new("--methods-file"), &file])
@@ -127,7 +132,7 @@ fn registration(space: usize, methods: usize) -> String {
     let mut text = format!("[server]\ncommand = {:?}\nargs = [\"--echo\"]\n", program.to_string_lossy());
     for method in 0..methods {
         text += &format!(
-            "\n[[methods]]\nname = \"echo.{space}.{method}\"\nlocal_name = \"echo\"\ndescription = \"Says it again\"\n\
+            "\n[[methods]]\nname = \"echo.{space}.{method}\"\nlocal_name = \"echo\"\ndescription = \"Returns its params\"\n\
              keywords = [\"echo\", \"bench\"]\nparams_schema = {{ type = \"object\", properties = {{ query = {{ type = \
              \"string\" }}, limit = {{ type = \"integer\" }} }}, required = [\"query\"] }}\n"
         );
@@ -135,7 +140,7 @@ fn registration(space: usize, methods: usize) -> String {
     text
 }
 
-/// The three round trips in turn, so that whatever else the machine does hits them alike: echo, empty HTTP, call.
+/// Latencies of the three round trips (echo, empty HTTP, call), alternating so that other load affects them alike.
 fn one_by_one(daemon: &Daemon) -> (Vec<Duration>, Vec<Duration>, Vec<Duration>) {
     let mut pipe = Pipe::start();
     let mut connection = daemon.connect();
@@ -146,7 +151,7 @@ fn one_by_one(daemon: &Daemon) -> (Vec<Duration>, Vec<Duration>, Vec<Duration>) 
             timed(|| assert_eq!(connection.request("GET", "/healthz", "").0, 200)),
             timed(|| call(&mut connection)),
         ];
-        // The first ones warm up.
+        // The first turns warm up.
         if turn >= 200 {
             direct.push(times[0]);
             empty.push(times[1]);
@@ -161,29 +166,29 @@ fn call(connection: &mut Connection) {
     assert!(status == 200 && answer.contains("\"result\""), "{status} {answer}");
 }
 
-/// What many callers get at once, each in requests a second.
-struct Crowd {
+/// Requests per second of concurrent callers: whole calls, the echo server over its pipe, and an empty HTTP route.
+struct Throughput {
     calls: f64,
     pipe: f64,
     route: f64,
-    /// Of the slower part alone.
+    /// `calls` relative to the slower of the two parts.
     ratio: f64,
 }
 
-/// The middle of several rounds, in each of which the parts and the whole take turns.
-fn crowd(daemon: &Daemon) -> Crowd {
+/// The median of several rounds; the parts and the whole alternate within a round.
+fn concurrent_throughput(daemon: &Daemon) -> Throughput {
     let round = |_| {
         let pipe = pipe_throughput();
         let route = throughput(daemon, "GET", "/healthz", "");
         let calls = throughput(daemon, "POST", "/api/methods/call", CALL);
-        Crowd { calls, pipe, route, ratio: calls / pipe.min(route) }
+        Throughput { calls, pipe, route, ratio: calls / pipe.min(route) }
     };
-    let mut rounds: Vec<Crowd> = (0..ROUNDS).map(round).collect();
+    let mut rounds: Vec<Throughput> = (0..ROUNDS).map(round).collect();
     rounds.sort_by(|one, two| one.ratio.total_cmp(&two.ratio));
     rounds.swap_remove(ROUNDS / 2)
 }
 
-/// Requests a second of many callers at once.
+/// Requests per second of concurrent callers to one route.
 fn throughput(daemon: &Daemon, method: &str, path: &str, body: &str) -> f64 {
     let start = Barrier::new(CALLERS + 1);
     let took = thread::scope(|scope| {
@@ -206,18 +211,18 @@ fn throughput(daemon: &Daemon, method: &str, path: &str, body: &str) -> f64 {
     (CALLERS * CALLS_EACH) as f64 / took.as_secs_f64()
 }
 
-/// Requests a second that the echo takes over its pipe, with as many under way as there are callers.
+/// Requests per second of the echo server over its pipe, with one request in flight per caller.
 fn pipe_throughput() -> f64 {
     let mut pipe = Pipe::start();
     pipe.round_trip();
     let took = timed(|| {
         for _ in 0..CALLS_EACH {
             for _ in 0..CALLERS {
-                pipe.ask();
+                pipe.send();
             }
-            pipe.input.flush().expect("the echo reads");
+            pipe.input.flush().expect("the echo server reads");
             for _ in 0..CALLERS {
-                pipe.hear();
+                pipe.receive();
             }
         }
     });
@@ -259,7 +264,7 @@ fn median(times: &mut [Duration]) -> Duration {
     percentile(times, 50)
 }
 
-/// The echo, spoken to directly.
+/// The echo server as a child process, over its stdin and stdout.
 struct Pipe {
     child: Child,
     input: BufWriter<ChildStdin>,
@@ -281,19 +286,22 @@ impl Pipe {
         Self { child, input, output, line: String::new() }
     }
 
-    fn ask(&mut self) {
-        self.input.write_all(CALL.as_bytes()).and_then(|()| self.input.write_all(b"\n")).expect("the echo reads");
+    fn send(&mut self) {
+        self.input
+            .write_all(CALL.as_bytes())
+            .and_then(|()| self.input.write_all(b"\n"))
+            .expect("the echo server reads");
     }
 
-    fn hear(&mut self) {
+    fn receive(&mut self) {
         self.line.clear();
-        self.output.read_line(&mut self.line).expect("the echo answers");
+        self.output.read_line(&mut self.line).expect("the echo server answers");
     }
 
     fn round_trip(&mut self) {
-        self.ask();
-        self.input.flush().expect("the echo reads");
-        self.hear();
+        self.send();
+        self.input.flush().expect("the echo server reads");
+        self.receive();
     }
 }
 
@@ -304,7 +312,7 @@ impl Drop for Pipe {
     }
 }
 
-/// A method server that answers every request with its params.
+/// A method server that returns the params of every request.
 fn echo() -> ExitCode {
     #[derive(Deserialize)]
     struct Request<'a> {
@@ -323,7 +331,7 @@ fn echo() -> ExitCode {
             writeln!(output, r#"{{"jsonrpc":"2.0","result":{params},"id":{id}}}"#).expect("the agent reads");
         }
         line.clear();
-        // What is there already is answered first, and then all of it goes out together.
+        // Responses to all buffered requests are written together.
         if input.buffer().is_empty() {
             output.flush().expect("the agent reads");
         }

@@ -1,15 +1,14 @@
-//! `svc run --json-rpc` with an echo, on one core, from a pipe: each request in its fresh evaluator.
+//! Throughput of `svc run --json-rpc` with an echo handler, on one core, over a pipe; each request has a fresh evaluator.
 //!
-//! Yardsticks, from the same run: the same loop by hand in plain Luau, with one evaluator that all requests share, and
-//! with a new Lua state for each. Both are this program again, with `--shared` and `--fresh`; neither has limits, a
+//! The baselines come from the same run: a hand-written loop in plain Luau with one Lua state for all requests, and one
+//! with a new Lua state for each. Both are this program, started with `--shared` and `--fresh`; neither has limits, a
 //! sandbox or threads.
 //!
-//! `cargo bench --bench run`; exits 1 if the promise is missed.
+//! Run with `cargo bench --bench run`; exits 1 if the requirement is missed.
 
-#[path = "../../benches/support/mod.rs"]
 mod support;
 
-use mlua::{Function, Lua, Table, Value as Lua5};
+use mlua::{Function, Lua, Table, Value as LuaValue};
 use serde_json::{Map, Value, json};
 use std::{
     fs,
@@ -20,62 +19,65 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use support::{promise, scratch};
+use support::{requirement, temp_dir};
 
-/// Requests that are measured, and those before them that warm up.
+/// Measured requests, and the warm-up requests before them.
 const REQUESTS: usize = 50_000;
 const WARM_UP: usize = 5_000;
 
-/// What the issue asks for, per second.
-const PROMISED: f64 = 5_000.0;
+/// Requests per second.
+const REQUIRED: f64 = 5_000.0;
 
 const SETUP: &str = r#"runtime.jsonrpc.method("echo", "handlers.echo")"#;
 const HANDLERS: &str = "local M = {}\nfunction M.echo(params) return params end\nreturn M\n";
 
-/// How many requests a second there were, and how much processor time one took.
-struct Pace {
+/// The result of one measurement.
+struct Measurement {
+    /// Requests per second.
     rate: f64,
+    /// Processor time per request.
     cpu: Duration,
 }
 
 fn main() -> ExitCode {
-    let asked = |flag: &str| std::env::args().any(|argument| argument == flag);
-    if asked("--shared") {
-        return by_hand(&one_for_all());
+    let has_flag = |flag: &str| std::env::args().any(|argument| argument == flag);
+    if has_flag("--shared") {
+        return serve(&echo_handler());
     }
-    if asked("--fresh") {
-        return by_hand(&|params| one_for_all()(params));
+    if has_flag("--fresh") {
+        return serve(&|params| echo_handler()(params));
     }
-    let directory = scratch();
-    fs::create_dir_all(&directory).expect("there is room for two files");
-    fs::write(directory.join("setup.lua"), SETUP).expect("it can be written");
-    fs::write(directory.join("handlers.lua"), HANDLERS).expect("it can be written");
-    let ours = env!("CARGO_BIN_EXE_svc");
+    let directory = temp_dir();
+    let directory = directory.path();
+    fs::write(directory.join("setup.lua"), SETUP).expect("the temporary directory is writable");
+    fs::write(directory.join("handlers.lua"), HANDLERS).expect("the temporary directory is writable");
+    let svc = env!("CARGO_BIN_EXE_svc");
     let own = std::env::current_exe().expect("a program has a path");
-    let isolated = measured(&directory, Path::new(ours), &["run", "--json-rpc", "--threads", "1", "setup.lua"]);
-    let shared = measured(&directory, &own, &["--shared"]);
-    let fresh = measured(&directory, &own, &["--fresh"]);
-    let _ = fs::remove_dir_all(&directory);
-    for (what, pace) in [("fresh evaluator", &isolated), ("one shared evaluator", &shared), ("new Lua state", &fresh)] {
-        println!("{what:<22} {:>8.0} requests/s, {:>6.1?} of processor time each", pace.rate, pace.cpu);
+    let isolated = measure(directory, Path::new(svc), &["run", "--json-rpc", "--threads", "1", "setup.lua"]);
+    let shared = measure(directory, &own, &["--shared"]);
+    let fresh = measure(directory, &own, &["--fresh"]);
+    for (what, measurement) in
+        [("fresh evaluator", &isolated), ("one shared evaluator", &shared), ("new Lua state", &fresh)]
+    {
+        println!("{what:<22} {:>8.0} requests/s, {:>6.1?} of processor time each", measurement.rate, measurement.cpu);
     }
     println!("of the rate of one shared evaluator: {:.2}", isolated.rate / shared.rate);
     println!("of the rate of a new Lua state each: {:.2}", isolated.rate / fresh.rate);
-    let kept = promise(
+    let met = requirement(
         "echo requests on one core, each in its fresh evaluator",
         isolated.rate,
         "/s",
-        isolated.rate >= PROMISED,
+        isolated.rate >= REQUIRED,
         "at least 5,000/s",
     );
-    if kept { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if met { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Sends requests as fast as they are taken, and waits for all answers. The program has one core to itself.
-fn measured(directory: &Path, program: &Path, arguments: &[&str]) -> Pace {
+/// Sends requests to a program that is pinned to one core, as fast as it reads them, and waits for all responses.
+fn measure(directory: &Path, program: &Path, arguments: &[&str]) -> Measurement {
     let mut command = Command::new(program);
     command.args(arguments).current_dir(directory).stdin(Stdio::piped()).stdout(Stdio::piped());
-    // SAFETY: it only makes a system call on memory of its own, which is all that is allowed between fork and exec.
+    // SAFETY: the closure only makes a system call on its own memory, which is allowed between fork and exec.
     unsafe {
         command.pre_exec(|| {
             let mut cores: libc::cpu_set_t = std::mem::zeroed();
@@ -96,12 +98,12 @@ fn measured(directory: &Path, program: &Path, arguments: &[&str]) -> Pace {
                     let request = json!({
                         "jsonrpc": "2.0", "method": "echo", "params": { "query": "tea", "limit": 10 }, "id": id
                     });
-                    writeln!(stdin, "{request}").expect("it reads");
+                    writeln!(stdin, "{request}").expect("the program reads");
                 }
-                stdin.flush().expect("it reads");
+                stdin.flush().expect("the program reads");
             });
             for _ in 0..count {
-                let answer = answers.next().expect("it answers").expect("it writes text");
+                let answer = answers.next().expect("the program answers").expect("responses are text");
                 assert!(answer.contains("\"tea\""), "{answer}");
             }
         });
@@ -112,71 +114,71 @@ fn measured(directory: &Path, program: &Path, arguments: &[&str]) -> Pace {
     let (took, used) = (begun.elapsed(), processor_time(child.id()) - before);
     drop(stdin);
     let _ = child.wait();
-    Pace { rate: REQUESTS as f64 / took.as_secs_f64(), cpu: used / REQUESTS as u32 }
+    Measurement { rate: REQUESTS as f64 / took.as_secs_f64(), cpu: used / REQUESTS as u32 }
 }
 
-/// What a process has used so far.
+/// Processor time that a process has used so far.
 fn processor_time(pid: u32) -> Duration {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
-    let (_, fields) = stat.rsplit_once(')').expect("Linux tells");
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process runs");
+    let (_, fields) = stat.rsplit_once(')').expect("Linux reports it");
     let ticks: u64 =
         fields.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number")).sum();
-    // SAFETY: it only answers a number.
+    // SAFETY: `sysconf` has no preconditions.
     let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
     Duration::from_secs_f64(ticks as f64 / per_second as f64)
 }
 
-/// Answers requests one after the other, on the thread that reads them.
-fn by_hand(handle: &dyn Fn(&Value) -> Value) -> ExitCode {
+/// Answers requests one after another on the thread that reads them.
+fn serve(handle: &dyn Fn(&Value) -> Value) -> ExitCode {
     let (input, mut output) = (BufReader::new(io::stdin()), BufWriter::new(io::stdout()));
     let mut input = input;
     let mut line = String::new();
     while input.read_line(&mut line).is_ok_and(|read| read > 0) {
-        let request: Value = serde_json::from_str(&line).expect("the driver sends JSON");
+        let request: Value = serde_json::from_str(&line).expect("the benchmark sends JSON");
         let answer = json!({ "jsonrpc": "2.0", "result": handle(&request["params"]), "id": request["id"] });
-        writeln!(output, "{answer}").expect("the driver reads");
-        // As ours does: at the latest when there is nothing to read for now.
+        writeln!(output, "{answer}").expect("the benchmark reads");
+        // Flushes when no input is buffered, as `svc run` does.
         if input.buffer().is_empty() {
-            output.flush().expect("the driver reads");
+            output.flush().expect("the benchmark reads");
         }
         line.clear();
     }
     ExitCode::SUCCESS
 }
 
-/// The handler in a Lua state of its own.
-fn one_for_all() -> impl Fn(&Value) -> Value {
+/// The echo handler in a new Lua state.
+fn echo_handler() -> impl Fn(&Value) -> Value {
     let lua = Lua::new();
-    let library: Table = lua.load(HANDLERS).eval().expect("it compiles");
-    let echo: Function = library.get("echo").expect("it is there");
+    let library: Table = lua.load(HANDLERS).eval().expect("the library compiles");
+    let echo: Function = library.get("echo").expect("the library has it");
     move |params| {
         let params = into_lua(&lua, params);
-        from_lua(&echo.call(params).expect("it returns"))
+        from_lua(&echo.call(params).expect("the handler returns"))
     }
 }
 
-fn into_lua(lua: &Lua, value: &Value) -> Lua5 {
+fn into_lua(lua: &Lua, value: &Value) -> LuaValue {
     match value {
-        Value::Number(number) => Lua5::Number(number.as_f64().expect("the driver sends small ones")),
-        Value::String(text) => Lua5::String(lua.create_string(text).expect("there is memory")),
+        Value::Number(number) => LuaValue::Number(number.as_f64().expect("the benchmark sends small numbers")),
+        Value::String(text) => LuaValue::String(lua.create_string(text).expect("there is memory")),
         Value::Object(fields) => {
             let table = lua.create_table().expect("there is memory");
             for (name, value) in fields {
                 table.raw_set(name.as_str(), into_lua(lua, value)).expect("there is memory");
             }
-            Lua5::Table(table)
+            LuaValue::Table(table)
         }
-        _ => Lua5::Nil,
+        _ => LuaValue::Nil,
     }
 }
 
-fn from_lua(value: &Lua5) -> Value {
+fn from_lua(value: &LuaValue) -> Value {
     match value {
-        Lua5::Integer(number) => json!(number),
-        Lua5::Number(number) => json!(number),
-        Lua5::String(text) => json!(text.to_string_lossy()),
-        Lua5::Table(table) => {
-            let fields = table.pairs::<String, Lua5>().map(|pair| {
+        LuaValue::Integer(number) => json!(number),
+        LuaValue::Number(number) => json!(number),
+        LuaValue::String(text) => json!(text.to_string_lossy()),
+        LuaValue::Table(table) => {
+            let fields = table.pairs::<String, LuaValue>().map(|pair| {
                 let (name, value) = pair.expect("the names are text");
                 (name, from_lua(&value))
             });

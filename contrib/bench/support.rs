@@ -1,24 +1,24 @@
-//! What the benchmarks of the whole need: the release binary as a child process, and a plain HTTP client
-//! whose own cost is small.
-#![allow(dead_code, reason = "each benchmark uses its part")]
+//! Shared by the benchmarks of the whole program: `svc server` as a child process, a plain blocking HTTP client whose
+//! own cost is small, and the report of a requirement.
+#![allow(dead_code, reason = "each benchmark uses only some of these items")]
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpStream},
-    path::PathBuf,
     process::{Child, Command, Stdio},
     time::Duration,
 };
+use tempfile::TempDir;
 
-/// A running `svc server` in a fresh directory; dropping it kills it.
+/// A running `svc server` with a temporary data directory. Dropping it kills the process.
 pub struct Daemon {
-    pub directory: PathBuf,
+    pub directory: TempDir,
     pub address: SocketAddr,
     pub token: String,
     child: Child,
 }
 
-/// A kept connection.
+/// A keep-alive HTTP connection to the daemon, authenticated as `admin`.
 pub struct Connection {
     reader: BufReader<TcpStream>,
     writer: TcpStream,
@@ -29,31 +29,32 @@ pub struct Connection {
 
 impl Daemon {
     pub fn start(settings: &[(&str, &str)]) -> Self {
-        let directory = scratch();
+        let directory = temp_dir();
         let mut child = Command::new(env!("CARGO_BIN_EXE_svc"))
             .args(["server", "--listen", "127.0.0.1:0", "--data"])
-            .arg(&directory)
+            .arg(directory.path())
             .envs(settings.iter().copied())
             .env("SVC_LOG_LEVEL", "error")
             .stdout(Stdio::piped())
             .spawn()
             .expect("the binary starts");
-        let stdout = BufReader::new(child.stdout.take().expect("it is piped"));
+        let stdout = BufReader::new(child.stdout.take().expect("stdout is piped"));
         let line = stdout.lines().next().and_then(Result::ok).expect("the daemon starts");
-        let address = line.trim_start_matches("listening on http://").parse().expect("it says where it listens");
-        let token = std::fs::read_to_string(directory.join("admin.token")).expect("a first start leaves it");
+        let address =
+            line.trim_start_matches("listening on http://").parse().expect("the first line names the address");
+        let token = std::fs::read_to_string(directory.path().join("admin.token")).expect("the first start writes it");
         Self { directory, address, token: token.trim().to_owned(), child }
     }
 
     pub fn connect(&self) -> Connection {
         let writer = TcpStream::connect(self.address).expect("the daemon listens");
-        writer.set_nodelay(true).expect("a socket can be set so");
+        writer.set_nodelay(true).expect("the socket accepts the option");
         let reader = BufReader::new(writer.try_clone().expect("a socket can be cloned"));
         let head = format!("host: svc\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n", self.token);
         Connection { reader, writer, head, line: String::new(), body: Vec::new() }
     }
 
-    /// A counter of `/metrics`.
+    /// The value of a counter in `/metrics`, summed over its labels.
     pub fn metric(&self, name: &str) -> f64 {
         let mut connection = self.connect();
         let (_, text) = connection.request("GET", "/metrics", "");
@@ -63,9 +64,9 @@ impl Daemon {
 
     /// Resident memory in MiB.
     pub fn resident(&self) -> f64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("Linux tells");
-        line.trim().trim_end_matches(" kB").parse::<f64>().expect("in kB") / 1024.0
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the daemon runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("Linux reports it");
+        line.trim().trim_end_matches(" kB").parse::<f64>().expect("a number of kB") / 1024.0
     }
 }
 
@@ -73,11 +74,11 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 
 impl Connection {
+    /// Sends a request and returns the status and body of its response.
     pub fn request(&mut self, method: &str, path: &str, body: &str) -> (u16, &str) {
         let request = format!("{method} {path} HTTP/1.1\r\n{}content-length: {}\r\n\r\n{body}", self.head, body.len());
         self.writer.write_all(request.as_bytes()).expect("the daemon reads");
@@ -85,7 +86,7 @@ impl Connection {
         let mut length = 0;
         loop {
             self.line.clear();
-            self.reader.read_line(&mut self.line).expect("the daemon answers");
+            self.reader.read_line(&mut self.line).expect("the daemon responds");
             let line = self.line.trim_end();
             if status == 0 {
                 status = line.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status line");
@@ -96,13 +97,13 @@ impl Connection {
             }
         }
         self.body.resize(length, 0);
-        self.reader.read_exact(&mut self.body).expect("the daemon sends what it announced");
-        (status, std::str::from_utf8(&self.body).expect("answers are text"))
+        self.reader.read_exact(&mut self.body).expect("the body has its announced length");
+        (status, std::str::from_utf8(&self.body).expect("responses are text"))
     }
 }
 
-pub fn scratch() -> PathBuf {
-    std::env::temp_dir().join(format!("svc-bench-{}", uuid::Uuid::now_v7()))
+pub fn temp_dir() -> TempDir {
+    tempfile::Builder::new().prefix("svc-bench-").tempdir().expect("the temporary directory is writable")
 }
 
 pub fn percentile(times: &mut [Duration], percent: usize) -> Duration {
@@ -110,9 +111,9 @@ pub fn percentile(times: &mut [Duration], percent: usize) -> Duration {
     times[(times.len() * percent / 100).min(times.len() - 1)]
 }
 
-/// Prints a promise with what came of it, and returns whether it was kept.
-pub fn promise(what: &str, value: f64, unit: &str, kept: bool, bound: &str) -> bool {
-    let mark = if kept { "kept  " } else { "MISSED" };
+/// Prints one requirement with its measured value, and returns whether it was met.
+pub fn requirement(what: &str, value: f64, unit: &str, met: bool, bound: &str) -> bool {
+    let mark = if met { "met   " } else { "MISSED" };
     println!("{mark} {what}: {value:.2}{unit} ({bound})");
-    kept
+    met
 }

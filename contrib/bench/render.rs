@@ -1,5 +1,6 @@
-//! What a template costs: processor time per render of a 500-byte event, in a pooled state and in one made
-//! for the purpose. Run with `cargo bench --bench render`; it fails if the pooled one is over its budget.
+//! Processor time of rendering a template for a 500-byte event, in a pooled Lua state and in a new one.
+//!
+//! Run with `cargo bench --bench render`; exits 1 if a render in a pooled state exceeds its budget.
 
 use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
@@ -17,7 +18,7 @@ use svc::{
     },
 };
 
-/// Microseconds of processor time a render may take in a pooled state.
+/// Microseconds of processor time that a render in a pooled state may take.
 const BUDGET: f64 = 80.0;
 
 const TEMPLATE: &str = r#"
@@ -30,11 +31,11 @@ return {
 "#;
 
 fn main() -> ExitCode {
-    let directory = std::env::temp_dir().join(format!("svc-bench-{}", uuid::Uuid::now_v7()));
+    let directory = tempfile::tempdir().expect("the temporary directory is writable");
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
     let (pooled, wall) = tokio.block_on(async {
         let metrics = Arc::<Metrics>::default();
-        let runtime = runtime(&directory, &metrics);
+        let runtime = runtime(directory.path(), &metrics);
         let program = compiled();
         for _ in 0..2_000 {
             render(&runtime, &program).await;
@@ -49,17 +50,18 @@ fn main() -> ExitCode {
     });
     let fresh = tokio.block_on(async {
         let metrics = Arc::<Metrics>::default();
-        let runtime = runtime(&directory.join("fresh"), &metrics);
-        // A program that never ran has no state yet.
+        let runtime = runtime(&directory.path().join("fresh"), &metrics);
+        // A program that never ran has no pooled state.
         let programs: Vec<_> = (0..2_000).map(|_| compiled()).collect();
         for program in &programs {
             render(&runtime, program).await;
         }
         lua_micros(&metrics) / 2_000.0
     });
-    let _ = std::fs::remove_dir_all(directory);
     println!("event               {} bytes", serde_json::to_vec(&event()).expect("an event is JSON").len());
-    println!("pooled state        {pooled:.1} us of processor time per render ({wall:.1} us until the caller has it)");
+    println!(
+        "pooled state        {pooled:.1} us of processor time per render ({wall:.1} us until the caller has the result)"
+    );
     println!("fresh state         {fresh:.1} us of processor time per render");
     println!("ratio               {:.1}", fresh / pooled);
     if pooled > BUDGET {
@@ -81,12 +83,16 @@ fn compiled() -> Program {
 fn runtime(directory: &std::path::Path, metrics: &Arc<Metrics>) -> Runtime {
     let store = Store::open(directory, 0, metrics.clone()).expect("the store opens");
     let kv = Kv::new(store).expect("the store can be read");
-    let libraries =
-        Libraries { http: Arc::new(Nowhere), kv: Some(kv), caller: Arc::new(Nowhere), modules: Arc::new(NoModules) };
+    let libraries = Libraries {
+        http: Arc::new(Unreachable),
+        kv: Some(kv),
+        caller: Arc::new(Unreachable),
+        modules: Arc::new(NoModules),
+    };
     Runtime::new(&config::Script::default(), libraries, metrics.clone())
 }
 
-/// The sum of every run's processor time so far, as the daemon itself reports it.
+/// Total processor time of all Lua runs so far, from the metric that the daemon exports.
 fn lua_micros(metrics: &Metrics) -> f64 {
     let text = metrics.render([]);
     let sum = text.lines().find_map(|line| line.strip_prefix("svc_lua_cpu_seconds_sum "));
@@ -112,17 +118,17 @@ fn event() -> Event {
     }
 }
 
-/// A template reaches nothing, so nothing is there to reach.
-struct Nowhere;
+/// Refuses HTTP requests and method calls, which a template cannot make.
+struct Unreachable;
 
-impl HttpClient for Nowhere {
+impl HttpClient for Unreachable {
     fn send(&self, _: Owner, _: HttpRequest) -> BoxFuture<'static, Result<HttpResponse, String>> {
-        Box::pin(async { Err("nowhere".to_owned()) })
+        Box::pin(async { Err("unreachable".to_owned()) })
     }
 }
 
-impl MethodCaller for Nowhere {
+impl MethodCaller for Unreachable {
     fn call(&self, _: Owner, _: &str, _: Box<RawValue>) -> BoxFuture<'static, Result<Box<RawValue>, String>> {
-        Box::pin(async { Err("nowhere".to_owned()) })
+        Box::pin(async { Err("unreachable".to_owned()) })
     }
 }
