@@ -1,6 +1,7 @@
 //! Types and rules without I/O: the vocabulary of every other folder.
 
 pub mod agent_protocol;
+pub mod delivery;
 pub mod event;
 pub mod id;
 pub mod json_input;

@@ -13,8 +13,9 @@ pub mod sled;
 #[cfg(test)]
 mod tests;
 
+pub use crate::model::delivery::{Attempt, AttemptOutcome, DeadLetter, Delivery, DeliveryState};
 pub use query::{Cursor, Page, Query};
-pub use record::{Attempt, AttemptOutcome, DeadLetter, Delivery, DeliveryState, Record, Routed};
+pub use record::{Record, Routed};
 
 use crate::{
     model::{

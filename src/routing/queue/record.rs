@@ -1,8 +1,9 @@
 //! What is kept of an event: the envelope, where it was routed, and every attempt to deliver it.
 
 use crate::model::{
+    delivery::{Attempt, Delivery, DeliveryState},
     event::Event,
-    id::{EventId, SinkId},
+    id::SinkId,
     timestamp::Timestamp,
 };
 use serde::{Deserialize, Serialize};
@@ -13,75 +14,6 @@ use std::sync::Arc;
 pub struct Record {
     pub event: Arc<Event>,
     pub deliveries: Vec<Delivery>,
-}
-
-/// One event on its way to one sink.
-#[derive(Clone, Debug, Serialize)]
-pub struct Delivery {
-    pub sink_id: SinkId,
-    pub name: Arc<str>,
-    pub state: DeliveryState,
-    pub sequence: u64,
-    pub attempts: Vec<Attempt>,
-}
-
-/// How far a delivery has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DeliveryState {
-    Queued,
-    Delivered,
-    /// A script declined it.
-    Skipped,
-    /// The queue was full.
-    Dropped,
-    /// Given up; a dead letter.
-    Dead,
-    /// Thrown away with its sink.
-    Discarded,
-}
-
-/// One try.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Attempt {
-    /// Counted from 1 since the event was queued; a redelivery starts anew.
-    pub number: u32,
-    pub at: Timestamp,
-    pub duration_ms: f64,
-    pub outcome: AttemptOutcome,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub status: Option<u16>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-    /// The beginning of what the receiver answered.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub response: Option<String>,
-    /// What a script printed.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub log: Vec<String>,
-}
-
-/// How a try ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AttemptOutcome {
-    Delivered,
-    Skipped,
-    Failed,
-    /// A script said that no further attempt makes sense.
-    Dead,
-}
-
-/// An event a sink's queue has given up on.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct DeadLetter {
-    pub event_id: EventId,
-    pub event_type: String,
-    pub event_ts: Timestamp,
-    pub sequence: u64,
-    pub died_at: Timestamp,
-    pub why: String,
-    pub attempts: u32,
 }
 
 /// Where the router sent an event, as stored with it.

@@ -1,0 +1,85 @@
+//! Deliveries: the state of one event on its way to one sink, its attempts, and the dead letter it may end as.
+//!
+//! These types are stored as JSON by the queue engine and shown by the HTTP API, so their field names are a file
+//! format and an API at once. The rules that move a delivery from state to state are in [`crate::routing::queue`].
+
+use super::{
+    id::{EventId, SinkId},
+    timestamp::Timestamp,
+};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// One event on its way to one sink.
+#[derive(Clone, Debug, Serialize)]
+pub struct Delivery {
+    pub sink_id: SinkId,
+    /// The sink's name when the event was routed.
+    pub name: Arc<str>,
+    pub state: DeliveryState,
+    pub sequence: u64,
+    pub attempts: Vec<Attempt>,
+}
+
+/// The state of a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeliveryState {
+    /// In the sink's queue, before its first attempt or between two.
+    Queued,
+    Delivered,
+    /// A script declined the event.
+    Skipped,
+    /// The queue was full when the event was accepted.
+    Dropped,
+    /// Given up; the event is, or was, a dead letter of the sink.
+    Dead,
+    /// Deleted together with its sink.
+    Discarded,
+}
+
+/// One settled attempt to deliver an event.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Attempt {
+    /// Counted from 1 since the event was queued; a redelivery starts anew.
+    pub number: u32,
+    pub at: Timestamp,
+    pub duration_ms: f64,
+    pub outcome: AttemptOutcome,
+    /// The HTTP status of the receiver's response.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The beginning of the receiver's response.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response: Option<String>,
+    /// Lines that a script printed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub log: Vec<String>,
+}
+
+/// The outcome of one attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AttemptOutcome {
+    Delivered,
+    /// A script declined the event.
+    Skipped,
+    /// Another attempt follows if any are left.
+    Failed,
+    /// No further attempt makes sense.
+    Dead,
+}
+
+/// An event that a sink's queue has given up on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DeadLetter {
+    pub event_id: EventId,
+    pub event_type: String,
+    pub event_ts: Timestamp,
+    pub sequence: u64,
+    pub died_at: Timestamp,
+    pub why: String,
+    pub attempts: u32,
+}
