@@ -1,7 +1,13 @@
-//! The server: [`daemon`] puts it together and runs it, [`http`] serves the API, [`mcp`] the tools, and [`agent_hub`] the
-//! links of agents.
+//! The server: [`services`] opens and connects everything, [`daemon`] runs it, [`http`] serves the API, [`mcp`] the tools,
+//! and [`agent_hub`] the links of agents.
+//!
+//! A request's credential, its token's scope and its permissions are checked in one place, in [`http`].
 
 pub mod agent_hub;
+mod audit_entries;
 pub mod daemon;
 pub mod http;
 pub mod mcp;
+mod services;
+mod sweep;
+mod user_records;

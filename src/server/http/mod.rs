@@ -34,7 +34,7 @@ mod server;
 mod user_limits;
 mod write_timeout;
 
-pub use app::{App, AppError, Opened};
+pub use app::App;
 pub use error::ApiError;
 pub use pagination::{Limit, List, Page};
 pub use request::{Accepted, Call, Client, Created, Events, Json, NoContent, Query, Text, Transport};

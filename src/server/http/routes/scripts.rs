@@ -11,12 +11,12 @@ use crate::{
         permission::Permission,
         timestamp::Timestamp,
     },
-    platform::{
-        audit::{Audit, Entry},
-        store::Batch,
-    },
+    platform::{audit::Audit, store::Batch},
     scripting::scripts::{Kind, ShelfError, Stored, StoredSpec},
-    server::http::{ApiError, Call, Created, Json, Limit, List, NoContent, Query, openapi_schemas, pagination},
+    server::{
+        audit_entries::script_entry,
+        http::{ApiError, Call, Created, Json, Limit, List, NoContent, Query, openapi_schemas, pagination},
+    },
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -257,9 +257,8 @@ fn refuse_if_named(call: &Call, script: &Stored, owners: impl Fn(Owner) -> bool,
     )))
 }
 
-pub(super) fn audited(caller: &Caller, action: &str, script: &Stored) -> impl FnOnce(&mut Batch<'_>) + Send + 'static {
-    let entry = Entry::new(Some(caller.actor()), action, format!("script:{}", script.id))
-        .with(json!({"name": script.name, "kind": script.kind, "owner": OwnerSpec::from(script.owner)}));
+fn audited(caller: &Caller, action: &str, script: &Stored) -> impl FnOnce(&mut Batch<'_>) + Send + 'static {
+    let entry = script_entry(caller.actor(), action, script);
     move |batch| Audit::record(batch, &entry)
 }
 

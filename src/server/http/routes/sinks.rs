@@ -21,7 +21,10 @@ use crate::{
         queue::{DeadLetter, Which},
     },
     scripting::lua::Input,
-    server::http::{ApiError, Call, Created, Json, Limit, List, NoContent, Page, Query, openapi_schemas, pagination},
+    server::{
+        audit_entries::{sink_entry, sink_object},
+        http::{ApiError, Call, Created, Json, Limit, List, NoContent, Page, Query, openapi_schemas, pagination},
+    },
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -235,7 +238,7 @@ pub async fn redeliver(call: Call, body: Option<Json<RedeliverBody>>) -> Result<
         Some(ids) => Which::Events(ids),
         None => Which::All,
     };
-    let entry = Entry::new(Some(call.caller().actor()), "sink.redeliver", object(queue));
+    let entry = Entry::new(Some(call.caller().actor()), "sink.redeliver", sink_object(queue));
     let done = call.app.engine.redeliver(queue, which, entry).await?;
     Ok(Json(RedeliverView { redelivered: done.queued, remaining: done.remaining }))
 }
@@ -314,14 +317,9 @@ async fn change(
     Ok(Json(view(call, &sink, Secrets::Shown)))
 }
 
-pub(super) fn audited(caller: &Caller, action: &str, sink: &Sink) -> impl FnOnce(&mut Batch<'_>) + Send + 'static {
-    let entry = Entry::new(Some(caller.actor()), action, object(sink.id))
-        .with(serde_json::json!({"name": sink.name, "type": sink.kind(), "owner": OwnerSpec::from(sink.owner)}));
+fn audited(caller: &Caller, action: &str, sink: &Sink) -> impl FnOnce(&mut Batch<'_>) + Send + 'static {
+    let entry = sink_entry(caller.actor(), action, sink);
     move |batch| Audit::record(batch, &entry)
-}
-
-fn object(sink: SinkId) -> String {
-    format!("sink:{sink}")
 }
 
 fn view(call: &Call, sink: &Sink, secrets: Secrets) -> SinkView {

@@ -1,13 +1,16 @@
 //! Users, for those who manage them.
 
-use super::{groups::GroupName, roles::RoleName, scripts, sinks};
+use super::{groups::GroupName, roles::RoleName};
 use crate::{
     identity::{Identity, Name, NewUser, User, UserChange},
-    model::{id::UserId, owner::Owner, permission::Permission, timestamp::Timestamp},
-    server::http::{
-        error::ApiError,
-        pagination::{List, Page},
-        request::{Call, Created, Json, NoContent, Query},
+    model::{id::UserId, permission::Permission, timestamp::Timestamp},
+    server::{
+        http::{
+            error::ApiError,
+            pagination::{List, Page},
+            request::{Call, Created, Json, NoContent, Query},
+        },
+        user_records::UserRecordsError,
     },
 };
 use schemars::JsonSchema;
@@ -85,22 +88,11 @@ pub async fn update(call: Call, Json(patch): Json<UserPatch>) -> Result<Json<Use
     apply(&call, UserChange { name, password, roles, groups, active }).await
 }
 
-/// Their spaces, sinks, scripts and what those remember go too, or agents would go on running and what is queued being
-/// delivered in a name that no longer exists. The user goes first, so that a refusal costs nothing.
+/// Deletes the user first, so that a refusal costs nothing, and then everything that belongs to the user.
 pub async fn delete(call: Call) -> Result<NoContent, ApiError> {
     let id: UserId = call.id()?;
     call.app.identity.delete_user(call.caller(), id).await?;
-    for space in call.app.spaces.of(id) {
-        call.app.spaces.delete(call.caller().actor(), space.id).await?;
-    }
-    for sink in call.app.book.visible_to(&[Owner::User(id)]) {
-        call.app.book.delete(sink.id, sinks::audited(call.caller(), "sink.delete", &sink)).await?;
-    }
-    for script in call.app.shelf.of(Owner::User(id)) {
-        call.app.shelf.delete(script.id, scripts::audited(call.caller(), "script.delete", &script)).await?;
-    }
-    // Last, when no script of theirs is left to remember something new.
-    call.app.kv.forget(Owner::User(id)).await?;
+    call.app.user_records.delete_of(&call.caller().actor(), id).await?;
     Ok(NoContent)
 }
 
@@ -118,6 +110,17 @@ impl UserView {
             groups: GroupName::of(identity, &user.groups),
             active: user.active,
             created_at: user.created_at,
+        }
+    }
+}
+
+impl From<UserRecordsError> for ApiError {
+    fn from(error: UserRecordsError) -> Self {
+        match error {
+            UserRecordsError::Space(error) => error.into(),
+            UserRecordsError::Sink(error) => error.into(),
+            UserRecordsError::Script(error) => error.into(),
+            UserRecordsError::Store(error) => error.into(),
         }
     }
 }

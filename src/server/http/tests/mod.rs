@@ -14,7 +14,10 @@ mod stored_tools;
 mod subscriptions;
 
 use super::{App, server};
-use crate::platform::{config::Config, store::Store};
+use crate::{
+    platform::{config::Config, store::Store},
+    server::services::Services,
+};
 use isahc::{AsyncReadResponseExt, HttpClient, Request};
 use serde_json::{Value, json};
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
@@ -54,7 +57,8 @@ impl Service {
         let store = Store::open(&directory, 0, Arc::clone(&metrics)).unwrap();
         let shutdown = CancellationToken::new();
         // Nothing runs the deliveries: these tests end at the edge.
-        let app = App::open(config, store, metrics, &shutdown).await.unwrap().app;
+        let (services, _) = Services::open(config, store, metrics, &shutdown).await.unwrap();
+        let app = Arc::new(services.http());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let patience = server::Patience { head: patience, idle: patience, drain: patience };

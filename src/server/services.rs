@@ -1,0 +1,241 @@
+//! Opens every service of the server on the store and connects them, from the ground up.
+//!
+//! This is the only file that knows all of them. Each service gets what it needs when it is made: the HTTP routes get
+//! theirs through [`Services::http`]. [`super::daemon`] runs what is opened here and closes it again.
+
+use crate::{
+    calls::{call::Calls, registry::Registry},
+    delivery::{
+        deliver::{self, Deliverer},
+        sinks::{self, Book},
+        subscriptions::Subscriptions,
+    },
+    identity::{self, Identity},
+    model::{event::Event, id::SinkId},
+    platform::{
+        audit::Audit,
+        config::Config,
+        egress::Egress,
+        kv::Kv,
+        metrics::Metrics,
+        store::{Store, StoreError},
+    },
+    routing::{
+        emit::Emitter,
+        feed::{Feed, Live},
+        matcher::Routes,
+        queue::{
+            Engine,
+            sled::{Bounds, Signals, SledEngine},
+        },
+    },
+    scripting::{
+        lua::{Libraries, Runtime},
+        scripts::{Raiser, Shelf, Toolbox},
+    },
+    server::{
+        agent_hub::{self, Sessions},
+        http, mcp,
+        user_records::UserRecords,
+    },
+    spaces::{Spaces, Templates},
+};
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// The services of one server. Every field is a cheap handle.
+#[derive(Clone)]
+pub struct Services {
+    pub config: Arc<Config>,
+    pub store: Store,
+    pub metrics: Arc<Metrics>,
+    pub audit: Audit,
+    pub kv: Kv,
+    pub identity: Identity,
+    pub emitter: Arc<Emitter>,
+    pub engine: Arc<dyn Engine>,
+    pub feed: Feed,
+    pub registry: Registry,
+    pub calls: Calls,
+    pub sinks: Book,
+    pub subscriptions: Subscriptions,
+    /// Delivers outside any queue, for tests and previews of sinks.
+    pub delivery: sinks::Context,
+    pub deliverer: Deliverer,
+    pub scripts: Shelf,
+    /// Runs stored tools.
+    pub tools: Toolbox,
+    pub runtime: Runtime,
+    pub spaces: Spaces,
+    pub templates: Templates,
+    pub agents: Sessions,
+    pub mcp: mcp::Endpoint,
+}
+
+/// Ids of the queues that hold something for the deliverer, sent by the queue engine.
+pub type ReadyQueues = mpsc::UnboundedReceiver<SinkId>;
+
+/// Failure to open the services.
+#[derive(Debug, thiserror::Error)]
+pub enum ServicesError {
+    #[error(transparent)]
+    Identity(#[from] identity::OpenError),
+    #[error("cannot read the data directory: {0}")]
+    Store(#[from] StoreError),
+}
+
+impl Services {
+    /// Opens all services. Nothing is delivered and no agent is launched yet.
+    ///
+    /// `shutdown` ends deliveries, agent sessions and MCP streams once it is cancelled.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be read, or the first records of an empty one cannot be written.
+    pub async fn open(
+        config: Config,
+        store: Store,
+        metrics: Arc<Metrics>,
+        shutdown: &CancellationToken,
+    ) -> Result<(Self, ReadyQueues), ServicesError> {
+        let identity = Identity::open(store.clone(), config.auth.session.0).await?;
+        let sinks = Book::open(store.clone(), config.limits.sinks)?;
+        let scripts = Shelf::open(store.clone(), config.limits.scripts)?;
+        let subscriptions = Subscriptions::open(store.clone())?;
+        let kv = Kv::new(store.clone())?;
+        let feed = Feed::new();
+
+        let (ready, ready_queues) = mpsc::unbounded_channel();
+        let accepted_feed = feed.clone();
+        let accepted = Box::new(move |event: &Arc<Event>| accepted_feed.publish(Live::Accepted(event.clone())));
+        let bounds = Bounds { queue: config.delivery.queue, dead_letters: config.delivery.dead_letters };
+        let signals = Signals { accepted, ready };
+        let engine: Arc<dyn Engine> = Arc::new(SledEngine::open(store.clone(), metrics.clone(), bounds, signals)?);
+
+        let registry = Registry::default();
+        let calls = Calls::new(registry.clone(), identity.clone(), metrics.clone());
+        let egress = Egress::new(&config.egress);
+        let libraries = Libraries {
+            http: Arc::new(egress.clone()),
+            kv: Some(kv.clone()),
+            caller: Arc::new(calls.clone()),
+            modules: Arc::new(scripts.clone()),
+        };
+        let runtime = Runtime::new(&config.script, libraries, metrics.clone());
+        let delivery = sinks::Context {
+            egress,
+            runtime: runtime.clone(),
+            shelf: scripts.clone(),
+            timeout: config.webhook.timeout.0,
+        };
+        let parts = deliver::Parts {
+            engine: engine.clone(),
+            book: sinks.clone(),
+            subscriptions: subscriptions.clone(),
+            door: Arc::new(calls.clone()),
+            context: delivery.clone(),
+            feed: feed.clone(),
+            metrics: metrics.clone(),
+        };
+        let deliverer = Deliverer::new(&config.delivery, parts, shutdown.clone());
+        let routes = Arc::new(Routes::new());
+        deliver::follow(&routes, &deliverer);
+        let emitter = Arc::new(Emitter::new(&config.zone, routes, engine.clone(), config.limits.payload.bytes()));
+        let tools = Toolbox {
+            runtime: runtime.clone(),
+            caller: Arc::new(calls.clone()),
+            emitter: Arc::new(Raiser::new(emitter.clone(), identity.clone())),
+        };
+
+        let templates = Templates::open(store.clone())?;
+        let spaces = Spaces::open(store.clone(), identity.clone(), emitter.clone(), config.limits.spaces)?;
+        let agents = Sessions::new(agent_hub::Parts {
+            zone: config.zone.as_str().into(),
+            max_payload: config.limits.payload.bytes(),
+            heartbeat: config.agent.heartbeat.0,
+            shelf: scripts.clone(),
+            identity: identity.clone(),
+            spaces: spaces.clone(),
+            registry: registry.clone(),
+            subscriptions: subscriptions.clone(),
+            emitter: emitter.clone(),
+            deliverer: deliverer.clone(),
+            shutdown: shutdown.clone(),
+        });
+        let parts = mcp::Parts {
+            registry: registry.clone(),
+            identity: identity.clone(),
+            calls: calls.clone(),
+            shelf: scripts.clone(),
+            toolbox: tools.clone(),
+            shutdown: shutdown.clone(),
+        };
+        let mcp = mcp::Endpoint::new(&config.mcp, parts);
+
+        let (config, audit) = (Arc::new(config), Audit::new(store.clone()));
+        let services = Self {
+            config,
+            store,
+            metrics,
+            audit,
+            kv,
+            identity,
+            emitter,
+            engine,
+            feed,
+            registry,
+            calls,
+            sinks,
+            subscriptions,
+            delivery,
+            deliverer,
+            scripts,
+            tools,
+            runtime,
+            spaces,
+            templates,
+            agents,
+            mcp,
+        };
+        Ok((services, ready_queues))
+    }
+
+    /// Services of the HTTP routes.
+    pub fn http(&self) -> http::App {
+        http::App {
+            config: self.config.clone(),
+            store: self.store.clone(),
+            audit: self.audit.clone(),
+            identity: self.identity.clone(),
+            metrics: self.metrics.clone(),
+            emitter: self.emitter.clone(),
+            engine: self.engine.clone(),
+            book: self.sinks.clone(),
+            shelf: self.scripts.clone(),
+            toolbox: self.tools.clone(),
+            spaces: self.spaces.clone(),
+            templates: self.templates.clone(),
+            subscriptions: self.subscriptions.clone(),
+            context: self.delivery.clone(),
+            feed: self.feed.clone(),
+            rations: http::Rations::new(),
+            registry: self.registry.clone(),
+            calls: self.calls.clone(),
+            mcp: self.mcp.clone(),
+            sessions: self.agents.clone(),
+            user_records: self.user_records(),
+        }
+    }
+
+    /// Access to everything that belongs to one user.
+    pub fn user_records(&self) -> UserRecords {
+        UserRecords {
+            identity: self.identity.clone(),
+            spaces: self.spaces.clone(),
+            sinks: self.sinks.clone(),
+            scripts: self.scripts.clone(),
+            kv: self.kv.clone(),
+        }
+    }
+}

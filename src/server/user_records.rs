@@ -1,0 +1,96 @@
+//! Deletion of everything that belongs to a user: spaces, sinks, stored scripts and the scripts' key-value data.
+//!
+//! A user's records are deleted after the user, so that a refused deletion of the user costs nothing. A crash between the
+//! two leaves orphans, which [`UserRecords::delete_orphans`] finds later. Without this, agents would go on running and
+//! queued events would be delivered in a name that no longer exists.
+
+use super::audit_entries::{script_entry, sink_entry};
+use crate::{
+    delivery::sinks::{Book, BookError},
+    identity::Identity,
+    model::{event::Actor, id::UserId, owner::Owner},
+    platform::{
+        audit::{Audit, Entry},
+        kv::Kv,
+        store::StoreError,
+    },
+    scripting::scripts::{Shelf, ShelfError},
+    spaces::{SpaceError, Spaces},
+};
+use serde_json::json;
+
+/// The stores in which a user owns records.
+#[derive(Clone)]
+pub struct UserRecords {
+    pub identity: Identity,
+    pub spaces: Spaces,
+    pub sinks: Book,
+    pub scripts: Shelf,
+    pub kv: Kv,
+}
+
+/// Failure to delete a user's records.
+#[derive(Debug, thiserror::Error)]
+pub enum UserRecordsError {
+    #[error(transparent)]
+    Space(#[from] SpaceError),
+    #[error(transparent)]
+    Sink(#[from] BookError),
+    #[error(transparent)]
+    Script(#[from] ShelfError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl UserRecords {
+    /// Deletes what belonged to a user who has just been deleted by `actor`.
+    ///
+    /// # Errors
+    ///
+    /// Stops at the first record that cannot be deleted. The rest is deleted later as orphans.
+    pub async fn delete_of(&self, actor: &Actor, user: UserId) -> Result<(), UserRecordsError> {
+        for space in self.spaces.of(user) {
+            self.spaces.delete(actor.clone(), space.id).await?;
+        }
+        for sink in self.sinks.visible_to(&[Owner::User(user)]) {
+            let entry = sink_entry(actor.clone(), "sink.delete", &sink);
+            self.sinks.delete(sink.id, move |batch| Audit::record(batch, &entry)).await?;
+        }
+        for script in self.scripts.of(Owner::User(user)) {
+            let entry = script_entry(actor.clone(), "script.delete", &script);
+            self.scripts.delete(script.id, move |batch| Audit::record(batch, &entry)).await?;
+        }
+        // Last, when no script of the user is left to write to it.
+        self.kv.forget(Owner::User(user)).await?;
+        Ok(())
+    }
+
+    /// Deletes spaces, sinks and scripts whose user does not exist any more. Failures are logged; the next run tries again.
+    pub async fn delete_orphans(&self) {
+        for space in self.spaces.all().into_iter().filter(|space| self.is_orphan(Owner::User(space.owner))) {
+            if let Err(error) = self.spaces.delete(Actor::system(), space.id).await {
+                log::warn!("space {} of a deleted user stays for now: {error}", space.id);
+            }
+        }
+        for sink in self.sinks.all().into_iter().filter(|sink| self.is_orphan(sink.owner)) {
+            let entry = orphan_entry("sink.delete", format!("sink:{}", sink.id), &sink.name);
+            if let Err(error) = self.sinks.delete(sink.id, move |batch| Audit::record(batch, &entry)).await {
+                log::warn!("sink {} of a deleted user stays for now: {error}", sink.id);
+            }
+        }
+        for script in self.scripts.all().into_iter().filter(|script| self.is_orphan(script.owner)) {
+            let entry = orphan_entry("script.delete", format!("script:{}", script.id), &script.name);
+            if let Err(error) = self.scripts.delete(script.id, move |batch| Audit::record(batch, &entry)).await {
+                log::warn!("script {} of a deleted user stays for now: {error}", script.id);
+            }
+        }
+    }
+
+    fn is_orphan(&self, owner: Owner) -> bool {
+        matches!(owner, Owner::User(user) if self.identity.user(user).is_none())
+    }
+}
+
+fn orphan_entry(action: &str, object: String, name: &str) -> Entry {
+    Entry::new(None, action, object).with(json!({"name": name, "reason": "its user was deleted"}))
+}
