@@ -7,6 +7,7 @@ use super::{
     access::{Access, Flags, Server, TokenSource},
     failure::{Failure, Refusal},
 };
+use crate::platform::percent;
 use isahc::{
     Body, HttpClient,
     config::{Configurable as _, RedirectPolicy},
@@ -338,7 +339,7 @@ impl Query {
         self.0.push(if self.0.is_empty() { '?' } else { '&' });
         self.0.push_str(name);
         self.0.push('=');
-        self.0.push_str(&percent_encoded(&value.to_string()));
+        self.0.push_str(&percent::encode(&value.to_string()));
         self
     }
 
@@ -354,18 +355,6 @@ impl Query {
     pub fn on(&self, path: &str) -> String {
         format!("{path}{}", self.0)
     }
-}
-
-/// Text as it may stand in a path or a query.
-pub fn percent_encoded(text: &str) -> String {
-    let mut encoded = String::new();
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => encoded.push(char::from(byte)),
-            _ => encoded.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    encoded
 }
 
 fn unreachable(server: &Server, why: impl Display) -> Failure {

@@ -2,13 +2,16 @@
 
 use super::{
     api,
-    client::{Client, Query, percent_encoded},
+    client::{Client, Query},
     failure::Failure,
     payload::Source,
     shell::{Form, Shell},
     table::{Cell, Fit, Table, Tone, printable},
 };
-use crate::model::jsonrpc::{self, MAX_BATCH};
+use crate::{
+    model::jsonrpc::{self, MAX_BATCH},
+    platform::percent,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -114,7 +117,7 @@ impl List {
 }
 
 fn show(shell: &mut Shell<'_>, client: &Client, name: &str, form: Form) -> Result<(), Failure> {
-    let path = format!("/api/methods/{}", percent_encoded(name));
+    let path = format!("/api/methods/{}", percent::encode(name));
     let answer = client.get(&path).map_err(|failure| match failure {
         Failure::Rejected { status: 404, .. } => unknown(name),
         other => other,

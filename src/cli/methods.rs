@@ -2,12 +2,12 @@
 
 use super::{
     agent::find::Near,
-    client::percent_encoded,
     failure::Failure,
     payload::read_file,
     shell::{Form, Shell},
     table::printable,
 };
+use crate::platform::percent;
 use serde::Deserialize;
 use std::path::PathBuf;
 
@@ -95,7 +95,7 @@ impl Unregister {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let agent = Near::find(shell.environment)?;
         let answer = match &self.local_name {
-            Some(name) => agent.delete(&format!("/methods/{}", percent_encoded(name)))?,
+            Some(name) => agent.delete(&format!("/methods/{}", percent::encode(name)))?,
             None => agent.delete("/methods")?,
         };
         if self.form() == Form::Json {

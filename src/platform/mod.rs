@@ -7,4 +7,5 @@ pub mod keyed_limit;
 pub mod kv;
 pub mod logging;
 pub mod metrics;
+pub mod percent;
 pub mod store;

@@ -216,6 +216,22 @@ fn programs_of_a_space_remember_things_together() {
     assert_eq!(lua(&space, &[], "print(kv.get('n'))"), "7\n", "it outlives the agent, and needs no server");
 }
 
+#[test]
+fn a_program_unregisters_a_method_whatever_characters_its_local_name_has() {
+    let (daemon, space) = world();
+    let source =
+        "local server = require('svc.methods').Server('sh', { args = { '-c', 'while read -r x; do :; done' } })
+        local names = { 'my method', 'a+b', '100%', 'a/b?c#d', 'ä', 'last' }
+        for at, name in ipairs(names) do
+            server:method { name = 'm' .. at, local_name = name, description = 'A method' }
+        end
+        server:register()
+        for at = 1, #names - 1 do print(table.concat(server:unregister(names[at]), ' ')) end";
+    assert_eq!(lua(&space, &[], source), "m1\nm2\nm3\nm4\nm5\n");
+    let listed = daemon.get("/api/methods").json();
+    assert_eq!(listed["methods"].as_array().map(Vec::len), Some(1), "{listed}");
+}
+
 /// Stores a script, and gives its id.
 fn store(daemon: &Daemon, script: &Value) -> Value {
     let reply = daemon.post("/api/scripts", script);

@@ -2,7 +2,7 @@
 
 use crate::{
     agent::{RaiseError, proxy::PassError, registrar::RegisterError, setup::SetupError, spool::SpoolError},
-    platform::kv::KvError,
+    platform::{kv::KvError, percent::PercentError},
     routing::emit::EmitError,
 };
 use bytes::Bytes;
@@ -71,6 +71,12 @@ impl From<KvError> for Refusal {
             KvError::Store(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
         };
         Self::new(status, code, error.to_string())
+    }
+}
+
+impl From<PercentError> for Refusal {
+    fn from(error: PercentError) -> Self {
+        Self::bad_request(error.to_string())
     }
 }
 

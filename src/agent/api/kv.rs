@@ -2,8 +2,12 @@
 //!
 //! The key is in the query, since a path cannot carry every key: clients resolve `.` and `..` there, encoded or not.
 
-use super::{Answer, Ends, Refusal, check_user, decoded, json, read};
-use crate::{agent::Agent, model::owner::Owner, platform::kv::MAX_VALUE};
+use super::{Answer, Ends, Refusal, check_user, json, read};
+use crate::{
+    agent::Agent,
+    model::owner::Owner,
+    platform::{kv::MAX_VALUE, percent},
+};
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -87,7 +91,7 @@ struct Value {
 fn key<B>(request: &Request<B>) -> Result<String, Refusal> {
     let mut keys = request.uri().query().unwrap_or_default().split('&').filter_map(|pair| pair.strip_prefix("key="));
     match (keys.next(), keys.next()) {
-        (Some(key), None) => decoded(&key.replace('+', " ")),
+        (Some(key), None) => Ok(percent::decode_query_value(key)?),
         _ => Err(Refusal::bad_request("say which key is meant, once: /kv?key=NAME")),
     }
 }

@@ -18,7 +18,10 @@ use super::{
     setup,
     setup_changes::{self, Doings},
 };
-use crate::model::json_input::{self, InvalidJson};
+use crate::{
+    model::json_input::{self, InvalidJson},
+    platform::percent,
+};
 use bytes::Bytes;
 use error::{Refusal, json};
 use http::{
@@ -155,7 +158,9 @@ async fn answer(agent: &Arc<Agent>, ends: Ends, request: Request<Incoming>) -> R
         (&Method::GET, ["status"]) => Ok(json(StatusCode::OK, &agent.status())),
         (&Method::POST, ["methods"]) => register(agent, ends, request).await,
         (&Method::DELETE, ["methods"]) => unregister(agent, ends, request.headers(), None).await,
-        (&Method::DELETE, ["methods", name]) => unregister(agent, ends, request.headers(), Some(decoded(name)?)).await,
+        (&Method::DELETE, ["methods", name]) => {
+            unregister(agent, ends, request.headers(), Some(percent::decode_segment(name)?)).await
+        }
         (&Method::GET, ["api", "methods"] | ["api", "methods", _]) if segments.last() != Some(&"call") => {
             pass(agent, ends, request).await
         }
@@ -308,19 +313,4 @@ fn not_allowed(allow: &'static str) -> Answer {
     let mut answer = Answer::from(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message));
     answer.headers_mut().insert(ALLOW, http::HeaderValue::from_static(allow));
     answer
-}
-
-/// A segment of a path as it was before it was encoded.
-fn decoded(segment: &str) -> Result<String, Refusal> {
-    let wrong = || Refusal::bad_request(format!("`{segment}` is not encoded as a path should be"));
-    let mut bytes = Vec::with_capacity(segment.len());
-    let mut rest = segment.bytes();
-    while let Some(byte) = rest.next() {
-        let digit = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16)).ok_or_else(wrong);
-        bytes.push(match byte {
-            b'%' => (digit(rest.next())? * 16 + digit(rest.next())?) as u8,
-            plain => plain,
-        });
-    }
-    String::from_utf8(bytes).map_err(|_| wrong())
 }

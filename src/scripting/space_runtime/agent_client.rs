@@ -1,7 +1,10 @@
 //! The agent of the space that a program runs in, over its own API: no token, being here is enough.
 
 use super::{Package, Supply};
-use crate::scripting::lua::{Memory, Reply, SpaceAgent};
+use crate::{
+    platform::percent,
+    scripting::lua::{Memory, Reply, SpaceAgent},
+};
 use futures_util::AsyncReadExt as _;
 use isahc::{
     AsyncBody, HttpClient,
@@ -124,7 +127,7 @@ impl SpaceAgent for NearAgent {
 
     fn unregister(&self, local_name: Option<&str>) -> Reply<Box<RawValue>> {
         let path = match local_name {
-            Some(name) => format!("/methods/{}", encoded(name)),
+            Some(name) => format!("/methods/{}", percent::encode(name)),
             None => "/methods".to_owned(),
         };
         some(self.send(Method::DELETE, &path, None))
@@ -161,14 +164,14 @@ struct Deleted {
 impl NearAgent {
     fn put(&self, key: &str, put: &Put) -> Reply<bool> {
         let body = serde_json::to_string(put).expect("JSON and numbers are JSON");
-        let answer = some(self.send(Method::PUT, &format!("/kv?key={}", encoded(key)), Some(body)));
+        let answer = some(self.send(Method::PUT, &format!("/kv?key={}", percent::encode(key)), Some(body)));
         Box::pin(async move { Ok(understood::<Stored>(&answer.await?)?.stored) })
     }
 }
 
 impl Memory for NearAgent {
     fn get(&self, key: &str) -> Reply<Option<Box<RawValue>>> {
-        let answer = self.send(Method::GET, &format!("/kv?key={}", encoded(key)), None);
+        let answer = self.send(Method::GET, &format!("/kv?key={}", percent::encode(key)), None);
         Box::pin(async move {
             let Some(answer) = answer.await? else { return Ok(None) };
             Ok(Some(understood::<Value<Box<RawValue>>>(&answer)?.value))
@@ -186,23 +189,18 @@ impl Memory for NearAgent {
 
     fn increment(&self, key: &str, by: i64, ttl: Option<Duration>) -> Reply<i64> {
         let body = json!({ "by": by, "ttl": seconds(ttl) }).to_string();
-        let answer = some(self.send(Method::POST, &format!("/kv/increment?key={}", encoded(key)), Some(body)));
+        let answer = some(self.send(Method::POST, &format!("/kv/increment?key={}", percent::encode(key)), Some(body)));
         Box::pin(async move { Ok(understood::<Value<i64>>(&answer.await?)?.value) })
     }
 
     fn delete(&self, key: &str) -> Reply<bool> {
-        let answer = some(self.send(Method::DELETE, &format!("/kv?key={}", encoded(key)), None));
+        let answer = some(self.send(Method::DELETE, &format!("/kv?key={}", percent::encode(key)), None));
         Box::pin(async move { Ok(understood::<Deleted>(&answer.await?)?.deleted) })
     }
 }
 
 fn seconds(ttl: Option<Duration>) -> Option<f64> {
     ttl.as_ref().map(Duration::as_secs_f64)
-}
-
-/// As a part of a path or a query.
-fn encoded(text: &str) -> String {
-    form_urlencoded::byte_serialize(text.as_bytes()).collect()
 }
 
 fn understood<T: DeserializeOwned>(answer: &RawValue) -> Result<T, String> {
