@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 use std::{process::ExitCode, sync::Arc, time::Instant};
 use svc::{
     model::{
+        body_template::BodyTemplate,
         event::{Actor, ActorKind, Event, Origin},
         id::{EventId, SpaceId, UserId},
         owner::Owner,
@@ -14,7 +15,7 @@ use svc::{
     },
     platform::{config, kv::Kv, metrics::Metrics, store::Store},
     scripting::lua::{
-        HttpClient, HttpRequest, HttpResponse, Input, Libraries, MethodCaller, NoModules, Program, Runtime, Template,
+        HttpClient, HttpRequest, HttpResponse, Input, Libraries, MethodCaller, NoModules, Program, Runtime,
     },
 };
 
@@ -77,7 +78,7 @@ async fn render(runtime: &Runtime, program: &Program) {
 }
 
 fn compiled() -> Program {
-    Program::template(&Template::Lua(TEMPLATE.to_owned())).expect("the template compiles")
+    Program::template(&BodyTemplate::Lua(TEMPLATE.to_owned())).expect("the template compiles")
 }
 
 fn runtime(directory: &std::path::Path, metrics: &Arc<Metrics>) -> Runtime {

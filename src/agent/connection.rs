@@ -11,9 +11,9 @@ use super::{
     server_link::{Down, Link, Parcel},
     shutdown::{Parting, Reason},
 };
-use crate::{
-    model::agent_protocol::{self, Answer, Goodbye, Hello, ServerHealth, ToAgent, ToServer, Welcome},
-    spaces::{CheckResult, HealthCheck},
+use crate::model::{
+    agent_protocol::{self, Answer, Goodbye, Hello, ServerHealth, ToAgent, ToServer, Welcome},
+    health_check::{CheckResult, HealthCheck},
 };
 use bytes::Bytes;
 use futures_util::{

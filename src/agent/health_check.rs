@@ -8,14 +8,17 @@ use super::{
     method_server::child::{Launch, told},
 };
 use crate::{
-    model::{owner::Owner, timestamp::Timestamp},
+    model::{
+        health_check::{CheckResult, HealthCheck, Probe},
+        owner::Owner,
+        timestamp::Timestamp,
+    },
     platform::{
         config::{self, Span},
         egress::{Egress, Request, Tls},
         kv::Kv,
     },
     scripting::lua::{Finding, Libraries, MethodCaller, NoModules, Place, Program, Runtime},
-    spaces::{CheckResult, HealthCheck, Probe},
 };
 use bytes::Bytes;
 use futures_util::future::BoxFuture;

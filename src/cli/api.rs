@@ -2,8 +2,8 @@
 
 use crate::{
     delivery::sinks::definition::{ScriptSpec, SinkKind, WebhookSpec},
-    model::{library::Language, owner::OwnerSpec, timestamp::Timestamp},
-    scripting::{lua::Template, scripts},
+    model::{body_template::BodyTemplate, library::Language, owner::OwnerSpec, timestamp::Timestamp},
+    scripting::scripts,
 };
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
@@ -257,7 +257,7 @@ pub struct Sink {
     /// Of these three only the one that the type says.
     pub webhook: Option<WebhookSpec>,
     pub script: Option<ScriptSpec>,
-    pub template: Option<Template>,
+    pub template: Option<BodyTemplate>,
     pub queue: Queue,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,

@@ -11,7 +11,7 @@ use super::{
     table::{Cell, Fit, Table},
     time::brief,
 };
-use crate::{model::owner::OwnerSpec, spaces::TemplateSpec};
+use crate::model::{owner::OwnerSpec, template_spec::TemplateSpec};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 

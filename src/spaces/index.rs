@@ -1,10 +1,14 @@
 //! What memory holds of the spaces, and the row that the disk holds of each. The locks and the order of changes are
 //! those of [`super::records`].
 
-use super::{CheckResult, Space, SpaceError, SpaceName, outbox::Pending, process_driver::Running};
+use super::{Space, SpaceError, outbox::Pending, process_driver::Running};
 use crate::{
     identity::Digest,
-    model::id::{SpaceId, UserId},
+    model::{
+        health_check::CheckResult,
+        id::{SpaceId, UserId},
+        space_settings::SpaceName,
+    },
     platform::store::{Batch, Store, Table, keys},
 };
 use serde::{Deserialize, Serialize};

@@ -2,14 +2,21 @@
 //! against while the agent is lost. The record of it is in [`super::records`].
 
 use super::{
-    Change, CheckResult, Driver, Health, Space, SpaceError, Spaces, State,
+    Change, Space, SpaceError, Spaces,
     index::Entry,
     outbox::Pending,
     records::{Shared, Step},
 };
 use crate::{
     identity::{AGENT_PREFIX, Secret},
-    model::{event::Actor, id::SpaceId, timestamp::Timestamp},
+    model::{
+        event::Actor,
+        health_check::CheckResult,
+        id::SpaceId,
+        space_settings::Driver,
+        space_state::{SpaceHealth, SpaceState},
+        timestamp::Timestamp,
+    },
 };
 use std::{
     sync::{Arc, Weak},
@@ -55,7 +62,7 @@ impl Spaces {
             let before = entry.space.clone();
             let name = || before.name.clone();
             match (before.driver, before.state) {
-                (Driver::External, State::Deployed) => return Err(SpaceError::AlreadyStarted(name())),
+                (Driver::External, SpaceState::Deployed) => return Err(SpaceError::AlreadyStarted(name())),
                 (Driver::External, _) => return Err(SpaceError::StartExternal(name())),
                 (Driver::Process, _) if before.launched => return Err(SpaceError::AlreadyStarted(name())),
                 (Driver::Process, _) => {}
@@ -76,14 +83,14 @@ impl Spaces {
         self.change(id, move |entry| {
             let before = entry.space.clone();
             match before.state {
-                State::Deployed => Ok(Step::stopping(entry, by)),
+                SpaceState::Deployed => Ok(Step::stopping(entry, by)),
                 // Its agent was on its way, and never arrived.
-                State::Created | State::Stopped if before.launched => {
+                SpaceState::Created | SpaceState::Stopped if before.launched => {
                     let after = Space { launched: false, updated_at: Timestamp::now(), ..Space::clone(&before) };
                     let step = Step::new(after, entry).audited(by, "space.stop");
                     Ok(step.telling(|after| Change::Updated { before, after }))
                 }
-                State::Created | State::Stopped => Err(SpaceError::NotRunning(before.name.clone())),
+                SpaceState::Created | SpaceState::Stopped => Err(SpaceError::NotRunning(before.name.clone())),
             }
         })
         .await
@@ -120,15 +127,16 @@ impl Spaces {
             if before.driver == Driver::Process && !before.launched {
                 return Err(SpaceError::NotLaunched(before.name.clone()));
             }
-            if before.driver == Driver::External && before.state == State::Stopped && arrival == Arrival::Returning {
+            if before.driver == Driver::External && before.state == SpaceState::Stopped && arrival == Arrival::Returning
+            {
                 return Err(SpaceError::WasStopped(before.name.clone()));
             }
             let mut after = Space { node_id: Some(node_id), ..Space::clone(before) };
-            if before.state == State::Deployed {
+            if before.state == SpaceState::Deployed {
                 return Ok(Step::new(after, entry));
             }
             let now = Timestamp::now();
-            after = Space { state: State::Deployed, started_at: Some(now), updated_at: now, ..after };
+            after = Space { state: SpaceState::Deployed, started_at: Some(now), updated_at: now, ..after };
             let actor = shared.agent(after.owner);
             let event = Pending::started(&after, actor.clone());
             let step = Step::new(after, entry).raising(event);
@@ -149,7 +157,7 @@ impl Spaces {
         let shared = self.0.clone();
         self.change(id, move |entry| {
             let (space, succeeded) = (&entry.space, entry.links > 1);
-            if space.state != State::Deployed || space.launched || succeeded {
+            if space.state != SpaceState::Deployed || space.launched || succeeded {
                 return Ok(Step::new(Space::clone(space), entry));
             }
             let actor = shared.agent(space.owner);
@@ -191,7 +199,7 @@ impl Spaces {
             let Some(check) = space.settings.health_check.as_ref() else { return unchanged(entry) };
             // An agent may have come back while the count waited for its turn.
             let doubtful = witness == Witness::Server && !entry.is_lost();
-            if space.state != State::Deployed || doubtful {
+            if space.state != SpaceState::Deployed || doubtful {
                 return unchanged(entry);
             }
             let failures = if result.ok { 0 } else { entry.failures.saturating_add(1) };
@@ -245,7 +253,7 @@ impl Shared {
         let mut shelf = self.write();
         let paused = shelf.paused;
         let Some(entry) = shelf.spaces.get_mut(&id) else { return };
-        let lost = !paused && entry.is_lost() && entry.space.state == State::Deployed;
+        let lost = !paused && entry.is_lost() && entry.space.state == SpaceState::Deployed;
         match entry.space.settings.health_check.as_ref().filter(|_| lost) {
             Some(check) if entry.silence.is_none() => {
                 let counting = count_silence(Arc::downgrade(self), id, check.interval);
@@ -262,9 +270,9 @@ impl Step {
     fn stopping(entry: &Entry, by: Actor) -> Self {
         let now = Timestamp::now();
         let after = Space {
-            state: State::Stopped,
+            state: SpaceState::Stopped,
             launched: false,
-            health: Health::Unknown,
+            health: SpaceHealth::Unknown,
             stopped_at: Some(now),
             updated_at: now,
             ..Space::clone(&entry.space)

@@ -2,11 +2,13 @@
 //! after, and forgotten once it is raised. What a crash leaves is raised at the next start, under the same id, so that
 //! raising it twice stores it once.
 
-use super::{CheckResult, Health, Space, records::Shared};
+use super::{Space, records::Shared};
 use crate::{
     model::{
         event::{Actor, EventType, Origin},
+        health_check::CheckResult,
         id::{EventId, SpaceId, UserId},
+        space_state::SpaceHealth,
         timestamp::Timestamp,
     },
     platform::store::StoreError,
@@ -67,7 +69,7 @@ impl Pending {
     }
 
     /// For a space whose health has just become what it is.
-    pub fn judged(space: &Space, actor: Actor, previous: Health, failures: u32, result: &CheckResult) -> Self {
+    pub fn judged(space: &Space, actor: Actor, previous: SpaceHealth, failures: u32, result: &CheckResult) -> Self {
         let mut payload = json!({
             "space_name": space.name,
             "space_id": space.id,
@@ -75,7 +77,7 @@ impl Pending {
             "current": space.health,
             "checked_at": result.checked_at,
         });
-        if space.health == Health::Unhealthy {
+        if space.health == SpaceHealth::Unhealthy {
             payload["consecutive_failures"] = failures.into();
             return Self::new("space.unhealthy", space, actor, &payload);
         }

@@ -5,8 +5,8 @@
 //!
 //! Whether a space's agent is to run is the space's record to say ([`Space::launched`]); this only follows.
 
-use super::{Driver, Space, SpaceError, Spaces};
-use crate::model::id::SpaceId;
+use super::{Space, SpaceError, Spaces};
+use crate::model::{id::SpaceId, space_settings::Driver};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::{

@@ -5,10 +5,10 @@
 //! What concerns the moment only is in memory alone: whether an agent is linked, how many checks have failed in a row, what
 //! the last one found. A check that changes nothing writes nothing.
 //!
-//! Health transitions are events but no audit entries: nobody decided on them, and a flapping space would fill the log.
+//! SpaceHealth transitions are events but no audit entries: nobody decided on them, and a flapping space would fill the log.
 
 use super::{
-    CheckResult, Driver, Health, Settings, SettingsError, Space, SpaceName, State,
+    Space,
     index::{Entry, Row, SPACES, Shelf},
     outbox::Pending,
     process_driver::Running,
@@ -17,7 +17,10 @@ use crate::{
     identity::{AGENT_PREFIX, Digest, Identity, Secret},
     model::{
         event::{Actor, Origin},
+        health_check::CheckResult,
         id::{SpaceId, TemplateId, UserId},
+        space_settings::{Driver, SpaceName, SpaceSettings, SpaceSettingsError},
+        space_state::{SpaceHealth, SpaceState},
         timestamp::Timestamp,
     },
     platform::{
@@ -57,7 +60,7 @@ pub struct NewSpace {
     pub owner: UserId,
     pub template_id: Option<TemplateId>,
     pub driver: Driver,
-    pub settings: Settings,
+    pub settings: SpaceSettings,
 }
 
 /// What happened to a space, told once it is on disk and before its event is raised.
@@ -99,7 +102,7 @@ pub enum SpaceError {
     #[error("a user has at most {0} spaces: delete one first, or have `limits.spaces` raised")]
     TooMany(usize),
     #[error(transparent)]
-    Invalid(#[from] SettingsError),
+    Invalid(#[from] SpaceSettingsError),
     #[error(
         "the driver of `{0}` is external: run `svc agent start` with its agent token where the space is, and it is \
          started"
@@ -214,9 +217,9 @@ impl Spaces {
             template_id,
             driver,
             settings,
-            state: State::Created,
+            state: SpaceState::Created,
             launched: false,
-            health: Health::Unknown,
+            health: SpaceHealth::Unknown,
             node_id: None,
             created_at: now,
             updated_at: now,
@@ -257,14 +260,14 @@ impl Spaces {
         &self,
         by: Actor,
         id: SpaceId,
-        change: impl FnOnce(&Space) -> Result<Settings, E> + Send + 'static,
+        change: impl FnOnce(&Space) -> Result<SpaceSettings, E> + Send + 'static,
     ) -> Result<Arc<Space>, E> {
         self.change(id, move |entry| {
             let before = entry.space.clone();
             let settings = change(&before)?;
             settings.check(before.driver).map_err(SpaceError::from)?;
             // Without a check there is nothing to be known.
-            let health = if settings.health_check.is_some() { before.health } else { Health::Unknown };
+            let health = if settings.health_check.is_some() { before.health } else { SpaceHealth::Unknown };
             let after = Space { settings, health, updated_at: Timestamp::now(), ..Space::clone(&before) };
             let step = Step::new(after, entry).audited(by, "space.update");
             Ok(step.telling(|after| Change::Updated { before, after }))

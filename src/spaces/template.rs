@@ -1,14 +1,12 @@
 //! Templates: what new spaces can be made of. A space copies its template when it is made, so that changing or deleting a
 //! template touches no space.
 
-use super::{
-    HealthCheck, Port, Settings, SettingsError, SpaceName,
-    settings::{check_custom, check_ports},
-};
 use crate::{
     model::{
         event::Actor,
-        id::{ScriptId, TemplateId},
+        id::TemplateId,
+        space_settings::{SpaceName, SpaceSettingsError},
+        template_spec::TemplateSpec,
         timestamp::Timestamp,
     },
     platform::{
@@ -16,7 +14,6 @@ use crate::{
         store::{Batch, Store, StoreError, Table, keys},
     },
 };
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::{
@@ -37,27 +34,6 @@ pub struct Template {
     pub spec: TemplateSpec,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
-}
-
-/// What a template says.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct TemplateSpec {
-    /// Unique among templates.
-    pub name: SpaceName,
-    #[serde(default)]
-    pub description: String,
-    /// What listens in such a space; its URLs are built of them.
-    #[serde(default)]
-    pub ports: Vec<Port>,
-    /// What sink templates and scripts find as `custom`.
-    #[serde(default)]
-    pub custom: BTreeMap<String, String>,
-    /// A stored script of kind `script`, a global one, that the agent of such a space runs when it starts.
-    #[serde(default)]
-    pub startup_script_id: Option<ScriptId>,
-    #[serde(default)]
-    pub health_check: Option<HealthCheck>,
 }
 
 /// Every template there is. Cloning the handle is cheap.
@@ -82,20 +58,9 @@ pub enum TemplateError {
     #[error("there are at most {MOST} templates: delete one first")]
     TooMany,
     #[error(transparent)]
-    Invalid(#[from] SettingsError),
+    Invalid(#[from] SpaceSettingsError),
     #[error(transparent)]
     Store(#[from] StoreError),
-}
-
-impl TemplateSpec {
-    /// # Errors
-    ///
-    /// Fails on the first field that breaks a rule.
-    pub fn check(&self) -> Result<(), SettingsError> {
-        Settings { description: self.description.clone(), ..Settings::default() }.check(super::Driver::External)?;
-        check_ports(&self.ports)?;
-        check_custom(&self.custom)
-    }
 }
 
 impl Templates {

@@ -17,8 +17,7 @@ use crate::{
         table::{Tone, printable},
     },
     delivery::sinks::{SinkSpec, definition::WebhookSpec, file},
-    model::owner::OwnerSpec,
-    platform::egress::check_url,
+    model::{outbound_http::check_url, owner::OwnerSpec},
 };
 use serde_json::{Value, json};
 use std::path::PathBuf;

@@ -6,8 +6,7 @@ use crate::{
         SinkSpec,
         definition::{ScriptSpec, SinkKind, WebhookSpec},
     },
-    model::{id::ScriptId, owner::OwnerSpec, pattern::Patterns},
-    scripting::lua::Template,
+    model::{body_template::BodyTemplate, id::ScriptId, owner::OwnerSpec, pattern::Patterns},
 };
 use std::path::{Path, PathBuf};
 
@@ -189,10 +188,10 @@ pub fn stored_script(client: &Client, owner: OwnerSpec, text: &str) -> Result<Sc
     found.id.parse().map_err(|_| Failure::NoSuch(format!("`{}` is no id of a script", found.id)))
 }
 
-fn template(path: &Path) -> Result<Template, Failure> {
+fn template(path: &Path) -> Result<BodyTemplate, Failure> {
     let source = read_file(path)?;
     let lua = path.extension().is_some_and(|extension| extension == "lua");
-    Ok(if lua { Template::Lua(source) } else { Template::Text(source) })
+    Ok(if lua { BodyTemplate::Lua(source) } else { BodyTemplate::Text(source) })
 }
 
 fn kind_word(word: &str) -> Result<SinkKind, String> {
@@ -241,7 +240,7 @@ mod tests {
     #[test]
     fn a_template_is_lua_or_text_by_its_ending() {
         let source = || "return {}".to_owned();
-        for (ending, expected) in [("lua", Template::Lua(source())), ("txt", Template::Text(source()))] {
+        for (ending, expected) in [("lua", BodyTemplate::Lua(source())), ("txt", BodyTemplate::Text(source()))] {
             let path = std::env::temp_dir().join(format!("svc-template-{}.{ending}", uuid::Uuid::now_v7()));
             std::fs::write(&path, "return {}").unwrap();
             let spec = spec(&["--type", "json-rpc", "--template", path.to_str().unwrap()]);

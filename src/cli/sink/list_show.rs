@@ -12,8 +12,7 @@ use crate::{
         user::yes_or_no,
     },
     delivery::sinks::definition::ScriptSpec,
-    model::owner::OwnerSpec,
-    scripting::lua::Template,
+    model::{body_template::BodyTemplate, owner::OwnerSpec},
 };
 
 client_command! {
@@ -112,8 +111,8 @@ impl Show {
         table.field("updated", brief(sink.updated_at));
         shell.out.table(&table)?;
         match (sink.template.or(webhook_template), sink.script) {
-            (Some(Template::Lua(source)), _) => show_source(shell, "template (lua)", &source),
-            (Some(Template::Text(source)), _) => show_source(shell, "template (text)", &source),
+            (Some(BodyTemplate::Lua(source)), _) => show_source(shell, "template (lua)", &source),
+            (Some(BodyTemplate::Text(source)), _) => show_source(shell, "template (text)", &source),
             (None, Some(ScriptSpec { source: Some(source), .. })) => show_source(shell, "script", &source),
             (None, _) => Ok(()),
         }

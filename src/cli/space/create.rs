@@ -8,8 +8,7 @@ use crate::{
         shell::{Form, Shell},
         space::settings::look_up_script,
     },
-    model::owner::OwnerSpec,
-    spaces::Driver,
+    model::{owner::OwnerSpec, space_settings::Driver},
 };
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};

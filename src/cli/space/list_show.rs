@@ -11,7 +11,7 @@ use crate::{
         time::brief,
         user::yes_or_no,
     },
-    spaces::State,
+    model::space_state::SpaceState,
 };
 
 client_command! {
@@ -24,7 +24,7 @@ client_command! {
 
         /// only those in this state: created, deployed or stopped
         #[argh(option, from_str_fn(state_word))]
-        state: Option<State>,
+        state: Option<SpaceState>,
     }
 }
 
@@ -53,7 +53,7 @@ impl List {
         let client = self.client(shell)?;
         let query = Query::default()
             .with_some("owner", self.owner.as_deref())
-            .with_some("state", self.state.map(State::as_str));
+            .with_some("state", self.state.map(SpaceState::as_str));
         let listing = client.list(Kind::Space.path(), &query, usize::MAX)?;
         if self.form() == Form::Json {
             return shell.out.json(&listing.to_json());
@@ -136,7 +136,7 @@ impl Delete {
 }
 
 fn state(word: &str) -> Cell {
-    let tone = if word == State::Deployed.as_str() { Tone::Good } else { Tone::Quiet };
+    let tone = if word == SpaceState::Deployed.as_str() { Tone::Good } else { Tone::Quiet };
     Cell::toned(word, tone)
 }
 
@@ -149,7 +149,7 @@ fn health(word: &str) -> Cell {
     Cell::toned(word, tone)
 }
 
-fn state_word(word: &str) -> Result<State, String> {
-    let known = State::ALL.into_iter().find(|state| state.as_str() == word);
-    known.ok_or_else(|| format!("expected one of {}", State::ALL.map(State::as_str).join(", ")))
+fn state_word(word: &str) -> Result<SpaceState, String> {
+    let known = SpaceState::ALL.into_iter().find(|state| state.as_str() == word);
+    known.ok_or_else(|| format!("expected one of {}", SpaceState::ALL.map(SpaceState::as_str).join(", ")))
 }

@@ -18,7 +18,7 @@ macro_rules! settings_command {
 
                 /// a port, as NAME=PORT or NAME=PORT/PROTOCOL (http, https or tcp); repeat for more
                 #[argh(option, from_str_fn($crate::cli::space::settings::port))]
-                port: Vec<$crate::spaces::Port>,
+                port: Vec<$crate::model::space_settings::Port>,
 
                 /// a custom field, as NAME=VALUE; repeat for more
                 #[argh(option, from_str_fn($crate::cli::space::settings::field))]

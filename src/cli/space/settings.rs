@@ -2,9 +2,8 @@
 
 use crate::{
     cli::{client::Client, failure::Failure, payload::read_file, sink::stored_script},
-    model::owner::OwnerSpec,
+    model::{owner::OwnerSpec, space_settings::Port},
     platform::config::Span,
-    spaces::Port,
 };
 use serde_json::{Map, Value, json};
 use std::path::Path;

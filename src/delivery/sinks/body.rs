@@ -3,12 +3,13 @@
 use super::compiled::Compiled;
 use crate::{
     model::{
+        body_template::BodyTemplate,
         event::{Event, EventType},
         id::EventId,
         owner::Owner,
         timestamp::Timestamp,
     },
-    scripting::lua::{CompileError, Input, RenderedKind, Runtime, ScriptError, Template},
+    scripting::lua::{CompileError, Input, RenderedKind, Runtime, ScriptError},
 };
 use bytes::Bytes;
 use serde::{Serialize, de::IgnoredAny};
@@ -59,7 +60,7 @@ pub fn default(event: &Event) -> Body {
 /// Fails if the template does, with line and message.
 pub async fn render(
     runtime: &Runtime,
-    template: Option<&Compiled<Template>>,
+    template: Option<&Compiled<BodyTemplate>>,
     owner: Owner,
     input: Input,
 ) -> Result<Body, BodyError> {

@@ -3,7 +3,10 @@
 //! Saving a sink compiles once to check it, so that a syntax error is the saver's to see. Thousands of sinks that
 //! never fire cost their source and nothing more.
 
-use crate::scripting::lua::{CompileError, Program, Template};
+use crate::{
+    model::body_template::BodyTemplate,
+    scripting::lua::{CompileError, Program},
+};
 use serde::{Deserialize, Serialize};
 use std::{fmt, sync::OnceLock};
 
@@ -54,7 +57,7 @@ impl<S: Source> Compiled<S> {
     }
 }
 
-impl Source for Template {
+impl Source for BodyTemplate {
     fn compile(&self) -> Result<Program, CompileError> {
         Program::template(self)
     }

@@ -9,13 +9,14 @@ use super::{
 };
 use crate::{
     model::{
+        body_template::BodyTemplate,
         id::{ScriptId, SinkId, UserId},
+        outbound_http::{UrlError, check_url, is_framing},
         owner::OwnerSpec,
         pattern::PatternError,
         timestamp::Timestamp,
     },
-    platform::egress::{UrlError, check_url, is_framing},
-    scripting::lua::{CompileError, Template},
+    scripting::lua::CompileError,
 };
 use http::{HeaderName, HeaderValue};
 use schemars::JsonSchema;
@@ -55,7 +56,7 @@ pub struct SinkSpec {
     pub script: Option<ScriptSpec>,
     /// For type `json-rpc`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub template: Option<Template>,
+    pub template: Option<BodyTemplate>,
 }
 
 /// The three kinds of sink.
@@ -78,7 +79,7 @@ pub struct WebhookSpec {
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub template: Option<Template>,
+    pub template: Option<BodyTemplate>,
     #[serde(default)]
     pub skip_tls_verify: bool,
 }

@@ -18,10 +18,7 @@
 //! secrets are not. `[values]` reach the Lua as a local table `values`. Paths are relative to the file.
 
 use super::definition::{ScriptSpec, SinkKind, SinkSpec, WebhookSpec};
-use crate::{
-    model::{id::ScriptId, owner::OwnerSpec},
-    scripting::lua::Template,
-};
+use crate::model::{body_template::BodyTemplate, id::ScriptId, owner::OwnerSpec};
 use serde::Deserialize;
 use std::{
     cell::RefCell,
@@ -74,7 +71,7 @@ struct SinkFile {
     active: Option<bool>,
     webhook: Option<WebhookFile>,
     script: Option<ScriptFile>,
-    template: Option<Template>,
+    template: Option<BodyTemplate>,
     template_file: Option<PathBuf>,
     #[serde(default)]
     values: toml::Table,
@@ -87,7 +84,7 @@ struct WebhookFile {
     secret: Option<Text>,
     #[serde(default)]
     headers: BTreeMap<String, Text>,
-    template: Option<Template>,
+    template: Option<BodyTemplate>,
     template_file: Option<PathBuf>,
     #[serde(default)]
     skip_tls_verify: bool,
@@ -259,9 +256,9 @@ impl<E: Fn(&str) -> Option<String>> Reader<'_, E> {
     fn template(
         &self,
         field: &'static str,
-        inline: Option<&Template>,
+        inline: Option<&BodyTemplate>,
         file: Option<&Path>,
-    ) -> Result<Option<Template>, FileError> {
+    ) -> Result<Option<BodyTemplate>, FileError> {
         let template = match (inline, file) {
             (Some(_), Some(_)) => return Err(FileError::Twice { path: self.path.to_owned(), field }),
             (None, None) => return Ok(None),
@@ -269,16 +266,16 @@ impl<E: Fn(&str) -> Option<String>> Reader<'_, E> {
             (None, Some(file)) => {
                 let source = read_text(&self.beside(file))?;
                 if file.extension().is_some_and(|extension| extension == "lua") {
-                    Template::Lua(source)
+                    BodyTemplate::Lua(source)
                 } else {
-                    Template::Text(source)
+                    BodyTemplate::Text(source)
                 }
             }
         };
         match template {
-            Template::Lua(source) => Ok(Some(Template::Lua(self.with_values(source)))),
-            Template::Text(_) if !self.values.is_empty() => Err(FileError::Values { path: self.path.to_owned() }),
-            text @ Template::Text(_) => Ok(Some(text)),
+            BodyTemplate::Lua(source) => Ok(Some(BodyTemplate::Lua(self.with_values(source)))),
+            BodyTemplate::Text(_) if !self.values.is_empty() => Err(FileError::Values { path: self.path.to_owned() }),
+            text @ BodyTemplate::Text(_) => Ok(Some(text)),
         }
     }
 
@@ -424,7 +421,7 @@ mod tests {
         let toml = webhook("template_file = \"a.lua\"\n");
         let scratch = Scratch::new(&[("a.toml", &toml), ("a.lua", "return {}")]);
         let template = scratch.read(&[]).unwrap().webhook.unwrap().template;
-        assert_eq!(template, Some(Template::Lua("return {}".to_owned())));
+        assert_eq!(template, Some(BodyTemplate::Lua("return {}".to_owned())));
         let toml = format!("{HEAD}type = \"script\"\n[script]\nsource_file = \"b.lua\"\n");
         let error = Scratch::new(&[("a.toml", &toml)]).read(&[]).unwrap_err();
         assert!(error.contains("b.lua"), "{error}");
@@ -434,7 +431,7 @@ mod tests {
     fn a_template_file_that_is_not_lua_is_text() {
         let toml = webhook("template_file = \"a.txt\"\n");
         let scratch = Scratch::new(&[("a.toml", &toml), ("a.txt", "hi")]);
-        assert_eq!(scratch.read(&[]).unwrap().webhook.unwrap().template, Some(Template::Text("hi".to_owned())));
+        assert_eq!(scratch.read(&[]).unwrap().webhook.unwrap().template, Some(BodyTemplate::Text("hi".to_owned())));
     }
 
     #[test]
@@ -447,7 +444,7 @@ mod tests {
         let template = scratch.read(&[("KEY", "k")]).unwrap().webhook.unwrap().template.unwrap();
         let expected = "local values = {[\"key\"]=\"k\",[\"list\"]={1,2.5,true,},[\"quote\"]=\"a\\\"b\\\\c\\010d\",} \
                         -- first\nreturn values";
-        assert_eq!(template, Template::Lua(expected.to_owned()));
+        assert_eq!(template, BodyTemplate::Lua(expected.to_owned()));
         let error = scratch.read(&[]).unwrap_err();
         assert!(error.contains("`values.key`") && error.contains("KEY"), "{error}");
     }

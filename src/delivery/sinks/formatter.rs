@@ -5,8 +5,8 @@ use super::{
     compiled::Compiled,
 };
 use crate::{
-    model::owner::Owner,
-    scripting::lua::{Input, Runtime, Template},
+    model::{body_template::BodyTemplate, owner::Owner},
+    scripting::lua::{Input, Runtime},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 /// The template of a json-rpc sink.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Formatter {
-    pub template: Compiled<Template>,
+    pub template: Compiled<BodyTemplate>,
 }
 
 /// What a method is called with.

@@ -2,8 +2,8 @@
 
 use crate::{
     calls::{call::Calls, registry::Viewer},
-    model::{jsonrpc::Outcome, owner::Owner},
-    platform::egress::{self, Completeness, Egress, Tls, is_framing},
+    model::{jsonrpc::Outcome, outbound_http::is_framing, owner::Owner},
+    platform::egress::{self, Completeness, Egress, Tls},
     scripting::lua::{HttpClient, HttpRequest, HttpResponse, MAX_BODY, MethodCaller},
 };
 use futures_util::{FutureExt, future::BoxFuture};

@@ -7,9 +7,9 @@ use super::{
     signature::Secret,
 };
 use crate::{
-    model::{owner::Owner, timestamp::Timestamp},
+    model::{body_template::BodyTemplate, owner::Owner, timestamp::Timestamp},
     platform::egress::{self, Tls},
-    scripting::lua::{Input, Template},
+    scripting::lua::Input,
 };
 use chrono::{DateTime, Utc};
 use http::{
@@ -30,7 +30,7 @@ pub struct Webhook {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub template: Option<Compiled<Template>>,
+    pub template: Option<Compiled<BodyTemplate>>,
     #[serde(default)]
     pub skip_tls_verify: bool,
 }

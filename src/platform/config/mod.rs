@@ -3,9 +3,7 @@
 //! `contrib/svc.default.toml` is embedded and documents every key; a test holds it to the defaults
 //! here. An unknown key is an error with its line, never silently ignored.
 
-mod units;
-
-pub use units::{Size, Span, UnitError};
+pub use crate::model::units::{Size, Span, UnitError};
 
 use crate::model::jsonrpc::MAX_BATCH;
 use serde::{Deserialize, Serialize};

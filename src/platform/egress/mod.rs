@@ -10,10 +10,16 @@ pub(crate) mod receiver;
 
 pub use policy::Denial;
 
-use crate::{model::owner::Owner, platform::config};
+use crate::{
+    model::{
+        outbound_http::{UrlError, check_url},
+        owner::Owner,
+    },
+    platform::config,
+};
 use bytes::Bytes;
 use futures_util::AsyncReadExt;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header::USER_AGENT};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header::USER_AGENT};
 use isahc::{
     AsyncBody, HttpClient,
     config::{Configurable, RedirectPolicy},
@@ -47,9 +53,6 @@ const IDLE_FOR: Duration = Duration::from_secs(60);
 
 /// No exchange lasts longer, whatever its timeout: a far-off end overflows the clocks of those who compute with it.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
-
-const FRAMING: [&str; 9] =
-    ["connection", "content-length", "expect", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"];
 
 /// The guarded HTTP client. Cloning it is cheap.
 #[derive(Clone)]
@@ -122,43 +125,6 @@ pub enum EgressError {
     Broken(String),
     #[error("the HTTP client failed: {0}")]
     Client(String),
-}
-
-/// Why a text is no URL we send to.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum UrlError {
-    #[error("`{url}` is no URL: {reason}")]
-    Malformed { url: String, reason: String },
-    #[error("`{0}:` URLs are not supported: use http: or https:")]
-    Scheme(String),
-    #[error("a URL must not carry a user name or password: put them into an Authorization header")]
-    Credentials,
-}
-
-/// Reads a URL and checks all that can be told without resolving its host.
-///
-/// # Errors
-///
-/// Fails if it is not an http(s) URL of a host, or carries credentials.
-pub fn check_url(text: &str) -> Result<Url, UrlError> {
-    let malformed = |reason: String| UrlError::Malformed { url: text.to_owned(), reason };
-    let mut url = Url::parse(text).map_err(|error| malformed(error.to_string()))?;
-    if !matches!(url.scheme(), "http" | "https") {
-        return Err(UrlError::Scheme(url.scheme().to_owned()));
-    }
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err(UrlError::Credentials);
-    }
-    url.set_fragment(None);
-    // What is sent is read once more by the client, which is stricter about characters.
-    url.as_str().parse::<http::Uri>().map_err(|error| malformed(error.to_string()))?;
-    Ok(url)
-}
-
-/// Whether a header belongs to the connection and is no caller's to set: a wrong length, for one, would let what
-/// follows pass as another request.
-pub fn is_framing(name: &HeaderName) -> bool {
-    FRAMING.contains(&name.as_str()) || name.as_str().starts_with("proxy-")
 }
 
 impl Egress {
@@ -478,16 +444,5 @@ mod tests {
             assert!(matches!(result, Err(EgressError::Denied { .. })), "{host}: {result:?}");
         }
         assert_eq!(receiver.connections(), 0);
-    }
-
-    #[test]
-    fn only_plain_http_and_https_urls_are_sent_to() {
-        assert_eq!(check_url("file:///etc/passwd"), Err(UrlError::Scheme("file".to_owned())));
-        assert_eq!(check_url("gopher://a/"), Err(UrlError::Scheme("gopher".to_owned())));
-        assert_eq!(check_url("http://ada:secret@a/"), Err(UrlError::Credentials));
-        for text in ["", "a", "http://", "http://a:99999/", "http://a b/", "/path"] {
-            assert!(matches!(check_url(text), Err(UrlError::Malformed { .. })), "{text}");
-        }
-        assert_eq!(check_url("https://a.example/x?y=1#z").unwrap().as_str(), "https://a.example/x?y=1");
     }
 }

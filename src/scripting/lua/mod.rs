@@ -39,7 +39,7 @@ pub use libraries::{
     svc::{Acting, EventEmitter, MethodCaller},
 };
 pub use limits::Limit;
-pub use program::{CompileError, MAX_FILE, MAX_SOURCE, Program, Template};
+pub use program::{CompileError, MAX_FILE, Program};
 pub use space_program::{Handler, Launched, Listener, Memory, Reach, Reply, SpaceAgent, Surroundings, Voice};
 pub use verdict::Verdict;
 

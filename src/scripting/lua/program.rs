@@ -1,4 +1,4 @@
-//! Lua as its author wrote it ([`Template`], or a script's text) and as it runs ([`Program`]).
+//! Lua as its author wrote it ([`BodyTemplate`], or a script's text) and as it runs ([`Program`]).
 //!
 //! Compiling happens once, when a sink is saved, so that a mistake is told to its author with its line.
 //! Only text is ever compiled: bytecode from outside could break the interpreter, and none is accepted.
@@ -7,8 +7,8 @@ use super::{
     space_program::Reach,
     text_template::{self, Piece},
 };
+use crate::model::{body_template::BodyTemplate, lua_source::MAX_SOURCE};
 use mlua::chunk::Compiler;
-use serde::{Deserialize, Deserializer, Serialize, de};
 use std::{
     fmt,
     sync::{
@@ -17,21 +17,8 @@ use std::{
     },
 };
 
-/// The longest source, in bytes. Compiling is subject to no other limit.
-pub const MAX_SOURCE: usize = 64 << 10;
-
 /// The longest source of a file that is a space's own, in bytes.
 pub const MAX_FILE: usize = 1 << 20;
-
-/// How a body is written: `{"lang":"lua"|"text","source":"…"}`, or a bare string, which is Lua.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "lang", content = "source", rename_all = "snake_case")]
-pub enum Template {
-    /// A chunk that returns a table, sent as JSON, or a string, sent as it is.
-    Lua(String),
-    /// Text in which `${{ expression }}` is replaced by what the Lua expression gives.
-    Text(String),
-}
 
 /// A compiled template, script, library or tool. Cloning it is cheap; clones run in the same pooled state.
 #[derive(Clone)]
@@ -79,10 +66,10 @@ impl Program {
     /// # Errors
     ///
     /// Fails with the line if the source is longer than [`MAX_SOURCE`] or is no valid Lua.
-    pub fn template(template: &Template) -> Result<Self, CompileError> {
+    pub fn template(template: &BodyTemplate) -> Result<Self, CompileError> {
         let code = match template {
-            Template::Lua(source) => Code::Chunk(compile(checked(source)?)?),
-            Template::Text(source) => Code::Text(text_template::split(checked(source)?)?),
+            BodyTemplate::Lua(source) => Code::Chunk(compile(checked(source)?)?),
+            BodyTemplate::Text(source) => Code::Text(text_template::split(checked(source)?)?),
         };
         Ok(Self::new(Kind::Template, Kind::Template.name(), code))
     }
@@ -158,48 +145,6 @@ impl Kind {
     }
 }
 
-impl<'de> Deserialize<'de> for Template {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Explicit {
-            lang: Lang,
-            source: String,
-        }
-
-        #[derive(Deserialize)]
-        #[serde(rename_all = "snake_case")]
-        enum Lang {
-            Lua,
-            Text,
-        }
-
-        struct Either;
-
-        impl<'de> de::Visitor<'de> for Either {
-            type Value = Template;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a Lua source, or an object with `lang` (lua or text) and `source`")
-            }
-
-            fn visit_str<E: de::Error>(self, source: &str) -> Result<Template, E> {
-                Ok(Template::Lua(source.to_owned()))
-            }
-
-            fn visit_map<A: de::MapAccess<'de>>(self, fields: A) -> Result<Template, A::Error> {
-                let explicit = Explicit::deserialize(de::value::MapAccessDeserializer::new(fields))?;
-                Ok(match explicit.lang {
-                    Lang::Lua => Template::Lua(explicit.source),
-                    Lang::Text => Template::Text(explicit.source),
-                })
-            }
-        }
-
-        deserializer.deserialize_any(Either)
-    }
-}
-
 /// The bytecode of a chunk.
 pub(super) fn compile(source: &str) -> Result<Vec<u8>, CompileError> {
     // Level 1 keeps line numbers for messages; more would only serve a debugger.
@@ -242,22 +187,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bare_string_is_lua_and_an_object_says_its_language() {
-        let read = serde_json::from_str::<Template>;
-        assert_eq!(read(r#""return 1""#).unwrap(), Template::Lua("return 1".into()));
-        let text = Template::Text("hi".into());
-        assert_eq!(read(r#"{"lang":"text","source":"hi"}"#).unwrap(), text);
-        assert_eq!(serde_json::to_string(&text).unwrap(), r#"{"lang":"text","source":"hi"}"#);
-        assert!(read(r#"{"lang":"text","source":"hi","x":1}"#).unwrap_err().to_string().contains("`x`"));
-        assert!(read(r#"{"lang":"php","source":"hi"}"#).unwrap_err().to_string().contains("`php`"));
-        assert!(read("5").unwrap_err().to_string().contains("a Lua source, or an object"));
-    }
-
-    #[test]
     fn a_mistake_is_told_with_its_line() {
         let error = Program::script("script", "local a = 1\nlocal b = = 2\n").unwrap_err();
         assert_eq!((error.line, error.message.contains("'='")), (2, true), "{error}");
-        let error = Program::template(&Template::Lua("return {".into())).unwrap_err();
+        let error = Program::template(&BodyTemplate::Lua("return {".into())).unwrap_err();
         assert_eq!(error.line, 1, "{error}");
     }
 

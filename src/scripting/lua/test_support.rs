@@ -3,6 +3,7 @@
 use super::*;
 use crate::{
     model::{
+        body_template::BodyTemplate,
         event::{Actor, ActorKind, Origin},
         id::{EventId, SpaceId, UserId},
         timestamp::Timestamp,
@@ -260,7 +261,7 @@ impl Modules for Shelf {
 }
 
 pub fn lua(source: &str) -> Program {
-    Program::template(&Template::Lua(source.to_owned())).unwrap()
+    Program::template(&BodyTemplate::Lua(source.to_owned())).unwrap()
 }
 
 pub fn event() -> Event {

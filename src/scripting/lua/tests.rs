@@ -1,7 +1,10 @@
 //! What the runtime promises its callers. What it withstands is in `hostile`.
 
 use super::{test_support::*, *};
-use crate::model::id::{SpaceId, UserId};
+use crate::model::{
+    body_template::BodyTemplate,
+    id::{SpaceId, UserId},
+};
 
 #[tokio::test]
 async fn a_template_makes_json_of_a_table_and_leaves_a_string_alone() {
@@ -58,7 +61,7 @@ async fn an_event_from_no_space_has_an_empty_one() {
 async fn a_text_template_fills_strings_in_as_they_are_and_the_rest_as_json() {
     let world = World::new();
     let render = async |source: &str| {
-        let program = Program::template(&Template::Text(source.to_owned())).unwrap();
+        let program = Program::template(&BodyTemplate::Text(source.to_owned())).unwrap();
         world.runtime.render(&program, Owner::Global, input(event())).await
     };
     let source =

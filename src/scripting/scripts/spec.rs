@@ -7,11 +7,12 @@ use crate::{
     model::{
         id::{ScriptId, UserId},
         library::{Language, LibraryName, LibraryNameError},
+        lua_source::MAX_SOURCE,
         owner::OwnerSpec,
         schema::{self, SchemaError},
         timestamp::Timestamp,
     },
-    scripting::lua::{CompileError, MAX_SOURCE},
+    scripting::lua::CompileError,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -7,6 +7,7 @@ use crate::{
     model::{
         agent_protocol::{self, Fate, Goodbye, ServerHealth, ToAgent, ToServer},
         event::EventType,
+        health_check::CheckResult,
         id::{EventId, SpaceId},
         method::Registration,
     },
@@ -14,7 +15,6 @@ use crate::{
         emit::{EmitError, Raise},
         queue::AcceptError,
     },
-    spaces::CheckResult,
 };
 use futures_util::{Stream, StreamExt};
 use serde_json::value::RawValue;

@@ -20,11 +20,12 @@ use crate::{
     model::{
         agent_protocol::{self, Goodbye, Hello, PROTOCOL, ToAgent, ToServer, Welcome},
         id::{SpaceId, UserId},
+        space_state::SpaceState,
     },
     platform::store::{Lanes, StoreError},
     routing::emit::Emitter,
     scripting::scripts::Shelf,
-    spaces::{Arrival, Change, SpaceError, Spaces, State},
+    spaces::{Arrival, Change, SpaceError, Spaces},
 };
 use bytes::Bytes;
 use futures_util::{Sink, SinkExt, Stream, StreamExt};
@@ -377,7 +378,7 @@ impl Shared {
     }
 
     fn is_deployed(&self, space: SpaceId) -> bool {
-        self.parts.spaces.get(space).is_some_and(|space| space.state == State::Deployed)
+        self.parts.spaces.get(space).is_some_and(|space| space.state == SpaceState::Deployed)
     }
 
     fn links(&self) -> std::sync::MutexGuard<'_, HashMap<SpaceId, Arc<Seat>>> {

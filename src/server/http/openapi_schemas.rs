@@ -3,16 +3,16 @@
 use crate::{
     identity::{Name, Permissions},
     model::{
+        body_template::BodyTemplate,
         event::{Actor, ActorKind},
         id::{AuditId, EventId, GroupId, RoleId, ScriptId, SinkId, SpaceId, TemplateId, TokenId, UserId},
         method::Scope as MethodScope,
         permission::{Permission, Scope},
+        space_settings::{Host, SpaceName},
         timestamp::Timestamp,
     },
     platform::config::Span,
     routing::queue::{Attempt, AttemptOutcome, DeadLetter, Delivery, DeliveryState},
-    scripting::lua::Template,
-    spaces::{Host, SpaceName},
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use std::borrow::Cow;
@@ -73,7 +73,7 @@ pub struct Object;
 
 schemas! {
     Object = json_schema!({"type": "object"});
-    Template = json_schema!({"oneOf": [
+    BodyTemplate = json_schema!({"oneOf": [
         {"type": "string", "description": "Lua"},
         {
             "type": "object",

@@ -27,7 +27,7 @@ async fn deployed(world: &World, settings: Value) -> Arc<Space> {
     space
 }
 
-fn health(world: &World, space: &Space) -> (Health, u32) {
+fn health(world: &World, space: &Space) -> (SpaceHealth, u32) {
     let failures = world.spaces.vitals(space.id).consecutive_failures;
     (world.spaces.get(space.id).unwrap().health, failures)
 }
@@ -41,7 +41,7 @@ async fn so_many_failures_in_a_row_make_it_unhealthy_and_one_success_healthy() {
         world.spaces.checked(space.id, result(ok)).await.unwrap();
         seen.push(health(&world, &space));
     }
-    use Health::{Healthy, Unhealthy, Unknown};
+    use SpaceHealth::{Healthy, Unhealthy, Unknown};
     let expected = [
         (Unknown, 1),
         (Unknown, 2),
@@ -66,14 +66,14 @@ async fn without_a_check_or_before_it_runs_nothing_is_known() {
     for _ in 0..5 {
         world.spaces.checked(space.id, result(false)).await.unwrap();
     }
-    assert_eq!(health(&world, &space), (Health::Unknown, 0), "not deployed");
+    assert_eq!(health(&world, &space), (SpaceHealth::Unknown, 0), "not deployed");
     let bare = world.space("bare", json!({})).await;
     world.spaces.linked(bare.id, "n", Arrival::New).await.unwrap();
     world.raised();
     for ok in [true, false, false, false, false] {
         world.spaces.checked(bare.id, result(ok)).await.unwrap();
     }
-    assert_eq!(health(&world, &bare), (Health::Unknown, 0), "no check");
+    assert_eq!(health(&world, &bare), (SpaceHealth::Unknown, 0), "no check");
     assert_eq!(world.raised_kinds(), [""; 0]);
     world.gone().await;
 }
@@ -86,11 +86,11 @@ async fn stopping_resets_health_without_an_event_for_it() {
         world.spaces.checked(space.id, result(ok)).await.unwrap();
     }
     world.spaces.stop(world.ada.actor(), space.id).await.unwrap();
-    assert_eq!(health(&world, &space), (Health::Unknown, 0));
+    assert_eq!(health(&world, &space), (SpaceHealth::Unknown, 0));
     assert_eq!(world.raised_kinds(), ["space.healthy", "space.stopped"]);
     world.spaces.linked(space.id, "n", Arrival::New).await.unwrap();
     world.spaces.checked(space.id, result(false)).await.unwrap();
-    assert_eq!(health(&world, &space), (Health::Unknown, 1), "counted anew");
+    assert_eq!(health(&world, &space), (SpaceHealth::Unknown, 1), "counted anew");
     world.gone().await;
 }
 
@@ -102,14 +102,14 @@ async fn another_check_counts_anew_and_none_leaves_nothing_known() {
         world.spaces.checked(space.id, result(ok)).await.unwrap();
     }
     let update = async |check: Value| {
-        let settings: Settings = serde_json::from_value(json!({"health_check": check})).unwrap();
+        let settings: SpaceSettings = serde_json::from_value(json!({"health_check": check})).unwrap();
         let change = move |_: &Space| Ok::<_, SpaceError>(settings);
         world.spaces.update(world.ada.actor(), space.id, change).await.unwrap();
     };
     update(json!({"type": "tcp", "port": 81})).await;
-    assert_eq!(health(&world, &space), (Health::Healthy, 0));
+    assert_eq!(health(&world, &space), (SpaceHealth::Healthy, 0));
     update(json!(null)).await;
-    assert_eq!(health(&world, &space), (Health::Unknown, 0));
+    assert_eq!(health(&world, &space), (SpaceHealth::Unknown, 0));
     assert_eq!(world.raised_kinds(), ["space.healthy"]);
     world.gone().await;
 }
@@ -120,13 +120,13 @@ async fn a_lost_agent_fails_one_check_per_interval() {
     let space = still(deployed(&world, checked())).await;
     still(world.spaces.checked(space.id, result(true))).await.unwrap();
     sleep(100 * SECOND).await;
-    assert_eq!(health(&world, &space), (Health::Healthy, 0), "nothing is counted against an agent that is there");
+    assert_eq!(health(&world, &space), (SpaceHealth::Healthy, 0), "nothing is counted against an agent that is there");
     world.spaces.unlinked(space.id);
     let lost = Instant::now();
     sleep(Duration::from_millis(29_900)).await;
-    assert_eq!(health(&world, &space), (Health::Healthy, 2));
+    assert_eq!(health(&world, &space), (SpaceHealth::Healthy, 2));
     assert_eq!(world.raised_kinds(), ["space.healthy"]);
-    eventually("space.unhealthy", || (health(&world, &space).0 == Health::Unhealthy).then_some(())).await;
+    eventually("space.unhealthy", || (health(&world, &space).0 == SpaceHealth::Unhealthy).then_some(())).await;
     assert!(lost.elapsed() >= 30 * SECOND);
     let (kind, data) = eventually("its event", || world.raised().pop()).await;
     assert_eq!(
@@ -143,12 +143,12 @@ async fn an_agent_that_comes_back_ends_the_count() {
     let space = still(deployed(&world, checked())).await;
     world.spaces.unlinked(space.id);
     sleep(25 * SECOND).await;
-    assert_eq!(health(&world, &space), (Health::Unknown, 2));
+    assert_eq!(health(&world, &space), (SpaceHealth::Unknown, 2));
     still(world.spaces.linked(space.id, "n", Arrival::New)).await.unwrap();
     sleep(500 * SECOND).await;
-    assert_eq!(health(&world, &space), (Health::Unknown, 2));
+    assert_eq!(health(&world, &space), (SpaceHealth::Unknown, 2));
     still(world.spaces.checked(space.id, result(true))).await.unwrap();
-    assert_eq!(health(&world, &space), (Health::Healthy, 0));
+    assert_eq!(health(&world, &space), (SpaceHealth::Healthy, 0));
     world.gone().await;
 }
 
@@ -160,11 +160,11 @@ async fn a_link_that_was_replaced_by_a_newer_one_leaves_no_gap() {
     world.spaces.unlinked(space.id);
     assert!(world.spaces.vitals(space.id).linked);
     sleep(500 * SECOND).await;
-    assert_eq!(health(&world, &space), (Health::Unknown, 0));
+    assert_eq!(health(&world, &space), (SpaceHealth::Unknown, 0));
     world.spaces.unlinked(space.id);
     assert!(!world.spaces.vitals(space.id).linked);
     sleep(15 * SECOND).await;
-    assert_eq!(health(&world, &space), (Health::Unknown, 1));
+    assert_eq!(health(&world, &space), (SpaceHealth::Unknown, 1));
     world.gone().await;
 }
 
@@ -180,7 +180,7 @@ async fn nothing_is_counted_against_a_stopped_or_deleted_space_or_one_without_a_
     sleep(15 * SECOND).await;
     still(world.spaces.stop(world.ada.actor(), space.id)).await.unwrap();
     sleep(500 * SECOND).await;
-    assert_eq!((health(&world, &space), health(&world, &bare)), ((Health::Unknown, 0), (Health::Unknown, 0)));
+    assert_eq!((health(&world, &space), health(&world, &bare)), ((SpaceHealth::Unknown, 0), (SpaceHealth::Unknown, 0)));
     still(world.spaces.linked(space.id, "n", Arrival::New)).await.unwrap();
     world.spaces.unlinked(space.id);
     still(world.spaces.delete(world.ada.actor(), space.id)).await.unwrap();
@@ -195,11 +195,11 @@ async fn after_a_restart_an_agent_has_its_intervals_to_come_back() {
     let space = still(deployed(&world, checked())).await;
     let world = still(world.reopened(0)).await;
     sleep(500 * SECOND).await;
-    assert_eq!(health(&world, &space), (Health::Unknown, 0), "nothing is counted before the server is ready");
+    assert_eq!(health(&world, &space), (SpaceHealth::Unknown, 0), "nothing is counted before the server is ready");
     still(world.spaces.resume()).await;
     sleep(Duration::from_millis(29_900)).await;
-    assert_eq!(health(&world, &space), (Health::Unknown, 2));
-    eventually("space.unhealthy", || (health(&world, &space).0 == Health::Unhealthy).then_some(())).await;
+    assert_eq!(health(&world, &space), (SpaceHealth::Unknown, 2));
+    eventually("space.unhealthy", || (health(&world, &space).0 == SpaceHealth::Unhealthy).then_some(())).await;
     world.gone().await;
 }
 
@@ -208,7 +208,7 @@ async fn a_new_interval_holds_for_a_lost_agent_too() {
     let world = still(World::new()).await;
     let space = still(deployed(&world, checked())).await;
     world.spaces.unlinked(space.id);
-    let quick: Settings =
+    let quick: SpaceSettings =
         serde_json::from_value(json!({"health_check": {"type": "tcp", "port": 80, "interval": "1s", "failures": 100}}))
             .unwrap();
     let change = move |_: &Space| Ok::<_, SpaceError>(quick);

@@ -1,7 +1,7 @@
 //! From creation to deletion: states, events, tokens, names and what is told of it.
 
 use super::*;
-use crate::model::{event::ActorKind, id::EventId};
+use crate::model::{event::ActorKind, id::EventId, space_settings::SpaceSettingsError, template_spec::TemplateSpec};
 
 /// A settings object with all there is in the events.
 fn web() -> Value {
@@ -107,11 +107,11 @@ async fn the_goodbye_of_an_agent_that_another_has_replaced_is_no_stop() {
     world.raised();
     world.spaces.goodbye(space.id).await.unwrap();
     world.spaces.unlinked(space.id);
-    assert_eq!(world.spaces.get(space.id).unwrap().state, State::Deployed);
+    assert_eq!(world.spaces.get(space.id).unwrap().state, SpaceState::Deployed);
     assert_eq!(world.raised_kinds(), [""; 0]);
     world.spaces.goodbye(space.id).await.unwrap();
     world.spaces.unlinked(space.id);
-    assert_eq!(world.spaces.get(space.id).unwrap().state, State::Stopped);
+    assert_eq!(world.spaces.get(space.id).unwrap().state, SpaceState::Stopped);
     assert_eq!(world.raised_kinds(), ["space.stopped"]);
     world.gone().await;
 }
@@ -127,9 +127,9 @@ async fn a_stop_while_the_agent_is_away_holds_when_it_comes_back_but_not_for_a_n
     world.spaces.stop(world.ada.actor(), space.id).await.unwrap();
     let back = world.spaces.linked(space.id, "n", Arrival::Returning).await;
     assert!(matches!(back, Err(SpaceError::WasStopped(_))), "{back:?}");
-    assert_eq!(world.spaces.get(space.id).unwrap().state, State::Stopped);
+    assert_eq!(world.spaces.get(space.id).unwrap().state, SpaceState::Stopped);
     world.spaces.linked(space.id, "n", Arrival::New).await.unwrap();
-    assert_eq!(world.spaces.get(space.id).unwrap().state, State::Deployed);
+    assert_eq!(world.spaces.get(space.id).unwrap().state, SpaceState::Deployed);
     world.gone().await;
 }
 
@@ -137,19 +137,19 @@ async fn a_stop_while_the_agent_is_away_holds_when_it_comes_back_but_not_for_a_n
 async fn an_agents_first_link_deploys_a_space_and_its_goodbye_stops_it() {
     let world = World::new().await;
     let space = world.space("web", json!({})).await;
-    assert_eq!((space.state, world.spaces.vitals(space.id).linked), (State::Created, false));
+    assert_eq!((space.state, world.spaces.vitals(space.id).linked), (SpaceState::Created, false));
     let linked = world.spaces.linked(space.id, "n1", Arrival::New).await.unwrap();
-    assert_eq!((linked.state, linked.node_id.as_deref()), (State::Deployed, Some("n1")));
+    assert_eq!((linked.state, linked.node_id.as_deref()), (SpaceState::Deployed, Some("n1")));
     assert!(world.spaces.vitals(space.id).linked);
     // A broken link is no stop, and a new one no start.
     world.spaces.unlinked(space.id);
-    assert_eq!(world.spaces.get(space.id).unwrap().state, State::Deployed);
+    assert_eq!(world.spaces.get(space.id).unwrap().state, SpaceState::Deployed);
     let again = world.spaces.linked(space.id, "n2", Arrival::New).await.unwrap();
     assert_eq!((again.started_at, again.node_id.as_deref()), (linked.started_at, Some("n2")));
     world.spaces.goodbye(space.id).await.unwrap();
     world.spaces.goodbye(space.id).await.unwrap();
     world.spaces.unlinked(space.id);
-    assert_eq!(world.spaces.get(space.id).unwrap().state, State::Stopped);
+    assert_eq!(world.spaces.get(space.id).unwrap().state, SpaceState::Stopped);
     world.spaces.linked(space.id, "n3", Arrival::New).await.unwrap();
     assert_eq!(
         world.raised_kinds(),
@@ -201,7 +201,7 @@ async fn a_name_is_the_owners_until_its_space_is_deleted() {
         owner: root.user.id,
         template_id: None,
         driver: Driver::External,
-        settings: Settings::default(),
+        settings: SpaceSettings::default(),
     };
     let (others, _) = world.spaces.create(root.actor(), new).await.unwrap();
     assert_eq!(world.spaces.find(world.ada.id, "web").unwrap().id, first.id);
@@ -293,7 +293,7 @@ async fn what_was_changed_is_there_after_reopening() {
     world.spaces.linked(space.id, "n", Arrival::New).await.unwrap();
     world.spaces.checked(space.id, result(true)).await.unwrap();
     let before = world.spaces.get(space.id).unwrap();
-    assert_eq!((before.state, before.health), (State::Deployed, Health::Healthy));
+    assert_eq!((before.state, before.health), (SpaceState::Deployed, SpaceHealth::Healthy));
     let world = world.reopened(0).await;
     assert_eq!(*world.spaces.get(space.id).unwrap(), *before);
     world.spaces.resume().await;
@@ -319,7 +319,7 @@ async fn listeners_hear_every_change_in_order_and_before_its_event() {
     });
     let ada = world.ada.actor();
     let space = world.space("web", json!({})).await;
-    let described = Settings { description: "new".to_owned(), ..Settings::default() };
+    let described = SpaceSettings { description: "new".to_owned(), ..SpaceSettings::default() };
     let change = move |_: &Space| Ok::<_, SpaceError>(described);
     world.spaces.update(ada.clone(), space.id, change).await.unwrap();
     world.spaces.linked(space.id, "n", Arrival::New).await.unwrap();
@@ -328,12 +328,12 @@ async fn listeners_hear_every_change_in_order_and_before_its_event() {
     world.spaces.stop(ada.clone(), space.id).await.unwrap();
     world.spaces.delete(ada, space.id).await.unwrap();
     let expected = [
-        ("created", State::Created, 0),
-        ("updated", State::Created, 1),
-        ("started", State::Deployed, 1),
-        ("rotated", State::Deployed, 2),
-        ("stopped", State::Stopped, 2),
-        ("deleted", State::Stopped, 3),
+        ("created", SpaceState::Created, 0),
+        ("updated", SpaceState::Created, 1),
+        ("started", SpaceState::Deployed, 1),
+        ("rotated", SpaceState::Deployed, 2),
+        ("stopped", SpaceState::Stopped, 2),
+        ("deleted", SpaceState::Stopped, 3),
     ];
     assert_eq!(*heard.lock().unwrap(), expected);
     world.gone().await;
@@ -343,10 +343,10 @@ async fn listeners_hear_every_change_in_order_and_before_its_event() {
 async fn unfit_settings_change_nothing() {
     let world = World::new().await;
     let space = world.space("web", json!({})).await;
-    let unfit = Settings { methods_file: Some("/x".into()), ..Settings::default() };
+    let unfit = SpaceSettings { methods_file: Some("/x".into()), ..SpaceSettings::default() };
     let change = move |_: &Space| Ok::<_, SpaceError>(unfit);
     let refused = world.spaces.update(world.ada.actor(), space.id, change).await;
-    assert!(matches!(refused, Err(SpaceError::Invalid(SettingsError::Misplaced("methods_file")))));
+    assert!(matches!(refused, Err(SpaceError::Invalid(SpaceSettingsError::Misplaced("methods_file")))));
     assert_eq!(*world.spaces.get(space.id).unwrap(), *space);
     let made = world.try_create("y", Driver::External, json!({"directory": "/x"})).await;
     assert!(matches!(made, Err(SpaceError::Invalid(_))));

@@ -8,7 +8,7 @@ mod process;
 use super::*;
 use crate::{
     identity::{Caller, Identity, NewUser, User},
-    model::event::Event,
+    model::{event::Event, health_check::CheckResult},
     platform::{
         audit::{Audit, Filter},
         store::Store,

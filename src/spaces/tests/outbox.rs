@@ -26,7 +26,7 @@ async fn what_a_crash_left_unraised_is_raised_at_the_next_start_in_order() {
     let space = world.space("web", json!({})).await;
     let actor = world.ada.actor();
     leave(&world, space.id, move |row| {
-        row.space.state = State::Deployed;
+        row.space.state = SpaceState::Deployed;
         row.space.started_at = Some(Timestamp::now());
         row.outbox.push(Pending::started(&row.space, actor.clone()));
         row.outbox.push(Pending::stopped(&row.space, actor));
@@ -95,7 +95,7 @@ async fn a_full_disk_refuses_new_spaces_and_delays_the_events_of_those_there_are
     let refused = world.try_create("more", Driver::External, json!({})).await;
     assert!(matches!(refused, Err(SpaceError::Store(crate::platform::store::StoreError::DiskFull))));
     let stopped = world.spaces.stop(world.ada.actor(), space.id).await.unwrap();
-    assert_eq!(stopped.state, State::Stopped);
+    assert_eq!(stopped.state, SpaceState::Stopped);
     world.spaces.delete(world.ada.actor(), space.id).await.unwrap();
     assert_eq!(world.raised_kinds(), [""; 0]);
     let world = world.reopened(0).await;

@@ -105,7 +105,7 @@ async fn an_agent_is_run_with_its_token_in_its_environment_alone() {
     stage.world.spaces.linked(space.id, "n", Arrival::New).await.unwrap();
     let pid = stage.pid(&space).await;
     let stopped = stage.world.spaces.stop(stage.world.ada.actor(), space.id).await.unwrap();
-    assert_eq!((stopped.state, stopped.launched), (State::Stopped, false));
+    assert_eq!((stopped.state, stopped.launched), (SpaceState::Stopped, false));
     assert!(stage.world.caller(&token).is_none());
     assert!(matches!(stage.world.spaces.linked(space.id, "n", Arrival::New).await, Err(SpaceError::NotLaunched(_))));
     eventually("its end", || (!lives(pid)).then_some(())).await;
@@ -156,7 +156,7 @@ async fn a_goodbye_of_an_agent_that_is_run_again_is_no_stop() {
     stage.world.spaces.linked(space.id, "n", Arrival::New).await.unwrap();
     stage.world.spaces.goodbye(space.id).await.unwrap();
     stage.world.spaces.unlinked(space.id);
-    assert_eq!(stage.world.spaces.get(space.id).unwrap().state, State::Deployed);
+    assert_eq!(stage.world.spaces.get(space.id).unwrap().state, SpaceState::Deployed);
     assert_eq!(stage.world.raised_kinds(), ["space.created", "space.started"]);
     stage.gone().await;
 }
@@ -200,7 +200,7 @@ async fn stopping_the_server_ends_the_agents_and_the_next_start_runs_them_again(
     drop(supervisor);
     std::fs::remove_file(out.join("args")).unwrap();
     let stage = Stage::over(world.reopened(0).await, STAYS);
-    assert_eq!(stage.world.spaces.get(space.id).unwrap().state, State::Deployed, "that was no stop");
+    assert_eq!(stage.world.spaces.get(space.id).unwrap().state, SpaceState::Deployed, "that was no stop");
     stage.world.spaces.resume().await;
     stage.supervisor.follow();
     stage.written("args").await;
@@ -218,7 +218,7 @@ async fn an_agent_that_cannot_be_run_says_why_and_a_stop_ends_the_tries() {
     assert!(trouble.contains("/nowhere/at/all"), "{trouble}");
     stage.world.spaces.stop(stage.world.ada.actor(), space.id).await.unwrap();
     eventually("the tries to end", || stage.world.spaces.vitals(space.id).running.is_none().then_some(())).await;
-    assert_eq!(stage.world.spaces.get(space.id).unwrap().state, State::Created);
+    assert_eq!(stage.world.spaces.get(space.id).unwrap().state, SpaceState::Created);
     stage.gone().await;
 }
 

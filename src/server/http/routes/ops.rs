@@ -1,9 +1,12 @@
 //! What operators and their machines ask: alive, ready, counters.
 
-use crate::server::http::{
-    Response,
-    error::ApiError,
-    request::{Call, Json, Output, Text, json},
+use crate::{
+    model::space_state::SpaceState,
+    server::http::{
+        Response,
+        error::ApiError,
+        request::{Call, Json, Output, Text, json},
+    },
 };
 use crate::{
     model::{id::SinkId, owner::Owner},
@@ -11,7 +14,6 @@ use crate::{
         metrics::{self, Depth},
         store::StoreError,
     },
-    spaces::State,
 };
 use hyper::StatusCode;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -60,7 +62,8 @@ pub async fn metrics(call: Call) -> Result<Text, ApiError> {
     let methods = app.subscriptions.all().into_iter().map(|subscription| depth(subscription.id, String::new()));
     let mut text = app.metrics.render(sinks.chain(methods));
     let spaces = app.spaces.all();
-    let states = State::ALL.map(|state| (state.as_str(), spaces.iter().filter(|space| space.state == state).count()));
+    let states =
+        SpaceState::ALL.map(|state| (state.as_str(), spaces.iter().filter(|space| space.state == state).count()));
     metrics::gauge(&mut text, "spaces", "Spaces by state.", "state", states);
     let linked = spaces.iter().filter(|space| app.spaces.vitals(space.id).linked).count();
     metrics::gauge(&mut text, "spaces_linked", "Spaces whose agent is connected.", "", [("", linked)]);

@@ -4,18 +4,18 @@ use super::scripts;
 use crate::{
     identity::{Caller, Secret},
     model::{
+        health_check::{CheckResult, HealthCheck, Probe},
         id::{ScriptId, SpaceId, TemplateId, UserId},
         json_input,
         owner::Owner,
         permission::Permission,
+        space_settings::{Driver, Host, Port, SpaceName, SpaceSettings},
+        space_state::{SpaceHealth, SpaceState},
         timestamp::Timestamp,
     },
     scripting::lua::Program,
     server::http::{ApiError, Call, Created, Json, Limit, List, NoContent, Query, pagination},
-    spaces::{
-        CheckResult, Driver, Health, HealthCheck, Host, NewSpace, Port, Probe, Settings, Space, SpaceError, SpaceName,
-        State, process_driver::Running,
-    },
+    spaces::{NewSpace, Space, SpaceError, process_driver::Running},
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,7 @@ pub struct SpaceQuery {
     name: Option<String>,
     /// `me`, or a user's name or id.
     owner: Option<String>,
-    state: Option<State>,
+    state: Option<SpaceState>,
     #[serde(default)]
     limit: Limit,
     cursor: Option<String>,
@@ -79,10 +79,10 @@ pub struct SpaceView {
     owner_id: UserId,
     template_id: Option<TemplateId>,
     driver: Driver,
-    state: State,
+    state: SpaceState,
     /// Whether its agent is connected now.
     linked: bool,
-    health: Health,
+    health: SpaceHealth,
     /// Checks that failed since one succeeded.
     consecutive_failures: u32,
     /// Since the server started.
@@ -90,7 +90,7 @@ pub struct SpaceView {
     /// Its ports, as URLs.
     urls: Vec<String>,
     #[serde(flatten)]
-    settings: Settings,
+    settings: SpaceSettings,
     /// For the driver `process`: whether the server is to run its agent.
     launched: bool,
     /// For the driver `process`, while it is launched: its agent.
@@ -167,7 +167,7 @@ pub async fn update(call: Call, Json(SpacePatch(fields)): Json<SpacePatch>) -> R
     if let Some(field) = FIXED.into_iter().find(|field| fields.contains_key(*field)) {
         return Err(ApiError::BadRequest(format!("`{field}` of a space cannot change: make another space")));
     }
-    let settings: Settings = json_input::patched(&before.settings, fields.clone())?;
+    let settings: SpaceSettings = json_input::patched(&before.settings, fields.clone())?;
     let owner = Owner::User(before.owner);
     check_startup(&call, owner, before.settings.startup_script_id, settings.startup_script_id)?;
     check_lua(&call, settings.health_check.as_ref()).await?;
@@ -238,7 +238,7 @@ fn define(call: &Call, body: SpaceBody) -> Result<NewSpace, ApiError> {
     let made_of = template.as_ref().map(|template| &template.spec);
     let mut custom = made_of.map_or_else(BTreeMap::new, |template| template.custom.clone());
     custom.extend(body.custom);
-    let settings = Settings {
+    let settings = SpaceSettings {
         description: body
             .description
             .or_else(|| made_of.map(|template| template.description.clone()))
@@ -325,7 +325,7 @@ impl JsonSchema for SpacePatch {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        Settings::json_schema(generator)
+        SpaceSettings::json_schema(generator)
     }
 }
 

@@ -2,9 +2,9 @@
 
 use super::spaces::{check_lua, check_startup};
 use crate::{
-    model::{id::TemplateId, json_input, owner::Owner, timestamp::Timestamp},
+    model::{id::TemplateId, json_input, owner::Owner, template_spec::TemplateSpec, timestamp::Timestamp},
     server::http::{ApiError, Call, Created, Json, Limit, List, NoContent, Page, Query},
-    spaces::{Template, TemplateError, TemplateSpec},
+    spaces::{Template, TemplateError},
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};

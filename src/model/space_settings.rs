@@ -1,8 +1,9 @@
-//! What the owner of a space decides about it: where its ports are, what templates see of it, how its health is checked.
-//! Each part is checked when it is read, so that nothing wrong reaches a record.
+//! The settings of a space, as its owner writes them: host, ports, custom fields, health check and driver.
+//!
+//! Names, hosts and health checks are checked as they are deserialized, the rest by [`SpaceSettings::check`], so that no
+//! record holds an invalid value. [`super::template_spec`] applies the same limits to templates.
 
-use super::health::HealthCheck;
-use crate::model::id::ScriptId;
+use super::{health_check::HealthCheck, id::ScriptId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use std::{
@@ -14,110 +15,109 @@ use std::{
 };
 
 /// The longest name, in bytes.
-const LONGEST_NAME: usize = 63;
+const MAX_NAME: usize = 63;
 
 /// The longest description, in characters.
-const LONGEST_DESCRIPTION: usize = 1024;
+const MAX_DESCRIPTION: usize = 1024;
 
-/// The most ports a space has.
-const MOST_PORTS: usize = 32;
+/// The most ports of a space.
+const MAX_PORTS: usize = 32;
 
-/// The most custom fields, the longest of their names and values in bytes, and what all of them may take together:
-/// every event of the space carries them.
-const MOST_FIELDS: usize = 64;
-const LONGEST_FIELD_NAME: usize = 64;
-const LONGEST_FIELD: usize = 4096;
-const ALL_FIELDS: usize = 16 << 10;
+/// Limits of the custom fields: their number, the bytes of one name and of one value, and the bytes of all together.
+/// Every event of the space carries all of them.
+const MAX_FIELDS: usize = 64;
+const MAX_FIELD_NAME: usize = 64;
+const MAX_FIELD: usize = 4096;
+const MAX_ALL_FIELDS: usize = 16 << 10;
 
-/// The name of a space or a template. Method names are made of it, hence no dots.
+/// The name of a space or a template. It is a segment of method names, so it has no dots.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct SpaceName(String);
 
-/// Where a space is reached; a host name or an address.
+/// The host name or address at which a space is reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Host(String);
 
-/// What can be changed about a space at any time.
+/// The part of a space that its owner can change at any time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Settings {
+pub struct SpaceSettings {
     pub description: String,
-    /// Where the space is reached; part of its URLs. `localhost` if absent.
+    /// The host name or address of the space, part of its URLs. `localhost` if absent.
     pub host: Host,
-    /// What listens in the space; its URLs are built of them.
+    /// Listening ports of the space; its URLs are built from them.
     pub ports: Vec<Port>,
-    /// What sink templates and scripts find as `custom`.
+    /// Fields that sink templates and scripts read as `custom`.
     pub custom: BTreeMap<String, String>,
-    /// A stored script of kind `script`, the space owner's or a global one, that its agent runs when it starts.
+    /// A stored script of kind `script`, the space owner's or a global one, that the agent runs when it starts.
     pub startup_script_id: Option<ScriptId>,
     pub health_check: Option<HealthCheck>,
-    /// For the driver `process`: where the agent runs. A directory of its own if absent.
+    /// For the driver `process`: the working directory of the agent. A directory of its own if absent.
     pub directory: Option<PathBuf>,
-    /// For the driver `process`: the methods that the agent registers at its start.
+    /// For the driver `process`: the file of methods that the agent registers when it starts.
     pub methods_file: Option<PathBuf>,
 }
 
-/// Something that listens in a space.
+/// A listening port of a space.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Port {
     pub name: SpaceName,
     pub port: NonZeroU16,
     #[serde(default)]
-    pub protocol: Protocol,
+    pub protocol: PortProtocol,
 }
 
-/// What is spoken on a port.
+/// The protocol of a port; the scheme of its URL.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Protocol {
+#[schemars(rename = "Protocol")]
+pub enum PortProtocol {
     #[default]
     Http,
     Https,
     Tcp,
 }
 
-/// What runs the agent of a space.
+/// The party that runs the agent of a space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Driver {
-    /// Whoever runs the workspace runs `svc agent start` in it.
+    /// The operator of the workspace runs `svc agent start` in it.
     #[default]
     External,
-    /// The server runs it as a child process.
+    /// The server runs the agent as a child process.
     Process,
 }
 
-/// Why a text is no name of a space.
+/// The error for a text that is no name of a space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a name is 1 to {LONGEST_NAME} of [A-Za-z0-9_-] and begins with a letter or digit")]
+#[error("a name is 1 to {MAX_NAME} of [A-Za-z0-9_-] and begins with a letter or digit")]
 pub struct SpaceNameError;
 
-/// Why a text is no host.
+/// The error for a text that is no host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a host is a host name or an IP address, without protocol, port or path")]
 pub struct HostError;
 
-/// Why settings were refused.
+/// The first field of the settings that breaks a rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SettingsError {
-    #[error("`description` has more than {LONGEST_DESCRIPTION} characters: shorten it")]
+pub enum SpaceSettingsError {
+    #[error("`description` has more than {MAX_DESCRIPTION} characters: shorten it")]
     Description,
-    #[error("`ports` has more than {MOST_PORTS} entries: remove some")]
+    #[error("`ports` has more than {MAX_PORTS} entries: remove some")]
     TooManyPorts,
     #[error("`ports` has two entries named `{0}`: rename one")]
     PortTwice(SpaceName),
-    #[error("`custom` has more than {MOST_FIELDS} fields: remove some")]
+    #[error("`custom` has more than {MAX_FIELDS} fields: remove some")]
     TooManyFields,
-    #[error(
-        "`custom.{0}`: a field's name is 1 to {LONGEST_FIELD_NAME} of [A-Za-z0-9_.-] and begins with a letter or `_`"
-    )]
+    #[error("`custom.{0}`: a field's name is 1 to {MAX_FIELD_NAME} of [A-Za-z0-9_.-] and begins with a letter or `_`")]
     FieldName(String),
-    #[error("`custom.{0}` has more than {LONGEST_FIELD} bytes: shorten it")]
+    #[error("`custom.{0}` has more than {MAX_FIELD} bytes: shorten it")]
     Field(String),
-    #[error("`custom` has more than {ALL_FIELDS} bytes in all: every event of the space carries it, so shorten it")]
+    #[error("`custom` has more than {MAX_ALL_FIELDS} bytes in all: every event of the space carries it, so shorten it")]
     Fields,
     #[error("`{0}` belongs to spaces of the driver \"process\": remove it, or change `driver`")]
     Misplaced(&'static str),
@@ -125,25 +125,19 @@ pub enum SettingsError {
     Path(&'static str),
 }
 
-impl Settings {
-    /// Whether these are fit for a space of this driver.
-    ///
-    /// # Errors
-    ///
-    /// Fails on the first that is not.
-    pub fn check(&self, driver: Driver) -> Result<(), SettingsError> {
-        if self.description.chars().count() > LONGEST_DESCRIPTION {
-            return Err(SettingsError::Description);
-        }
+impl SpaceSettings {
+    /// Checks every field for a space of this driver and reports the first that breaks a rule.
+    pub fn check(&self, driver: Driver) -> Result<(), SpaceSettingsError> {
+        check_description(&self.description)?;
         check_ports(&self.ports)?;
         check_custom(&self.custom)?;
         for (field, path) in [("directory", &self.directory), ("methods_file", &self.methods_file)] {
             let Some(path) = path else { continue };
             if driver != Driver::Process {
-                return Err(SettingsError::Misplaced(field));
+                return Err(SpaceSettingsError::Misplaced(field));
             }
             if !path.is_absolute() || path.as_os_str().as_encoded_bytes().contains(&0) {
-                return Err(SettingsError::Path(field));
+                return Err(SpaceSettingsError::Path(field));
             }
         }
         Ok(())
@@ -155,40 +149,43 @@ impl Settings {
     }
 }
 
-/// # Errors
-///
-/// Fails if there are too many, or two of one name.
-pub(super) fn check_ports(ports: &[Port]) -> Result<(), SettingsError> {
-    if ports.len() > MOST_PORTS {
-        return Err(SettingsError::TooManyPorts);
+pub(super) fn check_description(description: &str) -> Result<(), SpaceSettingsError> {
+    match description.chars().count() > MAX_DESCRIPTION {
+        true => Err(SpaceSettingsError::Description),
+        false => Ok(()),
+    }
+}
+
+/// Checks the number of ports and that their names differ.
+pub(super) fn check_ports(ports: &[Port]) -> Result<(), SpaceSettingsError> {
+    if ports.len() > MAX_PORTS {
+        return Err(SpaceSettingsError::TooManyPorts);
     }
     let mut seen = HashSet::new();
     match ports.iter().find(|port| !seen.insert(&port.name)) {
-        Some(twice) => Err(SettingsError::PortTwice(twice.name.clone())),
+        Some(twice) => Err(SpaceSettingsError::PortTwice(twice.name.clone())),
         None => Ok(()),
     }
 }
 
-/// # Errors
-///
-/// Fails if there are too many, they are too large, or one has no proper name.
-pub(super) fn check_custom(custom: &BTreeMap<String, String>) -> Result<(), SettingsError> {
-    if custom.len() > MOST_FIELDS {
-        return Err(SettingsError::TooManyFields);
+/// Checks names and sizes of custom fields.
+pub(super) fn check_custom(custom: &BTreeMap<String, String>) -> Result<(), SpaceSettingsError> {
+    if custom.len() > MAX_FIELDS {
+        return Err(SpaceSettingsError::TooManyFields);
     }
     let mut bytes = 0;
     for (name, value) in custom {
         let begins = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
         let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b));
-        if !begins || !plain || name.len() > LONGEST_FIELD_NAME {
-            return Err(SettingsError::FieldName(name.chars().take(LONGEST_FIELD_NAME).collect()));
+        if !begins || !plain || name.len() > MAX_FIELD_NAME {
+            return Err(SpaceSettingsError::FieldName(name.chars().take(MAX_FIELD_NAME).collect()));
         }
-        if value.len() > LONGEST_FIELD {
-            return Err(SettingsError::Field(name.clone()));
+        if value.len() > MAX_FIELD {
+            return Err(SpaceSettingsError::Field(name.clone()));
         }
         bytes += name.len() + value.len();
     }
-    if bytes > ALL_FIELDS { Err(SettingsError::Fields) } else { Ok(()) }
+    if bytes > MAX_ALL_FIELDS { Err(SpaceSettingsError::Fields) } else { Ok(()) }
 }
 
 impl SpaceName {
@@ -203,7 +200,7 @@ impl FromStr for SpaceName {
     fn from_str(text: &str) -> Result<Self, SpaceNameError> {
         let starts = text.starts_with(|c: char| c.is_ascii_alphanumeric());
         let plain = text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b));
-        if starts && plain && text.len() <= LONGEST_NAME { Ok(Self(text.to_owned())) } else { Err(SpaceNameError) }
+        if starts && plain && text.len() <= MAX_NAME { Ok(Self(text.to_owned())) } else { Err(SpaceNameError) }
     }
 }
 
@@ -211,7 +208,7 @@ impl FromStr for Host {
     type Err = HostError;
 
     fn from_str(text: &str) -> Result<Self, HostError> {
-        // An IPv6 address is bare here and in brackets in a URL.
+        // Users write an IPv6 address without brackets; a URL needs them.
         if let Ok(address) = text.parse::<std::net::Ipv6Addr>() {
             return Ok(Self(format!("[{address}]")));
         }
@@ -227,7 +224,8 @@ impl Default for Host {
     }
 }
 
-macro_rules! read_and_shown_as_text {
+/// Implements `Display` and a `Deserialize` that goes through `FromStr`.
+macro_rules! text_newtypes {
     ($($name:ident)*) => {$(
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -242,9 +240,9 @@ macro_rules! read_and_shown_as_text {
         }
     )*};
 }
-read_and_shown_as_text!(SpaceName Host);
+text_newtypes!(SpaceName Host);
 
-impl fmt::Display for Protocol {
+impl fmt::Display for PortProtocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Http => "http",
@@ -255,7 +253,7 @@ impl fmt::Display for Protocol {
 }
 
 impl Driver {
-    /// The word used in JSON and on the command line.
+    /// The name used in JSON and on the command line.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::External => "external",
@@ -269,8 +267,8 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn settings(value: Value) -> Result<Settings, String> {
-        let settings: Settings = serde_json::from_value(value).map_err(|error| error.to_string())?;
+    fn settings(value: Value) -> Result<SpaceSettings, String> {
+        let settings: SpaceSettings = serde_json::from_value(value).map_err(|error| error.to_string())?;
         settings.check(Driver::Process).map_err(|error| error.to_string())?;
         Ok(settings)
     }
@@ -331,8 +329,8 @@ mod tests {
     }
 
     #[test]
-    fn only_a_process_has_a_directory_and_a_methods_file() {
+    fn only_the_process_driver_has_a_directory_and_a_methods_file() {
         let settings = settings(json!({"directory": "/srv/x", "methods_file": "/srv/x/m.toml"})).unwrap();
-        assert_eq!(settings.check(Driver::External), Err(SettingsError::Misplaced("directory")));
+        assert_eq!(settings.check(Driver::External), Err(SpaceSettingsError::Misplaced("directory")));
     }
 }

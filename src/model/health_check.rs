@@ -1,61 +1,60 @@
-//! How a space's health is checked, and what a row of results says about it. The checks themselves are run by the
-//! agent; [`super::records`] counts.
+//! The health check of a space: its definition as users write it, and the rule that turns results into a
+//! [`SpaceHealth`].
+//!
+//! The agent of the space runs the check; the server counts failures in a row and applies [`HealthCheck::verdict`].
 
-use crate::{model::timestamp::Timestamp, platform::config::Span};
+use super::{lua_source::MAX_SOURCE, space_state::SpaceHealth, timestamp::Timestamp, units::Span};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use std::{borrow::Cow, fmt, num::NonZeroU16, ops::RangeInclusive, time::Duration};
 
-/// How often a check may run, and how often it does unless told.
+/// The allowed and the default time between checks.
 const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3600);
-const USUAL_INTERVAL: Duration = Duration::from_secs(10);
+const DEFAULT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The least time a check has, and what it has unless told; never more than its interval.
-const SHORTEST_TIMEOUT: Duration = Duration::from_millis(10);
-const USUAL_TIMEOUT: Duration = Duration::from_secs(5);
+/// The shortest and the default timeout; a timeout is never longer than the interval.
+const MIN_TIMEOUT: Duration = Duration::from_millis(10);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Failures in a row that make a space unhealthy.
+/// The allowed and the default number of failures in a row that make a space unhealthy.
 const FAILURES: RangeInclusive<u32> = 1..=100;
-const USUAL_FAILURES: u32 = 3;
+const DEFAULT_FAILURES: u32 = 3;
 
-/// The longest URL, path, command or argument, in bytes, and the most arguments.
-const LONGEST: usize = 2048;
-const MOST_ARGS: usize = 64;
+/// The longest URL, path, command or argument, in bytes, and the most arguments of a command.
+const MAX_TEXT: usize = 2048;
+const MAX_ARGS: usize = 64;
 
-/// The longest Lua source, in bytes.
-pub const LONGEST_SOURCE: usize = 64 << 10;
-
-/// A check and when it means what. In JSON it is flat: `{"type": "http", "port": 8080, "interval": "10s"}`.
+/// A checked definition: the probe, its schedule and its threshold. In JSON it is flat: `{"type": "http", "port": 8080, "interval": "10s"}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "HealthCheckSpec", into = "HealthCheckSpec")]
 pub struct HealthCheck {
     pub probe: Probe,
-    /// From the beginning of one check to that of the next.
+    /// From the start of one check to the start of the next.
     pub interval: Duration,
-    /// After which a check has failed. Not longer than the interval.
+    /// A check that takes longer has failed. Not longer than the interval.
     pub timeout: Duration,
-    /// In a row, after which the space is unhealthy.
+    /// The number of failures in a row that makes the space unhealthy.
     pub failures: u32,
 }
 
-/// What the agent does to see whether the space is well.
+/// The action of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Probe {
-    /// A GET that must be answered with 2xx.
+    /// A GET request; the check passes on a 2xx status.
     Http(HttpTarget),
-    /// A connection to this port on the agent's machine that must come about.
+    /// A TCP connection to this port on the agent's machine; the check passes if it is established.
     Tcp { port: NonZeroU16 },
-    /// A command that must exit with 0.
+    /// A command; the check passes on exit status 0.
     Command { command: String, args: Vec<String> },
-    /// A chunk that must return `true`. Its syntax is checked at the HTTP edge.
+    /// A Lua chunk; the check passes if it returns `true`. The HTTP API compiles it before it is stored.
     Lua { source: String },
 }
 
-/// Where an HTTP check goes.
+/// The destination of an HTTP check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HttpTarget {
     Url(String),
-    /// On the agent's machine.
+    /// A port on the agent's machine.
     Local {
         port: NonZeroU16,
         /// Begins with a slash.
@@ -63,13 +62,13 @@ pub enum HttpTarget {
     },
 }
 
-/// A check as it is written.
+/// A check as users write it.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HealthCheckSpec {
     #[serde(rename = "type")]
     kind: ProbeKind,
-    /// For `http`: what to get; or `port` and `path`.
+    /// For `http`: the URL to get; or give `port` and `path`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     url: Option<String>,
     /// For `http` and `tcp`: a port on the agent's machine.
@@ -78,22 +77,22 @@ pub struct HealthCheckSpec {
     /// For `http` with a `port`; `/` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     path: Option<String>,
-    /// For `command`: what to run; 0 means well.
+    /// For `command`: the program to run; exit status 0 means healthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     command: Option<String>,
-    /// For `command`.
+    /// For `command`: its arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     args: Option<Vec<String>>,
-    /// For `lua`: a chunk that returns `true` if the space is well.
+    /// For `lua`: a chunk that returns `true` if the space is healthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     source: Option<String>,
-    /// `10s` if absent.
+    /// Time between checks; `10s` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     interval: Option<Span>,
-    /// `5s` if absent, or the interval if that is less.
+    /// Time limit of one check; `5s` if absent, or the interval if that is shorter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     timeout: Option<Span>,
-    /// In a row, after which the space is unhealthy; 3 if absent.
+    /// Failures in a row that make the space unhealthy; 3 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     failures: Option<u32>,
 }
@@ -108,7 +107,7 @@ pub enum ProbeKind {
     Lua,
 }
 
-/// Why a check was refused.
+/// The rule that a check breaks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HealthCheckError {
     #[error("`{field}` is required for a check of type \"{kind}\"")]
@@ -117,57 +116,47 @@ pub enum HealthCheckError {
     Misplaced { field: &'static str, kind: ProbeKind },
     #[error("give either `url`, or `port` and perhaps `path`")]
     Target,
-    #[error("`url` must be an http or https URL of at most {LONGEST} bytes")]
+    #[error("`url` must be an http or https URL of at most {MAX_TEXT} bytes")]
     Url,
-    #[error("`path` begins with a slash and has at most {LONGEST} bytes, without spaces and control characters")]
+    #[error("`path` begins with a slash and has at most {MAX_TEXT} bytes, without spaces and control characters")]
     Path,
-    #[error("`command` must not be empty, nor have more than {LONGEST} bytes or a NUL")]
+    #[error("`command` must not be empty, nor have more than {MAX_TEXT} bytes or a NUL")]
     Command,
-    #[error("`args` has at most {MOST_ARGS} entries of at most {LONGEST} bytes, without NUL")]
+    #[error("`args` has at most {MAX_ARGS} entries of at most {MAX_TEXT} bytes, without NUL")]
     Args,
-    #[error("`source` has 1 to {LONGEST_SOURCE} bytes")]
+    #[error("`source` has 1 to {MAX_SOURCE} bytes")]
     Source,
     #[error("`interval` must be from {} to {}", Span(*INTERVAL.start()), Span(*INTERVAL.end()))]
     Interval,
-    #[error("`timeout` must be from {} to the interval, {}", Span(SHORTEST_TIMEOUT), Span(*.0))]
+    #[error("`timeout` must be from {} to the interval, {}", Span(MIN_TIMEOUT), Span(*.0))]
     Timeout(Duration),
     #[error("`failures` must be from {} to {}", FAILURES.start(), FAILURES.end())]
     Failures,
 }
 
-/// How a space is, as far as its checks tell.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Health {
-    /// It has no check, is not deployed, or nothing has been decided yet.
-    #[default]
-    Unknown,
-    Healthy,
-    Unhealthy,
-}
-
-/// How one check went.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckResult {
     pub ok: bool,
-    /// What was found, in a few words.
+    /// The reason for a failure, in one line.
     pub detail: Option<String>,
     pub checked_at: Timestamp,
 }
 
 impl HealthCheck {
-    /// What a space of this health is after so many failures in a row; `None` if it is as before.
-    pub(super) fn verdict(&self, before: Health, failures: u32) -> Option<Health> {
+    /// The new health of a space after this many failures in a row; `None` if its health does not change.
+    pub fn verdict(&self, before: SpaceHealth, failures: u32) -> Option<SpaceHealth> {
         match (before, failures) {
-            (Health::Unknown | Health::Unhealthy, 0) => Some(Health::Healthy),
-            (Health::Unknown | Health::Healthy, count) if count >= self.failures => Some(Health::Unhealthy),
+            (SpaceHealth::Unknown | SpaceHealth::Unhealthy, 0) => Some(SpaceHealth::Healthy),
+            (SpaceHealth::Unknown | SpaceHealth::Healthy, count) if count >= self.failures => {
+                Some(SpaceHealth::Unhealthy)
+            }
             _ => None,
         }
     }
 }
 
 impl HttpTarget {
-    /// The URL to get.
     pub fn url(&self) -> String {
         match self {
             Self::Url(url) => url.clone(),
@@ -181,15 +170,15 @@ impl TryFrom<HealthCheckSpec> for HealthCheck {
 
     fn try_from(spec: HealthCheckSpec) -> Result<Self, HealthCheckError> {
         spec.refuse_misplaced()?;
-        let interval = spec.interval.map_or(USUAL_INTERVAL, |span| span.0);
+        let interval = spec.interval.map_or(DEFAULT_INTERVAL, |span| span.0);
         if !INTERVAL.contains(&interval) {
             return Err(HealthCheckError::Interval);
         }
-        let timeout = spec.timeout.map_or(USUAL_TIMEOUT.min(interval), |span| span.0);
-        if !(SHORTEST_TIMEOUT..=interval).contains(&timeout) {
+        let timeout = spec.timeout.map_or(DEFAULT_TIMEOUT.min(interval), |span| span.0);
+        if !(MIN_TIMEOUT..=interval).contains(&timeout) {
             return Err(HealthCheckError::Timeout(interval));
         }
-        let failures = spec.failures.unwrap_or(USUAL_FAILURES);
+        let failures = spec.failures.unwrap_or(DEFAULT_FAILURES);
         if !FAILURES.contains(&failures) {
             return Err(HealthCheckError::Failures);
         }
@@ -198,7 +187,7 @@ impl TryFrom<HealthCheckSpec> for HealthCheck {
 }
 
 impl HealthCheckSpec {
-    /// Refuses a field of another kind of check, rather than forget it silently.
+    /// Rejects a field that belongs to another kind of check, instead of ignoring it.
     fn refuse_misplaced(&self) -> Result<(), HealthCheckError> {
         use ProbeKind::{Command, Http, Lua, Tcp};
         for (field, present, homes) in [
@@ -231,18 +220,18 @@ impl HealthCheckSpec {
             ProbeKind::Tcp => Ok(Probe::Tcp { port: self.port.ok_or_else(|| missing("port"))? }),
             ProbeKind::Command => {
                 let command = self.command.ok_or_else(|| missing("command"))?;
-                if command.trim().is_empty() || !is_fit(&command) {
+                if command.trim().is_empty() || !is_argument(&command) {
                     return Err(HealthCheckError::Command);
                 }
                 let args = self.args.unwrap_or_default();
-                if args.len() > MOST_ARGS || !args.iter().all(|arg| is_fit(arg)) {
+                if args.len() > MAX_ARGS || !args.iter().all(|arg| is_argument(arg)) {
                     return Err(HealthCheckError::Args);
                 }
                 Ok(Probe::Command { command, args })
             }
             ProbeKind::Lua => {
                 let source = self.source.ok_or_else(|| missing("source"))?;
-                if source.trim().is_empty() || source.len() > LONGEST_SOURCE {
+                if source.trim().is_empty() || source.len() > MAX_SOURCE {
                     return Err(HealthCheckError::Source);
                 }
                 Ok(Probe::Lua { source })
@@ -251,20 +240,20 @@ impl HealthCheckSpec {
     }
 }
 
-/// Whether it can be handed to a process.
-fn is_fit(text: &str) -> bool {
-    text.len() <= LONGEST && !text.contains('\0')
+/// Returns true for a text that can be an argument of a process.
+fn is_argument(text: &str) -> bool {
+    text.len() <= MAX_TEXT && !text.contains('\0')
 }
 
 fn check_url(url: String) -> Result<String, HealthCheckError> {
     let parsed = url::Url::parse(&url).ok();
     let good = parsed.is_some_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
-    if good && url.len() <= LONGEST { Ok(url) } else { Err(HealthCheckError::Url) }
+    if good && url.len() <= MAX_TEXT { Ok(url) } else { Err(HealthCheckError::Url) }
 }
 
 fn check_path(path: String) -> Result<String, HealthCheckError> {
     let plain = path.starts_with('/') && path.chars().all(|c| !c.is_whitespace() && !c.is_control());
-    if plain && path.len() <= LONGEST { Ok(path) } else { Err(HealthCheckError::Path) }
+    if plain && path.len() <= MAX_TEXT { Ok(path) } else { Err(HealthCheckError::Path) }
 }
 
 impl From<HealthCheck> for HealthCheckSpec {
@@ -315,17 +304,6 @@ impl fmt::Display for ProbeKind {
     }
 }
 
-impl Health {
-    /// The word used in JSON and on the command line.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Unknown => "unknown",
-            Self::Healthy => "healthy",
-            Self::Unhealthy => "unhealthy",
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -336,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_runs_every_ten_seconds_for_five_and_three_times_unless_told() {
+    fn the_default_interval_timeout_and_failure_count_are_ten_seconds_five_seconds_and_three() {
         let usual = check(json!({"type": "tcp", "port": 80})).unwrap();
         let seconds = Duration::from_secs;
         assert_eq!((usual.interval, usual.timeout, usual.failures), (seconds(10), seconds(5), 3));
@@ -416,9 +394,9 @@ mod tests {
     }
 
     #[test]
-    fn only_a_change_is_a_verdict() {
+    fn the_verdict_is_only_given_when_the_health_changes() {
         let check = check(json!({"type": "tcp", "port": 80, "failures": 2})).unwrap();
-        use Health::{Healthy, Unhealthy, Unknown};
+        use SpaceHealth::{Healthy, Unhealthy, Unknown};
         for (before, failures, after) in [
             (Unknown, 0, Some(Healthy)),
             (Unknown, 1, None),

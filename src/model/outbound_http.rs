@@ -1,0 +1,59 @@
+//! Rules for HTTP requests that the daemon sends on a user's behalf: which URLs and which headers a user may choose.
+//!
+//! These rules need no network. The addresses a host name resolves to are judged at connection time, in
+//! [`crate::platform::egress`].
+
+use http::HeaderName;
+use url::Url;
+
+/// Headers that belong to the connection rather than to the message.
+const FRAMING: [&str; 9] =
+    ["connection", "content-length", "expect", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"];
+
+/// The reason a text is not a URL that the daemon sends to.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UrlError {
+    #[error("`{url}` is no URL: {reason}")]
+    Malformed { url: String, reason: String },
+    #[error("`{0}:` URLs are not supported: use http: or https:")]
+    Scheme(String),
+    #[error("a URL must not carry a user name or password: put them into an Authorization header")]
+    Credentials,
+}
+
+/// Parses a URL and checks everything that needs no name resolution. The fragment is removed.
+pub fn check_url(text: &str) -> Result<Url, UrlError> {
+    let malformed = |reason: String| UrlError::Malformed { url: text.to_owned(), reason };
+    let mut url = Url::parse(text).map_err(|error| malformed(error.to_string()))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(UrlError::Scheme(url.scheme().to_owned()));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(UrlError::Credentials);
+    }
+    url.set_fragment(None);
+    // The HTTP client parses the URL again and accepts fewer characters.
+    url.as_str().parse::<http::Uri>().map_err(|error| malformed(error.to_string()))?;
+    Ok(url)
+}
+
+/// Returns true for a header that only the HTTP client may set. A wrong `Content-Length`, for example, would let the
+/// rest of a body pass as another request.
+pub fn is_framing(name: &HeaderName) -> bool {
+    FRAMING.contains(&name.as_str()) || name.as_str().starts_with("proxy-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    #[test]
+    fn only_plain_http_and_https_urls_are_sent_to() {
+        assert_eq!(check_url("file:///etc/passwd"), Err(UrlError::Scheme("file".to_owned())));
+        assert_eq!(check_url("gopher://a/"), Err(UrlError::Scheme("gopher".to_owned())));
+        assert_eq!(check_url("http://ada:secret@a/"), Err(UrlError::Credentials));
+        for text in ["", "a", "http://", "http://a:99999/", "http://a b/", "/path"] {
+            assert!(matches!(check_url(text), Err(UrlError::Malformed { .. })), "{text}");
+        }
+        assert_eq!(check_url("https://a.example/x?y=1#z").unwrap().as_str(), "https://a.example/x?y=1");
+    }
+}
