@@ -15,7 +15,7 @@ use svc::{
     },
     platform::{config, kv::Kv, metrics::Metrics, store::Store},
     scripting::lua::{
-        HttpClient, HttpRequest, HttpResponse, Input, Libraries, MethodCaller, NoModules, Program, Runtime,
+        EventInput, HostServices, HttpClient, HttpRequest, HttpResponse, MethodCaller, NoModules, Program, Runtime,
     },
 };
 
@@ -73,7 +73,7 @@ fn main() -> ExitCode {
 }
 
 async fn render(runtime: &Runtime, program: &Program) {
-    let input = Input { event: Arc::new(event()), sequence: 1, attempt: 1 };
+    let input = EventInput { event: Arc::new(event()), sequence: 1, attempt: 1 };
     runtime.render(program, Owner::Global, input).await.expect("the template renders");
 }
 
@@ -84,7 +84,7 @@ fn compiled() -> Program {
 fn runtime(directory: &std::path::Path, metrics: &Arc<Metrics>) -> Runtime {
     let store = Store::open(directory, 0, metrics.clone()).expect("the store opens");
     let kv = Kv::new(store).expect("the store can be read");
-    let libraries = Libraries {
+    let libraries = HostServices {
         http: Arc::new(Unreachable),
         kv: Some(kv),
         caller: Arc::new(Unreachable),

@@ -18,7 +18,7 @@ use crate::{
         egress::{Egress, Request, Tls},
         kv::Kv,
     },
-    scripting::lua::{Finding, Libraries, MethodCaller, NoModules, Place, Program, Runtime},
+    scripting::lua::{CheckVerdict, CheckedSpace, HostServices, MethodCaller, NoModules, Program, Runtime},
 };
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -47,7 +47,7 @@ pub struct Checker {
     lua: Runtime,
     directory: PathBuf,
     surroundings: Surroundings,
-    place: Place,
+    checked_space: CheckedSpace,
 }
 
 /// A check calls no methods: it is about this space alone.
@@ -60,18 +60,18 @@ struct Prepared<'a> {
 }
 
 impl Checker {
-    /// For the space at `place`. Commands run in `directory`, among `surroundings`;
+    /// For the space at `checked_space`. Commands run in `directory`, among `surroundings`;
     /// `kv` is what Lua remembers things in.
-    pub fn new(place: Place, directory: PathBuf, surroundings: Surroundings, kv: Kv) -> Self {
+    pub fn new(checked_space: CheckedSpace, directory: PathBuf, surroundings: Surroundings, kv: Kv) -> Self {
         let egress = Egress::new(&config::Egress::default());
-        let libraries = Libraries {
+        let libraries = HostServices {
             http: Arc::new(egress.clone()),
             kv: Some(kv),
             caller: Arc::new(NoMethods),
             modules: Arc::new(NoModules),
         };
         let lua = Runtime::new(&config::Script::default(), libraries, Arc::default());
-        Self { egress, lua, directory, surroundings, place }
+        Self { egress, lua, directory, surroundings, checked_space }
     }
 
     /// Checks now and then at every interval, and tells each result, until nobody listens or the future is dropped.
@@ -151,9 +151,9 @@ impl Checker {
 
     async fn lua(&self, program: &Result<Program, String>) -> Result<(), String> {
         let program = program.as_ref().map_err(Clone::clone)?;
-        match self.lua.check(program, Owner::Global, self.place.clone()).await {
-            Ok(Finding::Healthy) => Ok(()),
-            Ok(Finding::Unhealthy(why)) => Err(why),
+        match self.lua.run_check(program, Owner::Global, self.checked_space.clone()).await {
+            Ok(CheckVerdict::Healthy) => Ok(()),
+            Ok(CheckVerdict::Unhealthy(why)) => Err(why),
             Err(error) => Err(error.to_string()),
         }
     }
@@ -213,9 +213,9 @@ mod tests {
         fn new() -> Self {
             let directory = std::env::temp_dir().join(format!("svc-health-{}", uuid::Uuid::now_v7()));
             let store = Store::open(&directory, 0, Arc::default()).unwrap();
-            let place = Place { id: SpaceId::NIL, name: "web".to_owned() };
+            let checked_space = CheckedSpace { id: SpaceId::NIL, name: "web".to_owned() };
             let environment = vec![("SVC_AGENT_URL".to_owned(), "http://127.0.0.1:1".to_owned())];
-            let checker = Checker::new(place, directory.clone(), environment.into(), Kv::new(store).unwrap());
+            let checker = Checker::new(checked_space, directory.clone(), environment.into(), Kv::new(store).unwrap());
             Self { checker, directory }
         }
 

@@ -49,7 +49,7 @@ use crate::{
         store::{OpenError, Store, StoreError},
     },
     routing::emit::{self, EmitError},
-    scripting::lua::Place,
+    scripting::lua::CheckedSpace,
 };
 use binding::{Home, HomeError, Space};
 use child_env::Surroundings;
@@ -355,11 +355,11 @@ impl Agent {
     /// What health checks are run with.
     fn checker(&self) -> Checker {
         let space = self.home.space();
-        let place = Place {
+        let checked_space = CheckedSpace {
             id: space.as_ref().map_or(SpaceId::NIL, |space| space.id),
             name: space.map(|space| space.name).unwrap_or_default(),
         };
-        Checker::new(place, self.settings.directory.clone(), self.surroundings.clone(), self.kv.clone())
+        Checker::new(checked_space, self.settings.directory.clone(), self.surroundings.clone(), self.kv.clone())
     }
 
     /// Lets the calls under way end, for a while.

@@ -267,7 +267,7 @@ pub struct Sink {
 pub struct Script {
     pub id: String,
     pub name: String,
-    pub kind: scripts::Kind,
+    pub kind: scripts::ScriptKind,
     pub language: Language,
     pub owner: OwnerSpec,
     pub description: String,

@@ -4,8 +4,10 @@ use super::{failure::Failure, shell::Shell};
 use crate::{
     platform::config::{Size, Span},
     scripting::{
-        lua::{Reach, Voice},
-        space_runtime::{Complaints, Limits, NearAgent, ServeError, Settings, Stage, Terminal, serve},
+        lua::{Capabilities, ProgramOutput},
+        space_runtime::{
+            AgentClient, LoadedProgram, ProgramLimits, ProgramSettings, ServeError, StandardStreams, StderrOnly, serve,
+        },
     },
 };
 use std::{
@@ -70,33 +72,33 @@ pub struct Run {
 
 impl Run {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
-        let agent = Arc::new(NearAgent::new((shell.environment)("SVC_AGENT_URL").as_deref()));
+        let agent = Arc::new(AgentClient::new((shell.environment)("SVC_AGENT_URL").as_deref()));
         let unable = |source: io::Error| Failure::File { path: PathBuf::from("."), source };
-        let terminal = Arc::new(Terminal::default());
-        let settings = Settings {
-            reach: if self.sandbox { Reach::Confined } else { Reach::Whole },
+        let streams = Arc::new(StandardStreams::default());
+        let settings = ProgramSettings {
+            capabilities: if self.sandbox { Capabilities::Sandboxed } else { Capabilities::Full },
             limits: self.limits(),
             directory: std::env::current_dir().map_err(unable)?,
             environment: std::env::vars_os().collect(),
             agent,
-            voice: Voice::Aloud(if self.json_rpc { Arc::new(Complaints) } else { terminal.clone() }),
+            output: ProgramOutput::Streamed(if self.json_rpc { Arc::new(StderrOnly) } else { streams.clone() }),
         };
-        let stage = Stage::read(&self.file, settings).map_err(|error| Failure::Bad(error.to_string()))?;
+        let program = LoadedProgram::read(&self.file, settings).map_err(|error| Failure::Bad(error.to_string()))?;
         let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(unable)?;
-        let result = tokio.block_on(self.perform(Arc::new(stage), &terminal));
+        let result = tokio.block_on(self.perform(Arc::new(program), &streams));
         // A read that waits on a pipe for ever must not keep us.
         tokio.shutdown_background();
         result
     }
 
-    async fn perform(self, stage: Arc<Stage>, terminal: &Terminal) -> Result<(), Failure> {
+    async fn perform(self, program: Arc<LoadedProgram>, streams: &StandardStreams) -> Result<(), Failure> {
         let closing = CancellationToken::new();
-        let stopped = stop_on_signal(stage.clone(), closing.clone())?;
+        let stopped = stop_on_signal(program.clone(), closing.clone())?;
         let told_to_stop = || Failure::Bad("stopped by a signal".to_owned());
         let work = async {
             match self.json_rpc {
-                true => serving(&stage, &self.file, self.arguments, closing.clone()).await,
-                false => once(&stage, self.arguments, terminal).await,
+                true => serving(&program, &self.file, self.arguments, closing.clone()).await,
+                false => once(&program, self.arguments, streams).await,
             }
         };
         tokio::select! {
@@ -105,12 +107,12 @@ impl Run {
         }
     }
 
-    fn limits(&self) -> Limits {
+    fn limits(&self) -> ProgramLimits {
         let (time, memory) = match self.json_rpc {
             true => (Some(REQUEST_TIME), Some(REQUEST_MEMORY)),
             false => (None, None),
         };
-        Limits {
+        ProgramLimits {
             wall: self.timeout.map(|Span(span)| span).or(time),
             memory: self.memory.map(|Size(size)| size).or(memory),
             threads: self.threads.map_or(0, NonZeroUsize::get),
@@ -119,31 +121,31 @@ impl Run {
 }
 
 /// Runs the file, for as long as somebody takes what it prints.
-async fn once(stage: &Stage, arguments: Vec<String>, terminal: &Terminal) -> Result<(), Failure> {
-    let mut run = pin!(stage.once(arguments));
-    let launched = tokio::select! {
-        launched = &mut run => Some(launched),
-        () = terminal.deaf() => {
-            stage.shut_down();
+async fn once(program: &LoadedProgram, arguments: Vec<String>, streams: &StandardStreams) -> Result<(), Failure> {
+    let mut run = pin!(program.run_once(arguments));
+    let run = tokio::select! {
+        run = &mut run => Some(run),
+        () = streams.stdout_closed() => {
+            program.shut_down();
             tokio::time::timeout(GOODBYE, run).await.ok()
         }
     };
-    match (terminal.fault(), launched) {
+    match (streams.take_error(), run) {
         (Some(error), _) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::CutShort),
         (Some(error), _) => Err(Failure::Output(error)),
-        (None, Some(launched)) => launched.result.map_err(|error| Failure::Bad(error.to_string())),
+        (None, Some(run)) => run.result.map_err(|error| Failure::Bad(error.to_string())),
         (None, None) => Ok(()),
     }
 }
 
 async fn serving(
-    stage: &Arc<Stage>,
+    program: &Arc<LoadedProgram>,
     file: &Path,
     arguments: Vec<String>,
     closing: CancellationToken,
 ) -> Result<(), Failure> {
     let name = file.display().to_string();
-    match serve(stage.clone(), &name, arguments, io::stdin(), io::stdout(), closing).await {
+    match serve(program.clone(), &name, arguments, io::stdin(), io::stdout(), closing).await {
         Ok(()) => Ok(()),
         Err(ServeError::Output(error)) => Err(Failure::of_output(error)),
         Err(other) => Err(Failure::Bad(other.to_string())),
@@ -152,7 +154,10 @@ async fn serving(
 
 /// Ends every run on the first SIGTERM or SIGINT, and with it the processes that runs wait for. The future it gives is
 /// done when they have had time to.
-fn stop_on_signal(stage: Arc<Stage>, closing: CancellationToken) -> Result<impl Future<Output = ()>, Failure> {
+fn stop_on_signal(
+    program: Arc<LoadedProgram>,
+    closing: CancellationToken,
+) -> Result<impl Future<Output = ()>, Failure> {
     let unable = |error: io::Error| Failure::Bad(format!("cannot listen for signals: {error}"));
     let mut terminate = signal(SignalKind::terminate()).map_err(unable)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(unable)?;
@@ -161,7 +166,7 @@ fn stop_on_signal(stage: Arc<Stage>, closing: CancellationToken) -> Result<impl 
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        stage.shut_down();
+        program.shut_down();
         closing.cancel();
         tokio::time::sleep(GOODBYE).await;
     })

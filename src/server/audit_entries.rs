@@ -4,7 +4,7 @@ use crate::{
     delivery::sinks::Sink,
     model::{event::Actor, id::SinkId, owner::OwnerSpec},
     platform::audit::Entry,
-    scripting::scripts::Stored,
+    scripting::scripts::Script,
 };
 use serde_json::json;
 
@@ -13,7 +13,7 @@ pub fn sink_entry(actor: Actor, action: &str, sink: &Sink) -> Entry {
         .with(json!({"name": sink.name, "type": sink.kind(), "owner": OwnerSpec::from(sink.owner)}))
 }
 
-pub fn script_entry(actor: Actor, action: &str, script: &Stored) -> Entry {
+pub fn script_entry(actor: Actor, action: &str, script: &Script) -> Entry {
     Entry::new(Some(actor), action, format!("script:{}", script.id))
         .with(json!({"name": script.name, "kind": script.kind, "owner": OwnerSpec::from(script.owner)}))
 }

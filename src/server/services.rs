@@ -30,8 +30,8 @@ use crate::{
         },
     },
     scripting::{
-        lua::{Libraries, Runtime},
-        scripts::{Raiser, Shelf, Toolbox},
+        lua::{HostServices, Runtime},
+        scripts::{Scripts, ToolEventEmitter, ToolRunner},
     },
     server::{
         agent_hub::{self, Sessions},
@@ -63,9 +63,9 @@ pub struct Services {
     /// Delivers outside any queue, for tests and previews of sinks.
     pub delivery: sinks::Context,
     pub deliverer: Deliverer,
-    pub scripts: Shelf,
+    pub scripts: Scripts,
     /// Runs stored tools.
-    pub tools: Toolbox,
+    pub tools: ToolRunner,
     pub runtime: Runtime,
     pub spaces: Spaces,
     pub templates: Templates,
@@ -101,7 +101,7 @@ impl Services {
     ) -> Result<(Self, ReadyQueues), ServicesError> {
         let identity = Identity::open(store.clone(), config.auth.session.0).await?;
         let sinks = Book::open(store.clone(), config.limits.sinks)?;
-        let scripts = Shelf::open(store.clone(), config.limits.scripts)?;
+        let scripts = Scripts::open(store.clone(), config.limits.scripts)?;
         let subscriptions = Subscriptions::open(store.clone())?;
         let kv = Kv::new(store.clone())?;
         let feed = Feed::new();
@@ -116,7 +116,7 @@ impl Services {
         let registry = Registry::default();
         let calls = Calls::new(registry.clone(), identity.clone(), metrics.clone());
         let egress = Egress::new(&config.egress);
-        let libraries = Libraries {
+        let libraries = HostServices {
             http: Arc::new(egress.clone()),
             kv: Some(kv.clone()),
             caller: Arc::new(calls.clone()),
@@ -126,7 +126,7 @@ impl Services {
         let delivery = sinks::Context {
             egress,
             runtime: runtime.clone(),
-            shelf: scripts.clone(),
+            scripts: scripts.clone(),
             timeout: config.webhook.timeout.0,
         };
         let parts = deliver::Parts {
@@ -142,10 +142,10 @@ impl Services {
         let routes = Arc::new(Routes::new());
         deliver::follow(&routes, &deliverer);
         let emitter = Arc::new(Emitter::new(&config.zone, routes, engine.clone(), config.limits.payload.bytes()));
-        let tools = Toolbox {
+        let tools = ToolRunner {
             runtime: runtime.clone(),
             caller: Arc::new(calls.clone()),
-            emitter: Arc::new(Raiser::new(emitter.clone(), identity.clone())),
+            emitter: Arc::new(ToolEventEmitter::new(emitter.clone(), identity.clone())),
         };
 
         let templates = Templates::open(store.clone())?;
@@ -154,7 +154,7 @@ impl Services {
             zone: config.zone.as_str().into(),
             max_payload: config.limits.payload.bytes(),
             heartbeat: config.agent.heartbeat.0,
-            shelf: scripts.clone(),
+            scripts: scripts.clone(),
             identity: identity.clone(),
             spaces: spaces.clone(),
             registry: registry.clone(),
@@ -167,7 +167,7 @@ impl Services {
             registry: registry.clone(),
             identity: identity.clone(),
             calls: calls.clone(),
-            shelf: scripts.clone(),
+            scripts: scripts.clone(),
             toolbox: tools.clone(),
             shutdown: shutdown.clone(),
         };
@@ -212,7 +212,7 @@ impl Services {
             emitter: self.emitter.clone(),
             engine: self.engine.clone(),
             book: self.sinks.clone(),
-            shelf: self.scripts.clone(),
+            scripts: self.scripts.clone(),
             toolbox: self.tools.clone(),
             spaces: self.spaces.clone(),
             templates: self.templates.clone(),

@@ -14,7 +14,7 @@ use crate::{
         kv::Kv,
         store::StoreError,
     },
-    scripting::scripts::{Shelf, ShelfError},
+    scripting::scripts::{Scripts, ScriptsError},
     spaces::{SpaceError, Spaces},
 };
 use serde_json::json;
@@ -25,7 +25,7 @@ pub struct UserRecords {
     pub identity: Identity,
     pub spaces: Spaces,
     pub sinks: Book,
-    pub scripts: Shelf,
+    pub scripts: Scripts,
     pub kv: Kv,
 }
 
@@ -37,7 +37,7 @@ pub enum UserRecordsError {
     #[error(transparent)]
     Sink(#[from] BookError),
     #[error(transparent)]
-    Script(#[from] ShelfError),
+    Script(#[from] ScriptsError),
     #[error(transparent)]
     Store(#[from] StoreError),
 }

@@ -19,8 +19,8 @@ use svc::{
     },
     platform::{config, egress::Egress, kv::Kv, store::Store},
     scripting::{
-        lua::{Input, Libraries, MethodCaller, Runtime},
-        scripts::Shelf,
+        lua::{EventInput, HostServices, MethodCaller, Runtime},
+        scripts::Scripts,
     },
 };
 use tokio::{
@@ -47,26 +47,26 @@ impl Workshop {
         let directory = std::env::temp_dir().join(format!("svc-ready-made-{}", uuid::Uuid::now_v7()));
         let store = Store::open(&directory, 0, Arc::default()).unwrap();
         let egress = Egress::new(&config::Egress::default());
-        let shelf = Shelf::open(store.clone(), usize::MAX).unwrap();
+        let scripts = Scripts::open(store.clone(), usize::MAX).unwrap();
         let kv = Kv::new(store).unwrap();
-        let libraries = Libraries {
+        let libraries = HostServices {
             http: Arc::new(egress.clone()),
             kv: Some(kv),
             caller: Arc::new(NoMethods),
-            modules: Arc::new(shelf.clone()),
+            modules: Arc::new(scripts.clone()),
         };
         let runtime = Runtime::new(&config::Script::default(), libraries, Arc::default());
-        Self { context: Context { egress, runtime, shelf, timeout: Duration::from_secs(10) }, directory }
+        Self { context: Context { egress, runtime, scripts, timeout: Duration::from_secs(10) }, directory }
     }
 
     /// The body a webhook sink would send, as JSON.
-    async fn body(&self, sink: &Sink, input: &Input) -> Value {
+    async fn body(&self, sink: &Sink, input: &EventInput) -> Value {
         let body = sinks::preview(&self.context, sink, input.clone()).await.unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(body.content_type, "application/json");
         serde_json::from_slice(&body.bytes).unwrap()
     }
 
-    async fn outcome(&self, sink: &Sink, input: &Input) -> Outcome {
+    async fn outcome(&self, sink: &Sink, input: &EventInput) -> Outcome {
         sinks::attempt(&self.context, sink, input.clone()).await.outcome
     }
 }
@@ -129,7 +129,7 @@ fn read(name: &str, environment: &[(&str, &str)]) -> Sink {
     spec.define(UserId::new(), None).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-fn input(kind: &str, data: Value) -> Input {
+fn input(kind: &str, data: Value) -> EventInput {
     let space = kind.starts_with("space.").then(|| Origin {
         name: "wörk".to_owned(),
         urls: vec!["https://work.example".to_owned()],
@@ -146,12 +146,12 @@ fn input(kind: &str, data: Value) -> Input {
         space,
         data: serde_json::value::to_raw_value(&data).unwrap(),
     };
-    Input { event: Arc::new(event), sequence: 42, attempt: 1 }
+    EventInput { event: Arc::new(event), sequence: 42, attempt: 1 }
 }
 
 /// What a template has to cope with: an ordinary event, none of the fields it looks for, all of them of the wrong
 /// kind, and everything as long as a payload may be.
-fn events() -> Vec<Input> {
+fn events() -> Vec<EventInput> {
     let long = "ü<&>\"\\\n".repeat(4_000);
     let mut many: Value = (0..500).map(|n| (format!("field{n}"), json!("v".repeat(300)))).collect();
     many[long[..400].to_owned()] = json!("long name");

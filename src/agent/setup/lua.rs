@@ -12,8 +12,11 @@ use crate::{
         kv::Kv,
     },
     scripting::{
-        lua::{Launched, Libraries, Memory, Program, Reach, Reply, Runtime, SpaceAgent, Surroundings, Voice},
-        space_runtime::{Found, Package, Supply, ThroughTheAgent},
+        lua::{
+            AgentReply, Capabilities, HostServices, Program, ProgramContext, ProgramOutput, ProgramRun, Runtime,
+            SpaceAgent, SpaceKv,
+        },
+        space_runtime::{FetchedLibraries, LibrarySource, MethodsViaAgent, SpaceModules},
     },
 };
 use bytes::Bytes;
@@ -51,26 +54,26 @@ pub async fn run(
     limit: Duration,
 ) -> Result<String, SetupError> {
     let failed = |why: String| SetupError::Failed { path: script.path.to_owned(), why };
-    let program =
-        Program::space(script.name, script.source, Reach::Whole).map_err(|error| failed(error.to_string()))?;
+    let program = Program::for_space(script.name, script.source, Capabilities::Full)
+        .map_err(|error| failed(error.to_string()))?;
     let inside =
         Arc::new(Inside { agent: Arc::downgrade(agent), kv: agent.kv.clone(), script: script.path.to_owned(), doings });
     let settings = config::Script { wall: Span(limit), cpu: Span(limit), memory: Size(MEMORY), threads: 1 };
-    let modules = Found::new(script.directory.to_owned(), agent.packages.clone());
-    let libraries = Libraries {
+    let modules = SpaceModules::new(script.directory.to_owned(), agent.packages.clone());
+    let libraries = HostServices {
         http: Arc::new(Egress::new(&config::Egress::default())),
         kv: None,
-        caller: Arc::new(ThroughTheAgent),
+        caller: Arc::new(MethodsViaAgent),
         modules: Arc::new(modules),
     };
-    let around = Surroundings {
+    let around = ProgramContext {
         directory: script.directory.to_owned(),
         environment: agent.surroundings.whole(),
         agent: inside,
-        voice: Voice::Kept,
+        output: ProgramOutput::Captured,
     };
-    let runtime = Runtime::alone(&settings, libraries);
-    let Launched { result, log, .. } = runtime.launch(&program, Arc::new(around), Vec::new()).await;
+    let runtime = Runtime::for_space(&settings, libraries);
+    let ProgramRun { result, log, .. } = runtime.run_program(&program, Arc::new(around), Vec::new()).await;
     let output: String = log.iter().flat_map(|line| [line, "\n"]).collect();
     match result {
         Ok(()) => Ok(output),
@@ -94,7 +97,7 @@ impl Inside {
     fn ask<T: Send + 'static, F: Future<Output = Result<T, String>> + Send + 'static>(
         &self,
         ask: impl FnOnce(Arc<Agent>) -> F,
-    ) -> Reply<T> {
+    ) -> AgentReply<T> {
         let asked = self.agent.upgrade().map(|agent| tokio::spawn(ask(agent)));
         Box::pin(async move {
             let asked = asked.ok_or_else(|| "the agent ends".to_owned())?;
@@ -104,7 +107,7 @@ impl Inside {
 }
 
 impl SpaceAgent for Inside {
-    fn emit(&self, kind: &str, payload: Box<RawValue>) -> Reply<Box<RawValue>> {
+    fn emit(&self, kind: &str, payload: Box<RawValue>) -> AgentReply<Box<RawValue>> {
         let kind = kind.to_owned();
         self.ask(|agent| async move {
             let raised = agent.raise(&kind, Some(payload)).await.map_err(|error| error.to_string())?;
@@ -112,19 +115,19 @@ impl SpaceAgent for Inside {
         })
     }
 
-    fn methods(&self) -> Reply<Box<RawValue>> {
+    fn methods(&self) -> AgentReply<Box<RawValue>> {
         self.ask(|agent| async move {
             let listed = passed(&agent, Method::GET, "/api/methods", Bytes::new()).await?;
             listed.ok_or_else(|| "the server's answer is empty".to_owned())
         })
     }
 
-    fn call(&self, request: Box<RawValue>) -> Reply<Option<Box<RawValue>>> {
+    fn call(&self, request: Box<RawValue>) -> AgentReply<Option<Box<RawValue>>> {
         let body = request.get().to_owned().into();
         self.ask(|agent| async move { passed(&agent, Method::POST, "/api/methods/call", body).await })
     }
 
-    fn register(&self, directory: PathBuf, registration: Box<RawValue>) -> Reply<Box<RawValue>> {
+    fn register(&self, directory: PathBuf, registration: Box<RawValue>) -> AgentReply<Box<RawValue>> {
         let built = Built { directory, script: Some(self.script.clone()), registration };
         let by = self.doings.clone();
         self.ask(|agent| async move {
@@ -134,7 +137,7 @@ impl SpaceAgent for Inside {
         })
     }
 
-    fn unregister(&self, local_name: Option<&str>) -> Reply<Box<RawValue>> {
+    fn unregister(&self, local_name: Option<&str>) -> AgentReply<Box<RawValue>> {
         let local_name = local_name.map(str::to_owned);
         let by = self.doings.clone();
         self.ask(|agent| async move {
@@ -144,7 +147,7 @@ impl SpaceAgent for Inside {
         })
     }
 
-    fn kv(&self) -> &dyn Memory {
+    fn kv(&self) -> &dyn SpaceKv {
         &self.kv
     }
 }
@@ -174,12 +177,12 @@ fn raw(value: &impl serde::Serialize) -> Box<RawValue> {
     serde_json::value::to_raw_value(value).expect("answers have string keys and no failing serializers")
 }
 
-impl Package for Packages {
-    fn libraries(&self, known: Option<&str>, _: Duration) -> Result<Supply, String> {
+impl LibrarySource for Packages {
+    fn libraries(&self, known: Option<&str>, _: Duration) -> Result<FetchedLibraries, String> {
         let theirs = self.theirs();
         if known == Some(theirs.tag.as_str()) {
-            return Ok(Supply::Same);
+            return Ok(FetchedLibraries::Unchanged);
         }
-        Ok(Supply::Archive { bytes: theirs.bytes.to_vec(), tag: Some(theirs.tag) })
+        Ok(FetchedLibraries::Archive { bytes: theirs.bytes.to_vec(), tag: Some(theirs.tag) })
     }
 }

@@ -39,7 +39,7 @@ client_command! {
 
         /// script, library or tool (otherwise a script, or a library if it is Python)
         #[argh(option, from_str_fn(kind_word))]
-        kind: Option<scripts::Kind>,
+        kind: Option<scripts::ScriptKind>,
 
         /// for everybody, not only you
         #[argh(switch)]
@@ -122,7 +122,7 @@ impl Apply {
     fn whole(&self, mut fields: Map<String, Value>, language: Language) -> Map<String, Value> {
         fields.insert("owner".to_owned(), json!(self.owner()));
         if language == Language::Python {
-            fields.entry("kind").or_insert_with(|| json!(scripts::Kind::Library));
+            fields.entry("kind").or_insert_with(|| json!(scripts::ScriptKind::Library));
         }
         fields
     }

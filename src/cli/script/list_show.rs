@@ -22,7 +22,7 @@ client_command! {
     List = "list" {
         /// only those of this kind: script, library or tool
         #[argh(option, from_str_fn(kind_word))]
-        kind: Option<scripts::Kind>,
+        kind: Option<scripts::ScriptKind>,
 
         /// only those of this owner: me or global
         #[argh(option, from_str_fn(owner_word))]
@@ -54,7 +54,7 @@ impl List {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let client = self.client(shell)?;
         let query = Query::default()
-            .with_some("kind", self.kind.map(scripts::Kind::as_str))
+            .with_some("kind", self.kind.map(scripts::ScriptKind::as_str))
             .with_some("owner", self.owner.map(api::owner));
         let listing = client.list(Kind::Script.path(), &query, usize::MAX)?;
         if self.form() == Form::Json {
@@ -111,7 +111,7 @@ impl Delete {
     }
 }
 
-pub(super) fn kind_word(word: &str) -> Result<scripts::Kind, String> {
-    let known = scripts::Kind::ALL.into_iter().find(|kind| kind.as_str() == word);
+pub(super) fn kind_word(word: &str) -> Result<scripts::ScriptKind, String> {
+    let known = scripts::ScriptKind::ALL.into_iter().find(|kind| kind.as_str() == word);
     known.ok_or_else(|| "expected script, library or tool".to_owned())
 }

@@ -28,7 +28,7 @@ use crate::{
         feed::{Attempted, Feed, Live},
         queue::{Attempt, Claim, Engine, Settlement},
     },
-    scripting::lua::Input,
+    scripting::lua::EventInput,
 };
 use futures_util::FutureExt;
 use permits::Permits;
@@ -209,7 +209,7 @@ impl Shared {
         };
         let at = Timestamp::now();
         let number = claim.failures + 1;
-        let input = Input { event: claim.event.clone(), sequence: claim.sequence, attempt: number };
+        let input = EventInput { event: claim.event.clone(), sequence: claim.sequence, attempt: number };
         let attempted = self.attempt(&recipient, input).await;
         drop(permit);
         let Some((outcome, settlement)) = self.plan.settle(&recipient, &attempted.outcome, number) else {

@@ -8,7 +8,7 @@ use crate::{
         subscriptions::{self, Presence, Subscription},
     },
     model::{id::SinkId, owner::Owner},
-    scripting::lua::Input,
+    scripting::lua::EventInput,
 };
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ impl Shared {
         open.then_some(Recipient::Method(subscription))
     }
 
-    pub(super) async fn attempt(&self, recipient: &Recipient, input: Input) -> Attempted {
+    pub(super) async fn attempt(&self, recipient: &Recipient, input: EventInput) -> Attempted {
         match recipient {
             Recipient::Sink(sink) => sinks::attempt(&self.parts.context, sink, input).await,
             Recipient::Method(method) => subscriptions::attempt(&self.methods, method, input).await,

@@ -9,7 +9,7 @@ use crate::{
         owner::Owner,
         timestamp::Timestamp,
     },
-    scripting::lua::{CompileError, Input, RenderedKind, Runtime, ScriptError},
+    scripting::lua::{BodyFormat, CompileError, EventInput, Runtime, ScriptError},
 };
 use bytes::Bytes;
 use serde::{Serialize, de::IgnoredAny};
@@ -62,16 +62,16 @@ pub async fn render(
     runtime: &Runtime,
     template: Option<&Compiled<BodyTemplate>>,
     owner: Owner,
-    input: Input,
+    input: EventInput,
 ) -> Result<Body, BodyError> {
     let Some(template) = template else { return Ok(default(&input.event)) };
     let program = template.program().map_err(|error| BodyError::Compile(error.clone()))?;
     let rendered = runtime.render(program, owner, input).await?;
     let content_type = match rendered.kind {
-        RenderedKind::Json => JSON,
+        BodyFormat::Json => JSON,
         // A text template that spells JSON means JSON.
-        RenderedKind::Text if serde_json::from_slice::<IgnoredAny>(&rendered.body).is_ok() => JSON,
-        RenderedKind::Text => TEXT,
+        BodyFormat::Text if serde_json::from_slice::<IgnoredAny>(&rendered.body).is_ok() => JSON,
+        BodyFormat::Text => TEXT,
     };
     Ok(Body { bytes: rendered.body, content_type, log: rendered.log })
 }

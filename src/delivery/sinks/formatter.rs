@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     model::{body_template::BodyTemplate, owner::Owner},
-    scripting::lua::{Input, Runtime},
+    scripting::lua::{EventInput, Runtime},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -41,7 +41,7 @@ impl Formatter {
     /// # Errors
     ///
     /// Fails if the template does, or makes something that cannot be params.
-    pub async fn format(&self, runtime: &Runtime, owner: Owner, input: Input) -> Result<Params, FormatError> {
+    pub async fn format(&self, runtime: &Runtime, owner: Owner, input: EventInput) -> Result<Params, FormatError> {
         let body = body::render(runtime, Some(&self.template), owner, input).await?;
         let json: Box<RawValue> = serde_json::from_slice(&body.bytes).map_err(|_| FormatError::NotStructured)?;
         match json.get().as_bytes().first() {

@@ -32,8 +32,8 @@ use crate::{
     },
     platform::egress::Egress,
     scripting::{
-        lua::{Input, Runtime, ScriptError},
-        scripts::Shelf,
+        lua::{EventInput, Runtime, ScriptError},
+        scripts::Scripts,
     },
 };
 use bytes::Bytes;
@@ -72,7 +72,7 @@ pub struct Context {
     pub egress: Egress,
     pub runtime: Runtime,
     /// The scripts that sinks name.
-    pub shelf: Shelf,
+    pub scripts: Scripts,
     /// For one webhook exchange, from resolving the host to the end of the answer.
     pub timeout: Duration,
 }
@@ -123,7 +123,7 @@ pub enum PreviewError {
 
 /// Makes one attempt to deliver an event to a sink. It never fails otherwise than in its outcome, and ends
 /// within the limits for webhooks or scripts.
-pub async fn attempt(context: &Context, sink: &Sink, input: Input) -> Attempted {
+pub async fn attempt(context: &Context, sink: &Sink, input: EventInput) -> Attempted {
     let started = Instant::now();
     let attempted = match &sink.target {
         Target::Webhook(webhook) => webhook.attempt(context, sink.owner, input).await,
@@ -140,7 +140,7 @@ pub async fn attempt(context: &Context, sink: &Sink, input: Input) -> Attempted 
 /// # Errors
 ///
 /// Fails if the template does, or the sink is a script.
-pub async fn preview(context: &Context, sink: &Sink, input: Input) -> Result<Body, PreviewError> {
+pub async fn preview(context: &Context, sink: &Sink, input: EventInput) -> Result<Body, PreviewError> {
     let template = match &sink.target {
         Target::Webhook(webhook) => webhook.template.as_ref(),
         Target::JsonRpc(formatter) => Some(&formatter.template),

@@ -1,5 +1,5 @@
 //! A script sink: Lua that runs here for each event and says itself what came of it. It comes with the sink, or is
-//! kept on the shelf under an id; then each attempt runs what is there at that moment.
+//! kept on the scripts under an id; then each attempt runs what is there at that moment.
 
 use super::{
     Attempted, Context, Outcome,
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     model::{id::ScriptId, owner::Owner},
-    scripting::lua::{Input, Program, Verdict},
+    scripting::lua::{EventInput, Program, Verdict},
 };
 use serde::{Deserialize, Serialize};
 
@@ -22,12 +22,12 @@ pub enum Script {
 }
 
 impl Script {
-    pub(super) async fn attempt(&self, context: &Context, owner: Owner, input: Input) -> Attempted {
+    pub(super) async fn attempt(&self, context: &Context, owner: Owner, input: EventInput) -> Attempted {
         let program = match self.program(context, owner) {
             Ok(program) => program,
             Err(why) => return Attempted::failed(why),
         };
-        let mut run = context.runtime.run(&program, owner, input).await;
+        let mut run = context.runtime.run_script(&program, owner, input).await;
         let outcome = match run.verdict {
             Verdict::Ack => Outcome::Delivered,
             Verdict::Failed(why) => Outcome::Failed { why, retry_after: None },
@@ -50,7 +50,7 @@ impl Script {
             Self::Source(source) => {
                 source.program().cloned().map_err(|error| format!("the script does not compile: {error}"))
             }
-            Self::Stored(id) => context.shelf.program(owner, *id).map_err(|error| error.to_string()),
+            Self::Stored(id) => context.scripts.program(owner, *id).map_err(|error| error.to_string()),
         }
     }
 

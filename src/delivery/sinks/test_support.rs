@@ -10,8 +10,8 @@ use crate::{
     },
     platform::{config, egress::Egress, kv::Kv, store::Store},
     scripting::{
-        lua::{Input, Libraries, MethodCaller, Runtime},
-        scripts::Shelf,
+        lua::{EventInput, HostServices, MethodCaller, Runtime},
+        scripts::Scripts,
     },
 };
 use futures_util::{FutureExt, future::BoxFuture};
@@ -37,15 +37,15 @@ impl Workbench {
         let directory = std::env::temp_dir().join(format!("svc-sink-{}", uuid::Uuid::now_v7()));
         let store = Store::open(&directory, 0, Arc::default()).unwrap();
         let egress = Egress::new(&config::Egress::default());
-        let shelf = Shelf::open(store.clone(), usize::MAX).unwrap();
-        let libraries = Libraries {
+        let scripts = Scripts::open(store.clone(), usize::MAX).unwrap();
+        let libraries = HostServices {
             http: Arc::new(egress.clone()),
             kv: Some(Kv::new(store).unwrap()),
             caller: Arc::new(NoMethods),
-            modules: Arc::new(shelf.clone()),
+            modules: Arc::new(scripts.clone()),
         };
         let runtime = Runtime::new(&config::Script::default(), libraries, Arc::default());
-        Self { context: Context { egress, runtime, shelf, timeout: Duration::from_secs(30) }, directory }
+        Self { context: Context { egress, runtime, scripts, timeout: Duration::from_secs(30) }, directory }
     }
 
     pub async fn attempt(&self, sink: &Sink) -> Attempted {
@@ -66,7 +66,7 @@ pub fn sink(rest: Value) -> Sink {
     serde_json::from_value::<SinkSpec>(spec).unwrap().define(UserId::new(), None).unwrap()
 }
 
-pub fn input() -> Input {
+pub fn input() -> EventInput {
     let user = UserId::new();
     let event = Event {
         id: EventId::new(),
@@ -79,5 +79,5 @@ pub fn input() -> Input {
         space: None,
         data: RawValue::from_string(r#"{"n": 12345678901234567890, "version":"1.0"}"#.to_owned()).unwrap(),
     };
-    Input { event: Arc::new(event), sequence: 7, attempt: 2 }
+    EventInput { event: Arc::new(event), sequence: 7, attempt: 2 }
 }

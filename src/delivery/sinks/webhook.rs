@@ -9,7 +9,7 @@ use super::{
 use crate::{
     model::{body_template::BodyTemplate, owner::Owner, timestamp::Timestamp},
     platform::egress::{self, Tls},
-    scripting::lua::Input,
+    scripting::lua::EventInput,
 };
 use chrono::{DateTime, Utc};
 use http::{
@@ -36,7 +36,7 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    pub(super) async fn attempt(&self, context: &Context, owner: Owner, input: Input) -> Attempted {
+    pub(super) async fn attempt(&self, context: &Context, owner: Owner, input: EventInput) -> Attempted {
         let body = match body::render(&context.runtime, self.template.as_ref(), owner, input.clone()).await {
             Ok(body) => body,
             Err(error) => return Attempted::unrendered(&error),
@@ -59,7 +59,7 @@ impl Webhook {
 
     /// Ours first, then the sink's own, which may override only the content type: the names of the others are
     /// refused when a sink is saved.
-    fn headers(&self, input: &Input, body: &Body, now: Timestamp) -> HeaderMap {
+    fn headers(&self, input: &EventInput, body: &Body, now: Timestamp) -> HeaderMap {
         let event = &input.event;
         let id = event.id.to_string();
         let mut headers = HeaderMap::new();

@@ -7,7 +7,7 @@ use crate::{
         formatter::{FormatError, Params},
     },
     model::{event::EventType, jsonrpc, owner::Owner},
-    scripting::lua::{Input, Runtime},
+    scripting::lua::{EventInput, Runtime},
 };
 use serde_json::value::RawValue;
 use std::{sync::Arc, time::Instant};
@@ -26,7 +26,7 @@ pub struct Context {
 
 /// Makes one attempt to call a method with an event. It never fails otherwise than in its outcome, and ends within the
 /// limits for scripts and the method's own timeout.
-pub async fn attempt(context: &Context, subscription: &Subscription, input: Input) -> Attempted {
+pub async fn attempt(context: &Context, subscription: &Subscription, input: EventInput) -> Attempted {
     let started = Instant::now();
     let attempted = match shape(context, subscription, input).await {
         Ok(Params { json, log }) => Attempted { log, ..call(&*context.door, subscription, json).await },
@@ -49,7 +49,7 @@ pub fn formatter(book: &Book, subscription: &Subscription, kind: &EventType) -> 
 }
 
 /// The params to call with, or the attempt that it came to instead.
-async fn shape(context: &Context, subscription: &Subscription, input: Input) -> Result<Params, Attempted> {
+async fn shape(context: &Context, subscription: &Subscription, input: EventInput) -> Result<Params, Attempted> {
     let Some(sink) = formatter(&context.book, subscription, &input.event.kind) else {
         let json = serde_json::from_slice(&body::default(&input.event).bytes).expect("the default body is JSON");
         return Ok(Params { json, log: Vec::new() });

@@ -137,7 +137,7 @@ async fn a_script_that_catches_the_lack_of_memory_may_go_on_but_its_state_may_no
     let source = "big = {} local ok = pcall(function() while true do big[#big + 1] = ('x'):rep(1e5) .. #big end end)
         return svc.skip(tostring(ok))";
     let program = Program::script("script", source).unwrap();
-    let run = world.runtime.run(&program, Owner::Global, input(event())).await;
+    let run = world.runtime.run_script(&program, Owner::Global, input(event())).await;
     assert_eq!(run.verdict, Verdict::Skip("false".to_owned()));
     assert!(world.runtime.0.pool.take(&program, Owner::Global).is_none());
 }
@@ -402,7 +402,7 @@ async fn nothing_shared_can_be_poisoned() {
     "#;
     let program = Program::script("script", source).unwrap();
     for _ in 0..3 {
-        let run = world.runtime.run(&program, Owner::Global, input(event())).await;
+        let run = world.runtime.run_script(&program, Owner::Global, input(event())).await;
         assert_eq!(run.verdict, Verdict::Skip("nilXuserdata".to_owned()));
     }
 }
@@ -472,7 +472,7 @@ async fn while_one_owner_loops_another_is_served() {
     let loops: Vec<_> = (0..20)
         .map(|_| {
             let (runtime, looping) = (world.runtime.clone(), looping.clone());
-            tokio::spawn(async move { runtime.run(&looping, hog, input(event())).await })
+            tokio::spawn(async move { runtime.run_script(&looping, hog, input(event())).await })
         })
         .collect();
     world.http.asked().await;
@@ -487,7 +487,7 @@ async fn a_dropped_future_frees_the_thread_its_loop_was_on() {
     let world = endless();
     let looping = Program::script("script", "http.request{ url = 'http://x.test' } while true do end").unwrap();
     for _ in 0..5 {
-        let run = world.runtime.run(&looping, Owner::Global, input(event()));
+        let run = world.runtime.run_script(&looping, Owner::Global, input(event()));
         tokio::select! {
             _ = run => panic!("it never ends by itself"),
             () = world.http.asked() => {}

@@ -2,7 +2,7 @@
 //! deal with one. And for tools, which are called with arguments and return a result, and for the programs of a
 //! space ([`space_program`]), which are its own and so may do more.
 //!
-//! The way of a run, top to bottom: [`Runtime::run`] queues it ([`executor`]), its turn takes a state from
+//! The way of a run, top to bottom: [`Runtime::run_script`] queues it ([`executor`]), its turn takes a state from
 //! the [`pool`] or makes one ([`sandbox`]), fills in what the run is about ([`scope`]), calls the program
 //! under its limits ([`limits`]), and reads what it decided ([`verdict`]) or gave ([`json`]).
 //!
@@ -33,14 +33,17 @@ mod tests;
 
 pub use json::{JsonError, check_size};
 pub use libraries::{
-    Libraries,
+    HostServices,
     http::{HttpClient, HttpRequest, HttpResponse, MAX_BODY},
-    modules::{Modules, NoModules},
-    svc::{Acting, EventEmitter, MethodCaller},
+    modules::{ModuleSource, NoModules},
+    svc::{EventEmitter, MethodCaller, ToolContext},
 };
 pub use limits::Limit;
-pub use program::{CompileError, MAX_FILE, Program};
-pub use space_program::{Handler, Launched, Listener, Memory, Reach, Reply, SpaceAgent, Surroundings, Voice};
+pub use program::{CompileError, MAX_SPACE_FILE, Program};
+pub use space_program::{
+    AgentReply, Capabilities, MethodHandler, OutputWriter, ProgramContext, ProgramOutput, ProgramRun, SpaceAgent,
+    SpaceKv,
+};
 pub use verdict::Verdict;
 
 use crate::{
@@ -64,7 +67,7 @@ use tokio::sync::oneshot;
 
 /// What a program runs for.
 #[derive(Clone, Debug)]
-pub struct Input {
+pub struct EventInput {
     pub event: Arc<Event>,
     /// The event's number in its sink, `event.sequence`.
     pub sequence: u64,
@@ -74,16 +77,16 @@ pub struct Input {
 
 /// A body a template made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rendered {
+pub struct RenderedBody {
     pub body: Bytes,
-    pub kind: RenderedKind,
+    pub kind: BodyFormat,
     /// What the template printed.
     pub log: Vec<String>,
 }
 
 /// What a body is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RenderedKind {
+pub enum BodyFormat {
     /// The template returned a table.
     Json,
     /// The template returned a string, or is text; it may still be JSON.
@@ -92,7 +95,7 @@ pub enum RenderedKind {
 
 /// How a script's run went.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct ScriptRun {
     pub verdict: Verdict,
     /// What the script printed and logged, bounded.
     pub log: Vec<String>,
@@ -102,16 +105,16 @@ pub struct Run {
 
 /// What a tool is run with.
 #[derive(Clone)]
-pub struct Evaluation {
+pub struct ToolCall {
     /// A JSON object: `params` to the tool, and its `...`.
     pub arguments: Box<RawValue>,
     /// As whom it calls methods and raises events, which need not be its owner.
-    pub acting: Acting,
+    pub acting: ToolContext,
 }
 
 /// How a tool's run went.
 #[derive(Debug)]
-pub struct Evaluated {
+pub struct ToolRun {
     /// What it returned, `null` if nothing.
     pub result: Result<Box<RawValue>, ScriptError>,
     /// What it printed and logged, bounded.
@@ -122,14 +125,14 @@ pub struct Evaluated {
 
 /// The space that a check is about, `space` to it.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct CheckedSpace {
     pub id: SpaceId,
     pub name: String,
 }
 
 /// What a check found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Finding {
+pub enum CheckVerdict {
     /// The script returned `true`.
     Healthy,
     /// It returned something else, and maybe why.
@@ -172,7 +175,7 @@ pub struct Runtime(Arc<Shared>);
 
 struct Shared {
     limits: Limits,
-    libraries: Libraries,
+    libraries: HostServices,
     metrics: Arc<Metrics>,
     pool: Pool,
     threads: Threads,
@@ -181,7 +184,7 @@ struct Shared {
 
 impl Runtime {
     /// A runtime that has started nothing yet: threads and states come with the first runs.
-    pub fn new(config: &config::Script, libraries: Libraries, metrics: Arc<Metrics>) -> Self {
+    pub fn new(config: &config::Script, libraries: HostServices, metrics: Arc<Metrics>) -> Self {
         let threads = match config.threads {
             0 => cores().max(2),
             threads => threads,
@@ -190,7 +193,7 @@ impl Runtime {
     }
 
     /// A runtime for the programs of one space, which need to leave room for nobody else.
-    pub fn alone(config: &config::Script, libraries: Libraries) -> Self {
+    pub fn for_space(config: &config::Script, libraries: HostServices) -> Self {
         let threads = match config.threads {
             0 => cores(),
             threads => threads,
@@ -201,7 +204,7 @@ impl Runtime {
 
     fn with(
         config: &config::Script,
-        libraries: Libraries,
+        libraries: HostServices,
         metrics: Arc<Metrics>,
         pool: Pool,
         threads: Threads,
@@ -215,7 +218,12 @@ impl Runtime {
     /// # Errors
     ///
     /// Fails if the template raises an error, goes over a limit or gives what is no body; or if there is no room.
-    pub async fn render(&self, program: &Program, owner: Owner, input: Input) -> Result<Rendered, ScriptError> {
+    pub async fn render(
+        &self,
+        program: &Program,
+        owner: Owner,
+        input: EventInput,
+    ) -> Result<RenderedBody, ScriptError> {
         let (shared, program, watch) = (self.0.clone(), program.clone(), Watch::new(self.0.limits));
         let clock = watch.clone();
         self.perform(owner, watch, async move {
@@ -231,7 +239,7 @@ impl Runtime {
     ///
     /// Whatever goes wrong is the verdict: an error or a limit is [`Verdict::Failed`], and a lack of room
     /// [`Verdict::NotRun`], since the script is not to blame for it.
-    pub async fn run(&self, program: &Program, owner: Owner, input: Input) -> Run {
+    pub async fn run_script(&self, program: &Program, owner: Owner, input: EventInput) -> ScriptRun {
         let (shared, program, watch) = (self.0.clone(), program.clone(), Watch::new(self.0.limits));
         let clock = watch.clone();
         let run = self.perform(owner, watch, async move {
@@ -241,11 +249,13 @@ impl Runtime {
             let log = sandbox.end();
             shared.settle(&program, owner, sandbox, &clock, verdict.as_ref().err());
             let verdict = verdict.unwrap_or_else(|error| Verdict::Failed(error.to_string()));
-            Ok(Run { verdict, log, cpu: clock.cpu() })
+            Ok(ScriptRun { verdict, log, cpu: clock.cpu() })
         });
         match run.await {
             Ok(Ok(run)) => run,
-            Ok(Err(error)) | Err(error) => Run { verdict: verdict_of(&error), log: Vec::new(), cpu: Duration::ZERO },
+            Ok(Err(error)) | Err(error) => {
+                ScriptRun { verdict: verdict_of(&error), log: Vec::new(), cpu: Duration::ZERO }
+            }
         }
     }
 
@@ -254,7 +264,12 @@ impl Runtime {
     /// # Errors
     ///
     /// Fails if the script raises an error or goes over a limit, or if there is no room.
-    pub async fn check(&self, program: &Program, owner: Owner, place: Place) -> Result<Finding, ScriptError> {
+    pub async fn run_check(
+        &self,
+        program: &Program,
+        owner: Owner,
+        place: CheckedSpace,
+    ) -> Result<CheckVerdict, ScriptError> {
         let (shared, program, watch) = (self.0.clone(), program.clone(), Watch::new(self.0.limits));
         let clock = watch.clone();
         self.perform(owner, watch, async move {
@@ -271,7 +286,7 @@ impl Runtime {
     ///
     /// `owner` is whose the tool is, and so are the libraries it requires and what it remembers; its turns are those
     /// of whom it acts as.
-    pub async fn evaluate(&self, program: &Program, owner: Owner, input: Evaluation) -> Evaluated {
+    pub async fn run_tool(&self, program: &Program, owner: Owner, input: ToolCall) -> ToolRun {
         let (shared, program, watch) = (self.0.clone(), program.clone(), Watch::new(self.0.limits));
         let clock = watch.clone();
         let run = self.perform(input.acting.owner, watch, async move {
@@ -280,17 +295,22 @@ impl Runtime {
             let result = result.map_err(|error| sandbox.placed(error));
             let log = sandbox.end();
             shared.settle(&program, owner, sandbox, &clock, result.as_ref().err());
-            Ok(Evaluated { result, log, cpu: clock.cpu() })
+            Ok(ToolRun { result, log, cpu: clock.cpu() })
         });
         match run.await {
             Ok(Ok(evaluated)) => evaluated,
-            Ok(Err(error)) | Err(error) => Evaluated { result: Err(error), log: Vec::new(), cpu: Duration::ZERO },
+            Ok(Err(error)) | Err(error) => ToolRun { result: Err(error), log: Vec::new(), cpu: Duration::ZERO },
         }
     }
 
-    /// Runs a program of a space ([`Program::space`]). Dropping the future ends the run, also while it waits for
+    /// Runs a program of a space ([`Program::for_space`]). Dropping the future ends the run, also while it waits for
     /// something.
-    pub async fn launch(&self, program: &Program, around: Arc<Surroundings>, arguments: Vec<String>) -> Launched {
+    pub async fn run_program(
+        &self,
+        program: &Program,
+        around: Arc<ProgramContext>,
+        arguments: Vec<String>,
+    ) -> ProgramRun {
         let (shared, program, watch) = (self.0.clone(), program.clone(), Watch::new(self.0.limits));
         let clock = watch.clone();
         let run = self.perform(Owner::Global, watch, async move {
@@ -299,12 +319,12 @@ impl Runtime {
             let result = result.map_err(|error| sandbox.placed(error));
             let (log, handlers) = (sandbox.end(), sandbox.handlers());
             shared.settle(&program, Owner::Global, sandbox, &clock, result.as_ref().err());
-            Ok(Launched { result, log, cpu: clock.cpu(), handlers })
+            Ok(ProgramRun { result, log, cpu: clock.cpu(), handlers })
         });
         match run.await {
             Ok(Ok(launched)) => launched,
             Ok(Err(error)) | Err(error) => {
-                Launched { result: Err(error), log: Vec::new(), cpu: Duration::ZERO, handlers: BTreeMap::new() }
+                ProgramRun { result: Err(error), log: Vec::new(), cpu: Duration::ZERO, handlers: BTreeMap::new() }
             }
         }
     }
@@ -316,11 +336,11 @@ impl Runtime {
     ///
     /// Fails if the handler raises an error or goes over a limit, or if what it returns is not JSON; each names the
     /// file and, where there is one, the line.
-    pub async fn handle(
+    pub async fn call_handler(
         &self,
         program: &Program,
-        around: Arc<Surroundings>,
-        handler: Handler,
+        around: Arc<ProgramContext>,
+        handler: MethodHandler,
         params: Option<Box<RawValue>>,
     ) -> Result<Box<RawValue>, ScriptError> {
         let (shared, program, watch) = (self.0.clone(), program.clone(), Watch::new(self.0.limits));

@@ -4,7 +4,7 @@
 //! Only text is ever compiled: bytecode from outside could break the interpreter, and none is accepted.
 
 use super::{
-    space_program::Reach,
+    space_program::Capabilities,
     text_template::{self, Piece},
 };
 use crate::model::{body_template::BodyTemplate, lua_source::MAX_SOURCE};
@@ -18,7 +18,7 @@ use std::{
 };
 
 /// The longest source of a file that is a space's own, in bytes.
-pub const MAX_FILE: usize = 1 << 20;
+pub const MAX_SPACE_FILE: usize = 1 << 20;
 
 /// A compiled template, script, library or tool. Cloning it is cheap; clones run in the same pooled state.
 #[derive(Clone)]
@@ -41,7 +41,7 @@ pub(super) enum Kind {
     /// Runs only inside others, with what those have.
     Library,
     Tool,
-    Space(Reach),
+    Space(Capabilities),
 }
 
 pub(super) enum Code {
@@ -92,7 +92,7 @@ impl Program {
         Ok(Self::new(Kind::Library, name, Code::Chunk(compile(checked(source)?)?)))
     }
 
-    /// Compiles what is called with arguments and returns a result ([`Runtime::evaluate`](super::Runtime::evaluate)),
+    /// Compiles what is called with arguments and returns a result ([`Runtime::run_tool`](super::Runtime::run_tool)),
     /// named as [`Program::library`] has it.
     ///
     /// # Errors
@@ -106,18 +106,18 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// As [`Program::template`], but for a source longer than [`MAX_FILE`].
-    pub fn space(name: &str, source: &str, reach: Reach) -> Result<Self, CompileError> {
-        Ok(Self::new(Kind::Space(reach), name, Code::Chunk(compile(lua_of(sized(source, MAX_FILE)?))?)))
+    /// As [`Program::template`], but for a source longer than [`MAX_SPACE_FILE`].
+    pub fn for_space(name: &str, source: &str, reach: Capabilities) -> Result<Self, CompileError> {
+        Ok(Self::new(Kind::Space(reach), name, Code::Chunk(compile(lua_of(sized(source, MAX_SPACE_FILE)?))?)))
     }
 
-    /// Compiles a file that programs of a space `require`, named as [`Program::space`] has it.
+    /// Compiles a file that programs of a space `require`, named as [`Program::for_space`] has it.
     ///
     /// # Errors
     ///
-    /// As [`Program::space`].
-    pub fn file(name: &str, source: &str) -> Result<Self, CompileError> {
-        Ok(Self::new(Kind::Library, name, Code::Chunk(compile(lua_of(sized(source, MAX_FILE)?))?)))
+    /// As [`Program::for_space`].
+    pub fn space_module(name: &str, source: &str) -> Result<Self, CompileError> {
+        Ok(Self::new(Kind::Library, name, Code::Chunk(compile(lua_of(sized(source, MAX_SPACE_FILE)?))?)))
     }
 
     fn new(kind: Kind, name: &str, code: Code) -> Self {

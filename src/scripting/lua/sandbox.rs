@@ -6,15 +6,15 @@
 //! coroutine (in which a call that waits would return nonsense).
 
 use super::{
-    Acting, Evaluation, Finding, Input, Place, Rendered, RenderedKind, ScriptError,
+    BodyFormat, CheckVerdict, CheckedSpace, EventInput, RenderedBody, ScriptError, ToolCall, ToolContext,
     bounded_text::bounded,
     json::{self, JsonError},
-    libraries::{self, Libraries, log::Log, modules, space::Handlers},
+    libraries::{self, HostServices, log::Log, modules, space::Handlers},
     limits::{Limits, Watch},
     location,
     program::{Code, Program},
     scope,
-    space_program::{Handler, Surroundings},
+    space_program::{MethodHandler, ProgramContext},
     text_template::Piece,
     verdict::Verdict,
 };
@@ -45,7 +45,7 @@ pub(super) struct Sandbox {
     environment: Table,
     /// `math.randomseed`, for what it set is kept in the state and not in an environment.
     reseed: Function,
-    /// Memory in use before the first run.
+    /// SpaceKv in use before the first run.
     base: usize,
 }
 
@@ -70,7 +70,7 @@ impl Sandbox {
     /// # Errors
     ///
     /// Fails if the memory limit is too low for even an idle state.
-    pub fn new(program: &Program, owner: Owner, libraries: &Libraries, limits: Limits) -> mlua::Result<Self> {
+    pub fn new(program: &Program, owner: Owner, libraries: &HostServices, limits: Limits) -> mlua::Result<Self> {
         let name = &program.0.name;
         let std = StdLib::TABLE
             | StdLib::STRING
@@ -120,27 +120,27 @@ impl Sandbox {
     /// # Errors
     ///
     /// Fails if the program raises an error, goes over a limit, or gives what is no body.
-    pub fn render(&self, input: &Input, watch: &Arc<Watch>) -> Result<Rendered, ScriptError> {
+    pub fn render(&self, input: &EventInput, watch: &Arc<Watch>) -> Result<RenderedBody, ScriptError> {
         let environment =
             self.begin(watch, Log::default(), |environment| scope::fill(&self.lua, environment, input))?;
         let (body, kind) = match &self.entry {
             Entry::Chunk(function) => {
                 let value = self.call(function, &environment, watch, 1)?;
                 match value {
-                    Value::String(text) => (text.as_bytes().to_vec(), RenderedKind::Text),
+                    Value::String(text) => (text.as_bytes().to_vec(), BodyFormat::Text),
                     Value::Table(_) => {
                         let body = json::write(&self.lua, &value).map_err(|error| self.not_json(error, watch))?;
-                        (body, RenderedKind::Json)
+                        (body, BodyFormat::Json)
                     }
                     other => return Err(ScriptError::NoBody(other.type_name())),
                 }
             }
-            Entry::Text(parts) => (self.fill_in(parts, &environment, watch)?, RenderedKind::Text),
+            Entry::Text(parts) => (self.fill_in(parts, &environment, watch)?, BodyFormat::Text),
         };
         if body.len() > json::MAX_BYTES {
             return Err(ScriptError::NotJson(JsonError::TooLarge));
         }
-        Ok(Rendered { body: body.into(), kind, log: self.end() })
+        Ok(RenderedBody { body: body.into(), kind, log: self.end() })
     }
 
     /// Runs a script.
@@ -148,7 +148,7 @@ impl Sandbox {
     /// # Errors
     ///
     /// Fails if the script raises an error or goes over a limit.
-    pub async fn run(&self, input: &Input, watch: &Arc<Watch>) -> Result<Verdict, ScriptError> {
+    pub async fn run(&self, input: &EventInput, watch: &Arc<Watch>) -> Result<Verdict, ScriptError> {
         let environment =
             self.begin(watch, Log::default(), |environment| scope::fill(&self.lua, environment, input))?;
         let (returned, _) = self.call_script(environment, watch).await?;
@@ -160,13 +160,13 @@ impl Sandbox {
     /// # Errors
     ///
     /// As [`Sandbox::run`].
-    pub async fn check(&self, place: &Place, watch: &Arc<Watch>) -> Result<Finding, ScriptError> {
+    pub async fn check(&self, place: &CheckedSpace, watch: &Arc<Watch>) -> Result<CheckVerdict, ScriptError> {
         let environment =
             self.begin(watch, Log::default(), |environment| scope::fill_place(&self.lua, environment, place))?;
         Ok(match self.call_script(environment, watch).await? {
-            (Value::Boolean(true), _) => Finding::Healthy,
-            (_, Value::String(why)) => Finding::Unhealthy(bounded(&why.to_string_lossy()).to_owned()),
-            _ => Finding::Unhealthy("it did not return true".to_owned()),
+            (Value::Boolean(true), _) => CheckVerdict::Healthy,
+            (_, Value::String(why)) => CheckVerdict::Unhealthy(bounded(&why.to_string_lossy()).to_owned()),
+            _ => CheckVerdict::Unhealthy("it did not return true".to_owned()),
         })
     }
 
@@ -175,7 +175,7 @@ impl Sandbox {
     /// # Errors
     ///
     /// Fails if the tool raises an error or goes over a limit, or if what it returns is not JSON.
-    pub async fn evaluate(&self, input: &Evaluation, watch: &Arc<Watch>) -> Result<Box<RawValue>, ScriptError> {
+    pub async fn evaluate(&self, input: &ToolCall, watch: &Arc<Watch>) -> Result<Box<RawValue>, ScriptError> {
         self.lua.set_app_data(input.acting.clone());
         let environment = self.begin(watch, Log::default(), |environment| {
             json::read_into(&self.lua, input.arguments.get(), environment, "params")
@@ -202,13 +202,13 @@ impl Sandbox {
     /// Fails if the program raises an error or goes over a limit.
     pub async fn launch(
         &self,
-        around: &Arc<Surroundings>,
+        around: &Arc<ProgramContext>,
         arguments: &[String],
         watch: &Arc<Watch>,
     ) -> Result<(), ScriptError> {
         self.lua.set_app_data(around.clone());
         self.lua.set_app_data(Handlers::default());
-        let environment = self.begin(watch, Log::of_voice(&around.voice), |environment| {
+        let environment = self.begin(watch, Log::of_voice(&around.output), |environment| {
             let fill = || {
                 let words = self.lua.create_sequence_from(arguments.iter().map(String::as_str))?;
                 words.raw_set(0, self.name.as_str())?;
@@ -234,13 +234,13 @@ impl Sandbox {
     /// Fails if the function raises an error or goes over a limit, or if what it returns is not JSON.
     pub async fn handle(
         &self,
-        around: &Arc<Surroundings>,
-        handler: &Handler,
+        around: &Arc<ProgramContext>,
+        handler: &MethodHandler,
         params: Option<&RawValue>,
         watch: &Arc<Watch>,
     ) -> Result<Box<RawValue>, ScriptError> {
         self.lua.set_app_data(around.clone());
-        let environment = self.begin(watch, Log::of_voice(&around.voice), |environment| {
+        let environment = self.begin(watch, Log::of_voice(&around.output), |environment| {
             json::read_into(&self.lua, params.map_or("{}", RawValue::get), environment, "params")
         })?;
         let (library, function) = (handler.library.as_str(), handler.function.as_str());
@@ -263,7 +263,7 @@ impl Sandbox {
     }
 
     /// The handlers that the run has named.
-    pub fn handlers(&self) -> BTreeMap<String, Handler> {
+    pub fn handlers(&self) -> BTreeMap<String, MethodHandler> {
         self.lua.remove_app_data::<Handlers>().unwrap_or_default().0
     }
 
@@ -274,8 +274,8 @@ impl Sandbox {
 
     /// What the run has said, which is thereby over.
     pub fn end(&self) -> Vec<String> {
-        self.lua.remove_app_data::<Acting>();
-        self.lua.remove_app_data::<Arc<Surroundings>>();
+        self.lua.remove_app_data::<ToolContext>();
+        self.lua.remove_app_data::<Arc<ProgramContext>>();
         self.lua.remove_app_data::<Log>().unwrap_or_default().into_lines()
     }
 
@@ -379,7 +379,7 @@ impl Sandbox {
     }
 
     /// Where a handler is defined. It was required in this run, so that its library is there.
-    fn definition(&self, handler: &Handler) -> Option<String> {
+    fn definition(&self, handler: &MethodHandler) -> Option<String> {
         let require: Function = self.lua.named_registry_value(libraries::REQUIRE).ok()?;
         let library: Table = require.call(handler.library.as_str()).ok()?;
         let info = library.raw_get::<Function>(handler.function.as_str()).ok()?.info();

@@ -1,6 +1,6 @@
 //! What a program finds in scope: `event`, `space`, `actor` and `custom`, made anew for every run.
 
-use super::{Input, Place, json};
+use super::{CheckedSpace, EventInput, json};
 use crate::model::event::{ActorKind, Origin};
 use mlua::{Lua, Table};
 
@@ -9,7 +9,7 @@ use mlua::{Lua, Table};
 /// # Errors
 ///
 /// Fails if the event's data is over a budget or the state runs out of memory.
-pub(super) fn fill(lua: &Lua, environment: &Table, input: &Input) -> Result<(), json::JsonError> {
+pub(super) fn fill(lua: &Lua, environment: &Table, input: &EventInput) -> Result<(), json::JsonError> {
     let event = table(lua, |event| {
         event.raw_set("id", input.event.id.to_string())?;
         event.raw_set("type", input.event.kind.as_str())?;
@@ -45,7 +45,7 @@ pub(super) fn fill(lua: &Lua, environment: &Table, input: &Input) -> Result<(), 
 /// # Errors
 ///
 /// Fails if the state runs out of memory.
-pub(super) fn fill_place(lua: &Lua, environment: &Table, place: &Place) -> Result<(), json::JsonError> {
+pub(super) fn fill_place(lua: &Lua, environment: &Table, place: &CheckedSpace) -> Result<(), json::JsonError> {
     let space = table(lua, |space| {
         space.raw_set("id", place.id.to_string())?;
         space.raw_set("name", place.name.as_str())

@@ -22,7 +22,7 @@ async fn all_fail(claims: &[(&str, &str)]) {
 
 /// A program whose handlers are in the library `handlers`.
 fn server() -> Program {
-    Program::space("setup.lua", "", Reach::Whole).unwrap()
+    Program::for_space("setup.lua", "", Capabilities::Full).unwrap()
 }
 
 #[tokio::test]
@@ -37,7 +37,7 @@ async fn a_program_gets_its_arguments_and_says_things() {
 async fn what_it_says_can_be_listened_to() {
     #[derive(Default)]
     struct Ear(std::sync::Mutex<Vec<String>>);
-    impl Listener for Ear {
+    impl OutputWriter for Ear {
         fn printed(&self, line: &[u8]) {
             self.0.lock().unwrap().push(format!("out {}", String::from_utf8_lossy(line)));
         }
@@ -47,14 +47,15 @@ async fn what_it_says_can_be_listened_to() {
     }
     let (world, ear) = (World::new(), Arc::<Ear>::default());
     let around = world.around();
-    let around = Surroundings {
+    let around = ProgramContext {
         directory: around.directory.clone(),
         environment: around.environment.clone(),
         agent: around.agent.clone(),
-        voice: Voice::Aloud(ear.clone()),
+        output: ProgramOutput::Streamed(ear.clone()),
     };
-    let program = Program::space("main.lua", "for i = 1, 1000 do print(i) end log.warn('done')", Reach::Whole).unwrap();
-    let launched = world.runtime.launch(&program, Arc::new(around), Vec::new()).await;
+    let program =
+        Program::for_space("main.lua", "for i = 1, 1000 do print(i) end log.warn('done')", Capabilities::Full).unwrap();
+    let launched = world.runtime.run_program(&program, Arc::new(around), Vec::new()).await;
     assert!(launched.result.is_ok() && launched.log.is_empty());
     let heard = ear.0.lock().unwrap();
     assert_eq!((heard.len(), heard[999].as_str(), heard[1000].as_str()), (1001, "out 1000", "err warn: done"));
@@ -123,8 +124,8 @@ async fn a_confined_program_has_no_files_processes_or_environment() {
         "assert(fs == nil and process == nil and os == nil and io == nil and svc.client and kv.get and time.sleep)
         assert(svc.agent == nil)
         for _, name in { 'fs', 'process', 'os', 'svc.agent' } do assert(not pcall(require, name)) end";
-    let program = Program::space("main.lua", source, Reach::Confined).unwrap();
-    let launched = world.runtime.launch(&program, world.around(), Vec::new()).await;
+    let program = Program::for_space("main.lua", source, Capabilities::Sandboxed).unwrap();
+    let launched = world.runtime.run_program(&program, world.around(), Vec::new()).await;
     assert!(launched.result.is_ok(), "{:?}", launched.result);
 }
 
@@ -310,11 +311,11 @@ async fn requests_run_at_the_same_time_and_wait_at_the_same_time() {
     let config = config::Script { threads: 2, ..config::Script::default() };
     let world = World::with(config.clone());
     world.modules.put("handlers", "return { wait = function() time.sleep(0.1) return 1 end }");
-    let runtime = Runtime::alone(&config, world.runtime.0.libraries.clone());
+    let runtime = Runtime::for_space(&config, world.runtime.0.libraries.clone());
     let (program, around) = (server(), world.around());
-    let handler = Handler { library: "handlers".to_owned(), function: "wait".to_owned() };
+    let handler = MethodHandler { library: "handlers".to_owned(), function: "wait".to_owned() };
     let begun = std::time::Instant::now();
-    let runs = (0..100).map(|_| runtime.handle(&program, around.clone(), handler.clone(), None));
+    let runs = (0..100).map(|_| runtime.call_handler(&program, around.clone(), handler.clone(), None));
     let answers = futures_util::future::join_all(runs).await;
     assert!(answers.iter().all(|answer| answer.as_ref().is_ok_and(|json| json.get() == "1")), "{answers:?}");
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());

@@ -47,8 +47,12 @@ impl World {
         let modules = Arc::<Shelf>::default();
         let store = Store::open(&directory, 0, metrics.clone()).unwrap();
         let kv = Kv::new(store).unwrap();
-        let libraries =
-            Libraries { http: http.clone(), kv: Some(kv.clone()), caller: Arc::new(Caller), modules: modules.clone() };
+        let libraries = HostServices {
+            http: http.clone(),
+            kv: Some(kv.clone()),
+            caller: Arc::new(Caller),
+            modules: modules.clone(),
+        };
         let runtime = Runtime::new(&config, libraries, metrics.clone());
         Self { runtime, metrics, http, modules, kv, directory }
     }
@@ -58,50 +62,50 @@ impl World {
     }
 
     /// Renders a Lua template for the sample event.
-    pub async fn render(&self, source: &str) -> Result<Rendered, ScriptError> {
+    pub async fn render(&self, source: &str) -> Result<RenderedBody, ScriptError> {
         self.runtime.render(&lua(source), Owner::Global, input(event())).await
     }
 
     /// Calls a tool as a user.
-    pub async fn evaluate(&self, source: &str, arguments: &str) -> Evaluated {
+    pub async fn evaluate(&self, source: &str, arguments: &str) -> ToolRun {
         self.call(&Program::tool("tool", source).unwrap(), arguments).await
     }
 
     /// Calls a compiled tool as a user.
-    pub async fn call(&self, program: &Program, arguments: &str) -> Evaluated {
+    pub async fn call(&self, program: &Program, arguments: &str) -> ToolRun {
         let arguments = RawValue::from_string(arguments.to_owned()).unwrap();
-        let acting = Acting { owner: someone(), caller: Arc::new(Caller), emitter: Arc::new(Caller) };
-        self.runtime.evaluate(program, Owner::Global, Evaluation { arguments, acting }).await
+        let acting = ToolContext { owner: someone(), caller: Arc::new(Caller), emitter: Arc::new(Caller) };
+        self.runtime.run_tool(program, Owner::Global, ToolCall { arguments, acting }).await
     }
 
     /// What a program of a space finds around it, in a directory that is gone with this world.
-    pub fn around(&self) -> Arc<Surroundings> {
-        Arc::new(Surroundings {
+    pub fn around(&self) -> Arc<ProgramContext> {
+        Arc::new(ProgramContext {
             directory: self.directory.clone(),
             environment: [("PATH", "/usr/bin:/bin"), ("GREETING", "hello")].map(|(n, v)| (n.into(), v.into())).into(),
             agent: Arc::new(Agent(self.kv.clone())),
-            voice: Voice::Kept,
+            output: ProgramOutput::Captured,
         })
     }
 
     /// Runs a program of a space.
-    pub async fn launch(&self, source: &str, arguments: &[&str]) -> Launched {
-        let program = Program::space("main.lua", source, Reach::Whole).unwrap();
-        self.runtime.launch(&program, self.around(), arguments.iter().map(ToString::to_string).collect()).await
+    pub async fn launch(&self, source: &str, arguments: &[&str]) -> ProgramRun {
+        let program = Program::for_space("main.lua", source, Capabilities::Full).unwrap();
+        self.runtime.run_program(&program, self.around(), arguments.iter().map(ToString::to_string).collect()).await
     }
 
     /// Has a function of a library handle a request.
     pub async fn handle(&self, program: &Program, handler: &str, params: &str) -> Result<String, ScriptError> {
         let (library, function) = handler.rsplit_once('.').unwrap();
-        let handler = Handler { library: library.to_owned(), function: function.to_owned() };
+        let handler = MethodHandler { library: library.to_owned(), function: function.to_owned() };
         let params = RawValue::from_string(params.to_owned()).unwrap();
-        let result = self.runtime.handle(program, self.around(), handler, Some(params)).await;
+        let result = self.runtime.call_handler(program, self.around(), handler, Some(params)).await;
         result.map(|json| json.get().to_owned())
     }
 
     /// Runs a script for the sample event.
-    pub async fn run(&self, source: &str) -> Run {
-        self.runtime.run(&Program::script("script", source).unwrap(), Owner::Global, input(event())).await
+    pub async fn run(&self, source: &str) -> ScriptRun {
+        self.runtime.run_script(&Program::script("script", source).unwrap(), Owner::Global, input(event())).await
     }
 }
 
@@ -195,21 +199,21 @@ impl EventEmitter for Caller {
 struct Agent(Kv);
 
 impl Agent {
-    fn said(said: serde_json::Value) -> Reply<Box<RawValue>> {
+    fn said(said: serde_json::Value) -> AgentReply<Box<RawValue>> {
         Box::pin(async move { Ok(serde_json::value::to_raw_value(&said).unwrap()) })
     }
 }
 
 impl SpaceAgent for Agent {
-    fn emit(&self, kind: &str, payload: Box<RawValue>) -> Reply<Box<RawValue>> {
+    fn emit(&self, kind: &str, payload: Box<RawValue>) -> AgentReply<Box<RawValue>> {
         Self::said(serde_json::json!({ "event_type": format!("custom.{kind}"), "payload": payload }))
     }
 
-    fn methods(&self) -> Reply<Box<RawValue>> {
+    fn methods(&self) -> AgentReply<Box<RawValue>> {
         Self::said(serde_json::json!({ "methods": [{ "name": "echo" }] }))
     }
 
-    fn call(&self, request: Box<RawValue>) -> Reply<Option<Box<RawValue>>> {
+    fn call(&self, request: Box<RawValue>) -> AgentReply<Option<Box<RawValue>>> {
         fn answer(request: &serde_json::Value) -> Option<serde_json::Value> {
             let id = request.get("id")?;
             let error = serde_json::json!({ "code": -32601, "message": "no such method", "data": [1] });
@@ -225,23 +229,23 @@ impl SpaceAgent for Agent {
         Box::pin(async move { Ok(answers.map(|answers| serde_json::value::to_raw_value(&answers).unwrap())) })
     }
 
-    fn register(&self, directory: PathBuf, registration: Box<RawValue>) -> Reply<Box<RawValue>> {
+    fn register(&self, directory: PathBuf, registration: Box<RawValue>) -> AgentReply<Box<RawValue>> {
         match registration.get().contains("wrong") {
             true => Box::pin(async { Err("`server.command` is missing".to_owned()) }),
             false => Self::said(serde_json::json!({ "directory": directory, "registration": registration })),
         }
     }
 
-    fn unregister(&self, local_name: Option<&str>) -> Reply<Box<RawValue>> {
+    fn unregister(&self, local_name: Option<&str>) -> AgentReply<Box<RawValue>> {
         Self::said(serde_json::json!({ "removed": local_name }))
     }
 
-    fn kv(&self) -> &dyn Memory {
+    fn kv(&self) -> &dyn SpaceKv {
         &self.0
     }
 }
 
-/// Libraries by name, the same for every owner.
+/// HostServices by name, the same for every owner.
 #[derive(Default)]
 pub struct Shelf(Mutex<HashMap<String, Program>>);
 
@@ -251,7 +255,7 @@ impl Shelf {
     }
 }
 
-impl Modules for Shelf {
+impl ModuleSource for Shelf {
     fn find(&self, _: Owner, name: &str) -> Result<Option<Program>, String> {
         if name == "broken" {
             return Err("its file cannot be read".to_owned());
@@ -283,6 +287,6 @@ pub fn event() -> Event {
     }
 }
 
-pub fn input(event: Event) -> Input {
-    Input { event: Arc::new(event), sequence: 7, attempt: 1 }
+pub fn input(event: Event) -> EventInput {
+    EventInput { event: Arc::new(event), sequence: 7, attempt: 1 }
 }

@@ -12,10 +12,10 @@ async fn a_template_makes_json_of_a_table_and_leaves_a_string_alone() {
     let source =
         r#"return { text = ("%s deployed %s"):format(actor.username, event.data.version), channel = custom.CHANNEL }"#;
     let rendered = world.render(source).await.unwrap();
-    assert_eq!(rendered.kind, RenderedKind::Json);
+    assert_eq!(rendered.kind, BodyFormat::Json);
     assert_eq!(rendered.body, r#"{"channel":"ops","text":"ada deployed 1.2"}"#);
     let rendered = world.render("return event.type .. '!'").await.unwrap();
-    assert_eq!((rendered.kind, &*rendered.body), (RenderedKind::Text, &b"custom.deploy.done!"[..]));
+    assert_eq!((rendered.kind, &*rendered.body), (BodyFormat::Text, &b"custom.deploy.done!"[..]));
 }
 
 #[tokio::test]
@@ -67,7 +67,7 @@ async fn a_text_template_fills_strings_in_as_they_are_and_the_rest_as_json() {
     let source =
         "{\"v\": \"${{ event.data.version }}\",\n\"n\": ${{ event.data.big }}, \"e\": ${{ {} }}, \"x\": ${{ nil }}}";
     let rendered = render(source).await.unwrap();
-    assert_eq!(rendered.kind, RenderedKind::Text);
+    assert_eq!(rendered.kind, BodyFormat::Text);
     assert_eq!(rendered.body, "{\"v\": \"1.2\",\n\"n\": 9007199254740993, \"e\": {}, \"x\": null}");
     let error = render("one\ntwo ${{ 1 }}\n${{ missing.x }}").await.unwrap_err();
     assert_eq!(error.to_string(), "template:3: attempt to index nil with 'x'");
@@ -150,7 +150,7 @@ async fn every_run_is_measured() {
 async fn a_dropped_future_ends_its_run_although_it_waits() {
     let world = World::new();
     let program = Program::script("script", "http.request{ url = 'http://never.test' }").unwrap();
-    let run = world.runtime.run(&program, Owner::Global, input(event()));
+    let run = world.runtime.run_script(&program, Owner::Global, input(event()));
     tokio::select! {
         _ = run => panic!("nothing answers"),
         () = world.http.asked() => {}
@@ -164,7 +164,7 @@ async fn a_runtime_that_shuts_down_ends_what_waits_and_takes_no_more() {
     let world = World::new();
     let program = Program::script("script", "http.request{ url = 'http://never.test' }").unwrap();
     let runtime = world.runtime.clone();
-    let run = tokio::spawn(async move { runtime.run(&program, Owner::Global, input(event())).await });
+    let run = tokio::spawn(async move { runtime.run_script(&program, Owner::Global, input(event())).await });
     world.http.asked().await;
     world.runtime.shut_down();
     assert_eq!(run.await.unwrap().verdict, Verdict::Failed("it was stopped: the server shuts down".into()));
@@ -183,11 +183,14 @@ async fn the_place_of_what_is_not_json_is_told_up_to_a_bound() {
 async fn a_check_is_what_it_returns() {
     let world = World::new();
     let check = async |source: &str| {
-        let place = Place { id: SpaceId::NIL, name: "web".to_owned() };
-        world.runtime.check(&Program::script("script", source).unwrap(), Owner::Global, place).await
+        let place = CheckedSpace { id: SpaceId::NIL, name: "web".to_owned() };
+        world.runtime.run_check(&Program::script("script", source).unwrap(), Owner::Global, place).await
     };
-    assert_eq!(check("return space.name == 'web' and event == nil").await.unwrap(), Finding::Healthy);
-    assert_eq!(check("return http.request{ url = 'http://up.test' }.status == 201").await.unwrap(), Finding::Healthy);
+    assert_eq!(check("return space.name == 'web' and event == nil").await.unwrap(), CheckVerdict::Healthy);
+    assert_eq!(
+        check("return http.request{ url = 'http://up.test' }.status == 201").await.unwrap(),
+        CheckVerdict::Healthy
+    );
     for (source, why) in [
         ("return false", "it did not return true"),
         ("return", "it did not return true"),
@@ -195,7 +198,7 @@ async fn a_check_is_what_it_returns() {
         ("return false, 'too hot'", "too hot"),
         ("return nil, ('x'):rep(10000)", &"x".repeat(4096)),
     ] {
-        assert_eq!(check(source).await.unwrap(), Finding::Unhealthy(why.to_owned()), "{source}");
+        assert_eq!(check(source).await.unwrap(), CheckVerdict::Unhealthy(why.to_owned()), "{source}");
     }
     assert_eq!(check("\nerror('no')").await.unwrap_err().to_string(), "script:2: no");
     assert!(matches!(check("while true do end").await, Err(ScriptError::Limit(_))));
@@ -298,7 +301,7 @@ async fn what_goes_over_a_limit_says_where() {
             "{source}"
         );
         let script = Program::script("acme.nightly", source).unwrap();
-        let run = world.runtime.run(&script, Owner::Global, input(event())).await;
+        let run = world.runtime.run_script(&script, Owner::Global, input(event())).await;
         assert_eq!(run.verdict, Verdict::Failed(format!("acme.nightly{problem}")), "{source}");
     }
     let source = "\n\n\n\nrequire('lib').loop()";
@@ -326,7 +329,8 @@ async fn the_errors_of_a_stored_program_begin_with_its_name() {
     let problem = "greet: the result cannot be sent: $.a is a function, which is not JSON";
     assert_eq!(world.call(&tool, "{}").await.result.unwrap_err().to_string(), problem);
     let script = Program::script("acme.nightly", "string.find()").unwrap();
-    let Verdict::Failed(problem) = world.runtime.run(&script, Owner::Global, input(event())).await.verdict else {
+    let Verdict::Failed(problem) = world.runtime.run_script(&script, Owner::Global, input(event())).await.verdict
+    else {
         panic!("the script did not fail");
     };
     assert!(problem.starts_with("acme.nightly:1: invalid argument"), "{problem}");

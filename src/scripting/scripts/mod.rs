@@ -1,6 +1,6 @@
 //! Scripts kept on the server, by name: Lua that sinks and spaces run, libraries that others load, tools.
 //!
-//! [`spec`] is a script as its user writes it, [`Stored`] one that was checked, [`records`] all of them. Whoever runs as
+//! [`spec`] is a script as its user writes it, [`Script`] one that was checked, [`records`] all of them. Whoever runs as
 //! an owner finds that owner's scripts and everybody's; of two libraries or tools of one name the owner's own counts.
 //! [`tools`] runs tools, and [`tool_events`] is how those raise events.
 
@@ -11,10 +11,10 @@ mod tests;
 pub mod tool_events;
 pub mod tools;
 
-pub use records::{Shelf, ShelfError};
-pub use spec::{SpecError, StoredSpec};
-pub use tool_events::Raiser;
-pub use tools::{ToolError, Toolbox};
+pub use records::{Scripts, ScriptsError};
+pub use spec::{ScriptSpec, ScriptSpecError};
+pub use tool_events::ToolEventEmitter;
+pub use tools::{ToolError, ToolRunner};
 
 use crate::{
     model::{
@@ -34,11 +34,11 @@ use std::{fmt, sync::OnceLock};
 
 /// One script, checked. It is stored as this JSON.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Stored {
+pub struct Script {
     pub id: ScriptId,
     /// Unique among its owner's scripts of every kind.
     pub name: String,
-    pub kind: Kind,
+    pub kind: ScriptKind,
     #[serde(default)]
     pub language: Language,
     pub owner: Owner,
@@ -59,7 +59,7 @@ pub struct Stored {
 /// What a script is for. It stays that for good: whoever names it relies on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum ScriptKind {
     /// Run by sinks that name it, or by agents at the start of a space.
     #[default]
     Script,
@@ -79,19 +79,19 @@ struct Made {
 
 /// Why a script cannot be run by whoever names it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unrunnable {
+pub enum ScriptUnavailable {
     /// Gone, or not for them.
     #[error("the stored script {0} is not there any more: name another one")]
     Missing(ScriptId),
     #[error("the stored script `{0}` is not active: activate it, or name another one")]
     Inactive(String),
     #[error("`{name}` is no script but a {kind}: name a script")]
-    OtherKind { name: String, kind: Kind },
+    OtherKind { name: String, kind: ScriptKind },
     #[error("the stored script `{name}` does not compile: {error}")]
     Compile { name: String, error: CompileError },
 }
 
-impl Kind {
+impl ScriptKind {
     pub const ALL: [Self; 3] = [Self::Script, Self::Library, Self::Tool];
 
     /// The word used in JSON and on the command line.
@@ -104,7 +104,7 @@ impl Kind {
     }
 }
 
-impl Stored {
+impl Script {
     /// What it compiles to; `None` for what is not Lua.
     ///
     /// # Errors
@@ -119,7 +119,7 @@ impl Stored {
 
     /// It as a library for spaces, if it is one.
     pub fn library(&self) -> Option<Library> {
-        if self.kind != Kind::Library {
+        if self.kind != ScriptKind::Library {
             return None;
         }
         // What was saved had a proper name; a later version may reserve more.
@@ -156,15 +156,15 @@ impl Stored {
 }
 
 /// Compiles Lua as what it is for.
-fn compile(kind: Kind, name: &str, source: &str) -> Result<Program, CompileError> {
+fn compile(kind: ScriptKind, name: &str, source: &str) -> Result<Program, CompileError> {
     match kind {
-        Kind::Script => Program::script(name, source),
-        Kind::Library => Program::library(name, source),
-        Kind::Tool => Program::tool(name, source),
+        ScriptKind::Script => Program::script(name, source),
+        ScriptKind::Library => Program::library(name, source),
+        ScriptKind::Tool => Program::tool(name, source),
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for ScriptKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }

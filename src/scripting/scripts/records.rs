@@ -4,7 +4,7 @@
 //! One change at a time, of all owners: what an owner may have is bounded in number and bytes, and names are unique,
 //! which is then plain to check. Scripts are written by people, so that nobody waits long.
 
-use super::{Kind, Stored, Unrunnable};
+use super::{Script, ScriptKind, ScriptUnavailable};
 use crate::{
     model::{
         id::{ScriptId, UserId},
@@ -12,7 +12,7 @@ use crate::{
         owner::Owner,
     },
     platform::store::{Batch, Change, Lanes, Store, StoreError, Table, carried_through, keys},
-    scripting::lua::{CompileError, Modules, Program},
+    scripting::lua::{CompileError, ModuleSource, Program},
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -21,7 +21,7 @@ use std::{
 };
 use tokio::sync::{Mutex, MutexGuard};
 
-const SCRIPTS: Table<Stored> = Table::new(keys::SCRIPTS);
+const SCRIPTS: Table<Script> = Table::new(keys::SCRIPTS);
 
 /// What the libraries of one owner may take together, in bytes as they are sent: a space gets those of two owners, and
 /// they are to fit into one message with room to spare.
@@ -29,7 +29,7 @@ pub const MAX_LIBRARIES: usize = 4 << 20;
 
 /// Every stored script there is. Cloning the handle is cheap.
 #[derive(Clone)]
-pub struct Shelf(Arc<Shared>);
+pub struct Scripts(Arc<Shared>);
 
 struct Shared {
     store: Store,
@@ -40,24 +40,24 @@ struct Shared {
     turn: Mutex<()>,
     /// Held by whoever makes one script of what it was.
     lanes: Lanes,
-    listeners: RwLock<Vec<Listener>>,
+    listeners: RwLock<Vec<OutputWriter>>,
 }
 
-type Listener = Box<dyn Fn(&Change<Stored>) + Send + Sync>;
+type OutputWriter = Box<dyn Fn(&Change<Script>) + Send + Sync>;
 
 #[derive(Default)]
 struct Index {
     /// In order of creation, since ids are.
-    scripts: BTreeMap<ScriptId, Arc<Stored>>,
+    scripts: BTreeMap<ScriptId, Arc<Script>>,
     /// In order of their names.
-    owned: HashMap<Owner, BTreeMap<String, Arc<Stored>>>,
+    owned: HashMap<Owner, BTreeMap<String, Arc<Script>>>,
 }
 
 /// Why a change was not made.
 #[derive(Debug, thiserror::Error)]
-pub enum ShelfError {
+pub enum ScriptsError {
     #[error("there is already a {kind} named `{name}` of this owner: choose another name, or change that one")]
-    NameTaken { name: String, kind: Kind },
+    NameTaken { name: String, kind: ScriptKind },
     #[error("MCP clients would see this tool and `{0}` under one name: choose another name")]
     ToolNameTaken(String),
     #[error("an owner has at most {0} scripts: delete one first, or have `limits.scripts` raised")]
@@ -75,7 +75,7 @@ pub enum ShelfError {
     Store(#[from] StoreError),
 }
 
-impl Shelf {
+impl Scripts {
     /// Reads all scripts. They are compiled later, when each is first used. An owner can have `most`.
     ///
     /// # Errors
@@ -92,7 +92,7 @@ impl Shelf {
 
     /// Has `listener` told of every change from now on, in order and before the change's caller hears of it. It must
     /// neither block nor wait for a change.
-    pub fn listen(&self, listener: impl Fn(&Change<Stored>) + Send + Sync + 'static) {
+    pub fn listen(&self, listener: impl Fn(&Change<Script>) + Send + Sync + 'static) {
         self.0.listeners.write().unwrap_or_else(PoisonError::into_inner).push(Box::new(listener));
     }
 
@@ -103,9 +103,9 @@ impl Shelf {
     /// Fails if its owner has one of that name, or too many, or the store cannot be written.
     pub async fn create(
         &self,
-        script: Stored,
+        script: Script,
         also: impl FnOnce(&mut Batch<'_>) + Send + 'static,
-    ) -> Result<Arc<Stored>, ShelfError> {
+    ) -> Result<Arc<Script>, ScriptsError> {
         let shared = self.0.clone();
         carried_through(async move {
             let _turn = shared.turn.lock().await;
@@ -117,7 +117,7 @@ impl Shelf {
     }
 
     /// The turn of whoever will make this script anew of what it is, which takes compiling: held from reading it to
-    /// [`Shelf::update`], so that of many at once none is overtaken.
+    /// [`Scripts::update`], so that of many at once none is overtaken.
     pub async fn turn(&self, id: ScriptId) -> MutexGuard<'_, ()> {
         self.0.lanes.turn(id.as_bytes()).await
     }
@@ -126,19 +126,19 @@ impl Shelf {
     ///
     /// # Errors
     ///
-    /// Fails if that one is gone or has become another meanwhile, or as [`Shelf::create`].
+    /// Fails if that one is gone or has become another meanwhile, or as [`Scripts::create`].
     pub async fn update(
         &self,
-        before: Arc<Stored>,
-        script: Stored,
+        before: Arc<Script>,
+        script: Script,
         also: impl FnOnce(&mut Batch<'_>) + Send + 'static,
-    ) -> Result<Arc<Stored>, ShelfError> {
+    ) -> Result<Arc<Script>, ScriptsError> {
         let shared = self.0.clone();
         carried_through(async move {
             let _turn = shared.turn.lock().await;
-            let current = shared.read().scripts.get(&before.id).cloned().ok_or(ShelfError::NotFound)?;
+            let current = shared.read().scripts.get(&before.id).cloned().ok_or(ScriptsError::NotFound)?;
             if !Arc::ptr_eq(&current, &before) {
-                return Err(ShelfError::Overtaken);
+                return Err(ScriptsError::Overtaken);
             }
             let after = shared.save(script, also).await?;
             shared.tell(&Change::Updated { before, after: after.clone() });
@@ -156,11 +156,11 @@ impl Shelf {
         &self,
         id: ScriptId,
         also: impl FnOnce(&mut Batch<'_>) + Send + 'static,
-    ) -> Result<Arc<Stored>, ShelfError> {
+    ) -> Result<Arc<Script>, ScriptsError> {
         let shared = self.0.clone();
         carried_through(async move {
             let _turn = shared.turn.lock().await;
-            let script = shared.read().scripts.get(&id).cloned().ok_or(ShelfError::NotFound)?;
+            let script = shared.read().scripts.get(&id).cloned().ok_or(ScriptsError::NotFound)?;
             let write = shared.store.write(move |batch| {
                 SCRIPTS.delete(batch, id.as_bytes());
                 also(batch);
@@ -173,17 +173,17 @@ impl Shelf {
         .await
     }
 
-    pub fn get(&self, id: ScriptId) -> Option<Arc<Stored>> {
+    pub fn get(&self, id: ScriptId) -> Option<Arc<Script>> {
         self.0.read().scripts.get(&id).cloned()
     }
 
     /// The script of this owner with this name.
-    pub fn find(&self, owner: Owner, name: &str) -> Option<Arc<Stored>> {
+    pub fn find(&self, owner: Owner, name: &str) -> Option<Arc<Script>> {
         self.0.read().owned.get(&owner)?.get(name).cloned()
     }
 
     /// Up to `limit` of the scripts that are `wanted`, oldest first, beginning after `cursor`.
-    pub fn page(&self, cursor: Option<ScriptId>, limit: usize, wanted: impl Fn(&Stored) -> bool) -> Vec<Arc<Stored>> {
+    pub fn page(&self, cursor: Option<ScriptId>, limit: usize, wanted: impl Fn(&Script) -> bool) -> Vec<Arc<Script>> {
         let start = cursor.map_or(Bound::Unbounded, Bound::Excluded);
         let index = self.0.read();
         let after = index.scripts.range((start, Bound::Unbounded)).map(|(_, script)| script);
@@ -191,12 +191,12 @@ impl Shelf {
     }
 
     /// Every script of this owner, by name.
-    pub fn of(&self, owner: Owner) -> Vec<Arc<Stored>> {
+    pub fn of(&self, owner: Owner) -> Vec<Arc<Script>> {
         self.0.read().owned.get(&owner).into_iter().flat_map(BTreeMap::values).cloned().collect()
     }
 
     /// Every script, oldest first.
-    pub fn all(&self) -> Vec<Arc<Stored>> {
+    pub fn all(&self) -> Vec<Arc<Script>> {
         self.0.read().scripts.values().cloned().collect()
     }
 
@@ -205,12 +205,12 @@ impl Shelf {
     /// # Errors
     ///
     /// Says why it cannot be run.
-    pub fn script(&self, owner: Owner, id: ScriptId) -> Result<Arc<Stored>, Unrunnable> {
-        let script = self.get(id).filter(|script| owner.can_use(script.owner)).ok_or(Unrunnable::Missing(id))?;
+    pub fn script(&self, owner: Owner, id: ScriptId) -> Result<Arc<Script>, ScriptUnavailable> {
+        let script = self.get(id).filter(|script| owner.can_use(script.owner)).ok_or(ScriptUnavailable::Missing(id))?;
         match (script.kind, script.active) {
-            (Kind::Script, true) => Ok(script),
-            (Kind::Script, false) => Err(Unrunnable::Inactive(script.name.clone())),
-            (kind, _) => Err(Unrunnable::OtherKind { name: script.name.clone(), kind }),
+            (ScriptKind::Script, true) => Ok(script),
+            (ScriptKind::Script, false) => Err(ScriptUnavailable::Inactive(script.name.clone())),
+            (kind, _) => Err(ScriptUnavailable::OtherKind { name: script.name.clone(), kind }),
         }
     }
 
@@ -219,12 +219,12 @@ impl Shelf {
     /// # Errors
     ///
     /// Says why it cannot be run.
-    pub fn program(&self, owner: Owner, id: ScriptId) -> Result<Program, Unrunnable> {
+    pub fn program(&self, owner: Owner, id: ScriptId) -> Result<Program, ScriptUnavailable> {
         let script = self.script(owner, id)?;
         match script.program() {
             Some(Ok(program)) => Ok(program.clone()),
-            Some(Err(error)) => Err(Unrunnable::Compile { name: script.name.clone(), error: error.clone() }),
-            None => Err(Unrunnable::Missing(id)),
+            Some(Err(error)) => Err(ScriptUnavailable::Compile { name: script.name.clone(), error: error.clone() }),
+            None => Err(ScriptUnavailable::Missing(id)),
         }
     }
 
@@ -236,8 +236,9 @@ impl Shelf {
     /// What was saved by an older version may no longer compile.
     pub fn library(&self, owner: Owner, name: &str) -> Result<Option<Program>, CompileError> {
         let found = |owner: Owner| {
-            self.find(owner, name)
-                .filter(|script| script.kind == Kind::Library && script.active && script.language == Language::Lua)
+            self.find(owner, name).filter(|script| {
+                script.kind == ScriptKind::Library && script.active && script.language == Language::Lua
+            })
         };
         let library = found(owner).or_else(|| found(Owner::Global));
         let program = library.as_ref().and_then(|library| library.program()).transpose();
@@ -245,27 +246,28 @@ impl Shelf {
     }
 
     /// Every library that whoever runs as `owner` can load, by name and language. The owner's own hide everybody's.
-    pub fn libraries_for(&self, owner: Owner) -> Vec<Arc<Stored>> {
+    pub fn libraries_for(&self, owner: Owner) -> Vec<Arc<Script>> {
         let mut libraries = BTreeMap::new();
         for owner in [Owner::Global, owner] {
-            let active = self.of(owner).into_iter().filter(|script| script.kind == Kind::Library && script.active);
+            let active =
+                self.of(owner).into_iter().filter(|script| script.kind == ScriptKind::Library && script.active);
             libraries.extend(active.map(|library| ((library.name.clone(), library.language), library)));
         }
         libraries.into_values().collect()
     }
 
     /// Every tool that a user can call, by the name that MCP clients see. The user's own hide everybody's.
-    pub fn tools_for(&self, user: UserId) -> Vec<Arc<Stored>> {
+    pub fn tools_for(&self, user: UserId) -> Vec<Arc<Script>> {
         let mut tools = BTreeMap::new();
         for owner in [Owner::Global, Owner::User(user)] {
-            let active = self.of(owner).into_iter().filter(|script| script.kind == Kind::Tool && script.active);
+            let active = self.of(owner).into_iter().filter(|script| script.kind == ScriptKind::Tool && script.active);
             tools.extend(active.map(|tool| (tool.mcp_name(), tool)));
         }
         tools.into_values().collect()
     }
 }
 
-impl Modules for Shelf {
+impl ModuleSource for Scripts {
     fn find(&self, owner: Owner, name: &str) -> Result<Option<Program>, String> {
         self.library(owner, name).map_err(|error| format!("the library `{name}` does not compile: {error}"))
     }
@@ -274,9 +276,9 @@ impl Modules for Shelf {
 impl Shared {
     async fn save(
         &self,
-        script: Stored,
+        script: Script,
         also: impl FnOnce(&mut Batch<'_>) + Send + 'static,
-    ) -> Result<Arc<Stored>, ShelfError> {
+    ) -> Result<Arc<Script>, ScriptsError> {
         let script = Arc::new(script);
         self.store.check_room()?;
         self.read().check(&script, self.most)?;
@@ -290,7 +292,7 @@ impl Shared {
         Ok(script)
     }
 
-    fn tell(&self, change: &Change<Stored>) {
+    fn tell(&self, change: &Change<Script>) {
         for listener in &*self.listeners.read().unwrap_or_else(PoisonError::into_inner) {
             listener(change);
         }
@@ -308,31 +310,31 @@ impl Shared {
 
 impl Index {
     /// Whether there is room for a script beside the others of its owner.
-    fn check(&self, script: &Stored, most: usize) -> Result<(), ShelfError> {
+    fn check(&self, script: &Script, most: usize) -> Result<(), ScriptsError> {
         let owned = self.owned.get(&script.owner);
         let others = || owned.into_iter().flat_map(BTreeMap::values).filter(|other| other.id != script.id);
         if let Some(other) = others().find(|other| other.name == script.name) {
-            return Err(ShelfError::NameTaken { name: other.name.clone(), kind: other.kind });
+            return Err(ScriptsError::NameTaken { name: other.name.clone(), kind: other.kind });
         }
         let has_it = self.scripts.get(&script.id).is_some_and(|old| old.owner == script.owner);
         if !has_it && others().count() >= most {
-            return Err(ShelfError::TooMany(most));
+            return Err(ScriptsError::TooMany(most));
         }
         match script.kind {
-            Kind::Script => Ok(()),
-            Kind::Tool => {
+            ScriptKind::Script => Ok(()),
+            ScriptKind::Tool => {
                 let mcp_name = script.mcp_name();
-                let clash = others().find(|other| other.kind == Kind::Tool && other.mcp_name() == mcp_name);
-                clash.map_or(Ok(()), |other| Err(ShelfError::ToolNameTaken(other.name.clone())))
+                let clash = others().find(|other| other.kind == ScriptKind::Tool && other.mcp_name() == mcp_name);
+                clash.map_or(Ok(()), |other| Err(ScriptsError::ToolNameTaken(other.name.clone())))
             }
-            Kind::Library => {
+            ScriptKind::Library => {
                 let bytes = weight(script) + others().map(|other| weight(other)).sum::<usize>();
-                if bytes > MAX_LIBRARIES { Err(ShelfError::TooMuch(bytes)) } else { Ok(()) }
+                if bytes > MAX_LIBRARIES { Err(ScriptsError::TooMuch(bytes)) } else { Ok(()) }
             }
         }
     }
 
-    fn put(&mut self, script: Arc<Stored>) {
+    fn put(&mut self, script: Arc<Script>) {
         self.take(script.id);
         self.owned.entry(script.owner).or_default().insert(script.name.clone(), script.clone());
         self.scripts.insert(script.id, script);
@@ -351,10 +353,10 @@ impl Index {
 
 /// What a library takes of a message. Quotes and line ends take two bytes there, so that counting characters will not
 /// do; nor is the text written out only to be counted.
-fn weight(script: &Stored) -> usize {
+fn weight(script: &Script) -> usize {
     /// Its name, its language and what is around them.
     const AROUND: usize = 200;
-    if script.kind != Kind::Library {
+    if script.kind != ScriptKind::Library {
         return 0;
     }
     let byte = |byte: u8| match byte {

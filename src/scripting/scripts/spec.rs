@@ -1,8 +1,8 @@
-//! A script as its user writes it, and the checks that make it a [`Stored`].
+//! A script as its user writes it, and the checks that make it a [`Script`].
 //!
 //! Every refusal names the field and what to do about it. Lua is compiled here, so that what was accepted runs.
 
-use super::{Kind, Made, Stored, compile};
+use super::{Made, Script, ScriptKind, compile};
 use crate::{
     model::{
         id::{ScriptId, UserId},
@@ -27,12 +27,12 @@ pub const MAX_DESCRIPTION: usize = 1024;
 /// A script as written.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct StoredSpec {
+pub struct ScriptSpec {
     /// Unique among its owner's scripts. That of a library is what others load it by, such as `acme.text`.
     pub name: String,
     /// What it is for, which cannot change.
     #[serde(default)]
-    pub kind: Kind,
+    pub kind: ScriptKind,
     /// `python` is for libraries that Python in spaces imports. It cannot change either.
     #[serde(default)]
     pub language: Language,
@@ -52,7 +52,7 @@ pub struct StoredSpec {
 
 /// Why a spec makes no script.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum SpecError {
+pub enum ScriptSpecError {
     #[error("`name` must be 1 to {MAX_NAME} characters: a letter, digit or `_`, then any of those, `.` and `-`")]
     Name,
     #[error("`name`: {0}")]
@@ -60,11 +60,11 @@ pub enum SpecError {
     #[error("`description` has more than {MAX_DESCRIPTION} characters: shorten it")]
     Description,
     #[error("`kind` cannot change from \"{0}\": delete the script and make another")]
-    KindChanged(Kind),
+    KindChanged(ScriptKind),
     #[error("`language` cannot change from \"{0}\": delete the script and make another")]
     LanguageChanged(&'static str),
     #[error("`language`: only a library can be in Python; write a {0} in Lua")]
-    NotPython(Kind),
+    NotPython(ScriptKind),
     #[error("`params_schema` belongs to tools: remove it, or change `kind`")]
     MisplacedSchema,
     #[error("`params_schema`: {0}")]
@@ -77,29 +77,29 @@ pub enum SpecError {
     TooLong(usize),
 }
 
-impl StoredSpec {
+impl ScriptSpec {
     /// The script this describes, with a new id; or, over `previous`, with its id and age. `user` is who
     /// `"owner": "me"` means.
     ///
     /// # Errors
     ///
     /// Fails on the first field that breaks a rule.
-    pub fn define(self, user: UserId, previous: Option<&Stored>) -> Result<Stored, SpecError> {
+    pub fn define(self, user: UserId, previous: Option<&Script>) -> Result<Script, ScriptSpecError> {
         check_name(self.kind, self.language, &self.name)?;
         if self.description.chars().count() > MAX_DESCRIPTION {
-            return Err(SpecError::Description);
+            return Err(ScriptSpecError::Description);
         }
         if let Some(previous) = previous {
             if previous.kind != self.kind {
-                return Err(SpecError::KindChanged(previous.kind));
+                return Err(ScriptSpecError::KindChanged(previous.kind));
             }
             if previous.language != self.language {
-                return Err(SpecError::LanguageChanged(previous.language.word()));
+                return Err(ScriptSpecError::LanguageChanged(previous.language.word()));
             }
         }
         self.check_schema()?;
         if self.content.len() > MAX_SOURCE {
-            return Err(SpecError::TooLong(self.content.len()));
+            return Err(ScriptSpecError::TooLong(self.content.len()));
         }
         let made = Made::default();
         match (self.language, self.kind) {
@@ -107,11 +107,11 @@ impl StoredSpec {
                 let program = compile(kind, &self.name, &self.content)?;
                 let _ = made.program.set(Ok(program));
             }
-            (Language::Python, Kind::Library) => {}
-            (Language::Python, kind) => return Err(SpecError::NotPython(kind)),
+            (Language::Python, ScriptKind::Library) => {}
+            (Language::Python, kind) => return Err(ScriptSpecError::NotPython(kind)),
         }
         let now = Timestamp::now();
-        Ok(Stored {
+        Ok(Script {
             id: previous.map_or_else(ScriptId::new, |script| script.id),
             owner: self.owner.of(user),
             name: self.name,
@@ -127,10 +127,10 @@ impl StoredSpec {
         })
     }
 
-    fn check_schema(&self) -> Result<(), SpecError> {
+    fn check_schema(&self) -> Result<(), ScriptSpecError> {
         let Some(schema) = &self.params_schema else { return Ok(()) };
-        if self.kind != Kind::Tool {
-            return Err(SpecError::MisplacedSchema);
+        if self.kind != ScriptKind::Tool {
+            return Err(ScriptSpecError::MisplacedSchema);
         }
         schema::Checker::new(schema)?;
         let takes_objects = match schema.get("type") {
@@ -138,14 +138,14 @@ impl StoredSpec {
             Some(Value::Array(types)) => types.iter().any(|kind| kind == "object"),
             Some(kind) => kind == "object",
         };
-        if takes_objects { Ok(()) } else { Err(SpecError::NoObject) }
+        if takes_objects { Ok(()) } else { Err(ScriptSpecError::NoObject) }
     }
 }
 
-impl Stored {
+impl Script {
     /// The script as its user would write it.
-    pub fn spec(&self) -> StoredSpec {
-        StoredSpec {
+    pub fn spec(&self) -> ScriptSpec {
+        ScriptSpec {
             name: self.name.clone(),
             kind: self.kind,
             language: self.language,
@@ -158,8 +158,8 @@ impl Stored {
     }
 }
 
-fn check_name(kind: Kind, language: Language, name: &str) -> Result<(), SpecError> {
-    if kind == Kind::Library {
+fn check_name(kind: ScriptKind, language: Language, name: &str) -> Result<(), ScriptSpecError> {
+    if kind == ScriptKind::Library {
         LibraryName::parse(name)?.check_for(language)?;
         return Ok(());
     }
@@ -167,7 +167,7 @@ fn check_name(kind: Kind, language: Language, name: &str) -> Result<(), SpecErro
     let good = name.len() <= MAX_NAME
         && name.bytes().next().is_some_and(begins)
         && name.bytes().all(|byte| begins(byte) || b".-".contains(&byte));
-    if good { Ok(()) } else { Err(SpecError::Name) }
+    if good { Ok(()) } else { Err(ScriptSpecError::Name) }
 }
 
 #[cfg(test)]
@@ -176,8 +176,8 @@ mod tests {
     use crate::model::owner::Owner;
     use serde_json::json;
 
-    fn define(value: Value) -> Result<Stored, String> {
-        let spec: StoredSpec = serde_json::from_value(value).map_err(|error| error.to_string())?;
+    fn define(value: Value) -> Result<Script, String> {
+        let spec: ScriptSpec = serde_json::from_value(value).map_err(|error| error.to_string())?;
         spec.define(UserId::new(), None).map_err(|error| error.to_string())
     }
 
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn a_script_needs_only_a_name_and_its_content() {
         let script = define(json!({"name": "on-deploy.v2", "content": "print(event.id)"})).unwrap();
-        assert_eq!((script.kind, script.language, script.active), (Kind::Script, Language::Lua, true));
+        assert_eq!((script.kind, script.language, script.active), (ScriptKind::Script, Language::Lua, true));
         assert!(matches!(script.owner, Owner::User(_)) && script.program().unwrap().is_ok());
     }
 
@@ -254,12 +254,15 @@ mod tests {
     fn what_a_script_is_for_and_written_in_stays() {
         let before = define(json!({"name": "x", "kind": "library", "content": "return {}"})).unwrap();
         let mut spec = before.spec();
-        spec.kind = Kind::Script;
-        assert_eq!(spec.define(UserId::new(), Some(&before)).unwrap_err(), SpecError::KindChanged(Kind::Library));
+        spec.kind = ScriptKind::Script;
+        assert_eq!(
+            spec.define(UserId::new(), Some(&before)).unwrap_err(),
+            ScriptSpecError::KindChanged(ScriptKind::Library)
+        );
         let mut spec = before.spec();
         spec.language = Language::Python;
-        assert!(matches!(spec.define(UserId::new(), Some(&before)), Err(SpecError::LanguageChanged("lua"))));
-        let after = StoredSpec { active: None, ..before.spec() }.define(UserId::new(), Some(&before)).unwrap();
+        assert!(matches!(spec.define(UserId::new(), Some(&before)), Err(ScriptSpecError::LanguageChanged("lua"))));
+        let after = ScriptSpec { active: None, ..before.spec() }.define(UserId::new(), Some(&before)).unwrap();
         assert_eq!((after.id, after.created_at, after.active), (before.id, before.created_at, true));
     }
 
@@ -268,7 +271,7 @@ mod tests {
         let tool = json!({"name": "add", "kind": "tool", "owner": "global", "active": false, "description": "Adds",
             "content": "return params.a", "params_schema": {"type": "object", "required": ["a"]}});
         let script = define(tool).unwrap();
-        let read: Stored = serde_json::from_slice(&serde_json::to_vec(&script).unwrap()).unwrap();
+        let read: Script = serde_json::from_slice(&serde_json::to_vec(&script).unwrap()).unwrap();
         assert_eq!(read.spec(), script.spec());
         assert_eq!((read.id, read.owner, read.updated_at), (script.id, script.owner, script.updated_at));
         assert!(read.program().unwrap().is_ok());

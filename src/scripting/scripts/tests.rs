@@ -16,12 +16,12 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new() -> Self {
-        Self(std::env::temp_dir().join(format!("svc-shelf-{}", uuid::Uuid::now_v7())))
+        Self(std::env::temp_dir().join(format!("svc-scripts-{}", uuid::Uuid::now_v7())))
     }
 
-    fn open(&self, most: usize) -> (Store, Shelf) {
+    fn open(&self, most: usize) -> (Store, Scripts) {
         let store = Store::open(&self.0, 0, Arc::default()).unwrap();
-        (store.clone(), Shelf::open(store, most).unwrap())
+        (store.clone(), Scripts::open(store, most).unwrap())
     }
 }
 
@@ -32,79 +32,79 @@ impl Drop for Scratch {
 }
 
 /// A script of this spec; Lua that does nothing unless it says otherwise.
-fn script(user: UserId, rest: Value) -> Stored {
+fn script(user: UserId, rest: Value) -> Script {
     let mut spec = json!({"name": "x", "content": "return {}"});
     spec.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
-    serde_json::from_value::<StoredSpec>(spec).unwrap().define(user, None).unwrap()
+    serde_json::from_value::<ScriptSpec>(spec).unwrap().define(user, None).unwrap()
 }
 
 /// A later version of a script.
-fn later(user: UserId, before: &Stored, rest: Value) -> Stored {
+fn later(user: UserId, before: &Script, rest: Value) -> Script {
     let mut spec = serde_json::to_value(before.spec()).unwrap();
     spec.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
-    serde_json::from_value::<StoredSpec>(spec).unwrap().define(user, Some(before)).unwrap()
+    serde_json::from_value::<ScriptSpec>(spec).unwrap().define(user, Some(before)).unwrap()
 }
 
-async fn put(shelf: &Shelf, user: UserId, rest: Value) -> Arc<Stored> {
-    shelf.create(script(user, rest), |_| ()).await.unwrap()
+async fn put(scripts: &Scripts, user: UserId, rest: Value) -> Arc<Script> {
+    scripts.create(script(user, rest), |_| ()).await.unwrap()
 }
 
-fn sources(libraries: &[Arc<Stored>]) -> Vec<(String, &str)> {
+fn sources(libraries: &[Arc<Script>]) -> Vec<(String, &str)> {
     libraries.iter().map(|library| (library.library().unwrap().path(), library.content.as_str())).collect()
 }
 
 #[tokio::test]
 async fn a_name_is_taken_per_owner_by_scripts_of_every_kind() {
     let scratch = Scratch::new();
-    let (_, shelf) = scratch.open(1000);
+    let (_, scripts) = scratch.open(1000);
     let (ada, bob) = (UserId::new(), UserId::new());
-    put(&shelf, ada, json!({"name": "x"})).await;
-    put(&shelf, bob, json!({"name": "x"})).await;
-    put(&shelf, ada, json!({"name": "x", "owner": "global"})).await;
-    let again = shelf.create(script(ada, json!({"name": "x", "kind": "library"})), |_| ()).await;
-    assert!(matches!(again, Err(ShelfError::NameTaken { kind: Kind::Script, .. })), "{again:?}");
-    let other = put(&shelf, ada, json!({"name": "y"})).await;
-    let renamed = shelf.update(other.clone(), later(ada, &other, json!({"name": "x"})), |_| ()).await;
-    assert!(matches!(renamed, Err(ShelfError::NameTaken { .. })), "{renamed:?}");
-    assert_eq!((shelf.all().len(), shelf.of(Owner::User(ada)).len()), (4, 2));
+    put(&scripts, ada, json!({"name": "x"})).await;
+    put(&scripts, bob, json!({"name": "x"})).await;
+    put(&scripts, ada, json!({"name": "x", "owner": "global"})).await;
+    let again = scripts.create(script(ada, json!({"name": "x", "kind": "library"})), |_| ()).await;
+    assert!(matches!(again, Err(ScriptsError::NameTaken { kind: ScriptKind::Script, .. })), "{again:?}");
+    let other = put(&scripts, ada, json!({"name": "y"})).await;
+    let renamed = scripts.update(other.clone(), later(ada, &other, json!({"name": "x"})), |_| ()).await;
+    assert!(matches!(renamed, Err(ScriptsError::NameTaken { .. })), "{renamed:?}");
+    assert_eq!((scripts.all().len(), scripts.of(Owner::User(ada)).len()), (4, 2));
 }
 
 #[tokio::test]
 async fn two_tools_of_one_owner_cannot_have_one_mcp_name() {
     let scratch = Scratch::new();
-    let (_, shelf) = scratch.open(1000);
+    let (_, scripts) = scratch.open(1000);
     let ada = UserId::new();
-    put(&shelf, ada, json!({"name": "a.b", "kind": "tool"})).await;
-    put(&shelf, ada, json!({"name": "a_b.c", "kind": "script"})).await;
-    put(&shelf, ada, json!({"name": "a_b", "kind": "tool", "owner": "global"})).await;
-    let clash = shelf.create(script(ada, json!({"name": "a_b", "kind": "tool"})), |_| ()).await;
-    assert!(matches!(&clash, Err(ShelfError::ToolNameTaken(other)) if other == "a.b"), "{clash:?}");
+    put(&scripts, ada, json!({"name": "a.b", "kind": "tool"})).await;
+    put(&scripts, ada, json!({"name": "a_b.c", "kind": "script"})).await;
+    put(&scripts, ada, json!({"name": "a_b", "kind": "tool", "owner": "global"})).await;
+    let clash = scripts.create(script(ada, json!({"name": "a_b", "kind": "tool"})), |_| ()).await;
+    assert!(matches!(&clash, Err(ScriptsError::ToolNameTaken(other)) if other == "a.b"), "{clash:?}");
     // A script of that name is no tool.
-    put(&shelf, ada, json!({"name": "a_b"})).await;
-    let names: Vec<_> = shelf.tools_for(ada).iter().map(|tool| (tool.name.clone(), tool.owner)).collect();
+    put(&scripts, ada, json!({"name": "a_b"})).await;
+    let names: Vec<_> = scripts.tools_for(ada).iter().map(|tool| (tool.name.clone(), tool.owner)).collect();
     assert_eq!(names, [("a.b".to_owned(), Owner::User(ada))], "the owner's own hides the global one");
-    assert_eq!(shelf.tools_for(UserId::new())[0].name, "a_b");
+    assert_eq!(scripts.tools_for(UserId::new())[0].name, "a_b");
 }
 
 #[tokio::test]
 async fn an_owner_has_so_many_scripts_and_so_much_of_libraries() {
     let scratch = Scratch::new();
-    let (_, shelf) = scratch.open(2);
+    let (_, scripts) = scratch.open(2);
     let ada = UserId::new();
-    let first = put(&shelf, ada, json!({"name": "a"})).await;
-    put(&shelf, ada, json!({"name": "b"})).await;
-    let third = shelf.create(script(ada, json!({"name": "c"})), |_| ()).await;
-    assert!(matches!(third, Err(ShelfError::TooMany(2))), "{third:?}");
-    shelf.update(first.clone(), later(ada, &first, json!({"name": "c"})), |_| ()).await.unwrap();
-    let moved = put(&shelf, ada, json!({"name": "d", "owner": "global"})).await;
-    let taken = shelf.update(moved.clone(), later(ada, &moved, json!({"owner": "me"})), |_| ()).await;
-    assert!(matches!(taken, Err(ShelfError::TooMany(2))), "{taken:?}");
+    let first = put(&scripts, ada, json!({"name": "a"})).await;
+    put(&scripts, ada, json!({"name": "b"})).await;
+    let third = scripts.create(script(ada, json!({"name": "c"})), |_| ()).await;
+    assert!(matches!(third, Err(ScriptsError::TooMany(2))), "{third:?}");
+    scripts.update(first.clone(), later(ada, &first, json!({"name": "c"})), |_| ()).await.unwrap();
+    let moved = put(&scripts, ada, json!({"name": "d", "owner": "global"})).await;
+    let taken = scripts.update(moved.clone(), later(ada, &moved, json!({"owner": "me"})), |_| ()).await;
+    assert!(matches!(taken, Err(ScriptsError::TooMany(2))), "{taken:?}");
 }
 
 #[tokio::test]
 async fn libraries_of_two_owners_fit_into_one_message() {
     let scratch = Scratch::new();
-    let (_, shelf) = scratch.open(1000);
+    let (_, scripts) = scratch.open(1000);
     let ada = UserId::new();
     // Each byte of it takes six when it is sent.
     let content = "\u{1}".repeat(64 << 10);
@@ -113,15 +113,15 @@ async fn libraries_of_two_owners_fit_into_one_message() {
         for n in 0..100 {
             let library = json!({"name": format!("l{n}.of_{owner}"), "kind": "library", "language": "python",
                 "owner": owner, "content": content});
-            if let Err(error) = shelf.create(script(ada, library), |_| ()).await {
+            if let Err(error) = scripts.create(script(ada, library), |_| ()).await {
                 refused = Some(error);
                 break;
             }
         }
-        assert!(matches!(refused.take(), Some(ShelfError::TooMuch(bytes)) if bytes > MAX_LIBRARIES), "{owner}");
+        assert!(matches!(refused.take(), Some(ScriptsError::TooMuch(bytes)) if bytes > MAX_LIBRARIES), "{owner}");
     }
     let libraries: Vec<_> =
-        shelf.libraries_for(Owner::User(ada)).iter().map(|script| script.library().unwrap()).collect();
+        scripts.libraries_for(Owner::User(ada)).iter().map(|script| script.library().unwrap()).collect();
     assert!(libraries.len() > 2);
     let message = crate::model::agent_protocol::encode(&crate::model::agent_protocol::ToAgent::Libraries(libraries));
     assert!(
@@ -134,58 +134,61 @@ async fn libraries_of_two_owners_fit_into_one_message() {
 #[tokio::test]
 async fn an_owners_library_hides_the_global_one_of_its_name_while_it_is_active() {
     let scratch = Scratch::new();
-    let (_, shelf) = scratch.open(1000);
+    let (_, scripts) = scratch.open(1000);
     let ada = UserId::new();
     let library = |name: &str, owner: &str, content: &str| json!({"name": name, "kind": "library", "owner": owner, "content": content});
-    put(&shelf, ada, library("text", "global", "return 'global'")).await;
-    put(&shelf, ada, library("more", "global", "return 2")).await;
-    let own = put(&shelf, ada, library("text", "me", "return 'own'")).await;
-    put(&shelf, ada, json!({"name": "script", "content": "return 3"})).await;
+    put(&scripts, ada, library("text", "global", "return 'global'")).await;
+    put(&scripts, ada, library("more", "global", "return 2")).await;
+    let own = put(&scripts, ada, library("text", "me", "return 'own'")).await;
+    put(&scripts, ada, json!({"name": "script", "content": "return 3"})).await;
     let mut python = library("snake", "me", "x = 1");
     python["language"] = "python".into();
-    put(&shelf, ada, python).await;
+    put(&scripts, ada, python).await;
 
     let (mine, global) = (Owner::User(ada), Owner::Global);
     let expected = [("more.lua", "return 2"), ("snake.py", "x = 1"), ("text.lua", "return 'own'")];
-    assert_eq!(sources(&shelf.libraries_for(mine)), expected.map(|(path, source)| (path.to_owned(), source)));
-    assert_eq!(sources(&shelf.libraries_for(global)).len(), 2);
-    assert!(shelf.library(mine, "text").unwrap().is_some() && shelf.library(mine, "more").unwrap().is_some());
+    assert_eq!(sources(&scripts.libraries_for(mine)), expected.map(|(path, source)| (path.to_owned(), source)));
+    assert_eq!(sources(&scripts.libraries_for(global)).len(), 2);
+    assert!(scripts.library(mine, "text").unwrap().is_some() && scripts.library(mine, "more").unwrap().is_some());
     for absent in ["script", "snake", "none"] {
-        assert!(shelf.library(mine, absent).unwrap().is_none(), "{absent}");
+        assert!(scripts.library(mine, absent).unwrap().is_none(), "{absent}");
     }
 
-    shelf.update(own.clone(), later(ada, &own, json!({"active": false})), |_| ()).await.unwrap();
-    assert_eq!(sources(&shelf.libraries_for(mine))[2].1, "return 'global'");
+    scripts.update(own.clone(), later(ada, &own, json!({"active": false})), |_| ()).await.unwrap();
+    assert_eq!(sources(&scripts.libraries_for(mine))[2].1, "return 'global'");
 }
 
 #[tokio::test]
 async fn a_script_is_run_by_those_it_is_for_while_it_is_active() {
     let scratch = Scratch::new();
-    let (_, shelf) = scratch.open(1000);
+    let (_, scripts) = scratch.open(1000);
     let (ada, bob) = (UserId::new(), UserId::new());
-    let own = put(&shelf, ada, json!({"name": "own"})).await;
-    let global = put(&shelf, ada, json!({"name": "global", "owner": "global"})).await;
-    let tool = put(&shelf, ada, json!({"name": "tool", "kind": "tool"})).await;
-    assert!(shelf.program(Owner::User(ada), own.id).is_ok());
+    let own = put(&scripts, ada, json!({"name": "own"})).await;
+    let global = put(&scripts, ada, json!({"name": "global", "owner": "global"})).await;
+    let tool = put(&scripts, ada, json!({"name": "tool", "kind": "tool"})).await;
+    assert!(scripts.program(Owner::User(ada), own.id).is_ok());
     for owner in [Owner::User(bob), Owner::Global] {
-        assert_eq!(shelf.program(owner, own.id).unwrap_err(), Unrunnable::Missing(own.id));
-        assert!(shelf.program(owner, global.id).is_ok());
+        assert_eq!(scripts.program(owner, own.id).unwrap_err(), ScriptUnavailable::Missing(own.id));
+        assert!(scripts.program(owner, global.id).is_ok());
     }
-    assert!(matches!(shelf.program(Owner::User(ada), tool.id), Err(Unrunnable::OtherKind { kind: Kind::Tool, .. })));
-    shelf.update(own.clone(), later(ada, &own, json!({"active": false})), |_| ()).await.unwrap();
-    assert_eq!(shelf.program(Owner::User(ada), own.id).unwrap_err(), Unrunnable::Inactive("own".to_owned()));
-    shelf.delete(own.id, |_| ()).await.unwrap();
-    assert_eq!(shelf.program(Owner::User(ada), own.id).unwrap_err(), Unrunnable::Missing(own.id));
+    assert!(matches!(
+        scripts.program(Owner::User(ada), tool.id),
+        Err(ScriptUnavailable::OtherKind { kind: ScriptKind::Tool, .. })
+    ));
+    scripts.update(own.clone(), later(ada, &own, json!({"active": false})), |_| ()).await.unwrap();
+    assert_eq!(scripts.program(Owner::User(ada), own.id).unwrap_err(), ScriptUnavailable::Inactive("own".to_owned()));
+    scripts.delete(own.id, |_| ()).await.unwrap();
+    assert_eq!(scripts.program(Owner::User(ada), own.id).unwrap_err(), ScriptUnavailable::Missing(own.id));
 }
 
 #[tokio::test]
 async fn every_listener_hears_every_change_in_order() {
     let scratch = Scratch::new();
-    let (_, shelf) = scratch.open(1000);
+    let (_, scripts) = scratch.open(1000);
     let heard = Arc::new(Mutex::new(Vec::new()));
     for _ in 0..2 {
         let notes = heard.clone();
-        shelf.listen(move |change| {
+        scripts.listen(move |change| {
             notes.lock().unwrap().push(match change {
                 Change::Created(script) => format!("+{}", script.name),
                 Change::Updated { before, after } => format!("{}>{}", before.name, after.name),
@@ -194,15 +197,15 @@ async fn every_listener_hears_every_change_in_order() {
         });
     }
     let ada = UserId::new();
-    let first = put(&shelf, ada, json!({"name": "a"})).await;
-    let second = shelf.update(first.clone(), later(ada, &first, json!({"name": "b"})), |_| ()).await.unwrap();
-    let late = shelf.update(first.clone(), later(ada, &first, json!({"name": "c"})), |_| ()).await;
-    assert!(matches!(late, Err(ShelfError::Overtaken)), "{late:?}");
-    shelf.delete(second.id, |_| ()).await.unwrap();
-    assert!(matches!(shelf.delete(second.id, |_| ()).await, Err(ShelfError::NotFound)));
+    let first = put(&scripts, ada, json!({"name": "a"})).await;
+    let second = scripts.update(first.clone(), later(ada, &first, json!({"name": "b"})), |_| ()).await.unwrap();
+    let late = scripts.update(first.clone(), later(ada, &first, json!({"name": "c"})), |_| ()).await;
+    assert!(matches!(late, Err(ScriptsError::Overtaken)), "{late:?}");
+    scripts.delete(second.id, |_| ()).await.unwrap();
+    assert!(matches!(scripts.delete(second.id, |_| ()).await, Err(ScriptsError::NotFound)));
     assert!(matches!(
-        shelf.update(first.clone(), later(ada, &first, json!({})), |_| ()).await,
-        Err(ShelfError::NotFound)
+        scripts.update(first.clone(), later(ada, &first, json!({})), |_| ()).await,
+        Err(ScriptsError::NotFound)
     ));
     assert_eq!(*heard.lock().unwrap(), ["+a", "+a", "a>b", "a>b", "-b", "-b"]);
 }
@@ -210,20 +213,20 @@ async fn every_listener_hears_every_change_in_order() {
 #[tokio::test]
 async fn what_was_changed_is_there_after_reopening_and_what_was_not_written_did_not_happen() {
     let scratch = Scratch::new();
-    let (store, shelf) = scratch.open(1000);
+    let (store, scripts) = scratch.open(1000);
     let ada = UserId::new();
-    let kept = shelf.create(script(ada, json!({"name": "kept"})), |batch| batch.put(b"zk", b"1")).await.unwrap();
-    let gone = put(&shelf, ada, json!({"name": "gone"})).await;
-    shelf.delete(gone.id, |batch| batch.put(b"zg", b"1")).await.unwrap();
+    let kept = scripts.create(script(ada, json!({"name": "kept"})), |batch| batch.put(b"zk", b"1")).await.unwrap();
+    let gone = put(&scripts, ada, json!({"name": "gone"})).await;
+    scripts.delete(gone.id, |batch| batch.put(b"zg", b"1")).await.unwrap();
     store.close().await;
-    let unwritten = shelf.create(script(ada, json!({"name": "late"})), |_| ()).await;
-    assert!(matches!(unwritten, Err(ShelfError::Store(StoreError::Failed(_)))), "{unwritten:?}");
-    let unwritten = shelf.delete(kept.id, |_| ()).await;
-    assert!(matches!(unwritten, Err(ShelfError::Store(_))), "{unwritten:?}");
-    assert_eq!((shelf.all().len(), shelf.find(Owner::User(ada), "late").is_none()), (1, true));
-    drop((store, shelf));
-    let (store, shelf) = scratch.open(1000);
-    assert_eq!(shelf.all().iter().map(|script| script.id).collect::<Vec<_>>(), [kept.id]);
+    let unwritten = scripts.create(script(ada, json!({"name": "late"})), |_| ()).await;
+    assert!(matches!(unwritten, Err(ScriptsError::Store(StoreError::Failed(_)))), "{unwritten:?}");
+    let unwritten = scripts.delete(kept.id, |_| ()).await;
+    assert!(matches!(unwritten, Err(ScriptsError::Store(_))), "{unwritten:?}");
+    assert_eq!((scripts.all().len(), scripts.find(Owner::User(ada), "late").is_none()), (1, true));
+    drop((store, scripts));
+    let (store, scripts) = scratch.open(1000);
+    assert_eq!(scripts.all().iter().map(|script| script.id).collect::<Vec<_>>(), [kept.id]);
     assert!(store.get(b"zk").unwrap().is_some() && store.get(b"zg").unwrap().is_some());
     store.close().await;
 }

@@ -12,12 +12,12 @@ use std::sync::Arc;
 
 /// Raises events for tools. Cloning it is cheap.
 #[derive(Clone)]
-pub struct Raiser {
+pub struct ToolEventEmitter {
     emitter: Arc<Emitter>,
     identity: Identity,
 }
 
-impl Raiser {
+impl ToolEventEmitter {
     pub fn new(emitter: Arc<Emitter>, identity: Identity) -> Self {
         Self { emitter, identity }
     }
@@ -47,7 +47,7 @@ impl Raiser {
     }
 }
 
-impl EventEmitter for Raiser {
+impl EventEmitter for ToolEventEmitter {
     fn emit(
         &self,
         owner: Owner,

@@ -1,11 +1,11 @@
 //! Running tools: with arguments that fit, on the server, as whoever calls them. Everything that calls a tool, over HTTP or
-//! MCP, comes through [`Toolbox::run`].
+//! MCP, comes through [`ToolRunner::run`].
 
-use super::Stored;
+use super::Script;
 use crate::{
     model::{id::UserId, owner::Owner, schema::Mismatch},
     scripting::lua::{
-        self, Acting, CompileError, Evaluated, Evaluation, EventEmitter, JsonError, MethodCaller, Runtime,
+        self, CompileError, EventEmitter, JsonError, MethodCaller, Runtime, ToolCall, ToolContext, ToolRun,
     },
 };
 use serde_json::{Value, value::RawValue};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// What tools run with. Cloning it is cheap.
 #[derive(Clone)]
-pub struct Toolbox {
+pub struct ToolRunner {
     pub runtime: Runtime,
     /// How they call methods.
     pub caller: Arc<dyn MethodCaller>,
@@ -42,33 +42,28 @@ pub enum ToolError {
     Stopped,
 }
 
-impl Toolbox {
+impl ToolRunner {
     /// Runs a tool with these arguments, as this user. Its libraries and what it remembers are its owner's. What goes
     /// wrong in the tool itself is in what it gives. Dropping the future ends the run.
     ///
     /// # Errors
     ///
     /// Fails if the arguments do not fit, or there is nothing to run.
-    pub async fn run(
-        &self,
-        tool: &Arc<Stored>,
-        user: UserId,
-        arguments: Box<RawValue>,
-    ) -> Result<Evaluated, ToolError> {
+    pub async fn run(&self, tool: &Arc<Script>, user: UserId, arguments: Box<RawValue>) -> Result<ToolRun, ToolError> {
         check(tool, &arguments).await?;
-        let program = match tool.program().filter(|_| tool.kind == super::Kind::Tool) {
+        let program = match tool.program().filter(|_| tool.kind == super::ScriptKind::Tool) {
             Some(Ok(program)) => program,
             Some(Err(error)) => return Err(ToolError::Compile(error.clone())),
             None => return Err(ToolError::NoTool),
         };
         let (caller, emitter) = (self.caller.clone(), self.emitter.clone());
-        let acting = Acting { owner: Owner::User(user), caller, emitter };
-        Ok(self.runtime.evaluate(program, tool.owner, Evaluation { arguments, acting }).await)
+        let acting = ToolContext { owner: Owner::User(user), caller, emitter };
+        Ok(self.runtime.run_tool(program, tool.owner, ToolCall { arguments, acting }).await)
     }
 }
 
 /// Whether arguments fit the tool's schema. Both can be large, so it is done where nobody waits behind it.
-async fn check(tool: &Arc<Stored>, arguments: &RawValue) -> Result<(), ToolError> {
+async fn check(tool: &Arc<Script>, arguments: &RawValue) -> Result<(), ToolError> {
     if !arguments.get().trim_start().starts_with('{') {
         return Err(ToolError::NoObject);
     }

@@ -1,9 +1,9 @@
 //! The agent of the space that a program runs in, over its own API: no token, being here is enough.
 
-use super::{Package, Supply};
+use super::{FetchedLibraries, LibrarySource};
 use crate::{
     platform::percent,
-    scripting::lua::{Memory, Reply, SpaceAgent},
+    scripting::lua::{AgentReply, SpaceAgent, SpaceKv},
 };
 use futures_util::AsyncReadExt as _;
 use isahc::{
@@ -25,7 +25,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 const MAX_ANSWER: u64 = 64 << 20;
 
 /// A way to the agent.
-pub struct NearAgent {
+pub struct AgentClient {
     url: String,
     /// Whether somebody said that there is one.
     named: bool,
@@ -43,7 +43,7 @@ struct ErrorDetail {
     message: String,
 }
 
-impl NearAgent {
+impl AgentClient {
     /// The agent at this address, or the one at the usual place.
     pub fn new(url: Option<&str>) -> Self {
         let url = url.filter(|url| !url.is_empty());
@@ -51,7 +51,7 @@ impl NearAgent {
         Self { url: url.unwrap_or(DEFAULT_URL).trim_end_matches('/').to_owned(), named, http: OnceLock::new() }
     }
 
-    fn send(&self, method: Method, path: &str, body: Option<String>) -> Reply<Option<Box<RawValue>>> {
+    fn send(&self, method: Method, path: &str, body: Option<String>) -> AgentReply<Option<Box<RawValue>>> {
         let url = format!("{}{path}", self.url);
         let request = Request::builder().method(method).uri(url).header(header::CONTENT_TYPE, "application/json");
         let sent = request.body(AsyncBody::from(body.unwrap_or_default())).map_err(|error| self.unreachable(&error));
@@ -81,11 +81,11 @@ impl NearAgent {
     }
 }
 
-impl Package for NearAgent {
-    fn libraries(&self, known: Option<&str>, limit: Duration) -> Result<Supply, String> {
+impl LibrarySource for AgentClient {
+    fn libraries(&self, known: Option<&str>, limit: Duration) -> Result<FetchedLibraries, String> {
         // At the usual place there may be anything, as long as nobody says that it is an agent.
         if !self.named {
-            return Ok(Supply::Nothing);
+            return Ok(FetchedLibraries::Absent);
         }
         let mut request = Request::get(format!("{}/packages/user-libraries.zip", self.url)).timeout(limit);
         if let Some(tag) = known {
@@ -94,8 +94,8 @@ impl Package for NearAgent {
         let request = request.body(()).map_err(|error| self.unreachable(&error))?;
         let response = self.http()?.send(request).map_err(|error| self.unreachable(&error))?;
         match response.status() {
-            StatusCode::NOT_FOUND => return Ok(Supply::Nothing),
-            StatusCode::NOT_MODIFIED => return Ok(Supply::Same),
+            StatusCode::NOT_FOUND => return Ok(FetchedLibraries::Absent),
+            StatusCode::NOT_MODIFIED => return Ok(FetchedLibraries::Unchanged),
             status if !status.is_success() => return Err(format!("the agent answered {status}")),
             _ => {}
         }
@@ -103,29 +103,29 @@ impl Package for NearAgent {
         let mut bytes = Vec::new();
         let read = response.into_body().take(MAX_ANSWER).read_to_end(&mut bytes);
         read.map_err(|error| self.unreachable(&error))?;
-        Ok(Supply::Archive { bytes, tag })
+        Ok(FetchedLibraries::Archive { bytes, tag })
     }
 }
 
-impl SpaceAgent for NearAgent {
-    fn emit(&self, kind: &str, payload: Box<RawValue>) -> Reply<Box<RawValue>> {
+impl SpaceAgent for AgentClient {
+    fn emit(&self, kind: &str, payload: Box<RawValue>) -> AgentReply<Box<RawValue>> {
         some(self.send(Method::POST, "/event", Some(json!({ "type": kind, "payload": payload }).to_string())))
     }
 
-    fn methods(&self) -> Reply<Box<RawValue>> {
+    fn methods(&self) -> AgentReply<Box<RawValue>> {
         some(self.send(Method::GET, "/api/methods", None))
     }
 
-    fn call(&self, request: Box<RawValue>) -> Reply<Option<Box<RawValue>>> {
+    fn call(&self, request: Box<RawValue>) -> AgentReply<Option<Box<RawValue>>> {
         self.send(Method::POST, "/api/methods/call", Some(request.get().to_owned()))
     }
 
-    fn register(&self, directory: PathBuf, registration: Box<RawValue>) -> Reply<Box<RawValue>> {
+    fn register(&self, directory: PathBuf, registration: Box<RawValue>) -> AgentReply<Box<RawValue>> {
         let body = json!({ "directory": directory, "registration": registration });
         some(self.send(Method::POST, "/methods", Some(body.to_string())))
     }
 
-    fn unregister(&self, local_name: Option<&str>) -> Reply<Box<RawValue>> {
+    fn unregister(&self, local_name: Option<&str>) -> AgentReply<Box<RawValue>> {
         let path = match local_name {
             Some(name) => format!("/methods/{}", percent::encode(name)),
             None => "/methods".to_owned(),
@@ -133,7 +133,7 @@ impl SpaceAgent for NearAgent {
         some(self.send(Method::DELETE, &path, None))
     }
 
-    fn kv(&self) -> &dyn Memory {
+    fn kv(&self) -> &dyn SpaceKv {
         self
     }
 }
@@ -161,16 +161,16 @@ struct Deleted {
     deleted: bool,
 }
 
-impl NearAgent {
-    fn put(&self, key: &str, put: &Put) -> Reply<bool> {
+impl AgentClient {
+    fn put(&self, key: &str, put: &Put) -> AgentReply<bool> {
         let body = serde_json::to_string(put).expect("JSON and numbers are JSON");
         let answer = some(self.send(Method::PUT, &format!("/kv?key={}", percent::encode(key)), Some(body)));
         Box::pin(async move { Ok(understood::<Stored>(&answer.await?)?.stored) })
     }
 }
 
-impl Memory for NearAgent {
-    fn get(&self, key: &str) -> Reply<Option<Box<RawValue>>> {
+impl SpaceKv for AgentClient {
+    fn get(&self, key: &str) -> AgentReply<Option<Box<RawValue>>> {
         let answer = self.send(Method::GET, &format!("/kv?key={}", percent::encode(key)), None);
         Box::pin(async move {
             let Some(answer) = answer.await? else { return Ok(None) };
@@ -178,22 +178,22 @@ impl Memory for NearAgent {
         })
     }
 
-    fn set(&self, key: &str, value: Box<RawValue>, ttl: Option<Duration>) -> Reply<()> {
+    fn set(&self, key: &str, value: Box<RawValue>, ttl: Option<Duration>) -> AgentReply<()> {
         let stored = self.put(key, &Put { value, ttl: seconds(ttl), add: false });
         Box::pin(async move { stored.await.map(drop) })
     }
 
-    fn add(&self, key: &str, value: Box<RawValue>, ttl: Option<Duration>) -> Reply<bool> {
+    fn add(&self, key: &str, value: Box<RawValue>, ttl: Option<Duration>) -> AgentReply<bool> {
         self.put(key, &Put { value, ttl: seconds(ttl), add: true })
     }
 
-    fn increment(&self, key: &str, by: i64, ttl: Option<Duration>) -> Reply<i64> {
+    fn increment(&self, key: &str, by: i64, ttl: Option<Duration>) -> AgentReply<i64> {
         let body = json!({ "by": by, "ttl": seconds(ttl) }).to_string();
         let answer = some(self.send(Method::POST, &format!("/kv/increment?key={}", percent::encode(key)), Some(body)));
         Box::pin(async move { Ok(understood::<Value<i64>>(&answer.await?)?.value) })
     }
 
-    fn delete(&self, key: &str) -> Reply<bool> {
+    fn delete(&self, key: &str) -> AgentReply<bool> {
         let answer = some(self.send(Method::DELETE, &format!("/kv?key={}", percent::encode(key)), None));
         Box::pin(async move { Ok(understood::<Deleted>(&answer.await?)?.deleted) })
     }
@@ -208,7 +208,7 @@ fn understood<T: DeserializeOwned>(answer: &RawValue) -> Result<T, String> {
 }
 
 /// An answer that cannot be nothing.
-fn some(reply: Reply<Option<Box<RawValue>>>) -> Reply<Box<RawValue>> {
+fn some(reply: AgentReply<Option<Box<RawValue>>>) -> AgentReply<Box<RawValue>> {
     Box::pin(async move { reply.await?.ok_or_else(|| "the agent gave no answer".to_owned()) })
 }
 
@@ -230,5 +230,5 @@ async fn answered(mut response: Response<AsyncBody>) -> Result<Option<Box<RawVal
 }
 
 fn unreachable(url: &str, why: &dyn std::fmt::Display) -> String {
-    format!("cannot reach the agent at {url} ({why}): inside a space SVC_AGENT_URL says where it is")
+    format!("cannot capabilities the agent at {url} ({why}): inside a space SVC_AGENT_URL says where it is")
 }

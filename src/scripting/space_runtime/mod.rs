@@ -1,17 +1,17 @@
-//! The script runtime of a space: runs its Lua files, once ([`Stage::once`]) or as a method server ([`serve`]).
+//! The script runtime of a space: runs its Lua files, once ([`LoadedProgram::once`]) or as a method server ([`serve`]).
 //!
 //! It stands on [`script`](crate::scripting::lua), with its threads, its limits and its way of keeping runs apart; what it adds
 //! is where modules come from ([`modules`]) and how the space's agent is reached ([`agent_client`]). The agent runs set-up
-//! scripts on the same [`Stage`].
+//! scripts on the same [`LoadedProgram`].
 
 mod agent_client;
 mod modules;
 mod packages;
 mod serve;
 
-pub use agent_client::NearAgent;
-pub use modules::Found;
-pub use packages::{Package, Supply};
+pub use agent_client::AgentClient;
+pub use modules::SpaceModules;
+pub use packages::{FetchedLibraries, LibrarySource};
 pub use serve::{ServeError, serve};
 
 use crate::{
@@ -21,8 +21,8 @@ use crate::{
         egress::Egress,
     },
     scripting::lua::{
-        CompileError, Handler, HttpClient, HttpRequest, HttpResponse, Launched, Libraries, Listener, MAX_FILE,
-        MethodCaller, Program, Reach, Runtime, ScriptError, Surroundings, Voice,
+        Capabilities, CompileError, HostServices, HttpClient, HttpRequest, HttpResponse, MAX_SPACE_FILE, MethodCaller,
+        MethodHandler, OutputWriter, Program, ProgramContext, ProgramOutput, ProgramRun, Runtime, ScriptError,
     },
 };
 use futures_util::future::BoxFuture;
@@ -39,7 +39,7 @@ use tokio_util::sync::CancellationToken;
 
 /// What one run may use.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct ProgramLimits {
     /// Waiting included; `None` for as long as it takes.
     pub wall: Option<Duration>,
     /// In bytes; `None` for as much as there is.
@@ -49,41 +49,41 @@ pub struct Limits {
 }
 
 /// What a file is run with.
-pub struct Settings {
-    pub reach: Reach,
-    pub limits: Limits,
+pub struct ProgramSettings {
+    pub capabilities: Capabilities,
+    pub limits: ProgramLimits,
     /// Where relative paths start, and processes run.
     pub directory: PathBuf,
     /// The environment of the program and its processes, all of it.
     pub environment: BTreeMap<OsString, OsString>,
-    pub agent: Arc<NearAgent>,
-    pub voice: Voice,
+    pub agent: Arc<AgentClient>,
+    pub output: ProgramOutput,
 }
 
 /// A file, compiled, with everything it runs on.
-pub struct Stage {
+pub struct LoadedProgram {
     runtime: Runtime,
     program: Program,
-    around: Arc<Surroundings>,
+    around: Arc<ProgramContext>,
 }
 
 /// Why a file cannot be run.
 #[derive(Debug, thiserror::Error)]
-pub enum StageError {
+pub enum LoadError {
     #[error("{}: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
     #[error("{name}:{}: {}", error.line, error.message)]
     Compile { name: String, error: CompileError },
 }
 
-impl Stage {
+impl LoadedProgram {
     /// Reads a file and compiles it.
     ///
     /// # Errors
     ///
     /// Fails if it cannot be read, or with its line if it is no Lua.
-    pub fn read(path: &Path, settings: Settings) -> Result<Self, StageError> {
-        let source = read(path).map_err(|source| StageError::Read { path: path.to_owned(), source })?;
+    pub fn read(path: &Path, settings: ProgramSettings) -> Result<Self, LoadError> {
+        let source = read(path).map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
         Self::new(path, &source, settings)
     }
 
@@ -92,16 +92,16 @@ impl Stage {
     /// # Errors
     ///
     /// Fails with its line if it is no Lua.
-    pub fn new(path: &Path, source: &str, settings: Settings) -> Result<Self, StageError> {
+    pub fn new(path: &Path, source: &str, settings: ProgramSettings) -> Result<Self, LoadError> {
         let name = path.display().to_string();
-        let program = Program::space(&name, source, settings.reach);
-        let program = program.map_err(|error| StageError::Compile { name, error })?;
+        let program = Program::for_space(&name, source, settings.capabilities);
+        let program = program.map_err(|error| LoadError::Compile { name, error })?;
         let beside = path.parent().unwrap_or(Path::new("")).to_owned();
-        let libraries = Libraries {
-            http: way_out(settings.reach),
+        let libraries = HostServices {
+            http: way_out(settings.capabilities),
             kv: None,
-            caller: Arc::new(ThroughTheAgent),
-            modules: Arc::new(Found::new(beside, settings.agent.clone())),
+            caller: Arc::new(MethodsViaAgent),
+            modules: Arc::new(SpaceModules::new(beside, settings.agent.clone())),
         };
         let limits = settings.limits;
         let wall = Span(limits.wall.unwrap_or(Duration::MAX));
@@ -109,23 +109,27 @@ impl Stage {
         // Computing is not held against it: it has the time it has.
         let cpu = Span(Duration::MAX);
         let config = config::Script { wall, cpu, memory, threads: limits.threads };
-        let around = Surroundings {
+        let around = ProgramContext {
             directory: settings.directory,
             environment: settings.environment,
             agent: settings.agent,
-            voice: settings.voice,
+            output: settings.output,
         };
-        Ok(Self { runtime: Runtime::alone(&config, libraries), program, around: Arc::new(around) })
+        Ok(Self { runtime: Runtime::for_space(&config, libraries), program, around: Arc::new(around) })
     }
 
     /// Runs the file from its beginning to its end, with `arguments` as `arg` and `...`. Dropping the future ends it.
-    pub async fn once(&self, arguments: Vec<String>) -> Launched {
-        self.runtime.launch(&self.program, self.around.clone(), arguments).await
+    pub async fn run_once(&self, arguments: Vec<String>) -> ProgramRun {
+        self.runtime.run_program(&self.program, self.around.clone(), arguments).await
     }
 
     /// Has a handler that the file named answer a request, apart from every other.
-    async fn handle(&self, handler: &Handler, params: Option<Box<RawValue>>) -> Result<Box<RawValue>, ScriptError> {
-        self.runtime.handle(&self.program, self.around.clone(), handler.clone(), params).await
+    async fn handle(
+        &self,
+        handler: &MethodHandler,
+        params: Option<Box<RawValue>>,
+    ) -> Result<Box<RawValue>, ScriptError> {
+        self.runtime.call_handler(&self.program, self.around.clone(), handler.clone(), params).await
     }
 
     /// Ends every run, and the processes that runs wait for.
@@ -135,11 +139,11 @@ impl Stage {
 }
 
 /// How a program reaches others over HTTP.
-fn way_out(reach: Reach) -> Arc<dyn HttpClient> {
+fn way_out(capabilities: Capabilities) -> Arc<dyn HttpClient> {
     let egress = Egress::new(&EgressSettings::default());
-    match reach {
-        Reach::Whole => Arc::new(egress),
-        Reach::Confined => Arc::new(Outwards { egress, stranger: Owner::User(UserId::new()) }),
+    match capabilities {
+        Capabilities::Full => Arc::new(egress),
+        Capabilities::Sandboxed => Arc::new(Outwards { egress, stranger: Owner::User(UserId::new()) }),
     }
 }
 
@@ -157,9 +161,9 @@ impl HttpClient for Outwards {
 }
 
 /// Programs of a space call methods through its agent, and not through the host as scripts of a server do.
-pub struct ThroughTheAgent;
+pub struct MethodsViaAgent;
 
-impl MethodCaller for ThroughTheAgent {
+impl MethodCaller for MethodsViaAgent {
     fn call(&self, _: Owner, _: &str, _: Box<RawValue>) -> BoxFuture<'static, Result<Box<RawValue>, String>> {
         Box::pin(async { Err("methods are called through the agent".to_owned()) })
     }
@@ -168,34 +172,34 @@ impl MethodCaller for ThroughTheAgent {
 /// A file of a space as text, unless it is longer than any that is compiled.
 fn read(path: &Path) -> io::Result<String> {
     let mut source = String::new();
-    std::fs::File::open(path)?.take(MAX_FILE as u64 + 1).read_to_string(&mut source)?;
+    std::fs::File::open(path)?.take(MAX_SPACE_FILE as u64 + 1).read_to_string(&mut source)?;
     Ok(source)
 }
 
-/// What is printed to stdout, what is logged to stderr: the voice of a program that is run once.
+/// What is printed to stdout, what is logged to stderr: the output of a program that is run once.
 #[derive(Default)]
-pub struct Terminal {
+pub struct StandardStreams {
     /// Why stdout takes no more.
     fault: Mutex<Option<io::Error>>,
     deaf: CancellationToken,
 }
 
-impl Terminal {
+impl StandardStreams {
     /// Done once stdout takes no more.
-    pub async fn deaf(&self) {
+    pub async fn stdout_closed(&self) {
         self.deaf.cancelled().await;
     }
 
     /// Why stdout takes no more, if it does not. It is told once.
-    pub fn fault(&self) -> Option<io::Error> {
+    pub fn take_error(&self) -> Option<io::Error> {
         self.fault.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
 /// Everything to stderr, for stdout belongs to the answers.
-pub struct Complaints;
+pub struct StderrOnly;
 
-impl Listener for Terminal {
+impl OutputWriter for StandardStreams {
     fn printed(&self, line: &[u8]) {
         if self.deaf.is_cancelled() {
             return;
@@ -211,7 +215,7 @@ impl Listener for Terminal {
     }
 }
 
-impl Listener for Complaints {
+impl OutputWriter for StderrOnly {
     fn printed(&self, line: &[u8]) {
         complain(line);
     }

@@ -5,7 +5,7 @@
 //! libraries change when the owner changes them.
 
 use super::{
-    packages::{Package, Packed},
+    packages::{LibrarySource, Packed},
     read,
 };
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
         library::{Language, LibraryName},
         owner::Owner,
     },
-    scripting::lua::{Modules, Program},
+    scripting::lua::{ModuleSource, Program},
 };
 use std::{
     collections::{HashMap, HashSet},
@@ -29,7 +29,7 @@ const OURS: &[(&str, &str)] = &[
 ];
 
 /// Everything that can be found.
-pub struct Found {
+pub struct SpaceModules {
     /// Where the program is.
     beside: PathBuf,
     kept: Mutex<HashMap<String, Program>>,
@@ -38,8 +38,8 @@ pub struct Found {
     theirs: Mutex<HashSet<String>>,
 }
 
-impl Found {
-    pub fn new(beside: PathBuf, source: Arc<dyn Package>) -> Self {
+impl SpaceModules {
+    pub fn new(beside: PathBuf, source: Arc<dyn LibrarySource>) -> Self {
         Self { beside, kept: Mutex::default(), packed: Packed::new(source), theirs: Mutex::default() }
     }
 
@@ -63,7 +63,7 @@ impl Found {
     }
 }
 
-impl Modules for Found {
+impl ModuleSource for SpaceModules {
     fn find(&self, _: Owner, name: &str) -> Result<Option<Program>, String> {
         if let Some(program) = lock(&self.kept).get(name) {
             return Ok(Some(program.clone()));
@@ -103,7 +103,7 @@ fn paths_of(name: &str) -> Option<[String; 2]> {
 }
 
 pub fn compiled(name: &str, source: &str) -> Result<Program, String> {
-    Program::file(name, source).map_err(|error| format!("{name}:{}: {}", error.line, error.message))
+    Program::space_module(name, source).map_err(|error| format!("{name}:{}: {}", error.line, error.message))
 }
 
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -117,7 +117,7 @@ fn is_absent(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scripting::space_runtime::NearAgent;
+    use crate::scripting::space_runtime::AgentClient;
     use std::fs;
 
     /// A directory that is gone with it.
@@ -130,8 +130,8 @@ mod tests {
             Self(path)
         }
 
-        fn found(&self) -> Found {
-            Found::new(self.0.clone(), Arc::new(NearAgent::new(None)))
+        fn found(&self) -> SpaceModules {
+            SpaceModules::new(self.0.clone(), Arc::new(AgentClient::new(None)))
         }
     }
 

@@ -5,7 +5,7 @@
 //! What has not changed stays the program it was, so that states that have loaded it need not load it again.
 
 use super::modules::{compiled, lock};
-use crate::scripting::lua::{MAX_FILE, Program};
+use crate::scripting::lua::{MAX_SPACE_FILE, Program};
 use std::{
     collections::HashMap,
     io::{self, Cursor, Read as _},
@@ -27,26 +27,26 @@ const MAX_FILES: usize = 10_000;
 const MAX_BYTES: usize = 64 << 20;
 
 /// Who has the libraries of the space's owner.
-pub trait Package: Send + Sync {
+pub trait LibrarySource: Send + Sync {
     /// All of them, unless they are still those with the tag `known`. It is asked on the thread of a run, and only if
     /// one of them is needed; an answer that takes longer than `limit` is a failure. The message of a failure is shown
     /// to the program if it is the first.
-    fn libraries(&self, known: Option<&str>, limit: Duration) -> Result<Supply, String>;
+    fn libraries(&self, known: Option<&str>, limit: Duration) -> Result<FetchedLibraries, String>;
 }
 
 /// What an agent says of its libraries.
-pub enum Supply {
+pub enum FetchedLibraries {
     /// There is nothing to have.
-    Nothing,
+    Absent,
     /// They have not changed.
-    Same,
+    Unchanged,
     /// A zip archive, and the tag to ask with next time.
     Archive { bytes: Vec<u8>, tag: Option<String> },
 }
 
 /// What was fetched.
 pub struct Packed {
-    source: Arc<dyn Package>,
+    source: Arc<dyn LibrarySource>,
     pace: Pace,
     state: Mutex<State>,
     /// Held while the agent is asked.
@@ -76,11 +76,11 @@ struct Library {
 }
 
 impl Packed {
-    pub fn new(source: Arc<dyn Package>) -> Self {
+    pub fn new(source: Arc<dyn LibrarySource>) -> Self {
         Self::paced(source, Pace { fresh: FRESH, away: AWAY })
     }
 
-    fn paced(source: Arc<dyn Package>, pace: Pace) -> Self {
+    fn paced(source: Arc<dyn LibrarySource>, pace: Pace) -> Self {
         Self { source, pace, state: Mutex::default(), asking: Mutex::default() }
     }
 
@@ -120,11 +120,11 @@ impl Packed {
         }
         let limit = if due.is_some() { LATER } else { FIRST };
         let supplied = self.source.libraries(known.as_deref(), limit).and_then(|supply| match supply {
-            Supply::Archive { bytes, tag } => match unpacked(bytes) {
+            FetchedLibraries::Archive { bytes, tag } => match unpacked(bytes) {
                 Ok(sources) => Ok(Some((sources, tag))),
                 Err(error) => Err(format!("the agent's libraries: {error}")),
             },
-            Supply::Nothing | Supply::Same => Ok(None),
+            FetchedLibraries::Absent | FetchedLibraries::Unchanged => Ok(None),
         });
         let mut state = lock(&self.state);
         match supplied {
@@ -171,7 +171,7 @@ fn unpacked(archive: Vec<u8>) -> io::Result<HashMap<String, String>> {
             continue;
         }
         let mut source = String::new();
-        file.take(MAX_FILE as u64 + 1).read_to_string(&mut source)?;
+        file.take(MAX_SPACE_FILE as u64 + 1).read_to_string(&mut source)?;
         bytes += source.len();
         if bytes > MAX_BYTES {
             return Err(too_much());
@@ -193,12 +193,12 @@ mod tests {
     /// Gives these answers, and notes the tags it is asked with.
     #[derive(Default)]
     struct Agent {
-        answers: Mutex<VecDeque<Result<Supply, String>>>,
+        answers: Mutex<VecDeque<Result<FetchedLibraries, String>>>,
         asked: Mutex<Vec<(Option<String>, Duration)>>,
     }
 
     impl Agent {
-        fn with(answers: impl IntoIterator<Item = Result<Supply, String>>) -> Arc<Self> {
+        fn with(answers: impl IntoIterator<Item = Result<FetchedLibraries, String>>) -> Arc<Self> {
             Arc::new(Self { answers: Mutex::new(answers.into_iter().collect()), asked: Mutex::default() })
         }
 
@@ -207,8 +207,8 @@ mod tests {
         }
     }
 
-    impl Package for Agent {
-        fn libraries(&self, known: Option<&str>, limit: Duration) -> Result<Supply, String> {
+    impl LibrarySource for Agent {
+        fn libraries(&self, known: Option<&str>, limit: Duration) -> Result<FetchedLibraries, String> {
             lock(&self.asked).push((known.map(str::to_owned), limit));
             lock(&self.answers).pop_front().unwrap_or_else(|| Err("away".to_owned()))
         }
@@ -223,8 +223,8 @@ mod tests {
         zip.finish().unwrap().into_inner()
     }
 
-    fn archive(tag: &str, files: &[(&str, &str)]) -> Result<Supply, String> {
-        Ok(Supply::Archive { bytes: zip(files), tag: Some(tag.to_owned()) })
+    fn archive(tag: &str, files: &[(&str, &str)]) -> Result<FetchedLibraries, String> {
+        Ok(FetchedLibraries::Archive { bytes: zip(files), tag: Some(tag.to_owned()) })
     }
 
     /// What tells the program from every other.
@@ -236,11 +236,11 @@ mod tests {
     fn only_what_changed_is_compiled_again() {
         let agent = Agent::with([
             archive("1", &[("a.lua", "return 1"), ("b.lua", "return 1"), ("c.lua", "return 1")]),
-            Ok(Supply::Same),
-            Ok(Supply::Same),
+            Ok(FetchedLibraries::Unchanged),
+            Ok(FetchedLibraries::Unchanged),
             archive("2", &[("a.lua", "return 1"), ("b.lua", "return 2")]),
-            Ok(Supply::Same),
-            Ok(Supply::Same),
+            Ok(FetchedLibraries::Unchanged),
+            Ok(FetchedLibraries::Unchanged),
         ]);
         let packed = Packed::paced(agent.clone(), ALWAYS);
         let before = ["a.lua", "b.lua", "c.lua"].map(|path| found(&packed, path));
@@ -255,9 +255,10 @@ mod tests {
 
     #[test]
     fn while_the_agent_is_away_what_there_was_is_used() {
-        let broken = Ok(Supply::Archive { bytes: b"no zip".to_vec(), tag: Some("2".to_owned()) });
+        let broken = Ok(FetchedLibraries::Archive { bytes: b"no zip".to_vec(), tag: Some("2".to_owned()) });
         let first = archive("1", &[("a.lua", "return 1")]);
-        let agent = Agent::with([Err("away".to_owned()), first, Err("away".to_owned()), broken, Ok(Supply::Nothing)]);
+        let agent =
+            Agent::with([Err("away".to_owned()), first, Err("away".to_owned()), broken, Ok(FetchedLibraries::Absent)]);
         let packed = Packed::paced(agent.clone(), ALWAYS);
         assert_eq!(packed.find(&["a.lua".to_owned()]).unwrap_err(), "away", "there is nothing yet");
         let before = found(&packed, "a.lua");

@@ -4,10 +4,10 @@
 //! written, in the order in which they are done. A batch is answered as one. Only so many are under way; while it is
 //! too many, nothing is read, and whoever writes to us waits.
 
-use super::{Stage, StageError};
+use super::{LoadError, LoadedProgram};
 use crate::{
     model::jsonrpc::{Fault, MAX_BATCH, Message, Outcome, Request, code},
-    scripting::lua::{Handler, ScriptError},
+    scripting::lua::{MethodHandler, ScriptError},
 };
 use futures_util::future::join_all;
 use serde::Serialize;
@@ -34,7 +34,7 @@ const READ_AHEAD: usize = 64;
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     #[error(transparent)]
-    Stage(#[from] StageError),
+    LoadedProgram(#[from] LoadError),
     /// The set-up script failed.
     #[error("{0}")]
     SetUp(ScriptError),
@@ -65,14 +65,14 @@ struct Done {
 ///
 /// Fails if the set-up script does, or names no methods, or if reading or writing does.
 pub async fn serve(
-    stage: Arc<Stage>,
+    stage: Arc<LoadedProgram>,
     name: &str,
     arguments: Vec<String>,
     input: impl Read + Send + 'static,
     output: impl Write + Send + 'static,
     closing: CancellationToken,
 ) -> Result<(), ServeError> {
-    let launched = stage.once(arguments).await;
+    let launched = stage.run_once(arguments).await;
     launched.result.map_err(ServeError::SetUp)?;
     if launched.handlers.is_empty() {
         return Err(ServeError::NoMethods(name.to_owned()));
@@ -119,8 +119,8 @@ pub async fn serve(
 
 /// What answers requests.
 struct Server {
-    stage: Arc<Stage>,
-    handlers: BTreeMap<String, Handler>,
+    stage: Arc<LoadedProgram>,
+    handlers: BTreeMap<String, MethodHandler>,
 }
 
 impl Server {

@@ -8,7 +8,7 @@ use crate::{
         owner::Owner,
     },
     platform::store::Change,
-    scripting::scripts::{Kind, Stored},
+    scripting::scripts::{Script, ScriptKind},
     spaces::Space,
 };
 use sha2::{Digest as _, Sha256};
@@ -25,7 +25,7 @@ impl Sessions {
     /// The script that the agent of a space runs first. A space does without one that cannot be run.
     pub(super) fn startup_script(&self, space: &Space) -> Option<StartupScript> {
         let id = space.settings.startup_script_id?;
-        match self.0.parts.shelf.script(Owner::User(space.owner), id) {
+        match self.0.parts.scripts.script(Owner::User(space.owner), id) {
             Ok(script) => Some(StartupScript { name: script.name.clone(), source: script.content.clone() }),
             Err(why) => {
                 log::warn!("space `{}` is set up without its startup script: {why}", space.name);
@@ -36,7 +36,7 @@ impl Sessions {
 
     /// Puts all libraries of a space in line for its agent, unless they are those that it `has`.
     pub(super) async fn send_libraries(&self, seat: &Seat, has: Option<Fingerprint>) -> Fingerprint {
-        let libraries = self.0.parts.shelf.libraries_for(Owner::User(seat.owner));
+        let libraries = self.0.parts.scripts.libraries_for(Owner::User(seat.owner));
         let fingerprint = Fingerprint::of(&libraries);
         if has != Some(fingerprint) {
             let libraries = libraries.iter().filter_map(|script| script.library()).collect();
@@ -56,9 +56,9 @@ impl Sessions {
     }
 
     /// Notes whose libraries are others now.
-    pub(super) fn note_scripts(&self, change: &Change<Stored>) {
+    pub(super) fn note_scripts(&self, change: &Change<Script>) {
         let (before, after) = change.sides();
-        let libraries = before.into_iter().chain(after).filter(|script| script.kind == Kind::Library);
+        let libraries = before.into_iter().chain(after).filter(|script| script.kind == ScriptKind::Library);
         for owner in libraries.map(|library| library.owner) {
             for seat in self.0.links().values().filter(|seat| owner.hears(seat.owner)) {
                 seat.stale.notify_one();
@@ -68,7 +68,7 @@ impl Sessions {
 }
 
 impl Fingerprint {
-    fn of(libraries: &[Arc<Stored>]) -> Self {
+    fn of(libraries: &[Arc<Script>]) -> Self {
         let mut digest = Sha256::new();
         for library in libraries {
             // Neither name has a line's end in it.
@@ -82,14 +82,14 @@ impl Fingerprint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{model::id::UserId, scripting::scripts::StoredSpec};
+    use crate::{model::id::UserId, scripting::scripts::ScriptSpec};
     use serde_json::json;
 
     #[test]
     fn every_part_of_a_library_tells_it_from_another() {
         let library = |name: &str, language: &str, content: &str| {
             let spec = json!({"name": name, "kind": "library", "language": language, "content": content});
-            Arc::new(serde_json::from_value::<StoredSpec>(spec).unwrap().define(UserId::new(), None).unwrap())
+            Arc::new(serde_json::from_value::<ScriptSpec>(spec).unwrap().define(UserId::new(), None).unwrap())
         };
         let sets = [
             vec![],

@@ -24,7 +24,7 @@ use crate::{
     },
     platform::store::{Lanes, StoreError},
     routing::emit::Emitter,
-    scripting::scripts::Shelf,
+    scripting::scripts::Scripts,
     spaces::{Arrival, Change, SpaceError, Spaces},
 };
 use bytes::Bytes;
@@ -70,7 +70,7 @@ pub struct Parts {
     pub heartbeat: Duration,
     pub identity: Identity,
     pub spaces: Spaces,
-    pub shelf: Shelf,
+    pub scripts: Scripts,
     pub registry: Registry,
     pub subscriptions: Subscriptions,
     pub emitter: Arc<Emitter>,
@@ -132,7 +132,7 @@ impl Sessions {
         let listening = sessions.clone();
         sessions.0.parts.spaces.listen(move |change| listening.follow(change));
         let listening = sessions.clone();
-        sessions.0.parts.shelf.listen(move |change| listening.note_scripts(change));
+        sessions.0.parts.scripts.listen(move |change| listening.note_scripts(change));
         sessions
     }
 

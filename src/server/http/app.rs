@@ -10,7 +10,7 @@ use crate::{
     identity::Identity,
     platform::{audit::Audit, config::Config, metrics::Metrics, store::Store},
     routing::{emit::Emitter, feed::Feed, queue::Engine},
-    scripting::scripts::{Shelf, Toolbox},
+    scripting::scripts::{Scripts, ToolRunner},
     server::{agent_hub::Sessions, mcp, user_records::UserRecords},
     spaces::{Spaces, Templates},
 };
@@ -27,9 +27,9 @@ pub struct App {
     pub engine: Arc<dyn Engine>,
     pub book: Book,
     /// Stored scripts.
-    pub shelf: Shelf,
+    pub scripts: Scripts,
     /// Runs the tools among them.
-    pub toolbox: Toolbox,
+    pub toolbox: ToolRunner,
     pub spaces: Spaces,
     pub templates: Templates,
     pub subscriptions: Subscriptions,

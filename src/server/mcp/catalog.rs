@@ -17,7 +17,7 @@ use crate::{
         owner::Owner,
     },
     platform::store::Change,
-    scripting::scripts::{Kind, Shelf, Stored},
+    scripting::scripts::{Script, ScriptKind, Scripts},
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -31,7 +31,7 @@ use tokio::sync::watch;
 pub struct Catalog {
     registry: Registry,
     identity: Identity,
-    shelf: Shelf,
+    scripts: Scripts,
     /// Told whenever a stored tool may be another.
     shelved: Arc<watch::Sender<()>>,
 }
@@ -52,7 +52,7 @@ pub enum Source {
         name: String,
         published: Arc<Published>,
     },
-    Script(Arc<Stored>),
+    Script(Arc<Script>),
 }
 
 /// What an offer list comes to: two that look alike to their caller have the same.
@@ -63,20 +63,20 @@ pub struct Digest(u64);
 pub struct Changes {
     registry: watch::Receiver<()>,
     identity: watch::Receiver<()>,
-    shelf: watch::Receiver<()>,
+    scripts: watch::Receiver<()>,
 }
 
 impl Catalog {
-    pub fn new(registry: Registry, identity: Identity, shelf: Shelf) -> Self {
+    pub fn new(registry: Registry, identity: Identity, scripts: Scripts) -> Self {
         let shelved = Arc::new(watch::Sender::new(()));
         let told = shelved.clone();
-        shelf.listen(move |change| {
+        scripts.listen(move |change| {
             let (Change::Created(script) | Change::Updated { after: script, .. } | Change::Deleted(script)) = change;
-            if script.kind == Kind::Tool {
+            if script.kind == ScriptKind::Tool {
                 told.send_replace(());
             }
         });
-        Self { registry, identity, shelf, shelved }
+        Self { registry, identity, scripts, shelved }
     }
 
     /// Whoever this user is now, with the groups and permissions it has now.
@@ -125,7 +125,7 @@ impl Catalog {
 
     /// The stored tools among them.
     fn stored(&self, viewer: &Viewer) -> impl Iterator<Item = Offer> {
-        let scripts = viewer.user().into_iter().flat_map(|user| self.shelf.tools_for(user));
+        let scripts = viewer.user().into_iter().flat_map(|user| self.scripts.tools_for(user));
         scripts.filter_map(|script| {
             let owner = match script.owner {
                 Owner::Global => "global".to_owned(),
@@ -146,7 +146,7 @@ impl Catalog {
 
     pub fn changes(&self) -> Changes {
         let (registry, identity) = (self.registry.changes(), self.identity.changes());
-        Changes { registry, identity, shelf: self.shelved.subscribe() }
+        Changes { registry, identity, scripts: self.shelved.subscribe() }
     }
 }
 
@@ -199,7 +199,7 @@ impl Changes {
     pub fn forget(&mut self) {
         self.registry.mark_unchanged();
         self.identity.mark_unchanged();
-        self.shelf.mark_unchanged();
+        self.scripts.mark_unchanged();
     }
 
     /// Resolves with the next change, or with one that was not waited for.
@@ -208,7 +208,7 @@ impl Changes {
         tokio::select! {
             _ = self.registry.changed() => {}
             _ = self.identity.changed() => {}
-            _ = self.shelf.changed() => {}
+            _ = self.scripts.changed() => {}
         }
     }
 }

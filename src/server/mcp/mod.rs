@@ -4,7 +4,7 @@
 //! A message's way: [`http`](crate::server::http) authenticates it → [`origin_check`] checks by which name and from which page it comes →
 //! [`message`] tells what it is → rmcp reads it and asks a [`handler`], made for its caller → [`catalog`] has what that
 //! caller is offered, [`tool`] shows it as MCP has it, and a call goes the way of all calls ([`crate::calls::call`]), or to the
-//! [`Toolbox`].
+//! [`ToolRunner`].
 //!
 //! No request needs another one before it: nothing is kept between them, and each is answered as who sent it. Older
 //! clients get a [`session`] all the same, whose id binds it to its user, so that they listen for [`tool_changes`].
@@ -29,7 +29,7 @@ use crate::{
         config,
         keyed_limit::{Share, Shares},
     },
-    scripting::scripts::{Shelf, Toolbox},
+    scripting::scripts::{Scripts, ToolRunner},
 };
 use bytes::Bytes;
 use catalog::{Catalog, Digest};
@@ -71,8 +71,8 @@ pub struct Parts {
     pub registry: Registry,
     pub identity: Identity,
     pub calls: Calls,
-    pub shelf: Shelf,
-    pub toolbox: Toolbox,
+    pub scripts: Scripts,
+    pub toolbox: ToolRunner,
     pub shutdown: CancellationToken,
 }
 
@@ -80,7 +80,7 @@ struct Inner {
     gate: Gate,
     catalog: Catalog,
     calls: Calls,
-    toolbox: Toolbox,
+    toolbox: ToolRunner,
     flights: Flights,
     streams: Shares<UserId>,
     shutdown: CancellationToken,
@@ -111,10 +111,10 @@ pub struct Told {
 
 impl Endpoint {
     pub fn new(config: &config::Mcp, parts: Parts) -> Self {
-        let Parts { registry, identity, calls, shelf, toolbox, shutdown } = parts;
+        let Parts { registry, identity, calls, scripts, toolbox, shutdown } = parts;
         Self(Arc::new(Inner {
             gate: Gate::new(config),
-            catalog: Catalog::new(registry, identity, shelf),
+            catalog: Catalog::new(registry, identity, scripts),
             calls,
             toolbox,
             flights: Flights::default(),

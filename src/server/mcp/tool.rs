@@ -10,7 +10,7 @@ use super::{
 use crate::{
     calls::registry::Published,
     model::jsonrpc::Outcome,
-    scripting::lua::{Evaluated, ScriptError},
+    scripting::lua::{ScriptError, ToolRun},
 };
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, MetaObject, ProtocolVersion, Tool};
 use serde::Deserialize;
@@ -73,7 +73,7 @@ pub fn result(published: &Published, outcome: &Outcome, structure: Structure, in
 }
 
 /// How a stored tool went. What it printed is told beside, for whoever writes tools.
-pub fn evaluated(run: Evaluated) -> CallToolResult {
+pub fn evaluated(run: ToolRun) -> CallToolResult {
     let (mut result, error) = match run.result {
         Ok(value) => (CallToolResult::success(vec![ContentBlock::text(text(&value))]), None),
         Err(ScriptError::RaisedWith { code, message, data }) => {

@@ -1,6 +1,6 @@
 //! `print` and `log`: what a run says, kept with it up to a bound, or told to whoever listens.
 
-use crate::scripting::lua::space_program::{Listener, Voice};
+use crate::scripting::lua::space_program::{OutputWriter, ProgramOutput};
 use mlua::{Function, Lua, LuaString};
 use std::sync::Arc;
 
@@ -19,14 +19,14 @@ pub(in crate::scripting::lua) struct Log {
     lines: Vec<String>,
     bytes: usize,
     full: bool,
-    listener: Option<Arc<dyn Listener>>,
+    listener: Option<Arc<dyn OutputWriter>>,
 }
 
 impl Log {
-    pub fn of_voice(voice: &Voice) -> Self {
-        match voice {
-            Voice::Kept => Self::default(),
-            Voice::Aloud(listener) => Self { listener: Some(listener.clone()), ..Self::default() },
+    pub fn of_voice(output: &ProgramOutput) -> Self {
+        match output {
+            ProgramOutput::Captured => Self::default(),
+            ProgramOutput::Streamed(listener) => Self { listener: Some(listener.clone()), ..Self::default() },
         }
     }
 

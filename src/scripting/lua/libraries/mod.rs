@@ -22,7 +22,7 @@ mod time;
 use super::{
     location,
     program::{Kind, Program},
-    space_program::Reach,
+    space_program::Capabilities,
 };
 use crate::{model::owner::Owner, platform::kv::Kv};
 use http::HttpClient;
@@ -30,7 +30,7 @@ use mlua::{
     FromLuaMulti, Function, IntoLuaMulti, Lua, MultiValue, Table, Value,
     chunk::{ChunkMode, Compiler},
 };
-use modules::Modules;
+use modules::ModuleSource;
 use std::{
     sync::{Arc, LazyLock},
     time::Duration,
@@ -39,13 +39,13 @@ use svc::MethodCaller;
 
 /// What scripts reach the world through.
 #[derive(Clone)]
-pub struct Libraries {
+pub struct HostServices {
     pub http: Arc<dyn HttpClient>,
     /// What scripts remember things in, if there is something. Programs of a space ask its agent instead.
     pub kv: Option<Kv>,
     pub caller: Arc<dyn MethodCaller>,
     /// What `require` finds besides what comes with us.
-    pub modules: Arc<dyn Modules>,
+    pub modules: Arc<dyn ModuleSource>,
 }
 
 static PRELUDE: LazyLock<Vec<u8>> = LazyLock::new(|| compiled(include_str!("../../../../lua/prelude.lua")));
@@ -92,7 +92,7 @@ pub(super) fn install(
     lua: &Lua,
     program: &Program,
     owner: Owner,
-    libraries: &Libraries,
+    libraries: &HostServices,
     environment: &Table,
 ) -> mlua::Result<()> {
     let kind = program.0.kind;
@@ -151,7 +151,7 @@ pub(super) fn install(
             native.raw_set("note", space::note(&maker)?)?;
             modules.raw_set("runtime", ours(lua, "runtime", &RUNTIME)?.call::<Table>(&native)?)?;
             lua.set_named_registry_value(HANDLE, native.raw_get::<Function>("handle")?)?;
-            if reach == Reach::Whole {
+            if reach == Capabilities::Full {
                 modules.raw_set("fs", fs::module(&maker)?)?;
                 modules.raw_set("process", process::module(&maker)?)?;
                 modules.raw_set("os", space::os(&maker)?)?;

@@ -17,7 +17,7 @@ use std::{collections::HashMap, sync::Arc};
 const MAX_NAME: usize = 256;
 
 /// Finds what programs `require`.
-pub trait Modules: Send + Sync {
+pub trait ModuleSource: Send + Sync {
     /// The library of this name that a program of this owner gets ([`Program::library`]), or `None` if there is none.
     /// It is asked once in a run for each name, on the thread of the run, and so should not take long. The message of
     /// a failure is shown to the script.
@@ -27,7 +27,7 @@ pub trait Modules: Send + Sync {
 /// No library at all.
 pub struct NoModules;
 
-impl Modules for NoModules {
+impl ModuleSource for NoModules {
     fn find(&self, _: Owner, _: &str) -> Result<Option<Program>, String> {
         Ok(None)
     }
@@ -50,7 +50,7 @@ struct Chunk {
 pub(super) fn finder(
     lua: &Lua,
     owner: Owner,
-    modules: Arc<dyn Modules>,
+    modules: Arc<dyn ModuleSource>,
     metatable: &Table,
     chunks: &Table,
 ) -> mlua::Result<Function> {
@@ -147,7 +147,7 @@ mod tests {
         )
         .unwrap();
         for _ in 0..3 {
-            let run = world.runtime.run(&program, Owner::Global, input(event())).await;
+            let run = world.runtime.run_script(&program, Owner::Global, input(event())).await;
             assert_eq!(run.verdict, Verdict::Skip("3".to_owned()));
         }
     }
@@ -158,7 +158,7 @@ mod tests {
         let program = Program::script("script", "return svc.skip(require('lib').name)").unwrap();
         for version in ["one", "two"] {
             world.modules.put("lib", &format!("return {{ name = '{version}' }}"));
-            let run = world.runtime.run(&program, Owner::Global, input(event())).await;
+            let run = world.runtime.run_script(&program, Owner::Global, input(event())).await;
             assert_eq!(run.verdict, Verdict::Skip(version.to_owned()));
         }
     }
@@ -230,7 +230,7 @@ mod tests {
             world.modules.put(&format!("large{n}"), &body);
         }
         let program = Program::script("script", "for n = 0, 19 do require('large' .. n) end").unwrap();
-        let run = world.runtime.run(&program, Owner::Global, input(event())).await;
+        let run = world.runtime.run_script(&program, Owner::Global, input(event())).await;
         assert_eq!(run.verdict, Verdict::Ack);
         assert!(world.runtime.0.pool.take(&program, Owner::Global).is_some());
     }

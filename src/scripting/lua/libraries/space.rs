@@ -2,7 +2,7 @@
 //! `os.getenv`, `time.sleep`, and `runtime.jsonrpc.method`, by which a set-up script says who handles what.
 
 use super::{Boxed, Maker, Raise, raw, seconds};
-use crate::scripting::lua::space_program::{Handler, Reach, SpaceAgent, Surroundings};
+use crate::scripting::lua::space_program::{Capabilities, MethodHandler, ProgramContext, SpaceAgent};
 use mlua::{Lua, LuaString, Table, Value};
 use serde_json::value::RawValue;
 use std::{
@@ -14,11 +14,11 @@ use std::{
 
 /// The handlers that a set-up script has named so far. It is there during such a run only.
 #[derive(Default)]
-pub(in crate::scripting::lua) struct Handlers(pub BTreeMap<String, Handler>);
+pub(in crate::scripting::lua) struct Handlers(pub BTreeMap<String, MethodHandler>);
 
 /// What is around the present run.
-pub(super) fn surroundings(lua: &Lua) -> Result<Arc<Surroundings>, Raise> {
-    let surroundings = lua.app_data_ref::<Arc<Surroundings>>().map(|around| around.clone());
+pub(super) fn surroundings(lua: &Lua) -> Result<Arc<ProgramContext>, Raise> {
+    let surroundings = lua.app_data_ref::<Arc<ProgramContext>>().map(|around| around.clone());
     surroundings.ok_or_else(|| Raise::Message("this is no program of a space".to_owned()))
 }
 
@@ -30,7 +30,7 @@ pub(super) fn agent(lua: &Lua) -> Result<Arc<dyn SpaceAgent>, Raise> {
 /// `svc`: `call` is `svc.client.call`, `svc.event` and `svc.client` what their names say, and `svc.agent` what
 /// `svc.methods` stands on. Who registers methods says what the agent is to run, so that a confined program does not have
 /// the last.
-pub(super) fn svc(maker: &Maker<'_>, reach: Reach) -> mlua::Result<Table> {
+pub(super) fn svc(maker: &Maker<'_>, reach: Capabilities) -> mlua::Result<Table> {
     let module = maker.lua.create_table()?;
     let client = client(maker)?;
     module.raw_set("call", client.raw_get::<Value>("call")?)?;
@@ -43,7 +43,7 @@ pub(super) fn svc(maker: &Maker<'_>, reach: Reach) -> mlua::Result<Table> {
     })?;
     event.raw_set("emit", emit)?;
     module.raw_set("event", event)?;
-    if reach == Reach::Whole {
+    if reach == Capabilities::Full {
         module.raw_set("agent", registrar(maker)?)?;
     }
     Ok(module)
@@ -178,7 +178,7 @@ pub(super) fn sleep(maker: &Maker<'_>) -> mlua::Result<mlua::Function> {
 pub(super) fn note(maker: &Maker<'_>) -> mlua::Result<mlua::Function> {
     maker.lua.create_function(|lua, (name, library, function): (String, String, String)| {
         match lua.app_data_mut::<Handlers>() {
-            Some(mut handlers) => Ok(Some(handlers.0.insert(name, Handler { library, function }).is_none())),
+            Some(mut handlers) => Ok(Some(handlers.0.insert(name, MethodHandler { library, function }).is_none())),
             None => Ok(None),
         }
     })

@@ -36,7 +36,7 @@ pub trait EventEmitter: Send + Sync {
 
 /// As whom a run acts, and through what.
 #[derive(Clone)]
-pub struct Acting {
+pub struct ToolContext {
     pub owner: Owner,
     pub caller: Arc<dyn MethodCaller>,
     pub emitter: Arc<dyn EventEmitter>,
@@ -68,14 +68,14 @@ pub(super) fn module(maker: &Maker<'_>, owner: Owner, caller: &Arc<dyn MethodCal
 pub(super) fn acting(maker: &Maker<'_>) -> mlua::Result<Table> {
     let module = maker.lua.create_table()?;
     let call = maker.waiting("svc.call", |lua, (method, params): (String, Value)| async move {
-        let Acting { owner, caller, .. } = present(&lua)?;
+        let ToolContext { owner, caller, .. } = present(&lua)?;
         let result = caller.call(owner, &method, raw(&lua, &params)?).await?;
         Boxed::new(&lua, Some(result.get()))
     })?;
     module.raw_set("call", call)?;
     let event = maker.lua.create_table()?;
     let emit = maker.waiting("svc.event.emit", |lua, (kind, payload): (String, Option<Table>)| async move {
-        let Acting { owner, emitter, .. } = present(&lua)?;
+        let ToolContext { owner, emitter, .. } = present(&lua)?;
         let payload = match payload {
             Some(payload) => raw(&lua, &Value::Table(payload))?,
             None => RawValue::from_string("{}".to_owned()).expect("an empty object is JSON"),
@@ -90,8 +90,8 @@ pub(super) fn acting(maker: &Maker<'_>) -> mlua::Result<Table> {
 }
 
 /// As whom the present run acts.
-fn present(lua: &Lua) -> Result<Acting, Raise> {
-    let acting = lua.app_data_ref::<Acting>().map(|acting| acting.clone());
+fn present(lua: &Lua) -> Result<ToolContext, Raise> {
+    let acting = lua.app_data_ref::<ToolContext>().map(|acting| acting.clone());
     acting.ok_or_else(|| Raise::Message("nobody is there to act as".to_owned()))
 }
 

@@ -9,7 +9,7 @@ use crate::{
     model::{owner::Owner, permission::Permission},
     scripting::{
         lua::{ScriptError, Verdict},
-        scripts::{Kind, Stored, ToolError},
+        scripts::{Script, ScriptKind, ToolError},
     },
     server::http::{ApiError, Call, Json, openapi_schemas},
 };
@@ -67,33 +67,35 @@ pub async fn run(call: Call, body: Option<Json<RunBody>>) -> Result<Json<RunView
     may_run(&call, &script)?;
     let body = body.map(|Json(body)| body).unwrap_or_default();
     match script.kind {
-        Kind::Library => Err(ApiError::BadRequest("a library is not run: run something that requires it".to_owned())),
-        Kind::Tool if body.kind.is_some() || body.payload.is_some() => {
+        ScriptKind::Library => {
+            Err(ApiError::BadRequest("a library is not run: run something that requires it".to_owned()))
+        }
+        ScriptKind::Tool if body.kind.is_some() || body.payload.is_some() => {
             Err(ApiError::BadRequest("`type` and `payload` are for scripts: give a tool `params`".to_owned()))
         }
-        Kind::Tool => evaluate(&call, &script, body.params).await,
-        Kind::Script if body.params.is_some() => {
+        ScriptKind::Tool => evaluate(&call, &script, body.params).await,
+        ScriptKind::Script if body.params.is_some() => {
             Err(ApiError::BadRequest("`params` are for tools: give a script `type` and `payload`".to_owned()))
         }
-        Kind::Script => try_out(&call, &script, Sample { kind: body.kind, payload: body.payload }).await,
+        ScriptKind::Script => try_out(&call, &script, Sample { kind: body.kind, payload: body.payload }).await,
     }
     .map(Json)
 }
 
 /// Whoever sees a tool may call it, as MCP clients do. The rest is for those who write scripts.
-fn may_run(call: &Call, script: &Stored) -> Result<(), ApiError> {
+fn may_run(call: &Call, script: &Script) -> Result<(), ApiError> {
     let manages = scripts::check_manages(call.caller(), script.owner);
     if !script.active && manages.is_err() {
         return Err(ApiError::Conflict(format!("`{}` is not active", script.name)));
     }
     let writes = [Permission::ManageOwnScripts, Permission::ManageGlobalScripts];
-    if script.kind == Kind::Tool || writes.into_iter().any(|permission| call.caller().may(permission)) {
+    if script.kind == ScriptKind::Tool || writes.into_iter().any(|permission| call.caller().may(permission)) {
         return Ok(());
     }
     Err(ApiError::Forbidden("trying out a script needs the permission manage_own_scripts".to_owned()))
 }
 
-async fn evaluate(call: &Call, tool: &Arc<Stored>, params: Option<Box<RawValue>>) -> Result<RunView, ApiError> {
+async fn evaluate(call: &Call, tool: &Arc<Script>, params: Option<Box<RawValue>>) -> Result<RunView, ApiError> {
     let user = call.caller().user.id;
     let _trial = call.app.rations.trial(user)?;
     let arguments = params.unwrap_or_else(super::events::empty_object);
@@ -116,7 +118,7 @@ async fn evaluate(call: &Call, tool: &Arc<Stored>, params: Option<Box<RawValue>>
     Ok(RunView { outcome, result, error, log: run.log, cpu_ms: milliseconds(run.cpu) })
 }
 
-async fn try_out(call: &Call, script: &Stored, sample: Sample) -> Result<RunView, ApiError> {
+async fn try_out(call: &Call, script: &Script, sample: Sample) -> Result<RunView, ApiError> {
     let user = call.caller().user.id;
     let _trial = call.app.rations.trial(user)?;
     let input = sample_input(call, sample)?;
@@ -127,7 +129,7 @@ async fn try_out(call: &Call, script: &Stored, sample: Sample) -> Result<RunView
         }
         None => return Err(ApiError::BadRequest("only Lua is run here".to_owned())),
     };
-    let mut run = call.app.context.runtime.run(program, Owner::User(user), input).await;
+    let mut run = call.app.context.runtime.run_script(program, Owner::User(user), input).await;
     let (outcome, error) = match run.verdict {
         Verdict::Ack => ("delivered", None),
         Verdict::Skip(why) => {

@@ -1,4 +1,4 @@
-//! Stored scripts: one's own, and everybody's, which every user reads.
+//! Script scripts: one's own, and everybody's, which every user reads.
 
 use super::sinks;
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
         timestamp::Timestamp,
     },
     platform::{audit::Audit, store::Batch},
-    scripting::scripts::{Kind, ShelfError, Stored, StoredSpec},
+    scripting::scripts::{Script, ScriptKind, ScriptSpec, ScriptsError},
     server::{
         audit_entries::script_entry,
         http::{ApiError, Call, Created, Json, Limit, List, NoContent, Query, openapi_schemas, pagination},
@@ -34,7 +34,7 @@ const NAMED: usize = 5;
 pub struct ScriptQuery {
     /// The script of this name; two if the caller has one and there is a global one.
     name: Option<String>,
-    kind: Option<Kind>,
+    kind: Option<ScriptKind>,
     owner: Option<OwnerSpec>,
     #[serde(default)]
     limit: Limit,
@@ -56,7 +56,7 @@ pub struct ScriptPatch(Map<String, Value>);
 pub struct ScriptSummary {
     id: ScriptId,
     name: String,
-    kind: Kind,
+    kind: ScriptKind,
     language: Language,
     owner: OwnerSpec,
     description: String,
@@ -80,7 +80,7 @@ pub struct ScriptView {
 
 pub async fn list(call: Call, Query(wanted): Query<ScriptQuery>) -> Result<Json<List<ScriptSummary>>, ApiError> {
     let caller = call.caller();
-    let fits = |script: &Stored| {
+    let fits = |script: &Script| {
         sees(caller, script.owner)
             && wanted.name.as_ref().is_none_or(|name| *name == script.name)
             && wanted.kind.is_none_or(|kind| kind == script.kind)
@@ -88,17 +88,17 @@ pub async fn list(call: Call, Query(wanted): Query<ScriptQuery>) -> Result<Json<
     };
     let after = pagination::cursor(wanted.cursor.as_deref())?;
     // One more than the page holds tells whether there is another.
-    let mut scripts = call.app.shelf.page(after, wanted.limit.get() + 1, fits);
+    let mut scripts = call.app.scripts.page(after, wanted.limit.get() + 1, fits);
     let more = scripts.len() > wanted.limit.get();
     scripts.truncate(wanted.limit.get());
     let next = scripts.last().filter(|_| more).map(|script| script.id.to_string());
     Ok(Json(List { items: scripts.iter().map(|script| ScriptSummary::from(&**script)).collect(), next }))
 }
 
-pub async fn create(call: Call, Json(spec): Json<StoredSpec>) -> Result<Created<ScriptView>, ApiError> {
+pub async fn create(call: Call, Json(spec): Json<ScriptSpec>) -> Result<Created<ScriptView>, ApiError> {
     let script = define(&call, spec, None).await?;
     let also = audited(call.caller(), "script.create", &script);
-    let script = call.app.shelf.create(script, also).await?;
+    let script = call.app.scripts.create(script, also).await?;
     Ok(Created(ScriptView::from(&*script)))
 }
 
@@ -130,16 +130,16 @@ pub async fn delete(call: Call) -> Result<NoContent, ApiError> {
     let script = find_managed(&call)?;
     refuse_if_named(&call, &script, |_| true, "deleted")?;
     let also = audited(call.caller(), "script.delete", &script);
-    call.app.shelf.delete(script.id, also).await?;
+    call.app.scripts.delete(script.id, also).await?;
     Ok(NoContent)
 }
 
 /// Whether the script of this id is there for `owner` and can be run by what names it in `field`.
 pub(super) fn check_named(call: &Call, owner: Owner, id: ScriptId, field: &str) -> Result<(), ApiError> {
-    let found = call.app.shelf.get(id).filter(|script| owner.can_use(script.owner));
+    let found = call.app.scripts.get(id).filter(|script| owner.can_use(script.owner));
     match found.as_deref() {
-        Some(Stored { kind: Kind::Script, .. }) => Ok(()),
-        Some(Stored { kind, name, .. }) => {
+        Some(Script { kind: ScriptKind::Script, .. }) => Ok(()),
+        Some(Script { kind, name, .. }) => {
             Err(ApiError::BadRequest(format!("`{field}`: `{name}` is a {kind}: name one of kind script")))
         }
         None => {
@@ -153,12 +153,12 @@ pub(super) fn check_named(call: &Call, owner: Owner, id: ScriptId, field: &str) 
 }
 
 /// The script of the path, if the caller sees it; somebody else's is as good as none.
-pub(super) fn find(call: &Call) -> Result<Arc<Stored>, ApiError> {
-    let script = call.app.shelf.get(call.id()?).filter(|script| sees(call.caller(), script.owner));
+pub(super) fn find(call: &Call) -> Result<Arc<Script>, ApiError> {
+    let script = call.app.scripts.get(call.id()?).filter(|script| sees(call.caller(), script.owner));
     script.ok_or_else(|| ApiError::missing("script"))
 }
 
-fn find_managed(call: &Call) -> Result<Arc<Stored>, ApiError> {
+fn find_managed(call: &Call) -> Result<Arc<Script>, ApiError> {
     let script = find(call)?;
     check_manages(call.caller(), script.owner)?;
     Ok(script)
@@ -182,7 +182,7 @@ pub(super) fn check_manages(caller: &Caller, owner: Owner) -> Result<(), ApiErro
 }
 
 /// The script a caller describes, compiled. That can take long, so it is done where no other request waits behind it.
-async fn define(call: &Call, spec: StoredSpec, previous: Option<Arc<Stored>>) -> Result<Stored, ApiError> {
+async fn define(call: &Call, spec: ScriptSpec, previous: Option<Arc<Script>>) -> Result<Script, ApiError> {
     let caller = call.caller();
     check_manages(caller, spec.owner.of(caller.user.id))?;
     let (user, turn) = (caller.user.id, call.app.rations.compilation().await);
@@ -199,10 +199,10 @@ async fn define(call: &Call, spec: StoredSpec, previous: Option<Arc<Stored>>) ->
 /// carried through, and may come in between; then this one is made of what the script has become, so that neither is lost.
 async fn change(
     call: &Call,
-    become_what: impl Fn(&Stored) -> Result<StoredSpec, ApiError>,
+    become_what: impl Fn(&Script) -> Result<ScriptSpec, ApiError>,
 ) -> Result<Json<ScriptView>, ApiError> {
     // Those who may not change it need not wait for that.
-    let _turn = call.app.shelf.turn(find_managed(call)?.id).await;
+    let _turn = call.app.scripts.turn(find_managed(call)?.id).await;
     let mut tries = TRIES;
     loop {
         let before = find_managed(call)?;
@@ -213,8 +213,8 @@ async fn change(
         }
         let also = audited(call.caller(), "script.update", &script);
         tries -= 1;
-        match call.app.shelf.update(before, script, also).await {
-            Err(ShelfError::Overtaken) if tries > 0 => {}
+        match call.app.scripts.update(before, script, also).await {
+            Err(ScriptsError::Overtaken) if tries > 0 => {}
             changed => return Ok(Json(ScriptView::from(&*changed?))),
         }
     }
@@ -222,7 +222,7 @@ async fn change(
 
 /// Refuses what would take a script away from what names it and belongs to one of the `owners`. The caller is told of
 /// what it may see.
-fn refuse_if_named(call: &Call, script: &Stored, owners: impl Fn(Owner) -> bool, done: &str) -> Result<(), ApiError> {
+fn refuse_if_named(call: &Call, script: &Script, owners: impl Fn(Owner) -> bool, done: &str) -> Result<(), ApiError> {
     let (app, caller) = (&call.app, call.caller());
     let id = Some(script.id);
     let (mut seen, mut hidden) = (Vec::new(), 0);
@@ -257,13 +257,13 @@ fn refuse_if_named(call: &Call, script: &Stored, owners: impl Fn(Owner) -> bool,
     )))
 }
 
-fn audited(caller: &Caller, action: &str, script: &Stored) -> impl FnOnce(&mut Batch<'_>) + Send + 'static {
+fn audited(caller: &Caller, action: &str, script: &Script) -> impl FnOnce(&mut Batch<'_>) + Send + 'static {
     let entry = script_entry(caller.actor(), action, script);
     move |batch| Audit::record(batch, &entry)
 }
 
-impl From<&Stored> for ScriptSummary {
-    fn from(script: &Stored) -> Self {
+impl From<&Script> for ScriptSummary {
+    fn from(script: &Script) -> Self {
         Self {
             id: script.id,
             name: script.name.clone(),
@@ -279,26 +279,26 @@ impl From<&Stored> for ScriptSummary {
     }
 }
 
-impl From<&Stored> for ScriptView {
-    fn from(script: &Stored) -> Self {
+impl From<&Script> for ScriptView {
+    fn from(script: &Script) -> Self {
         let (content, params_schema) = (script.content.clone(), script.params_schema.clone());
         Self { summary: ScriptSummary::from(script), content, params_schema }
     }
 }
 
-openapi_schemas::described_by!(StoredSpec: ScriptFields, ScriptPatch);
+openapi_schemas::described_by!(ScriptSpec: ScriptFields, ScriptPatch);
 
-impl From<ShelfError> for ApiError {
-    fn from(error: ShelfError) -> Self {
+impl From<ScriptsError> for ApiError {
+    fn from(error: ScriptsError) -> Self {
         let message = error.to_string();
         match error {
-            ShelfError::NameTaken { .. }
-            | ShelfError::ToolNameTaken(_)
-            | ShelfError::TooMany(_)
-            | ShelfError::TooMuch(_)
-            | ShelfError::Overtaken => Self::Conflict(message),
-            ShelfError::NotFound => Self::missing("script"),
-            ShelfError::Store(error) => error.into(),
+            ScriptsError::NameTaken { .. }
+            | ScriptsError::ToolNameTaken(_)
+            | ScriptsError::TooMany(_)
+            | ScriptsError::TooMuch(_)
+            | ScriptsError::Overtaken => Self::Conflict(message),
+            ScriptsError::NotFound => Self::missing("script"),
+            ScriptsError::Store(error) => error.into(),
         }
     }
 }

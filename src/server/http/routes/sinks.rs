@@ -20,7 +20,7 @@ use crate::{
         emit,
         queue::{DeadLetter, Which},
     },
-    scripting::lua::Input,
+    scripting::lua::EventInput,
     server::{
         audit_entries::{sink_entry, sink_object},
         http::{ApiError, Call, Created, Json, Limit, List, NoContent, Page, Query, openapi_schemas, pagination},
@@ -340,7 +340,7 @@ impl QueueView {
 }
 
 /// An event that is only shown to one sink: it is not stored and has no place in any queue.
-pub(super) fn sample_input(call: &Call, sample: Sample) -> Result<Input, ApiError> {
+pub(super) fn sample_input(call: &Call, sample: Sample) -> Result<EventInput, ApiError> {
     let kind = EventType::custom(sample.kind.as_deref().unwrap_or("sample"))
         .map_err(|error| ApiError::BadRequest(format!("`type`: {error}")))?;
     let data = sample.payload.unwrap_or_else(empty_object);
@@ -357,7 +357,7 @@ pub(super) fn sample_input(call: &Call, sample: Sample) -> Result<Input, ApiErro
         space: None,
         data,
     };
-    Ok(Input { event: Arc::new(event), sequence: 0, attempt: 1 })
+    Ok(EventInput { event: Arc::new(event), sequence: 0, attempt: 1 })
 }
 
 openapi_schemas::described_by!(SinkSpec: SinkFields, SinkPatch);
