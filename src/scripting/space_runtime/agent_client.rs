@@ -230,5 +230,5 @@ async fn answered(mut response: Response<AsyncBody>) -> Result<Option<Box<RawVal
 }
 
 fn unreachable(url: &str, why: &dyn std::fmt::Display) -> String {
-    format!("cannot capabilities the agent at {url} ({why}): inside a space SVC_AGENT_URL says where it is")
+    format!("cannot reach the agent at {url} ({why}): inside a space SVC_AGENT_URL says where it is")
 }
