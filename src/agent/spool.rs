@@ -100,7 +100,7 @@ impl Spool {
         let mut next = 0;
         for entry in store.scan(&[keys::SPOOL]) {
             let (key, value) = entry?;
-            let number = keys::number(&key, 1).ok_or_else(|| StoreError::Failed("a spooled event's key".to_owned()))?;
+            let number = keys::number(&key, 1).ok_or_else(|| StoreError::damaged(&key, "its key is no number"))?;
             next = number + 1;
             match serde_json::from_slice::<Stored>(&value) {
                 Ok(stored) => waiting.push_back(Waiting { number, id: stored.id, bytes: value.len() }),

@@ -90,7 +90,7 @@ impl Audit {
         let store = self.store.clone();
         tokio::task::spawn_blocking(move || read(&store, &filter, cursor, limit))
             .await
-            .unwrap_or_else(|error| Err(StoreError::Failed(error.to_string())))
+            .unwrap_or(Err(StoreError::Closing))
     }
 
     /// Deletes what was written before `limit`, and from the oldest on what is more than `bytes` in all; says how many
@@ -181,8 +181,8 @@ fn read(store: &Store, filter: &Filter, cursor: Option<AuditId>, limit: usize) -
         if entries.len() == limit || seen == SCAN {
             return Ok(Page { entries, next: last });
         }
-        let entry: Entry = serde_json::from_slice(&entry?.1)
-            .map_err(|error| StoreError::Failed(format!("an audit entry cannot be read: {error}")))?;
+        let (key, value) = entry?;
+        let entry: Entry = serde_json::from_slice(&value).map_err(|error| StoreError::damaged(&key, error))?;
         last = Some(entry.id);
         if filter.passes(&entry) {
             entries.push(entry);

@@ -111,10 +111,16 @@ impl Shared {
                 Ok(_) => {}
                 Err(EmitError::Accept(AcceptError::Store(error))) => {
                     log::warn!("{} of space {id} waits to be raised: {error}", pending.kind);
-                    if matches!(error, StoreError::DiskFull) {
-                        self.raise_later(id);
+                    match error {
+                        StoreError::DiskFull | StoreError::Unreadable(_) => self.raise_later(id),
+                        // The next start raises it.
+                        StoreError::Stopped(_) | StoreError::Closing => {}
+                        // An event of this id is stored already, so that it was raised before.
+                        StoreError::Damaged { .. } => {
+                            done += 1;
+                            continue;
+                        }
                     }
-                    // Otherwise the store has stopped, and the next start does it.
                     break;
                 }
                 // No later try would fare better, and what comes after must not wait for it.

@@ -1,22 +1,28 @@
 //! Values of more than [`PIECE`] bytes are kept in pieces under keys of their own.
 //!
 //! sled writes a page that grows past an eighth of a megabyte to a file beside its database, and never syncs that
-//! file: what such a page holds would not survive a power cut. A page holds at most seventeen keys, so values of
+//! file, so that the values in such a page would not survive a power cut. A page holds at most seventeen keys, so values of
 //! a few KiB keep every page below that.
 //!
 //! A value's first byte says whether the rest is the value (`0`) or a head (`1`): generation and number of pieces.
 //! A new value under the same key has a new generation, so a reader that comes between the two finds pieces missing,
 //! never mixed, and reads again.
 
-use super::{StoreError, Value, keys};
+use super::{StoreError, keys};
 use crate::model::timestamp::Timestamp;
 use std::sync::{
     LazyLock,
     atomic::{AtomicU64, Ordering},
 };
 
+/// A value as the store holds it.
+pub type Value = sled::IVec;
+
 /// The most bytes of a value that one key holds.
 pub const PIECE: usize = 4096;
+
+/// Pieces of the largest value, 4 GiB. A head that promises more is damaged.
+const MAX_PIECES: u32 = 1 << 20;
 
 const WHOLE: u8 = 0;
 const HEAD: u8 = 1;
@@ -25,13 +31,13 @@ const HEAD: u8 = 1;
 static GENERATION: LazyLock<AtomicU64> =
     LazyLock::new(|| AtomicU64::new(u64::try_from(Timestamp::now().micros()).unwrap_or(0)));
 
-/// What is under a key, before any pieces are read.
+/// The value under a key, before any pieces are read.
 pub enum Framed {
     Whole(Value),
     Pieces(Head),
 }
 
-/// Where the pieces of a value are.
+/// Generation and number of the pieces of a value, from which their keys are made.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     generation: u64,
@@ -49,7 +55,7 @@ pub fn writes(key: Vec<u8>, value: Vec<u8>) -> Vec<(Vec<u8>, Vec<u8>)> {
         framed.extend_from_slice(&value);
         return vec![(key, framed)];
     }
-    let count = u32::try_from(value.len().div_ceil(PIECE)).expect("a value has less than 16 TiB");
+    let count = u32::try_from(value.len().div_ceil(PIECE)).expect("a value has less than 4 GiB");
     let head = Head { generation: GENERATION.fetch_add(1, Ordering::Relaxed), count };
     let mut writes: Vec<_> =
         head.keys(&key).zip(value.chunks(PIECE)).map(|(key, piece)| (key, piece.to_vec())).collect();
@@ -64,11 +70,17 @@ pub fn read(key: &[u8], raw: Value) -> Result<Framed, StoreError> {
     }
     match (raw.first(), keys::number(&raw, 1), raw.get(9..13).and_then(|bytes| bytes.try_into().ok())) {
         (Some(&WHOLE), ..) => Ok(Framed::Whole(raw.subslice(1, raw.len() - 1))),
-        (Some(&HEAD), Some(generation), Some(count)) => {
+        (Some(&HEAD), Some(generation), Some(count)) if u32::from_be_bytes(count) <= MAX_PIECES => {
             Ok(Framed::Pieces(Head { generation, count: u32::from_be_bytes(count) }))
         }
-        _ => Err(StoreError::Failed(format!("a value of kind `{}` is damaged", key[0] as char))),
+        _ => Err(StoreError::damaged(key, "its first bytes are unknown")),
     }
+}
+
+/// True if `piece` is the key of a piece of the value under `key`, of any generation.
+pub fn is_piece_of(key: &[u8], piece: &[u8]) -> bool {
+    let around = 1 + size_of::<u64>() + size_of::<u32>();
+    piece.len() == key.len() + around && piece[0] == keys::PIECE && piece[1..].starts_with(key)
 }
 
 impl Head {
@@ -84,7 +96,7 @@ impl Head {
         key: &[u8],
         get: impl Fn(&[u8]) -> Result<Option<Value>, StoreError>,
     ) -> Result<Option<Value>, StoreError> {
-        let mut value = Vec::with_capacity(self.count as usize * PIECE);
+        let mut value = Vec::new();
         for piece in self.keys(key) {
             match get(&piece)? {
                 Some(piece) => value.extend_from_slice(&piece),
@@ -107,7 +119,7 @@ pub fn get(key: &[u8], get: impl Fn(&[u8]) -> Result<Option<Value>, StoreError>)
                     return Ok(Some(value));
                 }
                 if seen == Some(head) {
-                    return Err(StoreError::Failed(format!("pieces of a value of kind `{}` are lost", key[0] as char)));
+                    return Err(StoreError::damaged(key, "some of its pieces are missing"));
                 }
                 seen = Some(head);
             }

@@ -1,4 +1,5 @@
-//! How far the database had got, noted beside it, so that a damaged one is not taken for a younger one.
+//! The number of the last group, kept in a file beside the database, so that a damaged database is not taken for a
+//! younger one.
 //!
 //! sled opens a database with damaged bytes as if what follows them had never been written. So every group carries a
 //! number, and once a second and at the end that number is put into a file of its own. The file is written after the
@@ -13,19 +14,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often the file is written while there is something to write.
+/// Interval at which the file is written while groups are.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Digits in the file, so that a longer number never leaves the end of another behind.
 const DIGITS: usize = 20;
 
-pub(super) struct Mark {
+pub(super) struct CommitMark {
     file: File,
     number: u64,
     noted: Instant,
 }
 
-impl Mark {
+impl CommitMark {
     /// # Errors
     ///
     /// Fails if the database ends before the note says it did, or the note cannot be read.
@@ -53,14 +54,14 @@ impl Mark {
         ([keys::COMMIT], self.number.to_be_bytes())
     }
 
-    /// Notes that the group is on disk, if it is time to. A note that fails is made up for by a later one.
+    /// Called once the group is on disk. Writes the file if it is time to; a later write makes up for one that fails.
     pub fn committed(&mut self) {
         if self.noted.elapsed() >= EVERY {
             let _ = self.note();
         }
     }
 
-    /// Notes it now.
+    /// Writes the file now.
     pub fn note(&mut self) -> io::Result<()> {
         self.noted = Instant::now();
         self.file.write_all_at(format!("{:0DIGITS$}\n", self.number).as_bytes(), 0)

@@ -45,7 +45,50 @@ pub const AGENT: u8 = b'O';
 pub(super) const COMMIT: u8 = b'C';
 pub(super) const PIECE: u8 = b'~';
 
-/// Whether the values of this key's kind are a few bytes at most, and so need no frame.
+/// The noun for records under keys of this kind, for error messages.
+pub(super) fn kind_name(key: &[u8]) -> &'static str {
+    match key.first().copied().unwrap_or_default() {
+        EVENT => "event",
+        TIMELINE => "timeline entry",
+        QUEUE => "queue entry",
+        SEQUENCE => "sequence number",
+        DELIVERY => "delivery",
+        DEAD => "dead letter",
+        HISTORY => "size of the history",
+        AUDIT => "audit entry",
+        AUDIT_BYTES => "size of the audit log",
+        KV => "value of a script",
+        USERS => "user",
+        ROLES => "role",
+        GROUPS => "group",
+        TOKENS => "token",
+        SESSIONS => "session",
+        SINKS => "sink",
+        SPACES => "space",
+        TEMPLATES => "template",
+        SCRIPTS => "script",
+        SUBSCRIPTIONS => "subscription",
+        SPOOL => "spooled event",
+        AGENT => "record of the agent",
+        COMMIT => "commit number",
+        PIECE => "piece of a value",
+        _ => "record",
+    }
+}
+
+/// The parts of a key after its kind, for error messages: ids as UUIDs where the length says that it is made of them.
+pub(super) fn display(key: &[u8]) -> String {
+    let parts = key.get(1..).unwrap_or_default();
+    let uuid = |at: usize| uuid::Uuid::from_slice(parts.get(at..at + 16)?).ok();
+    match (parts.len(), uuid(0)) {
+        (16, Some(id)) => id.to_string(),
+        (24, Some(id)) => format!("{id}/{}", number(parts, 16).unwrap_or_default()),
+        (32, Some(id)) => format!("{id}/{}", uuid(16).unwrap_or_default()),
+        _ => format!("`{}`", parts.escape_ascii()),
+    }
+}
+
+/// True if the values of this key's kind are a few bytes at most, and so need no frame.
 pub(super) fn is_small(key: &[u8]) -> bool {
     matches!(key.first(), Some(&(TIMELINE | QUEUE | SEQUENCE | HISTORY | AUDIT_BYTES | COMMIT)))
 }

@@ -22,7 +22,13 @@ impl<T: Serialize + DeserializeOwned> Table<T> {
     ///
     /// Fails if the database cannot be read or holds a record this version does not understand.
     pub fn all(&self, store: &Store) -> Result<Vec<T>, StoreError> {
-        store.scan(&[self.kind]).map(|entry| self.read(&entry?.1)).collect()
+        store
+            .scan(&[self.kind])
+            .map(|entry| {
+                let (key, value) = entry?;
+                decode(&key, &value)
+            })
+            .collect()
     }
 
     /// The record with this id.
@@ -31,7 +37,8 @@ impl<T: Serialize + DeserializeOwned> Table<T> {
     ///
     /// As [`Table::all`].
     pub fn get(&self, store: &Store, id: &[u8]) -> Result<Option<T>, StoreError> {
-        store.get(&keys::key(self.kind, &[id]))?.map(|value| self.read(&value)).transpose()
+        let key = keys::key(self.kind, &[id]);
+        store.get(&key)?.map(|value| decode(&key, &value)).transpose()
     }
 
     /// Puts a record, over the one with the same id.
@@ -44,9 +51,8 @@ impl<T: Serialize + DeserializeOwned> Table<T> {
     pub fn delete(&self, batch: &mut Batch<'_>, id: &[u8]) {
         batch.delete(keys::key(self.kind, &[id]));
     }
+}
 
-    fn read(&self, value: &[u8]) -> Result<T, StoreError> {
-        serde_json::from_slice(value)
-            .map_err(|error| StoreError::Failed(format!("record of kind `{}`: {error}", self.kind as char)))
-    }
+fn decode<T: DeserializeOwned>(key: &[u8], value: &[u8]) -> Result<T, StoreError> {
+    serde_json::from_slice(value).map_err(|error| StoreError::damaged(key, error))
 }

@@ -220,7 +220,7 @@ async fn what_was_changed_is_there_after_reopening_and_what_was_not_written_did_
     scripts.delete(gone.id, |batch| batch.put(b"zg", b"1")).await.unwrap();
     store.close().await;
     let unwritten = scripts.create(script(ada, json!({"name": "late"})), |_| ()).await;
-    assert!(matches!(unwritten, Err(ScriptsError::Store(StoreError::Failed(_)))), "{unwritten:?}");
+    assert!(matches!(unwritten, Err(ScriptsError::Store(StoreError::Closing))), "{unwritten:?}");
     let unwritten = scripts.delete(kept.id, |_| ()).await;
     assert!(matches!(unwritten, Err(ScriptsError::Store(_))), "{unwritten:?}");
     assert_eq!((scripts.all().len(), scripts.find(Owner::User(ada), "late").is_none()), (1, true));

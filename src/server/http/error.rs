@@ -41,6 +41,9 @@ pub enum ApiError {
     /// Our own fault. The caller learns only that; the log learns what.
     #[error("something went wrong in the service; its log says what")]
     Internal(String),
+    /// A damaged record. The caller learns which; the rest of the service goes on.
+    #[error("{0}: have the operator look at the log")]
+    Damaged(StoreError),
     #[error("{0}")]
     Unavailable(String),
 }
@@ -84,7 +87,7 @@ impl ApiError {
             Self::TooLarge { .. } | Self::PayloadTooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
             Self::UnsupportedMediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
             Self::TooManyRequests { .. } => (StatusCode::TOO_MANY_REQUESTS, "too_many_requests"),
-            Self::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
+            Self::Internal(_) | Self::Damaged(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
             Self::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
         }
     }
@@ -104,6 +107,9 @@ impl ApiError {
     pub fn into_response(self) -> Response {
         if let Self::Internal(reason) = &self {
             log::error!("a request failed: {reason}");
+        }
+        if let Self::Damaged(error) = &self {
+            log::error!("a request failed: {error}");
         }
         let (status, code) = self.kind();
         let body = ErrorBody { error: ErrorText { code, message: self.to_string() } };
@@ -126,7 +132,12 @@ impl From<InvalidJson> for ApiError {
 
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
-        Self::Unavailable(error.to_string())
+        match error {
+            StoreError::Damaged { .. } => Self::Damaged(error),
+            StoreError::DiskFull | StoreError::Stopped(_) | StoreError::Unreadable(_) | StoreError::Closing => {
+                Self::Unavailable(error.to_string())
+            }
+        }
     }
 }
 
@@ -165,5 +176,25 @@ mod tests {
     #[test]
     fn a_failed_store_is_unavailable_not_our_fault() {
         assert_eq!(ApiError::from(StoreError::DiskFull).status(), StatusCode::SERVICE_UNAVAILABLE);
+    }
+
+    #[test]
+    fn each_error_of_the_store_has_its_own_answer_and_only_a_stopped_one_asks_for_a_restart() {
+        let damaged = StoreError::damaged(b"s0123456789abcdef", "expected value at line 1");
+        let unreadable = StoreError::Unreadable(std::sync::Arc::new(std::io::Error::other("a bad sector")));
+        for (error, code, says) in [
+            (StoreError::DiskFull, "unavailable", "free some space"),
+            (StoreError::Stopped("the disk is gone".to_owned()), "unavailable", "the disk is gone"),
+            (unreadable, "unavailable", "a bad sector"),
+            (StoreError::Closing, "unavailable", "stopping"),
+            (damaged, "internal", "the stored sink 30313233-3435-3637-3839-616263646566 is damaged"),
+        ] {
+            let restart = matches!(error, StoreError::Stopped(_));
+            let error = ApiError::from(error);
+            assert_eq!(error.kind().1, code);
+            assert_eq!(error.status().as_u16(), if code == "internal" { 500 } else { 503 });
+            let message = error.to_string();
+            assert!(message.contains(says) && message.contains("restart") == restart, "{message}");
+        }
     }
 }

@@ -39,12 +39,14 @@ impl History {
     }
 
     pub fn event(&self, id: EventId) -> Result<Option<EventRow>, StoreError> {
-        self.store.get(&event_key(id))?.map(|value| read(&value, "event")).transpose()
+        let key = event_key(id);
+        self.store.get(&key)?.map(|value| read(&key, &value)).transpose()
     }
 
     /// The row of an event with this id, the group's own included.
     pub fn stored(&self, batch: &Batch<'_>, id: EventId) -> Result<Option<EventRow>, StoreError> {
-        batch.get(&event_key(id))?.map(|value| read(&value, "event")).transpose()
+        let key = event_key(id);
+        batch.get(&key)?.map(|value| read(&key, &value)).transpose()
     }
 
     pub fn put_event(&self, batch: &mut Batch<'_>, event: &Event, row: Vec<u8>) {
@@ -66,7 +68,8 @@ impl History {
     fn with_deliveries(&self, row: EventRow, has_queue: impl Fn(SinkId) -> bool) -> Result<Record, StoreError> {
         let id = row.event.id;
         let delivery = |routed: Routed| -> Result<Delivery, StoreError> {
-            let row = delivery_row(self.store.get(&delivery_key(id, routed.sink))?.as_deref())?;
+            let key = delivery_key(id, routed.sink);
+            let row = delivery_row(&key, self.store.get(&key)?.as_deref())?;
             Ok(delivery(routed, row, &has_queue))
         };
         let deliveries = row.routed.into_iter().map(delivery).collect::<Result<_, _>>()?;
@@ -90,7 +93,8 @@ impl History {
                 page.next = place;
                 break;
             }
-            let at = cursor(&entry?.0).ok_or_else(|| StoreError::Failed("timeline record is damaged".to_owned()))?;
+            let (key, _) = entry?;
+            let at = cursor(&key).ok_or_else(|| StoreError::damaged(&key, "its key is no time and id"))?;
             place = Some(at);
             // Forgotten between the two reads.
             let Some(row) = self.event(at.id)? else { continue };
@@ -146,13 +150,13 @@ impl History {
             batch.delete(timeline_key(at.ts, at.id));
             return Ok(false);
         };
-        let row: EventRow = read(&value, "event")?;
+        let row: EventRow = read(&event_key(at.id), &value)?;
         let mut freed = value.len();
         let mut deliveries = Vec::new();
         for routed in &row.routed {
             let key = delivery_key(at.id, routed.sink);
             let value = batch.get(&key)?;
-            let sequence = delivery_row(value.as_deref())?.map_or(routed.sequence, |row| row.sequence);
+            let sequence = delivery_row(&key, value.as_deref())?.map_or(routed.sequence, |row| row.sequence);
             if batch.get(&queue_key(routed.sink, sequence))?.is_some()
                 || batch.get(&dead_key(routed.sink, sequence))?.is_some()
             {

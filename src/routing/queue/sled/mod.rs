@@ -30,7 +30,7 @@ use crate::{
 };
 use async_trait::async_trait;
 use history::History;
-use rows::{damaged, delivery_key, delivery_row, read, sink_and_sequence};
+use rows::{delivery_key, delivery_row, read, sink_and_sequence};
 use std::{
     collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard},
@@ -106,15 +106,18 @@ impl SledEngine {
         let mut lanes = HashMap::<SinkId, Lane>::new();
         for entry in store.scan(&[keys::SEQUENCE]) {
             let (key, value) = entry?;
-            let sink = SinkId::from_slice(&key[1..]).ok_or_else(|| damaged("sequence"))?;
-            let last_sequence = keys::number(&value, 0).ok_or_else(|| damaged("sequence"))?;
+            let sink = SinkId::from_slice(&key[1..]).ok_or_else(|| StoreError::damaged(&key, "its key is no id"))?;
+            let last_sequence = keys::number(&value, 0).ok_or_else(|| StoreError::damaged(&key, "it is no number"))?;
             lanes.insert(sink, Lane { last_sequence, ..Lane::default() });
         }
         for entry in store.scan(&[keys::QUEUE]) {
             let (key, value) = entry?;
-            let (sink, sequence) = sink_and_sequence(&key).ok_or_else(|| damaged("queue"))?;
-            let event = EventId::from_slice(&value).ok_or_else(|| damaged("queue"))?;
-            let row = delivery_row(store.get(&delivery_key(event, sink))?.as_deref())?;
+            let (sink, sequence) =
+                sink_and_sequence(&key).ok_or_else(|| StoreError::damaged(&key, "its key is no id and number"))?;
+            let event =
+                EventId::from_slice(&value).ok_or_else(|| StoreError::damaged(&key, "it is no id of an event"))?;
+            let row_key = delivery_key(event, sink);
+            let row = delivery_row(&row_key, store.get(&row_key)?.as_deref())?;
             let lane = lanes.entry(sink).or_default();
             lane.ready.push_back(Waiting {
                 sequence,
@@ -125,7 +128,9 @@ impl SledEngine {
             lane.reserved += 1;
         }
         for entry in store.scan(&[keys::DEAD]) {
-            let (sink, sequence) = sink_and_sequence(&entry?.0).ok_or_else(|| damaged("dead letter"))?;
+            let (key, _) = entry?;
+            let (sink, sequence) =
+                sink_and_sequence(&key).ok_or_else(|| StoreError::damaged(&key, "its key is no id and number"))?;
             lanes.entry(sink).or_default().letters.push_back(sequence);
         }
         for (sink, lane) in &lanes {
@@ -199,15 +204,17 @@ impl Engine for SledEngine {
 
     async fn head(&self, sink: SinkId) -> Result<Option<Claim>, StoreError> {
         // What cannot be settled would be delivered again and again.
-        if let Some(reason) = self.0.store.failure() {
-            return Err(StoreError::Failed(reason.to_owned()));
+        if let Some(stopped) = self.0.store.failure() {
+            return Err(stopped);
         }
         let (sequence, id, failures, due) = {
             let lanes = self.0.lanes();
             let Some(head) = lanes.get(&sink).and_then(|lane| lane.ready.front()) else { return Ok(None) };
             (head.sequence, head.event, head.failures, head.due)
         };
-        let row = self.0.history.event(id)?.ok_or_else(|| damaged("queue: its event"))?;
+        let row = self.0.history.event(id)?.ok_or_else(|| {
+            StoreError::damaged(&rows::queue_key(sink, sequence), format_args!("its event {id} is missing"))
+        })?;
         Ok(Some(Claim { sink, sequence, event: Arc::new(row.event), failures, due }))
     }
 
@@ -262,7 +269,15 @@ impl Engine for SledEngine {
     fn dead_letters(&self, sink: SinkId, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
         let first = keys::key(keys::DEAD, &[sink.as_bytes(), &after.saturating_add(1).to_be_bytes()]);
         let last = keys::key(keys::DEAD, &[sink.as_bytes(), &u64::MAX.to_be_bytes()]);
-        self.0.store.range(first..last).take(limit).map(|entry| read(&entry?.1, "dead letter")).collect()
+        self.0
+            .store
+            .range(first..last)
+            .take(limit)
+            .map(|entry| {
+                let (key, value) = entry?;
+                read(&key, &value)
+            })
+            .collect()
     }
 
     fn depth(&self, sink: SinkId) -> Depth {

@@ -18,12 +18,13 @@ pub fn dead_key(sink: SinkId, sequence: u64) -> Vec<u8> {
     keys::key(keys::DEAD, &[sink.as_bytes(), &sequence.to_be_bytes()])
 }
 
-pub fn delivery_row(value: Option<&[u8]>) -> Result<Option<DeliveryRow>, StoreError> {
-    value.map(|value| read(value, "delivery")).transpose()
+pub fn delivery_row(key: &[u8], value: Option<&[u8]>) -> Result<Option<DeliveryRow>, StoreError> {
+    value.map(|value| read(key, value)).transpose()
 }
 
-pub fn read<T: serde::de::DeserializeOwned>(value: &[u8], what: &str) -> Result<T, StoreError> {
-    serde_json::from_slice(value).map_err(|error| StoreError::Failed(format!("{what} record: {error}")))
+/// Decodes the record under `key`.
+pub fn read<T: serde::de::DeserializeOwned>(key: &[u8], value: &[u8]) -> Result<T, StoreError> {
+    serde_json::from_slice(value).map_err(|error| StoreError::damaged(key, error))
 }
 
 pub fn encode(record: &impl serde::Serialize) -> Vec<u8> {
@@ -32,8 +33,4 @@ pub fn encode(record: &impl serde::Serialize) -> Vec<u8> {
 
 pub fn sink_and_sequence(key: &[u8]) -> Option<(SinkId, u64)> {
     Some((SinkId::from_slice(key.get(1..17)?)?, keys::number(key, 17)?))
-}
-
-pub fn damaged(what: &str) -> StoreError {
-    StoreError::Failed(format!("{what} record is damaged"))
 }

@@ -3,7 +3,7 @@
 
 use super::{
     Accepted, Shared, Waiting,
-    rows::{damaged, dead_key, delivery_key, delivery_row, encode, queue_key, read},
+    rows::{dead_key, delivery_key, delivery_row, encode, queue_key, read},
 };
 use crate::{
     model::{
@@ -124,7 +124,7 @@ impl Shared {
         }
         let key = delivery_key(event.id, sink);
         let old = batch.get(&key)?;
-        let mut row = delivery_row(old.as_deref())?.unwrap_or(DeliveryRow {
+        let mut row = delivery_row(&key, old.as_deref())?.unwrap_or(DeliveryRow {
             state: DeliveryState::Queued,
             sequence,
             failures: 0,
@@ -190,8 +190,8 @@ impl Shared {
         for number in letters {
             let key = dead_key(sink, number);
             let letter: DeadLetter = match batch.get(&key)? {
-                Some(value) => read(&value, "dead letter")?,
-                None => return Err(damaged("dead letter")),
+                Some(value) => read(&key, &value)?,
+                None => return Err(StoreError::damaged(&key, "it is missing")),
             };
             if matches!(which, Which::Events(events) if !events.contains(&letter.event_id)) {
                 continue;
@@ -212,7 +212,7 @@ impl Shared {
             batch.delete(key);
             let row_key = delivery_key(letter.event_id, sink);
             let old = batch.get(&row_key)?;
-            if let Some(mut row) = delivery_row(old.as_deref())? {
+            if let Some(mut row) = delivery_row(&row_key, old.as_deref())? {
                 row.state = DeliveryState::Queued;
                 row.sequence = sequence;
                 row.failures = 0;

@@ -10,10 +10,7 @@ use crate::{
 };
 use crate::{
     model::{id::SinkId, owner::Owner},
-    platform::{
-        metrics::{self, Depth},
-        store::StoreError,
-    },
+    platform::metrics::{self, Depth},
 };
 use hyper::StatusCode;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -38,7 +35,7 @@ pub async fn health(_: Call) -> Result<Json<Health>, ApiError> {
 pub async fn ready(call: Call) -> Result<Readiness, ApiError> {
     let store = &call.app.store;
     let reason = if let Some(failure) = store.failure() {
-        Some(stopped(failure))
+        Some(failure.to_string())
     } else if store.is_short_of_room() {
         Some("the disk under the data directory is almost full".to_owned())
     } else if call.shutdown.is_cancelled() {
@@ -81,23 +78,5 @@ impl Output for Readiness {
     fn into_response(self) -> Response {
         let status = if self.0.reason.is_none() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         json(status, &self.0)
-    }
-}
-
-/// That the store has stopped, and why. What it says of itself may be the whole sentence already, or only the cause.
-fn stopped(failure: &str) -> String {
-    let sentence = StoreError::Failed(String::new()).to_string();
-    if failure.starts_with(&sentence) { failure.to_owned() } else { sentence + failure }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn that_the_store_has_stopped_is_said_once() {
-        let whole = StoreError::Failed("no space left".to_owned()).to_string();
-        assert_eq!(stopped(&whole), whole);
-        assert_eq!(stopped("no space left"), whole);
     }
 }

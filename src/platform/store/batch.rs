@@ -1,0 +1,141 @@
+//! The writes of one group, gathered by the jobs of that group one after the other.
+
+use super::{
+    StoreError,
+    chunked::{self, Framed, Value},
+    keys,
+};
+use std::collections::HashMap;
+
+/// The writes of one group. A job sees the writes of the jobs before it.
+pub struct Batch<'a> {
+    tree: &'a sled::Db,
+    writes: HashMap<Vec<u8>, Option<Vec<u8>>>,
+    bytes: usize,
+    /// The database could not be read while the writes were gathered. The group is not written then, because the pages
+    /// that could not be read are those that it would change.
+    fault: Option<StoreError>,
+}
+
+impl<'a> Batch<'a> {
+    pub(super) fn new(tree: &'a sled::Db) -> Self {
+        Self { tree, writes: HashMap::new(), bytes: 0, fault: None }
+    }
+
+    /// Puts a value under a key, over the previous value if there is one.
+    pub fn put(&mut self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) {
+        let (key, value) = (key.into(), value.into());
+        self.drop_pieces(&key);
+        self.bytes += value.len();
+        self.writes.extend(chunked::writes(key, value).into_iter().map(|(key, value)| (key, Some(value))));
+    }
+
+    /// Removes a key, if it is there.
+    pub fn delete(&mut self, key: impl Into<Vec<u8>>) {
+        let key = key.into();
+        self.drop_pieces(&key);
+        self.writes.insert(key, None);
+    }
+
+    /// The value under a key, the group's own writes included.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Damaged`] or [`StoreError::Unreadable`].
+    pub fn get(&self, key: &[u8]) -> Result<Option<Value>, StoreError> {
+        chunked::get(key, |key| self.raw(key))
+    }
+
+    /// Every key on disk that starts with `prefix`, in order, except those that the group deleted. Keys that the group
+    /// itself put are not among them.
+    pub fn keys(&self, prefix: &[u8]) -> impl Iterator<Item = Result<Value, StoreError>> + '_ {
+        self.tree
+            .scan_prefix(prefix)
+            .keys()
+            .map(|key| key.map_err(StoreError::unreadable))
+            .filter(|key| !matches!(key, Ok(key) if self.writes.get(&**key).is_some_and(Option::is_none)))
+    }
+
+    /// Removes every key that starts with `prefix`, the group's own writes included, and returns their number.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Unreadable`].
+    pub fn delete_prefix(&mut self, prefix: &[u8]) -> Result<usize, StoreError> {
+        self.delete_raw(&keys::key(keys::PIECE, &[prefix]), |_| true)?;
+        self.delete_raw(prefix, |_| true)
+    }
+
+    /// Bytes put so far.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The writes, as sled takes them; `None` if there are none.
+    pub(super) fn into_writes(self) -> Result<Option<sled::Batch>, StoreError> {
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
+        if self.writes.is_empty() {
+            return Ok(None);
+        }
+        let mut writes = sled::Batch::default();
+        for (key, value) in self.writes {
+            match value {
+                Some(value) => writes.insert(key, value),
+                None => writes.remove(key),
+            }
+        }
+        Ok(Some(writes))
+    }
+
+    /// The bytes under a key as they are stored.
+    fn raw(&self, key: &[u8]) -> Result<Option<Value>, StoreError> {
+        match self.writes.get(key) {
+            Some(value) => Ok(value.as_deref().map(Value::from)),
+            None => self.tree.get(key).map_err(StoreError::unreadable),
+        }
+    }
+
+    /// Removes the pieces of the value under `key`, if it is in pieces.
+    ///
+    /// A damaged value does not say where its pieces are, so they are searched for. A record that cannot be read any
+    /// more can then still be replaced and deleted.
+    fn drop_pieces(&mut self, key: &[u8]) {
+        if keys::is_small(key) {
+            return;
+        }
+        let framed = match self.raw(key) {
+            Ok(Some(raw)) => chunked::read(key, raw),
+            Ok(None) => return,
+            Err(error) => {
+                self.fault = Some(error);
+                return;
+            }
+        };
+        match framed {
+            Ok(Framed::Whole(_)) => {}
+            Ok(Framed::Pieces(head)) => self.writes.extend(head.keys(key).map(|key| (key, None))),
+            Err(_) => {
+                let prefix = keys::key(keys::PIECE, &[key]);
+                if let Err(error) = self.delete_raw(&prefix, |piece| chunked::is_piece_of(key, piece)) {
+                    self.fault = Some(error);
+                }
+            }
+        }
+    }
+
+    fn delete_raw(&mut self, prefix: &[u8], wanted: impl Fn(&[u8]) -> bool) -> Result<usize, StoreError> {
+        let mut found = 0;
+        for (_, value) in self.writes.iter_mut().filter(|(key, _)| key.starts_with(prefix) && wanted(key)) {
+            found += usize::from(value.take().is_some());
+        }
+        for key in self.tree.scan_prefix(prefix).keys() {
+            let key = key.map_err(StoreError::unreadable)?;
+            if wanted(&key) {
+                found += usize::from(self.writes.insert(key.to_vec(), None).is_none());
+            }
+        }
+        Ok(found)
+    }
+}
