@@ -11,7 +11,6 @@ mod caller;
 mod first_start;
 mod groups;
 mod password;
-mod permissions;
 mod record;
 mod roles;
 mod secret;
@@ -21,11 +20,14 @@ mod throttle;
 mod tokens;
 mod users;
 
+pub use crate::model::{
+    name::{Name, NameError},
+    permissions::Permissions,
+};
 pub use agents::AGENT_PREFIX;
 pub use caller::{COOKIE_NAME, Caller, Via};
 pub use password::PasswordError;
-pub use permissions::Permissions;
-pub use record::{Group, Name, NameError, Role, Session, Token, User};
+pub use record::{Group, Role, Session, Token, User};
 pub use secret::{Digest, Secret};
 pub use throttle::network;
 pub use users::{NewUser, UserChange};

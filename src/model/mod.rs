@@ -1,6 +1,7 @@
 //! Types and rules without I/O: the vocabulary of every other folder.
 
 pub mod agent_protocol;
+pub mod api;
 pub mod body_template;
 pub mod delivery;
 pub mod event;
@@ -11,10 +12,12 @@ pub mod jsonrpc;
 pub mod library;
 pub mod lua_source;
 pub mod method;
+pub mod name;
 pub mod outbound_http;
 pub mod owner;
 pub mod pattern;
 pub mod permission;
+pub mod permissions;
 pub mod schema;
 pub mod space_settings;
 pub mod space_state;

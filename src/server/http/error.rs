@@ -1,13 +1,18 @@
 //! What goes wrong at the HTTP edge, and the one shape in which callers are told.
 
 use super::Response;
-use crate::{identity::IdentityError, model::json_input::InvalidJson, platform::store::StoreError};
+use crate::{
+    identity::IdentityError,
+    model::{
+        api::error::{ErrorBody, ErrorText},
+        json_input::InvalidJson,
+    },
+    platform::store::StoreError,
+};
 use hyper::{
     StatusCode,
     header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
 };
-use schemars::JsonSchema;
-use serde::Serialize;
 use std::time::Duration;
 
 /// Why a request got no better answer.
@@ -46,22 +51,6 @@ pub enum ApiError {
     Damaged(StoreError),
     #[error("{0}")]
     Unavailable(String),
-}
-
-/// The body of every error.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Error")]
-pub struct ErrorBody {
-    error: ErrorText,
-}
-
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "ErrorText")]
-struct ErrorText {
-    /// For programs: does not change.
-    code: &'static str,
-    /// For people: what is wrong and what to do.
-    message: String,
 }
 
 impl ApiError {
@@ -112,7 +101,7 @@ impl ApiError {
             log::error!("a request failed: {error}");
         }
         let (status, code) = self.kind();
-        let body = ErrorBody { error: ErrorText { code, message: self.to_string() } };
+        let body = ErrorBody { error: ErrorText { code: code.into(), message: self.to_string() } };
         let body = serde_json::to_vec(&body).expect("two strings are JSON");
         let mut response = Response::new(body.into());
         *response.status_mut() = status;

@@ -8,8 +8,7 @@
 //!
 //! 1. Write the handler in a file of `routes/`, in one of the two forms of [`request`]: what it takes ([`Json`],
 //!    `Option<Json>`, [`Query`]) and answers ([`Json`], [`Created`], [`NoContent`], …) is in its signature. Body
-//!    types derive `Deserialize` with `deny_unknown_fields` and `JsonSchema`; [`openapi_schemas`] has the schemas of our
-//!    own vocabulary.
+//!    types derive `Deserialize` with `deny_unknown_fields` and `JsonSchema`; they live in [`crate::model::api`].
 //! 2. Add one line to [`route_table::routes`]: method, path, who may call it, handler, and what it is for. It is
 //!    closed to scoped tokens unless it says otherwise: `Route { scope: Some(Scope::Methods), ..get(…) }`.
 //! 3. If it needs something that handlers do not have yet, add a field to [`App`].
@@ -25,7 +24,6 @@ mod error;
 mod guard;
 mod idle;
 mod openapi;
-mod openapi_schemas;
 mod pagination;
 mod request;
 mod route_table;
@@ -36,7 +34,6 @@ mod write_timeout;
 
 pub use app::App;
 pub use error::ApiError;
-pub use pagination::{Limit, List, Page};
 pub use request::{Accepted, Call, Client, Created, Events, Json, NoContent, Query, Text, Transport};
 pub use server::serve;
 pub use user_limits::Rations;

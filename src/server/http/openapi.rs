@@ -3,10 +3,11 @@
 
 use super::{
     Response,
-    error::{ApiError, ErrorBody},
+    error::ApiError,
     request::{Call, Output, Takes, json},
     route_table::{Access, Route, TABLE},
 };
+use crate::model::api::error::ErrorBody;
 use hyper::StatusCode;
 use schemars::{Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
 use serde_json::{Map, Value, json};

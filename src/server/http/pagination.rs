@@ -1,55 +1,8 @@
 //! Lists in pages: `?limit=` and `?cursor=` in, `{"items": […], "next": cursor or null}` out.
 
 use super::error::ApiError;
-use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize, de};
+use crate::model::api::list::{List, PageQuery};
 use std::{fmt::Display, str::FromStr};
-
-/// How many items a page has; 1 to 200, 50 unless told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
-#[schemars(inline, transparent)]
-pub struct Limit(#[schemars(range(min = 1, max = 200))] usize);
-
-/// The query of a list that has no filters.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Page {
-    /// Items on the page.
-    #[serde(default)]
-    pub limit: Limit,
-    /// The `next` of the page before.
-    pub cursor: Option<String>,
-}
-
-/// One page of a list.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "ListOf{T}")]
-pub struct List<T> {
-    pub items: Vec<T>,
-    /// Give this as `cursor` for the page after this one; null on the last.
-    pub next: Option<String>,
-}
-
-impl Limit {
-    pub const fn get(self) -> usize {
-        self.0
-    }
-}
-
-impl Default for Limit {
-    fn default() -> Self {
-        Self(50)
-    }
-}
-
-impl<'de> Deserialize<'de> for Limit {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match usize::deserialize(deserializer)? {
-            limit @ 1..=200 => Ok(Self(limit)),
-            _ => Err(de::Error::custom("must be from 1 to 200")),
-        }
-    }
-}
 
 impl<T> List<T> {
     /// The page of `all`, which is sorted by `id`, that comes after the cursor. The cursor is the last id of the
@@ -60,7 +13,7 @@ impl<T> List<T> {
     /// Fails if the cursor is none of ours.
     pub fn page<R, I: FromStr + Display + Ord>(
         all: Vec<R>,
-        page: &Page,
+        page: &PageQuery,
         id: impl Fn(&R) -> I,
         show: impl Fn(R) -> T,
     ) -> Result<Self, ApiError> {
@@ -90,9 +43,10 @@ pub fn cursor<I: FromStr>(cursor: Option<&str>) -> Result<Option<I>, ApiError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::api::list::Limit;
 
     fn page(all: &[u32], limit: usize, cursor: Option<&str>) -> List<u32> {
-        let page = Page { limit: Limit(limit), cursor: cursor.map(str::to_owned) };
+        let page = PageQuery { limit: Limit::new(limit).unwrap(), cursor: cursor.map(str::to_owned) };
         List::page(all.to_vec(), &page, |item| *item, |item| item).unwrap()
     }
 
@@ -114,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_made_up_cursor_is_refused() {
-        let asked = Page { cursor: Some("x".into()), ..Page::default() };
+        let asked = PageQuery { cursor: Some("x".into()), ..PageQuery::default() };
         assert!(List::page(vec![1], &asked, |item| *item, |item| item).is_err());
     }
 }

@@ -1,9 +1,9 @@
 //! Logging in and out, and who one is.
 
-use super::{groups::GroupName, roles::RoleName};
+use super::{groups::group_names, roles::role_names};
 use crate::{
-    identity::{COOKIE_NAME, Caller, Identity, Name, Permissions, Secret},
-    model::{id::UserId, permission::Scope},
+    identity::{COOKIE_NAME, Caller, Identity, Secret},
+    model::api::identity::{Credentials, NewPassword, WhoamiView},
     server::http::{
         Response,
         error::ApiError,
@@ -14,40 +14,11 @@ use hyper::{
     StatusCode,
     header::{HeaderValue, SET_COOKIE},
 };
-use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::{Deserialize, Serialize};
-
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Credentials {
-    name: String,
-    password: String,
-}
-
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct NewPassword {
-    current: String,
-    new: String,
-}
-
-/// The caller.
-#[derive(Serialize, JsonSchema)]
-pub struct Whoami {
-    id: UserId,
-    name: Name,
-    roles: Vec<RoleName>,
-    groups: Vec<GroupName>,
-    permissions: Permissions,
-    /// `token`, `session` or `agent`.
-    via: &'static str,
-    /// What the token is limited to; empty for all of the user's permissions.
-    scopes: Vec<Scope>,
-}
+use schemars::{Schema, SchemaGenerator};
 
 /// A login's answer, with its cookie.
 pub struct LoggedIn {
-    whoami: Whoami,
+    whoami: WhoamiView,
     cookie: HeaderValue,
 }
 
@@ -73,20 +44,20 @@ pub async fn password(call: Call, Json(passwords): Json<NewPassword>) -> Result<
     Ok(NoContent)
 }
 
-pub async fn whoami(call: Call) -> Result<Json<Whoami>, ApiError> {
+pub async fn whoami(call: Call) -> Result<Json<WhoamiView>, ApiError> {
     Ok(Json(whoami_of(&call.app.identity, call.caller())))
 }
 
-fn whoami_of(identity: &Identity, caller: &Caller) -> Whoami {
+fn whoami_of(identity: &Identity, caller: &Caller) -> WhoamiView {
     let user = &caller.user;
-    Whoami {
+    WhoamiView {
         id: user.id,
         name: user.name.clone(),
-        roles: RoleName::of(identity, &user.roles),
-        groups: GroupName::of(identity, &user.groups),
-        permissions: caller.permissions,
-        via: caller.via.as_str(),
-        scopes: caller.scopes().to_vec(),
+        roles: role_names(identity, &user.roles),
+        groups: group_names(identity, &user.groups),
+        permissions: caller.permissions.iter().map(Into::into).collect(),
+        via: caller.via.as_str().to_owned(),
+        scopes: caller.scopes().iter().copied().map(Into::into).collect(),
     }
 }
 
@@ -103,7 +74,7 @@ fn cookie(secret: &Secret, age: u64, transport: Transport) -> HeaderValue {
 
 impl Output for LoggedIn {
     fn schema(generator: &mut SchemaGenerator) -> Option<Schema> {
-        Some(generator.subschema_for::<Whoami>())
+        Some(generator.subschema_for::<WhoamiView>())
     }
 
     fn into_response(self) -> Response {

@@ -7,7 +7,12 @@ use crate::{
     },
     identity::Caller,
     model::{
-        event::{Actor, Event, EventType},
+        api::{
+            identity::ActorView,
+            list::{Limit, List},
+            schemas,
+        },
+        event::{Event, EventType},
         id::{EventId, SinkId, SpaceId, UserId},
         owner::{Owner, OwnerSpec},
         pattern::Patterns,
@@ -20,7 +25,7 @@ use crate::{
         feed::{Attempted, Live},
         queue::{self, AcceptError, Attempt, Delivery, DeliveryState, Receipt, Record, Target},
     },
-    server::http::{Accepted, ApiError, Call, Events, Json, Limit, List, Query, openapi_schemas, pagination},
+    server::http::{Accepted, ApiError, Call, Events, Json, Query, pagination},
 };
 use futures_util::{StreamExt, stream};
 use schemars::JsonSchema;
@@ -40,7 +45,7 @@ pub struct EmitBody {
     #[serde(rename = "type")]
     kind: String,
     /// An object; `{}` if absent.
-    #[schemars(with = "Option<openapi_schemas::Object>")]
+    #[schemars(with = "Option<schemas::Object>")]
     payload: Option<Box<RawValue>>,
     /// Repeating an emit with its id stores nothing and answers as the first time.
     id: Option<EventId>,
@@ -142,8 +147,8 @@ pub struct EventView {
     zone: Arc<str>,
     space_id: SpaceId,
     user_id: UserId,
-    actor: Actor,
-    #[schemars(with = "openapi_schemas::Object")]
+    actor: ActorView,
+    #[schemars(with = "schemas::Object")]
     data: Box<RawValue>,
     deliveries: Vec<Delivery>,
 }
@@ -360,7 +365,7 @@ fn view(call: &Call, caller: &Caller, record: Record) -> EventView {
         })
         .collect();
     let Event { id, kind, ts, zone, space_id, user_id, actor, data, .. } = Arc::unwrap_or_clone(record.event);
-    EventView { id, kind, ts, zone, space_id, user_id, actor, data, deliveries }
+    EventView { id, kind, ts, zone, space_id, user_id, actor: actor.into(), data, deliveries }
 }
 
 /// How it went, without what the sink's script printed or its receiver answered.

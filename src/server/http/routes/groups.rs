@@ -1,39 +1,21 @@
 //! Groups. Everybody may read them; changing one takes manage_groups.
 
 use crate::{
-    identity::{Group, Identity, Name},
-    model::{id::GroupId, timestamp::Timestamp},
+    identity::{Group, Identity},
+    model::{
+        api::{
+            identity::{GroupBody, GroupName, GroupView},
+            list::{List, PageQuery},
+        },
+        id::GroupId,
+    },
     server::http::{
         error::ApiError,
-        pagination::{List, Page},
         request::{Call, Created, Json, NoContent, Query},
     },
 };
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct GroupBody {
-    name: Name,
-}
-
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Group")]
-pub struct GroupView {
-    id: GroupId,
-    name: Name,
-    created_at: Timestamp,
-}
-
-/// A group as it is mentioned elsewhere.
-#[derive(Serialize, JsonSchema)]
-pub struct GroupName {
-    id: GroupId,
-    name: Name,
-}
-
-pub async fn list(call: Call, Query(page): Query<Page>) -> Result<Json<List<GroupView>>, ApiError> {
+pub async fn list(call: Call, Query(page): Query<PageQuery>) -> Result<Json<List<GroupView>>, ApiError> {
     List::page(call.app.identity.groups(), &page, |group| group.id, |group| GroupView::from(&*group)).map(Json)
 }
 
@@ -65,9 +47,8 @@ impl From<&Group> for GroupView {
     }
 }
 
-impl GroupName {
-    pub fn of(identity: &Identity, ids: &[GroupId]) -> Vec<Self> {
-        let groups = ids.iter().filter_map(|id| identity.group(*id));
-        groups.map(|group| Self { id: group.id, name: group.name.clone() }).collect()
-    }
+/// The groups with these ids that exist, by name.
+pub(super) fn group_names(identity: &Identity, ids: &[GroupId]) -> Vec<GroupName> {
+    let groups = ids.iter().filter_map(|id| identity.group(*id));
+    groups.map(|group| GroupName { id: group.id, name: group.name.clone() }).collect()
 }

@@ -3,6 +3,7 @@
 use crate::{
     calls::registry::{ProviderHealth, Published, Viewer},
     model::{
+        api::{identity::GroupName, schemas},
         id::SpaceId,
         jsonrpc::{Fault, Id, Outcome, code},
         method::Scope,
@@ -10,9 +11,8 @@ use crate::{
     server::http::{
         Response,
         error::ApiError,
-        openapi_schemas,
         request::{self, Call, Input, Json, NoContent, Output, Query, Takes},
-        routes::groups::GroupName,
+        routes::groups::group_names,
     },
 };
 use bytes::Bytes;
@@ -48,9 +48,9 @@ pub struct MethodView {
     /// The owner's name.
     owner: String,
     mcp_tool: bool,
-    #[schemars(with = "Option<openapi_schemas::Object>")]
+    #[schemars(with = "Option<schemas::Object>")]
     params_schema: Option<Arc<RawValue>>,
-    #[schemars(with = "Option<openapi_schemas::Object>")]
+    #[schemars(with = "Option<schemas::Object>")]
     result_schema: Option<Arc<RawValue>>,
     events: Vec<String>,
     /// How many spaces serve it.
@@ -140,7 +140,7 @@ fn view(call: &Call, viewer: &Viewer, published: &Published) -> Option<MethodVie
         description: definition.description.clone(),
         keywords: definition.keywords.clone(),
         scope: definition.scope,
-        groups: GroupName::of(identity, &definition.groups),
+        groups: group_names(identity, &definition.groups),
         owner,
         mcp_tool: definition.mcp_tool,
         params_schema: published.schemas.params.clone(),

@@ -2,48 +2,20 @@
 
 use crate::{
     identity::{Identity, Name, Permissions, Role},
-    model::{id::RoleId, timestamp::Timestamp},
+    model::{
+        api::{
+            identity::{RoleBody, RoleName, RolePatch, RoleView},
+            list::{List, PageQuery},
+        },
+        id::RoleId,
+    },
     server::http::{
         error::ApiError,
-        pagination::{List, Page},
         request::{Call, Created, Json, NoContent, Query},
     },
 };
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct RoleBody {
-    name: Name,
-    permissions: Permissions,
-}
-
-/// Some fields of a role; what is absent stays.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct RolePatch {
-    name: Option<Name>,
-    permissions: Option<Permissions>,
-}
-
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Role")]
-pub struct RoleView {
-    id: RoleId,
-    name: Name,
-    permissions: Permissions,
-    created_at: Timestamp,
-}
-
-/// A role as it is mentioned elsewhere.
-#[derive(Serialize, JsonSchema)]
-pub struct RoleName {
-    id: RoleId,
-    name: Name,
-}
-
-pub async fn list(call: Call, Query(page): Query<Page>) -> Result<Json<List<RoleView>>, ApiError> {
+pub async fn list(call: Call, Query(page): Query<PageQuery>) -> Result<Json<List<RoleView>>, ApiError> {
     List::page(call.app.identity.roles(), &page, |role| role.id, |role| RoleView::from(&*role)).map(Json)
 }
 
@@ -78,13 +50,12 @@ async fn apply(call: &Call, name: Option<Name>, permissions: Option<Permissions>
 impl From<&Role> for RoleView {
     fn from(role: &Role) -> Self {
         let Role { id, name, permissions, created_at } = role.clone();
-        Self { id, name, permissions, created_at }
+        Self { id, name, permissions: permissions.iter().map(Into::into).collect(), created_at }
     }
 }
 
-impl RoleName {
-    pub fn of(identity: &Identity, ids: &[RoleId]) -> Vec<Self> {
-        let roles = ids.iter().filter_map(|id| identity.role(*id));
-        roles.map(|role| Self { id: role.id, name: role.name.clone() }).collect()
-    }
+/// The roles with these ids that exist, by name.
+pub(super) fn role_names(identity: &Identity, ids: &[RoleId]) -> Vec<RoleName> {
+    let roles = ids.iter().filter_map(|id| identity.role(*id));
+    roles.map(|role| RoleName { id: role.id, name: role.name.clone() }).collect()
 }

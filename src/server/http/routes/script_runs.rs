@@ -6,12 +6,13 @@ use super::{
     sinks::{Sample, sample_input},
 };
 use crate::{
+    model::api::schemas,
     model::{owner::Owner, permission::Permission},
     scripting::{
         lua::{ScriptError, Verdict},
         scripts::{Script, ScriptKind, ToolError},
     },
-    server::http::{ApiError, Call, Json, openapi_schemas},
+    server::http::{ApiError, Call, Json},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,13 +24,13 @@ use std::{sync::Arc, time::Duration};
 #[serde(deny_unknown_fields)]
 pub struct RunBody {
     /// For a tool: its arguments. None if absent.
-    #[schemars(with = "Option<openapi_schemas::Object>")]
+    #[schemars(with = "Option<schemas::Object>")]
     params: Option<Box<RawValue>>,
     /// For a script: the type of a sample event, `sample` if absent; `custom.` is put in front.
     #[serde(rename = "type")]
     kind: Option<String>,
     /// For a script: what the sample event carries.
-    #[schemars(with = "Option<openapi_schemas::Object>")]
+    #[schemars(with = "Option<schemas::Object>")]
     payload: Option<Box<RawValue>>,
 }
 

@@ -3,6 +3,8 @@
 use super::sinks;
 use crate::{
     identity::Caller,
+    model::api::list::{Limit, List},
+    model::api::schemas,
     model::{
         id::ScriptId,
         json_input,
@@ -15,7 +17,7 @@ use crate::{
     scripting::scripts::{Script, ScriptKind, ScriptSpec, ScriptsError},
     server::{
         audit_entries::script_entry,
-        http::{ApiError, Call, Created, Json, Limit, List, NoContent, Query, openapi_schemas, pagination},
+        http::{ApiError, Call, Created, Json, NoContent, Query, pagination},
     },
 };
 use schemars::JsonSchema;
@@ -286,7 +288,7 @@ impl From<&Script> for ScriptView {
     }
 }
 
-openapi_schemas::described_by!(ScriptSpec: ScriptFields, ScriptPatch);
+schemas::described_by!(ScriptSpec: ScriptFields, ScriptPatch);
 
 impl From<ScriptsError> for ApiError {
     fn from(error: ScriptsError) -> Self {

@@ -4,6 +4,8 @@ use super::{events::empty_object, scripts};
 use crate::{
     delivery::sinks::{self, BookError, Outcome, PreviewError, Sink, SinkSpec, definition::Secrets},
     identity::Caller,
+    model::api::list::{Limit, List, PageQuery},
+    model::api::schemas,
     model::{
         event::{Event, EventType},
         id::{EventId, SinkId, SpaceId},
@@ -23,7 +25,7 @@ use crate::{
     scripting::lua::EventInput,
     server::{
         audit_entries::{sink_entry, sink_object},
-        http::{ApiError, Call, Created, Json, Limit, List, NoContent, Page, Query, openapi_schemas, pagination},
+        http::{ApiError, Call, Created, Json, NoContent, Query, pagination},
     },
 };
 use schemars::JsonSchema;
@@ -80,7 +82,7 @@ pub struct Sample {
     /// `sample` if absent; `custom.` is put in front.
     #[serde(rename = "type")]
     pub(super) kind: Option<String>,
-    #[schemars(with = "Option<openapi_schemas::Object>")]
+    #[schemars(with = "Option<schemas::Object>")]
     pub(super) payload: Option<Box<RawValue>>,
 }
 
@@ -92,7 +94,7 @@ pub struct PreviewBody {
     sink_id: Option<SinkId>,
     #[serde(rename = "type")]
     kind: Option<String>,
-    #[schemars(with = "Option<openapi_schemas::Object>")]
+    #[schemars(with = "Option<schemas::Object>")]
     payload: Option<Box<RawValue>>,
 }
 
@@ -222,7 +224,7 @@ pub async fn preview(call: Call, Json(body): Json<PreviewBody>) -> Result<Json<P
     }))
 }
 
-pub async fn dead_letters(call: Call, Query(page): Query<Page>) -> Result<Json<List<DeadLetter>>, ApiError> {
+pub async fn dead_letters(call: Call, Query(page): Query<PageQuery>) -> Result<Json<List<DeadLetter>>, ApiError> {
     let queue = find_queue(&call)?;
     let after = pagination::cursor(page.cursor.as_deref())?.unwrap_or(0);
     let mut letters = call.app.engine.dead_letters(queue, after, page.limit.get() + 1)?;
@@ -360,7 +362,7 @@ pub(super) fn sample_input(call: &Call, sample: Sample) -> Result<EventInput, Ap
     Ok(EventInput { event: Arc::new(event), sequence: 0, attempt: 1 })
 }
 
-openapi_schemas::described_by!(SinkSpec: SinkFields, SinkPatch);
+schemas::described_by!(SinkSpec: SinkFields, SinkPatch);
 
 impl From<BookError> for ApiError {
     fn from(error: BookError) -> Self {

@@ -3,6 +3,7 @@
 use super::scripts;
 use crate::{
     identity::{Caller, Secret},
+    model::api::list::{Limit, List},
     model::{
         health_check::{CheckResult, HealthCheck, Probe},
         id::{ScriptId, SpaceId, TemplateId, UserId},
@@ -14,7 +15,7 @@ use crate::{
         timestamp::Timestamp,
     },
     scripting::lua::Program,
-    server::http::{ApiError, Call, Created, Json, Limit, List, NoContent, Query, pagination},
+    server::http::{ApiError, Call, Created, Json, NoContent, Query, pagination},
     spaces::{NewSpace, Space, SpaceError, process_driver::Running},
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator};

@@ -4,8 +4,9 @@
 use super::sinks::QueueView;
 use crate::{
     delivery::subscriptions::{Door as _, Presence, Subscription},
+    model::api::list::{List, PageQuery},
     model::id::{SinkId, SpaceId},
-    server::http::{ApiError, Call, Json, List, Page, Query},
+    server::http::{ApiError, Call, Json, Query},
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -28,7 +29,7 @@ pub struct SubscriptionView {
     open: bool,
 }
 
-pub async fn list(call: Call, Query(page): Query<Page>) -> Result<Json<List<SubscriptionView>>, ApiError> {
+pub async fn list(call: Call, Query(page): Query<PageQuery>) -> Result<Json<List<SubscriptionView>>, ApiError> {
     let own = call.app.subscriptions.of(call.caller().user.id);
     List::page(own, &page, |subscription| subscription.id, |subscription| view(&call, &subscription)).map(Json)
 }

@@ -2,8 +2,9 @@
 
 use super::spaces::{check_lua, check_startup};
 use crate::{
+    model::api::list::{Limit, List, PageQuery},
     model::{id::TemplateId, json_input, owner::Owner, template_spec::TemplateSpec, timestamp::Timestamp},
-    server::http::{ApiError, Call, Created, Json, Limit, List, NoContent, Page, Query},
+    server::http::{ApiError, Call, Created, Json, NoContent, Query},
     spaces::{Template, TemplateError},
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -38,7 +39,7 @@ pub struct TemplateView {
 pub async fn list(call: Call, Query(wanted): Query<TemplateQuery>) -> Result<Json<List<TemplateView>>, ApiError> {
     let mut all = call.app.templates.all();
     all.retain(|template| wanted.name.as_deref().is_none_or(|name| template.spec.name.as_str() == name));
-    let page = Page { limit: wanted.limit, cursor: wanted.cursor };
+    let page = PageQuery { limit: wanted.limit, cursor: wanted.cursor };
     List::page(all, &page, |template| template.id, |template| TemplateView::from(&*template)).map(Json)
 }
 

@@ -2,48 +2,17 @@
 
 use crate::{
     identity::Token,
-    model::{id::TokenId, permission::Scope, timestamp::Timestamp},
+    model::api::{
+        identity::{IssuedToken, NewToken, TokenView},
+        list::{List, PageQuery},
+    },
     server::http::{
         error::ApiError,
-        pagination::{List, Page},
         request::{Call, Created, Json, NoContent, Query},
     },
 };
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct NewToken {
-    name: String,
-    /// What the token is limited to; empty or absent for all of the user's permissions.
-    #[serde(default)]
-    scopes: Vec<Scope>,
-    /// Made with a token that expires, it expires no later than that.
-    expires_at: Option<Timestamp>,
-}
-
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Token")]
-pub struct TokenView {
-    id: TokenId,
-    name: String,
-    scopes: Vec<Scope>,
-    created_at: Timestamp,
-    /// To the minute across a restart.
-    last_used_at: Option<Timestamp>,
-    expires_at: Option<Timestamp>,
-}
-
-#[derive(Serialize, JsonSchema)]
-pub struct IssuedToken {
-    #[serde(flatten)]
-    record: TokenView,
-    /// The token itself. It is not kept and cannot be shown again.
-    token: String,
-}
-
-pub async fn list(call: Call, Query(page): Query<Page>) -> Result<Json<List<TokenView>>, ApiError> {
+pub async fn list(call: Call, Query(page): Query<PageQuery>) -> Result<Json<List<TokenView>>, ApiError> {
     let tokens = call.app.identity.tokens(call.caller().user.id);
     List::page(tokens, &page, |token| token.id, TokenView::from).map(Json)
 }
@@ -67,6 +36,7 @@ pub async fn delete(call: Call) -> Result<NoContent, ApiError> {
 impl From<Token> for TokenView {
     fn from(token: Token) -> Self {
         let Token { id, name, scopes, created_at, last_used_at, expires_at, .. } = token;
+        let scopes = scopes.into_iter().map(Into::into).collect();
         Self { id, name, scopes, created_at, last_used_at, expires_at }
     }
 }

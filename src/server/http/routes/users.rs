@@ -1,70 +1,35 @@
 //! Users, for those who manage them.
 
-use super::{groups::GroupName, roles::RoleName};
+use super::{groups::group_names, roles::role_names};
 use crate::{
-    identity::{Identity, Name, NewUser, User, UserChange},
-    model::{id::UserId, permission::Permission, timestamp::Timestamp},
+    identity::{Identity, NewUser, User, UserChange},
+    model::{
+        api::{
+            identity::{UserBody, UserPatch, UserView},
+            list::{List, PageQuery},
+        },
+        id::UserId,
+        permission::Permission,
+    },
     server::{
         http::{
             error::ApiError,
-            pagination::{List, Page},
             request::{Call, Created, Json, NoContent, Query},
         },
         user_records::UserRecordsError,
     },
 };
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
-/// A whole user, to make or to replace one.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct UserBody {
-    name: Name,
-    /// At least 8 characters. Without one the user cannot log in.
-    password: Option<String>,
-    /// Names or ids.
-    #[serde(default)]
-    roles: Vec<String>,
-    /// Names or ids.
-    #[serde(default)]
-    groups: Vec<String>,
-    #[serde(default = "yes")]
-    active: bool,
-}
-
-/// Some fields of a user; what is absent stays.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct UserPatch {
-    name: Option<Name>,
-    password: Option<String>,
-    roles: Option<Vec<String>>,
-    groups: Option<Vec<String>>,
-    active: Option<bool>,
-}
-
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "User")]
-pub struct UserView {
-    id: UserId,
-    name: Name,
-    roles: Vec<RoleName>,
-    groups: Vec<GroupName>,
-    active: bool,
-    created_at: Timestamp,
-}
-
-pub async fn list(call: Call, Query(page): Query<Page>) -> Result<Json<List<UserView>>, ApiError> {
+pub async fn list(call: Call, Query(page): Query<PageQuery>) -> Result<Json<List<UserView>>, ApiError> {
     let identity = &call.app.identity;
-    List::page(identity.users(), &page, |user| user.id, |user| UserView::of(identity, &user)).map(Json)
+    List::page(identity.users(), &page, |user| user.id, |user| view(identity, &user)).map(Json)
 }
 
 pub async fn create(call: Call, Json(body): Json<UserBody>) -> Result<Created<UserView>, ApiError> {
     let UserBody { name, password, roles, groups, active } = body;
     let new = NewUser { name, password, roles, groups, active };
     let user = call.app.identity.create_user(call.caller(), new).await?;
-    Ok(Created(UserView::of(&call.app.identity, &user)))
+    Ok(Created(view(&call.app.identity, &user)))
 }
 
 pub async fn show(call: Call) -> Result<Json<UserView>, ApiError> {
@@ -73,7 +38,7 @@ pub async fn show(call: Call) -> Result<Json<UserView>, ApiError> {
     // Who manages no users sees only itself; the others are as good as absent.
     let visible = id == caller.user.id || caller.may(Permission::ManageUsers);
     let user = call.app.identity.user(id).filter(|_| visible).ok_or_else(|| ApiError::missing("user"))?;
-    Ok(Json(UserView::of(&call.app.identity, &user)))
+    Ok(Json(view(&call.app.identity, &user)))
 }
 
 pub async fn replace(call: Call, Json(body): Json<UserBody>) -> Result<Json<UserView>, ApiError> {
@@ -98,19 +63,17 @@ pub async fn delete(call: Call) -> Result<NoContent, ApiError> {
 
 async fn apply(call: &Call, change: UserChange) -> Result<Json<UserView>, ApiError> {
     let user = call.app.identity.update_user(call.caller(), call.id()?, change).await?;
-    Ok(Json(UserView::of(&call.app.identity, &user)))
+    Ok(Json(view(&call.app.identity, &user)))
 }
 
-impl UserView {
-    fn of(identity: &Identity, user: &User) -> Self {
-        Self {
-            id: user.id,
-            name: user.name.clone(),
-            roles: RoleName::of(identity, &user.roles),
-            groups: GroupName::of(identity, &user.groups),
-            active: user.active,
-            created_at: user.created_at,
-        }
+fn view(identity: &Identity, user: &User) -> UserView {
+    UserView {
+        id: user.id,
+        name: user.name.clone(),
+        roles: role_names(identity, &user.roles),
+        groups: group_names(identity, &user.groups),
+        active: user.active,
+        created_at: user.created_at,
     }
 }
 
@@ -123,8 +86,4 @@ impl From<UserRecordsError> for ApiError {
             UserRecordsError::Store(error) => error.into(),
         }
     }
-}
-
-const fn yes() -> bool {
-    true
 }

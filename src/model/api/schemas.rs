@@ -1,24 +1,45 @@
-//! The JSON Schemas of our own vocabulary, for the OpenAPI document.
+//! JSON Schemas of the model's words, for the OpenAPI document.
 
-use crate::{
-    identity::{Name, Permissions},
-    model::{
-        body_template::BodyTemplate,
-        event::{Actor, ActorKind},
-        id::{AuditId, EventId, GroupId, RoleId, ScriptId, SinkId, SpaceId, TemplateId, TokenId, UserId},
-        method::Scope as MethodScope,
-        permission::{Permission, Scope},
-        space_settings::{Host, SpaceName},
-        timestamp::Timestamp,
-    },
-    platform::config::Span,
-    routing::queue::{Attempt, AttemptOutcome, DeadLetter, Delivery, DeliveryState},
+use crate::model::{
+    body_template::BodyTemplate,
+    delivery::{Attempt, AttemptOutcome, DeadLetter, Delivery, DeliveryState},
+    event::ActorKind,
+    id::{AuditId, EventId, GroupId, RoleId, ScriptId, SinkId, SpaceId, TemplateId, TokenId, UserId},
+    method::Scope as MethodScope,
+    name::Name,
+    permission::{Permission, Scope},
+    permissions::Permissions,
+    space_settings::{Host, SpaceName},
+    timestamp::Timestamp,
+    units::Span,
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use std::borrow::Cow;
 
-/// Describes what replaces a record and what changes one, whose fields are read one by one, by the record's own schema. Of
-/// a change nothing is required.
+/// Any JSON object: payloads and schemas that users write.
+pub struct Object;
+
+/// Gives types a schema that is written inline wherever they occur.
+macro_rules! inline_schemas {
+    ($($($name:ident)+ = $schema:expr;)*) => {$($(
+        impl schemars::JsonSchema for $name {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                $schema
+            }
+        }
+    )+)*};
+}
+
+/// Describes the body that replaces a record and the one that changes it by the record's own schema. The bodies keep
+/// their fields as a map, to tell an absent field from one set to its default; of a change nothing is required.
 macro_rules! described_by {
     ($spec:ty: $fields:ident, $patch:ident) => {
         impl schemars::JsonSchema for $fields {
@@ -35,6 +56,14 @@ macro_rules! described_by {
             }
         }
 
+        $crate::model::api::schemas::patch_of!($spec: $patch);
+    };
+}
+pub(crate) use described_by;
+
+/// Describes a change of a record by the record's own schema, of which nothing is required.
+macro_rules! patch_of {
+    ($spec:ty: $patch:ident) => {
         impl schemars::JsonSchema for $patch {
             fn schema_name() -> std::borrow::Cow<'static, str> {
                 stringify!($patch).into()
@@ -48,31 +77,19 @@ macro_rules! described_by {
         }
     };
 }
-pub(super) use described_by;
+pub(crate) use patch_of;
 
-macro_rules! schemas {
-    ($($($name:ident)+ = $schema:expr;)*) => {$($(
-        impl JsonSchema for $name {
-            fn inline_schema() -> bool {
-                true
-            }
-
-            fn schema_name() -> Cow<'static, str> {
-                stringify!($name).into()
-            }
-
-            fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                $schema
-            }
-        }
-    )+)*};
-}
-
-/// Any object: what users bring, and what serialises itself.
-pub struct Object;
-
-schemas! {
+inline_schemas! {
     Object = json_schema!({"type": "object"});
+    AuditId EventId GroupId RoleId ScriptId SinkId SpaceId TemplateId TokenId UserId =
+        json_schema!({"type": "string", "format": "uuid"});
+    Timestamp = json_schema!({"type": "string", "format": "date-time"});
+    Name = json_schema!({"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"});
+    Permission = json_schema!({"type": "string", "enum": Permission::ALL});
+    Permissions = json_schema!({"type": "array", "items": {"type": "string", "enum": Permission::ALL}});
+    Scope = json_schema!({"type": "string", "enum": Scope::ALL});
+    MethodScope = json_schema!({"type": "string", "enum": [MethodScope::Private, MethodScope::Shared]});
+    ActorKind = json_schema!({"type": "string", "enum": [ActorKind::User, ActorKind::Agent, ActorKind::System]});
     BodyTemplate = json_schema!({"oneOf": [
         {"type": "string", "description": "Lua"},
         {
@@ -82,18 +99,9 @@ schemas! {
             "additionalProperties": false,
         },
     ]});
-    AuditId EventId GroupId RoleId ScriptId SinkId SpaceId TemplateId TokenId UserId =
-        json_schema!({"type": "string", "format": "uuid"});
-    Timestamp = json_schema!({"type": "string", "format": "date-time"});
-    Name = json_schema!({"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"});
     SpaceName = json_schema!({"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$"});
     Host = json_schema!({"type": "string", "maxLength": 253});
     Span = json_schema!({"type": "string", "pattern": "^[0-9]+ *(ms|s|m|h|d)$"});
-    Permission = json_schema!({"type": "string", "enum": Permission::ALL});
-    Permissions = json_schema!({"type": "array", "items": {"type": "string", "enum": Permission::ALL}});
-    Scope = json_schema!({"type": "string", "enum": Scope::ALL});
-    MethodScope = json_schema!({"type": "string", "enum": [MethodScope::Private, MethodScope::Shared]});
-    ActorKind = json_schema!({"type": "string", "enum": [ActorKind::User, ActorKind::Agent, ActorKind::System]});
     AttemptOutcome = json_schema!({"type": "string", "enum": [
         AttemptOutcome::Delivered, AttemptOutcome::Skipped, AttemptOutcome::Failed, AttemptOutcome::Dead,
     ]});
@@ -129,11 +137,6 @@ macro_rules! objects {
 }
 
 objects! {
-    Actor {
-        id: uuid::Uuid = "The user's id; the nil UUID for the service itself",
-        username: String = "The name it had then",
-        kind: ActorKind = "By which door it came",
-    }
     Delivery {
         sink_id: SinkId = "The sink it goes to",
         name: String = "The sink's name when the event was raised",

@@ -1,0 +1,188 @@
+//! Users, roles, groups, tokens, logging in, and the caller itself.
+
+use super::lenient::Lenient;
+use crate::model::{
+    event::{Actor, ActorKind},
+    id::{GroupId, RoleId, TokenId, UserId},
+    name::Name,
+    permission::{Permission, Scope},
+    permissions::Permissions,
+    timestamp::Timestamp,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The user or program that raised an event or made a change.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Actor")]
+pub struct ActorView {
+    /// The user's id; the nil UUID for the service itself
+    pub id: uuid::Uuid,
+    /// The name it had then
+    pub username: String,
+    /// By which door it came
+    pub kind: Lenient<ActorKind>,
+}
+
+/// A whole user, to make or to replace one.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UserBody {
+    pub name: Name,
+    /// At least 8 characters. Without one the user cannot log in.
+    pub password: Option<String>,
+    /// Names or ids.
+    #[serde(default)]
+    pub roles: Vec<String>,
+    /// Names or ids.
+    #[serde(default)]
+    pub groups: Vec<String>,
+    #[serde(default = "active_by_default")]
+    pub active: bool,
+}
+
+/// Some fields of a user; what is absent stays.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UserPatch {
+    pub name: Option<Name>,
+    pub password: Option<String>,
+    pub roles: Option<Vec<String>>,
+    pub groups: Option<Vec<String>>,
+    pub active: Option<bool>,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "User")]
+pub struct UserView {
+    pub id: UserId,
+    pub name: Name,
+    pub roles: Vec<RoleName>,
+    pub groups: Vec<GroupName>,
+    pub active: bool,
+    pub created_at: Timestamp,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RoleBody {
+    pub name: Name,
+    pub permissions: Permissions,
+}
+
+/// Some fields of a role; what is absent stays.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RolePatch {
+    pub name: Option<Name>,
+    pub permissions: Option<Permissions>,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Role")]
+pub struct RoleView {
+    pub id: RoleId,
+    pub name: Name,
+    pub permissions: Vec<Lenient<Permission>>,
+    pub created_at: Timestamp,
+}
+
+/// A role as it is mentioned elsewhere.
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub struct RoleName {
+    pub id: RoleId,
+    pub name: Name,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GroupBody {
+    pub name: Name,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Group")]
+pub struct GroupView {
+    pub id: GroupId,
+    pub name: Name,
+    pub created_at: Timestamp,
+}
+
+/// A group as it is mentioned elsewhere.
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub struct GroupName {
+    pub id: GroupId,
+    pub name: Name,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewToken {
+    pub name: String,
+    /// What the token is limited to; empty or absent for all of the user's permissions.
+    #[serde(default)]
+    pub scopes: Vec<Scope>,
+    /// Made with a token that expires, it expires no later than that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Token")]
+pub struct TokenView {
+    pub id: TokenId,
+    pub name: String,
+    pub scopes: Vec<Lenient<Scope>>,
+    pub created_at: Timestamp,
+    /// To the minute across a restart.
+    pub last_used_at: Option<Timestamp>,
+    pub expires_at: Option<Timestamp>,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub struct IssuedToken {
+    #[serde(flatten)]
+    pub record: TokenView,
+    /// The token itself. It is not kept and cannot be shown again.
+    pub token: String,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Credentials {
+    pub name: String,
+    pub password: String,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewPassword {
+    pub current: String,
+    pub new: String,
+}
+
+/// The caller.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Whoami")]
+pub struct WhoamiView {
+    pub id: UserId,
+    pub name: Name,
+    pub roles: Vec<RoleName>,
+    pub groups: Vec<GroupName>,
+    pub permissions: Vec<Lenient<Permission>>,
+    /// `token`, `session` or `agent`.
+    pub via: String,
+    /// What the token is limited to; empty for all of the user's permissions.
+    pub scopes: Vec<Lenient<Scope>>,
+}
+
+impl From<Actor> for ActorView {
+    fn from(actor: Actor) -> Self {
+        let Actor { id, username, kind } = actor;
+        Self { id, username, kind: kind.into() }
+    }
+}
+
+const fn active_by_default() -> bool {
+    true
+}

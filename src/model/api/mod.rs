@@ -1,0 +1,14 @@
+//! The bodies of the HTTP API, each defined once for the server, the command line and the OpenAPI document.
+//!
+//! A file per subject. `…View` is an answer, `New…`, `…Body`, `…Fields` and `…Patch` are requests, `…Query` is a query
+//! string. Requests refuse unknown fields. Answers ignore them, and [`lenient::Lenient`] keeps values that this version
+//! does not know, so that an older command line reads the answers of a newer server.
+//!
+//! `server::http` converts records into views; `cli` reads and prints them.
+
+pub mod audit;
+pub mod error;
+pub mod identity;
+pub mod lenient;
+pub mod list;
+pub mod schemas;
