@@ -6,7 +6,10 @@
 //! Whether a space's agent is to run is the space's record to say ([`Space::launched`]); this only follows.
 
 use super::{Space, SpaceError, Spaces};
-use crate::model::{id::SpaceId, space_settings::Driver};
+use crate::{
+    model::{id::SpaceId, space_settings::Driver},
+    platform::process_group::{GroupEnd, OnParentDeath, ProcessGroup},
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::{
@@ -19,7 +22,7 @@ use std::{
 };
 use tokio::{
     io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader},
-    process::{Child, Command},
+    process::Command,
     task::JoinHandle,
     time::Instant,
 };
@@ -171,7 +174,7 @@ impl Launch {
         self.home(id).join("agent")
     }
 
-    fn start(&self, spaces: &Spaces, space: &Space) -> Result<Child, LaunchError> {
+    async fn start(&self, spaces: &Spaces, space: &Space) -> Result<ProcessGroup, LaunchError> {
         let data = self.agent_data(space.id);
         std::fs::create_dir_all(&data).map_err(|source| LaunchError::Directory { path: data.clone(), source })?;
         let directory = space.settings.directory.clone().unwrap_or_else(|| self.home(space.id));
@@ -199,10 +202,9 @@ impl Launch {
             .current_dir(directory)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .kill_on_drop(true);
-        command.spawn().map_err(|source| LaunchError::Program { path: self.program.clone(), source })
+            .stderr(Stdio::piped());
+        let started = ProcessGroup::spawn(command, OnParentDeath::LeaveRunning).await;
+        started.map_err(|source| LaunchError::Program { path: self.program.clone(), source })
     }
 }
 
@@ -264,19 +266,23 @@ impl Shared {
         while let Some(space) = self.spaces.get(id).filter(|space| space.launched && !stop.is_cancelled()) {
             running.launches += 1;
             let began = Instant::now();
-            let trouble = match self.launch.start(&self.spaces, &space) {
-                Ok(mut child) => {
-                    log::info!("space `{}`: its agent runs as process {}", space.name, child.id().unwrap_or_default());
-                    self.spaces.note_running(id, Some(Running { pid: child.id(), ..running.clone() }));
-                    relay(&space, child.stdout.take());
-                    relay(&space, child.stderr.take());
-                    // Out of the child's hands, because waiting would close it.
-                    let stdin = child.stdin.take();
+            let trouble = match self.launch.start(&self.spaces, &space).await {
+                Ok(mut process) => {
+                    log::info!("space `{}`: its agent runs as process {}", space.name, process.id());
+                    self.spaces
+                        .note_running(id, Some(Running { pid: process.id().try_into().ok(), ..running.clone() }));
+                    relay(&space, process.take_stdout());
+                    relay(&space, process.take_stderr());
+                    // Taken, because waiting for the process would close it.
+                    let stdin = process.take_stdin();
                     tokio::select! {
-                        status = child.wait() => describe(status),
+                        status = process.exited() => {
+                            process.sweep().await;
+                            describe(status)
+                        }
                         () = stop.cancelled() => {
                             drop(stdin);
-                            end(&space, child, patience.grace).await;
+                            end(&space, process, patience.grace).await;
                             break;
                         }
                     }
@@ -311,23 +317,10 @@ async fn ended(keeper: Option<Keeper>) {
     }
 }
 
-/// Ends an agent, whose stdin is closed already, and all in its process group: SIGTERM, and SIGKILL if that is not enough.
-async fn end(space: &Space, mut child: Child, grace: Duration) {
-    // Without an id it has ended already.
-    let Some(group) = child.id().and_then(|id| i32::try_from(id).ok()) else { return };
-    signal(group, libc::SIGTERM);
-    if tokio::time::timeout(grace, child.wait()).await.is_err() {
-        log::warn!("space `{}`: its agent did not end within {grace:?}, and is killed", space.name);
-        signal(group, libc::SIGKILL);
-        let _ = child.wait().await;
-    }
-}
-
-/// Sends a signal to a process group that was made for a child not yet waited for.
-fn signal(group: i32, signal: libc::c_int) {
-    // SAFETY: the call only takes numbers. The group's id cannot have been given to others, since its leader still has it.
-    unsafe {
-        libc::kill(-group, signal);
+/// Ends an agent, whose stdin is closed already, and all of its process group: SIGTERM, and SIGKILL after `grace`.
+async fn end(space: &Space, process: ProcessGroup, grace: Duration) {
+    if process.end(Duration::ZERO, grace).await == GroupEnd::Killed {
+        log::warn!("space `{}`: its agent did not end within {grace:?}, and was killed", space.name);
     }
 }
 

@@ -7,6 +7,7 @@
 use super::{LoadError, LoadedProgram};
 use crate::{
     model::jsonrpc::{Fault, MAX_BATCH, Message, Outcome, Request, code},
+    platform::lines::{Line, LineSplitter},
     scripting::lua::{MethodHandler, ScriptError},
 };
 use futures_util::future::join_all;
@@ -14,7 +15,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use std::{
     collections::BTreeMap,
-    io::{self, BufRead, BufReader, Read, Write},
+    io::{self, Read, Write},
     sync::Arc,
     thread,
 };
@@ -26,6 +27,9 @@ const UNDER_WAY: usize = 1024;
 
 /// The longest line that is read, in bytes: as long as an agent sends.
 const MAX_LINE: usize = 16 << 20;
+
+/// Bytes that are read at once.
+const CHUNK: usize = 64 << 10;
 
 /// Lines that were read and not looked at yet.
 const READ_AHEAD: usize = 64;
@@ -46,8 +50,8 @@ pub enum ServeError {
     Output(io::Error),
 }
 
-/// What was read: a line, or that one was too long.
-enum Line {
+/// A line of input.
+enum Incoming {
     Whole(Vec<u8>),
     TooLong,
 }
@@ -91,11 +95,11 @@ pub async fn serve(
         let message = match line {
             None => break,
             Some(Err(error)) => return Err(ServeError::Input(error)),
-            Some(Ok(Line::TooLong)) => {
+            Some(Ok(Incoming::TooLong)) => {
                 Err(Fault::new(code::INVALID_REQUEST, format!("a line has at most {MAX_LINE} bytes")))
             }
-            Some(Ok(Line::Whole(line))) if line.trim_ascii().is_empty() => continue,
-            Some(Ok(Line::Whole(line))) => Message::read(&line, MAX_BATCH),
+            Some(Ok(Incoming::Whole(line))) if line.trim_ascii().is_empty() => continue,
+            Some(Ok(Incoming::Whole(line))) => Message::read(&line, MAX_BATCH),
         };
         let many = match &message {
             Ok(Message::Batch(requests)) => requests.len(),
@@ -209,34 +213,51 @@ fn log(line: &str) {
 }
 
 /// Reads lines on a thread of its own, until the end or an error.
-fn lines(input: impl Read + Send + 'static) -> mpsc::Receiver<io::Result<Line>> {
+fn lines(input: impl Read + Send + 'static) -> mpsc::Receiver<io::Result<Incoming>> {
     let (sender, receiver) = mpsc::channel(READ_AHEAD);
-    let read = move || {
-        let mut input = BufReader::with_capacity(64 << 10, input);
-        while let Some(line) = next_line(&mut input).transpose() {
-            let is_last = line.is_err();
-            if sender.blocking_send(line).is_err() || is_last {
-                return;
-            }
-        }
-    };
     // Without a thread there is no input, which then ends at once.
-    if let Err(error) = thread::Builder::new().name("stdin".to_owned()).spawn(read) {
+    if let Err(error) = thread::Builder::new().name("stdin".to_owned()).spawn(move || read_lines(input, &sender)) {
         log(&format!("cannot start a thread to read with: {error}"));
     }
     receiver
 }
 
-fn next_line(input: &mut impl BufRead) -> io::Result<Option<Line>> {
-    let mut line = Vec::new();
-    if input.take(MAX_LINE as u64).read_until(b'\n', &mut line)? == 0 {
-        return Ok(None);
+fn read_lines(mut input: impl Read, sender: &mpsc::Sender<io::Result<Incoming>>) {
+    // A line is counted with its line end.
+    let mut splitter = LineSplitter::new(MAX_LINE - 1);
+    let mut chunk = vec![0; CHUNK];
+    let mut lines = Vec::new();
+    loop {
+        let read = input.read(&mut chunk);
+        match &read {
+            Ok(0) => splitter.finish(|line| lines.push(Incoming::from(line))),
+            Ok(count) => splitter.push(&chunk[..*count], |line| lines.push(Incoming::from(line))),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(_) => {}
+        }
+        for line in lines.drain(..) {
+            if sender.blocking_send(Ok(line)).is_err() {
+                return;
+            }
+        }
+        match read {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(error) => {
+                let _ = sender.blocking_send(Err(error));
+                return;
+            }
+        }
     }
-    if line.len() == MAX_LINE && !line.ends_with(b"\n") {
-        input.skip_until(b'\n')?;
-        return Ok(Some(Line::TooLong));
+}
+
+impl From<Line<'_>> for Incoming {
+    fn from(line: Line<'_>) -> Self {
+        match line {
+            Line::Whole(line) => Self::Whole(line.to_vec()),
+            Line::TooLong { .. } => Self::TooLong,
+        }
     }
-    Ok(Some(Line::Whole(line)))
 }
 
 /// Writes answers on a thread of its own, several at a time if several are done, and tells how that ended.

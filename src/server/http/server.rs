@@ -4,8 +4,8 @@
 //! A place is held only by who uses it: a connection is closed once nothing is asked on it or taken from it
 //! ([`pulse`](super::idle)), or its peer stops reading ([`stall`](super::write_timeout)), and one address gets half at most.
 //!
-//! This is our own accept loop because warp's has no header timeout, no bound on its drain, and no place in front of
-//! its filters where a request's caller could be told.
+//! Connections come from [`crate::platform::accept`] because warp's own accept loop has no header timeout, no bound on its
+//! drain, and no place in front of its filters where a request's caller could be resolved.
 
 use super::{
     App, Response, agent_socket, body,
@@ -16,7 +16,13 @@ use super::{
     request::Call,
     write_timeout::Stalling,
 };
-use crate::{identity, platform::keyed_limit::Shares};
+use crate::{
+    identity,
+    platform::{
+        accept::{AcceptLimits, accept_until},
+        keyed_limit::Shares,
+    },
+};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http_body_util::{BodyExt, Limited};
@@ -32,11 +38,8 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use std::{convert::Infallible, net::SocketAddr, panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
-use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::Semaphore,
-};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
 use warp::Filter;
 
 /// How long the server waits for what.
@@ -58,9 +61,6 @@ const PATIENCE: Patience =
 /// How many times [`Patience::idle`] an idle connection has to take the rest of a large answer.
 const LEAVE: u32 = 4;
 
-/// Pause after a failed accept, most likely for lack of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
 /// What is read of a refused request's body, so that the caller gets to read the refusal instead of a reset.
 const REFUSED_BYTES: usize = 4 << 20;
 const REFUSED_TIME: Duration = Duration::from_secs(1);
@@ -79,14 +79,6 @@ struct Link<R> {
     pulse: Arc<Pulse>,
 }
 
-/// When connections are asked to end, and when they are made to.
-#[derive(Clone)]
-struct Ends {
-    patience: Patience,
-    shutdown: CancellationToken,
-    cut: CancellationToken,
-}
-
 /// Serves until `shutdown`, then finishes the requests in flight, and cuts off those that take too long.
 pub async fn serve(listener: TcpListener, app: Arc<App>, shutdown: CancellationToken) {
     serve_patiently(listener, app, shutdown, PATIENCE).await;
@@ -98,59 +90,33 @@ pub(super) async fn serve_patiently(
     shutdown: CancellationToken,
     patience: Patience,
 ) {
-    let most = app.config.limits.connections.min(Semaphore::MAX_PERMITS);
-    let (places, addresses) = (Arc::new(Semaphore::new(most)), Shares::new(most.div_ceil(2)));
+    let connections = app.config.limits.connections;
+    let addresses = Shares::new(connections.div_ceil(2));
     let filter = agent_socket::filter(app.clone()).or(filter(app.clone(), shutdown.clone())).unify();
     let routes = TowerToHyperService::new(warp::service(filter));
-    let connections = TaskTracker::new();
-    let ends = Ends { patience, shutdown: shutdown.clone(), cut: CancellationToken::new() };
-    loop {
-        let accept = async {
-            let place = places.clone().acquire_owned().await.expect("the semaphore is never closed");
-            (place, listener.accept().await)
-        };
-        let (place, stream, peer) = tokio::select! {
-            biased;
-            () = shutdown.cancelled() => break,
-            (place, accepted) = accept => match accepted {
-                Ok((stream, peer)) => (place, stream, peer),
-                Err(error) => {
-                    log::warn!("cannot accept connections: {error}");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                    continue;
-                }
-            },
-        };
-        let Some(share) = addresses.take(identity::network(peer.ip())) else { continue };
-        // Answers are small and whole; waiting to fill a packet only delays them.
-        let _ = stream.set_nodelay(true);
+    let limits = AcceptLimits { connections, drain: patience.drain };
+    let admit = |stream, peer: SocketAddr| {
+        let share = addresses.take(identity::network(peer.ip()))?;
         let link = Arc::new(Link { app: app.clone(), routes: routes.clone(), peer, pulse: Arc::new(Pulse::new()) });
-        let ends = ends.clone();
-        connections.spawn(async move {
-            converse(stream, link, ends).await;
-            // Before the place: whoever gets that next may be at the same address.
+        let shutdown = shutdown.clone();
+        Some(async move {
+            converse(stream, link, patience, shutdown).await;
             drop(share);
-            drop(place);
-        });
-    }
-    drop(listener);
-    connections.close();
-    if tokio::time::timeout(patience.drain, connections.wait()).await.is_err() {
-        log::warn!("some requests did not finish in time and are cut off");
-        ends.cut.cancel();
-    }
+        })
+    };
+    accept_until(listener, limits, shutdown.clone(), admit).await;
 }
 
 /// One connection from its first byte to its last. How it ends is the peer's business, as long as it does.
-async fn converse<R>(stream: TcpStream, link: Arc<Link<R>>, ends: Ends)
+async fn converse<R>(stream: TcpStream, link: Arc<Link<R>>, patience: Patience, shutdown: CancellationToken)
 where
     R: Service<Request<Limited<Incoming>>, Response = Response, Error = Infallible> + Send + Sync + 'static,
     R::Future: Send,
 {
-    let Patience { head, idle, .. } = ends.patience;
+    let Patience { head, idle, .. } = patience;
     let pulse = link.pulse.clone();
     let service = service_fn(move |request| answer(link.clone(), request));
-    let builder = builder(ends.patience);
+    let builder = builder(patience);
     let stream = TokioIo::new(Stalling::new(stream, idle));
     let mut connection = pin!(builder.serve_connection_with_upgrades(stream, service));
     tokio::select! {
@@ -158,13 +124,12 @@ where
         // hyper's own timeout for a head starts only once it knows which version is spoken, for which a silent peer
         // could make it wait for ever.
         () = pulse.stops(head * 2, idle) => {}
-        () = ends.shutdown.cancelled() => {}
+        () = shutdown.cancelled() => {}
     }
     connection.as_mut().graceful_shutdown();
     tokio::select! {
         _ = connection => {}
         () = tokio::time::sleep(idle * LEAVE) => {}
-        () = ends.cut.cancelled() => {}
     }
 }
 

@@ -5,6 +5,7 @@
 //! What is waited for is ended with all of its group when the wait is: a timeout, a limit of the run, or our own end.
 
 use super::{Maker, Raise, fs::located, seconds, space::surroundings, text};
+use crate::platform::process_group::{OnParentDeath, ProcessGroup};
 use mlua::{Lua, LuaString, Table, Value};
 use std::{
     collections::BTreeMap,
@@ -18,7 +19,7 @@ use std::{
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
-    process::{Child, ChildStdin, Command},
+    process::{ChildStdin, Command},
 };
 
 /// The most that is kept of each stream.
@@ -87,7 +88,8 @@ pub(super) fn module(maker: &Maker<'_>) -> mlua::Result<Table> {
             });
         }
         // Once dropped, it is still waited for, so that it does not stay behind as a zombie.
-        let child = started(&order, &mut command)?;
+        check_directory(&order)?;
+        let child = command.spawn().map_err(|error| not_started(&order, &error))?;
         Ok(child.id())
     })?;
     module.raw_set("spawn", spawn)?;
@@ -98,22 +100,21 @@ pub(super) fn module(maker: &Maker<'_>) -> mlua::Result<Table> {
 async fn waited_for(mut order: Order) -> Result<Ended, Raise> {
     let mut command = command(&order);
     let stdin = if order.stdin.is_some() { Stdio::piped() } else { Stdio::null() };
-    command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).kill_on_drop(true);
-    #[cfg(target_os = "linux")]
-    die_with_us(&mut command);
-    let mut child = started(&order, &mut command)?;
-    let mut group = Group(child.id().and_then(|id| id.try_into().ok()));
-    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
+    check_directory(&order)?;
+    let started = ProcessGroup::spawn(command, OnParentDeath::Kill).await;
+    let mut process = started.map_err(|error| not_started(&order, &error))?;
+    let (stdin, stdout, stderr) = (process.take_stdin(), process.take_stdout(), process.take_stderr());
     let (_, stdout, stderr, status) = tokio::join!(
         fed(stdin, order.stdin.take().unwrap_or_default()),
         collected(stdout.expect("it was asked for")),
         collected(stderr.expect("it was asked for")),
-        child.wait(),
+        process.exited(),
     );
     let failed = |error: io::Error| Raise::Message(format!("`{}`: {error}", order.cmd.display()));
     let ended =
         Ended { status: status.map_err(failed)?, stdout: stdout.map_err(failed)?, stderr: stderr.map_err(failed)? };
-    group.0 = None;
+    process.release();
     Ok(ended)
 }
 
@@ -127,23 +128,15 @@ fn command(order: &Order) -> Command {
     command
 }
 
-fn started(order: &Order, command: &mut Command) -> Result<Child, Raise> {
+fn check_directory(order: &Order) -> Result<(), Raise> {
     if !order.cwd.is_dir() {
         return Err(Raise::Message(format!("there is no directory {}", order.cwd.display())));
     }
-    command.spawn().map_err(|error| Raise::Message(format!("cannot start `{}`: {error}", order.cmd.display())))
+    Ok(())
 }
 
-/// Has the kernel kill the process should we be killed. Threads of scripts end only with us, or once no run is left.
-#[cfg(target_os = "linux")]
-fn die_with_us(command: &mut Command) {
-    // SAFETY: it only makes a system call, which is all that is allowed between fork and exec.
-    unsafe {
-        command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
-            -1 => Err(io::Error::last_os_error()),
-            _ => Ok(()),
-        });
-    }
+fn not_started(order: &Order, error: &io::Error) -> Raise {
+    Raise::Message(format!("cannot start `{}`: {error}", order.cmd.display()))
 }
 
 /// Writes all of it. Whoever does not want to read on has its reasons.
@@ -161,18 +154,6 @@ async fn collected(stream: impl AsyncRead + Unpin) -> io::Result<Vec<u8>> {
         return Err(io::Error::other(format!("it printed more than {MAX_OUTPUT} bytes")));
     }
     Ok(output)
-}
-
-/// A group of processes that is killed when dropped.
-struct Group(Option<libc::pid_t>);
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        if let Some(id) = self.0 {
-            // SAFETY: it takes two numbers. The group is there: its leader was not waited for, or left members behind.
-            unsafe { libc::kill(-id, libc::SIGKILL) };
-        }
-    }
 }
 
 /// Reads what a program wants started. A field that means nothing is said to.

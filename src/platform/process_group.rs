@@ -1,0 +1,253 @@
+//! A child process with all of its descendants: started as a process group of its own, signalled and killed as one.
+//!
+//! A [`ProcessGroup`] that is dropped is killed, unless it is known to be gone or was [released](ProcessGroup::release).
+//! If this process is killed itself, the kernel kills a child that was started with [`OnParentDeath::Kill`] (on Linux).
+//! Its stdin ends in any case.
+
+use std::{
+    io,
+    process::ExitStatus,
+    sync::{OnceLock, mpsc},
+    time::Duration,
+};
+use tokio::{
+    process::{Child, ChildStderr, ChildStdin, ChildStdout, Command},
+    runtime,
+    sync::oneshot,
+    time::{Instant, sleep, timeout},
+};
+
+/// Interval at which a group that is expected to end is polled; nothing reports the end of its last member.
+const POLL: Duration = Duration::from_millis(10);
+
+/// Time in which a killed group must be gone. One that takes longer hangs in the kernel.
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A process, and the group that it leads.
+#[derive(Debug)]
+pub struct ProcessGroup {
+    child: Child,
+    group: GroupId,
+}
+
+/// Fate of the child if this process dies without ending it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnParentDeath {
+    /// The kernel kills it (on Linux).
+    Kill,
+    /// It finds its stdin closed, and ends by itself.
+    LeaveRunning,
+}
+
+/// How a group ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupEnd {
+    /// Its leader exited by itself or by SIGTERM.
+    Exited,
+    /// Its leader ignored SIGTERM, and was killed.
+    Killed,
+}
+
+/// A process group, named by its leader. Killed when dropped, unless it is known to be gone.
+#[derive(Debug)]
+struct GroupId {
+    id: libc::pid_t,
+    gone: bool,
+}
+
+impl ProcessGroup {
+    /// Starts a command as the leader of a new group.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the command cannot be run.
+    pub async fn spawn(mut command: Command, on_parent_death: OnParentDeath) -> io::Result<Self> {
+        command.process_group(0);
+        match on_parent_death {
+            OnParentDeath::Kill => {
+                #[cfg(target_os = "linux")]
+                kill_on_parent_death(&mut command);
+                spawn_on_lasting_thread(command).await
+            }
+            OnParentDeath::LeaveRunning => Self::start(&mut command),
+        }
+    }
+
+    fn start(command: &mut Command) -> io::Result<Self> {
+        let child = command.spawn()?;
+        let id = child.id().expect("it was not waited for yet");
+        let group = GroupId { id: id.try_into().expect("process ids are positive"), gone: false };
+        Ok(Self { child, group })
+    }
+
+    /// The process id of the leader, which is also the id of the group.
+    pub fn id(&self) -> libc::pid_t {
+        self.group.id
+    }
+
+    /// The write end of the leader's stdin, if it was piped and not taken yet.
+    pub fn take_stdin(&mut self) -> Option<ChildStdin> {
+        self.child.stdin.take()
+    }
+
+    /// The read end of the leader's stdout, if it was piped and not taken yet.
+    pub fn take_stdout(&mut self) -> Option<ChildStdout> {
+        self.child.stdout.take()
+    }
+
+    /// The read end of the leader's stderr, if it was piped and not taken yet.
+    pub fn take_stderr(&mut self) -> Option<ChildStderr> {
+        self.child.stderr.take()
+    }
+
+    /// Waits until the leader has exited. Its descendants may still run.
+    pub async fn exited(&mut self) -> io::Result<ExitStatus> {
+        self.child.wait().await
+    }
+
+    /// Kills the whole group now.
+    pub fn kill(&mut self) {
+        self.group.signal(libc::SIGKILL);
+    }
+
+    /// Ends the whole group, whose stdin was closed: waits `close` for the leader to exit, sends SIGTERM, waits
+    /// `terminate`, and sends SIGKILL. Returns once all of the group is gone.
+    pub async fn end(mut self, close: Duration, terminate: Duration) -> GroupEnd {
+        let mut exited = timeout(close, self.child.wait()).await.is_ok();
+        // SIGTERM also reaches descendants that an exited leader left behind.
+        if !(exited && self.group.is_gone()) {
+            let deadline = Instant::now() + terminate;
+            self.group.signal(libc::SIGTERM);
+            exited = timeout(terminate, self.child.wait()).await.is_ok();
+            while exited && !self.group.is_gone() && Instant::now() < deadline {
+                sleep(POLL).await;
+            }
+        }
+        let end = if exited { GroupEnd::Exited } else { GroupEnd::Killed };
+        self.kill_and_wait(exited).await;
+        end
+    }
+
+    /// Kills the rest of a group whose leader has exited.
+    pub async fn sweep(mut self) {
+        self.kill_and_wait(true).await;
+    }
+
+    /// Leaves descendants of a leader that has exited running.
+    pub fn release(mut self) {
+        self.group.gone = true;
+    }
+
+    async fn kill_and_wait(&mut self, mut exited: bool) {
+        let deadline = Instant::now() + KILL_TIMEOUT;
+        self.group.signal(libc::SIGKILL);
+        if !exited {
+            exited = timeout(KILL_TIMEOUT, self.child.wait()).await.is_ok();
+        }
+        while exited && !self.group.is_gone() && Instant::now() < deadline {
+            sleep(POLL).await;
+        }
+        if !(exited && self.group.is_gone()) {
+            log::error!("process group {} does not end although it was killed", self.group.id);
+        }
+        // The id may be reused once the leader was waited for.
+        self.group.gone |= exited;
+    }
+}
+
+impl GroupId {
+    /// Sends a signal to the members that are left.
+    fn signal(&self, signal: libc::c_int) {
+        if !self.gone {
+            // SAFETY: the call takes two numbers. The id is not reused while the leader was not waited for or the group
+            // has a member, and the group is polled often enough for the ids not to wrap around in between.
+            unsafe { libc::kill(-self.id, signal) };
+        }
+    }
+
+    /// Returns whether no member is left. Valid only once the leader was waited for.
+    fn is_gone(&mut self) -> bool {
+        if !self.gone {
+            // SAFETY: as above; signal 0 only asks. In a container this process may be the one that adopts orphans, and
+            // then has to reap those of the group.
+            let there = unsafe {
+                while libc::waitpid(-self.id, std::ptr::null_mut(), libc::WNOHANG) > 0 {}
+                libc::kill(-self.id, 0) == 0
+            };
+            self.gone = !there && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
+        }
+        self.gone
+    }
+}
+
+impl Drop for GroupId {
+    fn drop(&mut self) {
+        self.signal(libc::SIGKILL);
+    }
+}
+
+/// Describes an exit in a sentence that begins with "it".
+pub fn describe_exit(status: &io::Result<ExitStatus>) -> String {
+    use std::os::unix::process::ExitStatusExt as _;
+    match status {
+        Ok(status) => match (status.code(), status.signal()) {
+            (Some(code), _) => format!("it exited with status {code}"),
+            (None, Some(signal)) => format!("it was killed by signal {signal}"),
+            (None, None) => "it ended".to_owned(),
+        },
+        Err(error) => format!("it cannot be waited for: {error}"),
+    }
+}
+
+/// Makes the kernel kill the process when the thread that started it ends.
+#[cfg(target_os = "linux")]
+fn kill_on_parent_death(command: &mut Command) {
+    let parent = std::process::id();
+    let prepare = move || {
+        // SAFETY: both only make a system call, which is all that is allowed between fork and exec.
+        let (asked, parent_now) = unsafe { (libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL), libc::getppid()) };
+        match asked {
+            -1 => Err(io::Error::last_os_error()),
+            // The parent died before the call.
+            _ if u32::try_from(parent_now) != Ok(parent) => Err(io::Error::from_raw_os_error(libc::ESRCH)),
+            _ => Ok(()),
+        }
+    };
+    // SAFETY: `prepare` allocates nothing and takes no lock.
+    unsafe { command.pre_exec(prepare) };
+}
+
+/// A command to start on behalf of a runtime.
+struct SpawnRequest {
+    command: Command,
+    runtime: runtime::Handle,
+    started: oneshot::Sender<io::Result<ProcessGroup>>,
+}
+
+/// Starts a command from a thread that lasts as long as this process: the kernel takes the end of the thread that
+/// forked for the death of the parent, and the threads of a runtime come and go.
+async fn spawn_on_lasting_thread(command: Command) -> io::Result<ProcessGroup> {
+    static SPAWNER: OnceLock<mpsc::Sender<SpawnRequest>> = OnceLock::new();
+    let gone = || io::Error::other("the thread that starts processes is gone");
+    let spawner = match SPAWNER.get() {
+        Some(spawner) => spawner,
+        None => {
+            let (sender, requests) = mpsc::channel::<SpawnRequest>();
+            std::thread::Builder::new().name("svc-spawner".to_owned()).spawn(move || run_spawner(&requests))?;
+            // If another thread was quicker, this one ends with its sender, before it has started anything.
+            SPAWNER.get_or_init(|| sender)
+        }
+    };
+    let (started, answer) = oneshot::channel();
+    let request = SpawnRequest { command, runtime: runtime::Handle::current(), started };
+    spawner.send(request).map_err(|_| gone())?;
+    answer.await.map_err(|_| gone())?
+}
+
+fn run_spawner(requests: &mpsc::Receiver<SpawnRequest>) {
+    while let Ok(SpawnRequest { mut command, runtime, started }) = requests.recv() {
+        let _entered = runtime.enter();
+        // A caller that no longer waits drops the group, which kills it.
+        let _ = started.send(ProcessGroup::start(&mut command));
+    }
+}
