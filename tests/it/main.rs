@@ -5,6 +5,7 @@ mod cli;
 mod crash;
 mod crowd;
 mod delivery;
+mod docs;
 mod driver;
 mod events;
 mod examples;
