@@ -1,9 +1,12 @@
 //! What the commands read of the server's answers. Only what is shown: `--json` prints the rest as it came.
 
-use crate::{
-    delivery::sinks::definition::{ScriptSpec, SinkKind, WebhookSpec},
-    model::{body_template::BodyTemplate, library::Language, owner::OwnerSpec, timestamp::Timestamp},
-    scripting::scripts,
+use crate::model::{
+    body_template::BodyTemplate,
+    library::Language,
+    owner::OwnerSpec,
+    script_spec::ScriptKind,
+    sink_spec::{ScriptSinkSpec, SinkKind, WebhookSpec},
+    timestamp::Timestamp,
 };
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
@@ -256,7 +259,7 @@ pub struct Sink {
     pub active: bool,
     /// Of these three only the one that the type says.
     pub webhook: Option<WebhookSpec>,
-    pub script: Option<ScriptSpec>,
+    pub script: Option<ScriptSinkSpec>,
     pub template: Option<BodyTemplate>,
     pub queue: Queue,
     pub created_at: Timestamp,
@@ -267,7 +270,7 @@ pub struct Sink {
 pub struct Script {
     pub id: String,
     pub name: String,
-    pub kind: scripts::ScriptKind,
+    pub kind: ScriptKind,
     pub language: Language,
     pub owner: OwnerSpec,
     pub description: String,

@@ -4,7 +4,7 @@
 use super::{access::TokenSource, agent::StartError, server::ServerError};
 use crate::{
     agent::AgentError,
-    delivery::sinks::file::FileError,
+    cli::sink_file::SinkFileError,
     platform::config::{ConfigError, toml_fault},
 };
 use std::{fmt, io, path::PathBuf};
@@ -53,7 +53,7 @@ pub enum Failure {
     Server(ServerError),
     Agent(StartError),
     /// A sink file that cannot be applied.
-    SinkFile(FileError),
+    SinkFile(SinkFileError),
     File {
         path: PathBuf,
         source: io::Error,
@@ -145,7 +145,9 @@ impl fmt::Display for Failure {
                 write!(f, "cannot make sense of the answer from {server} ({why}): check that it is an svc server")
             }
             Self::Config(ConfigError::File { path, source }) => write!(f, "{}: {}", path.display(), toml_fault(source)),
-            Self::SinkFile(FileError::Toml { path, source }) => write!(f, "{}: {}", path.display(), toml_fault(source)),
+            Self::SinkFile(SinkFileError::Toml { path, source }) => {
+                write!(f, "{}: {}", path.display(), toml_fault(source))
+            }
             Self::Config(error) => error.fmt(f),
             Self::Server(error) => error.fmt(f),
             Self::Agent(error) => error.fmt(f),
@@ -176,8 +178,8 @@ impl From<StartError> for Failure {
     }
 }
 
-impl From<FileError> for Failure {
-    fn from(error: FileError) -> Self {
+impl From<SinkFileError> for Failure {
+    fn from(error: SinkFileError) -> Self {
         Self::SinkFile(error)
     }
 }

@@ -130,6 +130,7 @@ pub mod script;
 pub mod server;
 pub mod shell;
 pub mod sink;
+pub mod sink_file;
 pub mod space;
 pub mod stream;
 pub mod subscription;

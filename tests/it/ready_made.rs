@@ -10,7 +10,8 @@ use std::{
     time::Duration,
 };
 use svc::{
-    delivery::sinks::{self, Context, Outcome, Sink, Target, file},
+    cli::sink_file,
+    delivery::sinks::{self, Context, Outcome, Sink, Target},
     model::{
         event::{Actor, ActorKind, Event, Origin},
         id::{EventId, SpaceId, UserId},
@@ -123,10 +124,11 @@ fn folder() -> PathBuf {
 fn read(name: &str, environment: &[(&str, &str)]) -> Sink {
     let look_up =
         |wanted: &str| environment.iter().find(|(key, _)| *key == wanted).map(|(_, value)| (*value).to_owned());
-    let draft = file::read(&folder().join(format!("{name}.toml")), look_up).unwrap_or_else(|error| panic!("{error}"));
+    let draft =
+        sink_file::read(&folder().join(format!("{name}.toml")), look_up).unwrap_or_else(|error| panic!("{error}"));
     let mut spec = draft.resolve(|_, script| Err(script.to_owned())).unwrap();
     spec.owner = svc::model::owner::OwnerSpec::Global;
-    spec.define(UserId::new(), None).unwrap_or_else(|error| panic!("{name}: {error}"))
+    Sink::define(spec, UserId::new(), None).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 fn input(kind: &str, data: Value) -> EventInput {
@@ -209,7 +211,7 @@ fn header<'a>(sink: &'a Sink, name: &str) -> &'a str {
 
 #[test]
 fn every_file_is_tested_here_and_says_what_to_fill_in() {
-    let files = file::find(&folder()).unwrap();
+    let files = sink_file::find(&folder()).unwrap();
     let names: Vec<_> = files.iter().map(|file| file.file_stem().unwrap().to_str().unwrap()).collect();
     let tested =
         ["cloudevents", "dedup", "discord", "fan-out", "github-dispatch", "opsgenie", "pagerduty", "slack", "teams"];
@@ -466,10 +468,10 @@ async fn fan_out_repeats_only_where_it_failed() {
     let directory = &workshop.directory;
     std::fs::write(directory.join("fan-out.toml"), toml).unwrap();
     std::fs::copy(folder().join("fan-out.lua"), directory.join("fan-out.lua")).unwrap();
-    let draft = file::read(&directory.join("fan-out.toml"), |_| None).unwrap();
+    let draft = sink_file::read(&directory.join("fan-out.toml"), |_| None).unwrap();
     let mut spec = draft.resolve(|_, script| Err(script.to_owned())).unwrap();
     spec.owner = svc::model::owner::OwnerSpec::Global;
-    let sink = spec.define(UserId::new(), None).unwrap();
+    let sink = Sink::define(spec, UserId::new(), None).unwrap();
 
     let event = input("custom.deploy.done", json!({"version": "1.2"}));
     let Outcome::Failed { why, .. } = workshop.outcome(&sink, &event).await else { panic!("it should have failed") };

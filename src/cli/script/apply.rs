@@ -13,8 +13,7 @@ use crate::{
         payload::read_file,
         shell::Shell,
     },
-    model::{library::Language, owner::OwnerSpec},
-    scripting::scripts,
+    model::{library::Language, owner::OwnerSpec, script_spec::ScriptKind},
 };
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
@@ -39,7 +38,7 @@ client_command! {
 
         /// script, library or tool (otherwise a script, or a library if it is Python)
         #[argh(option, from_str_fn(kind_word))]
-        kind: Option<scripts::ScriptKind>,
+        kind: Option<ScriptKind>,
 
         /// for everybody, not only you
         #[argh(switch)]
@@ -122,7 +121,7 @@ impl Apply {
     fn whole(&self, mut fields: Map<String, Value>, language: Language) -> Map<String, Value> {
         fields.insert("owner".to_owned(), json!(self.owner()));
         if language == Language::Python {
-            fields.entry("kind").or_insert_with(|| json!(scripts::ScriptKind::Library));
+            fields.entry("kind").or_insert_with(|| json!(ScriptKind::Library));
         }
         fields
     }

@@ -12,8 +12,7 @@ use crate::{
         time::brief,
         user::yes_or_no,
     },
-    model::owner::OwnerSpec,
-    scripting::scripts,
+    model::{owner::OwnerSpec, script_spec::ScriptKind},
 };
 
 client_command! {
@@ -22,7 +21,7 @@ client_command! {
     List = "list" {
         /// only those of this kind: script, library or tool
         #[argh(option, from_str_fn(kind_word))]
-        kind: Option<scripts::ScriptKind>,
+        kind: Option<ScriptKind>,
 
         /// only those of this owner: me or global
         #[argh(option, from_str_fn(owner_word))]
@@ -54,7 +53,7 @@ impl List {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let client = self.client(shell)?;
         let query = Query::default()
-            .with_some("kind", self.kind.map(scripts::ScriptKind::as_str))
+            .with_some("kind", self.kind.map(ScriptKind::as_str))
             .with_some("owner", self.owner.map(api::owner));
         let listing = client.list(Kind::Script.path(), &query, usize::MAX)?;
         if self.form() == Form::Json {
@@ -111,7 +110,7 @@ impl Delete {
     }
 }
 
-pub(super) fn kind_word(word: &str) -> Result<scripts::ScriptKind, String> {
-    let known = scripts::ScriptKind::ALL.into_iter().find(|kind| kind.as_str() == word);
+pub(super) fn kind_word(word: &str) -> Result<ScriptKind, String> {
+    let known = ScriptKind::ALL.into_iter().find(|kind| kind.as_str() == word);
     known.ok_or_else(|| "expected script, library or tool".to_owned())
 }

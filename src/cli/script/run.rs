@@ -9,7 +9,7 @@ use crate::{
         shell::{Form, Shell},
         table::{Tone, printable},
     },
-    scripting::scripts,
+    model::script_spec::ScriptKind,
 };
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -53,10 +53,10 @@ impl Run {
         let path = Kind::Script.path_of(&client, &self.script)?;
         let script: api::Script = client.read(&client.get(&path)?)?;
         let body = match script.kind {
-            scripts::ScriptKind::Tool if self.event.is_some() => {
+            ScriptKind::Tool if self.event.is_some() => {
                 return Err(Failure::Usage(format!("`{}` is a tool, and hears of no --event", script.name)));
             }
-            scripts::ScriptKind::Tool => Body { params: Some(&input), kind: None, payload: None },
+            ScriptKind::Tool => Body { params: Some(&input), kind: None, payload: None },
             _ => Body { params: None, kind: self.event.as_deref(), payload: Some(&input) },
         };
         let body = serde_json::to_string(&body).expect("strings and JSON are JSON");
@@ -73,14 +73,14 @@ impl Run {
     }
 }
 
-fn show(shell: &mut Shell<'_>, kind: scripts::ScriptKind, ran: &Ran) -> Result<(), Failure> {
+fn show(shell: &mut Shell<'_>, kind: ScriptKind, ran: &Ran) -> Result<(), Failure> {
     for line in &ran.log {
         shell.note(&printable(line));
     }
     match kind {
-        scripts::ScriptKind::Tool if ran.error.is_some() => Ok(()),
-        scripts::ScriptKind::Tool => shell.out.json(ran.result.as_deref().map_or("null", RawValue::get)),
-        scripts::ScriptKind::Script | scripts::ScriptKind::Library => {
+        ScriptKind::Tool if ran.error.is_some() => Ok(()),
+        ScriptKind::Tool => shell.out.json(ran.result.as_deref().map_or("null", RawValue::get)),
+        ScriptKind::Script | ScriptKind::Library => {
             let outcome = Tone::of_state(&ran.outcome).paint(&printable(&ran.outcome), shell.out.paint());
             shell.out.line(&format!("{outcome}  {:.1} ms of processor time", ran.cpu_ms))
         }

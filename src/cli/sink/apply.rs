@@ -14,10 +14,14 @@ use crate::{
         failure::Failure,
         named::Kind,
         shell::{Form, Shell},
+        sink_file,
         table::{Tone, printable},
     },
-    delivery::sinks::{SinkSpec, definition::WebhookSpec, file},
-    model::{outbound_http::check_url, owner::OwnerSpec},
+    model::{
+        outbound_http::check_url,
+        owner::OwnerSpec,
+        sink_spec::{SinkSpec, WebhookSpec},
+    },
 };
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -58,11 +62,11 @@ enum Step {
 impl Apply {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         // All files are read before anything is changed: a typo in the last must not leave half applied.
-        let files = file::find(&self.path)?;
+        let files = sink_file::find(&self.path)?;
         if files.is_empty() {
             return Err(Failure::Bad(format!("{}: no .toml file in this directory", self.path.display())));
         }
-        let drafts = file::read_all(&files, shell.environment)?;
+        let drafts = sink_file::read_all(&files, shell.environment)?;
         let client = self.client(shell)?;
         let mode = if self.dry_run { Mode::Tell } else { Mode::Change };
         let (mut done, mut failed) = (Vec::new(), 0);

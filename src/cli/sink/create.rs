@@ -2,11 +2,13 @@
 
 use crate::{
     cli::{client::Client, failure::Failure, named::Kind, payload::read_file, shell::Shell},
-    delivery::sinks::{
-        SinkSpec,
-        definition::{ScriptSpec, SinkKind, WebhookSpec},
+    model::{
+        body_template::BodyTemplate,
+        id::ScriptId,
+        owner::OwnerSpec,
+        pattern::Patterns,
+        sink_spec::{ScriptSinkSpec, SinkKind, SinkSpec, WebhookSpec},
     },
-    model::{body_template::BodyTemplate, id::ScriptId, owner::OwnerSpec, pattern::Patterns},
 };
 use std::path::{Path, PathBuf};
 
@@ -88,7 +90,7 @@ impl Create {
         let client = self.client(shell)?;
         if let Some(script) = &self.stored {
             let id = stored_script(&client, spec.owner, script)?;
-            spec.script = Some(ScriptSpec { source: None, script_id: Some(id) });
+            spec.script = Some(ScriptSinkSpec { source: None, script_id: Some(id) });
         }
         let spec = serde_json::to_value(spec).expect("a spec is JSON");
         let answer = client.post(Kind::Sink.path(), &spec)?;
@@ -114,7 +116,7 @@ impl Create {
             SinkKind::Script if self.stored.is_some() => {}
             SinkKind::Script => {
                 let path = self.script.as_deref().ok_or_else(|| lacks(kind, "--script FILE or --stored NAME"))?;
-                spec.script = Some(ScriptSpec { source: Some(read_file(path)?), script_id: None });
+                spec.script = Some(ScriptSinkSpec { source: Some(read_file(path)?), script_id: None });
             }
             SinkKind::JsonRpc => {
                 let path = self.template.as_deref().ok_or_else(|| lacks(kind, "--template FILE"))?;

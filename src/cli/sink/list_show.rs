@@ -11,8 +11,7 @@ use crate::{
         time::brief,
         user::yes_or_no,
     },
-    delivery::sinks::definition::ScriptSpec,
-    model::{body_template::BodyTemplate, owner::OwnerSpec},
+    model::{body_template::BodyTemplate, owner::OwnerSpec, sink_spec::ScriptSinkSpec},
 };
 
 client_command! {
@@ -113,7 +112,7 @@ impl Show {
         match (sink.template.or(webhook_template), sink.script) {
             (Some(BodyTemplate::Lua(source)), _) => show_source(shell, "template (lua)", &source),
             (Some(BodyTemplate::Text(source)), _) => show_source(shell, "template (text)", &source),
-            (None, Some(ScriptSpec { source: Some(source), .. })) => show_source(shell, "script", &source),
+            (None, Some(ScriptSinkSpec { source: Some(source), .. })) => show_source(shell, "script", &source),
             (None, _) => Ok(()),
         }
     }

@@ -10,9 +10,10 @@ use crate::{
         named::Kind,
         payload::Source,
         shell::{Form, Shell},
+        sink_file,
         table::printable,
     },
-    delivery::sinks::{SinkSpec, file},
+    model::sink_spec::SinkSpec,
 };
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -113,7 +114,7 @@ impl Preview {
         let (sink, sink_id) = match subject {
             Subject::Saved(name) => (None, Some(Kind::Sink.find(&client, name)?.id)),
             Subject::File(path) => {
-                let draft = file::read(path, shell.environment)?;
+                let draft = sink_file::read(path, shell.environment)?;
                 (Some(draft.resolve(|owner, script| stored_script(&client, owner, script))?), None)
             }
         };

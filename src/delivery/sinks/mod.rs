@@ -1,12 +1,11 @@
 //! Where events end: webhooks and scripts, and the json-rpc formatters that methods name.
 //!
-//! [`definition`] is a sink as its user writes it, [`Sink`] one that was checked, [`records`] all of them.
+//! [`definition`] makes a [`Sink`] of what its user writes, [`records`] all of them.
 //! [`attempt`] makes one delivery attempt; when, how often and in which order is decided in `deliver`.
 
 pub mod body;
 pub mod compiled;
 pub mod definition;
-pub mod file;
 pub mod formatter;
 pub mod records;
 pub mod script;
@@ -17,7 +16,7 @@ pub(crate) mod test_support;
 pub mod webhook;
 
 pub use body::{Body, BodyError};
-pub use definition::{SinkKind, SinkSpec, SpecError};
+pub use definition::{Secrets, SinkDefinitionError};
 pub use formatter::Formatter;
 pub use records::{Book, BookError};
 pub use script::Script;
@@ -28,6 +27,7 @@ use crate::{
         id::{ScriptId, SinkId},
         owner::Owner,
         pattern::Patterns,
+        sink_spec::SinkKind,
         timestamp::Timestamp,
     },
     platform::egress::Egress,

@@ -266,7 +266,7 @@ impl Shelf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{delivery::sinks::definition::SinkSpec, model::id::UserId};
+    use crate::model::id::UserId;
     use serde_json::json;
     use std::{path::PathBuf, sync::Mutex};
 
@@ -292,7 +292,7 @@ mod tests {
     fn sink(user: UserId, name: &str, owner: &str, previous: Option<&Sink>) -> Sink {
         let webhook = json!({"url": "https://a.example/"});
         let spec = json!({"name": name, "events": "*", "type": "webhook", "owner": owner, "webhook": webhook});
-        serde_json::from_value::<SinkSpec>(spec).unwrap().define(user, previous).unwrap()
+        Sink::define(serde_json::from_value(spec).unwrap(), user, previous).unwrap()
     }
 
     #[tokio::test]

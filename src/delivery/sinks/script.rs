@@ -4,10 +4,9 @@
 use super::{
     Attempted, Context, Outcome,
     compiled::{Compiled, ScriptSource},
-    definition::ScriptSpec,
 };
 use crate::{
-    model::{id::ScriptId, owner::Owner},
+    model::{id::ScriptId, owner::Owner, sink_spec::ScriptSinkSpec},
     scripting::lua::{EventInput, Program, Verdict},
 };
 use serde::{Deserialize, Serialize};
@@ -54,10 +53,10 @@ impl Script {
         }
     }
 
-    pub(super) fn spec(&self) -> ScriptSpec {
+    pub(super) fn spec(&self) -> ScriptSinkSpec {
         match self {
-            Self::Source(source) => ScriptSpec { source: Some(source.source().0.clone()), script_id: None },
-            Self::Stored(id) => ScriptSpec { source: None, script_id: Some(*id) },
+            Self::Source(source) => ScriptSinkSpec { source: Some(source.source().0.clone()), script_id: None },
+            Self::Stored(id) => ScriptSinkSpec { source: None, script_id: Some(*id) },
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What tests of sinks need: a sandbox and a way out over a fresh store, and sinks and events to try on them.
 
-use super::{Attempted, Context, Sink, SinkSpec, attempt};
+use super::{Attempted, Context, Sink, attempt};
 use crate::{
     model::{
         event::{Actor, ActorKind, Event, EventType},
@@ -63,7 +63,7 @@ impl Drop for Workbench {
 pub fn sink(rest: Value) -> Sink {
     let mut spec = json!({"name": "x", "events": "*", "owner": "global"});
     spec.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
-    serde_json::from_value::<SinkSpec>(spec).unwrap().define(UserId::new(), None).unwrap()
+    Sink::define(serde_json::from_value(spec).unwrap(), UserId::new(), None).unwrap()
 }
 
 pub fn input() -> EventInput {

@@ -4,10 +4,10 @@ use super::{
     Attempted, Context, Outcome,
     body::{self, Body},
     compiled::Compiled,
-    signature::Secret,
+    signature::{sign_body, sign_standard},
 };
 use crate::{
-    model::{body_template::BodyTemplate, owner::Owner, timestamp::Timestamp},
+    model::{body_template::BodyTemplate, owner::Owner, timestamp::Timestamp, webhook_secret::WebhookSecret},
     platform::egress::{self, Tls},
     scripting::lua::EventInput,
 };
@@ -26,7 +26,7 @@ const KEPT: usize = 1 << 10;
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Webhook {
     pub url: Box<str>,
-    pub secret: Secret,
+    pub secret: WebhookSecret,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -69,9 +69,9 @@ impl Webhook {
             ("x-service-event-ts", event.ts.to_string()),
             ("x-service-sequence", input.sequence.to_string()),
             ("x-service-attempt", input.attempt.to_string()),
-            ("x-service-signature", self.secret.sign_body(&body.bytes)),
+            ("x-service-signature", sign_body(&self.secret, &body.bytes)),
             ("webhook-timestamp", now.seconds().to_string()),
-            ("webhook-signature", self.secret.sign_standard(&id, now.seconds(), &body.bytes)),
+            ("webhook-signature", sign_standard(&self.secret, &id, now.seconds(), &body.bytes)),
             ("webhook-id", id.clone()),
             ("x-service-event-id", id),
         ] {
@@ -177,9 +177,9 @@ mod tests {
         let Target::Webhook(webhook) = &sink.target else { panic!("{sink:?}") };
         let stamp: i64 = header(&request, "webhook-timestamp").unwrap().parse().unwrap();
         assert!((Timestamp::now().seconds() - stamp).abs() < 60);
-        let standard = webhook.secret.sign_standard(&id, stamp, body.as_bytes());
+        let standard = sign_standard(&webhook.secret, &id, stamp, body.as_bytes());
         assert_eq!(header(&request, "webhook-signature"), Some(standard.as_str()));
-        assert_eq!(header(&request, "x-service-signature"), Some(webhook.secret.sign_body(body.as_bytes()).as_str()));
+        assert_eq!(header(&request, "x-service-signature"), Some(sign_body(&webhook.secret, body.as_bytes()).as_str()));
     }
 
     #[tokio::test]

@@ -112,7 +112,7 @@ mod tests {
     use crate::{
         delivery::{
             sinks::{
-                SinkSpec,
+                Sink,
                 test_support::{Workbench, input},
             },
             subscriptions::test_support::{FakeDoor, Scratch, error, subscription},
@@ -149,7 +149,7 @@ mod tests {
                 Owner::Global => (UserId::new(), "global"),
             };
             spec["owner"] = json!(word);
-            let sink = serde_json::from_value::<SinkSpec>(spec).unwrap().define(user, None).unwrap();
+            let sink = Sink::define(serde_json::from_value(spec).unwrap(), user, None).unwrap();
             self.context.book.create(sink, |_| ()).await.unwrap();
         }
 

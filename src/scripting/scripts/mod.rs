@@ -1,18 +1,18 @@
 //! Scripts kept on the server, by name: Lua that sinks and spaces run, libraries that others load, tools.
 //!
-//! [`spec`] is a script as its user writes it, [`Script`] one that was checked, [`records`] all of them. Whoever runs as
+//! [`definition`] makes a [`Script`] of what its user writes, [`records`] all of them. Whoever runs as
 //! an owner finds that owner's scripts and everybody's; of two libraries or tools of one name the owner's own counts.
 //! [`tools`] runs tools, and [`tool_events`] is how those raise events.
 
+pub mod definition;
 pub mod records;
-pub mod spec;
 #[cfg(test)]
 mod tests;
 pub mod tool_events;
 pub mod tools;
 
+pub use definition::ScriptDefinitionError;
 pub use records::{Scripts, ScriptsError};
-pub use spec::{ScriptSpec, ScriptSpecError};
 pub use tool_events::ToolEventEmitter;
 pub use tools::{ToolError, ToolRunner};
 
@@ -22,11 +22,11 @@ use crate::{
         library::{Language, Library, LibraryName},
         owner::Owner,
         schema,
+        script_spec::ScriptKind,
         timestamp::Timestamp,
     },
     scripting::lua::{CompileError, Program},
 };
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -56,19 +56,6 @@ pub struct Script {
     made: Made,
 }
 
-/// What a script is for. It stays that for good: whoever names it relies on it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ScriptKind {
-    /// Run by sinks that name it, or by agents at the start of a space.
-    #[default]
-    Script,
-    /// Loaded by others.
-    Library,
-    /// Called with arguments, for a result.
-    Tool,
-}
-
 /// What is made of a script when first needed, and then kept for as long as this version of it.
 #[derive(Default)]
 struct Made {
@@ -89,19 +76,6 @@ pub enum ScriptUnavailable {
     OtherKind { name: String, kind: ScriptKind },
     #[error("the stored script `{name}` does not compile: {error}")]
     Compile { name: String, error: CompileError },
-}
-
-impl ScriptKind {
-    pub const ALL: [Self; 3] = [Self::Script, Self::Library, Self::Tool];
-
-    /// The word used in JSON and on the command line.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Script => "script",
-            Self::Library => "library",
-            Self::Tool => "tool",
-        }
-    }
 }
 
 impl Script {
@@ -161,12 +135,6 @@ fn compile(kind: ScriptKind, name: &str, source: &str) -> Result<Program, Compil
         ScriptKind::Script => Program::script(name, source),
         ScriptKind::Library => Program::library(name, source),
         ScriptKind::Tool => Program::tool(name, source),
-    }
-}
-
-impl fmt::Display for ScriptKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

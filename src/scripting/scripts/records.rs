@@ -4,12 +4,13 @@
 //! One change at a time, of all owners: what an owner may have is bounded in number and bytes, and names are unique,
 //! which is then plain to check. Scripts are written by people, so that nobody waits long.
 
-use super::{Script, ScriptKind, ScriptUnavailable};
+use super::{Script, ScriptUnavailable};
 use crate::{
     model::{
         id::{ScriptId, UserId},
         library::Language,
         owner::Owner,
+        script_spec::ScriptKind,
     },
     platform::store::{Batch, Change, Lanes, Store, StoreError, Table, carried_through, keys},
     scripting::lua::{CompileError, ModuleSource, Program},

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    model::id::UserId,
+    model::{id::UserId, script_spec::ScriptKind},
     platform::store::{Change, Store, StoreError},
     scripting::scripts::records::MAX_LIBRARIES,
 };
@@ -35,14 +35,14 @@ impl Drop for Scratch {
 fn script(user: UserId, rest: Value) -> Script {
     let mut spec = json!({"name": "x", "content": "return {}"});
     spec.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
-    serde_json::from_value::<ScriptSpec>(spec).unwrap().define(user, None).unwrap()
+    Script::define(serde_json::from_value(spec).unwrap(), user, None).unwrap()
 }
 
 /// A later version of a script.
 fn later(user: UserId, before: &Script, rest: Value) -> Script {
     let mut spec = serde_json::to_value(before.spec()).unwrap();
     spec.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
-    serde_json::from_value::<ScriptSpec>(spec).unwrap().define(user, Some(before)).unwrap()
+    Script::define(serde_json::from_value(spec).unwrap(), user, Some(before)).unwrap()
 }
 
 async fn put(scripts: &Scripts, user: UserId, rest: Value) -> Arc<Script> {

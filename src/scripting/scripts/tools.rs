@@ -3,7 +3,7 @@
 
 use super::Script;
 use crate::{
-    model::{id::UserId, owner::Owner, schema::Mismatch},
+    model::{id::UserId, owner::Owner, schema::Mismatch, script_spec::ScriptKind},
     scripting::lua::{
         self, CompileError, EventEmitter, JsonError, MethodCaller, Runtime, ToolCall, ToolContext, ToolRun,
     },
@@ -51,7 +51,7 @@ impl ToolRunner {
     /// Fails if the arguments do not fit, or there is nothing to run.
     pub async fn run(&self, tool: &Arc<Script>, user: UserId, arguments: Box<RawValue>) -> Result<ToolRun, ToolError> {
         check(tool, &arguments).await?;
-        let program = match tool.program().filter(|_| tool.kind == super::ScriptKind::Tool) {
+        let program = match tool.program().filter(|_| tool.kind == ScriptKind::Tool) {
             Some(Ok(program)) => program,
             Some(Err(error)) => return Err(ToolError::Compile(error.clone())),
             None => return Err(ToolError::NoTool),

@@ -6,9 +6,10 @@ use crate::{
     model::{
         agent_protocol::{StartupScript, ToAgent},
         owner::Owner,
+        script_spec::ScriptKind,
     },
     platform::store::Change,
-    scripting::scripts::{Script, ScriptKind},
+    scripting::scripts::Script,
     spaces::Space,
 };
 use sha2::{Digest as _, Sha256};
@@ -82,14 +83,14 @@ impl Fingerprint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{model::id::UserId, scripting::scripts::ScriptSpec};
+    use crate::model::id::UserId;
     use serde_json::json;
 
     #[test]
     fn every_part_of_a_library_tells_it_from_another() {
         let library = |name: &str, language: &str, content: &str| {
             let spec = json!({"name": name, "kind": "library", "language": language, "content": content});
-            Arc::new(serde_json::from_value::<ScriptSpec>(spec).unwrap().define(UserId::new(), None).unwrap())
+            Arc::new(Script::define(serde_json::from_value(spec).unwrap(), UserId::new(), None).unwrap())
         };
         let sets = [
             vec![],

@@ -15,9 +15,10 @@ use crate::{
         id::UserId,
         method::{MAX_TOOL_NAME, Method},
         owner::Owner,
+        script_spec::ScriptKind,
     },
     platform::store::Change,
-    scripting::scripts::{Script, ScriptKind, Scripts},
+    scripting::scripts::{Script, Scripts},
 };
 use std::{
     collections::{BTreeMap, HashMap},

@@ -1,16 +1,12 @@
 //! Running a stored script now, to try it out or to use it: a tool with arguments, a script on a sample event. It runs
 //! as the caller.
 
-use super::{
-    scripts,
-    sinks::{Sample, sample_input},
-};
+use super::{scripts, sinks::Sample, sinks::sample_input};
 use crate::{
-    model::api::schemas,
-    model::{owner::Owner, permission::Permission},
+    model::{api::schemas, owner::Owner, permission::Permission, script_spec::ScriptKind},
     scripting::{
         lua::{ScriptError, Verdict},
-        scripts::{Script, ScriptKind, ToolError},
+        scripts::{Script, ToolError},
     },
     server::http::{ApiError, Call, Json},
 };

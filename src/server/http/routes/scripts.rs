@@ -3,18 +3,21 @@
 use super::sinks;
 use crate::{
     identity::Caller,
-    model::api::list::{Limit, List},
-    model::api::schemas,
     model::{
+        api::{
+            list::{Limit, List},
+            schemas,
+        },
         id::ScriptId,
         json_input,
         library::Language,
         owner::{Owner, OwnerSpec},
         permission::Permission,
+        script_spec::{ScriptKind, ScriptSpec},
         timestamp::Timestamp,
     },
     platform::{audit::Audit, store::Batch},
-    scripting::scripts::{Script, ScriptKind, ScriptSpec, ScriptsError},
+    scripting::scripts::{Script, ScriptsError},
     server::{
         audit_entries::script_entry,
         http::{ApiError, Call, Created, Json, NoContent, Query, pagination},
@@ -191,7 +194,7 @@ async fn define(call: &Call, spec: ScriptSpec, previous: Option<Arc<Script>>) ->
     let defined = tokio::task::spawn_blocking(move || {
         // Until it is done, even if the caller hangs up.
         let _turn = turn;
-        spec.define(user, previous.as_deref())
+        Script::define(spec, user, previous.as_deref())
     });
     let defined = defined.await.map_err(|error| ApiError::Internal(error.to_string()))?;
     defined.map_err(|error| ApiError::BadRequest(error.to_string()))

@@ -2,7 +2,7 @@
 
 use super::{events::empty_object, scripts};
 use crate::{
-    delivery::sinks::{self, BookError, Outcome, PreviewError, Sink, SinkSpec, definition::Secrets},
+    delivery::sinks::{self, BookError, Outcome, PreviewError, Sink, definition::Secrets},
     identity::Caller,
     model::api::list::{Limit, List, PageQuery},
     model::api::schemas,
@@ -12,6 +12,7 @@ use crate::{
         json_input,
         owner::{Owner, OwnerSpec},
         permission::Permission,
+        sink_spec::SinkSpec,
         timestamp::Timestamp,
     },
     platform::{
@@ -288,7 +289,7 @@ async fn define(call: &Call, spec: SinkSpec, previous: Option<Arc<Sink>>) -> Res
     let defined = tokio::task::spawn_blocking(move || {
         // Until it is done, even if the caller hangs up.
         let _turn = turn;
-        spec.define(user, previous.as_deref())
+        Sink::define(spec, user, previous.as_deref())
     });
     let defined = defined.await.map_err(|error| ApiError::Internal(error.to_string()))?;
     let sink = defined.map_err(|error| ApiError::BadRequest(error.to_string()))?;

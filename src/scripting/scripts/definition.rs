@@ -1,149 +1,67 @@
-//! A script as its user writes it, and the checks that make it a [`Script`].
+//! Makes a [`Script`] of a [`ScriptSpec`]: compiles its Lua, so that a stored script runs.
 //!
-//! Every refusal names the field and what to do about it. Lua is compiled here, so that what was accepted runs.
+//! Every other rule is checked in [`crate::model::script_spec`]. Each error names the field and the way out.
 
-use super::{Made, Script, ScriptKind, compile};
+use super::{Made, Script, compile};
 use crate::{
     model::{
         id::{ScriptId, UserId},
-        library::{Language, LibraryName, LibraryNameError},
-        lua_source::MAX_SOURCE,
-        owner::OwnerSpec,
-        schema::{self, SchemaError},
+        library::Language,
+        script_spec::{ScriptKind, ScriptSpec, ScriptSpecError},
         timestamp::Timestamp,
     },
     scripting::lua::CompileError,
 };
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-/// The longest name, in bytes.
-pub const MAX_NAME: usize = 100;
-
-/// The longest description, in characters.
-pub const MAX_DESCRIPTION: usize = 1024;
-
-/// A script as written.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ScriptSpec {
-    /// Unique among its owner's scripts. That of a library is what others load it by, such as `acme.text`.
-    pub name: String,
-    /// What it is for, which cannot change.
-    #[serde(default)]
-    pub kind: ScriptKind,
-    /// `python` is for libraries that Python in spaces imports. It cannot change either.
-    #[serde(default)]
-    pub language: Language,
-    #[serde(default)]
-    pub owner: OwnerSpec,
-    #[serde(default)]
-    pub description: String,
-    /// The source.
-    pub content: String,
-    /// Absent: true for a new script, as it was for one that is there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub active: Option<bool>,
-    /// For a tool: the JSON Schema of its arguments, which are an object.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub params_schema: Option<Value>,
-}
-
-/// Why a spec makes no script.
+/// The reason a spec makes no script.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum ScriptSpecError {
-    #[error("`name` must be 1 to {MAX_NAME} characters: a letter, digit or `_`, then any of those, `.` and `-`")]
-    Name,
-    #[error("`name`: {0}")]
-    LibraryName(#[from] LibraryNameError),
-    #[error("`description` has more than {MAX_DESCRIPTION} characters: shorten it")]
-    Description,
+pub enum ScriptDefinitionError {
+    #[error(transparent)]
+    Spec(#[from] ScriptSpecError),
     #[error("`kind` cannot change from \"{0}\": delete the script and make another")]
     KindChanged(ScriptKind),
     #[error("`language` cannot change from \"{0}\": delete the script and make another")]
     LanguageChanged(&'static str),
-    #[error("`language`: only a library can be in Python; write a {0} in Lua")]
-    NotPython(ScriptKind),
-    #[error("`params_schema` belongs to tools: remove it, or change `kind`")]
-    MisplacedSchema,
-    #[error("`params_schema`: {0}")]
-    Schema(#[from] SchemaError),
-    #[error("`params_schema`: a tool's arguments are an object, and this schema takes none: set its `type` to object")]
-    NoObject,
     #[error("`content` does not compile: {0}")]
     Lua(#[from] CompileError),
-    #[error("`content` has {0} bytes; at most {MAX_SOURCE} are allowed")]
-    TooLong(usize),
 }
 
-impl ScriptSpec {
-    /// The script this describes, with a new id; or, over `previous`, with its id and age. `user` is who
-    /// `"owner": "me"` means.
-    ///
-    /// # Errors
-    ///
-    /// Fails on the first field that breaks a rule.
-    pub fn define(self, user: UserId, previous: Option<&Script>) -> Result<Script, ScriptSpecError> {
-        check_name(self.kind, self.language, &self.name)?;
-        if self.description.chars().count() > MAX_DESCRIPTION {
-            return Err(ScriptSpecError::Description);
-        }
+impl Script {
+    /// Makes the script that `spec` describes: a new one, or the next version of `previous` with the same id and creation
+    /// time. `user` is the owner that `"owner": "me"` stands for.
+    pub fn define(spec: ScriptSpec, user: UserId, previous: Option<&Self>) -> Result<Self, ScriptDefinitionError> {
         if let Some(previous) = previous {
-            if previous.kind != self.kind {
-                return Err(ScriptSpecError::KindChanged(previous.kind));
+            if previous.kind != spec.kind {
+                return Err(ScriptDefinitionError::KindChanged(previous.kind));
             }
-            if previous.language != self.language {
-                return Err(ScriptSpecError::LanguageChanged(previous.language.word()));
+            if previous.language != spec.language {
+                return Err(ScriptDefinitionError::LanguageChanged(previous.language.word()));
             }
         }
-        self.check_schema()?;
-        if self.content.len() > MAX_SOURCE {
-            return Err(ScriptSpecError::TooLong(self.content.len()));
-        }
+        spec.check()?;
         let made = Made::default();
-        match (self.language, self.kind) {
-            (Language::Lua, kind) => {
-                let program = compile(kind, &self.name, &self.content)?;
-                let _ = made.program.set(Ok(program));
-            }
-            (Language::Python, ScriptKind::Library) => {}
-            (Language::Python, kind) => return Err(ScriptSpecError::NotPython(kind)),
+        if spec.language == Language::Lua {
+            let program = compile(spec.kind, &spec.name, &spec.content)?;
+            let _ = made.program.set(Ok(program));
         }
         let now = Timestamp::now();
-        Ok(Script {
+        Ok(Self {
             id: previous.map_or_else(ScriptId::new, |script| script.id),
-            owner: self.owner.of(user),
-            name: self.name,
-            kind: self.kind,
-            language: self.language,
-            description: self.description,
-            content: self.content,
-            active: self.active.unwrap_or_else(|| previous.is_none_or(|script| script.active)),
-            params_schema: self.params_schema,
+            owner: spec.owner.of(user),
+            name: spec.name,
+            kind: spec.kind,
+            language: spec.language,
+            description: spec.description,
+            content: spec.content,
+            active: spec.active.unwrap_or_else(|| previous.is_none_or(|script| script.active)),
+            params_schema: spec.params_schema,
             created_at: previous.map_or(now, |script| script.created_at),
             updated_at: now,
             made,
         })
     }
 
-    fn check_schema(&self) -> Result<(), ScriptSpecError> {
-        let Some(schema) = &self.params_schema else { return Ok(()) };
-        if self.kind != ScriptKind::Tool {
-            return Err(ScriptSpecError::MisplacedSchema);
-        }
-        schema::Checker::new(schema)?;
-        let takes_objects = match schema.get("type") {
-            None => true,
-            Some(Value::Array(types)) => types.iter().any(|kind| kind == "object"),
-            Some(kind) => kind == "object",
-        };
-        if takes_objects { Ok(()) } else { Err(ScriptSpecError::NoObject) }
-    }
-}
-
-impl Script {
-    /// The script as its user would write it.
+    /// The script in the form in which users write it.
     pub fn spec(&self) -> ScriptSpec {
         ScriptSpec {
             name: self.name.clone(),
@@ -158,27 +76,15 @@ impl Script {
     }
 }
 
-fn check_name(kind: ScriptKind, language: Language, name: &str) -> Result<(), ScriptSpecError> {
-    if kind == ScriptKind::Library {
-        LibraryName::parse(name)?.check_for(language)?;
-        return Ok(());
-    }
-    let begins = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    let good = name.len() <= MAX_NAME
-        && name.bytes().next().is_some_and(begins)
-        && name.bytes().all(|byte| begins(byte) || b".-".contains(&byte));
-    if good { Ok(()) } else { Err(ScriptSpecError::Name) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::owner::Owner;
-    use serde_json::json;
+    use crate::model::{lua_source::MAX_SOURCE, owner::Owner};
+    use serde_json::{Value, json};
 
     fn define(value: Value) -> Result<Script, String> {
         let spec: ScriptSpec = serde_json::from_value(value).map_err(|error| error.to_string())?;
-        spec.define(UserId::new(), None).map_err(|error| error.to_string())
+        Script::define(spec, UserId::new(), None).map_err(|error| error.to_string())
     }
 
     fn with(field: &str, value: Value) -> Value {
@@ -256,13 +162,16 @@ mod tests {
         let mut spec = before.spec();
         spec.kind = ScriptKind::Script;
         assert_eq!(
-            spec.define(UserId::new(), Some(&before)).unwrap_err(),
-            ScriptSpecError::KindChanged(ScriptKind::Library)
+            Script::define(spec, UserId::new(), Some(&before)).unwrap_err(),
+            ScriptDefinitionError::KindChanged(ScriptKind::Library)
         );
         let mut spec = before.spec();
         spec.language = Language::Python;
-        assert!(matches!(spec.define(UserId::new(), Some(&before)), Err(ScriptSpecError::LanguageChanged("lua"))));
-        let after = ScriptSpec { active: None, ..before.spec() }.define(UserId::new(), Some(&before)).unwrap();
+        assert!(matches!(
+            Script::define(spec, UserId::new(), Some(&before)),
+            Err(ScriptDefinitionError::LanguageChanged("lua"))
+        ));
+        let after = Script::define(ScriptSpec { active: None, ..before.spec() }, UserId::new(), Some(&before)).unwrap();
         assert_eq!((after.id, after.created_at, after.active), (before.id, before.created_at, true));
     }
 

@@ -17,8 +17,12 @@
 //! `{ env = "NAME", prefix = "Bearer " }` stands for a text from the environment, so that a file can be in git and its
 //! secrets are not. `[values]` reach the Lua as a local table `values`. Paths are relative to the file.
 
-use super::definition::{ScriptSpec, SinkKind, SinkSpec, WebhookSpec};
-use crate::model::{body_template::BodyTemplate, id::ScriptId, owner::OwnerSpec};
+use crate::model::{
+    body_template::BodyTemplate,
+    id::ScriptId,
+    owner::OwnerSpec,
+    sink_spec::{ScriptSinkSpec, SinkKind, SinkSpec, WebhookSpec},
+};
 use serde::Deserialize;
 use std::{
     cell::RefCell,
@@ -30,7 +34,7 @@ use std::{
 
 /// Why a file gives no sink.
 #[derive(Debug, thiserror::Error)]
-pub enum FileError {
+pub enum SinkFileError {
     #[error("cannot read {}: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
     #[error("{}: {source}", path.display())]
@@ -119,7 +123,7 @@ impl Draft {
     pub fn resolve<E>(mut self, find: impl FnOnce(OwnerSpec, &str) -> Result<ScriptId, E>) -> Result<SinkSpec, E> {
         if let Some(name) = &self.stored {
             let id = find(self.spec.owner, name)?;
-            self.spec.script = Some(ScriptSpec { source: None, script_id: Some(id) });
+            self.spec.script = Some(ScriptSinkSpec { source: None, script_id: Some(id) });
         }
         Ok(self.spec)
     }
@@ -149,16 +153,16 @@ struct Variable {
 /// # Errors
 ///
 /// Fails if a file cannot be read, has an unknown key (named with its line), or a variable is not set.
-/// The rules for sinks themselves are checked by [`SinkSpec::define`].
-pub fn read(path: &Path, environment: impl Fn(&str) -> Option<String>) -> Result<Draft, FileError> {
+/// The rules for sinks themselves are checked by [`SinkSpec::check`].
+pub fn read(path: &Path, environment: impl Fn(&str) -> Option<String>) -> Result<Draft, SinkFileError> {
     let text = read_text(path)?;
-    let file: SinkFile =
-        toml::from_str(&text).map_err(|source| FileError::Toml { path: path.to_owned(), source: Box::new(source) })?;
+    let file: SinkFile = toml::from_str(&text)
+        .map_err(|source| SinkFileError::Toml { path: path.to_owned(), source: Box::new(source) })?;
     let reader = Reader { path, environment, values: &file.values, unset: RefCell::default() };
     let spec = reader.spec(&file)?;
     let unset = reader.unset.into_inner();
     let stored = file.script.and_then(|script| script.stored);
-    if unset.is_empty() { Ok(Draft { spec, stored }) } else { Err(FileError::Unset(unset)) }
+    if unset.is_empty() { Ok(Draft { spec, stored }) } else { Err(SinkFileError::Unset(unset)) }
 }
 
 /// Reads several files, in order.
@@ -166,16 +170,16 @@ pub fn read(path: &Path, environment: impl Fn(&str) -> Option<String>) -> Result
 /// # Errors
 ///
 /// As [`read`], with the variables that any of them lacks.
-pub fn read_all(files: &[PathBuf], environment: impl Fn(&str) -> Option<String>) -> Result<Vec<Draft>, FileError> {
+pub fn read_all(files: &[PathBuf], environment: impl Fn(&str) -> Option<String>) -> Result<Vec<Draft>, SinkFileError> {
     let (mut drafts, mut lacking) = (Vec::new(), Vec::new());
     for file in files {
         match read(file, &environment) {
             Ok(draft) => drafts.push(draft),
-            Err(FileError::Unset(unset)) => lacking.extend(unset),
+            Err(SinkFileError::Unset(unset)) => lacking.extend(unset),
             Err(error) => return Err(error),
         }
     }
-    if lacking.is_empty() { Ok(drafts) } else { Err(FileError::Unset(lacking)) }
+    if lacking.is_empty() { Ok(drafts) } else { Err(SinkFileError::Unset(lacking)) }
 }
 
 /// The sink files that a path means: itself, or every `.toml` file in a directory, by name.
@@ -183,8 +187,8 @@ pub fn read_all(files: &[PathBuf], environment: impl Fn(&str) -> Option<String>)
 /// # Errors
 ///
 /// Fails if the path is not there or cannot be read.
-pub fn find(path: &Path) -> Result<Vec<PathBuf>, FileError> {
-    let wrong = |source| FileError::Read { path: path.to_owned(), source };
+pub fn find(path: &Path) -> Result<Vec<PathBuf>, SinkFileError> {
+    let wrong = |source| SinkFileError::Read { path: path.to_owned(), source };
     if !std::fs::metadata(path).map_err(wrong)?.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
@@ -205,7 +209,7 @@ struct Reader<'a, E> {
 }
 
 impl<E: Fn(&str) -> Option<String>> Reader<'_, E> {
-    fn spec(&self, file: &SinkFile) -> Result<SinkSpec, FileError> {
+    fn spec(&self, file: &SinkFile) -> Result<SinkSpec, SinkFileError> {
         let webhook = file.webhook.as_ref().map(|webhook| self.webhook(webhook)).transpose()?;
         let script = file.script.as_ref().map(|script| self.script(script)).transpose()?;
         let template = self.template("template", file.template.as_ref(), file.template_file.as_deref())?;
@@ -213,7 +217,7 @@ impl<E: Fn(&str) -> Option<String>> Reader<'_, E> {
             || template.is_some()
             || webhook.as_ref().is_some_and(|webhook| webhook.template.is_some());
         if !lua && !self.values.is_empty() {
-            return Err(FileError::Values { path: self.path.to_owned() });
+            return Err(SinkFileError::Values { path: self.path.to_owned() });
         }
         Ok(SinkSpec {
             name: file.name.clone(),
@@ -228,7 +232,7 @@ impl<E: Fn(&str) -> Option<String>> Reader<'_, E> {
         })
     }
 
-    fn webhook(&self, file: &WebhookFile) -> Result<WebhookSpec, FileError> {
+    fn webhook(&self, file: &WebhookFile) -> Result<WebhookSpec, SinkFileError> {
         let header =
             |(name, value): (&String, &Text)| (name.clone(), self.text(&format!("webhook.headers.{name}"), value));
         Ok(WebhookSpec {
@@ -240,17 +244,17 @@ impl<E: Fn(&str) -> Option<String>> Reader<'_, E> {
         })
     }
 
-    fn script(&self, file: &ScriptFile) -> Result<ScriptSpec, FileError> {
+    fn script(&self, file: &ScriptFile) -> Result<ScriptSinkSpec, SinkFileError> {
         let path = || self.path.to_owned();
         let source = match (&file.source, &file.source_file) {
-            (None, None) if file.stored.is_some() => return Ok(ScriptSpec { source: None, script_id: None }),
-            (Some(_), _) | (_, Some(_)) if file.stored.is_some() => return Err(FileError::Stored { path: path() }),
-            (Some(_), Some(_)) => return Err(FileError::Twice { path: path(), field: "script.source" }),
-            (None, None) => return Err(FileError::Neither { path: path(), field: "script.source" }),
+            (None, None) if file.stored.is_some() => return Ok(ScriptSinkSpec { source: None, script_id: None }),
+            (Some(_), _) | (_, Some(_)) if file.stored.is_some() => return Err(SinkFileError::Stored { path: path() }),
+            (Some(_), Some(_)) => return Err(SinkFileError::Twice { path: path(), field: "script.source" }),
+            (None, None) => return Err(SinkFileError::Neither { path: path(), field: "script.source" }),
             (Some(source), None) => source.clone(),
             (None, Some(file)) => read_text(&self.beside(file))?,
         };
-        Ok(ScriptSpec { source: Some(self.with_values(source)), script_id: None })
+        Ok(ScriptSinkSpec { source: Some(self.with_values(source)), script_id: None })
     }
 
     fn template(
@@ -258,9 +262,9 @@ impl<E: Fn(&str) -> Option<String>> Reader<'_, E> {
         field: &'static str,
         inline: Option<&BodyTemplate>,
         file: Option<&Path>,
-    ) -> Result<Option<BodyTemplate>, FileError> {
+    ) -> Result<Option<BodyTemplate>, SinkFileError> {
         let template = match (inline, file) {
-            (Some(_), Some(_)) => return Err(FileError::Twice { path: self.path.to_owned(), field }),
+            (Some(_), Some(_)) => return Err(SinkFileError::Twice { path: self.path.to_owned(), field }),
             (None, None) => return Ok(None),
             (Some(template), None) => template.clone(),
             (None, Some(file)) => {
@@ -274,7 +278,9 @@ impl<E: Fn(&str) -> Option<String>> Reader<'_, E> {
         };
         match template {
             BodyTemplate::Lua(source) => Ok(Some(BodyTemplate::Lua(self.with_values(source)))),
-            BodyTemplate::Text(_) if !self.values.is_empty() => Err(FileError::Values { path: self.path.to_owned() }),
+            BodyTemplate::Text(_) if !self.values.is_empty() => {
+                Err(SinkFileError::Values { path: self.path.to_owned() })
+            }
             text @ BodyTemplate::Text(_) => Ok(Some(text)),
         }
     }
@@ -360,8 +366,8 @@ fn write_text(lua: &mut String, text: &str) {
     lua.push('"');
 }
 
-fn read_text(path: &Path) -> Result<String, FileError> {
-    std::fs::read_to_string(path).map_err(|source| FileError::Read { path: path.to_owned(), source })
+fn read_text(path: &Path) -> Result<String, SinkFileError> {
+    std::fs::read_to_string(path).map_err(|source| SinkFileError::Read { path: path.to_owned(), source })
 }
 
 #[cfg(test)]
@@ -479,7 +485,7 @@ mod tests {
     fn a_stored_script_is_named_and_looked_up_for_the_owner_of_the_sink() {
         let toml = |name: &str| format!("{HEAD}type = \"script\"\nowner = \"global\"\n[script]\nstored = \"{name}\"\n");
         let spec = Scratch::new(&[("a.toml", &toml("there"))]).read(&[]).unwrap();
-        assert_eq!(spec.script, Some(ScriptSpec { source: None, script_id: ScriptId::from_slice(&[1; 16]) }));
+        assert_eq!(spec.script, Some(ScriptSinkSpec { source: None, script_id: ScriptId::from_slice(&[1; 16]) }));
         assert_eq!(Scratch::new(&[("a.toml", &toml("gone"))]).read(&[]).unwrap_err(), "Global gone");
         let error = Scratch::new(&[("a.toml", &(toml("there") + "[values]\nx = 1\n"))]).read(&[]).unwrap_err();
         assert!(error.contains("`values`"), "{error}");
