@@ -8,10 +8,10 @@ use super::{
     timestamp::Timestamp,
 };
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
+use std::{fmt, str::FromStr, sync::Arc};
 
 /// One event on its way to one sink.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Delivery {
     pub sink_id: SinkId,
     /// The sink's name when the event was routed.
@@ -82,4 +82,64 @@ pub struct DeadLetter {
     pub died_at: Timestamp,
     pub why: String,
     pub attempts: u32,
+}
+
+impl DeliveryState {
+    pub const ALL: [Self; 6] =
+        [Self::Queued, Self::Delivered, Self::Skipped, Self::Dropped, Self::Dead, Self::Discarded];
+
+    /// The name used in JSON and on the command line.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Delivered => "delivered",
+            Self::Skipped => "skipped",
+            Self::Dropped => "dropped",
+            Self::Dead => "dead",
+            Self::Discarded => "discarded",
+        }
+    }
+
+    /// Whether no attempt will follow.
+    pub const fn is_settled(self) -> bool {
+        !matches!(self, Self::Queued)
+    }
+
+    /// Whether the sink wanted the event and will not get it.
+    pub const fn is_lost(self) -> bool {
+        matches!(self, Self::Dropped | Self::Dead)
+    }
+}
+
+impl fmt::Display for DeliveryState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for DeliveryState {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|state| state.as_str() == text);
+        known.ok_or_else(|| format!("expected one of {}", Self::ALL.map(Self::as_str).join(", ")))
+    }
+}
+
+impl AttemptOutcome {
+    /// The name used in JSON and on the command line.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Delivered => "delivered",
+            Self::Skipped => "skipped",
+            Self::Failed => "failed",
+            Self::Dead => "dead",
+        }
+    }
+}
+
+impl fmt::Display for AttemptOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
 }

@@ -8,7 +8,15 @@
 
 pub mod audit;
 pub mod error;
+pub mod events;
+pub mod health;
 pub mod identity;
 pub mod lenient;
 pub mod list;
+pub mod methods;
 pub mod schemas;
+pub mod scripts;
+pub mod sinks;
+pub mod spaces;
+pub mod subscriptions;
+pub mod templates;

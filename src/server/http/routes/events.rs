@@ -8,28 +8,27 @@ use crate::{
     identity::Caller,
     model::{
         api::{
-            identity::ActorView,
-            list::{Limit, List},
-            schemas,
+            events::{
+                DeliveryNotice, EmitBody, EventView, ExplainBody, ExplainedSink, Explanation, HistoryQuery,
+                LaggedNotice, ReceiptView, SinkRef, StreamQuery,
+            },
+            list::List,
         },
         event::{Event, EventType},
         id::{EventId, SinkId, SpaceId, UserId},
-        owner::{Owner, OwnerSpec},
+        owner::Owner,
         pattern::Patterns,
         permission::Permission,
-        timestamp::Timestamp,
     },
     platform::keyed_limit::Share,
     routing::{
         emit::{EmitError, Raise},
         feed::{Attempted, Live},
-        queue::{self, AcceptError, Attempt, Delivery, DeliveryState, Receipt, Record, Target},
+        queue::{self, AcceptError, Attempt, Delivery, Receipt, Record, Target},
     },
     server::http::{Accepted, ApiError, Call, Events, Json, Query, pagination},
 };
 use futures_util::{StreamExt, stream};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::{convert::Infallible, sync::Arc, time::Duration};
 use tokio::sync::broadcast::{Receiver, error::RecvError};
@@ -37,51 +36,6 @@ use warp::sse;
 
 /// How often a silent stream says that it is still there.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct EmitBody {
-    /// Segments of [A-Za-z0-9_-] separated by dots; `custom.` is put in front.
-    #[serde(rename = "type")]
-    kind: String,
-    /// An object; `{}` if absent.
-    #[schemars(with = "Option<schemas::Object>")]
-    payload: Option<Box<RawValue>>,
-    /// Repeating an emit with its id stores nothing and answers as the first time.
-    id: Option<EventId>,
-}
-
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ExplainBody {
-    #[serde(rename = "type")]
-    kind: String,
-}
-
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct HistoryQuery {
-    /// Event patterns, as a sink has them.
-    #[schemars(with = "Option<String>")]
-    pattern: Option<Patterns>,
-    /// Events routed to this sink or subscription.
-    sink: Option<SinkId>,
-    /// Events with a delivery in this state.
-    state: Option<DeliveryState>,
-    since: Option<Timestamp>,
-    until: Option<Timestamp>,
-    #[serde(default)]
-    limit: Limit,
-    cursor: Option<String>,
-}
-
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct StreamQuery {
-    /// Event patterns, as a sink has them.
-    #[schemars(with = "Option<String>")]
-    pattern: Option<Patterns>,
-}
 
 /// Somebody who watches. It takes a happening from the feed and makes text of it only when the client is ready for
 /// more: what waits, waits in the feed, once for all watchers. A client that reads nothing is hung up on by the
@@ -91,66 +45,6 @@ struct Watcher {
     caller: Caller,
     pattern: Option<Patterns>,
     _share: Share<UserId>,
-}
-
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Receipt")]
-pub struct ReceiptView {
-    event_id: EventId,
-    event_type: String,
-    event_ts: Timestamp,
-    /// Every sink and subscribed method it matched.
-    matched: Vec<SinkRef>,
-    /// Those among them that lost it to a full queue.
-    dropped: Vec<SinkRef>,
-}
-
-#[derive(Serialize, JsonSchema)]
-pub struct SinkRef {
-    sink_id: SinkId,
-    #[schemars(with = "String")]
-    name: Arc<str>,
-}
-
-#[derive(Serialize, JsonSchema)]
-pub struct Explanation {
-    event_type: String,
-    sinks: Vec<ExplainedSink>,
-}
-
-#[derive(Serialize, JsonSchema)]
-pub struct ExplainedSink {
-    sink_id: SinkId,
-    /// A method's is that of its space and its own, with a slash between.
-    name: String,
-    owner: OwnerSpec,
-    events: String,
-    /// That of the sink, or `method`.
-    #[serde(rename = "type")]
-    kind: String,
-    /// Whether it is delivered to now: a method only while its space serves it.
-    active: bool,
-    matches: bool,
-    reason: String,
-}
-
-/// An event with its deliveries, as far as the caller may see them.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Event")]
-pub struct EventView {
-    id: EventId,
-    #[serde(rename = "type")]
-    #[schemars(with = "String")]
-    kind: EventType,
-    ts: Timestamp,
-    #[schemars(with = "String")]
-    zone: Arc<str>,
-    space_id: SpaceId,
-    user_id: UserId,
-    actor: ActorView,
-    #[schemars(with = "schemas::Object")]
-    data: Box<RawValue>,
-    deliveries: Vec<Delivery>,
 }
 
 pub async fn emit(call: Call, Json(body): Json<EmitBody>) -> Result<Accepted<ReceiptView>, ApiError> {
@@ -246,7 +140,7 @@ impl Watcher {
 fn tell(caller: &Caller, pattern: Option<&Patterns>, live: Result<Live, u64>) -> Option<sse::Event> {
     let wanted = |kind: &EventType| pattern.is_none_or(|pattern| pattern.matches(kind.as_str()));
     let (name, data) = match live {
-        Err(missed) => ("lagged", serde_json::json!({"missed": missed}).to_string()),
+        Err(missed) => ("lagged", serde_json::to_string(&LaggedNotice { missed }).ok()?),
         Ok(Live::Accepted(event)) => {
             if !wanted(&event.kind) || event.user_id != caller.user.id && !sees_all(caller) {
                 return None;
@@ -258,18 +152,27 @@ fn tell(caller: &Caller, pattern: Option<&Patterns>, live: Result<Live, u64>) ->
             if !wanted(&attempted.event_type) || !theirs {
                 return None;
             }
-            ("delivery", attempted_json(caller, &attempted)?)
+            ("delivery", serde_json::to_string(&notice(caller, &attempted)).ok()?)
         }
     };
     Some(sse::Event::default().event(name).data(data))
 }
 
-fn attempted_json(caller: &Caller, attempted: &Attempted) -> Option<String> {
-    let mut value = serde_json::to_value(attempted).ok()?;
-    if attempted.owner == Owner::Global && !sees_all(caller) {
-        value.as_object_mut()?.remove("error");
+/// The notice of an attempt. The error of a global sink is shown only to those who manage global sinks.
+fn notice(caller: &Caller, attempted: &Attempted) -> DeliveryNotice {
+    let shows_error = attempted.owner != Owner::Global || sees_all(caller);
+    DeliveryNotice {
+        attempt: attempted.attempt,
+        error: attempted.error.clone().filter(|_| shows_error),
+        event_id: attempted.event_id,
+        event_type: attempted.event_type.clone(),
+        name: attempted.name.clone(),
+        outcome: attempted.outcome,
+        sequence: attempted.sequence,
+        sink_id: attempted.sink_id,
+        state: attempted.state,
+        status: attempted.status,
     }
-    Some(value.to_string())
 }
 
 /// Whoever manages the global sinks sees what goes through them: every user's events.

@@ -3,10 +3,8 @@
 use crate::{
     calls::registry::{ProviderHealth, Published, Viewer},
     model::{
-        api::{identity::GroupName, schemas},
-        id::SpaceId,
+        api::methods::{MethodDetail, MethodQuery, MethodView, MethodsView, ProviderView},
         jsonrpc::{Fault, Id, Outcome, code},
-        method::Scope,
     },
     server::http::{
         Response,
@@ -18,69 +16,8 @@ use crate::{
 use bytes::Bytes;
 use futures_util::FutureExt;
 use hyper::StatusCode;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use schemars::{Schema, SchemaGenerator, json_schema};
 use std::{panic::AssertUnwindSafe, sync::Arc};
-
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct MethodQuery {
-    /// Words that must all be in the name, the description or the keywords, in any case.
-    q: Option<String>,
-}
-
-#[derive(Serialize, JsonSchema)]
-pub struct Methods {
-    methods: Vec<MethodView>,
-}
-
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Method")]
-pub struct MethodView {
-    /// As the caller calls it.
-    name: String,
-    description: String,
-    keywords: Vec<String>,
-    scope: Scope,
-    /// Whom a shared method is limited to.
-    groups: Vec<GroupName>,
-    /// The owner's name.
-    owner: String,
-    mcp_tool: bool,
-    #[schemars(with = "Option<schemas::Object>")]
-    params_schema: Option<Arc<RawValue>>,
-    #[schemars(with = "Option<schemas::Object>")]
-    result_schema: Option<Arc<RawValue>>,
-    events: Vec<String>,
-    /// How many spaces serve it.
-    provider_count: usize,
-    /// How many of them take calls at this moment.
-    available_count: usize,
-}
-
-#[derive(Serialize, JsonSchema)]
-pub struct MethodDetail {
-    #[serde(flatten)]
-    method: MethodView,
-    /// The spaces that serve it, for its owner to see.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    providers: Option<Vec<ProviderView>>,
-}
-
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Provider")]
-pub struct ProviderView {
-    space_id: SpaceId,
-    space: String,
-    /// `running`, `restarting` (its method server died) or `unlinked` (its agent is away).
-    health: &'static str,
-    /// Why it is not running.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
-    /// Calls it has not answered yet.
-    in_flight: usize,
-}
 
 /// A JSON-RPC request or a batch, read later: what is wrong with it is answered in JSON-RPC.
 pub struct Rpc(Bytes);
@@ -88,21 +25,21 @@ pub struct Rpc(Bytes);
 /// A JSON-RPC answer (200), or none (204).
 pub struct Answered(Option<Vec<u8>>);
 
-pub async fn list(call: Call, Query(wanted): Query<MethodQuery>) -> Result<Json<Methods>, ApiError> {
+pub async fn list(call: Call, Query(wanted): Query<MethodQuery>) -> Result<Json<MethodsView>, ApiError> {
     // Of ten thousand methods that is some milliseconds, in which nobody else on this thread would be served.
     let listing = tokio::task::spawn_blocking(move || listed(&call, &wanted.q.unwrap_or_default()));
     listing.await.map(Json).map_err(|error| ApiError::Internal(format!("methods cannot be listed: {error}")))
 }
 
-fn listed(call: &Call, words: &str) -> Methods {
+fn listed(call: &Call, words: &str) -> MethodsView {
     let viewer = Viewer::of_caller(call.caller());
     let words = words.to_lowercase();
     let words: Vec<&str> = words.split_whitespace().collect();
     let visible = call.app.registry.visible(&viewer);
     let views = visible.iter().filter_map(|method| view(call, &viewer, method));
-    let mut methods: Vec<_> = views.filter(|method| words.iter().all(|word| method.speaks_of(word))).collect();
+    let mut methods: Vec<_> = views.filter(|method| words.iter().all(|word| mentions(method, word))).collect();
     methods.sort_by(|one, two| one.name.cmp(&two.name));
-    Methods { methods }
+    MethodsView { methods }
 }
 
 pub async fn show(call: Call) -> Result<Json<MethodDetail>, ApiError> {
@@ -139,7 +76,7 @@ fn view(call: &Call, viewer: &Viewer, published: &Published) -> Option<MethodVie
         name: viewer.name_of(published, &owner),
         description: definition.description.clone(),
         keywords: definition.keywords.clone(),
-        scope: definition.scope,
+        scope: definition.scope.into(),
         groups: group_names(identity, &definition.groups),
         owner,
         mcp_tool: definition.mcp_tool,
@@ -165,7 +102,7 @@ fn providers(published: &Published) -> Vec<ProviderView> {
         ProviderView {
             space_id: provider.space(),
             space: provider.space_name().to_string(),
-            health,
+            health: health.to_owned(),
             reason,
             in_flight: provider.in_flight(),
         }
@@ -173,11 +110,10 @@ fn providers(published: &Published) -> Vec<ProviderView> {
     published.providers.iter().map(view).collect()
 }
 
-impl MethodView {
-    fn speaks_of(&self, word: &str) -> bool {
-        let texts = [&self.name, &self.description].into_iter().chain(&self.keywords);
-        texts.into_iter().any(|text| text.to_lowercase().contains(word))
-    }
+/// Whether the word is in the name, the description or the keywords.
+fn mentions(method: &MethodView, word: &str) -> bool {
+    let texts = [&method.name, &method.description].into_iter().chain(&method.keywords);
+    texts.into_iter().any(|text| text.to_lowercase().contains(word))
 }
 
 impl Input for Rpc {

@@ -1,7 +1,7 @@
 //! What operators and their machines ask: alive, ready, counters.
 
 use crate::{
-    model::space_state::SpaceState,
+    model::{api::health::HealthView, space_state::SpaceState},
     server::http::{
         Response,
         error::ApiError,
@@ -13,23 +13,13 @@ use crate::{
     platform::metrics::{self, Depth},
 };
 use hyper::StatusCode;
-use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::Serialize;
+use schemars::{Schema, SchemaGenerator};
 
-/// How the service is.
-#[derive(Serialize, JsonSchema)]
-pub struct Health {
-    status: &'static str,
-    /// What keeps it from being ready.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
-}
+/// [`HealthView`], with 503 if there is a reason against it.
+pub struct Readiness(HealthView);
 
-/// [`Health`], with 503 if there is a reason against it.
-pub struct Readiness(Health);
-
-pub async fn health(_: Call) -> Result<Json<Health>, ApiError> {
-    Ok(Json(Health { status: "ok", reason: None }))
+pub async fn health(_: Call) -> Result<Json<HealthView>, ApiError> {
+    Ok(Json(HealthView { status: "ok", reason: None }))
 }
 
 pub async fn ready(call: Call) -> Result<Readiness, ApiError> {
@@ -44,7 +34,7 @@ pub async fn ready(call: Call) -> Result<Readiness, ApiError> {
         None
     };
     let status = if reason.is_none() { "ready" } else { "unavailable" };
-    Ok(Readiness(Health { status, reason }))
+    Ok(Readiness(HealthView { status, reason }))
 }
 
 pub async fn metrics(call: Call) -> Result<Text, ApiError> {
@@ -72,7 +62,7 @@ impl Output for Readiness {
     const ALSO: &'static [StatusCode] = &[StatusCode::SERVICE_UNAVAILABLE];
 
     fn schema(generator: &mut SchemaGenerator) -> Option<Schema> {
-        Some(generator.subschema_for::<Health>())
+        Some(generator.subschema_for::<HealthView>())
     }
 
     fn into_response(self) -> Response {

@@ -1,63 +1,25 @@
 //! Running a stored script now, to try it out or to use it: a tool with arguments, a script on a sample event. It runs
 //! as the caller.
 
-use super::{scripts, sinks::Sample, sinks::sample_input};
+use super::{scripts, sinks::sample_input};
 use crate::{
-    model::{api::schemas, owner::Owner, permission::Permission, script_spec::ScriptKind},
+    model::{
+        api::{
+            scripts::{RunBody, RunError, RunView},
+            sinks::SampleEvent,
+        },
+        owner::Owner,
+        permission::Permission,
+        script_spec::ScriptKind,
+    },
     scripting::{
         lua::{ScriptError, Verdict},
         scripts::{Script, ToolError},
     },
     server::http::{ApiError, Call, Json},
 };
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, value::RawValue};
+use serde_json::value::RawValue;
 use std::{sync::Arc, time::Duration};
-
-/// What to run a script with.
-#[derive(Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct RunBody {
-    /// For a tool: its arguments. None if absent.
-    #[schemars(with = "Option<schemas::Object>")]
-    params: Option<Box<RawValue>>,
-    /// For a script: the type of a sample event, `sample` if absent; `custom.` is put in front.
-    #[serde(rename = "type")]
-    kind: Option<String>,
-    /// For a script: what the sample event carries.
-    #[schemars(with = "Option<schemas::Object>")]
-    payload: Option<Box<RawValue>>,
-}
-
-/// How it went. That a script fails is an answer, and no failure of the request.
-#[derive(Serialize, JsonSchema)]
-pub struct RunView {
-    /// Of a tool `done` or `failed`; of a script what a sink would note: `delivered`, `skipped`, `failed` or `dead`.
-    outcome: &'static str,
-    /// What a tool returned, if it is done.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<Value>")]
-    result: Option<Box<RawValue>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<RunError>,
-    /// What it printed and logged.
-    log: Vec<String>,
-    /// The processor time it took.
-    cpu_ms: f64,
-}
-
-/// Why it failed.
-#[derive(Serialize, JsonSchema)]
-pub struct RunError {
-    message: String,
-    /// Set if the tool raised a table with one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    code: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<Value>")]
-    data: Option<Box<RawValue>>,
-}
 
 pub async fn run(call: Call, body: Option<Json<RunBody>>) -> Result<Json<RunView>, ApiError> {
     let script = scripts::find(&call)?;
@@ -74,7 +36,7 @@ pub async fn run(call: Call, body: Option<Json<RunBody>>) -> Result<Json<RunView
         ScriptKind::Script if body.params.is_some() => {
             Err(ApiError::BadRequest("`params` are for tools: give a script `type` and `payload`".to_owned()))
         }
-        ScriptKind::Script => try_out(&call, &script, Sample { kind: body.kind, payload: body.payload }).await,
+        ScriptKind::Script => try_out(&call, &script, SampleEvent { kind: body.kind, payload: body.payload }).await,
     }
     .map(Json)
 }
@@ -109,13 +71,13 @@ async fn evaluate(call: &Call, tool: &Arc<Script>, params: Option<Box<RawValue>>
             return Err(ApiError::Unavailable(format!("{error}: try again")));
         }
         Err(ScriptError::RaisedWith { code, message, data }) => (None, Some(RunError { message, code, data })),
-        Err(error) => (None, Some(RunError::new(error.to_string()))),
+        Err(error) => (None, Some(RunError::from(error.to_string()))),
     };
     let outcome = if error.is_none() { "done" } else { "failed" };
-    Ok(RunView { outcome, result, error, log: run.log, cpu_ms: milliseconds(run.cpu) })
+    Ok(RunView { outcome: outcome.to_owned(), result, error, log: run.log, cpu_ms: milliseconds(run.cpu) })
 }
 
-async fn try_out(call: &Call, script: &Script, sample: Sample) -> Result<RunView, ApiError> {
+async fn try_out(call: &Call, script: &Script, sample: SampleEvent) -> Result<RunView, ApiError> {
     let user = call.caller().user.id;
     let _trial = call.app.rations.trial(user)?;
     let input = sample_input(call, sample)?;
@@ -135,17 +97,11 @@ async fn try_out(call: &Call, script: &Script, sample: Sample) -> Result<RunView
             }
             ("skipped", None)
         }
-        Verdict::Failed(why) | Verdict::Retry { why, .. } => ("failed", Some(RunError::new(why))),
-        Verdict::Dead(why) => ("dead", Some(RunError::new(why))),
+        Verdict::Failed(why) | Verdict::Retry { why, .. } => ("failed", Some(RunError::from(why))),
+        Verdict::Dead(why) => ("dead", Some(RunError::from(why))),
         Verdict::NotRun(why) => return Err(ApiError::Unavailable(format!("{why}: try again"))),
     };
-    Ok(RunView { outcome, result: None, error, log: run.log, cpu_ms: milliseconds(run.cpu) })
-}
-
-impl RunError {
-    const fn new(message: String) -> Self {
-        Self { message, code: None, data: None }
-    }
+    Ok(RunView { outcome: outcome.to_owned(), result: None, error, log: run.log, cpu_ms: milliseconds(run.cpu) })
 }
 
 fn milliseconds(time: Duration) -> f64 {

@@ -5,16 +5,14 @@ use crate::{
     identity::Caller,
     model::{
         api::{
-            list::{Limit, List},
-            schemas,
+            list::List,
+            scripts::{ScriptFields, ScriptPatch, ScriptQuery, ScriptSummary, ScriptView},
         },
         id::ScriptId,
         json_input,
-        library::Language,
         owner::{Owner, OwnerSpec},
         permission::Permission,
         script_spec::{ScriptKind, ScriptSpec},
-        timestamp::Timestamp,
     },
     platform::{audit::Audit, store::Batch},
     scripting::scripts::{Script, ScriptsError},
@@ -23,9 +21,7 @@ use crate::{
         http::{ApiError, Call, Created, Json, NoContent, Query, pagination},
     },
 };
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// How often a change is made anew because another came before it.
@@ -33,55 +29,6 @@ const TRIES: u32 = 20;
 
 /// The most users of a script that a refusal names.
 const NAMED: usize = 5;
-
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ScriptQuery {
-    /// The script of this name; two if the caller has one and there is a global one.
-    name: Option<String>,
-    kind: Option<ScriptKind>,
-    owner: Option<OwnerSpec>,
-    #[serde(default)]
-    limit: Limit,
-    cursor: Option<String>,
-}
-
-/// A whole script, field by field: what is absent is told from what is set to its default.
-#[derive(Deserialize)]
-#[serde(transparent)]
-pub struct ScriptFields(Map<String, Value>);
-
-/// The fields of a script that are to change; null takes one away.
-#[derive(Deserialize)]
-#[serde(transparent)]
-pub struct ScriptPatch(Map<String, Value>);
-
-/// A script without its content.
-#[derive(Serialize, JsonSchema)]
-pub struct ScriptSummary {
-    id: ScriptId,
-    name: String,
-    kind: ScriptKind,
-    language: Language,
-    owner: OwnerSpec,
-    description: String,
-    /// An inactive script is kept and not run, and an inactive library or tool is not found.
-    active: bool,
-    /// The length of its content, in bytes.
-    size: usize,
-    created_at: Timestamp,
-    updated_at: Timestamp,
-}
-
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Script")]
-pub struct ScriptView {
-    #[serde(flatten)]
-    summary: ScriptSummary,
-    content: String,
-    /// Of a tool: the JSON Schema of its arguments.
-    params_schema: Option<Value>,
-}
 
 pub async fn list(call: Call, Query(wanted): Query<ScriptQuery>) -> Result<Json<List<ScriptSummary>>, ApiError> {
     let caller = call.caller();
@@ -290,8 +237,6 @@ impl From<&Script> for ScriptView {
         Self { summary: ScriptSummary::from(script), content, params_schema }
     }
 }
-
-schemas::described_by!(ScriptSpec: ScriptFields, ScriptPatch);
 
 impl From<ScriptsError> for ApiError {
     fn from(error: ScriptsError) -> Self {

@@ -4,9 +4,14 @@ use super::{events::empty_object, scripts};
 use crate::{
     delivery::sinks::{self, BookError, Outcome, PreviewError, Sink, definition::Secrets},
     identity::Caller,
-    model::api::list::{Limit, List, PageQuery},
-    model::api::schemas,
     model::{
+        api::{
+            list::{List, PageQuery},
+            sinks::{
+                PreviewBody, PreviewView, QueueView, RedeliverBody, RedeliverView, SampleEvent, SinkFields, SinkPatch,
+                SinkQuery, SinkView, TestView,
+            },
+        },
         event::{Event, EventType},
         id::{EventId, SinkId, SpaceId},
         json_input,
@@ -29,113 +34,8 @@ use crate::{
         http::{ApiError, Call, Created, Json, NoContent, Query, pagination},
     },
 };
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, value::RawValue};
+use serde_json::{Map, Value};
 use std::sync::Arc;
-
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct SinkQuery {
-    /// The sink of this name; two if the caller has one and there is a global one.
-    name: Option<String>,
-    owner: Option<OwnerSpec>,
-    #[serde(default)]
-    limit: Limit,
-    cursor: Option<String>,
-}
-
-/// A whole sink, field by field: what is absent is told from what is set to its default.
-#[derive(Deserialize)]
-#[serde(transparent)]
-pub struct SinkFields(Map<String, Value>);
-
-/// The fields of a sink that are to change; a part such as `webhook` is replaced as a whole.
-#[derive(Deserialize)]
-#[serde(transparent)]
-pub struct SinkPatch(Map<String, Value>);
-
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Sink")]
-pub struct SinkView {
-    id: SinkId,
-    #[serde(flatten)]
-    spec: SinkSpec,
-    queue: QueueView,
-    created_at: Timestamp,
-    updated_at: Timestamp,
-}
-
-#[derive(Serialize, JsonSchema)]
-pub struct QueueView {
-    /// Undelivered events.
-    depth: usize,
-    /// The number the next event gets.
-    next_sequence: u64,
-    /// Dead letters.
-    dead: usize,
-}
-
-/// An event to try a sink with.
-#[derive(Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Sample {
-    /// `sample` if absent; `custom.` is put in front.
-    #[serde(rename = "type")]
-    pub(super) kind: Option<String>,
-    #[schemars(with = "Option<schemas::Object>")]
-    pub(super) payload: Option<Box<RawValue>>,
-}
-
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct PreviewBody {
-    /// A sink that need not exist; or `sink_id`.
-    sink: Option<SinkSpec>,
-    sink_id: Option<SinkId>,
-    #[serde(rename = "type")]
-    kind: Option<String>,
-    #[schemars(with = "Option<schemas::Object>")]
-    payload: Option<Box<RawValue>>,
-}
-
-#[derive(Serialize, JsonSchema)]
-pub struct Preview {
-    body: String,
-    content_type: String,
-}
-
-/// How a test delivery went.
-#[derive(Serialize, JsonSchema)]
-pub struct TestView {
-    outcome: &'static str,
-    duration_ms: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<u16>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    response: Option<String>,
-    /// What a script printed.
-    log: Vec<String>,
-    /// The body that was posted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sent: Option<String>,
-}
-
-#[derive(Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct RedeliverBody {
-    /// All dead letters if absent.
-    event_ids: Option<Vec<EventId>>,
-}
-
-#[derive(Serialize, JsonSchema)]
-pub struct RedeliverView {
-    redelivered: usize,
-    /// Dead letters that are left, for want of room in the queue or because they were not named.
-    remaining: usize,
-}
 
 pub async fn list(call: Call, Query(wanted): Query<SinkQuery>) -> Result<Json<List<SinkView>>, ApiError> {
     let caller = call.caller();
@@ -188,7 +88,7 @@ pub async fn delete(call: Call) -> Result<NoContent, ApiError> {
     Ok(NoContent)
 }
 
-pub async fn test(call: Call, sample: Option<Json<Sample>>) -> Result<Json<TestView>, ApiError> {
+pub async fn test(call: Call, sample: Option<Json<SampleEvent>>) -> Result<Json<TestView>, ApiError> {
     let sink = find(&call)?;
     let _trial = call.app.rations.trial(call.caller().user.id)?;
     let input = sample_input(&call, sample.map(|Json(sample)| sample).unwrap_or_default())?;
@@ -200,7 +100,8 @@ pub async fn test(call: Call, sample: Option<Json<Sample>>) -> Result<Json<TestV
             Outcome::Failed { .. } => "failed",
             Outcome::Dead(_) => "dead",
             Outcome::Postponed(why) => return Err(ApiError::Unavailable(format!("{why}: try again"))),
-        },
+        }
+        .to_owned(),
         duration_ms: attempted.duration.as_secs_f64() * 1e3,
         status: attempted.status,
         error: attempted.error,
@@ -210,16 +111,16 @@ pub async fn test(call: Call, sample: Option<Json<Sample>>) -> Result<Json<TestV
     }))
 }
 
-pub async fn preview(call: Call, Json(body): Json<PreviewBody>) -> Result<Json<Preview>, ApiError> {
+pub async fn preview(call: Call, Json(body): Json<PreviewBody>) -> Result<Json<PreviewView>, ApiError> {
     let _trial = call.app.rations.trial(call.caller().user.id)?;
     let sink = match (body.sink, body.sink_id) {
         (Some(spec), None) => Arc::new(define(&call, spec, None).await?),
         (None, Some(id)) => visible(&call, id)?,
         _ => return Err(ApiError::BadRequest("give either `sink` or `sink_id`".to_owned())),
     };
-    let input = sample_input(&call, Sample { kind: body.kind, payload: body.payload })?;
+    let input = sample_input(&call, SampleEvent { kind: body.kind, payload: body.payload })?;
     let rendered = sinks::preview(&call.app.context, &sink, input).await?;
-    Ok(Json(Preview {
+    Ok(Json(PreviewView {
         body: String::from_utf8_lossy(&rendered.bytes).into_owned(),
         content_type: rendered.content_type.to_owned(),
     }))
@@ -329,21 +230,19 @@ fn view(call: &Call, sink: &Sink, secrets: Secrets) -> SinkView {
     SinkView {
         id: sink.id,
         spec: sink.spec(secrets),
-        queue: QueueView::of(call, sink.id),
+        queue: queue_view(call, sink.id),
         created_at: sink.created_at,
         updated_at: sink.updated_at,
     }
 }
 
-impl QueueView {
-    pub(super) fn of(call: &Call, queue: SinkId) -> Self {
-        let depth = call.app.engine.depth(queue);
-        Self { depth: depth.queued, next_sequence: depth.last_sequence + 1, dead: depth.dead }
-    }
+pub(super) fn queue_view(call: &Call, queue: SinkId) -> QueueView {
+    let depth = call.app.engine.depth(queue);
+    QueueView { depth: depth.queued, next_sequence: depth.last_sequence + 1, dead: depth.dead }
 }
 
 /// An event that is only shown to one sink: it is not stored and has no place in any queue.
-pub(super) fn sample_input(call: &Call, sample: Sample) -> Result<EventInput, ApiError> {
+pub(super) fn sample_input(call: &Call, sample: SampleEvent) -> Result<EventInput, ApiError> {
     let kind = EventType::custom(sample.kind.as_deref().unwrap_or("sample"))
         .map_err(|error| ApiError::BadRequest(format!("`type`: {error}")))?;
     let data = sample.payload.unwrap_or_else(empty_object);
@@ -362,8 +261,6 @@ pub(super) fn sample_input(call: &Call, sample: Sample) -> Result<EventInput, Ap
     };
     Ok(EventInput { event: Arc::new(event), sequence: 0, attempt: 1 })
 }
-
-schemas::described_by!(SinkSpec: SinkFields, SinkPatch);
 
 impl From<BookError> for ApiError {
     fn from(error: BookError) -> Self {

@@ -3,124 +3,26 @@
 use super::scripts;
 use crate::{
     identity::{Caller, Secret},
-    model::api::list::{Limit, List},
     model::{
+        api::{
+            list::List,
+            spaces::{CheckView, IssuedSpace, ProcessView, SpaceBody, SpacePatch, SpaceQuery, SpaceView},
+        },
         health_check::{CheckResult, HealthCheck, Probe},
-        id::{ScriptId, SpaceId, TemplateId, UserId},
+        id::{ScriptId, UserId},
         json_input,
         owner::Owner,
         permission::Permission,
-        space_settings::{Driver, Host, Port, SpaceName, SpaceSettings},
-        space_state::{SpaceHealth, SpaceState},
-        timestamp::Timestamp,
+        space_settings::{Driver, SpaceSettings},
     },
     scripting::lua::Program,
     server::http::{ApiError, Call, Created, Json, NoContent, Query, pagination},
     spaces::{NewSpace, Space, SpaceError, process_driver::Running},
 };
-use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
-use std::{borrow::Cow, collections::BTreeMap, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 /// What a space is for good.
 const FIXED: [&str; 5] = ["name", "owner", "template", "template_id", "driver"];
-
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct SpaceQuery {
-    /// The space of this name; several if the caller sees those of others.
-    name: Option<String>,
-    /// `me`, or a user's name or id.
-    owner: Option<String>,
-    state: Option<SpaceState>,
-    #[serde(default)]
-    limit: Limit,
-    cursor: Option<String>,
-}
-
-/// A space to be made.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct SpaceBody {
-    /// Unique among the caller's spaces, and for good.
-    name: SpaceName,
-    /// The name or id of a template. What is given besides wins over it; custom fields are put over its own.
-    template: Option<String>,
-    /// `process` needs the permission manage_spaces.
-    #[serde(default)]
-    driver: Driver,
-    description: Option<String>,
-    /// Where the space is reached; part of its URLs. `localhost` if absent.
-    host: Option<Host>,
-    ports: Option<Vec<Port>>,
-    #[serde(default)]
-    custom: BTreeMap<String, String>,
-    /// A stored script, yours or a global one, that its agent runs when it starts.
-    startup_script_id: Option<ScriptId>,
-    health_check: Option<HealthCheck>,
-    /// For the driver `process`: where its agent runs. A directory of its own if absent.
-    directory: Option<PathBuf>,
-    /// For the driver `process`: the methods that its agent registers at its start.
-    methods_file: Option<PathBuf>,
-}
-
-/// The settings of a space that are to change; null takes one away.
-#[derive(Deserialize)]
-#[serde(transparent)]
-pub struct SpacePatch(Map<String, Value>);
-
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Space")]
-pub struct SpaceView {
-    id: SpaceId,
-    name: SpaceName,
-    /// The owner's name.
-    owner: String,
-    owner_id: UserId,
-    template_id: Option<TemplateId>,
-    driver: Driver,
-    state: SpaceState,
-    /// Whether its agent is connected now.
-    linked: bool,
-    health: SpaceHealth,
-    /// Checks that failed since one succeeded.
-    consecutive_failures: u32,
-    /// Since the server started.
-    last_check: Option<CheckView>,
-    /// Its ports, as URLs.
-    urls: Vec<String>,
-    #[serde(flatten)]
-    settings: SpaceSettings,
-    /// For the driver `process`: whether the server is to run its agent.
-    launched: bool,
-    /// For the driver `process`, while it is launched: its agent.
-    process: Option<Running>,
-    /// The machine its agent was last linked from.
-    node_id: Option<String>,
-    created_at: Timestamp,
-    updated_at: Timestamp,
-    started_at: Option<Timestamp>,
-    stopped_at: Option<Timestamp>,
-}
-
-/// How a check went.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "CheckResult")]
-pub struct CheckView {
-    ok: bool,
-    detail: Option<String>,
-    checked_at: Timestamp,
-}
-
-/// A space and its agent's token.
-#[derive(Serialize, JsonSchema)]
-pub struct IssuedSpace {
-    #[serde(flatten)]
-    space: SpaceView,
-    /// The token that its agent shows. It is not kept and cannot be shown again. Null if the server runs the agent.
-    agent_token: Option<String>,
-}
 
 pub async fn list(call: Call, Query(wanted): Query<SpaceQuery>) -> Result<Json<List<SpaceView>>, ApiError> {
     let after = pagination::cursor(wanted.cursor.as_deref())?;
@@ -295,16 +197,16 @@ fn view(call: &Call, space: &Space) -> SpaceView {
         owner: owner.map(|user| user.name.to_string()).unwrap_or_default(),
         owner_id: space.owner,
         template_id: space.template_id,
-        driver: space.driver,
-        state: space.state,
+        driver: space.driver.into(),
+        state: space.state.into(),
         linked: vitals.linked,
-        health: space.health,
+        health: space.health.into(),
         consecutive_failures: vitals.consecutive_failures,
         last_check: vitals.last_check.map(CheckView::from),
         urls: space.urls(),
         settings: space.settings.clone(),
         launched: space.launched,
-        process: vitals.running,
+        process: vitals.running.map(ProcessView::from),
         node_id: space.node_id.clone(),
         created_at: space.created_at,
         updated_at: space.updated_at,
@@ -313,20 +215,17 @@ fn view(call: &Call, space: &Space) -> SpaceView {
     }
 }
 
+impl From<Running> for ProcessView {
+    fn from(running: Running) -> Self {
+        let Running { pid, launches, trouble } = running;
+        Self { pid, launches, trouble }
+    }
+}
+
 impl From<CheckResult> for CheckView {
     fn from(result: CheckResult) -> Self {
         let CheckResult { ok, detail, checked_at } = result;
         Self { ok, detail, checked_at }
-    }
-}
-
-impl JsonSchema for SpacePatch {
-    fn schema_name() -> Cow<'static, str> {
-        "SpacePatch".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        SpaceSettings::json_schema(generator)
     }
 }
 

@@ -2,40 +2,18 @@
 
 use super::spaces::{check_lua, check_startup};
 use crate::{
-    model::api::list::{Limit, List, PageQuery},
-    model::{id::TemplateId, json_input, owner::Owner, template_spec::TemplateSpec, timestamp::Timestamp},
+    model::{
+        api::{
+            list::{List, PageQuery},
+            templates::{TemplatePatch, TemplateQuery, TemplateView},
+        },
+        json_input,
+        owner::Owner,
+        template_spec::TemplateSpec,
+    },
     server::http::{ApiError, Call, Created, Json, NoContent, Query},
     spaces::{Template, TemplateError},
 };
-use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
-use std::borrow::Cow;
-
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct TemplateQuery {
-    name: Option<String>,
-    #[serde(default)]
-    limit: Limit,
-    cursor: Option<String>,
-}
-
-/// The fields of a template that are to change; null takes one away.
-#[derive(Deserialize)]
-#[serde(transparent)]
-pub struct TemplatePatch(Map<String, Value>);
-
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Template")]
-pub struct TemplateView {
-    id: TemplateId,
-    #[serde(flatten)]
-    spec: TemplateSpec,
-    created_at: Timestamp,
-    updated_at: Timestamp,
-}
-
 pub async fn list(call: Call, Query(wanted): Query<TemplateQuery>) -> Result<Json<List<TemplateView>>, ApiError> {
     let mut all = call.app.templates.all();
     all.retain(|template| wanted.name.as_deref().is_none_or(|name| template.spec.name.as_str() == name));
@@ -86,19 +64,6 @@ impl From<&Template> for TemplateView {
     fn from(template: &Template) -> Self {
         let Template { id, spec, created_at, updated_at } = template.clone();
         Self { id, spec, created_at, updated_at }
-    }
-}
-
-impl JsonSchema for TemplatePatch {
-    fn schema_name() -> Cow<'static, str> {
-        "TemplatePatch".into()
-    }
-
-    /// That of a template, of which nothing is required.
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let mut schema = TemplateSpec::json_schema(generator);
-        schema.remove("required");
-        schema
     }
 }
 

@@ -1,0 +1,157 @@
+//! Events: raising one, explaining its routes, the history, and the live stream.
+
+use super::{identity::ActorView, list::Limit, schemas};
+use crate::model::{
+    delivery::{AttemptOutcome, Delivery, DeliveryState},
+    event::EventType,
+    id::{EventId, SinkId, SpaceId, UserId},
+    owner::OwnerSpec,
+    pattern::Patterns,
+    timestamp::Timestamp,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use std::sync::Arc;
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EmitBody {
+    /// Segments of [A-Za-z0-9_-] separated by dots; `custom.` is put in front.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// An object; `{}` if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schemas::Object>")]
+    pub payload: Option<Box<RawValue>>,
+    /// Repeating an emit with its id stores nothing and answers as the first time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<EventId>,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExplainBody {
+    #[serde(rename = "type")]
+    pub kind: String,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HistoryQuery {
+    /// Event patterns, as a sink has them.
+    #[schemars(with = "Option<String>")]
+    pub pattern: Option<Patterns>,
+    /// Events routed to this sink or subscription.
+    pub sink: Option<SinkId>,
+    /// Events with a delivery in this state.
+    pub state: Option<DeliveryState>,
+    pub since: Option<Timestamp>,
+    pub until: Option<Timestamp>,
+    #[serde(default)]
+    pub limit: Limit,
+    pub cursor: Option<String>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StreamQuery {
+    /// Event patterns, as a sink has them.
+    #[schemars(with = "Option<String>")]
+    pub pattern: Option<Patterns>,
+}
+
+/// The answer to an accepted event.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Receipt")]
+pub struct ReceiptView {
+    pub event_id: EventId,
+    pub event_type: String,
+    pub event_ts: Timestamp,
+    /// Every sink and subscribed method it matched.
+    pub matched: Vec<SinkRef>,
+    /// Those among them that lost it to a full queue.
+    pub dropped: Vec<SinkRef>,
+}
+
+/// A sink, or a subscribed method, as it is mentioned elsewhere.
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub struct SinkRef {
+    pub sink_id: SinkId,
+    #[schemars(with = "String")]
+    pub name: Arc<str>,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub struct Explanation {
+    pub event_type: String,
+    pub sinks: Vec<ExplainedSink>,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub struct ExplainedSink {
+    pub sink_id: SinkId,
+    /// A method's is that of its space and its own, with a slash between.
+    pub name: String,
+    pub owner: OwnerSpec,
+    pub events: String,
+    /// That of the sink, or `method`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Whether it is delivered to now: a method only while its space serves it.
+    pub active: bool,
+    pub matches: bool,
+    pub reason: String,
+}
+
+/// An event with its deliveries, as far as the caller may see them.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Event")]
+pub struct EventView {
+    pub id: EventId,
+    #[serde(rename = "type")]
+    #[schemars(with = "String")]
+    pub kind: EventType,
+    pub ts: Timestamp,
+    #[schemars(with = "String")]
+    pub zone: Arc<str>,
+    pub space_id: SpaceId,
+    pub user_id: UserId,
+    pub actor: ActorView,
+    #[schemars(with = "schemas::Object")]
+    pub data: Box<RawValue>,
+    pub deliveries: Vec<Delivery>,
+}
+
+/// `event: delivery` on the live stream: one attempt, and the state it left the delivery in. The fields stand in the
+/// order of their names, as they always have on the stream.
+#[derive(Serialize, Deserialize)]
+pub struct DeliveryNotice {
+    pub attempt: u32,
+    /// Absent also for those who may not see the errors of the sink.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    pub event_id: EventId,
+    pub event_type: EventType,
+    pub name: Arc<str>,
+    pub outcome: AttemptOutcome,
+    pub sequence: u64,
+    pub sink_id: SinkId,
+    /// `queued` while another attempt will follow.
+    pub state: DeliveryState,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+}
+
+/// `event: lagged` on the live stream: the watcher was too slow and missed this many notices.
+#[derive(Serialize, Deserialize)]
+pub struct LaggedNotice {
+    pub missed: u64,
+}
+
+impl SinkRef {
+    /// Whether it is a method, named SPACE/METHOD: no sink's name has a slash.
+    pub fn is_method(&self) -> bool {
+        self.name.contains('/')
+    }
+}

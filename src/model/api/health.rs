@@ -1,0 +1,13 @@
+//! Liveness and readiness of the service.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Health")]
+pub struct HealthView {
+    pub status: &'static str,
+    /// What keeps it from being ready.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}

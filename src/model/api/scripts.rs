@@ -1,0 +1,116 @@
+//! Stored scripts and their runs. One is made by a [`ScriptSpec`].
+
+use super::{list::Limit, schemas};
+use crate::model::{
+    id::ScriptId,
+    library::Language,
+    owner::OwnerSpec,
+    script_spec::{ScriptKind, ScriptSpec},
+    timestamp::Timestamp,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, value::RawValue};
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScriptQuery {
+    /// The script of this name; two if the caller has one and there is a global one.
+    pub name: Option<String>,
+    pub kind: Option<ScriptKind>,
+    pub owner: Option<OwnerSpec>,
+    #[serde(default)]
+    pub limit: Limit,
+    pub cursor: Option<String>,
+}
+
+/// A whole script, field by field: an absent field is told from one set to its default.
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub struct ScriptFields(pub Map<String, Value>);
+
+/// The fields of a script that are to change; null takes one away.
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub struct ScriptPatch(pub Map<String, Value>);
+
+/// A script without its content.
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub struct ScriptSummary {
+    pub id: ScriptId,
+    pub name: String,
+    pub kind: ScriptKind,
+    pub language: Language,
+    pub owner: OwnerSpec,
+    pub description: String,
+    /// An inactive script is kept and not run, and an inactive library or tool is not found.
+    pub active: bool,
+    /// The length of its content, in bytes.
+    pub size: usize,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Script")]
+pub struct ScriptView {
+    #[serde(flatten)]
+    pub summary: ScriptSummary,
+    pub content: String,
+    /// Of a tool: the JSON Schema of its arguments.
+    pub params_schema: Option<Value>,
+}
+
+/// The input of a run.
+#[derive(Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunBody {
+    /// For a tool: its arguments. None if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schemas::Object>")]
+    pub params: Option<Box<RawValue>>,
+    /// For a script: the type of a sample event, `sample` if absent; `custom.` is put in front.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// For a script: what the sample event carries.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schemas::Object>")]
+    pub payload: Option<Box<RawValue>>,
+}
+
+/// The outcome of a run. That a script fails is an answer, and no failure of the request.
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub struct RunView {
+    /// Of a tool `done` or `failed`; of a script what a sink would note: `delivered`, `skipped`, `failed` or `dead`.
+    pub outcome: String,
+    /// What a tool returned, if it is done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Value>")]
+    pub result: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<RunError>,
+    /// What it printed and logged.
+    pub log: Vec<String>,
+    /// The processor time it took.
+    pub cpu_ms: f64,
+}
+
+/// The reason of a failed run.
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub struct RunError {
+    pub message: String,
+    /// Set if the tool raised a table with one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Value>")]
+    pub data: Option<Box<RawValue>>,
+}
+
+impl From<String> for RunError {
+    fn from(message: String) -> Self {
+        Self { message, code: None, data: None }
+    }
+}
+
+schemas::described_by!(ScriptSpec: ScriptFields, ScriptPatch);

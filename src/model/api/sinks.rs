@@ -1,0 +1,124 @@
+//! Sinks: their queues, trying one out, and redelivery. One is made by a [`SinkSpec`].
+
+use super::{list::Limit, schemas};
+use crate::model::{
+    id::{EventId, SinkId},
+    owner::OwnerSpec,
+    sink_spec::SinkSpec,
+    timestamp::Timestamp,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, value::RawValue};
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SinkQuery {
+    /// The sink of this name; two if the caller has one and there is a global one.
+    pub name: Option<String>,
+    pub owner: Option<OwnerSpec>,
+    #[serde(default)]
+    pub limit: Limit,
+    pub cursor: Option<String>,
+}
+
+/// A whole sink, field by field: an absent field is told from one set to its default.
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub struct SinkFields(pub Map<String, Value>);
+
+/// The fields of a sink that are to change; a part such as `webhook` is replaced as a whole.
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub struct SinkPatch(pub Map<String, Value>);
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Sink")]
+pub struct SinkView {
+    pub id: SinkId,
+    #[serde(flatten)]
+    pub spec: SinkSpec,
+    pub queue: QueueView,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub struct QueueView {
+    /// Undelivered events.
+    pub depth: usize,
+    /// The number the next event gets.
+    pub next_sequence: u64,
+    /// Dead letters.
+    pub dead: usize,
+}
+
+/// An event to try a sink with.
+#[derive(Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Sample")]
+pub struct SampleEvent {
+    /// `sample` if absent; `custom.` is put in front.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schemas::Object>")]
+    pub payload: Option<Box<RawValue>>,
+}
+
+#[derive(Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PreviewBody {
+    /// A sink that need not exist; or `sink_id`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sink: Option<SinkSpec>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sink_id: Option<SinkId>,
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schemas::Object>")]
+    pub payload: Option<Box<RawValue>>,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Preview")]
+pub struct PreviewView {
+    pub body: String,
+    pub content_type: String,
+}
+
+/// The outcome of a test delivery.
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub struct TestView {
+    pub outcome: String,
+    pub duration_ms: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response: Option<String>,
+    /// What a script printed.
+    pub log: Vec<String>,
+    /// The body that was posted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sent: Option<String>,
+}
+
+#[derive(Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RedeliverBody {
+    /// All dead letters if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event_ids: Option<Vec<EventId>>,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub struct RedeliverView {
+    pub redelivered: usize,
+    /// Dead letters that are left, for want of room in the queue or because they were not named.
+    pub remaining: usize,
+}
+
+schemas::described_by!(SinkSpec: SinkFields, SinkPatch);

@@ -1,0 +1,132 @@
+//! Spaces.
+
+use super::{lenient::Lenient, list::Limit};
+use crate::model::{
+    health_check::HealthCheck,
+    id::{ScriptId, SpaceId, TemplateId, UserId},
+    space_settings::{Driver, Host, Port, SpaceName, SpaceSettings},
+    space_state::{SpaceHealth, SpaceState},
+    timestamp::Timestamp,
+};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::{borrow::Cow, collections::BTreeMap, path::PathBuf};
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SpaceQuery {
+    /// The space of this name; several if the caller sees those of others.
+    pub name: Option<String>,
+    /// `me`, or a user's name or id.
+    pub owner: Option<String>,
+    pub state: Option<SpaceState>,
+    #[serde(default)]
+    pub limit: Limit,
+    pub cursor: Option<String>,
+}
+
+/// A space to be made.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SpaceBody {
+    /// Unique among the caller's spaces, and for good.
+    pub name: SpaceName,
+    /// The name or id of a template. What is given besides wins over it; custom fields are put over its own.
+    pub template: Option<String>,
+    /// `process` needs the permission manage_spaces.
+    #[serde(default)]
+    pub driver: Driver,
+    pub description: Option<String>,
+    /// Where the space is reached; part of its URLs. `localhost` if absent.
+    pub host: Option<Host>,
+    pub ports: Option<Vec<Port>>,
+    #[serde(default)]
+    pub custom: BTreeMap<String, String>,
+    /// A stored script, yours or a global one, that its agent runs when it starts.
+    pub startup_script_id: Option<ScriptId>,
+    pub health_check: Option<HealthCheck>,
+    /// For the driver `process`: where its agent runs. A directory of its own if absent.
+    pub directory: Option<PathBuf>,
+    /// For the driver `process`: the methods that its agent registers at its start.
+    pub methods_file: Option<PathBuf>,
+}
+
+/// The settings of a space that are to change; null takes one away.
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub struct SpacePatch(pub Map<String, Value>);
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Space")]
+pub struct SpaceView {
+    pub id: SpaceId,
+    pub name: SpaceName,
+    /// The owner's name.
+    pub owner: String,
+    pub owner_id: UserId,
+    pub template_id: Option<TemplateId>,
+    pub driver: Lenient<Driver>,
+    pub state: Lenient<SpaceState>,
+    /// Whether its agent is connected now.
+    pub linked: bool,
+    pub health: Lenient<SpaceHealth>,
+    /// Checks that failed since one succeeded.
+    pub consecutive_failures: u32,
+    /// Since the server started.
+    pub last_check: Option<CheckView>,
+    /// Its ports, as URLs.
+    pub urls: Vec<String>,
+    #[serde(flatten)]
+    pub settings: SpaceSettings,
+    /// For the driver `process`: whether the server is to run its agent.
+    pub launched: bool,
+    /// For the driver `process`, while it is launched: its agent.
+    pub process: Option<ProcessView>,
+    /// The machine its agent was last linked from.
+    pub node_id: Option<String>,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+    pub started_at: Option<Timestamp>,
+    pub stopped_at: Option<Timestamp>,
+}
+
+/// The result of a health check.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "CheckResult")]
+pub struct CheckView {
+    pub ok: bool,
+    pub detail: Option<String>,
+    pub checked_at: Timestamp,
+}
+
+/// An agent that the server runs.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Running")]
+pub struct ProcessView {
+    /// Null while the next launch is waited for.
+    pub pid: Option<u32>,
+    /// Launches since it was started, or since the server was.
+    pub launches: u32,
+    /// How the last one ended.
+    pub trouble: Option<String>,
+}
+
+/// A space and its agent's token.
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub struct IssuedSpace {
+    #[serde(flatten)]
+    pub space: SpaceView,
+    /// The token that its agent shows. It is not kept and cannot be shown again. Null if the server runs the agent.
+    pub agent_token: Option<String>,
+}
+
+impl JsonSchema for SpacePatch {
+    fn schema_name() -> Cow<'static, str> {
+        "SpacePatch".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        SpaceSettings::json_schema(generator)
+    }
+}

@@ -1,0 +1,33 @@
+//! Templates of spaces. One is made and replaced by a [`TemplateSpec`].
+
+use super::{list::Limit, schemas};
+use crate::model::{id::TemplateId, template_spec::TemplateSpec, timestamp::Timestamp};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TemplateQuery {
+    pub name: Option<String>,
+    #[serde(default)]
+    pub limit: Limit,
+    pub cursor: Option<String>,
+}
+
+/// The fields of a template that are to change; null takes one away.
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub struct TemplatePatch(pub Map<String, Value>);
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Template")]
+pub struct TemplateView {
+    pub id: TemplateId,
+    #[serde(flatten)]
+    pub spec: TemplateSpec,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+}
+
+schemas::patch_of!(TemplateSpec: TemplatePatch);
