@@ -5,8 +5,8 @@ use crate::{
     model::{agent_protocol::Welcome, id::SpaceId},
     platform::store::{Store, StoreError, Table, keys},
 };
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
-use std::sync::{Mutex, MutexGuard};
 
 /// Under which key of ours the space is kept.
 const SPACE: &[u8] = b"space";
@@ -117,7 +117,7 @@ impl Home {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().expect("no code panics while holding it")
+        self.known.lock()
     }
 }
 

@@ -3,12 +3,9 @@
 use super::method_server::{Health, MethodServer};
 use crate::model::agent_protocol::Answer;
 use futures_util::future::join_all;
+use parking_lot::{RwLock, RwLockWriteGuard};
 use serde_json::value::RawValue;
-use std::{
-    collections::HashMap,
-    sync::{Arc, RwLock, RwLockWriteGuard},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -104,7 +101,7 @@ impl Serving {
     }
 
     fn of(&self, generation: u64) -> Option<Arc<MethodServer>> {
-        self.generations.read().expect("no code panics while holding it").get(&generation).cloned()
+        self.generations.read().get(&generation).cloned()
     }
 
     /// No generation is this process's any more.
@@ -113,6 +110,6 @@ impl Serving {
     }
 
     fn generations(&self) -> RwLockWriteGuard<'_, HashMap<u64, Arc<MethodServer>>> {
-        self.generations.write().expect("no code panics while holding it")
+        self.generations.write()
     }
 }

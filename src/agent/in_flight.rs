@@ -1,9 +1,7 @@
 //! The calls of one link that are being answered. A call that nobody waits for any more is dropped.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard},
-};
+use parking_lot::{Mutex, MutexGuard};
+use std::{collections::HashMap, sync::Arc};
 use tokio::task::AbortHandle;
 use tokio_util::task::TaskTracker;
 
@@ -27,7 +25,7 @@ impl Calls {
         let mut noted = self.running();
         let task = self.tracker.spawn(async move {
             call.await;
-            running.lock().expect("no code panics while holding it").remove(&id);
+            running.lock().remove(&id);
         });
         noted.insert(id, task.abort_handle());
     }
@@ -41,7 +39,7 @@ impl Calls {
     }
 
     fn running(&self) -> MutexGuard<'_, HashMap<u64, AbortHandle>> {
-        self.running.lock().expect("no code panics while holding it")
+        self.running.lock()
     }
 }
 

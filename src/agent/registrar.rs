@@ -21,11 +21,12 @@ use crate::{
     platform::store::{Store, StoreError, Table, keys},
 };
 use futures_util::future::join_all;
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use std::{
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -310,7 +311,7 @@ impl Registrar {
 
     /// What is in force.
     pub fn registered(&self) -> Option<Registered> {
-        let shown = self.shown.lock().expect("no code panics while holding it").clone()?;
+        let shown = self.shown.lock().clone()?;
         let (health, reason) = match ServerHealth::from(&*shown.health.borrow()) {
             ServerHealth::Running => ("running", None),
             ServerHealth::Restarting { reason } => ("restarting", Some(reason)),
@@ -482,7 +483,7 @@ impl Registrar {
             methods: self.names(declared),
             health: server.health(),
         });
-        *self.shown.lock().expect("no code panics while holding it") = shown;
+        *self.shown.lock() = shown;
     }
 
     /// The names of what was checked before, as far as the space still has the same name.
@@ -512,7 +513,7 @@ impl Registrar {
     }
 
     fn startup(&self) -> MutexGuard<'_, Option<PathBuf>> {
-        self.startup.lock().expect("no code panics while holding it")
+        self.startup.lock()
     }
 }
 

@@ -12,11 +12,8 @@ use crate::{
     platform::config::Span,
 };
 use bytes::Bytes;
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard},
-    time::Duration,
-};
+use parking_lot::{Mutex, MutexGuard};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -135,12 +132,12 @@ impl Link {
 
     /// Notes why the server does not have what is to be published.
     pub fn note_refusal(&self, why: Option<String>) {
-        *self.refusal.lock().expect("no code panics while holding it") = why;
+        *self.refusal.lock() = why;
     }
 
     /// Why the server does not have what is to be published.
     pub fn refusal(&self) -> Option<String> {
-        self.refusal.lock().expect("no code panics while holding it").clone()
+        self.refusal.lock().clone()
     }
 
     /// Notes that the link is gone; who waits for answers gets none.
@@ -174,7 +171,7 @@ impl Link {
     }
 
     fn waiting(&self) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Result<(), String>>>> {
-        self.waiting.lock().expect("no code panics while holding it")
+        self.waiting.lock()
     }
 }
 

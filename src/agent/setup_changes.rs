@@ -4,10 +4,8 @@
 //! token in its environment.
 
 use super::registration_file::{Declared, Named};
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard},
-};
+use parking_lot::{Mutex, MutexGuard};
+use std::{collections::HashMap, sync::Arc};
 use uuid::Uuid;
 
 /// The variable that has the token.
@@ -59,7 +57,7 @@ impl Scripts {
     }
 
     fn locked(&self) -> MutexGuard<'_, HashMap<String, Arc<Doings>>> {
-        self.0.lock().expect("no code panics while holding it")
+        self.0.lock()
     }
 }
 
@@ -89,6 +87,6 @@ impl Doings {
     }
 
     fn locked(&self) -> MutexGuard<'_, Done> {
-        self.done.lock().expect("no code panics while holding it")
+        self.done.lock()
     }
 }

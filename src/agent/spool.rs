@@ -15,14 +15,10 @@ use crate::{
     },
     platform::store::{Store, StoreError, keys},
 };
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use std::{
-    collections::VecDeque,
-    convert::Infallible,
-    sync::{Arc, Mutex, MutexGuard},
-    time::Duration,
-};
+use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
 use tokio::{
     sync::{Semaphore, watch},
     time::Instant,
@@ -269,7 +265,7 @@ impl Spool {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().expect("no code panics while holding it")
+        self.0.state.lock()
     }
 }
 

@@ -53,7 +53,7 @@ impl Identity {
     }
 
     fn change_agents(&self, change: impl FnOnce(&mut Agents)) {
-        change(&mut self.0.state.write().expect("nothing panics while holding it").agents);
+        change(&mut self.0.state.write().agents);
         self.0.changed.send_replace(());
     }
 }

@@ -39,14 +39,10 @@ use crate::{
         store::{Store, StoreError},
     },
 };
+use parking_lot::{RwLock, RwLockReadGuard};
 use password::Passwords;
 use state::{State, Write};
-use std::{
-    io,
-    path::PathBuf,
-    sync::{Arc, RwLock, RwLockReadGuard},
-    time::Duration,
-};
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
 use throttle::Throttle;
 use tokio::sync::{Mutex, watch};
 
@@ -165,7 +161,7 @@ impl Identity {
                 writes
             });
             let writes = written.await?;
-            identity.0.state.write().expect("nothing panics while holding it").apply(&writes);
+            identity.0.state.write().apply(&writes);
             identity.0.changed.send_replace(());
             Ok(value)
         });
@@ -178,7 +174,7 @@ impl Identity {
     }
 
     fn state(&self) -> RwLockReadGuard<'_, State> {
-        self.0.state.read().expect("nothing panics while holding it")
+        self.0.state.read()
     }
 }
 

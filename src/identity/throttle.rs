@@ -7,11 +7,11 @@
 //! An attempt counts as failed from its start and is forgiven if it succeeds, so that many attempts at
 //! once are no way around the count. The maps are bounded; what has been quiet longest is forgotten first.
 
+use parking_lot::Mutex;
 use std::{
     collections::HashMap,
     hash::Hash,
     net::{IpAddr, Ipv6Addr},
-    sync::Mutex,
     time::{Duration, Instant},
 };
 
@@ -61,7 +61,7 @@ impl Throttle {
     ///
     /// Says how long to wait instead. An attempt that was not let in does not count.
     pub fn admit(&self, name: &str, address: IpAddr, now: Instant) -> Result<Duration, Duration> {
-        let mut failures = self.failures.lock().expect("nothing panics while holding it");
+        let mut failures = self.failures.lock();
         let address = network(address);
         let pair = (name.to_owned(), address);
         let of_pair = wait(failures.pairs.get(&pair), FREE_PER_PAIR, now);
@@ -79,7 +79,7 @@ impl Throttle {
     /// only loses this one, or somebody with a password of their own could go on guessing others'; and so does the
     /// name, which others may go on guessing.
     pub fn forgive(&self, name: &str, address: IpAddr) {
-        let mut failures = self.failures.lock().expect("nothing panics while holding it");
+        let mut failures = self.failures.lock();
         let Failures { pairs, names, addresses } = &mut *failures;
         let address = network(address);
         pairs.remove(&(name.to_owned(), address));
@@ -196,7 +196,7 @@ mod tests {
         }
         throttle.forgive("ada", address(1));
         assert_eq!(throttle.admit("ada", address(1), now), AT_ONCE);
-        let failures = throttle.failures.lock().unwrap();
+        let failures = throttle.failures.lock();
         assert_eq!((failures.addresses[&address(1)].count, failures.names["ada"].count), (5, 5));
     }
 
@@ -209,7 +209,7 @@ mod tests {
         }
         let later = now + MEMORY;
         throttle.admit("ada", address(1), later).unwrap();
-        assert_eq!(throttle.failures.lock().unwrap().names["ada"].count, 1);
+        assert_eq!(throttle.failures.lock().names["ada"].count, 1);
     }
 
     #[test]
@@ -221,7 +221,7 @@ mod tests {
             let address = IpAddr::from(u32::try_from(number).unwrap().to_be_bytes());
             throttle.admit(&format!("user{number}"), address, later).unwrap();
         }
-        let failures = throttle.failures.lock().unwrap();
+        let failures = throttle.failures.lock();
         assert_eq!((failures.pairs.len(), failures.names.len(), failures.addresses.len()), (ROOM, ROOM, ROOM));
         assert!(!failures.names.contains_key("user0"), "the quietest went");
     }

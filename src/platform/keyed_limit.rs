@@ -1,10 +1,7 @@
 //! Shares of what there is only so much of: each key has so many at once, and gives them back by dropping them.
 
-use std::{
-    collections::HashMap,
-    hash::Hash,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use parking_lot::{Mutex, MutexGuard};
+use std::{collections::HashMap, hash::Hash, sync::Arc};
 
 /// Who holds how many. What nobody holds takes no room.
 pub struct Shares<K> {
@@ -54,8 +51,7 @@ impl<K: Hash + Eq> Drop for Share<K> {
 }
 
 fn lock<K>(held: &Mutex<HashMap<K, usize>>) -> MutexGuard<'_, HashMap<K, usize>> {
-    // A count is changed in one step.
-    held.lock().unwrap_or_else(PoisonError::into_inner)
+    held.lock()
 }
 
 #[cfg(test)]
@@ -73,6 +69,6 @@ mod tests {
         assert!(third.is_some() && shares.take('a').is_none());
         assert_eq!(shares.held(), 2);
         drop((second, third));
-        assert!(shares.held.lock().unwrap().is_empty(), "nothing is left of who holds nothing");
+        assert!(shares.held.lock().is_empty(), "nothing is left of who holds nothing");
     }
 }

@@ -8,12 +8,9 @@ use crate::{
     model::{owner::Owner, timestamp::Timestamp},
     platform::store::{Batch, Store, StoreError, keys},
 };
+use parking_lot::Mutex;
 use serde_json::value::RawValue;
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 /// The longest key, in bytes.
 pub const MAX_KEY: usize = 256;
@@ -187,7 +184,7 @@ impl Kv {
         let tallies = self.tallies.clone();
         self.store
             .write(move |batch| {
-                let mut tallies = tallies.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut tallies = tallies.lock();
                 let mut purged = 0;
                 for key in expired {
                     // It may have been set anew since the scan.
@@ -214,7 +211,7 @@ impl Kv {
         self.store
             .write(move |batch| {
                 let forgotten = batch.delete_prefix(&keys::key(keys::KV, &[&owner.key()]))?;
-                tallies.lock().unwrap_or_else(PoisonError::into_inner).remove(&owner);
+                tallies.lock().remove(&owner);
                 Ok(forgotten)
             })
             .await?
@@ -230,7 +227,7 @@ impl Kv {
         let tallies = self.tallies.clone();
         self.store
             .write(move |batch| {
-                let mut tallies = tallies.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut tallies = tallies.lock();
                 let tally = tallies.entry(owner).or_default();
                 job(&mut Change { batch, owner, key, tally, now: Timestamp::now() })
             })
@@ -413,7 +410,7 @@ mod tests {
         let store = Store::open(&directory, 0, Arc::default()).unwrap();
         let kv = Kv::new(store).unwrap();
         assert_eq!(text(kv.get(user, "k").unwrap()).as_deref(), Some(r#"{"a":9007199254740993}"#));
-        assert_eq!(kv.tallies.lock().unwrap()[&user].keys, 1);
+        assert_eq!(kv.tallies.lock()[&user].keys, 1);
         assert!(kv.delete(user, "k").await.unwrap());
         assert!(!kv.delete(user, "k").await.unwrap());
         assert_eq!(text(kv.get(user, "k").unwrap()), None);
@@ -448,7 +445,7 @@ mod tests {
         assert_eq!(kv.purge().await.unwrap(), 0);
         assert_eq!(text(kv.get(Owner::Global, "again").unwrap()).as_deref(), Some("2"));
         assert_eq!(text(kv.get(Owner::Global, "stays").unwrap()).as_deref(), Some("1"));
-        assert_eq!(kv.tallies.lock().unwrap()[&Owner::Global].keys, 2);
+        assert_eq!(kv.tallies.lock()[&Owner::Global].keys, 2);
         scratch.end().await;
     }
 
@@ -481,7 +478,7 @@ mod tests {
         for owner in [stays, Owner::Global] {
             assert_eq!(text(kv.get(owner, "a").unwrap()).as_deref(), Some("1"));
         }
-        assert!(!kv.tallies.lock().unwrap().contains_key(&gone));
+        assert!(!kv.tallies.lock().contains_key(&gone));
         scratch.end().await;
     }
 
@@ -494,7 +491,7 @@ mod tests {
         let large = json(&format!("\"{}\"", "v".repeat(MAX_VALUE)));
         assert!(matches!(kv.set(Owner::Global, "k", large, None).await, Err(KvError::ValueTooLarge(_))));
         kv.set(Owner::Global, "short-lived", json("1"), Some(Duration::ZERO)).await.unwrap();
-        kv.tallies.lock().unwrap().get_mut(&Owner::Global).unwrap().keys = MAX_KEYS;
+        kv.tallies.lock().get_mut(&Owner::Global).unwrap().keys = MAX_KEYS;
         kv.set(Owner::Global, "takes its place", json("1"), None).await.unwrap();
         let full = kv.set(Owner::Global, "one too many", json("1"), None).await;
         assert!(matches!(full, Err(KvError::TooManyKeys)), "{full:?}");

@@ -10,6 +10,7 @@ use crate::{
     model::{id::SpaceId, space_settings::Driver},
     platform::process_group::{GroupEnd, OnParentDeath, ProcessGroup},
 };
+use parking_lot::{Mutex, MutexGuard};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::{
@@ -17,7 +18,7 @@ use std::{
     io,
     path::PathBuf,
     process::{ExitStatus, Stdio},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 use tokio::{
@@ -305,8 +306,7 @@ impl Shared {
     }
 
     fn children(&self) -> MutexGuard<'_, Children> {
-        // Nothing panics while it holds the lock half-way through a change.
-        self.children.lock().unwrap_or_else(PoisonError::into_inner)
+        self.children.lock()
     }
 }
 

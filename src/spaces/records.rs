@@ -29,11 +29,9 @@ use crate::{
     },
     routing::emit::Emitter,
 };
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use serde_json::json;
-use std::{
-    ops::Bound,
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
-};
+use std::{ops::Bound, sync::Arc};
 
 /// Every space there is. Cloning the handle is cheap.
 #[derive(Clone)]
@@ -193,7 +191,7 @@ impl Spaces {
     /// Has `listener` told of every change from now on, before the change's caller hears of it and in order for each
     /// space. It must neither block nor wait for a change to the same space.
     pub fn listen(&self, listener: impl Fn(&Change) + Send + Sync + 'static) {
-        self.0.listeners.write().unwrap_or_else(PoisonError::into_inner).push(Box::new(listener));
+        self.0.listeners.write().push(Box::new(listener));
     }
 
     /// Makes a space, and its agent's token unless the server is to run the agent. The token is nowhere else.
@@ -430,7 +428,7 @@ impl Shared {
     }
 
     fn tell(&self, change: &Change) {
-        for listener in &*self.listeners.read().unwrap_or_else(PoisonError::into_inner) {
+        for listener in &*self.listeners.read() {
             listener(change);
         }
     }
@@ -441,12 +439,11 @@ impl Shared {
     }
 
     pub fn read(&self) -> RwLockReadGuard<'_, Shelf> {
-        // Nothing panics while it holds the lock half-way through a change.
-        self.shelf.read().unwrap_or_else(PoisonError::into_inner)
+        self.shelf.read()
     }
 
     pub fn write(&self) -> RwLockWriteGuard<'_, Shelf> {
-        self.shelf.write().unwrap_or_else(PoisonError::into_inner)
+        self.shelf.write()
     }
 }
 

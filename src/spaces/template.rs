@@ -14,12 +14,10 @@ use crate::{
         store::{Batch, Store, StoreError, Table, keys},
     },
 };
+use parking_lot::{RwLock, RwLockReadGuard};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard},
-};
+use std::{collections::BTreeMap, sync::Arc};
 use tokio::sync::Mutex;
 
 const TEMPLATES: Table<Template> = Table::new(keys::TEMPLATES);
@@ -163,7 +161,7 @@ impl Templates {
                 }
             });
             written.await.map_err(TemplateError::from)?;
-            let mut shelf = shared.shelf.write().unwrap_or_else(PoisonError::into_inner);
+            let mut shelf = shared.shelf.write();
             match edit {
                 Edit::Put(template) => drop(shelf.insert(template.id, template)),
                 Edit::Remove(template) => drop(shelf.remove(&template.id)),
@@ -203,7 +201,6 @@ impl Shared {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, BTreeMap<TemplateId, Arc<Template>>> {
-        // Nothing panics while it holds the lock half-way through a change.
-        self.shelf.read().unwrap_or_else(PoisonError::into_inner)
+        self.shelf.read()
     }
 }

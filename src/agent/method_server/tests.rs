@@ -3,12 +3,13 @@
 use super::*;
 use crate::model::method::{Mode, Transport};
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::{
     io::{BufRead as _, BufReader},
     path::Path,
     process::{Command, Stdio},
-    sync::{Mutex, OnceLock},
+    sync::OnceLock,
 };
 
 const LONG: Duration = Duration::from_secs(60);
@@ -511,11 +512,11 @@ async fn a_serial_server_has_one_call_at_a_time_in_the_order_of_calling() {
             let Outcome::Result(result) = call.await.unwrap() else { panic!("an error") };
             let result: Value = serde_json::from_str(result.get()).unwrap();
             assert_eq!((&result["hurried"], &result["params"]), (&json!(false), &json!([number])));
-            order.lock().unwrap().push(number);
+            order.lock().push(number);
         }
     });
     join_all(calls.collect::<Vec<_>>()).await;
-    assert_eq!(*order.lock().unwrap(), (0..20).collect::<Vec<_>>());
+    assert_eq!(*order.lock(), (0..20).collect::<Vec<_>>());
 }
 
 #[tokio::test]
@@ -567,7 +568,7 @@ impl log::Log for Recorder {
 
     fn log(&self, record: &log::Record<'_>) {
         if record.target().starts_with("svc::method") || record.target().contains("agent::method_server") {
-            self.0.lock().unwrap().push(format!("{} {}", record.level(), record.args()));
+            self.0.lock().push(format!("{} {}", record.level(), record.args()));
         }
     }
 
@@ -586,7 +587,7 @@ fn recorder() -> &'static Recorder {
 
 impl Recorder {
     fn lines(&self, part: &str) -> Vec<String> {
-        self.0.lock().unwrap().iter().filter(|line| line.contains(part)).cloned().collect()
+        self.0.lock().iter().filter(|line| line.contains(part)).cloned().collect()
     }
 }
 

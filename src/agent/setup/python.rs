@@ -9,12 +9,8 @@ use crate::agent::{
     },
     setup_changes::{self, Doings},
 };
-use std::{
-    io,
-    path::Path,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use parking_lot::Mutex;
+use std::{io, path::Path, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _},
     time::timeout,
@@ -93,13 +89,13 @@ async fn gather(mut from: impl AsyncRead + Unpin, tails: Vec<Tail>) {
 
 impl Tail {
     fn add(&self, bytes: &[u8]) {
-        let mut tail = self.0.lock().expect("no code panics while holding it");
+        let mut tail = self.0.lock();
         tail.extend_from_slice(bytes);
         let over = tail.len().saturating_sub(MAX_OUTPUT);
         tail.drain(..over);
     }
 
     fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.lock().expect("no code panics while holding it")).into_owned()
+        String::from_utf8_lossy(&self.0.lock()).into_owned()
     }
 }

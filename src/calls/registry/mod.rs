@@ -18,11 +18,12 @@ use crate::{
         method::{Definition, Method, Scope},
     },
 };
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use provider::Server;
 use serde_json::{Value, value::RawValue};
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::Arc,
     time::Duration,
 };
 use tokio::sync::watch;
@@ -196,11 +197,11 @@ impl Registry {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {
-        self.0.state.read().expect("no code panics while holding it")
+        self.0.state.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, State> {
-        self.0.state.write().expect("no code panics while holding it")
+        self.0.state.write()
     }
 }
 

@@ -5,9 +5,10 @@ use crate::{
     calls::agent_link::Link,
     model::{agent_protocol::ServerHealth, id::SpaceId, method::Method},
 };
+use parking_lot::RwLock;
 use std::{
     sync::{
-        Arc, RwLock,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -106,14 +107,14 @@ impl Provider {
         if !self.server.link.is_up() {
             return ProviderHealth::Unlinked;
         }
-        match &*self.server.health.read().expect("no code panics while holding it") {
+        match &*self.server.health.read() {
             ServerHealth::Running => ProviderHealth::Running,
             ServerHealth::Restarting { reason } => ProviderHealth::Restarting(reason.clone()),
         }
     }
 
     fn is_running(&self) -> bool {
-        let health = || self.server.health.read().expect("no code panics while holding it");
+        let health = || self.server.health.read();
         self.server.link.is_up() && *health() == ServerHealth::Running
     }
 }
@@ -128,7 +129,7 @@ impl Server {
     }
 
     pub fn note(&self, health: ServerHealth) {
-        *self.health.write().expect("no code panics while holding it") = health;
+        *self.health.write() = health;
     }
 }
 

@@ -1,11 +1,12 @@
 //! A server that says what a test wants, and what a real one would say.
 
 use super::{Ran, run_with};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{TcpListener, TcpStream},
-    sync::{Arc, Mutex},
+    sync::Arc,
 };
 
 /// A request as the fake server saw it.
@@ -39,7 +40,7 @@ impl Fake {
             for stream in listener.incoming() {
                 let stream = stream.unwrap();
                 let request = read_request(&stream);
-                let mut memory = memory.lock().unwrap();
+                let mut memory = memory.lock();
                 let before = memory.iter().filter(|seen: &&Seen| seen.line == request.line).count();
                 let (status, body) = answer(&request.line, before);
                 memory.push(request);
@@ -68,7 +69,7 @@ impl Fake {
     }
 
     pub fn seen(&self) -> Vec<Seen> {
-        self.seen.lock().unwrap().clone()
+        self.seen.lock().clone()
     }
 }
 

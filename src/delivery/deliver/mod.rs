@@ -31,13 +31,10 @@ use crate::{
     scripting::lua::EventInput,
 };
 use futures_util::FutureExt;
+use parking_lot::{Mutex, MutexGuard};
 use permits::Permits;
 use recipient::Recipient;
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::sync::{Notify, mpsc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -159,7 +156,7 @@ impl Deliverer {
 
 impl Shared {
     fn workers(&self) -> MutexGuard<'_, HashMap<SinkId, Worker>> {
-        self.workers.lock().expect("no code panics while holding the workers")
+        self.workers.lock()
     }
 
     /// One sink's worker, from its first event to an empty queue.

@@ -2,9 +2,10 @@
 //! user's hanging receivers leave room for everybody else's.
 
 use crate::model::owner::Owner;
+use parking_lot::Mutex;
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, Weak},
+    sync::{Arc, Weak},
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -46,7 +47,7 @@ impl Permits {
     }
 
     fn share(&self, owner: Owner) -> Arc<Semaphore> {
-        let mut owners = self.owners.lock().expect("no code panics while holding the owners");
+        let mut owners = self.owners.lock();
         if let Some(share) = owners.get(&owner).and_then(Weak::upgrade) {
             return share;
         }

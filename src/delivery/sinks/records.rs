@@ -8,10 +8,11 @@ use crate::{
     model::{id::SinkId, owner::Owner},
     platform::store::{Batch, Change, Lanes, Store, StoreError, Table, carried_through, keys},
 };
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::{
     collections::{BTreeMap, HashMap},
     ops::Bound,
-    sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::{Arc, OnceLock},
 };
 
 const SINKS: Table<Sink> = Table::new(keys::SINKS);
@@ -205,12 +206,11 @@ impl Shared {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Shelf> {
-        // Nothing panics while it holds the lock half-way through a change.
-        self.shelf.read().unwrap_or_else(PoisonError::into_inner)
+        self.shelf.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Shelf> {
-        self.shelf.write().unwrap_or_else(PoisonError::into_inner)
+        self.shelf.write()
     }
 }
 
@@ -267,8 +267,9 @@ impl Shelf {
 mod tests {
     use super::*;
     use crate::model::id::UserId;
+    use parking_lot::Mutex;
     use serde_json::json;
-    use std::{path::PathBuf, sync::Mutex};
+    use std::path::PathBuf;
 
     struct Scratch(PathBuf);
 
@@ -382,7 +383,7 @@ mod tests {
         let heard = Arc::new(Mutex::new(Vec::new()));
         let notes = heard.clone();
         book.listen(move |change| {
-            notes.lock().unwrap().push(match change {
+            notes.lock().push(match change {
                 Change::Created(sink) => format!("+{}", sink.name),
                 Change::Updated { before, after } => format!("{}>{}", before.name, after.name),
                 Change::Deleted(sink) => format!("-{}", sink.name),
@@ -392,7 +393,7 @@ mod tests {
         let first = book.create(sink(ada, "a", "me", None), |_| ()).await.unwrap();
         book.update(sink(ada, "b", "me", Some(&first)), |_| ()).await.unwrap();
         book.delete(first.id, |_| ()).await.unwrap();
-        assert_eq!(*heard.lock().unwrap(), ["+a", "a>b", "-b"]);
+        assert_eq!(*heard.lock(), ["+a", "a>b", "-b"]);
     }
 
     #[tokio::test]

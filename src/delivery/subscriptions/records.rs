@@ -12,9 +12,10 @@ use crate::{
     },
     platform::store::{Change, Lanes, Store, StoreError, Table, carried_through, keys},
 };
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::{Arc, OnceLock},
 };
 
 /// Under the space's id and the method's name, so that a method of a space can have one at most.
@@ -195,12 +196,11 @@ impl Subscriptions {
 
 impl Shared {
     fn read(&self) -> RwLockReadGuard<'_, Shelf> {
-        // Nothing panics while it holds the lock half-way through a change.
-        self.shelf.read().unwrap_or_else(PoisonError::into_inner)
+        self.shelf.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Shelf> {
-        self.shelf.write().unwrap_or_else(PoisonError::into_inner)
+        self.shelf.write()
     }
 }
 
@@ -260,7 +260,7 @@ impl Subscription {
 mod tests {
     use super::*;
     use crate::delivery::subscriptions::test_support::{Scratch, method};
-    use std::sync::Mutex;
+    use parking_lot::Mutex;
 
     fn names(subscriptions: &[Arc<Subscription>]) -> Vec<String> {
         subscriptions.iter().map(|subscription| subscription.name()).collect()
@@ -386,7 +386,7 @@ mod tests {
         let heard = Arc::new(Mutex::new(Vec::new()));
         let notes = heard.clone();
         subscriptions.listen(move |change| {
-            notes.lock().unwrap().push(match change {
+            notes.lock().push(match change {
                 Change::Created(new) => format!("+{}", new.method),
                 Change::Updated { after, .. } => format!("={}", after.method),
                 Change::Deleted(old) => format!("-{}", old.method),
@@ -398,6 +398,6 @@ mod tests {
         subscriptions.replace(space, "notes", ada, &[a.clone(), b]).await.unwrap();
         subscriptions.replace(space, "notes", ada, &[a, method("b", Some("custom.*"), &[])]).await.unwrap();
         subscriptions.remove(space).await.unwrap();
-        assert_eq!(*heard.lock().unwrap(), ["+a", "+b", "=b", "-a", "-b"]);
+        assert_eq!(*heard.lock(), ["+a", "+b", "=b", "-a", "-b"]);
     }
 }

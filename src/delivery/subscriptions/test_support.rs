@@ -11,11 +11,12 @@ use crate::{
     platform::store::{OpenError, Store},
 };
 use futures_util::{FutureExt, future::BoxFuture};
+use parking_lot::Mutex;
 use serde_json::{json, value::RawValue};
 use std::{
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -91,12 +92,12 @@ impl FakeDoor {
 
     /// Answers every call so from now on.
     pub fn answer(&self, answer: impl Fn(&Call) -> Result<Outcome, String> + Send + Sync + 'static) {
-        *self.answer.lock().unwrap() = Arc::new(answer);
+        *self.answer.lock() = Arc::new(answer);
     }
 
     /// Every call so far.
     pub fn calls(&self) -> Vec<Call> {
-        self.calls.lock().unwrap().clone()
+        self.calls.lock().clone()
     }
 }
 
@@ -108,9 +109,9 @@ impl Door for FakeDoor {
     fn call(&self, space: SpaceId, method: &str, params: Box<RawValue>) -> BoxFuture<'_, Result<Outcome, String>> {
         let call = Call { space, method: method.to_owned(), params: params.get().to_owned() };
         async move {
-            let answer = self.answer.lock().unwrap().clone();
+            let answer = self.answer.lock().clone();
             let answered = answer(&call);
-            self.calls.lock().unwrap().push(call);
+            self.calls.lock().push(call);
             answered
         }
         .boxed()

@@ -1,9 +1,10 @@
 //! A receiver for tests: a socket on this machine that behaves as badly as it is told, and records what it got.
 
+use parking_lot::Mutex;
 use std::{
     net::SocketAddr,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -99,11 +100,11 @@ impl Receiver {
 
     /// The `index`th request, head and body, as text.
     pub(crate) fn request(&self, index: usize) -> String {
-        self.record.requests.lock().unwrap()[index].clone()
+        self.record.requests.lock()[index].clone()
     }
 
     pub(crate) fn requests(&self) -> usize {
-        self.record.requests.lock().unwrap().len()
+        self.record.requests.lock().len()
     }
 
     pub(crate) fn connections(&self) -> usize {
@@ -124,7 +125,7 @@ impl Drop for Receiver {
 
 async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, behaviour: Behaviour, record: &Record) {
     while let Some(request) = next_request(&mut stream).await {
-        record.requests.lock().unwrap().push(request);
+        record.requests.lock().push(request);
         let sent = match behaviour {
             Behaviour::Answer(text) => stream.write_all(text.as_bytes()).await,
             Behaviour::Close(text) => {

@@ -8,11 +8,12 @@
 
 use super::limits::Watch;
 use crate::model::owner::Owner;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{
     collections::{HashMap, VecDeque},
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
     task::{Context, Poll, Wake, Waker},
 };
 
@@ -189,7 +190,7 @@ impl Hall {
                 return;
             } else {
                 board.idle += 1;
-                board = self.called.wait(board).unwrap_or_else(PoisonError::into_inner);
+                self.called.wait(&mut board);
                 board.idle -= 1;
                 board.summoned = board.summoned.saturating_sub(1);
             }
@@ -312,7 +313,7 @@ impl Wake for Task {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 #[cfg(test)]
@@ -354,7 +355,7 @@ mod tests {
         let gate = Arc::new(Mutex::new(gate));
         for _ in 0..10 {
             let gate = gate.clone();
-            spawn(&threads, hog, async move { gate.lock().unwrap().recv().unwrap_or_default() }).unwrap();
+            spawn(&threads, hog, async move { gate.lock().recv().unwrap_or_default() }).unwrap();
         }
         let (done, wait) = mpsc::channel();
         spawn(&threads, user(), async move { done.send(()).unwrap() }).unwrap();
@@ -394,7 +395,7 @@ mod tests {
             let (gate, begun) = (gate.clone(), begun.clone());
             let run = async move {
                 begun.send(()).unwrap();
-                gate.lock().unwrap().recv().unwrap_or_default();
+                gate.lock().recv().unwrap_or_default();
             };
             spawn(&threads, owner, run).unwrap();
         }

@@ -7,9 +7,10 @@
 
 use crate::platform::config;
 use mlua::Lua;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     task::Waker,
@@ -257,7 +258,7 @@ impl Kennel {
             idle = if flock.watches.is_empty() { idle + 1 } else { 0 };
             if idle > DROWSY {
                 flock.asleep = true;
-                flock = self.stirred.wait(flock).unwrap_or_else(PoisonError::into_inner);
+                self.stirred.wait(&mut flock);
                 flock.asleep = false;
                 idle = 0;
                 continue;
@@ -268,13 +269,13 @@ impl Kennel {
             watches.iter().for_each(|watch| watch.tick());
             drop(watches);
             flock = lock(&self.flock);
-            flock = self.stirred.wait_timeout(flock, TICK).unwrap_or_else(PoisonError::into_inner).0;
+            self.stirred.wait_for(&mut flock, TICK);
         }
     }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 /// The processor time this thread has used, in nanoseconds.

@@ -9,7 +9,8 @@ use super::{
     sandbox::Sandbox,
 };
 use crate::model::owner::Owner;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::{Arc, Weak};
 
 /// States kept between runs, over all programs and owners.
 const KEPT: usize = 64;
@@ -66,7 +67,7 @@ impl Pool {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Kept>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 }
 

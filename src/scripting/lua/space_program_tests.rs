@@ -36,13 +36,13 @@ async fn a_program_gets_its_arguments_and_says_things() {
 #[tokio::test]
 async fn what_it_says_can_be_listened_to() {
     #[derive(Default)]
-    struct Ear(std::sync::Mutex<Vec<String>>);
+    struct Ear(parking_lot::Mutex<Vec<String>>);
     impl OutputWriter for Ear {
         fn printed(&self, line: &[u8]) {
-            self.0.lock().unwrap().push(format!("out {}", String::from_utf8_lossy(line)));
+            self.0.lock().push(format!("out {}", String::from_utf8_lossy(line)));
         }
         fn logged(&self, line: &[u8]) {
-            self.0.lock().unwrap().push(format!("err {}", String::from_utf8_lossy(line)));
+            self.0.lock().push(format!("err {}", String::from_utf8_lossy(line)));
         }
     }
     let (world, ear) = (World::new(), Arc::<Ear>::default());
@@ -57,7 +57,7 @@ async fn what_it_says_can_be_listened_to() {
         Program::for_space("main.lua", "for i = 1, 1000 do print(i) end log.warn('done')", Capabilities::Full).unwrap();
     let launched = world.runtime.run_program(&program, Arc::new(around), Vec::new()).await;
     assert!(launched.result.is_ok() && launched.log.is_empty());
-    let heard = ear.0.lock().unwrap();
+    let heard = ear.0.lock();
     assert_eq!((heard.len(), heard[999].as_str(), heard[1000].as_str()), (1001, "out 1000", "err warn: done"));
 }
 

@@ -11,8 +11,9 @@ use crate::{
     platform::{kv::Kv, store::Store},
 };
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use serde_json::value::RawValue;
-use std::{collections::HashMap, path::PathBuf, sync::Mutex};
+use std::{collections::HashMap, path::PathBuf};
 use tokio::sync::Notify;
 
 /// A runtime on a store of its own, both gone with it.
@@ -145,7 +146,7 @@ impl HttpClient for Http {
             }
         }
         let notice = Notice(self.abandoned.clone());
-        self.requests.lock().unwrap().push((owner, request.clone()));
+        self.requests.lock().push((owner, request.clone()));
         self.asked.notify_one();
         Box::pin(async move {
             if request.url.contains("never.test") {
@@ -251,7 +252,7 @@ pub struct Shelf(Mutex<HashMap<String, Program>>);
 
 impl Shelf {
     pub fn put(&self, name: &str, source: &str) {
-        self.0.lock().unwrap().insert(name.to_owned(), Program::library(name, source).unwrap());
+        self.0.lock().insert(name.to_owned(), Program::library(name, source).unwrap());
     }
 }
 
@@ -260,7 +261,7 @@ impl ModuleSource for Shelf {
         if name == "broken" {
             return Err("its file cannot be read".to_owned());
         }
-        Ok(self.0.lock().unwrap().get(name).cloned())
+        Ok(self.0.lock().get(name).cloned())
     }
 }
 

@@ -15,10 +15,11 @@ use crate::{
     platform::store::{Batch, Change, Lanes, Store, StoreError, Table, carried_through, keys},
     scripting::lua::{CompileError, ModuleSource, Program},
 };
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::{
     collections::{BTreeMap, HashMap},
     ops::Bound,
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::Arc,
 };
 use tokio::sync::{Mutex, MutexGuard};
 
@@ -94,7 +95,7 @@ impl Scripts {
     /// Has `listener` told of every change from now on, in order and before the change's caller hears of it. It must
     /// neither block nor wait for a change.
     pub fn listen(&self, listener: impl Fn(&Change<Script>) + Send + Sync + 'static) {
-        self.0.listeners.write().unwrap_or_else(PoisonError::into_inner).push(Box::new(listener));
+        self.0.listeners.write().push(Box::new(listener));
     }
 
     /// Adds a script. `also` writes into the same batch, so that an audit entry stands or falls with the change.
@@ -294,18 +295,17 @@ impl Shared {
     }
 
     fn tell(&self, change: &Change<Script>) {
-        for listener in &*self.listeners.read().unwrap_or_else(PoisonError::into_inner) {
+        for listener in &*self.listeners.read() {
             listener(change);
         }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Index> {
-        // Nothing panics while it holds the lock half-way through a change.
-        self.index.read().unwrap_or_else(PoisonError::into_inner)
+        self.index.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Index> {
-        self.index.write().unwrap_or_else(PoisonError::into_inner)
+        self.index.write()
     }
 }
 

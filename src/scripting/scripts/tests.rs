@@ -6,11 +6,9 @@ use crate::{
     platform::store::{Change, Store, StoreError},
     scripting::scripts::records::MAX_LIBRARIES,
 };
+use parking_lot::Mutex;
 use serde_json::{Value, json};
-use std::{
-    path::PathBuf,
-    sync::{Arc, Mutex},
-};
+use std::{path::PathBuf, sync::Arc};
 
 struct Scratch(PathBuf);
 
@@ -189,7 +187,7 @@ async fn every_listener_hears_every_change_in_order() {
     for _ in 0..2 {
         let notes = heard.clone();
         scripts.listen(move |change| {
-            notes.lock().unwrap().push(match change {
+            notes.lock().push(match change {
                 Change::Created(script) => format!("+{}", script.name),
                 Change::Updated { before, after } => format!("{}>{}", before.name, after.name),
                 Change::Deleted(script) => format!("-{}", script.name),
@@ -207,7 +205,7 @@ async fn every_listener_hears_every_change_in_order() {
         scripts.update(first.clone(), later(ada, &first, json!({})), |_| ()).await,
         Err(ScriptsError::NotFound)
     ));
-    assert_eq!(*heard.lock().unwrap(), ["+a", "+a", "a>b", "a>b", "-b", "-b"]);
+    assert_eq!(*heard.lock(), ["+a", "+a", "a>b", "a>b", "-b", "-b"]);
 }
 
 #[tokio::test]

@@ -26,13 +26,14 @@ use crate::{
     },
 };
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use std::{
     collections::BTreeMap,
     ffi::OsString,
     io::{self, Read as _},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 use tokio_util::sync::CancellationToken;
@@ -192,7 +193,7 @@ impl StandardStreams {
 
     /// Why stdout takes no more, if it does not. It is told once.
     pub fn take_error(&self) -> Option<io::Error> {
-        self.fault.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.fault.lock().take()
     }
 }
 
@@ -205,7 +206,7 @@ impl OutputWriter for StandardStreams {
             return;
         }
         if let Err(error) = say(&mut io::stdout().lock(), line) {
-            *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            *self.fault.lock() = Some(error);
             self.deaf.cancel();
         }
     }

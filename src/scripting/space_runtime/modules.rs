@@ -15,11 +15,12 @@ use crate::{
     },
     scripting::lua::{ModuleSource, Program},
 };
+use parking_lot::{Mutex, MutexGuard};
 use std::{
     collections::{HashMap, HashSet},
     io,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 /// The libraries that come with us, by name. No other can have their names.
@@ -107,7 +108,7 @@ pub fn compiled(name: &str, source: &str) -> Result<Program, String> {
 }
 
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 fn is_absent(error: &io::Error) -> bool {

@@ -6,10 +6,11 @@
 
 use super::modules::{compiled, lock};
 use crate::scripting::lua::{MAX_SPACE_FILE, Program};
+use parking_lot::Mutex;
 use std::{
     collections::HashMap,
     io::{self, Cursor, Read as _},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::{Duration, Instant},
 };
 use zip::ZipArchive;
@@ -103,9 +104,8 @@ impl Packed {
             Some(due) if Instant::now() < due => return Ok(()),
             // Somebody asks already, and what there is will do meanwhile.
             Some(_) => match self.asking.try_lock() {
-                Ok(asking) => asking,
-                Err(std::sync::TryLockError::Poisoned(asking)) => asking.into_inner(),
-                Err(std::sync::TryLockError::WouldBlock) => return Ok(()),
+                Some(asking) => asking,
+                None => return Ok(()),
             },
             // Without anything, everybody waits for the same.
             None => lock(&self.asking),

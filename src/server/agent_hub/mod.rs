@@ -29,12 +29,9 @@ use crate::{
 };
 use bytes::Bytes;
 use futures_util::{Sink, SinkExt, Stream, StreamExt};
+use parking_lot::Mutex;
 use serde_json::value::RawValue;
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::sync::{MutexGuard, Notify, Semaphore, mpsc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -381,8 +378,8 @@ impl Shared {
         self.parts.spaces.get(space).is_some_and(|space| space.state == SpaceState::Deployed)
     }
 
-    fn links(&self) -> std::sync::MutexGuard<'_, HashMap<SpaceId, Arc<Seat>>> {
-        self.links.lock().expect("no code panics while holding it")
+    fn links(&self) -> parking_lot::MutexGuard<'_, HashMap<SpaceId, Arc<Seat>>> {
+        self.links.lock()
     }
 
     fn link(&self, space: SpaceId) -> Option<Arc<Link>> {

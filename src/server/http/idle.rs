@@ -4,9 +4,10 @@
 //! connection takes a piece of it, so that a peer whose window stays shut falls silent like one that asks nothing.
 
 use hyper::body::{Body, Frame, SizeHint};
+use parking_lot::{Mutex, MutexGuard};
 use std::{
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -68,7 +69,7 @@ impl Pulse {
 
     fn state(&self) -> MutexGuard<'_, State> {
         // Its fields mean something each on its own.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -3,10 +3,11 @@
 //! From 2026-07-28 on a client closes the request's own stream, which drops the call. Before that it sends a
 //! notification, as a request of its own, which finds the other one here by the session and the id.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -49,7 +50,7 @@ impl Flights {
 
     fn under_way(&self) -> MutexGuard<'_, HashMap<(String, String), (u64, CancellationToken)>> {
         // An entry is put in or taken out in one step.
-        self.0.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.under_way.lock()
     }
 }
 

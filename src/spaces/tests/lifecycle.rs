@@ -83,7 +83,7 @@ async fn an_event_belongs_to_the_owner_and_says_who_acted() {
     world.spaces.checked(space.id, result(true)).await.unwrap();
     let root = admin(&world.identity, world.store.directory());
     world.spaces.stop(root.actor(), space.id).await.unwrap();
-    let events = world.events.lock().unwrap().clone();
+    let events = world.events.lock().clone();
     for event in &events {
         assert_eq!((event.user_id, event.space_id), (world.ada.id, space.id));
         assert_eq!(event.space.as_ref(), Some(&space.origin()));
@@ -253,7 +253,7 @@ async fn a_spaces_events_are_in_the_order_of_its_transitions_whoever_makes_them(
     });
     futures_util::future::join_all(tasks).await;
     world.spaces.delete(world.ada.actor(), id).await.unwrap();
-    let events = world.events.lock().unwrap().clone();
+    let events = world.events.lock().clone();
     let kinds: Vec<_> = events.iter().map(|event| event.kind.as_str()).collect();
     assert_eq!((kinds[0], kinds[kinds.len() - 1]), ("space.created", "space.deleted"));
     for (n, kind) in kinds[1..kinds.len() - 1].iter().enumerate() {
@@ -315,7 +315,7 @@ async fn listeners_hear_every_change_in_order_and_before_its_event() {
             Change::Deleted(_) => "deleted",
             Change::TokenRotated(_) => "rotated",
         };
-        notes.lock().unwrap().push((word, change.space().state, events.lock().unwrap().len()));
+        notes.lock().push((word, change.space().state, events.lock().len()));
     });
     let ada = world.ada.actor();
     let space = world.space("web", json!({})).await;
@@ -335,7 +335,7 @@ async fn listeners_hear_every_change_in_order_and_before_its_event() {
         ("stopped", SpaceState::Stopped, 2),
         ("deleted", SpaceState::Stopped, 3),
     ];
-    assert_eq!(*heard.lock().unwrap(), expected);
+    assert_eq!(*heard.lock(), expected);
     world.gone().await;
 }
 

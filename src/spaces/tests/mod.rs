@@ -20,10 +20,11 @@ use crate::{
     },
 };
 use hyper::header::{AUTHORIZATION, HeaderMap};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
@@ -55,7 +56,7 @@ impl World {
         let events = Arc::new(Mutex::new(Vec::new()));
         let seen = events.clone();
         let signals = Signals {
-            accepted: Box::new(move |event| seen.lock().unwrap().push(event.clone())),
+            accepted: Box::new(move |event| seen.lock().push(event.clone())),
             ready: tokio::sync::mpsc::unbounded_channel().0,
         };
         let bounds = Bounds { queue: 100, dead_letters: 100 };
@@ -99,7 +100,7 @@ impl World {
 
     /// The events that were raised since this was asked last: what kind, and with what.
     fn raised(&self) -> Vec<(String, Value)> {
-        let events = std::mem::take(&mut *self.events.lock().unwrap());
+        let events = std::mem::take(&mut *self.events.lock());
         events.iter().map(|event| (event.kind.to_string(), read(event))).collect()
     }
 

@@ -30,10 +30,11 @@ use crate::{
 };
 use async_trait::async_trait;
 use history::History;
+use parking_lot::{Mutex, MutexGuard};
 use rows::{delivery_key, delivery_row, read, sink_and_sequence};
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard},
+    sync::Arc,
 };
 use tokio::sync::mpsc;
 
@@ -308,7 +309,7 @@ impl Engine for SledEngine {
 
 impl Shared {
     fn lanes(&self) -> MutexGuard<'_, HashMap<SinkId, Lane>> {
-        self.lanes.lock().expect("no code panics while holding the lanes")
+        self.lanes.lock()
     }
 }
 

@@ -118,7 +118,7 @@ async fn a_request_goes_out_as_its_owner_and_its_answer_comes_back() {
         assert(r.body == '')
     ";
     assert_eq!(world.run(source).await.verdict, Verdict::Ack);
-    let requests = std::mem::take(&mut *world.http.requests.lock().unwrap());
+    let requests = std::mem::take(&mut *world.http.requests.lock());
     let (owner, first) = &requests[0];
     assert_eq!((*owner, first.method.as_str(), first.url.as_str()), (Owner::Global, "POST", "http://x.test/a"));
     assert_eq!(first.timeout, Some(std::time::Duration::from_millis(2500)));

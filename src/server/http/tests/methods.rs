@@ -13,8 +13,9 @@ use crate::{
         method::Registration,
     },
 };
+use parking_lot::Mutex;
 use serde_json::{Value, json, value::RawValue};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// A space with an agent that keeps what it is told and answers as it is asked: `echo` with its params, `fail` with
 /// an error, `hold` never.
@@ -56,7 +57,7 @@ impl Space {
     }
 
     pub fn heard(&self) -> Vec<String> {
-        std::mem::take(&mut *self.heard.lock().unwrap())
+        std::mem::take(&mut *self.heard.lock())
     }
 }
 
@@ -65,7 +66,7 @@ async fn serve(link: Arc<Link>, mut line: Line, heard: Arc<Mutex<Vec<String>>>) 
         match message {
             ToAgent::Call { id, method, params, notification, .. } => {
                 let params = params.as_deref().map_or("nothing", RawValue::get).to_owned();
-                heard.lock().unwrap().push(format!("{method} {params}{}", if notification { " !" } else { "" }));
+                heard.lock().push(format!("{method} {params}{}", if notification { " !" } else { "" }));
                 let raw = |json: String| RawValue::from_string(json).unwrap();
                 match &*method {
                     _ if notification => {}
@@ -77,7 +78,7 @@ async fn serve(link: Arc<Link>, mut line: Line, heard: Arc<Mutex<Vec<String>>>) 
                     _ => link.answer(id, agent_protocol::Answer::Result(raw(params.replace("nothing", "null")))),
                 }
             }
-            ToAgent::Cancel { .. } => heard.lock().unwrap().push("cancel".to_owned()),
+            ToAgent::Cancel { .. } => heard.lock().push("cancel".to_owned()),
             _ => {}
         }
     }
