@@ -23,8 +23,8 @@ use svc::{
     },
     platform::{metrics::Metrics, store::Store},
     routing::queue::{
-        Engine, Target,
-        sled::{Bounds, Signals, SledEngine},
+        Engine, RouteTarget,
+        sled::{EngineHooks, QueueLimits, SledEngine},
     },
 };
 
@@ -89,11 +89,11 @@ fn store_alone() -> f64 {
         let metrics = Arc::<Metrics>::default();
         let store = Store::open(directory.path(), 0, metrics.clone()).expect("a fresh directory opens");
         let (ready, _wakes) = tokio::sync::mpsc::unbounded_channel();
-        let signals = Signals { accepted: Box::new(|_| ()), ready };
-        let bounds = Bounds { queue: usize::MAX, dead_letters: 1 };
-        let engine = SledEngine::open(store.clone(), metrics, bounds, signals).expect("a fresh store opens");
-        let target = Target { sink: SinkId::new(), name: "s".into() };
-        engine.open(target.sink);
+        let hooks = EngineHooks { accepted: Box::new(|_| ()), ready };
+        let limits = QueueLimits { queue: usize::MAX, dead_letters: 1 };
+        let engine = SledEngine::open(store.clone(), metrics, limits, hooks).expect("a fresh store opens");
+        let target = RouteTarget { sink: SinkId::new(), name: "s".into() };
+        engine.open_queue(target.sink);
         let user = UserId::new();
         let started = Instant::now();
         let tasks: Vec<_> = (0..EMITTERS)

@@ -1,6 +1,13 @@
 //! The event's way out: [`deliver`] takes events from the queues and makes attempts through [`sinks`] and
 //! [`subscriptions`].
+//!
+//! An attempt passes through stages that cannot be confused: a
+//! [`PendingDelivery`](crate::routing::queue::PendingDelivery) from the queue, a [`CompletedAttempt`] from a sink or
+//! subscription, a [`SettledAttempt`](crate::routing::queue::SettledAttempt) from the retry policy back to the queue.
 
+mod completed_attempt;
 pub mod deliver;
 pub mod sinks;
 pub mod subscriptions;
+
+pub use completed_attempt::{CompletedAttempt, Postponed, RetryAfter};

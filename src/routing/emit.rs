@@ -1,6 +1,6 @@
 //! The event's way in: ingress → stamp → route → queue. The way goes on in [`crate::delivery::deliver`].
 //!
-//! Every door (the HTTP API, agents, the service's own system events) comes through [`Emitter::emit`].
+//! Every source of events (the HTTP API, agents, scripts, the service's own system events) calls [`Emitter::emit`].
 
 use crate::{
     model::{
@@ -10,33 +10,33 @@ use crate::{
     },
     routing::{
         matcher::Routes,
-        queue::{AcceptError, Engine, Receipt, Target},
+        queue::{AcceptError, Engine, Receipt, RouteTarget},
     },
 };
 use serde_json::value::RawValue;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
-/// Payload that may wait for the disk at once, in KiB. Further emits queue for their turn, so that a slow disk
+/// The total payload of events that wait for the disk, in KiB. Further emits wait for a permit, so that a slow disk
 /// costs time and not memory.
 const WAITING_KIB: usize = 64 << 10;
 
-/// How deep a payload may be nested. Deeper ones break receivers, and no template could read them.
+/// The greatest nesting depth of a payload. Deeper payloads break receivers, and no template could read them.
 const MAX_DEPTH: usize = 64;
 
-/// Takes events in.
+/// Accepts events of one zone.
 pub struct Emitter {
     zone: Arc<str>,
-    routes: Arc<Routes<Target>>,
+    routes: Arc<Routes<RouteTarget>>,
     engine: Arc<dyn Engine>,
     max_payload: usize,
     waiting: Semaphore,
 }
 
-/// An event somebody wants to raise.
+/// An event to be emitted, before it is stamped.
 #[derive(Debug)]
-pub struct Raise {
-    /// Makes a repeat of the same raise harmless; assigned if absent.
+pub struct NewEvent {
+    /// Makes a repeated emit idempotent; assigned if absent.
     pub id: Option<EventId>,
     pub kind: EventType,
     pub space_id: SpaceId,
@@ -46,7 +46,7 @@ pub struct Raise {
     pub payload: Box<RawValue>,
 }
 
-/// Why an event was not taken. Nothing is stored then.
+/// The reason that an event was not accepted. Nothing is stored then.
 #[derive(Debug, thiserror::Error)]
 pub enum EmitError {
     #[error("`id`: must not be the nil UUID")]
@@ -64,8 +64,7 @@ pub enum EmitError {
 }
 
 impl Emitter {
-    /// An emitter for one zone.
-    pub fn new(zone: &str, routes: Arc<Routes<Target>>, engine: Arc<dyn Engine>, max_payload: usize) -> Self {
+    pub fn new(zone: &str, routes: Arc<Routes<RouteTarget>>, engine: Arc<dyn Engine>, max_payload: usize) -> Self {
         Self { zone: zone.into(), routes, engine, max_payload, waiting: Semaphore::new(WAITING_KIB) }
     }
 
@@ -76,24 +75,23 @@ impl Emitter {
     ///
     /// # Errors
     ///
-    /// Fails if the payload is no readable object, too large or too deep, if the id is nil or was used for another
-    /// event, or if the store cannot be written. Nothing is queued then.
-    pub async fn emit(&self, raise: Raise) -> Result<Receipt, EmitError> {
-        if raise.id.is_some_and(|id| *id.as_bytes() == [0; 16]) {
+    /// Nothing is queued then.
+    pub async fn emit(&self, new: NewEvent) -> Result<Receipt, EmitError> {
+        if new.id.is_some_and(|id| *id.as_bytes() == [0; 16]) {
             return Err(EmitError::NilId);
         }
-        check_payload(&raise.payload, self.max_payload)?;
-        let bytes = raise.payload.get().len();
+        check_payload(&new.payload, self.max_payload)?;
+        let bytes = new.payload.get().len();
         let kib = u32::try_from(bytes / 1024 + 1).unwrap_or(u32::MAX).min(WAITING_KIB as u32);
-        let _turn = self.waiting.acquire_many(kib).await.expect("the semaphore is never closed");
+        let _permit = self.waiting.acquire_many(kib).await.expect("the semaphore is never closed");
 
-        let event = Arc::new(self.stamp(raise));
+        let event = Arc::new(self.stamp(new));
         let targets = self.routes.matches(event.kind.segments(), event.user_id);
         Ok(self.engine.accept(event, targets).await?)
     }
 
-    fn stamp(&self, raise: Raise) -> Event {
-        let Raise { id, kind, space_id, space, user_id, actor, payload } = raise;
+    fn stamp(&self, new: NewEvent) -> Event {
+        let NewEvent { id, kind, space_id, space, user_id, actor, payload } = new;
         Event {
             id: id.unwrap_or_else(EventId::new),
             kind,
@@ -108,11 +106,7 @@ impl Emitter {
     }
 }
 
-/// Whether a payload can be raised where payloads have at most `limit` bytes.
-///
-/// # Errors
-///
-/// Fails if it is no readable object, too large or too deep.
+/// Checks that a payload is a readable object of at most `limit` bytes that is not nested too deep.
 pub fn check_payload(payload: &RawValue, limit: usize) -> Result<(), EmitError> {
     check_object(payload)?;
     let bytes = payload.get().len();
@@ -125,12 +119,10 @@ pub fn check_payload(payload: &RawValue, limit: usize) -> Result<(), EmitError> 
     Ok(())
 }
 
-/// Whether a payload is an object that can be read later. It is kept unread, so it is read here only where there may be
-/// half a surrogate pair, `"\ud800"`, which stands for no character.
+/// Checks that a payload is an object that can be decoded later.
 ///
-/// # Errors
-///
-/// Fails if it is no object, or has such a half.
+/// The payload is stored undecoded. It is decoded here only if it may contain half a surrogate pair (`"\ud800"`), which
+/// is valid JSON syntax and yet stands for no character.
 pub fn check_object(payload: &RawValue) -> Result<(), EmitError> {
     let json = payload.get();
     if !json.starts_with('{') {
@@ -142,7 +134,7 @@ pub fn check_object(payload: &RawValue) -> Result<(), EmitError> {
     Ok(())
 }
 
-/// How deep the brackets of a JSON text are nested.
+/// Returns the depth to which the brackets of a JSON text are nested.
 fn depth(json: &str) -> usize {
     let (mut now, mut deepest, mut in_string, mut escaped) = (0_usize, 0, false, false);
     for byte in json.bytes() {

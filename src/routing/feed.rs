@@ -1,6 +1,6 @@
-//! What happens, as it happens: accepted events and the outcomes of attempts, for whoever watches.
+//! The live feed: accepted events and settled attempts, broadcast to every subscriber as they happen.
 //!
-//! A watcher that falls behind loses the oldest and is told how many; nobody waits for a watcher.
+//! Publishing never waits. A subscriber that falls behind loses the oldest items and learns how many.
 
 use crate::{
     model::{
@@ -10,62 +10,56 @@ use crate::{
     },
     routing::queue::{AttemptOutcome, DeliveryState},
 };
-use serde::Serialize;
 use std::sync::Arc;
 use tokio::sync::broadcast;
 
-/// Happenings a slow watcher can be behind before it loses some.
-const BEHIND: usize = 256;
+/// Items that a slow subscriber can be behind before it loses some.
+const CAPACITY: usize = 256;
 
-/// The feed. Cloning it is cheap.
+/// A handle to the feed. Cloning it is cheap.
 #[derive(Clone)]
-pub struct Feed(broadcast::Sender<Live>);
+pub struct Feed(broadcast::Sender<FeedItem>);
 
-/// One thing that happened.
 #[derive(Clone, Debug)]
-pub enum Live {
+pub enum FeedItem {
+    /// An event that is on disk.
     Accepted(Arc<Event>),
-    Attempted(Arc<Attempted>),
+    /// The result of an attempt to deliver an event.
+    Delivery(Arc<DeliveryUpdate>),
 }
 
-/// How an attempt came out.
-#[derive(Debug, Serialize)]
-pub struct Attempted {
+/// A settled attempt and the state of the delivery after it.
+#[derive(Debug)]
+pub struct DeliveryUpdate {
     pub event_id: EventId,
     pub event_type: EventType,
-    /// Whose event it is; decides who may see this.
-    #[serde(skip)]
+    /// The event's user; decides who may see this item.
     pub user: UserId,
-    /// Whose sink it is; decides who may see the error.
-    #[serde(skip)]
+    /// The sink's owner; decides who may see the error.
     pub owner: Owner,
     pub sink_id: SinkId,
     pub name: Arc<str>,
-    /// `queued` while there will be another attempt.
+    /// `queued` while another attempt follows.
     pub state: DeliveryState,
     pub outcome: AttemptOutcome,
     pub sequence: u64,
     pub attempt: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
 impl Feed {
-    /// A feed nobody watches yet.
     pub fn new() -> Self {
-        Self(broadcast::Sender::new(BEHIND))
+        Self(broadcast::Sender::new(CAPACITY))
     }
 
-    /// Tells whoever watches.
-    pub fn publish(&self, live: Live) {
-        // An error only says that nobody does.
-        let _ = self.0.send(live);
+    pub fn publish(&self, item: FeedItem) {
+        // Fails only if the feed has no subscriber.
+        let _ = self.0.send(item);
     }
 
-    /// Everything from now on.
-    pub fn watch(&self) -> broadcast::Receiver<Live> {
+    /// Receives every item that is published from now on.
+    pub fn subscribe(&self) -> broadcast::Receiver<FeedItem> {
         self.0.subscribe()
     }
 }

@@ -1,6 +1,6 @@
-//! The event's way in: [`emit`] accepts and stamps an event, [`matcher`] finds its targets, [`queue`] keeps it on disk
-//! until it is delivered, and [`feed`] shows it to subscribers of the live stream. The way goes on in
-//! [`crate::delivery`].
+//! The event's way in: [`emit`] accepts and stamps an event, [`matcher`] finds the sinks it is for, [`queue`] keeps it on
+//! disk until it is delivered, and [`feed`] shows it to subscribers of the live stream. The way goes on in
+//! [`crate::delivery::deliver`].
 
 pub mod emit;
 pub mod feed;

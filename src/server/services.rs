@@ -6,7 +6,7 @@
 use crate::{
     calls::{call::Calls, registry::Registry},
     delivery::{
-        deliver::{self, Deliverer},
+        deliver::{self, Deliverer, DelivererDeps},
         sinks::{self, Book},
         subscriptions::Subscriptions,
     },
@@ -22,11 +22,11 @@ use crate::{
     },
     routing::{
         emit::Emitter,
-        feed::{Feed, Live},
+        feed::{Feed, FeedItem},
         matcher::Routes,
         queue::{
             Engine,
-            sled::{Bounds, Signals, SledEngine},
+            sled::{EngineHooks, QueueLimits, SledEngine},
         },
     },
     scripting::{
@@ -61,7 +61,7 @@ pub struct Services {
     pub sinks: Book,
     pub subscriptions: Subscriptions,
     /// Delivers outside any queue, for tests and previews of sinks.
-    pub delivery: sinks::Context,
+    pub delivery: sinks::SinkContext,
     pub deliverer: Deliverer,
     pub scripts: Scripts,
     /// Runs stored tools.
@@ -108,10 +108,10 @@ impl Services {
 
         let (ready, ready_queues) = mpsc::unbounded_channel();
         let accepted_feed = feed.clone();
-        let accepted = Box::new(move |event: &Arc<Event>| accepted_feed.publish(Live::Accepted(event.clone())));
-        let bounds = Bounds { queue: config.delivery.queue, dead_letters: config.delivery.dead_letters };
-        let signals = Signals { accepted, ready };
-        let engine: Arc<dyn Engine> = Arc::new(SledEngine::open(store.clone(), metrics.clone(), bounds, signals)?);
+        let accepted = Box::new(move |event: &Arc<Event>| accepted_feed.publish(FeedItem::Accepted(event.clone())));
+        let limits = QueueLimits { queue: config.delivery.queue, dead_letters: config.delivery.dead_letters };
+        let hooks = EngineHooks { accepted, ready };
+        let engine: Arc<dyn Engine> = Arc::new(SledEngine::open(store.clone(), metrics.clone(), limits, hooks)?);
 
         let registry = Registry::default();
         let calls = Calls::new(registry.clone(), identity.clone(), metrics.clone());
@@ -123,24 +123,24 @@ impl Services {
             modules: Arc::new(scripts.clone()),
         };
         let runtime = Runtime::new(&config.script, libraries, metrics.clone());
-        let delivery = sinks::Context {
+        let delivery = sinks::SinkContext {
             egress,
             runtime: runtime.clone(),
             scripts: scripts.clone(),
             timeout: config.webhook.timeout.0,
         };
-        let parts = deliver::Parts {
+        let deps = DelivererDeps {
             engine: engine.clone(),
-            book: sinks.clone(),
+            sinks: sinks.clone(),
             subscriptions: subscriptions.clone(),
-            door: Arc::new(calls.clone()),
-            context: delivery.clone(),
+            methods: Arc::new(calls.clone()),
+            sink_context: delivery.clone(),
             feed: feed.clone(),
             metrics: metrics.clone(),
         };
-        let deliverer = Deliverer::new(&config.delivery, parts, shutdown.clone());
+        let deliverer = Deliverer::new(&config.delivery, deps, shutdown.clone());
         let routes = Arc::new(Routes::new());
-        deliver::follow(&routes, &deliverer);
+        deliver::sync_routes(&routes, &deliverer);
         let emitter = Arc::new(Emitter::new(&config.zone, routes, engine.clone(), config.limits.payload.bytes()));
         let tools = ToolRunner {
             runtime: runtime.clone(),

@@ -13,7 +13,7 @@ use crate::{
     },
     platform::store::StoreError,
     routing::{
-        emit::{EmitError, Raise},
+        emit::{EmitError, NewEvent},
         queue::AcceptError,
     },
 };
@@ -95,9 +95,9 @@ impl Pending {
     }
 
     /// The event, for the emitter.
-    fn raise(&self, space: SpaceId, owner: UserId) -> Raise {
+    fn raise(&self, space: SpaceId, owner: UserId) -> NewEvent {
         let Self { id, kind, actor, origin, payload } = self.clone();
-        Raise { id: Some(id), kind, space_id: space, space: Some(origin), user_id: owner, actor, payload }
+        NewEvent { id: Some(id), kind, space_id: space, space: Some(origin), user_id: owner, actor, payload }
     }
 }
 

@@ -11,7 +11,10 @@ use std::{
 };
 use svc::{
     cli::sink_file,
-    delivery::sinks::{self, Context, Outcome, Sink, Target},
+    delivery::{
+        CompletedAttempt,
+        sinks::{self, Sink, SinkContext, SinkTarget},
+    },
     model::{
         event::{Actor, ActorKind, Event, Origin},
         id::{EventId, SpaceId, UserId},
@@ -19,6 +22,7 @@ use svc::{
         timestamp::Timestamp,
     },
     platform::{config, egress::Egress, kv::Kv, store::Store},
+    routing::queue::AttemptOutcome,
     scripting::{
         lua::{EventInput, HostServices, MethodCaller, Runtime},
         scripts::Scripts,
@@ -31,7 +35,7 @@ use tokio::{
 
 /// A sandbox over a fresh store, which goes when this is dropped.
 struct Workshop {
-    context: Context,
+    context: SinkContext,
     directory: PathBuf,
 }
 
@@ -57,7 +61,7 @@ impl Workshop {
             modules: Arc::new(scripts.clone()),
         };
         let runtime = Runtime::new(&config::Script::default(), libraries, Arc::default());
-        Self { context: Context { egress, runtime, scripts, timeout: Duration::from_secs(10) }, directory }
+        Self { context: SinkContext { egress, runtime, scripts, timeout: Duration::from_secs(10) }, directory }
     }
 
     /// The body a webhook sink would send, as JSON.
@@ -67,8 +71,12 @@ impl Workshop {
         serde_json::from_slice(&body.bytes).unwrap()
     }
 
-    async fn outcome(&self, sink: &Sink, input: &EventInput) -> Outcome {
-        sinks::attempt(&self.context, sink, input.clone()).await.outcome
+    async fn attempt(&self, sink: &Sink, input: &EventInput) -> CompletedAttempt {
+        sinks::attempt(&self.context, sink, input.clone()).await.unwrap()
+    }
+
+    async fn outcome(&self, sink: &Sink, input: &EventInput) -> AttemptOutcome {
+        self.attempt(sink, input).await.outcome
     }
 }
 
@@ -200,12 +208,12 @@ fn only(value: &Value, allowed: &[&str]) {
 }
 
 fn url(sink: &Sink) -> &str {
-    let Target::Webhook(webhook) = &sink.target else { panic!("{} is no webhook", sink.name) };
+    let SinkTarget::Webhook(webhook) = &sink.target else { panic!("{} is no webhook", sink.name) };
     &webhook.url
 }
 
 fn header<'a>(sink: &'a Sink, name: &str) -> &'a str {
-    let Target::Webhook(webhook) = &sink.target else { panic!("{} is no webhook", sink.name) };
+    let SinkTarget::Webhook(webhook) = &sink.target else { panic!("{} is no webhook", sink.name) };
     &webhook.headers[name]
 }
 
@@ -433,15 +441,15 @@ async fn dedup_passes_on_the_first_of_several_like_events() {
         let before = receiver.count();
         let outcome = workshop.outcome(&sink, &input("custom.alert.disk", json!({"key": key, "at": before}))).await;
         match passes {
-            true => assert_eq!((outcome, receiver.count()), (Outcome::Delivered, before + 1)),
+            true => assert_eq!((outcome, receiver.count()), (AttemptOutcome::Delivered, before + 1)),
             false => {
-                assert!(matches!(outcome, Outcome::Skipped(_)), "{outcome:?}");
+                assert_eq!(outcome, AttemptOutcome::Skipped);
                 assert_eq!(receiver.count(), before);
             }
         }
     }
     let other = workshop.outcome(&sink, &input("custom.alert.memory", json!({"key": "a"}))).await;
-    assert_eq!(other, Outcome::Delivered, "another type is not alike");
+    assert_eq!(other, AttemptOutcome::Delivered, "another type is not alike");
     only(&receiver.bodies.lock().unwrap()[0], &["event_id", "event_type", "event_ts", "data"]);
 }
 
@@ -451,11 +459,10 @@ async fn dedup_does_not_mistake_a_second_attempt_for_a_second_event() {
     let sink = read("dedup", &[("DEDUP_URL", &receiver.url)]);
     let workshop = Workshop::new();
     let event = input("custom.alert.disk", json!({"key": "a"}));
-    assert_eq!(
-        workshop.outcome(&sink, &event).await,
-        Outcome::Failed { why: "HTTP 500".to_owned(), retry_after: None }
-    );
-    assert_eq!(workshop.outcome(&sink, &event).await, Outcome::Delivered);
+    let failed = workshop.attempt(&sink, &event).await;
+    assert_eq!((failed.outcome, failed.retry_after), (AttemptOutcome::Failed, None));
+    assert_eq!(failed.error.as_deref(), Some("HTTP 500"));
+    assert_eq!(workshop.outcome(&sink, &event).await, AttemptOutcome::Delivered);
     assert_eq!(receiver.count(), 2);
 }
 
@@ -474,9 +481,11 @@ async fn fan_out_repeats_only_where_it_failed() {
     let sink = Sink::define(spec, UserId::new(), None).unwrap();
 
     let event = input("custom.deploy.done", json!({"version": "1.2"}));
-    let Outcome::Failed { why, .. } = workshop.outcome(&sink, &event).await else { panic!("it should have failed") };
+    let failed = workshop.attempt(&sink, &event).await;
+    assert_eq!(failed.outcome, AttemptOutcome::Failed);
+    let why = failed.error.unwrap();
     assert!(why.contains("HTTP 503") && why.contains(&bad.url), "{why}");
-    assert_eq!(workshop.outcome(&sink, &event).await, Outcome::Delivered);
+    assert_eq!(workshop.outcome(&sink, &event).await, AttemptOutcome::Delivered);
     assert_eq!((good.count(), bad.count()), (1, 2));
     let expected = json!({
         "event_id": event.event.id, "event_type": "custom.deploy.done", "event_ts": event.event.ts,
@@ -484,6 +493,6 @@ async fn fan_out_repeats_only_where_it_failed() {
     });
     assert_eq!(good.bodies.lock().unwrap()[0], expected);
     // What was remembered is forgotten once everyone has it.
-    assert_eq!(workshop.outcome(&sink, &event).await, Outcome::Delivered);
+    assert_eq!(workshop.outcome(&sink, &event).await, AttemptOutcome::Delivered);
     assert_eq!(good.count(), 2);
 }

@@ -1,39 +1,46 @@
-//! Whom a queue is delivered to: a sink, or a method that subscribed to events. Here is all that a worker needs to know
-//! of either.
+//! The recipient behind a queue: a sink, or a method that subscribed to events.
 
-use super::Shared;
 use crate::{
     delivery::{
-        sinks::{self, Attempted, Sink, Target},
-        subscriptions::{self, Presence, Subscription},
+        CompletedAttempt, Postponed,
+        sinks::{self, Book, Sink, SinkContext},
+        subscriptions::{self, MethodContext, Presence, Subscription, Subscriptions},
     },
     model::{id::SinkId, owner::Owner},
     scripting::lua::EventInput,
 };
 use std::sync::Arc;
 
-/// One that can be delivered to now.
+/// A recipient that can be delivered to now.
 pub(super) enum Recipient {
     Sink(Arc<Sink>),
     Method(Arc<Subscription>),
 }
 
-impl Shared {
-    /// The recipient of this queue, unless it is switched off, or its space is away: then what waits goes on waiting.
-    pub(super) fn recipient(&self, id: SinkId) -> Option<Recipient> {
-        if let Some(sink) = self.parts.book.get(id) {
+/// Finds recipients and makes attempts at them.
+pub(super) struct Recipients {
+    pub sinks: Book,
+    pub subscriptions: Subscriptions,
+    pub sink_context: SinkContext,
+    pub method_context: MethodContext,
+}
+
+impl Recipients {
+    /// Returns the recipient of this queue. `None` if it is inactive, or its space is away; queued events wait then and
+    /// use up no attempt.
+    pub fn find(&self, id: SinkId) -> Option<Recipient> {
+        if let Some(sink) = self.sinks.get(id) {
             return sink.active.then_some(Recipient::Sink(sink));
         }
-        let subscription = self.parts.subscriptions.get(id)?;
-        // What would only be refused waits, and uses up no attempt.
-        let open = self.parts.door.presence(subscription.space, &subscription.method) == Presence::Ready;
-        open.then_some(Recipient::Method(subscription))
+        let subscription = self.subscriptions.get(id)?;
+        let presence = self.method_context.methods.presence(subscription.space, &subscription.method);
+        (presence == Presence::Ready).then_some(Recipient::Method(subscription))
     }
 
-    pub(super) async fn attempt(&self, recipient: &Recipient, input: EventInput) -> Attempted {
+    pub async fn attempt(&self, recipient: &Recipient, input: EventInput) -> Result<CompletedAttempt, Postponed> {
         match recipient {
-            Recipient::Sink(sink) => sinks::attempt(&self.parts.context, sink, input).await,
-            Recipient::Method(method) => subscriptions::attempt(&self.methods, method, input).await,
+            Recipient::Sink(sink) => sinks::attempt(&self.sink_context, sink, input).await,
+            Recipient::Method(subscription) => subscriptions::attempt(&self.method_context, subscription, input).await,
         }
     }
 }
@@ -56,12 +63,7 @@ impl Recipient {
     pub fn owner(&self) -> Owner {
         match self {
             Self::Sink(sink) => sink.owner,
-            Self::Method(subscription) => subscription.hears(),
+            Self::Method(subscription) => subscription.event_owner(),
         }
-    }
-
-    /// Whether it says itself when the next attempt is to be made, and not only when it is too early.
-    pub fn keeps_the_time(&self) -> bool {
-        matches!(self, Self::Sink(sink) if matches!(sink.target, Target::Script(_)))
     }
 }

@@ -1,57 +1,103 @@
-//! What follows from an attempt: done, another try and when, or the dead letters.
+//! The retry policy: settles an attempt as complete, schedules the retry, or gives the event up.
 
-use super::recipient::Recipient;
 use crate::{
-    delivery::sinks::Outcome,
+    delivery::{CompletedAttempt, RetryAfter},
     model::timestamp::Timestamp,
     platform::config,
-    routing::queue::{AttemptOutcome, Settlement},
+    routing::queue::{AttemptOutcome, SettledAttempt, Settlement},
 };
 use std::time::Duration;
 
-/// The schedule of attempts.
-pub(super) struct Plan {
+pub(super) struct RetryPolicy {
+    /// The wait after each failed attempt. There is one attempt more than there are waits.
     backoff: Vec<Duration>,
-    longest_wait: Duration,
+    /// The longest wait that a receiver can ask for.
+    max_retry_after: Duration,
 }
 
-impl Plan {
-    /// One attempt more than there are waits.
+impl RetryPolicy {
     pub fn new(settings: &config::Delivery) -> Self {
-        Self { backoff: settings.backoff.iter().map(|span| span.0).collect(), longest_wait: settings.retry_after.0 }
+        Self { backoff: settings.backoff.iter().map(|span| span.0).collect(), max_retry_after: settings.retry_after.0 }
     }
 
-    /// The longest an event ever waits for its next attempt. A clock that was set back must not make it more.
-    pub fn longest(&self) -> Duration {
-        self.backoff.iter().copied().fold(self.longest_wait, Duration::max)
+    /// The longest that an event ever waits for its next attempt. A clock that was set back must not make it longer.
+    pub fn longest_wait(&self) -> Duration {
+        self.backoff.iter().copied().fold(self.max_retry_after, Duration::max)
     }
 
-    /// What attempt `number` (from 1) means for the event; `None` if it was none.
-    pub fn settle(
-        &self,
-        recipient: &Recipient,
-        outcome: &Outcome,
-        number: u32,
-    ) -> Option<(AttemptOutcome, Settlement)> {
-        Some(match outcome {
-            Outcome::Delivered => (AttemptOutcome::Delivered, Settlement::Done),
-            Outcome::Skipped(_) => (AttemptOutcome::Skipped, Settlement::Done),
-            Outcome::Dead(why) => (AttemptOutcome::Dead, Settlement::Dead(why.clone())),
-            Outcome::Failed { why, retry_after } => {
-                (AttemptOutcome::Failed, self.after_failure(recipient, why, *retry_after, number))
-            }
-            Outcome::Postponed(_) => return None,
-        })
-    }
-
-    fn after_failure(&self, recipient: &Recipient, why: &str, asked: Option<Duration>, number: u32) -> Settlement {
-        let Some(backoff) = self.backoff.get(number as usize - 1) else { return Settlement::Dead(why.to_owned()) };
-        let wait = match asked {
-            None => *backoff,
-            // A script says when; a receiver's header says not before when.
-            Some(asked) if recipient.keeps_the_time() => asked.min(self.longest_wait),
-            Some(asked) => asked.min(self.longest_wait).max(*backoff),
+    /// Decides what attempt `number` (counted from 1), begun `at` this time, means for the event.
+    pub fn settle(&self, completed: CompletedAttempt, number: u32, at: Timestamp) -> SettledAttempt {
+        let settlement = match completed.outcome {
+            AttemptOutcome::Delivered | AttemptOutcome::Skipped => Settlement::Complete,
+            AttemptOutcome::Failed => self.schedule_retry(&completed, number),
+            AttemptOutcome::Dead => dead_letter(&completed),
         };
-        Settlement::Retry(Timestamp::now().after(wait))
+        SettledAttempt { attempt: completed.into_record(number, at), settlement }
+    }
+
+    /// Schedules the next attempt after a failed one; gives the event up after the last.
+    fn schedule_retry(&self, failed: &CompletedAttempt, number: u32) -> Settlement {
+        let Some(backoff) = self.backoff.get(number as usize - 1).copied() else { return dead_letter(failed) };
+        let wait = match failed.retry_after {
+            None => backoff,
+            Some(RetryAfter::Exactly(wait)) => wait.min(self.max_retry_after),
+            Some(RetryAfter::AtLeast(wait)) => wait.min(self.max_retry_after).max(backoff),
+        };
+        Settlement::RetryAt(Timestamp::now().after(wait))
+    }
+}
+
+fn dead_letter(attempt: &CompletedAttempt) -> Settlement {
+    Settlement::DeadLetter(attempt.error.clone().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::platform::config::Span;
+
+    fn seconds(n: u64) -> Duration {
+        Duration::from_secs(n)
+    }
+
+    /// Returns the wait that a failed attempt leads to; `None` if the event is given up.
+    fn wait_after(number: u32, retry_after: Option<RetryAfter>) -> Option<Duration> {
+        let settings = config::Delivery {
+            backoff: vec![Span(seconds(10)), Span(seconds(60))],
+            retry_after: Span(seconds(100)),
+            ..config::Delivery::default()
+        };
+        let failed = CompletedAttempt::failed("no".to_owned()).with_retry_after(retry_after);
+        match RetryPolicy::new(&settings).settle(failed, number, Timestamp::now()).settlement {
+            Settlement::RetryAt(due) => Some(due.from_now()),
+            Settlement::DeadLetter(why) => {
+                assert_eq!(why, "no");
+                None
+            }
+            Settlement::Complete => panic!("a failed attempt is not complete"),
+        }
+    }
+
+    #[test]
+    fn a_failed_attempt_is_retried_after_its_backoff_and_given_up_after_the_last() {
+        for (number, wait) in [(1, 10), (2, 60)] {
+            let scheduled = wait_after(number, None).unwrap();
+            assert!(scheduled <= seconds(wait) && scheduled > seconds(wait - 5), "{scheduled:?}");
+        }
+        assert_eq!(wait_after(3, None), None);
+    }
+
+    #[test]
+    fn a_header_lengthens_the_backoff_and_a_script_replaces_it_both_within_the_limit() {
+        for (retry_after, wait) in [
+            (RetryAfter::AtLeast(seconds(1)), 10),
+            (RetryAfter::AtLeast(seconds(30)), 30),
+            (RetryAfter::AtLeast(seconds(1000)), 100),
+            (RetryAfter::Exactly(seconds(1)), 1),
+            (RetryAfter::Exactly(seconds(1000)), 100),
+        ] {
+            let scheduled = wait_after(1, Some(retry_after)).unwrap();
+            assert!(scheduled <= seconds(wait) && scheduled + seconds(5) > seconds(wait), "{retry_after:?}");
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! Keeps routes and queues in step with the books of sinks and subscriptions: whatever they say has a queue and hears
-//! its patterns, and nothing else does.
+//! Keeps routes and queues in line with the sinks and subscriptions: each that receives events has a queue and a route
+//! for its patterns, and nothing else has.
 
 use super::Deliverer;
 use crate::{
@@ -7,96 +7,96 @@ use crate::{
     model::{id::SinkId, owner::Owner, pattern::Patterns},
     platform::store::Change,
     routing::{
-        matcher::Routes,
-        queue::{Engine, Target},
+        matcher::{Route, Routes},
+        queue::{Engine, RouteTarget},
     },
 };
 use std::{collections::HashSet, sync::Arc};
 
-/// Makes routes and queues agree with the deliverer's books now, and from now on with every change to them.
-pub fn follow(routes: &Arc<Routes<Target>>, deliverer: &Deliverer) {
-    let parts = &deliverer.0.parts;
-    let (sinks, subscriptions) = (parts.book.all(), parts.subscriptions.all());
-    let with_queue = sinks.iter().filter(|sink| sink.subscribes()).map(|sink| sink.id);
+/// Brings routes and queues in line with the deliverer's sinks and subscriptions, now and on every later change.
+pub fn sync_routes(routes: &Arc<Routes<RouteTarget>>, deliverer: &Deliverer) {
+    let (engine, recipients) = (&deliverer.0.engine, &deliverer.0.recipients);
+    let (sinks, subscriptions) = (recipients.sinks.all(), recipients.subscriptions.all());
+    let with_queue = sinks.iter().filter(|sink| sink.receives_events()).map(|sink| sink.id);
     let known: HashSet<SinkId> = with_queue.chain(subscriptions.iter().map(|subscription| subscription.id)).collect();
-    for orphan in parts.engine.sinks().into_iter().filter(|sink| !known.contains(sink)) {
-        discard(&parts.engine, orphan);
+    for orphan in engine.sinks().into_iter().filter(|sink| !known.contains(sink)) {
+        discard_queue(engine, orphan);
     }
 
-    let follower = Follower { routes: routes.clone(), deliverer: deliverer.clone() };
+    let sync = RouteSync { routes: routes.clone(), deliverer: deliverer.clone() };
     for sink in sinks {
-        follower.apply(None, of_sink(&sink));
+        sync.apply(None, sink_route(&sink));
     }
     for subscription in subscriptions {
-        follower.apply(None, Some(of_subscription(&subscription)));
+        sync.apply(None, Some(subscription_route(&subscription)));
     }
-    let of_methods = follower.clone();
-    parts.book.listen(move |change: &Change<Sink>| {
+    let subscription_sync = sync.clone();
+    recipients.sinks.listen(move |change: &Change<Sink>| {
         let (before, after) = change.sides();
-        follower.apply(before.and_then(of_sink), after.and_then(of_sink));
+        sync.apply(before.and_then(sink_route), after.and_then(sink_route));
     });
-    parts.subscriptions.listen(move |change| {
+    recipients.subscriptions.listen(move |change| {
         let (before, after) = change.sides();
-        of_methods.apply(before.map(of_subscription), after.map(of_subscription));
+        subscription_sync.apply(before.map(subscription_route), after.map(subscription_route));
     });
 }
 
 #[derive(Clone)]
-struct Follower {
-    routes: Arc<Routes<Target>>,
+struct RouteSync {
+    routes: Arc<Routes<RouteTarget>>,
     deliverer: Deliverer,
 }
 
-/// Everything the routes need to know of one who hears events.
-struct Listener<'a> {
+/// The route of one sink or subscription.
+struct RecipientRoute<'a> {
     patterns: &'a Patterns,
     owner: Owner,
-    target: Target,
+    target: RouteTarget,
 }
 
-impl Follower {
-    fn apply(&self, before: Option<Listener<'_>>, after: Option<Listener<'_>>) {
-        let engine = &self.deliverer.0.parts.engine;
-        if let Some(listener) = &after {
-            // Before the routes: an event routed to a sink without a queue would pass it by.
-            engine.open(listener.target.sink);
+impl RouteSync {
+    fn apply(&self, before: Option<RecipientRoute<'_>>, after: Option<RecipientRoute<'_>>) {
+        let engine = &self.deliverer.0.engine;
+        if let Some(route) = &after {
+            // Before the route is added: an event routed to a sink without a queue would miss that sink.
+            engine.open_queue(route.target.sink);
         }
-        self.routes.replace(before.as_ref().map(Listener::route), after.as_ref().map(Listener::route));
+        self.routes.replace(before.as_ref().map(RecipientRoute::entry), after.as_ref().map(RecipientRoute::entry));
         match (before, after) {
-            (Some(gone), None) => discard(engine, gone.target.sink),
-            // What waited while it was switched off, or failed before it was mended, is tried at once.
-            (Some(_), Some(listener)) => self.deliverer.hurry(listener.target.sink),
-            (None, Some(listener)) => self.deliverer.wake(listener.target.sink),
+            (Some(removed), None) => discard_queue(engine, removed.target.sink),
+            // An event that waited while the sink was inactive, or failed before the sink was corrected, is due at once.
+            (Some(_), Some(changed)) => self.deliverer.retry_now(changed.target.sink),
+            (None, Some(added)) => self.deliverer.wake(added.target.sink),
             (None, None) => {}
         }
     }
 }
 
-impl Listener<'_> {
-    fn route(&self) -> (&Patterns, Owner, &Target) {
+impl RecipientRoute<'_> {
+    fn entry(&self) -> Route<'_, RouteTarget> {
         (self.patterns, self.owner, &self.target)
     }
 }
 
-/// `None` for a formatter, which hears nothing itself.
-fn of_sink(sink: &Sink) -> Option<Listener<'_>> {
-    let target = Target { sink: sink.id, name: sink.name.as_str().into() };
-    sink.subscribes().then_some(Listener { patterns: &sink.events, owner: sink.owner, target })
+/// Returns `None` for a formatter, which receives no events.
+fn sink_route(sink: &Sink) -> Option<RecipientRoute<'_>> {
+    let target = RouteTarget { sink: sink.id, name: sink.name.as_str().into() };
+    sink.receives_events().then_some(RecipientRoute { patterns: &sink.events, owner: sink.owner, target })
 }
 
-fn of_subscription(subscription: &Subscription) -> Listener<'_> {
-    let target = Target { sink: subscription.id, name: subscription.name().into() };
-    Listener { patterns: &subscription.events, owner: subscription.hears(), target }
+fn subscription_route(subscription: &Subscription) -> RecipientRoute<'_> {
+    let target = RouteTarget { sink: subscription.id, name: subscription.name().into() };
+    RecipientRoute { patterns: &subscription.events, owner: subscription.event_owner(), target }
 }
 
-fn discard(engine: &Arc<dyn Engine>, sink: SinkId) {
+fn discard_queue(engine: &Arc<dyn Engine>, sink: SinkId) {
     let engine = engine.clone();
     tokio::spawn(async move {
-        match engine.discard(sink).await {
+        match engine.discard_queue(sink).await {
             Ok(0) => {}
-            Ok(waiting) => log::info!("sink {sink} is gone, and {waiting} undelivered events with it"),
-            // The queue is an orphan now, and the next start throws it away.
-            Err(error) => log::error!("the queue of deleted sink {sink} could not be thrown away: {error}"),
+            Ok(queued) => log::info!("sink {sink} was deleted, and {queued} undelivered events with it"),
+            // The queue is an orphan now, and the next start deletes it.
+            Err(error) => log::error!("the queue of deleted sink {sink} could not be deleted: {error}"),
         }
     });
 }

@@ -1,7 +1,8 @@
-//! What is sent of an event: the fields of SPEC 2.2, or what the sink's template makes of it.
+//! The body that is sent for an event: four fields by default, or the output of the sink's template.
 
-use super::compiled::Compiled;
+use super::lazy_program::LazyProgram;
 use crate::{
+    delivery::{CompletedAttempt, Postponed},
     model::{
         body_template::BodyTemplate,
         event::{Event, EventType},
@@ -15,17 +16,20 @@ use bytes::Bytes;
 use serde::{Serialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
+const JSON: &str = "application/json";
+const TEXT: &str = "text/plain; charset=utf-8";
+
 /// A body ready to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Body {
+pub struct EventBody {
     pub bytes: Bytes,
-    /// What it is, unless the sink's own headers say otherwise.
+    /// The content type, unless the sink's own headers override it.
     pub content_type: &'static str,
-    /// What the template printed.
+    /// Lines that the template printed.
     pub log: Vec<String>,
 }
 
-/// Why a template gave no body.
+/// The reason that a template gave no body.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
     #[error("the template does not compile: {0}")]
@@ -34,44 +38,48 @@ pub enum BodyError {
     Script(#[from] ScriptError),
 }
 
-const JSON: &str = "application/json";
-const TEXT: &str = "text/plain; charset=utf-8";
+impl BodyError {
+    /// Turns the error into the attempt that it ends. A lack of room to run the template is not the template's fault
+    /// and soon over, so it postpones the attempt.
+    pub fn into_attempt(self) -> Result<CompletedAttempt, Postponed> {
+        match self {
+            Self::Script(ScriptError::Busy | ScriptError::Stopped) => Err(Postponed(self.to_string())),
+            Self::Script(_) | Self::Compile(_) => Ok(CompletedAttempt::failed(self.to_string())),
+        }
+    }
+}
 
-/// The body of SPEC 2.2.
+/// The body of a sink without a template.
 #[derive(Serialize)]
-struct Default<'a> {
+struct DefaultBody<'a> {
     event_id: EventId,
     event_type: &'a EventType,
     event_ts: Timestamp,
     data: &'a RawValue,
 }
 
-/// The default body; the event's data passes through byte for byte.
-pub fn default(event: &Event) -> Body {
-    let body = Default { event_id: event.id, event_type: &event.kind, event_ts: event.ts, data: &event.data };
+/// Returns the default body. The event's data passes through byte for byte.
+pub fn default(event: &Event) -> EventBody {
+    let body = DefaultBody { event_id: event.id, event_type: &event.kind, event_ts: event.ts, data: &event.data };
     let bytes = serde_json::to_vec(&body).expect("an event has string keys and no failing serializers");
-    Body { bytes: bytes.into(), content_type: JSON, log: vec![] }
+    EventBody { bytes: bytes.into(), content_type: JSON, log: vec![] }
 }
 
-/// What the template makes of the event, or the default without one.
-///
-/// # Errors
-///
-/// Fails if the template does, with line and message.
+/// Renders the event with the template, or returns the default body without one.
 pub async fn render(
     runtime: &Runtime,
-    template: Option<&Compiled<BodyTemplate>>,
+    template: Option<&LazyProgram<BodyTemplate>>,
     owner: Owner,
     input: EventInput,
-) -> Result<Body, BodyError> {
+) -> Result<EventBody, BodyError> {
     let Some(template) = template else { return Ok(default(&input.event)) };
     let program = template.program().map_err(|error| BodyError::Compile(error.clone()))?;
     let rendered = runtime.render(program, owner, input).await?;
     let content_type = match rendered.kind {
         BodyFormat::Json => JSON,
-        // A text template that spells JSON means JSON.
+        // The output of a text template that is valid JSON is sent as JSON.
         BodyFormat::Text if serde_json::from_slice::<IgnoredAny>(&rendered.body).is_ok() => JSON,
         BodyFormat::Text => TEXT,
     };
-    Ok(Body { bytes: rendered.body, content_type, log: rendered.log })
+    Ok(EventBody { bytes: rendered.body, content_type, log: rendered.log })
 }

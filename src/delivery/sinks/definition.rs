@@ -3,8 +3,8 @@
 //! Every other rule is checked in [`crate::model::sink_spec`]. Each error names the field and the way out.
 
 use super::{
-    Formatter, Script, Sink, Target, Webhook,
-    compiled::{Compiled, ScriptSource},
+    Formatter, Sink, SinkScript, SinkTarget, Webhook,
+    lazy_program::{LazyProgram, ScriptSource},
 };
 use crate::{
     model::{
@@ -43,15 +43,17 @@ impl Sink {
         }
         let spec = spec.check()?;
         let target = match spec.target {
-            TargetSpec::Webhook(webhook) => Target::Webhook(Webhook::define(webhook, previous.and_then(Self::secret))?),
-            TargetSpec::ScriptSource(source) => {
-                let compiled = Compiled::new(ScriptSource(source));
-                Target::Script(Script::Source(compiled.map_err(in_field("script.source"))?))
+            TargetSpec::Webhook(webhook) => {
+                SinkTarget::Webhook(Webhook::define(webhook, previous.and_then(Self::secret))?)
             }
-            TargetSpec::StoredScript(id) => Target::Script(Script::Stored(id)),
+            TargetSpec::ScriptSource(source) => {
+                let compiled = LazyProgram::new(ScriptSource(source));
+                SinkTarget::Script(SinkScript::Source(compiled.map_err(in_field("script.source"))?))
+            }
+            TargetSpec::StoredScript(id) => SinkTarget::Script(SinkScript::Stored(id)),
             TargetSpec::JsonRpc(template) => {
-                let template = Compiled::new(template).map_err(in_field("template"))?;
-                Target::JsonRpc(Formatter { template })
+                let template = LazyProgram::new(template).map_err(in_field("template"))?;
+                SinkTarget::JsonRpc(Formatter { template })
             }
         };
         let now = Timestamp::now();
@@ -82,17 +84,17 @@ impl Sink {
             template: None,
         };
         match &self.target {
-            Target::Webhook(webhook) => spec.webhook = Some(webhook.spec(secrets)),
-            Target::Script(script) => spec.script = Some(script.spec()),
-            Target::JsonRpc(formatter) => spec.template = Some(formatter.template.source().clone()),
+            SinkTarget::Webhook(webhook) => spec.webhook = Some(webhook.spec(secrets)),
+            SinkTarget::Script(script) => spec.script = Some(script.spec()),
+            SinkTarget::JsonRpc(formatter) => spec.template = Some(formatter.template.source().clone()),
         }
         spec
     }
 
     fn secret(&self) -> Option<&WebhookSecret> {
         match &self.target {
-            Target::Webhook(webhook) => Some(&webhook.secret),
-            Target::Script(_) | Target::JsonRpc(_) => None,
+            SinkTarget::Webhook(webhook) => Some(&webhook.secret),
+            SinkTarget::Script(_) | SinkTarget::JsonRpc(_) => None,
         }
     }
 }
@@ -104,7 +106,7 @@ impl Webhook {
             (None, None) => WebhookSecret::generate(),
             (Some(given), _) => WebhookSecret::parse(given).map_err(SinkSpecError::from)?,
         };
-        let template = spec.template.map(Compiled::new).transpose().map_err(in_field("webhook.template"))?;
+        let template = spec.template.map(LazyProgram::new).transpose().map_err(in_field("webhook.template"))?;
         Ok(Self {
             url: spec.url.into(),
             secret,
@@ -164,7 +166,7 @@ mod tests {
     fn a_sink_needs_only_what_has_no_default() {
         let sink = define(plain()).unwrap();
         assert!(sink.active && matches!(sink.owner, Owner::User(_)));
-        let Target::Webhook(webhook) = &sink.target else { panic!("{sink:?}") };
+        let SinkTarget::Webhook(webhook) = &sink.target else { panic!("{sink:?}") };
         assert!(webhook.secret.reveal().starts_with("whsec_"));
     }
 

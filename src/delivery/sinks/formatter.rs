@@ -1,8 +1,8 @@
-//! A json-rpc sink: a named template that shapes events for the methods that name it. It receives nothing itself.
+//! A json-rpc sink: a template that shapes events into the params of the methods that name it. It receives no events.
 
 use super::{
     body::{self, BodyError},
-    compiled::Compiled,
+    lazy_program::LazyProgram,
 };
 use crate::{
     model::{body_template::BodyTemplate, owner::Owner},
@@ -14,19 +14,19 @@ use serde_json::value::RawValue;
 /// The template of a json-rpc sink.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Formatter {
-    pub template: Compiled<BodyTemplate>,
+    pub template: LazyProgram<BodyTemplate>,
 }
 
-/// What a method is called with.
+/// The params of a method call.
 #[derive(Debug)]
-pub struct Params {
+pub struct MethodParams {
     /// An object or an array.
     pub json: Box<RawValue>,
-    /// What the template printed.
+    /// Lines that the template printed.
     pub log: Vec<String>,
 }
 
-/// Why an event could not be shaped into params.
+/// The reason that an event was not shaped into params.
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
     #[error(transparent)]
@@ -36,16 +36,17 @@ pub enum FormatError {
 }
 
 impl Formatter {
-    /// The params that a method subscribed through this sink is called with.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the template does, or makes something that cannot be params.
-    pub async fn format(&self, runtime: &Runtime, owner: Owner, input: EventInput) -> Result<Params, FormatError> {
+    /// Returns the params that a method which names this sink is called with.
+    pub async fn format(
+        &self,
+        runtime: &Runtime,
+        owner: Owner,
+        input: EventInput,
+    ) -> Result<MethodParams, FormatError> {
         let body = body::render(runtime, Some(&self.template), owner, input).await?;
         let json: Box<RawValue> = serde_json::from_slice(&body.bytes).map_err(|_| FormatError::NotStructured)?;
         match json.get().as_bytes().first() {
-            Some(b'{' | b'[') => Ok(Params { json, log: body.log }),
+            Some(b'{' | b'[') => Ok(MethodParams { json, log: body.log }),
             _ => Err(FormatError::NotStructured),
         }
     }
@@ -54,16 +55,19 @@ impl Formatter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::delivery::sinks::{
-        Outcome, Target,
-        test_support::{Workbench, input, sink},
+    use crate::{
+        delivery::sinks::{
+            SinkTarget,
+            test_support::{SinkFixture, input, sink},
+        },
+        routing::queue::AttemptOutcome,
     };
     use serde_json::json;
 
     async fn format(template: &str) -> Result<String, FormatError> {
         let sink = sink(json!({"type": "json-rpc", "template": template}));
-        let Target::JsonRpc(formatter) = &sink.target else { panic!("{sink:?}") };
-        let params = formatter.format(&Workbench::new().context.runtime, sink.owner, input()).await?;
+        let SinkTarget::JsonRpc(formatter) = &sink.target else { panic!("{sink:?}") };
+        let params = formatter.format(&SinkFixture::new().context.runtime, sink.owner, input()).await?;
         Ok(params.json.get().to_owned())
     }
 
@@ -74,7 +78,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_params_is_an_error() {
+    async fn an_output_that_is_neither_object_nor_array_is_an_error() {
         for template in ["return 'text'", "return '5'", "return ''"] {
             assert!(matches!(format(template).await, Err(FormatError::NotStructured)), "{template}");
         }
@@ -84,7 +88,7 @@ mod tests {
     #[tokio::test]
     async fn a_formatter_is_never_delivered_to() {
         let sink = sink(json!({"type": "json-rpc", "template": "return {}"}));
-        assert!(!sink.subscribes());
-        assert!(matches!(Workbench::new().attempt(&sink).await.outcome, Outcome::Dead(_)));
+        assert!(!sink.receives_events());
+        assert_eq!(SinkFixture::new().attempt(&sink).await.outcome, AttemptOutcome::Dead);
     }
 }

@@ -1,11 +1,12 @@
-//! A script sink: Lua that runs here for each event and says itself what came of it. It comes with the sink, or is
-//! kept on the scripts under an id; then each attempt runs what is there at that moment.
+//! A script sink: Lua that runs for each event and returns the outcome itself. The source comes with the sink, or the
+//! sink names a stored script; then each attempt runs the version stored at that moment.
 
 use super::{
-    Attempted, Context, Outcome,
-    compiled::{Compiled, ScriptSource},
+    context::SinkContext,
+    lazy_program::{LazyProgram, ScriptSource},
 };
 use crate::{
+    delivery::{CompletedAttempt, Postponed, RetryAfter},
     model::{id::ScriptId, owner::Owner, sink_spec::ScriptSinkSpec},
     scripting::lua::{EventInput, Program, Verdict},
 };
@@ -14,37 +15,44 @@ use serde::{Deserialize, Serialize};
 /// The Lua of a script sink.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Script {
-    Source(Compiled<ScriptSource>),
+pub enum SinkScript {
+    Source(LazyProgram<ScriptSource>),
     #[serde(rename = "script_id")]
     Stored(ScriptId),
 }
 
-impl Script {
-    pub(super) async fn attempt(&self, context: &Context, owner: Owner, input: EventInput) -> Attempted {
+impl SinkScript {
+    pub(super) async fn attempt(
+        &self,
+        context: &SinkContext,
+        owner: Owner,
+        input: EventInput,
+    ) -> Result<CompletedAttempt, Postponed> {
         let program = match self.program(context, owner) {
             Ok(program) => program,
-            Err(why) => return Attempted::failed(why),
+            Err(error) => return Ok(CompletedAttempt::failed(error)),
         };
         let mut run = context.runtime.run_script(&program, owner, input).await;
-        let outcome = match run.verdict {
-            Verdict::Ack => Outcome::Delivered,
-            Verdict::Failed(why) => Outcome::Failed { why, retry_after: None },
-            Verdict::Retry { after, why } => Outcome::Failed { why, retry_after: Some(after) },
+        let completed = match run.verdict {
+            Verdict::Ack => CompletedAttempt::delivered(),
+            Verdict::Failed(why) => CompletedAttempt::failed(why),
+            Verdict::Retry { after, why } => {
+                CompletedAttempt::failed(why).with_retry_after(Some(RetryAfter::Exactly(after)))
+            }
             Verdict::Skip(why) => {
-                // To skip is no error, and yet whoever misses the event wants to know.
+                // A skip is no error, but the reason matters to a person who misses the event.
                 if !why.is_empty() {
                     run.log.push(format!("skipped: {why}"));
                 }
-                Outcome::Skipped(why)
+                CompletedAttempt::skipped()
             }
-            Verdict::Dead(why) => Outcome::Dead(why),
-            Verdict::NotRun(why) => Outcome::Postponed(why),
+            Verdict::Dead(why) => CompletedAttempt::dead(why),
+            Verdict::NotRun(why) => return Err(Postponed(why)),
         };
-        Attempted { log: run.log, ..Attempted::new(outcome) }
+        Ok(CompletedAttempt { log: run.log, ..completed })
     }
 
-    fn program(&self, context: &Context, owner: Owner) -> Result<Program, String> {
+    fn program(&self, context: &SinkContext, owner: Owner) -> Result<Program, String> {
         match self {
             Self::Source(source) => {
                 source.program().cloned().map_err(|error| format!("the script does not compile: {error}"))
@@ -64,41 +72,46 @@ impl Script {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::delivery::sinks::test_support::{Workbench, sink};
+    use crate::{
+        delivery::sinks::test_support::{SinkFixture, sink},
+        routing::queue::AttemptOutcome,
+    };
     use serde_json::json;
     use std::time::Duration;
 
     #[tokio::test]
-    async fn what_a_script_returns_is_the_outcome() {
-        let bench = Workbench::new();
-        let retry = Outcome::Failed { why: "later".to_owned(), retry_after: Some(Duration::from_secs(30)) };
-        for (source, outcome) in [
-            ("print(event.data.version)", Outcome::Delivered),
-            ("return svc.skip('not mine')", Outcome::Skipped("not mine".to_owned())),
-            ("return svc.dead('hopeless')", Outcome::Dead("hopeless".to_owned())),
-            ("return svc.retry(30, 'later')", retry),
+    async fn the_value_that_a_script_returns_is_the_outcome() {
+        let fixture = SinkFixture::new();
+        let retry = RetryAfter::Exactly(Duration::from_secs(30));
+        for (source, outcome, error, retry_after) in [
+            ("print(event.data.version)", AttemptOutcome::Delivered, None, None),
+            ("return svc.skip('not mine')", AttemptOutcome::Skipped, None, None),
+            ("return svc.dead('hopeless')", AttemptOutcome::Dead, Some("hopeless"), None),
+            ("return svc.retry(30, 'later')", AttemptOutcome::Failed, Some("later"), Some(retry)),
         ] {
-            let attempted = bench.attempt(&sink(json!({"type": "script", "script": {"source": source}}))).await;
-            assert_eq!(attempted.outcome, outcome, "{source}");
+            let attempted = fixture.attempt(&sink(json!({"type": "script", "script": {"source": source}}))).await;
+            assert_eq!((attempted.outcome, attempted.retry_after), (outcome, retry_after), "{source}");
+            assert_eq!(attempted.error.as_deref(), error, "{source}");
         }
     }
 
     #[tokio::test]
-    async fn why_an_event_was_skipped_is_kept_with_what_was_printed() {
-        let bench = Workbench::new();
+    async fn the_reason_of_a_skip_is_kept_with_the_printed_lines() {
+        let fixture = SinkFixture::new();
         for (source, log) in
             [("print('hm') return svc.skip('not mine')", &["hm", "skipped: not mine"][..]), ("return svc.skip()", &[])]
         {
-            let attempted = bench.attempt(&sink(json!({"type": "script", "script": {"source": source}}))).await;
+            let attempted = fixture.attempt(&sink(json!({"type": "script", "script": {"source": source}}))).await;
             assert_eq!((attempted.error, attempted.log), (None, log.iter().map(ToString::to_string).collect()));
         }
     }
 
     #[tokio::test]
-    async fn an_error_fails_the_attempt_and_keeps_what_was_printed() {
+    async fn an_error_fails_the_attempt_and_keeps_the_printed_lines() {
         let source = "print('before')\nerror('no')";
-        let attempted = Workbench::new().attempt(&sink(json!({"type": "script", "script": {"source": source}}))).await;
-        assert!(matches!(attempted.outcome, Outcome::Failed { retry_after: None, .. }), "{attempted:?}");
+        let attempted =
+            SinkFixture::new().attempt(&sink(json!({"type": "script", "script": {"source": source}}))).await;
+        assert_eq!((attempted.outcome, attempted.retry_after), (AttemptOutcome::Failed, None), "{attempted:?}");
         let error = attempted.error.unwrap();
         assert!(error.contains(":2:") && error.contains("no"), "{error}");
         assert_eq!(attempted.log, ["before"]);

@@ -1,7 +1,8 @@
-//! What tests of sinks need: a sandbox and a way out over a fresh store, and sinks and events to try on them.
+//! Support for tests of sinks: a Lua runtime and egress over a fresh store, and sample sinks and events.
 
-use super::{Attempted, Context, Sink, attempt};
+use super::{Sink, SinkContext, attempt};
 use crate::{
+    delivery::CompletedAttempt,
     model::{
         event::{Actor, ActorKind, Event, EventType},
         id::{EventId, SpaceId, UserId},
@@ -16,50 +17,48 @@ use crate::{
 };
 use futures_util::{FutureExt, future::BoxFuture};
 use serde_json::{Value, json, value::RawValue};
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
+use tempfile::TempDir;
 
-/// The store's directory goes when this is dropped.
-pub struct Workbench {
-    pub context: Context,
-    directory: PathBuf,
+/// Everything that an attempt needs, over a fresh store.
+pub struct SinkFixture {
+    pub context: SinkContext,
+    _directory: TempDir,
 }
 
-struct NoMethods;
+struct NoMethodsServed;
 
-impl MethodCaller for NoMethods {
+impl MethodCaller for NoMethodsServed {
     fn call(&self, _: Owner, method: &str, _: Box<RawValue>) -> BoxFuture<'static, Result<Box<RawValue>, String>> {
         std::future::ready(Err(format!("no method named `{method}`"))).boxed()
     }
 }
 
-impl Workbench {
+impl SinkFixture {
     pub fn new() -> Self {
-        let directory = std::env::temp_dir().join(format!("svc-sink-{}", uuid::Uuid::now_v7()));
-        let store = Store::open(&directory, 0, Arc::default()).unwrap();
+        let directory = TempDir::new().unwrap();
+        let store = Store::open(directory.path(), 0, Arc::default()).unwrap();
         let egress = Egress::new(&config::Egress::default());
         let scripts = Scripts::open(store.clone(), usize::MAX).unwrap();
         let libraries = HostServices {
             http: Arc::new(egress.clone()),
             kv: Some(Kv::new(store).unwrap()),
-            caller: Arc::new(NoMethods),
+            caller: Arc::new(NoMethodsServed),
             modules: Arc::new(scripts.clone()),
         };
         let runtime = Runtime::new(&config::Script::default(), libraries, Arc::default());
-        Self { context: Context { egress, runtime, scripts, timeout: Duration::from_secs(30) }, directory }
+        Self {
+            context: SinkContext { egress, runtime, scripts, timeout: Duration::from_secs(30) },
+            _directory: directory,
+        }
     }
 
-    pub async fn attempt(&self, sink: &Sink) -> Attempted {
-        attempt(&self.context, sink, input()).await
-    }
-}
-
-impl Drop for Workbench {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.directory);
+    pub async fn attempt(&self, sink: &Sink) -> CompletedAttempt {
+        attempt(&self.context, sink, input()).await.unwrap()
     }
 }
 
-/// A sink of this spec; global unless it says otherwise, so that it reaches receivers on this machine.
+/// Returns a sink of this spec. It is global unless the spec says otherwise, so that it reaches receivers on this machine.
 pub fn sink(rest: Value) -> Sink {
     let mut spec = json!({"name": "x", "events": "*", "owner": "global"});
     spec.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());

@@ -1,12 +1,13 @@
-//! A webhook sink: one signed POST an attempt; a 2xx answer is success.
+//! A webhook sink: one signed POST per attempt; a 2xx response is success.
 
 use super::{
-    Attempted, Context, Outcome,
-    body::{self, Body},
-    compiled::Compiled,
+    body::{self, EventBody},
+    context::SinkContext,
+    lazy_program::LazyProgram,
     signature::{sign_body, sign_standard},
 };
 use crate::{
+    delivery::{CompletedAttempt, Postponed, RetryAfter},
     model::{body_template::BodyTemplate, owner::Owner, timestamp::Timestamp, webhook_secret::WebhookSecret},
     platform::egress::{self, Tls},
     scripting::lua::EventInput,
@@ -19,10 +20,10 @@ use http::{
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, time::Duration};
 
-/// How much of a receiver's answer is kept with the attempt.
-const KEPT: usize = 1 << 10;
+/// The bytes of a receiver's response that are kept with the attempt.
+const KEPT_RESPONSE: usize = 1 << 10;
 
-/// Where and how a webhook sink posts. Checked by [`super::definition`].
+/// The destination and options of a webhook sink. Checked by [`super::definition`].
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Webhook {
     pub url: Box<str>,
@@ -30,16 +31,21 @@ pub struct Webhook {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub template: Option<Compiled<BodyTemplate>>,
+    pub template: Option<LazyProgram<BodyTemplate>>,
     #[serde(default)]
     pub skip_tls_verify: bool,
 }
 
 impl Webhook {
-    pub(super) async fn attempt(&self, context: &Context, owner: Owner, input: EventInput) -> Attempted {
+    pub(super) async fn attempt(
+        &self,
+        context: &SinkContext,
+        owner: Owner,
+        input: EventInput,
+    ) -> Result<CompletedAttempt, Postponed> {
         let body = match body::render(&context.runtime, self.template.as_ref(), owner, input.clone()).await {
             Ok(body) => body,
-            Err(error) => return Attempted::unrendered(&error),
+            Err(error) => return error.into_attempt(),
         };
         let request = egress::Request {
             method: Method::POST,
@@ -48,18 +54,18 @@ impl Webhook {
             body: body.bytes.clone(),
             timeout: context.timeout,
             tls: if self.skip_tls_verify { Tls::SkipVerify } else { Tls::Verify },
-            keep: KEPT,
+            keep: KEPT_RESPONSE,
         };
-        let attempted = match context.egress.send(owner, request).await {
-            Ok(response) => answered(&response),
-            Err(error) => Attempted::failed(error.to_string()),
+        let completed = match context.egress.send(owner, request).await {
+            Ok(response) => interpret(&response),
+            Err(error) => CompletedAttempt::failed(error.to_string()),
         };
-        Attempted { sent: Some(body.bytes), log: body.log, ..attempted }
+        Ok(CompletedAttempt { sent: Some(body.bytes), log: body.log, ..completed })
     }
 
-    /// Ours first, then the sink's own, which may override only the content type: the names of the others are
-    /// refused when a sink is saved.
-    fn headers(&self, input: &EventInput, body: &Body, now: Timestamp) -> HeaderMap {
+    /// Returns the service's headers and then the sink's own. Those may override only the content type: saving a sink
+    /// refuses the names of the others.
+    fn headers(&self, input: &EventInput, body: &EventBody, now: Timestamp) -> HeaderMap {
         let event = &input.event;
         let id = event.id.to_string();
         let mut headers = HeaderMap::new();
@@ -87,26 +93,28 @@ impl Webhook {
     }
 }
 
-/// What an answer means.
-fn answered(response: &egress::Response) -> Attempted {
+/// Turns the receiver's response into the result of the attempt.
+fn interpret(response: &egress::Response) -> CompletedAttempt {
     let status = response.status;
-    let outcome = if status.is_success() {
-        Outcome::Delivered
+    let completed = if status.is_success() {
+        CompletedAttempt::delivered()
     } else if status.is_redirection() {
         let target = response.headers.get(LOCATION).and_then(|value| value.to_str().ok()).unwrap_or("elsewhere");
-        let why = format!("HTTP {} to {target}: redirects are not followed, set the sink's url to it", status.as_u16());
-        Outcome::Failed { why, retry_after: None }
+        CompletedAttempt::failed(format!(
+            "HTTP {} to {target}: redirects are not followed, set the sink's url to it",
+            status.as_u16()
+        ))
     } else {
-        let patience = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
-        let header = response.headers.get(RETRY_AFTER).filter(|_| patience);
-        let retry_after = header.and_then(|value| retry_after(value.to_str().ok()?, Utc::now()));
-        Outcome::Failed { why: format!("HTTP {}", status.as_u16()), retry_after }
+        let honoured = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+        let header = response.headers.get(RETRY_AFTER).filter(|_| honoured);
+        let wait = header.and_then(|value| retry_after(value.to_str().ok()?, Utc::now()));
+        CompletedAttempt::failed(format!("HTTP {}", status.as_u16())).with_retry_after(wait.map(RetryAfter::AtLeast))
     };
     let text = (!response.body.is_empty()).then(|| String::from_utf8_lossy(&response.body).into_owned());
-    Attempted { status: Some(status.as_u16()), response: text, ..Attempted::new(outcome) }
+    CompletedAttempt { status: Some(status.as_u16()), response: text, ..completed }
 }
 
-/// A `Retry-After`: seconds, or an HTTP date. A date that has passed asks for no wait.
+/// Parses a `Retry-After` header: seconds, or an HTTP date. A date that has passed asks for no wait.
 fn retry_after(value: &str, now: DateTime<Utc>) -> Option<Duration> {
     let value = value.trim();
     if let Ok(seconds) = value.parse() {
@@ -121,19 +129,20 @@ mod tests {
     use super::*;
     use crate::{
         delivery::sinks::{
-            Target, attempt,
-            test_support::{Workbench, input, sink},
+            SinkTarget, attempt,
+            test_support::{SinkFixture, input, sink},
         },
         platform::egress::receiver::{Behaviour, Receiver},
+        routing::queue::AttemptOutcome,
     };
     use serde_json::json;
 
     const OK: Behaviour = Behaviour::Answer("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine");
 
-    /// Attempts a delivery to a receiver that answers so.
-    async fn attempted(head: &'static str) -> Attempted {
+    /// Attempts a delivery to a receiver that sends this response.
+    async fn attempted(head: &'static str) -> CompletedAttempt {
         let receiver = Receiver::start(Behaviour::Answer(head)).await;
-        Workbench::new().attempt(&sink(json!({"type": "webhook", "webhook": {"url": receiver.url()}}))).await
+        SinkFixture::new().attempt(&sink(json!({"type": "webhook", "webhook": {"url": receiver.url()}}))).await
     }
 
     fn header<'a>(request: &'a str, name: &str) -> Option<&'a str> {
@@ -148,9 +157,12 @@ mod tests {
     async fn a_delivery_carries_the_default_body_and_every_header() {
         let receiver = Receiver::start(OK).await;
         let sink = sink(json!({"type": "webhook", "webhook": {"url": receiver.url(), "headers": {"X-Team": "ops"}}}));
-        let (bench, input) = (Workbench::new(), input());
-        let attempted = attempt(&bench.context, &sink, input.clone()).await;
-        assert_eq!((attempted.outcome, attempted.status, attempted.error), (Outcome::Delivered, Some(200), None));
+        let (fixture, input) = (SinkFixture::new(), input());
+        let attempted = attempt(&fixture.context, &sink, input.clone()).await.unwrap();
+        assert_eq!(
+            (attempted.outcome, attempted.status, attempted.error),
+            (AttemptOutcome::Delivered, Some(200), None)
+        );
         assert_eq!(attempted.response.as_deref(), Some("fine"));
 
         let request = receiver.request(0);
@@ -174,7 +186,7 @@ mod tests {
         ] {
             assert_eq!(header(&request, name), Some(value), "{name}");
         }
-        let Target::Webhook(webhook) = &sink.target else { panic!("{sink:?}") };
+        let SinkTarget::Webhook(webhook) = &sink.target else { panic!("{sink:?}") };
         let stamp: i64 = header(&request, "webhook-timestamp").unwrap().parse().unwrap();
         assert!((Timestamp::now().seconds() - stamp).abs() < 60);
         let standard = sign_standard(&webhook.secret, &id, stamp, body.as_bytes());
@@ -183,7 +195,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_template_makes_the_body_and_tells_its_type() {
+    async fn a_template_makes_the_body_and_its_content_type() {
         for (template, body, content_type) in [
             (json!("return {v = event.data.version}"), r#"{"v":"1.0"}"#, "application/json"),
             (json!("return 'v' .. event.data.version"), "v1.0", "text/plain; charset=utf-8"),
@@ -191,8 +203,8 @@ mod tests {
         ] {
             let receiver = Receiver::start(OK).await;
             let webhook = json!({"url": receiver.url(), "template": template});
-            let attempted = Workbench::new().attempt(&sink(json!({"type": "webhook", "webhook": webhook}))).await;
-            assert_eq!(attempted.outcome, Outcome::Delivered, "{attempted:?}");
+            let attempted = SinkFixture::new().attempt(&sink(json!({"type": "webhook", "webhook": webhook}))).await;
+            assert_eq!(attempted.outcome, AttemptOutcome::Delivered, "{attempted:?}");
             let request = receiver.request(0);
             assert_eq!(request.split_once("\r\n\r\n").unwrap().1, body);
             assert_eq!(header(&request, "content-type"), Some(content_type));
@@ -203,7 +215,7 @@ mod tests {
     async fn the_sinks_own_content_type_wins() {
         let receiver = Receiver::start(OK).await;
         let webhook = json!({"url": receiver.url(), "headers": {"Content-Type": "application/cloudevents+json"}});
-        Workbench::new().attempt(&sink(json!({"type": "webhook", "webhook": webhook}))).await;
+        SinkFixture::new().attempt(&sink(json!({"type": "webhook", "webhook": webhook}))).await;
         assert_eq!(header(&receiver.request(0), "content-type"), Some("application/cloudevents+json"));
     }
 
@@ -211,27 +223,29 @@ mod tests {
     async fn a_template_that_fails_fails_the_attempt_with_its_line() {
         let receiver = Receiver::start(OK).await;
         let webhook = json!({"url": receiver.url(), "template": "local a\nreturn a.b"});
-        let attempted = Workbench::new().attempt(&sink(json!({"type": "webhook", "webhook": webhook}))).await;
-        assert!(matches!(attempted.outcome, Outcome::Failed { retry_after: None, .. }), "{attempted:?}");
+        let attempted = SinkFixture::new().attempt(&sink(json!({"type": "webhook", "webhook": webhook}))).await;
+        assert_eq!((attempted.outcome, attempted.retry_after), (AttemptOutcome::Failed, None), "{attempted:?}");
         assert!(attempted.error.unwrap().contains(":2:"));
         assert_eq!(receiver.connections(), 0);
     }
 
     #[tokio::test]
-    async fn an_answer_other_than_2xx_is_a_failure_with_its_status() {
+    async fn a_response_other_than_2xx_is_a_failure_with_its_status() {
         let attempted = attempted("HTTP/1.1 500 Oops\r\nRetry-After: 9\r\nContent-Length: 4\r\n\r\noops").await;
-        assert_eq!(attempted.outcome, Outcome::Failed { why: "HTTP 500".to_owned(), retry_after: None });
+        assert_eq!((attempted.outcome, attempted.retry_after), (AttemptOutcome::Failed, None));
         assert_eq!((attempted.status, attempted.response.as_deref()), (Some(500), Some("oops")));
         assert_eq!(attempted.error.as_deref(), Some("HTTP 500"));
     }
 
     #[tokio::test]
-    async fn a_busy_receiver_says_when_to_come_back() {
-        let wait = Some(Duration::from_secs(7));
+    async fn a_busy_receiver_sets_the_time_of_the_retry() {
+        let wait = Some(RetryAfter::AtLeast(Duration::from_secs(7)));
         let busy = attempted("HTTP/1.1 429 Slow\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n").await;
-        assert_eq!(busy.outcome, Outcome::Failed { why: "HTTP 429".to_owned(), retry_after: wait });
+        assert_eq!((busy.outcome, busy.retry_after), (AttemptOutcome::Failed, wait));
+        assert_eq!(busy.error.as_deref(), Some("HTTP 429"));
         let away = attempted("HTTP/1.1 503 Away\r\nRetry-After: soon\r\nContent-Length: 0\r\n\r\n").await;
-        assert_eq!(away.outcome, Outcome::Failed { why: "HTTP 503".to_owned(), retry_after: None });
+        assert_eq!((away.outcome, away.retry_after), (AttemptOutcome::Failed, None));
+        assert_eq!(away.error.as_deref(), Some("HTTP 503"));
     }
 
     #[test]
@@ -245,36 +259,36 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_redirect_is_a_failure_that_says_where_to() {
+    async fn a_redirect_is_a_failure_that_names_its_target() {
         let attempted = attempted("HTTP/1.1 302 Moved\r\nLocation: http://b/\r\nContent-Length: 0\r\n\r\n").await;
         let error = attempted.error.unwrap();
         assert!(error.contains("HTTP 302 to http://b/") && error.contains("not followed"), "{error}");
     }
 
     #[tokio::test]
-    async fn a_receiver_that_never_answers_fails_the_attempt_in_time() {
+    async fn a_receiver_that_never_responds_fails_the_attempt_at_the_timeout() {
         let receiver = Receiver::start(Behaviour::Silence).await;
-        let mut bench = Workbench::new();
-        bench.context.timeout = Duration::from_millis(200);
-        let attempted = bench.attempt(&sink(json!({"type": "webhook", "webhook": {"url": receiver.url()}}))).await;
-        assert!(matches!(attempted.outcome, Outcome::Failed { retry_after: None, .. }), "{attempted:?}");
+        let mut fixture = SinkFixture::new();
+        fixture.context.timeout = Duration::from_millis(200);
+        let attempted = fixture.attempt(&sink(json!({"type": "webhook", "webhook": {"url": receiver.url()}}))).await;
+        assert_eq!((attempted.outcome, attempted.retry_after), (AttemptOutcome::Failed, None), "{attempted:?}");
         assert!(attempted.error.unwrap().contains("200ms"));
     }
 
     #[tokio::test]
-    async fn an_endless_answer_counts_by_its_status() {
+    async fn an_endless_response_counts_by_its_status() {
         let receiver = Receiver::start(Behaviour::Endless("HTTP/1.1 200 OK\r\n\r\n")).await;
         let attempted =
-            Workbench::new().attempt(&sink(json!({"type": "webhook", "webhook": {"url": receiver.url()}}))).await;
-        assert_eq!(attempted.outcome, Outcome::Delivered);
-        assert_eq!(attempted.response.map(|text| text.len()), Some(KEPT));
+            SinkFixture::new().attempt(&sink(json!({"type": "webhook", "webhook": {"url": receiver.url()}}))).await;
+        assert_eq!(attempted.outcome, AttemptOutcome::Delivered);
+        assert_eq!(attempted.response.map(|text| text.len()), Some(KEPT_RESPONSE));
     }
 
     #[tokio::test]
     async fn a_users_webhook_does_not_reach_this_machine() {
         let receiver = Receiver::start(OK).await;
         let spec = json!({"type": "webhook", "owner": "me", "webhook": {"url": receiver.url()}});
-        let attempted = Workbench::new().attempt(&sink(spec)).await;
+        let attempted = SinkFixture::new().attempt(&sink(spec)).await;
         assert!(attempted.error.unwrap().contains("not allowed"));
         assert_eq!(receiver.connections(), 0);
     }

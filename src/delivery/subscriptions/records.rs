@@ -259,7 +259,7 @@ impl Subscription {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::delivery::subscriptions::test_support::{Scratch, method};
+    use crate::delivery::subscriptions::test_support::{StoreDirectory, method};
     use parking_lot::Mutex;
 
     fn names(subscriptions: &[Arc<Subscription>]) -> Vec<String> {
@@ -268,8 +268,8 @@ mod tests {
 
     #[tokio::test]
     async fn only_a_method_that_names_events_subscribes() {
-        let scratch = Scratch::new();
-        let subscriptions = Subscriptions::open(scratch.store()).unwrap();
+        let directory = StoreDirectory::new();
+        let subscriptions = Subscriptions::open(directory.store()).unwrap();
         let (space, ada) = (SpaceId::new(), UserId::new());
         let methods = [method("a", Some("custom.*"), &[]), method("b", None, &["shape"]), method("c", None, &[])];
         subscriptions.replace(space, "notes", ada, &methods).await.unwrap();
@@ -281,8 +281,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_method_that_stays_keeps_its_id_and_one_that_comes_back_gets_a_new_one() {
-        let scratch = Scratch::new();
-        let subscriptions = Subscriptions::open(scratch.store()).unwrap();
+        let directory = StoreDirectory::new();
+        let subscriptions = Subscriptions::open(directory.store()).unwrap();
         let (space, ada) = (SpaceId::new(), UserId::new());
         let id = |name: &str| {
             let found = subscriptions.of_space(space).into_iter().find(|subscription| &*subscription.method == name);
@@ -305,8 +305,8 @@ mod tests {
 
     #[tokio::test]
     async fn another_owner_of_the_space_does_not_inherit_the_queue() {
-        let scratch = Scratch::new();
-        let subscriptions = Subscriptions::open(scratch.store()).unwrap();
+        let directory = StoreDirectory::new();
+        let subscriptions = Subscriptions::open(directory.store()).unwrap();
         let (space, ada, bob) = (SpaceId::new(), UserId::new(), UserId::new());
         let methods = [method("a", Some("*"), &[])];
         subscriptions.replace(space, "notes", ada, &methods).await.unwrap();
@@ -318,8 +318,8 @@ mod tests {
 
     #[tokio::test]
     async fn spaces_do_not_touch_each_other_and_removing_one_leaves_the_rest() {
-        let scratch = Scratch::new();
-        let subscriptions = Subscriptions::open(scratch.store()).unwrap();
+        let directory = StoreDirectory::new();
+        let subscriptions = Subscriptions::open(directory.store()).unwrap();
         let (one, two, ada) = (SpaceId::new(), SpaceId::new(), UserId::new());
         let methods = [method("a", Some("*"), &[])];
         subscriptions.replace(one, "one", ada, &methods).await.unwrap();
@@ -333,8 +333,8 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_needed_after_all_is_not_removed_and_that_is_asked_last() {
-        let scratch = Scratch::new();
-        let subscriptions = Subscriptions::open(scratch.store()).unwrap();
+        let directory = StoreDirectory::new();
+        let subscriptions = Subscriptions::open(directory.store()).unwrap();
         let (space, ada) = (SpaceId::new(), UserId::new());
         let methods = [method("a", Some("*"), &[])];
         let seen = subscriptions.clone();
@@ -349,8 +349,8 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_changed_is_there_after_reopening() {
-        let scratch = Scratch::new();
-        let store = scratch.store();
+        let directory = StoreDirectory::new();
+        let store = directory.store();
         let subscriptions = Subscriptions::open(store.clone()).unwrap();
         let (space, gone, ada) = (SpaceId::new(), SpaceId::new(), UserId::new());
         subscriptions.replace(space, "notes", ada, &[method("a", Some("custom.*"), &["x", "y"])]).await.unwrap();
@@ -359,15 +359,15 @@ mod tests {
         let kept = subscriptions.all();
         store.close().await;
         drop((store, subscriptions));
-        let store = scratch.store();
+        let store = directory.store();
         assert_eq!(Subscriptions::open(store.clone()).unwrap().all(), kept);
         store.close().await;
     }
 
     #[tokio::test]
     async fn a_change_that_was_not_written_did_not_happen() {
-        let scratch = Scratch::new();
-        let store = scratch.store();
+        let directory = StoreDirectory::new();
+        let store = directory.store();
         let subscriptions = Subscriptions::open(store.clone()).unwrap();
         let (space, ada) = (SpaceId::new(), UserId::new());
         let methods = [method("a", Some("*"), &[])];
@@ -381,8 +381,8 @@ mod tests {
 
     #[tokio::test]
     async fn the_listener_hears_what_changed_and_nothing_else() {
-        let scratch = Scratch::new();
-        let subscriptions = Subscriptions::open(scratch.store()).unwrap();
+        let directory = StoreDirectory::new();
+        let subscriptions = Subscriptions::open(directory.store()).unwrap();
         let heard = Arc::new(Mutex::new(Vec::new()));
         let notes = heard.clone();
         subscriptions.listen(move |change| {

@@ -1,6 +1,6 @@
-//! What tests of subscriptions need: a door that opens and answers as it is told, and methods to put behind it.
+//! Support for tests of subscriptions: a gateway whose presence and responses a test sets, and sample methods.
 
-use super::{Door, Presence, Subscription};
+use super::{MethodGateway, Presence, Subscription};
 use crate::{
     model::{
         id::{SinkId, SpaceId, UserId},
@@ -14,116 +14,108 @@ use futures_util::{FutureExt, future::BoxFuture};
 use parking_lot::Mutex;
 use serde_json::{json, value::RawValue};
 use std::{
-    path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    path::Path,
+    sync::Arc,
     time::{Duration, Instant},
 };
+use tempfile::TempDir;
 
-/// A directory for a store, which goes when this is dropped.
-pub struct Scratch(PathBuf);
+/// A temporary directory for a store.
+pub struct StoreDirectory(TempDir);
 
-/// A way to methods that are not there. All of them are served, or none.
-pub struct FakeDoor {
-    open: AtomicBool,
-    calls: Mutex<Vec<Call>>,
-    answer: Mutex<Answer>,
+/// A gateway that records calls. All methods have the same presence.
+pub struct FakeGateway {
+    presence: Mutex<Presence>,
+    calls: Mutex<Vec<RecordedCall>>,
+    responder: Mutex<Responder>,
 }
 
-type Answer = Arc<dyn Fn(&Call) -> Result<Outcome, String> + Send + Sync>;
+type Responder = Arc<dyn Fn(&RecordedCall) -> Result<Outcome, String> + Send + Sync>;
 
-/// What a method was asked.
+/// A call that the gateway received.
 #[derive(Clone, Debug)]
-pub struct Call {
+pub struct RecordedCall {
     pub space: SpaceId,
     pub method: String,
     pub params: String,
 }
 
-impl Scratch {
+impl StoreDirectory {
     pub fn new() -> Self {
-        Self(std::env::temp_dir().join(format!("svc-subscription-{}", uuid::Uuid::now_v7())))
+        Self(TempDir::new().unwrap())
     }
 
     pub fn store(&self) -> Store {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
-            match Store::open(&self.0, 0, Arc::default()) {
+            match Store::open(self.0.path(), 0, Arc::default()) {
                 Ok(store) => return store,
-                // After a reopening: sled lets go of its files a moment later than of its last handle.
+                // After a reopening: sled releases its files a moment later than its last handle.
                 Err(OpenError::Database { .. }) if Instant::now() < deadline => std::thread::yield_now(),
                 Err(error) => panic!("{error}"),
             }
         }
     }
 
-    /// Another directory with all that is in this one, as a process that is gone has left it.
+    /// Returns another directory with a copy of the files, as a process that has ended would have left them.
     pub fn copy(&self) -> Self {
         let copy = Self::new();
-        copy_directory(&self.0, &copy.0);
+        copy_directory(self.0.path(), copy.0.path());
         copy
     }
 }
 
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-impl FakeDoor {
-    /// An open door, behind which everything is `"ok"`.
-    pub fn open() -> Arc<Self> {
-        let ok: Answer = Arc::new(|_| Ok(Outcome::Result(RawValue::from_string("\"ok\"".to_owned()).unwrap())));
-        Arc::new(Self { open: AtomicBool::new(true), calls: Mutex::default(), answer: Mutex::new(ok) })
+impl FakeGateway {
+    /// A gateway whose methods are ready and return `"ok"`.
+    pub fn ready() -> Arc<Self> {
+        let ok: Responder = Arc::new(|_| Ok(Outcome::Result(RawValue::from_string("\"ok\"".to_owned()).unwrap())));
+        Arc::new(Self { presence: Mutex::new(Presence::Ready), calls: Mutex::default(), responder: Mutex::new(ok) })
     }
 
-    pub fn closed() -> Arc<Self> {
-        let door = Self::open();
-        door.set(false);
-        door
+    pub fn away() -> Arc<Self> {
+        let gateway = Self::ready();
+        gateway.set(Presence::Away);
+        gateway
     }
 
-    pub fn set(&self, open: bool) {
-        self.open.store(open, Ordering::SeqCst);
+    pub fn set(&self, presence: Presence) {
+        *self.presence.lock() = presence;
     }
 
-    /// Answers every call so from now on.
-    pub fn answer(&self, answer: impl Fn(&Call) -> Result<Outcome, String> + Send + Sync + 'static) {
-        *self.answer.lock() = Arc::new(answer);
+    /// Responds to every call in this way from now on.
+    pub fn respond(&self, responder: impl Fn(&RecordedCall) -> Result<Outcome, String> + Send + Sync + 'static) {
+        *self.responder.lock() = Arc::new(responder);
     }
 
-    /// Every call so far.
-    pub fn calls(&self) -> Vec<Call> {
+    /// Returns every call so far.
+    pub fn calls(&self) -> Vec<RecordedCall> {
         self.calls.lock().clone()
     }
 }
 
-impl Door for FakeDoor {
+impl MethodGateway for FakeGateway {
     fn presence(&self, _: SpaceId, _: &str) -> Presence {
-        if self.open.load(Ordering::SeqCst) { Presence::Ready } else { Presence::Away }
+        *self.presence.lock()
     }
 
     fn call(&self, space: SpaceId, method: &str, params: Box<RawValue>) -> BoxFuture<'_, Result<Outcome, String>> {
-        let call = Call { space, method: method.to_owned(), params: params.get().to_owned() };
+        let call = RecordedCall { space, method: method.to_owned(), params: params.get().to_owned() };
         async move {
-            let answer = self.answer.lock().clone();
-            let answered = answer(&call);
+            let responder = self.responder.lock().clone();
+            let response = responder(&call);
             self.calls.lock().push(call);
-            answered
+            response
         }
         .boxed()
     }
 }
 
-/// A method's own error.
+/// Returns an error response of a method.
 pub fn error(code: i32, message: &str) -> Result<Outcome, String> {
     Ok(Fault::new(code, message).into())
 }
 
-/// A published method that is called for these events, if any.
+/// Returns a published method that is called for these events, if any.
 pub fn method(name: &str, events: Option<&str>, event_sinks: &[&str]) -> Method {
     let events: Vec<&str> = events.into_iter().collect();
     let method =
@@ -133,7 +125,7 @@ pub fn method(name: &str, events: Option<&str>, event_sinks: &[&str]) -> Method 
     registration.publish("s", |_| None).unwrap().remove(0)
 }
 
-/// A subscription of the method `on_event` in the space `notes`.
+/// Returns a subscription of the method `on_event` in the space `notes`.
 pub fn subscription(owner: UserId, events: &str, event_sinks: &[&str]) -> Subscription {
     Subscription {
         id: SinkId::new(),

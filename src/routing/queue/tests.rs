@@ -1,50 +1,48 @@
-//! The engine against a plain model: random pushes, settlements, redeliveries and crashes.
+//! The engine compared with a plain model under random pushes, settlements, redeliveries and crashes.
 //!
-//! A crash is a copy of the data directory taken while the engine runs, opened by a second engine: what
-//! the copy holds is what a killed process would have left. Settlements may be lost by it, accepted
-//! events and sequence numbers may not, so the recovered queues must equal one of the states the model
-//! went through since the last write that somebody waited for.
+//! A crash is a copy of the data directory taken while the engine runs, opened by a second engine: the copy is what
+//! a killed process would have left. A crash may lose settlements but neither accepted events nor sequence numbers,
+//! so the recovered queues must equal one of the states of the model since the last write that was awaited.
 
 use super::{sled::*, *};
 use crate::{
     model::{
-        event::{Actor, ActorKind, EventType},
-        id::{SpaceId, UserId},
+        event::{Actor, ActorKind, Event, EventType},
+        id::{EventId, SinkId, SpaceId, UserId},
+        timestamp::Timestamp,
     },
     platform::{audit::Entry, metrics::Metrics, store::Store},
 };
 use proptest::{collection::vec, prelude::*};
-use std::{
-    collections::VecDeque,
-    path::{Path, PathBuf},
-};
+use std::{collections::VecDeque, path::Path, sync::Arc, time::Duration};
+use tempfile::TempDir;
 use tokio::sync::mpsc;
 
 const SINKS: usize = 3;
 const CAPACITY: usize = 4;
-const LETTERS: usize = 3;
+const DEAD_LETTERS: usize = 3;
 
 #[derive(Clone, Debug)]
-enum Step {
-    /// Accept an event for the sinks whose bit is set.
+enum QueueStep {
+    /// Accepts an event for the sinks whose bit is set.
     Push(u8),
-    /// Accept again the id that was accepted last.
+    /// Accepts the last accepted id again.
     Repeat,
-    Settle(usize, Ending),
+    Settle(usize, AttemptEnding),
     Redeliver(usize),
     Discard(usize),
     Crash,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Ending {
+enum AttemptEnding {
     Done,
     Retry,
     Dead,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Model {
+struct ModelQueues {
     sinks: [ModelSink; SINKS],
 }
 
@@ -55,8 +53,8 @@ struct ModelSink {
     last_sequence: u64,
 }
 
-struct Bench {
-    root: PathBuf,
+struct EngineFixture {
+    root: TempDir,
     generation: usize,
     store: Store,
     engine: SledEngine,
@@ -64,13 +62,13 @@ struct Bench {
     wakes: mpsc::UnboundedReceiver<SinkId>,
 }
 
-impl Bench {
+impl EngineFixture {
     async fn new() -> Self {
-        let root = std::env::temp_dir().join(format!("svc-queue-{}", uuid::Uuid::now_v7()));
-        let (store, engine, wakes) = open(&root.join("0"));
+        let root = TempDir::new().unwrap();
+        let (store, engine, wakes) = open(&root.path().join("0"));
         let sinks = std::array::from_fn(|_| SinkId::new());
         for sink in sinks {
-            engine.open(sink);
+            engine.open_queue(sink);
         }
         Self { root, generation: 0, store, engine, sinks, wakes }
     }
@@ -78,24 +76,24 @@ impl Bench {
     async fn push(&self, id: Option<EventId>, mask: u8) -> Receipt {
         let targets = (0..SINKS)
             .filter(|n| mask & 1 << n != 0)
-            .map(|n| Target { sink: self.sinks[n], name: format!("s{n}").into() })
+            .map(|n| RouteTarget { sink: self.sinks[n], name: format!("s{n}").into() })
             .collect();
         self.engine.accept(event(id), targets).await.unwrap()
     }
 
-    async fn settle(&self, n: usize, ending: Ending) {
-        let Some(claim) = self.engine.head(self.sinks[n]).await.unwrap() else { return };
+    async fn settle(&self, n: usize, ending: AttemptEnding) {
+        let Some(pending) = self.engine.head(self.sinks[n]).await.unwrap() else { return };
         let (outcome, settlement) = match ending {
-            Ending::Done => (AttemptOutcome::Delivered, Settlement::Done),
-            Ending::Retry => (AttemptOutcome::Failed, Settlement::Retry(Timestamp::now())),
-            Ending::Dead => (AttemptOutcome::Failed, Settlement::Dead("no".to_owned())),
+            AttemptEnding::Done => (AttemptOutcome::Delivered, Settlement::Complete),
+            AttemptEnding::Retry => (AttemptOutcome::Failed, Settlement::RetryAt(Timestamp::now())),
+            AttemptEnding::Dead => (AttemptOutcome::Failed, Settlement::DeadLetter("no".to_owned())),
         };
-        let attempt = attempt(claim.failures + 1, outcome);
-        self.engine.settle(&claim, attempt, settlement).await;
+        let attempt = attempt(pending.attempt_number(), outcome);
+        self.engine.settle(pending, SettledAttempt { attempt, settlement }).await;
     }
 
-    fn state(&self) -> Model {
-        Model {
+    fn state(&self) -> ModelQueues {
+        ModelQueues {
             sinks: self.sinks.map(|sink| ModelSink {
                 waiting: self.engine.waiting(sink).into(),
                 dead: self
@@ -110,20 +108,19 @@ impl Bench {
         }
     }
 
-    /// Goes on with what a killed process would have left on disk.
+    /// Continues with the files that a killed process would have left on disk.
     async fn crash(&mut self) {
         self.generation += 1;
-        let copy = self.root.join(self.generation.to_string());
+        let copy = self.root.path().join(self.generation.to_string());
         copy_directory(self.store.directory(), &copy);
         self.store.close().await;
         (self.store, self.engine, self.wakes) = open(&copy);
-        // As every start does for the sinks it knows.
-        self.sinks.iter().for_each(|sink| self.engine.open(*sink));
+        // Every start does this for the sinks it knows.
+        self.sinks.iter().for_each(|sink| self.engine.open_queue(*sink));
     }
 
     async fn end(self) {
         self.store.close().await;
-        std::fs::remove_dir_all(&self.root).unwrap();
     }
 }
 
@@ -131,9 +128,9 @@ fn open(directory: &Path) -> (Store, SledEngine, mpsc::UnboundedReceiver<SinkId>
     let metrics = Arc::<Metrics>::default();
     let store = Store::open(directory, 0, metrics.clone()).unwrap();
     let (ready, wakes) = mpsc::unbounded_channel();
-    let signals = Signals { accepted: Box::new(|_| ()), ready };
-    let bounds = Bounds { queue: CAPACITY, dead_letters: LETTERS };
-    let engine = SledEngine::open(store.clone(), metrics, bounds, signals).unwrap();
+    let hooks = EngineHooks { accepted: Box::new(|_| ()), ready };
+    let limits = QueueLimits { queue: CAPACITY, dead_letters: DEAD_LETTERS };
+    let engine = SledEngine::open(store.clone(), metrics, limits, hooks).unwrap();
     (store, engine, wakes)
 }
 
@@ -165,7 +162,7 @@ fn copy_directory(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
-        // It may be copied after the database it speaks of went on, which a crash cannot do.
+        // The copy of this file could be newer than that of the database, which a crash cannot cause.
         if entry.file_name() == "mark" {
             continue;
         }
@@ -179,7 +176,7 @@ fn copy_directory(from: &Path, to: &Path) {
     }
 }
 
-impl Model {
+impl ModelQueues {
     fn push(&mut self, id: EventId, mask: u8) -> Vec<usize> {
         let mut dropped = Vec::new();
         for (n, sink) in self.sinks.iter_mut().enumerate().filter(|(n, _)| mask & 1 << n != 0) {
@@ -193,19 +190,19 @@ impl Model {
         dropped
     }
 
-    fn settle(&mut self, n: usize, ending: Ending) {
+    fn settle(&mut self, n: usize, ending: AttemptEnding) {
         let sink = &mut self.sinks[n];
         match ending {
-            Ending::Retry => {
+            AttemptEnding::Retry => {
                 if let Some(head) = sink.waiting.front_mut() {
                     head.2 += 1;
                 }
             }
-            Ending::Done => drop(sink.waiting.pop_front()),
-            Ending::Dead => {
+            AttemptEnding::Done => drop(sink.waiting.pop_front()),
+            AttemptEnding::Dead => {
                 if let Some((sequence, id, _)) = sink.waiting.pop_front() {
                     sink.dead.push((sequence, id));
-                    let surplus = sink.dead.len().saturating_sub(LETTERS);
+                    let surplus = sink.dead.len().saturating_sub(DEAD_LETTERS);
                     sink.dead.drain(..surplus);
                 }
             }
@@ -222,15 +219,16 @@ impl Model {
     }
 }
 
-fn step() -> impl Strategy<Value = Step> {
-    let ending = prop_oneof![3 => Just(Ending::Done), 1 => Just(Ending::Retry), 1 => Just(Ending::Dead)];
+fn step() -> impl Strategy<Value = QueueStep> {
+    let ending =
+        prop_oneof![3 => Just(AttemptEnding::Done), 1 => Just(AttemptEnding::Retry), 1 => Just(AttemptEnding::Dead)];
     prop_oneof![
-        8 => (1_u8..8).prop_map(Step::Push),
-        1 => Just(Step::Repeat),
-        6 => (0..SINKS, ending).prop_map(|(n, ending)| Step::Settle(n, ending)),
-        2 => (0..SINKS).prop_map(Step::Redeliver),
-        1 => (0..SINKS).prop_map(Step::Discard),
-        1 => Just(Step::Crash),
+        8 => (1_u8..8).prop_map(QueueStep::Push),
+        1 => Just(QueueStep::Repeat),
+        6 => (0..SINKS, ending).prop_map(|(n, ending)| QueueStep::Settle(n, ending)),
+        2 => (0..SINKS).prop_map(QueueStep::Redeliver),
+        1 => (0..SINKS).prop_map(QueueStep::Discard),
+        1 => Just(QueueStep::Crash),
     ]
 }
 
@@ -244,159 +242,162 @@ proptest! {
     }
 }
 
-async fn agree(steps: Vec<Step>) -> Result<(), TestCaseError> {
-    let mut bench = Bench::new().await;
-    let mut model = Model::default();
-    // What a crash now may recover: the model after the last awaited write and after each settlement since.
+async fn agree(steps: Vec<QueueStep>) -> Result<(), TestCaseError> {
+    let mut fixture = EngineFixture::new().await;
+    let mut model = ModelQueues::default();
+    // The states that a crash may recover: after the last awaited write and after each settlement since.
     let mut possible = vec![model.clone()];
     let mut last = None;
     for step in steps {
         match step {
-            Step::Push(mask) => {
-                let receipt = bench.push(None, mask).await;
+            QueueStep::Push(mask) => {
+                let receipt = fixture.push(None, mask).await;
                 last = Some((receipt.event.id, mask));
                 let dropped = model.push(receipt.event.id, mask);
                 prop_assert_eq!(receipt.matched.len(), mask.count_ones() as usize);
                 let names: Vec<_> = dropped.iter().map(|n| format!("s{n}")).collect();
-                let told: Vec<_> = receipt.dropped.iter().map(|target| target.name.to_string()).collect();
-                prop_assert_eq!(told, names);
+                let dropped_names: Vec<_> = receipt.dropped.iter().map(|target| target.name.to_string()).collect();
+                prop_assert_eq!(dropped_names, names);
                 possible = vec![model.clone()];
             }
-            Step::Repeat => {
+            QueueStep::Repeat => {
                 let Some((id, mask)) = last else { continue };
-                let receipt = bench.push(Some(id), 7).await;
-                prop_assert_eq!(receipt.freshness, Freshness::Repeated);
+                let receipt = fixture.push(Some(id), 7).await;
+                prop_assert_eq!(receipt.acceptance, Acceptance::Repeated);
                 prop_assert_eq!(receipt.matched.len(), mask.count_ones() as usize);
                 possible = vec![model.clone()];
             }
-            Step::Settle(n, ending) => {
-                bench.settle(n, ending).await;
+            QueueStep::Settle(n, ending) => {
+                fixture.settle(n, ending).await;
                 model.settle(n, ending);
                 possible.push(model.clone());
             }
-            Step::Redeliver(n) => {
+            QueueStep::Redeliver(n) => {
                 let entry = Entry::new(None, "sink.redeliver", n);
-                bench.engine.redeliver(bench.sinks[n], Which::All, entry).await.unwrap();
+                fixture.engine.redeliver(fixture.sinks[n], DeadLetterFilter::All, entry).await.unwrap();
                 model.redeliver(n);
                 possible = vec![model.clone()];
             }
-            Step::Discard(n) => {
-                let waiting = bench.engine.discard(bench.sinks[n]).await.unwrap();
+            QueueStep::Discard(n) => {
+                let waiting = fixture.engine.discard_queue(fixture.sinks[n]).await.unwrap();
                 prop_assert_eq!(waiting, model.sinks[n].waiting.len());
-                bench.engine.open(bench.sinks[n]);
+                fixture.engine.open_queue(fixture.sinks[n]);
                 model.sinks[n] = ModelSink::default();
                 possible = vec![model.clone()];
             }
-            Step::Crash => {
-                bench.crash().await;
-                let recovered = bench.state();
+            QueueStep::Crash => {
+                fixture.crash().await;
+                let recovered = fixture.state();
                 prop_assert!(possible.contains(&recovered), "{recovered:?} is none of {possible:?}");
                 model = recovered;
                 possible = vec![model.clone()];
             }
         }
     }
-    bench.store.write(|_| ()).await.unwrap();
-    prop_assert_eq!(bench.state(), model);
-    bench.end().await;
+    fixture.store.write(|_| ()).await.unwrap();
+    prop_assert_eq!(fixture.state(), model);
+    fixture.end().await;
     Ok(())
 }
 
 #[tokio::test]
 async fn an_id_that_another_users_event_has_is_refused() {
-    let bench = Bench::new().await;
-    let first = bench.push(None, 1).await.event.id;
+    let fixture = EngineFixture::new().await;
+    let first = fixture.push(None, 1).await.event.id;
     let mut other = Event::clone(&*event(Some(first)));
     other.user_id = UserId::new();
-    let refused = bench.engine.accept(Arc::new(other), Vec::new()).await;
+    let refused = fixture.engine.accept(Arc::new(other), Vec::new()).await;
     assert!(matches!(refused, Err(AcceptError::IdTaken(id)) if id == first));
-    bench.end().await;
+    fixture.end().await;
 }
 
 #[tokio::test]
 async fn a_sink_is_woken_when_its_queue_stops_being_empty_and_after_a_restart() {
-    let mut bench = Bench::new().await;
-    bench.push(None, 1).await;
-    bench.push(None, 1).await;
-    assert_eq!(bench.wakes.try_recv().ok(), Some(bench.sinks[0]));
-    assert!(bench.wakes.try_recv().is_err(), "a sink with a worker needs no second call");
-    bench.crash().await;
-    assert_eq!(bench.wakes.try_recv().ok(), Some(bench.sinks[0]));
-    bench.end().await;
+    let mut fixture = EngineFixture::new().await;
+    fixture.push(None, 1).await;
+    fixture.push(None, 1).await;
+    assert_eq!(fixture.wakes.try_recv().ok(), Some(fixture.sinks[0]));
+    assert!(fixture.wakes.try_recv().is_err(), "a sink with a worker is not woken again");
+    fixture.crash().await;
+    assert_eq!(fixture.wakes.try_recv().ok(), Some(fixture.sinks[0]));
+    fixture.end().await;
 }
 
 #[tokio::test]
-async fn history_tells_each_delivery_and_forgets_only_what_is_settled() {
-    let bench = Bench::new().await;
-    let settled = bench.push(None, 0b001).await.event.id;
-    bench.settle(0, Ending::Retry).await;
-    bench.settle(0, Ending::Done).await;
-    let waiting = bench.push(None, 0b010).await.event.id;
-    let dead = bench.push(None, 0b100).await.event.id;
-    bench.settle(2, Ending::Dead).await;
-    bench.store.write(|_| ()).await.unwrap();
+async fn history_shows_each_delivery_and_prunes_only_settled_events() {
+    let fixture = EngineFixture::new().await;
+    let settled = fixture.push(None, 0b001).await.event.id;
+    fixture.settle(0, AttemptEnding::Retry).await;
+    fixture.settle(0, AttemptEnding::Done).await;
+    let waiting = fixture.push(None, 0b010).await.event.id;
+    let dead = fixture.push(None, 0b100).await.event.id;
+    fixture.settle(2, AttemptEnding::Dead).await;
+    fixture.store.write(|_| ()).await.unwrap();
 
-    let delivery = |id| bench.engine.record(id).unwrap().unwrap().deliveries.remove(0);
+    let delivery = |id| fixture.engine.record(id).unwrap().unwrap().deliveries.remove(0);
     assert_eq!(delivery(settled).state, DeliveryState::Delivered);
     assert_eq!(delivery(settled).attempts.iter().map(|a| a.number).collect::<Vec<_>>(), [1, 2]);
     assert_eq!(delivery(waiting).state, DeliveryState::Queued);
     assert_eq!(delivery(dead).state, DeliveryState::Dead);
 
-    let nothing = Retention { keep: Duration::ZERO, bytes: 0 };
-    assert_eq!(bench.engine.prune(nothing).await.unwrap(), 1);
-    assert!(bench.engine.record(settled).unwrap().is_none());
-    assert!(bench.engine.record(waiting).unwrap().is_some());
-    assert!(bench.engine.record(dead).unwrap().is_some());
-    bench.end().await;
+    let none = Retention { keep: Duration::ZERO, bytes: 0 };
+    assert_eq!(fixture.engine.prune(none).await.unwrap(), 1);
+    assert!(fixture.engine.record(settled).unwrap().is_none());
+    assert!(fixture.engine.record(waiting).unwrap().is_some());
+    assert!(fixture.engine.record(dead).unwrap().is_some());
+    fixture.end().await;
 }
 
 #[tokio::test]
 async fn history_pages_backwards_in_time_and_filters() {
-    let bench = Bench::new().await;
+    let fixture = EngineFixture::new().await;
     let mut ids = Vec::new();
     for n in 0..5 {
-        ids.push(bench.push(None, if n == 2 { 0b01 } else { 0b10 }).await.event.id);
+        ids.push(fixture.push(None, if n == 2 { 0b01 } else { 0b10 }).await.event.id);
     }
     ids.reverse();
-    let page = |query: Query| {
-        let page = bench.engine.history(&query).unwrap();
+    let page = |query: HistoryFilter| {
+        let page = fixture.engine.history(&query).unwrap();
         (page.records.iter().map(|record| record.event.id).collect::<Vec<_>>(), page.next)
     };
-    let (first, next) = page(Query { limit: 3, ..Query::default() });
+    let (first, next) = page(HistoryFilter { limit: 3, ..HistoryFilter::default() });
     assert_eq!(first, ids[..3]);
     let next = next.unwrap().to_string().parse().unwrap();
-    assert_eq!(page(Query { limit: 3, after: Some(next), ..Query::default() }), (ids[3..].to_vec(), None));
-    let query = Query { limit: 9, sink: Some(bench.sinks[0]), ..Query::default() };
+    assert_eq!(
+        page(HistoryFilter { limit: 3, after: Some(next), ..HistoryFilter::default() }),
+        (ids[3..].to_vec(), None)
+    );
+    let query = HistoryFilter { limit: 9, sink: Some(fixture.sinks[0]), ..HistoryFilter::default() };
     assert_eq!(page(query), (vec![ids[2]], None));
-    let query = Query { limit: 9, user: Some(UserId::new()), ..Query::default() };
+    let query = HistoryFilter { limit: 9, user: Some(UserId::new()), ..HistoryFilter::default() };
     assert_eq!(page(query), (vec![], None));
-    bench.end().await;
+    fixture.end().await;
 }
 
 #[tokio::test]
-async fn the_oldest_dead_letters_go_first_when_there_are_too_many() {
-    let bench = Bench::new().await;
-    for _ in 0..LETTERS + 2 {
-        bench.push(None, 1).await;
+async fn the_oldest_dead_letters_are_deleted_when_there_are_too_many() {
+    let fixture = EngineFixture::new().await;
+    for _ in 0..DEAD_LETTERS + 2 {
+        fixture.push(None, 1).await;
     }
-    // All in one group, so that none is on disk when the next makes it too many.
+    // All in one group, so that no letter is on disk when the next one exceeds the limit.
     for _ in 0..CAPACITY {
-        bench.settle(0, Ending::Dead).await;
+        fixture.settle(0, AttemptEnding::Dead).await;
     }
-    bench.store.write(|_| ()).await.unwrap();
-    let letters = bench.engine.dead_letters(bench.sinks[0], 0, 9).unwrap();
+    fixture.store.write(|_| ()).await.unwrap();
+    let letters = fixture.engine.dead_letters(fixture.sinks[0], 0, 9).unwrap();
     assert_eq!(letters.iter().map(|letter| letter.sequence).collect::<Vec<_>>(), [2, 3, 4]);
-    assert_eq!(bench.engine.depth(bench.sinks[0]).dead, LETTERS);
-    bench.end().await;
+    assert_eq!(fixture.engine.depth(fixture.sinks[0]).dead, DEAD_LETTERS);
+    fixture.end().await;
 }
 
 #[tokio::test]
 async fn an_id_used_again_with_another_payload_is_refused() {
-    let bench = Bench::new().await;
-    let first = bench.push(None, 1).await.event.id;
+    let fixture = EngineFixture::new().await;
+    let first = fixture.push(None, 1).await.event.id;
     let mut other = Event::clone(&*event(Some(first)));
     other.data = serde_json::value::RawValue::from_string("{\"n\":1}".into()).unwrap();
-    let refused = bench.engine.accept(Arc::new(other), Vec::new()).await;
+    let refused = fixture.engine.accept(Arc::new(other), Vec::new()).await;
     assert!(matches!(refused, Err(AcceptError::IdTaken(id)) if id == first));
-    bench.end().await;
+    fixture.end().await;
 }

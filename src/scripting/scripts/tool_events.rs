@@ -3,7 +3,7 @@
 use crate::{
     identity::Identity,
     model::{event::EventType, id::SpaceId, owner::Owner, permission::Permission},
-    routing::emit::{Emitter, Raise},
+    routing::emit::{Emitter, NewEvent},
     scripting::lua::EventEmitter,
 };
 use futures_util::{FutureExt, future::BoxFuture};
@@ -31,7 +31,7 @@ impl ToolEventEmitter {
         if ![Permission::UseSpaces, Permission::ManageSpaces].into_iter().any(|needed| permissions.contains(needed)) {
             return Err("raising an event needs the permission use_spaces".to_owned());
         }
-        let raise = Raise {
+        let raise = NewEvent {
             id: None,
             kind: EventType::custom(kind).map_err(|error| format!("the type: {error}"))?,
             space_id: SpaceId::NIL,

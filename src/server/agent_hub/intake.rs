@@ -12,7 +12,7 @@ use crate::{
         method::Registration,
     },
     routing::{
-        emit::{EmitError, Raise},
+        emit::{EmitError, NewEvent},
         queue::AcceptError,
     },
 };
@@ -121,7 +121,7 @@ impl Sessions {
                 parts.registry.note_health(space, generation, health);
                 if runs {
                     // What waited for the method server goes on.
-                    parts.deliverer.served(space);
+                    parts.deliverer.space_served(space);
                 }
                 return;
             }
@@ -172,7 +172,7 @@ impl Sessions {
             return Err("the space was stopped".to_owned());
         }
         log::info!("space `{}` publishes {} methods", space.name, methods.len());
-        parts.deliverer.served(id);
+        parts.deliverer.space_served(id);
         Ok(())
     }
 
@@ -208,7 +208,7 @@ impl Sessions {
         let (space, user_id) = (parts.spaces.origin(space_id), caller.user.id);
         // A link lives long, and its owner may have got another name since.
         let actor = parts.identity.user(user_id).map_or_else(|| caller.actor(), |user| user.agent_actor());
-        let raise = Raise { id: Some(id), kind, space_id, space, user_id, actor, payload };
+        let raise = NewEvent { id: Some(id), kind, space_id, space, user_id, actor, payload };
         parts.emitter.emit(raise).await.map(drop).map_err(|error| match error {
             EmitError::Accept(AcceptError::Store(error)) => Unstored::NotNow(error.to_string()),
             other => Unstored::Never(other.to_string()),

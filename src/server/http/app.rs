@@ -34,7 +34,7 @@ pub struct App {
     pub templates: Templates,
     pub subscriptions: Subscriptions,
     /// For deliveries outside any queue: tests and previews.
-    pub context: sinks::Context,
+    pub context: sinks::SinkContext,
     pub feed: Feed,
     pub rations: Rations,
     pub registry: Registry,

@@ -16,7 +16,7 @@ use crate::{
     routing::{
         emit::Emitter,
         matcher::Routes,
-        queue::sled::{Bounds, Signals, SledEngine},
+        queue::sled::{EngineHooks, QueueLimits, SledEngine},
     },
 };
 use hyper::header::{AUTHORIZATION, HeaderMap};
@@ -55,12 +55,12 @@ impl World {
         };
         let events = Arc::new(Mutex::new(Vec::new()));
         let seen = events.clone();
-        let signals = Signals {
+        let hooks = EngineHooks {
             accepted: Box::new(move |event| seen.lock().push(event.clone())),
             ready: tokio::sync::mpsc::unbounded_channel().0,
         };
-        let bounds = Bounds { queue: 100, dead_letters: 100 };
-        let engine = SledEngine::open(store.clone(), Arc::default(), bounds, signals).unwrap();
+        let limits = QueueLimits { queue: 100, dead_letters: 100 };
+        let engine = SledEngine::open(store.clone(), Arc::default(), limits, hooks).unwrap();
         let emitter = Emitter::new("zone", Arc::new(Routes::new()), Arc::new(engine), 64 << 10);
         let spaces = Spaces::open(store.clone(), identity.clone(), Arc::new(emitter), 3).unwrap();
         Self { store, identity, spaces, ada, events }

@@ -1,35 +1,36 @@
-//! The record of events for the embedded engine: reading it back, and forgetting what is old.
+//! History of the embedded engine: storing events and deliveries, and reading them back in pages.
 //!
-//! Rows are counted in bytes as they are written, so that the bound on history needs no scan. An event
-//! that still waits in a queue or lies among the dead letters is never forgotten.
+//! The size of all rows is counted as they are written, so that the limit on history needs no scan. Old events are
+//! deleted in [`super::retention`].
 
-use super::rows::{dead_key, delivery_key, delivery_row, encode, queue_key, read};
+use super::rows::{
+    DeliveryRow, EventRow, RoutedSink, decode, delivery_key, encode, event_key, timeline_key, timeline_position,
+    timeline_start,
+};
 use crate::{
     model::{
+        delivery::{Attempt, Delivery, DeliveryState},
         event::Event,
         id::{EventId, SinkId},
         timestamp::Timestamp,
     },
     platform::store::{Batch, Store, StoreError, keys},
-    routing::queue::{
-        Attempt, Cursor, Delivery, DeliveryState, Page, Query, Record, Retention, Routed,
-        record::{DeliveryRow, EventRow},
-    },
+    routing::queue::{HistoryCursor, HistoryFilter, HistoryPage, Record},
 };
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-/// Events looked at for one page. A filter that matches little then gives a short page and a cursor to go on from.
-const LOOKED_AT: usize = 5000;
+/// Events read for one page. A filter that matches little then gives a short page and a cursor to continue from.
+const EVENTS_PER_PAGE: usize = 5000;
 
-/// Events forgotten in one write, so that emits do not wait long behind it.
-const FORGOTTEN_AT_ONCE: usize = 100;
-
+/// A handle to the events and deliveries in the store. Cloning it is cheap.
+#[derive(Clone)]
 pub struct History {
-    store: Store,
-    bytes: Arc<AtomicU64>,
+    pub(super) store: Store,
+    /// The size of all event and delivery rows. Only the writer thread changes it.
+    pub(super) bytes: Arc<AtomicU64>,
 }
 
 impl History {
@@ -38,26 +39,28 @@ impl History {
         Ok(Self { store, bytes: Arc::new(AtomicU64::new(bytes)) })
     }
 
+    /// Returns an event's row as of the last group that was written.
     pub fn event(&self, id: EventId) -> Result<Option<EventRow>, StoreError> {
         let key = event_key(id);
-        self.store.get(&key)?.map(|value| read(&key, &value)).transpose()
+        self.store.get(&key)?.map(|value| decode(&key, &value)).transpose()
     }
 
-    /// The row of an event with this id, the group's own included.
-    pub fn stored(&self, batch: &Batch<'_>, id: EventId) -> Result<Option<EventRow>, StoreError> {
+    /// Returns an event's row as the batch sees it, the writes of its own group included.
+    pub fn event_in(batch: &Batch<'_>, id: EventId) -> Result<Option<EventRow>, StoreError> {
         let key = event_key(id);
-        batch.get(&key)?.map(|value| read(&key, &value)).transpose()
+        batch.get(&key)?.map(|value| decode(&key, &value)).transpose()
     }
 
     pub fn put_event(&self, batch: &mut Batch<'_>, event: &Event, row: Vec<u8>) {
-        self.grow(batch, 0, row.len());
+        self.resize(batch, 0, row.len());
         batch.put(event_key(event.id), row);
-        batch.put(timeline_key(event.ts, event.id), []);
+        batch.put(timeline_key(HistoryCursor { ts: event.ts, id: event.id }), []);
     }
 
-    pub fn put_delivery(&self, batch: &mut Batch<'_>, key: Vec<u8>, old: usize, row: &DeliveryRow) {
+    /// Stores a delivery's row in place of one of `old_size` bytes.
+    pub fn put_delivery(&self, batch: &mut Batch<'_>, key: Vec<u8>, old_size: usize, row: &DeliveryRow) {
         let row = encode(row);
-        self.grow(batch, old, row.len());
+        self.resize(batch, old_size, row.len());
         batch.put(key, row);
     }
 
@@ -65,127 +68,61 @@ impl History {
         self.event(id)?.map(|row| self.with_deliveries(row, has_queue)).transpose()
     }
 
-    fn with_deliveries(&self, row: EventRow, has_queue: impl Fn(SinkId) -> bool) -> Result<Record, StoreError> {
-        let id = row.event.id;
-        let delivery = |routed: Routed| -> Result<Delivery, StoreError> {
-            let key = delivery_key(id, routed.sink);
-            let row = delivery_row(&key, self.store.get(&key)?.as_deref())?;
-            Ok(delivery(routed, row, &has_queue))
-        };
-        let deliveries = row.routed.into_iter().map(delivery).collect::<Result<_, _>>()?;
-        Ok(Record { event: Arc::new(row.event), deliveries })
-    }
-
-    pub fn page(&self, query: &Query, has_queue: impl Fn(SinkId) -> bool) -> Result<Page, StoreError> {
-        let first = keys::key(keys::TIMELINE, &[&order(query.since.unwrap_or(Timestamp::from_micros(0)))]);
-        let end = match (query.after, query.until) {
-            (Some(Cursor { ts, id }), _) => timeline_key(ts, id),
-            (None, Some(until)) => keys::key(keys::TIMELINE, &[&order(Timestamp::from_micros(until.micros() + 1))]),
+    pub fn page(&self, filter: &HistoryFilter, has_queue: impl Fn(SinkId) -> bool) -> Result<HistoryPage, StoreError> {
+        let first = timeline_start(filter.since.unwrap_or(Timestamp::from_micros(0)));
+        let end = match (filter.after, filter.until) {
+            (Some(cursor), _) => timeline_key(cursor),
+            (None, Some(until)) => timeline_start(Timestamp::from_micros(until.micros() + 1)),
             (None, None) => vec![keys::TIMELINE + 1],
         };
-        let mut page = Page { records: Vec::new(), next: None };
+        let mut page = HistoryPage { records: Vec::new(), next: None };
         if first >= end {
             return Ok(page);
         }
-        let mut place = None;
-        for (looked_at, entry) in self.store.range(first..end).rev().enumerate() {
-            if page.records.len() == query.limit || looked_at == LOOKED_AT {
-                page.next = place;
+        let mut position = None;
+        for (read, entry) in self.store.range(first..end).rev().enumerate() {
+            if page.records.len() == filter.limit || read == EVENTS_PER_PAGE {
+                page.next = position;
                 break;
             }
             let (key, _) = entry?;
-            let at = cursor(&key).ok_or_else(|| StoreError::damaged(&key, "its key is no time and id"))?;
-            place = Some(at);
-            // Forgotten between the two reads.
+            let at = timeline_position(&key).ok_or_else(|| StoreError::damaged(&key, "its key is no time and id"))?;
+            position = Some(at);
+            // Absent if it was deleted between the two reads.
             let Some(row) = self.event(at.id)? else { continue };
-            if !query.wants_event(&row.event) {
+            if !filter.selects_event(&row.event) {
                 continue;
             }
             let record = self.with_deliveries(row, &has_queue)?;
-            if query.wants_any(&record.deliveries) {
+            if filter.selects_any(&record.deliveries) {
                 page.records.push(record);
             }
         }
         Ok(page)
     }
 
-    /// Forgets from the oldest on, until what is left is neither too old nor too much.
-    pub async fn prune(&self, retention: Retention) -> Result<usize, StoreError> {
-        let horizon = Timestamp::now().before(retention.keep);
-        let mut forgotten = 0;
-        let mut from = vec![keys::TIMELINE];
-        loop {
-            let too_much = self.bytes.load(Relaxed) > retention.bytes;
-            let mut candidates = Vec::with_capacity(FORGOTTEN_AT_ONCE);
-            for entry in self.store.range(from.clone()..vec![keys::TIMELINE + 1]).take(FORGOTTEN_AT_ONCE) {
-                let (key, _) = entry?;
-                let Some(at) = cursor(&key) else { continue };
-                if !too_much && at.ts >= horizon {
-                    break;
-                }
-                candidates.push(at);
-            }
-            let Some(last) = candidates.last() else { return Ok(forgotten) };
-            // The next round starts behind what this one looked at, pinned events included.
-            from = timeline_key(last.ts, last.id);
-            from.push(0);
-            let this = Self { store: self.store.clone(), bytes: self.bytes.clone() };
-            let forget = move |batch: &mut Batch<'_>| {
-                let mut count = 0;
-                for at in candidates {
-                    if this.bytes.load(Relaxed) <= retention.bytes && at.ts >= horizon {
-                        break;
-                    }
-                    count += usize::from(this.forget(batch, at)?);
-                }
-                Ok::<_, StoreError>(count)
-            };
-            forgotten += self.store.write(forget).await??;
-        }
-    }
-
-    /// Removes an event and its deliveries, unless a queue or the dead letters still need it.
-    fn forget(&self, batch: &mut Batch<'_>, at: Cursor) -> Result<bool, StoreError> {
-        let Some(value) = batch.get(&event_key(at.id))? else {
-            batch.delete(timeline_key(at.ts, at.id));
-            return Ok(false);
+    fn with_deliveries(&self, row: EventRow, has_queue: impl Fn(SinkId) -> bool) -> Result<Record, StoreError> {
+        let id = row.event.id;
+        let delivery = |routed: RoutedSink| -> Result<Delivery, StoreError> {
+            let key = delivery_key(id, routed.sink);
+            let row = self.store.get(&key)?.map(|value| decode(&key, &value)).transpose()?;
+            Ok(delivery(routed, row, &has_queue))
         };
-        let row: EventRow = read(&event_key(at.id), &value)?;
-        let mut freed = value.len();
-        let mut deliveries = Vec::new();
-        for routed in &row.routed {
-            let key = delivery_key(at.id, routed.sink);
-            let value = batch.get(&key)?;
-            let sequence = delivery_row(&key, value.as_deref())?.map_or(routed.sequence, |row| row.sequence);
-            if batch.get(&queue_key(routed.sink, sequence))?.is_some()
-                || batch.get(&dead_key(routed.sink, sequence))?.is_some()
-            {
-                return Ok(false);
-            }
-            if let Some(value) = value {
-                freed += value.len();
-                deliveries.push(key);
-            }
-        }
-        self.grow(batch, freed, 0);
-        batch.delete(event_key(at.id));
-        batch.delete(timeline_key(at.ts, at.id));
-        for key in deliveries {
-            batch.delete(key);
-        }
-        Ok(true)
+        let deliveries = row.routed.into_iter().map(delivery).collect::<Result<_, _>>()?;
+        Ok(Record { event: Arc::new(row.event), deliveries })
     }
 
-    /// Only the writer thread comes here, so the two steps need not be one.
-    fn grow(&self, batch: &mut Batch<'_>, gone: usize, come: usize) {
-        let bytes = (self.bytes.load(Relaxed) + come as u64).saturating_sub(gone as u64);
+    /// Counts rows that leave and rows that come. Only the writer thread calls this, so load and store need not be
+    /// one atomic step.
+    pub(super) fn resize(&self, batch: &mut Batch<'_>, removed: usize, added: usize) {
+        let bytes = (self.bytes.load(Relaxed) + added as u64).saturating_sub(removed as u64);
         self.bytes.store(bytes, Relaxed);
         batch.put([keys::HISTORY], bytes.to_be_bytes());
     }
 }
 
-/// What the two rows together say of a delivery.
-fn delivery(routed: Routed, row: Option<DeliveryRow>, has_queue: impl Fn(SinkId) -> bool) -> Delivery {
+/// Merges what the event's row and the delivery's row say of a delivery.
+fn delivery(routed: RoutedSink, row: Option<DeliveryRow>, has_queue: impl Fn(SinkId) -> bool) -> Delivery {
     let (state, sequence, attempts): (_, _, Vec<Attempt>) = match row {
         Some(row) => (row.state, row.sequence, row.attempts),
         None if routed.dropped => (DeliveryState::Dropped, routed.sequence, Vec::new()),
@@ -196,22 +133,4 @@ fn delivery(routed: Routed, row: Option<DeliveryRow>, has_queue: impl Fn(SinkId)
         state => state,
     };
     Delivery { sink_id: routed.sink, name: routed.name, state, sequence, attempts }
-}
-
-fn event_key(id: EventId) -> Vec<u8> {
-    keys::key(keys::EVENT, &[id.as_bytes()])
-}
-
-fn timeline_key(ts: Timestamp, id: EventId) -> Vec<u8> {
-    keys::key(keys::TIMELINE, &[&order(ts), id.as_bytes()])
-}
-
-/// Bytes that sort as the moments do. No event is older than 1970.
-fn order(ts: Timestamp) -> [u8; 8] {
-    u64::try_from(ts.micros()).unwrap_or(0).to_be_bytes()
-}
-
-fn cursor(key: &[u8]) -> Option<Cursor> {
-    let ts = i64::try_from(keys::number(key, 1)?).ok()?;
-    Some(Cursor { ts: Timestamp::from_micros(ts), id: EventId::from_slice(key.get(9..)?)? })
 }

@@ -1,13 +1,86 @@
-//! The keys and rows of the queues and their history.
+//! The rows of queues and history on disk, and their keys.
+//!
+//! | key | value |
+//! |---|---|
+//! | `SEQUENCE` sink | the last sequence number given |
+//! | `QUEUE` sink sequence | the event's id |
+//! | `DEAD` sink sequence | a [`DeadLetter`](crate::model::delivery::DeadLetter) |
+//! | `EVENT` event | an [`EventRow`] |
+//! | `DELIVERY` event sink | a [`DeliveryRow`], from the first attempt on |
+//! | `TIMELINE` time event | nothing; orders events by time |
+//! | `HISTORY` | the size of all event and delivery rows |
 
-use super::super::record::DeliveryRow;
 use crate::{
-    model::id::{EventId, SinkId},
+    model::{
+        delivery::{Attempt, DeliveryState},
+        event::Event,
+        id::{EventId, SinkId},
+        timestamp::Timestamp,
+    },
     platform::store::{StoreError, keys},
+    routing::queue::{HistoryCursor, RouteTarget},
 };
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::sync::Arc;
 
-pub fn delivery_key(event: EventId, sink: SinkId) -> Vec<u8> {
-    keys::key(keys::DELIVERY, &[event.as_bytes(), sink.as_bytes()])
+/// An event's row: `{"event":…,"routed":[…]}`. The event is encoded before the writer thread sees it.
+#[derive(Deserialize)]
+pub struct EventRow {
+    pub event: Event,
+    pub routed: Vec<RoutedSink>,
+}
+
+/// A sink that an event was routed to, as stored with the event.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RoutedSink {
+    pub sink: SinkId,
+    pub name: Arc<str>,
+    pub sequence: u64,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dropped: bool,
+}
+
+/// A delivery's row, written from its first attempt on. Until then the event's row has all there is to know.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DeliveryRow {
+    pub state: DeliveryState,
+    pub sequence: u64,
+    /// Failed attempts since the event was last queued.
+    pub failures: u32,
+    pub due: Timestamp,
+    pub attempts: Vec<Attempt>,
+}
+
+impl EventRow {
+    /// Returns the row's bytes, given an event that is JSON already.
+    pub fn encode(event: &[u8], routed: &[RoutedSink]) -> Vec<u8> {
+        let mut row = Vec::with_capacity(event.len() + 32 + routed.len() * 96);
+        row.extend_from_slice(b"{\"event\":");
+        row.extend_from_slice(event);
+        row.extend_from_slice(b",\"routed\":");
+        serde_json::to_writer(&mut row, routed).expect("writing to a vector does not fail");
+        row.push(b'}');
+        row
+    }
+}
+
+impl From<&RoutedSink> for RouteTarget {
+    fn from(routed: &RoutedSink) -> Self {
+        Self { sink: routed.sink, name: routed.name.clone() }
+    }
+}
+
+pub fn encode(record: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(record).expect("records are plain data with string keys")
+}
+
+/// Decodes the record under `key`.
+pub fn decode<T: DeserializeOwned>(key: &[u8], value: &[u8]) -> Result<T, StoreError> {
+    serde_json::from_slice(value).map_err(|error| StoreError::damaged(key, error))
+}
+
+pub fn sequence_key(sink: SinkId) -> Vec<u8> {
+    keys::key(keys::SEQUENCE, &[sink.as_bytes()])
 }
 
 pub fn queue_key(sink: SinkId, sequence: u64) -> Vec<u8> {
@@ -18,19 +91,35 @@ pub fn dead_key(sink: SinkId, sequence: u64) -> Vec<u8> {
     keys::key(keys::DEAD, &[sink.as_bytes(), &sequence.to_be_bytes()])
 }
 
-pub fn delivery_row(key: &[u8], value: Option<&[u8]>) -> Result<Option<DeliveryRow>, StoreError> {
-    value.map(|value| read(key, value)).transpose()
+pub fn event_key(id: EventId) -> Vec<u8> {
+    keys::key(keys::EVENT, &[id.as_bytes()])
 }
 
-/// Decodes the record under `key`.
-pub fn read<T: serde::de::DeserializeOwned>(key: &[u8], value: &[u8]) -> Result<T, StoreError> {
-    serde_json::from_slice(value).map_err(|error| StoreError::damaged(key, error))
+pub fn delivery_key(event: EventId, sink: SinkId) -> Vec<u8> {
+    keys::key(keys::DELIVERY, &[event.as_bytes(), sink.as_bytes()])
 }
 
-pub fn encode(record: &impl serde::Serialize) -> Vec<u8> {
-    serde_json::to_vec(record).expect("records are plain data with string keys")
+pub fn timeline_key(HistoryCursor { ts, id }: HistoryCursor) -> Vec<u8> {
+    keys::key(keys::TIMELINE, &[&sortable(ts), id.as_bytes()])
 }
 
+/// Returns the first key of the timeline at or after this time.
+pub fn timeline_start(ts: Timestamp) -> Vec<u8> {
+    keys::key(keys::TIMELINE, &[&sortable(ts)])
+}
+
+/// Returns the sink and sequence number of a key made by [`queue_key`] or [`dead_key`].
 pub fn sink_and_sequence(key: &[u8]) -> Option<(SinkId, u64)> {
     Some((SinkId::from_slice(key.get(1..17)?)?, keys::number(key, 17)?))
+}
+
+/// Returns the position of a key made by [`timeline_key`].
+pub fn timeline_position(key: &[u8]) -> Option<HistoryCursor> {
+    let ts = i64::try_from(keys::number(key, 1)?).ok()?;
+    Some(HistoryCursor { ts: Timestamp::from_micros(ts), id: EventId::from_slice(key.get(9..)?)? })
+}
+
+/// Returns bytes that sort as the timestamps do. No event is older than 1970.
+fn sortable(ts: Timestamp) -> [u8; 8] {
+    u64::try_from(ts.micros()).unwrap_or(0).to_be_bytes()
 }

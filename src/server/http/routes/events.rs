@@ -3,7 +3,7 @@
 use crate::{
     delivery::{
         sinks::Sink,
-        subscriptions::{self, Door as _, Presence, Subscription},
+        subscriptions::{self, MethodGateway as _, Presence, Subscription},
     },
     identity::Caller,
     model::{
@@ -22,9 +22,9 @@ use crate::{
     },
     platform::keyed_limit::Share,
     routing::{
-        emit::{EmitError, Raise},
-        feed::{Attempted, Live},
-        queue::{self, AcceptError, Attempt, Delivery, Receipt, Record, Target},
+        emit::{EmitError, NewEvent},
+        feed::{DeliveryUpdate, FeedItem},
+        queue::{self, AcceptError, Attempt, Delivery, Receipt, Record, RouteTarget},
     },
     server::http::{Accepted, ApiError, Call, Events, Json, Query, pagination},
 };
@@ -41,7 +41,7 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 /// more: what waits, waits in the feed, once for all watchers. A client that reads nothing is hung up on by the
 /// connection, as any other.
 struct Watcher {
-    feed: Receiver<Live>,
+    feed: Receiver<FeedItem>,
     caller: Caller,
     pattern: Option<Patterns>,
     _share: Share<UserId>,
@@ -49,7 +49,7 @@ struct Watcher {
 
 pub async fn emit(call: Call, Json(body): Json<EmitBody>) -> Result<Accepted<ReceiptView>, ApiError> {
     let caller = call.caller();
-    let raise = Raise {
+    let raise = NewEvent {
         id: body.id,
         kind: custom(&body.kind)?,
         space_id: SpaceId::NIL,
@@ -74,7 +74,7 @@ pub async fn explain(call: Call, Json(body): Json<ExplainBody>) -> Result<Json<E
 pub async fn history(call: Call, Query(wanted): Query<HistoryQuery>) -> Result<Json<List<EventView>>, ApiError> {
     let after = pagination::cursor(wanted.cursor.as_deref())?;
     let caller = call.caller().clone();
-    let query = queue::Query {
+    let query = queue::HistoryFilter {
         user: if sees_all(&caller) { None } else { Some(caller.user.id) },
         pattern: wanted.pattern,
         sink: wanted.sink,
@@ -110,7 +110,7 @@ pub async fn watch(call: Call, Query(wanted): Query<StreamQuery>) -> Result<Even
             () = shutdown.cancelled() => {}
         }
     };
-    let watcher = Watcher { feed: call.app.feed.watch(), caller, pattern: wanted.pattern, _share: share };
+    let watcher = Watcher { feed: call.app.feed.subscribe(), caller, pattern: wanted.pattern, _share: share };
     let told = stream::unfold(watcher, |mut watcher| async move {
         let event = watcher.next().await?;
         Some((Ok::<_, Infallible>(event), watcher))
@@ -124,12 +124,12 @@ impl Watcher {
     /// The next thing to tell; `None` once nothing more can happen.
     async fn next(&mut self) -> Option<sse::Event> {
         loop {
-            let live = match self.feed.recv().await {
-                Ok(live) => Ok(live),
+            let item = match self.feed.recv().await {
+                Ok(item) => Ok(item),
                 Err(RecvError::Lagged(missed)) => Err(missed),
                 Err(RecvError::Closed) => return None,
             };
-            if let Some(event) = tell(&self.caller, self.pattern.as_ref(), live) {
+            if let Some(event) = tell(&self.caller, self.pattern.as_ref(), item) {
                 return Some(event);
             }
         }
@@ -137,41 +137,41 @@ impl Watcher {
 }
 
 /// What a watcher is told of a happening; nothing of what is not theirs.
-fn tell(caller: &Caller, pattern: Option<&Patterns>, live: Result<Live, u64>) -> Option<sse::Event> {
+fn tell(caller: &Caller, pattern: Option<&Patterns>, item: Result<FeedItem, u64>) -> Option<sse::Event> {
     let wanted = |kind: &EventType| pattern.is_none_or(|pattern| pattern.matches(kind.as_str()));
-    let (name, data) = match live {
+    let (name, data) = match item {
         Err(missed) => ("lagged", serde_json::to_string(&LaggedNotice { missed }).ok()?),
-        Ok(Live::Accepted(event)) => {
+        Ok(FeedItem::Accepted(event)) => {
             if !wanted(&event.kind) || event.user_id != caller.user.id && !sees_all(caller) {
                 return None;
             }
             ("event", serde_json::to_string(&*event).ok()?)
         }
-        Ok(Live::Attempted(attempted)) => {
-            let theirs = attempted.user == caller.user.id || sees_all(caller) && attempted.owner == Owner::Global;
-            if !wanted(&attempted.event_type) || !theirs {
+        Ok(FeedItem::Delivery(update)) => {
+            let theirs = update.user == caller.user.id || sees_all(caller) && update.owner == Owner::Global;
+            if !wanted(&update.event_type) || !theirs {
                 return None;
             }
-            ("delivery", serde_json::to_string(&notice(caller, &attempted)).ok()?)
+            ("delivery", serde_json::to_string(&notice(caller, &update)).ok()?)
         }
     };
     Some(sse::Event::default().event(name).data(data))
 }
 
 /// The notice of an attempt. The error of a global sink is shown only to those who manage global sinks.
-fn notice(caller: &Caller, attempted: &Attempted) -> DeliveryNotice {
-    let shows_error = attempted.owner != Owner::Global || sees_all(caller);
+fn notice(caller: &Caller, update: &DeliveryUpdate) -> DeliveryNotice {
+    let shows_error = update.owner != Owner::Global || sees_all(caller);
     DeliveryNotice {
-        attempt: attempted.attempt,
-        error: attempted.error.clone().filter(|_| shows_error),
-        event_id: attempted.event_id,
-        event_type: attempted.event_type.clone(),
-        name: attempted.name.clone(),
-        outcome: attempted.outcome,
-        sequence: attempted.sequence,
-        sink_id: attempted.sink_id,
-        state: attempted.state,
-        status: attempted.status,
+        attempt: update.attempt,
+        error: update.error.clone().filter(|_| shows_error),
+        event_id: update.event_id,
+        event_type: update.event_type.clone(),
+        name: update.name.clone(),
+        outcome: update.outcome,
+        sequence: update.sequence,
+        sink_id: update.sink_id,
+        state: update.state,
+        status: update.status,
     }
 }
 
@@ -191,8 +191,8 @@ pub(super) fn empty_object() -> Box<RawValue> {
 
 fn explain_sink(sink: &Sink, kind: &EventType) -> ExplainedSink {
     let heard = heard(&sink.events, kind);
-    let matches = heard.is_ok() && sink.subscribes();
-    let reason = match (heard, sink.subscribes(), sink.active) {
+    let matches = heard.is_ok() && sink.receives_events();
+    let reason = match (heard, sink.receives_events(), sink.active) {
         (_, false, _) => "a json-rpc sink only formats events for the methods that name it".to_owned(),
         (Err(why), true, _) | (Ok(why), true, true) => why,
         (Ok(why), true, false) => why + "; it is inactive, so the event would wait in its queue",
@@ -216,7 +216,7 @@ fn explain_method(call: &Call, subscription: &Subscription, kind: &EventType) ->
     let reason = match heard {
         Err(why) => why,
         Ok(mut why) => {
-            if let Some(sink) = subscriptions::formatter(&call.app.book, subscription, kind) {
+            if let Some(sink) = subscriptions::formatter_for(&call.app.book, subscription, kind) {
                 why += &format!("; the sink `{}` shapes it", sink.name);
             }
             if !open {
@@ -228,7 +228,7 @@ fn explain_method(call: &Call, subscription: &Subscription, kind: &EventType) ->
     ExplainedSink {
         sink_id: subscription.id,
         name: subscription.name(),
-        owner: subscription.hears().into(),
+        owner: subscription.event_owner().into(),
         events: subscription.events.as_str().to_owned(),
         kind: "method".to_owned(),
         active: open,
@@ -248,7 +248,7 @@ fn heard(events: &Patterns, kind: &EventType) -> Result<String, String> {
 /// Whose sink or subscription this is; `None` if it is gone.
 fn owner_of(call: &Call, id: SinkId) -> Option<Owner> {
     let sink = call.app.book.get(id).map(|sink| sink.owner);
-    sink.or_else(|| call.app.subscriptions.get(id).map(|subscription| subscription.hears()))
+    sink.or_else(|| call.app.subscriptions.get(id).map(|subscription| subscription.event_owner()))
 }
 
 fn view(call: &Call, caller: &Caller, record: Record) -> EventView {
@@ -279,7 +279,7 @@ fn without_details(delivery: Delivery) -> Delivery {
 
 impl From<Receipt> for ReceiptView {
     fn from(receipt: Receipt) -> Self {
-        let refs = |targets: Vec<Target>| {
+        let refs = |targets: Vec<RouteTarget>| {
             targets.into_iter().map(|target| SinkRef { sink_id: target.sink, name: target.name }).collect()
         };
         Self {

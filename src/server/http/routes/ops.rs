@@ -42,7 +42,7 @@ pub async fn metrics(call: Call) -> Result<Text, ApiError> {
     let depth =
         |queue: SinkId, name: String| Depth { sink: queue.to_string(), name, queued: app.engine.depth(queue).queued };
     // Anybody may look here, and a user's sinks and methods are the user's business.
-    let sinks = app.book.all().into_iter().filter(|sink| sink.subscribes()).map(|sink| {
+    let sinks = app.book.all().into_iter().filter(|sink| sink.receives_events()).map(|sink| {
         let name = if sink.owner == Owner::Global { sink.name.clone() } else { String::new() };
         depth(sink.id, name)
     });

@@ -2,7 +2,7 @@
 
 use super::{events::empty_object, scripts};
 use crate::{
-    delivery::sinks::{self, BookError, Outcome, PreviewError, Sink, definition::Secrets},
+    delivery::sinks::{self, BookError, PreviewError, Sink, definition::Secrets},
     identity::Caller,
     model::{
         api::{
@@ -26,7 +26,7 @@ use crate::{
     },
     routing::{
         emit,
-        queue::{DeadLetter, Which},
+        queue::{DeadLetter, DeadLetterFilter},
     },
     scripting::lua::EventInput,
     server::{
@@ -93,15 +93,9 @@ pub async fn test(call: Call, sample: Option<Json<SampleEvent>>) -> Result<Json<
     let _trial = call.app.rations.trial(call.caller().user.id)?;
     let input = sample_input(&call, sample.map(|Json(sample)| sample).unwrap_or_default())?;
     let attempted = sinks::attempt(&call.app.context, &sink, input).await;
+    let attempted = attempted.map_err(|postponed| ApiError::Unavailable(format!("{postponed}: try again")))?;
     Ok(Json(TestView {
-        outcome: match attempted.outcome {
-            Outcome::Delivered => "delivered",
-            Outcome::Skipped(_) => "skipped",
-            Outcome::Failed { .. } => "failed",
-            Outcome::Dead(_) => "dead",
-            Outcome::Postponed(why) => return Err(ApiError::Unavailable(format!("{why}: try again"))),
-        }
-        .to_owned(),
+        outcome: attempted.outcome.as_str().to_owned(),
         duration_ms: attempted.duration.as_secs_f64() * 1e3,
         status: attempted.status,
         error: attempted.error,
@@ -139,8 +133,8 @@ pub async fn dead_letters(call: Call, Query(page): Query<PageQuery>) -> Result<J
 pub async fn redeliver(call: Call, body: Option<Json<RedeliverBody>>) -> Result<Json<RedeliverView>, ApiError> {
     let queue = find_queue(&call)?;
     let which = match body.unwrap_or_else(|| Json(RedeliverBody::default())).0.event_ids {
-        Some(ids) => Which::Events(ids),
-        None => Which::All,
+        Some(ids) => DeadLetterFilter::Events(ids),
+        None => DeadLetterFilter::All,
     };
     let entry = Entry::new(Some(call.caller().actor()), "sink.redeliver", sink_object(queue));
     let done = call.app.engine.redeliver(queue, which, entry).await?;

@@ -3,7 +3,7 @@
 
 use super::sinks::queue_view;
 use crate::{
-    delivery::subscriptions::{Door as _, Presence, Subscription},
+    delivery::subscriptions::{MethodGateway as _, Presence, Subscription},
     model::api::{
         list::{List, PageQuery},
         subscriptions::SubscriptionView,

@@ -7,7 +7,7 @@ use crate::{
         id::{EventId, SpaceId},
         timestamp::Timestamp,
     },
-    routing::feed::Live,
+    routing::feed::FeedItem,
 };
 use futures_util::future::join_all;
 use serde_json::{Value, json, value::RawValue};
@@ -128,7 +128,7 @@ async fn what_a_watcher_does_not_read_stays_in_the_feed() {
     let service = Service::start().await;
     let stream = watching(&service, &service.token).await;
     let events: Vec<_> = (0..40).map(|_| large(&service)).collect();
-    events.iter().for_each(|event| service.app.feed.publish(Live::Accepted(event.clone())));
+    events.iter().for_each(|event| service.app.feed.publish(FeedItem::Accepted(event.clone())));
     // The feed lets go of what its only watcher has taken.
     let taken = || events.iter().filter(|event| Arc::strong_count(event) == 1).count();
     let (mut before, mut settled) = (0, 0);

@@ -11,7 +11,7 @@ use crate::{
         id::{EventId, SinkId, UserId},
         timestamp::Timestamp,
     },
-    routing::queue::{Attempt, AttemptOutcome, Settlement},
+    routing::queue::{Attempt, AttemptOutcome, SettledAttempt, Settlement},
 };
 use serde_json::{Value, json};
 
@@ -50,7 +50,7 @@ impl Scene {
     /// Gives up on the event at the head of the queue, as the third failed attempt would.
     async fn give_up(&self) {
         let engine = &self.service.app.engine;
-        let claim = engine.head(self.queue).await.unwrap().unwrap();
+        let pending = engine.head(self.queue).await.unwrap().unwrap();
         let attempt = Attempt {
             number: 3,
             at: Timestamp::now(),
@@ -61,7 +61,8 @@ impl Scene {
             response: None,
             log: Vec::new(),
         };
-        engine.settle(&claim, attempt, Settlement::Dead("no (7)".to_owned())).await;
+        let settlement = Settlement::DeadLetter("no (7)".to_owned());
+        engine.settle(pending, SettledAttempt { attempt, settlement }).await;
         self.service.app.store.write(|_| ()).await.unwrap();
     }
 

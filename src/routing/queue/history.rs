@@ -1,64 +1,75 @@
-//! Asking for history: what is wanted, and a page of it.
+//! History as callers ask for it: a filter, and pages of events with their deliveries.
+//!
+//! The embedded engine reads the pages in [`super::sled`].
 
-use super::{Delivery, DeliveryState, Record};
+use super::{Delivery, DeliveryState};
 use crate::model::{
     event::Event,
     id::{EventId, SinkId, UserId},
     pattern::Patterns,
     timestamp::Timestamp,
 };
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, sync::Arc};
 
-/// What part of history is wanted.
+/// An event with its deliveries.
+#[derive(Clone, Debug)]
+pub struct Record {
+    pub event: Arc<Event>,
+    pub deliveries: Vec<Delivery>,
+}
+
+/// Selects events of history. A field that is absent selects all.
 #[derive(Clone, Debug, Default)]
-pub struct Query {
-    /// This user's events only.
+pub struct HistoryFilter {
+    /// The event's user.
     pub user: Option<UserId>,
     pub pattern: Option<Patterns>,
+    /// Events with a delivery to this sink.
     pub sink: Option<SinkId>,
+    /// Events with a delivery in this state.
     pub state: Option<DeliveryState>,
     pub since: Option<Timestamp>,
     pub until: Option<Timestamp>,
-    pub after: Option<Cursor>,
+    pub after: Option<HistoryCursor>,
     pub limit: usize,
 }
 
-/// A page of history.
+/// A page of history, newest event first.
 #[derive(Debug)]
-pub struct Page {
+pub struct HistoryPage {
     pub records: Vec<Record>,
-    pub next: Option<Cursor>,
+    pub next: Option<HistoryCursor>,
 }
 
-/// A place in history; the page after it starts with the next older event.
+/// A position in history; the page after it starts with the next older event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cursor {
+pub struct HistoryCursor {
     pub(super) ts: Timestamp,
     pub(super) id: EventId,
 }
 
-impl Query {
-    pub(super) fn wants_event(&self, event: &Event) -> bool {
+impl HistoryFilter {
+    pub(super) fn selects_event(&self, event: &Event) -> bool {
         self.user.is_none_or(|user| user == event.user_id)
             && self.pattern.as_ref().is_none_or(|pattern| pattern.matches(event.kind.as_str()))
     }
 
-    pub(super) fn wants_any(&self, deliveries: &[Delivery]) -> bool {
-        let wanted = |delivery: &Delivery| {
+    pub(super) fn selects_any(&self, deliveries: &[Delivery]) -> bool {
+        let selected = |delivery: &Delivery| {
             self.sink.is_none_or(|sink| sink == delivery.sink_id)
                 && self.state.is_none_or(|state| state == delivery.state)
         };
-        self.sink.is_none() && self.state.is_none() || deliveries.iter().any(wanted)
+        self.sink.is_none() && self.state.is_none() || deliveries.iter().any(selected)
     }
 }
 
-impl fmt::Display for Cursor {
+impl fmt::Display for HistoryCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.ts.micros(), self.id)
     }
 }
 
-impl FromStr for Cursor {
+impl FromStr for HistoryCursor {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {

@@ -1,7 +1,7 @@
-//! Lua that came with a sink: its source is stored, its program is made when first needed and then kept.
+//! Lua that comes with a sink: the source is stored, the program is compiled at first use and then kept.
 //!
-//! Saving a sink compiles once to check it, so that a syntax error is the saver's to see. Thousands of sinks that
-//! never fire cost their source and nothing more.
+//! Saving a sink compiles the source once to check it, so that a syntax error is reported to the user who saves it.
+//! Thousands of sinks that never run cost their source and nothing more.
 
 use crate::{
     model::body_template::BodyTemplate,
@@ -10,20 +10,17 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::{fmt, sync::OnceLock};
 
-/// A source and, once it was needed, what it compiled to.
+/// A source and, after its first use, its program. It is stored as its source.
 #[derive(Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Compiled<S> {
+pub struct LazyProgram<S> {
     source: S,
     #[serde(skip)]
     program: OnceLock<Result<Program, CompileError>>,
 }
 
-/// What compiles to a [`Program`].
-pub trait Source {
-    /// # Errors
-    ///
-    /// Fails on a syntax error, with its line.
+/// A text that compiles to a [`Program`].
+pub trait LuaSource {
     fn compile(&self) -> Result<Program, CompileError>;
 }
 
@@ -32,12 +29,12 @@ pub trait Source {
 #[serde(transparent)]
 pub struct ScriptSource(pub String);
 
-impl<S: Source> Compiled<S> {
-    /// Checks that the source compiles. What it compiles to is not kept before it is needed.
+impl<S: LuaSource> LazyProgram<S> {
+    /// Checks that the source compiles. The program is not kept before it is needed.
     ///
     /// # Errors
     ///
-    /// Fails on a syntax error, with its line.
+    /// A syntax error, with its line.
     pub fn new(source: S) -> Result<Self, CompileError> {
         source.compile()?;
         Ok(Self { source, program: OnceLock::new() })
@@ -47,29 +44,29 @@ impl<S: Source> Compiled<S> {
         &self.source
     }
 
-    /// The program.
+    /// Returns the program.
     ///
     /// # Errors
     ///
-    /// What was saved by an older version may no longer compile.
+    /// A source that was saved by an older version may no longer compile.
     pub fn program(&self) -> Result<&Program, &CompileError> {
         self.program.get_or_init(|| self.source.compile()).as_ref()
     }
 }
 
-impl Source for BodyTemplate {
+impl LuaSource for BodyTemplate {
     fn compile(&self) -> Result<Program, CompileError> {
         Program::template(self)
     }
 }
 
-impl Source for ScriptSource {
+impl LuaSource for ScriptSource {
     fn compile(&self) -> Result<Program, CompileError> {
         Program::script("script", &self.0)
     }
 }
 
-impl<S: fmt::Debug> fmt::Debug for Compiled<S> {
+impl<S: fmt::Debug> fmt::Debug for LazyProgram<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.source.fmt(f)
     }

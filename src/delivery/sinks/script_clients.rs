@@ -1,4 +1,5 @@
-//! How scripts reach others: the web through the same guarded way out as webhooks, methods the way every caller does.
+//! The HTTP client and the method caller of Lua scripts: HTTP through the same guarded egress as webhooks, methods
+//! through the same calls as every other caller.
 
 use crate::{
     calls::{call::Calls, registry::Viewer},
@@ -11,8 +12,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::value::RawValue;
 use std::time::Duration;
 
-/// For scripts that do not say how long they would wait.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The timeout of an HTTP request that sets none.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl MethodCaller for Calls {
     fn call(
@@ -41,7 +42,7 @@ impl HttpClient for Egress {
             let request = checked(request)?;
             let response = Egress::send(&egress, owner, request).await.map_err(|error| error.to_string())?;
             if response.completeness == Completeness::Cut {
-                return Err(format!("the answer has more than {MAX_BODY} bytes"));
+                return Err(format!("the response has more than {MAX_BODY} bytes"));
             }
             let headers = response
                 .headers
@@ -68,7 +69,7 @@ fn checked(request: HttpRequest) -> Result<egress::Request, String> {
         url: request.url,
         headers,
         body: request.body,
-        timeout: request.timeout.unwrap_or(PATIENCE),
+        timeout: request.timeout.unwrap_or(DEFAULT_TIMEOUT),
         tls: Tls::Verify,
         keep: MAX_BODY,
     })
@@ -77,20 +78,21 @@ fn checked(request: HttpRequest) -> Result<egress::Request, String> {
 #[cfg(test)]
 mod tests {
     use crate::{
-        delivery::sinks::{
-            Attempted, Outcome,
-            test_support::{Workbench, sink},
+        delivery::{
+            CompletedAttempt,
+            sinks::test_support::{SinkFixture, sink},
         },
         platform::egress::receiver::{Behaviour, Receiver},
+        routing::queue::AttemptOutcome,
     };
     use serde_json::json;
 
-    async fn run(owner: &str, source: String) -> Attempted {
-        Workbench::new().attempt(&sink(json!({"type": "script", "owner": owner, "script": {"source": source}}))).await
+    async fn run(owner: &str, source: String) -> CompletedAttempt {
+        SinkFixture::new().attempt(&sink(json!({"type": "script", "owner": owner, "script": {"source": source}}))).await
     }
 
     #[tokio::test]
-    async fn a_script_sends_and_reads_the_answer() {
+    async fn a_script_sends_a_request_and_reads_the_response() {
         let answer = "HTTP/1.1 201 Made\r\nX-Kind: tea\r\nContent-Length: 2\r\n\r\nhi";
         let receiver = Receiver::start(Behaviour::Answer(answer)).await;
         let source = format!(
@@ -99,13 +101,13 @@ mod tests {
             receiver.url()
         );
         let attempted = run("global", source).await;
-        assert_eq!((attempted.outcome, attempted.log), (Outcome::Delivered, vec!["201\ttea\thi".to_owned()]));
+        assert_eq!((attempted.outcome, attempted.log), (AttemptOutcome::Delivered, vec!["201\ttea\thi".to_owned()]));
         let request = receiver.request(0);
         assert!(request.starts_with("POST / ") && request.contains("x-a: b") && request.ends_with(r#"{"a":1}"#));
     }
 
     #[tokio::test]
-    async fn a_users_script_is_under_the_same_policy_as_a_webhook() {
+    async fn a_users_script_is_subject_to_the_same_egress_policy_as_a_webhook() {
         let receiver = Receiver::start(Behaviour::Silence).await;
         let attempted = run("me", format!("http.request{{url = '{}'}}", receiver.url())).await;
         let error = attempted.error.unwrap();
@@ -123,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_too_long_to_hold_is_an_error() {
+    async fn a_response_over_the_size_limit_is_an_error() {
         let receiver = Receiver::start(Behaviour::Endless("HTTP/1.1 200 OK\r\n\r\n")).await;
         let error = run("global", format!("http.request{{url = '{}'}}", receiver.url())).await.error.unwrap();
         assert!(error.contains("more than 1048576 bytes"), "{error}");

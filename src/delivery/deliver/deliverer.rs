@@ -1,0 +1,106 @@
+//! The deliverer: which sinks have a worker, and when they are woken.
+//!
+//! A worker exists only while its queue is not empty: the engine wakes a sink, the worker drains its queue and ends.
+//! Ten thousand idle sinks cost no task at all. [`super::worker`] is the life of one worker.
+
+use super::{
+    permits::DeliveryPermits,
+    recipient::Recipients,
+    retry_policy::RetryPolicy,
+    worker::{DelivererState, WakeState, Worker},
+};
+use crate::{
+    delivery::{
+        sinks::{Book, SinkContext},
+        subscriptions::{MethodContext, MethodGateway, Subscriptions},
+    },
+    model::id::{SinkId, SpaceId},
+    platform::{config, metrics::Metrics},
+    routing::{feed::Feed, queue::Engine},
+};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use tokio::sync::{Notify, mpsc};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+/// Delivers queued events. Cloning the handle is cheap.
+#[derive(Clone)]
+pub struct Deliverer(pub(super) Arc<DelivererState>);
+
+/// The services that a deliverer uses.
+pub struct DelivererDeps {
+    pub engine: Arc<dyn Engine>,
+    pub sinks: Book,
+    pub subscriptions: Subscriptions,
+    pub methods: Arc<dyn MethodGateway>,
+    pub sink_context: SinkContext,
+    pub feed: Feed,
+    pub metrics: Arc<Metrics>,
+}
+
+impl Deliverer {
+    /// Makes a deliverer that starts no new attempt once `shutdown` is cancelled.
+    pub fn new(settings: &config::Delivery, deps: DelivererDeps, shutdown: CancellationToken) -> Self {
+        let DelivererDeps { engine, sinks, subscriptions, methods, sink_context, feed, metrics } = deps;
+        let method_context = MethodContext { sinks: sinks.clone(), runtime: sink_context.runtime.clone(), methods };
+        Self(Arc::new(DelivererState {
+            engine,
+            recipients: Recipients { sinks, subscriptions, sink_context, method_context },
+            retry_policy: RetryPolicy::new(settings),
+            sink_permits: DeliveryPermits::shared(settings.concurrency),
+            method_permits: DeliveryPermits::per_owner(settings.concurrency.div_ceil(2)),
+            feed,
+            metrics,
+            workers: Mutex::default(),
+            tasks: TaskTracker::new(),
+            shutdown,
+        }))
+    }
+
+    /// Gives every sink that is woken a worker, until shutdown.
+    pub async fn run(&self, mut ready: mpsc::UnboundedReceiver<SinkId>) {
+        loop {
+            tokio::select! {
+                () = self.0.shutdown.cancelled() => return,
+                sink = ready.recv() => match sink {
+                    Some(sink) => self.wake(sink),
+                    None => return,
+                },
+            }
+        }
+    }
+
+    /// Makes sure that the sink has a worker that looks at its queue after this moment.
+    pub fn wake(&self, sink: SinkId) {
+        let mut workers = self.0.workers.lock();
+        if let Some(worker) = workers.get_mut(&sink) {
+            worker.wake_state = WakeState::Woken;
+            return;
+        }
+        let retry_now = Arc::new(Notify::new());
+        workers.insert(sink, Worker { wake_state: WakeState::Woken, retry_now: retry_now.clone() });
+        let state = self.0.clone();
+        self.0.tasks.spawn(async move { state.run_worker(sink, &retry_now).await });
+    }
+
+    /// Wakes the sink and makes a scheduled retry due at once. For a sink that was changed or activated.
+    pub fn retry_now(&self, sink: SinkId) {
+        self.wake(sink);
+        if let Some(worker) = self.0.workers.lock().get(&sink) {
+            worker.retry_now.notify_one();
+        }
+    }
+
+    /// Resumes delivery to the methods of a space. To be called whenever its agent has connected.
+    pub fn space_served(&self, space: SpaceId) {
+        for subscription in self.0.recipients.subscriptions.of_space(space) {
+            self.retry_now(subscription.id);
+        }
+    }
+
+    /// Waits for the attempts that are under way to end. Only for use after shutdown was requested.
+    pub async fn finished(&self) {
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
+    }
+}

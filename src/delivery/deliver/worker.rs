@@ -1,0 +1,159 @@
+//! One sink's worker: takes the head of the queue, makes the attempt, settles it, and repeats until the queue is empty.
+//!
+//! Each sink has one worker at most, so it gets its events in order and one at a time, and a slow sink holds up no
+//! other. A method that subscribed to events is delivered to in the same way: "sink" here means every [`Recipient`].
+
+use super::{
+    permits::DeliveryPermits,
+    recipient::{Recipient, Recipients},
+    retry_policy::RetryPolicy,
+};
+use crate::{
+    model::{id::SinkId, timestamp::Timestamp},
+    platform::metrics::Metrics,
+    routing::{
+        feed::{DeliveryUpdate, Feed, FeedItem},
+        queue::{Engine, PendingDelivery, SettledAttempt},
+    },
+    scripting::lua::EventInput,
+};
+use futures_util::FutureExt;
+use parking_lot::Mutex;
+use std::{collections::HashMap, sync::Arc, time::Duration};
+use tokio::sync::Notify;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+/// The wait after a postponed attempt.
+const POSTPONED: Duration = Duration::from_secs(1);
+
+/// Everything that the workers share.
+pub(super) struct DelivererState {
+    pub engine: Arc<dyn Engine>,
+    pub recipients: Recipients,
+    pub retry_policy: RetryPolicy,
+    /// For attempts at sinks, whose duration is limited by the server.
+    pub sink_permits: DeliveryPermits,
+    /// For calls of methods, whose duration is limited by their owners. Owners therefore share nothing with others.
+    pub method_permits: DeliveryPermits,
+    pub feed: Feed,
+    pub metrics: Arc<Metrics>,
+    pub workers: Mutex<HashMap<SinkId, Worker>>,
+    pub tasks: TaskTracker,
+    pub shutdown: CancellationToken,
+}
+
+/// The handle of a running worker.
+pub(super) struct Worker {
+    pub wake_state: WakeState,
+    /// Ends the wait for a scheduled retry.
+    pub retry_now: Arc<Notify>,
+}
+
+/// Tells a worker that found nothing to do if it may end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum WakeState {
+    Idle,
+    /// The sink was woken since the worker last looked at the queue.
+    Woken,
+}
+
+/// The continuation of a worker after one step.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Continue,
+    Stop,
+}
+
+impl DelivererState {
+    /// Runs a sink's worker from its first event to an empty queue.
+    pub async fn run_worker(&self, sink: SinkId, retry_now: &Notify) {
+        loop {
+            if let Some(worker) = self.workers.lock().get_mut(&sink) {
+                worker.wake_state = WakeState::Idle;
+            }
+            while self.deliver_head(sink, retry_now).await == Next::Continue {}
+            let mut workers = self.workers.lock();
+            let woken = workers.get(&sink).is_some_and(|worker| worker.wake_state == WakeState::Woken);
+            if !woken || self.shutdown.is_cancelled() {
+                workers.remove(&sink);
+                return;
+            }
+        }
+    }
+
+    /// Attempts the event at the head of the queue, once it is due, and settles the attempt.
+    ///
+    /// The event itself is read last: an event that waits, for its time or for a permit, waits on disk.
+    async fn deliver_head(&self, sink: SinkId, retry_now: &Notify) -> Next {
+        if self.wait_until_due(sink, retry_now).await == Next::Stop {
+            return Next::Stop;
+        }
+        // Looked up for each attempt, so that a change of the sink takes effect on the next one. The lookup also sees
+        // every change that a pending notification stands for.
+        let _ = retry_now.notified().now_or_never();
+        let Some(recipient) = self.recipients.find(sink) else { return Next::Stop };
+        let permits = match recipient {
+            Recipient::Sink(_) => &self.sink_permits,
+            Recipient::Method(_) => &self.method_permits,
+        };
+        let permit = tokio::select! {
+            () = self.shutdown.cancelled() => return Next::Stop,
+            permit = permits.acquire(recipient.owner()) => permit,
+        };
+        let pending = match self.engine.head(sink).await {
+            Ok(Some(pending)) => pending,
+            Ok(None) => return Next::Stop,
+            Err(error) => {
+                // Final: a store that fails needs a restart, and queued events are delivered after it.
+                log::error!("delivery to sink {sink} has stopped: {error}");
+                return Next::Stop;
+            }
+        };
+        let (at, number) = (Timestamp::now(), pending.attempt_number());
+        let input = EventInput { event: pending.event.clone(), sequence: pending.sequence, attempt: number };
+        let attempted = self.recipients.attempt(&recipient, input).await;
+        drop(permit);
+        let Ok(completed) = attempted else { return self.pause(POSTPONED, retry_now).await };
+        self.metrics.attempt_time.observe(completed.duration);
+
+        let settled = self.retry_policy.settle(completed, number, at);
+        self.publish(&recipient, &pending, &settled);
+        self.engine.settle(pending, settled).await;
+        if self.shutdown.is_cancelled() { Next::Stop } else { Next::Continue }
+    }
+
+    /// Waits for the time of the next attempt; stops if the queue is empty.
+    async fn wait_until_due(&self, sink: SinkId, retry_now: &Notify) -> Next {
+        let Some(due) = self.engine.next_attempt_at(sink) else { return Next::Stop };
+        let wait = due.from_now().min(self.retry_policy.longest_wait());
+        if wait.is_zero() { Next::Continue } else { self.pause(wait, retry_now).await }
+    }
+
+    /// Waits, unless the retry is made due at once.
+    async fn pause(&self, wait: Duration, retry_now: &Notify) -> Next {
+        tokio::select! {
+            () = self.shutdown.cancelled() => Next::Stop,
+            () = retry_now.notified() => Next::Continue,
+            () = tokio::time::sleep(wait) => Next::Continue,
+        }
+    }
+
+    fn publish(&self, recipient: &Recipient, pending: &PendingDelivery, settled: &SettledAttempt) {
+        let PendingDelivery { event, sequence, .. } = pending;
+        let attempt = &settled.attempt;
+        self.feed.publish(FeedItem::Delivery(Arc::new(DeliveryUpdate {
+            event_id: event.id,
+            event_type: event.kind.clone(),
+            user: event.user_id,
+            owner: recipient.owner(),
+            sink_id: recipient.id(),
+            name: recipient.name(),
+            state: settled.state(),
+            outcome: attempt.outcome,
+            sequence: *sequence,
+            attempt: attempt.number,
+            status: attempt.status,
+            error: attempt.error.clone(),
+        })));
+    }
+}

@@ -1,0 +1,44 @@
+//! One delivery attempt at a sink, and the preview of the body it would send.
+
+use super::{
+    Sink, SinkTarget,
+    body::{self, BodyError, EventBody},
+    context::SinkContext,
+};
+use crate::{
+    delivery::{CompletedAttempt, Postponed},
+    scripting::lua::EventInput,
+};
+use std::time::Instant;
+
+/// The reason that a preview has no body.
+#[derive(Debug, thiserror::Error)]
+pub enum PreviewError {
+    #[error("a script sink has no body to preview: use the test, which runs it")]
+    Script,
+    #[error(transparent)]
+    Body(#[from] BodyError),
+}
+
+/// Makes one attempt to deliver an event to a sink. Ends within the time limits of webhooks or scripts.
+pub async fn attempt(context: &SinkContext, sink: &Sink, input: EventInput) -> Result<CompletedAttempt, Postponed> {
+    let started = Instant::now();
+    let completed = match &sink.target {
+        SinkTarget::Webhook(webhook) => webhook.attempt(context, sink.owner, input).await?,
+        SinkTarget::Script(script) => script.attempt(context, sink.owner, input).await?,
+        SinkTarget::JsonRpc(_) => CompletedAttempt::dead(
+            "a json-rpc sink shapes events for the methods that name it and receives none itself".to_owned(),
+        ),
+    };
+    Ok(CompletedAttempt { duration: started.elapsed(), ..completed })
+}
+
+/// Returns the body that a sink would be sent, without sending it.
+pub async fn preview(context: &SinkContext, sink: &Sink, input: EventInput) -> Result<EventBody, PreviewError> {
+    let template = match &sink.target {
+        SinkTarget::Webhook(webhook) => webhook.template.as_ref(),
+        SinkTarget::JsonRpc(formatter) => Some(&formatter.template),
+        SinkTarget::Script(_) => return Err(PreviewError::Script),
+    };
+    Ok(body::render(&context.runtime, template, sink.owner, input).await?)
+}

@@ -1,0 +1,18 @@
+//! The services that attempts at sinks use.
+
+use crate::{
+    platform::egress::Egress,
+    scripting::{lua::Runtime, scripts::Scripts},
+};
+use std::time::Duration;
+
+/// The services that every attempt at a sink uses. Cloning it is cheap.
+#[derive(Clone)]
+pub struct SinkContext {
+    pub egress: Egress,
+    pub runtime: Runtime,
+    /// The stored scripts that sinks name.
+    pub scripts: Scripts,
+    /// The limit of one webhook exchange, from resolving the host to the end of the response.
+    pub timeout: Duration,
+}

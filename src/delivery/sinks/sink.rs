@@ -1,0 +1,63 @@
+//! A sink that was checked, as it is stored.
+
+use super::{Formatter, SinkScript, Webhook};
+use crate::model::{
+    id::{ScriptId, SinkId},
+    owner::Owner,
+    pattern::Patterns,
+    sink_spec::SinkKind,
+    timestamp::Timestamp,
+};
+use serde::{Deserialize, Serialize};
+
+/// A checked sink. It is stored as this JSON.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Sink {
+    pub id: SinkId,
+    /// Unique among its owner's sinks.
+    pub name: String,
+    #[serde(default)]
+    pub description: String,
+    pub events: Patterns,
+    pub owner: Owner,
+    /// An inactive sink keeps its queue and is not delivered to.
+    pub active: bool,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+    pub target: SinkTarget,
+}
+
+/// The destination of a sink, by kind.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SinkTarget {
+    Webhook(Webhook),
+    Script(SinkScript),
+    JsonRpc(Formatter),
+}
+
+impl Sink {
+    /// Tells if events are queued for the sink. A formatter only shapes events for methods.
+    pub fn receives_events(&self) -> bool {
+        match self.target {
+            SinkTarget::Webhook(_) | SinkTarget::Script(_) => true,
+            SinkTarget::JsonRpc(_) => false,
+        }
+    }
+
+    /// Returns the id of the stored script that the sink runs, if it runs one.
+    pub fn script_id(&self) -> Option<ScriptId> {
+        match self.target {
+            SinkTarget::Script(SinkScript::Stored(id)) => Some(id),
+            SinkTarget::Script(SinkScript::Source(_)) | SinkTarget::Webhook(_) | SinkTarget::JsonRpc(_) => None,
+        }
+    }
+
+    pub fn kind(&self) -> SinkKind {
+        match self.target {
+            SinkTarget::Webhook(_) => SinkKind::Webhook,
+            SinkTarget::Script(_) => SinkKind::Script,
+            SinkTarget::JsonRpc(_) => SinkKind::JsonRpc,
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The contract of a queue engine, with the types that its callers exchange with it.
+
+use super::{DeadLetter, HistoryFilter, HistoryPage, PendingDelivery, Record, SettledAttempt};
+use crate::{
+    model::{
+        event::Event,
+        id::{EventId, SinkId},
+        timestamp::Timestamp,
+    },
+    platform::{audit::Entry, store::StoreError},
+};
+use async_trait::async_trait;
+use std::{sync::Arc, time::Duration};
+
+/// A sink that an event is routed to. The name is stored with the event, for when the sink is deleted.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RouteTarget {
+    pub sink: SinkId,
+    pub name: Arc<str>,
+}
+
+/// Proof that an event is on disk, with the sinks it was routed to.
+#[derive(Clone, Debug)]
+pub struct Receipt {
+    pub event: Arc<Event>,
+    pub matched: Vec<RouteTarget>,
+    /// The matched sinks whose queue was full.
+    pub dropped: Vec<RouteTarget>,
+    pub acceptance: Acceptance,
+}
+
+/// Tells a new event from a repeated emit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acceptance {
+    New,
+    /// The id was stored before; the receipt is the one of the first emit.
+    Repeated,
+}
+
+/// The reason that an event was not accepted. Nothing is queued then.
+#[derive(Debug, thiserror::Error)]
+pub enum AcceptError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("the id {0} belongs to another event: use a new one")]
+    IdTaken(EventId),
+}
+
+/// The fill of a queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueDepth {
+    pub queued: usize,
+    /// The sequence number of the last event routed to the sink, dropped events included.
+    pub last_sequence: u64,
+    pub dead: usize,
+}
+
+/// Selects dead letters to deliver again.
+#[derive(Clone, Debug)]
+pub enum DeadLetterFilter {
+    All,
+    Events(Vec<EventId>),
+}
+
+/// The result of a redelivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Redelivered {
+    pub queued: usize,
+    /// Dead letters that the sink still has: not selected, or without room in the queue.
+    pub remaining: usize,
+}
+
+/// The bounds of history.
+#[derive(Clone, Copy, Debug)]
+pub struct Retention {
+    pub keep: Duration,
+    pub bytes: u64,
+}
+
+/// Bounded durable queues, and the history of the events that went through them.
+#[async_trait]
+pub trait Engine: Send + Sync + 'static {
+    /// Makes sure that the sink has a queue. Nothing is written before its first event.
+    fn open_queue(&self, sink: SinkId);
+
+    /// Deletes the sink's queue and dead letters, and returns the number of events that were queued.
+    async fn discard_queue(&self, sink: SinkId) -> Result<usize, StoreError>;
+
+    /// Stores the event and queues it for each target, all or nothing.
+    async fn accept(&self, event: Arc<Event>, targets: Vec<RouteTarget>) -> Result<Receipt, AcceptError>;
+
+    /// Returns the time of the next attempt for the head of the sink's queue; `None` if the queue is empty.
+    fn next_attempt_at(&self, sink: SinkId) -> Option<Timestamp>;
+
+    /// Returns the head of the sink's queue; `None` if the queue is empty.
+    async fn head(&self, sink: SinkId) -> Result<Option<PendingDelivery>, StoreError>;
+
+    /// Records an attempt and its consequence for the queue.
+    ///
+    /// The queue moves on at once and the disk follows; a crash in between repeats the attempt.
+    async fn settle(&self, pending: PendingDelivery, settled: SettledAttempt);
+
+    /// Queues dead letters again, at the tail and under new sequence numbers, as far as there is room.
+    ///
+    /// `entry` goes into the audit log in the same write, with the number of letters added to it.
+    async fn redeliver(&self, sink: SinkId, letters: DeadLetterFilter, entry: Entry)
+    -> Result<Redelivered, StoreError>;
+
+    /// Returns the sink's dead letters after the given sequence number, oldest first.
+    fn dead_letters(&self, sink: SinkId, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError>;
+
+    fn depth(&self, sink: SinkId) -> QueueDepth;
+
+    /// Returns every sink that has a queue.
+    fn sinks(&self) -> Vec<SinkId>;
+
+    /// Returns one event with its deliveries.
+    fn record(&self, id: EventId) -> Result<Option<Record>, StoreError>;
+
+    /// Returns a page of events, newest first.
+    fn history(&self, filter: &HistoryFilter) -> Result<HistoryPage, StoreError>;
+
+    /// Deletes the oldest settled events beyond the retention, and returns their number.
+    async fn prune(&self, retention: Retention) -> Result<usize, StoreError>;
+}

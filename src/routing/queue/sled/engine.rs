@@ -1,0 +1,184 @@
+//! [`Engine`] on the embedded store.
+
+use super::{
+    queues::{EngineHooks, QueueLimits, QueueState},
+    rows::{queue_key, sequence_key},
+    write_ops::AcceptResult,
+};
+use crate::{
+    model::{
+        event::Event,
+        id::{EventId, SinkId},
+        timestamp::Timestamp,
+    },
+    platform::{
+        audit::{Audit, Entry},
+        metrics::Metrics,
+        store::{Store, StoreError, keys},
+    },
+    routing::queue::{
+        AcceptError, Acceptance, DeadLetter, DeadLetterFilter, Engine, HistoryFilter, HistoryPage, PendingDelivery,
+        QueueDepth, Receipt, Record, Redelivered, Retention, RouteTarget, SettledAttempt,
+    },
+};
+use async_trait::async_trait;
+use std::sync::Arc;
+
+/// Queues in the embedded store. Cloning the handle is cheap.
+#[derive(Clone)]
+pub struct SledEngine(Arc<QueueState>);
+
+impl SledEngine {
+    /// Reads the queues back from `store`, and wakes the sinks that have something to deliver.
+    pub fn open(
+        store: Store,
+        metrics: Arc<Metrics>,
+        limits: QueueLimits,
+        hooks: EngineHooks,
+    ) -> Result<Self, StoreError> {
+        Ok(Self(Arc::new(QueueState::recover(store, metrics, limits, hooks)?)))
+    }
+}
+
+#[async_trait]
+impl Engine for SledEngine {
+    fn open_queue(&self, sink: SinkId) {
+        self.0.queues().entry(sink).or_default();
+    }
+
+    async fn discard_queue(&self, sink: SinkId) -> Result<usize, StoreError> {
+        let state = self.0.clone();
+        let queued = self.0.store.write(move |batch| {
+            let queue = state.queues().remove(&sink);
+            batch.delete(sequence_key(sink));
+            batch.delete_prefix(&keys::key(keys::QUEUE, &[sink.as_bytes()]))?;
+            batch.delete_prefix(&keys::key(keys::DEAD, &[sink.as_bytes()]))?;
+            Ok(queue.map_or(0, |queue| queue.reserved))
+        });
+        let queued = queued.await??;
+        self.0.metrics.discarded.add(queued);
+        Ok(queued)
+    }
+
+    async fn accept(&self, event: Arc<Event>, targets: Vec<RouteTarget>) -> Result<Receipt, AcceptError> {
+        self.0.store.check_room()?;
+        let encoded = serde_json::to_vec(&*event).expect("an event is plain data with string keys");
+        let (state, after) = (self.0.clone(), self.0.clone());
+        let stamped = event.clone();
+        let accepted = self.0.store.write_then(move |batch| state.accept(batch, &stamped, &encoded, targets), {
+            let event = event.clone();
+            move |result| after.accepted(&event, result)
+        });
+        match accepted.await? {
+            AcceptResult::New { dropped, matched, .. } => {
+                Ok(Receipt { event, matched, dropped, acceptance: Acceptance::New })
+            }
+            AcceptResult::Repeated(row) => {
+                let dropped = row.routed.iter().filter(|routed| routed.dropped).map(RouteTarget::from).collect();
+                let matched = row.routed.iter().map(RouteTarget::from).collect();
+                Ok(Receipt { event: Arc::new(row.event), matched, dropped, acceptance: Acceptance::Repeated })
+            }
+            AcceptResult::IdTaken => Err(AcceptError::IdTaken(event.id)),
+            AcceptResult::Unreadable(error) => Err(error.into()),
+        }
+    }
+
+    fn next_attempt_at(&self, sink: SinkId) -> Option<Timestamp> {
+        self.0.queues().get(&sink)?.ready.front().map(|head| head.due)
+    }
+
+    async fn head(&self, sink: SinkId) -> Result<Option<PendingDelivery>, StoreError> {
+        // An attempt that cannot be settled would be repeated without end.
+        if let Some(stopped) = self.0.store.failure() {
+            return Err(stopped);
+        }
+        let head = self.0.queues().get(&sink).and_then(|queue| queue.ready.front().copied());
+        let Some(head) = head else { return Ok(None) };
+        let row = self.0.history.event(head.event)?.ok_or_else(|| {
+            StoreError::damaged(&queue_key(sink, head.sequence), format_args!("its event {} is missing", head.event))
+        })?;
+        Ok(Some(PendingDelivery {
+            sink,
+            sequence: head.sequence,
+            event: Arc::new(row.event),
+            failures: head.failures,
+            due: head.due,
+        }))
+    }
+
+    async fn settle(&self, pending: PendingDelivery, settled: SettledAttempt) {
+        if !self.0.settle_in_memory(&pending, &settled.settlement) {
+            return;
+        }
+        self.0.count(&settled);
+        let state = self.0.clone();
+        self.0.store.write_soon(move |batch| {
+            if let Err(error) = state.write_settlement(batch, &pending, settled) {
+                log::error!("settling {} for sink {}: {error}", pending.event.id, pending.sink);
+            }
+        });
+    }
+
+    async fn redeliver(
+        &self,
+        sink: SinkId,
+        letters: DeadLetterFilter,
+        entry: Entry,
+    ) -> Result<Redelivered, StoreError> {
+        let (state, after) = (self.0.clone(), self.0.clone());
+        let queued = self.0.store.write_then(
+            move |batch| {
+                let queued = state.requeue(batch, sink, &letters)?;
+                let detail = serde_json::json!({"redelivered": queued.len()});
+                Audit::record(batch, &entry.with(detail));
+                Ok::<_, StoreError>(queued)
+            },
+            move |queued| {
+                if let Ok(queued) = queued {
+                    after.metrics.matched.add(queued.len());
+                    after.push_ready(queued.iter().map(|(sequence, event)| (sink, *sequence, *event)));
+                }
+            },
+        );
+        let queued = queued.await??.len();
+        Ok(Redelivered { queued, remaining: self.depth(sink).dead })
+    }
+
+    fn dead_letters(&self, sink: SinkId, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
+        self.0.dead_letters(sink, after, limit)
+    }
+
+    fn depth(&self, sink: SinkId) -> QueueDepth {
+        self.0.queues().get(&sink).map_or_else(QueueDepth::default, |queue| QueueDepth {
+            queued: queue.reserved,
+            last_sequence: queue.last_sequence,
+            dead: queue.dead_letters.len(),
+        })
+    }
+
+    fn sinks(&self) -> Vec<SinkId> {
+        self.0.queues().keys().copied().collect()
+    }
+
+    fn record(&self, id: EventId) -> Result<Option<Record>, StoreError> {
+        self.0.history.record(id, |sink| self.0.has_queue(sink))
+    }
+
+    fn history(&self, filter: &HistoryFilter) -> Result<HistoryPage, StoreError> {
+        self.0.history.page(filter, |sink| self.0.has_queue(sink))
+    }
+
+    async fn prune(&self, retention: Retention) -> Result<usize, StoreError> {
+        self.0.history.prune(retention).await
+    }
+}
+
+#[cfg(test)]
+impl SledEngine {
+    /// Returns the events that wait for a sink: sequence number, event, failures.
+    pub(in crate::routing::queue) fn waiting(&self, sink: SinkId) -> Vec<(u64, EventId, u32)> {
+        let queues = self.0.queues();
+        let ready = queues.get(&sink).map(|queue| &queue.ready).into_iter().flatten();
+        ready.map(|queued| (queued.sequence, queued.event, queued.failures)).collect()
+    }
+}

@@ -1,0 +1,95 @@
+//! The queues in memory: for each sink the events that wait, in order, and the counters.
+//!
+//! A queue changes in two steps. On the writer thread, while a batch is made, a place and a sequence number are
+//! *reserved*; once the batch is on disk the event becomes *ready* and the sink's worker is woken. So a worker never
+//! sees an event that a crash could take back, and the limit includes events that are still being written.
+//!
+//! Invariants: `ready` ascends in sequence; `ready.len() <= reserved <= limit`, except for a queue that was longer
+//! when a lowered limit took effect at start; a sequence number is never given twice.
+
+use super::history::History;
+use crate::{
+    model::{
+        event::Event,
+        id::{EventId, SinkId},
+        timestamp::Timestamp,
+    },
+    platform::{metrics::Metrics, store::Store},
+};
+use parking_lot::{Mutex, MutexGuard};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
+use tokio::sync::mpsc;
+
+/// Limits of every queue.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueLimits {
+    /// Events that a queue holds, the one in delivery included.
+    pub queue: usize,
+    /// Dead letters kept per sink.
+    pub dead_letters: usize,
+}
+
+/// Notifications of the engine. They come from the writer thread and must not block.
+pub struct EngineHooks {
+    /// Called with each event that is on disk, before any sink is woken for it.
+    pub accepted: Box<dyn Fn(&Arc<Event>) + Send + Sync>,
+    /// Receives each sink whose queue was empty and no longer is.
+    pub ready: mpsc::UnboundedSender<SinkId>,
+}
+
+/// Everything that the engine's handles and the jobs on the writer thread share.
+pub(super) struct QueueState {
+    pub store: Store,
+    pub metrics: Arc<Metrics>,
+    pub limits: QueueLimits,
+    pub history: History,
+    pub hooks: EngineHooks,
+    pub queues: Mutex<HashMap<SinkId, SinkQueue>>,
+}
+
+/// One sink's queue.
+#[derive(Default)]
+pub(super) struct SinkQueue {
+    pub ready: VecDeque<QueuedEvent>,
+    /// Places taken, by events that are ready and events that are still being written.
+    pub reserved: usize,
+    pub last_sequence: u64,
+    /// The sequence numbers of the dead letters, oldest first. Only the writer thread changes them.
+    pub dead_letters: VecDeque<u64>,
+}
+
+/// An event that waits in a queue.
+#[derive(Clone, Copy)]
+pub(super) struct QueuedEvent {
+    pub sequence: u64,
+    pub event: EventId,
+    pub failures: u32,
+    pub due: Timestamp,
+}
+
+impl QueueState {
+    pub fn queues(&self) -> MutexGuard<'_, HashMap<SinkId, SinkQueue>> {
+        self.queues.lock()
+    }
+
+    pub fn has_queue(&self, sink: SinkId) -> bool {
+        self.queues().contains_key(&sink)
+    }
+
+    /// Makes events that are on disk visible to the workers, and wakes the sinks whose queue was empty.
+    pub fn push_ready(&self, queued: impl Iterator<Item = (SinkId, u64, EventId)>) {
+        let mut queues = self.queues();
+        for (sink, sequence, event) in queued {
+            let Some(queue) = queues.get_mut(&sink) else { continue };
+            let was_empty = queue.ready.is_empty();
+            queue.ready.push_back(QueuedEvent { sequence, event, failures: 0, due: Timestamp::from_micros(0) });
+            if was_empty {
+                // Fails only while the server stops and nothing is delivered any more.
+                let _ = self.hooks.ready.send(sink);
+            }
+        }
+    }
+}
