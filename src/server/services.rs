@@ -163,15 +163,15 @@ impl Services {
             deliverer: deliverer.clone(),
             shutdown: shutdown.clone(),
         });
-        let parts = mcp::Parts {
+        let deps = mcp::EndpointDeps {
             registry: registry.clone(),
             identity: identity.clone(),
             calls: calls.clone(),
             scripts: scripts.clone(),
-            toolbox: tools.clone(),
+            tools: tools.clone(),
             shutdown: shutdown.clone(),
         };
-        let mcp = mcp::Endpoint::new(&config.mcp, parts);
+        let mcp = mcp::Endpoint::new(&config.mcp, deps);
 
         let (config, audit) = (Arc::new(config), Audit::new(store.clone()));
         let services = Self {
@@ -219,7 +219,7 @@ impl Services {
             subscriptions: self.subscriptions.clone(),
             context: self.delivery.clone(),
             feed: self.feed.clone(),
-            rations: http::Rations::new(),
+            rations: http::UserLimits::new(),
             registry: self.registry.clone(),
             calls: self.calls.clone(),
             mcp: self.mcp.clone(),

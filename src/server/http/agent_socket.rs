@@ -1,12 +1,17 @@
-//! The agents' door: a WebSocket for whoever came by the token of a space.
+//! `/api/agent`: upgrades the request of an agent to a WebSocket and hands it to [`crate::server::agent_hub`].
 
 use super::{
     App, Response,
+    authorize::Authorized,
     error::ApiError,
-    guard::Admission,
-    request::{Call, NoContent},
+    request::{ApiRequest, RequestHead},
+    response::NoContent,
 };
-use crate::{identity::Via, model::agent_protocol, server::agent_hub::Frame};
+use crate::{
+    identity::Via,
+    model::{agent_protocol, id::SpaceId},
+    server::agent_hub::Frame,
+};
 use futures_util::{Sink, SinkExt, Stream, StreamExt, future};
 use std::sync::Arc;
 use warp::{
@@ -14,25 +19,25 @@ use warp::{
     ws::{Message, WebSocket, Ws},
 };
 
-/// Takes requests for a WebSocket at the agents' path. The guard has let them pass, as it does every request.
+/// Takes authorized requests for a WebSocket at the agents' path.
 pub(super) fn filter(
     app: Arc<App>,
 ) -> impl Filter<Extract = (Response,), Error = warp::Rejection> + Clone + Send + Sync + 'static {
-    warp::path!("api" / "agent").and(warp::ext::get::<Arc<Admission>>()).and(warp::ws()).map(
-        move |admission: Arc<Admission>, upgrade: Ws| {
-            link(&app, &admission, upgrade).unwrap_or_else(ApiError::into_response)
+    warp::path!("api" / "agent").and(warp::ext::get::<Authorized>()).and(warp::ws()).map(
+        move |authorized: Authorized, upgrade: Ws| {
+            accept_agent(&app, &authorized.head, upgrade).unwrap_or_else(ApiError::into_response)
         },
     )
 }
 
-/// What a request there gets that asks for no WebSocket.
-pub async fn explain(_: Call) -> Result<NoContent, ApiError> {
+/// Answers a request at the agents' path that asks for no WebSocket.
+pub async fn explain(_: ApiRequest) -> Result<NoContent, ApiError> {
     Err(ApiError::BadRequest("this is a WebSocket for agents: `svc agent start` speaks it".to_owned()))
 }
 
-fn link(app: &App, admission: &Admission, upgrade: Ws) -> Result<Response, ApiError> {
-    let space = require_agent(admission)?;
-    let caller = admission.caller.clone().ok_or(ApiError::Unauthorized("an agent has a token"))?;
+fn accept_agent(app: &App, head: &RequestHead, upgrade: Ws) -> Result<Response, ApiError> {
+    let space = require_agent(head)?;
+    let caller = head.caller.clone().ok_or(ApiError::Unauthorized("send the token of a space's agent"))?;
     let sessions = app.sessions.clone();
     let upgrade = upgrade.max_message_size(agent_protocol::MAX_MESSAGE).max_frame_size(agent_protocol::MAX_MESSAGE);
     let upgraded =
@@ -40,8 +45,8 @@ fn link(app: &App, admission: &Admission, upgrade: Ws) -> Result<Response, ApiEr
     Ok(upgraded.into_response())
 }
 
-fn require_agent(admission: &Admission) -> Result<crate::model::id::SpaceId, ApiError> {
-    match admission.caller.as_ref().map(|caller| &caller.via) {
+fn require_agent(head: &RequestHead) -> Result<SpaceId, ApiError> {
+    match head.caller.as_ref().map(|caller| &caller.via) {
         Some(Via::Agent { space, .. }) => Ok(*space),
         _ => Err(ApiError::Forbidden(
             "only the agent of a space is let in here: use its agent token, which `svc space token` makes".to_owned(),
@@ -49,7 +54,7 @@ fn require_agent(admission: &Admission) -> Result<crate::model::id::SpaceId, Api
     }
 }
 
-/// A socket as sessions know it.
+/// Converts between WebSocket messages and the frames of an agent session.
 fn framed(socket: WebSocket) -> impl Stream<Item = Result<Frame, warp::Error>> + Sink<Frame, Error = warp::Error> {
     let read = |message: Message| {
         if message.is_binary() || message.is_text() {

@@ -1,6 +1,6 @@
 //! The services that HTTP handlers work with.
 
-use super::Rations;
+use super::UserLimits;
 use crate::{
     calls::{call::Calls, registry::Registry},
     delivery::{
@@ -36,7 +36,7 @@ pub struct App {
     /// For deliveries outside any queue: tests and previews.
     pub context: sinks::SinkContext,
     pub feed: Feed,
-    pub rations: Rations,
+    pub rations: UserLimits,
     pub registry: Registry,
     pub calls: Calls,
     pub mcp: mcp::Endpoint,

@@ -1,4 +1,4 @@
-//! Reading what callers send: bodies and query strings, with errors that name the field.
+//! Reads bodies and query strings, with errors that name the field.
 
 use super::error::ApiError;
 use crate::model::json_input::describe;
@@ -9,50 +9,47 @@ use hyper::header::{CONTENT_TYPE, HeaderMap};
 use serde::de::DeserializeOwned;
 use std::{error::Error, pin::Pin, time::Duration};
 
-/// How long a body may take to arrive.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Time for a body to arrive.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A request's body as it comes in, already limited by the guard.
-pub type Incoming = Pin<Box<dyn Stream<Item = Result<Bytes, warp::Error>> + Send + Sync>>;
+/// A request's body as it arrives, already limited in size.
+pub type BodyStream = Pin<Box<dyn Stream<Item = Result<Bytes, warp::Error>> + Send + Sync>>;
 
-/// The body as warp hands it out, in a form that has a name.
-pub fn incoming(body: impl Stream<Item = Result<impl Buf, warp::Error>> + Send + Sync + 'static) -> Incoming {
+/// Boxes the body that warp hands out, so that its type has a name.
+pub fn boxed(body: impl Stream<Item = Result<impl Buf, warp::Error>> + Send + Sync + 'static) -> BodyStream {
     Box::pin(body.map(|chunk| chunk.map(|mut chunk| chunk.copy_to_bytes(chunk.remaining()))))
 }
 
-/// Whether the headers announce JSON.
+/// Whether the content type is JSON.
 pub fn is_json(headers: &HeaderMap) -> bool {
     let Some(value) = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()) else { return false };
     let kind = value.split_once(';').map_or(value, |(kind, _)| kind).trim();
     kind.eq_ignore_ascii_case("application/json")
 }
 
-/// The whole body.
+/// Reads the whole body.
 ///
 /// # Errors
 ///
-/// Fails if it grows over `limit` (which the guard enforces), stalls, or breaks off.
-pub async fn read(body: &mut Incoming, limit: usize) -> Result<Bytes, ApiError> {
-    tokio::time::timeout(PATIENCE, collect(body, limit)).await.unwrap_or(Err(ApiError::Timeout))
+/// Fails if the body stalls, breaks off, or exceeds its limit. The stream enforces the limit; `limit` is only named in
+/// the error.
+pub async fn read(body: &mut BodyStream, limit: usize) -> Result<Bytes, ApiError> {
+    tokio::time::timeout(READ_TIMEOUT, collect(body, limit)).await.unwrap_or(Err(ApiError::Timeout))
 }
 
-/// What a query string says.
-///
-/// # Errors
-///
-/// Names the parameter that is unknown, repeated, missing or wrong.
+/// Parses a query string. The error names the parameter that is unknown, repeated, missing or wrong.
 pub fn parse_query<T: DeserializeOwned>(query: &str) -> Result<T, ApiError> {
     let pairs = serde_urlencoded::Deserializer::new(form_urlencoded::parse(query.as_bytes()));
     serde_path_to_error::deserialize(pairs)
         .map_err(|error| ApiError::BadRequest(describe(&error.path().to_string(), &error.into_inner().to_string())))
 }
 
-async fn collect(body: &mut Incoming, limit: usize) -> Result<Bytes, ApiError> {
+async fn collect(body: &mut BodyStream, limit: usize) -> Result<Bytes, ApiError> {
     let failed = |error: warp::Error| match is_limit(&error) {
         true => ApiError::TooLarge { limit },
         false => ApiError::BadRequest(format!("the body broke off: {error}")),
     };
-    // Most bodies come in one piece, which then needs no copy.
+    // Most bodies arrive in one chunk, which needs no copy.
     let Some(first) = body.next().await.transpose().map_err(failed)? else { return Ok(Bytes::new()) };
     let Some(second) = body.next().await.transpose().map_err(failed)? else { return Ok(first) };
     let mut whole = BytesMut::from(first);
@@ -82,23 +79,23 @@ mod tests {
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
-    #[allow(dead_code, reason = "only its errors are looked at")]
-    struct Wanted {
+    #[allow(dead_code, reason = "only parse errors are checked")]
+    struct LimitQuery {
         limit: Option<u8>,
     }
 
     #[test]
     fn a_query_string_is_checked_like_a_body() {
-        let error = |query| parse_query::<Wanted>(query).unwrap_err().to_string();
+        let error = |query| parse_query::<LimitQuery>(query).unwrap_err().to_string();
         assert!(error("limit=x").starts_with("`limit`: "), "{}", error("limit=x"));
         assert!(error("lmit=1").contains("unknown field `lmit`"), "{}", error("lmit=1"));
         assert!(error("limit=1&limit=2").contains("duplicate field `limit`"));
-        assert_eq!(parse_query::<Wanted>("").unwrap().limit, None);
-        assert_eq!(parse_query::<Wanted>("limit=7").unwrap().limit, Some(7));
+        assert_eq!(parse_query::<LimitQuery>("").unwrap().limit, None);
+        assert_eq!(parse_query::<LimitQuery>("limit=7").unwrap().limit, Some(7));
     }
 
     #[test]
-    fn json_is_json_with_parameters_and_in_capitals() {
+    fn a_content_type_is_json_with_parameters_and_in_capitals_too() {
         let kind = |text: &str| HeaderMap::from_iter([(CONTENT_TYPE, text.parse().unwrap())]);
         assert!(is_json(&kind("application/json")));
         assert!(is_json(&kind("Application/JSON; charset=utf-8")));
@@ -108,15 +105,15 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_never_ends_is_given_up() {
-        let mut body: Incoming = Box::pin(stream::pending());
+    async fn a_body_that_never_ends_times_out() {
+        let mut body: BodyStream = Box::pin(stream::pending());
         assert!(matches!(read(&mut body, 10).await, Err(ApiError::Timeout)));
     }
 
     #[tokio::test]
     async fn a_body_in_pieces_is_put_together() {
         let pieces = ["ab", "cd", "e"].map(|piece| Ok(Bytes::from(piece)));
-        let mut body: Incoming = Box::pin(stream::iter(pieces));
+        let mut body: BodyStream = Box::pin(stream::iter(pieces));
         assert_eq!(read(&mut body, 10).await.unwrap(), "abcde");
     }
 }

@@ -1,7 +1,9 @@
-//! What a browser asks before a page from elsewhere may call `/mcp`, and what it must be told with every answer. Only the
-//! pages in `mcp.origins` are spoken to; to every other one a browser shows nothing.
+//! CORS for `/mcp`: preflight responses, and the headers that let a page read a response.
+//!
+//! Only the origins in `mcp.origins` are answered; a browser shows nothing to any other page.
 
-use super::{App, Response};
+use super::Response;
+use crate::server::mcp;
 use hyper::{
     Method, Request, StatusCode,
     header::{
@@ -17,30 +19,30 @@ const HEADERS: HeaderValue = HeaderValue::from_static(
     "Authorization, Content-Type, Accept, Last-Event-ID, Mcp-Session-Id, MCP-Protocol-Version, Mcp-Method, Mcp-Name",
 );
 const EXPOSED: HeaderValue = HeaderValue::from_static("Mcp-Session-Id, MCP-Protocol-Version, WWW-Authenticate");
-/// How long a browser may remember that, in seconds.
-const REMEMBERED: HeaderValue = HeaderValue::from_static("3600");
+/// Seconds for which a browser may cache the preflight response.
+const MAX_AGE: HeaderValue = HeaderValue::from_static("3600");
 
-/// A page that may call us.
-pub struct Page {
+/// An allowed origin from which a page calls `/mcp`.
+pub struct CorsOrigin {
     origin: HeaderValue,
-    asks_first: bool,
+    is_preflight: bool,
 }
 
-impl Page {
-    /// The page that a request comes from, if it is one of those that may.
-    pub fn of<B>(app: &App, request: &Request<B>) -> Option<Self> {
+impl CorsOrigin {
+    /// The request's origin, if it is allowed.
+    pub fn of<B>(endpoint: &mcp::Endpoint, request: &Request<B>) -> Option<Self> {
         if request.uri().path() != PATH {
             return None;
         }
-        let origin = request.headers().get(ORIGIN).filter(|origin| app.mcp.lists_page(origin))?;
-        let asks_first =
+        let origin = request.headers().get(ORIGIN).filter(|origin| endpoint.allows_origin(origin))?;
+        let is_preflight =
             request.method() == Method::OPTIONS && request.headers().contains_key(ACCESS_CONTROL_REQUEST_METHOD);
-        Some(Self { origin: origin.clone(), asks_first })
+        Some(Self { origin: origin.clone(), is_preflight })
     }
 
-    /// The answer to a browser that asks first. It has no credential to send with that, and needs none.
-    pub fn consent(&self) -> Option<Response> {
-        if !self.asks_first {
+    /// The response to a preflight request; `None` for any other. A preflight carries no credential and needs none.
+    pub fn preflight_response(&self) -> Option<Response> {
+        if !self.is_preflight {
             return None;
         }
         let mut response = Response::default();
@@ -48,12 +50,12 @@ impl Page {
         let headers = response.headers_mut();
         headers.insert(ACCESS_CONTROL_ALLOW_METHODS, METHODS);
         headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, HEADERS);
-        headers.insert(ACCESS_CONTROL_MAX_AGE, REMEMBERED);
+        headers.insert(ACCESS_CONTROL_MAX_AGE, MAX_AGE);
         Some(response)
     }
 
-    /// Lets the page read an answer. Cookies are not for it: it brings a token of its own.
-    pub fn show(self, headers: &mut HeaderMap) {
+    /// Lets the page read the response. Credentials mode stays off: the page sends a token of its own, no cookie.
+    pub fn allow(self, headers: &mut HeaderMap) {
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, self.origin);
         headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
         headers.append(VARY, HeaderValue::from_static("Origin"));

@@ -1,10 +1,10 @@
-//! Whether a connection is still used: by requests being handled, and by answers being taken.
+//! Detects connections that nobody uses: no request is being handled and no response is being read.
 //!
-//! What only keeps a connection open, such as HTTP/2's pings, is not use. An answer's body counts each time the
-//! connection takes a piece of it, so that a peer whose window stays shut falls silent like one that asks nothing.
+//! Traffic that only keeps a connection open, such as HTTP/2 pings, is not use. A response's body counts each time the
+//! connection takes a chunk of it, so that a peer whose window stays shut becomes idle like one that sends no request.
 
 use hyper::body::{Body, Frame, SizeHint};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::{
     pin::Pin,
     sync::Arc,
@@ -13,39 +13,41 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// The use of one connection.
-pub struct Pulse(Mutex<State>);
+/// Activity of one connection.
+pub struct IdleTimer(Mutex<Activity>);
 
-struct State {
+struct Activity {
     /// Requests being handled.
-    handling: usize,
-    /// When there last was anything.
-    beat: Instant,
-    /// Whether there has been a request yet.
-    spoke: bool,
+    active_requests: usize,
+    /// When a request last ended or a chunk was last taken.
+    last_used: Instant,
+    had_request: bool,
 }
 
-/// A request being handled.
-pub struct Handling(Arc<Pulse>);
+/// A request being handled, until it is dropped.
+pub struct ActiveRequest(Arc<IdleTimer>);
 
-/// An answer's body that tells when a piece of it is taken.
-pub struct Followed<B> {
+/// A response body that counts as activity each time a chunk of it is taken.
+pub struct TrackedBody<B> {
     body: B,
-    pulse: Arc<Pulse>,
+    idle: Arc<IdleTimer>,
 }
 
-impl Pulse {
+impl IdleTimer {
     pub fn new() -> Self {
-        Self(Mutex::new(State { handling: 0, beat: Instant::now(), spoke: false }))
+        Self(Mutex::new(Activity { active_requests: 0, last_used: Instant::now(), had_request: false }))
     }
 
-    /// Ends once nothing has happened for `idle`, or no request has come at all after `first`.
-    pub async fn stops(&self, first: Duration, idle: Duration) {
+    /// Resolves once the connection has been idle for `idle`, or for `first_request` if it has sent no request yet.
+    pub async fn expired(&self, first_request: Duration, idle: Duration) {
         loop {
             let wait = {
-                let state = self.state();
-                let limit = if state.spoke { idle } else { first };
-                if state.handling > 0 { limit } else { limit.saturating_sub(state.beat.elapsed()) }
+                let activity = self.0.lock();
+                let limit = if activity.had_request { idle } else { first_request };
+                match activity.active_requests {
+                    0 => limit.saturating_sub(activity.last_used.elapsed()),
+                    _ => limit,
+                }
             };
             if wait.is_zero() {
                 return;
@@ -54,34 +56,28 @@ impl Pulse {
         }
     }
 
-    /// A request has come; it is handled until the answer is dropped.
-    pub fn handle(self: &Arc<Self>) -> Handling {
-        let mut state = self.state();
-        state.handling += 1;
-        state.spoke = true;
-        Handling(self.clone())
+    /// Keeps the connection from being idle until the returned guard is dropped.
+    pub fn begin_request(self: &Arc<Self>) -> ActiveRequest {
+        let mut activity = self.0.lock();
+        activity.active_requests += 1;
+        activity.had_request = true;
+        ActiveRequest(self.clone())
     }
 
-    /// Follows the body of an answer.
-    pub fn follow<B>(self: &Arc<Self>, body: B) -> Followed<B> {
-        Followed { body, pulse: self.clone() }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Its fields mean something each on its own.
-        self.0.lock()
+    pub fn track<B>(self: &Arc<Self>, body: B) -> TrackedBody<B> {
+        TrackedBody { body, idle: self.clone() }
     }
 }
 
-impl Drop for Handling {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
-        let mut state = self.0.state();
-        state.handling -= 1;
-        state.beat = Instant::now();
+        let mut activity = self.0.0.lock();
+        activity.active_requests -= 1;
+        activity.last_used = Instant::now();
     }
 }
 
-impl<B: Body + Unpin> Body for Followed<B> {
+impl<B: Body + Unpin> Body for TrackedBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 
@@ -91,7 +87,7 @@ impl<B: Body + Unpin> Body for Followed<B> {
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let frame = Pin::new(&mut self.body).poll_frame(context);
         if frame.is_ready() {
-            self.pulse.state().beat = Instant::now();
+            self.idle.0.lock().last_used = Instant::now();
         }
         frame
     }
@@ -109,25 +105,25 @@ impl<B: Body + Unpin> Body for Followed<B> {
 mod tests {
     use super::*;
 
-    const FIRST: Duration = Duration::from_secs(10);
+    const FIRST_REQUEST: Duration = Duration::from_secs(10);
     const IDLE: Duration = Duration::from_secs(30);
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_without_a_request_has_less_time() {
-        let (pulse, start) = (Pulse::new(), Instant::now());
-        pulse.stops(FIRST, IDLE).await;
-        assert_eq!(start.elapsed().as_secs(), FIRST.as_secs());
+    async fn a_connection_without_a_request_expires_earlier() {
+        let (timer, start) = (IdleTimer::new(), Instant::now());
+        timer.expired(FIRST_REQUEST, IDLE).await;
+        assert_eq!(start.elapsed().as_secs(), FIRST_REQUEST.as_secs());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn time_counts_from_the_last_answer_and_not_while_one_is_made() {
-        let (pulse, start) = (Arc::new(Pulse::new()), Instant::now());
-        let handling = pulse.handle();
-        let answer = async {
+    async fn idle_time_counts_from_the_end_of_the_last_request() {
+        let (timer, start) = (Arc::new(IdleTimer::new()), Instant::now());
+        let request = timer.begin_request();
+        let response = async {
             tokio::time::sleep(IDLE * 3).await;
-            drop(handling);
+            drop(request);
         };
-        tokio::join!(answer, pulse.stops(FIRST, IDLE));
+        tokio::join!(response, timer.expired(FIRST_REQUEST, IDLE));
         assert_eq!(start.elapsed().as_secs(), (IDLE * 4).as_secs());
     }
 }

@@ -1,31 +1,38 @@
-//! The HTTP edge: every route in one table, authentication in front of all of them, errors to status.
+//! The HTTP API: all routes in one table, authorization in front of all of them, errors as JSON.
 //!
-//! A request's way, each step in its file: [`server`] accepts the connection → [`guard`] finds the route in the
-//! [`route_table`], tells who calls and whether they may → one warp filter hands the request to the route's handler in
-//! [`routes`] → the answer, or an [`ApiError`] as JSON. [`openapi`] describes the same table.
+//! A request goes through these files: [`server`] accepts the connection → [`dispatch`] takes the request →
+//! [`authorize`] finds its [`route`], authenticates the caller, and checks the token's scope and the permissions → the
+//! route's handler in [`routes`] answers, or fails with an [`ApiError`]. [`route_table`] lists the routes, and [`openapi`]
+//! describes them.
 //!
 //! # Adding a route
 //!
-//! 1. Write the handler in a file of `routes/`, in one of the two forms of [`request`]: what it takes ([`Json`],
-//!    `Option<Json>`, [`Query`]) and answers ([`Json`], [`Created`], [`NoContent`], …) is in its signature. Body
-//!    types derive `Deserialize` with `deny_unknown_fields` and `JsonSchema`; they live in [`crate::model::api`].
-//! 2. Add one line to [`route_table::routes`]: method, path, who may call it, handler, and what it is for. It is
-//!    closed to scoped tokens unless it says otherwise: `Route { scope: Some(Scope::Methods), ..get(…) }`.
-//! 3. If it needs something that handlers do not have yet, add a field to [`App`].
+//! 1. Write the handler in a file of `routes/`, in one of the forms of [`handler`]: its signature says what it takes
+//!    ([`Json`], `Option<Json>`, [`Query`]) and answers ([`Json`], [`Created`], [`NoContent`], …). The types of request
+//!    bodies are in [`crate::model::api`]; they derive `Deserialize` with `deny_unknown_fields`, and `JsonSchema`.
+//! 2. Add one line to [`route_table`]: method, path, access, handler, and summary. The route is closed to scoped tokens
+//!    unless it names a scope: `get(…).in_scope(Scope::Methods)`.
+//! 3. If the handler needs a service that its group of routes does not have yet, add it to [`App`].
 //!
-//! A handler that streams answers [`Events`]; its stream ends on [`Call::shutdown`] and on
-//! [`Identity::lapsed`].
+//! A handler that streams answers an [`EventStream`], which must end on [`ApiRequest::shutdown`] and when the caller's
+//! credential lapses.
 
 mod agent_socket;
 mod app;
+mod authorize;
 mod body;
+mod client_info;
 mod cors;
+mod dispatch;
 mod error;
-mod guard;
+mod extract;
+mod handler;
 mod idle;
 mod openapi;
 mod pagination;
 mod request;
+mod response;
+mod route;
 mod route_table;
 mod routes;
 mod server;
@@ -34,11 +41,13 @@ mod write_timeout;
 
 pub use app::App;
 pub use error::ApiError;
-pub use request::{Accepted, Call, Client, Created, Events, Json, NoContent, Query, Text, Transport};
+pub use extract::{Json, Query};
+pub use request::{ApiRequest, Call};
+pub use response::{Accepted, Created, EventStream, EventStream as Events, NoContent};
 pub use server::serve;
-pub use user_limits::Rations;
+pub use user_limits::UserLimits;
 
-/// An answer. Its body may be a stream.
+/// A response. Its body may be a stream.
 pub type Response = warp::reply::Response;
 
 #[cfg(test)]

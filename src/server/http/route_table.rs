@@ -1,115 +1,63 @@
-//! The one table of routes, and the lookup in it.
+//! The routes of the service: method, path, access, handler and summary, one line each.
+//!
+//! Access is enforced by [`super::authorize`], before a handler runs.
 
 use super::{
-    Response, agent_socket,
+    agent_socket,
     error::ApiError,
-    openapi,
-    request::{Call, Handler, Head, Shape, Takes},
+    openapi::{self, OpenApiDocument},
+    request::ApiRequest,
+    route::{Route, RouteAccess, RouteTable, delete, get, patch, post, put},
     routes::{
         audit, auth, events, groups, mcp, methods, ops, roles, script_runs, scripts, sinks, spaces, subscriptions,
         templates, tokens, users,
     },
 };
 use crate::model::permission::{Permission, Scope};
-use futures_util::future::BoxFuture;
-use hyper::Method;
-use schemars::SchemaGenerator;
-use std::{ops::Range, sync::LazyLock};
+use serde_json::Value;
+use std::sync::LazyLock;
 
 /// Every route of the service, ready for lookup.
-pub static TABLE: LazyLock<Table> = LazyLock::new(|| Table::new(routes()));
+pub static TABLE: LazyLock<RouteTable> = LazyLock::new(|| RouteTable::new(routes()));
 
-/// One route: how it is reached, by whom, and what it does.
-pub struct Route {
-    pub method: Method,
-    /// `{name}` stands for one segment; a path has at most one.
-    pub path: &'static str,
-    pub access: Access,
-    /// The scope by which scoped tokens reach it; `None` closes it to them.
-    pub scope: Option<Scope>,
-    pub summary: &'static str,
-    pub takes: Takes,
-    pub head: Head,
-    /// The largest body it takes, if that is less than the service's limit.
-    pub body: Option<usize>,
-    pub shape: fn(&mut SchemaGenerator) -> Shape,
-    handler: Box<dyn Fn(Call) -> BoxFuture<'static, Result<Response, ApiError>> + Send + Sync>,
-}
+/// The OpenAPI document of [`TABLE`], built once.
+static DOCUMENT: LazyLock<Value> = LazyLock::new(|| openapi::build(TABLE.routes()));
 
-/// Who may call a route.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Anybody.
-    Open,
-    /// Every user. What of it they see is the handler's to decide.
-    User,
-    /// Users with at least one of these.
-    AnyOf(&'static [Permission]),
-}
-
-/// The routes and a tree over their paths' segments.
-pub struct Table {
-    routes: Vec<Route>,
-    root: Node,
-}
-
-/// What there is at a path.
-pub enum Found<'t> {
-    /// The route, and where in the path its parameter is (empty without one).
-    Route(&'t Route, Range<usize>),
-    /// Routes, but none with the method.
-    OtherMethods(Vec<&'t Route>),
-    Nothing,
-}
-
-#[derive(Default)]
-struct Node {
-    literals: Vec<(&'static str, Node)>,
-    parameter: Option<Box<Node>>,
-    routes: Vec<usize>,
-}
-
-/// The table itself, by subject.
+/// All routes, by subject.
 fn routes() -> Vec<Route> {
-    use Access::{AnyOf, Open, User};
-    const EVENTS: Access = AnyOf(&[Permission::UseSpaces, Permission::ManageSpaces]);
-    const SPACES: Access = EVENTS;
-    const TEMPLATES: Access = AnyOf(&[Permission::ManageSpaces]);
-    const SINKS: Access = AnyOf(&[Permission::ManageOwnEventSinks, Permission::ManageGlobalEventSinks]);
-    // What a sink's queue gave up, or a subscribed method's: the latter is its space's owner's business.
-    const QUEUES: Access = AnyOf(&[
+    use RouteAccess::{AnyOf, Open, User};
+    const EVENTS: RouteAccess = AnyOf(&[Permission::UseSpaces, Permission::ManageSpaces]);
+    const SPACES: RouteAccess = EVENTS;
+    const TEMPLATES: RouteAccess = AnyOf(&[Permission::ManageSpaces]);
+    const SINKS: RouteAccess = AnyOf(&[Permission::ManageOwnEventSinks, Permission::ManageGlobalEventSinks]);
+    // Queues belong to sinks, or to subscriptions, which users of spaces have.
+    const QUEUES: RouteAccess = AnyOf(&[
         Permission::ManageOwnEventSinks,
         Permission::ManageGlobalEventSinks,
         Permission::UseSpaces,
         Permission::ManageSpaces,
     ]);
-    const SCRIPTS: Access = AnyOf(&[Permission::ManageOwnScripts, Permission::ManageGlobalScripts]);
-    // Tools are for MCP clients too.
-    const RUNS: Access =
+    const SCRIPTS: RouteAccess = AnyOf(&[Permission::ManageOwnScripts, Permission::ManageGlobalScripts]);
+    // MCP clients run tools too.
+    const RUNS: RouteAccess =
         AnyOf(&[Permission::ManageOwnScripts, Permission::ManageGlobalScripts, Permission::UseMcpServer]);
-    const USERS: Access = AnyOf(&[Permission::ManageUsers]);
-    const ROLES: Access = AnyOf(&[Permission::ManageRoles]);
-    const GROUPS: Access = AnyOf(&[Permission::ManageGroups]);
-    const MCP: Access = AnyOf(&[Permission::UseMcpServer]);
-    // Names and passwords are short, and who sends them may be anybody.
-    const CREDENTIALS: Option<usize> = Some(8 << 10);
+    const USERS: RouteAccess = AnyOf(&[Permission::ManageUsers]);
+    const ROLES: RouteAccess = AnyOf(&[Permission::ManageRoles]);
+    const GROUPS: RouteAccess = AnyOf(&[Permission::ManageGroups]);
+    const MCP: RouteAccess = AnyOf(&[Permission::UseMcpServer]);
+    // Names and passwords are short, and anybody may send them.
+    const CREDENTIALS: usize = 8 << 10;
     vec![
         get("/healthz", Open, ops::health, "Whether the process is alive"),
         get("/readyz", Open, ops::ready, "Whether the service takes events; 503 with the reason if not"),
         get("/metrics", Open, ops::metrics, "Counters and latencies as Prometheus text"),
-        get("/api/openapi.json", User, openapi::document, "This document"),
-        Route {
-            body: CREDENTIALS,
-            ..post("/api/auth/login", Open, auth::login, "Starts a session, carried by the cookie svc_session")
-        },
-        Route {
-            body: CREDENTIALS,
-            ..post("/api/auth/logout", User, auth::logout, "Ends the session of the request's cookie")
-        },
-        Route {
-            body: CREDENTIALS,
-            ..post("/api/auth/password", User, auth::password, "Changes the caller's own password")
-        },
+        get("/api/openapi.json", User, openapi_document, "This document"),
+        post("/api/auth/login", Open, auth::login, "Starts a session, carried by the cookie svc_session")
+            .with_max_body(CREDENTIALS),
+        post("/api/auth/logout", User, auth::logout, "Ends the session of the request's cookie")
+            .with_max_body(CREDENTIALS),
+        post("/api/auth/password", User, auth::password, "Changes the caller's own password")
+            .with_max_body(CREDENTIALS),
         get("/api/whoami", User, auth::whoami, "The caller, its permissions and how it came in"),
         get("/api/tokens", User, tokens::list, "The caller's API tokens"),
         post("/api/tokens", User, tokens::create, "Makes an API token; the answer shows it, once"),
@@ -210,167 +158,35 @@ fn routes() -> Vec<Route> {
             script_runs::run,
             "Runs a tool with arguments, or a script on a sample event, as the caller",
         ),
-        Route {
-            scope: Some(Scope::Methods),
-            ..get("/api/methods", User, methods::list, "The methods the caller can call, by name")
-        },
-        Route {
-            scope: Some(Scope::Methods),
-            ..post("/api/methods/call", User, methods::call, "A JSON-RPC request, notification or batch")
-        },
-        Route {
-            scope: Some(Scope::Methods),
-            ..get("/api/methods/{name}", User, methods::show, "A method by the name the caller calls it by")
-        },
-        Route {
-            scope: Some(Scope::Mcp),
-            ..post(
-                "/mcp",
-                MCP,
-                mcp::answer,
-                "A message of the Model Context Protocol; the caller's methods are its tools",
-            )
-        },
-        Route {
-            scope: Some(Scope::Mcp),
-            ..get("/mcp", MCP, mcp::follow, "What the server has to tell MCP clients up to version 2025-11-25")
-        },
+        get("/api/methods", User, methods::list, "The methods the caller can call, by name").in_scope(Scope::Methods),
+        post("/api/methods/call", User, methods::call, "A JSON-RPC request, notification or batch")
+            .in_scope(Scope::Methods),
+        get("/api/methods/{name}", User, methods::show, "A method by the name the caller calls it by")
+            .in_scope(Scope::Methods),
+        post("/mcp", MCP, mcp::answer, "A message of the Model Context Protocol; the caller's methods are its tools")
+            .in_scope(Scope::Mcp),
+        get("/mcp", MCP, mcp::follow, "What the server has to tell MCP clients up to version 2025-11-25")
+            .in_scope(Scope::Mcp),
         get("/api/agent", User, agent_socket::explain, "The agents' WebSocket, for the token of a space only"),
         get("/api/audit", AnyOf(&[Permission::ViewAuditLog]), audit::list, "Who did what, newest first"),
     ]
 }
 
-pub(super) fn get<I>(path: &'static str, access: Access, handler: impl Handler<I>, summary: &'static str) -> Route {
-    Route::new(Method::GET, path, access, handler, summary)
-}
-
-fn post<I>(path: &'static str, access: Access, handler: impl Handler<I>, summary: &'static str) -> Route {
-    Route::new(Method::POST, path, access, handler, summary)
-}
-
-fn put<I>(path: &'static str, access: Access, handler: impl Handler<I>, summary: &'static str) -> Route {
-    Route::new(Method::PUT, path, access, handler, summary)
-}
-
-fn patch<I>(path: &'static str, access: Access, handler: impl Handler<I>, summary: &'static str) -> Route {
-    Route::new(Method::PATCH, path, access, handler, summary)
-}
-
-fn delete<I>(path: &'static str, access: Access, handler: impl Handler<I>, summary: &'static str) -> Route {
-    Route::new(Method::DELETE, path, access, handler, summary)
-}
-
-impl Route {
-    fn new<I, H: Handler<I>>(
-        method: Method,
-        path: &'static str,
-        access: Access,
-        handler: H,
-        summary: &'static str,
-    ) -> Self {
-        let handler = Box::new(move |call| handler.handle(call));
-        Self {
-            method,
-            path,
-            access,
-            scope: None,
-            summary,
-            takes: H::TAKES,
-            head: H::HEAD,
-            body: None,
-            shape: H::shape,
-            handler,
-        }
-    }
-
-    /// The largest body it takes, where the service takes `general`.
-    pub fn body_limit(&self, general: usize) -> usize {
-        self.body.map_or(general, |own| own.min(general))
-    }
-
-    pub fn handle(&self, call: Call) -> BoxFuture<'static, Result<Response, ApiError>> {
-        (self.handler)(call)
-    }
-}
-
-impl Table {
-    fn new(routes: Vec<Route>) -> Self {
-        let mut root = Node::default();
-        for (index, route) in routes.iter().enumerate() {
-            let mut node = &mut root;
-            for segment in segments(route.path) {
-                node = node.child(segment);
-            }
-            node.routes.push(index);
-        }
-        Self { routes, root }
-    }
-
-    pub fn routes(&self) -> &[Route] {
-        &self.routes
-    }
-
-    /// What there is at `path`. A HEAD is a GET whose body stays away.
-    pub fn find(&self, method: &Method, path: &str) -> Found<'_> {
-        let mut node = &self.root;
-        let mut parameter = 0..0;
-        // A name may be a word of ours too: `GET /api/methods/call` is about the method of that name.
-        let mut named = None;
-        for segment in segments(path) {
-            let range = || {
-                let start = segment.as_ptr() as usize - path.as_ptr() as usize;
-                start..start + segment.len()
-            };
-            let literal = node.literals.iter().find(|(literal, _)| *literal == segment);
-            named = node.parameter.as_deref().filter(|_| literal.is_some()).map(|node| (node, range()));
-            if let Some((_, child)) = literal {
-                node = child;
-            } else if let Some(child) = node.parameter.as_deref().filter(|_| !segment.is_empty()) {
-                parameter = range();
-                node = child;
-            } else {
-                return Found::Nothing;
-            }
-        }
-        let method = if method == Method::HEAD { &Method::GET } else { method };
-        let at = |node: &Node| {
-            let mut here = node.routes.iter().map(|index| &self.routes[*index]);
-            here.find(|route| route.method == *method)
-        };
-        let named = named.and_then(|(node, range)| Some((at(node)?, range)));
-        match at(node).map(|route| (route, parameter)).or(named) {
-            Some((route, parameter)) => Found::Route(route, parameter),
-            None if node.routes.is_empty() => Found::Nothing,
-            None => Found::OtherMethods(node.routes.iter().map(|index| &self.routes[*index]).collect()),
-        }
-    }
-}
-
-impl Node {
-    fn child(&mut self, segment: &'static str) -> &mut Self {
-        if segment.starts_with('{') {
-            return self.parameter.get_or_insert_default();
-        }
-        let position = self.literals.iter().position(|(literal, _)| *literal == segment).unwrap_or_else(|| {
-            self.literals.push((segment, Self::default()));
-            self.literals.len() - 1
-        });
-        &mut self.literals[position].1
-    }
-}
-
-/// What is between the slashes, from the first on.
-fn segments(path: &str) -> impl Iterator<Item = &str> {
-    path.strip_prefix('/').unwrap_or(path).split('/')
+async fn openapi_document(_: ApiRequest) -> Result<OpenApiDocument, ApiError> {
+    Ok(OpenApiDocument(&DOCUMENT))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::http::{extract::RequestBody, route::RouteMatch};
+    use hyper::Method;
+    use serde_json::json;
+    use std::collections::BTreeSet;
 
     fn found(method: &Method, path: &str) -> Option<(&'static str, String)> {
         match TABLE.find(method, path) {
-            Found::Route(route, parameter) => Some((route.path, path[parameter].to_owned())),
+            RouteMatch::Found(route, parameter) => Some((route.path, path[parameter].to_owned())),
             _ => None,
         }
     }
@@ -383,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_also_a_word_of_ours_is_found_by_the_methods_that_the_word_does_not_take() {
+    fn a_parameter_that_equals_a_literal_is_found_by_the_methods_that_the_literal_does_not_take() {
         assert_eq!(found(&Method::POST, "/api/methods/call"), Some(("/api/methods/call", String::new())));
         assert_eq!(found(&Method::GET, "/api/methods/call"), Some(("/api/methods/{name}", "call".to_owned())));
         assert_eq!(found(&Method::GET, "/api/events/stream"), Some(("/api/events/stream", String::new())));
@@ -391,32 +207,101 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_found_beside_the_paths() {
+    fn a_path_outside_the_table_is_not_found() {
         for path in
             ["", "/", "/api", "/api/", "/api/users/", "//api/users", "/api/users/x/y", "/api/Users", "/healthz/"]
         {
-            assert!(matches!(TABLE.find(&Method::GET, path), Found::Nothing), "{path}");
+            assert!(matches!(TABLE.find(&Method::GET, path), RouteMatch::NotFound), "{path}");
         }
     }
 
     #[test]
-    fn a_known_path_tells_its_other_methods() {
-        let Found::OtherMethods(routes) = TABLE.find(&Method::DELETE, "/api/users") else { panic!("found") };
+    fn a_known_path_lists_its_other_methods() {
+        let RouteMatch::OtherMethods(routes) = TABLE.find(&Method::DELETE, "/api/users") else { panic!("found") };
         assert_eq!(routes.iter().map(|route| &route.method).collect::<Vec<_>>(), [Method::GET, Method::POST]);
     }
 
     #[test]
-    fn no_route_is_there_twice_and_all_are_reachable() {
+    fn every_route_is_reachable_and_listed_once() {
         for route in TABLE.routes() {
-            let Found::Route(reached, _) = TABLE.find(&route.method, route.path) else { panic!("{}", route.path) };
-            assert!(std::ptr::eq(reached, route), "{} {} is there twice", route.method, route.path);
+            let RouteMatch::Found(reached, _) = TABLE.find(&route.method, route.path) else { panic!("{}", route.path) };
+            assert!(std::ptr::eq(reached, route), "{} {} is listed twice", route.method, route.path);
             assert!(route.path.matches('{').count() <= 1, "{}", route.path);
         }
     }
 
     #[test]
     fn only_what_needs_no_caller_is_open() {
-        let open = TABLE.routes().iter().filter(|route| route.access == Access::Open).map(|route| route.path);
+        let open = TABLE.routes().iter().filter(|route| route.access == RouteAccess::Open).map(|route| route.path);
         assert_eq!(open.collect::<Vec<_>>(), ["/healthz", "/readyz", "/metrics", "/api/auth/login"]);
+    }
+
+    /// Every `$ref` in the document.
+    fn references(value: &Value, found: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(map) => {
+                if let Some(Value::String(reference)) = map.get("$ref") {
+                    found.insert(reference.clone());
+                }
+                map.values().for_each(|value| references(value, found));
+            }
+            Value::Array(values) => values.iter().for_each(|value| references(value, found)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn the_document_has_exactly_the_routes_of_the_table() {
+        let table: BTreeSet<_> =
+            TABLE.routes().iter().map(|route| (route.path.to_owned(), route.method.as_str().to_lowercase())).collect();
+        let paths = DOCUMENT["paths"].as_object().unwrap();
+        let documented = paths.iter().flat_map(|(path, operations)| {
+            operations.as_object().unwrap().keys().map(move |method| (path.clone(), method.clone()))
+        });
+        assert_eq!(documented.collect::<BTreeSet<_>>(), table);
+    }
+
+    #[test]
+    fn every_operation_describes_its_body_security_parameters_and_responses() {
+        for route in TABLE.routes() {
+            let operation = &DOCUMENT["paths"][route.path][route.method.as_str().to_lowercase()];
+            assert!(!operation["summary"].as_str().unwrap().is_empty(), "{}", route.path);
+            assert_eq!(operation.get("requestBody").is_some(), route.body != RequestBody::None, "{}", route.path);
+            assert_eq!(operation["security"] == json!([]), route.access == RouteAccess::Open, "{}", route.path);
+            let parameters = operation["parameters"].as_array().unwrap();
+            let in_path = parameters.iter().filter(|parameter| parameter["in"] == "path").count();
+            assert_eq!(in_path, route.path.matches('{').count(), "{}", route.path);
+            let responses = operation["responses"].as_object().unwrap();
+            assert!(responses.keys().any(|status| status.starts_with('2')), "{}", route.path);
+        }
+    }
+
+    #[test]
+    fn every_reference_is_defined_and_every_operation_has_its_own_id() {
+        let mut found = BTreeSet::new();
+        references(&DOCUMENT, &mut found);
+        assert!(!found.is_empty());
+        for reference in found {
+            assert!(DOCUMENT.pointer(reference.strip_prefix('#').unwrap()).is_some(), "{reference}");
+        }
+        let ids: BTreeSet<_> = TABLE.routes().iter().map(openapi::operation_id).collect();
+        assert_eq!(ids.len(), TABLE.routes().len());
+    }
+
+    #[test]
+    fn a_patch_requires_nothing_and_a_put_what_has_no_default() {
+        let required = |method: &str| {
+            let body = &DOCUMENT["paths"]["/api/event-sinks/{id}"][method]["requestBody"];
+            let reference = body["content"]["application/json"]["schema"]["$ref"].as_str().unwrap();
+            DOCUMENT.pointer(&reference[1..]).unwrap()["required"].clone()
+        };
+        assert_eq!((required("put"), required("patch")), (json!(["name", "events", "type"]), Value::Null));
+    }
+
+    #[test]
+    fn not_being_ready_is_described_with_its_own_body() {
+        let responses = &DOCUMENT["paths"]["/readyz"]["get"]["responses"];
+        assert_eq!(responses["503"]["content"], responses["200"]["content"]);
+        assert_eq!(responses["503"]["description"], "Service Unavailable");
     }
 }

@@ -1,5 +1,4 @@
-//! What one user may have at once of what all of them share: streams to watch and sinks being tried out. And
-//! compilations, of which there are few for all.
+//! Concurrency limits of the HTTP API: event streams and test runs per user, and compilations for all users together.
 
 use super::error::ApiError;
 use crate::{
@@ -9,58 +8,50 @@ use crate::{
 use std::{sync::Arc, time::Duration};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Streams of events a user watches at once.
+/// Event streams that one user has open at once.
 const STREAMS: usize = 16;
 
-/// Tests and previews of a user under way at once. They run beside the queues and must not crowd them out.
-const TRIALS: usize = 8;
+/// Tests and previews that one user has running at once. They run beside the queues and must not crowd them out.
+const TEST_RUNS: usize = 8;
 
-/// Sinks whose Lua is compiled at once. It is work for a processor, of which others need some too.
+/// Compilations that run at once. They are processor work and must leave processors for other requests.
 const COMPILATIONS: usize = 2;
 
-/// When to ask again for what is used up.
-const AGAIN: Duration = Duration::from_secs(1);
+/// Advice to a caller that reached a limit.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// What is handed out.
-pub struct Rations {
+/// Limits shared by all handlers.
+pub struct UserLimits {
     streams: Shares<UserId>,
-    trials: Shares<UserId>,
+    test_runs: Shares<UserId>,
     compilations: Arc<Semaphore>,
 }
 
-impl Rations {
+impl UserLimits {
     pub fn new() -> Self {
         let compilations = Arc::new(Semaphore::new(COMPILATIONS));
-        Self { streams: Shares::new(STREAMS), trials: Shares::new(TRIALS), compilations }
+        Self { streams: Shares::new(STREAMS), test_runs: Shares::new(TEST_RUNS), compilations }
     }
 
-    /// One more stream for the user.
-    ///
-    /// # Errors
-    ///
-    /// Fails if it has as many as it gets.
+    /// A permit for one more event stream of the user.
     pub fn stream(&self, user: UserId) -> Result<Share<UserId>, ApiError> {
         let message = || format!("you watch {STREAMS} streams already: close one first");
-        self.streams.take(user).ok_or_else(|| ApiError::TooManyRequests { message: message(), wait: AGAIN })
+        self.streams.take(user).ok_or_else(|| ApiError::TooManyRequests { message: message(), wait: RETRY_AFTER })
     }
 
-    /// One more test or preview for the user.
-    ///
-    /// # Errors
-    ///
-    /// Fails if it has as many as it gets.
-    pub fn trial(&self, user: UserId) -> Result<Share<UserId>, ApiError> {
-        let message = || format!("{TRIALS} tests and previews of yours are under way: wait for one of them");
-        self.trials.take(user).ok_or_else(|| ApiError::TooManyRequests { message: message(), wait: AGAIN })
+    /// A permit for one more test or preview of the user.
+    pub fn test_run(&self, user: UserId) -> Result<Share<UserId>, ApiError> {
+        let message = || format!("{TEST_RUNS} tests and previews of yours are under way: wait for one of them");
+        self.test_runs.take(user).ok_or_else(|| ApiError::TooManyRequests { message: message(), wait: RETRY_AFTER })
     }
 
-    /// A turn at compiling, waited for.
+    /// Waits for a permit to compile.
     pub async fn compilation(&self) -> OwnedSemaphorePermit {
         self.compilations.clone().acquire_owned().await.expect("the semaphore is never closed")
     }
 }
 
-impl Default for Rations {
+impl Default for UserLimits {
     fn default() -> Self {
         Self::new()
     }

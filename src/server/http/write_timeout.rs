@@ -1,5 +1,5 @@
-//! A socket that fails once its peer takes nothing of what there is to send. A peer that asks and never reads would
-//! hold its connection for ever otherwise: the write just waits.
+//! A TCP stream whose writes time out. Without it, a peer that sends a request and never reads the response would hold
+//! its connection for ever, because the write just waits.
 
 use std::{
     io,
@@ -13,33 +13,33 @@ use tokio::{
     time::Sleep,
 };
 
-/// The socket and how long a write may wait.
-pub struct Stalling {
+/// A stream that fails with `TimedOut` once a write has made no progress for the timeout.
+pub struct WriteTimeoutStream {
     stream: TcpStream,
-    patience: Duration,
-    /// Runs while a write waits.
-    waiting: Option<Pin<Box<Sleep>>>,
+    timeout: Duration,
+    /// Running while a write waits.
+    pending_write: Option<Pin<Box<Sleep>>>,
 }
 
-impl Stalling {
-    pub const fn new(stream: TcpStream, patience: Duration) -> Self {
-        Self { stream, patience, waiting: None }
+impl WriteTimeoutStream {
+    pub const fn new(stream: TcpStream, timeout: Duration) -> Self {
+        Self { stream, timeout, pending_write: None }
     }
 
-    /// Passes on how a write went, unless it has waited too long.
-    fn bounded(&mut self, context: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    /// Passes on the result of a write, or fails if it has been pending for too long.
+    fn with_timeout(&mut self, context: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if written.is_ready() {
-            self.waiting = None;
+            self.pending_write = None;
             return written;
         }
-        let patience = self.patience;
-        let waiting = self.waiting.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
-        ready!(waiting.as_mut().poll(context));
+        let timeout = self.timeout;
+        let pending_write = self.pending_write.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
+        ready!(pending_write.as_mut().poll(context));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
-impl AsyncRead for Stalling {
+impl AsyncRead for WriteTimeoutStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -49,10 +49,10 @@ impl AsyncRead for Stalling {
     }
 }
 
-impl AsyncWrite for Stalling {
+impl AsyncWrite for WriteTimeoutStream {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.bounded(context, written)
+        self.with_timeout(context, written)
     }
 
     fn poll_write_vectored(
@@ -61,7 +61,7 @@ impl AsyncWrite for Stalling {
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, pieces);
-        self.bounded(context, written)
+        self.with_timeout(context, written)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -1,19 +1,13 @@
-//! One request, answered for its caller: what rmcp asks of a server, which has tools and nothing else.
+//! The handler of one request: what rmcp asks of a server that has tools and nothing else.
 
 use super::{
-    Inner,
-    catalog::{Offer, Source},
-    in_flight::Flight,
-    raw_result::Inlay,
+    catalog::{ToolOffer, ToolSource},
+    request_state::RequestState,
+    state::EndpointState,
     tool::{self, Structure},
-    tool_changes::News,
+    tool_changes::ToolChanges,
 };
-use crate::{
-    calls::{call::CallError, registry::Viewer},
-    identity::Caller,
-    model::id::UserId,
-    platform::keyed_limit::Share,
-};
+use crate::calls::{call::CallError, registry::Viewer};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
@@ -29,62 +23,47 @@ use rmcp::{
 use serde_json::value::RawValue;
 use std::sync::Arc;
 
-/// Tools in one answer to tools/list.
-const PAGE: usize = 200;
+/// Tools in one response to tools/list.
+const PAGE_SIZE: usize = 200;
 
-/// What a cursor begins with, by which it is told from what only looks like one.
-const CURSOR: &str = "after:";
+/// Beginning of every cursor, by which a forged one is recognized.
+const CURSOR_PREFIX: &str = "after:";
 
-/// What is told to a client whose request was taken back, and who no longer listens.
-const RECALLED: ErrorCode = ErrorCode(-32800);
+/// Error of a request that its client cancelled. Nobody reads it.
+const CANCELLED: ErrorCode = ErrorCode(-32800);
 
-/// Who asks, and with what.
-pub struct Visit {
-    pub caller: Caller,
-    /// Of a call, as they came.
-    pub arguments: Option<Box<RawValue>>,
-    /// Of a list, as it came: rmcp takes one that is no text for none.
-    pub cursor: Option<Box<RawValue>>,
-    /// If the client can take the request back by another one.
-    pub flight: Option<Flight>,
-    /// For the structured result of a call.
-    pub inlay: Inlay,
-    /// If this is a stream for as long as the client likes.
-    pub _share: Option<Share<UserId>>,
-}
-
-/// The desk at which a visit is received.
+/// Answers one request for its caller.
 #[derive(Clone)]
-pub struct Desk {
-    pub inner: Arc<Inner>,
-    pub visit: Arc<Visit>,
+pub struct ToolsHandler {
+    pub state: Arc<EndpointState>,
+    pub request: Arc<RequestState>,
 }
 
-impl Desk {
+impl ToolsHandler {
     fn viewer(&self) -> Viewer {
-        Viewer::of_caller(&self.visit.caller)
+        Viewer::of_caller(&self.request.caller)
     }
 
-    fn find(&self, name: &str) -> Option<Offer> {
-        self.inner.catalog.find(&self.viewer(), name)
+    fn find(&self, name: &str) -> Option<ToolOffer> {
+        self.state.catalog.find(&self.viewer(), name)
     }
 
-    /// Does what is behind an offer.
-    async fn call(&self, offer: &Offer, structure: Structure) -> Result<CallToolResponse, ErrorData> {
+    /// Calls the method or runs the stored tool behind an offer.
+    async fn call(&self, offer: &ToolOffer, structure: Structure) -> Result<CallToolResponse, ErrorData> {
         let empty = || RawValue::from_string("{}".to_owned()).expect("an empty object is JSON");
-        // A client leaves out what would be empty; to whoever takes an object, nothing is none.
-        let arguments = self.visit.arguments.clone().unwrap_or_else(empty);
+        // A client may leave out empty arguments; a method or tool that takes an object gets an empty one.
+        let arguments = self.request.arguments.clone().unwrap_or_else(empty);
         let result = match &offer.source {
-            Source::Method { name, published } => {
-                match self.inner.calls.call(&self.viewer(), name, Some(&arguments)).await {
-                    Ok(outcome) => tool::result(published, &outcome, structure, &self.visit.inlay),
-                    // It was withdrawn this moment.
+            ToolSource::Method { name, published } => {
+                match self.state.calls.call(&self.viewer(), name, Some(&arguments)).await {
+                    Ok(outcome) => tool::result(published, &outcome, structure, &self.request.result),
+                    // It was unregistered between the lookup and the call.
                     Err(CallError::UnknownMethod(_)) => return Err(unknown(&offer.name)),
                     Err(error) => tool::failure(&error.to_string()),
                 }
             }
-            Source::Script(script) => {
-                match self.inner.toolbox.run(script, self.visit.caller.user.id, arguments).await {
+            ToolSource::Script(script) => {
+                match self.state.tools.run(script, self.request.caller.user.id, arguments).await {
                     Ok(run) => tool::evaluated(run),
                     Err(error) => tool::failure(&format!("`{}`: {error}", script.name)),
                 }
@@ -94,14 +73,14 @@ impl Desk {
     }
 }
 
-impl ServerHandler for Desk {
+impl ServerHandler for ToolsHandler {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder().enable_tools().enable_tool_list_changed().build();
         let mut server = Implementation::new("svc", env!("CARGO_PKG_VERSION"));
         server.title = Some("svc event router".to_owned());
         ServerConfig::new(capabilities).with_server_info(server).with_instructions(
-            "The tools are methods that running workspaces publish, and scripts of the server. Which there are depends on \
-             who you are, and changes as workspaces come and go.",
+            "The tools are methods that running workspaces publish, and scripts of the server. The list depends on the user \
+             and changes as workspaces come and go.",
         )
     }
 
@@ -115,8 +94,8 @@ impl ServerHandler for Desk {
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let structure = Structure::of_version(context.protocol_version().as_ref());
-        let offers = self.inner.catalog.offers(&self.viewer());
-        let start = match &self.visit.cursor {
+        let offers = self.state.catalog.offers(&self.viewer());
+        let start = match &self.request.cursor {
             Some(cursor) => {
                 let last = read_cursor(cursor).ok_or_else(|| ErrorData::invalid_params("unknown cursor", None))?;
                 offers.partition_point(|offer| offer.name <= last)
@@ -124,10 +103,10 @@ impl ServerHandler for Desk {
             None => 0,
         };
         let rest = &offers[start..];
-        let page = &rest[..rest.len().min(PAGE)];
+        let page = &rest[..rest.len().min(PAGE_SIZE)];
         let mut result =
             ListToolsResult::with_all_items(page.iter().map(|offer| tool::tool(offer, structure)).collect());
-        if rest.len() > PAGE {
+        if rest.len() > PAGE_SIZE {
             result.next_cursor = page.last().map(|last| write_cursor(&last.name));
         }
         Ok(result)
@@ -140,18 +119,17 @@ impl ServerHandler for Desk {
     ) -> Result<CallToolResponse, ErrorData> {
         let structure = Structure::of_version(context.protocol_version().as_ref());
         let offer = self.find(&request.name).ok_or_else(|| unknown(&request.name))?;
-        let recalled = async {
-            match &self.visit.flight {
-                Some(flight) => flight.recalled().await,
+        let cancelled = async {
+            match &self.request.in_flight {
+                Some(request) => request.cancelled().await,
                 None => std::future::pending().await,
             }
         };
-        // Whoever takes the request back, or hangs up, has the call dropped, and with it its place at the provider, or the
-        // run of the script.
+        // A client that cancels or hangs up drops the call, and with it its slot at the provider or the run of the script.
         tokio::select! {
-            answer = self.call(&offer, structure) => answer,
-            () = recalled => Err(ErrorData::new(RECALLED, "the request was cancelled", None)),
-            () = context.ct.cancelled() => Err(ErrorData::new(RECALLED, "the request was cancelled", None)),
+            response = self.call(&offer, structure) => response,
+            () = cancelled => Err(ErrorData::new(CANCELLED, "the request was cancelled", None)),
+            () = context.ct.cancelled() => Err(ErrorData::new(CANCELLED, "the request was cancelled", None)),
         }
     }
 
@@ -160,11 +138,11 @@ impl ServerHandler for Desk {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        let user = self.visit.caller.user.id;
-        let mut news = News::of(&self.inner.catalog, user);
-        let telling = async {
+        let user = self.request.caller.user.id;
+        let mut changes = ToolChanges::of(&self.state.catalog, user);
+        let notifying = async {
             loop {
-                news.next().await;
+                changes.next().await;
                 if context.accepted().tools_list_changed == Some(true)
                     && context.sink().notify_tool_list_changed().await.is_err()
                 {
@@ -173,14 +151,14 @@ impl ServerHandler for Desk {
             }
         };
         tokio::select! {
-            () = telling => {}
+            () = notifying => {}
             () = context.cancelled() => {}
-            () = self.inner.over(&self.visit.caller) => {}
+            () = self.state.streams_must_end(&self.request.caller) => {}
         }
         Ok(())
     }
 
-    // Where the params are not those of its method, rmcp takes a request for one that it does not know.
+    // rmcp takes a known method with wrong params for an unknown one.
     async fn on_custom_request(
         &self,
         request: CustomRequest,
@@ -194,7 +172,7 @@ impl ServerHandler for Desk {
         }
     }
 
-    // What we have not, rmcp would have us answer with an empty list.
+    // By default rmcp answers these with an empty list, as if they were supported.
 
     async fn list_prompts(
         &self,
@@ -229,19 +207,19 @@ impl ServerHandler for Desk {
     }
 }
 
-/// Hidden and absent look alike.
+/// A hidden tool and an absent one look alike.
 fn unknown(name: &str) -> ErrorData {
     ErrorData::invalid_params(format!("Unknown tool: {name}"), None)
 }
 
-/// A cursor is the last name of the page before, so that what stays in the list is listed once, whatever changes.
+/// A cursor holds the last name of the page before, so that a tool that stays is listed once, whatever changes meanwhile.
 fn write_cursor(last: &str) -> String {
-    URL_SAFE_NO_PAD.encode(format!("{CURSOR}{last}"))
+    URL_SAFE_NO_PAD.encode(format!("{CURSOR_PREFIX}{last}"))
 }
 
-/// The name in a cursor; `None` for what is none of ours.
+/// The name in a cursor; `None` if the server did not issue it.
 fn read_cursor(cursor: &RawValue) -> Option<String> {
     let cursor: String = serde_json::from_str(cursor.get()).ok()?;
     let text = String::from_utf8(URL_SAFE_NO_PAD.decode(cursor).ok()?).ok()?;
-    text.strip_prefix(CURSOR).map(ToOwned::to_owned)
+    text.strip_prefix(CURSOR_PREFIX).map(ToOwned::to_owned)
 }

@@ -1,9 +1,9 @@
-//! Requests of sessions that are under way, so that a client can take one back.
+//! In-flight requests by session and id, for `notifications/cancelled`.
 //!
-//! From 2026-07-28 on a client closes the request's own stream, which drops the call. Before that it sends a
-//! notification, as a request of its own, which finds the other one here by the session and the id.
+//! From version 2026-07-28 on a client cancels by closing the request's own stream, which drops the call. Before that it
+//! sends a notification in a request of its own, which finds the other one here.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::{
     collections::HashMap,
     sync::{
@@ -13,60 +13,54 @@ use std::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// All of them. Cloning the handle is cheap.
+/// All in-flight requests that can be cancelled. Cloning the handle is cheap.
 #[derive(Clone, Default)]
-pub struct Flights(Arc<Inner>);
+pub struct InFlightRequests(Arc<InFlightTable>);
 
 #[derive(Default)]
-struct Inner {
-    /// By session, and id as JSON.
-    under_way: Mutex<HashMap<(String, String), (u64, CancellationToken)>>,
-    count: AtomicU64,
+struct InFlightTable {
+    /// By session, and id as JSON. The number tells requests apart that use the same id.
+    requests: Mutex<HashMap<(String, String), (u64, CancellationToken)>>,
+    next_number: AtomicU64,
 }
 
-/// One of them, until it is dropped.
-pub struct Flight {
-    flights: Flights,
+/// An in-flight request, until it is dropped.
+pub struct InFlightRequest {
+    table: Arc<InFlightTable>,
     key: (String, String),
     number: u64,
-    recalled: CancellationToken,
+    cancelled: CancellationToken,
 }
 
-impl Flights {
-    /// Notes that a request is under way.
-    pub fn begin(&self, session: &str, id: &str) -> Flight {
-        let (key, recalled) = ((session.to_owned(), id.to_owned()), CancellationToken::new());
-        let number = self.0.count.fetch_add(1, Ordering::Relaxed);
-        self.under_way().insert(key.clone(), (number, recalled.clone()));
-        Flight { flights: self.clone(), key, number, recalled }
+impl InFlightRequests {
+    pub fn begin(&self, session: &str, id: &str) -> InFlightRequest {
+        let (key, cancelled) = ((session.to_owned(), id.to_owned()), CancellationToken::new());
+        let number = self.0.next_number.fetch_add(1, Ordering::Relaxed);
+        self.0.requests.lock().insert(key.clone(), (number, cancelled.clone()));
+        InFlightRequest { table: self.0.clone(), key, number, cancelled }
     }
 
-    /// Takes back a request, if it is still under way.
-    pub fn recall(&self, session: &str, id: &str) {
-        if let Some((_, recalled)) = self.under_way().get(&(session.to_owned(), id.to_owned())) {
-            recalled.cancel();
+    /// Cancels a request, if it is still in flight.
+    pub fn cancel(&self, session: &str, id: &str) {
+        if let Some((_, cancelled)) = self.0.requests.lock().get(&(session.to_owned(), id.to_owned())) {
+            cancelled.cancel();
         }
     }
+}
 
-    fn under_way(&self) -> MutexGuard<'_, HashMap<(String, String), (u64, CancellationToken)>> {
-        // An entry is put in or taken out in one step.
-        self.0.under_way.lock()
+impl InFlightRequest {
+    /// Resolves once the client cancels the request.
+    pub async fn cancelled(&self) {
+        self.cancelled.cancelled().await;
     }
 }
 
-impl Flight {
-    /// Resolves once the client takes the request back.
-    pub async fn recalled(&self) {
-        self.recalled.cancelled().await;
-    }
-}
-
-impl Drop for Flight {
+impl Drop for InFlightRequest {
     fn drop(&mut self) {
-        let mut under_way = self.flights.under_way();
-        // A client that used the id again has its later request there.
-        if under_way.get(&self.key).is_some_and(|(number, _)| *number == self.number) {
-            under_way.remove(&self.key);
+        let mut requests = self.table.requests.lock();
+        // A client that reused the id has its later request there.
+        if requests.get(&self.key).is_some_and(|(number, _)| *number == self.number) {
+            requests.remove(&self.key);
         }
     }
 }
@@ -76,25 +70,25 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_request_is_taken_back_by_its_own_session_and_id_only() {
-        let flights = Flights::default();
-        let (one, other) = (flights.begin("s", "1"), flights.begin("t", "1"));
-        flights.recall("s", "2");
-        flights.recall("u", "1");
-        assert!(!one.recalled.is_cancelled());
-        flights.recall("s", "1");
-        one.recalled().await;
-        assert!(!other.recalled.is_cancelled());
+    async fn a_request_is_cancelled_by_its_own_session_and_id_only() {
+        let in_flight = InFlightRequests::default();
+        let (one, other) = (in_flight.begin("s", "1"), in_flight.begin("t", "1"));
+        in_flight.cancel("s", "2");
+        in_flight.cancel("u", "1");
+        assert!(!one.cancelled.is_cancelled());
+        in_flight.cancel("s", "1");
+        one.cancelled().await;
+        assert!(!other.cancelled.is_cancelled());
         drop((one, other));
-        assert!(flights.under_way().is_empty(), "nothing is left of what is over");
+        assert!(in_flight.0.requests.lock().is_empty(), "dropped requests are forgotten");
     }
 
     #[test]
-    fn an_id_that_is_used_again_is_the_later_requests() {
-        let flights = Flights::default();
-        let (first, second) = (flights.begin("s", "1"), flights.begin("s", "1"));
+    fn a_reused_id_means_the_later_request() {
+        let in_flight = InFlightRequests::default();
+        let (first, second) = (in_flight.begin("s", "1"), in_flight.begin("s", "1"));
         drop(first);
-        flights.recall("s", "1");
-        assert!(second.recalled.is_cancelled());
+        in_flight.cancel("s", "1");
+        assert!(second.cancelled.is_cancelled());
     }
 }

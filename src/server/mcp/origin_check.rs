@@ -1,22 +1,22 @@
-//! By which names the endpoint may be called, and from which pages: a page that a browser shows must not reach a server
-//! on its user's machine by a name that its owner made point there.
+//! Checks `Host` and `Origin` against DNS rebinding: a web page must not reach a server on its user's machine through a
+//! host name that the page's owner points there.
 //!
-//! Such a name is one of theirs. So an address or `localhost` is always right, and any other name must be in the
-//! config. A page must be of the server's own name, or in the config as well; who is no page sends no `Origin`.
+//! An IP address or `localhost` cannot be rebound and is always allowed; any other host must be in `mcp.hosts`. An origin
+//! must be the server's own or in `mcp.origins`; clients that are no browser send none.
 
 use crate::platform::config;
 use http::{HeaderMap, HeaderValue, Uri, header, uri::Authority};
 use std::net::IpAddr;
 
-/// What is let through.
-pub struct Gate {
+/// Hosts and origins that may call the endpoint.
+pub struct OriginCheck {
     hosts: Vec<String>,
     origins: Vec<String>,
 }
 
-/// Why a request is not.
+/// Refusal of a request by its host or origin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Shut {
+pub enum OriginError {
     #[error("the request does not say by which name it reaches this server: send a `Host` header")]
     NoHost,
     #[error("MCP clients do not reach this server as `{0}`: add that to `mcp.hosts` in its config if they should")]
@@ -25,7 +25,7 @@ pub enum Shut {
     Origin(String),
 }
 
-impl Gate {
+impl OriginCheck {
     pub fn new(config: &config::Mcp) -> Self {
         let lower = |names: &[String]| {
             names.iter().map(|name| name.trim().trim_end_matches('/').to_ascii_lowercase()).collect()
@@ -33,42 +33,39 @@ impl Gate {
         Self { hosts: lower(&config.hosts), origins: lower(&config.origins) }
     }
 
-    /// Decides on a request by its headers; over HTTP/2 the host is in the URI.
-    ///
-    /// # Errors
-    ///
-    /// Says why it goes no further.
-    pub fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Shut> {
-        let said = headers.get(header::HOST).map(|host| String::from_utf8_lossy(host.as_bytes()).to_ascii_lowercase());
-        let said = said.or_else(|| uri.authority().map(|authority| authority.as_str().to_ascii_lowercase()));
-        let said = said.ok_or(Shut::NoHost)?;
-        let host: Authority = said.parse().map_err(|_| Shut::Host(said.clone()))?;
-        if !is_unnamed(host.host()) && !self.hosts.iter().any(|name| *name == said || name == host.host()) {
-            return Err(Shut::Host(said));
+    /// Checks a request by its headers; over HTTP/2 the host is in the URI.
+    pub fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), OriginError> {
+        let sent = headers.get(header::HOST).map(|host| String::from_utf8_lossy(host.as_bytes()).to_ascii_lowercase());
+        let sent = sent.or_else(|| uri.authority().map(|authority| authority.as_str().to_ascii_lowercase()));
+        let sent = sent.ok_or(OriginError::NoHost)?;
+        let host: Authority = sent.parse().map_err(|_| OriginError::Host(sent.clone()))?;
+        if !is_address_or_localhost(host.host()) && !self.hosts.iter().any(|name| *name == sent || name == host.host())
+        {
+            return Err(OriginError::Host(sent));
         }
         for origin in headers.get_all(header::ORIGIN) {
             let text = String::from_utf8_lossy(origin.as_bytes()).to_ascii_lowercase();
-            if !is_at(&text, &host) && !self.lists_page(origin) {
-                return Err(Shut::Origin(text));
+            if !is_own_origin(&text, &host) && !self.allows_origin(origin) {
+                return Err(OriginError::Origin(text));
             }
         }
         Ok(())
     }
 
-    /// Whether the page of this `Origin` is in the config.
-    pub fn lists_page(&self, origin: &HeaderValue) -> bool {
+    /// Whether this `Origin` is in the config.
+    pub fn allows_origin(&self, origin: &HeaderValue) -> bool {
         self.origins.iter().any(|listed| listed.as_bytes().eq_ignore_ascii_case(origin.as_bytes()))
     }
 }
 
-/// Whether nobody else can make this name point to us.
-fn is_unnamed(host: &str) -> bool {
+/// Whether the host cannot be pointed here by anybody else.
+fn is_address_or_localhost(host: &str) -> bool {
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     host == "localhost" || bare.parse::<IpAddr>().is_ok()
 }
 
-/// Whether the page is served by the same name and port.
-fn is_at(origin: &str, host: &Authority) -> bool {
+/// Whether the origin has the same host and port.
+fn is_own_origin(origin: &str, host: &Authority) -> bool {
     let (rest, port) = match origin.split_once("://") {
         Some(("http", rest)) => (rest, 80),
         Some(("https", rest)) => (rest, 443),
@@ -82,7 +79,7 @@ fn is_at(origin: &str, host: &Authority) -> bool {
 mod tests {
     use super::*;
 
-    fn check(host: Option<&'static str>, origin: Option<&'static str>) -> Result<(), Shut> {
+    fn check(host: Option<&'static str>, origin: Option<&'static str>) -> Result<(), OriginError> {
         let config = config::Mcp {
             hosts: vec!["svc.example".to_owned(), "Other.example:8443".to_owned()],
             origins: vec!["https://Inspector.example/".to_owned()],
@@ -93,11 +90,11 @@ mod tests {
                 headers.insert(name, value.parse().unwrap());
             }
         }
-        Gate::new(&config).check(&"/mcp".parse().unwrap(), &headers)
+        OriginCheck::new(&config).check(&"/mcp".parse().unwrap(), &headers)
     }
 
     #[test]
-    fn addresses_and_listed_names_are_let_through_and_no_other() {
+    fn addresses_and_configured_hosts_are_allowed_and_no_other() {
         for host in ["127.0.0.1", "127.0.0.1:7300", "[::1]:7300", "192.0.2.7", "localhost", "LocalHost:1"] {
             assert_eq!(check(Some(host), None), Ok(()), "{host}");
         }
@@ -105,28 +102,28 @@ mod tests {
             assert_eq!(check(Some(host), None), Ok(()), "{host}");
         }
         for host in ["evil.example", "other.example", "localhost.evil.example", "127.0.0.1.evil.example", "", "a b"] {
-            assert!(matches!(check(Some(host), None), Err(Shut::Host(_))), "{host}");
+            assert!(matches!(check(Some(host), None), Err(OriginError::Host(_))), "{host}");
         }
-        assert_eq!(check(None, None), Err(Shut::NoHost));
+        assert_eq!(check(None, None), Err(OriginError::NoHost));
     }
 
     #[test]
-    fn a_page_must_be_of_the_same_name_or_listed() {
+    fn an_origin_must_be_the_server_s_own_or_configured() {
         let at = "127.0.0.1:7300";
         assert_eq!(check(Some(at), Some("http://127.0.0.1:7300")), Ok(()));
         assert_eq!(check(Some(at), Some("https://inspector.example")), Ok(()));
         assert_eq!(check(Some("svc.example"), Some("https://svc.example")), Ok(()));
         for page in ["http://localhost:7300", "http://127.0.0.1", "https://evil.example", "null", "", "127.0.0.1:7300"]
         {
-            assert!(matches!(check(Some(at), Some(page)), Err(Shut::Origin(_))), "{page}");
+            assert!(matches!(check(Some(at), Some(page)), Err(OriginError::Origin(_))), "{page}");
         }
     }
 
     #[test]
     fn over_http_2_the_host_is_in_the_uri() {
-        let gate = Gate::new(&config::Mcp::default());
+        let check = OriginCheck::new(&config::Mcp::default());
         let uri = |text: &str| text.parse().unwrap();
-        assert_eq!(gate.check(&uri("http://127.0.0.1:7300/mcp"), &HeaderMap::new()), Ok(()));
-        assert!(gate.check(&uri("http://evil.example/mcp"), &HeaderMap::new()).is_err());
+        assert_eq!(check.check(&uri("http://127.0.0.1:7300/mcp"), &HeaderMap::new()), Ok(()));
+        assert!(check.check(&uri("http://evil.example/mcp"), &HeaderMap::new()).is_err());
     }
 }

@@ -1,41 +1,44 @@
-//! A method's result inside the answer of rmcp, byte for byte: rmcp keeps it as a value, in which long numbers lose
-//! digits and fields their order. So a mark goes through rmcp in its place, and the result takes the place of the mark.
+//! A method's result, put into rmcp's reply byte for byte.
+//!
+//! rmcp keeps a result as a JSON value, in which long numbers lose digits and fields their order. So rmcp gets a
+//! placeholder, and the result replaces the placeholder in the reply.
 
 use bytes::Bytes;
 use serde_json::{Value, value::RawValue};
 use std::sync::OnceLock;
 use uuid::Uuid;
 
-/// The place for one result.
-pub struct Inlay {
-    /// A string that nobody can have foreseen, and so have put anywhere else.
-    mark: String,
+/// The result of one call.
+pub struct RawResult {
+    /// A random string, so that nothing else in the reply can equal it.
+    placeholder: String,
     value: OnceLock<Box<RawValue>>,
 }
 
-impl Inlay {
+impl RawResult {
     pub fn new() -> Self {
-        Self { mark: Uuid::new_v4().to_string(), value: OnceLock::new() }
+        Self { placeholder: Uuid::new_v4().to_string(), value: OnceLock::new() }
     }
 
-    /// Keeps the result, and gives what is to stand for it.
-    pub fn put(&self, value: &RawValue) -> Value {
-        // There is one result to a call.
+    /// Keeps the result and returns its placeholder.
+    pub fn set(&self, value: &RawValue) -> Value {
+        // A call has one result.
         let _ = self.value.set(value.to_owned());
-        Value::String(self.mark.clone())
+        Value::String(self.placeholder.clone())
     }
 
-    /// Whether there is something to fill in.
-    pub fn is_put(&self) -> bool {
+    pub fn is_set(&self) -> bool {
         self.value.get().is_some()
     }
 
-    /// The answer with the result in its place.
-    pub fn fill(&self, answer: Bytes) -> Bytes {
-        let Some(value) = self.value.get() else { return answer };
-        let mark = format!("\"{}\"", self.mark);
-        let Some(at) = answer.windows(mark.len()).position(|bytes| bytes == mark.as_bytes()) else { return answer };
-        [&answer[..at], value.get().as_bytes(), &answer[at + mark.len()..]].concat().into()
+    /// Replaces the placeholder in a reply by the result.
+    pub fn insert_into(&self, reply: Bytes) -> Bytes {
+        let Some(value) = self.value.get() else { return reply };
+        let placeholder = format!("\"{}\"", self.placeholder);
+        let Some(at) = reply.windows(placeholder.len()).position(|bytes| bytes == placeholder.as_bytes()) else {
+            return reply;
+        };
+        [&reply[..at], value.get().as_bytes(), &reply[at + placeholder.len()..]].concat().into()
     }
 }
 
@@ -45,14 +48,14 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_result_is_in_the_answer_as_it_came() {
-        let inlay = Inlay::new();
-        let answer = Bytes::from_static(b"{\"result\":7}");
-        assert!(!inlay.is_put());
-        assert_eq!(inlay.fill(answer.clone()), answer);
+    fn a_result_is_in_the_reply_byte_for_byte() {
+        let result = RawResult::new();
+        let reply = Bytes::from_static(b"{\"result\":7}");
+        assert!(!result.is_set());
+        assert_eq!(result.insert_into(reply.clone()), reply);
         let value = RawValue::from_string(r#"{ "z":1.0, "b":18446744073709551616 }"#.to_owned()).unwrap();
-        let text = json!({"text": value.get(), "structured": inlay.put(&value)}).to_string();
-        let filled = inlay.fill(text.into());
+        let text = json!({"text": value.get(), "structured": result.set(&value)}).to_string();
+        let filled = result.insert_into(text.into());
         let expected = r#"{"structured":{ "z":1.0, "b":18446744073709551616 },"text":"{ \"z\":1.0, \"b\":18446744073709551616 }"}"#;
         assert_eq!(filled, expected);
     }

@@ -1,11 +1,11 @@
-//! An offer as MCP has it, and a call's outcome likewise (DESIGN 8).
+//! Conversion of offers and results to MCP's tools and tool results.
 //!
-//! Up to 2025-11-25 a tool takes and gives objects, and a list in which one schema says otherwise is unreadable as a
-//! whole to some clients. What a method declares beyond that is left out there, so that no method spoils the others.
+//! Up to version 2025-11-25 a tool takes and returns objects, and some clients cannot read a list in which one schema says
+//! otherwise. Such schemas are left out for these clients, so that no method makes the whole list unreadable.
 
 use super::{
-    catalog::{Offer, Source},
-    raw_result::Inlay,
+    catalog::{ToolOffer, ToolSource},
+    raw_result::RawResult,
 };
 use crate::{
     calls::registry::Published,
@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 use std::sync::Arc;
 
-/// What a client can be given as a structured result.
+/// Structured results that a client can read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Structure {
     Objects,
@@ -25,29 +25,29 @@ pub enum Structure {
     Anything,
 }
 
-/// An error object of JSON-RPC, of which a method server may have left out anything.
+/// The message of a JSON-RPC error object. A method server may have left out any member.
 #[derive(Deserialize)]
-struct Fault {
+struct ErrorMessage {
     message: Option<String>,
 }
 
 impl Structure {
-    /// What clients that speak this version take.
+    /// What clients of a protocol version can read.
     pub fn of_version(version: Option<&ProtocolVersion>) -> Self {
         let newest = version.is_some_and(|version| version.as_str() >= ProtocolVersion::V_2026_07_28.as_str());
         if newest { Self::Anything } else { Self::Objects }
     }
 }
 
-/// The tool as it is listed.
-pub fn tool(offer: &Offer, structure: Structure) -> Tool {
+/// The tool as tools/list shows it.
+pub fn tool(offer: &ToolOffer, structure: Structure) -> Tool {
     let (description, params, result, meta) = match &offer.source {
-        Source::Method { name, published } => {
+        ToolSource::Method { name, published } => {
             let definition = &published.method.definition;
             let meta = json!({"method": name, "owner": offer.owner, "keywords": definition.keywords});
             (&definition.description, &definition.params_schema, definition.result_schema.as_ref(), meta)
         }
-        Source::Script(script) => {
+        ToolSource::Script(script) => {
             let meta = json!({"script": script.name, "owner": offer.owner, "keywords": []});
             (&script.description, &script.params_schema, None, meta)
         }
@@ -58,27 +58,27 @@ pub fn tool(offer: &Offer, structure: Structure) -> Tool {
     tool
 }
 
-/// The method's answer as the tool's result: as text always, and as it is where the tool has declared so.
-pub fn result(published: &Published, outcome: &Outcome, structure: Structure, inlay: &Inlay) -> CallToolResult {
+/// A method's response as a tool result: always as text, and also structured if the tool declares a result schema.
+pub fn result(published: &Published, outcome: &Outcome, structure: Structure, raw: &RawResult) -> CallToolResult {
     let value = match outcome {
         Outcome::Result(value) => value,
-        Outcome::Error(error) => return fault(error),
+        Outcome::Error(error) => return method_error(error),
     };
     let mut result = CallToolResult::success(vec![ContentBlock::text(text(value))]);
     let declared = output_schema(published.method.definition.result_schema.as_ref(), structure).is_some();
     if declared && (structure == Structure::Anything || value.get().starts_with('{')) {
-        result.structured_content = Some(inlay.put(value));
+        result.structured_content = Some(raw.set(value));
     }
     result
 }
 
-/// How a stored tool went. What it printed is told beside, for whoever writes tools.
+/// The run of a stored tool as a tool result. Its log is in the metadata, for the tool's author.
 pub fn evaluated(run: ToolRun) -> CallToolResult {
     let (mut result, error) = match run.result {
         Ok(value) => (CallToolResult::success(vec![ContentBlock::text(text(&value))]), None),
         Err(ScriptError::RaisedWith { code, message, data }) => {
             let mut error = json!({"code": code, "message": message, "data": data});
-            error.as_object_mut().expect("it is written as one").retain(|_, value| !value.is_null());
+            error.as_object_mut().expect("the literal above is an object").retain(|_, value| !value.is_null());
             (failure(&message), Some(error))
         }
         Err(error) => (failure(&error.to_string()), None),
@@ -96,26 +96,26 @@ pub fn evaluated(run: ToolRun) -> CallToolResult {
     result
 }
 
-/// A tool error with this message. The one who called is told; the session goes on.
+/// A tool error with this message.
 pub fn failure(message: &str) -> CallToolResult {
     CallToolResult::error(vec![ContentBlock::text(message)])
 }
 
-/// The method's own error: its message for whoever reads, all of it for programs.
-fn fault(error: &RawValue) -> CallToolResult {
-    let message = serde_json::from_str::<Fault>(error.get()).ok().and_then(|fault| fault.message);
+/// A method's own error: its message as text, the whole error object in the metadata.
+fn method_error(error: &RawValue) -> CallToolResult {
+    let message = serde_json::from_str::<ErrorMessage>(error.get()).ok().and_then(|error| error.message);
     let meta = serde_json::from_str::<Value>(error.get()).ok().and_then(|error| object(json!({ "error": error })));
     failure(message.as_deref().unwrap_or(error.get())).with_meta(meta.map(MetaObject))
 }
 
-/// A string is its own text; everything else is shown as JSON, byte for byte.
+/// A string as its content; everything else as JSON, byte for byte.
 fn text(value: &RawValue) -> String {
     let json = value.get();
     let plain = json.starts_with('"').then(|| serde_json::from_str(json).ok()).flatten();
     plain.unwrap_or_else(|| json.to_owned())
 }
 
-/// Arguments are an object, whatever the schema says of params.
+/// The schema of arguments, which are always an object in MCP, whatever the method's schema allows.
 fn input_schema(schema: Option<&Value>) -> JsonObject {
     let declared = schema.and_then(Value::as_object).filter(|schema| may_be_object(schema));
     let mut schema = declared.cloned().unwrap_or_default();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_an_object_whatever_the_schema_of_params_says() {
+    fn arguments_are_always_an_object() {
         for (declared, listed) in [
             (None, json!({"type": "object"})),
             (Some(json!({})), json!({"type": "object"})),
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_of_something_else_than_an_object_is_shown_to_those_who_can_read_it() {
+    fn a_schema_of_no_object_is_shown_only_to_clients_that_can_read_it() {
         let both = |schema: Value| {
             [Structure::Objects, Structure::Anything]
                 .map(|structure| output_schema(Some(&schema), structure).map(Value::Object))
@@ -207,11 +207,11 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_told_by_its_message_and_kept_whole_beside_it() {
-        let told = fault(&raw(r#"{"code": 7, "message": "no such note", "data": [1]}"#));
-        assert_eq!(told.is_error, Some(true));
-        assert_eq!(told.content, [ContentBlock::text("no such note")]);
-        assert_eq!(told.meta.unwrap().0["error"], json!({"code": 7, "message": "no such note", "data": [1]}));
-        assert_eq!(fault(&raw(r#"{"code": 7}"#)).content, [ContentBlock::text(r#"{"code": 7}"#)]);
+    fn an_error_is_shown_by_its_message_and_kept_whole_in_the_metadata() {
+        let shown = method_error(&raw(r#"{"code": 7, "message": "no such note", "data": [1]}"#));
+        assert_eq!(shown.is_error, Some(true));
+        assert_eq!(shown.content, [ContentBlock::text("no such note")]);
+        assert_eq!(shown.meta.unwrap().0["error"], json!({"code": 7, "message": "no such note", "data": [1]}));
+        assert_eq!(method_error(&raw(r#"{"code": 7}"#)).content, [ContentBlock::text(r#"{"code": 7}"#)]);
     }
 }

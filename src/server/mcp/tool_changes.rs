@@ -1,60 +1,61 @@
-//! When what a user is offered has changed: often enough to be of use, seldom enough not to be a burden.
+//! Changes to the list of tools that one user is offered, grouped and rate-limited.
 
-use super::catalog::{Catalog, Changes, Digest};
+use super::catalog::{Catalog, CatalogChanges, CatalogDigest};
 use crate::model::id::UserId;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Changes come in groups: a registration that replaces another takes things away before it adds others.
+/// Wait after a change, because changes come in groups: a registration that replaces another removes tools before it
+/// adds others.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// The least time between two looks, and so between two pieces of news.
+/// Least time between two comparisons, and so between two reported changes.
 const SPACING: Duration = Duration::from_secs(1);
 
-/// The news for one user, compared with what was told last.
-pub struct News {
+/// Changes for one user, relative to the list that its client knows.
+pub struct ToolChanges {
     catalog: Catalog,
     user: UserId,
-    changes: Changes,
-    told: Digest,
-    /// No look before this.
+    changes: CatalogChanges,
+    known: CatalogDigest,
+    /// Time of the next comparison at the earliest.
     next: Instant,
 }
 
-impl News {
-    /// News from here on.
+impl ToolChanges {
+    /// Changes from now on.
     pub fn of(catalog: &Catalog, user: UserId) -> Self {
-        // Before the look, so that nothing falls between.
+        // Subscribed before the digest is taken, so that no change falls between the two.
         let changes = catalog.changes();
-        Self { catalog: catalog.clone(), user, changes, told: catalog.digest(user), next: Instant::now() }
+        Self { catalog: catalog.clone(), user, changes, known: catalog.digest(user), next: Instant::now() }
     }
 
-    /// What the client knows of, if it knows everything that it was told.
-    pub const fn told(&self) -> Digest {
-        self.told
+    /// Digest of the list that the client knows.
+    pub const fn known(&self) -> CatalogDigest {
+        self.known
     }
 
-    /// For a client that has heard nothing since this: if that is not how things are, the first news comes at once.
-    pub fn since(mut self, known: Digest) -> Self {
-        if known != self.told {
-            self.told = known;
-            self.changes.mark();
+    /// Changes for a client that knows this list: if it is out of date, the first change is reported at once.
+    pub fn since(mut self, known: CatalogDigest) -> Self {
+        if known != self.known {
+            self.known = known;
+            self.changes.mark_changed();
         }
         self
     }
 
-    /// Resolves once the user is offered something else than it was told of.
-    pub async fn next(&mut self) -> Digest {
+    /// Resolves once the user is offered another list than the client knows.
+    pub async fn next(&mut self) -> CatalogDigest {
         loop {
             self.changes.next().await;
             tokio::time::sleep(SETTLE).await;
             tokio::time::sleep_until(self.next).await;
-            // What came meanwhile is in what is looked at now.
-            self.changes.forget();
+            // Changes until now are part of the digest below.
+            self.changes.mark_unchanged();
             self.next = Instant::now() + SPACING;
             let now = self.catalog.digest(self.user);
-            if now != self.told {
-                self.told = now;
+            if now != self.known {
+                self.known = now;
                 return now;
             }
         }

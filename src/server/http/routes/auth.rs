@@ -30,7 +30,7 @@ pub async fn login(call: Call, Json(credentials): Json<Credentials>) -> Result<L
     let client = call.client();
     let (caller, secret) = identity.login(&credentials.name, credentials.password, client.address).await?;
     let age = call.app.config.auth.session.0.as_secs();
-    Ok(LoggedIn { whoami: whoami_of(identity, &caller), cookie: cookie(&secret, age, client.transport) })
+    Ok(LoggedIn { whoami: whoami_of(identity, &caller), cookie: cookie(&secret, age, client.scheme) })
 }
 
 pub async fn logout(call: Call) -> Result<LoggedOut, ApiError> {
@@ -63,8 +63,8 @@ fn whoami_of(identity: &Identity, caller: &Caller) -> WhoamiView {
 
 fn cookie(secret: &Secret, age: u64, transport: Transport) -> HeaderValue {
     let secure = match transport {
-        Transport::Plain => "",
-        Transport::Encrypted => "; Secure",
+        Transport::Http => "",
+        Transport::Https => "; Secure",
     };
     let text = format!("{COOKIE_NAME}={}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age}{secure}", secret.reveal());
     let mut cookie = HeaderValue::try_from(text).expect("base64url and plain words");

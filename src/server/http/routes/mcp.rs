@@ -5,7 +5,7 @@ use crate::server::{
         ApiError, Call, Events, Response,
         request::{Head, Input, Output, Takes},
     },
-    mcp::{Refused, Reply, Shut, Told},
+    mcp::{McpError, OriginError, Reply, StreamEvent},
 };
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _};
@@ -44,7 +44,7 @@ pub async fn answer(call: Call, Message(body): Message) -> Result<Answered, ApiE
 
 pub async fn follow(call: Call, _: Asked) -> Result<Events, ApiError> {
     let told = call.app.mcp.follow(call.caller(), call.uri(), call.headers())?;
-    let events = told.map(|Told { id, message }| {
+    let events = told.map(|StreamEvent { id, message }| {
         let event = sse::Event::default().id(id);
         Ok::<_, Infallible>(match message {
             Some(message) => event.data(message),
@@ -84,10 +84,10 @@ async fn response(reply: Reply) -> Result<Response, ApiError> {
 }
 
 impl Input for Message {
-    const TAKES: Takes = Takes::Json;
-    const HEAD: Head = Head::Kept;
+    const BODY: Takes = Takes::Json;
+    const HEADERS: Head = Head::Read;
 
-    fn body(_: &mut SchemaGenerator) -> Option<Schema> {
+    fn body_schema(_: &mut SchemaGenerator) -> Option<Schema> {
         Some(json_schema!({
             "type": "object",
             "description": "A JSON-RPC message of the Model Context Protocol",
@@ -101,24 +101,25 @@ impl Input for Message {
         }))
     }
 
-    async fn take(call: &mut Call) -> Result<Self, ApiError> {
+    async fn from_request(call: &mut Call) -> Result<Self, ApiError> {
         call.refuse_query()?;
         call.read_body().await.map(Self)
     }
 }
 
 impl Input for Asked {
-    const HEAD: Head = Head::Kept;
+    const HEADERS: Head = Head::Read;
 
-    async fn take(call: &mut Call) -> Result<Self, ApiError> {
+    async fn from_request(call: &mut Call) -> Result<Self, ApiError> {
         call.refuse_query().map(|()| Self)
     }
 }
 
 impl Output for Answered {
-    const ALSO: &'static [StatusCode] = &[StatusCode::ACCEPTED, StatusCode::BAD_REQUEST, StatusCode::NOT_FOUND];
+    const OTHER_STATUSES: &'static [StatusCode] =
+        &[StatusCode::ACCEPTED, StatusCode::BAD_REQUEST, StatusCode::NOT_FOUND];
     /// A notification has no answer.
-    const BARE: &'static [StatusCode] = &[StatusCode::ACCEPTED];
+    const EMPTY_STATUSES: &'static [StatusCode] = &[StatusCode::ACCEPTED];
 
     fn schema(_: &mut SchemaGenerator) -> Option<Schema> {
         Some(json_schema!({
@@ -146,16 +147,16 @@ impl Output for Answered {
     }
 }
 
-impl From<Refused> for ApiError {
-    fn from(refused: Refused) -> Self {
-        let message = refused.to_string();
-        match refused {
-            Refused::Shut(Shut::NoHost) => Self::BadRequest(message),
-            Refused::Shut(Shut::Host(_) | Shut::Origin(_)) => Self::Forbidden(message),
-            Refused::NoStream => Self::NotAcceptable(message),
-            Refused::NoSession => Self::NotFound(message),
-            Refused::NoStreamInVersion => Self::MethodNotAllowed { allow: "POST".to_owned() },
-            Refused::TooManyStreams => Self::TooManyRequests { message, wait: AGAIN },
+impl From<McpError> for ApiError {
+    fn from(error: McpError) -> Self {
+        let message = error.to_string();
+        match error {
+            McpError::Origin(OriginError::NoHost) => Self::BadRequest(message),
+            McpError::Origin(OriginError::Host(_) | OriginError::Origin(_)) => Self::Forbidden(message),
+            McpError::StreamNotAccepted => Self::NotAcceptable(message),
+            McpError::UnknownSession => Self::NotFound(message),
+            McpError::NoStreamInVersion => Self::MethodNotAllowed { allow: "POST".to_owned() },
+            McpError::TooManyStreams => Self::TooManyRequests { message, wait: AGAIN },
         }
     }
 }

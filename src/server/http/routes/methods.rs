@@ -117,9 +117,9 @@ fn mentions(method: &MethodView, word: &str) -> bool {
 }
 
 impl Input for Rpc {
-    const TAKES: Takes = Takes::Json;
+    const BODY: Takes = Takes::Json;
 
-    fn body(_: &mut SchemaGenerator) -> Option<Schema> {
+    fn body_schema(_: &mut SchemaGenerator) -> Option<Schema> {
         let request = json_schema!({
             "type": "object",
             "properties": {
@@ -133,14 +133,14 @@ impl Input for Rpc {
         Some(json_schema!({"oneOf": [request, {"type": "array", "items": request, "minItems": 1, "maxItems": 1000}]}))
     }
 
-    async fn take(call: &mut Call) -> Result<Self, ApiError> {
+    async fn from_request(call: &mut Call) -> Result<Self, ApiError> {
         call.refuse_query()?;
         call.read_body().await.map(Self)
     }
 }
 
 impl Output for Answered {
-    const ALSO: &'static [StatusCode] = &[StatusCode::NO_CONTENT];
+    const OTHER_STATUSES: &'static [StatusCode] = &[StatusCode::NO_CONTENT];
 
     fn schema(_: &mut SchemaGenerator) -> Option<Schema> {
         let answer = json_schema!({
@@ -162,7 +162,7 @@ impl Output for Answered {
 
     fn into_response(self) -> Response {
         match self.0 {
-            Some(json) => request::with_type(StatusCode::OK, Self::CONTENT, json),
+            Some(json) => request::with_type(StatusCode::OK, Self::CONTENT_TYPE, json),
             None => NoContent.into_response(),
         }
     }

@@ -59,7 +59,7 @@ pub async fn metrics(call: Call) -> Result<Text, ApiError> {
 }
 
 impl Output for Readiness {
-    const ALSO: &'static [StatusCode] = &[StatusCode::SERVICE_UNAVAILABLE];
+    const OTHER_STATUSES: &'static [StatusCode] = &[StatusCode::SERVICE_UNAVAILABLE];
 
     fn schema(generator: &mut SchemaGenerator) -> Option<Schema> {
         Some(generator.subschema_for::<HealthView>())

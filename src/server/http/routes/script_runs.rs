@@ -56,7 +56,7 @@ fn may_run(call: &Call, script: &Script) -> Result<(), ApiError> {
 
 async fn evaluate(call: &Call, tool: &Arc<Script>, params: Option<Box<RawValue>>) -> Result<RunView, ApiError> {
     let user = call.caller().user.id;
-    let _trial = call.app.rations.trial(user)?;
+    let _trial = call.app.rations.test_run(user)?;
     let arguments = params.unwrap_or_else(super::events::empty_object);
     let run = call.app.toolbox.run(tool, user, arguments).await.map_err(|error| match error {
         ToolError::NoObject | ToolError::Unreadable(_) | ToolError::TooMuch(_) | ToolError::Unfit(_) => {
@@ -79,7 +79,7 @@ async fn evaluate(call: &Call, tool: &Arc<Script>, params: Option<Box<RawValue>>
 
 async fn try_out(call: &Call, script: &Script, sample: SampleEvent) -> Result<RunView, ApiError> {
     let user = call.caller().user.id;
-    let _trial = call.app.rations.trial(user)?;
+    let _trial = call.app.rations.test_run(user)?;
     let input = sample_input(call, sample)?;
     let program = match script.program() {
         Some(Ok(program)) => program,

@@ -90,7 +90,7 @@ pub async fn delete(call: Call) -> Result<NoContent, ApiError> {
 
 pub async fn test(call: Call, sample: Option<Json<SampleEvent>>) -> Result<Json<TestView>, ApiError> {
     let sink = find(&call)?;
-    let _trial = call.app.rations.trial(call.caller().user.id)?;
+    let _trial = call.app.rations.test_run(call.caller().user.id)?;
     let input = sample_input(&call, sample.map(|Json(sample)| sample).unwrap_or_default())?;
     let attempted = sinks::attempt(&call.app.context, &sink, input).await;
     let attempted = attempted.map_err(|postponed| ApiError::Unavailable(format!("{postponed}: try again")))?;
@@ -106,7 +106,7 @@ pub async fn test(call: Call, sample: Option<Json<SampleEvent>>) -> Result<Json<
 }
 
 pub async fn preview(call: Call, Json(body): Json<PreviewBody>) -> Result<Json<PreviewView>, ApiError> {
-    let _trial = call.app.rations.trial(call.caller().user.id)?;
+    let _trial = call.app.rations.test_run(call.caller().user.id)?;
     let sink = match (body.sink, body.sink_id) {
         (Some(spec), None) => Arc::new(define(&call, spec, None).await?),
         (None, Some(id)) => visible(&call, id)?,

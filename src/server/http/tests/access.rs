@@ -1,7 +1,10 @@
 //! Who gets where.
 
 use super::Service;
-use crate::server::http::route_table::{Access, Route, TABLE};
+use crate::server::http::{
+    route::{Route, RouteAccess},
+    route_table::TABLE,
+};
 use serde_json::json;
 
 /// Every route that is not open, with a path that fits its template.
@@ -10,7 +13,7 @@ fn closed() -> impl Iterator<Item = (&'static Route, String)> {
     TABLE
         .routes()
         .iter()
-        .filter(|route| route.access != Access::Open)
+        .filter(|route| route.access != RouteAccess::Open)
         .map(move |route| (route, route.path.replace("{id}", &id)))
 }
 
@@ -79,7 +82,7 @@ async fn a_missing_permission_is_403_and_named() {
     let (_, nobody) = service.user("ada", &[]).await;
     for (route, path) in closed() {
         let answer = service.call(&nobody, route.method.as_str(), &path, None).await;
-        let Access::AnyOf(permissions) = route.access else {
+        let RouteAccess::AnyOf(permissions) = route.access else {
             assert_ne!(answer.status, 403, "{path}");
             continue;
         };

@@ -49,7 +49,7 @@ impl Service {
         Self::start_with(Duration::from_secs(5), |_| {}).await
     }
 
-    async fn start_with(patience: Duration, change: impl FnOnce(&mut Config)) -> Self {
+    async fn start_with(timeout: Duration, change: impl FnOnce(&mut Config)) -> Self {
         let directory = std::env::temp_dir().join(format!("svc-http-{}", uuid::Uuid::now_v7()));
         let mut config = Config::default();
         change(&mut config);
@@ -61,8 +61,8 @@ impl Service {
         let app = Arc::new(services.http());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let patience = server::Patience { head: patience, idle: patience, drain: patience };
-        let serving = tokio::spawn(server::serve_patiently(listener, app.clone(), shutdown.clone(), patience));
+        let timeouts = server::ConnectionTimeouts { head: timeout, idle: timeout, drain: timeout };
+        let serving = tokio::spawn(server::serve_with_timeouts(listener, app.clone(), shutdown.clone(), timeouts));
         let token = std::fs::read_to_string(directory.join("admin.token")).unwrap().trim().to_owned();
         Self { app, address, token, client: HttpClient::new().unwrap(), shutdown, serving, directory }
     }

@@ -1,0 +1,257 @@
+//! Authorization of a request by its head, before any of its body is read.
+//!
+//! [`authorize`] runs the steps in this order: [`authenticate`] the credential, [`check_token_scope`], find the route,
+//! [`check_agent`], [`check_permissions`], [`check_session_origin`], [`check_body`].
+//!
+//! Under `/api` and `/mcp` the credential comes first: a caller without one does not even learn which paths exist, and a
+//! scoped token does not learn of paths outside its scopes.
+
+use super::{
+    body::is_json,
+    client_info::ClientInfo,
+    error::ApiError,
+    extract::{HeaderUse, RequestBody},
+    request::RequestHead,
+    route::{Route, RouteAccess, RouteMatch, RouteTable},
+};
+use crate::{
+    identity::{Caller, Identity, Via},
+    model::permission::Scope,
+};
+use hyper::{
+    Method, Request,
+    body::Body,
+    header::{CONTENT_LENGTH, HOST, HeaderMap, ORIGIN},
+};
+use std::{net::SocketAddr, sync::Arc};
+
+/// A request that may go on to its route.
+#[derive(Clone)]
+pub struct Authorized {
+    pub route: &'static Route,
+    pub head: Arc<RequestHead>,
+}
+
+/// Finds the route of a request and checks that the caller may use it.
+pub fn authorize<B: Body>(
+    table: &'static RouteTable,
+    identity: &Identity,
+    service_body_limit: usize,
+    request: &Request<B>,
+    peer: SocketAddr,
+) -> Result<Authorized, ApiError> {
+    let headers = request.headers();
+    let found = table.find(request.method(), request.uri().path());
+    let caller = authenticate(identity, &found, request)?;
+    if let Some(caller) = &caller {
+        check_token_scope(caller.scopes(), &found)?;
+    }
+    let (route, parameter) = match found {
+        RouteMatch::Found(route, parameter) => (route, parameter),
+        RouteMatch::OtherMethods(routes) => return Err(ApiError::MethodNotAllowed { allow: methods(&routes) }),
+        RouteMatch::NotFound => return Err(ApiError::NotFound("there is nothing at this path".to_owned())),
+    };
+    if let Some(caller) = &caller {
+        check_agent(caller, route)?;
+        check_permissions(caller, route.access)?;
+        check_session_origin(caller, request)?;
+    }
+    let body_limit = route.body_limit(service_body_limit);
+    check_body(request, route.body, body_limit)?;
+    let head = RequestHead {
+        uri: request.uri().clone(),
+        parameter,
+        caller,
+        client: ClientInfo::of(headers, peer),
+        headers: match route.headers {
+            HeaderUse::Read => headers.clone(),
+            HeaderUse::Unused => HeaderMap::new(),
+        },
+        body_limit,
+    };
+    Ok(Authorized { route, head: Arc::new(head) })
+}
+
+/// Resolves the request's token or session cookie to its caller; `None` if the request needs no caller.
+fn authenticate<B>(
+    identity: &Identity,
+    found: &RouteMatch<'_>,
+    request: &Request<B>,
+) -> Result<Option<Caller>, ApiError> {
+    if is_open(found, request.uri().path()) {
+        return Ok(None);
+    }
+    let caller = identity.authenticate(request.headers());
+    caller.map(Some).ok_or(ApiError::Unauthorized("send a valid API token as `Authorization: Bearer svc_…`, or log in"))
+}
+
+/// Whether a request needs no caller: it is for an open route, or for a path outside of `/api` and `/mcp`.
+fn is_open(found: &RouteMatch<'_>, path: &str) -> bool {
+    let open = |route: &Route| route.access == RouteAccess::Open;
+    match found {
+        RouteMatch::Found(route, _) => open(route),
+        RouteMatch::OtherMethods(routes) => routes.iter().all(|route| open(route)),
+        RouteMatch::NotFound => !matches!(path.split('/').nth(1), Some("api" | "mcp")),
+    }
+}
+
+/// Limits a scoped token to the routes that name one of its scopes. It is refused everything else, existing or not. A
+/// credential without scopes is not limited.
+fn check_token_scope(scopes: &[Scope], found: &RouteMatch<'_>) -> Result<(), ApiError> {
+    let in_scope = |route: &Route| route.scope.is_some_and(|scope| scopes.contains(&scope));
+    let reached = match found {
+        RouteMatch::Found(route, _) => in_scope(route),
+        // The token may know of a path that it reaches by another method.
+        RouteMatch::OtherMethods(routes) => routes.iter().any(|route| in_scope(route)),
+        RouteMatch::NotFound => false,
+    };
+    if scopes.is_empty() || reached {
+        return Ok(());
+    }
+    let names: Vec<_> = scopes.iter().map(|scope| scope.as_str()).collect();
+    Err(ApiError::Forbidden(format!("this token is limited to the scope {}", names.join(" and "))))
+}
+
+fn check_agent(caller: &Caller, route: &Route) -> Result<(), ApiError> {
+    if matches!(caller.via, Via::Agent { .. }) && !is_for_agents(route) {
+        return Err(ApiError::Forbidden("an agent's token does not reach this: use a user's".to_owned()));
+    }
+    Ok(())
+}
+
+/// An agent reads what its owner reads, raises events, manages sinks and calls methods, as tools too. It changes nothing
+/// else, not even its own space: a stolen agent token must not gain anything that stays when the space is gone.
+fn is_for_agents(route: &Route) -> bool {
+    const CHANGES: [&str; 4] = ["/api/events/", "/api/event-sinks", "/api/methods/call", "/mcp"];
+    route.method == Method::GET || CHANGES.iter().any(|path| route.path.starts_with(path))
+}
+
+fn check_permissions(caller: &Caller, access: RouteAccess) -> Result<(), ApiError> {
+    match access {
+        RouteAccess::AnyOf(permissions) if !caller.permissions.contains_any(permissions) => {
+            let names: Vec<_> = permissions.iter().map(|permission| permission.as_str()).collect();
+            Err(ApiError::Forbidden(format!("this needs the permission {}", names.join(" or "))))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_session_origin<B: Body>(caller: &Caller, request: &Request<B>) -> Result<(), ApiError> {
+    if matches!(caller.via, Via::Session { .. }) { check_origin(request) } else { Ok(()) }
+}
+
+/// Refuses a change by cookie that does not come from the service's own pages: a browser sends the cookie with every
+/// request that any page makes. The cookie is `SameSite=Strict` besides, and a form cannot send JSON.
+fn check_origin<B: Body>(request: &Request<B>) -> Result<(), ApiError> {
+    if matches!(*request.method(), Method::GET | Method::HEAD) {
+        return Ok(());
+    }
+    let headers = request.headers();
+    if let Some(origin) = headers.get(ORIGIN) {
+        let origin = origin.to_str().unwrap_or_default().split_once("://").map_or("", |(_, host)| host);
+        let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+        let host = host.or(request.uri().authority().map(|authority| authority.as_str())).unwrap_or_default();
+        if origin.is_empty() || !origin.eq_ignore_ascii_case(host) {
+            return Err(ApiError::Forbidden("a session can only be used from the service's own pages".to_owned()));
+        }
+    }
+    if !request.body().is_end_stream() && !is_json(headers) {
+        return Err(ApiError::UnsupportedMediaType);
+    }
+    Ok(())
+}
+
+fn check_body<B: Body>(request: &Request<B>, body: RequestBody, limit: usize) -> Result<(), ApiError> {
+    let headers = request.headers();
+    let length = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if length.is_some_and(|length| length > limit as u64) {
+        return Err(ApiError::TooLarge { limit });
+    }
+    let must_be_json = match body {
+        RequestBody::None => false,
+        RequestBody::OptionalJson => !request.body().is_end_stream(),
+        RequestBody::Json => true,
+    };
+    if must_be_json && !is_json(headers) { Err(ApiError::UnsupportedMediaType) } else { Ok(()) }
+}
+
+fn methods(routes: &[&Route]) -> String {
+    let mut methods: Vec<_> = routes.iter().map(|route| route.method.as_str()).collect();
+    if methods.contains(&"GET") {
+        methods.push("HEAD");
+    }
+    methods.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::http::{route::get, route_table::TABLE, routes::ops};
+
+    #[test]
+    fn a_scope_reaches_the_routes_that_name_it_and_nothing_else() {
+        let closed = get("/x", RouteAccess::User, ops::health, "");
+        let mut methods = get("/y", RouteAccess::User, ops::health, "");
+        methods.scope = Some(Scope::Methods);
+        let reaches = |scopes: &[Scope], found| check_token_scope(scopes, &found).is_ok();
+        for (scopes, to_methods) in [(&[Scope::Methods][..], true), (&[Scope::Mcp], false), (Scope::ALL, true)] {
+            assert_eq!(reaches(scopes, RouteMatch::Found(&methods, 0..0)), to_methods);
+            assert!(!reaches(scopes, RouteMatch::Found(&closed, 0..0)));
+            assert_eq!(reaches(scopes, RouteMatch::OtherMethods(vec![&methods])), to_methods);
+            assert!(!reaches(scopes, RouteMatch::OtherMethods(vec![&closed])));
+            assert!(!reaches(scopes, RouteMatch::NotFound));
+        }
+        assert!(
+            reaches(&[], RouteMatch::Found(&closed, 0..0)) && reaches(&[], RouteMatch::NotFound),
+            "no scopes, no limits"
+        );
+    }
+
+    #[test]
+    fn an_agent_changes_events_and_sinks_and_calls_methods_and_nothing_else() {
+        let changing = TABLE.routes().iter().filter(|route| route.method != Method::GET && is_for_agents(route));
+        let mut paths: Vec<_> = changing.map(|route| format!("{} {}", route.method, route.path)).collect();
+        paths.sort();
+        assert_eq!(
+            paths,
+            [
+                "DELETE /api/event-sinks/{id}",
+                "PATCH /api/event-sinks/{id}",
+                "POST /api/event-sinks",
+                "POST /api/event-sinks/preview",
+                "POST /api/event-sinks/{id}/redeliver",
+                "POST /api/event-sinks/{id}/test",
+                "POST /api/events/emit",
+                "POST /api/events/explain",
+                "POST /api/methods/call",
+                "POST /mcp",
+                "PUT /api/event-sinks/{id}",
+            ]
+        );
+    }
+
+    fn origin(method: Method, origin: Option<&str>, body: &'static str, kind: Option<&str>) -> Result<(), ApiError> {
+        let mut request = Request::builder().method(method).uri("/api/x").header(HOST, "svc.example:7300");
+        for (name, value) in [(ORIGIN, origin), (hyper::header::CONTENT_TYPE, kind)] {
+            if let Some(value) = value {
+                request = request.header(name, value);
+            }
+        }
+        check_origin(&request.body(http_body_util::Full::<bytes::Bytes>::from(body)).unwrap())
+    }
+
+    #[test]
+    fn a_change_by_cookie_must_come_from_the_service_s_own_pages() {
+        assert!(origin(Method::POST, None, "", None).is_ok());
+        assert!(origin(Method::POST, Some("https://SVC.example:7300"), "{}", Some("application/json")).is_ok());
+        assert!(origin(Method::GET, Some("https://evil.example"), "", None).is_ok());
+        for foreign in ["https://evil.example", "null", "https://svc.example", "svc.example:7300"] {
+            assert!(
+                matches!(origin(Method::DELETE, Some(foreign), "", None), Err(ApiError::Forbidden(_))),
+                "{foreign}"
+            );
+        }
+        let form = origin(Method::POST, None, "a=b", Some("application/x-www-form-urlencoded"));
+        assert!(matches!(form, Err(ApiError::UnsupportedMediaType)));
+    }
+}

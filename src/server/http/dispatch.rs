@@ -1,0 +1,122 @@
+//! Answers one request: CORS, authorization, the route's handler, and the headers that every response has.
+
+use super::{
+    App, Response, agent_socket,
+    authorize::{Authorized, authorize},
+    body,
+    cors::CorsOrigin,
+    error::ApiError,
+    idle::{IdleTimer, TrackedBody},
+    request::ApiRequest,
+    route_table::TABLE,
+};
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http_body_util::{BodyExt, Limited};
+use hyper::{
+    Request,
+    body::{Body, Incoming},
+    header::{CACHE_CONTROL, EXPECT, HeaderValue, X_CONTENT_TYPE_OPTIONS},
+    service::Service,
+};
+use std::{convert::Infallible, net::SocketAddr, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use tokio_util::sync::CancellationToken;
+use warp::Filter;
+
+/// Bounds on what is read of a refused request's body, so that the caller reads the error instead of a reset connection.
+const REFUSED_BODY_BYTES: usize = 4 << 20;
+const REFUSED_BODY_TIME: Duration = Duration::from_secs(1);
+
+/// State that the requests of one connection share.
+pub struct ConnectionContext<R> {
+    pub app: Arc<App>,
+    /// Runs the handler of an authorized request.
+    pub routes: R,
+    pub peer: SocketAddr,
+    pub idle: Arc<IdleTimer>,
+}
+
+/// The warp filter behind authorization: the agents' WebSocket, and the handlers of all routes.
+pub fn routes(
+    app: Arc<App>,
+    shutdown: CancellationToken,
+) -> impl Filter<Extract = (Response,), Error = warp::Rejection> + Clone + Send + Sync + 'static {
+    agent_socket::filter(app.clone()).or(handlers(app, shutdown)).unify()
+}
+
+/// Answers one request.
+pub async fn answer<R>(
+    connection: Arc<ConnectionContext<R>>,
+    request: Request<Incoming>,
+) -> Result<hyper::Response<TrackedBody<impl Body<Data = Bytes, Error = warp::Error>>>, Infallible>
+where
+    R: Service<Request<Limited<Incoming>>, Response = Response, Error = Infallible>,
+{
+    let _active = connection.idle.begin_request();
+    let app = &connection.app;
+    let origin = CorsOrigin::of(&app.mcp, &request);
+    let mut response = match origin.as_ref().and_then(CorsOrigin::preflight_response) {
+        Some(response) => response,
+        None => respond(&connection, request).await?,
+    };
+    app.metrics.http_requests.increment();
+    if response.status().is_server_error() {
+        app.metrics.http_failures.increment();
+    }
+    let headers = response.headers_mut();
+    // Responses belong to their caller: no cache may keep them and no browser reinterpret them.
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if let Some(origin) = origin {
+        origin.allow(headers);
+    }
+    Ok(response.map(|body| connection.idle.track(body)))
+}
+
+async fn respond<R>(connection: &ConnectionContext<R>, request: Request<Incoming>) -> Result<Response, Infallible>
+where
+    R: Service<Request<Limited<Incoming>>, Response = Response, Error = Infallible>,
+{
+    let app = &connection.app;
+    match authorize(&TABLE, &app.identity, app.config.limits.body.bytes(), &request, connection.peer) {
+        Ok(authorized) => {
+            let limit = authorized.head.body_limit;
+            let mut request = request.map(|body| Limited::new(body, limit));
+            request.extensions_mut().insert(authorized);
+            connection.routes.call(request).await
+        }
+        Err(error) => {
+            discard_body(request).await;
+            Ok(error.into_response())
+        }
+    }
+}
+
+/// All routes as one filter: authorization has found the route already, and a chain of warp filters would cost compile
+/// time and a lookup that grow with the number of routes.
+fn handlers(
+    app: Arc<App>,
+    shutdown: CancellationToken,
+) -> impl Filter<Extract = (Response,), Error = warp::Rejection> + Clone + Send + Sync + 'static {
+    warp::ext::get::<Authorized>().and(warp::body::stream()).then(move |authorized: Authorized, stream| {
+        let Authorized { route, head } = authorized;
+        let request = ApiRequest { app: app.clone(), shutdown: shutdown.clone(), head, body: body::boxed(stream) };
+        async move {
+            // A handler that panics fails its own request only.
+            let handled = AssertUnwindSafe(route.handle(request)).catch_unwind().await;
+            let handled = handled.unwrap_or_else(|_| {
+                Err(ApiError::Internal(format!("the handler of {} {} panicked", route.method, route.path)))
+            });
+            handled.unwrap_or_else(ApiError::into_response)
+        }
+    })
+}
+
+/// Reads on after a refusal, within limits. A caller that waits for `100 Continue` gets none and sends no body.
+async fn discard_body(request: Request<Incoming>) {
+    if request.body().is_end_stream() || request.headers().contains_key(EXPECT) {
+        return;
+    }
+    let mut body = Limited::new(request.into_body(), REFUSED_BODY_BYTES);
+    let _ = tokio::time::timeout(REFUSED_BODY_TIME, async { while let Some(Ok(_)) = body.frame().await {} }).await;
+}
