@@ -1,6 +1,6 @@
-//! Agents: events through them, links that break, and who may be one.
+//! Agents: events emitted through them, broken links, and tokens.
 
-use crate::support::{Answer, Daemon, Receiver, Space, ended, eventually, registration};
+use crate::support::{Answer, Daemon, Receiver, Space, ended, eventually, registration, stderr, stdout};
 use serde_json::{Value, json};
 use std::{
     io::{Read, Write},
@@ -12,16 +12,8 @@ use std::{
     thread,
 };
 
-fn stdout(output: &std::process::Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn stderr(output: &std::process::Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-/// A sink of the administrator that hears all custom events.
-fn listening(daemon: &Daemon) -> Receiver {
+/// A receiver behind a global sink for all custom events.
+fn receiver_of_custom_events(daemon: &Daemon) -> Receiver {
     let receiver = Receiver::answering(|_| Answer::Status(200));
     let webhook = json!({"url": receiver.url("/")});
     daemon.create_sink(
@@ -48,7 +40,7 @@ fn an_event_raised_in_a_space_carries_the_space_and_its_owner() {
 }
 
 #[test]
-fn an_event_names_its_owner_as_they_are_called_now() {
+fn an_event_carries_the_current_name_of_its_owner() {
     let daemon = Daemon::start();
     let mut space = Space::create(&daemon, "notes");
     space.start(&daemon, &[]);
@@ -64,7 +56,7 @@ fn an_event_names_its_owner_as_they_are_called_now() {
 #[test]
 fn events_raised_while_the_server_is_down_and_the_agent_then_killed_all_arrive_in_order() {
     let mut daemon = Daemon::start();
-    let receiver = listening(&daemon);
+    let receiver = receiver_of_custom_events(&daemon);
     let mut space = Space::create(&daemon, "notes");
     space.start(&daemon, &[]);
     daemon.kill();
@@ -78,7 +70,7 @@ fn events_raised_while_the_server_is_down_and_the_agent_then_killed_all_arrive_i
     let arrived =
         |count| receiver.wait_for(count).iter().map(|request| request.json()["data"]["n"].clone()).collect::<Vec<_>>();
     assert_eq!(arrived(20), (0..20).map(Value::from).collect::<Vec<_>>());
-    // Nothing came twice, and what is raised now comes next.
+    // No event arrived twice, and a new event arrives next.
     space.svc(&["event", "n", r#"{"n": 20}"#]);
     assert_eq!(arrived(21).last(), Some(&json!(20)));
     let history = daemon.get("/api/events?limit=100&pattern=custom.n").json();
@@ -99,7 +91,7 @@ fn a_full_spool_says_so_and_takes_no_more() {
     let full = space.svc(&["event", "n"]);
     assert_eq!(full.status.code(), Some(1));
     assert!(stderr(&full).contains("agent.spool"), "{}", stderr(&full));
-    // They are not lost: once there is a server they go, and there is room again.
+    // The events are not lost: they are sent once there is a server, which makes room.
     space.kill();
     space.start(&daemon, &["--config", config.to_str().unwrap()]);
     eventually("the spool to drain", || space.svc(&["event", "n"]).status.success().then_some(()));
@@ -143,7 +135,7 @@ fn a_web_page_cannot_raise_events() {
 }
 
 #[test]
-fn of_two_agents_with_one_token_the_newer_wins_and_the_older_is_told() {
+fn of_two_agents_with_one_token_the_newer_one_replaces_the_older() {
     let daemon = Daemon::start();
     let mut older = Space::create(&daemon, "notes");
     older.start(&daemon, &[]);
@@ -159,7 +151,7 @@ fn of_two_agents_with_one_token_the_newer_wins_and_the_older_is_told() {
 }
 
 #[test]
-fn an_agent_whose_token_is_revoked_is_out_at_once() {
+fn an_agent_whose_token_is_revoked_ends_at_once() {
     let daemon = Daemon::start();
     let mut space = Space::create(&daemon, "notes");
     space.start(&daemon, &[]);
@@ -169,13 +161,13 @@ fn an_agent_whose_token_is_revoked_is_out_at_once() {
     assert!(space.log().contains("token"), "{}", space.log());
     space.token = rotated.json()["agent_token"].as_str().expect("a token").to_owned();
     space.start(&daemon, &[]);
-    // A space that is gone has no agent either.
+    // A deleted space has no agent either.
     assert_eq!(daemon.delete(&format!("/api/spaces/{}", space.id)).status, 204);
     assert_eq!(space.ended().code(), Some(4));
 }
 
 #[test]
-fn a_goodbye_stops_the_space_and_a_broken_link_does_not() {
+fn an_agent_that_ends_stops_its_space_and_a_broken_link_does_not() {
     let daemon = Daemon::start();
     let receiver = Receiver::answering(|_| Answer::Status(200));
     let webhook = json!({"url": receiver.url("/")});
@@ -205,11 +197,11 @@ fn a_goodbye_stops_the_space_and_a_broken_link_does_not() {
 }
 
 #[test]
-fn a_space_stopped_while_its_agent_is_away_stays_stopped_when_that_comes_back() {
+fn a_space_stopped_while_its_agent_is_away_stays_stopped_when_the_agent_reconnects() {
     let mut daemon = Daemon::start();
     let mut space = Space::create(&daemon, "notes");
     space.start(&daemon, &[]);
-    // The server goes and comes back, and is told to stop the space before its agent has found it again.
+    // The server restarts, and the space is stopped before its agent has reconnected.
     space.pause();
     daemon.crash_and_restart();
     assert_eq!(daemon.post(&format!("/api/spaces/{}/stop", space.id), &json!({})).status, 200);
@@ -218,7 +210,7 @@ fn a_space_stopped_while_its_agent_is_away_stays_stopped_when_that_comes_back() 
     assert_eq!(space.view(&daemon)["state"], "stopped");
 }
 
-/// A way to the daemon that can be made to carry nothing, without closing anything.
+/// A proxy to the daemon that can be made to stall: it then carries nothing and closes nothing.
 fn stalling_proxy(target: String) -> (String, Arc<AtomicBool>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     let address = format!("http://{}", listener.local_addr().expect("it is bound"));
@@ -233,7 +225,7 @@ fn stalling_proxy(target: String) -> (String, Arc<AtomicBool>) {
                     let mut buffer = [0; 4096];
                     while let Ok(read @ 1..) = from.read(&mut buffer) {
                         if stall.load(Ordering::SeqCst) {
-                            // Holds the connection open for ever and carries nothing.
+                            // Keeps the connection open forever.
                             loop {
                                 thread::park();
                             }
@@ -251,7 +243,7 @@ fn stalling_proxy(target: String) -> (String, Arc<AtomicBool>) {
 }
 
 #[test]
-fn a_stalled_network_is_noticed_by_both_ends_and_the_link_made_anew() {
+fn both_ends_notice_a_stalled_network_and_reconnect() {
     let daemon = Daemon::with(&[("AGENT_HEARTBEAT", "200ms")]);
     let (proxy, stalled) = stalling_proxy(daemon.url.clone());
     let mut space = Space::create(&daemon, "notes");
@@ -311,7 +303,7 @@ fn a_server_that_does_not_know_the_token_does_not_disturb_the_one_that_does() {
     assert_eq!(
         (&after[0]["since"], &after[0]["connected"]),
         (&before[0]["since"], &json!(true)),
-        "it is the same link"
+        "the link is the same"
     );
     assert_eq!(space.terminate().code(), Some(0));
 }
@@ -327,7 +319,7 @@ fn an_agent_of_two_servers_publishes_at_both_or_at_none() {
     let pid = one.call("x.pid", &json!({}))["result"].clone();
     assert_eq!(two.call("x.pid", &json!({}))["result"], pid, "one process answers for both");
 
-    // Only one of them knows the group.
+    // Only one of the servers has the group.
     assert_eq!(one.post("/api/groups", &json!({"name": "ops"})).status, 201);
     let shared = registration("echo.py", "", &[("y.echo", "scope = \"shared\"\ngroups = [\"ops\"]")]);
     let refused = space.try_register(&shared);
@@ -338,7 +330,7 @@ fn an_agent_of_two_servers_publishes_at_both_or_at_none() {
         assert_eq!(daemon.call("y.echo", &json!({}))["error"]["code"], -32601);
     }
 
-    // Without one the other serves on, and what changes meanwhile the one learns when it is back.
+    // While one server is down the other one serves, and the first gets the change when it is back.
     two.kill();
     space.register(&registration("echo.py", "", &[("z.echo", "")]));
     assert_eq!(one.call("z.echo", &json!([1]))["result"], json!([1]));
@@ -349,7 +341,7 @@ fn an_agent_of_two_servers_publishes_at_both_or_at_none() {
 }
 
 #[test]
-fn methods_are_removed_one_by_one_and_the_last_takes_the_process_along() {
+fn methods_are_removed_one_by_one_and_the_last_one_ends_the_process() {
     let daemon = Daemon::start();
     let mut space = Space::create(&daemon, "notes");
     space.start(&daemon, &[]);
@@ -366,7 +358,7 @@ fn methods_are_removed_one_by_one_and_the_last_takes_the_process_along() {
         "svc: no method with the local name `echo` is registered: `svc agent status` shows those that are\n"
     );
 
-    // What is left is what a restart of the agent takes up.
+    // A restarted agent registers the remaining methods.
     space.kill();
     space.start(&daemon, &[]);
     daemon.wait_method("notes.pid");
@@ -381,7 +373,7 @@ fn methods_are_removed_one_by_one_and_the_last_takes_the_process_along() {
 }
 
 #[test]
-fn nothing_can_be_registered_without_a_server_and_everything_removed() {
+fn without_a_server_methods_cannot_be_registered_but_can_be_removed() {
     let mut daemon = Daemon::start();
     let mut space = Space::create(&daemon, "notes");
     let text = registration("echo.py", "", &[("x.echo", "")]);

@@ -1,16 +1,11 @@
-//! The command line against a running daemon: what it prints, and how it exits.
+//! The command line against a running daemon: its output and exit codes.
 
-use crate::support::{Daemon, Receiver, Space, registration};
+use crate::support::{Daemon, Receiver, Space, registration, success};
 use serde_json::{Value, json};
 use std::{
     io::Write,
     process::{Command, Output, Stdio},
 };
-
-fn stdout(output: &Output) -> String {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
 
 fn webhook(name: &str, url: &str) -> Value {
     json!({"name": name, "events": "custom.deploy.*", "type": "webhook", "owner": "global", "webhook": {"url": url}})
@@ -21,7 +16,7 @@ fn an_event_from_the_command_line_is_delivered_and_waited_for() {
     let daemon = Daemon::start();
     let receiver = Receiver::start();
     daemon.create_sink(&webhook("good", &receiver.url("/")));
-    let output = stdout(&daemon.svc(&["event", "deploy.done", r#"{"version": "1.2"}"#, "--wait"]));
+    let output = success(&daemon.svc(&["event", "deploy.done", r#"{"version": "1.2"}"#, "--wait"]));
     assert!(output.contains("custom.deploy.done"), "{output}");
     assert!(output.lines().any(|line| line.starts_with("delivered") && line.contains("good")), "{output}");
     assert_eq!(receiver.received()[0].json()["data"], json!({"version": "1.2"}));
@@ -44,7 +39,7 @@ fn a_payload_comes_from_standard_input() {
     let mut child =
         daemon.command(&["event", "x", "--json"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(br#"{"from": "stdin"}"#).unwrap();
-    let emitted: Value = serde_json::from_str(&stdout(&child.wait_with_output().unwrap())).unwrap();
+    let emitted: Value = serde_json::from_str(&success(&child.wait_with_output().unwrap())).unwrap();
     assert_eq!(daemon.event(&emitted["event_id"])["data"], json!({"from": "stdin"}));
 }
 
@@ -52,9 +47,9 @@ fn a_payload_comes_from_standard_input() {
 fn explain_sends_nothing() {
     let daemon = Daemon::start();
     daemon.create_sink(&webhook("hears", "http://127.0.0.1:9/"));
-    let output = stdout(&daemon.svc(&["event", "deploy.done", "--explain"]));
+    let output = success(&daemon.svc(&["event", "deploy.done", "--explain"]));
     assert!(output.contains("would go to 1 of 1 sinks"), "{output}");
-    let output = stdout(&daemon.svc(&["event", "other", "--explain"]));
+    let output = success(&daemon.svc(&["event", "other", "--explain"]));
     assert!(output.contains("would go to 0 of 1 sinks"), "{output}");
     assert_eq!(daemon.get("/api/events").json()["items"], json!([]));
 }
@@ -101,14 +96,14 @@ fn applying_a_directory_creates_updates_and_then_changes_nothing() {
         let mut command = daemon.command(&[&["sink", "apply", path], flags].concat());
         command.env("OPS_URL", receiver.url("/ops")).output().unwrap()
     };
-    assert!(stdout(&apply(&["--dry-run"])).contains("would create"));
+    assert!(success(&apply(&["--dry-run"])).contains("would create"));
     assert_eq!(daemon.get("/api/event-sinks").json()["items"], json!([]));
-    assert!(stdout(&apply(&[])).contains("created"));
+    assert!(success(&apply(&[])).contains("created"));
     let secret = daemon.get("/api/event-sinks").json()["items"][0]["id"].clone();
     let secret = daemon.get(&format!("/api/event-sinks/{}", secret.as_str().unwrap())).json()["webhook"].clone();
-    assert!(stdout(&apply(&[])).contains("unchanged"));
+    assert!(success(&apply(&[])).contains("unchanged"));
     std::fs::write(directory.join("ops.toml"), toml("custom.b")).unwrap();
-    let output = stdout(&apply(&[]));
+    let output = success(&apply(&[]));
     assert!(output.contains("updated") && output.contains("events"), "{output}");
     let sinks = daemon.get("/api/event-sinks").json();
     assert_eq!((sinks["items"].as_array().unwrap().len(), &sinks["items"][0]["events"]), (1, &json!("custom.b")));
@@ -125,7 +120,7 @@ fn a_sink_is_managed_from_the_command_line() {
     let receiver = Receiver::start();
     let template = daemon.directory().join("t.lua");
     std::fs::write(&template, "return { n = event.data.n }").unwrap();
-    let svc = |arguments: &[&str]| stdout(&daemon.svc(arguments));
+    let svc = |arguments: &[&str]| success(&daemon.svc(arguments));
     svc(&[
         "sink",
         "create",
@@ -156,9 +151,9 @@ fn dead_letters_are_listed_and_sent_again() {
     daemon.create_sink(&webhook("s", &receiver.url("/")));
     let emitted = daemon.emit("deploy.x", &json!({}));
     daemon.delivery(&emitted["event_id"], "dead");
-    let listed = stdout(&daemon.svc(&["sink", "dead-letters", "s"]));
+    let listed = success(&daemon.svc(&["sink", "dead-letters", "s"]));
     assert!(listed.contains(emitted["event_id"].as_str().unwrap()), "{listed}");
-    stdout(&daemon.svc(&["sink", "redeliver", "s"]));
+    success(&daemon.svc(&["sink", "redeliver", "s"]));
     receiver.wait_for(4);
 }
 
@@ -176,8 +171,8 @@ fn a_login_keeps_a_token_that_later_commands_use() {
     let login = ["login", "--server", &daemon.url, "--name", "admin", "--password-stdin"];
     let mut child = command(&login).stdin(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(&password).unwrap();
-    stdout(&child.wait_with_output().unwrap());
-    let me = stdout(&command(&["whoami"]).stdin(Stdio::null()).output().unwrap());
+    success(&child.wait_with_output().unwrap());
+    let me = success(&command(&["whoami"]).stdin(Stdio::null()).output().unwrap());
     assert!(me.contains("admin") && me.contains(&daemon.url), "{me}");
 }
 
@@ -193,9 +188,9 @@ fn output_cut_off_by_its_reader_is_no_error() {
     assert!(!String::from_utf8_lossy(&output.stderr).contains("panicked"), "{output:?}");
 }
 
-/// The commands of spaces and methods, in an order in which each has something to work on.
+/// Runs the commands of spaces and methods in an order in which each finds the objects it needs.
 #[test]
-fn every_command_of_spaces_and_methods_speaks_json() {
+fn every_command_of_spaces_and_methods_prints_json() {
     let daemon = Daemon::start();
     let mut space = Space::create(&daemon, "notes");
     space.start(&daemon, &[]);
@@ -204,7 +199,7 @@ fn every_command_of_spaces_and_methods_speaks_json() {
     let methods = space.write("methods.toml", &methods);
     let (template, methods) = (template.to_str().unwrap(), methods.to_str().unwrap());
     let read = |output: Output, words: &[&str]| -> Value {
-        let text = stdout(&output);
+        let text = success(&output);
         assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{words:?}");
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{words:?}: {error}: {text}"))
     };

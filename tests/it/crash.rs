@@ -1,4 +1,4 @@
-//! Kills the daemon under load, again and again, and looks for what was lost.
+//! Kills the daemon under load repeatedly and checks that no accepted event is lost.
 
 use crate::support::{Daemon, Receiver, eventually};
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ const SINKS: usize = 3;
 #[test]
 fn fifty_kills_under_load_lose_no_accepted_event_and_no_order() {
     let receiver = Receiver::start();
-    // Deep enough that nothing is dropped: a drop is no loss, but would hide one.
+    // Large enough that no event is dropped: a drop is no loss, but would hide one.
     let mut daemon = Daemon::with(&[("DELIVERY_QUEUE", "100000"), ("DELIVERY_BACKOFF", "5ms,5ms,5ms,5ms,5ms,5ms,5ms")]);
     for n in 0..SINKS {
         daemon.create_sink(&json!({
@@ -37,7 +37,7 @@ fn fifty_kills_under_load_lose_no_accepted_event_and_no_order() {
                 thread::spawn(move || emit_until(&stop, &url, &token, emitter, &accepted))
             })
             .collect();
-        // A different moment each time, spread over the work of a few groups.
+        // A different moment each time, spread over several write groups.
         let before = accepted.lock().unwrap().len();
         eventually("some events to be accepted", || {
             (accepted.lock().unwrap().len() > before + round % 7).then_some(())
@@ -67,8 +67,8 @@ fn fifty_kills_under_load_lose_no_accepted_event_and_no_order() {
     }
 }
 
-/// First deliveries come in the order of the sequence and without a gap. A crash may take back settlements
-/// that were not yet on disk; delivery then goes on from an earlier number, again in order.
+/// Checks that first deliveries arrive in sequence without a gap. A crash may undo settlements that were not yet on disk;
+/// delivery then continues from an earlier number, again in order.
 fn in_order(sink: &str, deliveries: &[(u64, String)]) {
     let mut owner = BTreeMap::<u64, &String>::new();
     let mut next = 1;
@@ -88,7 +88,7 @@ fn emit_until(stop: &AtomicBool, url: &str, token: &str, emitter: usize, accepte
         if stop.load(Ordering::Relaxed) {
             return;
         }
-        // Now and then one that is stored in many pieces.
+        // Occasionally an event that is stored in several chunks.
         let filling = if n % 20 == 7 { "x".repeat(100_000) } else { String::new() };
         let body = json!({"type": format!("load.e{emitter}"), "payload": {"n": n, "x": filling}}).to_string();
         let request = isahc::Request::post(format!("{url}/api/events/emit"))

@@ -1,4 +1,4 @@
-//! How events reach a sink: in order, one at a time, again if need be (SPEC 6.5, DESIGN 6).
+//! Delivery to a sink: in order, one at a time, with retries, dead letters and bounded queues.
 
 use crate::support::{Answer, Daemon, Received, Receiver, eventually};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -43,7 +43,7 @@ fn a_webhook_gets_the_default_body_and_every_header() {
     assert_eq!(request.header("x-service-attempt"), "1");
     assert_eq!(request.header("x-team"), "ops");
 
-    // Standard Webhooks signs with the decoded secret; the plain signature with the secret as it is written.
+    // Standard Webhooks signs with the decoded secret, the plain signature with the secret as written.
     let (written, key) = ("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
     let key = STANDARD.decode(key).unwrap();
     let sign = |key: &[u8], text: &[u8]| {
@@ -77,7 +77,7 @@ fn a_sink_gets_its_events_in_order_and_one_at_a_time_over_one_connection() {
 }
 
 #[test]
-fn a_failing_event_is_tried_three_times_then_a_dead_letter_and_blocks_its_sink_meanwhile() {
+fn a_failing_event_gets_three_attempts_blocks_its_sink_and_becomes_a_dead_letter() {
     let daemon = Daemon::start();
     let receiver =
         Receiver::answering(|request| Answer::Status(if request.json()["data"]["bad"] == true { 500 } else { 200 }));
@@ -198,7 +198,7 @@ fn attempts_are_counted_over_restarts() {
         (daemon.event(&emitted["event_id"])["deliveries"][0]["attempts"].as_array()?.len() == 2).then_some(())
     });
     daemon.crash_and_restart();
-    // The third is due in ten minutes, and a restart is no reason to come earlier.
+    // The third attempt is due in ten minutes; a restart does not make it earlier.
     assert_eq!(daemon.get(&format!("/api/event-sinks/{id}")).json()["queue"]["depth"], 1);
     assert_eq!(receiver.received().len(), 2);
     daemon.kill();
@@ -254,7 +254,7 @@ fn editing_a_sink_takes_effect_on_the_next_delivery() {
 }
 
 #[test]
-fn mending_a_broken_sink_tries_the_event_that_waits_at_once() {
+fn correcting_a_broken_sink_delivers_the_waiting_event_at_once() {
     let daemon = Daemon::with(&[("DELIVERY_BACKOFF", "10m,10m")]);
     let receiver = Receiver::answering(|request| Answer::Status(if request.path == "/good" { 200 } else { 500 }));
     let id = daemon.create_sink(&webhook("s", &receiver.url("/bad")));
@@ -301,7 +301,7 @@ fn a_dead_webhook_never_slows_another_sink() {
 }
 
 #[test]
-fn a_script_sink_acks_skips_retries_and_gives_up_as_it_says() {
+fn a_script_decides_between_success_skip_retry_and_dead_letter() {
     let daemon = Daemon::start();
     daemon.create_sink(&json!({
         "name": "s", "events": "*", "type": "script", "owner": "global",

@@ -1,4 +1,4 @@
-//! Raising events and reading them back (SPEC 6.2).
+//! Emitting events and reading them back: types, ownership, history, the live stream, explain.
 
 use crate::support::{Daemon, Receiver, eventually};
 use serde_json::{Value, json};
@@ -85,7 +85,7 @@ fn a_repeated_id_is_answered_again_and_stored_once() {
     }
 }
 
-/// An object with this many levels.
+/// A nested object with this many levels.
 fn nested(depth: usize) -> Value {
     (1..depth).fold(json!({}), |inner, _| json!({"a": inner}))
 }
@@ -189,7 +189,7 @@ fn the_stream_shows_events_and_outcomes_as_they_happen() {
     assert_eq!((&outcome["state"], &outcome["name"]), (&json!("delivered"), &json!("s")));
 }
 
-/// The lines of a server-sent stream, once its head has been read.
+/// The lines of a server-sent event stream, after its header.
 fn stream(daemon: &Daemon, path: &str) -> impl Iterator<Item = std::io::Result<String>> + use<> {
     let mut socket = TcpStream::connect(daemon.url.trim_start_matches("http://")).unwrap();
     write!(socket, "GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\r\n", daemon.admin_token()).unwrap();
@@ -221,7 +221,7 @@ fn explain_tells_which_sinks_match_and_why_the_others_do_not_and_sends_nothing()
 }
 
 #[test]
-fn accepted_and_matched_balances_with_what_became_of_it() {
+fn the_counters_of_accepted_and_matched_events_equal_the_sum_of_outcomes() {
     let daemon = Daemon::with(&[("DELIVERY_QUEUE", "2")]);
     let (good, bad) = (Receiver::start(), Receiver::answering(|_| crate::support::Answer::Status(500)));
     daemon.create_sink(&sink("good", "*", "global", &good));
@@ -231,7 +231,7 @@ fn accepted_and_matched_balances_with_what_became_of_it() {
     daemon.create_sink(&full);
     for kind in ["a", "b", "c", "d"] {
         daemon.emit(kind, &json!({}));
-        // One at a time, so that only the inactive sink's queue overflows.
+        // One at a time, so that only the queue of the inactive sink overflows.
         eventually("the active queues to drain", || {
             (daemon.metric("svc_queue_depth{")
                 == daemon.metric("svc_deliveries_matched_total")

@@ -4,7 +4,7 @@ use crate::support::{Daemon, Space, eventually};
 use serde_json::{Value, json};
 use std::{path::Path, process::Command};
 
-/// A space with the files of an example in it, and an agent that has registered them.
+/// A space with the files of an example, registered by its agent.
 fn started(daemon: &Daemon, example: &str, methods: &str) -> Space {
     let mut space = Space::create(daemon, &format!("{example}-notebook"));
     let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/examples").join(example);
@@ -18,7 +18,7 @@ fn started(daemon: &Daemon, example: &str, methods: &str) -> Space {
     space
 }
 
-/// Writes notes down, hears of a release, and lists them.
+/// Adds notes, emits a release event, and lists the notes.
 #[track_caller]
 fn keeps_notes(daemon: &Daemon, space: &Space, text_of: impl Fn(&Value) -> String) {
     let call = |method: &str, params: Value| daemon.call(&format!("{}.{method}", space.name), &params);
@@ -66,7 +66,7 @@ fn the_shell_space_keeps_notes_and_its_hook_raises_events() {
     let daemon = Daemon::start();
     let space = started(&daemon, "shell", "methods.toml");
     keeps_notes(&daemon, &space, |note| match note["data"]["version"].as_str() {
-        // It keeps the event as it came.
+        // The shell server stores the event unchanged.
         Some(version) => format!("released {version}"),
         None => text(note),
     });

@@ -1,4 +1,4 @@
-//! Receivers that misbehave, and disks that do.
+//! Misbehaving receivers and clients, and full disks.
 
 use crate::support::{Answer, Daemon, Receiver, eventually};
 use serde_json::{Value, json};
@@ -14,11 +14,11 @@ use std::{
     time::Duration,
 };
 
-/// Short where the timeout is what is tested, long where it must not be what is seen.
+/// Short where the test is about the timeout, long where another failure must come first.
 const SHORT: &str = "700ms";
 const LONG: &str = "50s";
 
-/// Sends one event to a receiver that answers so, and returns the one attempt that was made.
+/// Sends one event to a receiver that answers like this, and returns the only attempt.
 fn attempt(timeout: &str, answer: impl Fn() -> Answer + Send + Sync + 'static) -> (Value, Receiver) {
     let daemon = Daemon::with(&[("DELIVERY_BACKOFF", ""), ("WEBHOOK_TIMEOUT", timeout)]);
     let receiver = Receiver::answering(move |_| answer());
@@ -59,7 +59,7 @@ fn a_receiver_that_answers_byte_by_byte_fails_by_the_same_timeout() {
 }
 
 #[test]
-fn a_receiver_that_closes_in_mid_response_fails_the_attempt() {
+fn a_receiver_that_closes_during_its_response_fails_the_attempt() {
     let (attempt, _receiver) = attempt(LONG, || Answer::Raw("HTTP/1.1 20".into()));
     error(&attempt);
 }
@@ -77,7 +77,7 @@ fn a_redirect_is_not_followed() {
 }
 
 #[test]
-fn an_endless_body_costs_nothing_but_its_connection() {
+fn an_endless_response_body_affects_only_its_connection() {
     let (attempt, _receiver) = attempt(LONG, || {
         Answer::Custom(Box::new(|stream| {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
@@ -102,7 +102,7 @@ fn a_receiver_that_is_not_there_fails_the_attempt() {
 }
 
 #[test]
-fn a_disk_short_of_room_refuses_events_and_says_so_while_deliveries_go_on() {
+fn with_little_disk_space_events_are_refused_with_the_reason_and_deliveries_continue() {
     let mut daemon = Daemon::with(&[("DELIVERY_BACKOFF", "300ms,300ms,300ms,300ms,300ms,300ms,300ms,300ms")]);
     let mended = Arc::new(AtomicBool::new(false));
     let receiver = Receiver::answering({
@@ -127,10 +127,11 @@ fn a_disk_short_of_room_refuses_events_and_says_so_while_deliveries_go_on() {
     assert_eq!(daemon.get("/api/events").json()["items"].as_array().unwrap().len(), 1, "nothing was half-written");
 }
 
-/// A file-size limit stands in for a full disk: the write fails in the same place, without root.
+/// A file-size limit simulates a full disk: the write fails in the same place, without root.
 #[test]
-fn a_full_disk_is_an_error_to_the_emitter_and_keeps_all_that_was_answered() {
-    let directory = std::env::temp_dir().join(format!("svc-it-{}", uuid::Uuid::now_v7()));
+fn a_full_disk_is_an_error_to_the_emitter_and_keeps_all_confirmed_events() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path().join("data");
     let (mut child, url) = limited(&directory, Some(4096));
     let token = std::fs::read_to_string(directory.join("admin.token")).unwrap().trim().to_owned();
     let receiver = Receiver::answering(|_| Answer::Status(500));
@@ -153,10 +154,10 @@ fn a_full_disk_is_an_error_to_the_emitter_and_keeps_all_that_was_answered() {
     let (status, answer) = refused.expect("the limit is reached");
     assert_eq!((status, &answer["error"]["code"]), (503, &json!("unavailable")), "{answer}");
     assert!(!accepted.is_empty());
-    assert_eq!(request(&url, &token, "GET", "/healthz", "").0, 200, "the daemon goes on");
-    assert_eq!(request(&url, &token, "GET", "/readyz", "").0, 503, "and says that it takes nothing");
+    assert_eq!(request(&url, &token, "GET", "/healthz", "").0, 200, "the daemon continues");
+    assert_eq!(request(&url, &token, "GET", "/readyz", "").0, 503, "and reports that it accepts nothing");
     assert_eq!(request(&url, &token, "POST", "/api/events/emit", r#"{"type":"x","payload":{}}"#).0, 503);
-    // What cannot be settled is not delivered: with attempts a second apart and nothing in flight, there are no more.
+    // A delivery that cannot be settled is not attempted: no request arrives although attempts are a second apart.
     let attempts = settled(|| receiver.received().len());
     assert_eq!(settled(|| receiver.received().len()), attempts, "delivery has stopped");
     child.kill().unwrap();
@@ -169,7 +170,6 @@ fn a_full_disk_is_an_error_to_the_emitter_and_keeps_all_that_was_answered() {
     assert_eq!(request(&url, &token, "POST", "/api/events/emit", r#"{"type":"x","payload":{}}"#).0, 202);
     child.kill().unwrap();
     child.wait().unwrap();
-    std::fs::remove_dir_all(directory).unwrap();
 }
 
 /// A count once it has stopped changing for two seconds.
@@ -185,7 +185,7 @@ fn settled(count: impl Fn() -> usize) -> usize {
     }
 }
 
-/// A server that may write files of so many KiB; a write beyond fails instead of killing it.
+/// A server whose files are limited to this size in KiB; a write beyond it fails instead of killing the process.
 fn limited(directory: &std::path::Path, kib: Option<u32>) -> (Child, String) {
     let limit = kib.map_or_else(String::new, |kib| format!("ulimit -f {};", kib * 2));
     let mut child = Command::new("sh")

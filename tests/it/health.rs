@@ -1,4 +1,4 @@
-//! Health from the check in the space to the event that is told of it.
+//! Health checks, from the check in the space to the event about it.
 
 use crate::support::{Answer, Daemon, Receiver, Space, eventually};
 use serde_json::{Value, json};
@@ -12,25 +12,25 @@ use std::{
     },
 };
 
-/// In a row; so many that a slow machine does not make a space unhealthy.
+/// Failures in a row; so many that a slow machine does not make a space unhealthy.
 const FAILURES: u64 = 3;
 
-/// A checked space with its agent, and what hears of its health.
-struct World {
+/// A space with a health check and an agent, and a receiver of its health events.
+struct CheckedSpace {
     daemon: Daemon,
     space: Space,
     receiver: Receiver,
 }
 
-/// Whether the space is to be well.
+/// The result that the check shall have.
 #[derive(Clone, Copy, PartialEq)]
-enum Be {
-    Well,
-    Ill,
+enum Wanted {
+    Healthy,
+    Unhealthy,
 }
 
-impl World {
-    /// `check` gets the interval and the rest; commands run in the space's directory.
+impl CheckedSpace {
+    /// Completes `check` with interval and threshold; commands run in the directory of the space.
     fn new(mut check: Value) -> Self {
         let daemon = Daemon::start();
         let receiver = Receiver::start();
@@ -50,14 +50,14 @@ impl World {
         self.space.view(&self.daemon)
     }
 
-    /// Waits until the server has counted so many failures in a row.
+    /// Waits until the server has counted this many failures in a row.
     fn wait_failures(&self, count: u64) {
         eventually(&format!("{count} failed checks in a row"), || {
             (self.view()["consecutive_failures"].as_u64()? >= count).then_some(())
         });
     }
 
-    /// Waits for the next so many checks.
+    /// Waits for this many further checks.
     fn wait_checks(&self, count: usize) {
         let at = || self.view()["last_check"]["checked_at"].clone();
         let mut seen = BTreeSet::from([at().to_string()]);
@@ -67,8 +67,8 @@ impl World {
         });
     }
 
-    /// Waits until it is told of the `n`th change and checks that this is what is told, to the last field.
-    fn told(&self, n: usize, previous: &str, current: &str) {
+    /// Waits for the `n`th health event and checks all its fields.
+    fn expect_change(&self, n: usize, previous: &str, current: &str) {
         let event = self.receiver.wait_for(n)[n - 1].json();
         assert_eq!(event["event_type"], format!("space.{current}"));
         let mut expected = json!({
@@ -82,35 +82,35 @@ impl World {
         assert!(event["data"]["checked_at"].as_str().is_some_and(|at| at.ends_with('Z')), "{event}");
     }
 
-    /// All that was raised of its health so far, oldest first.
+    /// The health events so far, oldest first.
     fn raised(&self) -> Vec<String> {
         let events = self.daemon.get("/api/events?pattern=space.*&limit=200").json();
         let types = events["items"].as_array().expect("a list").iter().rev().map(|event| event["type"].clone());
         types.filter_map(|kind| kind.as_str().map(str::to_owned)).filter(|kind| kind.ends_with("healthy")).collect()
     }
 
-    /// From well to ill and back, told thrice in all.
-    fn there_and_back(&self, mut be: impl FnMut(Be)) {
-        self.told(1, "unknown", "healthy");
+    /// Goes from healthy to unhealthy and back: three events in all.
+    fn become_unhealthy_and_recover(&self, mut make: impl FnMut(Wanted)) {
+        self.expect_change(1, "unknown", "healthy");
         assert_eq!((&self.view()["health"], &self.view()["last_check"]["ok"]), (&json!("healthy"), &json!(true)));
-        be(Be::Ill);
-        self.told(2, "healthy", "unhealthy");
-        // More failures are counted, and are no news.
+        make(Wanted::Unhealthy);
+        self.expect_change(2, "healthy", "unhealthy");
+        // Further failures are counted and cause no event.
         self.wait_failures(FAILURES + 2);
         let view = self.view();
         assert_eq!((&view["health"], &view["state"]), (&json!("unhealthy"), &json!("deployed")));
         assert!(view["last_check"]["detail"].is_string(), "{view}");
-        be(Be::Well);
-        self.told(3, "unhealthy", "healthy");
+        make(Wanted::Healthy);
+        self.expect_change(3, "unhealthy", "healthy");
         assert_eq!(self.view()["consecutive_failures"], 0);
-        // Neither are more successes.
+        // Further successes cause no event either.
         self.wait_checks(2);
         assert_eq!(self.raised(), ["space.healthy", "space.unhealthy", "space.healthy"]);
     }
 }
 
-/// A web server that can be ill.
-fn patient() -> (Receiver, Arc<AtomicBool>) {
+/// A web server that can be made unhealthy.
+fn web_server() -> (Receiver, Arc<AtomicBool>) {
     let ill = Arc::new(AtomicBool::new(false));
     let seen = ill.clone();
     let answer = move |_: &_| Answer::Status(if seen.load(Ordering::SeqCst) { 503 } else { 200 });
@@ -122,82 +122,83 @@ fn port_of(receiver: &Receiver) -> u16 {
 }
 
 #[test]
-fn an_http_check_tells_of_each_change_once() {
-    let (patient, ill) = patient();
-    let world = World::new(json!({"type": "http", "port": port_of(&patient), "path": "/healthz"}));
-    world.there_and_back(|be| ill.store(be == Be::Ill, Ordering::SeqCst));
-    assert!(patient.received().iter().all(|request| request.path == "/healthz"));
+fn an_http_check_raises_one_event_per_change() {
+    let (web_server, ill) = web_server();
+    let space = CheckedSpace::new(json!({"type": "http", "port": port_of(&web_server), "path": "/healthz"}));
+    space.become_unhealthy_and_recover(|wanted| ill.store(wanted == Wanted::Unhealthy, Ordering::SeqCst));
+    assert!(web_server.received().iter().all(|request| request.path == "/healthz"));
 }
 
 #[test]
-fn a_tcp_check_tells_of_each_change_once() {
-    // Not one that the system would give to somebody else while nobody listens on it.
+fn a_tcp_check_raises_one_event_per_change() {
+    // A port that the system does not assign to another process while nobody listens on it.
     let random = uuid::Uuid::new_v4().into_bytes();
     let first = 10_000 + u16::from_be_bytes([random[0], random[1]]) % 20_000;
     let listen = |port: u16| TcpListener::bind(("127.0.0.1", port)).ok();
     let (port, listener) = (first..32_000).find_map(|port| Some((port, listen(port)?))).expect("there is a free port");
     let mut listener = Some(listener);
-    let world = World::new(json!({"type": "tcp", "port": port}));
-    world.there_and_back(|be| {
+    let space = CheckedSpace::new(json!({"type": "tcp", "port": port}));
+    space.become_unhealthy_and_recover(|wanted| {
         listener = None;
-        if be == Be::Well {
+        if wanted == Wanted::Healthy {
             listener = Some(eventually("the port to be free again", || listen(port)));
         }
     });
 }
 
 #[test]
-fn a_command_check_tells_of_each_change_once() {
-    let flag = std::env::temp_dir().join(format!("svc-it-flag-{}", uuid::Uuid::now_v7()));
-    let world = World::new(json!({"type": "command", "command": "test", "args": ["!", "-e", flag]}));
-    world.there_and_back(|be| mark(&flag, be));
+fn a_command_check_raises_one_event_per_change() {
+    let directory = tempfile::tempdir().unwrap();
+    let flag = directory.path().join("unhealthy");
+    let space = CheckedSpace::new(json!({"type": "command", "command": "test", "args": ["!", "-e", flag]}));
+    space.become_unhealthy_and_recover(|wanted| mark(&flag, wanted));
 }
 
-/// The file is there while the space is ill.
-fn mark(flag: &Path, be: Be) {
-    match be {
-        Be::Ill => std::fs::write(flag, "").expect("there is room"),
-        Be::Well => std::fs::remove_file(flag).expect("it is there"),
+/// The file exists while the space is unhealthy.
+fn mark(flag: &Path, wanted: Wanted) {
+    match wanted {
+        Wanted::Unhealthy => std::fs::write(flag, "").expect("the directory is writable"),
+        Wanted::Healthy => std::fs::remove_file(flag).expect("the file exists"),
     }
 }
 
 #[test]
-fn a_lua_check_tells_of_each_change_once() {
-    let (patient, ill) = patient();
-    let source = format!("return http.request{{url = '{}'}}.status == 200, 'it is ill'", patient.url("/"));
-    let world = World::new(json!({"type": "lua", "source": source}));
-    world.there_and_back(|be| ill.store(be == Be::Ill, Ordering::SeqCst));
+fn a_lua_check_raises_one_event_per_change() {
+    let (web_server, ill) = web_server();
+    let source = format!("return http.request{{url = '{}'}}.status == 200, 'it is ill'", web_server.url("/"));
+    let space = CheckedSpace::new(json!({"type": "lua", "source": source}));
+    space.become_unhealthy_and_recover(|wanted| ill.store(wanted == Wanted::Unhealthy, Ordering::SeqCst));
 }
 
 #[test]
 fn a_killed_agent_counts_as_failing_until_it_is_back() {
-    let mut world = World::new(json!({"type": "command", "command": "true"}));
-    world.told(1, "unknown", "healthy");
-    world.space.kill();
-    world.told(2, "healthy", "unhealthy");
-    world.wait_failures(FAILURES + 1);
-    let view = world.view();
+    let mut space = CheckedSpace::new(json!({"type": "command", "command": "true"}));
+    space.expect_change(1, "unknown", "healthy");
+    space.space.kill();
+    space.expect_change(2, "healthy", "unhealthy");
+    space.wait_failures(FAILURES + 1);
+    let view = space.view();
     assert_eq!((&view["state"], &view["linked"]), (&json!("deployed"), &json!(false)));
     assert_eq!(view["last_check"]["detail"], "the agent is not connected");
-    world.space.start(&world.daemon, &[]);
-    world.told(3, "unhealthy", "healthy");
-    world.wait_checks(2);
-    assert_eq!(world.raised(), ["space.healthy", "space.unhealthy", "space.healthy"]);
+    space.space.start(&space.daemon, &[]);
+    space.expect_change(3, "unhealthy", "healthy");
+    space.wait_checks(2);
+    assert_eq!(space.raised(), ["space.healthy", "space.unhealthy", "space.healthy"]);
 }
 
 #[test]
-fn a_stopped_space_has_no_health_and_starts_anew() {
-    let mut world = World::new(json!({"type": "command", "command": "false"}));
-    world.told(1, "unknown", "unhealthy");
-    assert!(world.space.terminate().success());
-    eventually("the space to be stopped", || (world.view()["state"] == "stopped").then_some(()));
-    let view = world.view();
+fn a_stopped_space_has_no_health_until_it_starts_again() {
+    let mut space = CheckedSpace::new(json!({"type": "command", "command": "false"}));
+    space.expect_change(1, "unknown", "unhealthy");
+    assert!(space.space.terminate().success());
+    eventually("the space to be stopped", || (space.view()["state"] == "stopped").then_some(()));
+    let view = space.view();
     assert_eq!((&view["health"], &view["consecutive_failures"]), (&json!("unknown"), &json!(0)));
     assert_eq!(view["last_check"], json!(null));
-    world.space.start(&world.daemon, &[]);
-    world.told(2, "unknown", "unhealthy");
-    // Without a check there is no health either, and that is not told.
-    let updated = world.daemon.patch(&format!("/api/spaces/{}", world.space.id), &json!({"health_check": null}));
+    space.space.start(&space.daemon, &[]);
+    space.expect_change(2, "unknown", "unhealthy");
+    // Removing the check removes the health state, without an event.
+    let updated = space.daemon.patch(&format!("/api/spaces/{}", space.space.id), &json!({"health_check": null}));
     assert_eq!((updated.status, &updated.json()["health"]), (200, &json!("unknown")));
-    assert_eq!(world.raised(), ["space.unhealthy", "space.unhealthy"]);
+    assert_eq!(space.raised(), ["space.unhealthy", "space.unhealthy"]);
 }

@@ -1,4 +1,4 @@
-//! Scripts that attack: each fails its own attempt within its limits, and every other sink keeps its pace.
+//! Hostile scripts: each fails its own attempt within its limits, and other sinks are not slowed down.
 
 use crate::support::{Daemon, Receiver};
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 const LIMITS: &[(&str, &str)] =
     &[("DELIVERY_BACKOFF", ""), ("SCRIPT_CPU", "100ms"), ("SCRIPT_WALL", "60s"), ("SCRIPT_MEMORY", "8MiB")];
 
-/// Each with a word that the error must have.
+/// Scripts, each with a word that its error must contain.
 const ATTACKS: &[(&str, &str, &str)] = &[
     ("endless loop", "while true do end", "processor time"),
     ("endless loop in pcall", "while true do pcall(function() while true do end end) end", "processor time"),
@@ -29,7 +29,7 @@ const ATTACKS: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn every_attack_fails_its_own_attempt_while_another_sink_keeps_its_pace() {
+fn every_attack_fails_its_own_attempt_and_does_not_slow_another_sink() {
     let daemon = Daemon::with(LIMITS);
     let receiver = Receiver::start();
     daemon.create_sink(&json!({
@@ -65,7 +65,7 @@ fn every_attack_fails_its_own_attempt_while_another_sink_keeps_its_pace() {
 }
 
 #[test]
-fn what_one_run_leaves_behind_the_next_does_not_see() {
+fn no_state_passes_from_one_run_to_the_next() {
     let daemon = Daemon::with(LIMITS);
     daemon.create_sink(&json!({
         "name": "s", "events": "*", "type": "script", "owner": "global",

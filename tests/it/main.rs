@@ -1,12 +1,12 @@
-//! Everything that crosses a process boundary, against the real binary, sockets and disks.
+//! Tests that cross a process boundary: the real binary, real sockets and real disks.
+//!
+//! Each file is one subject; `support` has the daemon, the space, the webhook receiver and the MCP clients they share.
 
 mod agents;
 mod cli;
 mod crash;
-mod crowd;
 mod delivery;
 mod docs;
-mod driver;
 mod events;
 mod examples;
 mod faults;
@@ -15,17 +15,19 @@ mod hostile_lua;
 mod mcp;
 mod methods;
 mod openapi;
-mod published;
+mod process_driver;
 mod python;
 mod readme;
-mod ready_made;
-mod registrations;
+mod ready_made_sinks;
+mod registration_fields;
+mod registration_languages;
 mod run;
-mod scripted;
-mod scripts;
+mod serial_mode;
 mod server;
 mod sinks;
+mod space_scripts;
 mod spaces;
+mod stored_scripts;
 mod subscriptions;
 mod support;
-mod timeouts;
+mod thousand_spaces;

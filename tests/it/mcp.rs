@@ -1,5 +1,5 @@
-//! `/mcp` as the official clients see it: Python's and TypeScript's, in the newest version of the protocol and in those
-//! before it, and the conformance suite.
+//! `/mcp` with the official clients in Python and TypeScript, in the newest version of the protocol and in older ones, and
+//! with the conformance suite.
 
 use crate::support::{
     Daemon, Receiver, Space,
@@ -14,22 +14,22 @@ use std::{
     time::Duration,
 };
 
-/// Time in which news would have come, on a busy machine too.
+/// Time in which a notification would have arrived, even on a busy machine.
 const LATER: Duration = Duration::from_secs(3);
 
-/// Time in which they must come.
+/// Time within which a notification must arrive.
 const SOON: Duration = Duration::from_secs(30);
 
 const USER: &[&str] = &["use_methods", "use_mcp_server", "use_spaces"];
 
-/// A linked space of the administrator.
+/// A connected space of the administrator.
 fn space(daemon: &Daemon, name: &str) -> Space {
     let mut space = Space::create(daemon, name);
     space.start(daemon, &[]);
     space
 }
 
-/// Calls that the first provider of a method has not answered.
+/// Number of unanswered calls at the first provider of a method.
 fn in_flight(daemon: &Daemon, name: &str) -> u64 {
     daemon.get(&format!("/api/methods/{name}")).json()["providers"][0]["in_flight"].as_u64().expect("it is counted")
 }
@@ -64,7 +64,7 @@ fn every_official_client_lists_and_calls_tools() {
 
         let echoed = client.call("notes_echo", &json!({"n": 7})).expect("it is answered");
         assert_eq!((text(&echoed), &echoed["structuredContent"]), ("{\"n\": 7}", &json!({"n": 7})), "{kind:?}");
-        // The client holds the result to the schema; the service does not.
+        // The client checks the result against the schema; the server does not.
         let broken = client.call("notes_echo", &json!({"m": 7})).expect_err("the schema says otherwise");
         assert!(broken["message"].as_str().unwrap().contains('n'), "{kind:?}: {broken}");
         let listed = client.call("notes_arguments", &json!({})).expect("it is answered");
@@ -80,7 +80,7 @@ fn every_official_client_lists_and_calls_tools() {
 }
 
 #[test]
-fn two_users_see_different_tools_at_the_same_time_and_hear_of_changes_in_their_own() {
+fn two_users_see_different_tools_and_are_notified_of_changes_in_their_own() {
     let daemon = Daemon::start();
     let uma = daemon.create_user("uma", USER);
     let shared = "mcp_tool = true\nscope = \"shared\"";
@@ -103,19 +103,19 @@ fn two_users_see_different_tools_at_the_same_time_and_hear_of_changes_in_their_o
         assert!(other.call("a_echo", &json!({})).is_err(), "it is another's");
         assert!(client.call("c_echo", &json!({})).is_err(), "it is another's");
     }
-    // Uma's own tools are nobody else's business.
+    // Other users are not notified of changes to uma's own tools.
     umas.register(&registration("echo.py", "", &[("c.echo", "mcp_tool = true"), ("d.echo", "mcp_tool = true")]));
     for client in &of_uma {
-        assert!(client.hears(SOON), "{:?}", client.kind);
+        assert!(client.is_notified(SOON), "{:?}", client.kind);
         assert_eq!(client.list().0, ["c_echo", "d_echo", "user_admin_a_echo"]);
     }
     for client in &of_admin {
-        assert!(!client.hears(LATER), "{:?} heard of what it does not see", client.kind);
+        assert!(!client.is_notified(LATER), "{:?} was notified of a tool that it does not see", client.kind);
     }
-    // What is shared is everybody's.
+    // Everybody is notified of changes to shared tools.
     admins.register(&registration("echo.py", "", &[("e.echo", shared)]));
     for client in of_admin.iter().chain(&of_uma) {
-        assert!(client.hears(SOON), "{:?}", client.kind);
+        assert!(client.is_notified(SOON), "{:?}", client.kind);
     }
     for client in &of_uma {
         assert_eq!(client.list().0, ["c_echo", "d_echo", "user_admin_e_echo"]);
@@ -123,7 +123,7 @@ fn two_users_see_different_tools_at_the_same_time_and_hear_of_changes_in_their_o
 }
 
 #[test]
-fn a_slow_or_dying_provider_fails_its_own_call_and_the_session_goes_on() {
+fn a_slow_or_dying_provider_fails_its_own_call_and_the_session_continues() {
     let daemon = Daemon::start();
     let mut slow = Space::create(&daemon, "slow");
     let quick = space(&daemon, "quick");
@@ -138,7 +138,7 @@ fn a_slow_or_dying_provider_fails_its_own_call_and_the_session_goes_on() {
         assert_eq!(text(&echoed), "{\"n\": 1}");
         let late = client.answer(held).expect("it is an answer");
         assert_eq!((&late["isError"], text(&late)), (&json!(true), "`l.hold` did not reply within 1 s"), "{kind:?}");
-        // Its agent dies during the call.
+        // The agent is killed during the call.
         slow.register(&registration("late.py", "", &[("l.hold", "mcp_tool = true")]));
         daemon.wait_method("l.hold");
         let held = client.begin_call("l_hold", &json!({}));
@@ -153,7 +153,7 @@ fn a_slow_or_dying_provider_fails_its_own_call_and_the_session_goes_on() {
 }
 
 #[test]
-fn a_call_that_its_client_takes_back_is_released() {
+fn a_call_that_its_client_cancels_is_released() {
     let daemon = Daemon::start();
     let space = space(&daemon, "late");
     space.register(&registration("late.py", "", &[("l.hold", "mcp_tool = true"), ("l.pid", "mcp_tool = true")]));
@@ -169,7 +169,7 @@ fn a_call_that_its_client_takes_back_is_released() {
 }
 
 #[test]
-fn a_stored_tool_is_run_as_its_caller_and_its_events_reach_the_callers_sinks() {
+fn a_stored_tool_runs_as_its_caller_and_its_events_reach_the_callers_sinks() {
     let daemon = Daemon::start();
     let uma = daemon.create_user("uma", &["use_mcp_server", "use_spaces", "manage_own_event_sinks"]);
     let receiver = Receiver::start();
@@ -197,14 +197,14 @@ fn a_stored_tool_is_run_as_its_caller_and_its_events_reach_the_callers_sinks() {
         let refused = client.call("note_add", &json!({"text": 1})).expect("a tool error is an answer");
         assert_eq!(refused["isError"], true, "{kind:?}: {refused}");
     }
-    let heard = receiver.wait_for(Kind::ALL.len());
-    let texts = heard.iter().map(|received| received.json()["data"]["text"].as_str().map(str::to_owned));
+    let received_events = receiver.wait_for(Kind::ALL.len());
+    let texts = received_events.iter().map(|received| received.json()["data"]["text"].as_str().map(str::to_owned));
     assert_eq!(texts.collect::<Vec<_>>(), Kind::ALL.map(|kind| Some(format!("{kind:?}"))));
-    assert!(heard.iter().all(|received| received.path == "/all"), "the event is uma's");
+    assert!(received_events.iter().all(|received| received.path == "/all"), "the event is uma's");
 }
 
 #[test]
-fn a_long_list_comes_in_pages() {
+fn a_long_list_of_tools_is_paged() {
     let daemon = Daemon::start();
     let space = space(&daemon, "many");
     let names: Vec<_> = (0..450).map(|n| format!("n{n:03}.echo")).collect();
@@ -215,14 +215,14 @@ fn a_long_list_comes_in_pages() {
         let client = Client::connect(kind, &daemon.url, &daemon.admin_token());
         let (names, pages) = client.list();
         assert!(names == expected, "{kind:?}: {} tools", names.len());
-        // The newest of them follows the pages by itself.
+        // The newest client follows the pages by itself.
         assert_eq!(pages, if kind == Kind::TypeScript { 1 } else { 3 }, "{kind:?}");
     }
 }
 
-/// What the suite says to a scenario of each kind is in `tests/fixtures/mcp/scenarios.toml`.
+/// `tests/fixtures/mcp/scenarios.toml` has the expected result of each scenario.
 #[test]
-fn the_conformance_suite_finds_nothing_wrong_in_what_applies_to_us() {
+fn the_conformance_suite_passes_every_scenario_that_applies() {
     let scenarios = include_str!("../fixtures/mcp/scenarios.toml");
     let scenarios: BTreeMap<String, BTreeMap<String, String>> = toml::from_str(scenarios).expect("it is TOML");
     let suite = |arguments: &[&str]| {
@@ -261,7 +261,7 @@ fn the_conformance_suite_finds_nothing_wrong_in_what_applies_to_us() {
     }
 }
 
-/// Adds the administrator's token to what the suite sends.
+/// A proxy that adds the administrator's token to the requests of the suite.
 struct Proxy {
     child: Child,
     url: String,

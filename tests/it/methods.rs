@@ -1,16 +1,16 @@
-//! Methods from registration to answer: a real server, a real agent, and method servers in Python and shell.
+//! Methods, from registration to response, with a real server, a real agent, and method servers in Python and shell.
 
-use crate::support::{Daemon, Space, eventually, registration};
+use crate::support::{Daemon, Space, eventually, registration, stderr, stdout};
 use serde_json::{Value, json};
 use std::{
     io::Write,
-    process::{Output, Stdio},
+    process::Stdio,
     sync::atomic::{AtomicUsize, Ordering},
     thread,
     time::Duration,
 };
 
-/// A daemon with a space whose agent is linked.
+/// A daemon and a space with a connected agent.
 fn linked() -> (Daemon, Space) {
     let daemon = Daemon::start();
     let mut space = Space::create(&daemon, "notes");
@@ -22,16 +22,8 @@ fn code(answer: &Value) -> i64 {
     answer["error"]["code"].as_i64().unwrap_or_else(|| panic!("no error: {answer}"))
 }
 
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
 #[test]
-fn a_server_written_in_python_by_the_book_is_published_called_and_withdrawn() {
+fn a_method_server_in_python_is_published_called_and_unregistered() {
     let (daemon, space) = linked();
     space.register(&registration("echo.py", "", &[("{{space}}.echo", ""), ("calc.add", ""), ("calc.fail", "")]));
     assert_eq!(daemon.call("notes.echo", &json!({"a": [1.5, null, "ü"]}))["result"], json!({"a": [1.5, null, "ü"]}));
@@ -47,14 +39,14 @@ fn a_server_written_in_python_by_the_book_is_published_called_and_withdrawn() {
 }
 
 #[test]
-fn a_server_written_in_shell_is_called() {
+fn a_method_server_in_shell_is_called() {
     let (daemon, space) = linked();
     space.register(&registration("echo.sh", "", &[("shell.echo", "")]));
     assert_eq!(daemon.call("shell.echo", &json!({"text": "hello"}))["result"], json!({"text": "hello"}));
 }
 
 #[test]
-fn a_new_registration_replaces_all_of_the_old_one_and_a_failed_one_nothing() {
+fn a_new_registration_replaces_the_old_one_and_a_failed_one_changes_nothing() {
     let (daemon, space) = linked();
     space.register(&registration("echo.py", "", &[("one.echo", "")]));
     space.register(&registration("echo.py", "", &[("x.echo", ""), ("x.pid", "")]));
@@ -85,7 +77,7 @@ fn a_new_registration_replaces_all_of_the_old_one_and_a_failed_one_nothing() {
 }
 
 #[test]
-fn spaces_with_one_name_must_agree_and_then_share_the_calls() {
+fn spaces_that_publish_one_name_must_agree_on_it_and_share_its_calls() {
     let (daemon, space) = linked();
     let mut other = Space::create(&daemon, "other");
     other.start(&daemon, &[]);
@@ -98,7 +90,7 @@ fn spaces_with_one_name_must_agree_and_then_share_the_calls() {
     );
     other.register(&registration("echo.py", "", &[("x.pid", "")]));
     assert_eq!(daemon.get("/api/methods/x.pid").json()["provider_count"], 2);
-    // One call at a time always goes to who registered first.
+    // Sequential calls always go to the first provider.
     let first = daemon.call("x.pid", &json!({}))["result"].clone();
     assert_eq!(daemon.call("x.pid", &json!({}))["result"], first);
     space.svc(&["methods", "unregister"]);
@@ -106,9 +98,9 @@ fn spaces_with_one_name_must_agree_and_then_share_the_calls() {
 }
 
 #[test]
-fn answers_in_any_order_find_their_calls() {
+fn responses_in_any_order_are_matched_to_their_calls() {
     let (daemon, space) = linked();
-    // It gathers ten calls and answers the last first.
+    // The fixture collects ten calls and answers the last one first.
     space.register(&registration("reverse.py 10", "", &[("r.echo", "")]));
     let call = |n: u32| json!({"jsonrpc": "2.0", "method": "r.echo", "params": {"n": n}, "id": n});
     let reply = daemon.post("/api/methods/call", &(0..10).map(call).collect::<Vec<_>>().into()).json();
@@ -118,9 +110,9 @@ fn answers_in_any_order_find_their_calls() {
 }
 
 #[test]
-fn a_call_that_takes_too_long_times_out_and_its_late_answer_harms_nobody() {
+fn a_slow_call_times_out_and_its_late_response_is_ignored() {
     let (daemon, space) = linked();
-    // It answers `hold` only when a `release` comes.
+    // The fixture answers `hold` only after `release`.
     space.register(&registration("late.py", "timeout = 1", &[("l.hold", ""), ("l.release", "")]));
     let late = daemon.call("l.hold", &json!({}));
     assert_eq!(late["error"], json!({"code": -32001, "message": "`l.hold` did not reply within 1 s"}));
@@ -129,7 +121,7 @@ fn a_call_that_takes_too_long_times_out_and_its_late_answer_harms_nobody() {
 }
 
 #[test]
-fn duplicate_ids_and_garbage_from_a_method_server_harm_nobody() {
+fn duplicate_ids_and_malformed_lines_from_a_method_server_are_ignored() {
     let (daemon, space) = linked();
     space.register(&registration("duplicates.py", "", &[("d.echo", "")]));
     for n in 0..20 {
@@ -142,7 +134,7 @@ fn duplicate_ids_and_garbage_from_a_method_server_harm_nobody() {
 }
 
 #[test]
-fn a_method_server_that_dies_fails_its_calls_stays_listed_and_comes_back() {
+fn a_method_server_that_dies_fails_its_calls_stays_listed_and_is_restarted() {
     let (daemon, space) = linked();
     space.register(&registration("mortal.py", "", &[("m.exit", ""), ("m.pid", "")]));
     let first = daemon.call("m.pid", &json!({}))["result"].clone();
@@ -159,7 +151,7 @@ fn a_method_server_that_dies_fails_its_calls_stays_listed_and_comes_back() {
 }
 
 #[test]
-fn a_killed_agent_takes_its_method_server_along_and_its_calls_fail_until_it_is_back() {
+fn a_killed_agent_ends_its_method_server_and_calls_fail_until_it_reconnects() {
     let (daemon, mut space) = linked();
     let methods = registration("echo.py", "", &[("x.pid", ""), ("x.echo", "")]);
     let file = space.write("methods.toml", &methods);
@@ -173,14 +165,14 @@ fn a_killed_agent_takes_its_method_server_along_and_its_calls_fail_until_it_is_b
     eventually("the method server to end", || {
         (!std::path::Path::new(&format!("/proc/{process}")).exists()).then_some(())
     });
-    // It takes up again what it had registered, without being told.
+    // The agent registers its methods again by itself.
     space.start(&daemon, &[]);
     daemon.wait_method("x.echo");
     assert_eq!(daemon.call("x.echo", &json!({"n": 1}))["result"], json!({"n": 1}));
 }
 
 #[test]
-fn a_server_killed_and_restarted_under_calls_serves_again_without_anybodys_help() {
+fn a_server_killed_and_restarted_under_calls_serves_again_by_itself() {
     let (mut daemon, space) = linked();
     space.register(&registration("echo.py", "", &[("x.echo", "")]));
     let done = AtomicUsize::new(0);
@@ -194,7 +186,7 @@ fn a_server_killed_and_restarted_under_calls_serves_again_without_anybodys_help(
                     let Ok(answer) = post(&url, &token, &call) else { continue };
                     let answer: Value = serde_json::from_str(&answer).expect("an answer is whole");
                     let right = answer["result"] == json!({"n": 7});
-                    // Before the agent is back there is no such method, and while it goes away no provider.
+                    // Before the agent reconnects the method is unknown; while it disconnects there is no provider.
                     assert!(right || [-32601, -32000].contains(&code(&answer)), "{answer}");
                 }
             });
@@ -223,7 +215,7 @@ fn post(url: &str, token: &str, body: &str) -> Result<String, isahc::Error> {
 #[test]
 fn a_serial_server_gets_one_call_at_a_time() {
     let (daemon, space) = linked();
-    // It tells whether it was sent more while it worked.
+    // The fixture reports whether it received another call while it worked.
     space.register(&registration("serial.py", "mode = \"serial\"", &[("s.work", "")]));
     let call = |n: u32| json!({"jsonrpc": "2.0", "method": "s.work", "params": {}, "id": n});
     let reply = daemon.post("/api/methods/call", &(0..8).map(call).collect::<Vec<_>>().into()).json();
@@ -235,7 +227,7 @@ fn a_serial_server_gets_one_call_at_a_time() {
 }
 
 #[test]
-fn a_caller_that_disconnects_gives_its_place_back() {
+fn a_caller_that_disconnects_releases_its_slot() {
     let (daemon, space) = linked();
     space.register(&registration("late.py", "timeout = 600", &[("l.hold", ""), ("l.release", "")]));
     let in_flight = || daemon.get("/api/methods/l.hold").json()["providers"][0]["in_flight"].clone();
@@ -254,7 +246,7 @@ fn a_caller_that_disconnects_gives_its_place_back() {
 }
 
 #[test]
-fn a_startup_registration_that_fails_is_logged_and_the_agent_serves_on() {
+fn a_methods_file_that_fails_at_start_is_logged_and_the_agent_continues() {
     let daemon = Daemon::start();
     let mut space = Space::create(&daemon, "notes");
     let file = space.write("bad.toml", "[server]\ncommand = \"x\"\nmod = 1\n");
@@ -265,7 +257,7 @@ fn a_startup_registration_that_fails_is_logged_and_the_agent_serves_on() {
 }
 
 #[test]
-fn the_command_line_lists_shows_and_calls() {
+fn the_command_line_lists_shows_and_calls_methods() {
     let (daemon, space) = linked();
     let described = "params_schema = { type = \"object\" }\nkeywords = [\"sum\"]";
     space.register(&registration("echo.py", "", &[("calc.add", described), ("calc.echo", "")]));

@@ -1,10 +1,10 @@
-//! The OpenAPI document against what the daemon really answers.
+//! The responses of the daemon against its OpenAPI document.
 
 use crate::support::{Answer, Daemon, Receiver, Space, eventually, registration};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
-/// Where an answer and its schema part, if they do. Beyond JSON Schema, a field that is not described is a fault:
+/// Compares responses with their schemas. Stricter than JSON Schema: a field that is not described is a fault, because
 /// callers learn of it nowhere else.
 struct Check<'a> {
     document: &'a Value,
@@ -55,7 +55,7 @@ impl Check<'_> {
             let place = format!("{place}.{name}");
             match known.and_then(|known| known.get(name)).or(others) {
                 Some(schema) => faults.extend(self.faults(schema, value, &place)),
-                // What users bring is theirs to describe.
+                // Objects without described fields hold data of users.
                 None if known.is_none() => {}
                 None => faults.push(format!("{place} is not described")),
             }
@@ -65,7 +65,7 @@ impl Check<'_> {
 }
 
 impl Check<'_> {
-    /// Makes a request and holds the answer against what the document says of the route. The answer, if it has a body.
+    /// Sends a request, checks the response against the description of the route, and returns its body.
     #[track_caller]
     fn exchange(&self, daemon: &Daemon, method: &str, route: &str, path: &str, body: Option<Value>) -> Value {
         let body = body.map(|body| body.to_string().into_bytes());
@@ -99,7 +99,7 @@ fn is(value: &Value, kind: &str) -> bool {
 }
 
 #[test]
-fn what_the_daemon_answers_is_what_its_document_says() {
+fn responses_about_events_sinks_and_identity_match_the_document() {
     let daemon = Daemon::start();
     let receiver = Receiver::answering(|_| Answer::Status(500));
     let hook = json!({
@@ -178,9 +178,9 @@ fn what_the_daemon_answers_is_what_its_document_says() {
     assert!(described["DeadLetter"]["properties"]["why"].is_object(), "{}", described["DeadLetter"]);
 }
 
-/// Every route of stored scripts, with something in every field that can have something.
+/// Every route of stored scripts, with a value in every optional field.
 #[test]
-fn what_scripts_answer_is_what_the_document_says() {
+fn responses_about_stored_scripts_match_the_document() {
     let daemon = Daemon::start();
     let document = daemon.get("/api/openapi.json").json();
     let check = Check { document: &document };
@@ -223,9 +223,9 @@ fn what_scripts_answer_is_what_the_document_says() {
     }
 }
 
-/// Every route of spaces, templates, methods and subscriptions, with something in every field that can have something.
+/// Every route of spaces, templates, methods and subscriptions, with a value in every optional field.
 #[test]
-fn what_spaces_and_methods_answer_is_what_the_document_says() {
+fn responses_about_spaces_and_methods_match_the_document() {
     let daemon = Daemon::start();
     let document = daemon.get("/api/openapi.json").json();
     let check = Check { document: &document };

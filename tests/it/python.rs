@@ -1,4 +1,4 @@
-//! The Python package that comes with us: its own tests, by the machine's Python.
+//! Runs the tests of the Python package in `contrib/python` with the installed Python.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! `svc run`: Lua files of a space, run once and as method servers.
+//! `svc run`: Lua files of a space, run once or as a method server.
 
 use crate::support::{Answer, Receiver, eventually};
 use serde_json::{Value, json};
@@ -13,16 +13,17 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+use tempfile::TempDir;
 use zip::{ZipWriter, write::SimpleFileOptions};
 
-/// A directory with files in it, gone with it.
-struct Files(PathBuf);
+/// A temporary directory with files in it.
+struct Files(TempDir);
 
 impl Files {
     fn new(files: &[(&str, &str)]) -> Self {
-        let directory = std::env::temp_dir().join(format!("svc-run-{}", uuid::Uuid::now_v7()));
+        let directory = tempfile::tempdir().unwrap();
         for (name, content) in files {
-            let path = directory.join(name);
+            let path = directory.path().join(name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, content).unwrap();
         }
@@ -31,12 +32,17 @@ impl Files {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_svc"));
-        command.arg("run").args(arguments).current_dir(&self.0).env_remove("SVC_AGENT_URL").env("GREETING", "hello");
+        command
+            .arg("run")
+            .args(arguments)
+            .current_dir(self.0.path())
+            .env_remove("SVC_AGENT_URL")
+            .env("GREETING", "hello");
         command
     }
 
     fn run(&self, arguments: &[&str]) -> (i32, String, String) {
-        told(&self.command(arguments).stdin(Stdio::null()).output().unwrap())
+        exit_and_output(&self.command(arguments).stdin(Stdio::null()).output().unwrap())
     }
 
     fn serve(&self, arguments: &[&str]) -> Server {
@@ -44,17 +50,11 @@ impl Files {
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.0.path().join(name)
     }
 }
 
-impl Drop for Files {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn told(output: &Output) -> (i32, String, String) {
+fn exit_and_output(output: &Output) -> (i32, String, String) {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
 }
@@ -98,7 +98,7 @@ impl Server {
         (answer["error"]["code"].as_i64().unwrap(), answer["error"]["message"].as_str().unwrap().to_owned())
     }
 
-    /// Closes its stdin and gives what it still has to say.
+    /// Closes stdin and returns the remaining output.
     fn end(mut self) -> (ExitStatus, Vec<Value>) {
         self.stdin = None;
         let rest = self.stdout.by_ref().lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
@@ -175,7 +175,7 @@ fn modules_are_found_beside_the_file_from_wherever_it_is_run() {
 }
 
 #[test]
-fn what_is_wrong_with_a_file_is_told_with_its_line() {
+fn an_error_in_a_file_is_reported_with_its_line() {
     let files = Files::new(&[
         ("syntax.lua", "print(1)\nlocal x = = 2"),
         ("fails.lua", "\nerror('no')"),
@@ -219,10 +219,11 @@ fn in_the_sandbox_there_are_no_files_processes_or_environment() {
     assert_eq!(files.run(&["--sandbox", "main.lua"]).1, "nil\tnil\tnil\ttrue\t5\n");
     assert_eq!(files.run(&["--sandbox", "agent.lua"]).1, "nil\tfalse\n");
 
-    // Whoever registers methods says what the agent is to run.
+    // Registering methods would make the agent run a command.
     let agent = Receiver::answering(|_| whole("application/json", b"{\"methods\":[],\"removed\":[]}".to_vec()));
-    let run =
-        |arguments: &[&str]| told(&files.command(arguments).env("SVC_AGENT_URL", agent.url("")).output().unwrap());
+    let run = |arguments: &[&str]| {
+        exit_and_output(&files.command(arguments).env("SVC_AGENT_URL", agent.url("")).output().unwrap())
+    };
     for (file, what) in [("register.lua", "register"), ("unregister.lua", "unregister")] {
         let (code, _, err) = run(&["--sandbox", file]);
         assert_eq!((code, err), (1, format!("svc: {file}:2: {what}: --sandbox takes it away\n")));
@@ -238,7 +239,7 @@ fn in_the_sandbox_there_are_no_files_processes_or_environment() {
 }
 
 #[test]
-fn requests_are_answered_one_a_line() {
+fn each_request_is_answered_by_one_line() {
     let files = notes();
     let mut server = files.serve(&["setup.lua"]);
     let answer =
@@ -255,7 +256,7 @@ fn requests_are_answered_one_a_line() {
     ] {
         assert_eq!(server.ask(line)["error"]["code"], code, "{line}");
     }
-    // Notifications get no answer, whether they fail or not, nor do empty lines.
+    // Notifications and empty lines get no response, even if they fail.
     server.send(r#"{"jsonrpc":"2.0","method":"notes.echo"}"#);
     server.send(r#"{"jsonrpc":"2.0","method":"notes.plain"}"#);
     server.send(r#"[{"jsonrpc":"2.0","method":"notes.echo"}]"#);
@@ -283,7 +284,7 @@ fn each_request_has_an_evaluator_of_its_own() {
 }
 
 #[test]
-fn a_request_that_goes_wrong_names_file_line_and_cause_and_the_server_goes_on() {
+fn a_failed_request_names_file_line_and_cause_and_the_server_continues() {
     let files = notes();
     let mut server = files.serve(&["--timeout", "1s", "--memory", "16MiB", "setup.lua"]);
     for (method, message) in [
@@ -311,7 +312,7 @@ fn a_request_that_goes_wrong_names_file_line_and_cause_and_the_server_goes_on() 
 }
 
 #[test]
-fn requests_are_handled_while_others_wait_and_the_last_are_answered_after_the_end_of_input() {
+fn requests_run_while_others_wait_and_are_answered_after_the_end_of_input() {
     let files = notes();
     let mut server = files.serve(&["--threads", "1", "setup.lua"]);
     assert_eq!(server.call("notes.echo", &json!([]))["result"], json!([]));
@@ -329,7 +330,7 @@ fn requests_are_handled_while_others_wait_and_the_last_are_answered_after_the_en
 }
 
 #[test]
-fn who_writes_faster_than_answers_are_read_is_held_up() {
+fn a_client_that_does_not_read_responses_is_slowed_down() {
     const REQUESTS: usize = 5_000;
     let files = notes();
     let mut server = files.serve(&["setup.lua"]);
@@ -360,7 +361,7 @@ fn who_writes_faster_than_answers_are_read_is_held_up() {
 }
 
 #[test]
-fn a_line_that_never_seems_to_end_is_refused_and_the_next_is_served() {
+fn an_overlong_line_is_refused_and_the_next_one_is_served() {
     let files = notes();
     let mut server = files.serve(&["setup.lua"]);
     let answer = server.ask(&"x".repeat(17 << 20));
@@ -369,7 +370,7 @@ fn a_line_that_never_seems_to_end_is_refused_and_the_next_is_served() {
 }
 
 #[test]
-fn what_handlers_say_does_not_get_among_the_answers() {
+fn output_of_handlers_does_not_mix_with_responses() {
     let files = notes();
     let mut command = files.command(&["--json-rpc", "setup.lua"]);
     let mut server = Server::start({
@@ -384,7 +385,7 @@ fn what_handlers_say_does_not_get_among_the_answers() {
 }
 
 #[test]
-fn a_set_up_that_is_wrong_is_no_server() {
+fn a_set_up_script_that_fails_starts_no_server() {
     let files = Files::new(&[
         ("syntax.lua", "x ="),
         ("fails.lua", "\nerror('not today')"),
@@ -417,7 +418,7 @@ fn a_set_up_that_is_wrong_is_no_server() {
 }
 
 #[test]
-fn processes_that_are_waited_for_end_with_it() {
+fn processes_started_by_process_run_end_with_the_program() {
     let files = Files::new(&[(
         "main.lua",
         "process.run{ cmd = 'sh', args = { '-c', 'echo $$ > pid; sleep 600 & echo $! > grandchild; wait' } }",
@@ -425,7 +426,7 @@ fn processes_that_are_waited_for_end_with_it() {
     let mut child = files.command(&["main.lua"]).stdin(Stdio::null()).spawn().unwrap();
     let pid = |name: &str| number(&files.path(name));
     let (leader, grandchild) = eventually("both have started", || Some((pid("pid")?, pid("grandchild")?)));
-    // SAFETY: it takes two numbers.
+    // SAFETY: `kill` has no preconditions.
     unsafe { libc::kill(child.id().try_into().unwrap(), libc::SIGTERM) };
     assert_eq!(child.wait().unwrap().code(), Some(1));
     for pid in [leader, grandchild] {
@@ -437,7 +438,7 @@ fn number(path: &Path) -> Option<u64> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// A whole answer.
+/// A complete HTTP response.
 fn whole(kind: &'static str, body: Vec<u8>) -> Answer {
     Answer::Custom(Box::new(move |stream| {
         let head = format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n", body.len());
@@ -446,7 +447,7 @@ fn whole(kind: &'static str, body: Vec<u8>) -> Answer {
 }
 
 #[test]
-fn libraries_of_the_owner_come_from_the_agent_when_first_needed() {
+fn libraries_of_the_owner_are_loaded_from_the_agent_on_first_use() {
     let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
     zip.start_file("acme/text.lua", SimpleFileOptions::default()).unwrap();
     zip.write_all(b"return { shout = string.upper, fail = function()\n error('packed') end }").unwrap();
@@ -458,7 +459,7 @@ fn libraries_of_the_owner_come_from_the_agent_when_first_needed() {
         ("own.lua", "print(require('mine'))"),
         ("mine.lua", "return 'mine'"),
     ]);
-    let run = |file| told(&files.command(&[file]).env("SVC_AGENT_URL", agent.url("/")).output().unwrap());
+    let run = |file| exit_and_output(&files.command(&[file]).env("SVC_AGENT_URL", agent.url("/")).output().unwrap());
     let (code, out, err) = run("main.lua");
     assert_eq!((code, err.as_str()), (0, ""));
     assert_eq!(out, "X\tfalse\tno module named `acme.none` in a program\n");
@@ -472,7 +473,7 @@ fn libraries_of_the_owner_come_from_the_agent_when_first_needed() {
 }
 
 #[test]
-fn inside_a_space_the_agent_is_asked() {
+fn a_program_in_a_space_uses_the_agent() {
     let agent = Receiver::answering(|request| {
         let body = match request.path.as_str() {
             "/event" => json!({"event_id": "e", "event_type": "custom.deploy"}),
@@ -487,14 +488,14 @@ fn inside_a_space_the_agent_is_asked() {
         "print(svc.event.emit('deploy', { v = 1 }).event_type, svc.client.list()[1].name, svc.client.call('echo', { a = 1 }).seen)",
     )]);
     let output = files.command(&["main.lua"]).env("SVC_AGENT_URL", agent.url("")).output().unwrap();
-    assert_eq!(told(&output), (0, "custom.deploy\techo\ttrue\n".to_owned(), String::new()));
+    assert_eq!(exit_and_output(&output), (0, "custom.deploy\techo\ttrue\n".to_owned(), String::new()));
     let (code, _, err) =
-        told(&files.command(&["main.lua"]).env("SVC_AGENT_URL", "http://127.0.0.1:1").output().unwrap());
+        exit_and_output(&files.command(&["main.lua"]).env("SVC_AGENT_URL", "http://127.0.0.1:1").output().unwrap());
     assert_eq!(code, 1);
     assert!(err.contains("main.lua:1: svc.event.emit: cannot reach the agent at http://127.0.0.1:1"), "{err}");
 }
 
-/// What an agent says that knows no methods.
+/// The answer of an agent without methods.
 fn agent_without_methods() -> Receiver {
     Receiver::answering(|_| {
         let error = json!({"code": -32601, "message": "no method named `none`", "data": {"hint": "list"}});
@@ -503,7 +504,7 @@ fn agent_without_methods() -> Receiver {
 }
 
 #[test]
-fn the_error_of_a_call_is_not_the_error_of_its_caller() {
+fn an_error_of_a_called_method_is_returned_to_the_calling_handler() {
     let agent = agent_without_methods();
     let files = Files::new(&[
         (
@@ -541,13 +542,13 @@ fn the_error_of_a_call_is_not_the_error_of_its_caller() {
     assert_eq!(answer["error"], json!({"code": -32601, "message": "no method named `none`"}));
 
     for (arguments, place) in [(&["main.lua"][..], "main.lua:2"), (&["--json-rpc", "wrong.lua"], "wrong.lua:2")] {
-        let (code, _, err) = told(&command(arguments).output().unwrap());
+        let (code, _, err) = exit_and_output(&command(arguments).output().unwrap());
         assert_eq!((code, err), (1, format!("svc: {place}: svc.client.call: no method named `none`\n")));
     }
 }
 
 #[test]
-fn who_prints_to_nobody_is_ended() {
+fn a_program_whose_output_is_closed_ends() {
     let files = Files::new(&[
         ("endless.lua", "while true do print('y') end"),
         ("stubborn.lua", "while true do pcall(print, 'y') end"),
@@ -564,13 +565,13 @@ fn who_prints_to_nobody_is_ended() {
         assert_eq!((line.as_str(), status.code(), err.as_str()), ("y\n", Some(1), ""), "{file}");
 
         let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
-        let (code, _, err) = told(&files.command(&[file]).stdout(full).output().unwrap());
+        let (code, _, err) = exit_and_output(&files.command(&[file]).stdout(full).output().unwrap());
         assert_eq!((code, err.as_str()), (1, "svc: cannot write to stdout: No space left on device (os error 28)\n"));
     }
 }
 
 #[test]
-fn params_that_are_too_much_are_the_callers_fault() {
+fn params_beyond_the_limits_are_invalid_params() {
     let files = notes();
     let mut server = files.serve(&["setup.lua"]);
     let deep = format!("{}{}", "[".repeat(100), "]".repeat(100));
@@ -585,7 +586,7 @@ fn params_that_are_too_much_are_the_callers_fault() {
 }
 
 #[test]
-fn a_first_line_for_the_system_is_skipped() {
+fn a_shebang_line_is_skipped() {
     let files = Files::new(&[
         ("main.lua", "#!/usr/bin/env -S svc run\nprint(require('lib'))\nerror('third')"),
         ("lib.lua", "#![[ no comment\nreturn 5"),

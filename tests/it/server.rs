@@ -1,4 +1,4 @@
-//! Starting and stopping.
+//! Starting and stopping the server.
 
 use crate::support::{Answer, Daemon, Receiver, eventually};
 use serde_json::json;
@@ -10,7 +10,7 @@ use std::{
 };
 
 #[test]
-fn a_start_without_any_set_up_serves_and_leaves_the_first_users_secrets_in_private_files() {
+fn a_start_without_settings_serves_and_writes_the_first_users_secrets_to_private_files() {
     let daemon = Daemon::start();
     assert!(daemon.url.starts_with("http://127."));
     assert_eq!(daemon.send("GET", "/healthz", None, None).status, 200);
@@ -26,7 +26,7 @@ fn a_start_without_any_set_up_serves_and_leaves_the_first_users_secrets_in_priva
 }
 
 #[test]
-fn the_admins_password_opens_a_session() {
+fn the_password_of_the_admin_starts_a_session() {
     let daemon = Daemon::start();
     let password = std::fs::read_to_string(daemon.directory().join("admin.password")).unwrap();
     let body = json!({"name": "admin", "password": password.trim()}).to_string();
@@ -58,7 +58,7 @@ fn sigterm_finishes_the_delivery_in_flight_and_exits_with_zero() {
     receiver.wait_for(1);
     let asked = Instant::now();
     daemon.terminate();
-    // It must refuse newcomers while it waits for the delivery.
+    // The server must refuse new connections while it waits for the delivery.
     eventually("the daemon to stop listening", || {
         std::net::TcpStream::connect(daemon.url.trim_start_matches("http://")).err()
     });
@@ -97,25 +97,25 @@ fn a_second_server_on_the_same_data_fails_at_once_and_says_why() {
     assert_eq!(second.status.code(), Some(1));
     let error = String::from_utf8(second.stderr).unwrap();
     assert!(error.contains("in use by another svc server") && error.contains("--data"), "{error}");
-    assert_eq!(daemon.get("/api/whoami").status, 200, "the first goes on");
+    assert_eq!(daemon.get("/api/whoami").status, 200, "the first server continues");
 }
 
 #[test]
 fn an_unknown_config_key_fails_with_its_name_and_line() {
-    let file = std::env::temp_dir().join(format!("svc-it-{}.toml", uuid::Uuid::now_v7()));
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("svc.toml");
     std::fs::write(&file, "zone = \"a\"\n\n[webhook]\ntimeuot = \"1s\"\n").unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_svc")).args(["server", "--config"]).arg(&file).output().unwrap();
-    std::fs::remove_file(&file).unwrap();
     assert_eq!(output.status.code(), Some(1));
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.contains("timeuot") && error.contains("line 4"), "{error}");
 }
 
 #[test]
-fn the_log_is_one_json_object_a_line_when_asked() {
+fn the_json_log_has_one_object_per_line() {
     let daemon = Daemon::with(&[("LOG_FORMAT", "json"), ("LOG_LEVEL", "debug")]);
     let log = daemon.log();
-    assert!(!log.is_empty(), "a start is worth a line");
+    assert!(!log.is_empty(), "the start is logged");
     for line in log.lines() {
         let line: serde_json::Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
         assert!(line["level"].is_string() && line["message"].is_string(), "{line}");

@@ -1,4 +1,4 @@
-//! Managing sinks: who may, what is checked, what is shown (SPEC 2.3, 6.3, 6.6).
+//! Managing sinks: permissions, validation, secrets, preview and test.
 
 use crate::support::{Daemon, Receiver};
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ fn a_sink_is_created_read_replaced_changed_and_deleted() {
 }
 
 #[test]
-fn a_secret_is_made_if_absent_shown_to_its_owner_and_masked_in_lists() {
+fn a_missing_secret_is_generated_shown_to_its_owner_and_masked_in_lists() {
     let daemon = Daemon::start();
     let id = daemon.create_sink(&webhook("s", "me"));
     let secret = daemon.get(&format!("/api/event-sinks/{id}")).json()["webhook"]["secret"].clone();
@@ -45,7 +45,7 @@ fn a_secret_is_made_if_absent_shown_to_its_owner_and_masked_in_lists() {
 }
 
 #[test]
-fn names_are_taken_per_owner() {
+fn sink_names_are_unique_per_owner() {
     let daemon = Daemon::start();
     daemon.create_sink(&webhook("s", "me"));
     daemon.create_sink(&webhook("s", "global"));
@@ -122,7 +122,7 @@ fn a_bad_sink_is_refused_with_its_field_and_changes_nothing() {
 }
 
 #[test]
-fn a_sink_does_not_become_another_type() {
+fn the_type_of_a_sink_cannot_change() {
     let daemon = Daemon::start();
     let id = daemon.create_sink(&webhook("s", "me"));
     let change = json!({"type": "script", "webhook": null, "script": {"source": "return"}});

@@ -1,8 +1,8 @@
-//! Spaces against a running daemon: their events, who may do what, and what a crash leaves.
+//! Spaces against a running daemon: their events, permissions, and recovery after a crash.
 
-use crate::support::{Daemon, Receiver, Space, eventually};
+use crate::support::{Daemon, Receiver, Space, eventually, success};
 use serde_json::{Value, json};
-use std::{collections::BTreeMap, process::Output, thread, time::Duration};
+use std::{collections::BTreeMap, thread, time::Duration};
 
 /// Posts without a body, as a user.
 fn post(daemon: &Daemon, token: &str, path: &str) -> crate::support::Reply {
@@ -19,7 +19,7 @@ fn path(space: &Value) -> String {
     format!("/api/spaces/{}", space["id"].as_str().unwrap())
 }
 
-/// The events of spaces as history tells them, oldest first.
+/// The events of spaces in the history, oldest first.
 fn events(daemon: &Daemon) -> Vec<Value> {
     let mut events = daemon.get("/api/events?pattern=space.*&limit=200").json()["items"].as_array().unwrap().clone();
     events.reverse();
@@ -34,13 +34,8 @@ fn hook(daemon: &Daemon, receiver: &Receiver) {
     }));
 }
 
-fn stdout(output: &Output) -> String {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
 #[test]
-fn making_and_deleting_a_space_is_told_with_exactly_the_fields_of_the_specification() {
+fn creating_and_deleting_a_space_raises_events_with_exactly_the_documented_fields() {
     let daemon = Daemon::start();
     let receiver = Receiver::start();
     hook(&daemon, &receiver);
@@ -54,30 +49,36 @@ fn making_and_deleting_a_space_is_told_with_exactly_the_fields_of_the_specificat
     let made = create(&daemon, &ada, &json!({"name": "shop", "template": "web"}));
     let bare = create(&daemon, &ada, &json!({"name": "bare"}));
     assert_eq!(daemon.delete(&path(&made)).status, 204);
-    let told: Vec<Value> = receiver.wait_for(3).iter().map(|request| request.json()).collect();
+    let space_events: Vec<Value> = receiver.wait_for(3).iter().map(|request| request.json()).collect();
     let created = json!({
         "space_name": "shop", "space_id": made["id"], "space_urls": ["http://localhost:8080"],
         "template_id": template["id"], "startup_script_id": script["id"],
     });
-    assert_eq!((&told[0]["type"], &told[0]["data"]), (&json!("space.created"), &created));
+    assert_eq!((&space_events[0]["type"], &space_events[0]["data"]), (&json!("space.created"), &created));
     let lacking = json!({
         "space_name": "bare", "space_id": bare["id"], "space_urls": [], "template_id": null, "startup_script_id": null,
     });
-    assert_eq!((&told[1]["type"], &told[1]["data"]), (&json!("space.created"), &lacking));
-    assert_eq!(told[2]["type"], "space.deleted");
-    let fields: Vec<&String> = told[2]["data"].as_object().unwrap().keys().collect();
+    assert_eq!((&space_events[1]["type"], &space_events[1]["data"]), (&json!("space.created"), &lacking));
+    assert_eq!(space_events[2]["type"], "space.deleted");
+    let fields: Vec<&String> = space_events[2]["data"].as_object().unwrap().keys().collect();
     assert_eq!(fields, ["deleted_at", "space_id", "space_name"]);
-    assert_eq!(told[2]["data"]["space_id"], made["id"]);
-    // What templates see of the space, and who did it.
-    assert_eq!((&told[0]["space"]["name"], &told[0]["custom"]["CHANNEL"]), (&json!("shop"), &json!("#ops")));
-    assert_eq!((&told[0]["actor"]["username"], &told[2]["actor"]["username"]), (&json!("ada"), &json!("admin")));
+    assert_eq!(space_events[2]["data"]["space_id"], made["id"]);
+    // The space and the actor as templates see them.
+    assert_eq!(
+        (&space_events[0]["space"]["name"], &space_events[0]["custom"]["CHANNEL"]),
+        (&json!("shop"), &json!("#ops"))
+    );
+    assert_eq!(
+        (&space_events[0]["actor"]["username"], &space_events[2]["actor"]["username"]),
+        (&json!("ada"), &json!("admin"))
+    );
     let history = events(&daemon);
     assert!(history.iter().all(|event| event["user_id"] == made["owner_id"]), "the owner's, whoever acts");
     assert_eq!(history[0]["space_id"], made["id"]);
 }
 
 #[test]
-fn a_space_is_its_owners_and_looks_absent_to_others() {
+fn a_space_is_visible_to_its_owner_and_looks_absent_to_others() {
     let daemon = Daemon::start();
     let (ada, bob) = (daemon.create_user("ada", &["use_spaces"]), daemon.create_user("bob", &["use_spaces"]));
     let keeper = daemon.create_user("keeper", &["manage_spaces"]);
@@ -115,7 +116,7 @@ fn an_agent_token_is_shown_once_and_survives_restarts_until_it_is_rotated() {
     assert_eq!(daemon.get(&path(&made)).json().get("agent_token"), None);
     daemon.crash_and_restart();
     assert_eq!(status(&daemon, &first), 200);
-    let second = stdout(&daemon.svc(&["space", "token", "web"]));
+    let second = success(&daemon.svc(&["space", "token", "web"]));
     assert_eq!((status(&daemon, &first), status(&daemon, second.trim())), (401, 200));
     daemon.crash_and_restart();
     assert_eq!((status(&daemon, &first), status(&daemon, second.trim())), (401, 200));
@@ -125,7 +126,7 @@ fn an_agent_token_is_shown_once_and_survives_restarts_until_it_is_rotated() {
 }
 
 #[test]
-fn a_deleted_users_spaces_go_with_the_user() {
+fn deleting_a_user_deletes_its_spaces() {
     let daemon = Daemon::start();
     let ada = daemon.create_user("ada", &["use_spaces"]);
     let space = create(&daemon, &ada, &json!({"name": "web"}));
@@ -137,11 +138,10 @@ fn a_deleted_users_spaces_go_with_the_user() {
     assert_eq!(audited["items"][0]["action"], "space.delete");
 }
 
-/// Spaces are made and deleted while the daemon is killed again and again. Whatever the survivor has of a space, its
-/// events say the same: nothing that is there lacks its creation, nothing that is gone its deletion, nothing is told
-/// twice.
+/// Creates and deletes spaces while the daemon is killed repeatedly. The events must agree with the surviving state: every
+/// existing space has its creation, every deleted space its deletion, and no event exists twice.
 #[test]
-fn kills_between_a_state_and_its_event_lose_no_event_and_double_none() {
+fn kills_between_a_state_change_and_its_event_lose_and_repeat_no_event() {
     let mut daemon = Daemon::with(&[("LIMITS_SPACES", "100000")]);
     let mut serial = 0;
     for round in 0_u64..25 {
@@ -152,19 +152,19 @@ fn kills_between_a_state_and_its_event_lose_no_event_and_double_none() {
             let there = !daemon.get(&query).json()["items"].as_array().unwrap().is_empty();
             (there || !events_of(&daemon, &format!("s{from}")).is_empty()).then_some(())
         });
-        // A different moment each time, spread over the two writes that a change makes.
+        // A different moment each time, spread over the two writes of a change.
         thread::sleep(Duration::from_micros((round * 7919) % 15_000));
         daemon.kill();
         serial = load.join().unwrap();
         daemon.restart();
     }
-    let mut told = BTreeMap::<String, Vec<String>>::new();
+    let mut space_events = BTreeMap::<String, Vec<String>>::new();
     let mut cursor = String::new();
     loop {
         let page = daemon.get(&format!("/api/events?pattern=space.*&limit=200{cursor}")).json();
         for event in page["items"].as_array().unwrap() {
             let space = event["space_id"].as_str().unwrap().to_owned();
-            told.entry(space).or_default().insert(0, event["type"].as_str().unwrap().to_owned());
+            space_events.entry(space).or_default().insert(0, event["type"].as_str().unwrap().to_owned());
         }
         let Some(next) = page["next"].as_str() else { break };
         cursor = format!("&cursor={next}");
@@ -177,14 +177,14 @@ fn kills_between_a_state_and_its_event_lose_no_event_and_double_none() {
         let Some(next) = page["next"].as_str() else { break };
         cursor = format!("&cursor={next}");
     }
-    assert!(told.len() > 25, "there was load");
-    for (space, kinds) in &told {
+    assert!(space_events.len() > 25, "there was load");
+    for (space, kinds) in &space_events {
         match there.contains(space) {
             true => assert_eq!(*kinds, ["space.created"], "{space}"),
             false => assert_eq!(*kinds, ["space.created", "space.deleted"], "{space}"),
         }
     }
-    assert!(there.iter().all(|space| told.contains_key(space)), "a space without its creation");
+    assert!(there.iter().all(|space| space_events.contains_key(space)), "a space without its creation");
 }
 
 fn events_of(daemon: &Daemon, name: &str) -> Vec<Value> {
@@ -192,7 +192,7 @@ fn events_of(daemon: &Daemon, name: &str) -> Vec<Value> {
     all.into_iter().filter(|event| event["data"]["space_name"] == name).collect()
 }
 
-/// Makes spaces and deletes every other one until the daemon is gone; says which number comes next.
+/// Creates spaces and deletes every other one until the daemon is gone; returns the next number.
 fn churn(url: &str, token: &str, from: usize) -> usize {
     use isahc::ReadResponseExt;
     let client = isahc::HttpClient::new().unwrap();
@@ -219,7 +219,7 @@ fn churn(url: &str, token: &str, from: usize) -> usize {
 #[test]
 fn spaces_and_templates_are_managed_from_the_command_line() {
     let daemon = Daemon::start();
-    let svc = |arguments: &[&str]| stdout(&daemon.svc(arguments));
+    let svc = |arguments: &[&str]| success(&daemon.svc(arguments));
     let file = daemon.directory().join("web.toml");
     std::fs::write(&file, "name = \"web\"\n[[ports]]\nname = \"web\"\nport = 8080\n").unwrap();
     assert!(svc(&["template", "apply", file.to_str().unwrap()]).starts_with("created template web"));
@@ -245,8 +245,8 @@ fn spaces_and_templates_are_managed_from_the_command_line() {
 #[test]
 fn a_space_that_the_server_runs_is_launched_ended_and_launched_again_at_the_next_start() {
     let mut daemon = Daemon::start();
-    stdout(&daemon.svc(&["space", "create", "box", "--driver", "process"]));
-    stdout(&daemon.svc(&["space", "start", "box"]));
+    success(&daemon.svc(&["space", "create", "box", "--driver", "process"]));
+    success(&daemon.svc(&["space", "start", "box"]));
     let show = |daemon: &Daemon| daemon.get("/api/spaces?name=box").json()["items"][0].clone();
     let launched = |daemon: &Daemon| {
         eventually("a launch", || show(daemon)["process"]["launches"].as_u64().filter(|launches| *launches > 0))
@@ -256,21 +256,21 @@ fn a_space_that_the_server_runs_is_launched_ended_and_launched_again_at_the_next
     assert!(daemon.ended().success());
     daemon.restart();
     launched(&daemon);
-    stdout(&daemon.svc(&["space", "stop", "box"]));
+    success(&daemon.svc(&["space", "stop", "box"]));
     eventually("its end", || show(&daemon)["process"].is_null().then_some(()));
     daemon.crash_and_restart();
     assert_eq!((&show(&daemon)["launched"], &show(&daemon)["process"]), (&json!(false), &json!(null)));
 }
 
-/// What the event says besides the space's name and id.
-fn told(event: &Value) -> (String, Vec<&String>) {
+/// The type of an event and its data fields besides the name and id of the space.
+fn space_events(event: &Value) -> (String, Vec<&String>) {
     let fields = event["data"].as_object().unwrap().keys();
     let rest = fields.filter(|field| !["space_name", "space_id"].contains(&field.as_str())).collect();
     (event["type"].as_str().unwrap().to_owned(), rest)
 }
 
 #[test]
-fn checks_that_an_agent_makes_and_those_it_does_not_make_any_more_decide_on_health() {
+fn reported_and_missing_checks_of_an_agent_decide_on_health() {
     let daemon = Daemon::start();
     let mark = daemon.directory().join("up");
     let check = json!({
@@ -313,7 +313,7 @@ fn checks_that_an_agent_makes_and_those_it_does_not_make_any_more_decide_on_heal
         ("space.healthy", &judged),
         ("space.stopped", &stopped),
     ]) {
-        assert_eq!(told(event), (kind.to_owned(), fields.iter().collect()));
+        assert_eq!(space_events(event), (kind.to_owned(), fields.iter().collect()));
     }
     let changes: Vec<_> = events.iter().map(|event| (&event["data"]["previous"], &event["data"]["current"])).collect();
     assert_eq!(changes[2..4], [(&json!("unknown"), &json!("unhealthy")), (&json!("unhealthy"), &json!("healthy"))]);
@@ -323,7 +323,7 @@ fn checks_that_an_agent_makes_and_those_it_does_not_make_any_more_decide_on_heal
 }
 
 #[test]
-fn every_kind_of_check_reaches_the_agent_as_it_was_meant() {
+fn every_kind_of_check_reaches_the_agent_unchanged() {
     let daemon = Daemon::start();
     let receiver = Receiver::start();
     let url = receiver.url("/healthz");
@@ -347,10 +347,10 @@ fn every_kind_of_check_reaches_the_agent_as_it_was_meant() {
 }
 
 #[test]
-fn an_agent_that_the_server_runs_deploys_its_space_and_lives_no_longer_than_the_server() {
+fn an_agent_that_the_server_runs_deploys_its_space_and_ends_with_the_server() {
     let mut daemon = Daemon::start();
-    stdout(&daemon.svc(&["space", "create", "box", "--driver", "process"]));
-    stdout(&daemon.svc(&["space", "start", "box"]));
+    success(&daemon.svc(&["space", "create", "box", "--driver", "process"]));
+    success(&daemon.svc(&["space", "start", "box"]));
     let show = |daemon: &Daemon| daemon.get("/api/spaces?name=box").json()["items"][0].clone();
     let linked = |daemon: &Daemon, before: u64| {
         eventually("a linked agent", || {
@@ -359,25 +359,25 @@ fn an_agent_that_the_server_runs_deploys_its_space_and_lives_no_longer_than_the_
             Some((space, pid))
         })
     };
-    // One that has ended and nobody waits for is still listed.
+    // An ended process is listed until its parent has waited for it.
     let lives = |pid: u64| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
         stat.is_ok_and(|stat| !stat.rsplit_once(')').unwrap().1.trim_start().starts_with('Z'))
     };
     let (space, first) = linked(&daemon, 0);
     assert_eq!(space["state"], "deployed", "{space}");
-    // It is run again if it dies, and that is neither a stop nor a start.
+    // The agent is restarted if it dies; the space is neither stopped nor started.
     assert!(std::process::Command::new("kill").args(["-9", &first.to_string()]).status().unwrap().success());
     let (_, second) = linked(&daemon, first);
-    // A server that is killed takes it along, and the next one runs it again.
+    // A killed server ends the agent, and the next server runs it again.
     daemon.kill();
     eventually("the agent to end", || (!lives(second)).then_some(()));
     daemon.restart();
     let (_, third) = linked(&daemon, second);
-    stdout(&daemon.svc(&["space", "stop", "box"]));
+    success(&daemon.svc(&["space", "stop", "box"]));
     eventually("the agent to end", || (!lives(third)).then_some(()));
     assert_eq!(show(&daemon)["state"], "stopped");
-    stdout(&daemon.svc(&["space", "delete", "box"]));
+    success(&daemon.svc(&["space", "delete", "box"]));
     let kinds: Vec<Value> = events(&daemon).iter().map(|event| event["type"].clone()).collect();
     assert_eq!(kinds, ["space.created", "space.started", "space.stopped", "space.deleted"]);
 }

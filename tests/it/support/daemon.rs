@@ -1,4 +1,4 @@
-//! The real binary as a child process, and the requests a test makes of it.
+//! The server as a child process, and requests to it.
 
 use super::eventually;
 use isahc::{ReadResponseExt, Request, RequestExt, config::Configurable};
@@ -10,16 +10,19 @@ use std::{
     process::{Child, Command, ExitStatus, Output, Stdio},
     time::Duration,
 };
+use tempfile::TempDir;
 
-/// A running `svc server`. Dropping it kills the process and removes its directory.
+/// A running `svc server` in a temporary directory. Dropping it kills the process.
 pub struct Daemon {
-    directory: PathBuf,
+    /// Holds the data directory and the log.
+    directory: TempDir,
+    data: PathBuf,
     settings: Vec<(String, String)>,
     child: Child,
     pub url: String,
 }
 
-/// What the daemon answered.
+/// A response of the daemon.
 #[derive(Debug)]
 pub struct Reply {
     pub status: u16,
@@ -28,47 +31,48 @@ pub struct Reply {
 }
 
 impl Daemon {
-    /// A daemon with nothing set but a quick retry schedule.
+    /// A daemon with default settings except for a short retry schedule.
     pub fn start() -> Self {
         Self::with(&[])
     }
 
-    /// A daemon with these settings, each an environment variable without its `SVC_`.
+    /// A daemon with these settings, as environment variables without `SVC_`.
     pub fn with(settings: &[(&str, &str)]) -> Self {
-        let directory = std::env::temp_dir().join(format!("svc-it-{}", uuid::Uuid::now_v7()));
+        let directory = temp_dir();
         let mut settings: Vec<(String, String)> =
             settings.iter().map(|(name, value)| (format!("SVC_{name}"), (*value).to_owned())).collect();
         if !settings.iter().any(|(name, _)| name == "SVC_DELIVERY_BACKOFF") {
             settings.push(("SVC_DELIVERY_BACKOFF".to_owned(), "20ms,40ms".to_owned()));
         }
-        let (child, url) = launch(&directory, &settings, &free_address());
-        Self { directory, settings, child, url }
+        let data = directory.path().join("data");
+        let (child, url) = launch(&data, &settings, &free_address());
+        Self { directory, data, settings, child, url }
     }
 
-    /// Kills the process as a power cut would, and starts it again on the same data.
+    /// Kills the process and starts it again with the same data.
     pub fn crash_and_restart(&mut self) {
         self.kill();
         self.restart();
     }
 
-    /// Sets something for the next start.
+    /// Changes a setting for the next start.
     pub fn set(&mut self, name: &str, value: &str) {
         self.settings.push((format!("SVC_{name}"), value.to_owned()));
     }
 
-    /// Starts it again on the same data and the same address. It must have stopped.
+    /// Starts the stopped daemon again, with the same data and address.
     pub fn restart(&mut self) {
         let address = self.url.trim_start_matches("http://").to_owned();
-        (self.child, self.url) = launch(&self.directory, &self.settings, &address);
+        (self.child, self.url) = launch(&self.data, &self.settings, &address);
     }
 
-    /// SIGKILL, and waits until it is gone.
+    /// Sends SIGKILL and waits until the process has ended.
     pub fn kill(&mut self) {
         self.child.kill().expect("the daemon can be killed");
         self.child.wait().expect("the daemon ends");
     }
 
-    /// SIGTERM.
+    /// Sends SIGTERM.
     pub fn terminate(&self) {
         let status = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
         assert!(status.expect("kill runs").success());
@@ -79,38 +83,40 @@ impl Daemon {
         eventually("the daemon to end", || self.child.try_wait().expect("the daemon can be waited for"))
     }
 
-    /// A second daemon with a copy of this one's data: it knows the same users, spaces and tokens.
+    /// A second daemon with a copy of the data: it has the same users, spaces and tokens.
     pub fn twin(&mut self) -> Self {
         self.terminate();
         assert!(self.ended().success());
-        let directory = std::env::temp_dir().join(format!("svc-it-{}", uuid::Uuid::now_v7()));
-        let copied = Command::new("cp").arg("-r").args([&self.directory, &directory]).status();
+        let directory = temp_dir();
+        let data = directory.path().join("data");
+        let copied = Command::new("cp").arg("-r").args([&self.data, &data]).status();
         assert!(copied.expect("cp runs").success());
         let settings = self.settings.clone();
-        let (child, url) = launch(&directory, &settings, &free_address());
+        let (child, url) = launch(&data, &settings, &free_address());
         self.restart();
-        Self { directory, settings, child, url }
+        Self { directory, data, settings, child, url }
     }
 
-    /// What it has in memory now, in KiB.
+    /// Resident memory in KiB.
     pub fn memory(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("the kernel tells");
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the daemon runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("the kernel reports it");
         line.trim().trim_end_matches(" kB").parse().expect("a number")
     }
 
+    /// The data directory.
     pub fn directory(&self) -> &Path {
-        &self.directory
+        &self.data
     }
 
-    /// What it has logged so far, over all its lives.
+    /// The log so far, of all its processes.
     pub fn log(&self) -> String {
-        std::fs::read_to_string(self.directory.with_extension("log")).expect("the log is readable")
+        std::fs::read_to_string(self.directory.path().join("data.log")).expect("the log is readable")
     }
 
-    /// The token of the first start's `admin`.
+    /// The token of the user `admin`.
     pub fn admin_token(&self) -> String {
-        std::fs::read_to_string(self.directory.join("admin.token")).expect("a first start leaves it").trim().to_owned()
+        std::fs::read_to_string(self.data.join("admin.token")).expect("the first start writes it").trim().to_owned()
     }
 
     pub fn get(&self, path: &str) -> Reply {
@@ -133,12 +139,12 @@ impl Daemon {
         self.send("DELETE", path, Some(&self.admin_token()), None)
     }
 
-    /// Any request; a body goes as JSON.
+    /// Sends a request; the content type of a body is JSON.
     pub fn send(&self, method: &str, path: &str, token: Option<&str>, body: Option<Vec<u8>>) -> Reply {
         self.try_send(method, path, token, body).unwrap_or_else(|error| panic!("{method} {path}: {error}"))
     }
 
-    /// As [`Daemon::send`], for a daemon that may not be there.
+    /// Like [`Daemon::send`], for a daemon that may not run.
     pub fn try_send(
         &self,
         method: &str,
@@ -159,13 +165,13 @@ impl Daemon {
         Ok(Reply { status: response.status().as_u16(), headers: response.headers().clone(), text })
     }
 
-    /// Calls a method as the administrator; the whole answer.
+    /// Calls a method as the administrator and returns the JSON-RPC response.
     #[track_caller]
     pub fn call(&self, method: &str, params: &Value) -> Value {
         self.call_as(&self.admin_token(), method, params)
     }
 
-    /// Calls a method with this token; the whole answer.
+    /// Calls a method with this token and returns the JSON-RPC response.
     #[track_caller]
     pub fn call_as(&self, token: &str, method: &str, params: &Value) -> Value {
         let call = serde_json::json!({"jsonrpc": "2.0", "method": method, "params": params, "id": 1});
@@ -174,7 +180,7 @@ impl Daemon {
         reply.json()
     }
 
-    /// Waits until the method takes calls.
+    /// Waits until the method is available.
     #[track_caller]
     pub fn wait_method(&self, name: &str) {
         eventually(&format!("{name} to be available"), || {
@@ -191,7 +197,7 @@ impl Daemon {
         reply.json()["id"].as_str().expect("a sink has an id").to_owned()
     }
 
-    /// Emits an event and returns the answer, which must be a 202.
+    /// Emits an event and returns the response, which must be a 202.
     #[track_caller]
     pub fn emit(&self, kind: &str, payload: &Value) -> Value {
         let reply = self.post("/api/events/emit", &serde_json::json!({"type": kind, "payload": payload}));
@@ -199,7 +205,7 @@ impl Daemon {
         reply.json()
     }
 
-    /// One event as history tells it.
+    /// One event from the history.
     pub fn event(&self, id: &Value) -> Value {
         self.get(&format!("/api/events/{}", id.as_str().expect("an id is text"))).json()
     }
@@ -213,7 +219,7 @@ impl Daemon {
         })
     }
 
-    /// A new user with these roles' permissions; returns a token of theirs.
+    /// Creates a user with these permissions and returns a token of theirs.
     #[track_caller]
     pub fn create_user(&self, name: &str, permissions: &[&str]) -> String {
         let role = serde_json::json!({"name": format!("role-{name}"), "permissions": permissions});
@@ -241,15 +247,15 @@ impl Daemon {
         self.command(arguments).stdin(Stdio::null()).output().expect("the binary runs")
     }
 
-    /// The command line set up for this daemon, to be run by the test.
+    /// A command line for this daemon, to be run by the test.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_svc"));
         command.args(arguments).env("SVC_SERVER", &self.url).env("SVC_TOKEN", self.admin_token());
-        command.env("HOME", &self.directory).env_remove("XDG_CONFIG_HOME").env_remove("XDG_DATA_HOME");
+        command.env("HOME", &self.data).env_remove("XDG_CONFIG_HOME").env_remove("XDG_DATA_HOME");
         command
     }
 
-    /// One counter of `/metrics`.
+    /// The value of a counter of `/metrics`, summed over its labels.
     #[track_caller]
     pub fn metric(&self, name: &str) -> f64 {
         let text = self.send("GET", "/metrics", None, None).text;
@@ -279,22 +285,26 @@ impl Drop for Daemon {
         if std::thread::panicking() {
             eprintln!("--- log of the daemon\n{}", self.log());
         }
-        let _ = std::fs::remove_dir_all(&self.directory);
-        let _ = std::fs::remove_file(self.directory.with_extension("log"));
     }
 }
 
-/// An address of a daemon's own, so that nobody else takes the port while it is down.
+/// A random loopback address, so that no other process takes the port while the daemon is down.
 fn free_address() -> String {
     let random = uuid::Uuid::new_v4().into_bytes();
     format!("127.{}.{}.{}:0", random[0], random[1], random[2] / 2 + 1)
 }
 
-fn launch(directory: &Path, settings: &[(String, String)], address: &str) -> (Child, String) {
-    let log = File::options().create(true).append(true).open(directory.with_extension("log"));
+fn temp_dir() -> TempDir {
+    let directory = tempfile::Builder::new().prefix("svc-it-").tempdir();
+    directory.expect("the temporary directory is writable")
+}
+
+/// Starts a server with this data directory. Its log is beside it.
+fn launch(data: &Path, settings: &[(String, String)], address: &str) -> (Child, String) {
+    let log = File::options().create(true).append(true).open(data.with_extension("log"));
     let mut child = Command::new(env!("CARGO_BIN_EXE_svc"))
         .args(["server", "--listen", address, "--data"])
-        .arg(directory)
+        .arg(data)
         .envs(settings.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -302,13 +312,13 @@ fn launch(directory: &Path, settings: &[(String, String)], address: &str) -> (Ch
         .spawn()
         .expect("the binary starts");
     let line = first_line(&mut child).unwrap_or_else(|| {
-        panic!("the daemon did not start:\n{}", std::fs::read_to_string(directory.with_extension("log")).unwrap())
+        panic!("the daemon did not start:\n{}", std::fs::read_to_string(data.with_extension("log")).unwrap())
     });
     let url = line.strip_prefix("listening on ").unwrap_or_else(|| panic!("unexpected first line: {line}"));
     (child, url.to_owned())
 }
 
-/// What a process prints first, once it does.
+/// The first line that a process prints.
 pub(super) fn first_line(child: &mut Child) -> Option<String> {
     BufReader::new(child.stdout.take().expect("it is piped")).lines().next()?.ok()
 }

@@ -1,5 +1,5 @@
-//! What every test of the whole needs: a daemon in a fresh directory on a free port, spaces with their agents, and a
-//! receiver that records what it is sent. Tests wait on conditions; nothing here sleeps and hopes.
+//! Shared by all tests of the whole program: a daemon in a temporary directory on a free port, spaces with their agents,
+//! and a receiver that records its requests. Tests wait for conditions, never for a fixed time.
 
 pub mod clients;
 mod daemon;
@@ -10,12 +10,15 @@ pub use daemon::{Daemon, Reply};
 pub use receiver::{Answer, Received, Receiver};
 pub use space::{Space, registration};
 
-use std::time::{Duration, Instant};
+use std::{
+    process::Output,
+    time::{Duration, Instant},
+};
 
-/// How long a condition may take to come true before the test fails. Generous: a busy machine is no bug.
+/// Time that a condition may take before the test fails. Generous, because the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits until `condition` yields something.
+/// Waits until `condition` returns a value.
 #[track_caller]
 pub fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
@@ -28,7 +31,22 @@ pub fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T 
     }
 }
 
-/// Whether a process has ended, waited for or not.
+/// The output of a command that must have succeeded.
+#[track_caller]
+pub fn success(output: &Output) -> String {
+    assert!(output.status.success(), "{}", stderr(output));
+    stdout(output)
+}
+
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("output is text")
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Whether a process has ended, even if its parent has not waited for it.
 pub fn ended(pid: u64) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.map_or(true, |stat| stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('Z')))

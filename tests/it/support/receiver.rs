@@ -1,4 +1,4 @@
-//! A webhook receiver that records every request and answers as the test decides.
+//! A webhook receiver that records every request and responds as the test decides.
 
 use super::eventually;
 use serde_json::Value;
@@ -13,23 +13,23 @@ use std::{
     thread,
 };
 
-/// Listens until dropped.
+/// A receiver on a free port. It listens until dropped.
 pub struct Receiver {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    state: Arc<ReceiverState>,
 }
 
-struct Shared {
+struct ReceiverState {
     received: Mutex<Vec<Received>>,
     connections: AtomicUsize,
-    /// Requests being answered now, and the most there ever were.
+    /// Requests in progress, and their maximum so far.
     busy: AtomicUsize,
     most_busy: AtomicUsize,
     closed: AtomicBool,
     answer: Box<dyn Fn(&Received) -> Answer + Send + Sync>,
 }
 
-/// One request.
+/// One recorded request.
 #[derive(Clone, Debug)]
 pub struct Received {
     pub path: String,
@@ -38,26 +38,26 @@ pub struct Received {
     pub body: Vec<u8>,
 }
 
-/// What to do with a request.
+/// The response to a request.
 pub enum Answer {
     Status(u16),
-    /// The whole answer, as it goes over the wire; then the connection is closed.
+    /// The bytes of the whole response; the connection is closed afterwards.
     Raw(String),
     /// Runs with the connection, which is closed afterwards.
     Custom(Box<dyn FnOnce(&mut TcpStream) + Send>),
 }
 
 impl Receiver {
-    /// A receiver that says 200 to everything.
+    /// A receiver that answers every request with 200.
     pub fn start() -> Self {
         Self::answering(|_| Answer::Status(200))
     }
 
-    /// A receiver that answers each request as told.
+    /// A receiver that answers each request with the result of `answer`.
     pub fn answering(answer: impl Fn(&Received) -> Answer + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
         let address = listener.local_addr().expect("a bound socket has an address");
-        let shared = Arc::new(Shared {
+        let state = Arc::new(ReceiverState {
             received: Mutex::default(),
             connections: AtomicUsize::new(0),
             busy: AtomicUsize::new(0),
@@ -65,7 +65,7 @@ impl Receiver {
             closed: AtomicBool::new(false),
             answer: Box::new(answer),
         });
-        let accepting = shared.clone();
+        let accepting = state.clone();
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 if accepting.closed.load(Ordering::Relaxed) {
@@ -76,16 +76,16 @@ impl Receiver {
                 thread::spawn(move || serving.serve(stream));
             }
         });
-        Self { address, shared }
+        Self { address, state }
     }
 
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    /// Everything received so far.
+    /// All requests so far.
     pub fn received(&self) -> Vec<Received> {
-        self.shared.received.lock().unwrap().clone()
+        self.state.received.lock().unwrap().clone()
     }
 
     /// Waits until there are at least `count` requests, and returns all.
@@ -97,21 +97,21 @@ impl Receiver {
         })
     }
 
-    /// How many connections were made.
+    /// The number of connections so far.
     pub fn connections(&self) -> usize {
-        self.shared.connections.load(Ordering::Relaxed)
+        self.state.connections.load(Ordering::Relaxed)
     }
 
-    /// The most requests that were being answered at one moment.
+    /// The maximum number of concurrent requests.
     pub fn most_at_once(&self) -> usize {
-        self.shared.most_busy.load(Ordering::Relaxed)
+        self.state.most_busy.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        self.shared.closed.store(true, Ordering::Relaxed);
-        // Wakes the accepting thread, so that it sees the flag.
+        self.state.closed.store(true, Ordering::Relaxed);
+        // Wakes the accepting thread, which then sees the flag.
         let _ = TcpStream::connect(self.address);
     }
 }
@@ -128,7 +128,7 @@ impl Received {
     }
 }
 
-impl Shared {
+impl ReceiverState {
     fn serve(&self, stream: TcpStream) {
         let Ok(mut writer) = stream.try_clone() else { return };
         let mut reader = BufReader::new(stream);

@@ -1,4 +1,4 @@
-//! A space of a daemon and the real agent that runs in it.
+//! A space of a daemon and the real agent in it.
 
 use super::{Daemon, daemon::first_line, eventually};
 use serde_json::{Value, json};
@@ -7,18 +7,19 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Output, Stdio},
 };
+use tempfile::TempDir;
 
-/// Where the method servers for tests are.
+/// The directory of the method servers for tests.
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/methods");
 
-/// A space with a directory of its own. Dropping it kills its agent.
+/// A space with a temporary directory. Dropping it kills its agent.
 pub struct Space {
     pub id: String,
     pub name: String,
     pub token: String,
-    directory: PathBuf,
+    directory: TempDir,
     agent: Option<Child>,
-    /// The agent's, while it runs.
+    /// The URL of the agent's API, while it runs.
     pub url: String,
 }
 
@@ -29,46 +30,46 @@ impl Space {
         Self::create_with(daemon, &daemon.admin_token(), json!({ "name": name }))
     }
 
-    /// A new space of whose token this is, made of this.
+    /// A new space with these fields, of the user with this token.
     #[track_caller]
     pub fn create_with(daemon: &Daemon, token: &str, fields: Value) -> Self {
         let reply = daemon.send("POST", "/api/spaces", Some(token), Some(fields.to_string().into_bytes()));
         assert_eq!(reply.status, 201, "{}", reply.text);
         let made = reply.json();
         let text = |field: &str| made[field].as_str().unwrap_or_else(|| panic!("no {field} in {made}")).to_owned();
-        Self::in_a_new_place(text("id"), text("name"), text("agent_token"))
+        Self::in_temp_dir(text("id"), text("name"), text("agent_token"))
     }
 
-    /// A space that is there already.
+    /// An existing space.
     pub fn of(id: &str, name: &str, token: &str) -> Self {
-        Self::in_a_new_place(id.to_owned(), name.to_owned(), token.to_owned())
+        Self::in_temp_dir(id.to_owned(), name.to_owned(), token.to_owned())
     }
 
-    /// The same space, as somebody else sees it who has its token.
+    /// The same space with the same token and a directory of its own, for a second agent.
     pub fn twin(&self) -> Self {
-        Self::in_a_new_place(self.id.clone(), self.name.clone(), self.token.clone())
+        Self::in_temp_dir(self.id.clone(), self.name.clone(), self.token.clone())
     }
 
-    fn in_a_new_place(id: String, name: String, token: String) -> Self {
-        let directory = std::env::temp_dir().join(format!("svc-it-space-{}", uuid::Uuid::now_v7()));
-        std::fs::create_dir_all(&directory).expect("there is room");
+    fn in_temp_dir(id: String, name: String, token: String) -> Self {
+        let directory = tempfile::Builder::new().prefix("svc-it-space-").tempdir();
+        let directory = directory.expect("the temporary directory is writable");
         Self { id, name, token, directory, agent: None, url: String::new() }
     }
 
-    /// Starts an agent for the daemon and waits until it is linked.
+    /// Starts an agent and waits until it is connected to the daemon.
     #[track_caller]
     pub fn start(&mut self, daemon: &Daemon, arguments: &[&str]) {
         self.launch(&daemon.url, arguments);
         self.wait_linked(daemon);
     }
 
-    /// Starts an agent, whether there is a daemon or not.
+    /// Starts an agent; the server need not be reachable.
     #[track_caller]
     pub fn launch(&mut self, server: &str, arguments: &[&str]) {
         self.launch_as(self.agent_command(server, arguments));
     }
 
-    /// Starts an agent as this command does, made of [`Space::agent_command`].
+    /// Starts an agent with a command from [`Space::agent_command`].
     #[track_caller]
     pub fn launch_as(&mut self, mut command: Command) {
         assert!(self.agent.is_none(), "there is an agent already");
@@ -78,17 +79,17 @@ impl Space {
         self.agent = Some(child);
     }
 
-    /// An agent of this space, to be started by the test.
+    /// The command that starts an agent of this space.
     pub fn agent_command(&self, server: &str, arguments: &[&str]) -> Command {
-        let log = File::options().create(true).append(true).open(self.directory.join("agent.log"));
+        let log = File::options().create(true).append(true).open(self.directory.path().join("agent.log"));
         let binary = Path::new(env!("CARGO_BIN_EXE_svc"));
         let mut command = Command::new(binary);
-        // Method servers may be `svc` themselves.
+        // A method server may be `svc run`.
         let path = std::env::var("PATH").expect("it is set");
         command.env("PATH", format!("{}:{path}", binary.parent().expect("it is in a directory").display()));
         command
             .args(["agent", "start", "--listen", "127.0.0.1:0", "--server", server, "--data"])
-            .arg(self.directory.join("data"))
+            .arg(self.directory.path().join("data"))
             .args(arguments)
             .env("SVC_AGENT_TOKEN", &self.token)
             .env_remove("SVC_METHODS_FILE")
@@ -101,32 +102,32 @@ impl Space {
     #[track_caller]
     pub fn wait_linked(&self, daemon: &Daemon) {
         eventually("the agent to be linked", || (self.view(daemon)["linked"] == true).then_some(()));
-        // The server knows first.
-        eventually("the agent to know that it is", || {
+        // The server knows before the agent does.
+        eventually("the agent to know that it is linked", || {
             let status = self.svc(&["agent", "status", "--json"]).stdout;
             let status: Value = serde_json::from_slice(&status).ok()?;
             status["servers"].as_array()?.iter().any(|server| server["connected"] == true).then_some(())
         });
     }
 
-    /// The space as the API shows it.
+    /// The space as the API returns it.
     pub fn view(&self, daemon: &Daemon) -> Value {
         daemon.get(&format!("/api/spaces/{}", self.id)).json()
     }
 
-    /// SIGKILL, and waits until it is gone.
+    /// Sends SIGKILL and waits until the agent has ended.
     pub fn kill(&mut self) {
         let mut agent = self.agent.take().expect("there is an agent");
         agent.kill().expect("it can be killed");
         agent.wait().expect("it ends");
     }
 
-    /// Makes the agent stand still.
+    /// Suspends the agent.
     pub fn pause(&self) {
         self.signal("-STOP");
     }
 
-    /// Lets it go on.
+    /// Resumes the agent.
     pub fn resume(&self) {
         self.signal("-CONT");
     }
@@ -136,7 +137,7 @@ impl Space {
         assert!(Command::new("kill").args([signal, &id.to_string()]).status().expect("kill runs").success());
     }
 
-    /// SIGTERM, and waits until it has ended.
+    /// Sends SIGTERM and waits until the agent has ended.
     #[track_caller]
     pub fn terminate(&mut self) -> ExitStatus {
         self.signal("-TERM");
@@ -153,35 +154,35 @@ impl Space {
     }
 
     pub fn log(&self) -> String {
-        std::fs::read_to_string(self.directory.join("agent.log")).unwrap_or_default()
+        std::fs::read_to_string(self.directory.path().join("agent.log")).unwrap_or_default()
     }
 
     pub fn directory(&self) -> &Path {
-        &self.directory
+        self.directory.path()
     }
 
-    /// Writes a file into the space.
+    /// Writes a file into the directory of the space.
     pub fn write(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.directory.join(name);
-        std::fs::write(&path, text).expect("there is room");
+        let path = self.directory.path().join(name);
+        std::fs::write(&path, text).expect("the temporary directory is writable");
         path
     }
 
-    /// Runs the command line as it runs inside the space.
+    /// Runs the command line as a program of the space.
     pub fn svc(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_svc"));
         command
             .args(arguments)
             .env("SVC_AGENT_URL", &self.url)
-            .env("HOME", &self.directory)
-            .current_dir(&self.directory);
+            .env("HOME", self.directory.path())
+            .current_dir(self.directory.path());
         for variable in ["SVC_SERVER", "SVC_TOKEN", "XDG_CONFIG_HOME", "XDG_DATA_HOME"] {
             command.env_remove(variable);
         }
         command.stdin(Stdio::null()).output().expect("the binary runs")
     }
 
-    /// Registers this text as the space's methods, which must succeed.
+    /// Registers the methods of this text, which must succeed.
     #[track_caller]
     pub fn register(&self, registration: &str) {
         let output = self.try_register(registration);
@@ -194,8 +195,8 @@ impl Space {
     }
 }
 
-/// A registration of methods that one of the fixtures serves (its file, and arguments after it), each under the last
-/// part of its name. The texts go into the table of the server and of each method.
+/// A registration whose methods a fixture serves (its file, with arguments behind it). The local name of a method is the
+/// last part of its name. `server` and the second text of each method are added to their tables.
 pub fn registration(fixture: &str, server: &str, methods: &[(&str, &str)]) -> String {
     let command = if fixture.contains(".py") { "python3" } else { "sh" };
     let args: Vec<&str> = fixture.split(' ').collect();
@@ -221,6 +222,5 @@ impl Drop for Space {
         if std::thread::panicking() {
             eprintln!("--- log of the agent of {}\n{}", self.name, self.log());
         }
-        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }

@@ -1,16 +1,16 @@
-//! The driver `process`: the server runs a space's agent, and nothing of it outlives its reason to run.
+//! The driver `process`: the server runs the agent of a space, and no process outlives the space or the server.
 
 use crate::support::{Daemon, Space, ended, eventually, registration};
 use serde_json::{Value, json};
 
-/// A daemon with a started space `box` whose agent it runs, and where that has its registration.
+/// A daemon with a started space `box` whose agent it runs.
 struct Launched {
     daemon: Daemon,
-    /// Only its directory is used.
+    /// Only for its directory, which has the registration.
     files: Space,
 }
 
-/// The agent and its method server.
+/// Process ids of the agent and its method server.
 #[derive(Debug, PartialEq)]
 struct Pair {
     agent: u64,
@@ -38,7 +38,7 @@ impl Launched {
         self.daemon.get("/api/spaces?name=box").json()["items"][0].clone()
     }
 
-    /// Waits until it answers from another agent and another process than before.
+    /// Waits until a different agent and method server answer.
     #[track_caller]
     fn serving(&self, before: Option<&Pair>) -> Pair {
         eventually("the method to answer", || {
@@ -57,8 +57,8 @@ impl Launched {
         });
     }
 
-    /// Its events so far, oldest first.
-    fn told(&self) -> Vec<String> {
+    /// The types of the space's events so far, oldest first.
+    fn event_types(&self) -> Vec<String> {
         let id = self.view()["id"].clone();
         let events = self.daemon.get("/api/events?pattern=space.*&limit=200").json();
         let own = events["items"].as_array().expect("a list").iter().filter(|event| event["space_id"] == id);
@@ -76,24 +76,24 @@ fn a_space_that_the_server_runs_serves_until_it_is_stopped() {
     let again = space.daemon.svc(&["space", "start", "box"]);
     assert_eq!(again.status.code(), Some(1));
 
-    // Killed, it is started again, which is neither a stop nor a start of the space.
+    // A killed agent is restarted; the space is neither stopped nor started.
     assert!(std::process::Command::new("kill").args(["-KILL", &first.agent.to_string()]).status().unwrap().success());
     let second = space.serving(Some(&first));
     space.gone(&first);
     assert_eq!(space.view()["process"]["launches"], 2);
-    assert_eq!(space.told(), ["space.created", "space.started"]);
+    assert_eq!(space.event_types(), ["space.created", "space.started"]);
 
     space.svc(&["space", "stop", "box"]);
     assert_eq!(space.view()["state"], "stopped");
     space.gone(&second);
     eventually("nothing to be run", || space.view()["process"].is_null().then_some(()));
     assert_eq!(space.daemon.call("box.pid", &json!({}))["error"]["code"], -32601);
-    assert_eq!(space.told(), ["space.created", "space.started", "space.stopped"]);
+    assert_eq!(space.event_types(), ["space.created", "space.started", "space.stopped"]);
     drop(space.files);
 }
 
 #[test]
-fn a_restarted_server_runs_what_it_ran_and_a_killed_one_leaves_nothing_behind() {
+fn a_restarted_server_runs_its_agents_again_and_a_killed_one_leaves_no_process() {
     let mut space = Launched::create();
     space.svc(&["space", "start", "box"]);
     let first = space.serving(None);
@@ -102,7 +102,7 @@ fn a_restarted_server_runs_what_it_ran_and_a_killed_one_leaves_nothing_behind() 
     space.gone(&first);
     space.daemon.restart();
     let second = space.serving(Some(&first));
-    assert_eq!(space.told(), ["space.created", "space.started"], "the server's end is not the space's");
+    assert_eq!(space.event_types(), ["space.created", "space.started"], "the server's end is not the space's");
     space.daemon.kill();
     space.gone(&second);
     space.daemon.restart();

@@ -1,5 +1,5 @@
-//! The same registration from TOML, Lua and Python: what is published must be equal, for every builder and every
-//! keyword of SPEC 2.1. The TOML has each schema written out, so that it is also what the builders should give.
+//! The same registration in TOML, Lua and Python publishes the same methods, for every schema builder and every keyword.
+//! The TOML has each schema written out and is therefore also the expected output of the builders.
 
 use crate::support::{Daemon, Space};
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ struct Field {
     python: &'static str,
 }
 
-/// What every builder takes. The last has the same keyword in `extra`, where it loses.
+/// Keywords of every builder. The last one is also in `extra`, where it is overridden.
 const COMMON: [(&str, &str, &str); 7] = [
     ("", "", ""),
     ("description = \"D\"", "description = \"D\"", "description=\"D\""),
@@ -37,7 +37,7 @@ const COMMON: [(&str, &str, &str); 7] = [
     ),
 ];
 
-/// Builders that take nothing but keywords, and their own keywords.
+/// Builders that take only keywords, with their specific keywords.
 const PLAIN: [(&str, &[(&str, &str)]); 5] = [
     (
         "string",
@@ -72,7 +72,7 @@ const PLAIN: [(&str, &[(&str, &str)]); 5] = [
     ("null", &[]),
 ];
 
-/// Builders of other shapes: TOML, Lua, Python.
+/// Builders with positional arguments: TOML, Lua, Python.
 const SHAPED: [(&str, &str, &str); 15] = [
     (
         "{ type = \"array\", items = { type = \"string\", minLength = 1 } }",
@@ -175,7 +175,7 @@ const FIELDS: [Field; 12] = [
     },
 ];
 
-/// Keywords with a comma between, whichever are there.
+/// Joins the non-empty keywords with commas.
 fn listed(keywords: &[&str]) -> String {
     keywords.iter().filter(|keyword| !keyword.is_empty()).copied().collect::<Vec<_>>().join(", ")
 }
@@ -263,7 +263,7 @@ fn registrations() -> [(&'static str, String); 3] {
     [("methods.toml", toml), ("methods.py", python), ("methods.lua", lua)]
 }
 
-/// All that can be seen of a registration.
+/// All visible properties of a registration.
 fn published(daemon: &Daemon) -> (Vec<Value>, Vec<Value>) {
     let methods = daemon.get("/api/methods").json()["methods"].as_array().expect("a list").clone();
     let names = methods.iter().map(|method| method["name"].as_str().expect("a name").to_owned());

@@ -1,17 +1,17 @@
-//! Each field of a registration (SPEC 2.1), from the file to what is published or done.
+//! Each field of a registration, from the file to its published value or effect.
 
 use crate::support::{Daemon, Space, registration};
 use serde_json::{Value, json};
 
-/// A daemon with two groups and a space whose agent is linked.
-struct World {
+/// A daemon with two groups and a space with a connected agent.
+struct RegistrationTest {
     daemon: Daemon,
     space: Space,
     ops: Value,
     dev: Value,
 }
 
-impl World {
+impl RegistrationTest {
     fn new() -> Self {
         let daemon = Daemon::start();
         let group = |name: &str| {
@@ -25,7 +25,7 @@ impl World {
         Self { daemon, space, ops, dev }
     }
 
-    /// What is published under a name.
+    /// The method published under this name.
     fn published(&self, name: &str) -> Value {
         let reply = self.daemon.get(&format!("/api/methods/{name}"));
         assert_eq!(reply.status, 200, "{name}: {}", reply.text);
@@ -35,21 +35,21 @@ impl World {
     #[track_caller]
     fn refused(&self, text: &str, part: &str) {
         let output = self.space.try_register(text);
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{text}");
-        assert!(told.contains(part) && told.lines().count() == 1, "{part}: {told}");
+        assert!(message.contains(part) && message.lines().count() == 1, "{part}: {message}");
     }
 }
 
 #[test]
-fn each_field_of_a_method_is_published_as_it_was_written() {
-    let world = World::new();
-    let (ops, dev) = (world.ops.clone(), world.dev.clone());
+fn each_field_of_a_method_is_published_as_written() {
+    let test = RegistrationTest::new();
+    let (ops, dev) = (test.ops.clone(), test.dev.clone());
     let plain = json!({
         "description": "Does it", "keywords": [], "scope": "private", "groups": [], "owner": "admin",
         "mcp_tool": false, "params_schema": null, "result_schema": null, "events": [], "provider_count": 1,
         "available_count": 1,
-        "providers": [{"space_id": world.space.id, "space": "notes", "health": "running", "in_flight": 0}],
+        "providers": [{"space_id": test.space.id, "space": "notes", "health": "running", "in_flight": 0}],
     });
     let by_id = format!("scope = \"shared\"\ngroups = [{}, \"ops\"]", dev["id"]);
     let schema = r#"{ type = "object", properties = { q = { type = ["string", "null"], minLength = 1 }, n = { type =
@@ -83,8 +83,8 @@ fn each_field_of_a_method_is_published_as_it_was_written() {
     let names: Vec<String> = (0..cases.len()).map(|n| name(n).replace("NUMBER", &n.to_string())).collect();
     let mut methods: Vec<_> = names.iter().zip(&cases).map(|(name, (fields, _))| (name.as_str(), *fields)).collect();
     methods.push(("echo", ""));
-    world.space.register(&registration("echo.py", "", &methods));
-    let list = world.daemon.get("/api/methods").json();
+    test.space.register(&registration("echo.py", "", &methods));
+    let list = test.daemon.get("/api/methods").json();
     assert_eq!(list["methods"].as_array().map(Vec::len), Some(methods.len()));
     let cases = cases.iter().map(|(_, changed)| changed.clone()).chain([json!({})]);
     for ((name, fields), changed) in methods.iter().zip(cases) {
@@ -92,18 +92,18 @@ fn each_field_of_a_method_is_published_as_it_was_written() {
         let mut expected = plain.clone();
         expected["name"] = json!(name);
         expected.as_object_mut().expect("it is one").extend(changed.as_object().expect("it is one").clone());
-        let mut published = world.published(&name);
+        let mut published = test.published(&name);
         if let Some(groups) = published["groups"].as_array_mut() {
             groups.sort_by_key(|group| group["id"].to_string());
         }
         assert_eq!(published, expected, "{fields}");
-        // Whatever its name is, its server knows it by its local one.
-        assert_eq!(world.daemon.call(&name, &json!({"n": 1}))["result"], json!({"n": 1}));
+        // The method server is called by the local name.
+        assert_eq!(test.daemon.call(&name, &json!({"n": 1}))["result"], json!({"n": 1}));
     }
     let text = registration("echo.py", "", &[("x.echo", "events = [\"custom.*\"]\nevent_sinks = [\"b\", \"shape\"]")]);
-    world.space.register(&text.replace("Does it", "Ünïcode \\\"and\\\" more"));
-    assert_eq!(world.published("x.echo")["description"], "Ünïcode \"and\" more");
-    let subscription = world.daemon.get("/api/subscriptions").json()["items"][0].clone();
+    test.space.register(&text.replace("Does it", "Ünïcode \\\"and\\\" more"));
+    assert_eq!(test.published("x.echo")["description"], "Ünïcode \"and\" more");
+    let subscription = test.daemon.get("/api/subscriptions").json()["items"][0].clone();
     assert_eq!(
         (&subscription["method"], &subscription["events"], &subscription["event_sinks"]),
         (&json!("x.echo"), &json!("custom.*"), &json!(["b", "shape"]))
@@ -111,8 +111,8 @@ fn each_field_of_a_method_is_published_as_it_was_written() {
 }
 
 #[test]
-fn what_a_method_must_have_or_must_not_is_refused_with_its_line() {
-    let world = World::new();
+fn missing_and_invalid_fields_of_a_method_are_refused_with_their_line() {
+    let test = RegistrationTest::new();
     let good = registration("echo.py", "", &[("x.echo", "")]);
     for (from, to, part) in [
         ("name = \"x.echo\"", "", "line 5"),
@@ -131,21 +131,21 @@ fn what_a_method_must_have_or_must_not_is_refused_with_its_line() {
         ("name = \"x.echo\"", "name = \"space.echo\"", "line 6"),
     ] {
         assert!(good.contains(from), "{good}");
-        world.refused(&good.replacen(from, to, 1), part);
+        test.refused(&good.replacen(from, to, 1), part);
     }
     let nobody = "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77";
     for group in ["nobody", nobody] {
         let fields = format!("scope = \"shared\"\ngroups = [\"ops\", \"{group}\"]");
-        world.refused(&registration("echo.py", "", &[("x.echo", &fields)]), group);
+        test.refused(&registration("echo.py", "", &[("x.echo", &fields)]), group);
     }
-    assert_eq!(world.daemon.get("/api/methods").json(), json!({"methods": []}));
+    assert_eq!(test.daemon.get("/api/methods").json(), json!({"methods": []}));
 }
 
 #[test]
-fn each_field_of_a_server_is_obeyed() {
-    let world = World::new();
-    let (daemon, space) = (&world.daemon, &world.space);
-    // `command` and `args`, and none of them.
+fn each_field_of_a_server_takes_effect() {
+    let test = RegistrationTest::new();
+    let (daemon, space) = (&test.daemon, &test.space);
+    // `command` with and without `args`.
     space.register(&registration("echo.py --one two", "", &[("x.arguments", "")]));
     assert_eq!(daemon.call("x.arguments", &json!({}))["result"], json!(["--one", "two"]));
     let script = space.write("serve.sh", &format!("#!/bin/sh\nexec python3 {}/echo.py \"$@\"\n", fixtures()));
@@ -156,7 +156,7 @@ fn each_field_of_a_server_is_obeyed() {
     assert_eq!(daemon.call("x.arguments", &json!({}))["result"], json!([]));
     space.register(&bare.replace("[server]\n", "[server]\ntype = \"stdio\"\nargs = []\nmode = \"concurrent\"\n"));
     assert_eq!(daemon.call("x.arguments", &json!({}))["result"], json!([]));
-    // `mode`: unless told it is concurrent, and calls reach the process before others are answered.
+    // `mode`: concurrent by default, so that calls reach the process before others are answered.
     space.register(&registration("reverse.py 2", "", &[("r.echo", "")]));
     let call = |n: u32| json!({"jsonrpc": "2.0", "method": "r.echo", "params": {"n": n}, "id": n});
     let answers = daemon.post("/api/methods/call", &json!([call(0), call(1)])).json();
@@ -176,10 +176,10 @@ fn each_field_of_a_server_is_obeyed() {
         ("command = \"./serve.sh\"", "command = \"./serve.sh\"\nargs = \"a\""),
         ("command = \"./serve.sh\"", "command = \"./serve.sh\"\nargs = [1]"),
     ] {
-        world.refused(&bare.replace(from, to), "line 3");
+        test.refused(&bare.replace(from, to), "line 3");
     }
-    world.refused(&bare.replace("command = \"./serve.sh\"\n", ""), "command");
-    world.refused(&bare.replace("./serve.sh", ""), "line 2");
+    test.refused(&bare.replace("command = \"./serve.sh\"\n", ""), "command");
+    test.refused(&bare.replace("./serve.sh", ""), "line 2");
 }
 
 fn fixtures() -> &'static str {

@@ -1,5 +1,5 @@
-//! The sinks under `sinks/`, each read from its file, rendered by the real sandbox for ordinary and awkward events,
-//! and held to the shape its receiving service documents.
+//! The sinks in `sinks/`: each is read from its file, rendered in the real sandbox for ordinary and extreme events, and
+//! checked against the documented format of the receiving service.
 
 use futures_util::{FutureExt, future::BoxFuture};
 use serde_json::{Value, json, value::RawValue};
@@ -28,15 +28,17 @@ use svc::{
         scripts::Scripts,
     },
 };
+use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
 };
 
-/// A sandbox over a fresh store, which goes when this is dropped.
-struct Workshop {
+/// A sandbox over a new store in a temporary directory.
+struct SinkTest {
     context: SinkContext,
-    directory: PathBuf,
+    /// Declared last, so that it is removed after the store is closed.
+    directory: TempDir,
 }
 
 struct NoMethods;
@@ -47,10 +49,10 @@ impl MethodCaller for NoMethods {
     }
 }
 
-impl Workshop {
+impl SinkTest {
     fn new() -> Self {
-        let directory = std::env::temp_dir().join(format!("svc-ready-made-{}", uuid::Uuid::now_v7()));
-        let store = Store::open(&directory, 0, Arc::default()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path(), 0, Arc::default()).unwrap();
         let egress = Egress::new(&config::Egress::default());
         let scripts = Scripts::open(store.clone(), usize::MAX).unwrap();
         let kv = Kv::new(store).unwrap();
@@ -64,7 +66,7 @@ impl Workshop {
         Self { context: SinkContext { egress, runtime, scripts, timeout: Duration::from_secs(10) }, directory }
     }
 
-    /// The body a webhook sink would send, as JSON.
+    /// The body that a webhook sink sends, as JSON.
     async fn body(&self, sink: &Sink, input: &EventInput) -> Value {
         let body = sinks::preview(&self.context, sink, input.clone()).await.unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(body.content_type, "application/json");
@@ -80,13 +82,7 @@ impl Workshop {
     }
 }
 
-impl Drop for Workshop {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.directory);
-    }
-}
-
-/// Answers each request with the next status, the last one for ever after, and keeps the bodies.
+/// Answers each request with the next status, then repeats the last one, and records the bodies.
 struct Receiver {
     url: String,
     bodies: Arc<Mutex<Vec<Value>>>,
@@ -128,7 +124,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("sinks")
 }
 
-/// The ready-made sink of this name, global so that it reaches receivers on this machine.
+/// The ready-made sink of this name, made global so that it may reach receivers on this machine.
 fn read(name: &str, environment: &[(&str, &str)]) -> Sink {
     let look_up =
         |wanted: &str| environment.iter().find(|(key, _)| *key == wanted).map(|(_, value)| (*value).to_owned());
@@ -159,8 +155,8 @@ fn input(kind: &str, data: Value) -> EventInput {
     EventInput { event: Arc::new(event), sequence: 42, attempt: 1 }
 }
 
-/// What a template has to cope with: an ordinary event, none of the fields it looks for, all of them of the wrong
-/// kind, and everything as long as a payload may be.
+/// Events that a template must handle: an ordinary one, one without the fields it looks for, one with all of them of
+/// the wrong type, and one with the longest possible values.
 fn events() -> Vec<EventInput> {
     let long = "ü<&>\"\\\n".repeat(4_000);
     let mut many: Value = (0..500).map(|n| (format!("field{n}"), json!("v".repeat(300)))).collect();
@@ -185,7 +181,7 @@ fn events() -> Vec<EventInput> {
     ]
 }
 
-/// The text at `path`, which must be there and have at most `limit` characters.
+/// The text at `path`, which must exist and have at most `limit` characters.
 fn text<'a>(body: &'a Value, path: &str, limit: usize) -> &'a str {
     let text = body.pointer(path).and_then(Value::as_str).unwrap_or_else(|| panic!("no text at {path} in {body}"));
     assert!(!text.is_empty() && text.chars().count() <= limit, "{path} has {} characters", text.chars().count());
@@ -218,7 +214,7 @@ fn header<'a>(sink: &'a Sink, name: &str) -> &'a str {
 }
 
 #[test]
-fn every_file_is_tested_here_and_says_what_to_fill_in() {
+fn every_ready_made_sink_is_tested_and_documents_its_placeholders() {
     let files = sink_file::find(&folder()).unwrap();
     let names: Vec<_> = files.iter().map(|file| file.file_stem().unwrap().to_str().unwrap()).collect();
     let tested =
@@ -236,9 +232,9 @@ fn every_file_is_tested_here_and_says_what_to_fill_in() {
 #[tokio::test]
 async fn slack_takes_the_message() {
     let sink = read("slack", &[("SLACK_WEBHOOK_URL", "https://hooks.slack.com/services/T/B/x")]);
-    let workshop = Workshop::new();
+    let test = SinkTest::new();
     for input in events() {
-        let body = workshop.body(&sink, &input).await;
+        let body = test.body(&sink, &input).await;
         only(&body, &["text", "blocks"]);
         text(&body, "/text", 4000);
         assert_eq!(body["blocks"][0]["type"], "header");
@@ -252,7 +248,7 @@ async fn slack_takes_the_message() {
         assert_eq!(body["blocks"][2]["elements"][0]["type"], "mrkdwn");
         text(&body, "/blocks/2/elements/0/text", 2000);
     }
-    let body = workshop.body(&sink, &events()[0]).await;
+    let body = test.body(&sink, &events()[0]).await;
     assert_eq!(body["blocks"][1]["text"]["text"], "deployed &lt;1.2&gt; &amp; more");
 }
 
@@ -260,9 +256,9 @@ async fn slack_takes_the_message() {
 #[tokio::test]
 async fn discord_takes_the_embed() {
     let sink = read("discord", &[("DISCORD_WEBHOOK_URL", "https://discord.com/api/webhooks/1/x")]);
-    let workshop = Workshop::new();
+    let test = SinkTest::new();
     for input in events() {
-        let body = workshop.body(&sink, &input).await;
+        let body = test.body(&sink, &input).await;
         only(&body, &["username", "embeds", "allowed_mentions"]);
         text(&body, "/username", 80);
         assert_eq!(body["allowed_mentions"], json!({"parse": []}));
@@ -290,9 +286,9 @@ async fn discord_takes_the_embed() {
 #[tokio::test]
 async fn teams_takes_the_card() {
     let sink = read("teams", &[("TEAMS_WORKFLOW_URL", "https://prod.westus.logic.azure.com/workflows/x")]);
-    let workshop = Workshop::new();
+    let test = SinkTest::new();
     for input in events() {
-        let body = workshop.body(&sink, &input).await;
+        let body = test.body(&sink, &input).await;
         assert!(body.to_string().len() <= 28 << 10, "{} bytes", body.to_string().len());
         only(&body, &["type", "attachments"]);
         assert_eq!(body["type"], "message");
@@ -328,9 +324,9 @@ async fn pagerduty_takes_triggers_and_resolves() {
     let key = "0123456789abcdef0123456789abcdef";
     let sink = read("pagerduty", &[("PAGERDUTY_ROUTING_KEY", key)]);
     assert_eq!(url(&sink), "https://events.pagerduty.com/v2/enqueue");
-    let workshop = Workshop::new();
+    let test = SinkTest::new();
     for input in events() {
-        let body = workshop.body(&sink, &input).await;
+        let body = test.body(&sink, &input).await;
         only(&body, &["routing_key", "event_action", "dedup_key", "payload", "client"]);
         assert_eq!((&body["routing_key"], &body["event_action"]), (&json!(key), &json!("trigger")));
         text(&body, "/dedup_key", 255);
@@ -352,12 +348,12 @@ async fn pagerduty_takes_triggers_and_resolves() {
             input("custom.c.d", json!({"key": "k", "status": "resolved"})),
         ),
     ] {
-        let opened = workshop.body(&sink, &opens).await;
-        let closed = workshop.body(&sink, &closes).await;
+        let opened = test.body(&sink, &opens).await;
+        let closed = test.body(&sink, &closes).await;
         assert_eq!((&closed["event_action"], &closed["dedup_key"]), (&json!("resolve"), &opened["dedup_key"]));
         only(&closed, &["routing_key", "event_action", "dedup_key"]);
     }
-    let healthy = workshop.body(&sink, &input("space.healthy", json!({}))).await;
+    let healthy = test.body(&sink, &input("space.healthy", json!({}))).await;
     assert_eq!(healthy["event_action"], "resolve");
 }
 
@@ -366,9 +362,9 @@ async fn pagerduty_takes_triggers_and_resolves() {
 async fn opsgenie_takes_the_alert() {
     let sink = read("opsgenie", &[("OPSGENIE_API_KEY", "k")]);
     assert_eq!((url(&sink), header(&sink, "Authorization")), ("https://api.opsgenie.com/v2/alerts", "GenieKey k"));
-    let workshop = Workshop::new();
+    let test = SinkTest::new();
     for input in events() {
-        let body = workshop.body(&sink, &input).await;
+        let body = test.body(&sink, &input).await;
         let allowed = ["message", "alias", "description", "priority", "source", "entity", "user", "tags", "details"];
         only(&body, &allowed);
         text(&body, "/message", 130);
@@ -393,9 +389,9 @@ async fn github_takes_the_dispatch() {
     assert!(url(&sink).starts_with("https://api.github.com/repos/") && url(&sink).ends_with("/dispatches"));
     assert_eq!(header(&sink, "Authorization"), "Bearer t");
     assert_eq!(header(&sink, "Accept"), "application/vnd.github+json");
-    let workshop = Workshop::new();
+    let test = SinkTest::new();
     for input in events() {
-        let body = workshop.body(&sink, &input).await;
+        let body = test.body(&sink, &input).await;
         only(&body, &["event_type", "client_payload"]);
         text(&body, "/event_type", 100);
         assert!(fields(&body["client_payload"]).len() <= 10);
@@ -412,9 +408,9 @@ async fn github_takes_the_dispatch() {
 async fn a_cloudevent_has_every_required_attribute_and_no_illegal_name() {
     let sink = read("cloudevents", &[("CLOUDEVENTS_URL", "https://events.example/")]);
     assert_eq!(header(&sink, "Content-Type"), "application/cloudevents+json; charset=utf-8");
-    let workshop = Workshop::new();
+    let test = SinkTest::new();
     for input in events() {
-        let body = workshop.body(&sink, &input).await;
+        let body = test.body(&sink, &input).await;
         assert_eq!(body["specversion"], "1.0");
         assert_eq!(body["id"], input.event.id.to_string());
         assert_eq!(body["type"], input.event.kind.as_str());
@@ -436,10 +432,10 @@ async fn a_cloudevent_has_every_required_attribute_and_no_illegal_name() {
 async fn dedup_passes_on_the_first_of_several_like_events() {
     let receiver = Receiver::answering(&[200]).await;
     let sink = read("dedup", &[("DEDUP_URL", &receiver.url)]);
-    let workshop = Workshop::new();
+    let test = SinkTest::new();
     for (key, passes) in [("a", true), ("a", false), ("b", true), ("a", false)] {
         let before = receiver.count();
-        let outcome = workshop.outcome(&sink, &input("custom.alert.disk", json!({"key": key, "at": before}))).await;
+        let outcome = test.outcome(&sink, &input("custom.alert.disk", json!({"key": key, "at": before}))).await;
         match passes {
             true => assert_eq!((outcome, receiver.count()), (AttemptOutcome::Delivered, before + 1)),
             false => {
@@ -448,7 +444,7 @@ async fn dedup_passes_on_the_first_of_several_like_events() {
             }
         }
     }
-    let other = workshop.outcome(&sink, &input("custom.alert.memory", json!({"key": "a"}))).await;
+    let other = test.outcome(&sink, &input("custom.alert.memory", json!({"key": "a"}))).await;
     assert_eq!(other, AttemptOutcome::Delivered, "another type is not alike");
     only(&receiver.bodies.lock().unwrap()[0], &["event_id", "event_type", "event_ts", "data"]);
 }
@@ -457,12 +453,12 @@ async fn dedup_passes_on_the_first_of_several_like_events() {
 async fn dedup_does_not_mistake_a_second_attempt_for_a_second_event() {
     let receiver = Receiver::answering(&[500, 200]).await;
     let sink = read("dedup", &[("DEDUP_URL", &receiver.url)]);
-    let workshop = Workshop::new();
+    let test = SinkTest::new();
     let event = input("custom.alert.disk", json!({"key": "a"}));
-    let failed = workshop.attempt(&sink, &event).await;
+    let failed = test.attempt(&sink, &event).await;
     assert_eq!((failed.outcome, failed.retry_after), (AttemptOutcome::Failed, None));
     assert_eq!(failed.error.as_deref(), Some("HTTP 500"));
-    assert_eq!(workshop.outcome(&sink, &event).await, AttemptOutcome::Delivered);
+    assert_eq!(test.outcome(&sink, &event).await, AttemptOutcome::Delivered);
     assert_eq!(receiver.count(), 2);
 }
 
@@ -471,8 +467,8 @@ async fn fan_out_repeats_only_where_it_failed() {
     let (good, bad) = (Receiver::answering(&[200]).await, Receiver::answering(&[503, 204]).await);
     let toml = std::fs::read_to_string(folder().join("fan-out.toml")).unwrap();
     let toml = toml.replace("https://one.example/hook", &good.url).replace("https://two.example/hook", &bad.url);
-    let workshop = Workshop::new();
-    let directory = &workshop.directory;
+    let test = SinkTest::new();
+    let directory = test.directory.path();
     std::fs::write(directory.join("fan-out.toml"), toml).unwrap();
     std::fs::copy(folder().join("fan-out.lua"), directory.join("fan-out.lua")).unwrap();
     let draft = sink_file::read(&directory.join("fan-out.toml"), |_| None).unwrap();
@@ -481,18 +477,18 @@ async fn fan_out_repeats_only_where_it_failed() {
     let sink = Sink::define(spec, UserId::new(), None).unwrap();
 
     let event = input("custom.deploy.done", json!({"version": "1.2"}));
-    let failed = workshop.attempt(&sink, &event).await;
+    let failed = test.attempt(&sink, &event).await;
     assert_eq!(failed.outcome, AttemptOutcome::Failed);
     let why = failed.error.unwrap();
     assert!(why.contains("HTTP 503") && why.contains(&bad.url), "{why}");
-    assert_eq!(workshop.outcome(&sink, &event).await, AttemptOutcome::Delivered);
+    assert_eq!(test.outcome(&sink, &event).await, AttemptOutcome::Delivered);
     assert_eq!((good.count(), bad.count()), (1, 2));
     let expected = json!({
         "event_id": event.event.id, "event_type": "custom.deploy.done", "event_ts": event.event.ts,
         "data": {"version": "1.2"},
     });
     assert_eq!(good.bodies.lock().unwrap()[0], expected);
-    // What was remembered is forgotten once everyone has it.
-    assert_eq!(workshop.outcome(&sink, &event).await, AttemptOutcome::Delivered);
+    // The keys are deleted when every URL has the event.
+    assert_eq!(test.outcome(&sink, &event).await, AttemptOutcome::Delivered);
     assert_eq!(good.count(), 2);
 }

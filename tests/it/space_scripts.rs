@@ -1,12 +1,12 @@
-//! Scripts in a space, against the real server: they register, call methods, raise events and load libraries, and need
-//! neither a URL nor a token for it.
+//! Scripts in a space against the real server: they register and call methods, emit events and load libraries, without
+//! a URL or a token.
 
 use crate::support::{Daemon, Space, eventually, registration};
 use isahc::{ReadResponseExt as _, Request, RequestExt as _};
 use serde_json::{Value, json};
 use std::process::{Command, Output};
 
-/// A daemon, and a space of it that publishes `notes.echo` and `notes.fail`.
+/// A daemon and a space that publishes `notes.echo` and `notes.fail`.
 fn world() -> (Daemon, Space) {
     let daemon = Daemon::start();
     let mut space = Space::create(&daemon, "notes");
@@ -15,7 +15,7 @@ fn world() -> (Daemon, Space) {
     (daemon, space)
 }
 
-/// Asks the agent: the status, and the bytes of the answer.
+/// Sends a request to the agent and returns the status and body of the response.
 fn ask(space: &Space, method: &str, path: &str, body: &str) -> (u16, Vec<u8>) {
     let mut request = Request::builder().method(method).uri(format!("{}{path}", space.url));
     if method == "POST" {
@@ -32,7 +32,7 @@ fn ask_text(space: &Space, method: &str, path: &str, body: &str) -> (u16, String
     (status, String::from_utf8(bytes).expect("the answer is text"))
 }
 
-/// Runs Python in the space as whatever runs there: the package comes from the agent, over HTTP.
+/// Runs Python in the space; the package comes from the agent, over HTTP.
 fn python(space: &Space, source: &str) -> Output {
     let (status, zip) = ask(space, "GET", "/packages/svc-libraries.zip", "");
     assert_eq!(status, 200);
@@ -47,7 +47,7 @@ fn python(space: &Space, source: &str) -> Output {
 }
 
 #[test]
-fn methods_are_found_and_called_through_the_agent_byte_for_byte() {
+fn the_agent_forwards_listings_and_calls_of_methods_byte_for_byte() {
     let (_daemon, space) = world();
     let (status, listed) = ask_text(&space, "GET", "/api/methods", "");
     let listed: Value = serde_json::from_str(&listed).expect("it is JSON");
@@ -75,7 +75,7 @@ fn methods_are_found_and_called_through_the_agent_byte_for_byte() {
 }
 
 #[test]
-fn without_a_server_nothing_is_passed_on() {
+fn without_a_server_the_agent_forwards_nothing() {
     let (mut daemon, space) = world();
     daemon.kill();
     let refused = eventually("the link to be seen as lost", || {
@@ -103,9 +103,9 @@ svc.client.notify("notes.echo")
 print(svc.event.emit("deploy.done", {"version": "1.2"}))
 "#,
     );
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    let message = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let lines: Vec<&str> = told.lines().collect();
+    let lines: Vec<&str> = message.lines().collect();
     assert_eq!(
         &lines[..4],
         ["{'n': 1} ['notes.echo', 'notes.fail']", "admin", "-1234 as you wish {'x': 1}", "[{}, -32601]"]
@@ -118,7 +118,7 @@ print(svc.event.emit("deploy.done", {"version": "1.2"}))
 }
 
 #[test]
-fn a_script_registers_from_the_command_line_and_takes_back_what_it_wants() {
+fn a_registration_script_registers_and_unregisters_methods() {
     let (daemon, space) = world();
     std::fs::copy("tests/fixtures/methods/echo.py", space.directory().join("echo.py")).expect("there is room");
     let register = |text: &str| {
@@ -129,27 +129,29 @@ fn a_script_registers_from_the_command_line_and_takes_back_what_it_wants() {
     };
     let head = "from svc.methods import Server\nserver = Server('python3', args=['echo.py'])\n";
     let methods = "for name in ('echo', 'add', 'pid'):\n    server.method('{{space}}.' + name, name, 'Does it')\n";
-    let (code, told) = register(&format!("{head}{methods}print('here')\nserver.register()\nserver.unregister('pid')"));
+    let (code, message) =
+        register(&format!("{head}{methods}print('here')\nserver.register()\nserver.unregister('pid')"));
     assert_eq!(
-        (code, told.as_str()),
+        (code, message.as_str()),
         (Some(0), "here\nregistered 2 methods: notes.echo, notes.add\nremoved 1 method: notes.pid\n")
     );
     assert_eq!(daemon.call("notes.add", &json!({"a": 1, "b": 2}))["result"], 3);
     assert_eq!(daemon.get("/api/methods/notes.pid").status, 404);
-    let (code, told) = register("import svc\n\nraise RuntimeError('no luck')");
+    let (code, message) = register("import svc\n\nraise RuntimeError('no luck')");
     assert_eq!(code, Some(1));
-    assert!(told.contains("methods.py\", line 3") && told.contains("RuntimeError: no luck"), "{told}");
+    assert!(message.contains("methods.py\", line 3") && message.contains("RuntimeError: no luck"), "{message}");
     assert_eq!(daemon.call("notes.add", &json!({"a": 1, "b": 2}))["result"], 3, "it changed nothing");
-    let (code, told) = register(&format!("{head}server.method('a', 'a', 'A', groups=['nobody'])\nserver.register()"));
+    let (code, message) =
+        register(&format!("{head}server.method('a', 'a', 'A', groups=['nobody'])\nserver.register()"));
     assert_eq!(code, Some(1));
-    assert!(told.contains("line 4") && told.contains("`methods[0].groups[0]`"), "{told}");
+    assert!(message.contains("line 4") && message.contains("`methods[0].groups[0]`"), "{message}");
 }
 
 #[test]
-fn without_python_its_scripts_are_refused_and_lua_goes_on() {
+fn without_python_its_scripts_are_refused_and_lua_still_works() {
     let daemon = Daemon::start();
     let mut space = Space::create(&daemon, "notes");
-    // What is needed and nothing more.
+    // Only the programs that the test needs are on the path.
     let bare = space.directory().join("bare");
     std::fs::create_dir(&bare).expect("there is room");
     std::os::unix::fs::symlink("/bin/sh", bare.join("sh")).expect("there is room");
@@ -162,15 +164,15 @@ fn without_python_its_scripts_are_refused_and_lua_goes_on() {
         let output = space.svc(&["methods", "register", path.to_str().expect("it is text")]);
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let (code, told) = register("methods.py", "import svc");
+    let (code, message) = register("methods.py", "import svc");
     assert_eq!(code, Some(1));
-    assert!(told.contains("methods.py needs python3") && told.lines().count() == 1, "{told}");
+    assert!(message.contains("methods.py needs python3") && message.lines().count() == 1, "{message}");
     let lua = "local server = require('svc.methods').Server('sh', { args = { '-c', 'while read -r x; do :; done' } })\n\
                server:method { name = 'a', local_name = 'a', description = 'A' }\nserver:register()";
     assert_eq!(register("methods.lua", lua), (Some(0), String::new()));
 }
 
-/// Runs Lua in the space, and gives what it prints or fails with.
+/// Runs Lua in the space and returns its output or error.
 fn lua(space: &Space, arguments: &[&str], source: &str) -> String {
     space.write("use.lua", source);
     let output = space.svc(&[&["run"], arguments, &["use.lua"]].concat());
@@ -178,7 +180,7 @@ fn lua(space: &Space, arguments: &[&str], source: &str) -> String {
 }
 
 #[test]
-fn programs_of_a_space_remember_things_together() {
+fn programs_of_a_space_share_one_key_value_store() {
     let (_daemon, mut space) = world();
     let run = |source: &str| lua(&space, &[], source);
     assert_eq!(run("kv.set('a', { n = 1, list = json.array() }) print(kv.get('b'), kv.increment('n'))"), "nil\t1\n");
@@ -205,7 +207,7 @@ fn programs_of_a_space_remember_things_together() {
     ] {
         assert_eq!(run(source), format!("svc: use.lua:1: {error}\n"));
     }
-    // A set-up script has the same.
+    // A set-up script shares the same store.
     let setup = space.write("methods.lua", "print(kv.get('n') .. ' ' .. kv.increment('n')) error('enough')");
     let output = space.svc(&["methods", "register", setup.to_str().expect("it is text")]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("6 7"), "{output:?}");
@@ -232,7 +234,7 @@ fn a_program_unregisters_a_method_whatever_characters_its_local_name_has() {
     assert_eq!(listed["methods"].as_array().map(Vec::len), Some(1), "{listed}");
 }
 
-/// Stores a script, and gives its id.
+/// Stores a script and returns its id.
 fn store(daemon: &Daemon, script: &Value) -> Value {
     let reply = daemon.post("/api/scripts", script);
     assert_eq!(reply.status, 201, "{}", reply.text);
@@ -240,7 +242,7 @@ fn store(daemon: &Daemon, script: &Value) -> Value {
 }
 
 #[test]
-fn a_startup_script_sets_a_space_up_with_the_libraries_of_its_owner() {
+fn a_startup_script_prepares_a_space_with_the_libraries_of_its_owner() {
     let daemon = Daemon::start();
     let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/methods/echo.py");
     let library = format!("return {{ args = {{ '{fixture}' }} }}");
@@ -260,7 +262,7 @@ fn a_startup_script_sets_a_space_up_with_the_libraries_of_its_owner() {
     daemon.wait_method("box.echo");
     eventually("the script to end", || space.log().contains("the startup script `set-up` has ended").then_some(()));
     assert!(space.log().contains("set-up: all is set up"), "{}", space.log());
-    // The agent sends it on by itself.
+    // The agent delivers the event by itself.
     let event = eventually("the event to reach the server", || {
         let events = daemon.get("/api/events?pattern=custom.set.up").json();
         events["items"].get(0).cloned()
@@ -269,7 +271,7 @@ fn a_startup_script_sets_a_space_up_with_the_libraries_of_its_owner() {
 }
 
 #[test]
-fn a_startup_script_that_fails_is_logged_with_its_line_and_the_agent_serves() {
+fn a_startup_script_that_fails_is_logged_with_its_line_and_the_agent_continues() {
     let daemon = Daemon::start();
     let script = store(&daemon, &json!({"name": "set-up", "content": "\nlocal x = nil .. 'x'"}));
     let fields = json!({"name": "box", "startup_script_id": script});
@@ -281,7 +283,7 @@ fn a_startup_script_that_fails_is_logged_with_its_line_and_the_agent_serves() {
 }
 
 #[test]
-fn a_library_that_changes_on_the_server_changes_what_a_running_method_server_answers() {
+fn a_changed_library_takes_effect_in_a_running_method_server() {
     let daemon = Daemon::start();
     let mut space = Space::create(&daemon, "notes");
     space.start(&daemon, &[]);
@@ -291,7 +293,7 @@ fn a_library_that_changes_on_the_server_changes_what_a_running_method_server_ans
     let setup =
         "runtime.jsonrpc.method('version', 'handlers.version') runtime.jsonrpc.method('direct', 'acme.text.version')";
     space.write("setup.lua", setup);
-    // The set-up names a function of the library, which has to be there.
+    // The set-up script names a function of the library, which must exist.
     eventually("the library to arrive", || {
         lua(&space, &[], "print(require('acme.text').version())").eq("one\n").then_some(())
     });
@@ -319,7 +321,7 @@ fn a_library_that_changes_on_the_server_changes_what_a_running_method_server_ans
 }
 
 #[test]
-fn a_library_that_changes_on_the_server_changes_what_is_imported_in_a_space() {
+fn a_changed_library_takes_effect_in_python_imports_of_a_space() {
     let (daemon, space) = world();
     let tag = || {
         let request = Request::get(format!("{}/packages/user-libraries.zip", space.url)).body(());

@@ -1,10 +1,10 @@
-//! Time and room in serial mode: who waits for the slot waits on its own time, and not everybody may wait.
+//! Serial mode: the wait for the slot counts towards the timeout, and the number of waiting calls is bounded.
 
 use crate::support::{Daemon, Reply, Space, eventually, registration};
 use serde_json::{Value, json};
 use std::thread;
 
-/// A daemon with a space that serves these methods one call at a time.
+/// A daemon with a space whose method server is serial.
 fn serial(timeout: u32) -> (Daemon, Space) {
     let daemon = Daemon::start();
     let mut space = Space::create(&daemon, "notes");
@@ -22,7 +22,7 @@ fn wait_in_flight(daemon: &Daemon, method: &str, count: u64) {
     eventually("the calls to be out", || (in_flight(daemon, method) == count).then_some(()));
 }
 
-/// What `hold` waits for.
+/// The file that `hold` waits for.
 fn gate(space: &Space) -> (std::path::PathBuf, Value) {
     let gate = space.directory().join("gate");
     let params = json!([gate]);
@@ -37,7 +37,7 @@ fn waiting_for_the_slot_counts_towards_the_timeout() {
     thread::scope(|scope| {
         let held = scope.spawn(|| daemon.call("s.hold", &params));
         wait_in_flight(&daemon, "s.hold", 1);
-        // It is not even sent while the other has the slot, which is until the gate opens.
+        // The call is not sent while the other one has the slot, that is, until the file exists.
         let waited = daemon.call("s.quick", &json!({}));
         assert_eq!(waited["error"], json!({"code": -32001, "message": "`s.quick` did not reply within 2 s"}));
         let held = held.join().expect("it does not panic");
@@ -50,7 +50,7 @@ fn waiting_for_the_slot_counts_towards_the_timeout() {
 }
 
 #[test]
-fn of_those_who_wait_only_a_thousand_may() {
+fn at_most_a_thousand_calls_wait_for_a_serial_server() {
     let (daemon, space) = serial(600);
     let (gate, begun) = (space.directory().join("gate"), space.directory().join("begun"));
     let params = json!([gate, begun]);
@@ -62,7 +62,7 @@ fn of_those_who_wait_only_a_thousand_may() {
         let batch = scope.spawn(|| daemon.post("/api/methods/call", &many));
         wait_in_flight(&daemon, "s.quick", 1000);
         let single = scope.spawn(|| daemon.call("s.work", &json!({})));
-        // Which of them comes last to the line, nobody says.
+        // The order of the waiting calls is not defined.
         eventually("one to be turned away", || {
             (single.is_finished() || in_flight(&daemon, "s.quick") == 999).then_some(())
         });

@@ -1,9 +1,9 @@
-//! Stored scripts with the real daemon, agents and command line: sinks that name them, libraries that they require, what
-//! agents are sent.
+//! Stored scripts with the real daemon, agents and command line: sinks that name them, libraries that they require, and
+//! the messages to agents.
 
-use crate::support::{Daemon, Space, eventually};
+use crate::support::{Daemon, Space, eventually, success};
 use serde_json::{Value, json};
-use std::{fs, path::PathBuf, process::Output};
+use std::{fs, path::PathBuf};
 use svc::model::agent_protocol::{Hello, PROTOCOL, ToAgent, ToServer, Welcome};
 use tokio_tungstenite::tungstenite::{self, Message, client::IntoClientRequest as _};
 
@@ -11,11 +11,6 @@ fn store(daemon: &Daemon, script: &Value) -> String {
     let made = daemon.post("/api/scripts", script);
     assert_eq!(made.status, 201, "{}", made.text);
     made.json()["id"].as_str().unwrap().to_owned()
-}
-
-fn stdout(output: &Output) -> String {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout.clone()).unwrap()
 }
 
 #[test]
@@ -40,7 +35,7 @@ fn a_sink_runs_a_stored_script_with_libraries_and_a_change_takes_effect_with_the
         daemon.delivery(&emitted["event_id"], "delivered")["attempts"][0]["log"][0].clone()
     };
     assert_eq!(said(&daemon), "GLOBAL");
-    // The sink's owner has one of that name by now, for what the global one requires too.
+    // The sink's owner now has a library of that name; the global script that requires it gets the owner's one.
     let own = store(&daemon, &library("acme.word", "me", "return { of = function() return 'own' end }"));
     assert_eq!(said(&daemon), "OWN");
     let path = format!("/api/scripts/{own}");
@@ -53,7 +48,7 @@ fn a_sink_runs_a_stored_script_with_libraries_and_a_change_takes_effect_with_the
 }
 
 #[test]
-fn a_library_that_fails_is_blamed_by_name_and_line() {
+fn an_error_in_a_library_names_the_library_and_its_line() {
     let daemon = Daemon::with(&[("SVC_DELIVERY_BACKOFF", "")]);
     store(&daemon, &json!({"name": "acme.bad", "kind": "library", "content": "local x = 1\nerror('broken')"}));
     let script = store(&daemon, &json!({"name": "s", "content": "require 'acme.bad'"}));
@@ -67,7 +62,8 @@ fn a_library_that_fails_is_blamed_by_name_and_line() {
 #[test]
 fn scripts_are_kept_in_files_and_run_from_the_command_line() {
     let daemon = Daemon::start();
-    let directory = std::env::temp_dir().join(format!("svc-it-scripts-{}", uuid::Uuid::now_v7()));
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
     fs::create_dir(&directory).unwrap();
     let file = |name: &str, text: &str| -> PathBuf {
         let path = directory.join(name);
@@ -79,14 +75,14 @@ fn scripts_are_kept_in_files_and_run_from_the_command_line() {
         daemon.svc(&words)
     };
     let sum = file("acme.sum.lua", "return function(a, b) return a + b end");
-    assert!(stdout(&apply(&sum, &["--kind", "library", "--global"])).starts_with("created script acme.sum"));
-    assert!(stdout(&apply(&sum, &["--global"])).starts_with("unchanged script acme.sum"));
+    assert!(success(&apply(&sum, &["--kind", "library", "--global"])).starts_with("created script acme.sum"));
+    assert!(success(&apply(&sum, &["--global"])).starts_with("unchanged script acme.sum"));
     let schema = file("add.json", r#"{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}"#);
     let tool = file("add.lua", "print('adding')\nreturn { sum = require('acme.sum')(params.a, 1) }");
     let flags = ["--kind", "tool", "--params-schema", schema.to_str().unwrap(), "--description", "Adds one"];
-    assert!(stdout(&apply(&tool, &flags)).starts_with("created script add"));
+    assert!(success(&apply(&tool, &flags)).starts_with("created script add"));
     let ran = daemon.svc(&["script", "run", "add", r#"{"a": 2}"#]);
-    assert_eq!((stdout(&ran).as_str(), String::from_utf8_lossy(&ran.stderr).as_ref()), ("{\"sum\":3}\n", "adding\n"));
+    assert_eq!((success(&ran).as_str(), String::from_utf8_lossy(&ran.stderr).as_ref()), ("{\"sum\":3}\n", "adding\n"));
     let wrong = daemon.svc(&["script", "run", "add", r#"{"a": "two"}"#]);
     assert_eq!(wrong.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("`params`: at `/a`"), "{wrong:?}");
@@ -96,28 +92,27 @@ fn scripts_are_kept_in_files_and_run_from_the_command_line() {
     assert!(String::from_utf8_lossy(&broken.stderr).contains("line 2"), "{broken:?}");
 
     let shout = file("shout.lua", "print(event.type, event.data.version)");
-    assert!(stdout(&apply(&shout, &[])).starts_with("created script shout"));
-    let tried = stdout(&daemon.svc(&["script", "run", "shout", r#"{"version": "1.2"}"#, "--event", "deploy.done"]));
+    assert!(success(&apply(&shout, &[])).starts_with("created script shout"));
+    let tried = success(&daemon.svc(&["script", "run", "shout", r#"{"version": "1.2"}"#, "--event", "deploy.done"]));
     assert!(tried.starts_with("delivered"), "{tried}");
     let sink =
         file("sink.toml", "name = \"s\"\nevents = \"custom.*\"\ntype = \"script\"\n[script]\nstored = \"shout\"\n");
     let applied = daemon.svc(&["sink", "apply", sink.to_str().unwrap()]);
-    assert!(stdout(&applied).starts_with("created"), "{applied:?}");
+    assert!(success(&applied).starts_with("created"), "{applied:?}");
     let again = daemon.svc(&["sink", "apply", sink.to_str().unwrap()]);
-    assert!(stdout(&again).starts_with("unchanged"), "{again:?}");
-    assert!(stdout(&daemon.svc(&["sink", "show", "s"])).contains("shout"));
+    assert!(success(&again).starts_with("unchanged"), "{again:?}");
+    assert!(success(&daemon.svc(&["sink", "show", "s"])).contains("shout"));
     let emitted = daemon.emit("deploy.done", &json!({"version": "1.3"}));
     let delivered = daemon.delivery(&emitted["event_id"], "delivered");
     assert_eq!(delivered["attempts"][0]["log"], json!(["custom.deploy.done\t1.3"]));
     let refused = daemon.svc(&["script", "delete", "shout"]);
     assert!(String::from_utf8_lossy(&refused.stderr).contains("the sink `s`"), "{refused:?}");
-    let listed = stdout(&daemon.svc(&["script", "list"]));
+    let listed = success(&daemon.svc(&["script", "list"]));
     assert_eq!(listed.lines().count(), 4, "{listed}");
-    fs::remove_dir_all(directory).unwrap();
 }
 
 #[test]
-fn a_real_agent_takes_libraries_and_goes_on() {
+fn a_real_agent_accepts_libraries_and_stays_connected() {
     let daemon = Daemon::start();
     let script = store(&daemon, &json!({"name": "set-up", "owner": "global", "content": "print('hi')"}));
     let fields = json!({"name": "box", "startup_script_id": script});
@@ -129,7 +124,7 @@ fn a_real_agent_takes_libraries_and_goes_on() {
     eventually("the space to stop", || (space.view(&daemon)["state"] == "stopped").then_some(()));
 }
 
-/// An agent's end of a link, by hand.
+/// The agent's end of a link, without an agent.
 struct Agent(tungstenite::WebSocket<tungstenite::stream::MaybeTlsStream<std::net::TcpStream>>);
 
 impl Agent {
@@ -155,7 +150,7 @@ impl Agent {
         }
     }
 
-    /// The paths of the libraries in the next message, which must be of that kind.
+    /// The paths of the libraries in the next message, which must be a message about libraries.
     fn libraries(&mut self) -> Vec<String> {
         match self.next() {
             ToAgent::Libraries(libraries) => libraries.iter().map(svc::model::library::Library::path).collect(),
@@ -165,7 +160,7 @@ impl Agent {
 }
 
 #[test]
-fn an_agent_gets_its_startup_script_and_every_library_and_what_becomes_of_them() {
+fn an_agent_gets_its_startup_script_and_every_library_and_their_changes() {
     let daemon = Daemon::start();
     let script = store(&daemon, &json!({"name": "set-up", "content": "print('hi')"}));
     let made = daemon.post("/api/spaces", &json!({"name": "box", "startup_script_id": script})).json();
@@ -178,7 +173,7 @@ fn an_agent_gets_its_startup_script_and_every_library_and_what_becomes_of_them()
     assert_eq!((startup.name.as_str(), startup.source.as_str()), ("set-up", "print('hi')"));
     assert_eq!(agent.libraries(), ["acme/text.lua"]);
 
-    // Many changes at once are told in a few messages, and those of others not at all.
+    // Many changes at once are sent in a few messages; changes of other owners are not sent.
     let ada = daemon.create_user("ada", &["manage_own_scripts"]);
     let foreign = library("adas", "me").to_string().into_bytes();
     assert_eq!(daemon.send("POST", "/api/scripts", Some(&ada), Some(foreign)).status, 201);
@@ -193,7 +188,7 @@ fn an_agent_gets_its_startup_script_and_every_library_and_what_becomes_of_them()
     assert!(messages <= 50, "{messages} messages for 100 changes");
     assert!(!last.contains(&"adas.lua".to_owned()));
 
-    // What changes no library is not told: the next message is about the one that follows.
+    // A change of another kind of script is not sent: the next message is about the following library.
     let path = format!("/api/scripts/{script}");
     assert_eq!(daemon.patch(&path, &json!({"content": "print('ho')", "active": false})).status, 200);
     let text = daemon.get("/api/scripts?name=acme.text").json()["items"][0]["id"].as_str().unwrap().to_owned();
@@ -203,7 +198,7 @@ fn an_agent_gets_its_startup_script_and_every_library_and_what_becomes_of_them()
     assert_eq!(daemon.patch(&text, &json!({"active": false})).status, 200);
     assert_eq!(agent.libraries().len(), 100);
 
-    // An inactive startup script is none.
+    // An inactive startup script is not sent.
     let (mut again, welcome) = Agent::link(&daemon, token);
     assert_eq!(welcome.startup_script, None);
     assert_eq!(again.libraries().len(), 100);

@@ -1,5 +1,5 @@
-//! A thousand spaces at once. Their agents are tasks of this process that speak the agents' protocol, since a thousand
-//! real ones would say more about the machine than about the server.
+//! A thousand spaces at once. Their agents are tasks of this process that speak the agent protocol: a thousand real agents
+//! would measure the machine rather than the server.
 
 use crate::support::{Daemon, PATIENCE, Receiver};
 use futures_util::{SinkExt, StreamExt};
@@ -25,19 +25,19 @@ use tokio_tungstenite::{
 
 const SPACES: usize = 1000;
 
-/// What the server may take for them all, in KiB, unoptimised as it is here.
+/// Memory that the unoptimised server may use for all of them, in KiB.
 const MOST_MEMORY: u64 = 300 << 10;
 
-/// What all agents of the test share.
+/// State that all agents of the test share.
 struct Crowd {
     server: String,
-    /// Tells of each registration that was accepted.
+    /// Reports each accepted registration.
     registered: mpsc::Sender<usize>,
-    /// Calls of the common method that are out; none is answered before there is one for each space.
+    /// Pending calls of the common method; none is answered before there is one for each space.
     common: watch::Sender<usize>,
 }
 
-/// One agent and its only method server.
+/// One agent with its method server.
 struct Fake {
     number: usize,
     socket: WebSocketStream<TcpStream>,
@@ -58,7 +58,7 @@ impl Fake {
         self.socket.send(Message::binary(agent_protocol::encode(message))).await.expect("the link is up");
     }
 
-    async fn hear(&mut self) -> ToAgent {
+    async fn receive(&mut self) -> ToAgent {
         loop {
             match self.socket.next().await.expect("the link is up").expect("the link is up") {
                 Message::Binary(bytes) => return agent_protocol::decode(&bytes).expect("a server speaks the protocol"),
@@ -72,9 +72,9 @@ impl Fake {
         let hello =
             Hello { protocol: PROTOCOL, version: "0".to_owned(), node_id: "crowd".to_owned(), returning: false };
         self.say(&ToServer::Hello(hello)).await;
-        let welcome = self.hear().await;
+        let welcome = self.receive().await;
         assert!(matches!(&welcome, ToAgent::Welcome(space) if space.space_name == format!("s{}", self.number)));
-        let libraries = self.hear().await;
+        let libraries = self.receive().await;
         assert!(matches!(&libraries, ToAgent::Libraries(none) if none.is_empty()), "{libraries:?}");
         let method = |name: &str, local: &str| json!({"name": name, "local_name": local, "description": "Does it"});
         let registration = json!({
@@ -83,14 +83,14 @@ impl Fake {
         });
         let registration = serde_json::from_value(registration).expect("it is a registration");
         self.say(&ToServer::Register { generation: 1, registration }).await;
-        let answer = self.hear().await;
+        let answer = self.receive().await;
         assert!(matches!(answer, ToAgent::Registered { generation: 1 }), "{}: {answer:?}", self.number);
     }
 
-    /// Answers every call with the space's number and the call's params.
+    /// Answers every call with the number of the space and the params of the call.
     async fn serve(mut self, crowd: Arc<Crowd>) {
         loop {
-            let ToAgent::Call { id, method, params, .. } = self.hear().await else { continue };
+            let ToAgent::Call { id, method, params, .. } = self.receive().await else { continue };
             if method == "echo" {
                 crowd.common.send_modify(|count| *count += 1);
                 let _ = crowd.common.subscribe().wait_for(|count| *count >= SPACES).await;
@@ -102,7 +102,7 @@ impl Fake {
     }
 }
 
-/// Makes all spaces; their agents' tokens, by number.
+/// Creates all spaces and returns the tokens of their agents, by number.
 fn create(daemon: &Daemon) -> Vec<String> {
     let next = AtomicUsize::new(0);
     let create = || {
@@ -125,7 +125,7 @@ fn create(daemon: &Daemon) -> Vec<String> {
     made.into_iter().map(|(_, token)| token).collect()
 }
 
-/// Calls one method for each space, all in one batch; who answered, in the order of the calls.
+/// Calls one method per space in one batch, and returns the spaces that answered, in the order of the calls.
 fn call_all(daemon: &Daemon, name: impl Fn(usize) -> String) -> Vec<usize> {
     let call = |n| json!({"jsonrpc": "2.0", "method": name(n), "params": {"n": n}, "id": n});
     let reply = daemon.post("/api/methods/call", &(0..SPACES).map(call).collect::<Value>());
@@ -173,10 +173,10 @@ fn a_thousand_spaces_that_register_at_once_are_all_served() {
     let common = methods.iter().find(|method| method["name"] == "common.echo").expect("it is listed");
     assert_eq!((&common["provider_count"], &common["available_count"]), (&json!(SPACES), &json!(SPACES)));
     assert_eq!(call_all(&daemon, |n| format!("s{n}.own")), (0..SPACES).collect::<Vec<_>>());
-    // Each waits until all are out, so that each goes where nothing is in flight yet: one to every space.
+    // Each call is answered after all were sent, so that each goes to a space with no call in flight.
     let by = call_all(&daemon, |_| "common.echo".to_owned());
     assert_eq!(by.into_iter().collect::<BTreeSet<_>>(), (0..SPACES).collect());
-    // What the server opens now has a number that select(2) could not wait for.
+    // Descriptors that the server opens now are too large for select(2).
     let address = daemon.url.trim_start_matches("http://");
     let _idle: Vec<_> = (0..64).map(|_| std::net::TcpStream::connect(address).expect("it listens")).collect();
     let receiver = Receiver::start();
