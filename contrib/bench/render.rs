@@ -8,7 +8,7 @@ use std::{process::ExitCode, sync::Arc, time::Instant};
 use svc::{
     model::{
         body_template::BodyTemplate,
-        event::{Actor, ActorKind, Event, Origin},
+        event::{Actor, ActorKind, Event, EventSpace},
         id::{EventId, SpaceId, UserId},
         owner::Owner,
         timestamp::Timestamp,
@@ -110,7 +110,7 @@ fn event() -> Event {
         space_id: SpaceId::new(),
         user_id: UserId::new(),
         actor: Actor { id: uuid::Uuid::now_v7(), username: "ada".to_owned(), kind: ActorKind::User },
-        space: Some(Origin {
+        space: Some(EventSpace {
             name: "web".to_owned(),
             urls: vec!["https://web.example.com".to_owned()],
             custom: [("CHANNEL".to_owned(), "ops".to_owned())].into(),

@@ -80,7 +80,7 @@ fn trie(listeners: &[Listener]) -> Trie<u32> {
 
 /// The baseline: a linear scan that compares owners first, which is cheaper than patterns.
 fn scan(listeners: &[Listener], kind: &str, user: UserId) -> Vec<u32> {
-    let receives = |listener: &&Listener| listener.owner.hears(user) && listener.patterns.matches(kind);
+    let receives = |listener: &&Listener| listener.owner.receives_events_of(user) && listener.patterns.matches(kind);
     listeners.iter().filter(receives).map(|listener| listener.id).collect()
 }
 

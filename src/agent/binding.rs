@@ -124,7 +124,7 @@ impl Home {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::agent_protocol::Fate;
+    use crate::model::agent_protocol::EventReceipt;
     use serde_json::value::RawValue;
     use std::{path::PathBuf, sync::Arc};
 
@@ -175,7 +175,7 @@ mod tests {
             let error = home.settle(&other, &spool).await.unwrap_err().to_string();
             assert!(error.contains("--data") && error.contains("`notes`") && error.contains("`other`"), "{error}");
             assert_eq!(home.space().unwrap().name, "notes");
-            spool.settle(event, &Fate::Stored);
+            spool.settle(event, &EventReceipt::Stored);
             assert_eq!(home.settle(&other, &spool).await.unwrap(), Belongs::Anew);
         })
         .await;

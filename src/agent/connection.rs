@@ -12,7 +12,7 @@ use super::{
     shutdown::{Parting, Reason},
 };
 use crate::model::{
-    agent_protocol::{self, Answer, Goodbye, Hello, ServerHealth, ToAgent, ToServer, Welcome},
+    agent_protocol::{self, CallReply, Goodbye, Hello, MethodServerHealth, ToAgent, ToServer, Welcome},
     health_check::{CheckResult, HealthCheck},
 };
 use bytes::Bytes;
@@ -197,7 +197,7 @@ impl<'a> Talk<'a> {
                 }
                 // What is under way is waited for then, and that must not grow.
                 let calling = match self.agent.end.has_begun() {
-                    true => Either::Left(ready(Answer::Unavailable("its agent is stopping".to_owned()))),
+                    true => Either::Left(ready(CallReply::Unavailable("its agent is stopping".to_owned()))),
                     false => Either::Right(serving.call(generation, &method, params)),
                 };
                 let outbox = self.link.outbox.clone();
@@ -208,7 +208,7 @@ impl<'a> Talk<'a> {
                 });
             }
             ToAgent::Cancel { id } => self.calls.cancel(id),
-            ToAgent::Confirm { id, fate } => self.agent.spool.settle(id, &fate),
+            ToAgent::Confirm { id, receipt } => self.agent.spool.settle(id, &receipt),
             ToAgent::Registered { generation } => self.link.answer(generation, Ok(())),
             ToAgent::Refused { generation, reason } => self.link.answer(generation, Err(reason)),
             ToAgent::Check(check) => {
@@ -234,7 +234,7 @@ impl<'a> Talk<'a> {
                 continue;
             };
             loop {
-                let now = ServerHealth::from(&*health.borrow_and_update());
+                let now = MethodServerHealth::from(&*health.borrow_and_update());
                 self.link.outbox.send(&ToServer::Health { generation, health: now }).await?;
                 tokio::select! {
                     changed = published.changed() => {

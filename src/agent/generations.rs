@@ -1,7 +1,7 @@
 //! The method servers that run, and which of them answers for which generation: two while one replaces the other.
 
 use super::method_server::{Health, MethodServer};
-use crate::model::agent_protocol::Answer;
+use crate::model::agent_protocol::CallReply;
 use futures_util::future::join_all;
 use parking_lot::{RwLock, RwLockWriteGuard};
 use serde_json::value::RawValue;
@@ -35,12 +35,12 @@ impl Serving {
         generation: u64,
         method: &str,
         params: Option<&RawValue>,
-    ) -> impl Future<Output = Answer> + Send + use<> {
+    ) -> impl Future<Output = CallReply> + Send + use<> {
         let calling = self.of(generation).map(|server| server.call(method, params));
         async move {
             match calling {
-                Some(calling) => calling.await.map_or_else(Answer::from, Answer::from),
-                None => Answer::Unavailable("its registration has been replaced".to_owned()),
+                Some(calling) => calling.await.map_or_else(CallReply::from, CallReply::from),
+                None => CallReply::Unavailable("its registration has been replaced".to_owned()),
             }
         }
     }

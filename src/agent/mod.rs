@@ -40,7 +40,7 @@ pub use reconnect::Pace;
 
 use crate::{
     model::{
-        event::{EventType, TypeError},
+        event::{EventType, EventTypeError},
         id::{EventId, SpaceId},
     },
     platform::{
@@ -296,7 +296,7 @@ struct Raised {
 #[derive(Debug, thiserror::Error)]
 enum RaiseError {
     #[error("`type`: {0}")]
-    Type(#[from] TypeError),
+    Type(#[from] EventTypeError),
     #[error(transparent)]
     Payload(#[from] EmitError),
     #[error(transparent)]

@@ -17,7 +17,7 @@ use super::{
     setup_changes::Doings,
 };
 use crate::{
-    model::agent_protocol::ServerHealth,
+    model::agent_protocol::MethodServerHealth,
     platform::store::{Store, StoreError, Table, keys},
 };
 use futures_util::future::join_all;
@@ -312,9 +312,9 @@ impl Registrar {
     /// What is in force.
     pub fn registered(&self) -> Option<Registered> {
         let shown = self.shown.lock().clone()?;
-        let (health, reason) = match ServerHealth::from(&*shown.health.borrow()) {
-            ServerHealth::Running => ("running", None),
-            ServerHealth::Restarting { reason } => ("restarting", Some(reason)),
+        let (health, reason) = match MethodServerHealth::from(&*shown.health.borrow()) {
+            MethodServerHealth::Running => ("running", None),
+            MethodServerHealth::Restarting { reason } => ("restarting", Some(reason)),
         };
         Some(Registered { path: shown.path, command: shown.command, health, reason, methods: shown.methods })
     }
@@ -548,8 +548,8 @@ fn blamed_field(reason: &str) -> Option<&str> {
 }
 
 fn why(health: &Health) -> String {
-    match ServerHealth::from(health) {
-        ServerHealth::Running => "it runs".to_owned(),
-        ServerHealth::Restarting { reason } => reason,
+    match MethodServerHealth::from(health) {
+        MethodServerHealth::Running => "it runs".to_owned(),
+        MethodServerHealth::Restarting { reason } => reason,
     }
 }

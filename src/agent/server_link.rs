@@ -243,8 +243,10 @@ mod tests {
     #[tokio::test]
     async fn the_line_is_bounded_in_bytes() {
         let (link, mut parcels) = link();
-        let reply =
-            |id| ToServer::Reply { id, answer: agent_protocol::Answer::Garbled("x".repeat(LINE_KIB as usize * 512)) };
+        let reply = |id| ToServer::Reply {
+            id,
+            answer: agent_protocol::CallReply::Garbled("x".repeat(LINE_KIB as usize * 512)),
+        };
         link.outbox.send(&reply(1)).await.unwrap();
         let outbox = link.outbox.clone();
         let second = tokio::spawn(async move { outbox.send(&reply(2)).await });

@@ -10,7 +10,7 @@
 use super::server_link::{Down, Outbox};
 use crate::{
     model::{
-        agent_protocol::{Fate, ToServer},
+        agent_protocol::{EventReceipt, ToServer},
         id::EventId,
     },
     platform::store::{Store, StoreError, keys},
@@ -142,8 +142,8 @@ impl Spool {
     }
 
     /// Forgets an event that a server has, or will never take.
-    pub fn settle(&self, id: EventId, fate: &Fate) {
-        if let Fate::Refused(reason) = fate {
+    pub fn settle(&self, id: EventId, receipt: &EventReceipt) {
+        if let EventReceipt::Refused(reason) = receipt {
             log::error!("the server refused event {id}, which is lost: {reason}");
         }
         let mut state = self.state();
@@ -358,8 +358,8 @@ mod tests {
         assert_eq!(sent_ids(&mut parcels, 1).await, late);
         assert_eq!(spool.depth(), 4);
         for id in early.iter().chain(&late) {
-            spool.settle(*id, &Fate::Stored);
-            spool.settle(*id, &Fate::Stored);
+            spool.settle(*id, &EventReceipt::Stored);
+            spool.settle(*id, &EventReceipt::Stored);
         }
         tokio::time::timeout(Duration::from_secs(10), spool.emptied()).await.unwrap();
         carrier.abort();
@@ -376,8 +376,8 @@ mod tests {
         let (waiting, mut next) = carrying(&spool);
         assert_eq!(sent_ids(&mut parcels, 5).await, ids);
         // Out of order, which a server would not do.
-        spool.settle(ids[2], &Fate::Stored);
-        spool.settle(ids[0], &Fate::Refused("no".to_owned()));
+        spool.settle(ids[2], &EventReceipt::Stored);
+        spool.settle(ids[0], &EventReceipt::Refused("no".to_owned()));
         assert!(next.try_recv().is_err(), "one link carries at a time");
         carrier.abort();
         assert_eq!(sent_ids(&mut next, 3).await, [ids[1], ids[3], ids[4]]);
@@ -411,7 +411,7 @@ mod tests {
         let ids = push(&spool, 0..3).await;
         let error = spool.push("deploy.done", payload(4)).await.unwrap_err();
         assert!(matches!(error, SpoolError::Full(3)) && error.to_string().contains("agent.spool"), "{error}");
-        spool.settle(ids[0], &Fate::Stored);
+        spool.settle(ids[0], &EventReceipt::Stored);
         push(&spool, 4..5).await;
         store.close().await;
     }
@@ -447,7 +447,7 @@ mod tests {
         let (carrier, mut parcels) = carrying(&spool);
         let ids = sent_ids(&mut parcels, WINDOW).await;
         assert!(spool.advance().is_none());
-        spool.settle(ids[0], &Fate::Stored);
+        spool.settle(ids[0], &EventReceipt::Stored);
         sent(&mut parcels).await;
         carrier.abort();
         store.close().await;

@@ -6,7 +6,7 @@
 //! limit.
 
 use crate::model::{
-    agent_protocol::{Answer, Goodbye, ToAgent},
+    agent_protocol::{CallReply, Goodbye, ToAgent},
     id::SpaceId,
 };
 use parking_lot::{Mutex, MutexGuard};
@@ -41,7 +41,7 @@ pub struct Link {
     space: SpaceId,
     line: mpsc::Sender<Parcel>,
     room: Arc<Semaphore>,
-    waiting: Mutex<HashMap<u64, oneshot::Sender<Answer>>>,
+    waiting: Mutex<HashMap<u64, oneshot::Sender<CallReply>>>,
     next: AtomicU64,
     ended: CancellationToken,
     /// What to tell the agent when we end the link.
@@ -104,7 +104,7 @@ impl Link {
     /// # Errors
     ///
     /// Fails once the link is down, and when the time is over.
-    pub async fn call(&self, call: Outgoing<'_>, limit: Duration) -> Result<Answer, LinkError> {
+    pub async fn call(&self, call: Outgoing<'_>, limit: Duration) -> Result<CallReply, LinkError> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = oneshot::channel();
         self.waiting().insert(id, sender);
@@ -172,7 +172,7 @@ impl Link {
     }
 
     /// Gives an answer to whoever waits for it; one that comes too late, or twice, is nobody's.
-    pub fn answer(&self, id: u64, answer: Answer) {
+    pub fn answer(&self, id: u64, answer: CallReply) {
         let waiting = self.waiting().remove(&id);
         if let Some(waiting) = waiting {
             let _ = waiting.send(answer);
@@ -201,7 +201,7 @@ impl Link {
         !self.ended.is_cancelled()
     }
 
-    fn waiting(&self) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Answer>>> {
+    fn waiting(&self) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<CallReply>>> {
         self.waiting.lock()
     }
 }
@@ -264,8 +264,8 @@ mod tests {
     const CALL: Outgoing<'_> = Outgoing { generation: 1, local_name: "m", params: None };
     const LIMIT: Duration = Duration::from_secs(5);
 
-    fn result(json: &str) -> Answer {
-        Answer::Result(RawValue::from_string(json.to_owned()).unwrap())
+    fn result(json: &str) -> CallReply {
+        CallReply::Result(RawValue::from_string(json.to_owned()).unwrap())
     }
 
     async fn next_id(messages: &mut Line) -> u64 {
@@ -287,7 +287,7 @@ mod tests {
         link.answer(first, result("1"));
         link.answer(first, result("3"));
         for (call, expected) in [(one, "1"), (two, "2")] {
-            let Ok(Answer::Result(value)) = call.await.unwrap() else { panic!("a result") };
+            let Ok(CallReply::Result(value)) = call.await.unwrap() else { panic!("a result") };
             assert_eq!(value.get(), expected);
         }
         assert!(link.waiting().is_empty());

@@ -8,9 +8,9 @@ use crate::{
     },
     identity::Identity,
     model::{
-        agent_protocol::Answer,
+        agent_protocol::CallReply,
         id::SpaceId,
-        jsonrpc::{Fault, Id, Message, Outcome, Refusal, Request, code},
+        jsonrpc::{ErrorObject, Id, InvalidRequest, Request, RpcBody, RpcResponse, code},
     },
     platform::metrics::Metrics,
 };
@@ -67,13 +67,13 @@ impl Calls {
     /// to answer.
     pub async fn answer(&self, viewer: &Viewer, body: &[u8], most: usize) -> Option<Vec<u8>> {
         let mut out = Vec::new();
-        match Message::read(body, most) {
-            Err(fault) => Outcome::from(fault).write(&Id::null(), &mut out),
-            Ok(Message::Single(request)) => {
+        match RpcBody::read(body, most) {
+            Err(error) => RpcResponse::from(error).write(&Id::null(), &mut out),
+            Ok(RpcBody::Single(request)) => {
                 let (id, outcome) = self.serve(viewer, request).await?;
                 outcome.write(&id, &mut out);
             }
-            Ok(Message::Batch(requests)) => {
+            Ok(RpcBody::Batch(requests)) => {
                 let room = AtomicUsize::new(MAX_ANSWERS);
                 let serving = requests.into_iter().map(async |request| {
                     let (id, outcome) = self.serve(viewer, request).await?;
@@ -98,7 +98,7 @@ impl Calls {
     /// # Errors
     ///
     /// Fails if the method could not be asked, or did not answer.
-    pub async fn call(&self, viewer: &Viewer, name: &str, params: Option<&RawValue>) -> Result<Outcome, CallError> {
+    pub async fn call(&self, viewer: &Viewer, name: &str, params: Option<&RawValue>) -> Result<RpcResponse, CallError> {
         let turn = self.pick(viewer, name)?;
         self.exchange(&turn, name, params).await
     }
@@ -124,17 +124,22 @@ impl Calls {
     /// # Errors
     ///
     /// As [`Calls::call`].
-    pub async fn call_in(&self, space: SpaceId, method: &str, params: Option<&RawValue>) -> Result<Outcome, CallError> {
+    pub async fn call_in(
+        &self,
+        space: SpaceId,
+        method: &str,
+        params: Option<&RawValue>,
+    ) -> Result<RpcResponse, CallError> {
         let provider = self.registry.provider(space, method);
         let turn = provider.ok_or_else(|| CallError::UnknownMethod(method.to_owned()))?.take_turn();
         self.exchange(&turn, method, params).await
     }
 
     /// What one request comes to; nothing for a notification, whatever became of it.
-    async fn serve(&self, viewer: &Viewer, request: Result<Request, Refusal>) -> Option<(Id, Outcome)> {
+    async fn serve(&self, viewer: &Viewer, request: Result<Request, InvalidRequest>) -> Option<(Id, RpcResponse)> {
         let Request { method, params, id } = match request {
             Ok(request) => request,
-            Err(Refusal { id, fault }) => return Some((id, fault.into())),
+            Err(InvalidRequest { id, error }) => return Some((id, error.into())),
         };
         let Some(id) = id else {
             if let Err(error) = self.notify(viewer, &method, params.as_deref()).await {
@@ -143,7 +148,7 @@ impl Calls {
             return None;
         };
         let called = self.call(viewer, &method, params.as_deref()).await;
-        Some((id, called.unwrap_or_else(|error| Fault::from(error).into())))
+        Some((id, called.unwrap_or_else(|error| ErrorObject::from(error).into())))
     }
 
     fn pick(&self, viewer: &Viewer, name: &str) -> Result<Turn, CallError> {
@@ -156,7 +161,7 @@ impl Calls {
     }
 
     /// Sends a call and awaits its reply. The turn is the caller's to hold until then.
-    async fn exchange(&self, turn: &Turn, name: &str, params: Option<&RawValue>) -> Result<Outcome, CallError> {
+    async fn exchange(&self, turn: &Turn, name: &str, params: Option<&RawValue>) -> Result<RpcResponse, CallError> {
         let began = Instant::now();
         let answer = turn.link().call(outgoing(turn, params), turn.timeout()).await;
         let outcome = answer.map_err(|error| broken(turn, name, error)).and_then(|answer| outcome(turn, name, answer));
@@ -169,27 +174,27 @@ impl Calls {
     }
 }
 
-fn outcome(turn: &Turn, name: &str, answer: Answer) -> Result<Outcome, CallError> {
+fn outcome(turn: &Turn, name: &str, answer: CallReply) -> Result<RpcResponse, CallError> {
     let method = || name.to_owned();
     match answer {
-        Answer::Result(value) => Ok(Outcome::Result(value)),
-        Answer::Error(value) => Ok(Outcome::Error(value)),
-        Answer::Unavailable(why) => Err(CallError::Unavailable { method: method(), why }),
-        Answer::Garbled(why) => Err(CallError::Garbled { method: method(), why }),
-        Answer::Timeout => Err(CallError::Timeout { method: method(), seconds: turn.timeout().as_secs() }),
-        Answer::Busy => Err(CallError::Busy(method())),
+        CallReply::Result(value) => Ok(RpcResponse::Result(value)),
+        CallReply::Error(value) => Ok(RpcResponse::Error(value)),
+        CallReply::Unavailable(why) => Err(CallError::Unavailable { method: method(), why }),
+        CallReply::Garbled(why) => Err(CallError::Garbled { method: method(), why }),
+        CallReply::Timeout => Err(CallError::Timeout { method: method(), seconds: turn.timeout().as_secs() }),
+        CallReply::Busy => Err(CallError::Busy(method())),
     }
 }
 
 /// The outcome, if there is still room for it among the answers of its batch; an error that says so otherwise.
-fn within(room: &AtomicUsize, outcome: Outcome) -> Outcome {
-    let (Outcome::Result(value) | Outcome::Error(value)) = &outcome;
+fn within(room: &AtomicUsize, outcome: RpcResponse) -> RpcResponse {
+    let (RpcResponse::Result(value) | RpcResponse::Error(value)) = &outcome;
     let left = room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(value.get().len()));
     if left.is_ok() {
         return outcome;
     }
     let message = format!("the answers of this batch are over {MAX_ANSWERS} bytes together: ask for less at once");
-    Fault::new(code::INTERNAL, message).into()
+    ErrorObject::new(code::INTERNAL, message).into()
 }
 
 fn outgoing<'a>(turn: &'a Turn, params: Option<&'a RawValue>) -> Outgoing<'a> {
@@ -204,7 +209,7 @@ fn broken(turn: &Turn, name: &str, error: LinkError) -> CallError {
     }
 }
 
-impl From<CallError> for Fault {
+impl From<CallError> for ErrorObject {
     fn from(error: CallError) -> Self {
         let code = match error {
             CallError::UnknownMethod(_) => code::METHOD_NOT_FOUND,
@@ -225,8 +230,8 @@ mod tests {
     fn an_answer_that_is_too_much_for_its_batch_costs_no_other_its_place() {
         let room = AtomicUsize::new(10);
         let kept = |json: &str| {
-            let outcome = within(&room, Outcome::Result(RawValue::from_string(json.to_owned()).unwrap()));
-            matches!(outcome, Outcome::Result(value) if value.get() == json)
+            let outcome = within(&room, RpcResponse::Result(RawValue::from_string(json.to_owned()).unwrap()));
+            matches!(outcome, RpcResponse::Result(value) if value.get() == json)
         };
         assert_eq!(["[1,2]", "[1,2,3,4]", "[3,4]", "1"].map(kept), [true, false, true, false]);
     }

@@ -200,7 +200,7 @@ impl Call {
                 let response: Response = client.read_text(raw.get())?;
                 if let Some(error) = response.error {
                     failures += 1;
-                    shell.note(&format!("svc: call {number}: {}", jsonrpc::Outcome::Error(error)));
+                    shell.note(&format!("svc: call {number}: {}", jsonrpc::RpcResponse::Error(error)));
                 } else if self.form() == Form::Text {
                     let result = response.result.as_deref().map_or("null", RawValue::get);
                     shell.out.line(&super::json::on_one_line(result))?;
@@ -230,7 +230,7 @@ impl Call {
         }
         match serde_json::from_str::<Code>(error.get()) {
             Ok(Code { code }) if code == i64::from(jsonrpc::code::METHOD_NOT_FOUND) => unknown(&self.name),
-            _ => Failure::Bad(format!("{}", jsonrpc::Outcome::Error(error))),
+            _ => Failure::Bad(format!("{}", jsonrpc::RpcResponse::Error(error))),
         }
     }
 }

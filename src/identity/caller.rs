@@ -5,7 +5,7 @@ use crate::{
     model::{
         event::Actor,
         id::{SpaceId, TokenId},
-        permission::{Permission, Scope},
+        permission::{Permission, TokenScope},
         timestamp::Timestamp,
     },
     platform::store::keys,
@@ -34,7 +34,7 @@ pub struct Caller {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Via {
     /// An API token. Empty scopes: all its user may do.
-    Token { id: TokenId, scopes: Vec<Scope> },
+    Token { id: TokenId, scopes: Vec<TokenScope> },
     /// A login.
     Session { digest: Digest },
     /// The agent of a space, on behalf of the space's owner. The digest tells it from an agent with a later token.
@@ -68,7 +68,7 @@ impl Caller {
     }
 
     /// What the credential is limited to, if it is. Only API tokens can be (SPEC 5 rule 7).
-    pub fn scopes(&self) -> &[Scope] {
+    pub fn scopes(&self) -> &[TokenScope] {
         match &self.via {
             Via::Token { scopes, .. } => scopes,
             Via::Session { .. } | Via::Agent { .. } => &[],

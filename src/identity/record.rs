@@ -4,7 +4,7 @@ use super::{Digest, Name, Permissions, password::Hash};
 use crate::model::{
     event::{Actor, ActorKind},
     id::{GroupId, RoleId, TokenId, UserId},
-    permission::Scope,
+    permission::TokenScope,
     timestamp::Timestamp,
 };
 use serde::{Deserialize, Serialize};
@@ -47,7 +47,7 @@ pub struct Token {
     pub user_id: UserId,
     pub name: String,
     /// Empty: all its user may do.
-    pub scopes: Vec<Scope>,
+    pub scopes: Vec<TokenScope>,
     pub created_at: Timestamp,
     pub expires_at: Option<Timestamp>,
     pub last_used_at: Option<Timestamp>,

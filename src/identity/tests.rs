@@ -5,7 +5,7 @@ use crate::{
     model::{
         event::ActorKind,
         id::{SpaceId, UserId},
-        permission::Scope,
+        permission::TokenScope,
         timestamp::Timestamp,
     },
     platform::audit::Filter,
@@ -162,9 +162,9 @@ async fn secrets_are_on_disk_only_in_their_two_files() {
 async fn an_expired_token_opens_nothing() {
     let world = World::new().await;
     let expiry = Timestamp::now().after(Duration::from_secs(60));
-    let made = world.identity.create_token(&world.admin, "t".to_owned(), vec![Scope::Mcp], Some(expiry)).await;
+    let made = world.identity.create_token(&world.admin, "t".to_owned(), vec![TokenScope::Mcp], Some(expiry)).await;
     let headers = bearer(made.unwrap().1.reveal());
-    assert_eq!(world.identity.authenticate(&headers).unwrap().scopes(), [Scope::Mcp]);
+    assert_eq!(world.identity.authenticate(&headers).unwrap().scopes(), [TokenScope::Mcp]);
     assert!(world.identity.authenticate_at(&headers, expiry.before(Duration::from_micros(1))).is_some());
     assert!(world.identity.authenticate_at(&headers, expiry).is_none());
     let past = world.identity.create_token(&world.admin, "t".to_owned(), Vec::new(), Some(Timestamp::now())).await;

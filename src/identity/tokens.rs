@@ -7,7 +7,7 @@ use super::{
 use crate::{
     model::{
         id::{TokenId, UserId},
-        permission::Scope,
+        permission::TokenScope,
         timestamp::Timestamp,
     },
     platform::audit::Entry,
@@ -44,7 +44,7 @@ impl Identity {
         &self,
         caller: &Caller,
         name: String,
-        mut scopes: Vec<Scope>,
+        mut scopes: Vec<TokenScope>,
         expires_at: Option<Timestamp>,
     ) -> Result<(Token, Secret), IdentityError> {
         caller.handles_credentials()?;

@@ -18,7 +18,7 @@
 
 use crate::model::{
     id::{EventId, SpaceId},
-    jsonrpc::Outcome,
+    jsonrpc::RpcResponse,
     library::Library,
     method::Registration,
     timestamp::Timestamp,
@@ -49,11 +49,11 @@ pub enum ToServer {
     /// How the method server of this generation is.
     Health {
         generation: u64,
-        health: ServerHealth,
+        health: MethodServerHealth,
     },
     Reply {
         id: u64,
-        answer: Answer,
+        answer: CallReply,
     },
     /// An event raised in the space. `kind` is as the user named it, without `custom.`.
     Event {
@@ -98,7 +98,8 @@ pub enum ToAgent {
     },
     Confirm {
         id: EventId,
-        fate: Fate,
+        #[serde(rename = "fate")]
+        receipt: EventReceipt,
     },
     /// The health check to run from now on; the server knows its shape.
     Check(Option<Box<RawValue>>),
@@ -143,7 +144,7 @@ pub struct StartupScript {
 /// Whether a method server takes calls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ServerHealth {
+pub enum MethodServerHealth {
     Running,
     Restarting { reason: String },
 }
@@ -151,7 +152,7 @@ pub enum ServerHealth {
 /// What became of a call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
+pub enum CallReply {
     Result(Box<RawValue>),
     /// The method server's own error object.
     Error(Box<RawValue>),
@@ -168,7 +169,7 @@ pub enum Answer {
 /// What became of an event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Fate {
+pub enum EventReceipt {
     /// It is on disk, from now or from before.
     Stored,
     /// It breaks a rule, and sending it again would not change that.
@@ -194,7 +195,7 @@ pub enum Goodbye {
 /// Why a message could not be read.
 #[derive(Debug, thiserror::Error)]
 #[error("not a message we know: {0}")]
-pub struct WireError(#[from] serde_json::Error);
+pub struct DecodeError(#[from] serde_json::Error);
 
 /// A message as it goes over the wire.
 pub fn encode(message: &impl Serialize) -> Vec<u8> {
@@ -206,15 +207,15 @@ pub fn encode(message: &impl Serialize) -> Vec<u8> {
 /// # Errors
 ///
 /// Fails if it is none of ours.
-pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, WireError> {
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
     Ok(serde_json::from_slice(bytes)?)
 }
 
-impl From<Outcome> for Answer {
-    fn from(outcome: Outcome) -> Self {
+impl From<RpcResponse> for CallReply {
+    fn from(outcome: RpcResponse) -> Self {
         match outcome {
-            Outcome::Result(value) => Self::Result(value),
-            Outcome::Error(value) => Self::Error(value),
+            RpcResponse::Result(value) => Self::Result(value),
+            RpcResponse::Error(value) => Self::Error(value),
         }
     }
 }

@@ -19,7 +19,7 @@ pub struct EventType(Arc<str>);
 
 /// Why a text is no event type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TypeError {
+pub enum EventTypeError {
     #[error("an event type must not be empty")]
     Empty,
     #[error("an event type has at most {MAX_TYPE_BYTES} bytes with its `custom.` prefix; this one has {0}")]
@@ -38,11 +38,11 @@ impl EventType {
     /// # Errors
     ///
     /// Fails if the name breaks the rules for types; positions count from 1 within `name`.
-    pub fn custom(name: &str) -> Result<Self, TypeError> {
+    pub fn custom(name: &str) -> Result<Self, EventTypeError> {
         check_type(name)?;
         let full = format!("custom.{name}");
         if full.len() > MAX_TYPE_BYTES {
-            return Err(TypeError::TooLong(full.len()));
+            return Err(EventTypeError::TooLong(full.len()));
         }
         Ok(Self(full.into()))
     }
@@ -59,9 +59,9 @@ impl EventType {
 }
 
 impl FromStr for EventType {
-    type Err = TypeError;
+    type Err = EventTypeError;
 
-    fn from_str(text: &str) -> Result<Self, TypeError> {
+    fn from_str(text: &str) -> Result<Self, EventTypeError> {
         check_type(text)?;
         Ok(Self(text.into()))
     }
@@ -125,7 +125,7 @@ impl fmt::Display for ActorKind {
 
 /// What templates and scripts see of the space an event came from, as it was when the event was raised.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Origin {
+pub struct EventSpace {
     pub name: String,
     #[serde(default)]
     pub urls: Vec<String>,
@@ -148,29 +148,29 @@ pub struct Event {
     pub user_id: UserId,
     pub actor: Actor,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub space: Option<Origin>,
+    pub space: Option<EventSpace>,
     /// The payload, a JSON object, byte for byte as it was raised.
     pub data: Box<RawValue>,
 }
 
-fn check_type(text: &str) -> Result<(), TypeError> {
+fn check_type(text: &str) -> Result<(), EventTypeError> {
     if text.is_empty() {
-        return Err(TypeError::Empty);
+        return Err(EventTypeError::Empty);
     }
     if text.len() > MAX_TYPE_BYTES {
-        return Err(TypeError::TooLong(text.len()));
+        return Err(EventTypeError::TooLong(text.len()));
     }
     let mut after_dot = true;
     for (position, found) in text.chars().enumerate() {
         match found {
-            '.' if after_dot => return Err(TypeError::EmptySegment(position + 1)),
+            '.' if after_dot => return Err(EventTypeError::EmptySegment(position + 1)),
             '.' => after_dot = true,
             'A'..='Z' | 'a'..='z' | '0'..='9' | '_' | '-' => after_dot = false,
-            _ => return Err(TypeError::BadCharacter { found, position: position + 1 }),
+            _ => return Err(EventTypeError::BadCharacter { found, position: position + 1 }),
         }
     }
     if after_dot {
-        return Err(TypeError::EmptySegment(text.chars().count() + 1));
+        return Err(EventTypeError::EmptySegment(text.chars().count() + 1));
     }
     Ok(())
 }
@@ -188,13 +188,13 @@ mod tests {
     #[test]
     fn a_type_outside_the_rules_is_refused_with_its_position() {
         for (text, error) in [
-            ("", TypeError::Empty),
-            (".a", TypeError::EmptySegment(1)),
-            ("a..b", TypeError::EmptySegment(3)),
-            ("a.", TypeError::EmptySegment(3)),
-            ("a.é", TypeError::BadCharacter { found: 'é', position: 3 }),
-            ("a b", TypeError::BadCharacter { found: ' ', position: 2 }),
-            ("a.*", TypeError::BadCharacter { found: '*', position: 3 }),
+            ("", EventTypeError::Empty),
+            (".a", EventTypeError::EmptySegment(1)),
+            ("a..b", EventTypeError::EmptySegment(3)),
+            ("a.", EventTypeError::EmptySegment(3)),
+            ("a.é", EventTypeError::BadCharacter { found: 'é', position: 3 }),
+            ("a b", EventTypeError::BadCharacter { found: ' ', position: 2 }),
+            ("a.*", EventTypeError::BadCharacter { found: '*', position: 3 }),
         ] {
             assert_eq!(EventType::custom(text), Err(error), "{text}");
         }
@@ -203,6 +203,6 @@ mod tests {
     #[test]
     fn a_type_holds_255_bytes_with_its_prefix_and_no_more() {
         assert!(EventType::custom(&"a".repeat(248)).is_ok());
-        assert_eq!(EventType::custom(&"a".repeat(249)), Err(TypeError::TooLong(256)));
+        assert_eq!(EventType::custom(&"a".repeat(249)), Err(EventTypeError::TooLong(256)));
     }
 }

@@ -21,10 +21,10 @@ pub mod code {
 
 /// What a caller sent: one request or several.
 #[derive(Debug)]
-pub enum Message {
-    Single(Result<Request, Refusal>),
+pub enum RpcBody {
+    Single(Result<Request, InvalidRequest>),
     /// Each item stands or falls alone.
-    Batch(Vec<Result<Request, Refusal>>),
+    Batch(Vec<Result<Request, InvalidRequest>>),
 }
 
 /// One call or notification.
@@ -44,34 +44,34 @@ pub struct Id(Box<RawValue>);
 
 /// Something that was no request, and under which id to say so.
 #[derive(Debug)]
-pub struct Refusal {
+pub struct InvalidRequest {
     pub id: Id,
-    pub fault: Fault,
+    pub error: ErrorObject,
 }
 
 /// An error that we answer with ourselves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Fault {
+pub struct ErrorObject {
     pub code: i32,
     pub message: String,
 }
 
 /// How a call ended, as raw JSON: its result, or its error object.
 #[derive(Clone, Debug)]
-pub enum Outcome {
+pub enum RpcResponse {
     Result(Box<RawValue>),
     Error(Box<RawValue>),
 }
 
-impl Message {
+impl RpcBody {
     /// Reads a body, in which a batch has at most `most` items.
     ///
     /// # Errors
     ///
     /// Fails if the body is no JSON, or a batch that is empty or too long; that is answered once, under the id null.
-    pub fn read(body: &[u8], most: usize) -> Result<Self, Fault> {
+    pub fn read(body: &[u8], most: usize) -> Result<Self, ErrorObject> {
         let unreadable =
-            |error: &dyn std::fmt::Display| Fault::new(code::PARSE, format!("the body is not JSON: {error}"));
+            |error: &dyn std::fmt::Display| ErrorObject::new(code::PARSE, format!("the body is not JSON: {error}"));
         let text = std::str::from_utf8(body).map_err(|error| unreadable(&error))?;
         if !text.trim_start().starts_with('[') {
             let one: &RawValue = serde_json::from_str(text).map_err(|error| unreadable(&error))?;
@@ -79,18 +79,18 @@ impl Message {
         }
         let items: Vec<&RawValue> = serde_json::from_str(text).map_err(|error| unreadable(&error))?;
         match items.len() {
-            0 => Err(Fault::new(code::INVALID_REQUEST, "an empty batch: send at least one request")),
+            0 => Err(ErrorObject::new(code::INVALID_REQUEST, "an empty batch: send at least one request")),
             count if count <= most => Ok(Self::Batch(items.into_iter().map(Request::read).collect())),
             many => {
                 let message = format!("a batch has at most {most} requests; this one has {many}: split it");
-                Err(Fault::new(code::INVALID_REQUEST, message))
+                Err(ErrorObject::new(code::INVALID_REQUEST, message))
             }
         }
     }
 }
 
 impl Request {
-    fn read(raw: &RawValue) -> Result<Self, Refusal> {
+    fn read(raw: &RawValue) -> Result<Self, InvalidRequest> {
         /// The members, each as it stands there: what is null is told from what is absent.
         #[derive(Deserialize)]
         struct Members<'a> {
@@ -103,9 +103,9 @@ impl Request {
             #[serde(borrow, default, deserialize_with = "present")]
             id: Option<&'a RawValue>,
         }
-        let refuse = |id: Option<&Id>, message: &str| Refusal {
+        let refuse = |id: Option<&Id>, message: &str| InvalidRequest {
             id: id.cloned().unwrap_or_else(Id::null),
-            fault: Fault::new(code::INVALID_REQUEST, message),
+            error: ErrorObject::new(code::INVALID_REQUEST, message),
         };
         if !raw.get().starts_with('{') {
             return Err(refuse(None, "a request is an object with `jsonrpc`, `method`, `params` and `id`"));
@@ -142,7 +142,7 @@ impl Id {
     }
 }
 
-impl Fault {
+impl ErrorObject {
     pub fn new(code: i32, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
@@ -153,7 +153,7 @@ impl Fault {
     }
 }
 
-impl Outcome {
+impl RpcResponse {
     /// Appends the answer to the request with this id.
     pub fn write(&self, id: &Id, out: &mut Vec<u8>) {
         let (member, value) = match self {
@@ -167,7 +167,7 @@ impl Outcome {
 }
 
 /// One line for people.
-impl fmt::Display for Outcome {
+impl fmt::Display for RpcResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         #[derive(Deserialize)]
         struct Usual {
@@ -184,9 +184,9 @@ impl fmt::Display for Outcome {
     }
 }
 
-impl From<Fault> for Outcome {
-    fn from(fault: Fault) -> Self {
-        Self::Error(fault.to_raw())
+impl From<ErrorObject> for RpcResponse {
+    fn from(error: ErrorObject) -> Self {
+        Self::Error(error.to_raw())
     }
 }
 
@@ -199,10 +199,10 @@ pub(crate) fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Opti
 mod tests {
     use super::*;
 
-    fn single(body: &str) -> Result<Request, Refusal> {
-        match Message::read(body.as_bytes(), MAX_BATCH).unwrap() {
-            Message::Single(request) => request,
-            Message::Batch(_) => panic!("{body} is no batch"),
+    fn single(body: &str) -> Result<Request, InvalidRequest> {
+        match RpcBody::read(body.as_bytes(), MAX_BATCH).unwrap() {
+            RpcBody::Single(request) => request,
+            RpcBody::Batch(_) => panic!("{body} is no batch"),
         }
     }
 
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(request.method, "a.b");
         assert_eq!(request.params.unwrap().get(), r#"{ "n" : 1e2 }"#);
         let mut out = Vec::new();
-        Outcome::Result(RawValue::from_string("[1, 2]".to_owned()).unwrap()).write(&request.id.unwrap(), &mut out);
+        RpcResponse::Result(RawValue::from_string("[1, 2]".to_owned()).unwrap()).write(&request.id.unwrap(), &mut out);
         assert_eq!(String::from_utf8(out).unwrap(), r#"{"jsonrpc":"2.0","result":[1, 2],"id":1.50}"#);
     }
 
@@ -237,22 +237,22 @@ mod tests {
             (r#"{"jsonrpc":"2.0","method":"m","id":true}"#, "null", "id"),
             (r#"{"jsonrpc":"2.0","method":"m","method":"n","id":7}"#, "null", "duplicate"),
         ] {
-            let refusal = single(body).unwrap_err();
-            assert_eq!((refusal.id.0.get(), refusal.fault.code), (id, code::INVALID_REQUEST), "{body}");
-            assert!(refusal.fault.message.contains(part), "{body}: {}", refusal.fault.message);
+            let invalid = single(body).unwrap_err();
+            assert_eq!((invalid.id.0.get(), invalid.error.code), (id, code::INVALID_REQUEST), "{body}");
+            assert!(invalid.error.message.contains(part), "{body}: {}", invalid.error.message);
         }
     }
 
     #[test]
     fn a_batch_is_bounded_and_its_items_stand_alone() {
-        let faulty = |body: &str| Message::read(body.as_bytes(), MAX_BATCH).unwrap_err().code;
+        let faulty = |body: &str| RpcBody::read(body.as_bytes(), MAX_BATCH).unwrap_err().code;
         assert_eq!(faulty("[]"), code::INVALID_REQUEST);
         assert_eq!(faulty(&format!("[{}1]", "1,".repeat(MAX_BATCH))), code::INVALID_REQUEST);
         for broken in ["", "{", "[1,", "nul", "{} {}", "[1] x"] {
             assert_eq!(faulty(broken), code::PARSE, "{broken}");
         }
-        assert_eq!(Message::read(b"\xff", MAX_BATCH).unwrap_err().code, code::PARSE);
-        let Message::Batch(items) = Message::read(br#"[1, {"jsonrpc":"2.0","method":"m","id":1}]"#, MAX_BATCH).unwrap()
+        assert_eq!(RpcBody::read(b"\xff", MAX_BATCH).unwrap_err().code, code::PARSE);
+        let RpcBody::Batch(items) = RpcBody::read(br#"[1, {"jsonrpc":"2.0","method":"m","id":1}]"#, MAX_BATCH).unwrap()
         else {
             panic!("a batch")
         };

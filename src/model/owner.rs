@@ -49,7 +49,7 @@ impl Owner {
     }
 
     /// Whether an event of `user` concerns this owner's sinks.
-    pub fn hears(self, user: UserId) -> bool {
+    pub fn receives_events_of(self, user: UserId) -> bool {
         match self {
             Self::Global => true,
             Self::User(owner) => owner == user,

@@ -30,12 +30,12 @@ pub struct Patterns {
 #[error("{reason} at position {position}")]
 pub struct PatternError {
     pub position: usize,
-    pub reason: PatternFault,
+    pub reason: PatternErrorKind,
 }
 
 /// What a pattern must not be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PatternFault {
+pub enum PatternErrorKind {
     #[error("an empty pattern (write `*` for every event)")]
     Empty,
     #[error("an empty segment")]
@@ -94,7 +94,7 @@ impl FromStr for Patterns {
 
     fn from_str(text: &str) -> Result<Self, PatternError> {
         if text.len() > MAX_LIST_BYTES {
-            return Err(PatternError { position: MAX_LIST_BYTES + 1, reason: PatternFault::TooLong });
+            return Err(PatternError { position: MAX_LIST_BYTES + 1, reason: PatternErrorKind::TooLong });
         }
         let mut list = Vec::new();
         let mut start = 0;
@@ -112,9 +112,9 @@ impl FromStr for Patterns {
 }
 
 /// Parses one trimmed entry; a fault carries its character offset within the entry.
-fn parse_one(entry: &str) -> Result<Pattern, (usize, PatternFault)> {
+fn parse_one(entry: &str) -> Result<Pattern, (usize, PatternErrorKind)> {
     if entry.is_empty() {
-        return Err((0, PatternFault::Empty));
+        return Err((0, PatternErrorKind::Empty));
     }
     if entry == "*" {
         return Ok(Pattern::All);
@@ -126,15 +126,15 @@ fn parse_one(entry: &str) -> Result<Pattern, (usize, PatternFault)> {
     let mut after_dot = true;
     for (offset, found) in body.chars().enumerate() {
         match found {
-            '.' if after_dot => return Err((offset, PatternFault::EmptySegment)),
+            '.' if after_dot => return Err((offset, PatternErrorKind::EmptySegment)),
             '.' => after_dot = true,
             'A'..='Z' | 'a'..='z' | '0'..='9' | '_' | '-' => after_dot = false,
-            '*' => return Err((offset, PatternFault::Wildcard)),
-            other => return Err((offset, PatternFault::BadCharacter(other))),
+            '*' => return Err((offset, PatternErrorKind::Wildcard)),
+            other => return Err((offset, PatternErrorKind::BadCharacter(other))),
         }
     }
     if after_dot {
-        return Err((body.chars().count(), PatternFault::EmptySegment));
+        return Err((body.chars().count(), PatternErrorKind::EmptySegment));
     }
     Ok(if greedy { Pattern::Prefix(body.into()) } else { Pattern::Exact(body.into()) })
 }
@@ -155,7 +155,7 @@ impl<'de> Deserialize<'de> for Patterns {
 mod tests {
     use super::*;
 
-    fn fault(text: &str) -> (usize, PatternFault) {
+    fn fault(text: &str) -> (usize, PatternErrorKind) {
         let error = text.parse::<Patterns>().expect_err(text);
         (error.position, error.reason)
     }
@@ -191,19 +191,19 @@ mod tests {
 
     #[test]
     fn leading_and_middle_wildcards_are_refused_with_their_position() {
-        assert_eq!(fault("a.*.b"), (3, PatternFault::Wildcard));
-        assert_eq!(fault("*.x"), (1, PatternFault::Wildcard));
-        assert_eq!(fault("foo*"), (4, PatternFault::Wildcard));
-        assert_eq!(fault("ok, bad*"), (8, PatternFault::Wildcard));
-        assert_eq!(fault("**"), (1, PatternFault::Wildcard));
+        assert_eq!(fault("a.*.b"), (3, PatternErrorKind::Wildcard));
+        assert_eq!(fault("*.x"), (1, PatternErrorKind::Wildcard));
+        assert_eq!(fault("foo*"), (4, PatternErrorKind::Wildcard));
+        assert_eq!(fault("ok, bad*"), (8, PatternErrorKind::Wildcard));
+        assert_eq!(fault("**"), (1, PatternErrorKind::Wildcard));
     }
 
     #[test]
     fn empty_entries_and_segments_are_refused() {
-        assert_eq!(fault(""), (1, PatternFault::Empty));
-        assert_eq!(fault("a,,b"), (3, PatternFault::Empty));
-        assert_eq!(fault("a..b"), (3, PatternFault::EmptySegment));
-        assert_eq!(fault(".*"), (1, PatternFault::EmptySegment));
-        assert_eq!(fault("a b"), (2, PatternFault::BadCharacter(' ')));
+        assert_eq!(fault(""), (1, PatternErrorKind::Empty));
+        assert_eq!(fault("a,,b"), (3, PatternErrorKind::Empty));
+        assert_eq!(fault("a..b"), (3, PatternErrorKind::EmptySegment));
+        assert_eq!(fault(".*"), (1, PatternErrorKind::EmptySegment));
+        assert_eq!(fault("a b"), (2, PatternErrorKind::BadCharacter(' ')));
     }
 }

@@ -48,7 +48,7 @@ words! {
 
 words! {
     /// What a scoped API token reaches; a token without scopes reaches all its user does.
-    Scope {
+    TokenScope {
         Methods = "methods",
         Mcp = "mcp",
     }

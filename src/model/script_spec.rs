@@ -116,7 +116,7 @@ impl ScriptSpec {
         if self.kind != ScriptKind::Tool {
             return Err(ScriptSpecError::MisplacedSchema);
         }
-        schema::Checker::new(schema)?;
+        schema::SchemaValidator::new(schema)?;
         let takes_objects = match schema.get("type") {
             None => true,
             Some(Value::Array(types)) => types.iter().any(|kind| kind == "object"),

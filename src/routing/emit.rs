@@ -4,7 +4,7 @@
 
 use crate::{
     model::{
-        event::{Actor, Event, EventType, Origin},
+        event::{Actor, Event, EventSpace, EventType},
         id::{EventId, SpaceId, UserId},
         timestamp::Timestamp,
     },
@@ -40,7 +40,7 @@ pub struct NewEvent {
     pub id: Option<EventId>,
     pub kind: EventType,
     pub space_id: SpaceId,
-    pub space: Option<Origin>,
+    pub space: Option<EventSpace>,
     pub user_id: UserId,
     pub actor: Actor,
     pub payload: Box<RawValue>,

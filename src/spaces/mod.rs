@@ -23,7 +23,7 @@ pub use records::{Change, NewSpace, SpaceError, Spaces, Vitals};
 pub use template::{Template, TemplateError, Templates};
 
 use crate::model::{
-    event::Origin,
+    event::EventSpace,
     id::{SpaceId, TemplateId, UserId},
     space_settings::{Driver, SpaceName, SpaceSettings},
     space_state::{SpaceHealth, SpaceState},
@@ -66,7 +66,7 @@ impl Space {
     }
 
     /// What its events carry of it.
-    pub fn origin(&self) -> Origin {
-        Origin { name: self.name.to_string(), urls: self.urls(), custom: self.settings.custom.clone() }
+    pub fn origin(&self) -> EventSpace {
+        EventSpace { name: self.name.to_string(), urls: self.urls(), custom: self.settings.custom.clone() }
     }
 }

@@ -5,7 +5,7 @@
 use super::{Space, records::Shared};
 use crate::{
     model::{
-        event::{Actor, EventType, Origin},
+        event::{Actor, EventSpace, EventType},
         health_check::CheckResult,
         id::{EventId, SpaceId, UserId},
         space_state::SpaceHealth,
@@ -31,7 +31,7 @@ pub(super) struct Pending {
     #[serde(rename = "type")]
     kind: EventType,
     actor: Actor,
-    origin: Origin,
+    origin: EventSpace,
     payload: Box<RawValue>,
 }
 

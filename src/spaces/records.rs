@@ -16,7 +16,7 @@ use super::{
 use crate::{
     identity::{AGENT_PREFIX, Digest, Identity, Secret},
     model::{
-        event::{Actor, Origin},
+        event::{Actor, EventSpace},
         health_check::CheckResult,
         id::{SpaceId, TemplateId, UserId},
         space_settings::{Driver, SpaceName, SpaceSettings, SpaceSettingsError},
@@ -324,7 +324,7 @@ impl Spaces {
     }
 
     /// What events raised in the space carry of it; `None` once it is gone.
-    pub fn origin(&self, id: SpaceId) -> Option<Origin> {
+    pub fn origin(&self, id: SpaceId) -> Option<EventSpace> {
         self.get(id).map(|space| space.origin())
     }
 

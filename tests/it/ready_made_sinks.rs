@@ -16,7 +16,7 @@ use svc::{
         sinks::{self, Sink, SinkContext, SinkTarget},
     },
     model::{
-        event::{Actor, ActorKind, Event, Origin},
+        event::{Actor, ActorKind, Event, EventSpace},
         id::{EventId, SpaceId, UserId},
         owner::Owner,
         timestamp::Timestamp,
@@ -136,7 +136,7 @@ fn read(name: &str, environment: &[(&str, &str)]) -> Sink {
 }
 
 fn input(kind: &str, data: Value) -> EventInput {
-    let space = kind.starts_with("space.").then(|| Origin {
+    let space = kind.starts_with("space.").then(|| EventSpace {
         name: "wörk".to_owned(),
         urls: vec!["https://work.example".to_owned()],
         custom: [("CHANNEL".to_owned(), "#ops".to_owned())].into(),

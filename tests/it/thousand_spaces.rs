@@ -13,7 +13,7 @@ use std::{
     thread,
     time::Duration,
 };
-use svc::model::agent_protocol::{self, Answer, Hello, PROTOCOL, ToAgent, ToServer};
+use svc::model::agent_protocol::{self, CallReply, Hello, PROTOCOL, ToAgent, ToServer};
 use tokio::{
     net::TcpStream,
     sync::{mpsc, watch},
@@ -97,7 +97,7 @@ impl Fake {
             }
             let result = json!({"space": self.number, "params": params});
             let result = RawValue::from_string(result.to_string()).expect("a value prints as JSON");
-            self.say(&ToServer::Reply { id, answer: Answer::Result(result) }).await;
+            self.say(&ToServer::Reply { id, answer: CallReply::Result(result) }).await;
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What a line from the process says.
 
-use crate::model::jsonrpc::{Outcome, present};
+use crate::model::jsonrpc::{RpcResponse, present};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -12,7 +12,7 @@ const QUOTE: usize = 160;
 pub struct Answered {
     pub id: u64,
     /// Or what is wrong with it.
-    pub outcome: Result<Outcome, String>,
+    pub outcome: Result<RpcResponse, String>,
 }
 
 /// A line, read.
@@ -81,8 +81,8 @@ pub fn read(line: &[u8]) -> Said {
         return Said::Odd(format!("an answer without an id of ours: {}", quoted(line)));
     };
     let outcome = match (members.result, members.error) {
-        (Some(result), None) => Ok(Outcome::Result(result.to_owned())),
-        (None, Some(error)) if is_error(error) => Ok(Outcome::Error(error.to_owned())),
+        (Some(result), None) => Ok(RpcResponse::Result(result.to_owned())),
+        (None, Some(error)) if is_error(error) => Ok(RpcResponse::Error(error.to_owned())),
         (None, Some(_)) => Err("its `error` is no object with a whole `code` and a `message`".to_owned()),
         (Some(_), Some(_)) => Err("it has both `result` and `error`".to_owned()),
         (None, None) => Err("it has neither `result` nor `error`".to_owned()),
@@ -104,7 +104,7 @@ fn is_error(raw: &RawValue) -> bool {
 mod tests {
     use super::*;
 
-    fn answered(line: &str) -> (u64, Result<Outcome, String>) {
+    fn answered(line: &str) -> (u64, Result<RpcResponse, String>) {
         match read(line.as_bytes()) {
             Said::Answered(Answered { id, outcome }) => (id, outcome),
             other => panic!("{line}: {other:?}"),
@@ -115,12 +115,14 @@ mod tests {
     fn results_and_errors_come_as_they_are() {
         let (id, outcome) =
             answered("{\"jsonrpc\":\"2.0\", \"id\": 7, \"result\": { \"n\": 1.50,\"s\":\"\\u0041\"} }\r\n");
-        assert!(matches!((id, outcome), (7, Ok(Outcome::Result(raw))) if raw.get() == r#"{ "n": 1.50,"s":"\u0041"}"#));
+        assert!(
+            matches!((id, outcome), (7, Ok(RpcResponse::Result(raw))) if raw.get() == r#"{ "n": 1.50,"s":"\u0041"}"#)
+        );
         let (_, outcome) = answered(r#"{"id":7,"result":null}"#);
-        assert!(matches!(outcome, Ok(Outcome::Result(raw)) if raw.get() == "null"));
+        assert!(matches!(outcome, Ok(RpcResponse::Result(raw)) if raw.get() == "null"));
         let error = r#"{ "message":"no","code":-5,"data":[1e400],"more":1}"#;
         let (_, outcome) = answered(&format!(r#"{{"error":{error},"id":7}}"#));
-        assert!(matches!(outcome, Ok(Outcome::Error(raw)) if raw.get() == error));
+        assert!(matches!(outcome, Ok(RpcResponse::Error(raw)) if raw.get() == error));
     }
 
     #[test]

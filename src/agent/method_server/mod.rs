@@ -24,8 +24,8 @@ pub use child::StartError;
 use crate::{
     agent::child_env::Surroundings,
     model::{
-        agent_protocol::{Answer, ServerHealth},
-        jsonrpc::Outcome,
+        agent_protocol::{CallReply, MethodServerHealth},
+        jsonrpc::RpcResponse,
         method::ServerDefinition,
         timestamp::Timestamp,
     },
@@ -151,12 +151,12 @@ impl MethodServer {
     ///
     /// # Errors
     ///
-    /// See [`CallFault`]. An error that the method server answers with is an [`Outcome`].
+    /// See [`CallFault`]. An error that the method server answers with is an [`RpcResponse`].
     pub fn call(
         &self,
         local_name: &str,
         params: Option<&RawValue>,
-    ) -> impl Future<Output = Result<Outcome, CallFault>> + Send + use<> {
+    ) -> impl Future<Output = Result<RpcResponse, CallFault>> + Send + use<> {
         self.within_timeout(Traffic::call(&self.0.traffic, local_name, params))
     }
 
@@ -237,7 +237,7 @@ impl Drop for Handle {
     }
 }
 
-impl From<CallFault> for Answer {
+impl From<CallFault> for CallReply {
     fn from(fault: CallFault) -> Self {
         match fault {
             // Why may name files of this machine, which are no business of every caller: the log has it, and the health
@@ -251,7 +251,7 @@ impl From<CallFault> for Answer {
     }
 }
 
-impl From<&Health> for ServerHealth {
+impl From<&Health> for MethodServerHealth {
     fn from(health: &Health) -> Self {
         match health {
             Health::Running => Self::Running,

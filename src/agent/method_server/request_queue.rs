@@ -8,7 +8,7 @@
 //! One short lock guards it all; nothing waits while holding it.
 
 use super::{CallFault, Queued, answer::Answered};
-use crate::model::{jsonrpc::Outcome, method::Mode};
+use crate::model::{jsonrpc::RpcResponse, method::ServerMode};
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::value::RawValue;
 use std::{
@@ -37,7 +37,7 @@ const BATCH: usize = 64 << 10;
 const STALE: usize = 1024;
 
 pub struct Traffic {
-    mode: Mode,
+    mode: ServerMode,
     next_id: AtomicU64,
     state: Mutex<State>,
     /// There may be something to send, or no more to come.
@@ -72,7 +72,7 @@ struct Request {
 }
 
 enum Reply {
-    Call(oneshot::Sender<Result<Outcome, CallFault>>),
+    Call(oneshot::Sender<Result<RpcResponse, CallFault>>),
     Notification(oneshot::Sender<Result<(), CallFault>>),
 }
 
@@ -100,7 +100,7 @@ pub enum Taken {
 
 impl Traffic {
     /// For a process that runs.
-    pub fn new(mode: Mode) -> Self {
+    pub fn new(mode: ServerMode) -> Self {
         let state = State {
             gate: Gate::Open,
             requests: HashMap::new(),
@@ -119,7 +119,7 @@ impl Traffic {
     }
 
     /// Puts a call in line.
-    pub fn call(this: &Arc<Self>, name: &str, params: Option<&RawValue>) -> Result<Queued<Outcome>, CallFault> {
+    pub fn call(this: &Arc<Self>, name: &str, params: Option<&RawValue>) -> Result<Queued<RpcResponse>, CallFault> {
         let (sender, reply) = oneshot::channel();
         Ok((Self::enqueue(this, name, params, Reply::Call(sender))?, reply))
     }
@@ -142,7 +142,7 @@ impl Traffic {
             Gate::Retiring => return Err(CallFault::NotRunning("it is being stopped".into())),
             Gate::Shut(why) => return Err(CallFault::NotRunning(why.clone())),
         }
-        let crowded = this.mode == Mode::Serial && state.unsent >= MAX_WAITING;
+        let crowded = this.mode == ServerMode::Serial && state.unsent >= MAX_WAITING;
         if crowded || state.unsent_bytes + frame.len() > MAX_BYTES {
             return Err(CallFault::TooManyWaiting);
         }
@@ -161,14 +161,16 @@ impl Traffic {
         let mut guard = self.state();
         let state = &mut *guard;
         let mut notified = Vec::new();
-        while batch.len() - before < BATCH && !(self.mode == Mode::Serial && state.slot.is_some()) {
+        while batch.len() - before < BATCH && !(self.mode == ServerMode::Serial && state.slot.is_some()) {
             let Some(id) = state.line.pop_front() else { break };
             let Some(frame) = state.requests.get_mut(&id).and_then(|request| request.frame.take()) else { continue };
             state.unsent -= 1;
             state.unsent_bytes -= frame.len();
             batch.extend_from_slice(&frame);
             match state.requests[&id].reply {
-                Reply::Call(_) if self.mode == Mode::Serial => state.slot = Some(Slot { id, since: Instant::now() }),
+                Reply::Call(_) if self.mode == ServerMode::Serial => {
+                    state.slot = Some(Slot { id, since: Instant::now() })
+                }
                 Reply::Call(_) => {}
                 Reply::Notification(_) => notified.extend(state.requests.remove(&id)),
             }
@@ -361,7 +363,7 @@ fn frame(id: Option<u64>, name: &str, params: Option<&RawValue>) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn traffic(mode: Mode) -> Arc<Traffic> {
+    fn traffic(mode: ServerMode) -> Arc<Traffic> {
         Arc::new(Traffic::new(mode))
     }
 
@@ -384,12 +386,12 @@ mod tests {
     }
 
     fn answer(traffic: &Traffic, id: u64) -> usize {
-        traffic.settle(&mut vec![Answered { id, outcome: Ok(Outcome::Result(raw("true"))) }])
+        traffic.settle(&mut vec![Answered { id, outcome: Ok(RpcResponse::Result(raw("true"))) }])
     }
 
     #[test]
     fn a_request_is_one_line_however_its_params_are_laid_out() {
-        let traffic = traffic(Mode::Concurrent);
+        let traffic = traffic(ServerMode::Concurrent);
         let params = raw("{\r\n  \"a\": \"x\\ny\",\n  \"n\": 1.50 }");
         let _call = Traffic::call(&traffic, "a\"b\n", Some(&params)).unwrap();
         let _notification = Traffic::notify(&traffic, "n", None).unwrap();
@@ -402,31 +404,31 @@ mod tests {
 
     #[test]
     fn a_concurrent_process_gets_all_at_once_and_may_answer_in_any_order() {
-        let traffic = traffic(Mode::Concurrent);
+        let traffic = traffic(ServerMode::Concurrent);
         let mut calls: Vec<_> = (0..3).map(|_| Traffic::call(&traffic, "m", None).unwrap()).collect();
         assert_eq!(ids(&traffic), [1, 2, 3]);
         for (settled, id) in [3, 1, 2].into_iter().enumerate() {
             assert_eq!(answer(&traffic, id), 0);
-            assert!(matches!(calls[id as usize - 1].1.try_recv(), Ok(Ok(Outcome::Result(_)))));
+            assert!(matches!(calls[id as usize - 1].1.try_recv(), Ok(Ok(RpcResponse::Result(_)))));
             assert_eq!(traffic.state().requests.len(), 2 - settled);
         }
     }
 
     #[test]
     fn an_answer_that_nobody_waits_for_is_counted_and_harms_nobody() {
-        let traffic = traffic(Mode::Concurrent);
+        let traffic = traffic(ServerMode::Concurrent);
         let (_ticket, mut reply) = Traffic::call(&traffic, "m", None).unwrap();
         assert_eq!(answer(&traffic, 1), 1, "it was not even sent");
         assert_eq!(ids(&traffic), [1]);
         assert_eq!(answer(&traffic, 7), 1);
         assert_eq!(answer(&traffic, 1), 0);
         assert_eq!(answer(&traffic, 1), 1, "it was answered before");
-        assert!(matches!(reply.try_recv(), Ok(Ok(Outcome::Result(_)))));
+        assert!(matches!(reply.try_recv(), Ok(Ok(RpcResponse::Result(_)))));
     }
 
     #[test]
     fn a_serial_process_gets_the_next_call_after_the_answer() {
-        let traffic = traffic(Mode::Serial);
+        let traffic = traffic(ServerMode::Serial);
         let _calls: Vec<_> = (0..3).map(|_| Traffic::call(&traffic, "m", None).unwrap()).collect();
         assert_eq!(ids(&traffic), [1]);
         assert_eq!(ids(&traffic), [0; 0]);
@@ -438,7 +440,7 @@ mod tests {
 
     #[test]
     fn a_serial_process_stays_busy_with_a_call_that_was_given_up_until_it_answers() {
-        let traffic = traffic(Mode::Serial);
+        let traffic = traffic(ServerMode::Serial);
         drop_sent(&traffic);
         let _next = Traffic::call(&traffic, "m", None).unwrap();
         assert_eq!(ids(&traffic), [0; 0]);
@@ -456,7 +458,7 @@ mod tests {
 
     #[test]
     fn a_notification_waits_for_the_slot_and_does_not_take_it() {
-        let traffic = traffic(Mode::Serial);
+        let traffic = traffic(ServerMode::Serial);
         let _first = Traffic::call(&traffic, "m", None).unwrap();
         let mut notices: Vec<_> = (0..2).map(|_| Traffic::notify(&traffic, "n", None).unwrap()).collect();
         let _second = Traffic::call(&traffic, "m", None).unwrap();
@@ -471,7 +473,7 @@ mod tests {
 
     #[test]
     fn a_thousand_may_wait_for_a_serial_process_and_no_more() {
-        let traffic = traffic(Mode::Serial);
+        let traffic = traffic(ServerMode::Serial);
         let _busy = Traffic::call(&traffic, "m", None).unwrap();
         assert_eq!(ids(&traffic), [1]);
         let mut waiting: Vec<_> = (0..MAX_WAITING).map(|_| Traffic::call(&traffic, "m", None).unwrap()).collect();
@@ -483,7 +485,7 @@ mod tests {
 
     #[test]
     fn what_is_in_line_is_bounded_in_bytes_and_room_comes_back() {
-        let traffic = traffic(Mode::Concurrent);
+        let traffic = traffic(ServerMode::Concurrent);
         let large = raw(&format!("[\"{}\"]", "x".repeat(MAX_BYTES / 4)));
         let mut waiting: Vec<_> = (0..3).map(|_| Traffic::call(&traffic, "m", Some(&large)).unwrap()).collect();
         assert!(matches!(Traffic::call(&traffic, "m", Some(&large)), Err(CallFault::TooManyWaiting)));
@@ -497,7 +499,7 @@ mod tests {
 
     #[test]
     fn a_withdrawn_call_is_never_sent_and_leaves_nothing_behind() {
-        let traffic = traffic(Mode::Concurrent);
+        let traffic = traffic(ServerMode::Concurrent);
         let _kept = Traffic::call(&traffic, "m", None).unwrap();
         for _ in 0..100_000 {
             drop(Traffic::call(&traffic, "m", None).unwrap());
@@ -508,7 +510,7 @@ mod tests {
 
     #[test]
     fn without_a_process_what_was_sent_died_and_what_was_not_was_not() {
-        let traffic = traffic(Mode::Serial);
+        let traffic = traffic(ServerMode::Serial);
         let (_sent, mut sent) = Traffic::call(&traffic, "m", None).unwrap();
         assert_eq!(ids(&traffic), [1]);
         let (_unsent, mut unsent) = Traffic::call(&traffic, "m", None).unwrap();
@@ -525,7 +527,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_retires_takes_no_more_and_is_idle_once_all_is_answered() {
-        let traffic = traffic(Mode::Concurrent);
+        let traffic = traffic(ServerMode::Concurrent);
         let first = Traffic::call(&traffic, "m", None).unwrap();
         let second = Traffic::call(&traffic, "m", None).unwrap();
         assert_eq!(ids(&traffic), [1, 2]);

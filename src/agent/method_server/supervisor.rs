@@ -9,7 +9,7 @@ use super::{
 use crate::{
     agent::{backoff::Backoff, child_env::Surroundings},
     model::{
-        method::{Mode, ServerDefinition},
+        method::{ServerDefinition, ServerMode},
         timestamp::Timestamp,
     },
     platform::config::Span,
@@ -185,7 +185,7 @@ impl Supervisor {
     /// Returns if a serial process has not answered its present call for twice the timeout. Nothing else could be
     /// asked of it any more, since only an answer makes room for the next call.
     async fn stuck(&self) -> String {
-        if self.definition.mode == Mode::Concurrent {
+        if self.definition.mode == ServerMode::Concurrent {
             return std::future::pending().await;
         }
         let limit = self.definition.timeout * 2;

@@ -1,7 +1,7 @@
 //! Method servers as they come, well-behaved and not: real processes, written in Python and shell.
 
 use super::*;
-use crate::model::method::{Mode, Transport};
+use crate::model::method::{ServerMode, ServerTransport};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -31,19 +31,19 @@ fn impatient() -> Patience {
     }
 }
 
-fn definition(command: &str, args: &[&str], mode: Mode, timeout: Duration) -> ServerDefinition {
+fn definition(command: &str, args: &[&str], mode: ServerMode, timeout: Duration) -> ServerDefinition {
     let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-    ServerDefinition { transport: Transport::Stdio, command: command.to_owned(), args, timeout, mode }
+    ServerDefinition { transport: ServerTransport::Stdio, command: command.to_owned(), args, timeout, mode }
 }
 
-async fn python_with(args: &[&str], mode: Mode, timeout: Duration, patience: Patience) -> MethodServer {
+async fn python_with(args: &[&str], mode: ServerMode, timeout: Duration, patience: Patience) -> MethodServer {
     let definition = definition("python3", args, mode, timeout);
     let environment = vec![("SVC_AGENT_URL".to_owned(), "http://127.0.0.1:1".to_owned())];
     let started = MethodServer::start_with(patience, definition, fixtures(), environment.into(), args[0].into()).await;
     started.unwrap_or_else(|error| panic!("these tests need a python3 on the PATH: {error}"))
 }
 
-async fn python(args: &[&str], mode: Mode, timeout: Duration) -> MethodServer {
+async fn python(args: &[&str], mode: ServerMode, timeout: Duration) -> MethodServer {
     python_with(args, mode, timeout, impatient()).await
 }
 
@@ -53,8 +53,8 @@ fn raw(value: &Value) -> Box<RawValue> {
 
 async fn call(server: &MethodServer, method: &str, params: Value) -> Result<Value, CallFault> {
     match server.call(method, Some(&raw(&params))).await? {
-        Outcome::Result(result) => Ok(serde_json::from_str(result.get()).unwrap()),
-        Outcome::Error(error) => panic!("{method} answered {error}"),
+        RpcResponse::Result(result) => Ok(serde_json::from_str(result.get()).unwrap()),
+        RpcResponse::Error(error) => panic!("{method} answered {error}"),
     }
 }
 
@@ -94,13 +94,13 @@ fn is_idle(server: &MethodServer) -> bool {
 
 #[tokio::test]
 async fn a_server_by_the_book_is_called_notified_and_stopped() {
-    let server = python(&["echo.py", "one", "two words"], Mode::Concurrent, LONG).await;
+    let server = python(&["echo.py", "one", "two words"], ServerMode::Concurrent, LONG).await;
     assert_eq!(call(&server, "add", json!({"a": 1, "b": 2.5})).await, Ok(json!(3.5)));
     assert_eq!(call(&server, "arguments", json!([])).await, Ok(json!(["one", "two words"])));
     assert_eq!(call(&server, "directory", json!([])).await, Ok(json!(fixtures().canonicalize().unwrap())));
     let awkward = json!({"text": "line\nend \u{2028} \u{1f600} \"quoted\" \\", "deep": [[[[null]]]]});
     assert_eq!(call(&server, "echo", awkward.clone()).await, Ok(awkward));
-    assert!(matches!(server.call("echo", None).await, Ok(Outcome::Result(result)) if result.get() == "null"));
+    assert!(matches!(server.call("echo", None).await, Ok(RpcResponse::Result(result)) if result.get() == "null"));
 
     server.notify("remember", Some(&raw(&json!(["first"])))).await.unwrap();
     server.notify("nothing", None).await.unwrap();
@@ -120,25 +120,25 @@ async fn a_server_by_the_book_is_called_notified_and_stopped() {
 
 #[tokio::test]
 async fn a_servers_errors_pass_through_unchanged() {
-    let server = python(&["echo.py"], Mode::Concurrent, LONG).await;
+    let server = python(&["echo.py"], ServerMode::Concurrent, LONG).await;
     for (method, params, expected) in [
         ("fail", json!({"why": [1, 2.50]}), r#"{"code": -1234, "message": "as you wish", "data": {"why": [1, 2.5]}}"#),
         ("absent", json!({}), r#"{"code": -32601, "message": "no method absent"}"#),
         ("add", json!({"a": "x"}), r#"{"code": -32602, "message": "`a` and `b` must be numbers"}"#),
     ] {
         let outcome = server.call(method, Some(&raw(&params))).await.unwrap();
-        assert!(matches!(&outcome, Outcome::Error(error) if error.get() == expected), "{outcome:?}");
+        assert!(matches!(&outcome, RpcResponse::Error(error) if error.get() == expected), "{outcome:?}");
     }
 }
 
 #[tokio::test]
 async fn a_server_in_shell_gets_a_relative_path_and_raw_params() {
-    let definition = definition("./echo.sh", &[], Mode::Concurrent, LONG);
+    let definition = definition("./echo.sh", &[], ServerMode::Concurrent, LONG);
     let server = MethodServer::start(definition, fixtures(), Surroundings::default(), "shell").await.unwrap();
     let params = RawValue::from_string("{\n  \"n\": 1.50e2,\r\n  \"big\": 123456789012345678901234567890 }".to_owned());
     let outcome = server.call("any", Some(&params.unwrap())).await.unwrap();
     let expected = "{   \"n\": 1.50e2,    \"big\": 123456789012345678901234567890 }";
-    assert!(matches!(&outcome, Outcome::Result(result) if result.get() == expected), "{outcome:?}");
+    assert!(matches!(&outcome, RpcResponse::Result(result) if result.get() == expected), "{outcome:?}");
     server.stop().await;
 }
 
@@ -150,7 +150,7 @@ async fn a_command_that_cannot_run_is_an_error_that_names_it() {
         ("./echo.py", fixtures(), "`./echo.py`"),
         ("python3", fixtures().join("nowhere"), "nowhere"),
     ] {
-        let definition = definition(command, &[], Mode::Concurrent, LONG);
+        let definition = definition(command, &[], ServerMode::Concurrent, LONG);
         let error = MethodServer::start(definition, directory, Surroundings::default(), "x")
             .await
             .err()
@@ -161,7 +161,7 @@ async fn a_command_that_cannot_run_is_an_error_that_names_it() {
 
 #[tokio::test]
 async fn answers_in_reverse_find_their_calls() {
-    let server = python(&["reverse.py", "50"], Mode::Concurrent, LONG).await;
+    let server = python(&["reverse.py", "50"], ServerMode::Concurrent, LONG).await;
     let calls = (0..50).map(|number| call(&server, "m", json!([number])));
     let results: Vec<_> = join_all(calls).await.into_iter().map(Result::unwrap).collect();
     assert_eq!(results, (0..50).map(|number| json!([number])).collect::<Vec<_>>());
@@ -169,7 +169,7 @@ async fn answers_in_reverse_find_their_calls() {
 
 #[tokio::test]
 async fn repeated_and_invented_answers_are_skipped() {
-    let server = python(&["duplicates.py"], Mode::Concurrent, LONG).await;
+    let server = python(&["duplicates.py"], ServerMode::Concurrent, LONG).await;
     for number in 0..20 {
         assert_eq!(call(&server, "m", json!([number])).await, Ok(json!([number])));
     }
@@ -178,7 +178,7 @@ async fn repeated_and_invented_answers_are_skipped() {
 
 #[tokio::test]
 async fn garbage_and_huge_lines_are_skipped() {
-    let server = python(&["garbage.py"], Mode::Concurrent, LONG).await;
+    let server = python(&["garbage.py"], ServerMode::Concurrent, LONG).await;
     for number in 0..2 {
         assert_eq!(call(&server, "m", json!([number])).await, Ok(json!([number])));
     }
@@ -187,7 +187,7 @@ async fn garbage_and_huge_lines_are_skipped() {
 
 #[tokio::test]
 async fn a_malformed_answer_fails_its_call() {
-    let server = python(&["malformed.py"], Mode::Serial, LONG).await;
+    let server = python(&["malformed.py"], ServerMode::Serial, LONG).await;
     for faulty in [json!({}), json!({"result": 1, "error": null}), json!({"error": "no"})] {
         let fault = call(&server, "m", faulty.clone()).await.unwrap_err();
         assert!(matches!(fault, CallFault::Garbled(_)), "{faulty}: {fault}");
@@ -197,7 +197,7 @@ async fn a_malformed_answer_fails_its_call() {
 
 #[tokio::test]
 async fn large_requests_and_answers_pass_both_ways() {
-    let server = python(&["echo.py"], Mode::Concurrent, LONG).await;
+    let server = python(&["echo.py"], ServerMode::Concurrent, LONG).await;
     let large = json!(["x".repeat(5 << 20)]);
     let results = join_all((0..3).map(|_| call(&server, "echo", large.clone()))).await;
     assert!(results.into_iter().all(|result| result == Ok(large.clone())));
@@ -205,7 +205,7 @@ async fn large_requests_and_answers_pass_both_ways() {
 
 #[tokio::test]
 async fn a_server_that_never_reads_times_its_calls_out_and_fills_no_memory() {
-    let server = python(&["deaf.py"], Mode::Concurrent, SHORT).await;
+    let server = python(&["deaf.py"], ServerMode::Concurrent, SHORT).await;
     let large = raw(&json!(["x".repeat(10 << 20)]));
     let calls: Vec<_> = (0..10).map(|_| server.call("m", Some(&large))).collect();
     let notification = server.notify("m", None);
@@ -220,7 +220,7 @@ async fn a_server_that_never_reads_times_its_calls_out_and_fills_no_memory() {
 
 #[tokio::test]
 async fn a_crash_fails_its_calls_and_the_next_process_takes_over() {
-    let server = python(&["mortal.py"], Mode::Concurrent, LONG).await;
+    let server = python(&["mortal.py"], ServerMode::Concurrent, LONG).await;
     let first = answer(&server, "pid", json!([])).await;
     let faults = {
         let exit = server.call("exit", Some(&raw(&json!({"status": 3}))));
@@ -242,7 +242,7 @@ async fn a_crash_fails_its_calls_and_the_next_process_takes_over() {
 #[tokio::test]
 async fn while_a_server_is_down_its_calls_fail_at_once_and_say_why() {
     let patience = Patience { first_backoff: LONG * 60, longest_backoff: LONG * 60, ..impatient() };
-    let server = python_with(&["mortal.py"], Mode::Concurrent, LONG, patience).await;
+    let server = python_with(&["mortal.py"], ServerMode::Concurrent, LONG, patience).await;
     let died = call(&server, "exit", json!({"status": 4})).await;
     assert_eq!(died, Err(CallFault::Died("it exited with status 4".into())));
     let health = health(&server, |health| *health != Health::Running).await;
@@ -257,7 +257,7 @@ async fn while_a_server_is_down_its_calls_fail_at_once_and_say_why() {
 #[tokio::test]
 async fn a_server_killed_by_a_signal_says_which() {
     let patience = Patience { first_backoff: LONG * 60, ..impatient() };
-    let server = python_with(&["late.py"], Mode::Concurrent, LONG, patience).await;
+    let server = python_with(&["late.py"], ServerMode::Concurrent, LONG, patience).await;
     let pid = answer(&server, "pid", json!([])).await.as_i64().unwrap();
     let held = server.call("hold", None);
     assert_eq!(answer(&server, "pid", json!([])).await, json!(pid));
@@ -267,7 +267,7 @@ async fn a_server_killed_by_a_signal_says_which() {
 
 #[tokio::test]
 async fn a_server_that_can_say_nothing_any_more_is_replaced() {
-    let server = python(&["mortal.py"], Mode::Concurrent, LONG).await;
+    let server = python(&["mortal.py"], ServerMode::Concurrent, LONG).await;
     let first = answer(&server, "pid", json!([])).await;
     let died = call(&server, "close", json!([])).await;
     assert_eq!(died, Err(CallFault::Died("it closed its standard output".into())));
@@ -284,7 +284,7 @@ async fn a_command_that_vanishes_is_tried_again_until_it_is_back() {
     let source = std::fs::read_to_string(fixtures().join("mortal.py")).unwrap();
     std::fs::write(&here, format!("#!{}\n{source}", String::from_utf8(python).unwrap().trim())).unwrap();
     std::fs::set_permissions(&here, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let definition = definition("./server.py", &[], Mode::Concurrent, LONG);
+    let definition = definition("./server.py", &[], ServerMode::Concurrent, LONG);
     let server =
         MethodServer::start_with(impatient(), definition, directory.clone(), Surroundings::default(), "gone".into())
             .await
@@ -296,8 +296,8 @@ async fn a_command_that_vanishes_is_tried_again_until_it_is_back() {
     health(&server, cannot).await;
     let refused = call(&server, "pid", json!([])).await.unwrap_err();
     assert!(matches!(&refused, CallFault::NotRunning(why) if why.contains("./server.py")), "{refused}");
-    let told = Answer::from(refused);
-    assert!(matches!(&told, Answer::Unavailable(why) if why == "the method server is not running"), "{told:?}");
+    let told = CallReply::from(refused);
+    assert!(matches!(&told, CallReply::Unavailable(why) if why == "the method server is not running"), "{told:?}");
     std::fs::rename(&away, &here).unwrap();
     answer(&server, "pid", json!([])).await;
     server.stop().await;
@@ -306,7 +306,7 @@ async fn a_command_that_vanishes_is_tried_again_until_it_is_back() {
 
 #[tokio::test]
 async fn grandchildren_end_with_the_server() {
-    let server = python(&["forks.py"], Mode::Concurrent, LONG).await;
+    let server = python(&["forks.py"], ServerMode::Concurrent, LONG).await;
     let grandchild = answer(&server, "grandchild", json!([])).await.as_i64().unwrap();
     assert!(runs(grandchild));
     server.stop().await;
@@ -315,7 +315,7 @@ async fn grandchildren_end_with_the_server() {
 
 #[tokio::test]
 async fn grandchildren_end_with_a_server_that_dies_and_do_not_delay_the_news() {
-    let server = python(&["forks.py"], Mode::Concurrent, LONG).await;
+    let server = python(&["forks.py"], ServerMode::Concurrent, LONG).await;
     let grandchild = answer(&server, "grandchild", json!([])).await.as_i64().unwrap();
     assert!(matches!(call(&server, "exit", json!([])).await, Err(CallFault::Died(_))));
     let next = answer(&server, "grandchild", json!([])).await.as_i64().unwrap();
@@ -324,7 +324,7 @@ async fn grandchildren_end_with_a_server_that_dies_and_do_not_delay_the_news() {
 
 #[tokio::test]
 async fn a_server_that_ignores_all_requests_to_leave_is_killed() {
-    let server = python(&["stubborn.py"], Mode::Concurrent, LONG).await;
+    let server = python(&["stubborn.py"], ServerMode::Concurrent, LONG).await;
     let pid = answer(&server, "pid", json!([])).await.as_i64().unwrap();
     server.stop().await;
     assert!(!runs(pid));
@@ -332,7 +332,7 @@ async fn a_server_that_ignores_all_requests_to_leave_is_killed() {
 
 #[tokio::test]
 async fn a_handle_that_is_dropped_takes_its_process_along() {
-    let server = python(&["forks.py"], Mode::Concurrent, LONG).await;
+    let server = python(&["forks.py"], ServerMode::Concurrent, LONG).await;
     let grandchild = answer(&server, "grandchild", json!([])).await.as_i64().unwrap();
     let clone = server.clone();
     drop(server);
@@ -345,7 +345,7 @@ async fn a_handle_that_is_dropped_takes_its_process_along() {
 fn a_runtime_that_is_dropped_takes_its_processes_along() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let (server, pid) = runtime.block_on(async {
-        let server = python(&["stubborn.py"], Mode::Concurrent, LONG).await;
+        let server = python(&["stubborn.py"], ServerMode::Concurrent, LONG).await;
         let pid = answer(&server, "pid", json!([])).await.as_i64().unwrap();
         (server, pid)
     });
@@ -365,8 +365,10 @@ async fn an_agent_to_kill() {
     if std::env::var_os("SVC_AGENT_TO_KILL").is_none() {
         return;
     }
-    let (stays, tells) =
-        tokio::join!(python(&["stubborn.py"], Mode::Concurrent, LONG), python(&["echo.py"], Mode::Concurrent, LONG));
+    let (stays, tells) = tokio::join!(
+        python(&["stubborn.py"], ServerMode::Concurrent, LONG),
+        python(&["echo.py"], ServerMode::Concurrent, LONG)
+    );
     println!("pid={}", answer(&stays, "pid", json!([])).await);
     let names = json!(["SVC_AGENT_URL", "SVC_AGENT_TOKEN", "SVC_TOKEN", "SVC_TEST"]);
     println!("environment={}", answer(&tells, "environment", names).await);
@@ -406,15 +408,15 @@ fn a_server_inherits_the_agents_environment_without_its_secrets() {
 
 #[tokio::test]
 async fn retiring_lets_calls_finish_and_takes_no_more() {
-    let server = python(&["late.py"], Mode::Concurrent, LONG).await;
+    let server = python(&["late.py"], ServerMode::Concurrent, LONG).await;
     let pid = answer(&server, "pid", json!([])).await.as_i64().unwrap();
     let (held, released) = (server.call("hold", None), server.call("release", None));
     let retired = tokio::spawn({
         let server = server.clone();
         async move { server.retire().await }
     });
-    assert!(matches!(held.await, Ok(Outcome::Result(result)) if result.get() == "\"late\""));
-    assert!(matches!(released.await, Ok(Outcome::Result(_))));
+    assert!(matches!(held.await, Ok(RpcResponse::Result(result)) if result.get() == "\"late\""));
+    assert!(matches!(released.await, Ok(RpcResponse::Result(_))));
     retired.await.unwrap();
     assert!(!runs(pid));
     assert!(matches!(call(&server, "pid", json!([])).await, Err(CallFault::NotRunning(_))));
@@ -422,7 +424,7 @@ async fn retiring_lets_calls_finish_and_takes_no_more() {
 
 #[tokio::test]
 async fn a_retiring_server_keeps_its_stdin_open_for_calls_in_flight_and_refuses_others() {
-    let server = python(&["late.py"], Mode::Concurrent, LONG).await;
+    let server = python(&["late.py"], ServerMode::Concurrent, LONG).await;
     answer(&server, "pid", json!([])).await;
     let held = tokio::spawn(server.call("hold", None));
     let retired = tokio::spawn({
@@ -446,7 +448,7 @@ async fn a_retiring_server_keeps_its_stdin_open_for_calls_in_flight_and_refuses_
 
 #[tokio::test]
 async fn a_retiring_server_that_dies_is_not_started_again() {
-    let server = python(&["late.py"], Mode::Concurrent, LONG).await;
+    let server = python(&["late.py"], ServerMode::Concurrent, LONG).await;
     let pid = answer(&server, "pid", json!([])).await.as_i64().unwrap();
     let held = server.call("hold", None);
     assert_eq!(answer(&server, "pid", json!([])).await, json!(pid));
@@ -459,7 +461,7 @@ async fn a_retiring_server_that_dies_is_not_started_again() {
 
 #[tokio::test]
 async fn an_answer_after_its_timeout_is_skipped_and_its_server_goes_on() {
-    let server = python(&["late.py"], Mode::Concurrent, SHORT).await;
+    let server = python(&["late.py"], ServerMode::Concurrent, SHORT).await;
     let pid = answer(&server, "pid", json!([])).await;
     assert_eq!(call(&server, "hold", json!([])).await, Err(CallFault::Timeout(SHORT)));
     assert!(is_idle(&server));
@@ -469,7 +471,7 @@ async fn an_answer_after_its_timeout_is_skipped_and_its_server_goes_on() {
 
 #[tokio::test]
 async fn a_caller_that_goes_away_leaves_nothing_behind() {
-    let server = python(&["late.py"], Mode::Concurrent, LONG).await;
+    let server = python(&["late.py"], ServerMode::Concurrent, LONG).await;
     let pid = answer(&server, "pid", json!([])).await;
     let held = tokio::spawn(server.call("hold", None));
     assert_eq!(call(&server, "pid", json!([])).await.as_ref(), Ok(&pid), "the call before was sent");
@@ -504,12 +506,12 @@ impl Drop for Signal {
 
 #[tokio::test]
 async fn a_serial_server_has_one_call_at_a_time_in_the_order_of_calling() {
-    let server = python(&["serial.py"], Mode::Serial, LONG).await;
+    let server = python(&["serial.py"], ServerMode::Serial, LONG).await;
     let order = Arc::new(Mutex::new(Vec::new()));
     let calls = (0..20).map(|number| {
         let (call, order) = (server.call("work", Some(&raw(&json!([number])))), order.clone());
         async move {
-            let Outcome::Result(result) = call.await.unwrap() else { panic!("an error") };
+            let RpcResponse::Result(result) = call.await.unwrap() else { panic!("an error") };
             let result: Value = serde_json::from_str(result.get()).unwrap();
             assert_eq!((&result["hurried"], &result["params"]), (&json!(false), &json!([number])));
             order.lock().push(number);
@@ -521,7 +523,7 @@ async fn a_serial_server_has_one_call_at_a_time_in_the_order_of_calling() {
 
 #[tokio::test]
 async fn a_thousand_wait_for_a_serial_server_and_the_next_is_refused() {
-    let server = python(&["serial.py"], Mode::Serial, LONG).await;
+    let server = python(&["serial.py"], ServerMode::Serial, LONG).await;
     let signal = Signal::new();
     let held = server.call("hold", Some(&raw(&signal.params())));
     eventually("the call is sent", || server.0.traffic.busy_since().is_some()).await;
@@ -536,7 +538,7 @@ async fn a_thousand_wait_for_a_serial_server_and_the_next_is_refused() {
 
 #[tokio::test]
 async fn waiting_for_a_serial_server_counts_and_its_late_answer_makes_room() {
-    let server = python(&["serial.py"], Mode::Serial, SHORT).await;
+    let server = python(&["serial.py"], ServerMode::Serial, SHORT).await;
     let pid = answer(&server, "m", json!([])).await["pid"].clone();
     let signal = Signal::new();
     let (held, waited) = tokio::join!(call(&server, "hold", signal.params()), call(&server, "m", json!([])));
@@ -548,7 +550,7 @@ async fn waiting_for_a_serial_server_counts_and_its_late_answer_makes_room() {
 
 #[tokio::test]
 async fn a_serial_server_that_never_answers_is_started_again() {
-    let server = python(&["serial.py"], Mode::Serial, SHORT).await;
+    let server = python(&["serial.py"], ServerMode::Serial, SHORT).await;
     let pid = answer(&server, "m", json!([])).await["pid"].clone();
     let never = Signal::new();
     assert_eq!(call(&server, "hold", never.params()).await, Err(CallFault::Timeout(SHORT)));
@@ -592,7 +594,7 @@ impl Recorder {
 }
 
 async fn named(name: &str, fixture: &str) -> MethodServer {
-    let definition = definition("python3", &[fixture], Mode::Concurrent, LONG);
+    let definition = definition("python3", &[fixture], ServerMode::Concurrent, LONG);
     MethodServer::start_with(impatient(), definition, fixtures(), Surroundings::default(), name.into()).await.unwrap()
 }
 

@@ -4,7 +4,7 @@ use super::support::{Running, Scratch, Server, Visitor, raw, settings, soon};
 use crate::{
     agent::AgentError,
     model::{
-        agent_protocol::{Fate, Goodbye, ToAgent},
+        agent_protocol::{EventReceipt, Goodbye, ToAgent},
         id::EventId,
     },
 };
@@ -251,7 +251,7 @@ async fn what_a_server_refuses_is_dropped() {
     let mut visitor = server.welcome_idle().await;
     let id = agent.raise("a", json!({})).await;
     assert_eq!(heard(&mut visitor, 1).await, [id]);
-    visitor.say(ToAgent::Confirm { id, fate: Fate::Refused("too old".to_owned()) }).await;
+    visitor.say(ToAgent::Confirm { id, receipt: EventReceipt::Refused("too old".to_owned()) }).await;
     agent.status(|status| status["spool"]["depth"] == 0).await;
     agent.stop(visitor).await;
 }

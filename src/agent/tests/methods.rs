@@ -3,7 +3,7 @@
 use super::support::{Running, Scratch, Server, Visitor, raw, settings, soon};
 use crate::{
     agent::Settings,
-    model::agent_protocol::{Answer, ServerHealth, ToAgent, ToServer},
+    model::agent_protocol::{CallReply, MethodServerHealth, ToAgent, ToServer},
 };
 use serde_json::{Value, json};
 use std::{
@@ -48,9 +48,9 @@ async fn registered(agent: &Running, visitor: &mut Visitor, names: &[&str]) -> u
     generation
 }
 
-fn result(answer: &Answer) -> Value {
+fn result(answer: &CallReply) -> Value {
     match answer {
-        Answer::Result(value) => serde_json::from_str(value.get()).unwrap(),
+        CallReply::Result(value) => serde_json::from_str(value.get()).unwrap(),
         other => panic!("{other:?}"),
     }
 }
@@ -77,7 +77,9 @@ async fn a_registered_method_is_called_where_its_file_is_and_knows_its_agent() {
     assert_eq!(result(&visitor.answer(generation, "directory", json!({})).await), json!(directory));
     let environment = visitor.answer(generation, "environment", json!(["SVC_AGENT_URL", "SVC_AGENT_TOKEN"])).await;
     assert_eq!(result(&environment), json!([format!("http://{}", agent.address), null]));
-    let Answer::Error(error) = visitor.answer(generation, "fail", json!({ "x": 1 })).await else { panic!("an error") };
+    let CallReply::Error(error) = visitor.answer(generation, "fail", json!({ "x": 1 })).await else {
+        panic!("an error")
+    };
     let error: Value = serde_json::from_str(error.get()).unwrap();
     assert_eq!(error, json!({ "code": -1234, "message": "as you wish", "data": { "x": 1 } }));
     let status = agent.status(|_| true).await;
@@ -97,7 +99,7 @@ async fn notifications_and_calls_keep_their_order_and_unknown_generations_are_un
     }
     let remembered = result(&visitor.answer(generation, "remembered", json!({})).await);
     assert_eq!(remembered, (0..50).map(|n| json!({ "n": n })).collect::<Value>());
-    assert!(matches!(visitor.answer(generation + 7, "echo", json!({})).await, Answer::Unavailable(_)));
+    assert!(matches!(visitor.answer(generation + 7, "echo", json!({})).await, CallReply::Unavailable(_)));
     agent.stop(visitor).await;
 }
 
@@ -137,7 +139,7 @@ async fn a_refused_registration_leaves_the_old_one_serving() {
     let message = answer.1["error"]["message"].as_str().unwrap();
     assert!(message.contains("no group named `ops`") && message.contains("line 11"), "{message}");
     assert_eq!(result(&visitor.answer(old, "pid", json!({})).await), pid);
-    assert!(matches!(visitor.answer(new, "pid", json!({})).await, Answer::Unavailable(_)));
+    assert!(matches!(visitor.answer(new, "pid", json!({})).await, CallReply::Unavailable(_)));
     agent.stop(visitor).await;
 }
 
@@ -179,7 +181,7 @@ async fn a_new_registration_replaces_the_old_process_once_its_calls_have_ended()
     assert_eq!(result(&visitor.answer(old, "pid", json!({})).await), before);
     assert_ne!(result(&visitor.answer(new, "pid", json!({})).await), before);
     soon("the old process to go", async {
-        while !matches!(visitor.answer(old, "pid", json!({})).await, Answer::Unavailable(_)) {
+        while !matches!(visitor.answer(old, "pid", json!({})).await, CallReply::Unavailable(_)) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     })
@@ -231,14 +233,14 @@ async fn methods_are_taken_back_one_by_one_and_all_at_once() {
     assert_eq!(result(&visitor.answer(reduced, "pid", json!({})).await), pid, "the process stays");
     let (answer, _) = tokio::join!(agent.delete("/methods"), visitor.expect_unregister());
     assert_eq!((answer.0, answer.1["removed"].as_array().unwrap().len()), (200, 2));
-    assert!(matches!(visitor.answer(reduced, "pid", json!({})).await, Answer::Unavailable(_)));
+    assert!(matches!(visitor.answer(reduced, "pid", json!({})).await, CallReply::Unavailable(_)));
     // There is nothing left, and removing that is no fault.
     let (answer, _) = tokio::join!(agent.delete("/methods"), visitor.expect_unregister());
     assert_eq!(answer, (200, json!({ "removed": [] })));
     let generation = registered(&agent, &mut visitor, &["echo"]).await;
     let (answer, _) = tokio::join!(agent.delete("/methods/echo"), visitor.expect_unregister());
     assert_eq!(answer.0, 200);
-    assert!(matches!(visitor.answer(generation, "echo", json!({})).await, Answer::Unavailable(_)));
+    assert!(matches!(visitor.answer(generation, "echo", json!({})).await, CallReply::Unavailable(_)));
     agent.stop(visitor).await;
 }
 
@@ -316,7 +318,7 @@ async fn a_server_that_does_not_answer_a_registration_gets_it_again_on_a_new_lin
     assert_eq!(silent.hear_register().await.0, generation);
     let mut visitor = server.welcome().await;
     assert_eq!(visitor.expect_register().await.0, generation);
-    assert_eq!(visitor.hear_health().await, (generation, ServerHealth::Running));
+    assert_eq!(visitor.hear_health().await, (generation, MethodServerHealth::Running));
     agent.stop((silent, visitor)).await;
 }
 
@@ -326,12 +328,12 @@ async fn a_server_hears_how_its_method_server_is() {
     let (_scratch, agent, mut visitor) = running(&server).await;
     let text = source(&["echo"]).replace("\"echo.py\"", "\"mortal.py\"");
     let (_, (generation, _)) = tokio::join!(register(&agent, &text), visitor.expect_register());
-    assert_eq!(visitor.hear_health().await, (generation, ServerHealth::Running));
+    assert_eq!(visitor.hear_health().await, (generation, MethodServerHealth::Running));
     visitor.call(1, generation, "exit", json!({ "status": 3 })).await;
-    let (of, ServerHealth::Restarting { reason }) = visitor.hear_health().await else { panic!("it has died") };
+    let (of, MethodServerHealth::Restarting { reason }) = visitor.hear_health().await else { panic!("it has died") };
     assert!(of == generation && reason.contains('3'), "{reason}");
-    assert!(matches!(visitor.hear_reply().await, (1, Answer::Unavailable(_))));
-    while visitor.hear_health().await != (generation, ServerHealth::Running) {}
+    assert!(matches!(visitor.hear_reply().await, (1, CallReply::Unavailable(_))));
+    while visitor.hear_health().await != (generation, MethodServerHealth::Running) {}
     agent.stop(visitor).await;
 }
 
@@ -363,10 +365,10 @@ async fn calls_under_way_are_answered_before_the_goodbye_and_new_ones_are_not_ta
     let (_, (generation, _)) = tokio::join!(agent.post("/methods", &body), visitor.expect_register());
     visitor.call(7, generation, "echo", json!({})).await;
     // Calls are heard in order: once this one is answered, the other is under way.
-    assert!(matches!(visitor.answer(generation + 1, "echo", json!({})).await, Answer::Unavailable(_)));
+    assert!(matches!(visitor.answer(generation + 1, "echo", json!({})).await, CallReply::Unavailable(_)));
     agent.signals.stop.cancel();
     soon("the agent to stop", async {
-        let stopping = |answer| matches!(answer, Answer::Unavailable(why) if why.contains("stopping"));
+        let stopping = |answer| matches!(answer, CallReply::Unavailable(why) if why.contains("stopping"));
         while !stopping(visitor.answer(generation + 1, "echo", json!({})).await) {}
     })
     .await;
@@ -385,7 +387,7 @@ async fn a_call_that_takes_too_long_does_not_keep_the_agent() {
     let text = source(&["echo"]).replace("\"echo.py\"", "\"deaf.py\"");
     let (_, (generation, _)) = tokio::join!(register(&agent, &text), visitor.expect_register());
     visitor.call(7, generation, "echo", json!({})).await;
-    assert!(matches!(visitor.answer(generation + 1, "echo", json!({})).await, Answer::Unavailable(_)));
+    assert!(matches!(visitor.answer(generation + 1, "echo", json!({})).await, CallReply::Unavailable(_)));
     agent.signals.stop.cancel();
     visitor.hear_goodbye().await;
     drop(visitor);
@@ -401,6 +403,6 @@ async fn a_call_that_nobody_waits_for_is_dropped() {
     visitor.call(7, generation, "echo", json!({})).await;
     visitor.say(ToAgent::Cancel { id: 7 }).await;
     visitor.call(8, generation + 1, "echo", json!({})).await;
-    assert!(matches!(visitor.hear_reply().await, (8, Answer::Unavailable(_))));
+    assert!(matches!(visitor.hear_reply().await, (8, CallReply::Unavailable(_))));
     agent.stop(visitor).await;
 }

@@ -4,7 +4,7 @@ use super::support::{Running, Scratch, Server, Visitor, settings, soon};
 use crate::{
     agent::Settings,
     model::{
-        agent_protocol::{Answer, ToAgent},
+        agent_protocol::{CallReply, ToAgent},
         library::{Language, Library, LibraryName},
     },
 };
@@ -86,7 +86,7 @@ async fn a_python_file_registers_what_it_builds_and_its_output_comes_back() {
     assert_eq!(names, ["directory"]);
     let methods = json!([{ "name": "notes.directory", "local_name": "directory" }]);
     assert_eq!(answer, (200, json!({ "methods": methods, "output": "registered ['notes.directory']\n" })));
-    let Answer::Result(directory) = visitor.answer(generation, "directory", json!({})).await else {
+    let CallReply::Result(directory) = visitor.answer(generation, "directory", json!({})).await else {
         panic!("a result")
     };
     assert_eq!(directory.get(), json!(scratch.0.canonicalize().unwrap()).to_string());
@@ -142,7 +142,7 @@ async fn what_a_script_registered_before_it_failed_is_undone() {
     };
     let (answer, (generation, names)) = tokio::join!(register(&agent, &scratch, "methods.lua", &text), undone);
     assert_eq!((answer.0, names), (400, vec!["directory".to_owned()]), "{:?}", answer.1);
-    assert!(matches!(visitor.answer(generation, "directory", json!({})).await, Answer::Result(_)));
+    assert!(matches!(visitor.answer(generation, "directory", json!({})).await, CallReply::Result(_)));
     agent.stop(visitor).await;
 }
 
@@ -289,7 +289,7 @@ async fn a_library_that_would_hide_a_module_of_python_is_left_out() {
     let (answer, (generation, _)) =
         tokio::join!(register(&agent, &scratch, "methods.py", &text), visitor.expect_register());
     assert_eq!(answer.1["output"], "1\n", "{answer:?}");
-    assert!(matches!(visitor.answer(generation, "echo", json!({})).await, Answer::Result(_)));
+    assert!(matches!(visitor.answer(generation, "echo", json!({})).await, CallReply::Result(_)));
     agent.stop(visitor).await;
 }
 
@@ -319,7 +319,7 @@ async fn a_lua_file_registers_what_it_builds_and_its_output_comes_back() {
     assert_eq!(names, ["directory"]);
     let methods = json!([{ "name": "notes.directory", "local_name": "directory" }]);
     assert_eq!(answer, (200, json!({ "methods": methods, "output": "registered\tnotes.directory\n" })));
-    let Answer::Result(directory) = visitor.answer(generation, "directory", json!({})).await else {
+    let CallReply::Result(directory) = visitor.answer(generation, "directory", json!({})).await else {
         panic!("a result")
     };
     assert_eq!(directory.get(), json!(scratch.0.canonicalize().unwrap()).to_string());
@@ -566,7 +566,7 @@ async fn a_method_server_in_python_imports_what_comes_with_us() {
     let (answer, (generation, _)) = tokio::join!(registering, visitor.expect_register());
     assert_eq!(answer.0, 200, "{}", answer.1);
     let path = visitor.answer(generation, "environment", json!(["PYTHONPATH"])).await;
-    let Answer::Result(path) = path else { panic!("{path:?}") };
+    let CallReply::Result(path) = path else { panic!("{path:?}") };
     let packages = scratch.0.join("packages");
     assert!(path.get().contains(packages.join("svc-libraries.zip").to_str().unwrap()), "{path}");
     assert!(path.get().contains(packages.join("user-libraries-").to_str().unwrap()), "{path}");

@@ -3,7 +3,9 @@
 use crate::{
     agent::{self, AgentError, Pace, Settings, Signals},
     model::{
-        agent_protocol::{self, Answer, Fate, Goodbye, ServerHealth, StartupScript, ToAgent, ToServer, Welcome},
+        agent_protocol::{
+            self, CallReply, EventReceipt, Goodbye, MethodServerHealth, StartupScript, ToAgent, ToServer, Welcome,
+        },
         id::{EventId, SpaceId},
         method::Registration,
     },
@@ -219,14 +221,14 @@ impl Visitor {
         }
     }
 
-    pub async fn hear_health(&mut self) -> (u64, ServerHealth) {
+    pub async fn hear_health(&mut self) -> (u64, MethodServerHealth) {
         match self.hear_one(|message| matches!(message, ToServer::Health { .. })).await {
             ToServer::Health { generation, health } => (generation, health),
             other => panic!("{other:?}"),
         }
     }
 
-    pub async fn hear_reply(&mut self) -> (u64, Answer) {
+    pub async fn hear_reply(&mut self) -> (u64, CallReply) {
         match self.hear_one(|message| matches!(message, ToServer::Reply { .. })).await {
             ToServer::Reply { id, answer } => (id, answer),
             other => panic!("{other:?}"),
@@ -246,7 +248,7 @@ impl Visitor {
     }
 
     pub async fn confirm(&mut self, id: EventId) {
-        self.say(ToAgent::Confirm { id, fate: Fate::Stored }).await;
+        self.say(ToAgent::Confirm { id, receipt: EventReceipt::Stored }).await;
     }
 
     pub async fn goodbye(&mut self, why: Goodbye) {
@@ -265,7 +267,7 @@ impl Visitor {
     }
 
     /// Calls, and waits for the answer.
-    pub async fn answer(&mut self, generation: u64, method: &str, params: Value) -> Answer {
+    pub async fn answer(&mut self, generation: u64, method: &str, params: Value) -> CallReply {
         self.call(1, generation, method, params).await;
         let (id, answer) = self.hear_reply().await;
         assert_eq!(id, 1);

@@ -13,9 +13,9 @@ pub use viewer::Viewer;
 use crate::{
     calls::agent_link::Link,
     model::{
-        agent_protocol::ServerHealth,
+        agent_protocol::MethodServerHealth,
         id::{SpaceId, UserId},
-        method::{Definition, Method, Scope},
+        method::{Method, MethodInterface, MethodScope},
     },
 };
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -155,7 +155,7 @@ impl Registry {
     }
 
     /// Notes how the space's method server is; word of an earlier registration's is ignored.
-    pub fn note_health(&self, space: SpaceId, generation: u64, health: ServerHealth) {
+    pub fn note_health(&self, space: SpaceId, generation: u64, health: MethodServerHealth) {
         if let Some(held) = self.read().spaces.get(&space).filter(|held| held.generation == generation) {
             held.server.note(health);
         }
@@ -247,8 +247,8 @@ impl State {
         let published = Arc::new(Published { owner, method: method.clone(), providers, schemas });
         shelf.methods.insert(method.name.clone(), published);
         match method.definition.scope {
-            Scope::Shared => drop(self.shared.insert((owner, method.name.clone()))),
-            Scope::Private => drop(self.shared.remove(&(owner, method.name.clone()))),
+            MethodScope::Shared => drop(self.shared.insert((owner, method.name.clone()))),
+            MethodScope::Private => drop(self.shared.remove(&(owner, method.name.clone()))),
         }
     }
 
@@ -272,7 +272,7 @@ impl State {
 }
 
 impl Schemas {
-    fn of(definition: &Definition) -> Self {
+    fn of(definition: &MethodInterface) -> Self {
         let written = |schema: &Option<Value>| {
             let json = schema.as_ref().map(ToString::to_string);
             json.map(|json| RawValue::from_string(json).expect("a value is JSON").into())
@@ -291,7 +291,7 @@ impl Shelf {
 }
 
 /// The first visible field in which two definitions differ.
-fn difference(one: &Definition, two: &Definition) -> Option<&'static str> {
+fn difference(one: &MethodInterface, two: &MethodInterface) -> Option<&'static str> {
     [
         ("description", one.description == two.description),
         ("keywords", one.keywords == two.keywords),

@@ -3,7 +3,7 @@
 use super::Published;
 use crate::{
     calls::agent_link::Link,
-    model::{agent_protocol::ServerHealth, id::SpaceId, method::Method},
+    model::{agent_protocol::MethodServerHealth, id::SpaceId, method::Method},
 };
 use parking_lot::RwLock;
 use std::{
@@ -29,7 +29,7 @@ pub(super) struct Server {
     link: Arc<Link>,
     generation: u64,
     timeout: Duration,
-    health: RwLock<ServerHealth>,
+    health: RwLock<MethodServerHealth>,
 }
 
 /// Whether a provider takes calls.
@@ -108,27 +108,27 @@ impl Provider {
             return ProviderHealth::Unlinked;
         }
         match &*self.server.health.read() {
-            ServerHealth::Running => ProviderHealth::Running,
-            ServerHealth::Restarting { reason } => ProviderHealth::Restarting(reason.clone()),
+            MethodServerHealth::Running => ProviderHealth::Running,
+            MethodServerHealth::Restarting { reason } => ProviderHealth::Restarting(reason.clone()),
         }
     }
 
     fn is_running(&self) -> bool {
         let health = || self.server.health.read();
-        self.server.link.is_up() && *health() == ServerHealth::Running
+        self.server.link.is_up() && *health() == MethodServerHealth::Running
     }
 }
 
 impl Server {
     pub fn new(space: SpaceId, space_name: Arc<str>, link: Arc<Link>, generation: u64, timeout: Duration) -> Self {
-        Self { space, space_name, link, generation, timeout, health: RwLock::new(ServerHealth::Running) }
+        Self { space, space_name, link, generation, timeout, health: RwLock::new(MethodServerHealth::Running) }
     }
 
     pub fn space(&self) -> SpaceId {
         self.space
     }
 
-    pub fn note(&self, health: ServerHealth) {
+    pub fn note(&self, health: MethodServerHealth) {
         *self.health.write() = health;
     }
 }

@@ -101,7 +101,7 @@ fn a_space_alone_with_a_name_may_change_its_definition() {
     let (registry, space) = (Registry::default(), Space::new("a"));
     registry.register(space.claim(user(1), json!([with("x.y", json!({"mcp_tool": true}))]))).unwrap();
     registry.register(space.claim(user(1), json!([with("x.y", json!({"scope": "shared"}))]))).unwrap();
-    assert_eq!(registry.find(user(1), "x.y").unwrap().method.definition.scope, Scope::Shared);
+    assert_eq!(registry.find(user(1), "x.y").unwrap().method.definition.scope, MethodScope::Shared);
     registry.register(space.claim(user(1), json!([with("x_y", json!({"mcp_tool": true}))]))).unwrap();
     assert_eq!(names(&registry, user(1)), ["x_y"]);
     assert!(registry.read().shared.is_empty());
@@ -164,7 +164,7 @@ fn a_provider_that_is_not_running_stays_listed_and_gets_no_call() {
     for space in [&one, &two] {
         registry.register(space.claim(user(1), json!([method("x")]))).unwrap();
     }
-    let restarting = ServerHealth::Restarting { reason: "exit 1".to_owned() };
+    let restarting = MethodServerHealth::Restarting { reason: "exit 1".to_owned() };
     registry.note_health(one.id, 7, restarting.clone());
     let published = registry.find(user(1), "x").unwrap();
     assert_eq!(published.providers[0].health(), ProviderHealth::Running, "that was another generation");
@@ -175,7 +175,7 @@ fn a_provider_that_is_not_running_stays_listed_and_gets_no_call() {
     assert_eq!(published.providers[1].health(), ProviderHealth::Unlinked);
     assert!(published.take_turn().is_none());
     assert_eq!(registry.find(user(1), "x").unwrap().providers.len(), 2);
-    registry.note_health(one.id, 1, ServerHealth::Running);
+    registry.note_health(one.id, 1, MethodServerHealth::Running);
     assert_eq!(&**published.take_turn().unwrap().space_name(), "one");
 }
 

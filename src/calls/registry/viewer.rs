@@ -5,7 +5,7 @@ use crate::{
     identity::{Caller, Identity},
     model::{
         id::{GroupId, UserId},
-        method::Scope,
+        method::MethodScope,
         owner::Owner,
         permission::Permission,
     },
@@ -56,7 +56,7 @@ impl Viewer {
         }
         let definition = &method.method.definition;
         let among = definition.groups.is_empty() || definition.groups.iter().any(|group| self.groups.contains(group));
-        definition.scope == Scope::Shared && self.uses_shared && among
+        definition.scope == MethodScope::Shared && self.uses_shared && among
     }
 
     /// The method that the viewer calls by this name; `None` for one that is hidden as for one that is not there.

@@ -69,7 +69,7 @@ impl List {
             ("ID", Fit::Rigid),
         ]);
         for script in listing.read::<api::Script>(&client)? {
-            let (kind, language) = (script.kind.as_str().into(), script.language.word().into());
+            let (kind, language) = (script.kind.as_str().into(), script.language.as_str().into());
             let (owner, active) = (api::owner(script.owner).into(), yes_or_no(script.active));
             table.row([script.name.into(), kind, language, owner, active, script.description.into(), script.id.into()]);
         }
@@ -90,7 +90,7 @@ impl Show {
         table.field("name", script.name);
         table.field("description", script.description);
         table.field("kind", script.kind.as_str());
-        table.field("language", script.language.word());
+        table.field("language", script.language.as_str());
         table.field("owner", api::owner(script.owner));
         table.field("active", yes_or_no(script.active));
         if let Some(schema) = script.params_schema {

@@ -3,7 +3,7 @@
 
 use crate::{
     calls::{call::Calls, registry::Viewer},
-    model::{jsonrpc::Outcome, outbound_http::is_framing, owner::Owner},
+    model::{jsonrpc::RpcResponse, outbound_http::is_framing, owner::Owner},
     platform::egress::{self, Completeness, Egress, Tls},
     scripting::lua::{HttpClient, HttpRequest, HttpResponse, MAX_BODY, MethodCaller},
 };
@@ -26,7 +26,7 @@ impl MethodCaller for Calls {
         async move {
             let viewer = Viewer::of_owner(owner, calls.identity());
             match Self::call(&calls, &viewer, &method, Some(&params)).await {
-                Ok(Outcome::Result(value)) => Ok(value),
+                Ok(RpcResponse::Result(value)) => Ok(value),
                 Ok(error) => Err(format!("`{method}` failed: {error}")),
                 Err(error) => Err(error.to_string()),
             }

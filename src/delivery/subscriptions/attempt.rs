@@ -101,10 +101,10 @@ async fn call(
     params: Box<RawValue>,
 ) -> Result<CompletedAttempt, Postponed> {
     match methods.call(subscription.space, &subscription.method, params).await {
-        Ok(jsonrpc::Outcome::Result(value)) => {
+        Ok(jsonrpc::RpcResponse::Result(value)) => {
             Ok(CompletedAttempt { response: Some(beginning(value.get())), ..CompletedAttempt::delivered() })
         }
-        Ok(error @ jsonrpc::Outcome::Error(_)) => Ok(CompletedAttempt::failed(one_line(&error.to_string()))),
+        Ok(error @ jsonrpc::RpcResponse::Error(_)) => Ok(CompletedAttempt::failed(one_line(&error.to_string()))),
         // A broken connection is not the method's fault; the event is attempted again once the agent is back.
         Err(error) if methods.presence(subscription.space, &subscription.method) == Presence::Away => {
             Err(Postponed(error))

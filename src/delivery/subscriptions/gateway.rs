@@ -2,7 +2,7 @@
 
 use crate::{
     calls::{call::Calls, registry::ProviderHealth},
-    model::{id::SpaceId, jsonrpc::Outcome},
+    model::{id::SpaceId, jsonrpc::RpcResponse},
 };
 use futures_util::{FutureExt, future::BoxFuture};
 use serde_json::value::RawValue;
@@ -14,7 +14,7 @@ pub trait MethodGateway: Send + Sync + 'static {
 
     /// Calls the method in this space, under its local name and within its own timeout. The error is one line for
     /// people.
-    fn call(&self, space: SpaceId, method: &str, params: Box<RawValue>) -> BoxFuture<'_, Result<Outcome, String>>;
+    fn call(&self, space: SpaceId, method: &str, params: Box<RawValue>) -> BoxFuture<'_, Result<RpcResponse, String>>;
 }
 
 /// The presence of a method in a space.
@@ -36,7 +36,7 @@ impl MethodGateway for Calls {
         }
     }
 
-    fn call(&self, space: SpaceId, method: &str, params: Box<RawValue>) -> BoxFuture<'_, Result<Outcome, String>> {
+    fn call(&self, space: SpaceId, method: &str, params: Box<RawValue>) -> BoxFuture<'_, Result<RpcResponse, String>> {
         let method = method.to_owned();
         async move { self.call_in(space, &method, Some(&params)).await.map_err(|error| error.to_string()) }.boxed()
     }

@@ -4,7 +4,7 @@ use super::{MethodGateway, Presence, Subscription};
 use crate::{
     model::{
         id::{SinkId, SpaceId, UserId},
-        jsonrpc::{Fault, Outcome},
+        jsonrpc::{ErrorObject, RpcResponse},
         method::{Method, Registration},
         timestamp::Timestamp,
     },
@@ -30,7 +30,7 @@ pub struct FakeGateway {
     responder: Mutex<Responder>,
 }
 
-type Responder = Arc<dyn Fn(&RecordedCall) -> Result<Outcome, String> + Send + Sync>;
+type Responder = Arc<dyn Fn(&RecordedCall) -> Result<RpcResponse, String> + Send + Sync>;
 
 /// A call that the gateway received.
 #[derive(Clone, Debug)]
@@ -68,7 +68,7 @@ impl StoreDirectory {
 impl FakeGateway {
     /// A gateway whose methods are ready and return `"ok"`.
     pub fn ready() -> Arc<Self> {
-        let ok: Responder = Arc::new(|_| Ok(Outcome::Result(RawValue::from_string("\"ok\"".to_owned()).unwrap())));
+        let ok: Responder = Arc::new(|_| Ok(RpcResponse::Result(RawValue::from_string("\"ok\"".to_owned()).unwrap())));
         Arc::new(Self { presence: Mutex::new(Presence::Ready), calls: Mutex::default(), responder: Mutex::new(ok) })
     }
 
@@ -83,7 +83,7 @@ impl FakeGateway {
     }
 
     /// Responds to every call in this way from now on.
-    pub fn respond(&self, responder: impl Fn(&RecordedCall) -> Result<Outcome, String> + Send + Sync + 'static) {
+    pub fn respond(&self, responder: impl Fn(&RecordedCall) -> Result<RpcResponse, String> + Send + Sync + 'static) {
         *self.responder.lock() = Arc::new(responder);
     }
 
@@ -98,7 +98,7 @@ impl MethodGateway for FakeGateway {
         *self.presence.lock()
     }
 
-    fn call(&self, space: SpaceId, method: &str, params: Box<RawValue>) -> BoxFuture<'_, Result<Outcome, String>> {
+    fn call(&self, space: SpaceId, method: &str, params: Box<RawValue>) -> BoxFuture<'_, Result<RpcResponse, String>> {
         let call = RecordedCall { space, method: method.to_owned(), params: params.get().to_owned() };
         async move {
             let responder = self.responder.lock().clone();
@@ -111,8 +111,8 @@ impl MethodGateway for FakeGateway {
 }
 
 /// Returns an error response of a method.
-pub fn error(code: i32, message: &str) -> Result<Outcome, String> {
-    Ok(Fault::new(code, message).into())
+pub fn error(code: i32, message: &str) -> Result<RpcResponse, String> {
+    Ok(ErrorObject::new(code, message).into())
 }
 
 /// Returns a published method that is called for these events, if any.

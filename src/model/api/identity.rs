@@ -5,7 +5,7 @@ use crate::model::{
     event::{Actor, ActorKind},
     id::{GroupId, RoleId, TokenId, UserId},
     name::Name,
-    permission::{Permission, Scope},
+    permission::{Permission, TokenScope},
     permissions::Permissions,
     timestamp::Timestamp,
 };
@@ -121,7 +121,7 @@ pub struct NewToken {
     pub name: String,
     /// What the token is limited to; empty or absent for all of the user's permissions.
     #[serde(default)]
-    pub scopes: Vec<Scope>,
+    pub scopes: Vec<TokenScope>,
     /// Made with a token that expires, it expires no later than that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
@@ -132,7 +132,7 @@ pub struct NewToken {
 pub struct TokenView {
     pub id: TokenId,
     pub name: String,
-    pub scopes: Vec<Lenient<Scope>>,
+    pub scopes: Vec<Lenient<TokenScope>>,
     pub created_at: Timestamp,
     /// To the minute across a restart.
     pub last_used_at: Option<Timestamp>,
@@ -173,7 +173,7 @@ pub struct WhoamiView {
     /// `token`, `session` or `agent`.
     pub via: String,
     /// What the token is limited to; empty for all of the user's permissions.
-    pub scopes: Vec<Lenient<Scope>>,
+    pub scopes: Vec<Lenient<TokenScope>>,
 }
 
 impl From<Actor> for ActorView {

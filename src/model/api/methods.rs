@@ -1,7 +1,7 @@
 //! Methods that the caller can call.
 
 use super::{identity::GroupName, lenient::Lenient, schemas};
-use crate::model::{id::SpaceId, method::Scope};
+use crate::model::{id::SpaceId, method::MethodScope};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::value::RawValue;
@@ -27,7 +27,7 @@ pub struct MethodView {
     pub name: String,
     pub description: String,
     pub keywords: Vec<String>,
-    pub scope: Lenient<Scope>,
+    pub scope: Lenient<MethodScope>,
     /// Whom a shared method is limited to.
     pub groups: Vec<GroupName>,
     /// The owner's name.

@@ -5,9 +5,9 @@ use crate::model::{
     delivery::{Attempt, AttemptOutcome, DeadLetter, Delivery, DeliveryState},
     event::ActorKind,
     id::{AuditId, EventId, GroupId, RoleId, ScriptId, SinkId, SpaceId, TemplateId, TokenId, UserId},
-    method::Scope as MethodScope,
+    method::MethodScope,
     name::Name,
-    permission::{Permission, Scope},
+    permission::{Permission, TokenScope},
     permissions::Permissions,
     space_settings::{Host, SpaceName},
     timestamp::Timestamp,
@@ -87,7 +87,7 @@ inline_schemas! {
     Name = json_schema!({"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"});
     Permission = json_schema!({"type": "string", "enum": Permission::ALL});
     Permissions = json_schema!({"type": "array", "items": {"type": "string", "enum": Permission::ALL}});
-    Scope = json_schema!({"type": "string", "enum": Scope::ALL});
+    TokenScope = json_schema!({"type": "string", "enum": TokenScope::ALL});
     MethodScope = json_schema!({"type": "string", "enum": [MethodScope::Private, MethodScope::Shared]});
     ActorKind = json_schema!({"type": "string", "enum": [ActorKind::User, ActorKind::Agent, ActorKind::System]});
     BodyTemplate = json_schema!({"oneOf": [

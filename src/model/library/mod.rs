@@ -106,7 +106,7 @@ impl LibraryName {
 
 impl Language {
     /// The word used in JSON and on the command line.
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Lua => "lua",
             Self::Python => "python",

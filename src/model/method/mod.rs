@@ -7,7 +7,7 @@ mod publish;
 mod registration;
 
 pub use publish::PublishError;
-pub use registration::{MethodDefinition, Mode, Registration, Scope, ServerDefinition, Transport};
+pub use registration::{MethodDefinition, MethodScope, Registration, ServerDefinition, ServerMode, ServerTransport};
 
 use crate::model::{id::GroupId, pattern::Patterns};
 use serde_json::Value;
@@ -20,17 +20,17 @@ pub struct Method {
     pub name: Arc<str>,
     /// What the method server knows it by.
     pub local_name: Arc<str>,
-    pub definition: Definition,
+    pub definition: MethodInterface,
     /// The json-rpc sinks that may shape events for it, in the order to ask them.
     pub event_sinks: Vec<String>,
 }
 
 /// What a caller sees of a method. Spaces of one owner that publish the same name must agree on all of it (SPEC D1).
 #[derive(Clone, Debug, PartialEq)]
-pub struct Definition {
+pub struct MethodInterface {
     pub description: String,
     pub keywords: Vec<String>,
-    pub scope: Scope,
+    pub scope: MethodScope,
     /// Who may see it, if it is shared; everybody if empty. Sorted.
     pub groups: Vec<GroupId>,
     pub mcp_tool: bool,

@@ -1,7 +1,7 @@
 //! The rules a registration must keep to be published. The server's word on them is final; an agent asks the same
 //! questions earlier, where it can.
 
-use super::{Definition, MAX_TOOL_NAME, Method, MethodDefinition, Registration};
+use super::{MAX_TOOL_NAME, Method, MethodDefinition, MethodInterface, Registration};
 use crate::model::{
     id::GroupId,
     pattern::Patterns,
@@ -128,7 +128,7 @@ impl MethodDefinition {
         Ok(Method {
             name: name.into(),
             local_name: self.local_name.as_str().into(),
-            definition: Definition {
+            definition: MethodInterface {
                 description: self.description.clone(),
                 keywords: self.keywords.clone(),
                 scope: self.scope,
@@ -181,7 +181,7 @@ fn error(field: impl Into<String>, reason: impl Into<String>) -> PublishError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::method::Scope;
+    use crate::model::method::MethodScope;
     use serde_json::{Value, json};
 
     fn publish(methods: Value) -> Result<Vec<Method>, PublishError> {
@@ -211,7 +211,10 @@ mod tests {
     fn groups_become_ids_and_an_unknown_one_fails_the_registration() {
         let shared = json!({"scope": "shared", "groups": ["ops", "ops"]});
         let published = publish(json!([method(shared)])).unwrap();
-        assert_eq!((published[0].definition.scope, &published[0].definition.groups), (Scope::Shared, &vec![ops()]));
+        assert_eq!(
+            (published[0].definition.scope, &published[0].definition.groups),
+            (MethodScope::Shared, &vec![ops()])
+        );
         let unknown = publish(json!([method(json!({"scope": "shared", "groups": ["ops", "dev"]}))])).unwrap_err();
         assert_eq!(unknown.to_string(), "`methods[0].groups[1]`: there is no group named `dev`, nor one with that id");
     }

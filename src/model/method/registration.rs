@@ -18,7 +18,7 @@ pub struct Registration {
 #[serde(deny_unknown_fields)]
 pub struct ServerDefinition {
     #[serde(rename = "type", default)]
-    pub transport: Transport,
+    pub transport: ServerTransport,
     pub command: String,
     #[serde(default)]
     pub args: Vec<String>,
@@ -26,13 +26,13 @@ pub struct ServerDefinition {
     #[serde(with = "seconds", default = "default_timeout")]
     pub timeout: Duration,
     #[serde(default)]
-    pub mode: Mode,
+    pub mode: ServerMode,
 }
 
 /// How the process is spoken to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Transport {
+pub enum ServerTransport {
     #[default]
     Stdio,
 }
@@ -40,7 +40,7 @@ pub enum Transport {
 /// How many calls the process gets at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Mode {
+pub enum ServerMode {
     /// As many as there are.
     #[default]
     Concurrent,
@@ -51,7 +51,7 @@ pub enum Mode {
 /// Who sees a method besides its owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Scope {
+pub enum MethodScope {
     /// Nobody.
     #[default]
     Private,
@@ -59,7 +59,7 @@ pub enum Scope {
     Shared,
 }
 
-impl std::fmt::Display for Scope {
+impl std::fmt::Display for MethodScope {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Private => "private",
@@ -79,7 +79,7 @@ pub struct MethodDefinition {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keywords: Vec<String>,
     #[serde(default)]
-    pub scope: Scope,
+    pub scope: MethodScope,
     /// Names or ids.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
@@ -140,7 +140,10 @@ mod tests {
     fn what_is_left_out_has_the_defaults_of_the_specification() {
         let registration = Registration::from_toml(LEAST).unwrap();
         let server = &registration.server;
-        assert_eq!((server.transport, server.mode, server.timeout.as_secs()), (Transport::Stdio, Mode::Concurrent, 30));
+        assert_eq!(
+            (server.transport, server.mode, server.timeout.as_secs()),
+            (ServerTransport::Stdio, ServerMode::Concurrent, 30)
+        );
         assert!(server.args.is_empty());
         let method = MethodDefinition {
             name: "a".to_owned(),
@@ -148,7 +151,7 @@ mod tests {
             description: "A".to_owned(),
             ..MethodDefinition::default()
         };
-        assert_eq!((method.scope, method.mcp_tool), (Scope::Private, false));
+        assert_eq!((method.scope, method.mcp_tool), (MethodScope::Private, false));
         assert_eq!(registration.methods, [method]);
     }
 
@@ -179,7 +182,7 @@ mod tests {
         "#;
         let registration = Registration::from_toml(text).unwrap();
         assert_eq!(registration.server.args, ["-u", "serve.py"]);
-        assert_eq!((registration.server.timeout.as_secs(), registration.server.mode), (5, Mode::Serial));
+        assert_eq!((registration.server.timeout.as_secs(), registration.server.mode), (5, ServerMode::Serial));
         let json = serde_json::json!({
             "name": "{{space}}.search", "local_name": "search", "description": "Searches", "keywords": ["notes"],
             "scope": "shared", "groups": ["ops"], "mcp_tool": true, "events": ["custom.notes.*"],

@@ -352,7 +352,7 @@ mod tests {
         for _ in 0..LEVELS {
             value = json!({ "a": value });
         }
-        assert!(super::super::Checker::new(&schema).unwrap().check(&value).is_err());
+        assert!(super::super::SchemaValidator::new(&schema).unwrap().check(&value).is_err());
     }
 
     #[test]

@@ -59,7 +59,7 @@ fn compile(schema: &Value) -> Result<jsonschema::Validator, SchemaError> {
 }
 
 /// A schema ready to be applied, which takes its time and not more.
-pub struct Checker {
+pub struct SchemaValidator {
     validator: jsonschema::Validator,
     /// At most so often it looks at one value.
     looks: u64,
@@ -68,13 +68,13 @@ pub struct Checker {
 /// Why a value does not fit: the first thing that is wrong with it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{reason}", if at.is_empty() { String::new() } else { format!("at `{at}`: ") })]
-pub struct Mismatch {
+pub struct ValidationError {
     /// Where in the value, as a JSON pointer; empty for the whole.
     pub at: String,
     pub reason: String,
 }
 
-impl Checker {
+impl SchemaValidator {
     /// # Errors
     ///
     /// As [`check`], and if applying it could take very long.
@@ -89,15 +89,16 @@ impl Checker {
     /// # Errors
     ///
     /// Says what does not, and where. The value itself is not repeated, since it may be long or secret.
-    pub fn check(&self, value: &Value) -> Result<(), Mismatch> {
+    pub fn check(&self, value: &Value) -> Result<(), ValidationError> {
         let most = usize::try_from(MAX_LOOKS / self.looks.max(1)).unwrap_or(usize::MAX);
         if has_more(value, most) {
             let reason = format!("there are more than {most} values, too many for this schema");
-            return Err(Mismatch { at: String::new(), reason });
+            return Err(ValidationError { at: String::new(), reason });
         }
-        self.validator
-            .validate(value)
-            .map_err(|error| Mismatch { at: error.instance_path().to_string(), reason: error.masked().to_string() })
+        self.validator.validate(value).map_err(|error| ValidationError {
+            at: error.instance_path().to_string(),
+            reason: error.masked().to_string(),
+        })
     }
 }
 
@@ -153,7 +154,7 @@ mod tests {
     #[test]
     fn a_value_that_would_take_too_long_does_not_fit() {
         let choices = vec![json!({}); 9000];
-        let checker = Checker::new(&json!({"items": {"anyOf": choices}})).unwrap();
+        let checker = SchemaValidator::new(&json!({"items": {"anyOf": choices}})).unwrap();
         assert_eq!(checker.check(&json!([null, null])), Ok(()));
         let error = checker.check(&json!(vec![Value::Null; 5000])).unwrap_err();
         assert!(error.to_string().contains("too many for this schema"), "{error}");

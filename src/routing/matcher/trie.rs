@@ -242,7 +242,7 @@ mod tests {
                         .iter()
                         .enumerate()
                         .filter(|(_, (patterns, owner, stays))| {
-                            *stays && owner.hears(user(who)) && patterns.matches(&kind)
+                            *stays && owner.receives_events_of(user(who)) && patterns.matches(&kind)
                         })
                         .map(|(id, _)| id)
                         .collect();

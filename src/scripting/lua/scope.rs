@@ -1,7 +1,7 @@
 //! What a program finds in scope: `event`, `space`, `actor` and `custom`, made anew for every run.
 
 use super::{CheckedSpace, EventInput, json};
-use crate::model::event::{ActorKind, Origin};
+use crate::model::event::{ActorKind, EventSpace};
 use mlua::{Lua, Table};
 
 /// Fills a run's environment with what it is about.
@@ -59,7 +59,7 @@ fn table(lua: &Lua, fill: impl FnOnce(&Table) -> mlua::Result<()>) -> Result<Tab
     Ok(table)
 }
 
-fn fields(custom: &Table, origin: Option<&Origin>) -> mlua::Result<()> {
+fn fields(custom: &Table, origin: Option<&EventSpace>) -> mlua::Result<()> {
     for (name, value) in origin.iter().flat_map(|origin| &origin.custom) {
         custom.raw_set(name.as_str(), value.as_str())?;
     }

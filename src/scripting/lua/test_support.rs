@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     model::{
         body_template::BodyTemplate,
-        event::{Actor, ActorKind, Origin},
+        event::{Actor, ActorKind, EventSpace},
         id::{EventId, SpaceId, UserId},
         timestamp::Timestamp,
     },
@@ -279,7 +279,7 @@ pub fn event() -> Event {
         space_id: SpaceId::NIL,
         user_id: UserId::new(),
         actor: Actor { id: uuid::Uuid::nil(), username: "ada".to_owned(), kind: ActorKind::User },
-        space: Some(Origin {
+        space: Some(EventSpace {
             name: "web".to_owned(),
             urls: vec!["http://web".to_owned()],
             custom: [("CHANNEL".to_owned(), "ops".to_owned())].into(),

@@ -35,7 +35,7 @@ impl Script {
                 return Err(ScriptDefinitionError::KindChanged(previous.kind));
             }
             if previous.language != spec.language {
-                return Err(ScriptDefinitionError::LanguageChanged(previous.language.word()));
+                return Err(ScriptDefinitionError::LanguageChanged(previous.language.as_str()));
             }
         }
         spec.check()?;

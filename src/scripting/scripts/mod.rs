@@ -60,7 +60,7 @@ pub struct Script {
 #[derive(Default)]
 struct Made {
     program: OnceLock<Result<Program, CompileError>>,
-    checker: OnceLock<Result<schema::Checker, schema::SchemaError>>,
+    checker: OnceLock<Result<schema::SchemaValidator, schema::SchemaError>>,
     digest: OnceLock<[u8; 32]>,
 }
 
@@ -116,14 +116,14 @@ impl Script {
     /// # Errors
     ///
     /// Says what does not fit, and where.
-    pub fn check_arguments(&self, arguments: &Value) -> Result<(), schema::Mismatch> {
+    pub fn check_arguments(&self, arguments: &Value) -> Result<(), schema::ValidationError> {
         let Some(schema) = &self.params_schema else { return Ok(()) };
-        match self.made.checker.get_or_init(|| schema::Checker::new(schema)) {
+        match self.made.checker.get_or_init(|| schema::SchemaValidator::new(schema)) {
             Ok(checker) => checker.check(arguments),
             // What was saved by an older version may no longer be taken.
             Err(error) => {
                 let reason = format!("nothing fits the tool's `params_schema`: {error}");
-                Err(schema::Mismatch { at: String::new(), reason })
+                Err(schema::ValidationError { at: String::new(), reason })
             }
         }
     }

@@ -3,7 +3,7 @@
 
 use super::Script;
 use crate::{
-    model::{id::UserId, owner::Owner, schema::Mismatch, script_spec::ScriptKind},
+    model::{id::UserId, owner::Owner, schema::ValidationError, script_spec::ScriptKind},
     scripting::lua::{
         self, CompileError, EventEmitter, JsonError, MethodCaller, Runtime, ToolCall, ToolContext, ToolRun,
     },
@@ -32,7 +32,7 @@ pub enum ToolError {
     #[error("{0}")]
     TooMuch(#[from] JsonError),
     #[error("{0}")]
-    Unfit(#[from] Mismatch),
+    Unfit(#[from] ValidationError),
     /// What was saved by an older version may no longer compile.
     #[error("it no longer compiles: {0}")]
     Compile(CompileError),

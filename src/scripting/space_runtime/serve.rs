@@ -6,7 +6,7 @@
 
 use super::{LoadError, LoadedProgram};
 use crate::{
-    model::jsonrpc::{Fault, MAX_BATCH, Message, Outcome, Request, code},
+    model::jsonrpc::{ErrorObject, MAX_BATCH, Request, RpcBody, RpcResponse, code},
     platform::lines::{Line, LineSplitter},
     scripting::lua::{MethodHandler, ScriptError},
 };
@@ -96,13 +96,13 @@ pub async fn serve(
             None => break,
             Some(Err(error)) => return Err(ServeError::Input(error)),
             Some(Ok(Incoming::TooLong)) => {
-                Err(Fault::new(code::INVALID_REQUEST, format!("a line has at most {MAX_LINE} bytes")))
+                Err(ErrorObject::new(code::INVALID_REQUEST, format!("a line has at most {MAX_LINE} bytes")))
             }
             Some(Ok(Incoming::Whole(line))) if line.trim_ascii().is_empty() => continue,
-            Some(Ok(Incoming::Whole(line))) => Message::read(&line, MAX_BATCH),
+            Some(Ok(Incoming::Whole(line))) => RpcBody::read(&line, MAX_BATCH),
         };
         let many = match &message {
-            Ok(Message::Batch(requests)) => requests.len(),
+            Ok(RpcBody::Batch(requests)) => requests.len(),
             _ => 1,
         };
         let many = u32::try_from(many).expect("a batch is bounded");
@@ -129,12 +129,12 @@ struct Server {
 
 impl Server {
     /// The line that answers a message, if one does.
-    async fn answer(&self, message: Result<Message, Fault>) -> Option<Vec<u8>> {
+    async fn answer(&self, message: Result<RpcBody, ErrorObject>) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         match message {
-            Err(fault) => Outcome::from(fault).write(&crate::model::jsonrpc::Id::null(), &mut out),
-            Ok(Message::Single(request)) => out = self.respond(request).await?,
-            Ok(Message::Batch(requests)) => {
+            Err(fault) => RpcResponse::from(fault).write(&crate::model::jsonrpc::Id::null(), &mut out),
+            Ok(RpcBody::Single(request)) => out = self.respond(request).await?,
+            Ok(RpcBody::Batch(requests)) => {
                 let answers = join_all(requests.into_iter().map(|request| self.respond(request))).await;
                 let answers: Vec<_> = answers.into_iter().flatten().collect();
                 if answers.is_empty() {
@@ -150,12 +150,12 @@ impl Server {
     }
 
     /// The answer to one request; a notification gets none.
-    async fn respond(&self, request: Result<Request, crate::model::jsonrpc::Refusal>) -> Option<Vec<u8>> {
+    async fn respond(&self, request: Result<Request, crate::model::jsonrpc::InvalidRequest>) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         let request = match request {
             Ok(request) => request,
             Err(refusal) => {
-                Outcome::from(refusal.fault).write(&refusal.id, &mut out);
+                RpcResponse::from(refusal.error).write(&refusal.id, &mut out);
                 return Some(out);
             }
         };
@@ -163,7 +163,7 @@ impl Server {
         match request.id {
             Some(id) => outcome.write(&id, &mut out),
             None => {
-                if let Outcome::Error(_) = outcome {
+                if let RpcResponse::Error(_) = outcome {
                     log(&format!("the notification `{}` failed: {outcome}", request.method));
                 }
                 return None;
@@ -172,13 +172,13 @@ impl Server {
         Some(out)
     }
 
-    async fn outcome(&self, method: &str, params: Option<Box<RawValue>>) -> Outcome {
+    async fn outcome(&self, method: &str, params: Option<Box<RawValue>>) -> RpcResponse {
         let Some(handler) = self.handlers.get(method) else {
-            return Fault::new(code::METHOD_NOT_FOUND, format!("no method named `{method}`")).into();
+            return ErrorObject::new(code::METHOD_NOT_FOUND, format!("no method named `{method}`")).into();
         };
         match self.stage.handle(handler, params).await {
-            Ok(result) => Outcome::Result(result),
-            Err(error) => Outcome::Error(told(error)),
+            Ok(result) => RpcResponse::Result(result),
+            Err(error) => RpcResponse::Error(told(error)),
         }
     }
 }

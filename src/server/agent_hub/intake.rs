@@ -5,7 +5,7 @@ use crate::{
     calls::{agent_link::Link, registry::Claim},
     identity::Caller,
     model::{
-        agent_protocol::{self, Fate, Goodbye, ServerHealth, ToAgent, ToServer},
+        agent_protocol::{self, EventReceipt, Goodbye, MethodServerHealth, ToAgent, ToServer},
         event::EventType,
         health_check::CheckResult,
         id::{EventId, SpaceId},
@@ -117,7 +117,7 @@ impl Sessions {
                 }
             }
             ToServer::Health { generation, health } => {
-                let runs = health == ServerHealth::Running;
+                let runs = health == MethodServerHealth::Running;
                 parts.registry.note_health(space, generation, health);
                 if runs {
                     // What waited for the method server goes on.
@@ -179,16 +179,16 @@ impl Sessions {
     /// Stores the agent's events, one after the other, and confirms each.
     pub(super) async fn take_in(&self, caller: &Caller, link: &Link, mut raised: mpsc::Receiver<Raised>) -> End {
         while let Some(Raised { id, kind, payload }) = raised.recv().await {
-            let fate = match self.emit(caller, link.space(), id, &kind, payload).await {
-                Ok(()) => Fate::Stored,
-                Err(Unstored::Never(reason)) => Fate::Refused(reason),
+            let receipt = match self.emit(caller, link.space(), id, &kind, payload).await {
+                Ok(()) => EventReceipt::Stored,
+                Err(Unstored::Never(reason)) => EventReceipt::Refused(reason),
                 Err(Unstored::NotNow(reason)) => {
                     log::warn!("an event of space {} must wait: {reason}", link.space());
                     // It sends again what was not confirmed, in order, once it is back.
                     return End::Parted(Goodbye::Restarting);
                 }
             };
-            if link.send(ToAgent::Confirm { id, fate }).await.is_err() {
+            if link.send(ToAgent::Confirm { id, receipt }).await.is_err() {
                 break;
             }
         }

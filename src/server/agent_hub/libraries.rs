@@ -61,7 +61,7 @@ impl Sessions {
         let (before, after) = change.sides();
         let libraries = before.into_iter().chain(after).filter(|script| script.kind == ScriptKind::Library);
         for owner in libraries.map(|library| library.owner) {
-            for seat in self.0.links().values().filter(|seat| owner.hears(seat.owner)) {
+            for seat in self.0.links().values().filter(|seat| owner.receives_events_of(seat.owner)) {
                 seat.stale.notify_one();
             }
         }
@@ -73,7 +73,7 @@ impl Fingerprint {
         let mut digest = Sha256::new();
         for library in libraries {
             // Neither name has a line's end in it.
-            digest.update(format!("{}\n{}\n", library.name, library.language.word()));
+            digest.update(format!("{}\n{}\n", library.name, library.language.as_str()));
             digest.update(library.digest());
         }
         Self(digest.finalize().into())

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     identity::{Caller, Identity, Via},
-    model::permission::Scope,
+    model::permission::TokenScope,
 };
 use hyper::{
     Method, Request,
@@ -97,7 +97,7 @@ fn is_open(found: &RouteMatch<'_>, path: &str) -> bool {
 
 /// Limits a scoped token to the routes that name one of its scopes. It is refused everything else, existing or not. A
 /// credential without scopes is not limited.
-fn check_token_scope(scopes: &[Scope], found: &RouteMatch<'_>) -> Result<(), ApiError> {
+fn check_token_scope(scopes: &[TokenScope], found: &RouteMatch<'_>) -> Result<(), ApiError> {
     let in_scope = |route: &Route| route.scope.is_some_and(|scope| scopes.contains(&scope));
     let reached = match found {
         RouteMatch::Found(route, _) => in_scope(route),
@@ -192,9 +192,11 @@ mod tests {
     fn a_scope_reaches_the_routes_that_name_it_and_nothing_else() {
         let closed = get("/x", RouteAccess::User, ops::health, "");
         let mut methods = get("/y", RouteAccess::User, ops::health, "");
-        methods.scope = Some(Scope::Methods);
-        let reaches = |scopes: &[Scope], found| check_token_scope(scopes, &found).is_ok();
-        for (scopes, to_methods) in [(&[Scope::Methods][..], true), (&[Scope::Mcp], false), (Scope::ALL, true)] {
+        methods.scope = Some(TokenScope::Methods);
+        let reaches = |scopes: &[TokenScope], found| check_token_scope(scopes, &found).is_ok();
+        for (scopes, to_methods) in
+            [(&[TokenScope::Methods][..], true), (&[TokenScope::Mcp], false), (TokenScope::ALL, true)]
+        {
             assert_eq!(reaches(scopes, RouteMatch::Found(&methods, 0..0)), to_methods);
             assert!(!reaches(scopes, RouteMatch::Found(&closed, 0..0)));
             assert_eq!(reaches(scopes, RouteMatch::OtherMethods(vec![&methods])), to_methods);

@@ -7,7 +7,7 @@ use super::{
     handler::{Handler, OperationSchema},
     request::ApiRequest,
 };
-use crate::model::permission::{Permission, Scope};
+use crate::model::permission::{Permission, TokenScope};
 use futures_util::future::BoxFuture;
 use hyper::Method;
 use schemars::SchemaGenerator;
@@ -20,7 +20,7 @@ pub struct Route {
     pub path: &'static str,
     pub access: RouteAccess,
     /// The scope by which scoped tokens reach the route; `None` closes it to them.
-    pub scope: Option<Scope>,
+    pub scope: Option<TokenScope>,
     pub summary: &'static str,
     pub body: RequestBody,
     pub headers: HeaderUse,
@@ -107,7 +107,7 @@ impl Route {
     }
 
     /// Opens the route to tokens with this scope.
-    pub fn in_scope(self, scope: Scope) -> Self {
+    pub fn in_scope(self, scope: TokenScope) -> Self {
         Self { scope: Some(scope), ..self }
     }
 

@@ -13,7 +13,7 @@ use super::{
         templates, tokens, users,
     },
 };
-use crate::model::permission::{Permission, Scope};
+use crate::model::permission::{Permission, TokenScope};
 use serde_json::Value;
 use std::sync::LazyLock;
 
@@ -158,15 +158,16 @@ fn routes() -> Vec<Route> {
             script_runs::run,
             "Runs a tool with arguments, or a script on a sample event, as the caller",
         ),
-        get("/api/methods", User, methods::list, "The methods the caller can call, by name").in_scope(Scope::Methods),
+        get("/api/methods", User, methods::list, "The methods the caller can call, by name")
+            .in_scope(TokenScope::Methods),
         post("/api/methods/call", User, methods::call, "A JSON-RPC request, notification or batch")
-            .in_scope(Scope::Methods),
+            .in_scope(TokenScope::Methods),
         get("/api/methods/{name}", User, methods::show, "A method by the name the caller calls it by")
-            .in_scope(Scope::Methods),
+            .in_scope(TokenScope::Methods),
         post("/mcp", MCP, mcp::answer, "A message of the Model Context Protocol; the caller's methods are its tools")
-            .in_scope(Scope::Mcp),
+            .in_scope(TokenScope::Mcp),
         get("/mcp", MCP, mcp::follow, "What the server has to tell MCP clients up to version 2025-11-25")
-            .in_scope(Scope::Mcp),
+            .in_scope(TokenScope::Mcp),
         get("/api/agent", User, agent_socket::explain, "The agents' WebSocket, for the token of a space only"),
         get("/api/audit", AnyOf(&[Permission::ViewAuditLog]), audit::list, "Who did what, newest first"),
     ]

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     calls::registry::Published,
-    model::jsonrpc::Outcome,
+    model::jsonrpc::RpcResponse,
     scripting::lua::{ScriptError, ToolRun},
 };
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, MetaObject, ProtocolVersion, Tool};
@@ -59,10 +59,10 @@ pub fn tool(offer: &ToolOffer, structure: Structure) -> Tool {
 }
 
 /// A method's response as a tool result: always as text, and also structured if the tool declares a result schema.
-pub fn result(published: &Published, outcome: &Outcome, structure: Structure, raw: &RawResult) -> CallToolResult {
+pub fn result(published: &Published, outcome: &RpcResponse, structure: Structure, raw: &RawResult) -> CallToolResult {
     let value = match outcome {
-        Outcome::Result(value) => value,
-        Outcome::Error(error) => return method_error(error),
+        RpcResponse::Result(value) => value,
+        RpcResponse::Error(error) => return method_error(error),
     };
     let mut result = CallToolResult::success(vec![ContentBlock::text(text(value))]);
     let declared = output_schema(published.method.definition.result_schema.as_ref(), structure).is_some();

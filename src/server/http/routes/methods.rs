@@ -4,7 +4,7 @@ use crate::{
     calls::registry::{ProviderHealth, Published, Viewer},
     model::{
         api::methods::{MethodDetail, MethodQuery, MethodView, MethodsView, ProviderView},
-        jsonrpc::{Fault, Id, Outcome, code},
+        jsonrpc::{ErrorObject, Id, RpcResponse, code},
     },
     server::http::{
         Response,
@@ -61,8 +61,8 @@ pub async fn call(call: Call, Rpc(body): Rpc) -> Result<Answered, ApiError> {
     // Whatever happens, who speaks JSON-RPC hears of it in JSON-RPC.
     Ok(Answered(answering.catch_unwind().await.unwrap_or_else(|_| {
         let mut answer = Vec::new();
-        let fault = Fault::new(code::INTERNAL, "the server failed on this request: its log says more");
-        Outcome::from(fault).write(&Id::null(), &mut answer);
+        let fault = ErrorObject::new(code::INTERNAL, "the server failed on this request: its log says more");
+        RpcResponse::from(fault).write(&Id::null(), &mut answer);
         Some(answer)
     })))
 }

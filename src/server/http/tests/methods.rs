@@ -72,10 +72,10 @@ async fn serve(link: Arc<Link>, mut line: Line, heard: Arc<Mutex<Vec<String>>>) 
                     _ if notification => {}
                     "fail" => {
                         let error = raw(r#"{"code": 7,  "message": "no", "data": [1.0]}"#.to_owned());
-                        link.answer(id, agent_protocol::Answer::Error(error));
+                        link.answer(id, agent_protocol::CallReply::Error(error));
                     }
                     "hold" => {}
-                    _ => link.answer(id, agent_protocol::Answer::Result(raw(params.replace("nothing", "null")))),
+                    _ => link.answer(id, agent_protocol::CallReply::Result(raw(params.replace("nothing", "null")))),
                 }
             }
             ToAgent::Cancel { .. } => heard.lock().push("cancel".to_owned()),
