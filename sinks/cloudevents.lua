@@ -1,4 +1,4 @@
--- A CloudEvent. `sequence` is the sink's gapless number, so that a receiver can see what it missed.
+-- A CloudEvent. `sequence` is the gapless sequence number of the sink; a gap shows a receiver that it missed events.
 
 return {
 	specversion = "1.0",

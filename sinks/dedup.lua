@@ -1,13 +1,13 @@
--- Passes an event on unless one like it went by within the window.
+-- Forwards an event unless an equal one was forwarded within the window.
 
 local accessors = require "svc.event"
 
-local likeness = accessors.get_string(values.field) or json.encode(event.data)
-local key = "dedup:" .. crypto.sha256(event.type .. " " .. likeness)
+local identity = accessors.get_string(values.field) or json.encode(event.data)
+local key = "dedup:" .. crypto.sha256(event.type .. " " .. identity)
 
--- The first to add the key wins. A second attempt for the same event finds its own id there and goes on.
+-- The first event adds the key. A second attempt of the same event finds its own id there and continues.
 if not kv.add(key, event.id, values.window) and kv.get(key) ~= event.id then
-	return svc.skip("one like it was passed on within " .. values.window .. " s")
+	return svc.skip("an equal event was forwarded within " .. values.window .. " s")
 end
 
 local response = http.request({

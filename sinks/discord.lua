@@ -1,4 +1,4 @@
--- A Discord message with one embed: the event's type, its text or its fields, and who raised it.
+-- A Discord message with one embed: the event's type, its text or its fields, and its author.
 
 local function cut(text, limit)
 	if utf8.len(text) <= limit then
@@ -12,7 +12,7 @@ local colours = { critical = 0xE01E5A, error = 0xE01E5A, warning = 0xECB22E, inf
 local data = event.data
 local said = data.text or data.message or data.summary
 
--- At most ten short fields, so that the embed stays under the 6000 characters Discord takes.
+-- At most ten short fields, so that the embed stays under the 6000 characters that Discord accepts.
 local fields = json.array({})
 local names = {}
 for name in pairs(data) do
@@ -39,6 +39,6 @@ return {
 			footer = { text = cut("by " .. actor.username, 200) .. " · " .. event.id },
 		},
 	},
-	-- Nothing in an event may ping people.
+	-- Text of an event must not mention people.
 	allowed_mentions = { parse = json.array({}) },
 }

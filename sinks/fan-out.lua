@@ -1,4 +1,4 @@
--- Posts the event to every URL, and remembers those that have it in case the attempt must be repeated.
+-- Posts the event to every URL and records the successful ones, in case the attempt must be repeated.
 
 local body = json.encode({ event_id = event.id, event_type = event.type, event_ts = event.ts, data = event.data })
 local headers = { ["Content-Type"] = "application/json", ["X-Service-Event-Id"] = event.id }
@@ -25,7 +25,7 @@ for _, url in ipairs(values.urls) do
 			table.insert(failures, url .. ": HTTP " .. response.status)
 		else
 			done[url] = true
-			-- Kept for a day: longer than any attempt is put off.
+			-- Kept for a day, which is longer than the longest wait for an attempt.
 			kv.set(key, done, 86400)
 		end
 	end

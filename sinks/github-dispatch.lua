@@ -1,4 +1,4 @@
--- A repository_dispatch. GitHub takes an event_type of 100 characters and a client_payload of ten names and 64 KB.
+-- A repository_dispatch. GitHub accepts an event_type of 100 characters and a client_payload of ten names and 64 KB.
 
 local data = event.data
 if #json.encode(data) > 60000 then

@@ -1,4 +1,4 @@
--- The body of Opsgenie's "create alert". Details are texts there, so everything else is spelled as JSON.
+-- The body of Opsgenie's "create alert". Details are strings there, so other values are encoded as JSON.
 
 local function cut(text, limit)
 	if utf8.len(text) <= limit then
@@ -19,7 +19,7 @@ local function text(...)
 	return nil
 end
 
--- Opsgenie takes 8000 characters of details, names included.
+-- Opsgenie accepts 8000 characters of details, names included.
 local details, room = { event_id = event.id, event_type = event.type, event_ts = event.ts }, 7000
 local names = {}
 for name in pairs(data) do

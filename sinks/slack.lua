@@ -1,4 +1,4 @@
--- A Slack message of three blocks: a headline, what the event carries, and where it came from.
+-- A Slack message of three blocks: a headline, the data of the event, and its origin.
 -- A `text`, `message` or `summary` in the event's data is shown in place of the bare data.
 
 local function cut(text, limit)
@@ -8,7 +8,7 @@ local function cut(text, limit)
 	return string.sub(text, 1, utf8.offset(text, limit) - 1) .. "…"
 end
 
--- Slack reads these three as markup, and nothing else in plain text.
+-- Slack reads these three characters as markup.
 local function escape(text)
 	return (string.gsub(text, "[&<>]", { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;" }))
 end
@@ -17,7 +17,7 @@ local data = event.data
 local said = data.text or data.message or data.summary
 local shown
 if type(said) == "string" and said ~= "" then
-	-- A character grows to at most five by escaping; a section takes 3000.
+	-- Escaping makes at most five characters of one; a section holds 3000.
 	shown = escape(cut(said, 600))
 else
 	shown = "```" .. escape(cut(json.encode(data), 590)) .. "```"
@@ -29,7 +29,7 @@ if space.name ~= nil and space.name ~= "" then
 end
 
 return {
-	-- What notifications and screen readers show.
+	-- Text for notifications and screen readers.
 	text = cut(escape(event.type .. ": ") .. shown, 3000),
 	blocks = {
 		{ type = "header", text = { type = "plain_text", text = cut(event.type, 150) } },

@@ -1,4 +1,4 @@
--- A message with one Adaptive Card, as the Workflows webhook takes it: a title, the event's text, its fields as facts.
+-- A message with one Adaptive Card, in the format of the Workflows webhook: a title, the event's text, its fields as facts.
 
 local function cut(text, limit)
 	if utf8.len(text) <= limit then
@@ -25,7 +25,7 @@ if type(said) == "string" and said ~= "" then
 	table.insert(body, { type = "TextBlock", text = cut(said, 4000), wrap = true })
 end
 
--- A message may have 28 KB; twenty short facts stay well below.
+-- A message has at most 28 KB; twenty short facts stay well below.
 local facts = { { title = "Raised by", value = cut(actor.username, 200) }, { title = "At", value = event.ts } }
 local names = {}
 for name in pairs(data) do

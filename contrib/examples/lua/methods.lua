@@ -1,4 +1,4 @@
--- What this space publishes.
+-- The methods that this space publishes.
 
 local methods = require "svc.methods"
 local s = require "svc.methods.schema"

@@ -1,4 +1,4 @@
--- The notebook itself: one JSON object a line in a file.
+-- The notebook: one JSON object per line in a file.
 
 local FILE = "notes.jsonl"
 

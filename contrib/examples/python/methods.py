@@ -1,4 +1,4 @@
-"""What this space publishes."""
+"""The methods that this space publishes."""
 
 from svc.methods import Server, schema as s
 

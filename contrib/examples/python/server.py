@@ -1,4 +1,4 @@
-"""The notebook: one JSON object a line in a file."""
+"""The notebook: one JSON object per line in a file."""
 
 import json
 import sys
@@ -8,7 +8,7 @@ FILE = Path("notes.jsonl")
 
 
 class Refused(Exception):
-    """An error of JSON-RPC to answer with."""
+    """A JSON-RPC error response."""
 
     def __init__(self, code, message, data=None):
         super().__init__(message)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The notebook: one JSON object a line in a file. An agent writes each request on one line, in this order:
-# {"jsonrpc":"2.0","id":7,"method":"add","params":{…}}, without the id if nobody waits for an answer.
+# The notebook: one JSON object per line in a file. The agent writes each request on one line, in this order:
+# {"jsonrpc":"2.0","id":7,"method":"add","params":{…}}; a notification has no id.
 notes=notes.jsonl
 touch "$notes"
 

@@ -1,7 +1,7 @@
-"""What a program in a space asks of the agent beside it. No URL and no token is needed.
+"""Client of the agent of a space, for programs that run in it. It needs no URL and no token.
 
-``svc.methods`` publishes methods, ``svc.client`` finds and calls them, ``svc.event`` raises events.
-The agent is found at ``SVC_AGENT_URL``, which it sets for everything it runs.
+``svc.methods`` publishes methods, ``svc.client`` finds and calls them, ``svc.event`` emits events.
+The agent is at ``SVC_AGENT_URL``, which it sets for everything it runs.
 """
 
 from . import client, event, methods

@@ -1,4 +1,4 @@
-"""The way to the agent of this space: HTTP on this machine, JSON in and out."""
+"""Requests to the agent of this space: HTTP on this machine, JSON in both directions."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, Optional
 
 DEFAULT_URL = "http://127.0.0.1:7301"
 
-# A proxy of the machine has no business between us and the agent, which is on the same machine.
+# The agent is on the same machine: configured proxies do not apply.
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class AgentError(Exception):
-    """The agent did not do as it was asked, or could not be asked.
+    """The agent refused a request or could not be reached.
 
-    ``code`` does not change between versions, such as ``not_connected``; the message is for people.
+    ``code``, such as ``not_connected``, is stable between versions; the message is for people.
     """
 
     def __init__(self, code: str, message: str) -> None:
@@ -27,11 +27,11 @@ class AgentError(Exception):
 
 
 def ask(method: str, path: str, body: Optional[Any] = None, timeout: Optional[float] = None) -> Any:
-    """What the agent answers, read from JSON; ``None`` if it answers with nothing."""
+    """Sends a request and returns the decoded JSON response; ``None`` if the response is empty."""
     base = (os.environ.get("SVC_AGENT_URL") or DEFAULT_URL).rstrip("/")
     data = None if body is None else encode(body)
     headers = {} if data is None else {"Content-Type": "application/json"}
-    # Set by the agent for its set-up scripts, so that it knows which of them asks.
+    # Set by the agent for its set-up scripts; it identifies the script.
     setup = os.environ.get("SVC_SETUP")
     if setup:
         headers["Svc-Setup"] = setup
@@ -49,11 +49,11 @@ def ask(method: str, path: str, body: Optional[Any] = None, timeout: Optional[fl
     try:
         return json.loads(answer)
     except ValueError:
-        raise AgentError("foreign", f"what answers at {base} is no agent: check SVC_AGENT_URL") from None
+        raise AgentError("foreign", f"the program that answers at {base} is not an agent: check SVC_AGENT_URL") from None
 
 
 def encode(value: Any) -> bytes:
-    """A value as JSON, or a ``TypeError`` or ``ValueError`` that says why it is none."""
+    """Encodes a value as JSON. Raises ``TypeError`` or ``ValueError`` if it has no JSON form."""
     return json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
 
 

@@ -1,4 +1,4 @@
-"""Find and call methods, as the owner of this space: ``svc.client.call("notes.search", {"query": "tea"})``."""
+"""Finds and calls methods as the owner of this space: ``svc.client.call("notes.search", {"query": "tea"})``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Params = Optional[Mapping[str, Any]]
 
 
 class CallError(Exception):
-    """A method answered with an error, or nobody could answer: the JSON-RPC ``code``, ``message`` and ``data``."""
+    """The JSON-RPC error of a call: its ``code``, ``message`` and ``data``."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
@@ -23,13 +23,13 @@ class CallError(Exception):
 
 
 def list() -> List[Dict[str, Any]]:
-    """The methods that can be called, with their names, descriptions and schemas."""
+    """Returns the callable methods with their names, descriptions and schemas."""
     methods: List[Dict[str, Any]] = _agent.ask("GET", "/api/methods")["methods"]
     return methods
 
 
 def get(name: str) -> Dict[str, Any]:
-    """One method, by its name. Raises ``svc.AgentError`` with the code ``not_found`` if there is none."""
+    """Returns one method by its name. Raises ``svc.AgentError`` with the code ``not_found`` if there is none."""
     method: Dict[str, Any] = _agent.ask("GET", "/api/methods/" + urllib.parse.quote(name, safe=""))
     return method
 
@@ -40,12 +40,12 @@ def call(name: str, params: Params = None) -> Any:
 
 
 def notify(name: str, params: Params = None) -> None:
-    """Calls a method without waiting for what it does."""
+    """Calls a method without waiting for its result."""
     _agent.ask("POST", "/api/methods/call", _request(name, params, None))
 
 
 def batch(calls: Iterable[Tuple[str, Params]]) -> List[Union[Any, CallError]]:
-    """Calls many methods at once. The results are in the order of the calls; what failed is a ``CallError`` there."""
+    """Calls several methods at once. Results are in the order of the calls; a failed call is a ``CallError``."""
     requests = [_request(name, params, index) for index, (name, params) in enumerate(calls)]
     if not requests:
         return []

@@ -1,4 +1,4 @@
-"""Raise events: ``svc.event.emit("deploy.done", {"version": "1.2"})``."""
+"""Emits events: ``svc.event.emit("deploy.done", {"version": "1.2"})``."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["emit"]
 
 
 def emit(type: str, payload: Optional[Mapping[str, Any]] = None) -> str:
-    """Raises ``custom.<type>`` and returns its id once the agent has it on disk.
+    """Emits ``custom.<type>`` and returns its id after the agent has stored it on disk.
 
-    The agent sends it on as soon as a server takes it. Raises ``svc.AgentError`` if it is refused.
+    The agent forwards the event when a server accepts it. Raises ``svc.AgentError`` if the event is refused.
     """
     body = {"type": type, "payload": {} if payload is None else dict(payload)}
     answer = _agent.ask("POST", "/event", body)

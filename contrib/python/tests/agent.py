@@ -1,4 +1,4 @@
-"""An agent that records what it is asked and answers as the test decides."""
+"""A fake agent that records requests and answers as the test decides."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Asked = Tuple[str, str, Any]
 
 
 class WithAgent(unittest.TestCase):
-    """Each test has an agent of its own, at SVC_AGENT_URL."""
+    """Runs a fake agent at SVC_AGENT_URL for each test."""
 
     def setUp(self) -> None:
         self.asked: List[Asked] = []
@@ -43,7 +43,7 @@ class WithAgent(unittest.TestCase):
         server = HTTPServer(("127.0.0.1", 0), Handler)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        # A proxy that would swallow the request if it were asked.
+        # A proxy that would swallow the request if it were used.
         settings = {"SVC_AGENT_URL": f"http://127.0.0.1:{server.server_port}/", "http_proxy": "http://127.0.0.1:9"}
         environment = mock.patch.dict(os.environ, settings)
         environment.start()

@@ -1,4 +1,4 @@
-"""The builders, one by one, and what they refuse."""
+"""Each schema builder, and the arguments that it refuses."""
 
 import unittest
 from typing import Any, Callable, Dict, List, Tuple

@@ -1,4 +1,4 @@
-"""What is asked of the agent, and what becomes of its answers."""
+"""Requests to the agent, and the handling of its responses."""
 
 import os
 import unittest

@@ -1,4 +1,4 @@
-"""Publish methods of this space.
+"""Publishes methods of this space.
 
     from svc.methods import Server, schema as s
 
@@ -7,8 +7,8 @@
                   params=s.object(query=s.string(min_length=1), limit=s.optional(s.integer(), 10)))
     server.register()
 
-The rules of a registration are the agent's and the server's: one that breaks them is refused by ``register()`` with a
-``svc.AgentError`` that names the field. What can be told earlier is a ``TypeError`` where it was written.
+The agent and the server validate a registration: ``register()`` raises a ``svc.AgentError`` that names the invalid field.
+An argument of the wrong type is a ``TypeError`` at the call that has it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Server", "schema"]
 
 
 class Server:
-    """The program that answers, and the methods that it is asked for."""
+    """A method server: the command that runs it, and its methods."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Server:
         events: Optional[Sequence[str]] = None,
         event_sinks: Optional[Sequence[str]] = None,
     ) -> None:
-        """Adds a method, to be published with the next ``register()``."""
+        """Adds a method; ``register()`` publishes it."""
         if not isinstance(mcp_tool, bool):
             raise TypeError(f"`mcp_tool` is True or False, not {mcp_tool!r}")
         method: Dict[str, Any] = {
@@ -79,32 +79,32 @@ class Server:
         self._methods.append(method)
 
     def register(self) -> List[str]:
-        """Publishes the methods, in place of everything that this space published before. Returns their names."""
+        """Publishes the methods, replaces all methods of this space, and returns the published names."""
         registration = {"server": self._server, "methods": self._methods}
         script = _script()
-        # The method server runs where the script is, as with a registration file.
+        # The method server runs in the directory of the script, as with a registration file.
         directory = os.getcwd() if script is None else os.path.dirname(script)
         body = {"directory": directory, "script": script, "registration": registration}
         answer = _agent.ask("POST", "/methods", body)
         return [method["name"] for method in answer["methods"]]
 
     def unregister(self, local_name: Optional[str] = None) -> List[str]:
-        """Removes one method by its local name, or all of them; without any left the server process is stopped.
+        """Removes one method by its local name, or all methods. The server process stops with the last one.
 
-        Returns the names of those that were removed.
+        Returns the removed names.
         """
         if local_name is None:
             path = "/methods"
         else:
             path = "/methods/" + urllib.parse.quote(_text("local_name", local_name), safe="")
         answer = _agent.ask("DELETE", path)
-        gone = local_name
-        self._methods = [method for method in self._methods if gone is not None and method["local_name"] != gone]
+        removed = local_name
+        self._methods = [method for method in self._methods if removed is not None and method["local_name"] != removed]
         return [method["name"] for method in answer["removed"]]
 
 
 def _script() -> Optional[str]:
-    """The file that this program was started from, if there is one."""
+    """The file that this program was started from, if any."""
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     return os.path.abspath(script) if script and os.path.isfile(script) else None
 
@@ -124,7 +124,7 @@ def _whole(field: str, value: object) -> int:
 def _words(field: str, value: Optional[Sequence[str]]) -> List[str]:
     if value is None:
         return []
-    # A string is a sequence of strings too, and never meant as one.
+    # A string is a sequence of strings too, but never meant as a list.
     if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(word, str) for word in value):
         raise TypeError(f"`{field}` is a list of strings, not {value!r}")
     return list(value)

@@ -22,11 +22,11 @@ _Anything = Any
 
 
 class Schema(Dict[str, Any]):
-    """A schema that was built, and so is told from what else a dict can be."""
+    """A built schema, distinguishable from other dicts."""
 
 
 class NotRequired:
-    """A property that need not be there."""
+    """An optional property of an object."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self.schema = schema
@@ -43,7 +43,7 @@ def string(
     enum: Optional[Sequence[Any]] = None,
     extra: Optional[Mapping[str, Any]] = None,
 ) -> Schema:
-    """A text."""
+    """A string."""
     keywords = {
         "format": _text("format", format),
         "minLength": _count("min_length", min_length),
@@ -62,7 +62,7 @@ def integer(
     enum: Optional[Sequence[Any]] = None,
     extra: Optional[Mapping[str, Any]] = None,
 ) -> Schema:
-    """A whole number."""
+    """An integer."""
     keywords = {"minimum": _number("minimum", minimum), "maximum": _number("maximum", maximum)}
     return _built("integer", keywords, description, default, enum, extra)
 
@@ -76,7 +76,7 @@ def number(
     enum: Optional[Sequence[Any]] = None,
     extra: Optional[Mapping[str, Any]] = None,
 ) -> Schema:
-    """A number, whole or not."""
+    """A number."""
     keywords = {"minimum": _number("minimum", minimum), "maximum": _number("maximum", maximum)}
     return _built("number", keywords, description, default, enum, extra)
 
@@ -88,7 +88,7 @@ def boolean(
     enum: Optional[Sequence[Any]] = None,
     extra: Optional[Mapping[str, Any]] = None,
 ) -> Schema:
-    """True or false."""
+    """A boolean."""
     return _built("boolean", {}, description, default, enum, extra)
 
 
@@ -99,7 +99,7 @@ def null(
     enum: Optional[Sequence[Any]] = None,
     extra: Optional[Mapping[str, Any]] = None,
 ) -> Schema:
-    """Nothing."""
+    """Null."""
     return _built("null", {}, description, default, enum, extra)
 
 
@@ -113,7 +113,7 @@ def array(
     enum: Optional[Sequence[Any]] = None,
     extra: Optional[Mapping[str, Any]] = None,
 ) -> Schema:
-    """A list of things of one schema."""
+    """An array whose items have one schema."""
     keywords = {
         "items": checked("items", items),
         "minItems": _count("min_items", min_items),
@@ -131,7 +131,7 @@ def object(
     extra: Any = None,
     **properties: Union[Mapping[str, Any], NotRequired],
 ) -> Schema:
-    """A thing with properties, each required unless it is ``optional``; others are not allowed unless told.
+    """An object with properties, each required unless it is ``optional``. Others are refused by default.
 
     A property may be called ``description``, ``default``, ``enum`` or ``extra``: a schema there is that property's.
     """
@@ -139,7 +139,7 @@ def object(
         properties, description = {"description": description, **properties}, None
     if _is_property(enum) or isinstance(enum, Mapping):
         properties, enum = {"enum": enum, **properties}, None
-    # A dict may well be meant for these two, so only what was built is a property.
+    # These two may be plain dicts, so only a built schema is a property.
     if _is_property(default):
         properties, default = {"default": default, **properties}, None
     if _is_property(extra):
@@ -171,12 +171,12 @@ def optional(
     enum: Optional[Sequence[Any]] = None,
     extra: Optional[Mapping[str, Any]] = None,
 ) -> NotRequired:
-    """A property that need not be there, and what it counts as then."""
+    """Marks a property as optional, with the default it has when missing."""
     return NotRequired(_joined(checked("schema", schema), {}, description, default, enum, extra))
 
 
 def checked(field: str, schema: _Anything) -> Mapping[str, Any]:
-    """The schema, if it is one: built or written by hand."""
+    """Returns the schema, built or written by hand. Raises ``TypeError`` for anything else."""
     if isinstance(schema, NotRequired):
         raise TypeError(f"`{field}` cannot be optional: only a property of an object can")
     if not isinstance(schema, Mapping):
@@ -204,7 +204,7 @@ def _joined(
     enum: Optional[Sequence[Any]],
     extra: Optional[Mapping[str, Any]],
 ) -> Schema:
-    """What is given, over what is extra, over what it would be otherwise."""
+    """Merges keywords: given ones override ``extra``, which overrides the defaults."""
     if extra is not None and not (isinstance(extra, Mapping) and all(isinstance(key, str) for key in extra)):
         raise TypeError(f"`extra` is a dict of JSON Schema keywords, not {extra!r}")
     if enum is not None and (isinstance(enum, str) or not isinstance(enum, Sequence)):
