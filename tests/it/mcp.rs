@@ -130,7 +130,7 @@ fn a_slow_or_dying_provider_fails_its_own_call_and_the_session_continues() {
     quick.register(&registration("echo.py", "", &[("q.echo", "mcp_tool = true")]));
     for kind in Kind::ALL {
         slow.start(&daemon, &[]);
-        slow.register(&registration("late.py", "timeout = 1", &[("l.hold", "mcp_tool = true")]));
+        slow.register(&registration("holds_calls.py", "timeout = 1", &[("l.hold", "mcp_tool = true")]));
         daemon.wait_method("l.hold");
         let client = Client::connect(kind, &daemon.url, &daemon.admin_token());
         let held = client.begin_call("l_hold", &json!({}));
@@ -139,7 +139,7 @@ fn a_slow_or_dying_provider_fails_its_own_call_and_the_session_continues() {
         let late = client.answer(held).expect("it is an answer");
         assert_eq!((&late["isError"], text(&late)), (&json!(true), "`l.hold` did not reply within 1 s"), "{kind:?}");
         // The agent is killed during the call.
-        slow.register(&registration("late.py", "", &[("l.hold", "mcp_tool = true")]));
+        slow.register(&registration("holds_calls.py", "", &[("l.hold", "mcp_tool = true")]));
         daemon.wait_method("l.hold");
         let held = client.begin_call("l_hold", &json!({}));
         eventually("the call to be out", || (in_flight(&daemon, "l.hold") == 1).then_some(()));
@@ -156,7 +156,7 @@ fn a_slow_or_dying_provider_fails_its_own_call_and_the_session_continues() {
 fn a_call_that_its_client_cancels_is_released() {
     let daemon = Daemon::start();
     let space = space(&daemon, "late");
-    space.register(&registration("late.py", "", &[("l.hold", "mcp_tool = true"), ("l.pid", "mcp_tool = true")]));
+    space.register(&registration("holds_calls.py", "", &[("l.hold", "mcp_tool = true"), ("l.pid", "mcp_tool = true")]));
     for kind in Kind::ALL {
         let client = Client::connect(kind, &daemon.url, &daemon.admin_token());
         let held = client.begin_call("l_hold", &json!({}));

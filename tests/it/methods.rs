@@ -101,7 +101,7 @@ fn spaces_that_publish_one_name_must_agree_on_it_and_share_its_calls() {
 fn responses_in_any_order_are_matched_to_their_calls() {
     let (daemon, space) = linked();
     // The fixture collects ten calls and answers the last one first.
-    space.register(&registration("reverse.py 10", "", &[("r.echo", "")]));
+    space.register(&registration("reverse_order.py 10", "", &[("r.echo", "")]));
     let call = |n: u32| json!({"jsonrpc": "2.0", "method": "r.echo", "params": {"n": n}, "id": n});
     let reply = daemon.post("/api/methods/call", &(0..10).map(call).collect::<Vec<_>>().into()).json();
     let results: Vec<_> =
@@ -113,7 +113,7 @@ fn responses_in_any_order_are_matched_to_their_calls() {
 fn a_slow_call_times_out_and_its_late_response_is_ignored() {
     let (daemon, space) = linked();
     // The fixture answers `hold` only after `release`.
-    space.register(&registration("late.py", "timeout = 1", &[("l.hold", ""), ("l.release", "")]));
+    space.register(&registration("holds_calls.py", "timeout = 1", &[("l.hold", ""), ("l.release", "")]));
     let late = daemon.call("l.hold", &json!({}));
     assert_eq!(late["error"], json!({"code": -32001, "message": "`l.hold` did not reply within 1 s"}));
     assert!(daemon.call("l.release", &json!({}))["result"].is_i64(), "the answer is this call's, not the late one's");
@@ -123,11 +123,11 @@ fn a_slow_call_times_out_and_its_late_response_is_ignored() {
 #[test]
 fn duplicate_ids_and_malformed_lines_from_a_method_server_are_ignored() {
     let (daemon, space) = linked();
-    space.register(&registration("duplicates.py", "", &[("d.echo", "")]));
+    space.register(&registration("duplicate_ids.py", "", &[("d.echo", "")]));
     for n in 0..20 {
         assert_eq!(daemon.call("d.echo", &json!({"n": n}))["result"], json!({"n": n}));
     }
-    space.register(&registration("garbage.py", "", &[("g.echo", "")]));
+    space.register(&registration("malformed_lines.py", "", &[("g.echo", "")]));
     for n in 0..3 {
         assert_eq!(daemon.call("g.echo", &json!({"n": n}))["result"], json!({"n": n}));
     }
@@ -136,7 +136,7 @@ fn duplicate_ids_and_malformed_lines_from_a_method_server_are_ignored() {
 #[test]
 fn a_method_server_that_dies_fails_its_calls_stays_listed_and_is_restarted() {
     let (daemon, space) = linked();
-    space.register(&registration("mortal.py", "", &[("m.exit", ""), ("m.pid", "")]));
+    space.register(&registration("exits_on_request.py", "", &[("m.exit", ""), ("m.pid", "")]));
     let first = daemon.call("m.pid", &json!({}))["result"].clone();
     let died = daemon.call("m.exit", &json!({"status": 3}));
     assert_eq!(code(&died), -32000, "{died}");
@@ -229,7 +229,7 @@ fn a_serial_server_gets_one_call_at_a_time() {
 #[test]
 fn a_caller_that_disconnects_releases_its_slot() {
     let (daemon, space) = linked();
-    space.register(&registration("late.py", "timeout = 600", &[("l.hold", ""), ("l.release", "")]));
+    space.register(&registration("holds_calls.py", "timeout = 600", &[("l.hold", ""), ("l.release", "")]));
     let in_flight = || daemon.get("/api/methods/l.hold").json()["providers"][0]["in_flight"].clone();
     let call = r#"{"jsonrpc":"2.0","method":"l.hold","params":{},"id":1}"#;
     let mut stream = std::net::TcpStream::connect(daemon.url.trim_start_matches("http://")).expect("it listens");
@@ -306,7 +306,7 @@ fn a_script_sink_calls_methods_as_its_owner() {
 #[test]
 fn calls_of_a_slow_method_do_not_hold_up_others_in_concurrent_mode() {
     let (daemon, space) = linked();
-    space.register(&registration("late.py", "timeout = 600", &[("l.hold", ""), ("l.release", "")]));
+    space.register(&registration("holds_calls.py", "timeout = 600", &[("l.hold", ""), ("l.release", "")]));
     let (url, token) = (daemon.url.clone(), daemon.admin_token());
     let slow = thread::spawn(move || {
         let call = json!({"jsonrpc": "2.0", "method": "l.hold", "params": {"n": 1}, "id": 1}).to_string();

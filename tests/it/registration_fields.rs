@@ -157,14 +157,14 @@ fn each_field_of_a_server_takes_effect() {
     space.register(&bare.replace("[server]\n", "[server]\ntype = \"stdio\"\nargs = []\nmode = \"concurrent\"\n"));
     assert_eq!(daemon.call("x.arguments", &json!({}))["result"], json!([]));
     // `mode`: concurrent by default, so that calls reach the process before others are answered.
-    space.register(&registration("reverse.py 2", "", &[("r.echo", "")]));
+    space.register(&registration("reverse_order.py 2", "", &[("r.echo", "")]));
     let call = |n: u32| json!({"jsonrpc": "2.0", "method": "r.echo", "params": {"n": n}, "id": n});
     let answers = daemon.post("/api/methods/call", &json!([call(0), call(1)])).json();
     assert_eq!((&answers[0]["result"]["n"], &answers[1]["result"]["n"]), (&json!(0), &json!(1)));
     // `timeout`, in both modes.
     for mode in ["concurrent", "serial"] {
         let server = format!("mode = \"{mode}\"\ntimeout = 1");
-        space.register(&registration("late.py", &server, &[("l.hold", "")]));
+        space.register(&registration("holds_calls.py", &server, &[("l.hold", "")]));
         assert_eq!(daemon.call("l.hold", &json!({}))["error"]["code"], -32001, "{mode}");
     }
     for (from, to) in [

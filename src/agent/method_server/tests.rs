@@ -161,7 +161,7 @@ async fn a_command_that_cannot_run_is_an_error_that_names_it() {
 
 #[tokio::test]
 async fn answers_in_reverse_find_their_calls() {
-    let server = python(&["reverse.py", "50"], ServerMode::Concurrent, LONG).await;
+    let server = python(&["reverse_order.py", "50"], ServerMode::Concurrent, LONG).await;
     let calls = (0..50).map(|number| call(&server, "m", json!([number])));
     let results: Vec<_> = join_all(calls).await.into_iter().map(Result::unwrap).collect();
     assert_eq!(results, (0..50).map(|number| json!([number])).collect::<Vec<_>>());
@@ -169,7 +169,7 @@ async fn answers_in_reverse_find_their_calls() {
 
 #[tokio::test]
 async fn repeated_and_invented_answers_are_skipped() {
-    let server = python(&["duplicates.py"], ServerMode::Concurrent, LONG).await;
+    let server = python(&["duplicate_ids.py"], ServerMode::Concurrent, LONG).await;
     for number in 0..20 {
         assert_eq!(call(&server, "m", json!([number])).await, Ok(json!([number])));
     }
@@ -178,7 +178,7 @@ async fn repeated_and_invented_answers_are_skipped() {
 
 #[tokio::test]
 async fn garbage_and_huge_lines_are_skipped() {
-    let server = python(&["garbage.py"], ServerMode::Concurrent, LONG).await;
+    let server = python(&["malformed_lines.py"], ServerMode::Concurrent, LONG).await;
     for number in 0..2 {
         assert_eq!(call(&server, "m", json!([number])).await, Ok(json!([number])));
     }
@@ -187,7 +187,7 @@ async fn garbage_and_huge_lines_are_skipped() {
 
 #[tokio::test]
 async fn a_malformed_answer_fails_its_call() {
-    let server = python(&["malformed.py"], ServerMode::Serial, LONG).await;
+    let server = python(&["any_response.py"], ServerMode::Serial, LONG).await;
     for faulty in [json!({}), json!({"result": 1, "error": null}), json!({"error": "no"})] {
         let fault = call(&server, "m", faulty.clone()).await.unwrap_err();
         assert!(matches!(fault, CallFault::Garbled(_)), "{faulty}: {fault}");
@@ -205,7 +205,7 @@ async fn large_requests_and_answers_pass_both_ways() {
 
 #[tokio::test]
 async fn a_server_that_never_reads_times_its_calls_out_and_fills_no_memory() {
-    let server = python(&["deaf.py"], ServerMode::Concurrent, SHORT).await;
+    let server = python(&["never_reads.py"], ServerMode::Concurrent, SHORT).await;
     let large = raw(&json!(["x".repeat(10 << 20)]));
     let calls: Vec<_> = (0..10).map(|_| server.call("m", Some(&large))).collect();
     let notification = server.notify("m", None);
@@ -220,7 +220,7 @@ async fn a_server_that_never_reads_times_its_calls_out_and_fills_no_memory() {
 
 #[tokio::test]
 async fn a_crash_fails_its_calls_and_the_next_process_takes_over() {
-    let server = python(&["mortal.py"], ServerMode::Concurrent, LONG).await;
+    let server = python(&["exits_on_request.py"], ServerMode::Concurrent, LONG).await;
     let first = answer(&server, "pid", json!([])).await;
     let faults = {
         let exit = server.call("exit", Some(&raw(&json!({"status": 3}))));
@@ -242,7 +242,7 @@ async fn a_crash_fails_its_calls_and_the_next_process_takes_over() {
 #[tokio::test]
 async fn while_a_server_is_down_its_calls_fail_at_once_and_say_why() {
     let patience = Patience { first_backoff: LONG * 60, longest_backoff: LONG * 60, ..impatient() };
-    let server = python_with(&["mortal.py"], ServerMode::Concurrent, LONG, patience).await;
+    let server = python_with(&["exits_on_request.py"], ServerMode::Concurrent, LONG, patience).await;
     let died = call(&server, "exit", json!({"status": 4})).await;
     assert_eq!(died, Err(CallFault::Died("it exited with status 4".into())));
     let health = health(&server, |health| *health != Health::Running).await;
@@ -257,7 +257,7 @@ async fn while_a_server_is_down_its_calls_fail_at_once_and_say_why() {
 #[tokio::test]
 async fn a_server_killed_by_a_signal_says_which() {
     let patience = Patience { first_backoff: LONG * 60, ..impatient() };
-    let server = python_with(&["late.py"], ServerMode::Concurrent, LONG, patience).await;
+    let server = python_with(&["holds_calls.py"], ServerMode::Concurrent, LONG, patience).await;
     let pid = answer(&server, "pid", json!([])).await.as_i64().unwrap();
     let held = server.call("hold", None);
     assert_eq!(answer(&server, "pid", json!([])).await, json!(pid));
@@ -267,7 +267,7 @@ async fn a_server_killed_by_a_signal_says_which() {
 
 #[tokio::test]
 async fn a_server_that_can_say_nothing_any_more_is_replaced() {
-    let server = python(&["mortal.py"], ServerMode::Concurrent, LONG).await;
+    let server = python(&["exits_on_request.py"], ServerMode::Concurrent, LONG).await;
     let first = answer(&server, "pid", json!([])).await;
     let died = call(&server, "close", json!([])).await;
     assert_eq!(died, Err(CallFault::Died("it closed its standard output".into())));
@@ -281,7 +281,7 @@ async fn a_command_that_vanishes_is_tried_again_until_it_is_back() {
     std::fs::create_dir(&directory).unwrap();
     let (here, away) = (directory.join("server.py"), directory.join("away.py"));
     let python = Command::new("sh").args(["-c", "command -v python3"]).output().unwrap().stdout;
-    let source = std::fs::read_to_string(fixtures().join("mortal.py")).unwrap();
+    let source = std::fs::read_to_string(fixtures().join("exits_on_request.py")).unwrap();
     std::fs::write(&here, format!("#!{}\n{source}", String::from_utf8(python).unwrap().trim())).unwrap();
     std::fs::set_permissions(&here, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let definition = definition("./server.py", &[], ServerMode::Concurrent, LONG);
@@ -306,7 +306,7 @@ async fn a_command_that_vanishes_is_tried_again_until_it_is_back() {
 
 #[tokio::test]
 async fn grandchildren_end_with_the_server() {
-    let server = python(&["forks.py"], ServerMode::Concurrent, LONG).await;
+    let server = python(&["forks_child.py"], ServerMode::Concurrent, LONG).await;
     let grandchild = answer(&server, "grandchild", json!([])).await.as_i64().unwrap();
     assert!(runs(grandchild));
     server.stop().await;
@@ -315,7 +315,7 @@ async fn grandchildren_end_with_the_server() {
 
 #[tokio::test]
 async fn grandchildren_end_with_a_server_that_dies_and_do_not_delay_the_news() {
-    let server = python(&["forks.py"], ServerMode::Concurrent, LONG).await;
+    let server = python(&["forks_child.py"], ServerMode::Concurrent, LONG).await;
     let grandchild = answer(&server, "grandchild", json!([])).await.as_i64().unwrap();
     assert!(matches!(call(&server, "exit", json!([])).await, Err(CallFault::Died(_))));
     let next = answer(&server, "grandchild", json!([])).await.as_i64().unwrap();
@@ -324,7 +324,7 @@ async fn grandchildren_end_with_a_server_that_dies_and_do_not_delay_the_news() {
 
 #[tokio::test]
 async fn a_server_that_ignores_all_requests_to_leave_is_killed() {
-    let server = python(&["stubborn.py"], ServerMode::Concurrent, LONG).await;
+    let server = python(&["ignores_sigterm.py"], ServerMode::Concurrent, LONG).await;
     let pid = answer(&server, "pid", json!([])).await.as_i64().unwrap();
     server.stop().await;
     assert!(!runs(pid));
@@ -332,7 +332,7 @@ async fn a_server_that_ignores_all_requests_to_leave_is_killed() {
 
 #[tokio::test]
 async fn a_handle_that_is_dropped_takes_its_process_along() {
-    let server = python(&["forks.py"], ServerMode::Concurrent, LONG).await;
+    let server = python(&["forks_child.py"], ServerMode::Concurrent, LONG).await;
     let grandchild = answer(&server, "grandchild", json!([])).await.as_i64().unwrap();
     let clone = server.clone();
     drop(server);
@@ -345,7 +345,7 @@ async fn a_handle_that_is_dropped_takes_its_process_along() {
 fn a_runtime_that_is_dropped_takes_its_processes_along() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let (server, pid) = runtime.block_on(async {
-        let server = python(&["stubborn.py"], ServerMode::Concurrent, LONG).await;
+        let server = python(&["ignores_sigterm.py"], ServerMode::Concurrent, LONG).await;
         let pid = answer(&server, "pid", json!([])).await.as_i64().unwrap();
         (server, pid)
     });
@@ -366,7 +366,7 @@ async fn an_agent_to_kill() {
         return;
     }
     let (stays, tells) = tokio::join!(
-        python(&["stubborn.py"], ServerMode::Concurrent, LONG),
+        python(&["ignores_sigterm.py"], ServerMode::Concurrent, LONG),
         python(&["echo.py"], ServerMode::Concurrent, LONG)
     );
     println!("pid={}", answer(&stays, "pid", json!([])).await);
@@ -408,7 +408,7 @@ fn a_server_inherits_the_agents_environment_without_its_secrets() {
 
 #[tokio::test]
 async fn retiring_lets_calls_finish_and_takes_no_more() {
-    let server = python(&["late.py"], ServerMode::Concurrent, LONG).await;
+    let server = python(&["holds_calls.py"], ServerMode::Concurrent, LONG).await;
     let pid = answer(&server, "pid", json!([])).await.as_i64().unwrap();
     let (held, released) = (server.call("hold", None), server.call("release", None));
     let retired = tokio::spawn({
@@ -424,7 +424,7 @@ async fn retiring_lets_calls_finish_and_takes_no_more() {
 
 #[tokio::test]
 async fn a_retiring_server_keeps_its_stdin_open_for_calls_in_flight_and_refuses_others() {
-    let server = python(&["late.py"], ServerMode::Concurrent, LONG).await;
+    let server = python(&["holds_calls.py"], ServerMode::Concurrent, LONG).await;
     answer(&server, "pid", json!([])).await;
     let held = tokio::spawn(server.call("hold", None));
     let retired = tokio::spawn({
@@ -448,7 +448,7 @@ async fn a_retiring_server_keeps_its_stdin_open_for_calls_in_flight_and_refuses_
 
 #[tokio::test]
 async fn a_retiring_server_that_dies_is_not_started_again() {
-    let server = python(&["late.py"], ServerMode::Concurrent, LONG).await;
+    let server = python(&["holds_calls.py"], ServerMode::Concurrent, LONG).await;
     let pid = answer(&server, "pid", json!([])).await.as_i64().unwrap();
     let held = server.call("hold", None);
     assert_eq!(answer(&server, "pid", json!([])).await, json!(pid));
@@ -461,7 +461,7 @@ async fn a_retiring_server_that_dies_is_not_started_again() {
 
 #[tokio::test]
 async fn an_answer_after_its_timeout_is_skipped_and_its_server_goes_on() {
-    let server = python(&["late.py"], ServerMode::Concurrent, SHORT).await;
+    let server = python(&["holds_calls.py"], ServerMode::Concurrent, SHORT).await;
     let pid = answer(&server, "pid", json!([])).await;
     assert_eq!(call(&server, "hold", json!([])).await, Err(CallFault::Timeout(SHORT)));
     assert!(is_idle(&server));
@@ -471,7 +471,7 @@ async fn an_answer_after_its_timeout_is_skipped_and_its_server_goes_on() {
 
 #[tokio::test]
 async fn a_caller_that_goes_away_leaves_nothing_behind() {
-    let server = python(&["late.py"], ServerMode::Concurrent, LONG).await;
+    let server = python(&["holds_calls.py"], ServerMode::Concurrent, LONG).await;
     let pid = answer(&server, "pid", json!([])).await;
     let held = tokio::spawn(server.call("hold", None));
     assert_eq!(call(&server, "pid", json!([])).await.as_ref(), Ok(&pid), "the call before was sent");
@@ -610,7 +610,7 @@ async fn what_a_server_logs_goes_to_the_log_under_its_spaces_name() {
 #[tokio::test]
 async fn a_flood_of_log_neither_blocks_the_server_nor_fills_ours() {
     let recorder = recorder();
-    let server = named("flooding", "flood.py").await;
+    let server = named("flooding", "floods_stderr.py").await;
     assert_eq!(call(&server, "m", json!([1])).await, Ok(json!([1])));
     server.stop().await;
     let lines = recorder.lines("INFO flooding: ");
@@ -623,7 +623,7 @@ async fn a_flood_of_log_neither_blocks_the_server_nor_fills_ours() {
 #[tokio::test]
 async fn what_is_skipped_is_logged_within_bounds() {
     let recorder = recorder();
-    let server = named("garbling", "garbage.py").await;
+    let server = named("garbling", "malformed_lines.py").await;
     call(&server, "m", json!([])).await.unwrap();
     call(&server, "m", json!([])).await.unwrap();
     let lines = recorder.lines("space garbling wrote");

@@ -326,7 +326,7 @@ async fn a_server_that_does_not_answer_a_registration_gets_it_again_on_a_new_lin
 async fn a_server_hears_how_its_method_server_is() {
     let server = Server::new().await;
     let (_scratch, agent, mut visitor) = running(&server).await;
-    let text = source(&["echo"]).replace("\"echo.py\"", "\"mortal.py\"");
+    let text = source(&["echo"]).replace("\"echo.py\"", "\"exits_on_request.py\"");
     let (_, (generation, _)) = tokio::join!(register(&agent, &text), visitor.expect_register());
     assert_eq!(visitor.hear_health().await, (generation, MethodServerHealth::Running));
     visitor.call(1, generation, "exit", json!({ "status": 3 })).await;
@@ -384,7 +384,7 @@ async fn calls_under_way_are_answered_before_the_goodbye_and_new_ones_are_not_ta
 async fn a_call_that_takes_too_long_does_not_keep_the_agent() {
     let server = Server::new().await;
     let (_scratch, agent, mut visitor) = running(&server).await;
-    let text = source(&["echo"]).replace("\"echo.py\"", "\"deaf.py\"");
+    let text = source(&["echo"]).replace("\"echo.py\"", "\"never_reads.py\"");
     let (_, (generation, _)) = tokio::join!(register(&agent, &text), visitor.expect_register());
     visitor.call(7, generation, "echo", json!({})).await;
     assert!(matches!(visitor.answer(generation + 1, "echo", json!({})).await, CallReply::Unavailable(_)));
@@ -398,7 +398,7 @@ async fn a_call_that_takes_too_long_does_not_keep_the_agent() {
 async fn a_call_that_nobody_waits_for_is_dropped() {
     let server = Server::new().await;
     let (_scratch, agent, mut visitor) = running(&server).await;
-    let text = source(&["echo"]).replace("\"echo.py\"", "\"deaf.py\"");
+    let text = source(&["echo"]).replace("\"echo.py\"", "\"never_reads.py\"");
     let (_, (generation, _)) = tokio::join!(register(&agent, &text), visitor.expect_register());
     visitor.call(7, generation, "echo", json!({})).await;
     visitor.say(ToAgent::Cancel { id: 7 }).await;
