@@ -1,5 +1,5 @@
--- What every sandbox starts with. It runs once per state, before the globals become read-only, and gets
--- what only the host can do in `native`. What is local here is out of a script's reach.
+-- The prelude of every Lua state. It runs once per state, before the globals become read-only, and gets the functions
+-- of the host in `native`. A script cannot reach the locals of this file.
 
 local native = ...
 local error, pcall, rawget, select, xpcall = error, pcall, rawget, select, xpcall
@@ -7,27 +7,27 @@ local setmetatable = setmetatable
 local tonumber, tostring, type = tonumber, tostring, type
 local concat, create, find, match, sub = table.concat, table.create, table.find, string.match, string.sub
 
--- What a built-in function called from here complains of happened on the script's line, not on ours. An error
--- that already names a line of the script or of a module, or is none of their making, is passed on as it is. Above
--- this call is the wrapper, and above that the script.
-local ours = "prelude:0: "
-local function is_placed(problem)
+-- Returns the results of a protected call to a built-in function, or raises its error on the script's line: level 1 is
+-- this function, 2 the wrapper, 3 the script. An error that already names a line of the script or of a module, or is no
+-- text, is raised as it is.
+local own_location = "prelude:0: "
+local function has_location(problem)
 	local chunk = match(problem, "^(.-):%d+: ")
 	return chunk ~= nil and native.chunks[chunk] ~= nil
 end
-local function pass_on(worked, ...)
-	if worked then
+local function pass_on(succeeded, ...)
+	if succeeded then
 		return ...
 	end
 	local problem = ...
-	if type(problem) ~= "string" or problem == native.no_memory or is_placed(problem) then
+	if type(problem) ~= "string" or problem == native.no_memory or has_location(problem) then
 		error(problem, 0)
 	end
-	error(if sub(problem, 1, #ours) == ours then sub(problem, #ours + 1) else problem, 3)
+	error(if sub(problem, 1, #own_location) == own_location then sub(problem, #own_location + 1) else problem, 3)
 end
 
--- These run to their end without a look at the clock. Their work is at most the product of both lengths,
--- so that is what is limited.
+-- The string searches run without an interrupt. Their work is at most the product of both lengths, which is limited
+-- here.
 local function bounded(name, search)
 	return function(text, pattern, ...)
 		local work = (type(text) == "string" and #text or 32) * (type(pattern) == "string" and #pattern or 32)
@@ -42,8 +42,8 @@ for _, name in { "find", "match", "gmatch", "gsub", "split" } do
 	string[name] = bounded(name, string[name])
 end
 
--- Likewise, for as many elements as its arguments say, there or not. What is no number passes: the built-in
--- function says so better.
+-- `table.move` runs without an interrupt for as many elements as its arguments say, present or not. An argument that is no
+-- number is left to the built-in function, whose message is better.
 local move = table.move
 function table.move(from, first, last, ...)
 	local low, high = tonumber(first), tonumber(last)
@@ -53,8 +53,8 @@ function table.move(from, first, last, ...)
 	return pass_on(pcall(move, from, first, last, ...))
 end
 
--- A Lua function looks at the clock when it is called, a built-in one does not. So whatever a built-in
--- function calls over and over is one of ours: the order of a sort, and the equality of what is looked for.
+-- The interpreter checks the run's clock when a Lua function is called, not when a built-in one is. So a built-in function
+-- that calls another repeatedly gets a Lua function: the order of a sort, and the equality of a searched value.
 local sort = table.sort
 local function less(a, b)
 	return a < b
@@ -85,18 +85,18 @@ function table.find(list, value, ...)
 	end
 end
 
--- And these can be called over and over, as a `__tostring`.
-local function visible(call)
+-- These can be called repeatedly by a built-in function, as a `__tostring`, so they become Lua functions too.
+local function interruptible(call)
 	return function(...)
 		return pass_on(pcall(call, ...))
 	end
 end
-table.concat, table.unpack = visible(table.concat), visible(table.unpack)
+table.concat, table.unpack = interruptible(table.concat), interruptible(table.unpack)
 unpack = table.unpack
 
--- These read a number from each text among any number of arguments, so that it is all of their lengths that
--- counts. One text can be there many times.
-local function measured(name, call, most)
+-- These read a number from each text among any number of arguments, so the sum of the lengths is limited. One text can be
+-- passed many times.
+local function limit_arguments(name, call, most)
 	return function(...)
 		local count = select("#", ...)
 		if count > most then
@@ -124,38 +124,39 @@ for library, names in {
 } do
 	local functions = _G[library]
 	for _, name in names do
-		functions[name] = measured(library .. "." .. name, functions[name], 1e6)
+		functions[name] = limit_arguments(library .. "." .. name, functions[name], 1e6)
 	end
 end
--- Fewer, for each may be a table with a `__tostring`.
-string.format = measured("string.format", string.format, 250)
+-- Fewer arguments, because each may be a table with a `__tostring`.
+string.format = limit_arguments("string.format", string.format, 250)
 
--- Calls into the host return whether they worked, the result, and whether that is in a box. What went wrong
--- becomes an error on the script's line: above this call is the wrapper below, and above that the script.
+-- A function of the host returns whether it succeeded, the result or the message, whether that is in a box, and for a
+-- structured error the name of the function. A failure becomes an error on the script's line: level 1 is `settle`, 2 the
+-- wrapper below, 3 the script.
 local raisers = setmetatable({}, { __mode = "k" })
-local function told(problem)
+local function host_error_text(problem)
 	local message = rawget(problem, "message")
 	return raisers[problem] .. ": " .. (if type(message) == "string" then message else "it failed")
 end
-local foreign = table.freeze({ __tostring = told, __metatable = "error" })
+local foreign = table.freeze({ __tostring = host_error_text, __metatable = "error" })
 
-local function settle(worked, result, boxed, raiser)
+local function settle(succeeded, result, boxed, raiser)
 	if boxed then
 		result = result[1]
 	end
-	if worked then
+	if succeeded then
 		return result
 	elseif not raiser then
 		error(result, 3)
 	elseif type(result) ~= "table" then
 		error(raiser .. ": " .. tostring(result), 0)
 	end
-	-- Somebody else's error, with its parts. Who does not catch it has failed in another way, and on this line.
+	-- A structured error from elsewhere. If the script does not catch it, the run fails with it on this line.
 	raisers[result] = raiser
 	error(setmetatable(result, foreign), 0)
 end
 
--- No function takes more than three; what else a script passes must not cost anything on its way.
+-- No function takes more than three arguments; further ones that a script passes are dropped at no cost.
 function native.raising(call)
 	return function(first, second, third)
 		return settle(call(first, second, third))
@@ -182,65 +183,66 @@ for _, level in { "debug", "info", "warn", "error" } do
 	end
 end
 
--- With no memory at all `trace` fails too, and with nothing else.
+-- Without any memory `trace` fails too, with this message and only then.
 local function cause(problem)
 	return if problem == "error in error handling" then native.no_memory else problem
 end
 
--- What an error says that is no text.
-local function described(problem)
+-- The text of an error that is no text.
+local function error_text(problem)
 	if problem == nil then
 		return "an error was raised without a message"
 	elseif raisers[problem] then
-		return told(problem)
+		return host_error_text(problem)
 	elseif type(problem) == "table" and type(rawget(problem, "message")) == "string" then
 		return rawget(problem, "message")
 	end
-	-- Its address says nothing to anybody.
+	-- The address of a table helps nobody.
 	local text = tostring(problem)
 	return if match(text, "^table: 0x") then "an error was raised that is a table without a `message`" else text
 end
 
--- What `trace` made of an error, as a text with its place.
-local function told_with_place(raised)
+-- The text of an error that went through `trace`, with its location.
+local function text_with_location(raised)
 	if type(raised) ~= "table" then
 		return cause(raised)
 	end
-	local text = described(raised.problem)
-	return if raised.place then raised.place .. ": " .. text else text
+	local text = error_text(raised.problem)
+	return if raised.location then raised.location .. ": " .. text else text
 end
 
--- Calls a function that may raise `error { code = …, message = …, data = … }`: its result, or those three and where. An
--- error that a method answered with is the `data` of another. Every other error is passed on.
-local function conclude(worked, ...)
-	if worked then
+-- Returns the result of a call, or the `code`, `message`, `data` and location of a structured error
+-- (`error { code = …, message = …, data = … }`). An error that a method answered with becomes the `data` of another. Every
+-- other error is raised again as a text.
+local function conclude(succeeded, ...)
+	if succeeded then
 		return true, (...)
 	end
 	local raised = ...
 	local problem = if type(raised) == "table" then raised.problem else nil
 	if type(problem) == "table" then
-		local place = raised.place
+		local location = raised.location
 		local code, message = rawget(problem, "code"), rawget(problem, "message")
 		if raisers[problem] then
-			return false, nil, told(problem), problem, place
+			return false, nil, host_error_text(problem), problem, location
 		elseif code ~= nil or message ~= nil then
-			return false, code, message, rawget(problem, "data"), place
+			return false, code, message, rawget(problem, "data"), location
 		end
 	end
-	error(told_with_place(raised), 0)
+	error(text_with_location(raised), 0)
 end
 
--- Where something happened is known only here, before the stack is gone.
+-- The error handler of a run: it records the location of an error while the stack still exists.
 local function trace(problem)
 	if problem == native.no_memory then
-		native.place()
+		native.record_location()
 	elseif type(problem) == "string" then
 		if problem == "attempt to modify a readonly table" then
-			local place = native.here()
-			return if place then place .. ": " .. problem else problem
+			local location = native.location()
+			return if location then location .. ": " .. problem else problem
 		end
 	elseif type(problem) ~= "userdata" then
-		return { problem = problem, place = native.here() }
+		return { problem = problem, location = native.location() }
 	end
 	return problem
 end
@@ -249,22 +251,22 @@ function native.attempt(call, ...)
 	return conclude(xpcall(call, trace, ...))
 end
 
--- Calls a function whose every error is passed on.
-local function pass(worked, ...)
-	if worked then
+-- Returns the results of a call, or raises its error again as a text.
+local function pass(succeeded, ...)
+	if succeeded then
 		return ...
 	end
-	error(told_with_place((...)), 0)
+	error(text_with_location((...)), 0)
 end
 
 function native.traced(call)
 	return pass(xpcall(call, trace))
 end
 
--- Takes a module that was being loaded into what is loaded.
-local function settled(loaded, name, worked, ...)
+-- Records a module as loaded once its chunk has run.
+local function finish_loading(loaded, name, succeeded, ...)
 	loaded[#loaded] = nil
-	if not worked then
+	if not succeeded then
 		error((...), 0)
 	end
 	local module = ...
@@ -296,7 +298,7 @@ function require(name)
 		local chunk, problem = native.find(name)
 		if chunk then
 			loaded[#loaded + 1] = name
-			return settled(loaded, name, pcall(chunk, name))
+			return finish_loading(loaded, name, pcall(chunk, name))
 		elseif problem then
 			error("cannot load `" .. name .. "`: " .. problem, 2)
 		end

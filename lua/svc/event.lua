@@ -1,7 +1,7 @@
 -- `local event = require "svc.event"`: the event a script runs for.
 --
--- A name is that of a field of the event's data, or a path of names with dots between them. The `get_`
--- functions return `default` (or nil) if there is no such field, or if it holds something of another kind.
+-- The `get_` functions take the name of a field of the event's data, or a path of names separated by dots. They return
+-- `default` (or nil) if there is no such field or its value has another type.
 
 local gmatch, type, tonumber, getmetatable = string.gmatch, type, tonumber, getmetatable
 local floor, freeze = math.floor, table.freeze

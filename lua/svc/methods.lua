@@ -4,10 +4,10 @@
 --     server:method { name = "{{space}}.search", local_name = "search", description = "Search the notes" }
 --     server:register()
 --
--- The rules of a registration are the agent's and the server's: `register` raises what they say, with the field. What
--- can be told earlier is an error on the line where it was written.
+-- The agent and the server check a registration: `register` raises their message, which names the field. Mistakes that can
+-- be found earlier are errors on the line where they were written.
 --
--- Whoever registers says what the agent is to run, so that a program without processes has no `svc.agent` either.
+-- Registering makes the agent run a process, so a program without `process` (`svc run --sandbox`) has no `svc.agent` either.
 local agent = svc.agent
 local schema = require("svc.methods.schema")
 local floor, gsub, array = math.floor, string.gsub, json.array
@@ -55,7 +55,7 @@ local of_method = {
 	event_sinks = words,
 }
 
--- Fields that are schemas, and what a registration calls them.
+-- Fields that are schemas, with their names in a registration.
 local schemas = { params = "params_schema", result = "result_schema" }
 
 local function schema_fault(name, value)
@@ -67,7 +67,7 @@ local function schema_fault(name, value)
 	return nil
 end
 
--- The fields that are known and as they should be, or what is wrong. An empty list is as good as none.
+-- Returns the checked fields, or nil and the message of what is wrong. An empty list counts as absent.
 local function checked(fields, known, what)
 	local taken = {}
 	for name, value in pairs(fields) do
@@ -92,9 +92,9 @@ local function checked(fields, known, what)
 	return taken
 end
 
--- The names in an agent's answer, or what it says is wrong.
-local function named(field, worked, answer)
-	if not worked then
+-- Returns the method names in an agent's answer, or nil and its error.
+local function named(field, succeeded, answer)
+	if not succeeded then
 		return nil, if type(answer) == "string" then (gsub(answer, "^%l+: ", "", 1)) else answer
 	end
 	local names = array({})
@@ -125,7 +125,7 @@ function Server:method(fields)
 	self.methods[#self.methods + 1] = method
 end
 
--- Publishes the methods, in place of everything that this space published before. Returns their names.
+-- Publishes the methods in place of all that this space published before. Returns their names.
 function Server:register()
 	if agent == nil then
 		error("register: --sandbox takes it away", 2)
@@ -138,8 +138,8 @@ function Server:register()
 	return names
 end
 
--- Removes one method by its local name, or all of them; without any left the server process is stopped.
--- Returns the names of those that were removed.
+-- Removes one method by its local name, or all of them; the server process is stopped when none is left. Returns the
+-- removed names.
 function Server:unregister(local_name)
 	if local_name ~= nil and type(local_name) ~= "string" then
 		error("`local_name` is a string, not a " .. type(local_name), 2)
@@ -163,7 +163,7 @@ end
 
 local methods = { schema = schema }
 
--- The program that answers.
+-- Describes the method server: its command and options.
 function methods.Server(command, options)
 	if type(command) ~= "string" then
 		error("`command` is a string, not a " .. type(command), 2)

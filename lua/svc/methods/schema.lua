@@ -3,13 +3,13 @@
 --     s.object { query = s.string { min_length = 1 }, limit = s.optional(s.integer { minimum = 1 }, 10) }
 --
 -- Every builder takes `description`, `default`, `enum` and `extra`, which has further JSON Schema keywords under their
--- own names; what is given beside it wins. A schema is a table, and one written by hand goes wherever a built one does.
--- Misuse is an error on the line of the script that calls the builder.
+-- own names; an option given directly overrides it. A schema is a table, and a hand-written one is accepted wherever a
+-- built one is. Misuse is an error on the line of the script that calls the builder.
 
 local array, floor, huge, sort = json.array, math.floor, math.huge, table.sort
 local error, next, pairs, setmetatable, tostring, type = error, next, pairs, setmetatable, tostring, type
 
--- What was built here, and so is told from what else a table can be; and what `optional` gave.
+-- The tables built here, to distinguish schemas from tables of options; and the wrappers that `optional` returned.
 local built = setmetatable({}, { __mode = "k" })
 local loose = setmetatable({}, { __mode = "k" })
 
@@ -35,7 +35,7 @@ local function is_schema(value)
 	return type(value) == "table" and #value == 0
 end
 
--- What kinds of values keywords have. Each says what is wrong, if something is.
+-- The checks of keyword values. Each returns nil, or a description of the value it expects.
 local function text(value)
 	return if type(value) == "string" then nil else "a string"
 end
@@ -93,7 +93,8 @@ local function schema_fault(field, value)
 	return nil
 end
 
--- What is given, over what is extra, over what it would be otherwise; or what is wrong.
+-- Returns a schema of the fixed keywords, over the options, over `extra`, over the defaults; or nil and the message of what
+-- is wrong.
 local function joined(builder, known, options, fixed, otherwise)
 	if options == nil then
 		options = {}
@@ -124,7 +125,7 @@ local function joined(builder, known, options, fixed, otherwise)
 	for name, value in pairs(fixed) do
 		schema[name] = value
 	end
-	-- An empty table could be either; here it can only be a list.
+	-- An empty table is ambiguous in Lua; here it can only be a list.
 	if is_empty(schema.enum) then
 		schema.enum = array({})
 	end
@@ -184,8 +185,8 @@ local of_object = with_common({
 	},
 })
 
--- Whether what stands under a keyword's name is a property of that name. A table may well be meant for `default` and
--- `extra`, so there only what was built is.
+-- Whether a field with a keyword's name is a property of that name. `default` and `extra` may have tables as values, so
+-- there only a built schema counts as a property.
 local function is_property(name, value)
 	if type(value) ~= "table" or name == "additional_properties" then
 		return false
@@ -197,7 +198,7 @@ local function is_property(name, value)
 	return name == "description"
 end
 
--- Each property is required unless it is optional; others are not allowed unless told.
+-- Each property is required unless it is optional; others are not allowed unless `additional_properties` allows them.
 function s.object(fields)
 	if fields == nil then
 		fields = {}
@@ -238,7 +239,7 @@ end
 
 local of_optional = with_common({})
 
--- A property that need not be there, and what it counts as then.
+-- A property that may be absent, with its default.
 function s.optional(schema, default, options)
 	local fault = schema_fault("schema", schema)
 	if fault then

@@ -1,11 +1,11 @@
-//! Texts that leave a script: the messages of its errors and the reasons it gives.
+//! The bound on texts that leave a script: the messages of its errors and the reasons it gives.
 //!
-//! They go into history, dead letters, the audit log and the server's own log, none of which is for a script to fill.
+//! They go into history, dead letters, the audit log and the server's log, none of which a script may fill.
 
-/// The most that is kept of one, in bytes.
+/// The most bytes kept of a text.
 const MAX_MESSAGE: usize = 4 << 10;
 
-/// As much of a text as is kept.
+/// The beginning of `text` that is kept.
 pub(super) fn bounded(text: &str) -> &str {
     &text[..text.floor_char_boundary(MAX_MESSAGE)]
 }

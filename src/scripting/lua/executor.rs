@@ -1,14 +1,14 @@
-//! The threads Lua runs on, apart from tokio's, and who gets a turn on them.
+//! The threads that Lua runs on, apart from tokio's, and the scheduler that shares them between owners.
 //!
-//! A run is a future. A thread polls it; while it waits for something, the thread is free for others.
-//! Turns go round the owners, and where there are several one has at most half of everything: of the threads, of
-//! the runs under way, and of the places in the queue. So whatever one owner's scripts do, another's come next.
+//! A run is a future. A thread polls it; while the run waits for something, the thread is free for others. Turns go
+//! round the owners, and in a runtime of many owners each has at most half of everything: of the threads, of the runs in
+//! progress, and of the places in the queue. So the scripts of one owner cannot keep another's from running.
 //!
-//! Threads start when there is work for them, and end with [`Threads::stop`].
+//! Threads start when there is work for them, and end with [`Executor::stop`].
 
-use super::limits::Watch;
+use super::limits::RunClock;
 use crate::model::owner::Owner;
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 use std::{
     collections::{HashMap, VecDeque},
     panic::{AssertUnwindSafe, catch_unwind},
@@ -17,211 +17,218 @@ use std::{
     task::{Context, Poll, Wake, Waker},
 };
 
-/// Room for the interpreter's own recursion, which it limits to 200 calls.
+/// The stack of a thread, in bytes: enough for the interpreter's own recursion, which it limits to 200 calls.
 const STACK: usize = 2 << 20;
 
 pub(super) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// How much there is of everything.
+/// The bounds of an executor.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Room {
+pub(super) struct Capacity {
     threads: usize,
-    /// Runs under way, waiting ones included. Each holds a Lua state.
-    under_way: usize,
-    /// Runs that wait to begin.
+    /// Runs in progress, waiting ones included. Each holds a Lua state.
+    in_progress: usize,
+    /// Runs that have not begun.
     queue: usize,
-    /// Into how many parts each is divided, of which an owner gets one.
-    parts: usize,
+    /// One owner gets the `1 / owner_divisor` part of each of these.
+    owner_divisor: usize,
 }
 
 /// A handle to the threads.
-pub(super) struct Threads(Arc<Hall>);
+pub(super) struct Executor(Arc<ExecutorShared>);
 
-/// Why a run was not taken.
+/// Why a run was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(super) enum SpawnError {
     QueueFull,
     Stopped,
 }
 
-struct Hall {
-    board: Mutex<Board>,
-    /// There may be a turn to take.
-    called: Condvar,
-    room: Room,
+struct ExecutorShared {
+    scheduler: Mutex<Scheduler>,
+    /// Notified when there may be a turn to take.
+    work_available: Condvar,
+    capacity: Capacity,
 }
 
-/// Who waits and who runs.
+/// The runs of all owners, and the state of the threads.
 #[derive(Default)]
-struct Board {
-    lanes: HashMap<Owner, Lane>,
-    /// Owners with something to do, in the order of their next turn. Each is here once.
+struct Scheduler {
+    queues: HashMap<Owner, OwnerQueue>,
+    /// Owners with something to run, in the order of their next turn. Each is here once.
     round: VecDeque<Owner>,
     queued: usize,
-    under_way: usize,
+    in_progress: usize,
     started: usize,
     idle: usize,
-    /// Idle threads that were called and have not woken up yet. Who calls next needs another one.
-    summoned: usize,
+    /// Idle threads that were notified and have not woken up yet. The next notification needs another thread.
+    notified: usize,
     stopped: bool,
 }
 
-/// One owner's runs.
+/// The runs of one owner.
 #[derive(Default)]
-struct Lane {
+struct OwnerQueue {
     /// Begun, and ready to go on.
     woken: VecDeque<Arc<Task>>,
     /// Not begun.
     queued: VecDeque<Arc<Task>>,
     running: usize,
-    under_way: usize,
+    in_progress: usize,
 }
 
 struct Task {
     owner: Owner,
-    watch: Arc<Watch>,
-    hall: Weak<Hall>,
-    state: Mutex<State>,
+    clock: Arc<RunClock>,
+    executor: Weak<ExecutorShared>,
+    state: Mutex<TaskState>,
 }
 
-enum State {
-    /// In its lane, or on a thread that has just taken it from there.
+enum TaskState {
+    /// In its owner's queue, or on a thread that has just taken it from there.
     Ready(Work),
-    /// On a thread; `again` if it was woken meanwhile.
+    /// On a thread; `woken` if it was woken meanwhile.
     Running {
-        again: bool,
+        woken: bool,
     },
     /// Waits to be woken.
     Waiting(Work),
-    Over,
+    Finished,
 }
 
-impl Room {
-    /// Room for many owners.
-    pub fn shared(threads: usize) -> Self {
-        Self { threads: threads.max(1), under_way: 64, queue: 1024, parts: 2 }
+impl Capacity {
+    /// The bounds of an executor that many owners share.
+    pub fn for_many_owners(threads: usize) -> Self {
+        Self { threads: threads.max(1), in_progress: 64, queue: 1024, owner_divisor: 2 }
     }
 
-    /// Room for one, who has it all.
-    pub fn alone(threads: usize) -> Self {
-        Self { threads: threads.max(1), under_way: 256, queue: 4096, parts: 1 }
+    /// The bounds of an executor that one owner has to itself.
+    pub fn for_one_owner(threads: usize) -> Self {
+        Self { threads: threads.max(1), in_progress: 256, queue: 4096, owner_divisor: 1 }
     }
 
-    /// What one owner gets of it.
-    fn share(self, of: usize) -> usize {
-        (of / self.parts).max(1)
+    /// The part of `total` that one owner gets.
+    fn per_owner(self, total: usize) -> usize {
+        (total / self.owner_divisor).max(1)
     }
 }
 
-impl Threads {
-    pub fn new(room: Room) -> Self {
-        Self(Arc::new(Hall { board: Mutex::default(), called: Condvar::new(), room }))
+impl Executor {
+    pub fn new(capacity: Capacity) -> Self {
+        Self(Arc::new(ExecutorShared { scheduler: Mutex::default(), work_available: Condvar::new(), capacity }))
     }
 
-    /// Takes a run. It has its turn when its owner's comes round.
-    pub fn spawn(&self, owner: Owner, watch: Arc<Watch>, work: Work) -> Result<(), Refused> {
-        let hall = Arc::downgrade(&self.0);
-        let task = Arc::new(Task { owner, watch, hall, state: Mutex::new(State::Ready(work)) });
-        let mut board = lock(&self.0.board);
-        if board.stopped {
-            return Err(Refused::Stopped);
+    /// Queues a run. It begins when its owner has a turn.
+    pub fn spawn(&self, owner: Owner, clock: Arc<RunClock>, work: Work) -> Result<(), SpawnError> {
+        let executor = Arc::downgrade(&self.0);
+        let task = Arc::new(Task { owner, clock, executor, state: Mutex::new(TaskState::Ready(work)) });
+        let mut scheduler = self.0.scheduler.lock();
+        if scheduler.stopped {
+            return Err(SpawnError::Stopped);
         }
-        let mine = board.lanes.get(&owner).map_or(0, |lane| lane.queued.len());
-        let room = self.0.room;
-        if board.queued >= room.queue || mine >= room.share(room.queue) {
-            return Err(Refused::QueueFull);
+        let queued_by_owner = scheduler.queues.get(&owner).map_or(0, |queue| queue.queued.len());
+        let capacity = self.0.capacity;
+        if scheduler.queued >= capacity.queue || queued_by_owner >= capacity.per_owner(capacity.queue) {
+            return Err(SpawnError::QueueFull);
         }
-        board.queued += 1;
-        board.lane(owner).queued.push_back(task);
-        board.enter(owner);
-        self.0.call(&mut board);
+        scheduler.queued += 1;
+        scheduler.queue(owner).queued.push_back(task);
+        scheduler.enter_round(owner);
+        self.0.provide_thread(&mut scheduler);
         Ok(())
     }
 
-    /// Ends the threads once the runs under way are over. What has not begun is dropped.
+    /// Ends the threads once the runs in progress are over. Runs that have not begun are dropped.
     pub fn stop(&self) {
-        let mut board = lock(&self.0.board);
-        board.stopped = true;
-        board.queued = 0;
-        let dropped: Vec<_> = board.lanes.values_mut().flat_map(|lane| lane.queued.drain(..)).collect();
-        drop(board);
+        let mut scheduler = self.0.scheduler.lock();
+        scheduler.stopped = true;
+        scheduler.queued = 0;
+        let dropped: Vec<_> = scheduler.queues.values_mut().flat_map(|queue| queue.queued.drain(..)).collect();
+        drop(scheduler);
         drop(dropped);
-        self.0.called.notify_all();
+        self.0.work_available.notify_all();
     }
 }
 
-impl Hall {
-    /// Has someone take the next turn: a thread that is idle, or a new one.
-    fn call(self: &Arc<Self>, board: &mut Board) {
-        if board.idle > board.summoned {
-            self.summon(board);
-        } else if board.started < self.room.threads {
-            let hall = self.clone();
+impl ExecutorShared {
+    /// Notifies an idle thread of the next turn, or starts a thread for it.
+    fn provide_thread(self: &Arc<Self>, scheduler: &mut Scheduler) {
+        if scheduler.idle > scheduler.notified {
+            self.notify_thread(scheduler);
+        } else if scheduler.started < self.capacity.threads {
+            let executor = self.clone();
             let thread = std::thread::Builder::new().name("lua".to_owned()).stack_size(STACK);
-            match thread.spawn(move || hall.serve()) {
-                Ok(_) => board.started += 1,
+            match thread.spawn(move || executor.run_thread()) {
+                Ok(_) => scheduler.started += 1,
                 Err(error) => log::error!("cannot start a thread for scripts: {error}"),
             }
         }
     }
 
-    fn summon(&self, board: &mut Board) {
-        board.summoned += 1;
-        self.called.notify_one();
+    fn notify_thread(&self, scheduler: &mut Scheduler) {
+        scheduler.notified += 1;
+        self.work_available.notify_one();
     }
 
-    /// A thread's life.
-    fn serve(&self) {
-        let mut board = lock(&self.board);
+    /// Takes turns until the executor is stopped: the main loop of a thread.
+    fn run_thread(&self) {
+        let mut scheduler = self.scheduler.lock();
         loop {
-            if let Some(task) = board.next(self.room) {
-                drop(board);
+            if let Some(task) = scheduler.next(self.capacity) {
+                drop(scheduler);
                 let owner = task.owner;
-                let over = task.take_turn();
-                board = lock(&self.board);
-                board.leave(owner, over);
-                // Its owner, or one who waited for a place, may be next on another thread too.
-                if !board.round.is_empty() && board.idle > board.summoned {
-                    self.summon(&mut board);
+                let progress = task.take_turn();
+                scheduler = self.scheduler.lock();
+                scheduler.end_turn(owner, progress);
+                // The end of a turn may allow another one, of this owner or of one that waited for a place.
+                if !scheduler.round.is_empty() && scheduler.idle > scheduler.notified {
+                    self.notify_thread(&mut scheduler);
                 }
-            } else if board.stopped && board.under_way == 0 {
-                drop(board);
-                self.called.notify_all();
+            } else if scheduler.stopped && scheduler.in_progress == 0 {
+                drop(scheduler);
+                self.work_available.notify_all();
                 return;
             } else {
-                board.idle += 1;
-                self.called.wait(&mut board);
-                board.idle -= 1;
-                board.summoned = board.summoned.saturating_sub(1);
+                scheduler.idle += 1;
+                self.work_available.wait(&mut scheduler);
+                scheduler.idle -= 1;
+                scheduler.notified = scheduler.notified.saturating_sub(1);
             }
         }
     }
 }
 
-impl Board {
-    /// The next run to have a turn, if some owner may have one.
-    fn next(&mut self, room: Room) -> Option<Arc<Task>> {
+/// The state of a run after a turn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    Waiting,
+    Finished,
+}
+
+impl Scheduler {
+    /// Takes the next run to have a turn, if some owner may have one.
+    fn next(&mut self, capacity: Capacity) -> Option<Arc<Task>> {
         for _ in 0..self.round.len() {
             let owner = self.round.pop_front()?;
-            let has_place = self.under_way < room.under_way;
-            let lane = self.lane(owner);
-            let task = if lane.running >= room.share(room.threads) {
+            let has_place = self.in_progress < capacity.in_progress;
+            let queue = self.queue(owner);
+            let task = if queue.running >= capacity.per_owner(capacity.threads) {
                 None
-            } else if let Some(task) = lane.woken.pop_front() {
+            } else if let Some(task) = queue.woken.pop_front() {
                 Some(task)
-            } else if has_place && lane.under_way < room.share(room.under_way) {
-                let task = lane.queued.pop_front();
-                lane.under_way += usize::from(task.is_some());
-                self.under_way += usize::from(task.is_some());
+            } else if has_place && queue.in_progress < capacity.per_owner(capacity.in_progress) {
+                let task = queue.queued.pop_front();
+                queue.in_progress += usize::from(task.is_some());
+                self.in_progress += usize::from(task.is_some());
                 self.queued -= usize::from(task.is_some());
                 task
             } else {
                 None
             };
             if task.is_some() {
-                self.lane(owner).running += 1;
+                self.queue(owner).running += 1;
             }
-            self.enter(owner);
+            self.enter_round(owner);
             if task.is_some() {
                 return task;
             }
@@ -229,107 +236,113 @@ impl Board {
         None
     }
 
-    /// Notes the end of a turn.
-    fn leave(&mut self, owner: Owner, over: bool) {
-        let lane = self.lane(owner);
-        lane.running -= 1;
-        if over {
-            lane.under_way -= 1;
-            self.under_way -= 1;
+    fn end_turn(&mut self, owner: Owner, progress: Progress) {
+        let queue = self.queue(owner);
+        queue.running -= 1;
+        if progress == Progress::Finished {
+            queue.in_progress -= 1;
+            self.in_progress -= 1;
         }
-        let lane = self.lane(owner);
-        if lane.under_way == 0 && lane.queued.is_empty() && lane.woken.is_empty() {
-            self.lanes.remove(&owner);
+        let queue = self.queue(owner);
+        if queue.in_progress == 0 && queue.queued.is_empty() && queue.woken.is_empty() {
+            self.queues.remove(&owner);
         }
     }
 
-    /// Puts an owner with something to do at the end of the round, unless it is in it.
-    fn enter(&mut self, owner: Owner) {
-        let lane = self.lane(owner);
-        if (!lane.woken.is_empty() || !lane.queued.is_empty()) && !self.round.contains(&owner) {
+    /// Puts an owner with something to run at the end of the round, unless it is in it.
+    fn enter_round(&mut self, owner: Owner) {
+        let queue = self.queue(owner);
+        if (!queue.woken.is_empty() || !queue.queued.is_empty()) && !self.round.contains(&owner) {
             self.round.push_back(owner);
         }
     }
 
-    fn lane(&mut self, owner: Owner) -> &mut Lane {
-        self.lanes.entry(owner).or_default()
+    fn queue(&mut self, owner: Owner) -> &mut OwnerQueue {
+        self.queues.entry(owner).or_default()
     }
 }
 
 impl Task {
-    /// Lets the run go on until it waits or is over, and says whether it is over.
-    fn take_turn(self: Arc<Self>) -> bool {
-        let mut state = lock(&self.state);
-        let State::Ready(mut work) = std::mem::replace(&mut *state, State::Running { again: false }) else {
-            unreachable!("only a ready run is in a lane")
+    /// Polls the run once.
+    fn take_turn(self: Arc<Self>) -> Progress {
+        let mut state = self.state.lock();
+        let TaskState::Ready(mut work) = std::mem::replace(&mut *state, TaskState::Running { woken: false }) else {
+            unreachable!("only a ready run is in a queue")
         };
         drop(state);
         let waker = Waker::from(self.clone());
-        self.watch.begin_turn(&waker);
-        // A panic is a defect of ours, not of the script; it costs this run and not the thread.
+        self.clock.begin_turn(&waker);
+        // A panic is a defect of the host, not of the script; it costs this run and not the thread.
         let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(&mut Context::from_waker(&waker))));
-        self.watch.end_turn();
+        self.clock.end_turn();
         let waits = matches!(polled, Ok(Poll::Pending));
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if !waits {
-            *state = State::Over;
+            *state = TaskState::Finished;
             drop(state);
             drop(work);
-            return true;
+            return Progress::Finished;
         }
-        if matches!(*state, State::Running { again: true }) {
-            *state = State::Ready(work);
+        if matches!(*state, TaskState::Running { woken: true }) {
+            *state = TaskState::Ready(work);
             drop(state);
-            self.come_back();
+            self.requeue();
         } else {
-            *state = State::Waiting(work);
+            *state = TaskState::Waiting(work);
         }
-        false
+        Progress::Waiting
     }
 
-    /// Puts a begun run back into its lane.
-    fn come_back(self: &Arc<Self>) {
-        let Some(hall) = self.hall.upgrade() else { return };
-        let mut board = lock(&hall.board);
-        board.lane(self.owner).woken.push_back(self.clone());
-        board.enter(self.owner);
-        hall.call(&mut board);
+    /// Puts a begun run back into its owner's queue.
+    fn requeue(self: &Arc<Self>) {
+        let Some(executor) = self.executor.upgrade() else { return };
+        let mut scheduler = executor.scheduler.lock();
+        scheduler.queue(self.owner).woken.push_back(self.clone());
+        scheduler.enter_round(self.owner);
+        executor.provide_thread(&mut scheduler);
     }
 }
 
 impl Wake for Task {
     fn wake(self: Arc<Self>) {
-        let mut state = lock(&self.state);
-        match std::mem::replace(&mut *state, State::Over) {
-            State::Waiting(work) => {
-                *state = State::Ready(work);
+        let mut state = self.state.lock();
+        match std::mem::replace(&mut *state, TaskState::Finished) {
+            TaskState::Waiting(work) => {
+                *state = TaskState::Ready(work);
                 drop(state);
-                self.come_back();
+                self.requeue();
             }
-            State::Running { .. } => *state = State::Running { again: true },
+            TaskState::Running { .. } => *state = TaskState::Running { woken: true },
             unchanged => *state = unchanged,
         }
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::{model::id::UserId, scripting::lua::limits::Limits};
-    use std::{sync::mpsc, time::Duration};
+    use super::{Capacity, Executor, SpawnError};
+    use crate::{
+        model::{id::UserId, owner::Owner},
+        scripting::lua::limits::{RunClock, RunLimits},
+    };
+    use parking_lot::Mutex;
+    use std::{
+        sync::{Arc, mpsc},
+        time::Duration,
+    };
     use tokio::sync::oneshot;
 
-    fn watch() -> Arc<Watch> {
+    fn clock() -> Arc<RunClock> {
         let long = Duration::from_secs(60);
-        Watch::new(Limits { wall: long, cpu: long, memory: 1 })
+        RunClock::new(RunLimits { wall: long, cpu: long, memory: 1 })
     }
 
-    fn spawn(threads: &Threads, owner: Owner, work: impl Future<Output = ()> + Send + 'static) -> Result<(), Refused> {
-        threads.spawn(owner, watch(), Box::pin(work))
+    fn spawn(
+        executor: &Executor,
+        owner: Owner,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<(), SpawnError> {
+        executor.spawn(owner, clock(), Box::pin(work))
     }
 
     fn user() -> Owner {
@@ -338,54 +351,54 @@ mod tests {
 
     #[test]
     fn no_thread_exists_before_there_is_work() {
-        let threads = Threads::new(Room::shared(4));
-        assert_eq!(lock(&threads.0.board).started, 0);
+        let executor = Executor::new(Capacity::for_many_owners(4));
+        assert_eq!(executor.0.scheduler.lock().started, 0);
         let (done, wait) = mpsc::channel();
-        spawn(&threads, user(), async move { done.send(()).unwrap() }).unwrap();
+        spawn(&executor, user(), async move { done.send(()).unwrap() }).unwrap();
         wait.recv().unwrap();
-        assert_eq!(lock(&threads.0.board).started, 1);
-        threads.stop();
+        assert_eq!(executor.0.scheduler.lock().started, 1);
+        executor.stop();
     }
 
     #[test]
-    fn an_owner_who_fills_its_half_leaves_the_other_half_free() {
-        let threads = Threads::new(Room::shared(2));
-        let hog = user();
+    fn an_owner_that_fills_its_half_leaves_the_other_half_free() {
+        let executor = Executor::new(Capacity::for_many_owners(2));
+        let busy = user();
         let (release, gate) = mpsc::channel::<()>();
         let gate = Arc::new(Mutex::new(gate));
         for _ in 0..10 {
             let gate = gate.clone();
-            spawn(&threads, hog, async move { gate.lock().recv().unwrap_or_default() }).unwrap();
+            spawn(&executor, busy, async move { gate.lock().recv().unwrap_or_default() }).unwrap();
         }
         let (done, wait) = mpsc::channel();
-        spawn(&threads, user(), async move { done.send(()).unwrap() }).unwrap();
-        // Returns although nothing of the first owner's has ended.
+        spawn(&executor, user(), async move { done.send(()).unwrap() }).unwrap();
+        // Returns although nothing of the first owner has ended.
         wait.recv().unwrap();
-        assert_eq!(lock(&threads.0.board).lanes[&hog].running, 1);
+        assert_eq!(executor.0.scheduler.lock().queues[&busy].running, 1);
         drop(release);
-        threads.stop();
+        executor.stop();
     }
 
     #[test]
     fn a_run_that_waits_leaves_its_thread_to_others() {
-        let threads = Threads::new(Room::shared(1));
+        let executor = Executor::new(Capacity::for_many_owners(1));
         let (reply, waits) = oneshot::channel();
         let (done, wait) = mpsc::channel();
         let first = done.clone();
-        spawn(&threads, user(), async move { first.send(waits.await.unwrap()).unwrap() }).unwrap();
-        spawn(&threads, user(), async move { done.send("second").unwrap() }).unwrap();
+        spawn(&executor, user(), async move { first.send(waits.await.unwrap()).unwrap() }).unwrap();
+        spawn(&executor, user(), async move { done.send("second").unwrap() }).unwrap();
         assert_eq!(wait.recv().unwrap(), "second");
         reply.send("first").unwrap();
         assert_eq!(wait.recv().unwrap(), "first");
-        threads.stop();
+        executor.stop();
     }
 
     #[test]
-    fn runs_that_come_together_get_a_thread_each_although_one_was_idle() {
-        let threads = Threads::new(Room::alone(2));
+    fn runs_spawned_together_get_a_thread_each_although_one_was_idle() {
+        let executor = Executor::new(Capacity::for_one_owner(2));
         let owner = user();
-        spawn(&threads, owner, async {}).unwrap();
-        while lock(&threads.0.board).idle == 0 {
+        spawn(&executor, owner, async {}).unwrap();
+        while executor.0.scheduler.lock().idle == 0 {
             std::thread::yield_now();
         }
         let (release, gate) = mpsc::channel::<()>();
@@ -397,44 +410,44 @@ mod tests {
                 begun.send(()).unwrap();
                 gate.lock().recv().unwrap_or_default();
             };
-            spawn(&threads, owner, run).unwrap();
+            spawn(&executor, owner, run).unwrap();
         }
         for _ in 0..2 {
             begins.recv_timeout(Duration::from_secs(30)).expect("it has begun while the other waits");
         }
         drop(release);
-        threads.stop();
+        executor.stop();
     }
 
     #[test]
     fn the_queue_is_bounded_and_one_owner_gets_half_of_it() {
-        let threads = Threads::new(Room::shared(1));
-        let hog = user();
+        let executor = Executor::new(Capacity::for_many_owners(1));
+        let busy = user();
         let (release, gate) = mpsc::channel::<()>();
         let (begun, begins) = mpsc::channel();
         let block = async move {
             begun.send(()).unwrap();
             gate.recv().unwrap_or_default();
         };
-        spawn(&threads, hog, block).unwrap();
+        spawn(&executor, busy, block).unwrap();
         begins.recv().unwrap();
-        for _ in 0..threads.0.room.queue / 2 {
-            spawn(&threads, hog, async {}).unwrap();
+        for _ in 0..executor.0.capacity.queue / 2 {
+            spawn(&executor, busy, async {}).unwrap();
         }
-        assert_eq!(spawn(&threads, hog, async {}), Err(Refused::QueueFull));
-        assert_eq!(spawn(&threads, user(), async {}), Ok(()));
+        assert_eq!(spawn(&executor, busy, async {}), Err(SpawnError::QueueFull));
+        assert_eq!(spawn(&executor, user(), async {}), Ok(()));
         drop(release);
-        threads.stop();
-        assert_eq!(spawn(&threads, hog, async {}), Err(Refused::Stopped));
+        executor.stop();
+        assert_eq!(spawn(&executor, busy, async {}), Err(SpawnError::Stopped));
     }
 
     #[test]
     fn a_panic_costs_its_run_and_not_the_thread() {
-        let threads = Threads::new(Room::shared(1));
-        spawn(&threads, user(), async { std::panic::panic_any("expected by the test") }).unwrap();
+        let executor = Executor::new(Capacity::for_many_owners(1));
+        spawn(&executor, user(), async { std::panic::panic_any("expected by the test") }).unwrap();
         let (done, wait) = mpsc::channel();
-        spawn(&threads, user(), async move { done.send(()).unwrap() }).unwrap();
+        spawn(&executor, user(), async move { done.send(()).unwrap() }).unwrap();
         wait.recv().unwrap();
-        threads.stop();
+        executor.stop();
     }
 }

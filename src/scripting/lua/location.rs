@@ -1,54 +1,49 @@
-//! Where in its source a run is when it is stopped, which whoever wrote it wants to know.
+//! The source location (`file:line`) at which a run exceeds a limit, for the error message.
 //!
-//! Once a run is over its limits, its stack is gone. So the place is noted before: by the interrupt that stops it,
-//! when memory runs out, and before it begins to wait.
+//! The Lua stack is gone once a run has failed. So the location is recorded earlier: by the interrupt that stops the
+//! run, when memory runs out, and before the run begins to wait.
 
-use super::{Limit, ScriptError};
+use super::{error::ScriptError, limits::LimitExceeded};
 use mlua::Lua;
 
-/// Frames that are looked at. The innermost are ours, and few.
+/// The number of stack frames inspected. The innermost belong to the host, and are few.
 const FRAMES: usize = 16;
 
-/// The place, as `file:line`.
-struct Place(String);
+/// The recorded location, in the state's app data.
+struct RecordedLocation(String);
 
-/// Notes where the run is, unless it was noted.
-pub(super) fn note(lua: &Lua) {
-    if lua.app_data_ref::<Place>().is_none()
-        && let Some(place) = find(lua)
+/// Records the current location, unless one is recorded.
+pub(super) fn record(lua: &Lua) {
+    if lua.app_data_ref::<RecordedLocation>().is_none()
+        && let Some(location) = current(lua)
     {
-        lua.set_app_data(Place(place));
+        lua.set_app_data(RecordedLocation(location));
     }
 }
 
-/// Forgets the place, for the run goes on, and gives it.
-pub(super) fn forget(lua: &Lua) -> Option<String> {
-    lua.remove_app_data::<Place>().map(|Place(place)| place)
+/// Removes and returns the recorded location, because the run goes on.
+pub(super) fn take(lua: &Lua) -> Option<String> {
+    lua.remove_app_data::<RecordedLocation>().map(|RecordedLocation(location)| location)
 }
 
-/// Where the run is now, as `file:line`.
-pub(super) fn here(lua: &Lua) -> Option<String> {
-    find(lua)
-}
-
-/// The error of a run that is over, with the place if it is about a limit. A run that others ended is not at fault.
-pub(super) fn placed(lua: &Lua, error: ScriptError) -> ScriptError {
-    match (error, lua.remove_app_data::<Place>()) {
-        (error @ ScriptError::Limit(Limit::Cancelled | Limit::Stopped), _) => error,
-        (ScriptError::Limit(limit), Some(Place(place))) => ScriptError::LimitAt { limit, place },
-        (error, _) => error,
-    }
-}
-
-/// The innermost line that its author wrote: ours are without numbers.
-fn find(lua: &Lua) -> Option<String> {
+/// The innermost `file:line` that the program's author wrote. Lua of the host has no line numbers.
+pub(super) fn current(lua: &Lua) -> Option<String> {
     (0..FRAMES).find_map(|level| {
         lua.inspect_stack(level, |frame| {
             let line = frame.current_line().filter(|line| *line > 0)?;
-            // Waiting is in part Lua of mlua's own.
+            // mlua implements waiting partly in Lua of its own.
             let source = frame.source().short_src.filter(|source| !source.starts_with("__mlua"))?;
             Some(format!("{source}:{line}"))
         })
         .flatten()
     })
+}
+
+/// Adds the recorded location to an error about a limit. A cancelled or stopped run is not at fault and gets none.
+pub(super) fn with_location(lua: &Lua, error: ScriptError) -> ScriptError {
+    match (error, take(lua)) {
+        (error @ ScriptError::Limit(LimitExceeded::Cancelled | LimitExceeded::Stopped), _) => error,
+        (ScriptError::Limit(limit), Some(location)) => ScriptError::LimitAt { limit, location },
+        (error, _) => error,
+    }
 }

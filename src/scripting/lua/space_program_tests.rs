@@ -1,21 +1,26 @@
-//! What programs of a space can do, and how their requests are kept apart.
+//! Programs of a space: their libraries, and the isolation of their requests.
 
 use super::{test_support::*, *};
+use crate::{
+    model::units::{Size, Span},
+    platform::config,
+};
+use std::{sync::Arc, time::Duration};
 
-/// Runs each as a program that must hold true.
-async fn all_hold(claims: &[&str]) {
-    let world = World::new();
+/// Runs each as a program that must not fail.
+async fn all_succeed(claims: &[&str]) {
+    let host = TestRuntime::new();
     for claim in claims {
-        let launched = world.launch(claim, &[]).await;
-        assert!(launched.result.is_ok(), "{claim}: {:?}", launched.result);
+        let run = host.run_program(claim, &[]).await;
+        assert!(run.result.is_ok(), "{claim}: {:?}", run.result);
     }
 }
 
 /// Runs each as a program and checks the error it ends with.
 async fn all_fail(claims: &[(&str, &str)]) {
-    let world = World::new();
+    let host = TestRuntime::new();
     for (source, error) in claims {
-        let failed = world.launch(source, &[]).await.result.unwrap_err();
+        let failed = host.run_program(source, &[]).await.result.unwrap_err();
         assert_eq!(failed.to_string(), *error, "{source}");
     }
 }
@@ -26,44 +31,44 @@ fn server() -> Program {
 }
 
 #[tokio::test]
-async fn a_program_gets_its_arguments_and_says_things() {
-    let world = World::new();
-    let launched = world.launch("print(..., arg[2], #arg, arg[0]) log.info('x')", &["a", "b"]).await;
-    assert!(launched.result.is_ok());
-    assert_eq!(launched.log, ["a\tb\t2\tmain.lua", "info: x"]);
+async fn a_program_gets_its_arguments_and_its_output_is_captured() {
+    let host = TestRuntime::new();
+    let run = host.run_program("print(..., arg[2], #arg, arg[0]) log.info('x')", &["a", "b"]).await;
+    assert!(run.result.is_ok());
+    assert_eq!(run.log, ["a\tb\t2\tmain.lua", "info: x"]);
 }
 
 #[tokio::test]
-async fn what_it_says_can_be_listened_to() {
+async fn the_output_of_a_program_can_be_streamed() {
     #[derive(Default)]
-    struct Ear(parking_lot::Mutex<Vec<String>>);
-    impl OutputWriter for Ear {
-        fn printed(&self, line: &[u8]) {
+    struct RecordingWriter(parking_lot::Mutex<Vec<String>>);
+    impl OutputWriter for RecordingWriter {
+        fn print(&self, line: &[u8]) {
             self.0.lock().push(format!("out {}", String::from_utf8_lossy(line)));
         }
-        fn logged(&self, line: &[u8]) {
+        fn log(&self, line: &[u8]) {
             self.0.lock().push(format!("err {}", String::from_utf8_lossy(line)));
         }
     }
-    let (world, ear) = (World::new(), Arc::<Ear>::default());
-    let around = world.around();
-    let around = ProgramContext {
-        directory: around.directory.clone(),
-        environment: around.environment.clone(),
-        agent: around.agent.clone(),
-        output: ProgramOutput::Streamed(ear.clone()),
+    let (host, writer) = (TestRuntime::new(), Arc::<RecordingWriter>::default());
+    let context = host.program_context();
+    let context = ProgramContext {
+        directory: context.directory.clone(),
+        environment: context.environment.clone(),
+        agent: context.agent.clone(),
+        output: ProgramOutput::Streamed(writer.clone()),
     };
     let program =
         Program::for_space("main.lua", "for i = 1, 1000 do print(i) end log.warn('done')", Capabilities::Full).unwrap();
-    let launched = world.runtime.run_program(&program, Arc::new(around), Vec::new()).await;
-    assert!(launched.result.is_ok() && launched.log.is_empty());
-    let heard = ear.0.lock();
-    assert_eq!((heard.len(), heard[999].as_str(), heard[1000].as_str()), (1001, "out 1000", "err warn: done"));
+    let run = host.runtime.run_program(&program, Arc::new(context), Vec::new()).await;
+    assert!(run.result.is_ok() && run.log.is_empty());
+    let lines = writer.0.lock();
+    assert_eq!((lines.len(), lines[999].as_str(), lines[1000].as_str()), (1001, "out 1000", "err warn: done"));
 }
 
 #[tokio::test]
 async fn files_can_be_read_and_changed() {
-    all_hold(&[
+    all_succeed(&[
         "fs.write('a.txt', 'one') fs.append('a.txt', 'two\\0') assert(fs.read('a.txt') == 'onetwo\\0')",
         "fs.mkdir('d/e') fs.write('d/z', '') fs.write('d/b', '') assert(table.concat(fs.list('d'), ' ') == 'b e z')",
         "assert(json.encode(fs.list('.')) and not fs.exists('none') and fs.stat('none') == nil)",
@@ -75,8 +80,8 @@ async fn files_can_be_read_and_changed() {
         "assert(require('fs') == fs and require('process') == process)",
     ])
     .await;
-    let world = World::new();
-    let error = world.launch("\nfs.read('none.txt')", &[]).await.result.unwrap_err().to_string();
+    let host = TestRuntime::new();
+    let error = host.run_program("\nfs.read('none.txt')", &[]).await.result.unwrap_err().to_string();
     assert!(
         error.starts_with("main.lua:2: fs.read: ")
             && error.ends_with("none.txt: No such file or directory (os error 2)"),
@@ -86,7 +91,7 @@ async fn files_can_be_read_and_changed() {
 
 #[tokio::test]
 async fn processes_can_be_run_and_started() {
-    all_hold(&[
+    all_succeed(&[
         "local r = process.run{ cmd = 'sh', args = { '-c', 'cat; echo $GREETING $MORE >&2; exit 3' }, stdin = 'in', env = { MORE = 'x' } }
          assert(r.code == 3 and r.stdout == 'in' and r.stderr == 'hello x\\n' and r.signal == nil)",
         "fs.mkdir('dir') fs.write('dir/run', '#!/bin/sh\\npwd', '755')
@@ -118,20 +123,20 @@ async fn processes_can_be_run_and_started() {
 }
 
 #[tokio::test]
-async fn a_confined_program_has_no_files_processes_or_environment() {
-    let world = World::new();
+async fn a_sandboxed_program_has_no_files_processes_or_environment() {
+    let host = TestRuntime::new();
     let source =
         "assert(fs == nil and process == nil and os == nil and io == nil and svc.client and kv.get and time.sleep)
         assert(svc.agent == nil)
         for _, name in { 'fs', 'process', 'os', 'svc.agent' } do assert(not pcall(require, name)) end";
     let program = Program::for_space("main.lua", source, Capabilities::Sandboxed).unwrap();
-    let launched = world.runtime.run_program(&program, world.around(), Vec::new()).await;
-    assert!(launched.result.is_ok(), "{:?}", launched.result);
+    let run = host.runtime.run_program(&program, host.program_context(), Vec::new()).await;
+    assert!(run.result.is_ok(), "{:?}", run.result);
 }
 
 #[tokio::test]
-async fn what_one_program_of_a_space_remembers_another_sees() {
-    all_hold(&[
+async fn programs_of_a_space_share_their_key_value_store() {
+    all_succeed(&[
         "kv.set('a', { list = json.array(), none = json.null }) assert(kv.get('b') == nil)",
         "assert(json.encode(kv.get('a').list) == '[]' and kv.get('a').none == json.null and require('kv') == kv)",
         "assert(kv.add('once', true) and not kv.add('once', true))",
@@ -144,8 +149,8 @@ async fn what_one_program_of_a_space_remembers_another_sees() {
 }
 
 #[tokio::test]
-async fn the_agent_of_the_space_is_within_reach() {
-    all_hold(&[
+async fn a_program_calls_methods_emits_events_and_registers_through_its_agent() {
+    all_succeed(&[
         "assert(svc.client.list()[1].name == 'echo')",
         "assert(svc.client.call('echo', { a = 9 }).a == 9 and svc.call('echo').a == nil)",
         "assert(svc.client.notify('echo', {}) == nil)",
@@ -173,15 +178,14 @@ async fn the_agent_of_the_space_is_within_reach() {
 }
 
 #[tokio::test]
-async fn a_set_up_names_handlers_that_are_there() {
-    let world = World::new();
-    world.modules.put("handlers", "return { search = function() end, limit = 5 }");
-    world.modules.put("acme.notes", "return { add = function() end }");
+async fn a_set_up_script_registers_only_handlers_that_exist() {
+    let host = TestRuntime::new();
+    host.modules.put("handlers", "return { search = function() end, limit = 5 }");
+    host.modules.put("acme.notes", "return { add = function() end }");
     let setup = "runtime.jsonrpc.method('search', 'handlers.search') runtime.jsonrpc.method('add', 'acme.notes.add')";
-    let launched = world.launch(setup, &[]).await;
-    assert!(launched.result.is_ok(), "{:?}", launched.result);
-    let named: Vec<_> =
-        launched.handlers.iter().map(|(name, h)| format!("{name}={}:{}", h.library, h.function)).collect();
+    let run = host.run_program(setup, &[]).await;
+    assert!(run.result.is_ok(), "{:?}", run.result);
+    let named: Vec<_> = run.handlers.iter().map(|(name, h)| format!("{name}={}:{}", h.library, h.function)).collect();
     assert_eq!(named, ["add=acme.notes:add", "search=handlers:search"]);
     for (source, error) in [
         ("'search', 'handlers.find'", "the library `handlers` has no function `find`, which is to handle `search`"),
@@ -194,19 +198,19 @@ async fn a_set_up_names_handlers_that_are_there() {
         ("'search', 'find'", "the handler of `search` must be a string such as \"library.function\""),
         ("5, 'a.b'", "the local name must be a string"),
     ] {
-        let failed = world.launch(&format!("\nruntime.jsonrpc.method({source})"), &[]).await.result.unwrap_err();
+        let failed = host.run_program(&format!("\nruntime.jsonrpc.method({source})"), &[]).await.result.unwrap_err();
         assert_eq!(failed.to_string(), format!("main.lua:2: runtime.jsonrpc.method: {error}"));
     }
     let twice = "runtime.jsonrpc.method('a', 'handlers.search') runtime.jsonrpc.method('a', 'handlers.search')";
-    let failed = world.launch(twice, &[]).await.result.unwrap_err().to_string();
+    let failed = host.run_program(twice, &[]).await.result.unwrap_err().to_string();
     assert_eq!(failed, "main.lua:1: runtime.jsonrpc.method: `a` has a handler already");
 }
 
 #[tokio::test]
-async fn nothing_a_request_does_is_there_for_another() {
-    let world = World::new();
-    world.modules.put("helper", "local n = 0 return { list = {}, count = function() n += 1 return n end }");
-    world.modules.put(
+async fn nothing_a_request_does_is_visible_to_another() {
+    let host = TestRuntime::new();
+    host.modules.put("helper", "local n = 0 return { list = {}, count = function() n += 1 return n end }");
+    host.modules.put(
         "handlers",
         r#"
         local helper, calls = require("helper"), 0
@@ -234,20 +238,20 @@ async fn nothing_a_request_does_is_there_for_another() {
     );
     let program = server();
     for n in 0..5 {
-        let answer = world.handle(&program, "handlers.search", &format!("{{\"q\":{n}}}")).await.unwrap();
+        let answer = host.call_handler(&program, "handlers.search", &format!("{{\"q\":{n}}}")).await.unwrap();
         assert_eq!(answer, format!("[1,1,1,1,1,{n},false,false]"));
     }
 }
 
 #[tokio::test]
-async fn a_request_that_fails_says_where_and_why_and_the_next_is_served() {
-    let world = World::with(config::Script {
-        wall: config::Span(Duration::from_secs(60)),
-        cpu: config::Span(Duration::from_millis(100)),
-        memory: config::Size(8 << 20),
+async fn a_request_that_fails_names_its_line_and_the_next_is_served() {
+    let host = TestRuntime::with(config::Script {
+        wall: Span(Duration::from_secs(60)),
+        cpu: Span(Duration::from_millis(100)),
+        memory: Size(8 << 20),
         threads: 2,
     });
-    world.modules.put(
+    host.modules.put(
         "handlers",
         "local M = {}
 function M.fails() error('no') end
@@ -286,36 +290,36 @@ return M",
             "handlers:20: the result of `handlers.nan` cannot be sent: $.a is not a finite number, which is not JSON",
         ),
     ] {
-        let failed = world.handle(&program, &format!("handlers.{function}"), "{}").await.unwrap_err();
+        let failed = host.call_handler(&program, &format!("handlers.{function}"), "{}").await.unwrap_err();
         assert_eq!(failed.to_string(), error, "{function}");
-        assert_eq!(world.handle(&program, "handlers.ok", "[1]").await.unwrap(), "[1]");
+        assert_eq!(host.call_handler(&program, "handlers.ok", "[1]").await.unwrap(), "[1]");
     }
-    let failed = world.handle(&program, "handlers.late", "{}").await.unwrap_err().to_string();
+    let failed = host.call_handler(&program, "handlers.late", "{}").await.unwrap_err().to_string();
     assert!(failed.ends_with("it needed more than 8MiB of memory"), "{failed}");
 }
 
 #[tokio::test]
-async fn a_request_that_waits_too_long_says_where() {
-    let world = World::with(config::Script {
-        wall: config::Span(Duration::from_millis(300)),
+async fn a_request_that_waits_too_long_names_its_line() {
+    let host = TestRuntime::with(config::Script {
+        wall: Span(Duration::from_millis(300)),
         threads: 2,
         ..config::Script::default()
     });
-    world.modules.put("handlers", "return {\nwaits = function()\n  time.sleep(60)\nend }");
-    let failed = world.handle(&server(), "handlers.waits", "{}").await.unwrap_err();
+    host.modules.put("handlers", "return {\nwaits = function()\n  time.sleep(60)\nend }");
+    let failed = host.call_handler(&server(), "handlers.waits", "{}").await.unwrap_err();
     assert_eq!(failed.to_string(), "handlers:3: it took longer than 300ms");
 }
 
 #[tokio::test]
 async fn requests_run_at_the_same_time_and_wait_at_the_same_time() {
     let config = config::Script { threads: 2, ..config::Script::default() };
-    let world = World::with(config.clone());
-    world.modules.put("handlers", "return { wait = function() time.sleep(0.1) return 1 end }");
-    let runtime = Runtime::for_space(&config, world.runtime.0.libraries.clone());
-    let (program, around) = (server(), world.around());
+    let host = TestRuntime::with(config.clone());
+    host.modules.put("handlers", "return { wait = function() time.sleep(0.1) return 1 end }");
+    let runtime = Runtime::for_space(&config, host.runtime.0.services.clone());
+    let (program, context) = (server(), host.program_context());
     let handler = MethodHandler { library: "handlers".to_owned(), function: "wait".to_owned() };
     let begun = std::time::Instant::now();
-    let runs = (0..100).map(|_| runtime.call_handler(&program, around.clone(), handler.clone(), None));
+    let runs = (0..100).map(|_| runtime.call_handler(&program, context.clone(), handler.clone(), None));
     let answers = futures_util::future::join_all(runs).await;
     assert!(answers.iter().all(|answer| answer.as_ref().is_ok_and(|json| json.get() == "1")), "{answers:?}");
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());

@@ -1,65 +1,68 @@
-//! What the tests of this folder share: a runtime with short limits, a scripted way out, an event.
+//! Test fixtures of this folder: a runtime with fake services, and a sample event.
 
-use super::*;
+use super::{sandbox::Sandbox, *};
 use crate::{
     model::{
         body_template::BodyTemplate,
-        event::{Actor, ActorKind, EventSpace},
+        event::{Actor, ActorKind, Event, EventSpace},
         id::{EventId, SpaceId, UserId},
+        owner::Owner,
         timestamp::Timestamp,
+        units::{Size, Span},
     },
-    platform::{kv::Kv, store::Store},
+    platform::{config, kv::Kv, metrics::Metrics, store::Store},
 };
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
-use std::{collections::HashMap, path::PathBuf};
+use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
+use tempfile::TempDir;
 use tokio::sync::Notify;
 
-/// A runtime on a store of its own, both gone with it.
-pub struct World {
+/// A runtime with fake services, on a store in a directory of its own.
+pub struct TestRuntime {
     pub runtime: Runtime,
     pub metrics: Arc<Metrics>,
-    pub http: Arc<Http>,
-    pub modules: Arc<Shelf>,
+    pub http: Arc<FakeHttp>,
+    pub modules: Arc<FakeModules>,
     kv: Kv,
-    directory: PathBuf,
+    directory: TempDir,
 }
 
-impl World {
-    /// A world of two threads and roomy limits.
+impl TestRuntime {
+    /// A runtime of two threads with the default limits.
     pub fn new() -> Self {
         Self::with(config::Script { threads: 2, ..config::Script::default() })
     }
 
-    /// A world whose runs end soon.
+    /// A runtime with low limits.
     pub fn strict() -> Self {
         Self::with(config::Script {
-            wall: config::Span(Duration::from_secs(10)),
-            cpu: config::Span(Duration::from_millis(100)),
-            memory: config::Size(8 << 20),
+            wall: Span(Duration::from_secs(10)),
+            cpu: Span(Duration::from_millis(100)),
+            memory: Size(8 << 20),
             threads: 2,
         })
     }
 
     pub fn with(config: config::Script) -> Self {
-        let directory = std::env::temp_dir().join(format!("svc-script-{}", uuid::Uuid::now_v7()));
-        let (metrics, http) = (Arc::<Metrics>::default(), Arc::<Http>::default());
-        let modules = Arc::<Shelf>::default();
-        let store = Store::open(&directory, 0, metrics.clone()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let (metrics, http) = (Arc::<Metrics>::default(), Arc::<FakeHttp>::default());
+        let modules = Arc::<FakeModules>::default();
+        let store = Store::open(directory.path(), 0, metrics.clone()).unwrap();
         let kv = Kv::new(store).unwrap();
-        let libraries = HostServices {
+        let services = HostServices {
             http: http.clone(),
             kv: Some(kv.clone()),
-            caller: Arc::new(Caller),
+            caller: Arc::new(FakeServer),
             modules: modules.clone(),
         };
-        let runtime = Runtime::new(&config, libraries, metrics.clone());
+        let runtime = Runtime::new(&config, services, metrics.clone());
         Self { runtime, metrics, http, modules, kv, directory }
     }
 
     pub fn sandbox(&self, program: &Program, owner: Owner) -> Sandbox {
-        Sandbox::new(program, owner, &self.runtime.0.libraries, self.runtime.0.limits).unwrap()
+        Sandbox::new(program, owner, &self.runtime.0.services, self.runtime.0.limits).unwrap()
     }
 
     /// Renders a Lua template for the sample event.
@@ -67,68 +70,68 @@ impl World {
         self.runtime.render(&lua(source), Owner::Global, input(event())).await
     }
 
-    /// Calls a tool as a user.
-    pub async fn evaluate(&self, source: &str, arguments: &str) -> ToolRun {
-        self.call(&Program::tool("tool", source).unwrap(), arguments).await
+    /// Runs a script for the sample event.
+    pub async fn run_script(&self, source: &str) -> ScriptRun {
+        self.runtime.run_script(&Program::script("script", source).unwrap(), Owner::Global, input(event())).await
     }
 
-    /// Calls a compiled tool as a user.
-    pub async fn call(&self, program: &Program, arguments: &str) -> ToolRun {
+    /// Runs a tool as [`tool_user`].
+    pub async fn run_tool(&self, source: &str, arguments: &str) -> ToolRun {
+        self.call_tool(&Program::tool("tool", source).unwrap(), arguments).await
+    }
+
+    /// Runs a compiled tool as [`tool_user`].
+    pub async fn call_tool(&self, program: &Program, arguments: &str) -> ToolRun {
         let arguments = RawValue::from_string(arguments.to_owned()).unwrap();
-        let acting = ToolContext { owner: someone(), caller: Arc::new(Caller), emitter: Arc::new(Caller) };
-        self.runtime.run_tool(program, Owner::Global, ToolCall { arguments, acting }).await
+        let context = ToolContext { owner: tool_user(), caller: Arc::new(FakeServer), emitter: Arc::new(FakeServer) };
+        self.runtime.run_tool(program, Owner::Global, ToolCall { arguments, context }).await
     }
 
-    /// What a program of a space finds around it, in a directory that is gone with this world.
-    pub fn around(&self) -> Arc<ProgramContext> {
+    /// The context of a space's program, in this runtime's directory.
+    pub fn program_context(&self) -> Arc<ProgramContext> {
         Arc::new(ProgramContext {
-            directory: self.directory.clone(),
+            directory: self.directory.path().to_owned(),
             environment: [("PATH", "/usr/bin:/bin"), ("GREETING", "hello")].map(|(n, v)| (n.into(), v.into())).into(),
-            agent: Arc::new(Agent(self.kv.clone())),
+            agent: Arc::new(FakeAgent(self.kv.clone())),
             output: ProgramOutput::Captured,
         })
     }
 
     /// Runs a program of a space.
-    pub async fn launch(&self, source: &str, arguments: &[&str]) -> ProgramRun {
+    pub async fn run_program(&self, source: &str, arguments: &[&str]) -> ProgramRun {
         let program = Program::for_space("main.lua", source, Capabilities::Full).unwrap();
-        self.runtime.run_program(&program, self.around(), arguments.iter().map(ToString::to_string).collect()).await
+        let arguments = arguments.iter().map(ToString::to_string).collect();
+        self.runtime.run_program(&program, self.program_context(), arguments).await
     }
 
-    /// Has a function of a library handle a request.
-    pub async fn handle(&self, program: &Program, handler: &str, params: &str) -> Result<String, ScriptError> {
+    /// Calls the handler `library.function`.
+    pub async fn call_handler(&self, program: &Program, handler: &str, params: &str) -> Result<String, ScriptError> {
         let (library, function) = handler.rsplit_once('.').unwrap();
         let handler = MethodHandler { library: library.to_owned(), function: function.to_owned() };
         let params = RawValue::from_string(params.to_owned()).unwrap();
-        let result = self.runtime.call_handler(program, self.around(), handler, Some(params)).await;
+        let result = self.runtime.call_handler(program, self.program_context(), handler, Some(params)).await;
         result.map(|json| json.get().to_owned())
     }
-
-    /// Runs a script for the sample event.
-    pub async fn run(&self, source: &str) -> ScriptRun {
-        self.runtime.run_script(&Program::script("script", source).unwrap(), Owner::Global, input(event())).await
-    }
 }
 
-impl Drop for World {
+impl Drop for TestRuntime {
     fn drop(&mut self) {
         self.runtime.shut_down();
-        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 
-/// Answers every request with what was asked, except on `never.test`, which stays silent, and `refused.test`.
+/// Answers every request with its own body, except to `never.test`, which never answers, and `refused.test`.
 #[derive(Default)]
-pub struct Http {
+pub struct FakeHttp {
     pub requests: Mutex<Vec<(Owner, HttpRequest)>>,
-    asked: Notify,
+    requested: Notify,
     abandoned: Arc<Notify>,
 }
 
-impl Http {
+impl FakeHttp {
     /// Returns once a request has been sent.
-    pub async fn asked(&self) {
-        self.asked.notified().await;
+    pub async fn requested(&self) {
+        self.requested.notified().await;
     }
 
     /// Returns once a request has been dropped unanswered.
@@ -137,17 +140,17 @@ impl Http {
     }
 }
 
-impl HttpClient for Http {
+impl HttpClient for FakeHttp {
     fn send(&self, owner: Owner, request: HttpRequest) -> BoxFuture<'static, Result<HttpResponse, String>> {
-        struct Notice(Arc<Notify>);
-        impl Drop for Notice {
+        struct NotifyOnDrop(Arc<Notify>);
+        impl Drop for NotifyOnDrop {
             fn drop(&mut self) {
                 self.0.notify_one();
             }
         }
-        let notice = Notice(self.abandoned.clone());
+        let notice = NotifyOnDrop(self.abandoned.clone());
         self.requests.lock().push((owner, request.clone()));
-        self.asked.notify_one();
+        self.requested.notify_one();
         Box::pin(async move {
             if request.url.contains("never.test") {
                 let _notice = notice;
@@ -156,7 +159,7 @@ impl HttpClient for Http {
             if request.url.contains("refused.test") {
                 return Err("refused.test may not be reached".to_owned());
             }
-            // Has the run wait for a turn of the caller's own runtime.
+            // Makes the run wait for a timer of the caller's tokio runtime.
             tokio::time::sleep(Duration::from_millis(1)).await;
             let headers = vec![("X-Seen".to_owned(), "1".to_owned()), ("x-seen".to_owned(), "2".to_owned())];
             Ok(HttpResponse { status: 201, headers, body: request.body })
@@ -164,10 +167,10 @@ impl HttpClient for Http {
     }
 }
 
-/// Knows the method `echo`, which returns its params.
-struct Caller;
+/// Has the method `echo`, which returns its params, and accepts every event but `refused`.
+struct FakeServer;
 
-impl MethodCaller for Caller {
+impl MethodCaller for FakeServer {
     fn call(&self, _: Owner, method: &str, params: Box<RawValue>) -> BoxFuture<'static, Result<Box<RawValue>, String>> {
         let known = method == "echo";
         let error = format!("no method named `{method}`");
@@ -175,13 +178,12 @@ impl MethodCaller for Caller {
     }
 }
 
-/// The user that tools are called by.
-pub fn someone() -> Owner {
+/// The user who runs the tools.
+pub fn tool_user() -> Owner {
     Owner::User("01900000-0000-7000-8000-000000000000".parse().unwrap())
 }
 
-/// Takes every event but those called `refused`, and says whose it is.
-impl EventEmitter for Caller {
+impl EventEmitter for FakeServer {
     fn emit(
         &self,
         owner: Owner,
@@ -196,22 +198,22 @@ impl EventEmitter for Caller {
     }
 }
 
-/// Knows the method `echo`, and says what was registered.
-struct Agent(Kv);
+/// Has the method `echo`, and returns every registration.
+struct FakeAgent(Kv);
 
-impl Agent {
-    fn said(said: serde_json::Value) -> AgentReply<Box<RawValue>> {
-        Box::pin(async move { Ok(serde_json::value::to_raw_value(&said).unwrap()) })
+impl FakeAgent {
+    fn reply(reply: serde_json::Value) -> AgentReply<Box<RawValue>> {
+        Box::pin(async move { Ok(serde_json::value::to_raw_value(&reply).unwrap()) })
     }
 }
 
-impl SpaceAgent for Agent {
+impl SpaceAgent for FakeAgent {
     fn emit(&self, kind: &str, payload: Box<RawValue>) -> AgentReply<Box<RawValue>> {
-        Self::said(serde_json::json!({ "event_type": format!("custom.{kind}"), "payload": payload }))
+        Self::reply(serde_json::json!({ "event_type": format!("custom.{kind}"), "payload": payload }))
     }
 
     fn methods(&self) -> AgentReply<Box<RawValue>> {
-        Self::said(serde_json::json!({ "methods": [{ "name": "echo" }] }))
+        Self::reply(serde_json::json!({ "methods": [{ "name": "echo" }] }))
     }
 
     fn call(&self, request: Box<RawValue>) -> AgentReply<Option<Box<RawValue>>> {
@@ -233,12 +235,12 @@ impl SpaceAgent for Agent {
     fn register(&self, directory: PathBuf, registration: Box<RawValue>) -> AgentReply<Box<RawValue>> {
         match registration.get().contains("wrong") {
             true => Box::pin(async { Err("`server.command` is missing".to_owned()) }),
-            false => Self::said(serde_json::json!({ "directory": directory, "registration": registration })),
+            false => Self::reply(serde_json::json!({ "directory": directory, "registration": registration })),
         }
     }
 
     fn unregister(&self, local_name: Option<&str>) -> AgentReply<Box<RawValue>> {
-        Self::said(serde_json::json!({ "removed": local_name }))
+        Self::reply(serde_json::json!({ "removed": local_name }))
     }
 
     fn kv(&self) -> &dyn SpaceKv {
@@ -248,15 +250,15 @@ impl SpaceAgent for Agent {
 
 /// HostServices by name, the same for every owner.
 #[derive(Default)]
-pub struct Shelf(Mutex<HashMap<String, Program>>);
+pub struct FakeModules(Mutex<HashMap<String, Program>>);
 
-impl Shelf {
+impl FakeModules {
     pub fn put(&self, name: &str, source: &str) {
         self.0.lock().insert(name.to_owned(), Program::library(name, source).unwrap());
     }
 }
 
-impl ModuleSource for Shelf {
+impl ModuleSource for FakeModules {
     fn find(&self, _: Owner, name: &str) -> Result<Option<Program>, String> {
         if name == "broken" {
             return Err("its file cannot be read".to_owned());

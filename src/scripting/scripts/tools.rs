@@ -57,8 +57,8 @@ impl ToolRunner {
             None => return Err(ToolError::NoTool),
         };
         let (caller, emitter) = (self.caller.clone(), self.emitter.clone());
-        let acting = ToolContext { owner: Owner::User(user), caller, emitter };
-        Ok(self.runtime.run_tool(program, tool.owner, ToolCall { arguments, acting }).await)
+        let context = ToolContext { owner: Owner::User(user), caller, emitter };
+        Ok(self.runtime.run_tool(program, tool.owner, ToolCall { arguments, context }).await)
     }
 }
 

@@ -1,7 +1,8 @@
-//! The agent of the space that a program runs in, over its own API: no token, being here is enough.
+//! The client of the local API of the space's agent. The API asks for no token: it serves programs inside the space.
 
-use super::{FetchedLibraries, LibrarySource};
+use super::owner_libraries::{FetchedLibraries, LibrarySource};
 use crate::{
+    model::api::error::ErrorBody,
     platform::percent,
     scripting::lua::{AgentReply, SpaceAgent, SpaceKv},
 };
@@ -15,40 +16,30 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{json, value::RawValue};
 use std::{io::Read as _, path::PathBuf, sync::OnceLock, time::Duration};
 
-/// Where an agent listens that was told nothing else.
+/// The default address of an agent.
 pub const DEFAULT_URL: &str = "http://127.0.0.1:7301";
 
-/// How long it may take to pick up.
-const CONNECT: Duration = Duration::from_secs(5);
+/// The timeout of a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The largest answer.
-const MAX_ANSWER: u64 = 64 << 20;
+/// The largest response, in bytes.
+const MAX_RESPONSE: u64 = 64 << 20;
 
-/// A way to the agent.
+/// Connects to the agent of the space.
 pub struct AgentClient {
     url: String,
-    /// Whether somebody said that there is one.
-    named: bool,
-    /// Made on first use: most programs do not need it.
+    /// Whether the address was given and is not the default.
+    is_configured: bool,
+    /// Made on first use, since most programs do not need it.
     http: OnceLock<HttpClient>,
 }
 
-#[derive(Deserialize)]
-struct ErrorBody {
-    error: ErrorDetail,
-}
-
-#[derive(Deserialize)]
-struct ErrorDetail {
-    message: String,
-}
-
 impl AgentClient {
-    /// The agent at this address, or the one at the usual place.
+    /// Makes a client of the agent at this address, or at the default one.
     pub fn new(url: Option<&str>) -> Self {
         let url = url.filter(|url| !url.is_empty());
-        let named = url.is_some();
-        Self { url: url.unwrap_or(DEFAULT_URL).trim_end_matches('/').to_owned(), named, http: OnceLock::new() }
+        let is_configured = url.is_some();
+        Self { url: url.unwrap_or(DEFAULT_URL).trim_end_matches('/').to_owned(), is_configured, http: OnceLock::new() }
     }
 
     fn send(&self, method: Method, path: &str, body: Option<String>) -> AgentReply<Option<Box<RawValue>>> {
@@ -59,7 +50,7 @@ impl AgentClient {
         let url = self.url.clone();
         Box::pin(async move {
             let (http, request) = sent?;
-            answered(http.send_async(request).await.map_err(|error| unreachable(&url, &error))?).await
+            read_response(http.send_async(request).await.map_err(|error| unreachable(&url, &error))?).await
         })
     }
 
@@ -68,7 +59,7 @@ impl AgentClient {
             return Ok(http);
         }
         let client = HttpClient::builder()
-            .connect_timeout(CONNECT)
+            .connect_timeout(CONNECT_TIMEOUT)
             .redirect_policy(RedirectPolicy::None)
             .proxy(None)
             .build()
@@ -82,12 +73,12 @@ impl AgentClient {
 }
 
 impl LibrarySource for AgentClient {
-    fn libraries(&self, known: Option<&str>, limit: Duration) -> Result<FetchedLibraries, String> {
-        // At the usual place there may be anything, as long as nobody says that it is an agent.
-        if !self.named {
+    fn libraries(&self, known: Option<&str>, timeout: Duration) -> Result<FetchedLibraries, String> {
+        // Any other server may listen at the default address, so it is asked only if it was configured.
+        if !self.is_configured {
             return Ok(FetchedLibraries::Absent);
         }
-        let mut request = Request::get(format!("{}/packages/user-libraries.zip", self.url)).timeout(limit);
+        let mut request = Request::get(format!("{}/packages/user-libraries.zip", self.url)).timeout(timeout);
         if let Some(tag) = known {
             request = request.header(header::IF_NONE_MATCH, tag);
         }
@@ -101,7 +92,7 @@ impl LibrarySource for AgentClient {
         }
         let tag = response.headers().get(header::ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
         let mut bytes = Vec::new();
-        let read = response.into_body().take(MAX_ANSWER).read_to_end(&mut bytes);
+        let read = response.into_body().take(MAX_RESPONSE).read_to_end(&mut bytes);
         read.map_err(|error| self.unreachable(&error))?;
         Ok(FetchedLibraries::Archive { bytes, tag })
     }
@@ -109,11 +100,11 @@ impl LibrarySource for AgentClient {
 
 impl SpaceAgent for AgentClient {
     fn emit(&self, kind: &str, payload: Box<RawValue>) -> AgentReply<Box<RawValue>> {
-        some(self.send(Method::POST, "/event", Some(json!({ "type": kind, "payload": payload }).to_string())))
+        required(self.send(Method::POST, "/event", Some(json!({ "type": kind, "payload": payload }).to_string())))
     }
 
     fn methods(&self) -> AgentReply<Box<RawValue>> {
-        some(self.send(Method::GET, "/api/methods", None))
+        required(self.send(Method::GET, "/api/methods", None))
     }
 
     fn call(&self, request: Box<RawValue>) -> AgentReply<Option<Box<RawValue>>> {
@@ -122,7 +113,7 @@ impl SpaceAgent for AgentClient {
 
     fn register(&self, directory: PathBuf, registration: Box<RawValue>) -> AgentReply<Box<RawValue>> {
         let body = json!({ "directory": directory, "registration": registration });
-        some(self.send(Method::POST, "/methods", Some(body.to_string())))
+        required(self.send(Method::POST, "/methods", Some(body.to_string())))
     }
 
     fn unregister(&self, local_name: Option<&str>) -> AgentReply<Box<RawValue>> {
@@ -130,7 +121,7 @@ impl SpaceAgent for AgentClient {
             Some(name) => format!("/methods/{}", percent::encode(name)),
             None => "/methods".to_owned(),
         };
-        some(self.send(Method::DELETE, &path, None))
+        required(self.send(Method::DELETE, &path, None))
     }
 
     fn kv(&self) -> &dyn SpaceKv {
@@ -138,34 +129,34 @@ impl SpaceAgent for AgentClient {
     }
 }
 
-/// What is put, as the agent reads it.
+/// The body of a request that stores a value.
 #[derive(Serialize)]
-struct Put {
+struct StoreRequest {
     value: Box<RawValue>,
     ttl: Option<f64>,
     add: bool,
 }
 
 #[derive(Deserialize)]
-struct Stored {
+struct StoreResponse {
     stored: bool,
 }
 
 #[derive(Deserialize)]
-struct Value<T> {
+struct ValueResponse<T> {
     value: T,
 }
 
 #[derive(Deserialize)]
-struct Deleted {
+struct DeleteResponse {
     deleted: bool,
 }
 
 impl AgentClient {
-    fn put(&self, key: &str, put: &Put) -> AgentReply<bool> {
-        let body = serde_json::to_string(put).expect("JSON and numbers are JSON");
-        let answer = some(self.send(Method::PUT, &format!("/kv?key={}", percent::encode(key)), Some(body)));
-        Box::pin(async move { Ok(understood::<Stored>(&answer.await?)?.stored) })
+    fn store(&self, key: &str, request: &StoreRequest) -> AgentReply<bool> {
+        let body = serde_json::to_string(request).expect("JSON and numbers are JSON");
+        let answer = required(self.send(Method::PUT, &format!("/kv?key={}", percent::encode(key)), Some(body)));
+        Box::pin(async move { Ok(parse::<StoreResponse>(&answer.await?)?.stored) })
     }
 }
 
@@ -174,28 +165,29 @@ impl SpaceKv for AgentClient {
         let answer = self.send(Method::GET, &format!("/kv?key={}", percent::encode(key)), None);
         Box::pin(async move {
             let Some(answer) = answer.await? else { return Ok(None) };
-            Ok(Some(understood::<Value<Box<RawValue>>>(&answer)?.value))
+            Ok(Some(parse::<ValueResponse<Box<RawValue>>>(&answer)?.value))
         })
     }
 
     fn set(&self, key: &str, value: Box<RawValue>, ttl: Option<Duration>) -> AgentReply<()> {
-        let stored = self.put(key, &Put { value, ttl: seconds(ttl), add: false });
+        let stored = self.store(key, &StoreRequest { value, ttl: seconds(ttl), add: false });
         Box::pin(async move { stored.await.map(drop) })
     }
 
     fn add(&self, key: &str, value: Box<RawValue>, ttl: Option<Duration>) -> AgentReply<bool> {
-        self.put(key, &Put { value, ttl: seconds(ttl), add: true })
+        self.store(key, &StoreRequest { value, ttl: seconds(ttl), add: true })
     }
 
     fn increment(&self, key: &str, by: i64, ttl: Option<Duration>) -> AgentReply<i64> {
         let body = json!({ "by": by, "ttl": seconds(ttl) }).to_string();
-        let answer = some(self.send(Method::POST, &format!("/kv/increment?key={}", percent::encode(key)), Some(body)));
-        Box::pin(async move { Ok(understood::<Value<i64>>(&answer.await?)?.value) })
+        let answer =
+            required(self.send(Method::POST, &format!("/kv/increment?key={}", percent::encode(key)), Some(body)));
+        Box::pin(async move { Ok(parse::<ValueResponse<i64>>(&answer.await?)?.value) })
     }
 
     fn delete(&self, key: &str) -> AgentReply<bool> {
-        let answer = some(self.send(Method::DELETE, &format!("/kv?key={}", percent::encode(key)), None));
-        Box::pin(async move { Ok(understood::<Deleted>(&answer.await?)?.deleted) })
+        let answer = required(self.send(Method::DELETE, &format!("/kv?key={}", percent::encode(key)), None));
+        Box::pin(async move { Ok(parse::<DeleteResponse>(&answer.await?)?.deleted) })
     }
 }
 
@@ -203,18 +195,18 @@ fn seconds(ttl: Option<Duration>) -> Option<f64> {
     ttl.as_ref().map(Duration::as_secs_f64)
 }
 
-fn understood<T: DeserializeOwned>(answer: &RawValue) -> Result<T, String> {
+fn parse<T: DeserializeOwned>(answer: &RawValue) -> Result<T, String> {
     serde_json::from_str(answer.get()).map_err(|error| format!("the agent's answer makes no sense: {error}"))
 }
 
-/// An answer that cannot be nothing.
-fn some(reply: AgentReply<Option<Box<RawValue>>>) -> AgentReply<Box<RawValue>> {
+/// A reply that must not be empty.
+fn required(reply: AgentReply<Option<Box<RawValue>>>) -> AgentReply<Box<RawValue>> {
     Box::pin(async move { reply.await?.ok_or_else(|| "the agent gave no answer".to_owned()) })
 }
 
-async fn answered(mut response: Response<AsyncBody>) -> Result<Option<Box<RawValue>>, String> {
+async fn read_response(mut response: Response<AsyncBody>) -> Result<Option<Box<RawValue>>, String> {
     let mut body = String::new();
-    let read = response.body_mut().take(MAX_ANSWER).read_to_string(&mut body).await;
+    let read = response.body_mut().take(MAX_RESPONSE).read_to_string(&mut body).await;
     read.map_err(|error| format!("the agent's answer broke off: {error}"))?;
     let status = response.status();
     if !status.is_success() {

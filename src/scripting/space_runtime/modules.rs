@@ -1,12 +1,12 @@
-//! Where `require` looks, for a program of a space: what comes with us, then beside the program, each dot a directory,
-//! then in the libraries of the space's owner, which the agent hands out ([`super::packages`]).
+//! The modules that a program of a space can `require`: the built-in ones, then files beside the program, each dot a
+//! directory, then the libraries of the space's owner, which the agent serves ([`super::owner_libraries`]).
 //!
-//! What was found beside the program is kept for as long as it runs, so that all its requests see the same. The owner's
-//! libraries change when the owner changes them.
+//! A file found beside the program is kept for as long as the program runs, so that all its requests see the same. The
+//! owner's libraries change when the owner changes them.
 
 use super::{
-    packages::{LibrarySource, Packed},
-    read,
+    owner_libraries::{LibrarySource, OwnerLibraries},
+    source_file::{compile_module, read},
 };
 use crate::{
     model::{
@@ -15,7 +15,7 @@ use crate::{
     },
     scripting::lua::{ModuleSource, Program},
 };
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::{
     collections::{HashMap, HashSet},
     io,
@@ -23,42 +23,48 @@ use std::{
     sync::Arc,
 };
 
-/// The libraries that come with us, by name. No other can have their names.
-const OURS: &[(&str, &str)] = &[
+/// The built-in modules, by name. No other module can have their names.
+const BUILT_IN: &[(&str, &str)] = &[
     ("svc.methods", include_str!("../../../lua/svc/methods.lua")),
     ("svc.methods.schema", include_str!("../../../lua/svc/methods/schema.lua")),
 ];
 
-/// Everything that can be found.
+/// The modules of one program.
 pub struct SpaceModules {
-    /// Where the program is.
-    beside: PathBuf,
+    /// The directory of the program's file.
+    directory: PathBuf,
+    /// Built-in modules and files beside the program that were required before.
     kept: Mutex<HashMap<String, Program>>,
-    /// The libraries of the owner, and which names were last found there.
-    packed: Packed,
-    theirs: Mutex<HashSet<String>>,
+    owner_libraries: OwnerLibraries,
+    /// The names that were last found among the owner's libraries.
+    found_in_libraries: Mutex<HashSet<String>>,
 }
 
 impl SpaceModules {
-    pub fn new(beside: PathBuf, source: Arc<dyn LibrarySource>) -> Self {
-        Self { beside, kept: Mutex::default(), packed: Packed::new(source), theirs: Mutex::default() }
+    pub fn new(directory: PathBuf, source: Arc<dyn LibrarySource>) -> Self {
+        Self {
+            directory,
+            kept: Mutex::default(),
+            owner_libraries: OwnerLibraries::new(source),
+            found_in_libraries: Mutex::default(),
+        }
     }
 
-    /// Whoever was first has the program that states have loaded.
+    /// Keeps a program, unless another run was first: states may have loaded that one.
     fn keep(&self, name: &str, program: Program) -> Program {
-        lock(&self.kept).entry(name.to_owned()).or_insert(program).clone()
+        self.kept.lock().entry(name.to_owned()).or_insert(program).clone()
     }
 
-    /// The first of the files that a name may mean, if there is one beside the program.
-    fn beside(&self, paths: &[String]) -> Result<Option<Program>, String> {
+    /// Compiles the first of these files that exists beside the program.
+    fn find_file(&self, paths: &[String]) -> Result<Option<Program>, String> {
         for path in paths {
-            let path = self.beside.join(path);
+            let path = self.directory.join(path);
             let source = match read(&path) {
                 Ok(source) => source,
                 Err(error) if is_absent(&error) => continue,
                 Err(error) => return Err(format!("{}: {error}", path.display())),
             };
-            return compiled(&path.display().to_string(), &source).map(Some);
+            return compile_module(&path.display().to_string(), &source).map(Some);
         }
         Ok(None)
     }
@@ -66,34 +72,34 @@ impl SpaceModules {
 
 impl ModuleSource for SpaceModules {
     fn find(&self, _: Owner, name: &str) -> Result<Option<Program>, String> {
-        if let Some(program) = lock(&self.kept).get(name) {
+        if let Some(program) = self.kept.lock().get(name) {
             return Ok(Some(program.clone()));
         }
         let Some(paths) = paths_of(name) else { return Ok(None) };
-        if let Some((_, source)) = OURS.iter().find(|(ours, _)| *ours == name) {
-            return Ok(Some(self.keep(name, compiled(name, source)?)));
+        if let Some((_, source)) = BUILT_IN.iter().find(|(built_in, _)| *built_in == name) {
+            return Ok(Some(self.keep(name, compile_module(name, source)?)));
         }
-        // What was a library of the owner is not looked for beside the program as long as it is one.
-        let was_theirs = lock(&self.theirs).contains(name);
-        if was_theirs && let Some(program) = self.packed.find(&paths)? {
+        // A name found among the owner's libraries before is not looked up beside the program while it is still there.
+        let was_in_libraries = self.found_in_libraries.lock().contains(name);
+        if was_in_libraries && let Some(program) = self.owner_libraries.find(&paths)? {
             return Ok(Some(program));
         }
-        if let Some(program) = self.beside(&paths)? {
+        if let Some(program) = self.find_file(&paths)? {
             return Ok(Some(self.keep(name, program)));
         }
         let found = match LibraryName::parse(name) {
-            Ok(_) => self.packed.find(&paths)?,
+            Ok(_) => self.owner_libraries.find(&paths)?,
             Err(_) => None,
         };
         match found {
-            Some(_) => lock(&self.theirs).insert(name.to_owned()),
-            None => lock(&self.theirs).remove(name),
+            Some(_) => self.found_in_libraries.lock().insert(name.to_owned()),
+            None => self.found_in_libraries.lock().remove(name),
         };
         Ok(found)
     }
 }
 
-/// The files that a name may mean: `acme.text` is `acme/text.lua` or `acme/text/init.lua`. `None` if it is no name.
+/// The possible files of a module: `acme/text.lua` or `acme/text/init.lua` for `acme.text`. `None` if the name is invalid.
 fn paths_of(name: &str) -> Option<[String; 2]> {
     let is_word = |word: &str| !word.is_empty() && !word.contains(['/', '\\', '\0']);
     if !name.split('.').all(is_word) {
@@ -101,14 +107,6 @@ fn paths_of(name: &str) -> Option<[String; 2]> {
     }
     let (path, extension) = (name.replace('.', "/"), Language::Lua.extension());
     Some([format!("{path}.{extension}"), format!("{path}/init.{extension}")])
-}
-
-pub fn compiled(name: &str, source: &str) -> Result<Program, String> {
-    Program::space_module(name, source).map_err(|error| format!("{name}:{}: {}", error.line, error.message))
-}
-
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
 }
 
 fn is_absent(error: &io::Error) -> bool {
@@ -120,30 +118,20 @@ mod tests {
     use super::*;
     use crate::scripting::space_runtime::AgentClient;
     use std::fs;
+    use tempfile::TempDir;
 
-    /// A directory that is gone with it.
-    struct Scratch(PathBuf);
-
-    impl Scratch {
-        fn new() -> Self {
-            let path = std::env::temp_dir().join(format!("svc-run-{}", uuid::Uuid::now_v7()));
-            fs::create_dir_all(path.join("acme")).unwrap();
-            Self(path)
-        }
-
-        fn found(&self) -> SpaceModules {
-            SpaceModules::new(self.0.clone(), Arc::new(AgentClient::new(None)))
-        }
+    fn directory() -> TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir_all(directory.path().join("acme")).unwrap();
+        directory
     }
 
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
+    fn modules_in(directory: &TempDir) -> SpaceModules {
+        SpaceModules::new(directory.path().to_owned(), Arc::new(AgentClient::new(None)))
     }
 
     #[test]
-    fn dots_are_directories() {
+    fn a_dot_in_a_name_is_a_directory() {
         let paths = |name| paths_of(name).map(|paths| paths.join(" "));
         assert_eq!(paths("acme.text").unwrap(), "acme/text.lua acme/text/init.lua");
         for name in ["", ".", "..", "...secret", "a..b", "a/b", "../a", "a.", "a\0b"] {
@@ -152,27 +140,27 @@ mod tests {
     }
 
     #[test]
-    fn a_file_beside_the_program_is_found_once() {
-        let scratch = Scratch::new();
-        let found = scratch.found();
-        assert!(found.find(Owner::Global, "acme.text").unwrap().is_none());
-        fs::write(scratch.0.join("acme/text.lua"), "return 1").unwrap();
-        let first = found.find(Owner::Global, "acme.text").unwrap().unwrap();
-        fs::write(scratch.0.join("acme/text.lua"), "return 2").unwrap();
-        let second = found.find(Owner::Global, "acme.text").unwrap().unwrap();
+    fn a_file_beside_the_program_is_read_once() {
+        let directory = directory();
+        let modules = modules_in(&directory);
+        assert!(modules.find(Owner::Global, "acme.text").unwrap().is_none());
+        fs::write(directory.path().join("acme/text.lua"), "return 1").unwrap();
+        let first = modules.find(Owner::Global, "acme.text").unwrap().unwrap();
+        fs::write(directory.path().join("acme/text.lua"), "return 2").unwrap();
+        let second = modules.find(Owner::Global, "acme.text").unwrap().unwrap();
         assert_eq!(format!("{first:?}"), format!("{second:?}"));
-        fs::write(scratch.0.join("acme/init.lua"), "return 3").unwrap();
-        assert!(found.find(Owner::Global, "acme").unwrap().is_some());
+        fs::write(directory.path().join("acme/init.lua"), "return 3").unwrap();
+        assert!(modules.find(Owner::Global, "acme").unwrap().is_some());
     }
 
     #[test]
-    fn a_file_that_does_not_compile_is_told_with_its_line() {
-        let scratch = Scratch::new();
-        fs::write(scratch.0.join("bad.lua"), "local a = 1\nlocal b = = 2").unwrap();
-        let error = scratch.found().find(Owner::Global, "bad").unwrap_err();
+    fn a_file_that_does_not_compile_is_an_error_with_its_line() {
+        let directory = directory();
+        fs::write(directory.path().join("bad.lua"), "local a = 1\nlocal b = = 2").unwrap();
+        let error = modules_in(&directory).find(Owner::Global, "bad").unwrap_err();
         assert!(error.contains("bad.lua:2: ") && error.contains("'='"), "{error}");
-        fs::write(scratch.0.join("binary.lua"), [0xff, 0xfe]).unwrap();
-        let error = scratch.found().find(Owner::Global, "binary").unwrap_err();
+        fs::write(directory.path().join("binary.lua"), [0xff, 0xfe]).unwrap();
+        let error = modules_in(&directory).find(Owner::Global, "binary").unwrap_err();
         assert!(error.contains("binary.lua: stream did not contain valid UTF-8"), "{error}");
     }
 }

@@ -1,10 +1,15 @@
-//! A method server whose handlers are Lua: JSON-RPC 2.0, a line a message, in on one end and out at the other.
+//! A method server with Lua handlers: JSON-RPC 2.0, one message a line, from an input to an output.
 //!
-//! A message's way: read ([`lines`]) → its requests are handled at the same time, each in an evaluator of its own →
-//! written, in the order in which they are done. A batch is answered as one. Only so many are under way; while it is
-//! too many, nothing is read, and whoever writes to us waits.
+//! Lines are read ([`read_lines`]); the requests of a message are handled concurrently, each in a run of its own; responses
+//! are written in the order in which they are done ([`writer`]). A batch gets one response. The number of requests in
+//! progress is bounded: while it is reached, nothing is read, and the sender waits.
+//!
+//! [`crate::model::jsonrpc`] reads the messages and [`crate::platform::lines`] splits the input.
 
-use super::{LoadError, LoadedProgram};
+use super::{
+    loaded_program::{LoadError, LoadedProgram},
+    output::write_to_stderr,
+};
 use crate::{
     model::jsonrpc::{ErrorObject, MAX_BATCH, Request, RpcBody, RpcResponse, code},
     platform::lines::{Line, LineSplitter},
@@ -22,23 +27,23 @@ use std::{
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-/// Requests under way, those that wait for their turn or to be written included.
-const UNDER_WAY: usize = 1024;
+/// The most requests in progress, including those that wait for a turn or to be written.
+const MAX_IN_PROGRESS: usize = 1024;
 
-/// The longest line that is read, in bytes: as long as an agent sends.
+/// The longest line, in bytes: as long as an agent sends.
 const MAX_LINE: usize = 16 << 20;
 
-/// Bytes that are read at once.
+/// The most bytes of one read.
 const CHUNK: usize = 64 << 10;
 
-/// Lines that were read and not looked at yet.
+/// The most lines that were read and not handled yet.
 const READ_AHEAD: usize = 64;
 
-/// Why there is no server.
+/// Why a method server failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     #[error(transparent)]
-    LoadedProgram(#[from] LoadError),
+    Load(#[from] LoadError),
     /// The set-up script failed.
     #[error("{0}")]
     SetUp(ScriptError),
@@ -56,40 +61,36 @@ enum Incoming {
     TooLong,
 }
 
-/// An answer on its way out, and the places it keeps until it is written.
-struct Done {
+/// A response to be written, and its permits, which it holds until then.
+struct ResponseLine {
     line: Vec<u8>,
-    _places: OwnedSemaphorePermit,
+    _permits: OwnedSemaphorePermit,
 }
 
-/// Runs the set-up script, which has `arguments`, and then answers what comes in until its end, or until `closing`. What
-/// is under way then is answered still.
-///
-/// # Errors
-///
-/// Fails if the set-up script does, or names no methods, or if reading or writing does.
+/// Runs the set-up script with `arguments`, then answers requests until the input ends or `closing` is cancelled. Requests
+/// in progress are still answered.
 pub async fn serve(
-    stage: Arc<LoadedProgram>,
+    program: Arc<LoadedProgram>,
     name: &str,
     arguments: Vec<String>,
     input: impl Read + Send + 'static,
     output: impl Write + Send + 'static,
     closing: CancellationToken,
 ) -> Result<(), ServeError> {
-    let launched = stage.run_once(arguments).await;
-    launched.result.map_err(ServeError::SetUp)?;
-    if launched.handlers.is_empty() {
+    let setup = program.run_once(arguments).await;
+    setup.result.map_err(ServeError::SetUp)?;
+    if setup.handlers.is_empty() {
         return Err(ServeError::NoMethods(name.to_owned()));
     }
-    let server = Arc::new(Server { stage, handlers: launched.handlers });
+    let server = Arc::new(HandlerServer { program, handlers: setup.handlers });
     let mut lines = lines(input);
-    let (done, mut written) = writer(output);
-    let places = Arc::new(Semaphore::new(UNDER_WAY));
+    let (responses, mut written) = writer(output);
+    let permits = Arc::new(Semaphore::new(MAX_IN_PROGRESS));
     loop {
         let line = tokio::select! {
             line = lines.recv() => line,
             () = closing.cancelled() => None,
-            // Nobody reads the answers any more.
+            // The output is closed.
             ended = &mut written => return ended.unwrap_or(Ok(())).map_err(ServeError::Output),
         };
         let message = match line {
@@ -101,38 +102,38 @@ pub async fn serve(
             Some(Ok(Incoming::Whole(line))) if line.trim_ascii().is_empty() => continue,
             Some(Ok(Incoming::Whole(line))) => RpcBody::read(&line, MAX_BATCH),
         };
-        let many = match &message {
+        let count = match &message {
             Ok(RpcBody::Batch(requests)) => requests.len(),
             _ => 1,
         };
-        let many = u32::try_from(many).expect("a batch is bounded");
-        let _places = places.clone().acquire_many_owned(many).await.expect("the semaphore is never closed");
-        let (server, done) = (server.clone(), done.clone());
+        let count = u32::try_from(count).expect("a batch is bounded");
+        let _permits = permits.clone().acquire_many_owned(count).await.expect("the semaphore is never closed");
+        let (server, responses) = (server.clone(), responses.clone());
         tokio::spawn(async move {
             if let Some(line) = server.answer(message).await {
-                let _ = done.send(Done { line, _places });
+                let _ = responses.send(ResponseLine { line, _permits });
             }
         });
     }
-    // Each task that is under way holds one end.
-    drop(done);
+    // The writer ends when the last task has dropped its sender.
+    drop(responses);
     let ended = written.await.unwrap_or(Ok(()));
-    server.stage.shut_down();
+    server.program.shut_down();
     ended.map_err(ServeError::Output)
 }
 
-/// What answers requests.
-struct Server {
-    stage: Arc<LoadedProgram>,
+/// Answers requests with the registered handlers.
+struct HandlerServer {
+    program: Arc<LoadedProgram>,
     handlers: BTreeMap<String, MethodHandler>,
 }
 
-impl Server {
-    /// The line that answers a message, if one does.
+impl HandlerServer {
+    /// The response line to a message; `None` if it has only notifications.
     async fn answer(&self, message: Result<RpcBody, ErrorObject>) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         match message {
-            Err(fault) => RpcResponse::from(fault).write(&crate::model::jsonrpc::Id::null(), &mut out),
+            Err(error) => RpcResponse::from(error).write(&crate::model::jsonrpc::Id::null(), &mut out),
             Ok(RpcBody::Single(request)) => out = self.respond(request).await?,
             Ok(RpcBody::Batch(requests)) => {
                 let answers = join_all(requests.into_iter().map(|request| self.respond(request))).await;
@@ -149,7 +150,7 @@ impl Server {
         Some(out)
     }
 
-    /// The answer to one request; a notification gets none.
+    /// The response to one request; `None` for a notification.
     async fn respond(&self, request: Result<Request, crate::model::jsonrpc::InvalidRequest>) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         let request = match request {
@@ -164,7 +165,7 @@ impl Server {
             Some(id) => outcome.write(&id, &mut out),
             None => {
                 if let RpcResponse::Error(_) = outcome {
-                    log(&format!("the notification `{}` failed: {outcome}", request.method));
+                    write_to_stderr(format!("the notification `{}` failed: {outcome}", request.method).as_bytes());
                 }
                 return None;
             }
@@ -176,17 +177,17 @@ impl Server {
         let Some(handler) = self.handlers.get(method) else {
             return ErrorObject::new(code::METHOD_NOT_FOUND, format!("no method named `{method}`")).into();
         };
-        match self.stage.handle(handler, params).await {
+        match self.program.call_handler(handler, params).await {
             Ok(result) => RpcResponse::Result(result),
-            Err(error) => RpcResponse::Error(told(error)),
+            Err(error) => RpcResponse::Error(error_object(error)),
         }
     }
 }
 
-/// The error object for what went wrong.
-fn told(error: ScriptError) -> Box<RawValue> {
+/// The JSON-RPC error object of a failed run.
+fn error_object(error: ScriptError) -> Box<RawValue> {
     #[derive(Serialize)]
-    struct Object {
+    struct RaisedError {
         code: i64,
         message: String,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -194,30 +195,25 @@ fn told(error: ScriptError) -> Box<RawValue> {
     }
     let object = match error {
         ScriptError::RaisedWith { code, message, data } => {
-            Object { code: code.unwrap_or_else(|| code::INTERNAL.into()), message, data }
+            RaisedError { code: code.unwrap_or_else(|| code::INTERNAL.into()), message, data }
         }
-        // They fit into a line, and not into a request.
-        ScriptError::Data(error) => Object {
+        // The params fit into a line, but not into the budgets of a run.
+        ScriptError::Data(error) => RaisedError {
             code: code::INVALID_PARAMS.into(),
             message: format!("the params cannot be read: {error}"),
             data: None,
         },
-        other => Object { code: code::INTERNAL.into(), message: other.to_string(), data: None },
+        other => RaisedError { code: code::INTERNAL.into(), message: other.to_string(), data: None },
     };
     serde_json::value::to_raw_value(&object).expect("numbers, text and JSON are JSON")
 }
 
-/// Stdout is taken.
-fn log(line: &str) {
-    let _ = writeln!(io::stderr().lock(), "{line}");
-}
-
-/// Reads lines on a thread of its own, until the end or an error.
+/// Starts a thread that reads lines until the end of the input or an error.
 fn lines(input: impl Read + Send + 'static) -> mpsc::Receiver<io::Result<Incoming>> {
     let (sender, receiver) = mpsc::channel(READ_AHEAD);
-    // Without a thread there is no input, which then ends at once.
+    // Without a thread the sender is dropped, so the input ends at once.
     if let Err(error) = thread::Builder::new().name("stdin".to_owned()).spawn(move || read_lines(input, &sender)) {
-        log(&format!("cannot start a thread to read with: {error}"));
+        write_to_stderr(format!("cannot start a thread to read with: {error}").as_bytes());
     }
     receiver
 }
@@ -260,34 +256,36 @@ impl From<Line<'_>> for Incoming {
     }
 }
 
-/// Writes answers on a thread of its own, several at a time if several are done, and tells how that ended.
-fn writer(mut output: impl Write + Send + 'static) -> (mpsc::UnboundedSender<Done>, oneshot::Receiver<io::Result<()>>) {
-    let (sender, mut receiver) = mpsc::unbounded_channel::<Done>();
-    let (tell, told) = oneshot::channel();
+/// Starts a thread that writes responses, several at a time if several are done. The receiver gets its end.
+fn writer(
+    mut output: impl Write + Send + 'static,
+) -> (mpsc::UnboundedSender<ResponseLine>, oneshot::Receiver<io::Result<()>>) {
+    let (sender, mut receiver) = mpsc::unbounded_channel::<ResponseLine>();
+    let (ended, end) = oneshot::channel();
     let write = move || {
         let mut run = || {
             let mut out = Vec::new();
-            let mut finished = Vec::new();
-            while let Some(done) = receiver.blocking_recv() {
-                out.extend_from_slice(&done.line);
-                finished.push(done);
+            let mut written = Vec::new();
+            while let Some(response) = receiver.blocking_recv() {
+                out.extend_from_slice(&response.line);
+                written.push(response);
                 while out.len() < 64 << 10
-                    && let Ok(done) = receiver.try_recv()
+                    && let Ok(response) = receiver.try_recv()
                 {
-                    out.extend_from_slice(&done.line);
-                    finished.push(done);
+                    out.extend_from_slice(&response.line);
+                    written.push(response);
                 }
                 output.write_all(&out)?;
                 output.flush()?;
                 out.clear();
-                finished.clear();
+                written.clear();
             }
             Ok(())
         };
-        let _ = tell.send(run());
+        let _ = ended.send(run());
     };
     if let Err(error) = thread::Builder::new().name("stdout".to_owned()).spawn(write) {
-        log(&format!("cannot start a thread to write with: {error}"));
+        write_to_stderr(format!("cannot start a thread to write with: {error}").as_bytes());
     }
-    (sender, told)
+    (sender, end)
 }

@@ -9,37 +9,37 @@
 //! | any other number | number |
 //! | null | `json.null`, which is truthy and not `nil` |
 //!
-//! What JSON cannot say (a function, a cycle, NaN, a table that is both list and map) is an error that
-//! names the place, such as `$.items[2].x`.
+//! A value that JSON cannot express (a function, a cycle, NaN, a table that is both list and map) is an error that names
+//! its path, such as `$.items[2].x`.
 
 mod read;
 mod write;
 
 pub(super) use read::read_into;
-pub(super) use write::write;
+pub(super) use write::{write, write_raw};
 
 use mlua::{Lua, Table, Value};
 use serde_json::value::RawValue;
 
-/// Values in one document.
+/// The most values in one document.
 const MAX_NODES: usize = 100_000;
 
-/// Bytes of one document.
+/// The most bytes of one document.
 pub(super) const MAX_BYTES: usize = 1 << 20;
 
-/// Tables within tables.
+/// The deepest nesting of tables.
 const MAX_DEPTH: usize = 64;
 
-/// The clocks of the run are looked at after this many values.
-const LOOK_EVERY: usize = 1000;
+/// The number of values after which the run's clock is checked.
+const CHECK_EVERY: usize = 1000;
 
-/// Integers up to here are exact as a Lua number.
+/// The largest integer up to which all are exact as a Lua number.
 const MAX_EXACT: u64 = 1 << 53;
 
-/// Where a state keeps the metatable of arrays.
+/// The registry key of the metatable of arrays.
 const ARRAY: &str = "json.array";
 
-/// Why a value did not cross over.
+/// Why a value cannot be converted.
 #[derive(Debug, thiserror::Error)]
 pub enum JsonError {
     #[error("{path} is a {kind}, which is not JSON")]
@@ -62,16 +62,12 @@ pub enum JsonError {
     TooLarge,
     #[error("this is not JSON: {0}")]
     Syntax(serde_json::Error),
-    /// The state itself gave up, most likely for lack of memory.
+    /// The Lua state failed, most likely for lack of memory.
     #[error(transparent)]
     Lua(mlua::Error),
 }
 
-/// Whether a document is within the budgets, told by its text alone.
-///
-/// # Errors
-///
-/// Says which one it exceeds.
+/// Checks that a document is within the budgets, by its text alone.
 pub fn check_size(document: &RawValue) -> Result<(), JsonError> {
     let text = document.get();
     if text.len() > MAX_BYTES {
@@ -100,10 +96,10 @@ pub fn check_size(document: &RawValue) -> Result<(), JsonError> {
     Ok(())
 }
 
-/// Makes the metatable by which arrays are told from objects.
+/// Makes the metatable that distinguishes arrays from objects.
 pub(super) fn prepare(lua: &Lua) -> mlua::Result<()> {
     let metatable = lua.create_table()?;
-    // What `getmetatable` answers, so that a script can tell an array but not take the mark apart.
+    // The answer of `getmetatable`, so that a script can recognise an array but not change the metatable.
     metatable.raw_set("__metatable", "array")?;
     metatable.set_readonly(true);
     lua.set_named_registry_value(ARRAY, metatable)
@@ -114,7 +110,7 @@ pub(super) fn array_metatable(lua: &Lua) -> mlua::Result<Table> {
     lua.named_registry_value(ARRAY)
 }
 
-/// What `null` is in Lua.
+/// The Lua value of `null`.
 pub(super) const NULL: Value = Value::NULL;
 
 #[cfg(test)]
@@ -131,14 +127,14 @@ pub(super) mod tests {
         let lua = state();
         let holder = lua.create_table().unwrap();
         read_into(&lua, json, &holder, "value").unwrap();
-        // A number as large as these cannot be lifted out of its table without losing its type.
+        // A large integer would lose its type outside of its table.
         let written = write(&lua, &Value::Table(holder)).unwrap();
         let written = String::from_utf8(written).unwrap();
         written.strip_prefix("{\"value\":").unwrap().strip_suffix('}').unwrap().to_owned()
     }
 
     #[test]
-    fn the_size_of_a_document_is_told_from_its_text() {
+    fn the_budgets_of_a_document_are_checked_on_its_text() {
         let check = |json: String| check_size(&RawValue::from_string(json).unwrap());
         let nested = |depth| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         assert!(check(nested(MAX_DEPTH)).is_ok());
@@ -149,7 +145,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_json_says_comes_back_as_it_was() {
+    fn json_survives_a_round_trip_through_lua() {
         for json in [
             "null",
             "true",

@@ -1,46 +1,42 @@
-//! JSON text straight into Lua tables, with no tree in between.
+//! Reads JSON text straight into Lua tables, without a tree in between.
 
-use super::{JsonError, LOOK_EVERY, MAX_BYTES, MAX_DEPTH, MAX_EXACT, MAX_NODES, NULL, array_metatable};
+use super::{CHECK_EVERY, JsonError, MAX_BYTES, MAX_DEPTH, MAX_EXACT, MAX_NODES, NULL, array_metatable};
 use crate::scripting::lua::limits;
 use mlua::{IntoLua, Lua, Table, Value, ffi};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
-/// Reads `json` and puts what it says into `table` under `key`.
+/// Reads `json` and stores the value in `table` under `key`.
 ///
-/// It is not returned, because an integer past 2^53 exists only inside the Lua state: on its way through
-/// Rust it would become a float.
-///
-/// # Errors
-///
-/// Fails if the text is no JSON or over a budget, or if the state runs out of memory.
+/// The value is not returned, because an integer past 2^53 exists only inside the Lua state: on its way through Rust it
+/// would become a float.
 pub fn read_into(lua: &Lua, json: &str, table: &Table, key: impl IntoLua) -> Result<(), JsonError> {
     if json.len() > MAX_BYTES {
         return Err(JsonError::TooLarge);
     }
     let array = array_metatable(lua).map_err(JsonError::Lua)?;
-    let mut reader = Reader { lua, array, nodes: 0, depth: 0, fault: None };
+    let mut reader = JsonReader { lua, array, nodes: 0, depth: 0, failure: None };
     let mut text = serde_json::Deserializer::from_str(json);
-    let read = Node(&mut reader).deserialize(&mut text).and_then(|value| text.end().map(|()| value));
-    match (reader.fault.take(), read) {
-        (Some(fault), _) => Err(fault),
+    let read = ValueSeed(&mut reader).deserialize(&mut text).and_then(|value| text.end().map(|()| value));
+    match (reader.failure.take(), read) {
+        (Some(failure), _) => Err(failure),
         (None, Err(error)) => Err(JsonError::Syntax(error)),
         (None, Ok(value)) => value.put(lua, table, key).map_err(JsonError::Lua),
     }
 }
 
-struct Reader<'a> {
+struct JsonReader<'a> {
     lua: &'a Lua,
     array: Table,
     nodes: usize,
     depth: usize,
-    /// The real reason when the parser is made to stop.
-    fault: Option<JsonError>,
+    /// The reason why the parser was made to stop.
+    failure: Option<JsonError>,
 }
 
-impl Reader<'_> {
-    fn stop<E: serde::de::Error>(&mut self, fault: JsonError) -> E {
-        self.fault = Some(fault);
+impl JsonReader<'_> {
+    fn stop<E: serde::de::Error>(&mut self, failure: JsonError) -> E {
+        self.failure = Some(failure);
         E::custom("stopped")
     }
 
@@ -58,19 +54,19 @@ impl Reader<'_> {
 }
 
 /// A value on its way into a table.
-enum Read {
+enum ReadValue {
     Value(Value),
     /// An integer that no Lua number can hold.
     Integer(i64),
 }
 
-impl Read {
+impl ReadValue {
     fn put(self, lua: &Lua, table: &Table, key: impl IntoLua) -> mlua::Result<()> {
         match self {
             Self::Value(value) => table.raw_set(key, value),
             Self::Integer(integer) => {
-                // SAFETY: the closure finds the table and the key on the stack, has room for three more
-                // values, and leaves the stack as `lua_rawset` does: with the table.
+                // SAFETY: the table and the key are on the stack, which has room for three more values; the closure leaves
+                // it as `lua_rawset` does, with the table.
                 unsafe {
                     lua.exec_raw::<()>((table, key), |state| {
                         ffi::lua_pushinteger64(state, integer);
@@ -83,70 +79,70 @@ impl Read {
 }
 
 /// Reads one value.
-struct Node<'r, 'a>(&'r mut Reader<'a>);
+struct ValueSeed<'r, 'a>(&'r mut JsonReader<'a>);
 
-impl<'de> DeserializeSeed<'de> for Node<'_, '_> {
-    type Value = Read;
+impl<'de> DeserializeSeed<'de> for ValueSeed<'_, '_> {
+    type Value = ReadValue;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Read, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<ReadValue, D::Error> {
         self.0.nodes += 1;
         if self.0.nodes > MAX_NODES {
             return Err(self.0.stop(JsonError::TooMany));
         }
-        if self.0.nodes.is_multiple_of(LOOK_EVERY) {
-            let looked = limits::check(self.0.lua);
-            self.0.lua(looked)?;
+        if self.0.nodes.is_multiple_of(CHECK_EVERY) {
+            let checked = limits::check(self.0.lua);
+            self.0.lua(checked)?;
         }
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Node<'_, '_> {
-    type Value = Read;
+impl<'de> Visitor<'de> for ValueSeed<'_, '_> {
+    type Value = ReadValue;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON value")
     }
 
-    fn visit_unit<E>(self) -> Result<Read, E> {
-        Ok(Read::Value(NULL))
+    fn visit_unit<E>(self) -> Result<ReadValue, E> {
+        Ok(ReadValue::Value(NULL))
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Read, E> {
-        Ok(Read::Value(Value::Boolean(value)))
+    fn visit_bool<E>(self, value: bool) -> Result<ReadValue, E> {
+        Ok(ReadValue::Value(Value::Boolean(value)))
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<Read, E> {
+    fn visit_i64<E>(self, value: i64) -> Result<ReadValue, E> {
         Ok(if value.unsigned_abs() <= MAX_EXACT {
-            Read::Value(Value::Number(value as f64))
+            ReadValue::Value(Value::Number(value as f64))
         } else {
-            Read::Integer(value)
+            ReadValue::Integer(value)
         })
     }
 
-    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Read, E> {
+    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<ReadValue, E> {
         match i64::try_from(value) {
             Ok(value) => self.visit_i64(value),
-            Err(_) => Ok(Read::Value(Value::Number(value as f64))),
+            Err(_) => Ok(ReadValue::Value(Value::Number(value as f64))),
         }
     }
 
-    fn visit_f64<E>(self, value: f64) -> Result<Read, E> {
-        Ok(Read::Value(Value::Number(value)))
+    fn visit_f64<E>(self, value: f64) -> Result<ReadValue, E> {
+        Ok(ReadValue::Value(Value::Number(value)))
     }
 
-    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Read, E> {
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<ReadValue, E> {
         let string = self.0.lua.create_string(value);
-        Ok(Read::Value(Value::String(self.0.lua(string)?)))
+        Ok(ReadValue::Value(Value::String(self.0.lua(string)?)))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Read, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<ReadValue, A::Error> {
         let reader = self.0;
         reader.descend()?;
         let table = reader.lua.create_table();
         let table = reader.lua(table)?;
         let mut index = 0;
-        while let Some(item) = items.next_element_seed(Node(reader))? {
+        while let Some(item) = items.next_element_seed(ValueSeed(reader))? {
             index += 1;
             let put = item.put(reader.lua, &table, index);
             reader.lua(put)?;
@@ -154,21 +150,21 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
         let marked = table.set_metatable(Some(reader.array.clone()));
         reader.lua(marked)?;
         reader.depth -= 1;
-        Ok(Read::Value(Value::Table(table)))
+        Ok(ReadValue::Value(Value::Table(table)))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Read, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<ReadValue, A::Error> {
         let reader = self.0;
         reader.descend()?;
         let table = reader.lua.create_table();
         let table = reader.lua(table)?;
         while let Some(name) = fields.next_key::<std::borrow::Cow<'_, str>>()? {
-            let value = fields.next_value_seed(Node(reader))?;
+            let value = fields.next_value_seed(ValueSeed(reader))?;
             let put = value.put(reader.lua, &table, &*name);
             reader.lua(put)?;
         }
         reader.depth -= 1;
-        Ok(Read::Value(Value::Table(table)))
+        Ok(ReadValue::Value(Value::Table(table)))
     }
 }
 
@@ -191,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_a_budget_is_refused() {
+    fn a_document_over_a_budget_is_refused() {
         assert!(matches!(read(&format!("[{}0]", "0,".repeat(MAX_NODES))), Err(JsonError::TooMany)));
         assert!(matches!(read(&format!("\"{}\"", "x".repeat(MAX_BYTES))), Err(JsonError::TooLarge)));
         let nested = |depth| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
@@ -200,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_refused() {
+    fn invalid_json_is_refused() {
         for text in ["", "{", "[1,]", "1 2", "nul", "{a:1}", "1e400"] {
             assert!(matches!(read(text), Err(JsonError::Syntax(_))), "{text}");
         }

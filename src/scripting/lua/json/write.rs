@@ -1,45 +1,48 @@
-//! Lua values as JSON text. No metamethod runs, so nothing a script made can loop or lie in here.
+//! Writes Lua values as JSON text. No metamethod runs, so that no code of a script runs in here.
 
-use super::{JsonError, LOOK_EVERY, MAX_BYTES, MAX_DEPTH, MAX_NODES, NULL, array_metatable};
+use super::{CHECK_EVERY, JsonError, MAX_BYTES, MAX_DEPTH, MAX_NODES, NULL, array_metatable};
 use crate::scripting::lua::{bounded_text::bounded, limits};
 use mlua::{Lua, LuaString, Table, Value};
+use serde_json::value::RawValue;
 use std::{ffi::c_void, fmt::Write as _, io::Write as _};
 
 /// Writes `value` as JSON. The fields of an object are in order of their names, so that equal tables give equal text.
-///
-/// # Errors
-///
-/// Fails, naming the place, if some part of the value is not JSON or it is over a budget.
 pub fn write(lua: &Lua, value: &Value) -> Result<Vec<u8>, JsonError> {
     let array = array_metatable(lua).map_err(JsonError::Lua)?;
-    let mut writer = Writer {
+    let mut writer = JsonWriter {
         lua,
         array: array.to_pointer(),
         out: Vec::with_capacity(512),
-        owed: 0,
+        pending_names: 0,
         nodes: 0,
-        look_at: LOOK_EVERY,
+        check_at: CHECK_EVERY,
         open: Vec::new(),
     };
-    writer.value(value).map_err(Fault::into_error)?;
+    writer.value(value).map_err(WriteFailure::into_error)?;
     Ok(writer.out)
 }
 
-struct Writer<'a> {
+/// Writes `value` as a raw JSON value.
+pub fn write_raw(lua: &Lua, value: &Value) -> Result<Box<RawValue>, JsonError> {
+    let json = String::from_utf8(write(lua, value)?).expect("JSON is text");
+    Ok(RawValue::from_string(json).expect("the writer wrote JSON"))
+}
+
+struct JsonWriter<'a> {
     lua: &'a Lua,
     array: *const c_void,
     out: Vec<u8>,
     /// Bytes of names that were copied from the open tables and are not in `out` yet.
-    owed: usize,
+    pending_names: usize,
     nodes: usize,
-    /// The number of nodes at which the run's clocks are looked at next.
-    look_at: usize,
+    /// The number of nodes at which the run's clock is checked next.
+    check_at: usize,
     /// The tables around the one being written.
     open: Vec<*const c_void>,
 }
 
-impl Writer<'_> {
-    fn value(&mut self, value: &Value) -> Result<(), Fault> {
+impl JsonWriter<'_> {
+    fn value(&mut self, value: &Value) -> Result<(), WriteFailure> {
         match value {
             Value::Nil => self.put("null"),
             null if *null == NULL => self.put("null"),
@@ -51,24 +54,24 @@ impl Writer<'_> {
             Value::Number(number) if number.is_finite() => {
                 serde_json::to_writer(&mut self.out, number).expect("a finite number is JSON");
             }
-            Value::Number(_) => return Err(Fault::new(Wrong::NotFinite)),
+            Value::Number(_) => return Err(WriteFailure::new(WriteProblem::NotFinite)),
             Value::String(string) => {
-                self.room_for(string.as_bytes().len()).map_err(Fault::new)?;
-                self.string(&string.to_str().map_err(|_| Fault::new(Wrong::NotText))?)?;
+                self.room_for(string.as_bytes().len()).map_err(WriteFailure::new)?;
+                self.string(&string.to_str().map_err(|_| WriteFailure::new(WriteProblem::NotText))?)?;
             }
             Value::Table(table) => self.table(table)?,
-            other => return Err(Fault::new(Wrong::NotJson(other.type_name()))),
+            other => return Err(WriteFailure::new(WriteProblem::NotJson(other.type_name()))),
         }
-        self.room_for(0).map_err(Fault::new)
+        self.room_for(0).map_err(WriteFailure::new)
     }
 
-    fn table(&mut self, table: &Table) -> Result<(), Fault> {
+    fn table(&mut self, table: &Table) -> Result<(), WriteFailure> {
         let pointer = table.to_pointer();
         if self.open.contains(&pointer) {
-            return Err(Fault::new(Wrong::Cycle));
+            return Err(WriteFailure::new(WriteProblem::Cycle));
         }
         if self.open.len() == MAX_DEPTH {
-            return Err(Fault::new(Wrong::TooDeep));
+            return Err(WriteFailure::new(WriteProblem::TooDeep));
         }
         self.open.push(pointer);
         let length = table.raw_len();
@@ -82,119 +85,119 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn list(&mut self, table: &Table, length: usize) -> Result<(), Fault> {
+    fn list(&mut self, table: &Table, length: usize) -> Result<(), WriteFailure> {
         self.count(length)?;
         let mut items = vec![Value::Nil; length];
-        let mut wrong = None;
+        let mut problem = None;
         let read = table.for_each(|key: Value, value: Value| {
             match key {
                 Value::Integer(index) if index > 0 => {
                     match items.get_mut(usize::try_from(index - 1).unwrap_or(usize::MAX)) {
                         Some(item) => *item = value,
-                        None => wrong = Some(Wrong::Gap),
+                        None => problem = Some(WriteProblem::Gap),
                     }
                 }
-                _ => wrong = Some(Wrong::Mixed),
+                _ => problem = Some(WriteProblem::Mixed),
             }
-            match wrong {
-                // Any error ends the walk; which one it was is known already.
+            match problem {
+                // Any error ends the iteration; the problem is already known.
                 Some(_) => Err(mlua::Error::external("stopped")),
                 None => Ok(()),
             }
         });
-        if let Some(wrong) = wrong {
-            return Err(Fault::new(wrong));
+        if let Some(problem) = problem {
+            return Err(WriteFailure::new(problem));
         }
-        read.map_err(Fault::lua)?;
+        read.map_err(WriteFailure::lua)?;
         if items.iter().any(Value::is_nil) {
-            return Err(Fault::new(Wrong::Gap));
+            return Err(WriteFailure::new(WriteProblem::Gap));
         }
         self.put("[");
         for (index, item) in items.iter().enumerate() {
             if index > 0 {
                 self.put(",");
             }
-            self.value(item).map_err(|fault| fault.within(|path| write!(path, "[{}]", index + 1)))?;
+            self.value(item).map_err(|failure| failure.within(|path| write!(path, "[{}]", index + 1)))?;
         }
         self.put("]");
         Ok(())
     }
 
-    fn map(&mut self, table: &Table) -> Result<(), Fault> {
+    fn map(&mut self, table: &Table) -> Result<(), WriteFailure> {
         let mut fields = Vec::new();
-        let mut wrong = None;
-        // A list that begins with 1 does not come here.
+        let mut problem = None;
+        // A list that has an element 1 is written by `list`.
         let mut items = 0;
         let read = table.for_each(|key: Value, value: Value| {
             match key {
                 Value::String(name) => match self.name(&name) {
                     Ok(name) => fields.push((name, value)),
-                    Err(fault) => wrong = Some(fault),
+                    Err(failure) => problem = Some(failure),
                 },
                 Value::Integer(_) => items += 1,
-                other => wrong = Some(Wrong::NotJson(key_kind(&other))),
+                other => problem = Some(WriteProblem::NotJson(key_kind(&other))),
             }
-            match wrong.is_some() || fields.len() + items > MAX_NODES {
+            match problem.is_some() || fields.len() + items > MAX_NODES {
                 true => Err(mlua::Error::external("stopped")),
                 false => Ok(()),
             }
         });
         if items > 0 {
-            wrong.get_or_insert(if fields.is_empty() { Wrong::Gap } else { Wrong::Mixed });
+            problem.get_or_insert(if fields.is_empty() { WriteProblem::Gap } else { WriteProblem::Mixed });
         }
-        if let Some(wrong) = wrong {
-            return Err(Fault::new(wrong));
+        if let Some(problem) = problem {
+            return Err(WriteFailure::new(problem));
         }
         self.count(fields.len())?;
-        read.map_err(Fault::lua)?;
+        read.map_err(WriteFailure::lua)?;
         fields.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
         self.put("{");
         for (index, (name, value)) in fields.iter().enumerate() {
             if index > 0 {
                 self.put(",");
             }
-            self.owed -= name.len();
+            self.pending_names -= name.len();
             self.string(name)?;
             self.put(":");
-            self.value(value).map_err(|fault| fault.within(|path| name_in_path(path, name)))?;
+            self.value(value).map_err(|failure| failure.within(|path| name_in_path(path, name)))?;
         }
         self.put("}");
         Ok(())
     }
 
-    /// A field's name, to be written later. It counts from now on: a long one is cheap to have in many tables,
-    /// and each of them would get a copy.
-    fn name(&mut self, name: &LuaString) -> Result<String, Wrong> {
+    /// Copies a field's name, to be written later. It counts from now on: Lua shares one long name between many tables,
+    /// and each copy takes memory.
+    fn name(&mut self, name: &LuaString) -> Result<String, WriteProblem> {
         self.room_for(name.as_bytes().len())?;
-        let name = name.to_str().map_err(|_| Wrong::NotText)?.to_owned();
-        self.owed += name.len();
+        let name = name.to_str().map_err(|_| WriteProblem::NotText)?.to_owned();
+        self.pending_names += name.len();
         Ok(name)
     }
 
-    fn count(&mut self, nodes: usize) -> Result<(), Fault> {
+    fn count(&mut self, nodes: usize) -> Result<(), WriteFailure> {
         self.nodes += nodes;
         if self.nodes > MAX_NODES {
-            return Err(Fault::new(Wrong::TooMany));
+            return Err(WriteFailure::new(WriteProblem::TooMany));
         }
-        if self.nodes >= self.look_at {
-            self.look_at = self.nodes + LOOK_EVERY;
-            limits::check(self.lua).map_err(Fault::lua)?;
+        if self.nodes >= self.check_at {
+            self.check_at = self.nodes + CHECK_EVERY;
+            limits::check(self.lua).map_err(WriteFailure::lua)?;
         }
         Ok(())
     }
 
-    fn room_for(&self, bytes: usize) -> Result<(), Wrong> {
-        if self.out.len() + self.owed + bytes > MAX_BYTES { Err(Wrong::TooLarge) } else { Ok(()) }
+    fn room_for(&self, bytes: usize) -> Result<(), WriteProblem> {
+        if self.out.len() + self.pending_names + bytes > MAX_BYTES { Err(WriteProblem::TooLarge) } else { Ok(()) }
     }
 
     fn put(&mut self, text: &str) {
         self.out.extend_from_slice(text.as_bytes());
     }
 
-    /// Writes text that there is room for; what escaping adds to it may still be too much.
-    fn string(&mut self, text: &str) -> Result<(), Fault> {
+    /// Writes text that fits the budget; its escapes may still exceed it.
+    fn string(&mut self, text: &str) -> Result<(), WriteFailure> {
         serde_json::to_writer(&mut self.out, text).expect("text is JSON");
-        self.room_for(0).map_err(Fault::new)
+        self.room_for(0).map_err(WriteFailure::new)
     }
 }
 
@@ -211,8 +214,8 @@ fn name_in_path(path: &mut String, name: &str) -> std::fmt::Result {
     if plain { write!(path, ".{name}") } else { write!(path, "[{name:?}]") }
 }
 
-/// What is wrong, before it is known where.
-enum Wrong {
+/// A problem, without its path.
+enum WriteProblem {
     NotJson(&'static str),
     NotFinite,
     NotText,
@@ -225,20 +228,20 @@ enum Wrong {
     Lua(mlua::Error),
 }
 
-/// What is wrong and, innermost first, the steps to where: they are collected on the way out, so that
-/// a value that is right costs no path.
-struct Fault {
-    wrong: Wrong,
+/// A problem and the steps of its path, innermost first. They are collected on the way out, so that a value without a
+/// problem costs no path.
+struct WriteFailure {
+    problem: WriteProblem,
     steps: Vec<String>,
 }
 
-impl Fault {
-    fn new(wrong: Wrong) -> Self {
-        Self { wrong, steps: Vec::new() }
+impl WriteFailure {
+    fn new(problem: WriteProblem) -> Self {
+        Self { problem, steps: Vec::new() }
     }
 
     fn lua(error: mlua::Error) -> Self {
-        Self::new(Wrong::Lua(error))
+        Self::new(WriteProblem::Lua(error))
     }
 
     fn within(mut self, step: impl FnOnce(&mut String) -> std::fmt::Result) -> Self {
@@ -251,17 +254,17 @@ impl Fault {
     fn into_error(self) -> JsonError {
         let path: String = std::iter::once("$").chain(self.steps.iter().rev().map(String::as_str)).collect();
         let path = bounded(&path).to_owned();
-        match self.wrong {
-            Wrong::NotJson(kind) => JsonError::NotJson { path, kind },
-            Wrong::NotFinite => JsonError::NotFinite { path },
-            Wrong::NotText => JsonError::NotText { path },
-            Wrong::Mixed => JsonError::Mixed { path },
-            Wrong::Gap => JsonError::Gap { path },
-            Wrong::Cycle => JsonError::Cycle { path },
-            Wrong::TooDeep => JsonError::TooDeep { path },
-            Wrong::TooMany => JsonError::TooMany,
-            Wrong::TooLarge => JsonError::TooLarge,
-            Wrong::Lua(error) => JsonError::Lua(error),
+        match self.problem {
+            WriteProblem::NotJson(kind) => JsonError::NotJson { path, kind },
+            WriteProblem::NotFinite => JsonError::NotFinite { path },
+            WriteProblem::NotText => JsonError::NotText { path },
+            WriteProblem::Mixed => JsonError::Mixed { path },
+            WriteProblem::Gap => JsonError::Gap { path },
+            WriteProblem::Cycle => JsonError::Cycle { path },
+            WriteProblem::TooDeep => JsonError::TooDeep { path },
+            WriteProblem::TooMany => JsonError::TooMany,
+            WriteProblem::TooLarge => JsonError::TooLarge,
+            WriteProblem::Lua(error) => JsonError::Lua(error),
         }
     }
 }
@@ -293,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_json_is_named_with_its_place() {
+    fn a_value_that_is_not_json_is_named_with_its_path() {
         for (lua, error) in [
             ("{items = {1, {x = print}}}", "$.items[2].x is a function, which is not JSON"),
             ("print", "$ is a function, which is not JSON"),
@@ -313,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_a_budget_is_refused() {
+    fn a_value_over_a_budget_is_refused() {
         assert_eq!(written("table.create(100001, 1)"), "there are more than 100000 values");
         assert_eq!(written("string.rep('x', 2^20)"), "there are more than 1048576 bytes of JSON");
         assert_eq!(written("{string.rep('x', 2^22)}"), "there are more than 1048576 bytes of JSON");
@@ -330,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn no_metamethod_is_asked() {
+    fn no_metamethod_is_called() {
         assert_eq!(written("setmetatable({a = 1}, {__index = error, __len = error, __iter = error})"), r#"{"a":1}"#);
     }
 }

@@ -1,7 +1,11 @@
 //! `crypto`: `sha256(text)` and `hmac_sha256(key, text)` in hex, `hex_encode`, `hex_decode`, `base64_encode`,
 //! `base64_decode`, `random(bytes)`, `uuid()`, `equal(a, b)` in constant time.
 
-use super::{MAX_TEXT, Maker, Raise, sized};
+use super::{
+    arguments::{MAX_TEXT, bounded_bytes},
+    function_builder::FunctionBuilder,
+    library_error::LibraryError,
+};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use hmac::{Hmac, KeyInit, Mac};
 use mlua::{LuaString, Table};
@@ -11,64 +15,65 @@ use subtle::ConstantTimeEq;
 /// The most random bytes of one call.
 const MAX_RANDOM: usize = 1024;
 
-pub(super) fn module(maker: &Maker<'_>) -> mlua::Result<Table> {
-    let module = maker.lua.create_table()?;
+pub(super) fn library(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
+    let module = builder.lua.create_table()?;
     module.raw_set(
         "sha256",
-        maker.function("crypto.sha256", |_, data: LuaString| {
-            Ok(hex(&Sha256::digest(sized(&data.as_bytes(), "text", MAX_TEXT)?)))
+        builder.function("crypto.sha256", |_, data: LuaString| {
+            Ok(hex(&Sha256::digest(bounded_bytes(&data.as_bytes(), "text", MAX_TEXT)?)))
         })?,
     )?;
     module.raw_set(
         "hmac_sha256",
-        maker.function("crypto.hmac_sha256", |_, (key, data): (LuaString, LuaString)| {
+        builder.function("crypto.hmac_sha256", |_, (key, data): (LuaString, LuaString)| {
             let key = key.as_bytes();
-            let mut mac =
-                Hmac::<Sha256>::new_from_slice(sized(&key, "key", MAX_TEXT)?).expect("HMAC takes a key of any length");
-            mac.update(sized(&data.as_bytes(), "text", MAX_TEXT)?);
+            let mut mac = Hmac::<Sha256>::new_from_slice(bounded_bytes(&key, "key", MAX_TEXT)?)
+                .expect("HMAC takes a key of any length");
+            mac.update(bounded_bytes(&data.as_bytes(), "text", MAX_TEXT)?);
             Ok(hex(&mac.finalize().into_bytes()))
         })?,
     )?;
     module.raw_set(
         "hex_encode",
-        maker
-            .function("crypto.hex_encode", |_, data: LuaString| Ok(hex(sized(&data.as_bytes(), "text", MAX_TEXT)?)))?,
+        builder.function("crypto.hex_encode", |_, data: LuaString| {
+            Ok(hex(bounded_bytes(&data.as_bytes(), "text", MAX_TEXT)?))
+        })?,
     )?;
     module.raw_set(
         "hex_decode",
-        maker.function("crypto.hex_decode", |lua, data: LuaString| {
-            let bytes = unhex(sized(&data.as_bytes(), "text", MAX_TEXT)?);
-            Ok(lua.create_string(bytes.ok_or_else(|| Raise::Message("the text is not hex".to_owned()))?)?)
+        builder.function("crypto.hex_decode", |lua, data: LuaString| {
+            let bytes = unhex(bounded_bytes(&data.as_bytes(), "text", MAX_TEXT)?);
+            Ok(lua.create_string(bytes.ok_or_else(|| LibraryError::Message("the text is not hex".to_owned()))?)?)
         })?,
     )?;
     module.raw_set(
         "base64_encode",
-        maker.function("crypto.base64_encode", |_, data: LuaString| {
-            Ok(STANDARD.encode(sized(&data.as_bytes(), "text", MAX_TEXT)?))
+        builder.function("crypto.base64_encode", |_, data: LuaString| {
+            Ok(STANDARD.encode(bounded_bytes(&data.as_bytes(), "text", MAX_TEXT)?))
         })?,
     )?;
     module.raw_set(
         "base64_decode",
-        maker.function("crypto.base64_decode", |lua, data: LuaString| {
-            let bytes = STANDARD.decode(sized(&data.as_bytes(), "text", MAX_TEXT)?);
+        builder.function("crypto.base64_decode", |lua, data: LuaString| {
+            let bytes = STANDARD.decode(bounded_bytes(&data.as_bytes(), "text", MAX_TEXT)?);
             Ok(lua.create_string(bytes.map_err(|error| format!("the text is not base64: {error}"))?)?)
         })?,
     )?;
     module.raw_set(
         "random",
-        maker.function("crypto.random", |lua, count: usize| {
+        builder.function("crypto.random", |lua, count: usize| {
             if count > MAX_RANDOM {
-                return Err(Raise::Message(format!("at most {MAX_RANDOM} bytes at once")));
+                return Err(LibraryError::Message(format!("at most {MAX_RANDOM} bytes at once")));
             }
             let mut bytes = vec![0; count];
             getrandom::fill(&mut bytes).map_err(|error| error.to_string())?;
             Ok(lua.create_string(bytes)?)
         })?,
     )?;
-    module.raw_set("uuid", maker.function("crypto.uuid", |_, ()| Ok(uuid::Uuid::new_v4().to_string()))?)?;
+    module.raw_set("uuid", builder.function("crypto.uuid", |_, ()| Ok(uuid::Uuid::new_v4().to_string()))?)?;
     module.raw_set(
         "equal",
-        maker.function("crypto.equal", |_, (one, other): (LuaString, LuaString)| {
+        builder.function("crypto.equal", |_, (one, other): (LuaString, LuaString)| {
             Ok(bool::from(one.as_bytes().ct_eq(&*other.as_bytes())))
         })?,
     )?;

@@ -1,78 +1,79 @@
-//! `fs`: the files of a space. `read(path)`, `write(path, text, [mode])`, `append(path, text)`, `list(path)`,
+//! `fs`, the files of a space: `read(path)`, `write(path, text, [mode])`, `append(path, text)`, `list(path)`,
 //! `exists(path)`, `stat(path)`, `mkdir(path)`, `remove(path, [{ recursive = true }])`, `rename(from, to)`,
 //! `copy(from, to)`.
 //!
-//! Relative paths start at the program's directory. A disk may be slow and a pipe has no end, so each waits
-//! elsewhere than on the thread of the run.
+//! Relative paths start at the program's directory. A disk may be slow and a pipe may never end, so each operation runs
+//! on a blocking thread of tokio and not on the thread of the run.
 
-use super::{Maker, Raise, space::surroundings};
-use crate::scripting::lua::{json::array_metatable, limits::Watch};
+use super::{function_builder::FunctionBuilder, library_error::LibraryError, run_context::resolve_path};
+use crate::scripting::lua::{json::array_metatable, limits::RunClock};
 use mlua::{Lua, LuaString, Table};
 use std::{
-    ffi::OsStr,
     fs::{self, File, OpenOptions, Permissions},
     io::{self, Read as _, Write as _},
     os::unix::{ffi::OsStrExt as _, fs::PermissionsExt as _},
-    path::{Path, PathBuf},
+    path::Path,
     sync::Arc,
     time::UNIX_EPOCH,
 };
 
-/// The most that is read of a file if the run's memory has no limit.
+/// The most bytes read of a file if the run's memory has no limit.
 const MAX_FILE: usize = 1 << 30;
 
-/// The most names a listing has.
+/// The most names in a listing.
 const MAX_NAMES: usize = 100_000;
 
-pub(super) fn module(maker: &Maker<'_>) -> mlua::Result<Table> {
-    let module = maker.lua.create_table()?;
-    let read = maker.waiting("fs.read", |lua, path: LuaString| async move {
-        let (path, most) = (located(&lua, &path)?, memory(&lua));
-        let content = apart(move || whole(&path, most)).await?;
+pub(super) fn library(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
+    let module = builder.lua.create_table()?;
+    let read = builder.async_function("fs.read", |lua, path: LuaString| async move {
+        let (path, most) = (resolve_path(&lua, &path)?, memory_limit(&lua));
+        let content = on_blocking_thread(move || read_file(&path, most)).await?;
         Ok(lua.create_string(content)?)
     })?;
     module.raw_set("read", read)?;
-    let write =
-        maker.waiting("fs.write", |lua, (path, text, mode): (LuaString, LuaString, Option<String>)| async move {
-            let (path, text) = (located(&lua, &path)?, text.as_bytes().to_vec());
+    let write = builder.async_function(
+        "fs.write",
+        |lua, (path, text, mode): (LuaString, LuaString, Option<String>)| async move {
+            let (path, text) = (resolve_path(&lua, &path)?, text.as_bytes().to_vec());
             let mode = mode.map(|mode| permissions(&mode)).transpose()?;
-            apart(move || {
-                fs::write(&path, text).map_err(about(&path))?;
-                mode.map_or(Ok(()), |mode| fs::set_permissions(&path, mode)).map_err(about(&path))
+            on_blocking_thread(move || {
+                fs::write(&path, text).map_err(path_error(&path))?;
+                mode.map_or(Ok(()), |mode| fs::set_permissions(&path, mode)).map_err(path_error(&path))
             })
             .await
-        })?;
+        },
+    )?;
     module.raw_set("write", write)?;
-    let append = maker.waiting("fs.append", |lua, (path, text): (LuaString, LuaString)| async move {
-        let (path, text) = (located(&lua, &path)?, text.as_bytes().to_vec());
-        apart(move || {
+    let append = builder.async_function("fs.append", |lua, (path, text): (LuaString, LuaString)| async move {
+        let (path, text) = (resolve_path(&lua, &path)?, text.as_bytes().to_vec());
+        on_blocking_thread(move || {
             let opened = OpenOptions::new().append(true).create(true).open(&path);
-            opened.and_then(|mut file| file.write_all(&text)).map_err(about(&path))
+            opened.and_then(|mut file| file.write_all(&text)).map_err(path_error(&path))
         })
         .await
     })?;
     module.raw_set("append", append)?;
-    let list = maker.waiting("fs.list", |lua, path: LuaString| async move {
-        let path = located(&lua, &path)?;
-        let names = apart(move || names_in(&path)).await?;
+    let list = builder.async_function("fs.list", |lua, path: LuaString| async move {
+        let path = resolve_path(&lua, &path)?;
+        let names = on_blocking_thread(move || names_in(&path)).await?;
         let names = names.iter().map(|name| lua.create_string(name)).collect::<mlua::Result<Vec<_>>>()?;
         let list = lua.create_sequence_from(names)?;
         list.set_metatable(Some(array_metatable(&lua)?))?;
         Ok(list)
     })?;
     module.raw_set("list", list)?;
-    let exists = maker.waiting("fs.exists", |lua, path: LuaString| async move {
-        let path = located(&lua, &path)?;
-        apart(move || fs::exists(&path).map_err(about(&path))).await
+    let exists = builder.async_function("fs.exists", |lua, path: LuaString| async move {
+        let path = resolve_path(&lua, &path)?;
+        on_blocking_thread(move || fs::exists(&path).map_err(path_error(&path))).await
     })?;
     module.raw_set("exists", exists)?;
-    let stat = maker.waiting("fs.stat", |lua, path: LuaString| async move {
-        let path = located(&lua, &path)?;
-        let found = apart(move || match fs::metadata(&path) {
+    let stat = builder.async_function("fs.stat", |lua, path: LuaString| async move {
+        let path = resolve_path(&lua, &path)?;
+        let metadata = on_blocking_thread(move || match fs::metadata(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            other => other.map(Some).map_err(about(&path)),
+            other => other.map(Some).map_err(path_error(&path)),
         });
-        let Some(found) = found.await? else { return Ok(None) };
+        let Some(found) = metadata.await? else { return Ok(None) };
         let stat = lua.create_table()?;
         let kind = if found.is_dir() {
             "directory"
@@ -89,81 +90,75 @@ pub(super) fn module(maker: &Maker<'_>) -> mlua::Result<Table> {
         Ok(Some(stat))
     })?;
     module.raw_set("stat", stat)?;
-    let mkdir = maker.waiting("fs.mkdir", |lua, path: LuaString| async move {
-        let path = located(&lua, &path)?;
-        apart(move || fs::create_dir_all(&path).map_err(about(&path))).await
+    let mkdir = builder.async_function("fs.mkdir", |lua, path: LuaString| async move {
+        let path = resolve_path(&lua, &path)?;
+        on_blocking_thread(move || fs::create_dir_all(&path).map_err(path_error(&path))).await
     })?;
     module.raw_set("mkdir", mkdir)?;
-    let remove = maker.waiting("fs.remove", |lua, (path, how): (LuaString, Option<Table>)| async move {
-        let path = located(&lua, &path)?;
-        let recursive = how.map_or(Ok(None), |how| how.raw_get::<Option<bool>>("recursive"))?.unwrap_or(false);
-        apart(move || removed(&path, recursive).map_err(about(&path))).await
-    })?;
-    module.raw_set("remove", remove)?;
-    let rename = maker.waiting("fs.rename", |lua, (from, to): (LuaString, LuaString)| async move {
-        let (from, to) = (located(&lua, &from)?, located(&lua, &to)?);
-        apart(move || fs::rename(&from, to).map_err(about(&from))).await
+    let remove_path =
+        builder.async_function("fs.remove", |lua, (path, how): (LuaString, Option<Table>)| async move {
+            let path = resolve_path(&lua, &path)?;
+            let recursive = how.map_or(Ok(None), |how| how.raw_get::<Option<bool>>("recursive"))?.unwrap_or(false);
+            on_blocking_thread(move || remove(&path, recursive).map_err(path_error(&path))).await
+        })?;
+    module.raw_set("remove", remove_path)?;
+    let rename = builder.async_function("fs.rename", |lua, (from, to): (LuaString, LuaString)| async move {
+        let (from, to) = (resolve_path(&lua, &from)?, resolve_path(&lua, &to)?);
+        on_blocking_thread(move || fs::rename(&from, to).map_err(path_error(&from))).await
     })?;
     module.raw_set("rename", rename)?;
-    let copy = maker.waiting("fs.copy", |lua, (from, to): (LuaString, LuaString)| async move {
-        let (from, to) = (located(&lua, &from)?, located(&lua, &to)?);
-        apart(move || fs::copy(&from, to).map(drop).map_err(about(&from))).await
+    let copy = builder.async_function("fs.copy", |lua, (from, to): (LuaString, LuaString)| async move {
+        let (from, to) = (resolve_path(&lua, &from)?, resolve_path(&lua, &to)?);
+        on_blocking_thread(move || fs::copy(&from, to).map(drop).map_err(path_error(&from))).await
     })?;
     module.raw_set("copy", copy)?;
     Ok(module)
 }
 
-/// What a path that a program wrote means.
-pub(super) fn located(lua: &Lua, path: &LuaString) -> Result<PathBuf, Raise> {
-    let path = path.as_bytes();
-    if path.is_empty() || path.contains(&0) {
-        return Err(Raise::Message("this is no path".to_owned()));
-    }
-    Ok(surroundings(lua)?.directory.join(OsStr::from_bytes(&path)))
-}
-
-/// Does what may take long where it holds up no run.
-async fn apart<T: Send + 'static>(work: impl FnOnce() -> Result<T, Raise> + Send + 'static) -> Result<T, Raise> {
+/// Runs slow work where it blocks no run.
+async fn on_blocking_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, LibraryError> + Send + 'static,
+) -> Result<T, LibraryError> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|error| Err(Raise::Message(format!("it was not finished: {error}"))))
+    done.unwrap_or_else(|error| Err(LibraryError::Message(format!("it was not finished: {error}"))))
 }
 
-/// An error of the system, with what it is about.
-fn about(path: &Path) -> impl FnOnce(io::Error) -> Raise {
+/// An error of the operating system, with the path it is about.
+fn path_error(path: &Path) -> impl FnOnce(io::Error) -> LibraryError {
     let path = path.display().to_string();
-    move |error| Raise::Message(format!("{path}: {error}"))
+    move |error| LibraryError::Message(format!("{path}: {error}"))
 }
 
-/// The most that fits into the run's memory.
-fn memory(lua: &Lua) -> usize {
-    let limit = lua.app_data_ref::<Arc<Watch>>().map_or(0, |watch| watch.memory());
+/// The most bytes that fit into the run's memory.
+fn memory_limit(lua: &Lua) -> usize {
+    let limit = lua.app_data_ref::<Arc<RunClock>>().map_or(0, |clock| clock.limits().memory);
     if limit == 0 { MAX_FILE } else { limit }
 }
 
-fn whole(path: &Path, most: usize) -> Result<Vec<u8>, Raise> {
+fn read_file(path: &Path, most: usize) -> Result<Vec<u8>, LibraryError> {
     let mut content = Vec::new();
     let read = File::open(path).and_then(|file| file.take(most as u64 + 1).read_to_end(&mut content));
-    read.map_err(about(path))?;
+    read.map_err(path_error(path))?;
     if content.len() > most {
-        return Err(Raise::Message(format!("{}: it has more than {most} bytes", path.display())));
+        return Err(LibraryError::Message(format!("{}: it has more than {most} bytes", path.display())));
     }
     Ok(content)
 }
 
-fn names_in(path: &Path) -> Result<Vec<Vec<u8>>, Raise> {
+fn names_in(path: &Path) -> Result<Vec<Vec<u8>>, LibraryError> {
     let mut names = Vec::new();
-    for entry in fs::read_dir(path).map_err(about(path))? {
-        names.push(entry.map_err(about(path))?.file_name().as_bytes().to_vec());
+    for entry in fs::read_dir(path).map_err(path_error(path))? {
+        names.push(entry.map_err(path_error(path))?.file_name().as_bytes().to_vec());
         if names.len() > MAX_NAMES {
-            return Err(Raise::Message(format!("{}: it has more than {MAX_NAMES} entries", path.display())));
+            return Err(LibraryError::Message(format!("{}: it has more than {MAX_NAMES} entries", path.display())));
         }
     }
     names.sort_unstable();
     Ok(names)
 }
 
-/// Removes a file, a link or a directory, and says whether there was one.
-fn removed(path: &Path, recursive: bool) -> io::Result<bool> {
+/// Removes a file, a link or a directory, and returns whether there was one.
+fn remove(path: &Path, recursive: bool) -> io::Result<bool> {
     let found = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         other => other?,
@@ -176,8 +171,8 @@ fn removed(path: &Path, recursive: bool) -> io::Result<bool> {
     Ok(true)
 }
 
-fn permissions(mode: &str) -> Result<Permissions, Raise> {
+fn permissions(mode: &str) -> Result<Permissions, LibraryError> {
     let bits = u32::from_str_radix(mode, 8).ok().filter(|bits| *bits <= 0o7777);
     bits.map(Permissions::from_mode)
-        .ok_or_else(|| Raise::Message(format!("`{mode}` is no mode: write one such as \"755\"")))
+        .ok_or_else(|| LibraryError::Message(format!("`{mode}` is no mode: write one such as \"755\"")))
 }

@@ -1,26 +1,28 @@
 //! `json`: `encode(value)`, `decode(text)`, `array(table)`, `null`.
 
-use super::{Boxed, Maker, Raise, text};
+use super::{arguments::text, boxed_json::BoxedJson, function_builder::FunctionBuilder, library_error::LibraryError};
 use crate::scripting::lua::json::{MAX_BYTES, NULL, array_metatable, write};
 use mlua::{LuaString, Table, Value};
 
-pub(super) fn module(maker: &Maker<'_>) -> mlua::Result<Table> {
-    let module = maker.lua.create_table()?;
+pub(super) fn library(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
+    let module = builder.lua.create_table()?;
     module.raw_set(
         "encode",
-        maker.function("json.encode", |lua, value: Value| Ok(lua.create_string(write(lua, &value)?)?))?,
+        builder.function("json.encode", |lua, value: Value| Ok(lua.create_string(write(lua, &value)?)?))?,
     )?;
     module.raw_set(
         "decode",
-        maker.function("json.decode", |lua, json: LuaString| {
-            Boxed::new(lua, Some(text(&json.as_bytes(), "text", MAX_BYTES)?))
+        builder.function("json.decode", |lua, json: LuaString| {
+            Ok(BoxedJson::new(lua, Some(text(&json.as_bytes(), "text", MAX_BYTES)?))?)
         })?,
     )?;
     module.raw_set(
         "array",
-        maker.function("json.array", |lua, table: Option<Table>| {
+        builder.function("json.array", |lua, table: Option<Table>| {
             let table = match table {
-                Some(table) if table.is_readonly() => return Err(Raise::Message("the table is read-only".to_owned())),
+                Some(table) if table.is_readonly() => {
+                    return Err(LibraryError::Message("the table is read-only".to_owned()));
+                }
                 Some(table) => table,
                 None => lua.create_table()?,
             };

@@ -1,49 +1,54 @@
-//! `kv`: `get(key)`, `set(key, value, [ttl])`, `add(key, value, [ttl])`, `increment(key, [by], [ttl])`,
-//! `delete(key)`. Values are the owner's, shared by all its scripts; a time to live is in seconds. Those of a space are
-//! with its agent, and shared by all its programs.
+//! `kv`: `get(key)`, `set(key, value, [ttl])`, `add(key, value, [ttl])`, `increment(key, [by], [ttl])`, `delete(key)`.
+//!
+//! Values belong to the owner and are shared by all its scripts; those of a space are kept by its agent and shared by all
+//! its programs. A time to live is in seconds.
 
-use super::{Boxed, Maker, Raise, raw, seconds, space::agent};
+use super::{
+    arguments::seconds, boxed_json::BoxedJson, function_builder::FunctionBuilder, library_error::LibraryError,
+    run_context::agent,
+};
 use crate::{
     model::owner::Owner,
     platform::kv::{Kv, KvError, check_key, check_value},
+    scripting::lua::json::write_raw,
 };
 use mlua::{Table, Value};
 use serde_json::value::RawValue;
 use std::time::Duration;
 
-/// Who keeps the values.
+/// The store of the values.
 #[derive(Clone)]
-pub(super) enum Keeper {
-    /// The host of the script.
+pub(super) enum KvBackend {
+    /// The host's store, under this owner.
     Host(Owner, Kv),
-    /// The agent that the present run finds around it.
+    /// The agent of the present run's space.
     Agent,
 }
 
-pub(super) fn module(maker: &Maker<'_>, keeper: &Keeper) -> mlua::Result<Table> {
-    let module = maker.lua.create_table()?;
-    let get = match keeper.clone() {
-        Keeper::Host(owner, kv) => maker.function("kv.get", move |lua, key: String| {
+pub(super) fn library(builder: &FunctionBuilder<'_>, backend: &KvBackend) -> mlua::Result<Table> {
+    let module = builder.lua.create_table()?;
+    let get = match backend.clone() {
+        KvBackend::Host(owner, kv) => builder.function("kv.get", move |lua, key: String| {
             let value = kv.get(owner, &key)?;
-            Boxed::new(lua, value.as_ref().map(|value| value.get()))
+            Ok(BoxedJson::new(lua, value.as_ref().map(|value| value.get()))?)
         })?,
-        Keeper::Agent => maker.waiting("kv.get", |lua, key: String| async move {
+        KvBackend::Agent => builder.async_function("kv.get", |lua, key: String| async move {
             check_key(&key)?;
             let value = agent(&lua)?.kv().get(&key).await?;
-            Boxed::new(&lua, value.as_ref().map(|value| value.get()))
+            Ok(BoxedJson::new(&lua, value.as_ref().map(|value| value.get()))?)
         })?,
     };
     module.raw_set("get", get)?;
     let set = {
-        let keeper = keeper.clone();
-        maker.waiting("kv.set", move |lua, (key, value, ttl): (String, Value, Option<f64>)| {
-            let keeper = keeper.clone();
+        let backend = backend.clone();
+        builder.async_function("kv.set", move |lua, (key, value, ttl): (String, Value, Option<f64>)| {
+            let backend = backend.clone();
             async move {
-                let (value, ttl) = (given(&lua, &value)?, span(ttl)?);
-                match keeper {
-                    Keeper::Host(owner, kv) => kv.set(owner, &key, value, ttl).await?,
-                    Keeper::Agent => {
-                        check(&key, &value)?;
+                let (value, ttl) = (stored_value(&lua, &value)?, time_to_live(ttl)?);
+                match backend {
+                    KvBackend::Host(owner, kv) => kv.set(owner, &key, value, ttl).await?,
+                    KvBackend::Agent => {
+                        check_sizes(&key, &value)?;
                         agent(&lua)?.kv().set(&key, value, ttl).await?;
                     }
                 }
@@ -53,15 +58,15 @@ pub(super) fn module(maker: &Maker<'_>, keeper: &Keeper) -> mlua::Result<Table> 
     };
     module.raw_set("set", set)?;
     let add = {
-        let keeper = keeper.clone();
-        maker.waiting("kv.add", move |lua, (key, value, ttl): (String, Value, Option<f64>)| {
-            let keeper = keeper.clone();
+        let backend = backend.clone();
+        builder.async_function("kv.add", move |lua, (key, value, ttl): (String, Value, Option<f64>)| {
+            let backend = backend.clone();
             async move {
-                let (value, ttl) = (given(&lua, &value)?, span(ttl)?);
-                Ok(match keeper {
-                    Keeper::Host(owner, kv) => kv.add(owner, &key, value, ttl).await?,
-                    Keeper::Agent => {
-                        check(&key, &value)?;
+                let (value, ttl) = (stored_value(&lua, &value)?, time_to_live(ttl)?);
+                Ok(match backend {
+                    KvBackend::Host(owner, kv) => kv.add(owner, &key, value, ttl).await?,
+                    KvBackend::Agent => {
+                        check_sizes(&key, &value)?;
                         agent(&lua)?.kv().add(&key, value, ttl).await?
                     }
                 })
@@ -70,14 +75,14 @@ pub(super) fn module(maker: &Maker<'_>, keeper: &Keeper) -> mlua::Result<Table> 
     };
     module.raw_set("add", add)?;
     let increment = {
-        let keeper = keeper.clone();
-        maker.waiting("kv.increment", move |lua, (key, by, ttl): (String, Option<i64>, Option<f64>)| {
-            let keeper = keeper.clone();
+        let backend = backend.clone();
+        builder.async_function("kv.increment", move |lua, (key, by, ttl): (String, Option<i64>, Option<f64>)| {
+            let backend = backend.clone();
             async move {
-                let (by, ttl) = (by.unwrap_or(1), span(ttl)?);
-                Ok(match keeper {
-                    Keeper::Host(owner, kv) => kv.increment(owner, &key, by, ttl).await?,
-                    Keeper::Agent => {
+                let (by, ttl) = (by.unwrap_or(1), time_to_live(ttl)?);
+                Ok(match backend {
+                    KvBackend::Host(owner, kv) => kv.increment(owner, &key, by, ttl).await?,
+                    KvBackend::Agent => {
                         check_key(&key)?;
                         agent(&lua)?.kv().increment(&key, by, ttl).await?
                     }
@@ -87,13 +92,13 @@ pub(super) fn module(maker: &Maker<'_>, keeper: &Keeper) -> mlua::Result<Table> 
     };
     module.raw_set("increment", increment)?;
     let delete = {
-        let keeper = keeper.clone();
-        maker.waiting("kv.delete", move |lua, key: String| {
-            let keeper = keeper.clone();
+        let backend = backend.clone();
+        builder.async_function("kv.delete", move |lua, key: String| {
+            let backend = backend.clone();
             async move {
-                Ok(match keeper {
-                    Keeper::Host(owner, kv) => kv.delete(owner, &key).await?,
-                    Keeper::Agent => {
+                Ok(match backend {
+                    KvBackend::Host(owner, kv) => kv.delete(owner, &key).await?,
+                    KvBackend::Agent => {
                         check_key(&key)?;
                         agent(&lua)?.kv().delete(&key).await?
                     }
@@ -105,26 +110,26 @@ pub(super) fn module(maker: &Maker<'_>, keeper: &Keeper) -> mlua::Result<Table> 
     Ok(module)
 }
 
-impl From<KvError> for Raise {
+impl From<KvError> for LibraryError {
     fn from(error: KvError) -> Self {
         Self::Message(error.to_string())
     }
 }
 
-/// The value to store. `nil` would read back as absent, so it is refused.
-fn given(lua: &mlua::Lua, value: &Value) -> Result<Box<RawValue>, Raise> {
+/// The value to store, as JSON. `nil` would read back as absent, so it is refused.
+fn stored_value(lua: &mlua::Lua, value: &Value) -> Result<Box<RawValue>, LibraryError> {
     if value.is_nil() {
-        return Err(Raise::Message("the value is nil: use kv.delete".to_owned()));
+        return Err(LibraryError::Message("the value is nil: use kv.delete".to_owned()));
     }
-    raw(lua, value)
+    Ok(write_raw(lua, value)?)
 }
 
-/// What is too long is not sent anywhere.
-fn check(key: &str, value: &RawValue) -> Result<(), KvError> {
+/// Checks the sizes before anything is sent to the agent.
+fn check_sizes(key: &str, value: &RawValue) -> Result<(), KvError> {
     check_value(value)?;
     check_key(key)
 }
 
-fn span(ttl: Option<f64>) -> Result<Option<Duration>, Raise> {
+fn time_to_live(ttl: Option<f64>) -> Result<Option<Duration>, LibraryError> {
     ttl.map(|ttl| seconds(ttl, "the time to live")).transpose()
 }

@@ -1,18 +1,30 @@
-//! `process`: other programs of the space. `run{cmd, args, stdin, cwd, env, timeout}` waits for one and gives
-//! `{code, signal, stdout, stderr}`; `spawn{cmd, args, cwd, env, output}` starts one that goes on by itself, and gives
-//! its number.
+//! `process`, child processes of a space's program: `run{cmd, args, stdin, cwd, env, timeout}` waits for the process and
+//! returns `{code, signal, stdout, stderr}`; `spawn{cmd, args, cwd, env, output}` starts one that outlives the run, and
+//! returns its process id. Also `os.getenv(name)`.
 //!
-//! What is waited for is ended with all of its group when the wait is: a timeout, a limit of the run, or our own end.
+//! A process that `run` waits for is killed with its whole process group when the wait ends: by a timeout, a limit of the
+//! run, or the end of the host.
 
-use super::{Maker, Raise, fs::located, seconds, space::surroundings, text};
-use crate::platform::process_group::{OnParentDeath, ProcessGroup};
+use super::{
+    arguments::{bounded_bytes, seconds, text},
+    function_builder::FunctionBuilder,
+    library_error::LibraryError,
+    run_context::{program_context, resolve_path},
+};
+use crate::{
+    model::units::Span,
+    platform::process_group::{OnParentDeath, ProcessGroup},
+};
 use mlua::{Lua, LuaString, Table, Value};
 use std::{
     collections::BTreeMap,
     ffi::{OsStr, OsString},
     fs::OpenOptions,
     io,
-    os::unix::{ffi::OsStrExt as _, process::ExitStatusExt as _},
+    os::unix::{
+        ffi::{OsStrExt as _, OsStringExt as _},
+        process::ExitStatusExt as _,
+    },
     path::PathBuf,
     process::Stdio,
     time::Duration,
@@ -22,15 +34,17 @@ use tokio::{
     process::{ChildStdin, Command},
 };
 
-/// The most that is kept of each stream.
+/// The most bytes read of each output stream.
 const MAX_OUTPUT: usize = 16 << 20;
 
-/// The most bytes of a word, of which there may be [`MAX_WORDS`].
-const MAX_WORD: usize = 128 << 10;
-const MAX_WORDS: usize = 10_000;
+/// The longest argument or variable, in bytes.
+const MAX_ARGUMENT: usize = 128 << 10;
 
-/// What to start.
-struct Order {
+/// The most arguments.
+const MAX_ARGUMENTS: usize = 10_000;
+
+/// The process to start, as a program describes it.
+struct ProcessSpec {
     cmd: OsString,
     args: Vec<OsString>,
     stdin: Option<Vec<u8>>,
@@ -40,25 +54,23 @@ struct Order {
     output: Option<PathBuf>,
 }
 
-/// What came of it.
-struct Ended {
+/// The end of a process that was waited for.
+struct FinishedProcess {
     status: std::process::ExitStatus,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
 }
 
-pub(super) fn module(maker: &Maker<'_>) -> mlua::Result<Table> {
-    let module = maker.lua.create_table()?;
-    let run = maker.waiting("process.run", |lua, order: Table| async move {
-        let order = ordered(&lua, &order, &["cmd", "args", "stdin", "cwd", "env", "timeout"])?;
-        let (name, timeout) = (order.cmd.to_string_lossy().into_owned(), order.timeout);
+pub(super) fn library(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
+    let module = builder.lua.create_table()?;
+    let run = builder.async_function("process.run", |lua, spec: Table| async move {
+        let spec = read_spec(&lua, &spec, &["cmd", "args", "stdin", "cwd", "env", "timeout"])?;
+        let (name, timeout) = (spec.cmd.to_string_lossy().into_owned(), spec.timeout);
         let ended = match timeout {
-            None => waited_for(order).await,
-            Some(timeout) => match tokio::time::timeout(timeout, waited_for(order)).await {
+            None => run_to_end(spec).await,
+            Some(timeout) => match tokio::time::timeout(timeout, run_to_end(spec)).await {
                 Ok(ended) => ended,
-                Err(_) => {
-                    Err(Raise::Message(format!("`{name}` took longer than {}", crate::platform::config::Span(timeout))))
-                }
+                Err(_) => Err(LibraryError::Message(format!("`{name}` took longer than {}", Span(timeout)))),
             },
         }?;
         let table = lua.create_table()?;
@@ -69,85 +81,100 @@ pub(super) fn module(maker: &Maker<'_>) -> mlua::Result<Table> {
         Ok(table)
     })?;
     module.raw_set("run", run)?;
-    let spawn = maker.waiting("process.spawn", |lua, order: Table| async move {
-        let order = ordered(&lua, &order, &["cmd", "args", "cwd", "env", "output"])?;
-        let output = || match &order.output {
+    let spawn = builder.async_function("process.spawn", |lua, spec: Table| async move {
+        let spec = read_spec(&lua, &spec, &["cmd", "args", "cwd", "env", "output"])?;
+        let output = || match &spec.output {
             None => Ok(Stdio::null()),
             Some(path) => {
                 let file = OpenOptions::new().append(true).create(true).open(path);
-                file.map(Stdio::from).map_err(|error| Raise::Message(format!("{}: {error}", path.display())))
+                file.map(Stdio::from).map_err(|error| LibraryError::Message(format!("{}: {error}", path.display())))
             }
         };
-        let mut command = command(&order);
+        let mut command = command(&spec);
         command.stdin(Stdio::null()).stdout(output()?).stderr(output()?);
-        // SAFETY: it only makes a system call, which is all that is allowed between fork and exec.
+        // SAFETY: the closure only makes a system call, which is allowed between fork and exec.
         unsafe {
             command.pre_exec(|| match libc::setsid() {
                 -1 => Err(io::Error::last_os_error()),
                 _ => Ok(()),
             });
         }
-        // Once dropped, it is still waited for, so that it does not stay behind as a zombie.
-        check_directory(&order)?;
-        let child = command.spawn().map_err(|error| not_started(&order, &error))?;
+        // tokio waits for a child that was dropped, so that it does not stay behind as a zombie.
+        check_directory(&spec)?;
+        let child = command.spawn().map_err(|error| not_started(&spec, &error))?;
         Ok(child.id())
     })?;
     module.raw_set("spawn", spawn)?;
     Ok(module)
 }
 
-/// Runs it to its end.
-async fn waited_for(mut order: Order) -> Result<Ended, Raise> {
-    let mut command = command(&order);
-    let stdin = if order.stdin.is_some() { Stdio::piped() } else { Stdio::null() };
+/// `os.getenv(name)`.
+pub(super) fn os(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
+    let module = builder.lua.create_table()?;
+    let getenv = builder.function("os.getenv", |lua, name: LuaString| {
+        let context = program_context(lua)?;
+        let value = context.environment.get(OsStr::from_bytes(&name.as_bytes()));
+        Ok(value.map(|value| lua.create_string(value.clone().into_vec())).transpose()?)
+    })?;
+    module.raw_set("getenv", getenv)?;
+    Ok(module)
+}
+
+/// Runs a process and waits for its end.
+async fn run_to_end(mut spec: ProcessSpec) -> Result<FinishedProcess, LibraryError> {
+    let mut command = command(&spec);
+    let stdin = if spec.stdin.is_some() { Stdio::piped() } else { Stdio::null() };
     command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
-    check_directory(&order)?;
+    check_directory(&spec)?;
     let started = ProcessGroup::spawn(command, OnParentDeath::Kill).await;
-    let mut process = started.map_err(|error| not_started(&order, &error))?;
+    let mut process = started.map_err(|error| not_started(&spec, &error))?;
     let (stdin, stdout, stderr) = (process.take_stdin(), process.take_stdout(), process.take_stderr());
     let (_, stdout, stderr, status) = tokio::join!(
-        fed(stdin, order.stdin.take().unwrap_or_default()),
-        collected(stdout.expect("it was asked for")),
-        collected(stderr.expect("it was asked for")),
+        write_stdin(stdin, spec.stdin.take().unwrap_or_default()),
+        read_output(stdout.expect("it was asked for")),
+        read_output(stderr.expect("it was asked for")),
         process.exited(),
     );
-    let failed = |error: io::Error| Raise::Message(format!("`{}`: {error}", order.cmd.display()));
-    let ended =
-        Ended { status: status.map_err(failed)?, stdout: stdout.map_err(failed)?, stderr: stderr.map_err(failed)? };
+    let failed = |error: io::Error| LibraryError::Message(format!("`{}`: {error}", spec.cmd.display()));
+    let ended = FinishedProcess {
+        status: status.map_err(failed)?,
+        stdout: stdout.map_err(failed)?,
+        stderr: stderr.map_err(failed)?,
+    };
     process.release();
     Ok(ended)
 }
 
-fn command(order: &Order) -> Command {
-    // As a shell has it: with a slash it is a path from where it runs, without it is looked for.
-    let mut command = match order.cmd.as_bytes().contains(&b'/') {
-        true => Command::new(order.cwd.join(&order.cmd)),
-        false => Command::new(&order.cmd),
+fn command(spec: &ProcessSpec) -> Command {
+    // As in a shell: a name with a slash is a path from the working directory, any other is looked up in PATH.
+    let mut command = match spec.cmd.as_bytes().contains(&b'/') {
+        true => Command::new(spec.cwd.join(&spec.cmd)),
+        false => Command::new(&spec.cmd),
     };
-    command.args(&order.args).current_dir(&order.cwd).env_clear().envs(&order.env);
+    command.args(&spec.args).current_dir(&spec.cwd).env_clear().envs(&spec.env);
     command
 }
 
-fn check_directory(order: &Order) -> Result<(), Raise> {
-    if !order.cwd.is_dir() {
-        return Err(Raise::Message(format!("there is no directory {}", order.cwd.display())));
+fn check_directory(spec: &ProcessSpec) -> Result<(), LibraryError> {
+    if !spec.cwd.is_dir() {
+        return Err(LibraryError::Message(format!("there is no directory {}", spec.cwd.display())));
     }
     Ok(())
 }
 
-fn not_started(order: &Order, error: &io::Error) -> Raise {
-    Raise::Message(format!("cannot start `{}`: {error}", order.cmd.display()))
+fn not_started(spec: &ProcessSpec, error: &io::Error) -> LibraryError {
+    LibraryError::Message(format!("cannot start `{}`: {error}", spec.cmd.display()))
 }
 
-/// Writes all of it. Whoever does not want to read on has its reasons.
-async fn fed(stdin: Option<ChildStdin>, text: Vec<u8>) {
+/// Writes the process's stdin. A process that does not read all of it is not an error.
+async fn write_stdin(stdin: Option<ChildStdin>, text: Vec<u8>) {
     if let Some(mut stdin) = stdin {
         let _ = stdin.write_all(&text).await;
     }
 }
 
-/// Reads to the end, of which more than [`MAX_OUTPUT`] is too much.
-async fn collected(stream: impl AsyncRead + Unpin) -> io::Result<Vec<u8>> {
+/// Reads a stream to its end. More than [`MAX_OUTPUT`] bytes are an error.
+async fn read_output(stream: impl AsyncRead + Unpin) -> io::Result<Vec<u8>> {
     let mut output = Vec::new();
     stream.take(MAX_OUTPUT as u64 + 1).read_to_end(&mut output).await?;
     if output.len() > MAX_OUTPUT {
@@ -156,15 +183,15 @@ async fn collected(stream: impl AsyncRead + Unpin) -> io::Result<Vec<u8>> {
     Ok(output)
 }
 
-/// Reads what a program wants started. A field that means nothing is said to.
-fn ordered(lua: &Lua, table: &Table, known: &[&str]) -> Result<Order, Raise> {
-    let around = surroundings(lua)?;
-    let mut order = Order {
+/// Reads the table that describes a process. An unknown field is an error.
+fn read_spec(lua: &Lua, table: &Table, known: &[&str]) -> Result<ProcessSpec, LibraryError> {
+    let context = program_context(lua)?;
+    let mut spec = ProcessSpec {
         cmd: OsString::new(),
         args: Vec::new(),
         stdin: None,
-        cwd: around.directory.clone(),
-        env: around.environment.clone(),
+        cwd: context.directory.clone(),
+        env: context.environment.clone(),
         timeout: None,
         output: None,
     };
@@ -172,58 +199,58 @@ fn ordered(lua: &Lua, table: &Table, known: &[&str]) -> Result<Order, Raise> {
         let (name, value) = pair?;
         let name = match &name {
             Value::String(name) => name.to_string_lossy(),
-            _ => return Err(Raise::Message("it takes a table of names, such as { cmd = \"ls\" }".to_owned())),
+            _ => return Err(LibraryError::Message("it takes a table of names, such as { cmd = \"ls\" }".to_owned())),
         };
         if !known.contains(&name.as_str()) {
-            return Err(Raise::Message(format!("`{name}` means nothing here: it takes {}", known.join(", "))));
+            return Err(LibraryError::Message(format!("`{name}` means nothing here: it takes {}", known.join(", "))));
         }
-        let wrong = |kind: &str| Raise::Message(format!("`{name}` must be {kind}"));
+        let wrong = |kind: &str| LibraryError::Message(format!("`{name}` must be {kind}"));
         match (name.as_str(), value) {
-            ("cmd", Value::String(cmd)) => order.cmd = word(&cmd, "cmd")?,
+            ("cmd", Value::String(cmd)) => spec.cmd = argument(&cmd, "cmd")?,
             ("args", Value::Table(args)) => {
                 for arg in args.sequence_values::<LuaString>() {
-                    order.args.push(word(&arg?, "argument")?);
-                    if order.args.len() > MAX_WORDS {
-                        return Err(Raise::Message(format!("at most {MAX_WORDS} arguments")));
+                    spec.args.push(argument(&arg?, "argument")?);
+                    if spec.args.len() > MAX_ARGUMENTS {
+                        return Err(LibraryError::Message(format!("at most {MAX_ARGUMENTS} arguments")));
                     }
                 }
             }
-            ("stdin", Value::String(stdin)) => order.stdin = Some(stdin.as_bytes().to_vec()),
-            ("cwd", Value::String(cwd)) => order.cwd = located(lua, &cwd)?,
-            ("output", Value::String(path)) => order.output = Some(located(lua, &path)?),
+            ("stdin", Value::String(stdin)) => spec.stdin = Some(stdin.as_bytes().to_vec()),
+            ("cwd", Value::String(cwd)) => spec.cwd = resolve_path(lua, &cwd)?,
+            ("output", Value::String(path)) => spec.output = Some(resolve_path(lua, &path)?),
             ("env", Value::Table(env)) => {
                 for pair in env.pairs::<LuaString, LuaString>() {
                     let (name, value) = pair?;
-                    order.env.insert(variable(&name)?, word(&value, "variable")?);
+                    spec.env.insert(variable(&name)?, argument(&value, "variable")?);
                 }
             }
-            ("timeout", Value::Integer(span)) => order.timeout = Some(seconds(span as f64, "`timeout`")?),
-            ("timeout", Value::Number(span)) => order.timeout = Some(seconds(span, "`timeout`")?),
+            ("timeout", Value::Integer(span)) => spec.timeout = Some(seconds(span as f64, "`timeout`")?),
+            ("timeout", Value::Number(span)) => spec.timeout = Some(seconds(span, "`timeout`")?),
             ("cmd" | "stdin" | "cwd" | "output", _) => return Err(wrong("a string")),
             ("args", _) => return Err(wrong("a list of strings")),
             ("env", _) => return Err(wrong("a table of strings")),
             _ => return Err(wrong("a number of seconds")),
         }
     }
-    if order.cmd.is_empty() {
-        return Err(Raise::Message("`cmd` is missing".to_owned()));
+    if spec.cmd.is_empty() {
+        return Err(LibraryError::Message("`cmd` is missing".to_owned()));
     }
-    Ok(order)
+    Ok(spec)
 }
 
-fn word(word: &LuaString, what: &str) -> Result<OsString, Raise> {
-    let word = word.as_bytes();
-    if word.contains(&0) {
-        return Err(Raise::Message(format!("the {what} has a zero byte in it")));
+fn argument(argument: &LuaString, what: &str) -> Result<OsString, LibraryError> {
+    let argument = argument.as_bytes();
+    if argument.contains(&0) {
+        return Err(LibraryError::Message(format!("the {what} has a zero byte in it")));
     }
-    Ok(OsStr::from_bytes(super::sized(&word, what, MAX_WORD)?).to_owned())
+    Ok(OsStr::from_bytes(bounded_bytes(&argument, what, MAX_ARGUMENT)?).to_owned())
 }
 
-fn variable(name: &LuaString) -> Result<OsString, Raise> {
+fn variable(name: &LuaString) -> Result<OsString, LibraryError> {
     let bytes = name.as_bytes();
-    let name = text(&bytes, "variable", MAX_WORD)?;
+    let name = text(&bytes, "variable", MAX_ARGUMENT)?;
     if name.is_empty() || name.contains(['=', '\0']) {
-        return Err(Raise::Message(format!("`{name}` is no name of a variable")));
+        return Err(LibraryError::Message(format!("`{name}` is no name of a variable")));
     }
     Ok(name.into())
 }

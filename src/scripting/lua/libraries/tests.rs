@@ -1,31 +1,31 @@
-//! Each library as a script sees it.
+//! Each library, as scripts use it.
 
 use crate::{
     model::owner::Owner,
     scripting::lua::{Verdict, test_support::*},
 };
 
-/// Runs each line as a script that must hold true.
-async fn all_hold(claims: &[&str]) {
-    let world = World::new();
+/// Runs each as a script that must not fail.
+async fn all_succeed(claims: &[&str]) {
+    let host = TestRuntime::new();
     for claim in claims {
         let source = format!("local event = event {claim}");
-        let run = world.run(&source).await;
+        let run = host.run_script(&source).await;
         assert_eq!(run.verdict, Verdict::Ack, "{claim}");
     }
 }
 
 /// Runs each script and checks the error it ends with.
 async fn all_fail(claims: &[(&str, &str)]) {
-    let world = World::new();
+    let host = TestRuntime::new();
     for (source, error) in claims {
-        assert_eq!(world.run(source).await.verdict, Verdict::Failed((*error).to_owned()), "{source}");
+        assert_eq!(host.run_script(source).await.verdict, Verdict::Failed((*error).to_owned()), "{source}");
     }
 }
 
 #[tokio::test]
 async fn json_encodes_and_decodes_without_loss() {
-    all_hold(&[
+    all_succeed(&[
         "assert(json.encode({ a = { 1, 'x', json.null } }) == '{\"a\":[1,\"x\",null]}')",
         "assert(json.encode(json.decode('9007199254740993')) == '9007199254740993')",
         "assert(json.encode(json.array()) == '[]' and json.encode(json.array({})) == '[]' and json.encode({}) == '{}')",
@@ -48,7 +48,7 @@ async fn json_encodes_and_decodes_without_loss() {
 
 #[tokio::test]
 async fn times_are_seconds_and_read_as_rfc_3339() {
-    all_hold(&[
+    all_succeed(&[
         "assert(time.now() > 1.7e9)",
         "assert(time.format(1700000000.5) == '2023-11-14T22:13:20.500000Z')",
         "assert(time.format(1700000000, '%Y/%m/%d %H') == '2023/11/14 22')",
@@ -67,7 +67,7 @@ async fn times_are_seconds_and_read_as_rfc_3339() {
 
 #[tokio::test]
 async fn digests_and_encodings_are_the_standard_ones() {
-    all_hold(&[
+    all_succeed(&[
         "assert(crypto.sha256('abc') == 'ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad')",
         "assert(crypto.hmac_sha256('key', 'The quick brown fox jumps over the lazy dog')
             == 'f7bc83f430538424b13298e6aa6fb143ef4d59a14946175997479dbc2d1a3cd8')",
@@ -91,7 +91,7 @@ async fn digests_and_encodings_are_the_standard_ones() {
 
 #[tokio::test]
 async fn regular_expressions_match_replace_and_split() {
-    all_hold(&[
+    all_succeed(&[
         "assert(re.test('^v\\\\d+', 'v12') and not re.test('^v\\\\d+', '12'))",
         "local m = re.match('(?<major>\\\\d+)\\\\.(\\\\d+)(-rc)?', 'v1.42')
          assert(m.text == '1.42' and m.first == 2 and m.last == 5 and m.named.major == '1')
@@ -103,22 +103,22 @@ async fn regular_expressions_match_replace_and_split() {
         "assert(re.escape('a.b') == 'a\\\\.b')",
     ])
     .await;
-    let world = World::new();
-    let Verdict::Failed(error) = world.run("re.test('(', 'x')").await.verdict else { panic!() };
+    let host = TestRuntime::new();
+    let Verdict::Failed(error) = host.run_script("re.test('(', 'x')").await.verdict else { panic!() };
     assert!(error.starts_with("script:1: re.test: regex parse error"), "{error}");
 }
 
 #[tokio::test]
 async fn a_request_goes_out_as_its_owner_and_its_answer_comes_back() {
-    let world = World::new();
+    let host = TestRuntime::new();
     let source = "
         local r = http.request{ url = 'http://x.test/a', json = { a = 1 }, headers = { Authorization = 'Bearer t' }, timeout = 2.5 }
         assert(r.status == 201 and r.body == '{\"a\":1}' and r.headers['x-seen'] == '1, 2')
         local r = http.request{ url = 'http://x.test/b' }
         assert(r.body == '')
     ";
-    assert_eq!(world.run(source).await.verdict, Verdict::Ack);
-    let requests = std::mem::take(&mut *world.http.requests.lock());
+    assert_eq!(host.run_script(source).await.verdict, Verdict::Ack);
+    let requests = std::mem::take(&mut *host.http.requests.lock());
     let (owner, first) = &requests[0];
     assert_eq!((*owner, first.method.as_str(), first.url.as_str()), (Owner::Global, "POST", "http://x.test/a"));
     assert_eq!(first.timeout, Some(std::time::Duration::from_millis(2500)));
@@ -140,16 +140,16 @@ async fn a_request_goes_out_as_its_owner_and_its_answer_comes_back() {
         ),
     ])
     .await;
-    all_hold(&["local ok, why = pcall(http.request, { url = 'http://refused.test' })
+    all_succeed(&["local ok, why = pcall(http.request, { url = 'http://refused.test' })
         assert(not ok and why == 'http.request: refused.test may not be reached')"])
     .await;
 }
 
 #[tokio::test]
 async fn values_are_remembered_between_runs() {
-    let world = World::new();
+    let host = TestRuntime::new();
     assert_eq!(
-        world.run("kv.set('a', { n = 9007199254740993 or 1, list = json.array() })").await.verdict,
+        host.run_script("kv.set('a', { n = 9007199254740993 or 1, list = json.array() })").await.verdict,
         Verdict::Ack
     );
     for claim in [
@@ -160,7 +160,7 @@ async fn values_are_remembered_between_runs() {
         "assert(kv.delete('n') and not kv.delete('n'))",
         "kv.set('big', json.decode('9007199254740993')) assert(json.encode(kv.get('big')) == '9007199254740993')",
     ] {
-        assert_eq!(world.run(claim).await.verdict, Verdict::Ack, "{claim}");
+        assert_eq!(host.run_script(claim).await.verdict, Verdict::Ack, "{claim}");
     }
     let long = format!("kv.set('a', ('v'):rep({}))", crate::platform::kv::MAX_VALUE);
     for (source, error) in [
@@ -171,16 +171,16 @@ async fn values_are_remembered_between_runs() {
         ("kv.increment('a')", "script:1: kv.increment: the value under `a` is no integer, or would grow past one"),
         ("kv.set('a', 1, -5)", "script:1: kv.set: the time to live must be a number of seconds from 0 up"),
     ] {
-        assert_eq!(world.run(source).await.verdict, Verdict::Failed(error.to_owned()), "{source}");
-        // A program of a space is told the same.
-        let launched = world.launch(source, &[]).await;
-        assert_eq!(launched.result.unwrap_err().to_string(), error.replace("script:", "main.lua:"), "{source}");
+        assert_eq!(host.run_script(source).await.verdict, Verdict::Failed(error.to_owned()), "{source}");
+        // A program of a space gets the same error.
+        let run = host.run_program(source, &[]).await;
+        assert_eq!(run.result.unwrap_err().to_string(), error.replace("script:", "main.lua:"), "{source}");
     }
 }
 
 #[tokio::test]
 async fn a_method_can_be_called() {
-    all_hold(&[
+    all_succeed(&[
         "assert(json.encode(svc.call('echo', { a = { 1 } })) == '{\"a\":[1]}')",
         "assert(json.encode(svc.call('echo', json.decode('9007199254740993'))) == '9007199254740993')",
         "assert(svc.call('echo') == json.null)",
@@ -191,7 +191,7 @@ async fn a_method_can_be_called() {
 
 #[tokio::test]
 async fn the_event_can_be_asked_by_name() {
-    all_hold(&[
+    all_succeed(&[
         "local e = require 'svc.event'
          assert(e.id() == event.id and e.type() == event.type and e.ts() == event.ts)
          assert(e.space().name == 'web' and e.space_urls()[1] == 'http://web')
@@ -213,9 +213,9 @@ async fn the_event_can_be_asked_by_name() {
 
 #[tokio::test]
 async fn a_reason_is_kept_up_to_a_bound() {
-    let world = World::new();
+    let host = TestRuntime::new();
     for call in ["svc.skip(why)", "svc.dead(why)", "svc.retry(1, why)", "error(why, 0)"] {
-        let run = world.run(&format!("local why = string.rep('é', 1e6) return {call}")).await;
+        let run = host.run_script(&format!("local why = string.rep('é', 1e6) return {call}")).await;
         let (Verdict::Skip(why) | Verdict::Dead(why) | Verdict::Retry { why, .. } | Verdict::Failed(why)) = run.verdict
         else {
             panic!("{call} is an ack")

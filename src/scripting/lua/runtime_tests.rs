@@ -1,27 +1,34 @@
-//! What the runtime promises its callers. What it withstands is in `hostile`.
+//! The behaviour of the runtime as its callers rely on it. `hostile_script_tests` covers misbehaving scripts.
 
 use super::{test_support::*, *};
-use crate::model::{
-    body_template::BodyTemplate,
-    id::{SpaceId, UserId},
+use crate::{
+    model::{
+        body_template::BodyTemplate,
+        event::Event,
+        id::{SpaceId, UserId},
+        owner::Owner,
+        units::Span,
+    },
+    platform::config,
 };
+use std::time::Duration;
 
 #[tokio::test]
 async fn a_template_makes_json_of_a_table_and_leaves_a_string_alone() {
-    let world = World::new();
+    let host = TestRuntime::new();
     let source =
         r#"return { text = ("%s deployed %s"):format(actor.username, event.data.version), channel = custom.CHANNEL }"#;
-    let rendered = world.render(source).await.unwrap();
+    let rendered = host.render(source).await.unwrap();
     assert_eq!(rendered.kind, BodyFormat::Json);
     assert_eq!(rendered.body, r#"{"channel":"ops","text":"ada deployed 1.2"}"#);
-    let rendered = world.render("return event.type .. '!'").await.unwrap();
+    let rendered = host.render("return event.type .. '!'").await.unwrap();
     assert_eq!((rendered.kind, &*rendered.body), (BodyFormat::Text, &b"custom.deploy.done!"[..]));
 }
 
 #[tokio::test]
-async fn everything_promised_is_in_scope() {
-    let world = World::new();
-    let rendered = world.render("return { event = event, space = space, actor = actor, custom = custom }").await;
+async fn a_template_has_event_space_actor_and_custom_in_scope() {
+    let host = TestRuntime::new();
+    let rendered = host.render("return { event = event, space = space, actor = actor, custom = custom }").await;
     let seen: serde_json::Value = serde_json::from_slice(&rendered.unwrap().body).unwrap();
     let event = event();
     assert_eq!(
@@ -44,25 +51,25 @@ async fn everything_promised_is_in_scope() {
 
 #[tokio::test]
 async fn data_passes_through_lua_unchanged() {
-    let world = World::new();
-    assert_eq!(world.render("return event.data").await.unwrap().body, event().data.get());
+    let host = TestRuntime::new();
+    assert_eq!(host.render("return event.data").await.unwrap().body, event().data.get());
 }
 
 #[tokio::test]
-async fn an_event_from_no_space_has_an_empty_one() {
-    let world = World::new();
+async fn an_event_from_no_space_has_an_empty_space() {
+    let host = TestRuntime::new();
     let event = Event { space: None, ..event() };
     let program = lua("return { space = space.name, urls = space.urls, custom = custom }");
-    let rendered = world.runtime.render(&program, Owner::Global, input(event)).await.unwrap();
+    let rendered = host.runtime.render(&program, Owner::Global, input(event)).await.unwrap();
     assert_eq!(rendered.body, r#"{"custom":{},"space":"","urls":[]}"#);
 }
 
 #[tokio::test]
 async fn a_text_template_fills_strings_in_as_they_are_and_the_rest_as_json() {
-    let world = World::new();
+    let host = TestRuntime::new();
     let render = async |source: &str| {
         let program = Program::template(&BodyTemplate::Text(source.to_owned())).unwrap();
-        world.runtime.render(&program, Owner::Global, input(event())).await
+        host.runtime.render(&program, Owner::Global, input(event())).await
     };
     let source =
         "{\"v\": \"${{ event.data.version }}\",\n\"n\": ${{ event.data.big }}, \"e\": ${{ {} }}, \"x\": ${{ nil }}}";
@@ -76,8 +83,8 @@ async fn a_text_template_fills_strings_in_as_they_are_and_the_rest_as_json() {
 }
 
 #[tokio::test]
-async fn a_result_that_is_no_body_is_an_error_that_says_what_it_is() {
-    let world = World::new();
+async fn a_result_that_is_no_body_is_an_error_that_names_its_type() {
+    let host = TestRuntime::new();
     for (source, error) in [
         ("return", "the result must be a table or a string, not nil"),
         ("return 5", "the result must be a table or a string, not integer"),
@@ -87,13 +94,13 @@ async fn a_result_that_is_no_body_is_an_error_that_says_what_it_is() {
         ("\nerror('no')", "template:2: no"),
         ("return string.rep('x', 2^20 + 1)", "the result cannot be sent: there are more than 1048576 bytes of JSON"),
     ] {
-        assert_eq!(world.render(source).await.unwrap_err().to_string(), error, "{source}");
+        assert_eq!(host.render(source).await.unwrap_err().to_string(), error, "{source}");
     }
 }
 
 #[tokio::test]
 async fn a_script_decides_by_what_it_returns_or_raises() {
-    let world = World::new();
+    let host = TestRuntime::new();
     for (source, verdict) in [
         ("", Verdict::Ack),
         ("return 5", Verdict::Ack),
@@ -109,82 +116,82 @@ async fn a_script_decides_by_what_it_returns_or_raises() {
             Verdict::Failed("script:1: svc.retry: the wait must be a number of seconds from 0 up".into()),
         ),
     ] {
-        assert_eq!(world.run(source).await.verdict, verdict, "{source}");
+        assert_eq!(host.run_script(source).await.verdict, verdict, "{source}");
     }
 }
 
 #[tokio::test]
-async fn what_a_script_prints_and_logs_is_kept_also_when_it_fails() {
-    let world = World::new();
-    let run = world.run("print('a', 1, nil)\nlog.warn('hot', true)\nerror('x')").await;
+async fn the_output_of_a_script_is_kept_also_when_it_fails() {
+    let host = TestRuntime::new();
+    let run = host.run_script("print('a', 1, nil)\nlog.warn('hot', true)\nerror('x')").await;
     assert_eq!(run.log, ["a\t1\tnil", "warn: hot\ttrue"]);
     assert_eq!(run.verdict, Verdict::Failed("script:3: x".into()));
-    assert_eq!(world.render("log.info('hi') return ''").await.unwrap().log, ["info: hi"]);
-    let run = world.run("for i = 1, 1000 do print(i) end").await;
+    assert_eq!(host.render("log.info('hi') return ''").await.unwrap().log, ["info: hi"]);
+    let run = host.run_script("for i = 1, 1000 do print(i) end").await;
     assert_eq!((run.log.len(), run.log[200].as_str()), (201, "… truncated"));
 }
 
 #[tokio::test]
 async fn runs_of_one_program_share_a_state_and_nothing_else() {
-    let world = World::new();
+    let host = TestRuntime::new();
     let program = lua("count = (count or 0) + 1 return { count }");
     for _ in 0..3 {
-        let rendered = world.runtime.render(&program, Owner::Global, input(event())).await.unwrap();
+        let rendered = host.runtime.render(&program, Owner::Global, input(event())).await.unwrap();
         assert_eq!(rendered.body, "[1]");
     }
-    assert!(world.runtime.0.pool.take(&program, Owner::Global).is_some());
-    assert!(world.runtime.0.pool.take(&program, Owner::User(UserId::new())).is_none());
+    assert!(host.runtime.0.pool.take(&program, Owner::Global).is_some());
+    assert!(host.runtime.0.pool.take(&program, Owner::User(UserId::new())).is_none());
 }
 
 #[tokio::test]
 async fn every_run_is_measured() {
-    let world = World::new();
-    world.run("").await;
-    world.render("return ''").await.unwrap();
-    let text = world.metrics.render([]);
+    let host = TestRuntime::new();
+    host.run_script("").await;
+    host.render("return ''").await.unwrap();
+    let text = host.metrics.render([]);
     assert!(text.contains("svc_lua_cpu_seconds_count 2\n"), "{text}");
-    assert!(world.run("for i = 1, 1e5 do end").await.cpu > Duration::ZERO);
+    assert!(host.run_script("for i = 1, 1e5 do end").await.cpu > Duration::ZERO);
 }
 
 #[tokio::test]
 async fn a_dropped_future_ends_its_run_although_it_waits() {
-    let world = World::new();
+    let host = TestRuntime::new();
     let program = Program::script("script", "http.request{ url = 'http://never.test' }").unwrap();
-    let run = world.runtime.run_script(&program, Owner::Global, input(event()));
+    let run = host.runtime.run_script(&program, Owner::Global, input(event()));
     tokio::select! {
         _ = run => panic!("nothing answers"),
-        () = world.http.asked() => {}
+        () = host.http.requested() => {}
     }
-    // The request is dropped with the run, long before its time is over.
-    world.http.abandoned().await;
+    // The request is dropped with the run, long before its time limit.
+    host.http.abandoned().await;
 }
 
 #[tokio::test]
-async fn a_runtime_that_shuts_down_ends_what_waits_and_takes_no_more() {
-    let world = World::new();
+async fn a_runtime_that_shuts_down_ends_waiting_runs_and_accepts_no_more() {
+    let host = TestRuntime::new();
     let program = Program::script("script", "http.request{ url = 'http://never.test' }").unwrap();
-    let runtime = world.runtime.clone();
+    let runtime = host.runtime.clone();
     let run = tokio::spawn(async move { runtime.run_script(&program, Owner::Global, input(event())).await });
-    world.http.asked().await;
-    world.runtime.shut_down();
+    host.http.requested().await;
+    host.runtime.shut_down();
     assert_eq!(run.await.unwrap().verdict, Verdict::Failed("it was stopped: the server shuts down".into()));
-    let later = world.run("").await.verdict;
+    let later = host.run_script("").await.verdict;
     assert_eq!(later, Verdict::NotRun("the server shuts down".into()));
 }
 
 #[tokio::test]
-async fn the_place_of_what_is_not_json_is_told_up_to_a_bound() {
-    let error = World::new().render("return { [string.rep('x', 1e6)] = print }").await.unwrap_err().to_string();
+async fn the_path_of_a_value_that_is_not_json_is_bounded() {
+    let error = TestRuntime::new().render("return { [string.rep('x', 1e6)] = print }").await.unwrap_err().to_string();
     assert!(error.contains("$.xxx") && error.contains("is a function"), "{}", &error[..100]);
     assert!(error.len() < 5 << 10, "{} bytes", error.len());
 }
 
 #[tokio::test]
-async fn a_check_is_what_it_returns() {
-    let world = World::new();
+async fn a_check_is_healthy_if_it_returns_true() {
+    let host = TestRuntime::new();
     let check = async |source: &str| {
-        let place = CheckedSpace { id: SpaceId::NIL, name: "web".to_owned() };
-        world.runtime.run_check(&Program::script("script", source).unwrap(), Owner::Global, place).await
+        let space = CheckedSpace { id: SpaceId::NIL, name: "web".to_owned() };
+        host.runtime.run_check(&Program::script("script", source).unwrap(), Owner::Global, space).await
     };
     assert_eq!(check("return space.name == 'web' and event == nil").await.unwrap(), CheckVerdict::Healthy);
     assert_eq!(
@@ -206,7 +213,7 @@ async fn a_check_is_what_it_returns() {
 
 #[tokio::test]
 async fn a_tool_takes_arguments_and_returns_any_json() {
-    let world = World::new();
+    let host = TestRuntime::new();
     for (source, arguments, result) in [
         ("return params", r#"{"big":9007199254740993,"list":[]}"#, r#"{"big":9007199254740993,"list":[]}"#),
         ("local arguments = ... return arguments == params", "{}", "true"),
@@ -219,34 +226,34 @@ async fn a_tool_takes_arguments_and_returns_any_json() {
         ("return require('svc.event') == svc.event and type(event)", "{}", r#""nil""#),
         ("return { svc.retry, svc.skip, svc.dead }", "{}", "{}"),
     ] {
-        assert_eq!(world.evaluate(source, arguments).await.result.unwrap().get(), result, "{source}");
+        assert_eq!(host.run_tool(source, arguments).await.result.unwrap().get(), result, "{source}");
     }
-    let evaluated = world.evaluate("print('seen') log.warn('too') return 1", "{}").await;
+    let evaluated = host.run_tool("print('seen') log.warn('too') return 1", "{}").await;
     assert_eq!(evaluated.log, ["seen", "warn: too"]);
     assert!(evaluated.cpu > Duration::ZERO);
 }
 
 #[tokio::test]
-async fn a_tool_raises_events_as_whoever_calls_it() {
-    let world = World::new();
-    let Owner::User(user) = someone() else { panic!("someone is a user") };
-    let evaluated = world.evaluate("return svc.event.emit('deploy.done', { n = 1 })", "{}").await;
+async fn a_tool_emits_events_as_the_user_who_runs_it() {
+    let host = TestRuntime::new();
+    let Owner::User(user) = tool_user() else { panic!("it is a user") };
+    let evaluated = host.run_tool("return svc.event.emit('deploy.done', { n = 1 })", "{}").await;
     let emitted = serde_json::json!({"owner": {"user": user}, "payload": {"n": 1}, "type": "deploy.done"});
     assert_eq!(evaluated.result.unwrap().get(), emitted.to_string());
-    let evaluated = world.evaluate("return require('svc.event').emit('x').payload", "{}").await;
+    let evaluated = host.run_tool("return require('svc.event').emit('x').payload", "{}").await;
     assert_eq!(evaluated.result.unwrap().get(), "{}");
     for (source, error) in [
         ("svc.event.emit('refused')", "tool:1: svc.event.emit: no such thing"),
         ("svc.event.emit('x', 5)", "tool:1: svc.event.emit: cannot take a integer as table"),
         ("svc.event.emit('x', { f = print })", "tool:1: svc.event.emit: $.f is a function, which is not JSON"),
     ] {
-        assert_eq!(world.evaluate(source, "{}").await.result.unwrap_err().to_string(), error, "{source}");
+        assert_eq!(host.run_tool(source, "{}").await.result.unwrap_err().to_string(), error, "{source}");
     }
 }
 
 #[tokio::test]
-async fn a_tool_that_fails_says_why_and_keeps_what_it_printed() {
-    let world = World::strict();
+async fn a_tool_that_fails_says_why_and_keeps_its_output() {
+    let host = TestRuntime::strict();
     for (source, error) in [
         ("\nerror('no')", "tool:2: no"),
         ("error(setmetatable({}, { __tostring = function() return 'mine' end }))", "tool:1: mine"),
@@ -262,16 +269,16 @@ async fn a_tool_that_fails_says_why_and_keeps_what_it_printed() {
             "tool:1: no (and its `data` cannot be sent: $ is a function, which is not JSON)",
         ),
     ] {
-        let evaluated = world.evaluate(&format!("print('before') {source}"), "{}").await;
+        let evaluated = host.run_tool(&format!("print('before') {source}"), "{}").await;
         assert_eq!(evaluated.result.unwrap_err().to_string(), error, "{source}");
         assert_eq!(evaluated.log, ["before"], "{source}");
     }
 }
 
 #[tokio::test]
-async fn a_structured_error_keeps_its_parts() {
-    let world = World::new();
-    let raised = async |source: &str| match world.evaluate(source, "{}").await.result {
+async fn a_structured_error_keeps_its_code_message_and_data() {
+    let host = TestRuntime::new();
+    let raised = async |source: &str| match host.run_tool(source, "{}").await.result {
         Err(ScriptError::RaisedWith { code, message, data }) => (code, message, data.map(|data| data.get().to_owned())),
         other => panic!("{source}: {other:?}"),
     };
@@ -280,14 +287,14 @@ async fn a_structured_error_keeps_its_parts() {
     assert_eq!(raised("error({ message = 'no' })").await, (None, "no".to_owned(), None));
     let coded = raised("error({ code = -1 }, 0)").await;
     assert_eq!(coded, (Some(-1), "the script raised an error without a message".to_owned(), None));
-    world.modules.put("lib", "return function() error({ code = 1, message = 'from afar', data = json.null }) end");
+    host.modules.put("lib", "return function() error({ code = 1, message = 'from afar', data = json.null }) end");
     assert_eq!(raised("require('lib')()").await, (Some(1), "from afar".to_owned(), Some("null".to_owned())));
 }
 
 #[tokio::test]
-async fn what_goes_over_a_limit_says_where() {
-    let world = World::strict();
-    world.modules.put("lib", "return {\nloop = function()\n  while true do end\nend }");
+async fn the_error_of_an_exceeded_limit_names_the_line() {
+    let host = TestRuntime::strict();
+    host.modules.put("lib", "return {\nloop = function()\n  while true do end\nend }");
     let grow = "\n\nlocal t = {} while true do t[#t + 1] = { #t } end";
     for (source, problem) in [
         ("\n\nwhile true do end", ":3: it took more than 100ms of processor time"),
@@ -296,41 +303,40 @@ async fn what_goes_over_a_limit_says_where() {
     ] {
         let tool = Program::tool("greet", source).unwrap();
         assert_eq!(
-            world.call(&tool, "{}").await.result.unwrap_err().to_string(),
+            host.call_tool(&tool, "{}").await.result.unwrap_err().to_string(),
             format!("greet{problem}"),
             "{source}"
         );
         let script = Program::script("acme.nightly", source).unwrap();
-        let run = world.runtime.run_script(&script, Owner::Global, input(event())).await;
+        let run = host.runtime.run_script(&script, Owner::Global, input(event())).await;
         assert_eq!(run.verdict, Verdict::Failed(format!("acme.nightly{problem}")), "{source}");
     }
     let source = "\n\n\n\nrequire('lib').loop()";
     let problem = "lib:3: it took more than 100ms of processor time";
-    assert_eq!(world.evaluate(source, "{}").await.result.unwrap_err().to_string(), problem);
-    assert_eq!(world.run(source).await.verdict, Verdict::Failed(problem.to_owned()));
+    assert_eq!(host.run_tool(source, "{}").await.result.unwrap_err().to_string(), problem);
+    assert_eq!(host.run_script(source).await.verdict, Verdict::Failed(problem.to_owned()));
 }
 
 #[tokio::test]
-async fn what_waits_too_long_says_where() {
-    let wall = config::Span(Duration::from_millis(300));
-    let world = World::with(config::Script { wall, threads: 2, ..config::Script::default() });
+async fn the_error_of_a_run_that_waits_too_long_names_the_line() {
+    let wall = Span(Duration::from_millis(300));
+    let host = TestRuntime::with(config::Script { wall, threads: 2, ..config::Script::default() });
     let source = "\nhttp.request{ url = 'http://never.test' }";
     let problem = ":2: it took longer than 300ms";
-    assert_eq!(world.evaluate(source, "{}").await.result.unwrap_err().to_string(), format!("tool{problem}"));
-    assert_eq!(world.run(source).await.verdict, Verdict::Failed(format!("script{problem}")));
+    assert_eq!(host.run_tool(source, "{}").await.result.unwrap_err().to_string(), format!("tool{problem}"));
+    assert_eq!(host.run_script(source).await.verdict, Verdict::Failed(format!("script{problem}")));
 }
 
 #[tokio::test]
 async fn the_errors_of_a_stored_program_begin_with_its_name() {
-    let world = World::new();
+    let host = TestRuntime::new();
     let tool = Program::tool("greet", "\nerror('no')").unwrap();
-    assert_eq!(world.call(&tool, "{}").await.result.unwrap_err().to_string(), "greet:2: no");
+    assert_eq!(host.call_tool(&tool, "{}").await.result.unwrap_err().to_string(), "greet:2: no");
     let tool = Program::tool("greet", "return { a = print }").unwrap();
     let problem = "greet: the result cannot be sent: $.a is a function, which is not JSON";
-    assert_eq!(world.call(&tool, "{}").await.result.unwrap_err().to_string(), problem);
+    assert_eq!(host.call_tool(&tool, "{}").await.result.unwrap_err().to_string(), problem);
     let script = Program::script("acme.nightly", "string.find()").unwrap();
-    let Verdict::Failed(problem) = world.runtime.run_script(&script, Owner::Global, input(event())).await.verdict
-    else {
+    let Verdict::Failed(problem) = host.runtime.run_script(&script, Owner::Global, input(event())).await.verdict else {
         panic!("the script did not fail");
     };
     assert!(problem.starts_with("acme.nightly:1: invalid argument"), "{problem}");

@@ -1,32 +1,32 @@
-//! `print` and `log`: what a run says, kept with it up to a bound, or told to whoever listens.
+//! The log of a run: the lines of `print` and `log`, kept up to a bound or streamed to a writer.
 
-use crate::scripting::lua::space_program::{OutputWriter, ProgramOutput};
+use crate::scripting::lua::host::{OutputWriter, ProgramOutput};
 use mlua::{Function, Lua, LuaString};
 use std::sync::Arc;
 
-/// Lines kept of one run.
+/// The most lines kept of one run.
 const MAX_LINES: usize = 200;
 
-/// Bytes kept of one run.
+/// The most bytes kept of one run.
 const MAX_BYTES: usize = 16 << 10;
 
-/// Stands where the rest would.
+/// The last line of a log that was cut.
 const TRUNCATED: &str = "… truncated";
 
-/// What one run has said so far.
+/// The lines of one run so far.
 #[derive(Default)]
-pub(in crate::scripting::lua) struct Log {
+pub(in crate::scripting::lua) struct RunLog {
     lines: Vec<String>,
     bytes: usize,
     full: bool,
-    listener: Option<Arc<dyn OutputWriter>>,
+    writer: Option<Arc<dyn OutputWriter>>,
 }
 
-impl Log {
-    pub fn of_voice(output: &ProgramOutput) -> Self {
+impl RunLog {
+    pub fn new(output: &ProgramOutput) -> Self {
         match output {
             ProgramOutput::Captured => Self::default(),
-            ProgramOutput::Streamed(listener) => Self { listener: Some(listener.clone()), ..Self::default() },
+            ProgramOutput::Streamed(writer) => Self { writer: Some(writer.clone()), ..Self::default() },
         }
     }
 
@@ -37,7 +37,7 @@ impl Log {
         let room = MAX_BYTES - self.bytes;
         if self.lines.len() == MAX_LINES || line.len() > room {
             self.full = true;
-            // What still fits of a long line may be all there is to see of it.
+            // The beginning of a long line may be all there is of it.
             if self.lines.len() < MAX_LINES && room > 0 {
                 self.lines.push(String::from_utf8_lossy(&line[..room]).into_owned());
             }
@@ -53,14 +53,14 @@ impl Log {
     }
 }
 
-/// The function that `print` and `log` end in.
+/// The function behind `print` and `log`; its second argument is true for `log`.
 pub(super) fn function(lua: &Lua) -> mlua::Result<Function> {
     lua.create_function(|lua, (line, logged): (LuaString, Option<bool>)| {
-        let Some(mut log) = lua.app_data_mut::<Log>() else { return Ok(()) };
-        match (&log.listener, logged.unwrap_or(false)) {
+        let Some(mut log) = lua.app_data_mut::<RunLog>() else { return Ok(()) };
+        match (&log.writer, logged.unwrap_or(false)) {
             (None, _) => log.add(&line.as_bytes()),
-            (Some(listener), true) => listener.logged(&line.as_bytes()),
-            (Some(listener), false) => listener.printed(&line.as_bytes()),
+            (Some(writer), true) => writer.log(&line.as_bytes()),
+            (Some(writer), false) => writer.print(&line.as_bytes()),
         }
         Ok(())
     })
@@ -71,8 +71,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_kept_up_to_a_bound_and_then_one_says_so() {
-        let mut log = Log::default();
+    fn lines_are_kept_up_to_a_bound_and_the_last_says_so() {
+        let mut log = RunLog::default();
         for _ in 0..1000 {
             log.add(b"x");
         }
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn bytes_are_kept_up_to_a_bound_too() {
-        let mut log = Log::default();
+        let mut log = RunLog::default();
         log.add(b"short");
         log.add(&vec![b'x'; 1 << 20]);
         log.add(b"never seen");

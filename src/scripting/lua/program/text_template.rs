@@ -1,18 +1,18 @@
 //! Text templates: literal text with `${{ expression }}` in it.
 //!
-//! Each expression is compiled by itself, so that one cannot reach into the next, and literal text
-//! never passes through Lua at all.
+//! Each expression is compiled by itself, so that one cannot reach into the next, and literal text never passes through
+//! Lua at all.
 
-use super::program::{CompileError, compile};
+use super::compile::{CompileError, compile};
 
 const OPEN: &str = "${{";
 const CLOSE: &str = "}}";
 
-/// The most expressions of a template. Each is compiled by itself, which takes its time.
+/// The most expressions of a template. Each is compiled by itself, which takes time.
 const MAX_EXPRESSIONS: usize = 256;
 
-/// A part of a text template.
-pub enum Piece {
+/// A piece of a text template.
+pub enum TemplatePiece {
     Literal(String),
     Expression {
         bytecode: Vec<u8>,
@@ -21,12 +21,12 @@ pub enum Piece {
     },
 }
 
-/// Takes a template apart.
+/// Splits a template into its literals and compiled expressions.
 ///
 /// # Errors
 ///
-/// Fails with the template's line if an expression is no valid Lua or never ends.
-pub fn split(source: &str) -> Result<Vec<Piece>, CompileError> {
+/// Fails with the template's line if an expression is not valid Lua or never ends.
+pub fn parse(source: &str) -> Result<Vec<TemplatePiece>, CompileError> {
     let mut pieces = Vec::new();
     let mut expressions = 0;
     let mut rest = source;
@@ -34,45 +34,45 @@ pub fn split(source: &str) -> Result<Vec<Piece>, CompileError> {
     while let Some(at) = rest.find(OPEN) {
         let (literal, after) = rest.split_at(at);
         if !literal.is_empty() {
-            pieces.push(Piece::Literal(literal.to_owned()));
+            pieces.push(TemplatePiece::Literal(literal.to_owned()));
         }
-        line += lines(literal);
+        line += line_breaks(literal);
         expressions += 1;
         if expressions > MAX_EXPRESSIONS {
             return Err(CompileError { line, message: format!("there are more than {MAX_EXPRESSIONS} expressions") });
         }
         let inside = &after[OPEN.len()..];
-        let (bytecode, length) = expression(inside, line)?;
-        pieces.push(Piece::Expression { bytecode, line });
-        line += lines(&inside[..length]);
+        let (bytecode, length) = compile_expression(inside, line)?;
+        pieces.push(TemplatePiece::Expression { bytecode, line });
+        line += line_breaks(&inside[..length]);
         rest = &inside[length + CLOSE.len()..];
     }
     if !rest.is_empty() {
-        pieces.push(Piece::Literal(rest.to_owned()));
+        pieces.push(TemplatePiece::Literal(rest.to_owned()));
     }
     Ok(pieces)
 }
 
 /// Compiles the expression that `inside` begins with and returns its length.
-fn expression(inside: &str, line: u32) -> Result<(Vec<u8>, usize), CompileError> {
-    // Where braces or quotes do not match, Lua says best what is wrong before the first that could be its end.
-    let Some(length) = end(inside.as_bytes()).or_else(|| inside.find(CLOSE)) else {
+fn compile_expression(inside: &str, line: u32) -> Result<(Vec<u8>, usize), CompileError> {
+    // If braces or quotes do not match, the first `}}` is taken as the end, and Lua's own message says what is wrong.
+    let Some(length) = find_end(inside.as_bytes()).or_else(|| inside.find(CLOSE)) else {
         return Err(CompileError { line, message: format!("`{OPEN}` without `{CLOSE}`") });
     };
     // The line break ends a comment; the parentheses make it one value.
     match compile(&format!("return ({}\n)", &inside[..length])) {
         Ok(bytecode) => Ok((bytecode, length)),
         Err(error) => {
-            // What is missing at the end is missed on the line we added.
-            let within = error.line.min(1 + lines(&inside[..length]));
+            // An error at the very end is reported on the line added above.
+            let within = error.line.min(1 + line_breaks(&inside[..length]));
             Err(CompileError { line: line + within - 1, ..error })
         }
     }
 }
 
-/// Where the `}}` is that ends an expression: the first that is in no string and closes no brace of the expression.
-fn end(lua: &[u8]) -> Option<usize> {
-    // What is open: `{`, or the `` ` `` of a string with expressions in braces.
+/// The offset of the `}}` that ends an expression: the first outside of strings that closes no brace of the expression.
+fn find_end(lua: &[u8]) -> Option<usize> {
+    // The open brackets: `{`, or the `` ` `` of a string with expressions in braces.
     let mut open = Vec::new();
     let mut at = 0;
     loop {
@@ -94,21 +94,23 @@ fn end(lua: &[u8]) -> Option<usize> {
                 open.push(b'`');
                 1
             }
-            (_, [quote @ (b'"' | b'\''), ..]) => quoted(rest, *quote),
-            (_, [b'-', b'-', b'[', b'[' | b'=', ..]) if long_bracket(&rest[2..]) > 1 => 2 + long_bracket(&rest[2..]),
-            // A comment that no line break ends ends with its expression.
+            (_, [quote @ (b'"' | b'\''), ..]) => string_length(rest, *quote),
+            (_, [b'-', b'-', b'[', b'[' | b'=', ..]) if long_bracket_length(&rest[2..]) > 1 => {
+                2 + long_bracket_length(&rest[2..])
+            }
+            // A comment without a line break ends with its expression.
             (None, [b'-', b'-', ..]) => {
                 (2..rest.len()).find(|at| rest[*at] == b'\n' || rest[*at..].starts_with(CLOSE.as_bytes()))?
             }
             (_, [b'-', b'-', ..]) => rest.iter().position(|byte| *byte == b'\n')?,
-            (_, [b'[', ..]) => long_bracket(rest),
+            (_, [b'[', ..]) => long_bracket_length(rest),
             _ => 1,
         };
     }
 }
 
-/// The length of the string that `lua` begins with. It ends with its line if nothing else ends it.
-fn quoted(lua: &[u8], quote: u8) -> usize {
+/// The length of the quoted string that `lua` begins with. An unclosed string ends with its line.
+fn string_length(lua: &[u8], quote: u8) -> usize {
     let mut at = 1;
     loop {
         at += match &lua[at..] {
@@ -120,9 +122,9 @@ fn quoted(lua: &[u8], quote: u8) -> usize {
     }
 }
 
-/// The length of the `[[…]]` or `[==[…]==]` that `lua` begins with, or that of a single bracket. One that nothing
-/// closes takes all there is.
-fn long_bracket(lua: &[u8]) -> usize {
+/// The length of the `[[…]]` or `[==[…]==]` that `lua` begins with, or of a single bracket. An unclosed one extends to
+/// the end.
+fn long_bracket_length(lua: &[u8]) -> usize {
     let level = lua[1..].iter().take_while(|byte| **byte == b'=').count();
     let opened = level + 2;
     if lua.get(opened - 1) != Some(&b'[') {
@@ -133,7 +135,7 @@ fn long_bracket(lua: &[u8]) -> usize {
     inside.map_or(lua.len(), |inside| opened + inside + closer.len())
 }
 
-fn lines(text: &str) -> u32 {
+fn line_breaks(text: &str) -> u32 {
     u32::try_from(text.bytes().filter(|byte| *byte == b'\n').count()).unwrap_or(u32::MAX)
 }
 
@@ -142,12 +144,12 @@ mod tests {
     use super::*;
 
     fn shape(source: &str) -> Vec<String> {
-        let pieces = split(source).unwrap();
+        let pieces = parse(source).unwrap();
         pieces
             .into_iter()
             .map(|piece| match piece {
-                Piece::Literal(text) => text,
-                Piece::Expression { line, .. } => format!("<{line}>"),
+                TemplatePiece::Literal(text) => text,
+                TemplatePiece::Expression { line, .. } => format!("<{line}>"),
             })
             .collect()
     }
@@ -176,8 +178,8 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_told_with_the_line_of_the_template() {
-        let error = |source| split(source).err().unwrap();
+    fn a_syntax_error_names_the_line_of_the_template() {
+        let error = |source| parse(source).err().unwrap();
         assert_eq!(error("a\nb ${{ 1 + }} c").line, 2);
         assert_eq!(error("a\n${{\n\n) }}").line, 4);
         assert_eq!(error("a\nb ${{ x").line, 2);
@@ -187,17 +189,17 @@ mod tests {
     }
 
     #[test]
-    fn expressions_have_a_bound() {
-        assert!(split(&"${{x}}".repeat(MAX_EXPRESSIONS)).is_ok());
-        let error = split(&"\n${{x}}".repeat(MAX_EXPRESSIONS + 1)).err().unwrap();
+    fn the_number_of_expressions_is_bounded() {
+        assert!(parse(&"${{x}}".repeat(MAX_EXPRESSIONS)).is_ok());
+        let error = parse(&"\n${{x}}".repeat(MAX_EXPRESSIONS + 1)).err().unwrap();
         assert_eq!((error.line, &*error.message), (258, "there are more than 256 expressions"));
     }
 
     #[test]
-    fn what_is_never_closed_costs_little() {
+    fn an_unclosed_expression_is_parsed_in_linear_time() {
         for (start, repeated) in [("( ", "}"), ("", "[["), ("", "--[["), ("", "`{"), ("", "'\n"), ("", "[=")] {
             assert!(
-                split(&format!("${{{{ {start}{}", repeated.repeat(60_000 / repeated.len()))).is_err(),
+                parse(&format!("${{{{ {start}{}", repeated.repeat(60_000 / repeated.len()))).is_err(),
                 "{repeated}"
             );
         }

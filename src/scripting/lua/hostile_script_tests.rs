@@ -1,7 +1,12 @@
-//! Programs that mean harm. Each fails by itself, for the stated reason, and the next run is none the wiser.
+//! Hostile scripts: endless loops, memory exhaustion, sandbox escapes. Each fails by itself, for the stated reason, and the
+//! next run is not affected.
 
 use super::{test_support::*, *};
-use crate::model::id::UserId;
+use crate::{
+    model::{id::UserId, owner::Owner, units::Span},
+    platform::config,
+};
+use std::time::Duration;
 
 fn too_much_cpu() -> Verdict {
     Verdict::Failed("script:1: it took more than 100ms of processor time".to_owned())
@@ -13,22 +18,22 @@ fn too_much_memory() -> Verdict {
 
 /// Runs each as a script and checks the verdict, and that the runtime still works afterwards.
 async fn all_end_with(verdict: Verdict, sources: &[&str]) {
-    let world = World::strict();
+    let host = TestRuntime::strict();
     for source in sources {
-        // On one line, which the verdict names.
+        // One line, because the verdict names it.
         let source = source.replace('\n', " ");
-        assert_eq!(world.run(&source).await.verdict, verdict, "{source}");
-        assert_eq!(world.run("return svc.skip(tostring(1 + 1))").await.verdict, Verdict::Skip("2".to_owned()));
+        assert_eq!(host.run_script(&source).await.verdict, verdict, "{source}");
+        assert_eq!(host.run_script("return svc.skip(tostring(1 + 1))").await.verdict, Verdict::Skip("2".to_owned()));
     }
 }
 
-/// Runs each as a script and checks that the script's own error says this.
-async fn all_fail_saying(sources: &[(&str, &str)]) {
-    let world = World::strict();
+/// Runs each as a script and checks that its error contains the text.
+async fn all_fail_with(sources: &[(&str, &str)]) {
+    let host = TestRuntime::strict();
     for (source, part) in sources {
-        let Verdict::Failed(error) = world.run(source).await.verdict else { panic!("{source} did not fail") };
+        let Verdict::Failed(error) = host.run_script(source).await.verdict else { panic!("{source} did not fail") };
         assert!(error.contains(part), "{source}: {error}");
-        assert_eq!(world.run("").await.verdict, Verdict::Ack);
+        assert_eq!(host.run_script("").await.verdict, Verdict::Ack);
     }
 }
 
@@ -53,7 +58,7 @@ async fn endless_loops_end() {
 }
 
 #[tokio::test]
-async fn endless_loops_end_whoever_catches_errors() {
+async fn endless_loops_end_although_a_script_catches_errors() {
     all_end_with(
         too_much_cpu(),
         &[
@@ -72,7 +77,7 @@ async fn endless_loops_end_whoever_catches_errors() {
 }
 
 #[tokio::test]
-async fn patterns_that_backtrack_without_end_do_end() {
+async fn endlessly_backtracking_patterns_end() {
     all_end_with(
         too_much_cpu(),
         &[
@@ -98,7 +103,7 @@ async fn sorting_ends() {
         ],
     )
     .await;
-    all_fail_saying(&[
+    all_fail_with(&[
         ("table.sort({3, 1, 2, 5, 4, 9, 8, 7}, function() return true end)", "script:1: invalid order function"),
         ("local t = {3, 1, 2} table.sort(t, function() t[#t + 1] = 1 return true end)", "script:1: table modified"),
         ("table.sort({1, 2}, function() error('mine') end)", "script:1: mine"),
@@ -109,7 +114,7 @@ async fn sorting_ends() {
 }
 
 #[tokio::test]
-async fn memory_has_an_end() {
+async fn memory_is_limited() {
     all_end_with(
         too_much_memory(),
         &[
@@ -132,32 +137,32 @@ async fn memory_has_an_end() {
 }
 
 #[tokio::test]
-async fn a_script_that_catches_the_lack_of_memory_may_go_on_but_its_state_may_not() {
-    let world = World::strict();
+async fn a_script_may_catch_a_lack_of_memory_but_its_state_is_not_reused() {
+    let host = TestRuntime::strict();
     let source = "big = {} local ok = pcall(function() while true do big[#big + 1] = ('x'):rep(1e5) .. #big end end)
         return svc.skip(tostring(ok))";
     let program = Program::script("script", source).unwrap();
-    let run = world.runtime.run_script(&program, Owner::Global, input(event())).await;
+    let run = host.runtime.run_script(&program, Owner::Global, input(event())).await;
     assert_eq!(run.verdict, Verdict::Skip("false".to_owned()));
-    assert!(world.runtime.0.pool.take(&program, Owner::Global).is_none());
+    assert!(host.runtime.0.pool.take(&program, Owner::Global).is_none());
 }
 
 #[tokio::test]
-async fn a_lack_of_memory_is_called_one_even_if_none_is_left_to_say_where() {
-    let world = World::strict();
+async fn a_lack_of_memory_is_reported_even_if_none_is_left_for_the_location() {
+    let host = TestRuntime::strict();
     let source =
         "big = {} pcall(function() while true do big[#big + 1] = {} end end) local t = { {}, { {} } } t[4] = {}
         while true do big[#big + 1] = {} end";
-    let said = |text: &str| text.ends_with("it needed more than 8MiB of memory");
-    let Verdict::Failed(error) = world.run(source).await.verdict else { panic!("the script did not fail") };
-    assert!(said(&error), "{error}");
-    let error = world.evaluate(source, "{}").await.result.unwrap_err().to_string();
-    assert!(said(&error), "{error}");
+    let is_about_memory = |text: &str| text.ends_with("it needed more than 8MiB of memory");
+    let Verdict::Failed(error) = host.run_script(source).await.verdict else { panic!("the script did not fail") };
+    assert!(is_about_memory(&error), "{error}");
+    let error = host.run_tool(source, "{}").await.result.unwrap_err().to_string();
+    assert!(is_about_memory(&error), "{error}");
 }
 
 #[tokio::test]
-async fn what_ignores_the_clock_is_refused_when_it_would_take_long() {
-    all_fail_saying(&[
+async fn uninterruptible_work_is_refused_when_it_would_take_long() {
+    all_fail_with(&[
         (
             "local a = ('a'):rep(1e6) return string.find(a, a .. 'b', 1, true)",
             "script:1: string.find: the text and the pattern",
@@ -200,9 +205,9 @@ async fn what_ignores_the_clock_is_refused_when_it_would_take_long() {
 }
 
 #[tokio::test]
-async fn what_built_in_functions_call_over_and_over_sees_the_clock() {
-    let cpu = config::Span(Duration::from_millis(100));
-    let world = World::with(config::Script { cpu, ..config::Script::default() });
+async fn functions_that_built_in_functions_call_repeatedly_are_interrupted() {
+    let cpu = Span(Duration::from_millis(100));
+    let host = TestRuntime::with(config::Script { cpu, ..config::Script::default() });
     for source in [
         "table.sort(table.create(4e5, 0), bit32.btest)",
         "local m = { __eq = table.find } local a = setmetatable(table.create(1e5, 1), m)
@@ -212,25 +217,25 @@ async fn what_built_in_functions_call_over_and_over_sees_the_clock() {
         "local t = setmetatable(table.create(2e5, ''), { __tostring = unpack })
          return ('%*'):rep(250):format(unpack(table.create(249, t)))",
     ] {
-        let run = world.run(&source.replace('\n', " ")).await;
+        let run = host.run_script(&source.replace('\n', " ")).await;
         assert_eq!(run.verdict, too_much_cpu(), "{source}");
         assert!(run.cpu < Duration::from_millis(500), "{source}: {:?}", run.cpu);
     }
 }
 
 #[tokio::test]
-async fn json_is_measured_before_it_is_written() {
-    let world = World::new();
+async fn json_is_checked_for_size_before_it_is_written() {
+    let host = TestRuntime::new();
     let source = "local name, t = ('\\1'):rep(4e6), {} for i = 1, 20 do t = {[name] = t} end return json.encode(t)";
-    let run = world.run(source).await;
+    let run = host.run_script(source).await;
     let Verdict::Failed(error) = run.verdict else { panic!("it was written") };
     assert_eq!(error, "script:1: json.encode: there are more than 1048576 bytes of JSON");
     assert!(run.cpu < Duration::from_millis(500), "{:?}", run.cpu);
 }
 
 #[tokio::test]
-async fn a_request_is_measured_before_it_is_copied() {
-    all_fail_saying(&[
+async fn a_request_is_checked_for_size_before_it_is_copied() {
+    all_fail_with(&[
         (
             "local big, headers = ('x'):rep(1e6), {} for i = 1, 1e4 do headers['x' .. i] = big end
              http.request{ url = 'http://x.test', headers = headers }",
@@ -243,8 +248,8 @@ async fn a_request_is_measured_before_it_is_copied() {
 }
 
 #[tokio::test]
-async fn no_number_is_too_much_for_the_host() {
-    let world = World::strict();
+async fn extreme_numbers_do_not_crash_the_host() {
+    let host = TestRuntime::strict();
     for number in ["1e19", "1e300", "-1e300", "1/0", "-1/0", "0/0", "-1", "2^53", "2^63", "2^64", "1e-320", "'1e19'"] {
         for call in [
             "http.request{ url = 'http://x.test', timeout = N }",
@@ -257,12 +262,12 @@ async fn no_number_is_too_much_for_the_host() {
             "time.format(N)",
             "time.format(N, '%c %s %f')",
         ] {
-            // Whether it raises or not, the run goes on to its end.
+            // The run goes on to its end, with or without an error.
             let source = format!("local _ = pcall(function() return {} end)", call.replace('N', number));
-            assert_eq!(world.run(&source).await.verdict, Verdict::Ack, "{source}");
+            assert_eq!(host.run_script(&source).await.verdict, Verdict::Ack, "{source}");
         }
     }
-    let requests = std::mem::take(&mut *world.http.requests.lock());
+    let requests = std::mem::take(&mut *host.http.requests.lock());
     assert!(!requests.is_empty());
     for (_, request) in requests {
         assert!(request.timeout.unwrap() <= Duration::from_secs(10), "{:?}", request.timeout);
@@ -270,9 +275,9 @@ async fn no_number_is_too_much_for_the_host() {
 }
 
 #[tokio::test]
-async fn searches_within_the_bounds_take_no_longer_than_they_may() {
-    let world = World::strict();
-    // Allowed, and the slowest there are: each must come back by itself or at the limit.
+async fn the_slowest_allowed_searches_end_in_time() {
+    let host = TestRuntime::strict();
+    // These are the slowest that are allowed: each must end by itself or at the limit.
     for source in [
         "local a = ('a'):rep(1e6) return a:find(('a'):rep(60) .. 'b', 1, true)",
         "local a = ('a'):rep(1e6) return a:match('[' .. ('b'):rep(60) .. ']*c')",
@@ -290,15 +295,15 @@ async fn searches_within_the_bounds_take_no_longer_than_they_may() {
         let noise = "local t, n = table.create(1e5), 1 for i = 1, 1e5 do
             n = n * 16807 % 2147483647 t[i] = if n % 2 == 0 then 'a' else 'b' end local noise = table.concat(t)"
             .replace('\n', " ");
-        let run = world.run(&format!("{noise} {source}")).await;
+        let run = host.run_script(&format!("{noise} {source}")).await;
         assert!(run.cpu < Duration::from_secs(2), "{source}: {:?}", run.cpu);
         assert!(run.verdict == Verdict::Ack || run.verdict == too_much_cpu(), "{source}: {:?}", run.verdict);
     }
 }
 
 #[tokio::test]
-async fn recursion_has_a_bottom() {
-    all_fail_saying(&[
+async fn recursion_is_limited() {
+    all_fail_with(&[
         ("local function f() return 1 + f() end f()", "script:1: stack overflow"),
         ("local function f() return f() end f()", "script:1: stack overflow"),
         ("local function f() return (string.gsub('x', 'x', f)) end f()", "stack overflow"),
@@ -315,7 +320,7 @@ async fn recursion_has_a_bottom() {
 
 #[tokio::test]
 async fn errors_of_any_type_fail_the_run() {
-    let world = World::strict();
+    let host = TestRuntime::strict();
     for (source, starts) in [
         ("error({ code = 1 })", "script:1: an error was raised that is a table without a `message`"),
         ("error({ message = 'no' })", "script:1: no"),
@@ -327,17 +332,17 @@ async fn errors_of_any_type_fail_the_run() {
         ("error(svc.skip('x'))", ""),
         ("error(('x'):rep(1e6))", "script:1: xxx"),
     ] {
-        let Verdict::Failed(error) = world.run(source).await.verdict else { panic!("{source} did not fail") };
+        let Verdict::Failed(error) = host.run_script(source).await.verdict else { panic!("{source} did not fail") };
         assert!(error.starts_with(starts) && error.len() <= 5000, "{source}: {error}");
     }
     let looping = "error(setmetatable({}, { __tostring = function() error('again') end }))";
-    assert!(matches!(world.run(looping).await.verdict, Verdict::Failed(_)));
-    assert_eq!(world.run("").await.verdict, Verdict::Ack);
+    assert!(matches!(host.run_script(looping).await.verdict, Verdict::Failed(_)));
+    assert_eq!(host.run_script("").await.verdict, Verdict::Ack);
 }
 
 #[tokio::test]
-async fn the_world_outside_is_absent() {
-    let world = World::strict();
+async fn dangerous_globals_are_absent() {
+    let host = TestRuntime::strict();
     let absent = "io os debug package load loadstring loadfile dofile getfenv setfenv newproxy collectgarbage gcinfo \
                   coroutine vector emit _VERSION";
     let names = absent.split_whitespace().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(",");
@@ -345,20 +350,20 @@ async fn the_world_outside_is_absent() {
         "local there = {{}} for _, name in {{{names}}} do
         if _G[name] ~= nil then table.insert(there, name) end end return svc.skip(table.concat(there, ' '))"
     );
-    assert_eq!(world.run(&source).await.verdict, Verdict::Skip(String::new()));
-    for reaches_out in ["http", "kv", "svc"] {
-        let rendered = world.render(&format!("return type({reaches_out})")).await.unwrap();
-        assert_eq!(rendered.body, "nil", "{reaches_out} is for scripts");
-        let error = world.render(&format!("return require('{reaches_out}')")).await.unwrap_err().to_string();
-        assert_eq!(error, format!("template:1: no module named `{reaches_out}` in a template"));
+    assert_eq!(host.run_script(&source).await.verdict, Verdict::Skip(String::new()));
+    for library in ["http", "kv", "svc"] {
+        let rendered = host.render(&format!("return type({library})")).await.unwrap();
+        assert_eq!(rendered.body, "nil", "{library} is for scripts");
+        let error = host.render(&format!("return require('{library}')")).await.unwrap_err().to_string();
+        assert_eq!(error, format!("template:1: no module named `{library}` in a template"));
     }
-    assert_eq!(world.render("return type(string.dump) .. type(table.foreachi)").await.unwrap().body, "nilnil");
+    assert_eq!(host.render("return type(string.dump) .. type(table.foreachi)").await.unwrap().body, "nilnil");
 }
 
 #[tokio::test]
-async fn nothing_shared_can_be_poisoned() {
-    let world = World::strict();
-    // Every one of these must raise; those that do not are named.
+async fn nothing_shared_can_be_changed() {
+    let host = TestRuntime::strict();
+    // Every one of these must raise an error; the verdict names those that do not.
     let source = r#"
         local attempts = {
             function() string.upper = nil end,
@@ -396,103 +401,103 @@ async fn nothing_shared_can_be_poisoned() {
             if pcall(attempt) then table.insert(lived, i) end
         end
         local verdict = svc.skip(table.concat(lived, " ") .. tostring(evil) .. string.upper("x") .. type(json.null))
-        -- One's own globals may hide the shared ones, for the rest of this run.
+        -- A run's own globals may hide the shared ones for the rest of the run.
         evil, string, json, table, svc = 1, nil, nil, nil, nil
         return verdict
     "#;
     let program = Program::script("script", source).unwrap();
     for _ in 0..3 {
-        let run = world.runtime.run_script(&program, Owner::Global, input(event())).await;
+        let run = host.runtime.run_script(&program, Owner::Global, input(event())).await;
         assert_eq!(run.verdict, Verdict::Skip("nilXuserdata".to_owned()));
     }
 }
 
 #[tokio::test]
-async fn what_a_run_leaves_in_its_environment_or_event_is_gone_with_it() {
-    let world = World::strict();
+async fn changes_to_the_environment_or_the_event_are_gone_with_the_run() {
+    let host = TestRuntime::strict();
     let program = lua("
         local before = { evil = evil, version = event.data.version, own = event.own, shout = ('x').shout }
         evil, event.own, event.data.version = 1, 2, 3
         return before
     ");
     for _ in 0..3 {
-        let rendered = world.runtime.render(&program, Owner::Global, input(event())).await.unwrap();
+        let rendered = host.runtime.render(&program, Owner::Global, input(event())).await.unwrap();
         assert_eq!(rendered.body, r#"{"version":"1.2"}"#);
     }
 }
 
 #[tokio::test]
-async fn chance_that_a_run_has_fixed_is_chance_again_in_the_next() {
-    let world = World::strict();
+async fn a_random_seed_set_by_one_run_does_not_affect_the_next() {
+    let host = TestRuntime::strict();
     let program = lua("local drawn = tostring(math.random(1e9)) math.randomseed(42) return drawn");
     let mut drawn = Vec::new();
     for _ in 0..3 {
-        drawn.push(world.runtime.render(&program, Owner::Global, input(event())).await.unwrap().body);
+        drawn.push(host.runtime.render(&program, Owner::Global, input(event())).await.unwrap().body);
     }
     assert!(drawn[1] != drawn[2], "{drawn:?}");
 }
 
 #[tokio::test]
-async fn metamethods_a_script_makes_stay_inside_it() {
-    let world = World::strict();
+async fn metamethods_of_a_script_are_not_called_by_the_host() {
+    let host = TestRuntime::strict();
     for (source, body) in [
-        // There are no finalisers.
+        // Luau has no finalisers.
         ("setmetatable({}, { __gc = function() error('gc') end }) return 'fine'", "fine"),
         ("return setmetatable({ a = 1 }, { __index = function() while true do end end })", r#"{"a":1}"#),
         ("return setmetatable({}, { __len = function() return 1e9 end })", "{}"),
         ("return setmetatable({}, { __metatable = 'array' })", "{}"),
         ("event = setmetatable({}, { __index = error }) return require('svc.event') and 'fine'", "fine"),
     ] {
-        assert_eq!(world.render(source).await.unwrap().body, body, "{source}");
+        assert_eq!(host.render(source).await.unwrap().body, body, "{source}");
     }
 }
 
 #[tokio::test]
 async fn a_run_that_waits_too_long_is_ended() {
-    let wall = config::Span(Duration::from_millis(100));
-    let world = World::with(config::Script { wall, ..config::Script::default() });
+    let wall = Span(Duration::from_millis(100));
+    let host = TestRuntime::with(config::Script { wall, ..config::Script::default() });
     let slow = Verdict::Failed("script:1: it took longer than 100ms".to_owned());
-    assert_eq!(world.run("http.request{ url = 'http://never.test' }").await.verdict, slow);
-    assert_eq!(world.run("pcall(http.request, { url = 'http://never.test' })").await.verdict, slow);
-    assert_eq!(world.run("while true do end").await.verdict, slow);
-    assert_eq!(world.run("").await.verdict, Verdict::Ack);
+    assert_eq!(host.run_script("http.request{ url = 'http://never.test' }").await.verdict, slow);
+    assert_eq!(host.run_script("pcall(http.request, { url = 'http://never.test' })").await.verdict, slow);
+    assert_eq!(host.run_script("while true do end").await.verdict, slow);
+    assert_eq!(host.run_script("").await.verdict, Verdict::Ack);
 }
 
-/// A world where nothing ends by itself.
-fn endless() -> World {
-    let long = config::Span(Duration::from_secs(600));
-    World::with(config::Script { wall: long, cpu: long, threads: 2, ..config::Script::default() })
+/// A runtime whose limits are never reached.
+fn without_limits() -> TestRuntime {
+    let long = Span(Duration::from_secs(600));
+    TestRuntime::with(config::Script { wall: long, cpu: long, threads: 2, ..config::Script::default() })
 }
 
 #[tokio::test]
 async fn while_one_owner_loops_another_is_served() {
-    let world = endless();
-    let hog = Owner::User(UserId::new());
+    let host = without_limits();
+    let busy = Owner::User(UserId::new());
     let looping = Program::script("script", "http.request{ url = 'http://x.test' } while true do end").unwrap();
     let loops: Vec<_> = (0..20)
         .map(|_| {
-            let (runtime, looping) = (world.runtime.clone(), looping.clone());
-            tokio::spawn(async move { runtime.run_script(&looping, hog, input(event())).await })
+            let (runtime, looping) = (host.runtime.clone(), looping.clone());
+            tokio::spawn(async move { runtime.run_script(&looping, busy, input(event())).await })
         })
         .collect();
-    world.http.asked().await;
+    host.http.requested().await;
     for _ in 0..100 {
-        world.render("return event.type").await.unwrap();
+        host.render("return event.type").await.unwrap();
     }
     assert!(loops.iter().all(|run| !run.is_finished()));
 }
 
 #[tokio::test]
 async fn a_dropped_future_frees_the_thread_its_loop_was_on() {
-    let world = endless();
+    let host = without_limits();
     let looping = Program::script("script", "http.request{ url = 'http://x.test' } while true do end").unwrap();
     for _ in 0..5 {
-        let run = world.runtime.run_script(&looping, Owner::Global, input(event()));
+        let run = host.runtime.run_script(&looping, Owner::Global, input(event()));
         tokio::select! {
             _ = run => panic!("it never ends by itself"),
-            () = world.http.asked() => {}
+            () = host.http.requested() => {}
         }
     }
     // Returns only if this owner's one thread is free again.
-    assert_eq!(world.run("").await.verdict, Verdict::Ack);
+    assert_eq!(host.run_script("").await.verdict, Verdict::Ack);
 }

@@ -1,15 +1,20 @@
-//! What a program finds in scope: `event`, `space`, `actor` and `custom`, made anew for every run.
+//! The variables of a run's environment: `event`, `space`, `actor` and `custom`, made anew for every run.
 
-use super::{CheckedSpace, EventInput, json};
-use crate::model::event::{ActorKind, EventSpace};
+use crate::{
+    model::event::{ActorKind, EventSpace},
+    scripting::lua::{
+        inputs::{CheckedSpace, EventInput},
+        json,
+    },
+};
 use mlua::{Lua, Table};
 
-/// Fills a run's environment with what it is about.
+/// Fills the environment of a run for an event.
 ///
 /// # Errors
 ///
 /// Fails if the event's data is over a budget or the state runs out of memory.
-pub(super) fn fill(lua: &Lua, environment: &Table, input: &EventInput) -> Result<(), json::JsonError> {
+pub(super) fn fill_event(lua: &Lua, environment: &Table, input: &EventInput) -> Result<(), json::JsonError> {
     let event = table(lua, |event| {
         event.raw_set("id", input.event.id.to_string())?;
         event.raw_set("type", input.event.kind.as_str())?;
@@ -32,7 +37,7 @@ pub(super) fn fill(lua: &Lua, environment: &Table, input: &EventInput) -> Result
         actor.raw_set("username", input.event.actor.username.as_str())?;
         actor.raw_set("kind", actor_kind(input.event.actor.kind))
     })?;
-    let custom = table(lua, |custom| fields(custom, origin))?;
+    let custom = table(lua, |custom| custom_fields(custom, origin))?;
     let put = |name, table| environment.raw_set(name, table).map_err(json::JsonError::Lua);
     put("event", event)?;
     put("space", space)?;
@@ -40,15 +45,11 @@ pub(super) fn fill(lua: &Lua, environment: &Table, input: &EventInput) -> Result
     put("custom", custom)
 }
 
-/// Fills the environment of a run that is about no event.
-///
-/// # Errors
-///
-/// Fails if the state runs out of memory.
-pub(super) fn fill_place(lua: &Lua, environment: &Table, place: &CheckedSpace) -> Result<(), json::JsonError> {
+/// Fills the environment of a health check.
+pub(super) fn fill_space(lua: &Lua, environment: &Table, checked: &CheckedSpace) -> Result<(), json::JsonError> {
     let space = table(lua, |space| {
-        space.raw_set("id", place.id.to_string())?;
-        space.raw_set("name", place.name.as_str())
+        space.raw_set("id", checked.id.to_string())?;
+        space.raw_set("name", checked.name.as_str())
     })?;
     environment.raw_set("space", space).map_err(json::JsonError::Lua)
 }
@@ -59,14 +60,14 @@ fn table(lua: &Lua, fill: impl FnOnce(&Table) -> mlua::Result<()>) -> Result<Tab
     Ok(table)
 }
 
-fn fields(custom: &Table, origin: Option<&EventSpace>) -> mlua::Result<()> {
+fn custom_fields(custom: &Table, origin: Option<&EventSpace>) -> mlua::Result<()> {
     for (name, value) in origin.iter().flat_map(|origin| &origin.custom) {
         custom.raw_set(name.as_str(), value.as_str())?;
     }
     Ok(())
 }
 
-/// As the event's JSON has it.
+/// The name of an actor's kind in the event's JSON.
 const fn actor_kind(kind: ActorKind) -> &'static str {
     match kind {
         ActorKind::User => "user",

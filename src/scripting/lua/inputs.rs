@@ -1,0 +1,44 @@
+//! The inputs of a run, one type for each kind of run.
+
+use super::host::{ProgramOutput, SpaceAgent, ToolContext};
+use crate::model::{event::Event, id::SpaceId};
+use serde_json::value::RawValue;
+use std::{collections::BTreeMap, ffi::OsString, path::PathBuf, sync::Arc};
+
+/// The event that a template or a script runs for.
+#[derive(Clone, Debug)]
+pub struct EventInput {
+    pub event: Arc<Event>,
+    /// The event's number in its sink, `event.sequence`.
+    pub sequence: u64,
+    /// The number of this attempt, from 1, `event.attempt`.
+    pub attempt: u32,
+}
+
+/// One call of a tool.
+#[derive(Clone)]
+pub struct ToolCall {
+    /// A JSON object: `params` to the tool, and its `...`.
+    pub arguments: Box<RawValue>,
+    /// The user that the tool acts as, who need not be its owner.
+    pub context: ToolContext,
+}
+
+/// The space that a health check is about, `space` to the check.
+#[derive(Clone, Debug)]
+pub struct CheckedSpace {
+    pub id: SpaceId,
+    pub name: String,
+}
+
+/// The surroundings of a run of a space's program.
+///
+/// They belong to the run and not to the Lua state, which may run for another directory next.
+pub struct ProgramContext {
+    /// The start of relative paths, and the working directory of processes and of a registered method server.
+    pub directory: PathBuf,
+    /// The whole environment of the program and its processes.
+    pub environment: BTreeMap<OsString, OsString>,
+    pub agent: Arc<dyn SpaceAgent>,
+    pub output: ProgramOutput,
+}

@@ -1,0 +1,12 @@
+//! Lua programs: compiled from source ([`compiled`], [`compile`]), with text templates split into literals and
+//! expressions ([`text_template`]).
+
+mod compile;
+mod compiled;
+mod text_template;
+
+pub use compile::CompileError;
+pub(super) use compile::{compile_builtin, load};
+pub use compiled::{Capabilities, MAX_SPACE_FILE, Program};
+pub(super) use compiled::{CompiledProgram, ProgramCode, ProgramKind};
+pub(super) use text_template::TemplatePiece;

@@ -1,0 +1,12 @@
+//! The sandbox: one Lua state that can compute and use the libraries of its program, and nothing else.
+//!
+//! [`state`] makes the state and prepares each run in it; the memory limit is set there, by
+//! [`RunLimits::limit_memory`](super::limits::RunLimits::limit_memory). [`runs`] has a method for each kind of run,
+//! [`scope`] fills a run's environment, and [`raised_errors`] turns errors of Lua into errors of a run.
+
+mod raised_errors;
+mod runs;
+mod scope;
+mod state;
+
+pub(super) use state::Sandbox;
