@@ -1,11 +1,12 @@
-//! Who is calling: the credential of a request, told apart once and turned into a [`Caller`].
+//! Resolves a request's credential to a [`Caller`], and watches that it stays valid.
 
-use super::{Digest, Identity, IdentityError, Permissions, User, state::TOKENS};
+use super::{error::IdentityError, handle::Identity, records::User, secret::SecretDigest, state::TOKENS};
 use crate::{
     model::{
         event::Actor,
         id::{SpaceId, TokenId},
         permission::{Permission, TokenScope},
+        permissions::Permissions,
         timestamp::Timestamp,
     },
     platform::store::keys,
@@ -19,26 +20,27 @@ pub const COOKIE_NAME: &str = "svc_session";
 /// A token's last use is written at most this often, in microseconds.
 const SAVE_USE_EVERY: i64 = 60_000_000;
 
-/// How long [`Identity::lapsed`] sleeps at most. Changes wake it; this only bounds the timer.
+/// The longest sleep of [`Identity::wait_until_invalid`]. Changes wake it earlier; this only bounds the timer.
 const LONGEST_SLEEP: Duration = Duration::from_secs(86_400);
 
-/// The user behind a request, what it may do, and by which door it came.
+/// The user behind a request, its permissions, and the credential it presented.
 #[derive(Clone, Debug)]
 pub struct Caller {
     pub user: Arc<User>,
     pub permissions: Permissions,
-    pub via: Via,
+    pub via: Credential,
 }
 
-/// The door.
+/// The kind of credential that a request presented.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Via {
-    /// An API token. Empty scopes: all its user may do.
+pub enum Credential {
+    /// An API token. Empty scopes: everything its user may do.
     Token { id: TokenId, scopes: Vec<TokenScope> },
     /// A login.
-    Session { digest: Digest },
-    /// The agent of a space, on behalf of the space's owner. The digest tells it from an agent with a later token.
-    Agent { space: SpaceId, digest: Digest },
+    Session { digest: SecretDigest },
+    /// The agent of a space, on behalf of the space's owner. The digest distinguishes it from an agent with a later
+    /// token.
+    Agent { space: SpaceId, digest: SecretDigest },
 }
 
 impl Caller {
@@ -49,34 +51,30 @@ impl Caller {
     /// The caller as the audit log and events name it.
     pub fn actor(&self) -> Actor {
         match self.via {
-            Via::Token { .. } | Via::Session { .. } => self.user.actor(),
-            Via::Agent { .. } => self.user.agent_actor(),
+            Credential::Token { .. } | Credential::Session { .. } => self.user.actor(),
+            Credential::Agent { .. } => self.user.agent_actor(),
         }
     }
 
-    /// Refuses an agent what concerns credentials: whoever gets hold of a space's token must not come by another one
-    /// that stays when the space is gone.
-    ///
-    /// # Errors
-    ///
-    /// [`IdentityError::AgentCredentials`] for an agent.
-    pub fn handles_credentials(&self) -> Result<(), IdentityError> {
+    /// Fails with [`IdentityError::AgentCredentials`] for an agent: a stolen agent token must not create a credential that
+    /// outlives its space.
+    pub fn check_may_manage_credentials(&self) -> Result<(), IdentityError> {
         match self.via {
-            Via::Token { .. } | Via::Session { .. } => Ok(()),
-            Via::Agent { .. } => Err(IdentityError::AgentCredentials),
+            Credential::Token { .. } | Credential::Session { .. } => Ok(()),
+            Credential::Agent { .. } => Err(IdentityError::AgentCredentials),
         }
     }
 
-    /// What the credential is limited to, if it is. Only API tokens can be (SPEC 5 rule 7).
+    /// The scopes that limit the credential; empty if it is not limited. Only API tokens have scopes.
     pub fn scopes(&self) -> &[TokenScope] {
         match &self.via {
-            Via::Token { scopes, .. } => scopes,
-            Via::Session { .. } | Via::Agent { .. } => &[],
+            Credential::Token { scopes, .. } => scopes,
+            Credential::Session { .. } | Credential::Agent { .. } => &[],
         }
     }
 }
 
-impl Via {
+impl Credential {
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Token { .. } => "token",
@@ -87,9 +85,9 @@ impl Via {
 }
 
 impl Identity {
-    /// The caller with these headers; `None` without a credential, and with one that is wrong, expired or revoked.
+    /// The caller with these headers; `None` without a credential, or with one that is wrong, expired or revoked.
     ///
-    /// An `Authorization` header decides alone: a bad token is not made good by a cookie beside it.
+    /// An `Authorization` header takes precedence: a valid cookie beside an invalid token does not authenticate.
     pub fn authenticate(&self, headers: &HeaderMap) -> Option<Caller> {
         self.authenticate_at(headers, Timestamp::now())
     }
@@ -101,24 +99,24 @@ impl Identity {
         }
     }
 
-    /// Resolves once the caller would not be let in again as it was: its credential or user is gone or has expired,
-    /// or its permissions are others. What holds a connection open for long waits for this beside its work.
-    pub async fn lapsed(&self, caller: &Caller) {
-        // An agent's link asks for no permission, and should not break because its owner got another.
-        let is_agent = matches!(caller.via, Via::Agent { .. });
-        self.while_stands(caller, |now| is_agent || now == caller.permissions).await;
+    /// Resolves once the caller would no longer authenticate with the same permissions: its credential or user is deleted
+    /// or has expired, or its permissions changed. Long-lived connections select on this.
+    pub async fn wait_until_invalid(&self, caller: &Caller) {
+        // An agent's connection needs no permission, so it survives a change of its owner's permissions.
+        let is_agent = matches!(caller.via, Credential::Agent { .. });
+        self.wait_until_rejected(caller, |now| is_agent || now == caller.permissions).await;
     }
 
-    /// Resolves once the caller would not be let in again where this permission is asked for. Its other permissions may
-    /// come and go: this is for what looks at them again whenever it matters.
-    pub async fn barred(&self, caller: &Caller, permission: Permission) {
-        self.while_stands(caller, |now| now.contains(permission)).await;
+    /// Resolves once the caller no longer authenticates with this permission. Its other permissions may change: callers of
+    /// this check those at each use.
+    pub async fn wait_until_denied(&self, caller: &Caller, permission: Permission) {
+        self.wait_until_rejected(caller, |now| now.contains(permission)).await;
     }
 
-    /// Resolves once the caller's credential or user is gone or has expired, or it has permissions that do not suffice.
-    async fn while_stands(&self, caller: &Caller, suffice: impl Fn(Permissions) -> bool) {
+    /// Resolves once the caller's credential or user is deleted or has expired, or its permissions no longer suffice.
+    async fn wait_until_rejected(&self, caller: &Caller, suffice: impl Fn(Permissions) -> bool) {
         let mut changes = self.0.changed.subscribe();
-        while let Some(expiry) = self.stands(caller, &suffice) {
+        while let Some(expiry) = self.validity(caller, &suffice) {
             let wait = expiry.map_or(LONGEST_SLEEP, |expiry| expiry.from_now().min(LONGEST_SLEEP));
             tokio::select! {
                 _ = changes.changed() => {}
@@ -128,12 +126,12 @@ impl Identity {
     }
 
     fn by_token(&self, presented: &str, now: Timestamp) -> Option<Caller> {
-        let digest = Digest::of(presented);
+        let digest = SecretDigest::of(presented);
         let state = self.state();
         if let Some(agent) = state.agents.find(&digest) {
             let account = state.accounts.get(&agent.owner).filter(|account| account.user.active)?;
             let (user, permissions) = (account.user.clone(), account.permissions);
-            return Some(Caller { user, permissions, via: Via::Agent { space: agent.space, digest } });
+            return Some(Caller { user, permissions, via: Credential::Agent { space: agent.space, digest } });
         }
         let token = state.by_digest.get(&digest)?;
         let record = token.record();
@@ -144,7 +142,7 @@ impl Identity {
         if token.use_at(now, SAVE_USE_EVERY) {
             let record = token.token();
             self.0.store.write_soon(move |batch| {
-                // The token may have been deleted meanwhile, and must not come back.
+                // The token may have been deleted meanwhile; this write must not restore it.
                 let key = keys::key(keys::TOKENS, &[record.id.as_bytes()]);
                 if matches!(batch.get(&key), Ok(Some(_))) {
                     TOKENS.put(batch, record.id.as_bytes(), &record);
@@ -154,31 +152,31 @@ impl Identity {
         Some(Caller {
             user: account.user.clone(),
             permissions: account.permissions,
-            via: Via::Token { id: record.id, scopes: record.scopes.clone() },
+            via: Credential::Token { id: record.id, scopes: record.scopes.clone() },
         })
     }
 
     fn by_session(&self, presented: &str, now: Timestamp) -> Option<Caller> {
-        let digest = Digest::of(presented);
+        let digest = SecretDigest::of(presented);
         let state = self.state();
         let session = state.sessions.get(&digest).filter(|session| session.expires_at > now)?;
         let account = state.accounts.get(&session.user_id).filter(|account| account.user.active)?;
         let (user, permissions) = (account.user.clone(), account.permissions);
-        Some(Caller { user, permissions, via: Via::Session { digest } })
+        Some(Caller { user, permissions, via: Credential::Session { digest } })
     }
 
-    /// `None` if the caller would be refused now; else when its credential expires, if ever.
-    fn stands(&self, caller: &Caller, suffice: impl Fn(Permissions) -> bool) -> Option<Option<Timestamp>> {
+    /// `None` if the caller would be rejected now; otherwise the time its credential expires, if it does.
+    fn validity(&self, caller: &Caller, suffice: impl Fn(Permissions) -> bool) -> Option<Option<Timestamp>> {
         let state = self.state();
         let account = state.accounts.get(&caller.user.id)?;
         let expiry = match &caller.via {
-            Via::Token { id, .. } => state.tokens.get(id)?.record().expires_at,
-            Via::Session { digest } => Some(state.sessions.get(digest)?.expires_at),
-            Via::Agent { digest, .. } => state.agents.find(digest).map(|_| None)?,
+            Credential::Token { id, .. } => state.tokens.get(id)?.record().expires_at,
+            Credential::Session { digest } => Some(state.sessions.get(digest)?.expires_at),
+            Credential::Agent { digest, .. } => state.agents.find(digest).map(|_| None)?,
         };
         let suffices = suffice(account.permissions);
-        let stands = account.user.active && suffices && expiry.is_none_or(|expiry| expiry > Timestamp::now());
-        stands.then_some(expiry)
+        let valid = account.user.active && suffices && expiry.is_none_or(|expiry| expiry > Timestamp::now());
+        valid.then_some(expiry)
     }
 }
 

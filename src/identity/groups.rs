@@ -1,18 +1,21 @@
 //! Changes to groups.
 
 use super::{
-    Caller, Edit, Group, Identity, IdentityError, Name, User,
-    state::{State, Write, is_free},
+    caller::Caller,
+    error::IdentityError,
+    handle::{DecidedChange, Identity},
+    records::{Group, User},
+    state::{IdentityState, RecordWrite, is_free},
 };
 use crate::{
-    model::{id::GroupId, timestamp::Timestamp},
+    model::{id::GroupId, name::Name, timestamp::Timestamp},
     platform::audit::Entry,
 };
 use serde_json::json;
 use std::sync::Arc;
 
 impl Identity {
-    /// Every group, in order of making.
+    /// All groups, oldest first.
     pub fn groups(&self) -> Vec<Arc<Group>> {
         let mut groups: Vec<_> = self.state().groups.values().cloned().collect();
         groups.sort_by_key(|group| group.id);
@@ -28,23 +31,17 @@ impl Identity {
         self.state().groups.get(&id).cloned()
     }
 
-    /// # Errors
-    ///
-    /// Fails if the name is taken.
     pub async fn create_group(&self, caller: &Caller, name: Name) -> Result<Arc<Group>, IdentityError> {
         let actor = caller.actor();
         self.change(move |state| {
             check_name(state, &name, None)?;
             let group = Arc::new(Group { id: GroupId::new(), name, created_at: Timestamp::now() });
             let entry = Entry::new(Some(actor), "group.create", &group.name).with(json!({"id": group.id}));
-            Ok(Edit { writes: vec![Write::Group(group.clone())], entry, value: group })
+            Ok(DecidedChange { writes: vec![RecordWrite::PutGroup(group.clone())], entry, value: group })
         })
         .await
     }
 
-    /// # Errors
-    ///
-    /// Fails if there is no such group or the name is taken.
     pub async fn rename_group(&self, caller: &Caller, id: GroupId, name: Name) -> Result<Arc<Group>, IdentityError> {
         let actor = caller.actor();
         self.change(move |state| {
@@ -53,16 +50,12 @@ impl Identity {
             let group = Arc::new(Group { name, ..Group::clone(old) });
             let entry =
                 Entry::new(Some(actor), "group.update", &group.name).with(json!({"id": id, "before": old.name}));
-            Ok(Edit { writes: vec![Write::Group(group.clone())], entry, value: group })
+            Ok(DecidedChange { writes: vec![RecordWrite::PutGroup(group.clone())], entry, value: group })
         })
         .await
     }
 
-    /// Deletes a group; its members are members no more.
-    ///
-    /// # Errors
-    ///
-    /// Fails if there is no such group.
+    /// Deletes a group and removes it from its members.
     pub async fn delete_group(&self, caller: &Caller, id: GroupId) -> Result<(), IdentityError> {
         let actor = caller.actor();
         self.change(move |state| {
@@ -72,19 +65,19 @@ impl Identity {
                 .map(|account| {
                     let mut user = User::clone(&account.user);
                     user.groups.retain(|group| *group != id);
-                    Write::User(Arc::new(user))
+                    RecordWrite::PutUser(Arc::new(user))
                 })
                 .collect();
             let entry =
                 Entry::new(Some(actor), "group.delete", &group.name).with(json!({"id": id, "users": writes.len()}));
-            writes.push(Write::NoGroup(id));
-            Ok(Edit { writes, entry, value: () })
+            writes.push(RecordWrite::DeleteGroup(id));
+            Ok(DecidedChange { writes, entry, value: () })
         })
         .await
     }
 }
 
-fn check_name(state: &State, name: &Name, own: Option<GroupId>) -> Result<(), IdentityError> {
+fn check_name(state: &IdentityState, name: &Name, own: Option<GroupId>) -> Result<(), IdentityError> {
     if is_free(state.groups.values().map(|group| (&group.id, &group.name)), name, own) {
         return Ok(());
     }

@@ -1,77 +1,77 @@
-//! Passwords, kept as argon2id hashes. Hashing is slow and hungry on purpose, so it runs off the async
-//! threads and only a few at a time: a flood of logins waits, and costs no more memory than these.
+//! Password hashing with argon2id.
+//!
+//! Hashing is slow and memory-hungry on purpose. It runs on blocking threads, a few at a time, so that a flood of logins
+//! waits and uses bounded memory.
 
 use argon2::{Argon2, PasswordHasher, PasswordVerifier, password_hash::phc::PasswordHash};
 use serde::{Deserialize, Serialize};
 use std::{fmt, sync::Arc};
 use tokio::sync::Semaphore;
 
-/// Hashings at once; each takes 19 MiB.
-const AT_ONCE: usize = 2;
+/// The most concurrent hashings; each takes 19 MiB.
+const MAX_CONCURRENT: usize = 2;
 
 /// The shortest password, in characters.
-const SHORTEST: usize = 8;
+const MIN_CHARACTERS: usize = 8;
 
-/// The longest, in bytes; beyond this it is no password any more.
-const LONGEST: usize = 1024;
+/// The longest password, in bytes.
+const MAX_BYTES: usize = 1024;
 
-/// Verified against when there is no such user, so that the answer takes as long. It is the hash of nothing
-/// anybody knows, with the parameters new hashes get.
-const NOBODY: &str =
+/// The hash that is verified for an unknown user, so that the response takes as long. It has the parameters of new
+/// hashes, and no known password matches it.
+const UNKNOWN_USER: &str =
     "$argon2id$v=19$m=19456,t=2,p=1$NlDe8cmYFkUA5cAoHRLjlA$0BFmUbQfQbrqvHeMBDpFTWFPM5xCI0eJ0WpHBZn7tQw";
 
-/// The few places at which a password is hashed.
+/// Hashes and verifies passwords with bounded concurrency.
 #[derive(Clone)]
-pub struct Passwords {
-    places: Arc<Semaphore>,
+pub struct PasswordHashing {
+    permits: Arc<Semaphore>,
 }
 
-/// What is kept of a password: a PHC string.
+/// The stored form of a password: a PHC string.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Hash(String);
+pub struct HashedPassword(String);
 
-/// Why a password is refused.
+/// The rule that a password breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PasswordError {
-    #[error("a password has at least {SHORTEST} characters")]
+    #[error("a password has at least {MIN_CHARACTERS} characters")]
     TooShort,
-    #[error("a password has at most {LONGEST} bytes")]
+    #[error("a password has at most {MAX_BYTES} bytes")]
     TooLong,
 }
 
-impl Passwords {
+impl PasswordHashing {
     pub fn new() -> Self {
-        Self { places: Arc::new(Semaphore::new(AT_ONCE)) }
+        Self { permits: Arc::new(Semaphore::new(MAX_CONCURRENT)) }
     }
 
-    /// What to keep of a new password.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the password is too short or too long.
-    pub async fn hash(&self, password: String) -> Result<Hash, PasswordError> {
-        if password.chars().count() < SHORTEST {
+    /// Hashes a new password.
+    pub async fn hash(&self, password: String) -> Result<HashedPassword, PasswordError> {
+        if password.chars().count() < MIN_CHARACTERS {
             return Err(PasswordError::TooShort);
         }
-        if password.len() > LONGEST {
+        if password.len() > MAX_BYTES {
             return Err(PasswordError::TooLong);
         }
         Ok(self
             .hashing(move || {
                 let hash = Argon2::default().hash_password(password.as_bytes());
-                Hash(hash.expect("the length is within argon2's limits and the system has randomness").to_string())
+                HashedPassword(
+                    hash.expect("the length is within argon2's limits and the system has randomness").to_string(),
+                )
             })
             .await)
     }
 
-    /// Whether `password` is the one `kept` was made from. Takes as long when nothing is kept, and says no.
-    pub async fn verify(&self, password: String, kept: Option<Hash>) -> bool {
-        if password.len() > LONGEST {
+    /// Returns true if `kept` is the hash of `password`. Without a hash it takes as long and returns false.
+    pub async fn verify(&self, password: String, kept: Option<HashedPassword>) -> bool {
+        if password.len() > MAX_BYTES {
             return false;
         }
         self.hashing(move || {
-            let hash = PasswordHash::new(kept.as_ref().map_or(NOBODY, |kept| &kept.0));
+            let hash = PasswordHash::new(kept.as_ref().map_or(UNKNOWN_USER, |kept| &kept.0));
             let fits = hash.is_ok_and(|hash| Argon2::default().verify_password(password.as_bytes(), &hash).is_ok());
             fits && kept.is_some()
         })
@@ -79,19 +79,19 @@ impl Passwords {
     }
 
     async fn hashing<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
-        let place = self.places.clone().acquire_owned().await.expect("the semaphore is never closed");
-        // The place goes with the work: a caller that leaves meanwhile does not free it early.
+        let permit = self.permits.clone().acquire_owned().await.expect("the semaphore is never closed");
+        // The permit moves with the work: a caller that disconnects does not release it early.
         let hashing = tokio::task::spawn_blocking(move || {
-            let _place = place;
+            let _permit = permit;
             work()
         });
         hashing.await.expect("hashing does not panic")
     }
 }
 
-impl fmt::Debug for Hash {
+impl fmt::Debug for HashedPassword {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Hash(…)")
+        f.write_str("HashedPassword(…)")
     }
 }
 
@@ -101,7 +101,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_password_verifies_against_its_own_hash_only() {
-        let passwords = Passwords::new();
+        let passwords = PasswordHashing::new();
         let kept = passwords.hash("correct horse".to_owned()).await.unwrap();
         assert!(kept.0.starts_with("$argon2id$"), "{}", kept.0);
         assert!(passwords.verify("correct horse".to_owned(), Some(kept.clone())).await);
@@ -111,16 +111,16 @@ mod tests {
 
     #[tokio::test]
     async fn a_password_of_the_wrong_length_is_refused() {
-        let passwords = Passwords::new();
+        let passwords = PasswordHashing::new();
         assert_eq!(passwords.hash("seven77".to_owned()).await, Err(PasswordError::TooShort));
         assert_eq!(passwords.hash("x".repeat(1025)).await, Err(PasswordError::TooLong));
     }
 
     #[tokio::test]
-    async fn nobodys_hash_costs_what_a_real_one_does() {
-        let real = Passwords::new().hash("correct horse".to_owned()).await.unwrap();
-        let nobody = PasswordHash::new(NOBODY).expect("it parses");
-        assert_eq!(PasswordHash::new(&real.0).unwrap().params, nobody.params);
-        assert!(nobody.hash.is_some());
+    async fn verifying_for_an_unknown_user_costs_what_a_real_hash_does() {
+        let real = PasswordHashing::new().hash("correct horse".to_owned()).await.unwrap();
+        let unknown = PasswordHash::new(UNKNOWN_USER).expect("it parses");
+        assert_eq!(PasswordHash::new(&real.0).unwrap().params, unknown.params);
+        assert!(unknown.hash.is_some());
     }
 }

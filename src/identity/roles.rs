@@ -1,19 +1,22 @@
-//! Changes to roles. Whoever may edit roles may do everything in the end, so no rule limits which permissions
-//! they put into one.
+//! Changes to roles. A user who may edit roles can grant itself every permission, so no rule limits the permissions that
+//! it puts into a role.
 
 use super::{
-    Caller, Edit, Identity, IdentityError, Name, Permissions, Role, User,
-    state::{State, Write, is_free},
+    caller::Caller,
+    error::IdentityError,
+    handle::{DecidedChange, Identity},
+    records::{Role, User},
+    state::{IdentityState, RecordWrite, is_free},
 };
 use crate::{
-    model::{id::RoleId, timestamp::Timestamp},
+    model::{id::RoleId, name::Name, permissions::Permissions, timestamp::Timestamp},
     platform::audit::Entry,
 };
 use serde_json::json;
 use std::sync::Arc;
 
 impl Identity {
-    /// Every role, in order of making.
+    /// All roles, oldest first.
     pub fn roles(&self) -> Vec<Arc<Role>> {
         let mut roles: Vec<_> = self.state().roles.values().cloned().collect();
         roles.sort_by_key(|role| role.id);
@@ -24,9 +27,6 @@ impl Identity {
         self.state().roles.get(&id).cloned()
     }
 
-    /// # Errors
-    ///
-    /// Fails if the name is taken.
     pub async fn create_role(
         &self,
         caller: &Caller,
@@ -39,16 +39,12 @@ impl Identity {
             let role = Arc::new(Role { id: RoleId::new(), name, permissions, created_at: Timestamp::now() });
             let detail = json!({"id": role.id, "permissions": role.permissions});
             let entry = Entry::new(Some(actor), "role.create", &role.name).with(detail);
-            Ok(Edit { writes: vec![Write::Role(role.clone())], entry, value: role })
+            Ok(DecidedChange { writes: vec![RecordWrite::PutRole(role.clone())], entry, value: role })
         })
         .await
     }
 
-    /// Changes a role for everybody who has it; `None` leaves it as it is.
-    ///
-    /// # Errors
-    ///
-    /// Fails if there is no such role, the name is taken, or the last keeper would lose by it.
+    /// Changes a role for every user who has it; `None` leaves a field unchanged.
     pub async fn update_role(
         &self,
         caller: &Caller,
@@ -65,16 +61,12 @@ impl Identity {
             let role = Arc::new(Role { name, permissions, ..Role::clone(old) });
             let entry = Entry::new(Some(actor), "role.update", &role.name)
                 .with(json!({"id": id, "permissions": permissions, "before": old.permissions}));
-            Ok(Edit { writes: vec![Write::Role(role.clone())], entry, value: role })
+            Ok(DecidedChange { writes: vec![RecordWrite::PutRole(role.clone())], entry, value: role })
         })
         .await
     }
 
-    /// Deletes a role and takes it from everybody who has it.
-    ///
-    /// # Errors
-    ///
-    /// Fails if there is no such role, or the last keeper would lose by it.
+    /// Deletes a role and removes it from every user who has it.
     pub async fn delete_role(&self, caller: &Caller, id: RoleId) -> Result<(), IdentityError> {
         let actor = caller.actor();
         self.change(move |state| {
@@ -84,19 +76,19 @@ impl Identity {
                 .map(|account| {
                     let mut user = User::clone(&account.user);
                     user.roles.retain(|role| *role != id);
-                    Write::User(Arc::new(user))
+                    RecordWrite::PutUser(Arc::new(user))
                 })
                 .collect();
             let entry =
                 Entry::new(Some(actor), "role.delete", &role.name).with(json!({"id": id, "users": writes.len()}));
-            writes.push(Write::NoRole(id));
-            Ok(Edit { writes, entry, value: () })
+            writes.push(RecordWrite::DeleteRole(id));
+            Ok(DecidedChange { writes, entry, value: () })
         })
         .await
     }
 }
 
-fn check_name(state: &State, name: &Name, own: Option<RoleId>) -> Result<(), IdentityError> {
+fn check_name(state: &IdentityState, name: &Name, own: Option<RoleId>) -> Result<(), IdentityError> {
     if is_free(state.roles.values().map(|role| (&role.id, &role.name)), name, own) {
         return Ok(());
     }

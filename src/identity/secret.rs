@@ -1,39 +1,40 @@
-//! Secrets we hand out and recognise again: 256 random bits, of which only the SHA-256 is ever kept.
-//! So much randomness needs no slow hash, and one lookup by hash tells the holder without comparing secrets.
+//! Secrets of tokens and sessions: 256 random bits, of which only the SHA-256 digest is stored.
+//!
+//! So much randomness needs no slow hash, and a lookup by digest compares no secrets.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 
-/// A secret in clear. It is shown once, to whom it belongs, and never logged: it has no `Display` and its
-/// `Debug` tells nothing.
+/// A secret in clear text. It is shown once, to its owner, and never logged: it has no `Display`, and its `Debug` output
+/// hides it.
 pub struct Secret(String);
 
-/// What is kept of a secret.
+/// The stored form of a secret.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Digest([u8; 32]);
+pub struct SecretDigest([u8; 32]);
 
 impl Secret {
-    /// A new secret: `prefix` and 43 characters.
+    /// Generates a secret: `prefix` and 43 characters.
     pub fn new(prefix: &str) -> Self {
         let mut bits = [0; 32];
         getrandom::fill(&mut bits).expect("the system has randomness");
         Self(format!("{prefix}{}", URL_SAFE_NO_PAD.encode(bits)))
     }
 
-    /// The secret itself, for the one answer or file it goes into.
+    /// The secret in clear text, for the one response or file it goes into.
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    pub fn digest(&self) -> Digest {
-        Digest::of(&self.0)
+    pub fn digest(&self) -> SecretDigest {
+        SecretDigest::of(&self.0)
     }
 }
 
-impl Digest {
-    /// The digest of what a caller presents.
+impl SecretDigest {
+    /// The digest of a presented secret.
     pub fn of(presented: &str) -> Self {
         Self(Sha256::digest(presented.as_bytes()).into())
     }
@@ -49,19 +50,19 @@ impl fmt::Debug for Secret {
     }
 }
 
-impl fmt::Debug for Digest {
+impl fmt::Debug for SecretDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Digest(…)")
+        f.write_str("SecretDigest(…)")
     }
 }
 
-impl Serialize for Digest {
+impl Serialize for SecretDigest {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&URL_SAFE_NO_PAD.encode(self.0))
     }
 }
 
-impl<'de> Deserialize<'de> for Digest {
+impl<'de> Deserialize<'de> for SecretDigest {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
         let bytes = URL_SAFE_NO_PAD.decode(&*text).map_err(de::Error::custom)?;
@@ -86,7 +87,7 @@ mod tests {
     fn a_digest_survives_json() {
         let digest = Secret::new("").digest();
         let json = serde_json::to_string(&digest).unwrap();
-        assert_eq!(serde_json::from_str::<Digest>(&json).unwrap(), digest);
-        assert!(serde_json::from_str::<Digest>("\"c2hvcnQ\"").is_err());
+        assert_eq!(serde_json::from_str::<SecretDigest>(&json).unwrap(), digest);
+        assert!(serde_json::from_str::<SecretDigest>("\"c2hvcnQ\"").is_err());
     }
 }

@@ -1,8 +1,14 @@
-//! Logging in and out. An unknown name and a wrong password look alike, take as long, and count alike.
+//! Login, logout and the change of one's own password.
+//!
+//! An unknown name and a wrong password get the same response after the same time, and count alike as failures.
 
 use super::{
-    Caller, Edit, Identity, IdentityError, Secret, Session, User, Via,
-    state::{State, Write},
+    caller::{Caller, Credential},
+    error::IdentityError,
+    handle::{DecidedChange, Identity},
+    records::{Session, User},
+    secret::Secret,
+    state::{IdentityState, RecordWrite},
     users,
 };
 use crate::{
@@ -16,24 +22,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Sessions a user can have; the oldest makes room.
-const MOST: usize = 20;
+/// The most sessions of a user; a new one replaces the oldest.
+const MAX_SESSIONS: usize = 20;
 
-/// Characters of a name that are kept about a login. No name is longer, and a guesser's may be a megabyte.
-const NAME_KEPT: usize = 64;
+/// The characters of a presented name that are recorded. No user's name is longer, and a request may send a megabyte.
+const MAX_RECORDED_NAME: usize = 64;
 
 impl Identity {
     /// Starts a session and returns its caller and the cookie's value.
-    ///
-    /// # Errors
-    ///
-    /// Fails if name or password is wrong, the user is inactive or has no password, or there were too many failures.
     pub async fn login(&self, name: &str, password: String, from: IpAddr) -> Result<(Caller, Secret), IdentityError> {
         let user = self.check_password(name, password, from).await?;
         let span = self.0.session;
         let opened = self
             .change(move |state| {
-                // Hashing took a while; the user may have changed meanwhile.
+                // The user may have changed while the password was hashed.
                 let account = state.accounts.get(&user.id).filter(|account| account.user.active);
                 let account = account.filter(|account| account.user.password == user.password);
                 let account = account.ok_or(IdentityError::WrongPassword)?;
@@ -41,37 +43,29 @@ impl Identity {
                 let session = open(user.id, &secret, span);
                 let digest = session.digest;
                 let mut writes = make_room(state, user.id);
-                writes.push(Write::Session(Arc::new(session)));
+                writes.push(RecordWrite::PutSession(Arc::new(session)));
                 let (user, permissions) = (account.user.clone(), account.permissions);
                 let entry = Entry::new(Some(user.actor()), "login.success", &user.name).with(json!({"from": from}));
-                let caller = Caller { user, permissions, via: Via::Session { digest } };
-                Ok(Edit { writes, entry, value: (caller, secret) })
+                let caller = Caller { user, permissions, via: Credential::Session { digest } };
+                Ok(DecidedChange { writes, entry, value: (caller, secret) })
             })
             .await?;
-        self.0.throttle.forgive(kept_name(name), from);
+        self.0.login_throttle.record_success(recorded_name(name), from);
         Ok(opened)
     }
 
-    /// Ends the session the caller came by. A caller with a token has none to end.
-    ///
-    /// # Errors
-    ///
-    /// Fails only if the store cannot be written.
+    /// Ends the session the caller presented. Does nothing for a caller with a token.
     pub async fn logout(&self, caller: &Caller) -> Result<(), IdentityError> {
-        let Via::Session { digest } = caller.via else { return Ok(()) };
+        let Credential::Session { digest } = caller.via else { return Ok(()) };
         let user = caller.user.clone();
         self.change(move |_| {
             let entry = Entry::new(Some(user.actor()), "logout", &user.name);
-            Ok(Edit { writes: vec![Write::NoSession(digest)], entry, value: () })
+            Ok(DecidedChange { writes: vec![RecordWrite::DeleteSession(digest)], entry, value: () })
         })
         .await
     }
 
-    /// Changes the caller's own password and ends all its sessions but the one it calls with.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the current password is wrong, the new one unfit, there were too many failures, or the caller is an agent.
+    /// Changes the caller's own password and ends all its sessions except the one it presented.
     pub async fn change_own_password(
         &self,
         caller: &Caller,
@@ -79,44 +73,44 @@ impl Identity {
         new: String,
         from: IpAddr,
     ) -> Result<(), IdentityError> {
-        caller.handles_credentials()?;
+        caller.check_may_manage_credentials()?;
         let name = caller.user.name.clone();
         let user = self.check_password(name.as_str(), current, from).await?;
-        self.0.throttle.forgive(kept_name(name.as_str()), from);
+        self.0.login_throttle.record_success(recorded_name(name.as_str()), from);
         let password = self.hash(Some(new)).await?;
         let via = caller.via.clone();
         self.change(move |state| {
             let account = state.accounts.get(&user.id).ok_or(IdentityError::Missing("user"))?;
             let user = Arc::new(User { password, ..User::clone(&account.user) });
-            let here = |write: &Write| {
-                matches!((write, &via), (Write::NoSession(one), Via::Session { digest }) if one == digest)
+            let here = |write: &RecordWrite| {
+                matches!((write, &via), (RecordWrite::DeleteSession(one), Credential::Session { digest }) if one == digest)
             };
             let mut writes: Vec<_> = users::sessions(state, user.id).filter(|write| !here(write)).collect();
-            writes.push(Write::User(user.clone()));
+            writes.push(RecordWrite::PutUser(user.clone()));
             let entry = Entry::new(Some(user.actor()), "user.update", &user.name)
                 .with(json!({"id": user.id, "changed": ["password"]}));
-            Ok(Edit { writes, entry, value: () })
+            Ok(DecidedChange { writes, entry, value: () })
         })
         .await
     }
 
-    /// Forgets sessions that have expired; they open nothing any more in any case.
+    /// Deletes expired sessions. They no longer authenticate in any case.
     pub async fn purge_sessions(&self) -> Result<(), IdentityError> {
         let now = Timestamp::now();
-        let expired = |state: &State| -> Vec<Write> {
+        let expired = |state: &IdentityState| -> Vec<RecordWrite> {
             let expired = state.sessions.values().filter(|session| session.expires_at <= now);
-            expired.map(|session| Write::NoSession(session.digest)).collect()
+            expired.map(|session| RecordWrite::DeleteSession(session.digest)).collect()
         };
         let writes = expired(&self.state());
         if writes.is_empty() {
             return Ok(());
         }
         let entry = Entry::new(None, "session.expire", format_args!("{} sessions", writes.len()));
-        self.change(move |_| Ok(Edit { writes, entry, value: () })).await
+        self.change(move |_| Ok(DecidedChange { writes, entry, value: () })).await
     }
 
     async fn check_password(&self, name: &str, password: String, from: IpAddr) -> Result<Arc<User>, IdentityError> {
-        let admitted = self.0.throttle.admit(kept_name(name), from, Instant::now());
+        let admitted = self.0.login_throttle.start_attempt(recorded_name(name), from, Instant::now());
         tokio::time::sleep(admitted.map_err(IdentityError::Throttled)?).await;
         let user = self.state().user_named(name).map(|account| account.user.clone());
         let kept = user.as_ref().filter(|user| user.active).and_then(|user| user.password.clone());
@@ -125,13 +119,13 @@ impl Identity {
         {
             return Ok(user);
         }
-        self.0.audit.note(Entry::new(None, "login.failure", kept_name(name)).with(json!({"from": from})));
+        self.0.audit.note(Entry::new(None, "login.failure", recorded_name(name)).with(json!({"from": from})));
         Err(IdentityError::WrongPassword)
     }
 }
 
-fn kept_name(name: &str) -> &str {
-    name.char_indices().nth(NAME_KEPT).map_or(name, |(end, _)| &name[..end])
+fn recorded_name(name: &str) -> &str {
+    name.char_indices().nth(MAX_RECORDED_NAME).map_or(name, |(end, _)| &name[..end])
 }
 
 fn open(user_id: UserId, secret: &Secret, span: Duration) -> Session {
@@ -139,10 +133,10 @@ fn open(user_id: UserId, secret: &Secret, span: Duration) -> Session {
     Session { digest: secret.digest(), user_id, created_at: now, expires_at: now.after(span) }
 }
 
-/// The writes that leave a user room for one more session.
-fn make_room(state: &State, user: UserId) -> Vec<Write> {
+/// The deletions that make room for one more session of a user.
+fn make_room(state: &IdentityState, user: UserId) -> Vec<RecordWrite> {
     let mut sessions: Vec<_> = state.sessions_of(user).collect();
     sessions.sort_by_key(|session| session.created_at);
-    let excess = (sessions.len() + 1).saturating_sub(MOST);
-    sessions.iter().take(excess).map(|session| Write::NoSession(session.digest)).collect()
+    let excess = (sessions.len() + 1).saturating_sub(MAX_SESSIONS);
+    sessions.iter().take(excess).map(|session| RecordWrite::DeleteSession(session.digest)).collect()
 }

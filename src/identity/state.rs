@@ -1,11 +1,18 @@
-//! Everything identity knows, in memory, and the writes that change it. A write goes to the batch first
-//! ([`Write::put`]) and to memory once it is on disk ([`State::apply`]).
+//! All records of identity in memory, and the writes that change them.
+//!
+//! A write goes to the batch first ([`RecordWrite::put`]) and to memory once it is on disk ([`IdentityState::apply`]).
 
-use super::{Digest, Group, Name, Permissions, Role, Session, Token, User, agents::Agents};
+use super::{
+    agent_tokens::AgentTokens,
+    records::{Group, Role, Session, Token, User},
+    secret::SecretDigest,
+};
 use crate::{
     model::{
         id::{GroupId, RoleId, TokenId, UserId},
+        name::Name,
         permission::Permission,
+        permissions::Permissions,
         timestamp::Timestamp,
     },
     platform::store::{Batch, Store, StoreError, Table, keys},
@@ -24,91 +31,92 @@ pub(super) const GROUPS: Table<Group> = Table::new(keys::GROUPS);
 pub(super) const TOKENS: Table<Token> = Table::new(keys::TOKENS);
 pub(super) const SESSIONS: Table<Session> = Table::new(keys::SESSIONS);
 
-/// All records, with what is looked up often beside them.
+/// All records, with indexes for frequent lookups.
 #[derive(Clone, Default)]
-pub(super) struct State {
+pub(super) struct IdentityState {
     pub accounts: HashMap<UserId, Account>,
     pub roles: HashMap<RoleId, Arc<Role>>,
-    /// Every shared method is called by its owner's name.
+    /// Each call of a shared method looks its owner up by name.
     user_names: HashMap<Name, UserId>,
     pub groups: HashMap<GroupId, Arc<Group>>,
-    pub tokens: HashMap<TokenId, Arc<LiveToken>>,
-    pub by_digest: HashMap<Digest, Arc<LiveToken>>,
-    pub sessions: HashMap<Digest, Arc<Session>>,
-    /// Not on disk here: the spaces keep their tokens' digests themselves.
-    pub agents: Agents,
+    pub tokens: HashMap<TokenId, Arc<TrackedToken>>,
+    pub by_digest: HashMap<SecretDigest, Arc<TrackedToken>>,
+    pub sessions: HashMap<SecretDigest, Arc<Session>>,
+    /// Stored with the spaces, not by identity.
+    pub agents: AgentTokens,
 }
 
-/// A user and what all its roles allow together.
+/// A user with the union of its roles' permissions.
 #[derive(Clone)]
 pub(super) struct Account {
     pub user: Arc<User>,
     pub permissions: Permissions,
 }
 
-/// A token and when it was used, which changes too often to be written each time.
-pub(super) struct LiveToken {
+/// A token with the time of its last use, which changes too often to be written each time.
+pub(super) struct TrackedToken {
     record: Token,
     /// Microseconds since 1970; 0 for never.
     used: AtomicI64,
     saved: AtomicI64,
 }
 
-/// One record put or removed.
-pub(super) enum Write {
-    User(Arc<User>),
-    NoUser(UserId),
-    Role(Arc<Role>),
-    NoRole(RoleId),
-    Group(Arc<Group>),
-    NoGroup(GroupId),
-    Token(Arc<LiveToken>),
-    NoToken(TokenId),
-    Session(Arc<Session>),
-    NoSession(Digest),
+/// One record to put or delete.
+pub(super) enum RecordWrite {
+    PutUser(Arc<User>),
+    DeleteUser(UserId),
+    PutRole(Arc<Role>),
+    DeleteRole(RoleId),
+    PutGroup(Arc<Group>),
+    DeleteGroup(GroupId),
+    PutToken(Arc<TrackedToken>),
+    DeleteToken(TokenId),
+    PutSession(Arc<Session>),
+    DeleteSession(SecretDigest),
 }
 
-impl State {
+impl IdentityState {
     pub fn load(store: &Store) -> Result<Self, StoreError> {
         let mut state = Self::default();
-        let roles = ROLES.all(store)?.into_iter().map(|role| Write::Role(Arc::new(role)));
-        let groups = GROUPS.all(store)?.into_iter().map(|group| Write::Group(Arc::new(group)));
-        let users = USERS.all(store)?.into_iter().map(|user| Write::User(Arc::new(user)));
-        let tokens = TOKENS.all(store)?.into_iter().map(|token| Write::Token(Arc::new(LiveToken::new(token))));
-        let sessions = SESSIONS.all(store)?.into_iter().map(|session| Write::Session(Arc::new(session)));
+        let roles = ROLES.all(store)?.into_iter().map(|role| RecordWrite::PutRole(Arc::new(role)));
+        let groups = GROUPS.all(store)?.into_iter().map(|group| RecordWrite::PutGroup(Arc::new(group)));
+        let users = USERS.all(store)?.into_iter().map(|user| RecordWrite::PutUser(Arc::new(user)));
+        let tokens =
+            TOKENS.all(store)?.into_iter().map(|token| RecordWrite::PutToken(Arc::new(TrackedToken::new(token))));
+        let sessions = SESSIONS.all(store)?.into_iter().map(|session| RecordWrite::PutSession(Arc::new(session)));
         let writes: Vec<_> = roles.chain(groups).chain(users).chain(tokens).chain(sessions).collect();
         state.apply(&writes);
         Ok(state)
     }
 
-    pub fn apply(&mut self, writes: &[Write]) {
+    pub fn apply(&mut self, writes: &[RecordWrite]) {
         for write in writes {
             match write {
-                Write::User(user) => {
-                    self.forget_user(user.id);
+                RecordWrite::PutUser(user) => {
+                    self.remove_user(user.id);
                     let account = Account { user: user.clone(), permissions: self.permissions_of(user) };
                     self.accounts.insert(user.id, account);
                     self.user_names.insert(user.name.clone(), user.id);
                 }
-                Write::NoUser(id) => self.forget_user(*id),
-                Write::Role(role) => drop(self.roles.insert(role.id, role.clone())),
-                Write::NoRole(id) => drop(self.roles.remove(id)),
-                Write::Group(group) => drop(self.groups.insert(group.id, group.clone())),
-                Write::NoGroup(id) => drop(self.groups.remove(id)),
-                Write::Token(token) => {
+                RecordWrite::DeleteUser(id) => self.remove_user(*id),
+                RecordWrite::PutRole(role) => drop(self.roles.insert(role.id, role.clone())),
+                RecordWrite::DeleteRole(id) => drop(self.roles.remove(id)),
+                RecordWrite::PutGroup(group) => drop(self.groups.insert(group.id, group.clone())),
+                RecordWrite::DeleteGroup(id) => drop(self.groups.remove(id)),
+                RecordWrite::PutToken(token) => {
                     self.by_digest.insert(token.record.digest, token.clone());
                     self.tokens.insert(token.record.id, token.clone());
                 }
-                Write::NoToken(id) => {
+                RecordWrite::DeleteToken(id) => {
                     if let Some(token) = self.tokens.remove(id) {
                         self.by_digest.remove(&token.record.digest);
                     }
                 }
-                Write::Session(session) => drop(self.sessions.insert(session.digest, session.clone())),
-                Write::NoSession(digest) => drop(self.sessions.remove(digest)),
+                RecordWrite::PutSession(session) => drop(self.sessions.insert(session.digest, session.clone())),
+                RecordWrite::DeleteSession(digest) => drop(self.sessions.remove(digest)),
             }
         }
-        if writes.iter().any(|write| matches!(write, Write::Role(_) | Write::NoRole(_))) {
+        if writes.iter().any(|write| matches!(write, RecordWrite::PutRole(_) | RecordWrite::DeleteRole(_))) {
             let permissions: Vec<_> =
                 self.accounts.iter().map(|(id, account)| (*id, self.permissions_of(&account.user))).collect();
             for (id, permissions) in permissions {
@@ -117,20 +125,25 @@ impl State {
         }
     }
 
-    /// Whether these writes would take the last active user away who can repair users and roles.
-    pub fn loses_its_keeper(&self, writes: &[Write]) -> bool {
-        if !writes
-            .iter()
-            .any(|write| matches!(write, Write::User(_) | Write::NoUser(_) | Write::Role(_) | Write::NoRole(_)))
-        {
+    /// Returns true if these writes remove the last administrator: an active user who can repair users and roles.
+    pub fn loses_last_administrator(&self, writes: &[RecordWrite]) -> bool {
+        if !writes.iter().any(|write| {
+            matches!(
+                write,
+                RecordWrite::PutUser(_)
+                    | RecordWrite::DeleteUser(_)
+                    | RecordWrite::PutRole(_)
+                    | RecordWrite::DeleteRole(_)
+            )
+        }) {
             return false;
         }
         let mut after = Self { accounts: self.accounts.clone(), roles: self.roles.clone(), ..Self::default() };
         after.apply(writes);
-        self.has_keeper() && !after.has_keeper()
+        self.has_administrator() && !after.has_administrator()
     }
 
-    fn has_keeper(&self) -> bool {
+    fn has_administrator(&self) -> bool {
         self.accounts.values().any(|account| {
             account.user.active
                 && account.permissions.contains(Permission::ManageUsers)
@@ -142,7 +155,7 @@ impl State {
         self.accounts.get(self.user_names.get(name)?)
     }
 
-    fn forget_user(&mut self, id: UserId) {
+    fn remove_user(&mut self, id: UserId) {
         if let Some(account) = self.accounts.remove(&id) {
             self.user_names.remove(&account.user.name);
         }
@@ -166,7 +179,7 @@ impl State {
         self.group_named(reference).or_else(|| self.groups.get(&reference.parse().ok()?))
     }
 
-    pub fn tokens_of(&self, user: UserId) -> impl Iterator<Item = &Arc<LiveToken>> {
+    pub fn tokens_of(&self, user: UserId) -> impl Iterator<Item = &Arc<TrackedToken>> {
         self.tokens.values().filter(move |token| token.record.user_id == user)
     }
 
@@ -180,25 +193,25 @@ impl State {
     }
 }
 
-impl LiveToken {
+impl TrackedToken {
     pub fn new(record: Token) -> Self {
         let used = record.last_used_at.map_or(0, Timestamp::micros);
         Self { record, used: AtomicI64::new(used), saved: AtomicI64::new(used) }
     }
 
-    /// The record, with its last use as of now.
+    /// The record with the current time of its last use.
     pub fn token(&self) -> Token {
         let used = self.used.load(Relaxed);
         let last_used_at = (used != 0).then(|| Timestamp::from_micros(used));
         Token { last_used_at, ..self.record.clone() }
     }
 
-    /// The record as it was made; its last use may be old.
+    /// The record as it was created; its last use may be outdated.
     pub fn record(&self) -> &Token {
         &self.record
     }
 
-    /// Notes a use. True once in `every` microseconds: then the caller writes the record.
+    /// Records a use. Returns true at most once in `every` microseconds; the caller then writes the record.
     pub fn use_at(&self, now: Timestamp, every: i64) -> bool {
         let now = now.micros();
         self.used.store(now, Relaxed);
@@ -207,24 +220,24 @@ impl LiveToken {
     }
 }
 
-impl Write {
+impl RecordWrite {
     pub fn put(&self, batch: &mut Batch<'_>) {
         match self {
-            Self::User(user) => USERS.put(batch, user.id.as_bytes(), user),
-            Self::NoUser(id) => USERS.delete(batch, id.as_bytes()),
-            Self::Role(role) => ROLES.put(batch, role.id.as_bytes(), role),
-            Self::NoRole(id) => ROLES.delete(batch, id.as_bytes()),
-            Self::Group(group) => GROUPS.put(batch, group.id.as_bytes(), group),
-            Self::NoGroup(id) => GROUPS.delete(batch, id.as_bytes()),
-            Self::Token(token) => TOKENS.put(batch, token.record.id.as_bytes(), &token.token()),
-            Self::NoToken(id) => TOKENS.delete(batch, id.as_bytes()),
-            Self::Session(session) => SESSIONS.put(batch, session.digest.as_bytes(), session),
-            Self::NoSession(digest) => SESSIONS.delete(batch, digest.as_bytes()),
+            Self::PutUser(user) => USERS.put(batch, user.id.as_bytes(), user),
+            Self::DeleteUser(id) => USERS.delete(batch, id.as_bytes()),
+            Self::PutRole(role) => ROLES.put(batch, role.id.as_bytes(), role),
+            Self::DeleteRole(id) => ROLES.delete(batch, id.as_bytes()),
+            Self::PutGroup(group) => GROUPS.put(batch, group.id.as_bytes(), group),
+            Self::DeleteGroup(id) => GROUPS.delete(batch, id.as_bytes()),
+            Self::PutToken(token) => TOKENS.put(batch, token.record.id.as_bytes(), &token.token()),
+            Self::DeleteToken(id) => TOKENS.delete(batch, id.as_bytes()),
+            Self::PutSession(session) => SESSIONS.put(batch, session.digest.as_bytes(), session),
+            Self::DeleteSession(digest) => SESSIONS.delete(batch, digest.as_bytes()),
         }
     }
 }
 
-/// Whether `name` is free among users, except for the one that has it already.
+/// Returns true if no record except `own` has this name.
 pub(super) fn is_free<'a, I: PartialEq + 'a>(
     mut taken: impl Iterator<Item = (&'a I, &'a Name)>,
     name: &Name,

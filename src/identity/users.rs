@@ -1,15 +1,22 @@
-//! Changes to users. Nobody raises themselves: giving a role away takes its permissions, and changing a user takes
-//! that user's, unless one may edit roles anyway.
+//! Changes to users.
+//!
+//! No user can extend its own permissions: granting a role requires the role's permissions, and changing a user requires
+//! that user's. The permission to edit roles lifts both rules.
 
 use super::{
-    Caller, Edit, Identity, IdentityError, Name, Permissions, User,
-    password::{Hash, PasswordError},
-    state::{State, Write, is_free},
+    caller::Caller,
+    error::IdentityError,
+    handle::{DecidedChange, Identity},
+    password::{HashedPassword, PasswordError},
+    records::User,
+    state::{IdentityState, RecordWrite, is_free},
 };
 use crate::{
     model::{
         id::{GroupId, RoleId, UserId},
+        name::Name,
         permission::Permission,
+        permissions::Permissions,
         timestamp::Timestamp,
     },
     platform::audit::Entry,
@@ -17,7 +24,7 @@ use crate::{
 use serde_json::json;
 use std::sync::Arc;
 
-/// A user to be made. Roles and groups are names or ids.
+/// A user to create. Roles and groups are names or ids.
 #[derive(Debug)]
 pub struct NewUser {
     pub name: Name,
@@ -27,7 +34,7 @@ pub struct NewUser {
     pub active: bool,
 }
 
-/// What to change about a user; `None` leaves it as it is.
+/// A change to a user; `None` leaves a field unchanged.
 #[derive(Debug, Default)]
 pub struct UserChange {
     pub name: Option<Name>,
@@ -38,7 +45,7 @@ pub struct UserChange {
 }
 
 impl Identity {
-    /// Every user, in order of making.
+    /// All users, oldest first.
     pub fn users(&self) -> Vec<Arc<User>> {
         let mut users: Vec<_> = self.state().accounts.values().map(|account| account.user.clone()).collect();
         users.sort_by_key(|user| user.id);
@@ -53,20 +60,16 @@ impl Identity {
         self.state().user_named(name).map(|account| account.user.clone())
     }
 
-    /// What a user's roles allow together, while it is active.
+    /// The union of a user's role permissions; none for an inactive user.
     pub fn permissions(&self, id: UserId) -> Permissions {
         let state = self.state();
         let active = state.accounts.get(&id).filter(|account| account.user.active);
         active.map_or(Permissions::default(), |account| account.permissions)
     }
 
-    /// # Errors
-    ///
-    /// Fails if the name is taken, a role or group does not exist, the password is unfit or given by an agent, or a role
-    /// is beyond the caller.
     pub async fn create_user(&self, caller: &Caller, new: NewUser) -> Result<Arc<User>, IdentityError> {
         if new.password.is_some() {
-            caller.handles_credentials()?;
+            caller.check_may_manage_credentials()?;
         }
         let password = self.hash(new.password).await?;
         let caller = caller.clone();
@@ -82,16 +85,12 @@ impl Identity {
                 created_at: Timestamp::now(),
             });
             let entry = Entry::new(Some(caller.actor()), "user.create", &user.name).with(json!({"id": user.id}));
-            Ok(Edit { writes: vec![Write::User(user.clone())], entry, value: user })
+            Ok(DecidedChange { writes: vec![RecordWrite::PutUser(user.clone())], entry, value: user })
         })
         .await
     }
 
-    /// Changes a user. A new password, and being made inactive, end the user's sessions.
-    ///
-    /// # Errors
-    ///
-    /// As [`Identity::create_user`]; besides, if the user may do more than the caller, or is the last keeper.
+    /// Changes a user. A new password, and deactivation, end the user's sessions.
     pub async fn update_user(
         &self,
         caller: &Caller,
@@ -99,12 +98,12 @@ impl Identity {
         change: UserChange,
     ) -> Result<Arc<User>, IdentityError> {
         if change.password.is_some() {
-            caller.handles_credentials()?;
+            caller.check_may_manage_credentials()?;
         }
         let password = self.hash(change.password).await?;
         let caller = caller.clone();
         self.change(move |state| {
-            let mut user = User::clone(&*reach(state, id, &caller)?);
+            let mut user = User::clone(&*find_changeable(state, id, &caller)?);
             let mut changed = Vec::new();
             if let Some(name) = change.name {
                 check_name(state, &name, Some(id))?;
@@ -132,46 +131,42 @@ impl Identity {
                 writes.extend(sessions(state, id));
             }
             let user = Arc::new(user);
-            writes.push(Write::User(user.clone()));
+            writes.push(RecordWrite::PutUser(user.clone()));
             let entry = Entry::new(Some(caller.actor()), "user.update", &user.name)
                 .with(json!({"id": id, "changed": changed, "active": user.active}));
-            Ok(Edit { writes, entry, value: user })
+            Ok(DecidedChange { writes, entry, value: user })
         })
         .await
     }
 
     /// Deletes a user with its tokens and sessions.
-    ///
-    /// # Errors
-    ///
-    /// Fails if there is no such user, it may do more than the caller, or it is the last keeper.
     pub async fn delete_user(&self, caller: &Caller, id: UserId) -> Result<(), IdentityError> {
         let caller = caller.clone();
         self.change(move |state| {
-            let user = reach(state, id, &caller)?;
-            let tokens = state.tokens_of(id).map(|token| Write::NoToken(token.record().id));
+            let user = find_changeable(state, id, &caller)?;
+            let tokens = state.tokens_of(id).map(|token| RecordWrite::DeleteToken(token.record().id));
             let mut writes: Vec<_> = tokens.chain(sessions(state, id)).collect();
-            writes.push(Write::NoUser(id));
+            writes.push(RecordWrite::DeleteUser(id));
             let entry = Entry::new(Some(caller.actor()), "user.delete", &user.name).with(json!({"id": id}));
-            Ok(Edit { writes, entry, value: () })
+            Ok(DecidedChange { writes, entry, value: () })
         })
         .await
     }
 
-    pub(super) async fn hash(&self, password: Option<String>) -> Result<Option<Hash>, IdentityError> {
+    pub(super) async fn hash(&self, password: Option<String>) -> Result<Option<HashedPassword>, IdentityError> {
         let Some(password) = password else { return Ok(None) };
         let unfit = |error: PasswordError| IdentityError::Invalid { field: "password", reason: error.to_string() };
         self.0.passwords.hash(password).await.map(Some).map_err(unfit)
     }
 }
 
-/// The writes that end all of a user's sessions.
-pub(super) fn sessions(state: &State, user: UserId) -> impl Iterator<Item = Write> {
-    state.sessions_of(user).map(|session| Write::NoSession(session.digest))
+/// The deletions that end all of a user's sessions.
+pub(super) fn sessions(state: &IdentityState, user: UserId) -> impl Iterator<Item = RecordWrite> {
+    state.sessions_of(user).map(|session| RecordWrite::DeleteSession(session.digest))
 }
 
-/// The user, if the caller may change it.
-fn reach(state: &State, id: UserId, caller: &Caller) -> Result<Arc<User>, IdentityError> {
+/// Finds a user that the caller may change.
+fn find_changeable(state: &IdentityState, id: UserId, caller: &Caller) -> Result<Arc<User>, IdentityError> {
     let account = state.accounts.get(&id).ok_or(IdentityError::Missing("user"))?;
     if !caller.permissions.covers(account.permissions) && !caller.may(Permission::ManageRoles) {
         return Err(IdentityError::BeyondUser(account.user.name.clone()));
@@ -179,8 +174,13 @@ fn reach(state: &State, id: UserId, caller: &Caller) -> Result<Arc<User>, Identi
     Ok(account.user.clone())
 }
 
-/// The roles meant by `references`. One the user already `held` needs no permission to stay.
-fn roles(state: &State, references: &[String], caller: &Caller, held: &[RoleId]) -> Result<Vec<RoleId>, IdentityError> {
+/// Resolves names or ids of roles. A role that the user already `held` needs no permission to stay.
+fn roles(
+    state: &IdentityState,
+    references: &[String],
+    caller: &Caller,
+    held: &[RoleId],
+) -> Result<Vec<RoleId>, IdentityError> {
     let mut roles = Vec::new();
     for (position, reference) in references.iter().enumerate() {
         let role = state.role(reference).ok_or_else(|| unknown("roles", position, "role", reference))?;
@@ -198,7 +198,7 @@ fn roles(state: &State, references: &[String], caller: &Caller, held: &[RoleId])
     Ok(roles)
 }
 
-fn groups(state: &State, references: &[String]) -> Result<Vec<GroupId>, IdentityError> {
+fn groups(state: &IdentityState, references: &[String]) -> Result<Vec<GroupId>, IdentityError> {
     let mut groups = Vec::new();
     for (position, reference) in references.iter().enumerate() {
         let group = state.group(reference).ok_or_else(|| unknown("groups", position, "group", reference))?;
@@ -213,8 +213,8 @@ fn unknown(field: &str, position: usize, kind: &'static str, reference: &str) ->
     IdentityError::UnknownReference { field: format!("{field}[{position}]"), kind, reference: reference.to_owned() }
 }
 
-fn check_name(state: &State, name: &Name, own: Option<UserId>) -> Result<(), IdentityError> {
-    // `user.<name>.<method>` (SPEC V6) must be readable in one way only.
+fn check_name(state: &IdentityState, name: &Name, own: Option<UserId>) -> Result<(), IdentityError> {
+    // `user.<name>.<method>` must have one reading only.
     if name.as_str().contains('.') {
         return Err(IdentityError::Invalid {
             field: "name",

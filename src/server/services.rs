@@ -80,7 +80,7 @@ pub type ReadyQueues = mpsc::UnboundedReceiver<SinkId>;
 #[derive(Debug, thiserror::Error)]
 pub enum ServicesError {
     #[error(transparent)]
-    Identity(#[from] identity::OpenError),
+    Identity(#[from] identity::IdentityOpenError),
     #[error("cannot read the data directory: {0}")]
     Store(#[from] StoreError),
 }

@@ -3,7 +3,7 @@
 
 use super::{Space, SpaceError, outbox::Pending, process_driver::Running};
 use crate::{
-    identity::Digest,
+    identity::SecretDigest,
     model::{
         health_check::CheckResult,
         id::{SpaceId, UserId},
@@ -37,7 +37,7 @@ pub(super) struct Shelf {
 /// A space and what is known of it at this moment.
 pub(super) struct Entry {
     pub space: Arc<Space>,
-    pub token: Option<Digest>,
+    pub token: Option<SecretDigest>,
     pub outbox: Vec<Pending>,
     /// Agents linked. Two for a moment, while a newer link replaces an older one.
     pub links: usize,
@@ -57,7 +57,7 @@ pub(super) struct Entry {
 pub(super) struct Row {
     pub space: Space,
     /// Of the agent's token. `None` for the driver `process`, whose tokens live no longer than the server.
-    pub token: Option<Digest>,
+    pub token: Option<SecretDigest>,
     /// Events that may not have been raised yet, oldest first.
     #[serde(default)]
     pub outbox: Vec<Pending>,
@@ -144,7 +144,7 @@ impl Shelf {
 /// What a change replaced.
 pub(super) struct Before {
     pub space: Arc<Space>,
-    pub token: Option<Digest>,
+    pub token: Option<SecretDigest>,
 }
 
 impl Entry {

@@ -14,7 +14,7 @@ use super::{
     process_driver::Running,
 };
 use crate::{
-    identity::{AGENT_PREFIX, Digest, Identity, Secret},
+    identity::{AGENT_PREFIX, Identity, Secret, SecretDigest},
     model::{
         event::{Actor, EventSpace},
         health_check::CheckResult,
@@ -125,7 +125,7 @@ pub enum SpaceError {
 /// A change decided on.
 pub(super) struct Step {
     after: Space,
-    token: Option<Digest>,
+    token: Option<SecretDigest>,
     event: Option<Pending>,
     audit: Option<AuditEntry>,
     telling: Option<Telling>,

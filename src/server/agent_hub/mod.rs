@@ -251,7 +251,7 @@ impl Sessions {
                 end = self.take_in(caller, link, raised) => end,
                 never = self.follow_libraries(&seat, libraries) => match never {},
                 why = link.ended() => End::Parted(why.unwrap_or(Goodbye::Restarting)),
-                () = parts.identity.lapsed(caller) => End::Parted(Goodbye::Revoked),
+                () = parts.identity.wait_until_invalid(caller) => End::Parted(Goodbye::Revoked),
                 () = parts.shutdown.cancelled() => End::Parted(Goodbye::Restarting),
             },
         };

@@ -8,7 +8,7 @@ use super::{
     response::NoContent,
 };
 use crate::{
-    identity::Via,
+    identity::Credential,
     model::{agent_protocol, id::SpaceId},
     server::agent_hub::Frame,
 };
@@ -47,7 +47,7 @@ fn accept_agent(app: &App, head: &RequestHead, upgrade: Ws) -> Result<Response, 
 
 fn require_agent(head: &RequestHead) -> Result<SpaceId, ApiError> {
     match head.caller.as_ref().map(|caller| &caller.via) {
-        Some(Via::Agent { space, .. }) => Ok(*space),
+        Some(Credential::Agent { space, .. }) => Ok(*space),
         _ => Err(ApiError::Forbidden(
             "only the agent of a space is let in here: use its agent token, which `svc space token` makes".to_owned(),
         )),

@@ -15,7 +15,7 @@ use super::{
     route::{Route, RouteAccess, RouteMatch, RouteTable},
 };
 use crate::{
-    identity::{Caller, Identity, Via},
+    identity::{Caller, Credential, Identity},
     model::permission::TokenScope,
 };
 use hyper::{
@@ -113,7 +113,7 @@ fn check_token_scope(scopes: &[TokenScope], found: &RouteMatch<'_>) -> Result<()
 }
 
 fn check_agent(caller: &Caller, route: &Route) -> Result<(), ApiError> {
-    if matches!(caller.via, Via::Agent { .. }) && !is_for_agents(route) {
+    if matches!(caller.via, Credential::Agent { .. }) && !is_for_agents(route) {
         return Err(ApiError::Forbidden("an agent's token does not reach this: use a user's".to_owned()));
     }
     Ok(())
@@ -137,7 +137,7 @@ fn check_permissions(caller: &Caller, access: RouteAccess) -> Result<(), ApiErro
 }
 
 fn check_session_origin<B: Body>(caller: &Caller, request: &Request<B>) -> Result<(), ApiError> {
-    if matches!(caller.via, Via::Session { .. }) { check_origin(request) } else { Ok(()) }
+    if matches!(caller.via, Credential::Session { .. }) { check_origin(request) } else { Ok(()) }
 }
 
 /// Refuses a change by cookie that does not come from the service's own pages: a browser sends the cookie with every

@@ -136,7 +136,7 @@ impl From<IdentityError> for ApiError {
         match error {
             IdentityError::Store(error) => error.into(),
             IdentityError::Missing(_) => Self::NotFound(message),
-            IdentityError::NameTaken { .. } | IdentityError::LastKeeper | IdentityError::TooManyTokens(_) => {
+            IdentityError::NameTaken { .. } | IdentityError::LastAdministrator | IdentityError::TooManyTokens(_) => {
                 Self::Conflict(message)
             }
             IdentityError::UnknownReference { .. } | IdentityError::Invalid { .. } => Self::BadRequest(message),

@@ -74,7 +74,7 @@ impl EndpointState {
     /// Resolves once the caller's streams must end: the server stops, or the caller would no longer be authorized.
     pub async fn streams_must_end(&self, caller: &Caller) {
         tokio::select! {
-            () = self.calls.identity().barred(caller, Permission::UseMcpServer) => {}
+            () = self.calls.identity().wait_until_denied(caller, Permission::UseMcpServer) => {}
             () = self.shutdown.cancelled() => {}
         }
     }

@@ -100,7 +100,7 @@ async fn an_agent_is_run_with_its_token_in_its_environment_alone() {
     }
     let token = token_in(&env);
     let caller = stage.world.caller(&token).expect("it opens the server");
-    assert!(matches!(caller.via, crate::identity::Via::Agent { space: found, .. } if found == space.id));
+    assert!(matches!(caller.via, crate::identity::Credential::Agent { space: found, .. } if found == space.id));
     // Its link deploys the space, and a stop ends both the process and its token.
     stage.world.spaces.linked(space.id, "n", Arrival::New).await.unwrap();
     let pid = stage.pid(&space).await;

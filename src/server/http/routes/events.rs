@@ -106,7 +106,7 @@ pub async fn watch(call: Call, Query(wanted): Query<StreamQuery>) -> Result<Even
     let (app, shutdown, watching) = (call.app.clone(), call.shutdown.clone(), caller.clone());
     let over = async move {
         tokio::select! {
-            () = app.identity.lapsed(&watching) => {}
+            () = app.identity.wait_until_invalid(&watching) => {}
             () = shutdown.cancelled() => {}
         }
     };

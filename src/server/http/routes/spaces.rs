@@ -51,7 +51,7 @@ pub async fn list(call: Call, Query(wanted): Query<SpaceQuery>) -> Result<Json<L
 pub async fn create(call: Call, Json(body): Json<SpaceBody>) -> Result<Created<IssuedSpace>, ApiError> {
     let caller = call.caller();
     // Its token would be one more credential.
-    caller.handles_credentials()?;
+    caller.check_may_manage_credentials()?;
     may_drive(caller, body.driver)?;
     let new = define(&call, body)?;
     check_startup(&call, Owner::User(new.owner), None, new.settings.startup_script_id)?;
@@ -101,7 +101,7 @@ pub async fn stop(call: Call) -> Result<Json<SpaceView>, ApiError> {
 
 pub async fn rotate_token(call: Call) -> Result<Json<IssuedSpace>, ApiError> {
     let space = find(&call)?;
-    call.caller().handles_credentials()?;
+    call.caller().check_may_manage_credentials()?;
     let (space, token) = call.app.spaces.rotate_token(call.caller().actor(), space.id).await?;
     Ok(Json(issued(&call, &space, Some(&token))))
 }

@@ -1,29 +1,42 @@
-//! The first start: the roles `admin` and `member`, the user `admin`, and its token and password in two files.
+//! Opens identity: reads all records, and on the first start creates the roles `admin` and `member` and the user `admin`.
 //!
-//! The files are written before the records, and the records in one batch. A crash in between leaves no
-//! records, so that the next start does all of it again, over the files.
+//! The API token and the password of `admin` go to two files, which are written before the records; the records are one
+//! batch. A crash in between leaves no records, and the next start does all of it again, over the files.
 
 use super::{
-    Edit, Identity, IdentityError, OpenError, Permissions, Role, Secret, Token, User, state::LiveToken, state::Write,
+    error::{IdentityError, IdentityOpenError},
+    handle::{DecidedChange, Identity, IdentityShared},
+    login_throttle::LoginThrottle,
+    password::PasswordHashing,
+    records::{Role, Token, User},
+    secret::Secret,
+    state::{IdentityState, RecordWrite, TrackedToken},
 };
 use crate::{
     model::{
         event::Actor,
         id::{RoleId, TokenId, UserId},
         permission::Permission,
+        permissions::Permissions,
         timestamp::Timestamp,
     },
-    platform::audit::Entry,
+    platform::{
+        audit::{Audit, Entry},
+        store::Store,
+    },
 };
+use parking_lot::RwLock;
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write as _},
     os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::Path,
     sync::Arc,
+    time::Duration,
 };
+use tokio::sync::{Mutex, watch};
 
-/// What somebody may do who is no administrator.
+/// The permissions of the role `member`.
 const MEMBER: [Permission; 5] = [
     Permission::UseSpaces,
     Permission::UseMethods,
@@ -33,11 +46,30 @@ const MEMBER: [Permission; 5] = [
 ];
 
 impl Identity {
-    pub(super) async fn first_start(&self) -> Result<(), OpenError> {
+    /// Reads all records, and creates the first ones if there are none. A login lasts for `session`.
+    pub async fn open(store: Store, session: Duration) -> Result<Self, IdentityOpenError> {
+        let state = IdentityState::load(&store)?;
+        let identity = Self(Arc::new(IdentityShared {
+            audit: Audit::new(store.clone()),
+            store,
+            session,
+            state: RwLock::new(state),
+            change_lock: Mutex::new(()),
+            changed: watch::Sender::new(()),
+            passwords: PasswordHashing::new(),
+            login_throttle: LoginThrottle::default(),
+        }));
+        if identity.state().accounts.is_empty() {
+            identity.first_start().await?;
+        }
+        Ok(identity)
+    }
+
+    async fn first_start(&self) -> Result<(), IdentityOpenError> {
         let (token, password) = (Secret::new("svc_"), Secret::new(""));
         for (file, secret) in [("admin.token", &token), ("admin.password", &password)] {
             let path = self.0.store.directory().join(file);
-            write_private(&path, secret).map_err(|source| OpenError::File { path, source })?;
+            write_private(&path, secret).map_err(|source| IdentityOpenError::File { path, source })?;
         }
         let hash = self.0.passwords.hash(password.reveal().to_owned()).await;
         let password = hash.expect("43 characters are neither too few nor too many");
@@ -55,7 +87,7 @@ impl Identity {
             active: true,
             created_at: now,
         });
-        let token = LiveToken::new(Token {
+        let token = TrackedToken::new(Token {
             id: TokenId::new(),
             user_id: user.id,
             name: "admin.token".to_owned(),
@@ -66,24 +98,31 @@ impl Identity {
             digest: token.digest(),
         });
         let entry = Entry::new(Some(Actor::system()), "user.create", &user.name);
-        let writes = vec![Write::Role(admin), Write::Role(member), Write::User(user), Write::Token(Arc::new(token))];
-        match self.change(|_| Ok(Edit { writes, entry, value: () })).await {
+        let writes = vec![
+            RecordWrite::PutRole(admin),
+            RecordWrite::PutRole(member),
+            RecordWrite::PutUser(user),
+            RecordWrite::PutToken(Arc::new(token)),
+        ];
+        match self.change(|_| Ok(DecidedChange { writes, entry, value: () })).await {
             Ok(()) => {
                 let directory = self.0.store.directory().display();
-                log::info!("first start: made the user `admin`; its API token and console password are in {directory}");
+                log::info!(
+                    "first start: created the user `admin`; its API token and console password are in {directory}"
+                );
                 Ok(())
             }
             Err(IdentityError::Store(error)) => Err(error.into()),
-            Err(error) => unreachable!("nothing refuses the first records: {error}"),
+            Err(error) => unreachable!("only the store can fail the first records: {error}"),
         }
     }
 }
 
-/// Puts a secret into a file that only its owner can read, whole or not at all.
+/// Writes a secret atomically to a file that only its owner can read.
 fn write_private(path: &Path, secret: &Secret) -> io::Result<()> {
     let draft = path.with_extension("new");
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
-    // The mode above holds only for a file that was not there.
+    // The mode above applies only to a file that is created.
     file.set_permissions(fs::Permissions::from_mode(0o600))?;
     writeln!(file, "{}", secret.reveal())?;
     file.sync_all()?;

@@ -1,24 +1,26 @@
-//! What is kept about users, roles, groups, tokens and sessions: the records as they are on disk.
+//! The records of users, roles, groups, tokens and sessions, in the form in which they are stored.
 
-use super::{Digest, Name, Permissions, password::Hash};
+use super::{password::HashedPassword, secret::SecretDigest};
 use crate::model::{
     event::{Actor, ActorKind},
     id::{GroupId, RoleId, TokenId, UserId},
+    name::Name,
     permission::TokenScope,
+    permissions::Permissions,
     timestamp::Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
-/// A person or a service that calls us.
+/// A person or service that calls the API.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct User {
     pub id: UserId,
     pub name: Name,
-    /// Without one there is no login, only tokens made earlier.
-    pub(super) password: Option<Hash>,
+    /// `None` disables login; existing tokens stay valid.
+    pub(super) password: Option<HashedPassword>,
     pub roles: Vec<RoleId>,
     pub groups: Vec<GroupId>,
-    /// An inactive user is kept, and so are the tokens, but neither opens anything.
+    /// An inactive user and its tokens are kept but do not authenticate.
     pub active: bool,
     pub created_at: Timestamp,
 }
@@ -32,7 +34,7 @@ pub struct Role {
     pub created_at: Timestamp,
 }
 
-/// A set of users that a shared method can be limited to; its members are on the users' side.
+/// A set of users that a shared method can be limited to. The membership is stored in the users' records.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Group {
     pub id: GroupId,
@@ -40,31 +42,31 @@ pub struct Group {
     pub created_at: Timestamp,
 }
 
-/// An API token. The token itself is nowhere, only its digest.
+/// An API token. Only its digest is stored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Token {
     pub id: TokenId,
     pub user_id: UserId,
     pub name: String,
-    /// Empty: all its user may do.
+    /// Empty: everything its user may do.
     pub scopes: Vec<TokenScope>,
     pub created_at: Timestamp,
     pub expires_at: Option<Timestamp>,
     pub last_used_at: Option<Timestamp>,
-    pub(super) digest: Digest,
+    pub(super) digest: SecretDigest,
 }
 
 /// A login, carried by a cookie.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Session {
-    pub(super) digest: Digest,
+    pub(super) digest: SecretDigest,
     pub user_id: UserId,
     pub created_at: Timestamp,
     pub expires_at: Timestamp,
 }
 
 impl User {
-    /// This user as the one who raised an event or changed something.
+    /// This user as the actor of an event or an audit entry.
     pub fn actor(&self) -> Actor {
         self.actor_of_kind(ActorKind::User)
     }
