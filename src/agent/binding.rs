@@ -1,36 +1,36 @@
-//! Which space the data directory belongs to. Events spooled for one space must never reach another.
+//! The binding of the data directory to one space. Events spooled for one space must never reach another.
 
 use super::spool::Spool;
 use crate::{
     model::{agent_protocol::Welcome, id::SpaceId},
     platform::store::{Store, StoreError, Table, keys},
 };
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-/// Under which key of ours the space is kept.
+/// Key of the bound space in the agent's table.
 const SPACE: &[u8] = b"space";
-const SPACES: Table<Space> = Table::new(keys::AGENT);
+const SPACES: Table<BoundSpace> = Table::new(keys::AGENT);
 
-/// A space as its server told of it last.
+/// The space, as its server described it last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Space {
+pub struct BoundSpace {
     pub id: SpaceId,
     pub name: String,
     pub zone: String,
-    /// The largest payload its server takes, in bytes.
+    /// The largest event payload that the server accepts, in bytes.
     pub max_payload: usize,
 }
 
-/// The space of this directory.
-pub struct Home {
+/// The space that the data directory belongs to.
+pub struct Binding {
     store: Store,
-    known: Mutex<Known>,
+    current: Mutex<CurrentBinding>,
 }
 
-struct Known {
-    space: Option<Space>,
-    /// Whether a server has named it in this run.
+struct CurrentBinding {
+    space: Option<BoundSpace>,
+    /// Whether a server has named the space in this run.
     confirmed: Confirmed,
 }
 
@@ -40,18 +40,18 @@ enum Confirmed {
     NotYet,
 }
 
-/// What a welcome told about the directory.
+/// Effect of a welcome on the binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Belongs {
-    /// To the space that it always belonged to, or to nobody before.
-    Here,
-    /// To another until now, which left nothing that must reach it.
-    Anew,
+pub enum BindingChange {
+    /// The directory was bound to this space before, or to none.
+    Unchanged,
+    /// The directory was bound to another space, which left no events behind.
+    Rebound,
 }
 
-/// Why a link cannot be used with this directory.
+/// A welcome that does not fit the data directory.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum HomeError {
+pub enum BindingError {
     #[error(
         "{spooled} events in the data directory are for space `{old}`, and the token is for `{new}`: give --data another \
          directory, or let an agent of `{old}` send them first"
@@ -65,59 +65,56 @@ pub enum HomeError {
     Store(#[from] StoreError),
 }
 
-impl Home {
+impl Binding {
     /// # Errors
     ///
     /// Fails if the database cannot be read.
     pub fn open(store: Store) -> Result<Self, StoreError> {
         let space = SPACES.get(&store, SPACE)?;
-        Ok(Self { store, known: Mutex::new(Known { space, confirmed: Confirmed::NotYet }) })
+        Ok(Self { store, current: Mutex::new(CurrentBinding { space, confirmed: Confirmed::NotYet }) })
     }
 
-    /// Moves in, unless events for another space are still here.
+    /// Binds the directory to the space of a welcome.
     ///
     /// # Errors
     ///
-    /// Fails then, and if it cannot be written down.
-    pub async fn settle(&self, welcome: &Welcome, spool: &Spool) -> Result<Belongs, HomeError> {
-        let space = Space {
+    /// Fails while events for another space are spooled, if two servers name different spaces, and if the database
+    /// cannot be written.
+    pub async fn bind(&self, welcome: &Welcome, spool: &Spool) -> Result<BindingChange, BindingError> {
+        let space = BoundSpace {
             id: welcome.space_id,
             name: welcome.space_name.clone(),
             zone: welcome.zone.clone(),
             max_payload: welcome.max_payload,
         };
         let (before, confirmed) = {
-            let known = self.known();
-            (known.space.clone(), known.confirmed)
+            let current = self.current.lock();
+            (current.space.clone(), current.confirmed)
         };
-        let belongs = match &before {
+        let change = match &before {
             Some(old) if old.id != space.id => {
                 if confirmed == Confirmed::Yes {
-                    return Err(HomeError::Disagree(old.name.clone(), space.name));
+                    return Err(BindingError::Disagree(old.name.clone(), space.name));
                 }
                 let spooled = spool.depth();
                 if spooled > 0 {
-                    return Err(HomeError::Spooled { spooled, old: old.name.clone(), new: space.name });
+                    return Err(BindingError::Spooled { spooled, old: old.name.clone(), new: space.name });
                 }
-                Belongs::Anew
+                BindingChange::Rebound
             }
-            _ => Belongs::Here,
+            _ => BindingChange::Unchanged,
         };
         if before.as_ref() != Some(&space) {
             let record = space.clone();
             self.store.write(move |batch| SPACES.put(batch, SPACE, &record)).await?;
         }
-        *self.known() = Known { space: Some(space), confirmed: Confirmed::Yes };
-        Ok(belongs)
+        *self.current.lock() = CurrentBinding { space: Some(space), confirmed: Confirmed::Yes };
+        Ok(change)
     }
 
-    /// The space, if it is known.
-    pub fn space(&self) -> Option<Space> {
-        self.known().space.clone()
-    }
-
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock()
+    /// The space, if the directory is bound to one.
+    pub fn space(&self) -> Option<BoundSpace> {
+        self.current.lock().space.clone()
     }
 }
 
@@ -126,7 +123,7 @@ mod tests {
     use super::*;
     use crate::model::agent_protocol::EventReceipt;
     use serde_json::value::RawValue;
-    use std::{path::PathBuf, sync::Arc};
+    use std::sync::Arc;
 
     fn welcome(space_id: SpaceId, name: &str) -> Welcome {
         Welcome {
@@ -140,23 +137,22 @@ mod tests {
     }
 
     async fn with_store<F: Future<Output = ()>>(run: impl FnOnce(Store) -> F) {
-        let directory: PathBuf = std::env::temp_dir().join(format!("svc-home-{}", uuid::Uuid::now_v7()));
-        let store = Store::open(&directory, 0, Arc::default()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path(), 0, Arc::default()).unwrap();
         run(store.clone()).await;
         store.close().await;
-        std::fs::remove_dir_all(directory).unwrap();
     }
 
     #[tokio::test]
     async fn a_directory_remembers_its_space() {
         with_store(async |store| {
             let spool = Spool::open(store.clone(), 10).unwrap();
-            let home = Home::open(store.clone()).unwrap();
-            assert_eq!(home.space(), None);
+            let binding = Binding::open(store.clone()).unwrap();
+            assert_eq!(binding.space(), None);
             let id = SpaceId::new();
-            assert_eq!(home.settle(&welcome(id, "notes"), &spool).await.unwrap(), Belongs::Here);
-            assert_eq!(home.settle(&welcome(id, "renamed"), &spool).await.unwrap(), Belongs::Here);
-            let space = Home::open(store).unwrap().space().unwrap();
+            assert_eq!(binding.bind(&welcome(id, "notes"), &spool).await.unwrap(), BindingChange::Unchanged);
+            assert_eq!(binding.bind(&welcome(id, "renamed"), &spool).await.unwrap(), BindingChange::Unchanged);
+            let space = Binding::open(store).unwrap().space().unwrap();
             assert_eq!((space.id, space.name.as_str(), space.max_payload), (id, "renamed", 1024));
         })
         .await;
@@ -166,17 +162,17 @@ mod tests {
     async fn events_for_one_space_never_reach_another() {
         with_store(async |store| {
             let spool = Spool::open(store.clone(), 10).unwrap();
-            let home = Home::open(store.clone()).unwrap();
-            home.settle(&welcome(SpaceId::new(), "notes"), &spool).await.unwrap();
+            let binding = Binding::open(store.clone()).unwrap();
+            binding.bind(&welcome(SpaceId::new(), "notes"), &spool).await.unwrap();
             let event = spool.push("a", RawValue::from_string("{}".to_owned()).unwrap()).await.unwrap();
             let other = welcome(SpaceId::new(), "other");
             // The next run, with another token.
-            let home = Home::open(store.clone()).unwrap();
-            let error = home.settle(&other, &spool).await.unwrap_err().to_string();
+            let binding = Binding::open(store.clone()).unwrap();
+            let error = binding.bind(&other, &spool).await.unwrap_err().to_string();
             assert!(error.contains("--data") && error.contains("`notes`") && error.contains("`other`"), "{error}");
-            assert_eq!(home.space().unwrap().name, "notes");
+            assert_eq!(binding.space().unwrap().name, "notes");
             spool.settle(event, &EventReceipt::Stored);
-            assert_eq!(home.settle(&other, &spool).await.unwrap(), Belongs::Anew);
+            assert_eq!(binding.bind(&other, &spool).await.unwrap(), BindingChange::Rebound);
         })
         .await;
     }
@@ -185,10 +181,10 @@ mod tests {
     async fn servers_must_agree_which_space_this_is() {
         with_store(async |store| {
             let spool = Spool::open(store.clone(), 10).unwrap();
-            let home = Home::open(store).unwrap();
-            home.settle(&welcome(SpaceId::new(), "notes"), &spool).await.unwrap();
-            let error = home.settle(&welcome(SpaceId::new(), "other"), &spool).await.unwrap_err();
-            assert!(matches!(error, HomeError::Disagree(..)), "{error}");
+            let binding = Binding::open(store).unwrap();
+            binding.bind(&welcome(SpaceId::new(), "notes"), &spool).await.unwrap();
+            let error = binding.bind(&welcome(SpaceId::new(), "other"), &spool).await.unwrap_err();
+            assert!(matches!(error, BindingError::Disagree(..)), "{error}");
         })
         .await;
     }

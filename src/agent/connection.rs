@@ -1,18 +1,18 @@
-//! The conversation on one link, from the server's welcome to the end: reads, writes, keeps the heartbeat.
+//! The connection of one link, from the hello to its end: reads, writes, and sends heartbeats.
 //!
-//! Reading never waits for writing: what a message asks for runs in tasks of its own, whose answers stand in the
-//! link's line. Writing gathers what is in the line and flushes once.
+//! Reading never waits for writing: each message is handled in tasks of its own, whose replies are queued in the link's
+//! outbox. Writing batches what is queued and flushes once.
 
 use super::{
-    Agent,
     dial::Socket,
-    in_flight::Calls,
-    liveness::{Pulse, Quiet, SILENT_BEATS},
-    server_link::{Down, Link, Parcel},
-    shutdown::{Parting, Reason},
+    in_flight::InFlightCalls,
+    liveness::{DeadLink, LinkActivity, MAX_MISSED_HEARTBEATS},
+    server_link::{LinkDown, QueuedMessage, ServerLink, ServerOutboxReceiver},
+    shutdown::{Farewell, StopReason},
+    state::AgentState,
 };
 use crate::model::{
-    agent_protocol::{self, CallReply, Goodbye, Hello, MethodServerHealth, ToAgent, ToServer, Welcome},
+    agent_protocol::{self, CallReply, Goodbye, Hello, ToAgent, ToServer, Welcome},
     health_check::{CheckResult, HealthCheck},
 };
 use bytes::Bytes;
@@ -29,216 +29,218 @@ use tokio::{
 };
 use tokio_tungstenite::tungstenite::{self, Message};
 
-/// How long a server may take to welcome an agent.
-const WELCOME: Duration = Duration::from_secs(10);
+/// Time in which a server must welcome an agent.
+const WELCOME_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a goodbye may take to be sent and heard.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// Time for a goodbye to be sent and for the server to close.
+const GOODBYE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Messages that are written before a flush, even if more wait.
-const GATHER: usize = 256;
+/// Messages that are written before a flush, even if more are queued.
+const MAX_BATCH: usize = 256;
 
-/// Why a conversation is over.
+/// End of a connection.
 #[derive(Debug, thiserror::Error)]
-pub enum Ending {
+pub enum ConnectionEnd {
     #[error("we left")]
     Left,
     #[error("the server closed the link")]
     Closed,
-    #[error("the server said goodbye: {}", words(.0))]
-    Said(Goodbye),
-    #[error("the server said nothing for {SILENT_BEATS} heartbeats")]
-    Silent,
-    #[error("the server took nothing for {SILENT_BEATS} heartbeats")]
-    Deaf,
-    #[error("the server did not welcome us within {} s", WELCOME.as_secs())]
-    Unwelcome,
+    #[error("the server said goodbye: {}", describe_goodbye(.0))]
+    Goodbye(Goodbye),
+    #[error("the server said nothing for {MAX_MISSED_HEARTBEATS} heartbeats")]
+    NothingReceived,
+    #[error("the server took nothing for {MAX_MISSED_HEARTBEATS} heartbeats")]
+    NothingSent,
+    #[error("the server did not welcome us within {} s", WELCOME_TIMEOUT.as_secs())]
+    NoWelcome,
     #[error("the server did not answer a registration in time")]
-    Unanswered,
+    NoAnswer,
     #[error("the link broke: {0}")]
     Broken(#[from] tungstenite::Error),
     #[error("the server said something unexpected: {0}")]
-    Garbled(String),
+    Unexpected(String),
 }
 
-/// Introduces the agent and hears what the server says to that. One that is `returning` was welcomed there before.
+/// Sends the hello, and waits for the server's welcome. `returning` means that this process was welcomed there before.
 ///
 /// # Errors
 ///
-/// Fails if that is no welcome, or does not come in time.
-pub async fn introduce(socket: &mut Socket, node_id: &str, returning: bool) -> Result<Welcome, Ending> {
+/// Fails if the server answers something else, or nothing in time.
+pub async fn say_hello(socket: &mut Socket, node_id: &str, returning: bool) -> Result<Welcome, ConnectionEnd> {
     let hello = Hello {
         protocol: agent_protocol::PROTOCOL,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         node_id: node_id.to_owned(),
         returning,
     };
-    let introducing = async {
+    let exchange = async {
         socket.send(Message::binary(agent_protocol::encode(&ToServer::Hello(hello)))).await?;
         while let Some(message) = socket.next().await {
-            match read_message(message?)? {
+            match decode(message?)? {
                 Some(ToAgent::Welcome(welcome)) => return Ok(welcome),
-                Some(ToAgent::Goodbye(why)) => return Err(Ending::Said(why)),
-                Some(other) => return Err(Ending::Garbled(format!("{other:?} before a welcome"))),
+                Some(ToAgent::Goodbye(goodbye)) => return Err(ConnectionEnd::Goodbye(goodbye)),
+                Some(other) => return Err(ConnectionEnd::Unexpected(format!("{other:?} before a welcome"))),
                 None => {}
             }
         }
-        Err(Ending::Closed)
+        Err(ConnectionEnd::Closed)
     };
-    tokio::time::timeout(WELCOME, introducing).await.unwrap_or(Err(Ending::Unwelcome))
+    tokio::time::timeout(WELCOME_TIMEOUT, exchange).await.unwrap_or(Err(ConnectionEnd::NoWelcome))
 }
 
-/// One conversation.
-pub struct Talk<'a> {
-    pub agent: &'a Arc<Agent>,
-    pub link: &'a Arc<Link>,
-    pub heartbeat: Duration,
-    calls: Calls,
-    /// The health check to run.
+/// A connection after its welcome.
+pub struct Connection<'a> {
+    agent: &'a Arc<AgentState>,
+    link: &'a Arc<ServerLink>,
+    heartbeat: Duration,
+    calls: InFlightCalls,
+    /// The health check that the server wants.
     check: watch::Sender<Option<Box<RawValue>>>,
 }
 
-impl<'a> Talk<'a> {
-    pub fn new(agent: &'a Arc<Agent>, link: &'a Arc<Link>, welcome: Welcome) -> Self {
+impl<'a> Connection<'a> {
+    pub fn new(agent: &'a Arc<AgentState>, link: &'a Arc<ServerLink>, welcome: Welcome) -> Self {
         let heartbeat = agent.settings.heartbeat;
-        let calls = Calls::new(agent.calls.clone());
+        let calls = InFlightCalls::new(agent.calls.clone());
         Self { agent, link, heartbeat, calls, check: watch::Sender::new(welcome.health_check) }
     }
 
-    /// Talks until the link ends, one way or another.
-    pub async fn go_on(self, socket: Socket, parcels: mpsc::Receiver<Parcel>, pulse: &Pulse) -> Ending {
+    /// Runs the connection until it ends.
+    pub async fn run(self, socket: Socket, messages: ServerOutboxReceiver, activity: &LinkActivity) -> ConnectionEnd {
         let (sink, stream) = socket.split();
         let mut reading = pin!(self.read(stream));
-        let mut writing = pin!(self.write(sink, parcels));
-        let parting = tokio::select! {
-            ending = &mut reading => return ending,
-            ending = &mut writing => return ending,
-            quiet = pulse.stops(self.heartbeat) => return match quiet {
-                Quiet::Silent => Ending::Silent,
-                Quiet::Deaf => Ending::Deaf,
+        let mut writing = pin!(self.write(sink, messages));
+        let farewell = tokio::select! {
+            end = &mut reading => return end,
+            end = &mut writing => return end,
+            dead = activity.stopped(self.heartbeat) => return match dead {
+                DeadLink::NothingReceived => ConnectionEnd::NothingReceived,
+                DeadLink::NothingSent => ConnectionEnd::NothingSent,
             },
-            Err(Down) = self.agent.spool.carry(&self.link.outbox) => return Ending::Closed,
-            Err(Down) = self.tell_health() => return Ending::Closed,
-            Err(Down) = self.run_checks() => return Ending::Closed,
-            () = self.link.ended() => return Ending::Unanswered,
-            parting = self.agent.end.leaving() => parting,
+            Err(LinkDown) = self.agent.spool.send_over(&self.link.outbox) => return ConnectionEnd::Closed,
+            Err(LinkDown) = self.report_server_health() => return ConnectionEnd::Closed,
+            Err(LinkDown) = self.run_health_checks() => return ConnectionEnd::Closed,
+            () = self.link.closed() => return ConnectionEnd::NoAnswer,
+            farewell = self.agent.shutdown.links_closing() => farewell,
         };
-        if parting == Parting::Goodbye {
-            let farewell = async {
-                let (_, _) = tokio::join!(self.link.outbox.farewell(), &mut writing);
-                // Until the server closes too: a socket that is closed with something unread in it takes back what
-                // was sent last.
+        if farewell == Farewell::Goodbye {
+            let goodbye = async {
+                let (_, _) = tokio::join!(self.link.outbox.send_goodbye(), &mut writing);
+                // Read until the server closes too: closing a socket with unread input discards what was sent last.
                 (&mut reading).await
             };
-            let _ = tokio::time::timeout(FAREWELL, farewell).await;
+            let _ = tokio::time::timeout(GOODBYE_TIMEOUT, goodbye).await;
         }
-        Ending::Left
+        ConnectionEnd::Left
     }
 
-    async fn read(&self, mut stream: SplitStream<Socket>) -> Ending {
+    async fn read(&self, mut stream: SplitStream<Socket>) -> ConnectionEnd {
         while let Some(message) = stream.next().await {
-            match message.map_err(Ending::Broken).and_then(read_message) {
+            match message.map_err(ConnectionEnd::Broken).and_then(decode) {
                 Ok(Some(message)) => {
-                    if let Some(ending) = self.hear(message) {
-                        return ending;
+                    if let Some(end) = self.handle(message) {
+                        return end;
                     }
                 }
                 Ok(None) => {}
-                Err(ending) => return ending,
+                Err(end) => return end,
             }
         }
-        Ending::Closed
+        ConnectionEnd::Closed
     }
 
-    async fn write(&self, mut sink: SplitSink<Socket, Message>, mut parcels: mpsc::Receiver<Parcel>) -> Ending {
-        let mut beats = tokio::time::interval_at(Instant::now() + self.heartbeat, self.heartbeat);
-        beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let speaking = async {
+    async fn write(&self, mut sink: SplitSink<Socket, Message>, mut messages: ServerOutboxReceiver) -> ConnectionEnd {
+        let mut heartbeats = tokio::time::interval_at(Instant::now() + self.heartbeat, self.heartbeat);
+        heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let sending = async {
             loop {
                 let mut next = tokio::select! {
-                    parcel = parcels.recv() => parcel,
-                    _ = beats.tick() => {
+                    queued = messages.recv() => queued,
+                    _ = heartbeats.tick() => {
                         sink.feed(Message::Ping(Bytes::new())).await?;
                         None
                     }
                 };
-                // Answers come in bursts: once all that are ready stand in line, one write takes the lot.
+                // Replies come in bursts: after a yield all that are ready are queued, and one flush sends them.
                 tokio::task::yield_now().await;
-                let mut gathered = 0;
-                while let Some(parcel) = next.take() {
-                    match parcel {
-                        Parcel::Message(bytes, _room) => sink.feed(Message::Binary(bytes)).await?,
-                        Parcel::Farewell => {
+                let mut batch = 0;
+                while let Some(queued) = next.take() {
+                    // The message keeps its room until it is written. Cloning its bytes is cheap.
+                    match &queued.message {
+                        QueuedMessage::Encoded(bytes) => sink.feed(Message::Binary(bytes.clone())).await?,
+                        QueuedMessage::Goodbye => {
                             sink.feed(Message::binary(agent_protocol::encode(&ToServer::Goodbye))).await?;
                             // Sends a close frame, and flushes.
                             sink.close().await?;
-                            return Ok(Ending::Left);
+                            return Ok(ConnectionEnd::Left);
                         }
                     }
-                    gathered += 1;
-                    if gathered < GATHER {
-                        next = parcels.try_recv().ok();
+                    batch += 1;
+                    if batch < MAX_BATCH {
+                        next = messages.try_recv();
                     }
                 }
                 sink.flush().await?;
             }
         };
-        speaking.await.unwrap_or_else(Ending::Broken)
+        sending.await.unwrap_or_else(ConnectionEnd::Broken)
     }
 
-    /// Does what a message asks for, without waiting for it. Returns an ending if it is the last.
-    fn hear(&self, message: ToAgent) -> Option<Ending> {
+    /// Starts the work that a message asks for, without waiting for it. Returns the end if it is the last message.
+    fn handle(&self, message: ToAgent) -> Option<ConnectionEnd> {
         match message {
             ToAgent::Call { id, generation, method, params, notification } => {
-                let (serving, params) = (&self.agent.serving, params.as_deref());
+                let (generations, params) = (&self.agent.generations, params.as_deref());
                 if notification {
-                    self.calls.start(id, serving.notify(generation, &method, params));
+                    self.calls.start(id, generations.notify(generation, &method, params));
                     return None;
                 }
-                // What is under way is waited for then, and that must not grow.
-                let calling = match self.agent.end.has_begun() {
+                // The shutdown waits for the calls in flight, so no new ones may join them.
+                let calling = match self.agent.shutdown.has_begun() {
                     true => Either::Left(ready(CallReply::Unavailable("its agent is stopping".to_owned()))),
-                    false => Either::Right(serving.call(generation, &method, params)),
+                    false => Either::Right(generations.call(generation, &method, params)),
                 };
                 let outbox = self.link.outbox.clone();
                 self.calls.start(id, async move {
                     let answer = calling.await;
-                    // Without a link there is nobody to tell.
+                    // Without a link nobody waits for it.
                     let _ = outbox.send(&ToServer::Reply { id, answer }).await;
                 });
             }
             ToAgent::Cancel { id } => self.calls.cancel(id),
             ToAgent::Confirm { id, receipt } => self.agent.spool.settle(id, &receipt),
-            ToAgent::Registered { generation } => self.link.answer(generation, Ok(())),
-            ToAgent::Refused { generation, reason } => self.link.answer(generation, Err(reason)),
+            ToAgent::Registered { generation } => self.link.resolve(generation, Ok(())),
+            ToAgent::Refused { generation, reason } => self.link.resolve(generation, Err(reason)),
             ToAgent::Check(check) => {
                 self.check.send_replace(check);
             }
-            ToAgent::Libraries(libraries) => self.agent.packages.take(libraries),
-            // We say goodbye too, before we go.
-            ToAgent::Goodbye(Goodbye::Stopped) => self.agent.end.begin(Reason::Stopped(self.link.server.clone())),
-            ToAgent::Goodbye(why) => return Some(Ending::Said(why)),
-            ToAgent::Welcome(_) => return Some(Ending::Garbled("a second welcome".to_owned())),
+            ToAgent::Libraries(libraries) => self.agent.packages.replace_libraries(libraries),
+            // The agent drains, and says goodbye too.
+            ToAgent::Goodbye(Goodbye::Stopped) => {
+                self.agent.shutdown.begin(StopReason::SpaceStopped(self.link.server.clone()));
+            }
+            ToAgent::Goodbye(goodbye) => return Some(ConnectionEnd::Goodbye(goodbye)),
+            ToAgent::Welcome(_) => return Some(ConnectionEnd::Unexpected("a second welcome".to_owned())),
         }
         None
     }
 
-    /// Tells how the method server is: once the registration is published, and whenever it changes.
-    async fn tell_health(&self) -> Result<Infallible, Down> {
+    /// Reports the health of the method server: once its registration is published, and at every change.
+    async fn report_server_health(&self) -> Result<Infallible, LinkDown> {
         let mut published = self.link.published();
         loop {
             let generation = *published.borrow_and_update();
-            let health = generation.and_then(|generation| self.agent.serving.health(generation));
+            let health = generation.and_then(|generation| self.agent.generations.health(generation));
             let (Some(generation), Some(mut health)) = (generation, health) else {
-                published.changed().await.map_err(|_| Down)?;
+                published.changed().await.map_err(|_| LinkDown)?;
                 continue;
             };
             loop {
-                let now = MethodServerHealth::from(&*health.borrow_and_update());
+                let now = health.borrow_and_update().reported();
                 self.link.outbox.send(&ToServer::Health { generation, health: now }).await?;
                 tokio::select! {
                     changed = published.changed() => {
-                        changed.map_err(|_| Down)?;
+                        changed.map_err(|_| LinkDown)?;
                         break;
                     }
                     Ok(()) = health.changed() => {}
@@ -247,20 +249,20 @@ impl<'a> Talk<'a> {
         }
     }
 
-    /// Runs the health check that the server has asked for last, and tells what it finds.
-    async fn run_checks(&self) -> Result<Infallible, Down> {
+    /// Runs the health check that the server wants, and reports its results.
+    async fn run_health_checks(&self) -> Result<Infallible, LinkDown> {
         let mut wanted = self.check.subscribe();
         loop {
             let check = wanted.borrow_and_update().clone();
             tokio::select! {
-                changed = wanted.changed() => changed.map_err(|_| Down)?,
-                Err(Down) = self.run_check(check.as_deref()) => return Err(Down),
+                changed = wanted.changed() => changed.map_err(|_| LinkDown)?,
+                Err(LinkDown) = self.run_health_check(check.as_deref()) => return Err(LinkDown),
             }
         }
     }
 
-    /// Runs one check on and on; there may be none to run.
-    async fn run_check(&self, check: Option<&RawValue>) -> Result<Infallible, Down> {
+    /// Runs one health check at its interval, for ever; without a check it only waits.
+    async fn run_health_check(&self, check: Option<&RawValue>) -> Result<Infallible, LinkDown> {
         let Some(check) = check else { return std::future::pending().await };
         let check: HealthCheck = match serde_json::from_str(check.get()) {
             Ok(check) => check,
@@ -269,34 +271,33 @@ impl<'a> Talk<'a> {
                 return std::future::pending().await;
             }
         };
-        let checker = self.agent.checker();
-        let (results, mut found) = mpsc::channel(1);
-        let telling = async {
-            while let Some(CheckResult { ok, detail, checked_at: at }) = found.recv().await {
+        let checker = self.agent.health_checker();
+        let (sender, mut results) = mpsc::channel(1);
+        let reporting = async {
+            while let Some(CheckResult { ok, detail, checked_at: at }) = results.recv().await {
                 self.link.outbox.send(&ToServer::Checked { ok, detail, at }).await?;
             }
-            Err(Down)
+            Err(LinkDown)
         };
-        let ((), told) = tokio::join!(checker.run(&check, results), telling);
-        told
+        let ((), reported) = tokio::join!(checker.run(&check, sender), reporting);
+        reported
     }
 }
 
-/// What a WebSocket message says; `None` for those that say nothing.
-fn read_message(message: Message) -> Result<Option<ToAgent>, Ending> {
+/// Decodes a WebSocket message; `None` for control frames.
+fn decode(message: Message) -> Result<Option<ToAgent>, ConnectionEnd> {
     match message {
         Message::Binary(bytes) => {
-            agent_protocol::decode(&bytes).map(Some).map_err(|error| Ending::Garbled(error.to_string()))
+            agent_protocol::decode(&bytes).map(Some).map_err(|error| ConnectionEnd::Unexpected(error.to_string()))
         }
-        Message::Text(_) => Err(Ending::Garbled("a text message".to_owned())),
-        // The stream ends by itself after it.
+        Message::Text(_) => Err(ConnectionEnd::Unexpected("a text message".to_owned())),
+        // The stream ends by itself after a close frame.
         Message::Close(_) | Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => Ok(None),
     }
 }
 
-/// A server's goodbye as a sentence.
-fn words(why: &Goodbye) -> String {
-    match why {
+fn describe_goodbye(goodbye: &Goodbye) -> String {
+    match goodbye {
         Goodbye::Stopped => "the space was stopped".to_owned(),
         Goodbye::Replaced => "another agent came with the same token".to_owned(),
         Goodbye::Revoked => "the token is not good any more, or its space is gone".to_owned(),

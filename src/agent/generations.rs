@@ -1,42 +1,45 @@
-//! The method servers that run, and which of them answers for which generation: two while one replaces the other.
+//! The running method servers by generation. Two run while one replaces the other.
+//!
+//! Each registration has a generation, and each call carries the generation that it was resolved with, so that during a
+//! change every call reaches the process that it was meant for.
 
-use super::method_server::{Health, MethodServer};
-use crate::model::agent_protocol::CallReply;
+use super::method_server::MethodServer;
+use crate::model::{agent_protocol::CallReply, method::MethodServerHealth};
 use futures_util::future::join_all;
-use parking_lot::{RwLock, RwLockWriteGuard};
+use parking_lot::RwLock;
 use serde_json::value::RawValue;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// All that run. Cloning it is cheap.
+/// All running method servers. Cloning it is cheap.
 #[derive(Clone, Default)]
-pub struct Serving {
-    generations: Arc<RwLock<HashMap<u64, Arc<MethodServer>>>>,
-    /// Those that answer for no generation any more, and are on their way out.
-    leaving: TaskTracker,
+pub struct Generations {
+    servers: Arc<RwLock<HashMap<u64, Arc<MethodServer>>>>,
+    /// Tasks that stop servers which answer for no generation any more.
+    retiring: TaskTracker,
     stopping: CancellationToken,
 }
 
-impl Serving {
-    /// This process answers for this generation from now on.
+impl Generations {
+    /// Makes a method server answer for a generation.
     pub fn begin(&self, generation: u64, server: Arc<MethodServer>) {
-        self.generations().insert(generation, server);
+        self.servers.write().insert(generation, server);
     }
 
-    /// Nobody answers for this generation any more. Its process may still for others.
+    /// Ends a generation. Its method server may still answer for others.
     pub fn end(&self, generation: u64) {
-        self.generations().remove(&generation);
+        self.servers.write().remove(&generation);
     }
 
-    /// Calls the process of a generation. The call is in line before this returns, so that calls keep their order.
+    /// Calls a method of a generation. The call is queued before this returns, so that calls keep their order.
     pub fn call(
         &self,
         generation: u64,
         method: &str,
         params: Option<&RawValue>,
     ) -> impl Future<Output = CallReply> + Send + use<> {
-        let calling = self.of(generation).map(|server| server.call(method, params));
+        let calling = self.server(generation).map(|server| server.call(method, params));
         async move {
             match calling {
                 Some(calling) => calling.await.map_or_else(CallReply::from, CallReply::from),
@@ -45,14 +48,14 @@ impl Serving {
         }
     }
 
-    /// Hands a notification on, in line like a call; nobody waits to hear what becomes of it.
+    /// Forwards a notification, queued like a call. A failure is only logged.
     pub fn notify(
         &self,
         generation: u64,
         method: &str,
         params: Option<&RawValue>,
     ) -> impl Future<Output = ()> + Send + use<> {
-        let notifying = self.of(generation).map(|server| server.notify(method, params));
+        let notifying = self.server(generation).map(|server| server.notify(method, params));
         let method = method.to_owned();
         async move {
             let Some(notifying) = notifying else { return };
@@ -62,54 +65,49 @@ impl Serving {
         }
     }
 
-    /// How the process of a generation is, as it changes.
-    pub fn health(&self, generation: u64) -> Option<watch::Receiver<Health>> {
-        self.of(generation).map(|server| server.health())
+    /// Follows the health of a generation's method server.
+    pub fn health(&self, generation: u64) -> Option<watch::Receiver<MethodServerHealth>> {
+        self.server(generation).map(|server| server.health())
     }
 
-    /// Has a process take calls for a while longer, lets those in flight end, and stops it.
+    /// Stops a method server after it has taken calls for `longer` and its calls in flight have ended.
     pub fn retire(&self, server: Arc<MethodServer>, longer: Duration) {
         if longer.is_zero() {
             self.forget(&server);
         }
-        let serving = self.clone();
-        self.leaving.spawn(async move {
+        let generations = self.clone();
+        self.retiring.spawn(async move {
             let retiring = async {
                 tokio::time::sleep(longer).await;
-                serving.forget(&server);
+                generations.forget(&server);
                 server.retire().await;
             };
             tokio::select! {
                 () = retiring => {}
-                () = serving.stopping.cancelled() => server.stop().await,
+                () = generations.stopping.cancelled() => server.stop().await,
             }
         });
     }
 
-    /// Stops a process that answers for nothing; nobody waits for that.
+    /// Stops a method server that answers for no generation, in the background.
     pub fn discard(&self, server: Arc<MethodServer>) {
-        self.leaving.spawn(async move { server.stop().await });
+        self.retiring.spawn(async move { server.stop().await });
     }
 
     /// Stops all of them.
     pub async fn stop(&self) {
         self.stopping.cancel();
-        let servers: Vec<_> = self.generations().drain().map(|(_, server)| server).collect();
+        let servers: Vec<_> = self.servers.write().drain().map(|(_, server)| server).collect();
         join_all(servers.iter().map(|server| server.stop())).await;
-        self.leaving.close();
-        self.leaving.wait().await;
+        self.retiring.close();
+        self.retiring.wait().await;
     }
 
-    fn of(&self, generation: u64) -> Option<Arc<MethodServer>> {
-        self.generations.read().get(&generation).cloned()
+    fn server(&self, generation: u64) -> Option<Arc<MethodServer>> {
+        self.servers.read().get(&generation).cloned()
     }
 
-    /// No generation is this process's any more.
-    fn forget(&self, gone: &Arc<MethodServer>) {
-        self.generations().retain(|_, server| !Arc::ptr_eq(server, gone));
-    }
-
-    fn generations(&self) -> RwLockWriteGuard<'_, HashMap<u64, Arc<MethodServer>>> {
-        self.generations.write()
+    fn forget(&self, retired: &Arc<MethodServer>) {
+        self.servers.write().retain(|_, server| !Arc::ptr_eq(server, retired));
     }
 }

@@ -1,19 +1,19 @@
-//! The calls of one link that are being answered. A call that nobody waits for any more is dropped.
+//! The calls of one link that are being answered. A call that its caller cancelled is dropped.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::{collections::HashMap, sync::Arc};
 use tokio::task::AbortHandle;
 use tokio_util::task::TaskTracker;
 
-/// What runs. Dropping it ends all: without the link there is nobody to answer to.
-pub struct Calls {
+/// Running calls by id. Dropping it aborts all of them: without the link nobody receives their replies.
+pub struct InFlightCalls {
     running: Arc<Mutex<HashMap<u64, AbortHandle>>>,
-    /// The calls of all links.
+    /// Counts the calls of all links.
     tracker: TaskTracker,
 }
 
-impl Calls {
-    /// No calls yet. `tracker` counts them with those of the other links.
+impl InFlightCalls {
+    /// `tracker` counts the calls of all links.
     pub fn new(tracker: TaskTracker) -> Self {
         Self { running: Arc::default(), tracker }
     }
@@ -21,16 +21,16 @@ impl Calls {
     /// Runs a call under its id.
     pub fn start(&self, id: u64, call: impl Future<Output = ()> + Send + 'static) {
         let running = self.running.clone();
-        // Held until the call is noted, or one that ends at once would be noted for ever.
-        let mut noted = self.running();
+        // Locked until the call is inserted, or one that ends at once would stay in the map for ever.
+        let mut calls = self.running();
         let task = self.tracker.spawn(async move {
             call.await;
             running.lock().remove(&id);
         });
-        noted.insert(id, task.abort_handle());
+        calls.insert(id, task.abort_handle());
     }
 
-    /// Drops a call, if it still runs.
+    /// Aborts a call, if it still runs.
     pub fn cancel(&self, id: u64) {
         let task = self.running().remove(&id);
         if let Some(task) = task {
@@ -43,7 +43,7 @@ impl Calls {
     }
 }
 
-impl Drop for Calls {
+impl Drop for InFlightCalls {
     fn drop(&mut self) {
         for (_, task) in self.running().drain() {
             task.abort();
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
     use tokio::sync::oneshot;
 
-    /// A call that never ends by itself, and what tells of its end.
+    /// A call that never ends by itself, and a receiver that fails once it is dropped.
     fn endless() -> (impl Future<Output = ()> + Send + 'static, oneshot::Receiver<()>) {
         let (alive, gone) = oneshot::channel::<()>();
         let call = async move {
@@ -68,7 +68,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_cancelled_call_is_dropped_and_the_others_go_on() {
-        let calls = Calls::new(TaskTracker::new());
+        let calls = InFlightCalls::new(TaskTracker::new());
         let ((one, one_gone), (two, mut two_gone)) = (endless(), endless());
         calls.start(1, one);
         calls.start(2, two);
@@ -81,8 +81,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_has_ended_is_forgotten() {
-        let calls = Calls::new(TaskTracker::new());
+    async fn a_call_that_has_ended_is_forgotten() {
+        let calls = InFlightCalls::new(TaskTracker::new());
         let (done, ended) = oneshot::channel();
         calls.start(1, async { done.send(()).unwrap() });
         ended.await.unwrap();

@@ -1,7 +1,7 @@
-//! Whether anything still moves on a link, byte by byte: a large message on a slow network is no silence.
+//! Detects a dead link by its bytes, so that a large message on a slow network does not count as silence.
 //!
-//! [`Felt`] goes around the socket and counts; [`Pulse::stops`] resolves once too many heartbeats have passed in which
-//! nothing came in, or nothing of what waits could be sent.
+//! [`CountedStream`] wraps the socket and counts; [`LinkActivity::stopped`] resolves once too many heartbeats have passed in
+//! which no byte arrived, or none of the pending ones could be sent.
 
 use std::{
     io,
@@ -18,65 +18,65 @@ use tokio::{
     time::{Instant, MissedTickBehavior},
 };
 
-/// So many silent heartbeats and the other side is taken for gone.
-pub const SILENT_BEATS: u32 = 3;
+/// Heartbeats without traffic after which the peer counts as gone.
+pub const MAX_MISSED_HEARTBEATS: u32 = 3;
 
-/// What moved so far.
+/// Byte counts of one link.
 #[derive(Debug, Default)]
-pub struct Pulse {
-    heard: AtomicU64,
+pub struct LinkActivity {
+    received: AtomicU64,
     sent: AtomicU64,
-    /// Whether the socket would not take what was to be sent last.
-    stuck: AtomicBool,
+    /// Whether the last write found the socket full.
+    blocked: AtomicBool,
 }
 
-/// How a link went quiet.
+/// The direction in which a link is dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Quiet {
-    /// Nothing came.
-    Silent,
-    /// Nothing was taken.
-    Deaf,
+pub enum DeadLink {
+    /// No byte arrived.
+    NothingReceived,
+    /// Bytes were pending, and none could be sent.
+    NothingSent,
 }
 
 /// A socket whose bytes are counted.
 #[derive(Debug)]
-pub struct Felt<S> {
+pub struct CountedStream<S> {
     stream: S,
-    pulse: Arc<Pulse>,
+    activity: Arc<LinkActivity>,
 }
 
-impl Pulse {
-    /// Resolves once the link has been quiet for [`SILENT_BEATS`] heartbeats.
-    pub async fn stops(&self, heartbeat: Duration) -> Quiet {
+impl LinkActivity {
+    /// Resolves once the link has been dead for [`MAX_MISSED_HEARTBEATS`] heartbeats.
+    pub async fn stopped(&self, heartbeat: Duration) -> DeadLink {
         let mut beats = tokio::time::interval_at(Instant::now() + heartbeat, heartbeat);
-        // After a machine has slept, its peer gets as many heartbeats as ever to say something.
+        // After the machine has slept, its peer gets the full number of heartbeats.
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut heard, mut sent) = (self.heard.load(Relaxed), self.sent.load(Relaxed));
-        let (mut silent, mut deaf) = (0, 0);
+        let (mut received, mut sent) = (self.received.load(Relaxed), self.sent.load(Relaxed));
+        let (mut not_received, mut not_sent) = (0, 0);
         loop {
             beats.tick().await;
-            let (heard_now, sent_now) = (self.heard.load(Relaxed), self.sent.load(Relaxed));
-            silent = if heard_now == heard { silent + 1 } else { 0 };
-            deaf = if sent_now == sent && self.stuck.load(Relaxed) { deaf + 1 } else { 0 };
-            (heard, sent) = (heard_now, sent_now);
-            if silent >= SILENT_BEATS {
-                return Quiet::Silent;
+            let (received_now, sent_now) = (self.received.load(Relaxed), self.sent.load(Relaxed));
+            not_received = if received_now == received { not_received + 1 } else { 0 };
+            not_sent = if sent_now == sent && self.blocked.load(Relaxed) { not_sent + 1 } else { 0 };
+            (received, sent) = (received_now, sent_now);
+            if not_received >= MAX_MISSED_HEARTBEATS {
+                return DeadLink::NothingReceived;
             }
-            if deaf >= SILENT_BEATS {
-                return Quiet::Deaf;
+            if not_sent >= MAX_MISSED_HEARTBEATS {
+                return DeadLink::NothingSent;
             }
         }
     }
 }
 
-impl<S> Felt<S> {
-    pub const fn new(stream: S, pulse: Arc<Pulse>) -> Self {
-        Self { stream, pulse }
+impl<S> CountedStream<S> {
+    pub const fn new(stream: S, activity: Arc<LinkActivity>) -> Self {
+        Self { stream, activity }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Felt<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for CountedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -84,18 +84,18 @@ impl<S: AsyncRead + Unpin> AsyncRead for Felt<S> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        self.pulse.heard.fetch_add((buffer.filled().len() - before) as u64, Relaxed);
+        self.activity.received.fetch_add((buffer.filled().len() - before) as u64, Relaxed);
         read
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Felt<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for CountedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         if let Poll::Ready(Ok(count)) = written {
-            self.pulse.sent.fetch_add(count as u64, Relaxed);
+            self.activity.sent.fetch_add(count as u64, Relaxed);
         }
-        self.pulse.stuck.store(written.is_pending(), Relaxed);
+        self.activity.blocked.store(written.is_pending(), Relaxed);
         written
     }
 
@@ -113,45 +113,45 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    const BEAT: Duration = Duration::from_secs(15);
+    const HEARTBEAT: Duration = Duration::from_secs(15);
 
     #[tokio::test(start_paused = true)]
-    async fn three_silent_heartbeats_are_enough_and_a_byte_starts_them_anew() {
+    async fn three_silent_heartbeats_are_enough_and_a_byte_resets_the_count() {
         let (near, mut far) = tokio::io::duplex(64);
-        let pulse = Arc::<Pulse>::default();
-        let mut near = Felt::new(near, pulse.clone());
+        let activity = Arc::<LinkActivity>::default();
+        let mut near = CountedStream::new(near, activity.clone());
         let began = Instant::now();
-        let speaking = async {
-            tokio::time::sleep(BEAT * 2 + BEAT / 2).await;
+        let sending = async {
+            tokio::time::sleep(HEARTBEAT * 2 + HEARTBEAT / 2).await;
             far.write_all(b"x").await.unwrap();
             near.read_u8().await.unwrap();
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            quiet = pulse.stops(BEAT) => assert_eq!(quiet, Quiet::Silent),
-            () = speaking => unreachable!(),
+            dead = activity.stopped(HEARTBEAT) => assert_eq!(dead, DeadLink::NothingReceived),
+            () = sending => unreachable!(),
         }
-        assert_eq!(began.elapsed(), BEAT * 6, "two beats of silence, one with a byte, and three of silence");
+        assert_eq!(began.elapsed(), HEARTBEAT * 6, "two beats of silence, one with a byte, and three of silence");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_peer_that_speaks_and_takes_nothing_is_noticed_too() {
+    async fn a_peer_that_sends_and_reads_nothing_is_noticed_too() {
         let (near, mut far) = tokio::io::duplex(4);
-        let pulse = Arc::<Pulse>::default();
-        let near = Felt::new(near, pulse.clone());
+        let activity = Arc::<LinkActivity>::default();
+        let near = CountedStream::new(near, activity.clone());
         let (mut reader, mut writer) = tokio::io::split(near);
         let writing = async { writer.write_all(&[0; 64]).await.unwrap() };
         let reading = async { while reader.read_u8().await.is_ok() {} };
-        let speaking = async {
+        let sending = async {
             loop {
                 far.write_u8(1).await.unwrap();
-                tokio::time::sleep(BEAT).await;
+                tokio::time::sleep(HEARTBEAT).await;
             }
         };
-        let quiet = tokio::select! {
-            quiet = pulse.stops(BEAT) => quiet,
-            _ = async { tokio::join!(writing, reading, speaking) } => unreachable!(),
+        let dead = tokio::select! {
+            dead = activity.stopped(HEARTBEAT) => dead,
+            _ = async { tokio::join!(writing, reading, sending) } => unreachable!(),
         };
-        assert_eq!(quiet, Quiet::Deaf);
+        assert_eq!(dead, DeadLink::NothingSent);
     }
 }

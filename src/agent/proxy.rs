@@ -1,7 +1,7 @@
-//! The way to a server's own API, for what runs in the space: the agent asks one that is linked, with its own token, and
-//! passes both bodies on as they are.
+//! Forwards requests of programs in the space to the API of a linked server, with the agent's token; both bodies pass
+//! unchanged.
 
-use super::Agent;
+use super::{server_links::ServerLinks, server_url::BearerToken};
 use bytes::Bytes;
 use futures_util::AsyncReadExt as _;
 use http::{
@@ -12,83 +12,94 @@ use isahc::{
     HttpClient,
     config::{Configurable as _, RedirectPolicy},
 };
-use std::{sync::OnceLock, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
-/// How long a server may take to pick up. How long it takes to answer is the method's business.
-const CONNECT: Duration = Duration::from_secs(10);
+/// Time for the connection. The time for the answer is the called method's timeout.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often an idle connection is checked for a dead peer, which would otherwise never be noticed.
+/// Interval of TCP keepalive, which detects a dead peer of an idle connection.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
-/// The longest answer: what the answers of a batch may have together, and what is around them.
-const LONGEST: u64 = 65 << 20;
+/// The longest answer: the bound of a batch's answers, and what is around them.
+const MAX_ANSWER: u64 = 65 << 20;
 
-/// The HTTP client, made when it is first needed.
-#[derive(Default)]
-pub struct Passage(OnceLock<HttpClient>);
+/// Forwards requests to a linked server.
+pub struct ServerProxy {
+    links: Arc<ServerLinks>,
+    token: BearerToken,
+    /// Made on first use.
+    client: OnceLock<HttpClient>,
+}
 
-/// What a server answered.
-pub struct Passed {
+/// A server's response.
+pub struct ProxyResponse {
     pub status: StatusCode,
-    pub kind: Option<HeaderValue>,
+    pub content_type: Option<HeaderValue>,
     pub body: Bytes,
 }
 
-/// Why no server answered.
+/// A request that no server answered.
 #[derive(Debug, thiserror::Error)]
-pub enum PassError {
+pub enum ProxyError {
     #[error("the agent is not connected to a server: `svc agent status` tells why")]
     NotConnected,
-    #[error("{server} cannot be asked: {why}")]
-    Unreachable { server: String, why: String },
+    #[error("{server} cannot be asked: {reason}")]
+    Unreachable { server: String, reason: String },
 }
 
-impl Agent {
-    /// Asks one of the servers that are linked, as the owner of the space.
+impl ServerProxy {
+    pub fn new(links: Arc<ServerLinks>, token: BearerToken) -> Self {
+        Self { links, token, client: OnceLock::new() }
+    }
+
+    /// Sends a request to the first linked server, as the owner of the space.
     ///
     /// # Errors
     ///
-    /// Fails if there is none, or none that answers. Whatever it answers is no error here.
-    pub async fn pass(&self, method: Method, path: &str, body: Bytes) -> Result<Passed, PassError> {
+    /// Fails if no server is linked, or the server does not answer. A status of failure is no error here.
+    pub async fn forward(&self, method: Method, path: &str, body: Bytes) -> Result<ProxyResponse, ProxyError> {
         let links = self.links.up();
-        let server = &links.first().ok_or(PassError::NotConnected)?.server;
-        let unreachable = |error: &dyn std::fmt::Display| PassError::Unreachable {
+        let server = &links.first().ok_or(ProxyError::NotConnected)?.server;
+        let unreachable = |error: &dyn std::fmt::Display| ProxyError::Unreachable {
             server: server.to_string(),
-            why: error.to_string(),
+            reason: error.to_string(),
         };
         let mut request = Request::new(body.to_vec());
         *request.method_mut() = method;
-        *request.uri_mut() = server.route(path).parse().map_err(|error: http::uri::InvalidUri| unreachable(&error))?;
+        *request.uri_mut() =
+            server.api_url(path).parse().map_err(|error: http::uri::InvalidUri| unreachable(&error))?;
         let headers = request.headers_mut();
-        headers.insert(AUTHORIZATION, self.settings.token.header());
+        headers.insert(AUTHORIZATION, self.token.header());
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         headers.insert(USER_AGENT, HeaderValue::from_static(concat!("svc/", env!("CARGO_PKG_VERSION"))));
-        let answer = self.passage.client().map_err(|error| unreachable(&error))?.send_async(request).await;
+        let answer = self.client().map_err(|error| unreachable(&error))?.send_async(request).await;
         let (head, body) = answer.map_err(|error| unreachable(&error))?.into_parts();
         let mut bytes = Vec::new();
-        let read = body.take(LONGEST + 1).read_to_end(&mut bytes).await.map_err(|error| unreachable(&error))?;
-        if read as u64 > LONGEST {
+        let read = body.take(MAX_ANSWER + 1).read_to_end(&mut bytes).await.map_err(|error| unreachable(&error))?;
+        if read as u64 > MAX_ANSWER {
             return Err(unreachable(&"its answer is too long"));
         }
-        Ok(Passed { status: head.status, kind: head.headers.get(CONTENT_TYPE).cloned(), body: bytes.into() })
+        let content_type = head.headers.get(CONTENT_TYPE).cloned();
+        Ok(ProxyResponse { status: head.status, content_type, body: bytes.into() })
     }
-}
 
-impl Passage {
     fn client(&self) -> Result<&HttpClient, isahc::Error> {
-        if let Some(client) = self.0.get() {
+        if let Some(client) = self.client.get() {
             return Ok(client);
         }
         let made = HttpClient::builder()
-            .connect_timeout(CONNECT)
+            .connect_timeout(CONNECT_TIMEOUT)
             .tcp_keepalive(KEEPALIVE)
-            // The token must not travel on to wherever a redirect points.
+            // A redirect must not carry the token elsewhere.
             .redirect_policy(RedirectPolicy::None)
-            // The link goes through none either.
+            // The link does not use a proxy either.
             .proxy(None)
             .automatic_decompression(false)
             .build()?;
-        Ok(self.0.get_or_init(|| made))
+        Ok(self.client.get_or_init(|| made))
     }
 }

@@ -1,151 +1,135 @@
-//! Keeps the link to one server: dials, lets the two get acquainted, talks until it breaks, and dials again.
+//! Keeps the link to one server: connects, runs the connection until it breaks, and connects again.
 //!
-//! Waits between attempts double and are drawn at random below that, so that the agents of a zone do not come back all
-//! at once. A refused token is tried again, but slowly: somebody may be mending it.
+//! Waits between attempts double, with jitter, so that the agents of a zone do not come back at once. A refused token is
+//! tried again slowly, because it may be renewed meanwhile.
 
 use super::{
-    Agent,
-    backoff::{Backoff, drawn},
-    binding::{Belongs, HomeError},
-    connection::{self, Ending, Talk},
+    backoff::{Backoff, random_between},
+    binding::{BindingChange, BindingError},
+    connection::{self, Connection, ConnectionEnd},
     dial::{DialError, Socket},
-    liveness::Pulse,
-    server_link::Link,
-    server_links::Seat,
-    shutdown::Reason,
+    liveness::LinkActivity,
+    server_link::ServerLink,
+    server_links::ServerSlot,
+    shutdown::StopReason,
     startup,
+    state::AgentState,
 };
 use crate::model::agent_protocol::{Goodbye, Welcome};
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 use tokio::time::Instant;
 
-/// How attempts follow each other.
-#[derive(Clone, Copy, Debug)]
-pub struct Pace {
-    /// The longest first wait, and the longest of all.
-    pub first: Duration,
-    pub most: Duration,
-    /// The shortest and the longest wait after a refused token.
-    pub refused: (Duration, Duration),
-    /// A link that lasted so long was a good one: waits start anew.
-    pub lasted: Duration,
-}
-
-/// Why there is no conversation.
+/// The reason why there is no link.
 #[derive(Debug, thiserror::Error)]
-enum Failed {
+enum LinkFailure {
     #[error(transparent)]
     Dial(#[from] DialError),
     #[error(transparent)]
-    Talk(#[from] Ending),
+    Connection(#[from] ConnectionEnd),
     #[error(transparent)]
-    Home(#[from] HomeError),
+    Binding(#[from] BindingError),
 }
 
-impl Default for Pace {
-    fn default() -> Self {
-        Self {
-            first: Duration::from_millis(200),
-            most: Duration::from_secs(15),
-            refused: (Duration::from_secs(15), Duration::from_secs(60)),
-            lasted: Duration::from_secs(5),
-        }
+/// Keeps a link to the server of this slot until the agent stops.
+pub async fn stay_connected(agent: Arc<AgentState>, slot: usize) {
+    let slot = &agent.links.slots()[slot];
+    if slot.server.is_remote() && !slot.server.is_secure() {
+        log::warn!("the link to {} is not encrypted, and the token travels on it: use https", slot.server);
     }
-}
-
-/// Keeps a link to the server of this seat until the agent ends.
-pub async fn keep(agent: Arc<Agent>, seat: usize) {
-    let seat = &agent.links.seats()[seat];
-    if seat.server.is_remote() && !seat.server.is_secure() {
-        log::warn!("the link to {} is not encrypted, and the token travels on it: use https", seat.server);
-    }
-    let pace = agent.settings.pace;
-    let mut backoff = Backoff::new(pace.first, pace.most);
-    let mut told = String::new();
+    let policy = agent.settings.reconnect;
+    let mut backoff = Backoff::new(policy.first, policy.limit);
+    let mut last_warning = String::new();
     let mut returning = false;
     loop {
-        let pulse = Arc::<Pulse>::default();
-        // Not only once the links part: a new link, made while the agent still drains, would start its space again.
+        let activity = Arc::<LinkActivity>::default();
+        // From the beginning of the shutdown: a new link, made while the agent drains, would start its space again.
         let connected = tokio::select! {
             biased;
-            _ = agent.end.begun() => return,
-            connected = connect(&agent, seat, returning, pulse.clone()) => connected,
+            _ = agent.shutdown.begun() => return,
+            connected = connect(&agent, slot, returning, activity.clone()) => connected,
         };
-        let failed = match connected {
+        let failure = match connected {
             Ok((socket, welcome)) => {
                 returning = true;
                 let began = Instant::now();
-                told.clear();
-                let ending = converse(&agent, seat, socket, welcome, &pulse).await;
-                if began.elapsed() >= pace.lasted {
+                last_warning.clear();
+                let end = run_connection(&agent, slot, socket, welcome, &activity).await;
+                if began.elapsed() >= policy.stable_after {
                     backoff.reset();
                 }
-                Failed::Talk(ending)
+                LinkFailure::Connection(end)
             }
-            Err(failed) => failed,
+            Err(failure) => failure,
         };
-        let why = failed.to_string();
-        seat.disconnect(why.clone());
-        if agent.end.has_begun() {
+        let reason = failure.to_string();
+        slot.disconnected(reason.clone());
+        if agent.shutdown.has_begun() {
             return;
         }
-        let wait = match failed {
-            Failed::Talk(Ending::Left) => return,
-            Failed::Talk(Ending::Said(Goodbye::Replaced)) => {
-                return agent.end.begin(Reason::Replaced(seat.server.clone()));
+        let server = || slot.server.clone();
+        let wait = match failure {
+            LinkFailure::Connection(ConnectionEnd::Left) => return,
+            LinkFailure::Connection(ConnectionEnd::Goodbye(Goodbye::Replaced)) => {
+                return agent.shutdown.begin(StopReason::Replaced(server()));
             }
-            Failed::Talk(Ending::Said(Goodbye::Revoked)) => {
-                return agent.end.begin(Reason::Revoked(seat.server.clone()));
+            LinkFailure::Connection(ConnectionEnd::Goodbye(Goodbye::Revoked)) => {
+                return agent.shutdown.begin(StopReason::Revoked(server()));
             }
-            Failed::Talk(Ending::Said(Goodbye::Stopped)) => {
-                return agent.end.begin(Reason::Stopped(seat.server.clone()));
+            LinkFailure::Connection(ConnectionEnd::Goodbye(Goodbye::Stopped)) => {
+                return agent.shutdown.begin(StopReason::SpaceStopped(server()));
             }
-            Failed::Home(error) => return agent.end.begin(Reason::Foreign(error)),
-            Failed::Dial(DialError::Refused { .. }) => {
-                log::error!("{}: {why}; trying again now and then", seat.server);
-                drawn(pace.refused.0, pace.refused.1)
+            LinkFailure::Binding(error) => return agent.shutdown.begin(StopReason::WrongSpace(error)),
+            LinkFailure::Dial(DialError::TokenRefused { .. }) => {
+                log::error!("{}: {reason}; trying again now and then", slot.server);
+                random_between(policy.token_refused.0, policy.token_refused.1)
             }
-            Failed::Dial(_) | Failed::Talk(_) => {
-                // Told once, not at every attempt of a long night.
-                let level = if why == told { log::Level::Debug } else { log::Level::Warn };
-                log::log!(level, "{}: {why}; trying again", seat.server);
-                told = why;
-                backoff.next_drawn()
+            LinkFailure::Dial(_) | LinkFailure::Connection(_) => {
+                // A repeated failure is a warning only once.
+                let level = if reason == last_warning { log::Level::Debug } else { log::Level::Warn };
+                log::log!(level, "{}: {reason}; trying again", slot.server);
+                last_warning = reason;
+                backoff.next_jittered()
             }
         };
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            _ = agent.end.begun() => return,
+            _ = agent.shutdown.begun() => return,
         }
     }
 }
 
 async fn connect(
-    agent: &Arc<Agent>,
-    seat: &Seat,
+    agent: &Arc<AgentState>,
+    slot: &ServerSlot,
     returning: bool,
-    pulse: Arc<Pulse>,
-) -> Result<(Socket, Welcome), Failed> {
-    let mut socket = agent.dialer.dial(&seat.server, &agent.settings.token, pulse).await?;
-    let welcome = connection::introduce(&mut socket, &agent.settings.node_id, returning).await?;
-    if agent.home.settle(&welcome, &agent.spool).await? == Belongs::Anew {
-        agent.registrar.forget().await;
-        agent.packages.take(Vec::new());
+    activity: Arc<LinkActivity>,
+) -> Result<(Socket, Welcome), LinkFailure> {
+    let mut socket = agent.dialer.dial(&slot.server, &agent.settings.token, activity).await?;
+    let welcome = connection::say_hello(&mut socket, &agent.settings.node_id, returning).await?;
+    if agent.binding.bind(&welcome, &agent.spool).await? == BindingChange::Rebound {
+        agent.registrar.forget_saved().await;
+        agent.packages.replace_libraries(Vec::new());
     }
     Ok((socket, welcome))
 }
 
-async fn converse(agent: &Arc<Agent>, seat: &Seat, socket: Socket, welcome: Welcome, pulse: &Pulse) -> Ending {
-    log::info!("{}: connected as space `{}` of zone `{}`", seat.server, welcome.space_name, welcome.zone);
-    let (link, parcels) = Link::new(seat.server.clone(), agent.settings.answer);
-    seat.connect(link.clone());
-    // On its own: it waits for its turn among other changes, and for answers that are heard in the conversation.
-    let (opened, publishing, script) = (agent.clone(), link.clone(), welcome.startup_script.clone());
+async fn run_connection(
+    agent: &Arc<AgentState>,
+    slot: &ServerSlot,
+    socket: Socket,
+    welcome: Welcome,
+    activity: &LinkActivity,
+) -> ConnectionEnd {
+    log::info!("{}: connected as space `{}` of zone `{}`", slot.server, welcome.space_name, welcome.zone);
+    let (link, messages) = ServerLink::new(slot.server.clone(), agent.settings.answer_timeout);
+    slot.connected(link.clone());
+    // A task of its own: it waits for other changes, and for answers that the connection reads.
+    let (starting, publishing, script) = (agent.clone(), link.clone(), welcome.startup_script.clone());
     tokio::spawn(async move {
-        startup::open(&opened, script).await;
-        opened.registrar.introduce(&publishing).await;
+        startup::start_up(&starting, script).await;
+        starting.registrar.publish_on_new_link(&publishing).await;
     });
-    let ending = Talk::new(agent, &link, welcome).go_on(socket, parcels, pulse).await;
-    link.end();
-    ending
+    let end = Connection::new(agent, &link, welcome).run(socket, messages, activity).await;
+    link.close();
+    end
 }

@@ -1,4 +1,6 @@
-//! A registration, read from a file or built by a script: checked as far as an agent can, and blamed by line or field.
+//! A registration read from a TOML file or built by a script, checked by every rule that needs no server.
+//!
+//! An error in a file names the line, and an error in a script's registration the field.
 
 use crate::{
     model::{
@@ -12,30 +14,30 @@ use serde_json::value::RawValue;
 use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
-/// What a file declares.
+/// A registration and the file that it comes from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Declared {
-    /// The file it is from.
+pub struct Declaration {
+    /// The TOML file, or the script that built it.
     pub path: PathBuf,
-    /// Where the method server runs, if that is not where the file is.
+    /// The method server's working directory, if it is not the directory of the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
     pub registration: Registration,
 }
 
-/// What a script has built.
+/// A registration that a script has built.
 #[derive(Debug)]
-pub struct Built {
-    /// Where the method server is to run.
+pub struct BuiltRegistration {
+    /// The method server's working directory.
     pub directory: PathBuf,
-    /// The script, for people.
+    /// The script, for messages.
     pub script: Option<PathBuf>,
     pub registration: Box<RawValue>,
 }
 
-/// Why a file cannot be registered.
+/// A file that cannot be registered.
 #[derive(Debug, thiserror::Error)]
-pub enum FileError {
+pub enum RegistrationFileError {
     #[error(
         "{}: a registration is a file of TOML, Lua or Python: its name must end in .toml, .lua or .py", .0.display()
     )]
@@ -44,96 +46,95 @@ pub enum FileError {
     Relative(PathBuf),
     #[error("{}: {source}", path.display())]
     Unreadable { path: PathBuf, source: std::io::Error },
-    /// The place and what is wrong there, in one line.
     #[error("{}: {message}", path.display())]
     Toml { path: PathBuf, message: String },
-    #[error("{}: {}{fault}", path.display(), Line(*line))]
+    #[error("{}: {}{fault}", path.display(), LinePrefix(*line))]
     Rule { path: PathBuf, line: Option<usize>, fault: PublishError },
-    /// The field and what is wrong with it; the script knows the line.
+    /// The field and its fault; the script's own error carries the line.
     #[error("{0}")]
-    Built(String),
+    Field(String),
 }
 
-/// A line number to put in front of a message, if there is one.
-pub struct Line(pub Option<usize>);
+/// The prefix of a message that names a line, empty if there is none.
+pub struct LinePrefix(pub Option<usize>);
 
-impl Declared {
-    /// Reads a file's text, and checks all rules but those only a server knows.
+impl Declaration {
+    /// Reads the text of a TOML file.
     ///
     /// # Errors
     ///
-    /// Says what is wrong, and in which line.
-    pub fn read(path: &Path, text: &str, space: &str) -> Result<Self, FileError> {
+    /// Fails on the first broken rule, and names its line.
+    pub fn from_toml(path: &Path, text: &str, space: &str) -> Result<Self, RegistrationFileError> {
         let path = path.to_owned();
         if path.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("toml")) {
-            return Err(FileError::Unknown(path));
+            return Err(RegistrationFileError::Unknown(path));
         }
         if !path.is_absolute() {
-            return Err(FileError::Relative(path));
+            return Err(RegistrationFileError::Relative(path));
         }
         let registration = match Registration::from_toml(text) {
             Ok(registration) => registration,
-            Err(fault) => return Err(FileError::Toml { path, message: toml_fault(&fault) }),
+            Err(fault) => return Err(RegistrationFileError::Toml { path, message: toml_fault(&fault) }),
         };
         let declared = Self { path, directory: None, registration };
         match declared.names(space) {
             Ok(_) => Ok(declared),
             Err(fault) => {
                 let line = line_of(text, &fault.field);
-                Err(FileError::Rule { path: declared.path, line, fault })
+                Err(RegistrationFileError::Rule { path: declared.path, line, fault })
             }
         }
     }
 
-    /// Reads what a script has built, and checks the same rules.
+    /// Reads a registration that a script has built.
     ///
     /// # Errors
     ///
-    /// Says which field is wrong.
-    pub fn built(built: &Built, space: &str) -> Result<Self, FileError> {
-        let Built { directory, script, registration } = built;
+    /// Fails on the first broken rule, and names its field.
+    pub fn from_script(built: &BuiltRegistration, space: &str) -> Result<Self, RegistrationFileError> {
+        let BuiltRegistration { directory, script, registration } = built;
         if !directory.is_absolute() {
-            return Err(FileError::Relative(directory.clone()));
+            return Err(RegistrationFileError::Relative(directory.clone()));
         }
         let read = crate::model::json_input::parse(registration.get().as_bytes());
-        let registration = read.map_err(|fault| FileError::Built(fault.to_string()))?;
+        let registration = read.map_err(|fault| RegistrationFileError::Field(fault.to_string()))?;
         let path = script.as_ref().unwrap_or(directory).clone();
         let declared = Self { path, directory: Some(directory.clone()), registration };
-        declared.names(space).map_err(|fault| FileError::Built(fault.to_string()))?;
+        declared.names(space).map_err(|fault| RegistrationFileError::Field(fault.to_string()))?;
         Ok(declared)
     }
 
-    /// The methods by their published and their local names.
+    /// The published and local names of the methods.
     ///
     /// # Errors
     ///
-    /// Fails if a rule is broken that needs no server to tell.
-    pub fn names(&self, space: &str) -> Result<Vec<Named>, PublishError> {
-        // Which groups there are is for the server to say.
+    /// Fails on the first broken rule that needs no server to check.
+    pub fn names(&self, space: &str) -> Result<Vec<MethodNames>, PublishError> {
+        // Only the server knows the groups.
         let any = GroupId::from_slice(&[0; 16]);
         let methods = self.registration.publish(space, |_| any)?;
-        let named = |method: crate::model::method::Method| Named {
+        let named = |method: crate::model::method::Method| MethodNames {
             name: method.name.to_string(),
             local_name: method.local_name.to_string(),
         };
         Ok(methods.into_iter().map(named).collect())
     }
 
-    /// Where the method server runs.
+    /// The method server's working directory.
     pub fn directory(&self) -> PathBuf {
-        let beside = || self.path.parent().unwrap_or(Path::new("/")).to_owned();
-        self.directory.clone().unwrap_or_else(beside)
+        let of_file = || self.path.parent().unwrap_or(Path::new("/")).to_owned();
+        self.directory.clone().unwrap_or_else(of_file)
     }
 }
 
-/// A method as it is listed.
+/// The two names of a method.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Named {
+pub struct MethodNames {
     pub name: String,
     pub local_name: String,
 }
 
-/// The line of a field such as `methods[2].events[0]`, or of the innermost table around it that is there.
+/// The line of a field such as `methods[2].events[0]`, or of the innermost existing table around it.
 pub fn line_of(text: &str, field: &str) -> Option<usize> {
     let table = DeTable::parse(text).ok()?;
     let mut found = None;
@@ -156,7 +157,7 @@ pub fn line_of(text: &str, field: &str) -> Option<usize> {
     Some(text.get(..found?)?.matches('\n').count() + 1)
 }
 
-impl std::fmt::Display for Line {
+impl std::fmt::Display for LinePrefix {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {
             Some(line) => write!(f, "line {line}: "),
@@ -189,20 +190,20 @@ events = [
 ]
 ";
 
-    fn read(path: &str, text: &str) -> Result<Declared, String> {
-        Declared::read(Path::new(path), text, "notes").map_err(|error| error.to_string())
+    fn read(path: &str, text: &str) -> Result<Declaration, String> {
+        Declaration::from_toml(Path::new(path), text, "notes").map_err(|error| error.to_string())
     }
 
     #[test]
-    fn a_file_declares_methods_and_where_their_server_runs() {
+    fn a_file_declares_methods_and_the_directory_of_their_server() {
         let declared = read("/srv/app/methods.toml", FILE).unwrap();
         assert_eq!(declared.directory(), Path::new("/srv/app"));
-        let names: Vec<String> = declared.names("notes").unwrap().into_iter().map(|named| named.name).collect();
+        let names: Vec<String> = declared.names("notes").unwrap().into_iter().map(|names| names.name).collect();
         assert_eq!(names, ["notes.a", "b"]);
     }
 
     #[test]
-    fn a_fault_is_told_with_its_line() {
+    fn an_error_in_a_file_names_its_line() {
         for (from, to, line) in [
             ("command = \"./serve\"", "command = \"./serve\"\nport = 5", "line 3, "),
             ("\"custom.x\"", "\"a.*.b\"", "line 15: `methods[1].events[1]`"),
@@ -214,17 +215,17 @@ events = [
             assert!(error.starts_with("/m.toml: ") && error.contains(line), "{to}: {error}");
             assert_eq!(error.lines().count(), 1, "{error}");
         }
-        assert_eq!(line_of(FILE, "methods[1].groups[0]"), Some(9), "the table it should stand in");
+        assert_eq!(line_of(FILE, "methods[1].groups[0]"), Some(9), "the table that it belongs in");
         assert_eq!(line_of(FILE, "methods"), Some(4));
         assert_eq!(line_of(FILE, "nothing"), None);
     }
 
     #[test]
-    fn what_a_script_has_built_is_judged_alike_and_blamed_by_field() {
+    fn an_error_in_a_scripts_registration_names_its_field() {
         let built = |registration: serde_json::Value| {
             let registration = RawValue::from_string(registration.to_string()).unwrap();
-            let built = Built { directory: "/srv/app".into(), script: None, registration };
-            Declared::built(&built, "notes").map_err(|error| error.to_string())
+            let built = BuiltRegistration { directory: "/srv/app".into(), script: None, registration };
+            Declaration::from_script(&built, "notes").map_err(|error| error.to_string())
         };
         let method = |name: &str| json!({"name": name, "local_name": "a", "description": "A"});
         let declared = built(json!({"server": {"command": "./serve"}, "methods": [method("{{space}}.a")]})).unwrap();

@@ -1,260 +1,256 @@
-//! A live link, for whoever has something to say on it: replies, events, registrations and their answers.
+//! The agent's handle on a live link to one server: sends replies, events and registrations, and awaits the server's
+//! answers to registrations.
 //!
-//! The conversation itself is in [`super::connection`], which takes what is to be sent from the other end of the [`Outbox`].
-//! Nothing here waits for the network: messages stand in a line that is bounded in number and in bytes.
+//! The [`connection`](super::connection) owns the socket and takes the queued messages from the other end of the outbox,
+//! so no sender waits for the network ([`crate::platform::outbox`]).
 
-use super::dial::ServerUrl;
+use super::server_url::ServerUrl;
 use crate::{
     model::{
         agent_protocol::{self, ToServer},
         method::Registration,
     },
-    platform::config::Span,
+    platform::{
+        config::Span,
+        outbox::{self, Outbox, OutboxClosed, OutboxReceiver},
+    },
 };
 use bytes::Bytes;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::{collections::HashMap, sync::Arc, time::Duration};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-/// Messages that may stand in line.
-const LINE: usize = 1024;
-
-/// What they may weigh together, in KiB. One message fits always.
-const LINE_KIB: u32 = 64 << 10;
-
-/// One link from its welcome to its end.
+/// One link, from the server's welcome to its end.
 #[derive(Debug)]
-pub struct Link {
+pub struct ServerLink {
     pub server: ServerUrl,
-    pub outbox: Outbox,
-    /// Who waits for the answer to which generation.
-    waiting: Mutex<HashMap<u64, oneshot::Sender<Result<(), String>>>>,
-    /// The generation that the server has accepted last on this link; `None` if it has no methods from us.
+    pub outbox: ServerOutbox,
+    /// Registrations that wait for the server's answer, by generation.
+    pending: Mutex<HashMap<u64, oneshot::Sender<Result<(), String>>>>,
+    /// The generation that the server accepted last on this link; `None` if it has no methods of this space.
     published: watch::Sender<Option<u64>>,
-    /// Why the server does not have what is to be published.
+    /// The server's reason for refusing the current registration.
     refusal: Mutex<Option<String>>,
-    /// How long the server may think about a registration.
-    patience: Duration,
+    /// Time in which the server must answer a registration.
+    answer_timeout: Duration,
     down: CancellationToken,
 }
 
-/// The way into the line of messages. Cloning it is cheap.
+/// Messages to one server. Cloning it is cheap.
 #[derive(Clone, Debug)]
-pub struct Outbox {
-    line: mpsc::Sender<Parcel>,
-    room: Arc<Semaphore>,
-}
+pub struct ServerOutbox(Outbox<QueuedMessage>);
 
-/// One thing in the line.
+/// Receives the queued messages, for the connection to send.
+pub type ServerOutboxReceiver = OutboxReceiver<QueuedMessage>;
+
+/// A queued message.
 #[derive(Debug)]
-pub enum Parcel {
-    /// An encoded message, and the room it takes.
-    Message(Bytes, OwnedSemaphorePermit),
-    /// The last one: say goodbye and close.
-    Farewell,
+pub enum QueuedMessage {
+    /// An encoded message.
+    Encoded(Bytes),
+    /// The last one: a goodbye, after which the socket is closed.
+    Goodbye,
 }
 
-/// The link ended before it could be said.
+/// The link ended before the message could be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the link is down")]
-pub struct Down;
+pub struct LinkDown;
 
-/// Why a server did not take a registration.
+/// A registration that a server did not accept.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PublishFault {
-    /// A rule of the server's.
+    /// The registration breaks a rule of the server.
     #[error("{0}")]
     Refused(String),
     #[error("the link broke before the server had answered")]
     Down,
-    /// The link is given up then, so that nobody has to guess whether the server has taken it.
+    /// The link is closed then, because the server's state is unknown.
     #[error("the server did not answer within {}", Span(*.0))]
-    Silent(Duration),
+    Timeout(Duration),
 }
 
-impl Link {
-    /// A new link and what its conversation is to send.
-    pub fn new(server: ServerUrl, patience: Duration) -> (Arc<Self>, mpsc::Receiver<Parcel>) {
-        let (line, parcels) = mpsc::channel(LINE);
+impl ServerLink {
+    /// A new link, and the messages that its connection is to send.
+    pub fn new(server: ServerUrl, answer_timeout: Duration) -> (Arc<Self>, ServerOutboxReceiver) {
+        let (outbox, messages) = outbox::outbox();
         let link = Self {
             server,
-            outbox: Outbox { line, room: Arc::new(Semaphore::new(LINE_KIB as usize)) },
-            waiting: Mutex::default(),
+            outbox: ServerOutbox(outbox),
+            pending: Mutex::default(),
             published: watch::Sender::new(None),
             refusal: Mutex::default(),
-            patience,
+            answer_timeout,
             down: CancellationToken::new(),
         };
-        (Arc::new(link), parcels)
+        (Arc::new(link), messages)
     }
 
-    /// Publishes a registration under a generation, and waits until the server has it.
+    /// Publishes a registration under a generation, and waits until the server has accepted it.
     ///
     /// # Errors
     ///
-    /// Fails if the server refuses it, or does not get to answer.
+    /// Fails if the server refuses it or does not answer.
     pub async fn register(&self, generation: u64, registration: &Registration) -> Result<(), PublishFault> {
         let message = ToServer::Register { generation, registration: registration.clone() };
-        self.ask(generation, &message).await?;
+        self.request(generation, &message).await?;
         self.published.send_replace(Some(generation));
-        self.note_refusal(None);
+        self.set_refusal(None);
         Ok(())
     }
 
-    /// Takes all methods back.
+    /// Withdraws all methods.
     ///
     /// # Errors
     ///
-    /// As [`Link::register`].
+    /// As [`ServerLink::register`].
     pub async fn unregister(&self, generation: u64) -> Result<(), PublishFault> {
-        self.ask(generation, &ToServer::Unregister { generation }).await?;
+        self.request(generation, &ToServer::Unregister { generation }).await?;
         self.published.send_replace(None);
-        self.note_refusal(None);
+        self.set_refusal(None);
         Ok(())
     }
 
-    /// Gives a server's answer to whoever waits for it.
-    pub fn answer(&self, generation: u64, answer: Result<(), String>) {
-        let waiting = self.waiting().remove(&generation);
-        match waiting {
-            Some(waiting) => {
-                let _ = waiting.send(answer);
+    /// Hands the server's answer to the registration that waits for it.
+    pub fn resolve(&self, generation: u64, answer: Result<(), String>) {
+        let pending = self.pending.lock().remove(&generation);
+        match pending {
+            Some(pending) => {
+                let _ = pending.send(answer);
             }
             None => log::debug!("{}: an answer to generation {generation}, which nobody waits for", self.server),
         }
     }
 
-    /// What the server has of our methods, as it changes.
+    /// Follows the generation that the server has accepted.
     pub fn published(&self) -> watch::Receiver<Option<u64>> {
         self.published.subscribe()
     }
 
-    /// Notes why the server does not have what is to be published.
-    pub fn note_refusal(&self, why: Option<String>) {
-        *self.refusal.lock() = why;
+    pub fn set_refusal(&self, reason: Option<String>) {
+        *self.refusal.lock() = reason;
     }
 
-    /// Why the server does not have what is to be published.
+    /// The server's reason for refusing the current registration.
     pub fn refusal(&self) -> Option<String> {
         self.refusal.lock().clone()
     }
 
-    /// Notes that the link is gone; who waits for answers gets none.
-    pub fn end(&self) {
+    /// Marks the link as down. Pending registrations fail.
+    pub fn close(&self) {
         self.down.cancel();
-        self.waiting().clear();
+        self.pending.lock().clear();
     }
 
-    /// Resolves once the link is gone.
-    pub async fn ended(&self) {
+    /// Resolves once the link is down.
+    pub async fn closed(&self) {
         self.down.cancelled().await;
     }
 
-    async fn ask(&self, generation: u64, message: &ToServer) -> Result<(), PublishFault> {
+    async fn request(&self, generation: u64, message: &ToServer) -> Result<(), PublishFault> {
         let (sender, answer) = oneshot::channel();
-        self.waiting().insert(generation, sender);
+        self.pending.lock().insert(generation, sender);
         if self.down.is_cancelled() {
-            self.waiting().remove(&generation);
+            self.pending.lock().remove(&generation);
             return Err(PublishFault::Down);
         }
-        let asking = async {
-            self.outbox.send(message).await.map_err(|Down| PublishFault::Down)?;
+        let exchange = async {
+            self.outbox.send(message).await.map_err(|LinkDown| PublishFault::Down)?;
             answer.await.map_err(|_| PublishFault::Down)?.map_err(PublishFault::Refused)
         };
-        let answered = tokio::time::timeout(self.patience, asking).await;
+        let answered = tokio::time::timeout(self.answer_timeout, exchange).await;
         answered.unwrap_or_else(|_| {
-            // What the server has of ours is unknown from here on. The next link begins with a publication.
-            self.end();
-            Err(PublishFault::Silent(self.patience))
+            // The server may or may not have accepted it. The next link begins with a publication.
+            self.close();
+            Err(PublishFault::Timeout(self.answer_timeout))
         })
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Result<(), String>>>> {
-        self.waiting.lock()
     }
 }
 
-impl Outbox {
-    /// Puts a message in line, once there is a place.
+impl ServerOutbox {
+    /// Queues a message, once there is room for it.
     ///
     /// # Errors
     ///
     /// Fails once the link is down.
-    pub async fn send(&self, message: &ToServer) -> Result<(), Down> {
+    pub async fn send(&self, message: &ToServer) -> Result<(), LinkDown> {
         let bytes = Bytes::from(agent_protocol::encode(message));
-        let kib = u32::try_from(bytes.len() / 1024 + 1).unwrap_or(LINE_KIB).min(LINE_KIB);
-        let room = self.room.clone().acquire_many_owned(kib).await.map_err(|_| Down)?;
-        self.line.send(Parcel::Message(bytes, room)).await.map_err(|_| Down)
+        let kib = outbox::kib(bytes.len()).saturating_add(1);
+        Ok(self.0.send(QueuedMessage::Encoded(bytes), kib).await?)
     }
 
-    /// Ends the line with a goodbye; what is in it goes first.
+    /// Queues a goodbye, which is sent after all messages before it.
     ///
     /// # Errors
     ///
     /// Fails once the link is down.
-    pub async fn farewell(&self) -> Result<(), Down> {
-        self.line.send(Parcel::Farewell).await.map_err(|_| Down)
+    pub async fn send_goodbye(&self) -> Result<(), LinkDown> {
+        Ok(self.0.send(QueuedMessage::Goodbye, 0).await?)
+    }
+}
+
+impl From<OutboxClosed> for LinkDown {
+    fn from(_: OutboxClosed) -> Self {
+        Self
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::agent_protocol::ToServer;
+    use crate::platform::outbox::MAX_KIB;
 
-    fn link() -> (Arc<Link>, mpsc::Receiver<Parcel>) {
-        Link::new("http://127.0.0.1:7300".parse().unwrap(), Duration::from_secs(15))
+    fn link() -> (Arc<ServerLink>, ServerOutboxReceiver) {
+        ServerLink::new("http://127.0.0.1:7300".parse().unwrap(), Duration::from_secs(15))
     }
 
     #[tokio::test]
-    async fn an_answer_goes_to_who_asked_and_tells_what_is_published() {
-        let (link, mut parcels) = link();
+    async fn an_answer_goes_to_the_registration_of_its_generation() {
+        let (link, mut messages) = link();
         let asker = link.clone();
         let asked = tokio::spawn(async move { asker.unregister(7).await });
-        let Some(Parcel::Message(bytes, _room)) = parcels.recv().await else { panic!("a message") };
+        let QueuedMessage::Encoded(bytes) = messages.recv().await.unwrap().message else { panic!("a message") };
         assert!(matches!(agent_protocol::decode(&bytes).unwrap(), ToServer::Unregister { generation: 7 }));
-        link.answer(6, Ok(()));
-        link.answer(7, Err("no".to_owned()));
+        link.resolve(6, Ok(()));
+        link.resolve(7, Err("no".to_owned()));
         assert_eq!(asked.await.unwrap(), Err(PublishFault::Refused("no".to_owned())));
-        assert!(link.waiting().is_empty());
+        assert!(link.pending.lock().is_empty());
     }
 
     #[tokio::test]
-    async fn who_waits_on_a_link_that_ends_is_told() {
-        let (link, mut parcels) = link();
+    async fn a_pending_registration_fails_when_its_link_ends() {
+        let (link, mut messages) = link();
         let asker = link.clone();
         let asked = tokio::spawn(async move { asker.unregister(1).await });
-        parcels.recv().await.unwrap();
-        link.end();
+        messages.recv().await.unwrap();
+        link.close();
         assert_eq!(asked.await.unwrap(), Err(PublishFault::Down));
         assert_eq!(link.unregister(2).await, Err(PublishFault::Down));
-        assert!(link.waiting().is_empty());
+        assert!(link.pending.lock().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_does_not_answer_is_not_waited_for_for_ever_and_loses_the_link() {
-        let (link, _parcels) = link();
-        assert_eq!(link.unregister(1).await, Err(PublishFault::Silent(Duration::from_secs(15))));
-        assert!(link.waiting().is_empty());
-        link.ended().await;
+    async fn a_server_that_does_not_answer_a_registration_loses_the_link() {
+        let (link, _messages) = link();
+        assert_eq!(link.unregister(1).await, Err(PublishFault::Timeout(Duration::from_secs(15))));
+        assert!(link.pending.lock().is_empty());
+        link.closed().await;
     }
 
     #[tokio::test]
-    async fn the_line_is_bounded_in_bytes() {
-        let (link, mut parcels) = link();
-        let reply = |id| ToServer::Reply {
-            id,
-            answer: agent_protocol::CallReply::Garbled("x".repeat(LINE_KIB as usize * 512)),
-        };
+    async fn the_outbox_is_bounded_in_bytes() {
+        let (link, mut messages) = link();
+        let reply =
+            |id| ToServer::Reply { id, answer: agent_protocol::CallReply::Garbled("x".repeat(MAX_KIB as usize * 512)) };
         link.outbox.send(&reply(1)).await.unwrap();
         let outbox = link.outbox.clone();
         let second = tokio::spawn(async move { outbox.send(&reply(2)).await });
-        let Some(Parcel::Message(_, room)) = parcels.recv().await else { panic!("a message") };
+        let first = messages.recv().await.unwrap();
         tokio::task::yield_now().await;
-        assert!(parcels.try_recv().is_err(), "there is no room for a second yet");
-        drop(room);
-        assert!(matches!(parcels.recv().await, Some(Parcel::Message(..))));
+        assert!(messages.try_recv().is_none(), "there is no room for a second yet");
+        drop(first);
+        assert!(matches!(messages.recv().await.unwrap().message, QueuedMessage::Encoded(_)));
         second.await.unwrap().unwrap();
     }
 }

@@ -1,103 +1,96 @@
-//! The servers this agent belongs to, and how the link to each stands.
+//! The servers of this agent, and the state of the link to each.
 
-use super::{dial::ServerUrl, server_link::Link};
+use super::{server_link::ServerLink, server_url::ServerUrl};
 use crate::model::timestamp::Timestamp;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde::Serialize;
 use std::sync::Arc;
 
-/// One seat for each server, in the order they were named.
-pub struct Links(Vec<Seat>);
+/// One slot for each server, in the order in which they were configured.
+pub struct ServerLinks(Vec<ServerSlot>);
 
 /// One server.
-pub struct Seat {
+pub struct ServerSlot {
     pub server: ServerUrl,
-    state: Mutex<(State, Timestamp)>,
+    /// The state of its link, and the time at which it became connected or disconnected.
+    state: Mutex<(LinkState, Timestamp)>,
 }
 
-/// How its link stands.
 #[derive(Clone, Debug)]
-enum State {
+enum LinkState {
     Connecting { error: Option<String> },
-    Connected(Arc<Link>),
+    Connected(Arc<ServerLink>),
 }
 
-/// The same, for people.
+/// State of the link to one server, as `/status` shows it.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub struct Standing {
+pub struct ServerLinkStatus {
     pub url: String,
     pub connected: bool,
-    /// Since when it has been so.
     pub since: Timestamp,
-    /// Why it is not connected.
+    /// The last failure to connect.
     pub error: Option<String>,
-    /// Whether it has the methods that are registered.
+    /// Whether the server has accepted the current registration.
     pub published: bool,
-    /// Why it has not.
+    /// The server's reason for refusing it.
     pub refusal: Option<String>,
 }
 
-impl Links {
+impl ServerLinks {
     pub fn new(servers: &[ServerUrl]) -> Self {
-        Self(servers.iter().cloned().map(Seat::new).collect())
+        Self(servers.iter().cloned().map(ServerSlot::new).collect())
     }
 
-    pub fn seats(&self) -> &[Seat] {
+    pub fn slots(&self) -> &[ServerSlot] {
         &self.0
     }
 
     /// The links that are up.
-    pub fn up(&self) -> Vec<Arc<Link>> {
-        self.0.iter().filter_map(Seat::link).collect()
+    pub fn up(&self) -> Vec<Arc<ServerLink>> {
+        self.0.iter().filter_map(ServerSlot::link).collect()
     }
 
-    pub fn standings(&self) -> Vec<Standing> {
-        self.0.iter().map(Seat::standing).collect()
+    pub fn statuses(&self) -> Vec<ServerLinkStatus> {
+        self.0.iter().map(ServerSlot::status).collect()
     }
 }
 
-impl Seat {
+impl ServerSlot {
     fn new(server: ServerUrl) -> Self {
-        Self { server, state: Mutex::new((State::Connecting { error: None }, Timestamp::now())) }
+        Self { server, state: Mutex::new((LinkState::Connecting { error: None }, Timestamp::now())) }
     }
 
-    /// A link is up from here on.
-    pub fn connect(&self, link: Arc<Link>) {
-        *self.state() = (State::Connected(link), Timestamp::now());
+    pub fn connected(&self, link: Arc<ServerLink>) {
+        *self.state.lock() = (LinkState::Connected(link), Timestamp::now());
     }
 
-    /// There is no link.
-    pub fn disconnect(&self, why: String) {
-        let mut state = self.state();
+    pub fn disconnected(&self, error: String) {
+        let mut state = self.state.lock();
         let since = match &state.0 {
-            State::Connecting { .. } => state.1,
-            State::Connected(_) => Timestamp::now(),
+            LinkState::Connecting { .. } => state.1,
+            LinkState::Connected(_) => Timestamp::now(),
         };
-        *state = (State::Connecting { error: Some(why) }, since);
+        *state = (LinkState::Connecting { error: Some(error) }, since);
     }
 
-    fn link(&self) -> Option<Arc<Link>> {
-        match &self.state().0 {
-            State::Connected(link) => Some(link.clone()),
-            State::Connecting { .. } => None,
+    fn link(&self) -> Option<Arc<ServerLink>> {
+        match &self.state.lock().0 {
+            LinkState::Connected(link) => Some(link.clone()),
+            LinkState::Connecting { .. } => None,
         }
     }
 
-    fn standing(&self) -> Standing {
-        let (state, since) = self.state().clone();
+    fn status(&self) -> ServerLinkStatus {
+        let (state, since) = self.state.lock().clone();
         let url = self.server.to_string();
         match state {
-            State::Connected(link) => {
+            LinkState::Connected(link) => {
                 let published = link.published().borrow().is_some();
-                Standing { url, connected: true, since, error: None, published, refusal: link.refusal() }
+                ServerLinkStatus { url, connected: true, since, error: None, published, refusal: link.refusal() }
             }
-            State::Connecting { error } => {
-                Standing { url, connected: false, since, error, published: false, refusal: None }
+            LinkState::Connecting { error } => {
+                ServerLinkStatus { url, connected: false, since, error, published: false, refusal: None }
             }
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, (State, Timestamp)> {
-        self.state.lock()
     }
 }

@@ -1,92 +1,85 @@
-//! What one set-up script has changed of the registration, told apart from what others change meanwhile.
+//! The changes that one set-up script makes to the registration, kept apart from changes that others make meanwhile.
 //!
-//! A script in Lua hands its [`Doings`] to the registrar itself; one in Python, and what it starts, names them by the
-//! token in its environment.
+//! A Lua script hands its [`SetupChanges`] to the registrar directly. A Python script and its children identify themselves
+//! by the token in their environment, which comes back in a header of the agent's API.
 
-use super::registration_file::{Declared, Named};
-use parking_lot::{Mutex, MutexGuard};
+use super::registration_file::{Declaration, MethodNames};
+use parking_lot::Mutex;
 use std::{collections::HashMap, sync::Arc};
 use uuid::Uuid;
 
-/// The variable that has the token.
+/// The environment variable that has the token.
 pub const VARIABLE: &str = "SVC_SETUP";
 
-/// The header that brings it back.
+/// The header that brings the token back.
 pub const HEADER: &str = "svc-setup";
 
-/// The scripts that run now.
+/// The set-up scripts that run now, by token.
 #[derive(Default)]
-pub struct Scripts(Mutex<HashMap<String, Arc<Doings>>>);
+pub struct SetupRuns(Mutex<HashMap<String, Arc<SetupChanges>>>);
 
-/// What a script has done so far.
-pub struct Doings {
+/// The changes of one run of a set-up script.
+pub struct SetupChanges {
     pub token: String,
-    /// What was registered when it began.
-    pub before: Option<Declared>,
-    done: Mutex<Done>,
+    /// The registration when the script began.
+    pub before: Option<Declaration>,
+    changes: Mutex<ChangeSummary>,
 }
 
+/// The effect of a script so far.
 #[derive(Clone, Debug, Default)]
-pub struct Done {
-    /// What it registered and has not removed again.
-    pub methods: Vec<Named>,
-    /// What it removed and has not registered again.
-    pub removed: Vec<Named>,
-    /// Which change of the agent's its last was.
-    pub last: Option<u64>,
-    /// It has ended, and what still comes from it is too late.
-    pub over: bool,
+pub struct ChangeSummary {
+    /// Methods that the script registered and has not removed again.
+    pub registered: Vec<MethodNames>,
+    /// Methods that the script removed and has not registered again.
+    pub removed: Vec<MethodNames>,
+    /// The registrar's number of the script's last change.
+    pub last_change: Option<u64>,
+    /// Whether the script has ended; changes that still arrive from it are refused.
+    pub ended: bool,
 }
 
-impl Scripts {
-    /// A script begins, with this registered.
-    pub fn begin(&self, before: Option<Declared>) -> Arc<Doings> {
+impl SetupRuns {
+    /// Begins a run, with `before` registered.
+    pub fn begin(&self, before: Option<Declaration>) -> Arc<SetupChanges> {
         let token = Uuid::new_v4().to_string();
-        let doings = Arc::new(Doings { token: token.clone(), before, done: Mutex::default() });
-        self.locked().insert(token, doings.clone());
-        doings
+        let changes = Arc::new(SetupChanges { token: token.clone(), before, changes: Mutex::default() });
+        self.0.lock().insert(token, changes.clone());
+        changes
     }
 
-    /// Whose token this is.
-    pub fn find(&self, token: &str) -> Option<Arc<Doings>> {
-        self.locked().get(token).cloned()
+    /// The run with this token.
+    pub fn find(&self, token: &str) -> Option<Arc<SetupChanges>> {
+        self.0.lock().get(token).cloned()
     }
 
-    pub fn end(&self, doings: &Doings) {
-        self.locked().remove(&doings.token);
-    }
-
-    fn locked(&self) -> MutexGuard<'_, HashMap<String, Arc<Doings>>> {
-        self.0.lock()
+    pub fn end(&self, changes: &SetupChanges) {
+        self.0.lock().remove(&changes.token);
     }
 }
 
-impl Doings {
-    pub fn done(&self) -> Done {
-        self.locked().clone()
+impl SetupChanges {
+    pub fn summary(&self) -> ChangeSummary {
+        self.changes.lock().clone()
     }
 
-    /// It has registered these, in place of all others.
-    pub fn registered(&self, methods: &[Named], change: u64) {
-        let mut done = self.locked();
-        done.removed.retain(|removed| !methods.contains(removed));
-        (done.methods, done.last) = (methods.to_vec(), Some(change));
+    /// Records that the script registered these methods, in place of all others.
+    pub fn note_registered(&self, methods: &[MethodNames], change: u64) {
+        let mut changes = self.changes.lock();
+        changes.removed.retain(|removed| !methods.contains(removed));
+        (changes.registered, changes.last_change) = (methods.to_vec(), Some(change));
     }
 
-    /// It has removed these.
-    pub fn removed(&self, methods: &[Named], change: u64) {
-        let mut done = self.locked();
-        done.methods.retain(|method| !methods.contains(method));
-        done.removed.extend_from_slice(methods);
-        done.last = Some(change);
+    /// Records that the script removed these methods.
+    pub fn note_removed(&self, methods: &[MethodNames], change: u64) {
+        let mut changes = self.changes.lock();
+        changes.registered.retain(|method| !methods.contains(method));
+        changes.removed.extend_from_slice(methods);
+        changes.last_change = Some(change);
     }
 
-    /// From now on it changes nothing.
+    /// Refuses further changes.
     pub fn close(&self) {
-        self.locked().over = true;
-    }
-
-    fn locked(&self) -> MutexGuard<'_, Done> {
-        self.done.lock()
+        self.changes.lock().ended = true;
     }
 }

@@ -1,75 +1,77 @@
-//! Why and when the agent ends. The first reason counts.
+//! The shutdown of the agent: its reason, and the two moments at which it begins and at which the links are closed.
+//!
+//! Only the first reason counts. Between the two moments the agent drains: it finishes calls and sends its last events.
 
-use super::{binding::HomeError, dial::ServerUrl};
+use super::{binding::BindingError, server_url::ServerUrl};
 use std::sync::OnceLock;
 use tokio_util::sync::CancellationToken;
 
-/// Why the agent ends.
+/// Reason why the agent stops.
 #[derive(Clone, Debug)]
-pub enum Reason {
-    /// Somebody on this machine asked for it.
-    Asked,
-    /// Whoever watched over it is gone, or wants it gone.
+pub enum StopReason {
+    /// A signal on this machine.
+    Requested,
+    /// The process that supervised the agent is gone, or wants it gone.
     Abandoned,
     /// A server stopped the space.
-    Stopped(ServerUrl),
-    /// Another agent came with the same token.
+    SpaceStopped(ServerUrl),
+    /// Another agent connected with the same token.
     Replaced(ServerUrl),
-    /// The token is not good any more.
+    /// The token is not valid any more.
     Revoked(ServerUrl),
     /// The data directory belongs to another space.
-    Foreign(HomeError),
+    WrongSpace(BindingError),
 }
 
-/// How a link is left.
+/// How the agent leaves its servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Parting {
-    /// The space stops, and its servers are told.
+pub enum Farewell {
+    /// With a goodbye: the space stops.
     Goodbye,
-    /// Only this agent goes.
-    Silence,
+    /// Without a word: only this agent goes, and the space stays deployed.
+    Silent,
 }
 
-/// The end, before and after it has come.
+/// State of the shutdown.
 #[derive(Default)]
-pub struct End {
-    reason: OnceLock<Reason>,
+pub struct Shutdown {
+    reason: OnceLock<StopReason>,
     begun: CancellationToken,
-    leaving: CancellationToken,
+    closing_links: CancellationToken,
 }
 
-impl End {
-    /// Ends the agent; only the first reason counts.
-    pub fn begin(&self, reason: Reason) {
+impl Shutdown {
+    /// Begins the shutdown; only the first reason counts.
+    pub fn begin(&self, reason: StopReason) {
         let _ = self.reason.set(reason);
         self.begun.cancel();
     }
 
-    /// Resolves once there is a reason.
-    pub async fn begun(&self) -> &Reason {
+    /// Resolves once the shutdown has begun.
+    pub async fn begun(&self) -> &StopReason {
         self.begun.cancelled().await;
         self.reason.get().expect("the reason is set before")
     }
 
-    /// Whether there is a reason.
     pub fn has_begun(&self) -> bool {
         self.begun.is_cancelled()
     }
 
-    /// Tells the links to part.
-    pub fn leave(&self) {
-        self.leaving.cancel();
+    /// Makes the links close.
+    pub fn close_links(&self) {
+        self.closing_links.cancel();
     }
 
-    /// Resolves once the links are to part, and says how.
-    pub async fn leaving(&self) -> Parting {
-        self.leaving.cancelled().await;
+    /// Resolves once the links are to close.
+    pub async fn links_closing(&self) -> Farewell {
+        self.closing_links.cancelled().await;
         match self.reason.get() {
-            Some(Reason::Asked | Reason::Stopped(_)) => Parting::Goodbye,
-            // The space has not stopped: another agent is there or will be, or nobody knows us any more.
-            Some(Reason::Abandoned | Reason::Replaced(_) | Reason::Revoked(_) | Reason::Foreign(_)) | None => {
-                Parting::Silence
-            }
+            Some(StopReason::Requested | StopReason::SpaceStopped(_)) => Farewell::Goodbye,
+            // The space has not stopped: another agent serves it or will, or no server knows this one any more.
+            Some(
+                StopReason::Abandoned | StopReason::Replaced(_) | StopReason::Revoked(_) | StopReason::WrongSpace(_),
+            )
+            | None => Farewell::Silent,
         }
     }
 }

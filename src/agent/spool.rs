@@ -1,13 +1,13 @@
-//! The events raised in this space that no server has yet: on disk, in order, bounded.
+//! The spool: events emitted in this space that no server has confirmed, on disk, in order, bounded.
 //!
-//! An event is taken once it is on disk ([`Spool::push`]). One link at a time carries ([`Spool::carry`]): it sends the
-//! events in order, several ahead of their confirmations, and starts again at the oldest unconfirmed one whenever a
-//! link takes over. The server drops an id it has, so that sending twice is harmless and losing impossible. A confirmed
-//! event is forgotten ([`Spool::settle`]); a crash before that is on disk only means sending it again.
+//! An event is accepted once it is on disk ([`Spool::push`]). One link at a time sends ([`Spool::send_over`]): in order,
+//! a window ahead of the confirmations, starting at the oldest unconfirmed event whenever another link takes over. The
+//! server drops an id that it has, so an event is sent at least once and stored once. A confirmed event is deleted
+//! ([`Spool::settle`]); after a crash before that it is sent again.
 //!
-//! Keys are numbers of our own: ids are made from the clock, and clocks can be set back.
+//! Keys are sequence numbers, because ids come from the clock, and clocks can be set back.
 
-use super::server_link::{Down, Outbox};
+use super::server_link::{LinkDown, ServerOutbox};
 use crate::{
     model::{
         agent_protocol::{EventReceipt, ToServer},
@@ -24,57 +24,57 @@ use tokio::{
     time::Instant,
 };
 
-/// Events sent ahead of their confirmations, in number and in bytes.
+/// Window of events sent ahead of their confirmations, in number and in bytes.
 const WINDOW: usize = 256;
 const WINDOW_BYTES: usize = 4 << 20;
 
-/// A server that confirms nothing for so long is sent everything again.
+/// Time without a confirmation after which the window is sent again.
 const RESEND: Duration = Duration::from_secs(30);
 
 /// The spool. Cloning it is cheap.
 #[derive(Clone)]
-pub struct Spool(Arc<Shared>);
+pub struct Spool(Arc<SpoolShared>);
 
-struct Shared {
+struct SpoolShared {
     store: Store,
     limit: usize,
-    state: Mutex<State>,
-    /// How many events there are, told at every change.
+    state: Mutex<SpoolState>,
+    /// Number of spooled events, updated at every change.
     depth: watch::Sender<usize>,
-    /// Whoever holds it carries.
-    carrier: Semaphore,
+    /// Held by the link that sends.
+    sender: Semaphore,
 }
 
-struct State {
-    /// What is on disk, oldest first. The first `sent` of them are on their way.
-    waiting: VecDeque<Waiting>,
+struct SpoolState {
+    /// The events on disk, oldest first. The first `sent` of them are sent and not confirmed.
+    entries: VecDeque<SpoolEntry>,
     sent: usize,
     sent_bytes: usize,
-    /// Those in `waiting`, and those that are being written.
+    /// Number of `entries`, and of events that are being written.
     depth: usize,
-    /// The number of the next event.
+    /// The sequence number of the next event.
     next: u64,
-    /// When a confirmation last came, or the first event of a window went out.
-    progress: Instant,
+    /// Time of the last confirmation, or of the first event of a window.
+    last_progress: Instant,
 }
 
-struct Waiting {
+struct SpoolEntry {
     number: u64,
     id: EventId,
     bytes: usize,
 }
 
-/// An event as it is stored.
+/// An event on disk.
 #[derive(Serialize, Deserialize)]
-struct Stored {
+struct SpoolRecord {
     id: EventId,
-    /// As the user named it, without `custom.`.
+    /// The type as the user wrote it, without `custom.`.
     #[serde(rename = "type")]
     kind: String,
     payload: Box<RawValue>,
 }
 
-/// Why an event was not taken.
+/// An event that was not spooled.
 #[derive(Debug, thiserror::Error)]
 pub enum SpoolError {
     #[error(
@@ -86,88 +86,88 @@ pub enum SpoolError {
 }
 
 impl Spool {
-    /// Finds what an earlier run has left.
+    /// Opens the spool with the events that an earlier run left.
     ///
     /// # Errors
     ///
     /// Fails if the database cannot be read.
     pub fn open(store: Store, limit: usize) -> Result<Self, StoreError> {
-        let mut waiting = VecDeque::new();
+        let mut entries = VecDeque::new();
         let mut next = 0;
         for entry in store.scan(&[keys::SPOOL]) {
             let (key, value) = entry?;
             let number = keys::number(&key, 1).ok_or_else(|| StoreError::damaged(&key, "its key is no number"))?;
             next = number + 1;
-            match serde_json::from_slice::<Stored>(&value) {
-                Ok(stored) => waiting.push_back(Waiting { number, id: stored.id, bytes: value.len() }),
+            match serde_json::from_slice::<SpoolRecord>(&value) {
+                Ok(record) => entries.push_back(SpoolEntry { number, id: record.id, bytes: value.len() }),
                 Err(error) => log::error!("spooled event {number} cannot be read and is left where it is: {error}"),
             }
         }
-        let depth = waiting.len();
-        let state = State { waiting, sent: 0, sent_bytes: 0, depth, next, progress: Instant::now() };
-        Ok(Self(Arc::new(Shared {
+        let depth = entries.len();
+        let state = SpoolState { entries, sent: 0, sent_bytes: 0, depth, next, last_progress: Instant::now() };
+        Ok(Self(Arc::new(SpoolShared {
             store,
             limit,
             state: Mutex::new(state),
             depth: watch::Sender::new(depth),
-            carrier: Semaphore::new(1),
+            sender: Semaphore::new(1),
         })))
     }
 
-    /// Takes an event, and gives it an id, once it is on disk.
+    /// Spools an event, and returns its id once it is on disk.
     ///
     /// # Errors
     ///
-    /// Fails if there are too many already, or the disk takes no more. Nothing is kept then.
+    /// Fails if the spool or the disk is full. Nothing is spooled then.
     pub async fn push(&self, kind: &str, payload: Box<RawValue>) -> Result<EventId, SpoolError> {
         self.0.store.check_room()?;
         let (writing, written) = (self.clone(), self.clone());
         let kind = kind.to_owned();
-        let taken = self.0.store.write_then(
+        let accepted = self.0.store.write_then(
             move |batch| {
-                // Here, on the thread that writes, so that numbers and ids have one order.
+                // Reserved on the thread that writes, so that numbers and ids have one order.
                 let (number, id) = writing.reserve()?;
-                let value = serde_json::to_vec(&Stored { id, kind, payload }).expect("strings and JSON are JSON");
+                let value = serde_json::to_vec(&SpoolRecord { id, kind, payload }).expect("strings and JSON are JSON");
                 let bytes = value.len();
                 batch.put(key(number), value);
-                Ok(Waiting { number, id, bytes })
+                Ok(SpoolEntry { number, id, bytes })
             },
-            move |taken| {
-                if let Ok(waiting) = taken {
-                    written.enqueue(waiting);
+            move |accepted| {
+                if let Ok(entry) = accepted {
+                    written.enqueue(entry);
                 }
             },
         );
-        taken.await?.map(|waiting| waiting.id)
+        accepted.await?.map(|entry| entry.id)
     }
 
-    /// Forgets an event that a server has, or will never take.
+    /// Deletes an event that a server has stored, or has refused for good.
     pub fn settle(&self, id: EventId, receipt: &EventReceipt) {
         if let EventReceipt::Refused(reason) = receipt {
             log::error!("the server refused event {id}, which is lost: {reason}");
         }
         let mut state = self.state();
-        // The oldest is confirmed first, so this is short.
-        let Some(index) = state.waiting.iter().position(|waiting| waiting.id == id) else { return };
-        let settled = state.waiting.remove(index).expect("it was found there");
+        // Events are confirmed in order, so this finds it at the front.
+        let Some(index) = state.entries.iter().position(|entry| entry.id == id) else { return };
+        let settled = state.entries.remove(index).expect("it was found there");
         if index < state.sent {
             state.sent -= 1;
             state.sent_bytes -= settled.bytes;
         }
         state.depth -= 1;
-        state.progress = Instant::now();
+        state.last_progress = Instant::now();
         self.0.depth.send_replace(state.depth);
         drop(state);
         self.0.store.write_soon(move |batch| batch.delete(key(settled.number)));
     }
 
-    /// Sends the events over one link for as long as it holds, after whichever link carried before.
+    /// Sends the events over one link until it ends, once no other link sends.
     ///
     /// # Errors
     ///
-    /// Ends when the link does. What was not confirmed is sent again by the next.
-    pub async fn carry(&self, outbox: &Outbox) -> Result<Infallible, Down> {
-        let _carrier = self.0.carrier.acquire().await.map_err(|_| Down)?;
+    /// Fails when the link ends. The next link sends the unconfirmed events again.
+    pub async fn send_over(&self, outbox: &ServerOutbox) -> Result<Infallible, LinkDown> {
+        let _sender = self.0.sender.acquire().await.map_err(|_| LinkDown)?;
         let mut changes = self.0.depth.subscribe();
         self.rewind();
         loop {
@@ -183,19 +183,18 @@ impl Spool {
         }
     }
 
-    /// How many events no server has yet.
+    /// Number of events that no server has confirmed.
     pub fn depth(&self) -> usize {
         self.state().depth
     }
 
-    /// How many there can be.
     pub fn limit(&self) -> usize {
         self.0.limit
     }
 
-    /// Resolves once a server has everything.
+    /// Resolves once every event is confirmed.
     pub async fn emptied(&self) {
-        // The sender lives as long as we do.
+        // The sender lives as long as the spool.
         let _ = self.0.depth.subscribe().wait_for(|depth| *depth == 0).await;
     }
 
@@ -210,28 +209,28 @@ impl Spool {
         Ok((number, EventId::new()))
     }
 
-    fn enqueue(&self, waiting: &Waiting) {
+    fn enqueue(&self, entry: &SpoolEntry) {
         let mut state = self.state();
-        state.waiting.push_back(Waiting { ..*waiting });
+        state.entries.push_back(SpoolEntry { ..*entry });
         self.0.depth.send_replace(state.depth);
     }
 
-    /// Everything is unsent again.
+    /// Marks all events as unsent.
     fn rewind(&self) {
         let mut state = self.state();
         (state.sent, state.sent_bytes) = (0, 0);
     }
 
-    /// The next event to send, if the window has room for it. It counts as sent from here on.
+    /// The next event to send, if the window has room for it. It counts as sent from now on.
     fn advance(&self) -> Option<u64> {
         let mut state = self.state();
-        let next = state.waiting.get(state.sent)?;
+        let next = state.entries.get(state.sent)?;
         let (number, bytes) = (next.number, next.bytes);
         if state.sent > 0 && (state.sent >= WINDOW || state.sent_bytes + bytes > WINDOW_BYTES) {
             return None;
         }
         if state.sent == 0 {
-            state.progress = Instant::now();
+            state.last_progress = Instant::now();
         }
         state.sent += 1;
         state.sent_bytes += bytes;
@@ -240,7 +239,7 @@ impl Spool {
 
     fn is_overdue(&self) -> bool {
         let state = self.state();
-        state.sent > 0 && state.progress.elapsed() >= RESEND
+        state.sent > 0 && state.last_progress.elapsed() >= RESEND
     }
 
     fn resend(&self) {
@@ -259,12 +258,12 @@ impl Spool {
                 return None;
             }
         };
-        // It was read when it was written or found.
-        let stored: Stored = serde_json::from_slice(&value).ok()?;
+        // It could be read when it was written or opened.
+        let stored: SpoolRecord = serde_json::from_slice(&value).ok()?;
         Some(ToServer::Event { id: stored.id, kind: stored.kind, payload: stored.payload })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SpoolState> {
         self.0.state.lock()
     }
 }
@@ -276,33 +275,13 @@ fn key(number: u64) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::server_link::{Link, Parcel};
+    use crate::agent::server_link::{QueuedMessage, ServerLink, ServerOutboxReceiver};
     use crate::model::agent_protocol;
-    use std::path::{Path, PathBuf};
-    use tokio::sync::mpsc;
+    use std::path::Path;
 
-    /// A data directory of a test's own, gone with it.
-    struct Scratch(PathBuf);
-
-    impl Scratch {
-        fn new() -> Self {
-            Self(std::env::temp_dir().join(format!("svc-spool-{}", uuid::Uuid::now_v7())))
-        }
-
-        fn open(&self, limit: usize) -> (Store, Spool) {
-            let store = open(&self.0);
-            (store.clone(), Spool::open(store, limit).unwrap())
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            std::fs::remove_dir_all(&self.0).unwrap();
-        }
-    }
-
-    fn open(directory: &Path) -> Store {
-        Store::open(directory, 0, Arc::default()).unwrap()
+    fn open(directory: &Path, limit: usize) -> (Store, Spool) {
+        let store = Store::open(directory, 0, Arc::default()).unwrap();
+        (store.clone(), Spool::open(store, limit).unwrap())
     }
 
     fn payload(n: usize) -> Box<RawValue> {
@@ -317,18 +296,19 @@ mod tests {
         ids
     }
 
-    /// A link that carries, and what goes over it.
-    fn carrying(spool: &Spool) -> (tokio::task::JoinHandle<()>, mpsc::Receiver<Parcel>) {
-        let (link, parcels) = Link::new("http://127.0.0.1:1".parse().unwrap(), Duration::from_secs(15));
+    /// A task that sends over a link, and the messages on it.
+    fn sending(spool: &Spool) -> (tokio::task::JoinHandle<()>, ServerOutboxReceiver) {
+        let (link, messages) = ServerLink::new("http://127.0.0.1:1".parse().unwrap(), Duration::from_secs(15));
         let spool = spool.clone();
-        let carrier = tokio::spawn(async move {
-            let Err(Down) = spool.carry(&link.outbox).await;
+        let task = tokio::spawn(async move {
+            let Err(LinkDown) = spool.send_over(&link.outbox).await;
         });
-        (carrier, parcels)
+        (task, messages)
     }
 
-    async fn sent(parcels: &mut mpsc::Receiver<Parcel>) -> (EventId, String) {
-        let Some(Parcel::Message(bytes, _room)) = parcels.recv().await else { panic!("a message") };
+    async fn sent(messages: &mut ServerOutboxReceiver) -> (EventId, String) {
+        let Some(queued) = messages.recv().await else { panic!("a message") };
+        let QueuedMessage::Encoded(bytes) = queued.message else { panic!("a message") };
         match agent_protocol::decode(&bytes).unwrap() {
             ToServer::Event { id, kind, payload } => {
                 assert_eq!(kind, "deploy.done");
@@ -338,76 +318,76 @@ mod tests {
         }
     }
 
-    async fn sent_ids(parcels: &mut mpsc::Receiver<Parcel>, count: usize) -> Vec<EventId> {
+    async fn sent_ids(messages: &mut ServerOutboxReceiver, count: usize) -> Vec<EventId> {
         let mut ids = Vec::new();
         for _ in 0..count {
-            ids.push(sent(parcels).await.0);
+            ids.push(sent(messages).await.0);
         }
         ids
     }
 
     #[tokio::test]
-    async fn events_go_out_in_order_and_are_forgotten_once_confirmed() {
-        let scratch = Scratch::new();
-        let (store, spool) = scratch.open(100);
+    async fn events_are_sent_in_order_and_deleted_once_confirmed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (store, spool) = open(scratch.path(), 100);
         let early = push(&spool, 0..3).await;
-        let (carrier, mut parcels) = carrying(&spool);
-        assert_eq!(sent(&mut parcels).await, (early[0], "{\"n\": 0}".to_owned()));
-        assert_eq!(sent_ids(&mut parcels, 2).await, early[1..]);
+        let (task, mut messages) = sending(&spool);
+        assert_eq!(sent(&mut messages).await, (early[0], "{\"n\": 0}".to_owned()));
+        assert_eq!(sent_ids(&mut messages, 2).await, early[1..]);
         let late = push(&spool, 3..4).await;
-        assert_eq!(sent_ids(&mut parcels, 1).await, late);
+        assert_eq!(sent_ids(&mut messages, 1).await, late);
         assert_eq!(spool.depth(), 4);
         for id in early.iter().chain(&late) {
             spool.settle(*id, &EventReceipt::Stored);
             spool.settle(*id, &EventReceipt::Stored);
         }
         tokio::time::timeout(Duration::from_secs(10), spool.emptied()).await.unwrap();
-        carrier.abort();
+        task.abort();
         store.close().await;
         assert_eq!(store.scan(&[keys::SPOOL]).count(), 0);
     }
 
     #[tokio::test]
     async fn after_a_broken_link_everything_unconfirmed_is_sent_again_from_the_oldest() {
-        let scratch = Scratch::new();
-        let (store, spool) = scratch.open(100);
+        let scratch = tempfile::tempdir().unwrap();
+        let (store, spool) = open(scratch.path(), 100);
         let ids = push(&spool, 0..5).await;
-        let (carrier, mut parcels) = carrying(&spool);
-        let (waiting, mut next) = carrying(&spool);
-        assert_eq!(sent_ids(&mut parcels, 5).await, ids);
+        let (task, mut messages) = sending(&spool);
+        let (waiting, mut next) = sending(&spool);
+        assert_eq!(sent_ids(&mut messages, 5).await, ids);
         // Out of order, which a server would not do.
         spool.settle(ids[2], &EventReceipt::Stored);
         spool.settle(ids[0], &EventReceipt::Refused("no".to_owned()));
-        assert!(next.try_recv().is_err(), "one link carries at a time");
-        carrier.abort();
+        assert!(next.try_recv().is_none(), "one link sends at a time");
+        task.abort();
         assert_eq!(sent_ids(&mut next, 3).await, [ids[1], ids[3], ids[4]]);
         waiting.abort();
         store.close().await;
     }
 
     #[tokio::test]
-    async fn what_was_answered_survives_the_agent() {
-        let scratch = Scratch::new();
-        let (store, spool) = scratch.open(100);
+    async fn an_accepted_event_survives_the_agent() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (store, spool) = open(scratch.path(), 100);
         let ids = push(&spool, 0..20).await;
-        // As after a kill: nothing is closed, and the next run sees what is on the disk.
+        // As after a kill: nothing is closed, and the next run sees the state on disk.
         drop(spool);
-        let copy = Scratch::new();
-        copy_directory(&scratch.0, &copy.0);
+        let copy = tempfile::tempdir().unwrap();
+        copy_directory(scratch.path(), copy.path());
         store.close().await;
-        let (store, spool) = copy.open(100);
+        let (store, spool) = open(copy.path(), 100);
         assert_eq!(spool.depth(), 20);
         let more = push(&spool, 20..21).await;
-        let (carrier, mut parcels) = carrying(&spool);
-        assert_eq!(sent_ids(&mut parcels, 21).await, [ids, more].concat());
-        carrier.abort();
+        let (task, mut messages) = sending(&spool);
+        assert_eq!(sent_ids(&mut messages, 21).await, [ids, more].concat());
+        task.abort();
         store.close().await;
     }
 
     #[tokio::test]
-    async fn a_full_spool_takes_nothing_and_says_so() {
-        let scratch = Scratch::new();
-        let (store, spool) = scratch.open(3);
+    async fn a_full_spool_refuses_events_and_says_so() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (store, spool) = open(scratch.path(), 3);
         let ids = push(&spool, 0..3).await;
         let error = spool.push("deploy.done", payload(4)).await.unwrap_err();
         assert!(matches!(error, SpoolError::Full(3)) && error.to_string().contains("agent.spool"), "{error}");
@@ -418,8 +398,8 @@ mod tests {
 
     #[tokio::test]
     async fn many_at_once_are_no_more_than_the_limit_and_keep_one_order() {
-        let scratch = Scratch::new();
-        let (store, spool) = scratch.open(50);
+        let scratch = tempfile::tempdir().unwrap();
+        let (store, spool) = open(scratch.path(), 50);
         let pushes: Vec<_> = (0..80)
             .map(|n| {
                 let spool = spool.clone();
@@ -432,38 +412,38 @@ mod tests {
         }
         assert_eq!(taken.len(), 50);
         taken.sort();
-        let (carrier, mut parcels) = carrying(&spool);
-        assert_eq!(sent_ids(&mut parcels, 50).await, taken, "ids are in the order of the spool");
-        carrier.abort();
+        let (task, mut messages) = sending(&spool);
+        assert_eq!(sent_ids(&mut messages, 50).await, taken, "ids are in the order of the spool");
+        task.abort();
         store.close().await;
     }
 
     #[tokio::test]
-    async fn no_more_than_a_window_is_on_its_way() {
-        let scratch = Scratch::new();
-        let (store, spool) = scratch.open(2 * WINDOW);
+    async fn no_more_than_a_window_is_sent_ahead() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (store, spool) = open(scratch.path(), 2 * WINDOW);
         let pushes = (0..WINDOW + 1).map(|n| spool.push("deploy.done", payload(n)));
         futures_util::future::try_join_all(pushes).await.unwrap();
-        let (carrier, mut parcels) = carrying(&spool);
-        let ids = sent_ids(&mut parcels, WINDOW).await;
+        let (task, mut messages) = sending(&spool);
+        let ids = sent_ids(&mut messages, WINDOW).await;
         assert!(spool.advance().is_none());
         spool.settle(ids[0], &EventReceipt::Stored);
-        sent(&mut parcels).await;
-        carrier.abort();
+        sent(&mut messages).await;
+        task.abort();
         store.close().await;
     }
 
     #[tokio::test]
     async fn a_server_that_confirms_nothing_is_sent_everything_again() {
-        let scratch = Scratch::new();
-        let (store, spool) = scratch.open(10);
+        let scratch = tempfile::tempdir().unwrap();
+        let (store, spool) = open(scratch.path(), 10);
         let ids = push(&spool, 0..2).await;
-        let (carrier, mut parcels) = carrying(&spool);
-        assert_eq!(sent_ids(&mut parcels, 2).await, ids);
+        let (task, mut messages) = sending(&spool);
+        assert_eq!(sent_ids(&mut messages, 2).await, ids);
         tokio::time::pause();
-        assert_eq!(sent_ids(&mut parcels, 2).await, ids);
+        assert_eq!(sent_ids(&mut messages, 2).await, ids);
         tokio::time::resume();
-        carrier.abort();
+        task.abort();
         store.close().await;
     }
 

@@ -1,82 +1,69 @@
-//! What an agent does once, with its first link: it runs the space's startup script, and then registers its methods file.
+//! The startup of an agent, with its first link: runs the space's startup script, and then registers the methods file.
 //!
-//! What was registered before a restart is taken up only afterwards, and only if neither has registered anything. A
-//! failure is logged, and never stops the agent from serving.
+//! The saved registration is taken up only afterwards, and only if neither of them has registered anything. A failure is
+//! logged, and never stops the agent.
 
 use super::{
-    Agent,
     registrar::RegisterError,
     setup::{self, SetupError},
+    state::{AgentState, StartupScriptState},
 };
 use crate::model::agent_protocol::StartupScript;
 use std::{path::Path, sync::Arc};
-use tokio::sync::Mutex;
 
-/// Whether it was done. Links that come meanwhile wait for it.
-#[derive(Default)]
-pub struct Opening(Mutex<Script>);
-
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Script {
-    #[default]
-    NotYet,
-    Run,
-}
-
-/// Does what is to be done with the first link; with later ones, what could not be done then.
-pub async fn open(agent: &Arc<Agent>, script: Option<StartupScript>) {
-    let mut stage = agent.opening.0.lock().await;
-    let first = std::mem::replace(&mut *stage, Script::Run) == Script::NotYet;
-    // What the script registers must not count as newer than the file, which comes after it.
-    let file = agent.registrar.take_startup();
-    let opening = async {
+/// Runs the startup with the first link; with later links, the part of it that failed for lack of a link.
+pub async fn start_up(agent: &Arc<AgentState>, script: Option<StartupScript>) {
+    let mut state = agent.startup_script.lock().await;
+    let first = std::mem::replace(&mut *state, StartupScriptState::Run) == StartupScriptState::NotRun;
+    // Taken before the script runs: a registration of the script must not count as newer than the file.
+    let file = agent.registrar.take_methods_file();
+    let starting = async {
         if script.is_some() || file.is_some() {
-            agent.packages.told().await;
+            agent.packages.received().await;
         }
         if let Some(script) = script.filter(|_| first) {
-            start_up(agent, &script).await;
+            run_script(agent, &script).await;
         }
         if let Some(file) = file {
-            register(agent, &file).await;
+            register_file(agent, &file).await;
         }
     };
     tokio::select! {
-        () = opening => {}
-        // What runs is dropped, and so ended.
-        _ = agent.end.begun() => {}
+        () = starting => {}
+        // Dropping the script or the process ends it.
+        _ = agent.shutdown.begun() => {}
     }
 }
 
-async fn start_up(agent: &Arc<Agent>, script: &StartupScript) {
+async fn run_script(agent: &Arc<AgentState>, script: &StartupScript) {
     log::info!("running the startup script `{}`", script.name);
-    match setup::start_up(agent, script).await {
+    match setup::run_startup_script(agent, script).await {
         Ok(output) => {
-            tell(&script.name, &output);
+            log_output(&script.name, &output);
             log::info!("the startup script `{}` has ended", script.name);
         }
         Err(error) => log::error!("the startup script: {error}"),
     }
 }
 
-async fn register(agent: &Arc<Agent>, file: &Path) {
+async fn register_file(agent: &Arc<AgentState>, file: &Path) {
     match setup::register_file(agent, file).await {
-        Ok(done) => {
-            tell(&file.display().to_string(), &done.output);
-            log::info!("registered {} methods of {}", done.methods.len(), file.display());
+        Ok(report) => {
+            log_output(&file.display().to_string(), &report.output);
+            log::info!("registered {} methods of {}", report.methods.len(), file.display());
         }
-        // That was not the file's fault: the next link gets another try.
-        Err(SetupError::Register(RegisterError::NotConnected | RegisterError::Lost { .. })) => {
-            agent.registrar.put_back_startup(file.to_owned());
+        // The link failed, not the file: the next link gets another attempt.
+        Err(SetupError::Register(RegisterError::NotConnected | RegisterError::LinkLost { .. })) => {
+            agent.registrar.put_back_methods_file(file.to_owned());
         }
         Err(SetupError::Failed { .. }) if !agent.registrar.is_connected() => {
-            agent.registrar.put_back_startup(file.to_owned());
+            agent.registrar.put_back_methods_file(file.to_owned());
         }
         Err(error) => log::error!("the methods file is not registered: {error}"),
     }
 }
 
-/// What a script printed, in the log.
-fn tell(name: &str, output: &str) {
+fn log_output(name: &str, output: &str) {
     for line in output.lines() {
         log::info!("{name}: {line}");
     }

@@ -1,16 +1,17 @@
-//! The call's way: ingress → resolve → pick → send → reply, for requests over HTTP, scripts, and events that a
-//! method subscribed to.
+//! The call's way: ingress → resolve → pick → send → reply, for requests over HTTP and MCP, for scripts, and for events
+//! that a method subscribed to.
 
 use crate::{
     calls::{
-        agent_link::{LinkError, Outgoing},
-        registry::{ProviderHealth, Registry, Turn, Viewer},
+        agent_link::{AgentCall, LinkError},
+        registry::{CallPlace, Registry, Viewer},
     },
     identity::Identity,
     model::{
         agent_protocol::CallReply,
         id::SpaceId,
         jsonrpc::{ErrorObject, Id, InvalidRequest, Request, RpcBody, RpcResponse, code},
+        method::MethodServerHealth,
     },
     platform::metrics::Metrics,
 };
@@ -24,8 +25,8 @@ use std::{
     time::Instant,
 };
 
-/// The most bytes that the answers of one batch may have together. A single answer is bounded by the agent's line;
-/// a thousand of those would be more than a server has memory.
+/// Total bytes of the answers of one batch. A single answer is bounded by the longest line of a method server; a thousand
+/// of those would not fit into memory.
 const MAX_ANSWERS: usize = 64 << 20;
 
 /// Makes calls. Cloning it is cheap.
@@ -36,7 +37,7 @@ pub struct Calls {
     metrics: Arc<Metrics>,
 }
 
-/// Why a call got no answer from its method.
+/// A call without an answer from its method.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// No visible method has this name. Hidden and absent look alike to the caller.
@@ -44,12 +45,12 @@ pub enum CallError {
     UnknownMethod(String),
     #[error("`{method}` is not available: {why}")]
     Unavailable { method: String, why: String },
-    /// The target took the call and stayed silent.
+    /// The method server took the call and did not answer.
     #[error("`{method}` did not reply within {seconds} s")]
     Timeout { method: String, seconds: u64 },
     #[error("`{0}` has too many calls waiting: try again later")]
     Busy(String),
-    /// The target answered, but not in JSON-RPC.
+    /// The method server answered, but not in JSON-RPC.
     #[error("`{method}` gave no valid answer: {why}")]
     Garbled { method: String, why: String },
 }
@@ -63,12 +64,11 @@ impl Calls {
         &self.identity
     }
 
-    /// Answers what was posted: a request, or a batch of at most `most`, as JSON-RPC has it. `None` if there is nothing
-    /// to answer.
-    pub async fn answer(&self, viewer: &Viewer, body: &[u8], most: usize) -> Option<Vec<u8>> {
+    /// Answers a JSON-RPC body: a request, or a batch of at most `max_batch`. `None` if it has notifications only.
+    pub async fn answer(&self, viewer: &Viewer, body: &[u8], max_batch: usize) -> Option<Vec<u8>> {
         let mut out = Vec::new();
-        match RpcBody::read(body, most) {
-            Err(error) => RpcResponse::from(error).write(&Id::null(), &mut out),
+        match RpcBody::read(body, max_batch) {
+            Err(fault) => RpcResponse::from(fault).write(&Id::null(), &mut out),
             Ok(RpcBody::Single(request)) => {
                 let (id, outcome) = self.serve(viewer, request).await?;
                 outcome.write(&id, &mut out);
@@ -77,7 +77,7 @@ impl Calls {
                 let room = AtomicUsize::new(MAX_ANSWERS);
                 let serving = requests.into_iter().map(async |request| {
                     let (id, outcome) = self.serve(viewer, request).await?;
-                    Some((id, within(&room, outcome)))
+                    Some((id, within_room(&room, outcome)))
                 });
                 let served = join_all(serving).await;
                 for (id, outcome) in served.into_iter().flatten() {
@@ -93,37 +93,25 @@ impl Calls {
         Some(out)
     }
 
-    /// Calls a method by the name the viewer knows it by.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the method could not be asked, or did not answer.
+    /// Calls a method by the name under which the viewer sees it.
     pub async fn call(&self, viewer: &Viewer, name: &str, params: Option<&RawValue>) -> Result<RpcResponse, CallError> {
-        let turn = self.pick(viewer, name)?;
-        self.exchange(&turn, name, params).await
+        let place = self.pick(viewer, name)?;
+        self.exchange(&place, name, params).await
     }
 
-    /// Sends a notification; what becomes of it nobody hears.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the method could not be told.
+    /// Sends a notification, to which there is no answer.
     pub async fn notify(&self, viewer: &Viewer, name: &str, params: Option<&RawValue>) -> Result<(), CallError> {
-        let turn = self.pick(viewer, name)?;
-        let told = tokio::time::timeout(turn.timeout(), turn.link().notify(outgoing(&turn, params))).await;
-        told.unwrap_or(Err(LinkError::Timeout)).map_err(|error| broken(&turn, name, error))
+        let place = self.pick(viewer, name)?;
+        let sent = tokio::time::timeout(place.timeout(), place.link().notify(agent_call(&place, params))).await;
+        sent.unwrap_or(Err(LinkError::Timeout)).map_err(|error| link_failed(&place, name, error))
     }
 
-    /// How the space's part in serving a method is; `None` if it has none.
-    pub fn health_in(&self, space: SpaceId, method: &str) -> Option<ProviderHealth> {
+    /// The health of a method in one space; `None` if the space does not serve it.
+    pub fn health_in(&self, space: SpaceId, method: &str) -> Option<MethodServerHealth> {
         self.registry.provider(space, method).map(|provider| provider.health())
     }
 
-    /// Calls the method of that space and no other.
-    ///
-    /// # Errors
-    ///
-    /// As [`Calls::call`].
+    /// Calls the method in this space, and in no other that serves it.
     pub async fn call_in(
         &self,
         space: SpaceId,
@@ -131,11 +119,11 @@ impl Calls {
         params: Option<&RawValue>,
     ) -> Result<RpcResponse, CallError> {
         let provider = self.registry.provider(space, method);
-        let turn = provider.ok_or_else(|| CallError::UnknownMethod(method.to_owned()))?.take_turn();
-        self.exchange(&turn, method, params).await
+        let place = provider.ok_or_else(|| CallError::UnknownMethod(method.to_owned()))?.take_place();
+        self.exchange(&place, method, params).await
     }
 
-    /// What one request comes to; nothing for a notification, whatever became of it.
+    /// Serves one request; a notification has no outcome.
     async fn serve(&self, viewer: &Viewer, request: Result<Request, InvalidRequest>) -> Option<(Id, RpcResponse)> {
         let Request { method, params, id } = match request {
             Ok(request) => request,
@@ -151,20 +139,27 @@ impl Calls {
         Some((id, called.unwrap_or_else(|error| ErrorObject::from(error).into())))
     }
 
-    fn pick(&self, viewer: &Viewer, name: &str) -> Result<Turn, CallError> {
-        let published = viewer.resolve(name, &self.registry, &self.identity);
+    /// Resolves a name, and picks one of the method's providers.
+    fn pick(&self, viewer: &Viewer, name: &str) -> Result<CallPlace, CallError> {
+        let published = self.registry.resolve(viewer, name, &self.identity);
         let published = published.ok_or_else(|| CallError::UnknownMethod(name.to_owned()))?;
-        published.take_turn().ok_or_else(|| CallError::Unavailable {
+        published.take_place().ok_or_else(|| CallError::Unavailable {
             method: name.to_owned(),
             why: "no space that publishes it is running it now".to_owned(),
         })
     }
 
-    /// Sends a call and awaits its reply. The turn is the caller's to hold until then.
-    async fn exchange(&self, turn: &Turn, name: &str, params: Option<&RawValue>) -> Result<RpcResponse, CallError> {
+    /// Sends a call and awaits its reply. The caller holds the place until then.
+    async fn exchange(
+        &self,
+        place: &CallPlace,
+        name: &str,
+        params: Option<&RawValue>,
+    ) -> Result<RpcResponse, CallError> {
         let began = Instant::now();
-        let answer = turn.link().call(outgoing(turn, params), turn.timeout()).await;
-        let outcome = answer.map_err(|error| broken(turn, name, error)).and_then(|answer| outcome(turn, name, answer));
+        let answer = place.link().call(agent_call(place, params), place.timeout()).await;
+        let outcome =
+            answer.map_err(|error| link_failed(place, name, error)).and_then(|answer| outcome_of(place, name, answer));
         self.metrics.call_time.observe(began.elapsed());
         match &outcome {
             Ok(_) => self.metrics.calls_answered.increment(),
@@ -174,20 +169,20 @@ impl Calls {
     }
 }
 
-fn outcome(turn: &Turn, name: &str, answer: CallReply) -> Result<RpcResponse, CallError> {
+fn outcome_of(place: &CallPlace, name: &str, answer: CallReply) -> Result<RpcResponse, CallError> {
     let method = || name.to_owned();
     match answer {
         CallReply::Result(value) => Ok(RpcResponse::Result(value)),
         CallReply::Error(value) => Ok(RpcResponse::Error(value)),
         CallReply::Unavailable(why) => Err(CallError::Unavailable { method: method(), why }),
         CallReply::Garbled(why) => Err(CallError::Garbled { method: method(), why }),
-        CallReply::Timeout => Err(CallError::Timeout { method: method(), seconds: turn.timeout().as_secs() }),
+        CallReply::Timeout => Err(CallError::Timeout { method: method(), seconds: place.timeout().as_secs() }),
         CallReply::Busy => Err(CallError::Busy(method())),
     }
 }
 
-/// The outcome, if there is still room for it among the answers of its batch; an error that says so otherwise.
-fn within(room: &AtomicUsize, outcome: RpcResponse) -> RpcResponse {
+/// The outcome, if there is room left for it among the answers of its batch; an error otherwise.
+fn within_room(room: &AtomicUsize, outcome: RpcResponse) -> RpcResponse {
     let (RpcResponse::Result(value) | RpcResponse::Error(value)) = &outcome;
     let left = room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(value.get().len()));
     if left.is_ok() {
@@ -197,15 +192,15 @@ fn within(room: &AtomicUsize, outcome: RpcResponse) -> RpcResponse {
     ErrorObject::new(code::INTERNAL, message).into()
 }
 
-fn outgoing<'a>(turn: &'a Turn, params: Option<&'a RawValue>) -> Outgoing<'a> {
-    Outgoing { generation: turn.generation(), local_name: &turn.local_name, params }
+fn agent_call<'a>(place: &'a CallPlace, params: Option<&'a RawValue>) -> AgentCall<'a> {
+    AgentCall { generation: place.generation(), local_name: &place.local_name, params }
 }
 
-fn broken(turn: &Turn, name: &str, error: LinkError) -> CallError {
+fn link_failed(place: &CallPlace, name: &str, error: LinkError) -> CallError {
     let method = name.to_owned();
     match error {
         LinkError::Down => CallError::Unavailable { method, why: "its space went away during the call".to_owned() },
-        LinkError::Timeout => CallError::Timeout { method, seconds: turn.timeout().as_secs() },
+        LinkError::Timeout => CallError::Timeout { method, seconds: place.timeout().as_secs() },
     }
 }
 
@@ -227,10 +222,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_that_is_too_much_for_its_batch_costs_no_other_its_place() {
+    fn an_answer_over_the_bound_of_its_batch_fails_alone() {
         let room = AtomicUsize::new(10);
         let kept = |json: &str| {
-            let outcome = within(&room, RpcResponse::Result(RawValue::from_string(json.to_owned()).unwrap()));
+            let outcome = within_room(&room, RpcResponse::Result(RawValue::from_string(json.to_owned()).unwrap()));
             matches!(outcome, RpcResponse::Result(value) if value.get() == json)
         };
         assert_eq!(["[1,2]", "[1,2,3,4]", "[3,4]", "1"].map(kept), [true, false, true, false]);

@@ -20,7 +20,7 @@ use crate::model::{
     id::{EventId, SpaceId},
     jsonrpc::RpcResponse,
     library::Library,
-    method::Registration,
+    method::{MethodServerHealth, Registration},
     timestamp::Timestamp,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -139,14 +139,6 @@ pub struct Welcome {
 pub struct StartupScript {
     pub name: String,
     pub source: String,
-}
-
-/// Whether a method server takes calls.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum MethodServerHealth {
-    Running,
-    Restarting { reason: String },
 }
 
 /// What became of a call.

@@ -34,7 +34,7 @@ use crate::{
         scripts::{Scripts, ToolEventEmitter, ToolRunner},
     },
     server::{
-        agent_hub::{self, Sessions},
+        agent_hub::{AgentHub, AgentHubDeps},
         http, mcp,
         user_records::UserRecords,
     },
@@ -69,7 +69,7 @@ pub struct Services {
     pub runtime: Runtime,
     pub spaces: Spaces,
     pub templates: Templates,
-    pub agents: Sessions,
+    pub agents: AgentHub,
     pub mcp: mcp::Endpoint,
 }
 
@@ -150,7 +150,7 @@ impl Services {
 
         let templates = Templates::open(store.clone())?;
         let spaces = Spaces::open(store.clone(), identity.clone(), emitter.clone(), config.limits.spaces)?;
-        let agents = Sessions::new(agent_hub::Parts {
+        let agents = AgentHub::new(AgentHubDeps {
             zone: config.zone.as_str().into(),
             max_payload: config.limits.payload.bytes(),
             heartbeat: config.agent.heartbeat.0,
@@ -223,7 +223,7 @@ impl Services {
             registry: self.registry.clone(),
             calls: self.calls.clone(),
             mcp: self.mcp.clone(),
-            sessions: self.agents.clone(),
+            agents: self.agents.clone(),
             user_records: self.user_records(),
         }
     }

@@ -1,7 +1,7 @@
-//! Why the agent's API did not do as it was asked, in the shape that all our APIs tell it.
+//! The error responses of the agent's API, in the same shape as those of the server.
 
 use crate::{
-    agent::{RaiseError, proxy::PassError, registrar::RegisterError, setup::SetupError, spool::SpoolError},
+    agent::{proxy::ProxyError, registrar::RegisterError, setup::SetupError, spool::SpoolError, state::EmitFault},
     platform::{kv::KvError, percent::PercentError},
     routing::emit::EmitError,
 };
@@ -10,20 +10,20 @@ use http::{Response, StatusCode, header::CONTENT_TYPE};
 use http_body_util::Full;
 use serde::Serialize;
 
-/// An answer that is none.
+/// An error response.
 #[derive(Debug)]
-pub struct Refusal {
+pub struct ApiRefusal {
     pub status: StatusCode,
-    /// For programs: does not change.
+    /// Stable, for programs.
     pub code: &'static str,
-    /// For people: what is wrong and what to do.
+    /// For people: the fault and the way out.
     pub message: String,
 }
 
-/// The code that says that no server could be asked. The command line tells it apart from others.
+/// The code of an agent that is not connected to a server, for which the command line has an exit status.
 pub const NOT_CONNECTED: &str = "not_connected";
 
-impl Refusal {
+impl ApiRefusal {
     pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
         Self { status, code, message: message.into() }
     }
@@ -33,7 +33,7 @@ impl Refusal {
     }
 }
 
-/// A JSON answer.
+/// A JSON response.
 pub fn json(status: StatusCode, body: &impl Serialize) -> Response<Full<Bytes>> {
     let body = serde_json::to_vec(body).expect("answers have string keys and no failing serializers");
     let mut response = Response::new(Full::new(body.into()));
@@ -42,26 +42,26 @@ pub fn json(status: StatusCode, body: &impl Serialize) -> Response<Full<Bytes>> 
     response
 }
 
-impl From<Refusal> for Response<Full<Bytes>> {
-    fn from(refusal: Refusal) -> Self {
-        let Refusal { status, code, message } = refusal;
+impl From<ApiRefusal> for Response<Full<Bytes>> {
+    fn from(refusal: ApiRefusal) -> Self {
+        let ApiRefusal { status, code, message } = refusal;
         json(status, &serde_json::json!({ "error": { "code": code, "message": message } }))
     }
 }
 
-impl From<RaiseError> for Refusal {
-    fn from(error: RaiseError) -> Self {
+impl From<EmitFault> for ApiRefusal {
+    fn from(error: EmitFault) -> Self {
         let (status, code) = match &error {
-            RaiseError::Payload(EmitError::PayloadTooLarge { .. }) => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
-            RaiseError::Type(_) | RaiseError::Payload(_) => (StatusCode::BAD_REQUEST, "bad_request"),
-            RaiseError::Spool(SpoolError::Full(_)) => (StatusCode::SERVICE_UNAVAILABLE, "spool_full"),
-            RaiseError::Spool(SpoolError::Store(_)) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
+            EmitFault::Payload(EmitError::PayloadTooLarge { .. }) => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
+            EmitFault::Type(_) | EmitFault::Payload(_) => (StatusCode::BAD_REQUEST, "bad_request"),
+            EmitFault::Spool(SpoolError::Full(_)) => (StatusCode::SERVICE_UNAVAILABLE, "spool_full"),
+            EmitFault::Spool(SpoolError::Store(_)) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
         };
         Self::new(status, code, error.to_string())
     }
 }
 
-impl From<KvError> for Refusal {
+impl From<KvError> for ApiRefusal {
     fn from(error: KvError) -> Self {
         let (status, code) = match &error {
             KvError::KeyTooLong(_) => (StatusCode::BAD_REQUEST, "bad_request"),
@@ -74,41 +74,42 @@ impl From<KvError> for Refusal {
     }
 }
 
-impl From<PercentError> for Refusal {
+impl From<PercentError> for ApiRefusal {
     fn from(error: PercentError) -> Self {
         Self::bad_request(error.to_string())
     }
 }
 
-impl From<PassError> for Refusal {
-    fn from(error: PassError) -> Self {
+impl From<ProxyError> for ApiRefusal {
+    fn from(error: ProxyError) -> Self {
         let (status, code) = match error {
-            PassError::NotConnected => (StatusCode::SERVICE_UNAVAILABLE, NOT_CONNECTED),
-            PassError::Unreachable { .. } => (StatusCode::BAD_GATEWAY, "unreachable"),
+            ProxyError::NotConnected => (StatusCode::SERVICE_UNAVAILABLE, NOT_CONNECTED),
+            ProxyError::Unreachable { .. } => (StatusCode::BAD_GATEWAY, "unreachable"),
         };
         Self::new(status, code, error.to_string())
     }
 }
 
-impl From<SetupError> for Refusal {
+impl From<SetupError> for ApiRefusal {
     fn from(error: SetupError) -> Self {
         match error {
             SetupError::Register(error) => error.into(),
             error @ (SetupError::Failed { .. }
             | SetupError::NoPython(_)
-            | SetupError::TooLong { .. }
-            | SetupError::Nothing { .. }) => Self::bad_request(error.to_string()),
+            | SetupError::Timeout { .. }
+            | SetupError::NothingRegistered { .. }) => Self::bad_request(error.to_string()),
         }
     }
 }
 
-impl From<RegisterError> for Refusal {
+impl From<RegisterError> for ApiRefusal {
     fn from(error: RegisterError) -> Self {
         let (status, code) = match error {
-            RegisterError::File(_) | RegisterError::Start(_) | RegisterError::Ended(_) | RegisterError::TooLate => {
-                (StatusCode::BAD_REQUEST, "bad_request")
-            }
-            RegisterError::NotConnected | RegisterError::Lost { .. } => {
+            RegisterError::File(_)
+            | RegisterError::Spawn(_)
+            | RegisterError::EndedAtOnce(_)
+            | RegisterError::ScriptEnded => (StatusCode::BAD_REQUEST, "bad_request"),
+            RegisterError::NotConnected | RegisterError::LinkLost { .. } => {
                 (StatusCode::SERVICE_UNAVAILABLE, NOT_CONNECTED)
             }
             RegisterError::Refused { .. } => (StatusCode::CONFLICT, "refused"),

@@ -1,10 +1,13 @@
-//! Who may ask. Everything on this machine can connect to loopback, the pages in a browser among it.
+//! Access checks. Every program on this machine can connect to loopback, including web pages in a browser.
 //!
-//! A page can make a browser send requests here, and with a name of its own that suddenly means 127.0.0.1 even read the
-//! answers. It cannot choose the Host or the Origin that the browser sends, nor send JSON without asking first, which
-//! nobody answers. So these three are looked at.
+//! A page can make a browser send requests here, and by DNS rebinding even read the answers. It cannot choose the Host or
+//! the Origin that the browser sends, nor send JSON without a preflight request, which is never granted. So these three
+//! are checked.
 
-use super::{Ends, error::Refusal, peer};
+use super::{
+    error::ApiRefusal,
+    peer::{self, SocketPair},
+};
 use http::{
     HeaderMap, Request, StatusCode,
     header::{CONTENT_TYPE, HOST, ORIGIN},
@@ -13,12 +16,8 @@ use http::{
 use std::net::IpAddr;
 use url::{Host, Url};
 
-/// Whether a request comes from where it should.
-///
-/// # Errors
-///
-/// Refuses one for another host, and one on behalf of a page from elsewhere.
-pub fn check_source<B>(request: &Request<B>) -> Result<(), Refusal> {
+/// Refuses a request for another host, and one from a web page of another machine.
+pub fn check_source<B>(request: &Request<B>) -> Result<(), ApiRefusal> {
     let mut hosts = request.headers().get_all(HOST).iter();
     let named = match (hosts.next(), hosts.next()) {
         (Some(host), None) => host.to_str().is_ok_and(is_loopback),
@@ -27,50 +26,46 @@ pub fn check_source<B>(request: &Request<B>) -> Result<(), Refusal> {
     let aimed = request.uri().authority().is_none_or(|authority| is_loopback(authority.as_str()));
     if !named || !aimed {
         let message = "this is the agent's own API, for this machine alone: use http://127.0.0.1 and its port";
-        return Err(Refusal::new(StatusCode::FORBIDDEN, "forbidden", message));
+        return Err(ApiRefusal::new(StatusCode::FORBIDDEN, "forbidden", message));
     }
     if request.headers().get_all(ORIGIN).iter().any(|origin| !origin.to_str().is_ok_and(is_local_origin)) {
-        return Err(Refusal::new(StatusCode::FORBIDDEN, "forbidden", "web pages from elsewhere have no business here"));
+        return Err(ApiRefusal::new(
+            StatusCode::FORBIDDEN,
+            "forbidden",
+            "web pages from elsewhere have no business here",
+        ));
     }
     Ok(())
 }
 
-/// Whether a body is announced as JSON.
-///
-/// # Errors
-///
-/// Refuses anything else, which a page could send unasked.
-pub fn check_json(headers: &HeaderMap) -> Result<(), Refusal> {
+/// Refuses a body that is not announced as JSON, which a web page could send without a preflight request.
+pub fn check_json(headers: &HeaderMap) -> Result<(), ApiRefusal> {
     let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let kind = value.split_once(';').map_or(value, |(kind, _)| kind).trim();
     if kind.eq_ignore_ascii_case("application/json") {
         return Ok(());
     }
     let message = "send the body as `Content-Type: application/json`";
-    Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message))
+    Err(ApiRefusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message))
 }
 
-/// Whether a connection is of the agent's own user, or of root: who registers chooses what the agent runs, and who calls
-/// methods does so as the owner of the space.
-///
-/// # Errors
-///
-/// Refuses others, and whoever cannot be told.
-pub fn check_user(ends: Ends) -> Result<(), Refusal> {
+/// Refuses a connection that is not of the agent's own user or of root: a registration chooses what the agent runs, and
+/// a call acts as the owner of the space. A user that cannot be determined is refused too.
+pub fn check_user(sockets: SocketPair) -> Result<(), ApiRefusal> {
     // SAFETY: it only returns a number.
     let own = unsafe { libc::geteuid() };
-    let message = match peer::user_of(ends.peer, ends.local) {
+    let message = match peer::user_of(sockets) {
         Ok(Some(user)) if user == own || user == 0 => return Ok(()),
         Ok(Some(user)) => format!("only user {own}, who runs the agent, may ask for this; this is user {user}"),
         Ok(None) => format!("only user {own}, who runs the agent, may ask for this, and you have gone already"),
-        // Elsewhere than on Linux there is nothing to look into.
+        // Other systems than Linux have no such table.
         Err(_) if !cfg!(target_os = "linux") => return Ok(()),
         Err(error) => format!("the agent cannot tell who asks: /proc/net/tcp: {error}"),
     };
-    Err(Refusal::new(StatusCode::FORBIDDEN, "forbidden", message))
+    Err(ApiRefusal::new(StatusCode::FORBIDDEN, "forbidden", message))
 }
 
-/// Whether `host[:port]` can only mean this machine.
+/// Returns whether `host[:port]` can only mean this machine.
 fn is_loopback(authority: &str) -> bool {
     let Ok(authority) = authority.parse::<Authority>() else { return false };
     if authority.as_str().contains('@') {
@@ -81,7 +76,7 @@ fn is_loopback(authority: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
 
-/// Whether an origin is a page of this machine. `null`, of pages that hide theirs, is not.
+/// Returns whether an origin is of this machine. `null`, of pages that hide theirs, is not.
 fn is_local_origin(origin: &str) -> bool {
     match Url::parse(origin).as_ref().map(Url::host) {
         Ok(Some(Host::Domain(name))) => name == "localhost",
@@ -106,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn only_names_of_this_machine_are_answered() {
+    fn only_requests_for_names_of_this_machine_are_accepted() {
         for host in ["127.0.0.1", "127.0.0.1:7301", "localhost:7301", "LOCALHOST", "[::1]:7301", "127.8.8.8:1"] {
             assert!(source(Some(host), None), "{host}");
         }
@@ -129,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_from_elsewhere_are_refused() {
+    fn web_pages_of_other_machines_are_refused() {
         for origin in ["http://localhost:3000", "http://127.0.0.1:7301", "https://[::1]"] {
             assert!(source(Some("127.0.0.1:7301"), Some(origin)), "{origin}");
         }
@@ -139,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_json_or_refused() {
+    fn a_body_that_is_not_json_is_refused() {
         let json = |kind: &str| check_json(&HeaderMap::from_iter([(CONTENT_TYPE, kind.parse().unwrap())])).is_ok();
         assert!(json("application/json") && json("Application/JSON; charset=utf-8"));
         assert!(!json("text/plain") && !json("application/x-www-form-urlencoded") && !json("application/jsonp"));

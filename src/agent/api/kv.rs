@@ -1,10 +1,14 @@
-//! What the programs of a space remember, for the agent's own user: `/kv?key=NAME`.
+//! The key-value store of the space's programs, for the agent's own user: `/kv?key=NAME`.
 //!
-//! The key is in the query, since a path cannot carry every key: clients resolve `.` and `..` there, encoded or not.
+//! The key is in the query, because a path cannot carry every key: clients resolve `.` and `..` there, encoded or not.
 
-use super::{Answer, Ends, Refusal, check_user, json, read};
+use super::{
+    error::{ApiRefusal, json},
+    peer::SocketPair,
+    request::{ApiResponse, check_user, read_json},
+};
 use crate::{
-    agent::Agent,
+    agent::state::AgentState,
     model::owner::Owner,
     platform::{kv::MAX_VALUE, percent},
 };
@@ -15,46 +19,54 @@ use serde::Deserialize;
 use serde_json::{json, value::RawValue};
 use std::time::Duration;
 
-/// The largest body: a value, and what is around it.
-const BYTES: usize = MAX_VALUE + (64 << 10);
+/// The largest body: a value, and the members around it.
+const MAX_BODY: usize = MAX_VALUE + (64 << 10);
 
-/// The longest time to live, in seconds. It can be added to any moment.
+/// The longest time to live, in seconds: it can be added to any time without overflow.
 const MAX_TTL: f64 = u32::MAX as f64;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Put {
+struct KvPut {
     value: Box<RawValue>,
     ttl: Option<f64>,
-    /// Only if nothing is there.
+    /// Whether to store it only if the key is absent.
     #[serde(default)]
     add: bool,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Increment {
+struct KvIncrement {
     by: Option<i64>,
     ttl: Option<f64>,
 }
 
-/// The value, or 204 if there is none.
-pub async fn get(agent: &Agent, ends: Ends, request: &Request<Incoming>) -> Result<Answer, Refusal> {
-    check_user(ends).await?;
+/// Answers with the value, or 204 if the key is absent.
+pub async fn get(
+    agent: &AgentState,
+    sockets: SocketPair,
+    request: &Request<Incoming>,
+) -> Result<ApiResponse, ApiRefusal> {
+    check_user(sockets).await?;
     let Some(value) = agent.kv.get(Owner::Global, &key(request)?)? else {
         let mut answer = Response::new(Full::default());
         *answer.status_mut() = StatusCode::NO_CONTENT;
         return Ok(answer);
     };
-    Ok(json(StatusCode::OK, &Value { value }))
+    Ok(json(StatusCode::OK, &KvValue { value }))
 }
 
-/// Stores a value, and says whether it did.
-pub async fn put(agent: &Agent, ends: Ends, request: Request<Incoming>) -> Result<Answer, Refusal> {
-    check_user(ends).await?;
+/// Stores a value, and answers whether it was stored.
+pub async fn put(
+    agent: &AgentState,
+    sockets: SocketPair,
+    request: Request<Incoming>,
+) -> Result<ApiResponse, ApiRefusal> {
+    check_user(sockets).await?;
     let key = key(&request)?;
-    let Put { value, ttl, add } = read(request, BYTES).await?;
-    let ttl = span(ttl)?;
+    let KvPut { value, ttl, add } = read_json(request, MAX_BODY).await?;
+    let ttl = duration(ttl)?;
     let stored = match add {
         true => agent.kv.add(Owner::Global, &key, value, ttl).await?,
         false => {
@@ -65,39 +77,47 @@ pub async fn put(agent: &Agent, ends: Ends, request: Request<Incoming>) -> Resul
     Ok(json(StatusCode::OK, &json!({ "stored": stored })))
 }
 
-/// Adds to an integer, and gives the sum.
-pub async fn increment(agent: &Agent, ends: Ends, request: Request<Incoming>) -> Result<Answer, Refusal> {
-    check_user(ends).await?;
+/// Adds to an integer, and answers with the sum.
+pub async fn increment(
+    agent: &AgentState,
+    sockets: SocketPair,
+    request: Request<Incoming>,
+) -> Result<ApiResponse, ApiRefusal> {
+    check_user(sockets).await?;
     let key = key(&request)?;
-    let Increment { by, ttl } = read(request, BYTES).await?;
-    let value = agent.kv.increment(Owner::Global, &key, by.unwrap_or(1), span(ttl)?).await?;
+    let KvIncrement { by, ttl } = read_json(request, MAX_BODY).await?;
+    let value = agent.kv.increment(Owner::Global, &key, by.unwrap_or(1), duration(ttl)?).await?;
     Ok(json(StatusCode::OK, &json!({ "value": value })))
 }
 
-/// Removes a value, and says whether there was one.
-pub async fn delete(agent: &Agent, ends: Ends, request: &Request<Incoming>) -> Result<Answer, Refusal> {
-    check_user(ends).await?;
+/// Deletes a key, and answers whether it existed.
+pub async fn delete(
+    agent: &AgentState,
+    sockets: SocketPair,
+    request: &Request<Incoming>,
+) -> Result<ApiResponse, ApiRefusal> {
+    check_user(sockets).await?;
     let deleted = agent.kv.delete(Owner::Global, &key(request)?).await?;
     Ok(json(StatusCode::OK, &json!({ "deleted": deleted })))
 }
 
-/// A value as it was stored, to the byte.
+/// A value, byte for byte as it was stored.
 #[derive(serde::Serialize)]
-struct Value {
+struct KvValue {
     value: Box<RawValue>,
 }
 
-/// The one key that is asked about.
-fn key<B>(request: &Request<B>) -> Result<String, Refusal> {
+/// The key in the query.
+fn key<B>(request: &Request<B>) -> Result<String, ApiRefusal> {
     let mut keys = request.uri().query().unwrap_or_default().split('&').filter_map(|pair| pair.strip_prefix("key="));
     match (keys.next(), keys.next()) {
         (Some(key), None) => Ok(percent::decode_query_value(key)?),
-        _ => Err(Refusal::bad_request("say which key is meant, once: /kv?key=NAME")),
+        _ => Err(ApiRefusal::bad_request("say which key is meant, once: /kv?key=NAME")),
     }
 }
 
-fn span(ttl: Option<f64>) -> Result<Option<Duration>, Refusal> {
-    let span = |ttl: f64| Duration::try_from_secs_f64(ttl.min(MAX_TTL));
-    let wrong = |_| Refusal::bad_request("`ttl` must be a number of seconds from 0 up");
-    ttl.map(span).transpose().map_err(wrong)
+fn duration(ttl: Option<f64>) -> Result<Option<Duration>, ApiRefusal> {
+    let duration = |ttl: f64| Duration::try_from_secs_f64(ttl.min(MAX_TTL));
+    let invalid = |_| ApiRefusal::bad_request("`ttl` must be a number of seconds from 0 up");
+    ttl.map(duration).transpose().map_err(invalid)
 }

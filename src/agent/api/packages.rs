@@ -1,17 +1,17 @@
-//! The packages of libraries, for whoever has the one before: only what has changed travels.
+//! The packages of libraries, with entity tags so that an unchanged one is not sent again.
 
-use super::Answer;
-use crate::agent::packages::Package;
+use super::request::ApiResponse;
+use crate::agent::packages::PackageArchive;
 use http::{
     HeaderMap, HeaderValue, Response, StatusCode,
     header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH},
 };
 use http_body_util::Full;
 
-/// The archive, or nothing if whoever asks has it.
-pub fn answer(package: &Package, headers: &HeaderMap) -> Answer {
+/// Answers with the archive, or 304 if the client has it.
+pub fn answer(package: &PackageArchive, headers: &HeaderMap) -> ApiResponse {
     let tag = format!("\"{}\"", package.tag);
-    let mut answer = match has(headers, &tag) {
+    let mut answer = match client_has(headers, &tag) {
         true => {
             let mut answer = Response::new(Full::default());
             *answer.status_mut() = StatusCode::NOT_MODIFIED;
@@ -29,8 +29,8 @@ pub fn answer(package: &Package, headers: &HeaderMap) -> Answer {
     answer
 }
 
-/// Whether one of the tags that the caller has is this one. A weak one is as good: it is the same bytes.
-fn has(headers: &HeaderMap, tag: &str) -> bool {
+/// Returns whether `If-None-Match` has this tag. A weak tag counts too: it means the same bytes.
+fn client_has(headers: &HeaderMap, tag: &str) -> bool {
     let tags = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     let mut tags = tags.flat_map(|value| value.split(',')).map(str::trim);
     tags.any(|known| known == "*" || known.strip_prefix("W/").unwrap_or(known) == tag)
@@ -41,8 +41,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_it_gets_nothing() {
-        let package = Package::new(b"zip".to_vec());
+    fn a_client_that_has_the_archive_gets_no_body() {
+        let package = PackageArchive::new(b"zip".to_vec());
         let asked = |known: Option<&str>| {
             let mut headers = HeaderMap::new();
             if let Some(known) = known {

@@ -1,35 +1,41 @@
-//! Whose process is at the other end of a loopback connection: the system knows, and says so in `/proc/net/tcp`.
+//! Finds the user whose process is at the other end of a loopback connection, in `/proc/net/tcp`.
 
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
-/// The state of a socket that its process still holds. One that it has closed belongs to nobody, which is told as user
-/// 0, and must not pass for root's.
+/// The state of a socket that its process still holds. A closed one is listed with user 0, and must not pass for root's.
 const ESTABLISHED: &str = "01";
 
-/// The user whose process connected from `peer` to `local`, if it still is.
+/// The addresses of both ends of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct SocketPair {
+    pub peer: SocketAddr,
+    pub local: SocketAddr,
+}
+
+/// The user whose process holds the peer's socket; `None` if it is closed.
 ///
 /// # Errors
 ///
-/// Fails if the system does not tell.
-pub fn user_of(peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u32>> {
-    let mut told = Err(io::ErrorKind::NotFound.into());
-    // A socket for both families connects from a mapped address, and is in the other table.
+/// Fails if the system's tables cannot be read.
+pub fn user_of(SocketPair { peer, local }: SocketPair) -> io::Result<Option<u32>> {
+    let mut found = Err(io::ErrorKind::NotFound.into());
+    // A dual-stack socket connects from a mapped address, and is in the IPv6 table.
     for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
         match std::fs::read_to_string(table) {
             Ok(text) => {
                 if let Some(user) = find(&text, peer, local) {
                     return Ok(Some(user));
                 }
-                told = Ok(None);
+                found = Ok(None);
             }
-            Err(error) if told.is_err() => told = Err(error),
+            Err(error) if found.is_err() => found = Err(error),
             Err(_) => {}
         }
     }
-    told
+    found
 }
 
 fn find(table: &str, peer: SocketAddr, local: SocketAddr) -> Option<u32> {
@@ -37,13 +43,13 @@ fn find(table: &str, peer: SocketAddr, local: SocketAddr) -> Option<u32> {
         let mut fields = line.split_ascii_whitespace().skip(1);
         let (from, to) = (address(fields.next()?)?, address(fields.next()?)?);
         let state = fields.next()?;
-        // Queues, timer, retransmissions.
+        // Skips queues, timer and retransmissions.
         let user = fields.nth(3)?.parse().ok()?;
         (state == ESTABLISHED && from == canonical(peer) && to == canonical(local)).then_some(user)
     })
 }
 
-/// `0100007F:1C84`: each word of the address as the processor holds it.
+/// Parses `0100007F:1C84`, in which each word of the address has the machine's byte order.
 fn address(text: &str) -> Option<SocketAddr> {
     let (host, port) = text.split_once(':')?;
     let word = |from: usize| Some(u32::from_str_radix(host.get(from..from + 8)?, 16).ok()?.to_ne_bytes());
@@ -80,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_its_users() {
+    fn a_connection_belongs_to_the_user_of_its_process() {
         let (peer, local) = ("127.0.0.1:40000".parse().unwrap(), LOCAL.parse().unwrap());
         assert_eq!(find(&line("0100007F:9C40", "01", 1000), peer, local), Some(1000));
         assert_eq!(find(&line("0100007F:9C41", "01", 1000), peer, local), None, "another port");
@@ -92,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_was_closed_is_nobodys_even_if_it_is_told_as_roots() {
+    fn a_closed_socket_belongs_to_nobody_although_it_is_listed_as_roots() {
         let (peer, local) = ("127.0.0.1:40000".parse().unwrap(), LOCAL.parse().unwrap());
         for state in ["04", "05", "06"] {
             assert_eq!(find(&line("0100007F:9C40", state, 0), peer, local), None, "{state}");
@@ -100,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_connections_are_ours() {
+    fn a_connection_of_this_process_belongs_to_its_user() {
         // SAFETY: it only returns a number.
         let me = unsafe { libc::geteuid() };
         for host in ["127.0.0.1:0", "[::1]:0"] {
@@ -108,9 +114,9 @@ mod tests {
             let local = listener.local_addr().unwrap();
             let near = TcpStream::connect(local).unwrap();
             let (_far, peer) = listener.accept().unwrap();
-            assert_eq!(user_of(peer, local).unwrap(), Some(me), "{host}");
+            assert_eq!(user_of(SocketPair { peer, local }).unwrap(), Some(me), "{host}");
             drop(near);
-            assert_eq!(user_of(peer, local).unwrap(), None, "{host}: it is closed");
+            assert_eq!(user_of(SocketPair { peer, local }).unwrap(), None, "{host}: it is closed");
         }
     }
 }

@@ -1,54 +1,53 @@
-//! Keeps a process from filling the log: so many messages a second, and then only how many there were.
+//! Limits the log lines of a process: a number per second, and then only the count of those left out.
 
 use std::time::{Duration, Instant};
 
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// A ration of messages.
-pub struct Chatter {
-    ration: u32,
+/// A limit of log lines per second.
+pub struct LogLimit {
+    per_second: u32,
     window: Instant,
-    said: u32,
-    unsaid: u64,
+    logged: u32,
+    omitted: u64,
 }
 
-/// Whether a message may be said.
+/// Decision about one log line.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Turn {
-    Say,
-    /// And before it, that so many were not.
-    SayAfter(u64),
-    BeSilent,
+pub enum LogDecision {
+    Log,
+    /// Log it, after a note that this many lines were left out.
+    LogAfterOmitted(u64),
+    Omit,
 }
 
-impl Chatter {
-    /// So many messages a second.
-    pub fn new(ration: u32) -> Self {
-        Self { ration, window: Instant::now(), said: 0, unsaid: 0 }
+impl LogLimit {
+    pub fn new(per_second: u32) -> Self {
+        Self { per_second, window: Instant::now(), logged: 0, omitted: 0 }
     }
 
-    /// Asks for one message.
-    pub fn turn(&mut self) -> Turn {
-        self.turn_at(Instant::now())
+    /// Decides about the next line.
+    pub fn decide(&mut self) -> LogDecision {
+        self.decide_at(Instant::now())
     }
 
-    /// How many were not said and not told of, at the end.
-    pub fn unsaid(&self) -> u64 {
-        self.unsaid
+    /// The number of lines that were left out and not reported yet.
+    pub fn omitted(&self) -> u64 {
+        self.omitted
     }
 
-    fn turn_at(&mut self, now: Instant) -> Turn {
+    fn decide_at(&mut self, now: Instant) -> LogDecision {
         if now.duration_since(self.window) >= WINDOW {
-            (self.window, self.said) = (now, 0);
+            (self.window, self.logged) = (now, 0);
         }
-        if self.said >= self.ration {
-            self.unsaid += 1;
-            return Turn::BeSilent;
+        if self.logged >= self.per_second {
+            self.omitted += 1;
+            return LogDecision::Omit;
         }
-        self.said += 1;
-        match std::mem::take(&mut self.unsaid) {
-            0 => Turn::Say,
-            unsaid => Turn::SayAfter(unsaid),
+        self.logged += 1;
+        match std::mem::take(&mut self.omitted) {
+            0 => LogDecision::Log,
+            omitted => LogDecision::LogAfterOmitted(omitted),
         }
     }
 }
@@ -58,13 +57,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_is_cut_to_its_ration_and_then_counted() {
-        let mut chatter = Chatter::new(2);
-        let start = chatter.window;
-        let turns: Vec<_> = (0..4).map(|_| chatter.turn_at(start)).collect();
-        assert_eq!(turns, [Turn::Say, Turn::Say, Turn::BeSilent, Turn::BeSilent]);
-        assert_eq!(chatter.turn_at(start + WINDOW), Turn::SayAfter(2));
-        assert_eq!(chatter.turn_at(start + WINDOW), Turn::Say);
-        assert_eq!(chatter.unsaid(), 0);
+    fn a_flood_is_cut_to_the_limit_and_the_rest_is_counted() {
+        let mut limit = LogLimit::new(2);
+        let start = limit.window;
+        let decisions: Vec<_> = (0..4).map(|_| limit.decide_at(start)).collect();
+        assert_eq!(decisions, [LogDecision::Log, LogDecision::Log, LogDecision::Omit, LogDecision::Omit]);
+        assert_eq!(limit.decide_at(start + WINDOW), LogDecision::LogAfterOmitted(2));
+        assert_eq!(limit.decide_at(start + WINDOW), LogDecision::Log);
+        assert_eq!(limit.omitted(), 0);
     }
 }

@@ -1,13 +1,13 @@
-//! The three pipes to the process, each with a task of its own: requests in, answers out, its log out.
+//! The three pipes of a method server, each with a task of its own: requests in, answers out, log out.
 //!
-//! The two that read go on until their pipe ends, so that the process never blocks on what it writes.
+//! The two readers go on until their pipe ends, so that the process never blocks on its output.
 
 use super::{
-    answer::{self, Said},
-    lines::{Line, Lines, Stream},
-    log_limit::{Chatter, Turn},
-    request_queue::{Taken, Traffic},
+    log_limit::{LogDecision, LogLimit},
+    messages::{self, ServerLine},
+    request_queue::{RequestQueue, Taken},
 };
+use crate::platform::lines::{Line, LineReader, StreamState};
 use std::{io, sync::Arc};
 use tokio::{
     io::AsyncWriteExt as _,
@@ -17,64 +17,66 @@ use tokio::{
 /// The longest line that may be an answer.
 const MAX_ANSWER: usize = 16 << 20;
 
-/// How much of a line of the process's log is kept.
+/// Bytes of a line of the process's log that are kept.
 const MAX_LOG_LINE: usize = 4 << 10;
 
-/// Lines of its log, and remarks of ours on what it writes, that we take over in a second.
-const LOG_RATION: u32 = 200;
-const REMARK_RATION: u32 = 10;
+/// Lines of the process's log that are copied in a second.
+const LOG_LINES_PER_SECOND: u32 = 200;
+
+/// Warnings about the process's output in a second.
+const WARNINGS_PER_SECOND: u32 = 10;
 
 /// A buffer that grew beyond this for a large request is not kept.
-const KEPT: usize = 1 << 20;
+const KEPT_BUFFER: usize = 1 << 20;
 
-/// Writes what is in line until there is no process to write to, and then closes the pipe.
+/// Writes queued requests until the queue is closed, and then closes the pipe.
 ///
 /// # Errors
 ///
 /// Fails if the process no longer reads.
-pub async fn write_requests(traffic: Arc<Traffic>, mut stdin: ChildStdin) -> io::Result<()> {
+pub async fn write_requests(queue: Arc<RequestQueue>, mut stdin: ChildStdin) -> io::Result<()> {
     let mut batch = Vec::new();
     loop {
-        match traffic.take(&mut batch) {
-            Taken::Something => {
+        match queue.take(&mut batch) {
+            Taken::Requests => {
                 stdin.write_all(&batch).await?;
                 batch.clear();
-                batch.shrink_to(KEPT);
+                batch.shrink_to(KEPT_BUFFER);
             }
             Taken::Nothing => {
-                traffic.sendable().await;
-                // Answers come in bursts, and so do the calls of those who waited for them: once all have had their
-                // turn, one write takes the lot. With 64 callers that is half as much again.
+                queue.sendable().await;
+                // Answers come in bursts, and so do the next calls of their callers: after a yield, one write takes them
+                // all. With 64 callers that is half as much throughput again.
                 tokio::task::yield_now().await;
             }
-            Taken::End => return Ok(()),
+            Taken::Closed => return Ok(()),
         }
     }
 }
 
 /// Reads answers until the pipe ends.
-pub async fn read_answers(traffic: Arc<Traffic>, stdout: ChildStdout, space: Arc<str>) {
-    let mut lines = Lines::new(stdout, MAX_ANSWER);
+pub async fn read_answers(queue: Arc<RequestQueue>, stdout: ChildStdout, space: Arc<str>) {
+    let mut lines = LineReader::new(stdout, MAX_ANSWER);
     let mut answers = Vec::new();
-    let (mut odd, mut unknown) = (Chatter::new(REMARK_RATION), Chatter::new(REMARK_RATION));
+    let (mut unexpected, mut unknown) = (LogLimit::new(WARNINGS_PER_SECOND), LogLimit::new(WARNINGS_PER_SECOND));
     loop {
         let read = lines.read(|line| match line {
-            Line::Whole(line) => match answer::read(line) {
-                Said::Answered(answered) => answers.push(answered),
-                Said::Odd(what) => remark(&mut odd, log::Level::Warn, &space, &what),
-                Said::Nothing => {}
+            Line::Whole(line) => match messages::parse_line(line) {
+                ServerLine::Answer(answered) => answers.push(answered),
+                ServerLine::Unexpected(what) => log_output(&mut unexpected, log::Level::Warn, &space, &what),
+                ServerLine::Blank => {}
             },
             Line::TooLong { beginning, length } => {
-                let what = format!("a line of {length} bytes, over {MAX_ANSWER}: {}", answer::quoted(beginning));
-                remark(&mut odd, log::Level::Warn, &space, &what);
+                let what = format!("a line of {length} bytes, over {MAX_ANSWER}: {}", messages::quoted(beginning));
+                log_output(&mut unexpected, log::Level::Warn, &space, &what);
             }
         });
-        let ended = !matches!(read.await, Ok(Stream::GoesOn));
+        let ended = !matches!(read.await, Ok(StreamState::Open));
         if !answers.is_empty() {
-            let strays = traffic.settle(&mut answers);
+            let strays = queue.settle(&mut answers);
             if strays > 0 {
                 let what = format!("{strays} answers that nobody waits for: late, repeated, or never asked for");
-                remark(&mut unknown, log::Level::Debug, &space, &what);
+                log_output(&mut unknown, log::Level::Debug, &space, &what);
             }
         }
         if ended {
@@ -83,17 +85,17 @@ pub async fn read_answers(traffic: Arc<Traffic>, stdout: ChildStdout, space: Arc
     }
 }
 
-/// Puts the process's own log into ours until the pipe ends.
+/// Copies the process's log into the agent's until the pipe ends.
 pub async fn read_log(stderr: ChildStderr, space: Arc<str>) {
-    let mut lines = Lines::new(stderr, MAX_LOG_LINE);
-    let mut chatter = Chatter::new(LOG_RATION);
-    let tell_unsaid = |unsaid| log::info!(target: "svc::method", "{space}: … {unsaid} lines more");
+    let mut lines = LineReader::new(stderr, MAX_LOG_LINE);
+    let mut limit = LogLimit::new(LOG_LINES_PER_SECOND);
+    let log_omitted = |omitted| log::info!(target: "svc::method", "{space}: … {omitted} lines more");
     loop {
         let read = lines.read(|line| {
-            match chatter.turn() {
-                Turn::Say => {}
-                Turn::SayAfter(unsaid) => tell_unsaid(unsaid),
-                Turn::BeSilent => return,
+            match limit.decide() {
+                LogDecision::Log => {}
+                LogDecision::LogAfterOmitted(omitted) => log_omitted(omitted),
+                LogDecision::Omit => return,
             }
             let (text, cut) = match line {
                 Line::Whole(line) => (line, String::new()),
@@ -102,20 +104,21 @@ pub async fn read_log(stderr: ChildStderr, space: Arc<str>) {
             let text = String::from_utf8_lossy(text);
             log::info!(target: "svc::method", "{space}: {}{cut}", text.trim_end_matches('\r'));
         });
-        if !matches!(read.await, Ok(Stream::GoesOn)) {
+        if !matches!(read.await, Ok(StreamState::Open)) {
             break;
         }
     }
-    if chatter.unsaid() > 0 {
-        tell_unsaid(chatter.unsaid());
+    if limit.omitted() > 0 {
+        log_omitted(limit.omitted());
     }
 }
 
-fn remark(chatter: &mut Chatter, level: log::Level, space: &str, what: &str) {
-    let more = match chatter.turn() {
-        Turn::Say => String::new(),
-        Turn::SayAfter(unsaid) => format!(" ({unsaid} remarks like this were left out before)"),
-        Turn::BeSilent => return,
+/// Logs a remark on the process's output, within the limit.
+fn log_output(limit: &mut LogLimit, level: log::Level, space: &str, what: &str) {
+    let more = match limit.decide() {
+        LogDecision::Log => String::new(),
+        LogDecision::LogAfterOmitted(omitted) => format!(" ({omitted} remarks like this were left out before)"),
+        LogDecision::Omit => return,
     };
     log::log!(level, "the method server of space {space} wrote {what}{more}");
 }

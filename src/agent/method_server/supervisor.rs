@@ -1,61 +1,88 @@
-//! The life of a method server: started, served, started again when it dies, and stopped for good.
+//! Supervises a method server: starts the process, restarts it with backoff when it dies, and stops it for good.
+//!
+//! [`Supervisor::run`] alternates between [`Supervisor::serve`], which ends when the process does, and
+//! [`Supervisor::restart`], until the server is to stop.
 
-use super::{
-    Health, Patience, StartError,
-    child::{Launch, Pipes, Process, told},
-    pipes,
-    request_queue::Traffic,
-};
+use super::{pipes, request_queue::RequestQueue};
 use crate::{
-    agent::{backoff::Backoff, child_env::Surroundings},
-    model::{
-        method::{ServerDefinition, ServerMode},
-        timestamp::Timestamp,
+    agent::{
+        backoff::Backoff,
+        child_env::ChildEnv,
+        child_process::{ChildCommand, ChildPipes, SpawnError},
     },
-    platform::config::Span,
+    model::method::{MethodServerHealth, ServerDefinition, ServerMode},
+    platform::{
+        config::Span,
+        process_group::{ProcessGroup, describe_exit},
+    },
 };
 use std::{path::PathBuf, sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
-    task::JoinHandle,
     time::{Instant, sleep, sleep_until, timeout},
 };
 use tokio_util::task::AbortOnDropHandle;
 
-/// How long an exit may take to follow the end of the process's output; it is what people want to know.
-const EXIT_FOLLOWS: Duration = Duration::from_millis(200);
+/// Time in which an exit must follow the end of the process's output, to be named as the reason.
+const EXIT_AFTER_CLOSE: Duration = Duration::from_millis(200);
 
-/// How long the output of a process that is gone may take to be read: only a descendant that left its group can
-/// hold the pipe open.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+/// Time for the rest of the output of a process that is gone: only a descendant that left its group can hold the pipe
+/// open.
+const LAST_OUTPUT: Duration = Duration::from_millis(500);
 
-/// What the supervisor is to do, from mild to stern.
+/// The state that the supervisor works towards. A later variant overrides an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Order {
-    Serve,
-    /// Stop once no call is left.
-    Retire,
-    Stop,
+pub enum DesiredState {
+    Serving,
+    /// Stopped once no call is left.
+    Drained,
+    Stopped,
 }
 
-/// One per method server.
+/// Timeouts and backoff of a supervised process. Tests use shorter ones.
+#[derive(Clone, Copy, Debug)]
+pub struct RestartPolicy {
+    /// Time for the process to exit by itself once its stdin is closed.
+    pub close: Duration,
+    /// Time for its group to end after SIGTERM; then it gets SIGKILL.
+    pub terminate: Duration,
+    /// Wait before the first restart; each further one is twice as long.
+    pub first_backoff: Duration,
+    pub longest_backoff: Duration,
+    /// A process that has run for this long resets the backoff.
+    pub stable_after: Duration,
+}
+
+/// The supervisor of one method server.
 pub struct Supervisor {
-    pub patience: Patience,
+    pub policy: RestartPolicy,
     pub definition: ServerDefinition,
     pub directory: PathBuf,
-    pub surroundings: Surroundings,
+    pub child_env: ChildEnv,
     pub space: Arc<str>,
-    pub traffic: Arc<Traffic>,
-    pub health: watch::Sender<Health>,
+    pub queue: Arc<RequestQueue>,
+    pub health: watch::Sender<MethodServerHealth>,
 }
 
-/// Why a process no longer serves.
-enum Ending {
-    /// It has exited.
+/// End of a process's service.
+enum ServiceEnd {
     Exited(String),
-    /// It runs, but is of no use any more.
-    Useless(String),
-    Ordered,
+    /// The process runs, but cannot serve any more.
+    Broken(String),
+    /// It was to stop.
+    Demanded,
+}
+
+impl Default for RestartPolicy {
+    fn default() -> Self {
+        Self {
+            close: Duration::from_secs(2),
+            terminate: Duration::from_secs(3),
+            first_backoff: Duration::from_millis(100),
+            longest_backoff: Duration::from_secs(30),
+            stable_after: Duration::from_secs(30),
+        }
+    }
 }
 
 impl Supervisor {
@@ -64,127 +91,128 @@ impl Supervisor {
     /// # Errors
     ///
     /// Fails if the command cannot be run.
-    pub async fn launch(&self) -> Result<(Process, Pipes), StartError> {
-        let launch = Launch {
+    pub async fn launch(&self) -> Result<(ProcessGroup, ChildPipes), SpawnError> {
+        let command = ChildCommand {
             command: &self.definition.command,
             args: &self.definition.args,
             directory: &self.directory,
-            environment: &self.surroundings.variables(),
+            environment: &self.child_env.variables(),
         };
-        let started = launch.with_pipes().await?;
+        let started = command.spawn_with_pipes().await?;
         log::info!("the method server of space {} runs as process {}", self.space, started.0.id());
         Ok(started)
     }
 
-    /// Looks after the process, and those that follow it, until it is ordered to stop.
-    pub async fn run(self, first: (Process, Pipes), mut orders: watch::Receiver<Order>) {
-        let mut present = first;
-        let mut backoff = Backoff::new(self.patience.first_backoff, self.patience.longest_backoff);
+    /// Serves with the first process and those that replace it, until the server is to stop.
+    pub async fn run(self, first: (ProcessGroup, ChildPipes), mut desires: watch::Receiver<DesiredState>) {
+        let mut process = first;
+        let mut backoff = Backoff::new(self.policy.first_backoff, self.policy.longest_backoff);
         loop {
             let started = Instant::now();
-            let Some(mut why) = self.serve(present, &mut orders).await else { break };
-            if started.elapsed() >= self.patience.settled {
+            let Some(reason) = self.serve(process, &mut desires).await else { break };
+            if started.elapsed() >= self.policy.stable_after {
                 backoff.reset();
             }
-            let since = Timestamp::now();
-            let next = loop {
-                let wait = backoff.next();
-                log::warn!("the method server of space {} is down: {why}; next try in {}", self.space, Span(wait));
-                self.tell(Health::Restarting { since, why: why.clone() });
-                tokio::select! {
-                    () = sleep(wait) => {}
-                    _ = orders.wait_for(|order| *order > Order::Serve) => break None,
-                }
-                match self.launch().await {
-                    Ok(next) => break Some(next),
-                    Err(error) => {
-                        why = error.to_string().into();
-                        self.traffic.shut(&why);
-                    }
-                }
-            };
-            let Some(next) = next else { break };
-            present = next;
-            self.traffic.open();
-            self.tell(Health::Running);
+            let Some(next) = self.restart(reason, &mut backoff, &mut desires).await else { break };
+            process = next;
+            self.queue.open();
+            self.set_health(MethodServerHealth::Running);
         }
-        self.traffic.shut(&"it was stopped".into());
-        self.tell(Health::Stopped);
+        self.queue.close(&"it was stopped".into());
+        self.set_health(MethodServerHealth::Stopped);
         log::info!("the method server of space {} is stopped", self.space);
     }
 
-    /// Serves calls with this process until it ends. Says why it died, or nothing if it was ordered to stop; the
-    /// process is gone then, with all of its group, and nothing of it is left in the traffic.
+    /// Restarts the process that died for this reason, with backoff until it starts; `None` if the server is to stop
+    /// meanwhile.
+    async fn restart(
+        &self,
+        mut reason: Arc<str>,
+        backoff: &mut Backoff,
+        desires: &mut watch::Receiver<DesiredState>,
+    ) -> Option<(ProcessGroup, ChildPipes)> {
+        loop {
+            let wait = backoff.next();
+            log::warn!("the method server of space {} is down: {reason}; next try in {}", self.space, Span(wait));
+            self.set_health(MethodServerHealth::Restarting { reason: reason.to_string() });
+            tokio::select! {
+                () = sleep(wait) => {}
+                _ = desires.wait_for(|desired| *desired > DesiredState::Serving) => return None,
+            }
+            match self.launch().await {
+                Ok(process) => return Some(process),
+                Err(error) => {
+                    reason = error.to_string().into();
+                    self.queue.close(&reason);
+                }
+            }
+        }
+    }
+
+    /// Serves calls with this process until it ends. Returns the reason why it died, or `None` if it was to stop. The
+    /// whole process group is gone then, and the queue holds none of its requests.
     async fn serve(
         &self,
-        (mut process, pipes): (Process, Pipes),
-        orders: &mut watch::Receiver<Order>,
+        (mut process, pipes): (ProcessGroup, ChildPipes),
+        desires: &mut watch::Receiver<DesiredState>,
     ) -> Option<Arc<str>> {
-        let Pipes { stdin, stdout, stderr } = pipes;
-        let mut writer = owned(tokio::spawn(pipes::write_requests(self.traffic.clone(), stdin)));
-        let mut reader = owned(tokio::spawn(pipes::read_answers(self.traffic.clone(), stdout, self.space.clone())));
-        let mut log = owned(tokio::spawn(pipes::read_log(stderr, self.space.clone())));
+        let ChildPipes { stdin, stdout, stderr } = pipes;
+        let mut writer = abort_on_drop(pipes::write_requests(self.queue.clone(), stdin));
+        let mut reader = abort_on_drop(pipes::read_answers(self.queue.clone(), stdout, self.space.clone()));
+        let mut log = abort_on_drop(pipes::read_log(stderr, self.space.clone()));
 
-        let mut order = Order::Serve;
-        let ending = loop {
+        let mut state = DesiredState::Serving;
+        let end = loop {
             tokio::select! {
-                status = process.exited() => break Ending::Exited(told(&status)),
-                _ = &mut reader => break self.after_silence(&mut process, "it closed its standard output").await,
-                _ = &mut writer => break self.after_silence(&mut process, "it closed its standard input").await,
-                why = self.stuck() => break Ending::Useless(why),
-                () = self.traffic.idle(), if order == Order::Retire => break Ending::Ordered,
-                sterner = next_order(orders, order) => match sterner {
-                    Order::Stop => break Ending::Ordered,
+                status = process.exited() => break ServiceEnd::Exited(describe_exit(&status)),
+                _ = &mut reader => break after_close(&mut process, "it closed its standard output").await,
+                _ = &mut writer => break after_close(&mut process, "it closed its standard input").await,
+                reason = self.unresponsive() => break ServiceEnd::Broken(reason),
+                () = self.queue.idle(), if state == DesiredState::Drained => break ServiceEnd::Demanded,
+                desired = next_desired(desires, state) => match desired {
+                    DesiredState::Stopped => break ServiceEnd::Demanded,
                     _ => {
-                        order = sterner;
-                        self.traffic.retire();
+                        state = desired;
+                        self.queue.drain();
                     }
                 }
             }
         };
 
-        let why: Option<Arc<str>> = match ending {
-            Ending::Exited(why) => {
-                // First all that it said, for which those that may still hold its pipes have to be gone.
+        let reason: Option<Arc<str>> = match end {
+            ServiceEnd::Exited(reason) => {
+                // All of its answers count, for which descendants that may still hold its pipes have to be gone.
                 process.kill();
-                let _ = timeout(LAST_WORDS, finished(&mut reader)).await;
-                let why = why.into();
-                self.traffic.shut(&why);
+                let _ = timeout(LAST_OUTPUT, finished(&mut reader)).await;
+                let reason = reason.into();
+                self.queue.close(&reason);
                 process.sweep().await;
-                Some(why)
+                Some(reason)
             }
-            Ending::Useless(why) => {
-                let why = why.into();
-                self.traffic.shut(&why);
-                self.tell(Health::Restarting { since: Timestamp::now(), why: Arc::clone(&why) });
-                process.end(self.patience.close, self.patience.terminate).await;
-                Some(why)
+            ServiceEnd::Broken(reason) => {
+                let reason: Arc<str> = reason.into();
+                self.queue.close(&reason);
+                self.set_health(MethodServerHealth::Restarting { reason: reason.to_string() });
+                process.end(self.policy.close, self.policy.terminate).await;
+                Some(reason)
             }
-            Ending::Ordered => {
-                // The writer closes the process's stdin when it finds nothing more to come.
-                self.traffic.shut(&"it is being stopped".into());
-                process.end(self.patience.close, self.patience.terminate).await;
+            ServiceEnd::Demanded => {
+                // The writer closes the process's stdin once the queue is closed.
+                self.queue.close(&"it is being stopped".into());
+                process.end(self.policy.close, self.policy.terminate).await;
                 None
             }
         };
-        let _ = timeout(LAST_WORDS, finished(&mut log)).await;
-        // A writer that lingers would take what is meant for the next process.
+        let _ = timeout(LAST_OUTPUT, finished(&mut log)).await;
+        // A writer that lingers would take requests meant for the next process.
         writer.abort();
         finished(&mut writer).await;
-        why.filter(|_| order == Order::Serve)
+        reason.filter(|_| state == DesiredState::Serving)
     }
 
-    /// The end of a process that closed one of its pipes, most likely because it exits.
-    async fn after_silence(&self, process: &mut Process, why: &str) -> Ending {
-        match timeout(EXIT_FOLLOWS, process.exited()).await {
-            Ok(status) => Ending::Exited(told(&status)),
-            Err(_) => Ending::Useless(why.to_owned()),
-        }
-    }
-
-    /// Returns if a serial process has not answered its present call for twice the timeout. Nothing else could be
-    /// asked of it any more, since only an answer makes room for the next call.
-    async fn stuck(&self) -> String {
+    /// Resolves if a serial process has not answered its current call for twice the timeout. It could not be sent
+    /// anything else, since only an answer frees it for the next call.
+    async fn unresponsive(&self) -> String {
         if self.definition.mode == ServerMode::Concurrent {
             return std::future::pending().await;
         }
@@ -192,7 +220,7 @@ impl Supervisor {
         loop {
             let now = Instant::now();
             // A call that is sent later cannot be overdue before this long from now.
-            let due = self.traffic.busy_since().map_or(now, |since| since) + limit;
+            let due = self.queue.busy_since().map_or(now, |since| since) + limit;
             if due <= now {
                 return format!("it has not answered a call for {}", Span(limit));
             }
@@ -200,21 +228,29 @@ impl Supervisor {
         }
     }
 
-    fn tell(&self, health: Health) {
+    fn set_health(&self, health: MethodServerHealth) {
         self.health.send_replace(health);
     }
 }
 
-/// The next order that is sterner than `present`. Nobody being left to give any is the sternest.
-async fn next_order(orders: &mut watch::Receiver<Order>, present: Order) -> Order {
-    orders.wait_for(|order| *order > present).await.map_or(Order::Stop, |order| *order)
+/// The end of a process that closed one of its pipes, most likely because it exits.
+async fn after_close(process: &mut ProcessGroup, reason: &str) -> ServiceEnd {
+    match timeout(EXIT_AFTER_CLOSE, process.exited()).await {
+        Ok(status) => ServiceEnd::Exited(describe_exit(&status)),
+        Err(_) => ServiceEnd::Broken(reason.to_owned()),
+    }
 }
 
-fn owned<T>(task: JoinHandle<T>) -> AbortOnDropHandle<T> {
-    AbortOnDropHandle::new(task)
+/// The next desired state beyond `current`. Without a handle left it is to stop.
+async fn next_desired(desires: &mut watch::Receiver<DesiredState>, current: DesiredState) -> DesiredState {
+    desires.wait_for(|desired| *desired > current).await.map_or(DesiredState::Stopped, |desired| *desired)
 }
 
-/// Waits for a task, also one that is over and was seen to be.
+fn abort_on_drop<T: Send + 'static>(task: impl Future<Output = T> + Send + 'static) -> AbortOnDropHandle<T> {
+    AbortOnDropHandle::new(tokio::spawn(task))
+}
+
+/// Waits for a task, unless its end was observed already.
 async fn finished<T>(task: &mut AbortOnDropHandle<T>) {
     if !task.is_finished() {
         let _ = task.await;

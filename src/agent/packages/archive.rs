@@ -1,4 +1,4 @@
-//! Files as a zip archive that is the same, byte for byte, for the same files.
+//! Zip archives of libraries. The same files make the same archive, byte for byte.
 
 use crate::model::library::{Language, Library};
 use bytes::Bytes;
@@ -10,15 +10,15 @@ use std::{
 };
 use zip::{CompressionMethod, DateTime, ZipWriter, write::SimpleFileOptions};
 
-/// An archive, and what tells it from every other.
+/// A zip archive, and the tag of its content.
 #[derive(Clone, Debug)]
-pub struct Package {
+pub struct PackageArchive {
     pub bytes: Bytes,
-    /// Made of its content.
+    /// A hash of the bytes, as hexadecimal text.
     pub tag: String,
 }
 
-impl Package {
+impl PackageArchive {
     pub fn new(bytes: Vec<u8>) -> Self {
         let mut tag = String::with_capacity(32);
         for byte in &Sha256::digest(&bytes)[..16] {
@@ -28,23 +28,22 @@ impl Package {
     }
 }
 
-/// The files that libraries are in a package. A Python library that others are below is a package of its own, or they
-/// could not be imported.
+/// The files of libraries in an archive. A Python library with others below it becomes a package, or those could not be
+/// imported.
 pub fn files_of(libraries: &[Library]) -> BTreeMap<String, &str> {
-    let above = |library: &Library| {
+    let is_parent = |library: &Library| {
         let prefix = format!("{}.", library.name);
         let below = |other: &&Library| other.language == library.language && other.name.as_str().starts_with(&prefix);
         library.language == Language::Python && libraries.iter().any(|other| below(&other))
     };
-    let path = |library: &Library| match above(library) {
+    let path = |library: &Library| match is_parent(library) {
         true => format!("{}/__init__.py", library.name.as_str().replace('.', "/")),
         false => library.path(),
     };
     libraries.iter().map(|library| (path(library), library.source.as_str())).collect()
 }
 
-/// An archive of these files, and of the directories they are in: without those, Python finds no package that is a
-/// directory and nothing more.
+/// An archive of these files and of their directories, without which Python finds no package that is only a directory.
 pub fn archive<'a>(files: impl IntoIterator<Item = (String, &'a str)>) -> Vec<u8> {
     let files: BTreeMap<String, &str> = files.into_iter().collect();
     let mut directories = BTreeSet::new();
@@ -81,10 +80,10 @@ mod tests {
     #[test]
     fn equal_files_make_equal_archives_in_any_order() {
         let (a, b) = (("a/x.py".to_owned(), "1"), ("b.lua".to_owned(), "2"));
-        let one = Package::new(archive([a.clone(), b.clone()]));
-        let other = Package::new(archive([b, a.clone()]));
+        let one = PackageArchive::new(archive([a.clone(), b.clone()]));
+        let other = PackageArchive::new(archive([b, a.clone()]));
         assert_eq!((&one.bytes, &one.tag), (&other.bytes, &other.tag));
-        assert_ne!(one.tag, Package::new(archive([a])).tag);
+        assert_ne!(one.tag, PackageArchive::new(archive([a])).tag);
         assert_eq!(one.tag.len(), 32);
     }
 
@@ -103,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_are_there_before_their_files() {
+    fn directories_come_before_their_files() {
         let bytes = archive([("a/b/c.py".to_owned(), "x = 1")]);
         let mut zip = zip::ZipArchive::new(Cursor::new(bytes)).unwrap();
         let names: Vec<String> =

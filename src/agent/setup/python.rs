@@ -1,13 +1,13 @@
-//! Runs a set-up script with the machine's Python, in the directory of its file.
+//! Runs a set-up script with the system's Python, in the directory of its file.
 
-use super::{HadPrinted, MAX_OUTPUT, SetupError};
-use crate::agent::{
-    child_env::Surroundings,
-    method_server::{
-        StartError,
-        child::{Launch, told},
+use super::error::{PrintedBefore, SetupError};
+use crate::{
+    agent::{
+        child_env::ChildEnv,
+        child_process::{ChildCommand, SpawnError},
+        setup_changes::{self, SetupChanges},
     },
-    setup_changes::{self, Doings},
+    platform::process_group::describe_exit,
 };
 use parking_lot::Mutex;
 use std::{io, path::Path, sync::Arc, time::Duration};
@@ -19,66 +19,69 @@ use tokio_util::task::AbortOnDropHandle;
 
 const PYTHON: &str = "python3";
 
-/// How long the output of a script that has ended may take to be read: only what it left running can hold the pipe.
-const LAST_WORDS: Duration = Duration::from_millis(200);
+/// Bytes of a script's output that are kept. The end of it shows what failed.
+const MAX_OUTPUT: usize = 64 << 10;
 
-/// The end of what was written.
+/// Time for the rest of the output of a script that has ended: only a process that it left running can hold the pipe.
+const LAST_OUTPUT: Duration = Duration::from_millis(200);
+
+/// The end of a stream.
 #[derive(Clone, Default)]
-struct Tail(Arc<Mutex<Vec<u8>>>);
+struct OutputTail(Arc<Mutex<Vec<u8>>>);
 
-/// Runs the file and returns what it printed. What it leaves running in its process group is killed.
+/// Runs the file, and returns its output. Processes that it leaves running in its group are killed.
 ///
 /// # Errors
 ///
-/// Fails if there is no Python, and if the script does not end well, with what it wrote to stderr, or in time.
+/// Fails if there is no Python, if the script fails, with its stderr, or if it does not end in time.
 pub async fn run(
     path: &Path,
-    surroundings: &Surroundings,
-    doings: &Doings,
+    child_env: &ChildEnv,
+    changes: &SetupChanges,
     limit: Duration,
 ) -> Result<String, SetupError> {
-    let failed = |why: String| SetupError::Failed { path: path.to_owned(), why };
+    let failed = |reason: String| SetupError::failed(path, reason);
     let Some(file) = path.to_str() else { return Err(failed("its path is not UTF-8".to_owned())) };
-    let mut environment = surroundings.variables();
-    // What it prints and what it complains of are read side by side.
+    let mut environment = child_env.variables();
+    // Stdout and stderr are interleaved as they are written.
     environment.push(("PYTHONUNBUFFERED".to_owned(), "1".to_owned()));
-    environment.push((setup_changes::VARIABLE.to_owned(), doings.token.clone()));
-    let launch = Launch {
+    environment.push((setup_changes::VARIABLE.to_owned(), changes.token.clone()));
+    let command = ChildCommand {
         command: PYTHON,
         args: &[file.to_owned()],
         directory: path.parent().unwrap_or(Path::new("/")),
         environment: &environment,
     };
-    let (mut process, pipes) = launch.with_pipes().await.map_err(|error| match error {
-        StartError::Command { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+    let (mut process, pipes) = command.spawn_with_pipes().await.map_err(|error| match error {
+        SpawnError::Command { source, .. } if source.kind() == io::ErrorKind::NotFound => {
             SetupError::NoPython(path.to_owned())
         }
         other => failed(other.to_string()),
     })?;
     drop(pipes.stdin);
-    let (output, printed, complaints) = (Tail::default(), Tail::default(), Tail::default());
-    let printing = AbortOnDropHandle::new(tokio::spawn(gather(pipes.stdout, vec![output.clone(), printed.clone()])));
-    let complaining =
-        AbortOnDropHandle::new(tokio::spawn(gather(pipes.stderr, vec![output.clone(), complaints.clone()])));
-    // A process that is dropped is killed with all of its group.
+    let (output, stdout, stderr) = (OutputTail::default(), OutputTail::default(), OutputTail::default());
+    let reading_stdout = AbortOnDropHandle::new(tokio::spawn(collect(pipes.stdout, [output.clone(), stdout.clone()])));
+    let reading_stderr = AbortOnDropHandle::new(tokio::spawn(collect(pipes.stderr, [output.clone(), stderr.clone()])));
+    // Dropping the process kills its group.
     let Ok(status) = timeout(limit, process.exited()).await else {
-        return Err(SetupError::TooLong { path: path.to_owned(), limit });
+        return Err(SetupError::Timeout { path: path.to_owned(), limit });
     };
-    let _ = timeout(LAST_WORDS, async { tokio::join!(printing, complaining) }).await;
+    let _ = timeout(LAST_OUTPUT, async { tokio::join!(reading_stdout, reading_stderr) }).await;
     process.sweep().await;
     match status.as_ref().is_ok_and(|status| status.success()) {
         true => Ok(output.text()),
         false => {
-            let why = match complaints.text().trim_end() {
-                "" => told(&status),
-                complaints => format!("{}\n{complaints}", told(&status)),
+            let reason = match stderr.text().trim_end() {
+                "" => describe_exit(&status),
+                text => format!("{}\n{text}", describe_exit(&status)),
             };
-            Err(failed(format!("{why}{}", HadPrinted(&printed.text()))))
+            Err(failed(format!("{reason}{}", PrintedBefore(&stdout.text()))))
         }
     }
 }
 
-async fn gather(mut from: impl AsyncRead + Unpin, tails: Vec<Tail>) {
+/// Copies a stream to both tails until it ends.
+async fn collect(mut from: impl AsyncRead + Unpin, tails: [OutputTail; 2]) {
     let mut chunk = vec![0; 8 << 10];
     while let Ok(count @ 1..) = from.read(&mut chunk).await {
         for tail in &tails {
@@ -87,7 +90,7 @@ async fn gather(mut from: impl AsyncRead + Unpin, tails: Vec<Tail>) {
     }
 }
 
-impl Tail {
+impl OutputTail {
     fn add(&self, bytes: &[u8]) {
         let mut tail = self.0.lock();
         tail.extend_from_slice(bytes);

@@ -1,7 +1,7 @@
 //! The agent's own API: what it takes, from whom, and how it refuses the rest.
 
-use super::support::{Running, Scratch, Server, settings};
-use crate::agent::{AgentError, Settings, Signals};
+use super::support::{FakeServer, RunningAgent, settings};
+use crate::agent::{AgentError, AgentSettings, StopSignals};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -15,20 +15,20 @@ fn message(answer: &(u16, Value)) -> &str {
 
 #[tokio::test]
 async fn an_event_needs_only_a_type() {
-    let (scratch, server) = (Scratch::new(), Server::new().await);
-    let agent = Running::start(settings(&scratch, &[&server])).await;
+    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let (status, body) = agent.post("/event", r#"{"type":"deploy.done"}"#).await;
     assert_eq!((status, &body["event_type"]), (202, &json!("custom.deploy.done")));
-    let mut visitor = server.welcome_idle().await;
-    let (id, kind, payload) = visitor.hear_event().await;
+    let mut linked = server.welcome_idle().await;
+    let (id, kind, payload) = linked.receive_event().await;
     assert_eq!((json!(id), kind.as_str(), payload), (body["event_id"].clone(), "deploy.done", json!({})));
-    agent.stop(visitor).await;
+    agent.stop(linked).await;
 }
 
 #[tokio::test]
 async fn what_is_no_event_is_refused_with_the_field() {
-    let (scratch, server) = (Scratch::new(), Server::new().await);
-    let agent = Running::start(settings(&scratch, &[&server])).await;
+    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let large = json!({ "type": "a", "payload": { "text": "x".repeat(2000) } }).to_string();
     let deep = format!(r#"{{"type":"a","payload":{}1{}}}"#, r#"{"a":"#.repeat(65), "}".repeat(65));
     let huge = format!(r#"{{"type":"a","payload":{{"text":"{}"}}}}"#, "x".repeat(2 << 20));
@@ -57,8 +57,8 @@ async fn what_is_no_event_is_refused_with_the_field() {
 
 #[tokio::test]
 async fn web_pages_cannot_reach_it() {
-    let (scratch, server) = (Scratch::new(), Server::new().await);
-    let agent = Running::start(settings(&scratch, &[&server])).await;
+    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let event = r#"{"type":"a"}"#;
     let host = format!("Host: {}\r\n", agent.address);
     let json = "Content-Type: application/json\r\n";
@@ -80,8 +80,8 @@ async fn web_pages_cannot_reach_it() {
 
 #[tokio::test]
 async fn paths_and_methods_that_are_not_there_are_told() {
-    let (scratch, server) = (Scratch::new(), Server::new().await);
-    let agent = Running::start(settings(&scratch, &[&server])).await;
+    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     assert_eq!(code(&agent.get("/").await), (404, "not_found"));
     assert_eq!(code(&agent.get("/api/events").await), (404, "not_found"));
     assert_eq!(code(&agent.get("/event").await), (405, "method_not_allowed"));
@@ -92,8 +92,8 @@ async fn paths_and_methods_that_are_not_there_are_told() {
 
 #[tokio::test]
 async fn values_are_kept_under_any_key() {
-    let (scratch, server) = (Scratch::new(), Server::new().await);
-    let agent = Running::start(settings(&scratch, &[&server])).await;
+    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     for key in ["plain", "", ".", "..", "%2e%2e", "a%2Fb", "a+b", "a%20b", "%C3%A4", "%26key%3Dx", "100%25"] {
         let path = format!("/kv?key={key}");
         assert_eq!(agent.delete(&path).await, (200, json!({ "deleted": key == "%2e%2e" || key == "a%20b" })), "{key}");
@@ -114,8 +114,8 @@ async fn values_are_kept_under_any_key() {
 
 #[tokio::test]
 async fn what_cannot_be_kept_is_told() {
-    let (scratch, server) = (Scratch::new(), Server::new().await);
-    let agent = Running::start(settings(&scratch, &[&server])).await;
+    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let long = format!("/kv?key={}", "k".repeat(257));
     for path in ["/kv", "/kv?key", "/kv?other=x", "/kv?key=a&key=b", "/kv?key=%zz", "/kv?key=%ff", &long] {
         assert_eq!(code(&agent.get(path).await), (400, "bad_request"), "{path}");
@@ -140,8 +140,8 @@ async fn what_cannot_be_kept_is_told() {
 
 #[tokio::test]
 async fn a_full_spool_is_told_with_the_setting() {
-    let (scratch, server) = (Scratch::new(), Server::new().await);
-    let agent = Running::start(Settings { spool: 2, ..settings(&scratch, &[&server]) }).await;
+    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let agent = RunningAgent::start(AgentSettings { spool: 2, ..settings(&scratch, &[&server]) }).await;
     agent.raise("a", json!({})).await;
     agent.raise("a", json!({})).await;
     let answer = agent.post("/event", r#"{"type":"a"}"#).await;
@@ -152,8 +152,8 @@ async fn a_full_spool_is_told_with_the_setting() {
 
 #[tokio::test]
 async fn it_listens_on_loopback_only() {
-    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
-    let ran = crate::agent::run(settings(&scratch, &[&server]), listener, Signals::default()).await;
+    let ran = crate::agent::run(settings(&scratch, &[&server]), listener, StopSignals::default()).await;
     assert!(matches!(ran, Err(AgentError::NotLoopback(_))));
 }

@@ -1,8 +1,8 @@
 //! Registrations that scripts build, and the libraries they load.
 
-use super::support::{Running, Scratch, Server, Visitor, settings, soon};
+use super::support::{FakeServer, LinkedAgent, RunningAgent, settings, soon};
 use crate::{
-    agent::Settings,
+    agent::AgentSettings,
     model::{
         agent_protocol::{CallReply, ToAgent},
         library::{Language, Library, LibraryName},
@@ -21,22 +21,21 @@ fn echo(name: &str) -> String {
 }
 
 /// Writes a script beside a copy of the echo server.
-fn file(scratch: &Scratch, name: &str, text: &str) -> PathBuf {
-    std::fs::create_dir_all(&scratch.0).unwrap();
+fn file(scratch: &tempfile::TempDir, name: &str, text: &str) -> PathBuf {
     let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/methods/echo.py");
-    std::fs::copy(fixture, scratch.0.join("echo.py")).unwrap();
-    let path = scratch.0.join(name);
+    std::fs::copy(fixture, scratch.path().join("echo.py")).unwrap();
+    let path = scratch.path().join(name);
     std::fs::write(&path, text).unwrap();
     path
 }
 
-async fn running(scratch: &Scratch, server: &Server) -> (Running, Visitor) {
-    let agent = Running::start(settings(scratch, &[server])).await;
-    let visitor = server.welcome_idle().await;
-    (agent, visitor)
+async fn running(scratch: &tempfile::TempDir, server: &FakeServer) -> (RunningAgent, LinkedAgent) {
+    let agent = RunningAgent::start(settings(scratch, &[server])).await;
+    let linked = server.welcome_idle().await;
+    (agent, linked)
 }
 
-async fn register(agent: &Running, scratch: &Scratch, name: &str, text: &str) -> (u16, Value) {
+async fn register(agent: &RunningAgent, scratch: &tempfile::TempDir, name: &str, text: &str) -> (u16, Value) {
     let path = file(scratch, name, text);
     agent.post("/methods", &json!({ "path": path, "source": text }).to_string()).await
 }
@@ -60,9 +59,9 @@ fn library(name: &str, language: Language, source: &str) -> Library {
 }
 
 /// Sends libraries, others than before, and gives the tag of the package that the agent has made of them.
-async fn supply(agent: &Running, visitor: &mut Visitor, libraries: Vec<Library>) -> String {
+async fn supply(agent: &RunningAgent, linked: &mut LinkedAgent, libraries: Vec<Library>) -> String {
     let (_, before) = agent.head("/packages/user-libraries.zip", "").await;
-    visitor.say(ToAgent::Libraries(libraries)).await;
+    linked.send(ToAgent::Libraries(libraries)).await;
     let changed = async {
         loop {
             let (status, tag) = agent.head("/packages/user-libraries.zip", "").await;
@@ -78,27 +77,27 @@ async fn supply(agent: &Running, visitor: &mut Visitor, libraries: Vec<Library>)
 
 #[tokio::test]
 async fn a_python_file_registers_what_it_builds_and_its_output_comes_back() {
-    let (scratch, server) = (Scratch::new(), Server::new().await);
-    let (agent, mut visitor) = running(&scratch, &server).await;
+    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (agent, mut linked) = running(&scratch, &server).await;
     let text = script(&format!("{}print('registered', server.register())", echo("directory")));
     let (answer, (generation, names)) =
-        tokio::join!(register(&agent, &scratch, "methods.py", &text), visitor.expect_register());
+        tokio::join!(register(&agent, &scratch, "methods.py", &text), linked.expect_register());
     assert_eq!(names, ["directory"]);
     let methods = json!([{ "name": "notes.directory", "local_name": "directory" }]);
     assert_eq!(answer, (200, json!({ "methods": methods, "output": "registered ['notes.directory']\n" })));
-    let CallReply::Result(directory) = visitor.answer(generation, "directory", json!({})).await else {
+    let CallReply::Result(directory) = linked.answer(generation, "directory", json!({})).await else {
         panic!("a result")
     };
-    assert_eq!(directory.get(), json!(scratch.0.canonicalize().unwrap()).to_string());
+    assert_eq!(directory.get(), json!(scratch.path().canonicalize().unwrap()).to_string());
     let status = agent.status(|_| true).await;
-    assert_eq!(status["registration"]["path"], json!(scratch.0.join("methods.py")));
-    agent.stop(visitor).await;
+    assert_eq!(status["registration"]["path"], json!(scratch.path().join("methods.py")));
+    agent.stop(linked).await;
 }
 
 #[tokio::test]
 async fn a_script_that_goes_wrong_is_told_with_its_line_and_changes_nothing() {
-    let (scratch, server) = (Scratch::new(), Server::new().await);
-    let (agent, visitor) = running(&scratch, &server).await;
+    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (agent, linked) = running(&scratch, &server).await;
     for (body, parts) in [
         ("server.method(", &["methods.py\", line 3", "SyntaxError"][..]),
         ("s.string(min_len=1)", &["line 3", "min_len"]),
@@ -117,84 +116,84 @@ async fn a_script_that_goes_wrong_is_told_with_its_line_and_changes_nothing() {
         }
     }
     assert_eq!(agent.get("/status").await.1["registration"], Value::Null);
-    agent.stop(visitor).await;
+    agent.stop(linked).await;
 }
 
 #[tokio::test]
 async fn what_a_script_registered_before_it_failed_is_undone() {
-    let (scratch, server) = (Scratch::new(), Server::new().await);
-    let (agent, mut visitor) = running(&scratch, &server).await;
+    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (agent, mut linked) = running(&scratch, &server).await;
     let text = script(&format!("{}server.register()\n1 / 0", echo("echo")));
     let undone = async {
-        assert_eq!(visitor.expect_register().await.1, ["echo"]);
-        visitor.expect_unregister().await;
+        assert_eq!(linked.expect_register().await.1, ["echo"]);
+        linked.expect_unregister().await;
     };
     let (answer, ()) = tokio::join!(register(&agent, &scratch, "methods.py", &text), undone);
     assert!(answer.0 == 400 && message(&answer).contains("ZeroDivisionError"), "{answer:?}");
     assert_eq!(agent.get("/status").await.1["registration"], Value::Null);
     let good = script(&format!("{}server.register()", echo("directory")));
-    let (answer, _) = tokio::join!(register(&agent, &scratch, "good.py", &good), visitor.expect_register());
+    let (answer, _) = tokio::join!(register(&agent, &scratch, "good.py", &good), linked.expect_register());
     assert_eq!(answer.0, 200, "{answer:?}");
     let text = lua(&format!("{}server:register()\nerror('no')", lua_echo("echo")));
     let undone = async {
-        assert_eq!(visitor.expect_register().await.1, ["echo"]);
-        visitor.expect_register().await
+        assert_eq!(linked.expect_register().await.1, ["echo"]);
+        linked.expect_register().await
     };
     let (answer, (generation, names)) = tokio::join!(register(&agent, &scratch, "methods.lua", &text), undone);
     assert_eq!((answer.0, names), (400, vec!["directory".to_owned()]), "{:?}", answer.1);
-    assert!(matches!(visitor.answer(generation, "directory", json!({})).await, CallReply::Result(_)));
-    agent.stop(visitor).await;
+    assert!(matches!(linked.answer(generation, "directory", json!({})).await, CallReply::Result(_)));
+    agent.stop(linked).await;
 }
 
 #[tokio::test]
 async fn a_script_that_only_takes_back_tells_what() {
-    let (scratch, server) = (Scratch::new(), Server::new().await);
-    let (agent, mut visitor) = running(&scratch, &server).await;
+    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (agent, mut linked) = running(&scratch, &server).await;
     let text = script(&format!("{}server.register()", echo("echo")));
-    let (answer, _) = tokio::join!(register(&agent, &scratch, "methods.py", &text), visitor.expect_register());
+    let (answer, _) = tokio::join!(register(&agent, &scratch, "methods.py", &text), linked.expect_register());
     assert_eq!(answer.0, 200, "{answer:?}");
     let text = script("server.unregister()");
-    let (answer, _) = tokio::join!(register(&agent, &scratch, "gone.py", &text), visitor.expect_unregister());
+    let (answer, _) = tokio::join!(register(&agent, &scratch, "gone.py", &text), linked.expect_unregister());
     let removed = json!([{ "name": "notes.echo", "local_name": "echo" }]);
     assert_eq!(answer, (200, json!({ "methods": [], "removed": removed, "output": "" })));
-    agent.stop(visitor).await;
+    agent.stop(linked).await;
 }
 
 #[tokio::test]
 async fn what_another_registers_meanwhile_is_not_the_scripts() {
-    let (scratch, server) = (Scratch::new(), Server::new().await);
-    let (agent, mut visitor) = running(&scratch, &server).await;
+    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (agent, mut linked) = running(&scratch, &server).await;
     // Another caller is one that does not know the script's token.
     let other = "import os\nos.environ.pop('SVC_SETUP')\n";
     for (end, part) in [("", "ended without registering"), ("\n1 / 0", "ZeroDivisionError")] {
         let text = script(&format!("{other}{}server.register(){end}", echo("echo")));
-        let (answer, _) = tokio::join!(register(&agent, &scratch, "methods.py", &text), visitor.expect_register());
+        let (answer, _) = tokio::join!(register(&agent, &scratch, "methods.py", &text), linked.expect_register());
         assert!(answer.0 == 400 && message(&answer).contains(part), "{answer:?}");
         assert_eq!(agent.get("/status").await.1["registration"]["methods"][0]["name"], "notes.echo");
     }
-    agent.stop(visitor).await;
+    agent.stop(linked).await;
 }
 
 #[tokio::test]
 async fn a_script_that_does_not_end_is_killed() {
-    let (scratch, server) = (Scratch::new(), Server::new().await);
-    let settings = Settings { setup_timeout: Duration::from_millis(300), ..settings(&scratch, &[&server]) };
-    let agent = Running::start(settings).await;
-    let visitor = server.welcome_idle().await;
+    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let settings = AgentSettings { setup_timeout: Duration::from_millis(300), ..settings(&scratch, &[&server]) };
+    let agent = RunningAgent::start(settings).await;
+    let linked = server.welcome_idle().await;
     let answer = register(&agent, &scratch, "methods.py", "import time\ntime.sleep(600)\n").await;
     assert_eq!(answer.0, 400);
     assert!(message(&answer).contains("`agent.setup_timeout`"), "{answer:?}");
-    agent.stop(visitor).await;
+    agent.stop(linked).await;
 }
 
 #[tokio::test]
 async fn a_script_is_not_run_for_nothing() {
-    let (scratch, server) = (Scratch::new(), Server::new().await);
-    let agent = Running::start(settings(&scratch, &[&server])).await;
+    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let text = script("open('ran', 'w')");
     let answer = register(&agent, &scratch, "methods.py", &text).await;
     assert_eq!((answer.0, &answer.1["error"]["code"]), (503, &json!("not_connected")));
-    assert!(!scratch.0.join("ran").exists());
+    assert!(!scratch.path().join("ran").exists());
     for (path, part) in [("methods.py", "whole path"), ("/methods.rb", ".toml, .lua or .py"), ("/methods", ".toml")] {
         let answer = agent.post("/methods", &json!({ "path": path, "source": "" }).to_string()).await;
         assert_eq!(answer.0, 400);
@@ -205,13 +204,13 @@ async fn a_script_is_not_run_for_nothing() {
 
 #[tokio::test]
 async fn what_was_built_elsewhere_is_judged_like_a_file() {
-    let (scratch, server) = (Scratch::new(), Server::new().await);
-    let (agent, mut visitor) = running(&scratch, &server).await;
+    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (agent, mut linked) = running(&scratch, &server).await;
     file(&scratch, "unused", "");
     let method = json!({ "name": "{{space}}.echo", "local_name": "echo", "description": "Does it" });
     let registration = json!({ "server": { "command": "python3", "args": ["echo.py"] }, "methods": [method] });
-    let body = json!({ "directory": scratch.0, "registration": registration }).to_string();
-    let (answer, _) = tokio::join!(agent.post("/methods", &body), visitor.expect_register());
+    let body = json!({ "directory": scratch.path(), "registration": registration }).to_string();
+    let (answer, _) = tokio::join!(agent.post("/methods", &body), linked.expect_register());
     assert_eq!(answer, (200, json!({ "methods": [{ "name": "notes.echo", "local_name": "echo" }] })));
     for (body, part) in [
         (json!({ "directory": "here", "registration": registration }), "whole path"),
@@ -225,51 +224,51 @@ async fn what_was_built_elsewhere_is_judged_like_a_file() {
         assert_eq!(answer.0, 400, "{body}");
         assert!(message(&answer).contains(part), "{body}: {answer:?}");
     }
-    agent.stop(visitor).await;
+    agent.stop(linked).await;
 }
 
 #[tokio::test]
 async fn a_methods_file_may_be_a_script() {
-    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let methods_file = Some(file(&scratch, "methods.py", &script(&format!("{}server.register()", echo("echo")))));
-    let agent = Running::start(Settings { methods_file, ..settings(&scratch, &[&server]) }).await;
-    let mut visitor = server.welcome().await;
-    assert_eq!(visitor.expect_register().await.1, ["echo"]);
-    agent.stop(visitor).await;
+    let agent = RunningAgent::start(AgentSettings { methods_file, ..settings(&scratch, &[&server]) }).await;
+    let mut linked = server.welcome().await;
+    assert_eq!(linked.expect_register().await.1, ["echo"]);
+    agent.stop(linked).await;
 }
 
 #[tokio::test]
 async fn a_methods_file_that_fails_leaves_the_agent_serving_what_it_had() {
-    let (scratch, server) = (Scratch::new(), Server::new().await);
-    let (agent, mut visitor) = running(&scratch, &server).await;
+    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (agent, mut linked) = running(&scratch, &server).await;
     let text = script(&format!("{}server.register()", echo("echo")));
-    let (answer, _) = tokio::join!(register(&agent, &scratch, "methods.py", &text), visitor.expect_register());
+    let (answer, _) = tokio::join!(register(&agent, &scratch, "methods.py", &text), linked.expect_register());
     assert_eq!(answer.0, 200, "{}", answer.1);
-    agent.stop(visitor).await;
+    agent.stop(linked).await;
     let methods_file = Some(file(&scratch, "wrong.py", "1 / 0"));
-    let agent = Running::start(Settings { methods_file, ..settings(&scratch, &[&server]) }).await;
-    let mut visitor = server.welcome().await;
-    assert_eq!(visitor.expect_register().await.1, ["echo"]);
-    agent.stop(visitor).await;
+    let agent = RunningAgent::start(AgentSettings { methods_file, ..settings(&scratch, &[&server]) }).await;
+    let mut linked = server.welcome().await;
+    assert_eq!(linked.expect_register().await.1, ["echo"]);
+    agent.stop(linked).await;
 }
 
 #[tokio::test]
 async fn libraries_are_served_with_a_tag_imported_and_kept() {
-    let (scratch, server) = (Scratch::new(), Server::new().await);
-    let (agent, mut visitor) = running(&scratch, &server).await;
+    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (agent, mut linked) = running(&scratch, &server).await;
     let libraries = vec![
         library("acme.text", Language::Python, "def shout(text):\n    return text.upper()\n"),
         library("acme.text", Language::Lua, "return {}"),
     ];
-    let tag = supply(&agent, &mut visitor, libraries).await;
+    let tag = supply(&agent, &mut linked, libraries).await;
     let known = format!("If-None-Match: {tag}\r\n");
     assert_eq!(agent.head("/packages/user-libraries.zip", &known).await, (304, tag.clone()));
     assert_eq!(agent.head("/packages/user-libraries.zip", "If-None-Match: \"x\"\r\n").await, (200, tag.clone()));
     let text = script(&format!("from acme.text import shout\nprint(shout('a'))\n{}server.register()", echo("echo")));
-    let (answer, _) = tokio::join!(register(&agent, &scratch, "methods.py", &text), visitor.expect_register());
+    let (answer, _) = tokio::join!(register(&agent, &scratch, "methods.py", &text), linked.expect_register());
     assert_eq!(answer.1["output"], "A\n", "{answer:?}");
-    agent.stop(visitor).await;
-    let agent = Running::start(settings(&scratch, &[&server])).await;
+    agent.stop(linked).await;
+    let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     assert_eq!(agent.head("/packages/user-libraries.zip", "").await, (200, tag), "they outlive a restart");
     assert_eq!(agent.head("/packages/svc-libraries.zip", "").await.0, 200);
     assert_eq!(agent.head("/packages/other.zip", "").await.0, 404);
@@ -278,60 +277,60 @@ async fn libraries_are_served_with_a_tag_imported_and_kept() {
 
 #[tokio::test]
 async fn a_library_that_would_hide_a_module_of_python_is_left_out() {
-    let (scratch, server) = (Scratch::new(), Server::new().await);
-    let (agent, mut visitor) = running(&scratch, &server).await;
+    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (agent, mut linked) = running(&scratch, &server).await;
     let libraries = vec![
         library("urllib", Language::Python, "raise RuntimeError('hidden')"),
         library("acme", Language::Python, "version = 1"),
     ];
-    supply(&agent, &mut visitor, libraries).await;
+    supply(&agent, &mut linked, libraries).await;
     let text = script(&format!("import acme\nprint(acme.version)\n{}server.register()", echo("echo")));
     let (answer, (generation, _)) =
-        tokio::join!(register(&agent, &scratch, "methods.py", &text), visitor.expect_register());
+        tokio::join!(register(&agent, &scratch, "methods.py", &text), linked.expect_register());
     assert_eq!(answer.1["output"], "1\n", "{answer:?}");
-    assert!(matches!(visitor.answer(generation, "echo", json!({})).await, CallReply::Result(_)));
-    agent.stop(visitor).await;
+    assert!(matches!(linked.answer(generation, "echo", json!({})).await, CallReply::Result(_)));
+    agent.stop(linked).await;
 }
 
 #[tokio::test]
 async fn a_process_that_starts_later_imports_the_newer_library_and_finds_its_own_path_first() {
-    let (scratch, server) = (Scratch::new(), Server::new().await);
-    let (agent, mut visitor) = running(&scratch, &server).await;
+    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (agent, mut linked) = running(&scratch, &server).await;
     let text = script(&format!("from acme import version\nprint(version)\n{}server.register()", echo("echo")));
     for version in 1..=20 {
         let source = format!("version = {version}");
-        supply(&agent, &mut visitor, vec![library("acme", Language::Python, &source)]).await;
+        supply(&agent, &mut linked, vec![library("acme", Language::Python, &source)]).await;
     }
-    let (answer, _) = tokio::join!(register(&agent, &scratch, "methods.py", &text), visitor.expect_register());
+    let (answer, _) = tokio::join!(register(&agent, &scratch, "methods.py", &text), linked.expect_register());
     assert_eq!(answer.1["output"], "20\n", "{answer:?}");
-    let archives = std::fs::read_dir(scratch.0.join("packages")).unwrap().count();
+    let archives = std::fs::read_dir(scratch.path().join("packages")).unwrap().count();
     assert!(archives <= 17, "{archives} archives");
-    agent.stop(visitor).await;
+    agent.stop(linked).await;
 }
 
 #[tokio::test]
 async fn a_lua_file_registers_what_it_builds_and_its_output_comes_back() {
-    let (scratch, server) = (Scratch::new(), Server::new().await);
-    let (agent, mut visitor) = running(&scratch, &server).await;
+    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (agent, mut linked) = running(&scratch, &server).await;
     let text = lua(&format!("{}print('registered', unpack(server:register()))", lua_echo("directory")));
     let (answer, (generation, names)) =
-        tokio::join!(register(&agent, &scratch, "methods.lua", &text), visitor.expect_register());
+        tokio::join!(register(&agent, &scratch, "methods.lua", &text), linked.expect_register());
     assert_eq!(names, ["directory"]);
     let methods = json!([{ "name": "notes.directory", "local_name": "directory" }]);
     assert_eq!(answer, (200, json!({ "methods": methods, "output": "registered\tnotes.directory\n" })));
-    let CallReply::Result(directory) = visitor.answer(generation, "directory", json!({})).await else {
+    let CallReply::Result(directory) = linked.answer(generation, "directory", json!({})).await else {
         panic!("a result")
     };
-    assert_eq!(directory.get(), json!(scratch.0.canonicalize().unwrap()).to_string());
+    assert_eq!(directory.get(), json!(scratch.path().canonicalize().unwrap()).to_string());
     let status = agent.status(|_| true).await;
-    assert_eq!(status["registration"]["path"], json!(scratch.0.join("methods.lua")));
-    agent.stop(visitor).await;
+    assert_eq!(status["registration"]["path"], json!(scratch.path().join("methods.lua")));
+    agent.stop(linked).await;
 }
 
 #[tokio::test]
 async fn an_empty_list_in_lua_is_a_list_where_only_a_list_can_be() {
-    let (scratch, server) = (Scratch::new(), Server::new().await);
-    let (agent, mut visitor) = running(&scratch, &server).await;
+    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (agent, mut linked) = running(&scratch, &server).await;
     for (schema, field, wanted) in [
         ("s.array(s.string(), { default = {} })", "default", json!([])),
         ("s.string { enum = {} }", "enum", json!([])),
@@ -342,19 +341,19 @@ async fn an_empty_list_in_lua_is_a_list_where_only_a_list_can_be() {
         );
         let text = lua(&method);
         let registering = register(&agent, &scratch, "methods.lua", &text);
-        let heard = async { tokio::time::timeout(Duration::from_secs(10), visitor.expect_whole_register()).await };
+        let heard = async { tokio::time::timeout(Duration::from_secs(10), linked.expect_whole_register()).await };
         let (answer, heard) = tokio::join!(registering, heard);
         assert_eq!(answer.0, 200, "{schema}: {}", answer.1);
         let params = heard.unwrap().methods.remove(0).params_schema.unwrap();
         assert_eq!(params[field], wanted, "{schema}");
     }
-    agent.stop(visitor).await;
+    agent.stop(linked).await;
 }
 
 #[tokio::test]
 async fn misuse_in_lua_is_told_on_the_line_of_the_script() {
-    let (scratch, server) = (Scratch::new(), Server::new().await);
-    let (agent, visitor) = running(&scratch, &server).await;
+    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (agent, linked) = running(&scratch, &server).await;
     let method =
         |fields: &str| format!("server:method {{ name = 'a', local_name = 'a', description = 'A', {fields} }}");
     for (body, line, part) in [
@@ -402,30 +401,30 @@ async fn misuse_in_lua_is_told_on_the_line_of_the_script() {
         assert!(line == 0 || told.contains(&format!("failed: methods.lua:{line}: ")), "{body}: {told}");
     }
     assert_eq!(agent.get("/status").await.1["registration"], Value::Null);
-    agent.stop(visitor).await;
+    agent.stop(linked).await;
 }
 
 #[tokio::test]
 async fn a_lua_script_that_does_not_end_is_stopped() {
-    let (scratch, server) = (Scratch::new(), Server::new().await);
-    let settings = Settings { setup_timeout: Duration::from_millis(300), ..settings(&scratch, &[&server]) };
-    let agent = Running::start(settings).await;
-    let visitor = server.welcome_idle().await;
+    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let settings = AgentSettings { setup_timeout: Duration::from_millis(300), ..settings(&scratch, &[&server]) };
+    let agent = RunningAgent::start(settings).await;
+    let linked = server.welcome_idle().await;
     for body in ["while true do end", "time.sleep(600)", "process.run { cmd = 'sleep', args = { '600' } }"] {
         let answer = register(&agent, &scratch, "methods.lua", &format!("\n{body}")).await;
         assert_eq!(answer.0, 400, "{body}");
         assert!(message(&answer).contains("failed: methods.lua:2: it "), "{body}: {answer:?}");
     }
-    agent.stop(visitor).await;
+    agent.stop(linked).await;
 }
 
 #[tokio::test]
 async fn a_lua_script_sets_things_up_with_files_processes_events_and_modules() {
-    let (scratch, server) = (Scratch::new(), Server::new().await);
-    let (agent, mut visitor) = running(&scratch, &server).await;
+    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (agent, mut linked) = running(&scratch, &server).await;
     file(&scratch, "names.lua", "return { beside = 'beside' }");
     let text = library("acme.text", Language::Lua, "return { name = 'from the server' }");
-    supply(&agent, &mut visitor, vec![text]).await;
+    supply(&agent, &mut linked, vec![text]).await;
     let text = lua(&format!(
         "fs.write('made.txt', process.run {{ cmd = 'echo', args = {{ os.getenv('SVC_AGENT_URL') }} }}.stdout)\n\
          assert(os.getenv('SVC_AGENT_TOKEN') == nil)\n\
@@ -433,63 +432,63 @@ async fn a_lua_script_sets_things_up_with_files_processes_events_and_modules() {
          print(require('acme.text').name)\n{}server:register()",
         lua_echo("echo")
     ));
-    let (answer, _) = tokio::join!(register(&agent, &scratch, "methods.lua", &text), visitor.expect_register());
+    let (answer, _) = tokio::join!(register(&agent, &scratch, "methods.lua", &text), linked.expect_register());
     assert_eq!((answer.0, &answer.1["output"]), (200, &json!("from the server\n")), "{answer:?}");
-    let (_, kind, payload) = visitor.hear_event().await;
+    let (_, kind, payload) = linked.receive_event().await;
     assert_eq!((kind.as_str(), payload), ("set.up", json!({ "by": "beside" })));
-    let made = std::fs::read_to_string(scratch.0.join("made.txt")).unwrap();
+    let made = std::fs::read_to_string(scratch.path().join("made.txt")).unwrap();
     assert_eq!(made, format!("http://{}\n", agent.address));
-    agent.stop(visitor).await;
+    agent.stop(linked).await;
 }
 
 #[tokio::test]
 async fn a_startup_script_runs_once_and_the_methods_file_after_it() {
-    let (scratch, server) = (Scratch::new(), Server::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let methods_file = Some(file(&scratch, "methods.lua", &lua(&format!("{}server:register()", lua_echo("echo")))));
-    let directory = scratch.0.clone();
-    let agent = Running::start(Settings { methods_file, directory, ..settings(&scratch, &[&server]) }).await;
+    let directory = scratch.path().to_owned();
+    let agent = RunningAgent::start(AgentSettings { methods_file, directory, ..settings(&scratch, &[&server]) }).await;
     let script = lua(&format!("fs.append('ran.txt', 'x')\n{}server:register()", lua_echo("add")));
-    let mut visitor = server.welcome_to_run("set-up", &script).await;
-    visitor.say(ToAgent::Libraries(Vec::new())).await;
-    assert_eq!(visitor.expect_register().await.1, ["add"]);
-    assert_eq!(visitor.expect_register().await.1, ["echo"]);
-    drop(visitor);
-    let mut visitor = server.welcome_to_run("set-up", &script).await;
-    assert_eq!(visitor.expect_register().await.1, ["echo"]);
-    assert_eq!(std::fs::read_to_string(scratch.0.join("ran.txt")).unwrap(), "x");
-    agent.stop(visitor).await;
+    let mut linked = server.welcome_to_run("set-up", &script).await;
+    linked.send(ToAgent::Libraries(Vec::new())).await;
+    assert_eq!(linked.expect_register().await.1, ["add"]);
+    assert_eq!(linked.expect_register().await.1, ["echo"]);
+    drop(linked);
+    let mut linked = server.welcome_to_run("set-up", &script).await;
+    assert_eq!(linked.expect_register().await.1, ["echo"]);
+    assert_eq!(std::fs::read_to_string(scratch.path().join("ran.txt")).unwrap(), "x");
+    agent.stop(linked).await;
 }
 
 #[tokio::test]
 async fn a_startup_script_that_fails_leaves_the_agent_serving() {
-    let (scratch, server) = (Scratch::new(), Server::new().await);
-    let agent = Running::start(settings(&scratch, &[&server])).await;
-    let mut visitor = server.welcome_to_run("set-up", "error('no luck')").await;
-    visitor.say(ToAgent::Libraries(Vec::new())).await;
-    visitor.expect_unregister().await;
+    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
+    let mut linked = server.welcome_to_run("set-up", "error('no luck')").await;
+    linked.send(ToAgent::Libraries(Vec::new())).await;
+    linked.expect_unregister().await;
     agent.raise("a", json!({})).await;
-    visitor.hear_event().await;
-    agent.stop(visitor).await;
+    linked.receive_event().await;
+    agent.stop(linked).await;
 }
 
 #[tokio::test]
 async fn a_startup_script_waits_for_its_libraries() {
-    let (scratch, server) = (Scratch::new(), Server::new().await);
-    let settings = Settings { directory: scratch.0.clone(), ..settings(&scratch, &[&server]) };
+    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let settings = AgentSettings { directory: scratch.path().to_owned(), ..settings(&scratch, &[&server]) };
     file(&scratch, "unused", "");
-    let agent = Running::start(settings).await;
+    let agent = RunningAgent::start(settings).await;
     let script = lua(&format!("print(require('acme'))\n{}server:register()", lua_echo("echo")));
-    let mut visitor = server.welcome_to_run("set-up", &script).await;
+    let mut linked = server.welcome_to_run("set-up", &script).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
-    visitor.say(ToAgent::Libraries(vec![library("acme", Language::Lua, "return 'there'")])).await;
-    assert_eq!(visitor.expect_register().await.1, ["echo"]);
-    agent.stop(visitor).await;
+    linked.send(ToAgent::Libraries(vec![library("acme", Language::Lua, "return 'there'")])).await;
+    assert_eq!(linked.expect_register().await.1, ["echo"]);
+    agent.stop(linked).await;
 }
 
 #[tokio::test]
 async fn the_whole_registration_is_the_same_from_every_language() {
-    let (scratch, server) = (Scratch::new(), Server::new().await);
-    let (agent, mut visitor) = running(&scratch, &server).await;
+    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (agent, mut linked) = running(&scratch, &server).await;
     let method = "name = \"a\"\nlocal_name = \"echo\"\ndescription = \"A\"\n";
     let toml =
         |server: &str| format!("[server]\ncommand = \"python3\"\nargs = [\"echo.py\"{server}\n[[methods]]\n{method}");
@@ -519,56 +518,56 @@ async fn the_whole_registration_is_the_same_from_every_language() {
         let mut heard = Vec::new();
         for (name, text) in [("m.toml", toml(in_toml)), ("m.lua", lua(in_lua)), ("m.py", python(in_python))] {
             let registering = register(&agent, &scratch, name, &text);
-            let (answer, registration) = tokio::join!(registering, visitor.expect_whole_register());
+            let (answer, registration) = tokio::join!(registering, linked.expect_whole_register());
             assert_eq!(answer.0, 200, "{text}: {}", answer.1);
             heard.push(registration);
         }
         assert_eq!(heard[0], heard[1], "{in_lua}");
         assert_eq!(heard[0], heard[2], "{in_python}");
     }
-    agent.stop(visitor).await;
+    agent.stop(linked).await;
 }
 
 #[tokio::test]
 async fn a_lua_script_takes_methods_back_one_by_one_and_all_at_once() {
-    let (scratch, server) = (Scratch::new(), Server::new().await);
-    let (agent, mut visitor) = running(&scratch, &server).await;
+    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (agent, mut linked) = running(&scratch, &server).await;
     let text = lua(&format!(
         "{}{}server:register()\nprint(unpack(server:unregister('add')))\nprint(#server:register(), methods.schema == s)",
         lua_echo("echo"),
         lua_echo("add")
     ));
     let served = async {
-        let first = visitor.expect_register().await.1;
-        let second = visitor.expect_register().await.1;
-        (first, second, visitor.expect_register().await.1)
+        let first = linked.expect_register().await.1;
+        let second = linked.expect_register().await.1;
+        (first, second, linked.expect_register().await.1)
     };
     let (answer, heard) = tokio::join!(register(&agent, &scratch, "methods.lua", &text), served);
     assert_eq!((heard.0.len(), heard.1, heard.2), (2, vec!["echo".to_owned()], vec!["echo".to_owned()]));
     assert_eq!((answer.0, &answer.1["output"]), (200, &json!("notes.add\n1\ttrue\n")), "{answer:?}");
     let text = lua(&format!("{}server:register()\nprint(unpack(server:unregister()))", lua_echo("echo")));
     let served = async {
-        visitor.expect_register().await;
-        visitor.expect_unregister().await
+        linked.expect_register().await;
+        linked.expect_unregister().await
     };
     let (answer, _) = tokio::join!(register(&agent, &scratch, "methods.lua", &text), served);
     let removed = json!([{ "name": "notes.echo", "local_name": "echo" }]);
     assert_eq!(answer, (200, json!({ "methods": [], "removed": removed, "output": "notes.echo\n" })));
-    agent.stop(visitor).await;
+    agent.stop(linked).await;
 }
 
 #[tokio::test]
 async fn a_method_server_in_python_imports_what_comes_with_us() {
-    let (scratch, server) = (Scratch::new(), Server::new().await);
-    let (agent, mut visitor) = running(&scratch, &server).await;
+    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (agent, mut linked) = running(&scratch, &server).await;
     let text = script(&format!("{}server.register()", echo("environment")));
     let registering = register(&agent, &scratch, "methods.py", &text);
-    let (answer, (generation, _)) = tokio::join!(registering, visitor.expect_register());
+    let (answer, (generation, _)) = tokio::join!(registering, linked.expect_register());
     assert_eq!(answer.0, 200, "{}", answer.1);
-    let path = visitor.answer(generation, "environment", json!(["PYTHONPATH"])).await;
+    let path = linked.answer(generation, "environment", json!(["PYTHONPATH"])).await;
     let CallReply::Result(path) = path else { panic!("{path:?}") };
-    let packages = scratch.0.join("packages");
+    let packages = scratch.path().join("packages");
     assert!(path.get().contains(packages.join("svc-libraries.zip").to_str().unwrap()), "{path}");
     assert!(path.get().contains(packages.join("user-libraries-").to_str().unwrap()), "{path}");
-    agent.stop(visitor).await;
+    agent.stop(linked).await;
 }

@@ -1,18 +1,16 @@
 //! A scripted server, an agent on a free port in a directory of its own, and what a test asks of either.
 
 use crate::{
-    agent::{self, AgentError, Pace, Settings, Signals},
+    agent::{self, AgentError, AgentSettings, ReconnectPolicy, StopSignals},
     model::{
-        agent_protocol::{
-            self, CallReply, EventReceipt, Goodbye, MethodServerHealth, StartupScript, ToAgent, ToServer, Welcome,
-        },
+        agent_protocol::{self, CallReply, EventReceipt, Goodbye, StartupScript, ToAgent, ToServer, Welcome},
         id::{EventId, SpaceId},
-        method::Registration,
+        method::{MethodServerHealth, Registration},
     },
 };
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json, value::RawValue};
-use std::{collections::VecDeque, path::PathBuf, time::Duration};
+use std::{collections::VecDeque, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -35,21 +33,21 @@ pub async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
 }
 
 /// A server, or the part of one that agents see.
-pub struct Server {
+pub struct FakeServer {
     listener: TcpListener,
     pub url: String,
     pub space: SpaceId,
 }
 
 /// One agent's link, from the server's side.
-pub struct Visitor {
+pub struct LinkedAgent {
     socket: WebSocketStream<TcpStream>,
     /// What was said before what a test waited for: events and registrations have no common order.
     early: VecDeque<ToServer>,
     pub hello: agent_protocol::Hello,
 }
 
-impl Server {
+impl FakeServer {
     pub async fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -73,7 +71,7 @@ impl Server {
 
     /// Takes an agent in, up to its hello.
     #[allow(clippy::result_large_err, reason = "the type is the library's")]
-    pub async fn meet(&self) -> Visitor {
+    pub async fn accept(&self) -> LinkedAgent {
         let check = |request: &Request, response: Response| -> Result<Response, ErrorResponse> {
             assert_eq!(request.uri().path(), "/api/agent");
             assert_eq!(request.headers()["authorization"], "Bearer sva_test");
@@ -87,7 +85,7 @@ impl Server {
             match next(&mut socket).await {
                 Some(ToServer::Hello(hello)) => {
                     assert_eq!(hello.protocol, agent_protocol::PROTOCOL);
-                    return Visitor { socket, early: VecDeque::new(), hello };
+                    return LinkedAgent { socket, early: VecDeque::new(), hello };
                 }
                 None => {}
                 other => panic!("an agent says hello first, not {other:?}"),
@@ -96,24 +94,24 @@ impl Server {
     }
 
     /// Takes an agent in and welcomes it.
-    pub async fn welcome(&self) -> Visitor {
+    pub async fn welcome(&self) -> LinkedAgent {
         self.welcome_with(None).await
     }
 
-    pub async fn welcome_with(&self, health_check: Option<Value>) -> Visitor {
-        let mut visitor = self.meet().await;
+    pub async fn welcome_with(&self, health_check: Option<Value>) -> LinkedAgent {
+        let mut linked = self.accept().await;
         let health_check = health_check.map(|check| raw(&check));
-        visitor.say(ToAgent::Welcome(Welcome { health_check, ..self.plain_welcome() })).await;
-        visitor.say(ToAgent::Libraries(Vec::new())).await;
-        visitor
+        linked.send(ToAgent::Welcome(Welcome { health_check, ..self.plain_welcome() })).await;
+        linked.send(ToAgent::Libraries(Vec::new())).await;
+        linked
     }
 
     /// Takes an agent in that is to run this script, once it was told of the libraries.
-    pub async fn welcome_to_run(&self, name: &str, source: &str) -> Visitor {
-        let mut visitor = self.meet().await;
+    pub async fn welcome_to_run(&self, name: &str, source: &str) -> LinkedAgent {
+        let mut linked = self.accept().await;
         let script = StartupScript { name: name.to_owned(), source: source.to_owned() };
-        visitor.say(ToAgent::Welcome(Welcome { startup_script: Some(script), ..self.plain_welcome() })).await;
-        visitor
+        linked.send(ToAgent::Welcome(Welcome { startup_script: Some(script), ..self.plain_welcome() })).await;
+        linked
     }
 
     fn plain_welcome(&self) -> Welcome {
@@ -128,20 +126,20 @@ impl Server {
     }
 
     /// Takes an agent in that has nothing to publish.
-    pub async fn welcome_idle(&self) -> Visitor {
-        let mut visitor = self.welcome().await;
-        visitor.expect_unregister().await;
-        visitor
+    pub async fn welcome_idle(&self) -> LinkedAgent {
+        let mut linked = self.welcome().await;
+        linked.expect_unregister().await;
+        linked
     }
 }
 
-impl Visitor {
-    pub async fn say(&mut self, message: ToAgent) {
+impl LinkedAgent {
+    pub async fn send(&mut self, message: ToAgent) {
         self.socket.send(Message::binary(agent_protocol::encode(&message))).await.unwrap();
     }
 
     /// The next message, or none if the agent has hung up.
-    pub async fn hear(&mut self) -> Option<ToServer> {
+    pub async fn receive(&mut self) -> Option<ToServer> {
         match self.early.pop_front() {
             Some(message) => Some(message),
             None => next(&mut self.socket).await,
@@ -149,7 +147,7 @@ impl Visitor {
     }
 
     /// The next message of a kind; others wait for who wants them.
-    async fn hear_one(&mut self, wanted: impl Fn(&ToServer) -> bool) -> ToServer {
+    async fn receive_matching(&mut self, wanted: impl Fn(&ToServer) -> bool) -> ToServer {
         if let Some(index) = self.early.iter().position(&wanted) {
             return self.early.remove(index).unwrap();
         }
@@ -173,9 +171,9 @@ impl Visitor {
 
     /// Hears that there are no methods, and takes note.
     pub async fn expect_unregister(&mut self) -> u64 {
-        match self.hear_one(is_registration).await {
+        match self.receive_matching(is_registration).await {
             ToServer::Unregister { generation } => {
-                self.say(ToAgent::Registered { generation }).await;
+                self.send(ToAgent::Registered { generation }).await;
                 generation
             }
             other => panic!("{other:?}"),
@@ -183,8 +181,8 @@ impl Visitor {
     }
 
     /// Hears a registration; the caller answers it. Its generation and the local names in it.
-    pub async fn hear_register(&mut self) -> (u64, Vec<String>) {
-        match self.hear_one(is_registration).await {
+    pub async fn receive_register(&mut self) -> (u64, Vec<String>) {
+        match self.receive_matching(is_registration).await {
             ToServer::Register { generation, registration } => {
                 (generation, registration.methods.into_iter().map(|method| method.local_name).collect())
             }
@@ -194,9 +192,9 @@ impl Visitor {
 
     /// Hears a registration and takes it; all of it.
     pub async fn expect_whole_register(&mut self) -> Registration {
-        match self.hear_one(is_registration).await {
+        match self.receive_matching(is_registration).await {
             ToServer::Register { generation, registration } => {
-                self.say(ToAgent::Registered { generation }).await;
+                self.send(ToAgent::Registered { generation }).await;
                 registration
             }
             other => panic!("{other:?}"),
@@ -205,54 +203,54 @@ impl Visitor {
 
     /// Hears a registration and takes it.
     pub async fn expect_register(&mut self) -> (u64, Vec<String>) {
-        let (generation, names) = self.hear_register().await;
-        self.say(ToAgent::Registered { generation }).await;
+        let (generation, names) = self.receive_register().await;
+        self.send(ToAgent::Registered { generation }).await;
         (generation, names)
     }
 
     pub async fn refuse(&mut self, generation: u64, reason: &str) {
-        self.say(ToAgent::Refused { generation, reason: reason.to_owned() }).await;
+        self.send(ToAgent::Refused { generation, reason: reason.to_owned() }).await;
     }
 
-    pub async fn hear_event(&mut self) -> (EventId, String, Value) {
-        match self.hear_one(|message| matches!(message, ToServer::Event { .. })).await {
+    pub async fn receive_event(&mut self) -> (EventId, String, Value) {
+        match self.receive_matching(|message| matches!(message, ToServer::Event { .. })).await {
             ToServer::Event { id, kind, payload } => (id, kind, serde_json::from_str(payload.get()).unwrap()),
             other => panic!("{other:?}"),
         }
     }
 
-    pub async fn hear_health(&mut self) -> (u64, MethodServerHealth) {
-        match self.hear_one(|message| matches!(message, ToServer::Health { .. })).await {
+    pub async fn receive_health(&mut self) -> (u64, MethodServerHealth) {
+        match self.receive_matching(|message| matches!(message, ToServer::Health { .. })).await {
             ToServer::Health { generation, health } => (generation, health),
             other => panic!("{other:?}"),
         }
     }
 
-    pub async fn hear_reply(&mut self) -> (u64, CallReply) {
-        match self.hear_one(|message| matches!(message, ToServer::Reply { .. })).await {
+    pub async fn receive_reply(&mut self) -> (u64, CallReply) {
+        match self.receive_matching(|message| matches!(message, ToServer::Reply { .. })).await {
             ToServer::Reply { id, answer } => (id, answer),
             other => panic!("{other:?}"),
         }
     }
 
-    pub async fn hear_checked(&mut self) -> (bool, Option<String>) {
-        match self.hear_one(|message| matches!(message, ToServer::Checked { .. })).await {
+    pub async fn receive_check_result(&mut self) -> (bool, Option<String>) {
+        match self.receive_matching(|message| matches!(message, ToServer::Checked { .. })).await {
             ToServer::Checked { ok, detail, .. } => (ok, detail),
             other => panic!("{other:?}"),
         }
     }
 
     /// Hears that the space stops.
-    pub async fn hear_goodbye(&mut self) {
-        self.hear_one(|message| matches!(message, ToServer::Goodbye)).await;
+    pub async fn receive_goodbye(&mut self) {
+        self.receive_matching(|message| matches!(message, ToServer::Goodbye)).await;
     }
 
     pub async fn confirm(&mut self, id: EventId) {
-        self.say(ToAgent::Confirm { id, receipt: EventReceipt::Stored }).await;
+        self.send(ToAgent::Confirm { id, receipt: EventReceipt::Stored }).await;
     }
 
     pub async fn goodbye(&mut self, why: Goodbye) {
-        self.say(ToAgent::Goodbye(why)).await;
+        self.send(ToAgent::Goodbye(why)).await;
     }
 
     pub async fn call(&mut self, id: u64, generation: u64, method: &str, params: Value) {
@@ -263,13 +261,13 @@ impl Visitor {
             params: Some(raw(&params)),
             notification: false,
         };
-        self.say(call).await;
+        self.send(call).await;
     }
 
     /// Calls, and waits for the answer.
     pub async fn answer(&mut self, generation: u64, method: &str, params: Value) -> CallReply {
         self.call(1, generation, method, params).await;
-        let (id, answer) = self.hear_reply().await;
+        let (id, answer) = self.receive_reply().await;
         assert_eq!(id, 1);
         answer
     }
@@ -293,27 +291,12 @@ pub fn raw(value: &Value) -> Box<RawValue> {
     RawValue::from_string(value.to_string()).unwrap()
 }
 
-/// A data directory of a test's own, gone with it.
-pub struct Scratch(pub PathBuf);
-
-impl Scratch {
-    pub fn new() -> Self {
-        Self(std::env::temp_dir().join(format!("svc-agent-{}", uuid::Uuid::now_v7())))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 /// What an agent is told in these tests: quick, and no heartbeat to disturb them.
-pub fn settings(scratch: &Scratch, servers: &[&Server]) -> Settings {
-    Settings {
+pub fn settings(scratch: &tempfile::TempDir, servers: &[&FakeServer]) -> AgentSettings {
+    AgentSettings {
         servers: servers.iter().map(|server| server.url.parse().unwrap()).collect(),
         token: "sva_test".parse().unwrap(),
-        data: scratch.0.clone(),
+        data: scratch.path().to_owned(),
         methods_file: None,
         setup_timeout: PATIENCE,
         spool: 100,
@@ -322,30 +305,30 @@ pub fn settings(scratch: &Scratch, servers: &[&Server]) -> Settings {
         disk_free: 0,
         directory: std::env::temp_dir(),
         node_id: "here".to_owned(),
-        pace: Pace {
+        reconnect: ReconnectPolicy {
             first: Duration::from_millis(10),
-            most: Duration::from_millis(50),
-            refused: (Duration::from_millis(10), Duration::from_millis(20)),
-            lasted: Duration::ZERO,
+            limit: Duration::from_millis(50),
+            token_refused: (Duration::from_millis(10), Duration::from_millis(20)),
+            stable_after: Duration::ZERO,
         },
         // Processes of tests are good ones, and worth no wait.
-        trial: Duration::ZERO,
-        answer: PATIENCE,
+        start_check: Duration::ZERO,
+        answer_timeout: PATIENCE,
     }
 }
 
 /// A running agent.
-pub struct Running {
+pub struct RunningAgent {
     pub address: String,
-    pub signals: Signals,
+    pub signals: StopSignals,
     task: JoinHandle<Result<(), AgentError>>,
 }
 
-impl Running {
-    pub async fn start(settings: Settings) -> Self {
+impl RunningAgent {
+    pub async fn start(settings: AgentSettings) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let signals = Signals::default();
+        let signals = StopSignals::default();
         let task = tokio::spawn(agent::run(settings, listener, signals.clone()));
         Self { address, signals, task }
     }

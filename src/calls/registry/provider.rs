@@ -1,9 +1,11 @@
-//! One space's part in serving a method, and the choice between several (SPEC D2).
+//! A space that serves a method, and a call's place at it.
 
-use super::Published;
 use crate::{
-    calls::agent_link::Link,
-    model::{agent_protocol::MethodServerHealth, id::SpaceId, method::Method},
+    calls::agent_link::AgentLink,
+    model::{
+        id::SpaceId,
+        method::{Method, MethodServerHealth},
+    },
 };
 use parking_lot::RwLock;
 use std::{
@@ -16,56 +18,31 @@ use std::{
 
 /// A space that serves a method.
 pub struct Provider {
-    server: Arc<Server>,
+    server: Arc<RegisteredServer>,
     pub local_name: Arc<str>,
-    /// Calls of this method that are out to this space. A registration that replaces another goes on counting.
+    /// Calls of this method in flight to this space. A registration that replaces another keeps the count.
     in_flight: Arc<AtomicUsize>,
 }
 
-/// What the methods of one registration have in common.
-pub(super) struct Server {
-    space: SpaceId,
-    space_name: Arc<str>,
-    link: Arc<Link>,
-    generation: u64,
-    timeout: Duration,
-    health: RwLock<MethodServerHealth>,
+/// The method server of one registration, shared by its methods.
+pub(super) struct RegisteredServer {
+    pub space: SpaceId,
+    pub space_name: Arc<str>,
+    pub link: Arc<AgentLink>,
+    pub generation: u64,
+    pub timeout: Duration,
+    /// The health that the agent reported last.
+    pub health: RwLock<MethodServerHealth>,
 }
 
-/// Whether a provider takes calls.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ProviderHealth {
-    Running,
-    /// Its method server died and is being started again.
-    Restarting(String),
-    /// Its agent is away.
-    Unlinked,
-}
-
-/// A call's place at a provider: counted from the choice until this is dropped.
-pub struct Turn {
+/// A call's place at a provider, which counts as in flight until this is dropped.
+pub struct CallPlace {
     provider: Arc<Provider>,
 }
 
-impl Published {
-    /// Takes a turn at the provider with the fewest calls in flight, the one that registered first if several have;
-    /// `None` if none is running.
-    pub fn take_turn(&self) -> Option<Turn> {
-        loop {
-            let running = self.providers.iter().filter(|provider| provider.is_running());
-            let (provider, count) =
-                running.map(|provider| (provider, provider.in_flight())).min_by_key(|(_, count)| *count)?;
-            // Another call may have chosen the same one meanwhile; then the choice is made again.
-            let counted = provider.in_flight.compare_exchange(count, count + 1, Ordering::AcqRel, Ordering::Relaxed);
-            if counted.is_ok() {
-                return Some(Turn { provider: provider.clone() });
-            }
-        }
-    }
-}
-
 impl Provider {
-    pub(super) fn new(method: &Method, server: &Arc<Server>, before: Option<&Self>) -> Self {
+    /// The provider of a method, with the count of the provider that it replaces.
+    pub(super) fn new(method: &Method, server: &Arc<RegisteredServer>, before: Option<&Self>) -> Self {
         Self {
             server: server.clone(),
             local_name: method.local_name.clone(),
@@ -73,10 +50,16 @@ impl Provider {
         }
     }
 
-    /// Takes a turn here, whoever else is idle: an event goes to the space that subscribed.
-    pub fn take_turn(self: &Arc<Self>) -> Turn {
+    /// Takes a place here even if another provider has fewer calls: an event goes to the space that subscribed.
+    pub fn take_place(self: &Arc<Self>) -> CallPlace {
         self.in_flight.fetch_add(1, Ordering::AcqRel);
-        Turn { provider: self.clone() }
+        CallPlace { provider: self.clone() }
+    }
+
+    /// Takes a place here if still `count` calls are in flight.
+    pub(super) fn take_place_if(self: &Arc<Self>, count: usize) -> Option<CallPlace> {
+        let counted = self.in_flight.compare_exchange(count, count + 1, Ordering::AcqRel, Ordering::Relaxed);
+        counted.ok().map(|_| CallPlace { provider: self.clone() })
     }
 
     pub fn space(&self) -> SpaceId {
@@ -87,7 +70,7 @@ impl Provider {
         &self.server.space_name
     }
 
-    pub fn link(&self) -> &Link {
+    pub fn link(&self) -> &AgentLink {
         &self.server.link
     }
 
@@ -103,37 +86,19 @@ impl Provider {
         self.in_flight.load(Ordering::Acquire)
     }
 
-    pub fn health(&self) -> ProviderHealth {
-        if !self.server.link.is_up() {
-            return ProviderHealth::Unlinked;
-        }
-        match &*self.server.health.read() {
-            MethodServerHealth::Running => ProviderHealth::Running,
-            MethodServerHealth::Restarting { reason } => ProviderHealth::Restarting(reason.clone()),
+    pub fn health(&self) -> MethodServerHealth {
+        match self.server.link.is_up() {
+            true => self.server.health.read().clone(),
+            false => MethodServerHealth::Unlinked,
         }
     }
 
-    fn is_running(&self) -> bool {
-        let health = || self.server.health.read();
-        self.server.link.is_up() && *health() == MethodServerHealth::Running
+    pub fn is_running(&self) -> bool {
+        self.server.link.is_up() && *self.server.health.read() == MethodServerHealth::Running
     }
 }
 
-impl Server {
-    pub fn new(space: SpaceId, space_name: Arc<str>, link: Arc<Link>, generation: u64, timeout: Duration) -> Self {
-        Self { space, space_name, link, generation, timeout, health: RwLock::new(MethodServerHealth::Running) }
-    }
-
-    pub fn space(&self) -> SpaceId {
-        self.space
-    }
-
-    pub fn note(&self, health: MethodServerHealth) {
-        *self.health.write() = health;
-    }
-}
-
-impl std::ops::Deref for Turn {
+impl std::ops::Deref for CallPlace {
     type Target = Provider;
 
     fn deref(&self) -> &Provider {
@@ -141,7 +106,7 @@ impl std::ops::Deref for Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for CallPlace {
     fn drop(&mut self) {
         self.provider.in_flight.fetch_sub(1, Ordering::AcqRel);
     }

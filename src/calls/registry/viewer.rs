@@ -1,6 +1,9 @@
-//! Who sees a method, and under which name (SPEC V1 to V6).
+//! The rules of visibility: who sees a method, and under which name.
+//!
+//! Owners see their own methods by their canonical names. Others see a shared method as `user.OWNER.NAME`, if they may use
+//! shared methods and are in one of its groups, or it has none.
 
-use super::{Published, Registry};
+use super::published::PublishedMethod;
 use crate::{
     identity::{Caller, Identity},
     model::{
@@ -10,15 +13,14 @@ use crate::{
         permission::Permission,
     },
 };
-use std::sync::Arc;
 
-/// Whoever looks for methods.
+/// A user or a global script that looks for methods.
 #[derive(Clone, Debug)]
 pub struct Viewer {
-    /// `None` for what belongs to everybody, which has no methods of its own.
+    /// `None` for a global script, which has no methods of its own.
     user: Option<UserId>,
     groups: Vec<GroupId>,
-    /// Whether it may use what others share.
+    /// Whether it may use methods that others share.
     uses_shared: bool,
 }
 
@@ -31,7 +33,7 @@ impl Viewer {
         }
     }
 
-    /// What a script of this owner sees: what the user would, or for a global one what is shared with everybody.
+    /// The viewer of a script: its user, or for a global script one that sees what is shared with everybody.
     pub fn of_owner(owner: Owner, identity: &Identity) -> Self {
         let user = match owner {
             Owner::Global => return Self { user: None, groups: vec![], uses_shared: true },
@@ -49,32 +51,32 @@ impl Viewer {
         self.user
     }
 
-    /// Whether the viewer sees the method at all.
-    pub fn sees(&self, method: &Published) -> bool {
+    /// Returns whether the viewer sees the method.
+    pub fn sees(&self, method: &PublishedMethod) -> bool {
         if self.user == Some(method.owner) {
             return true;
         }
         let definition = &method.method.definition;
-        let among = definition.groups.is_empty() || definition.groups.iter().any(|group| self.groups.contains(group));
-        definition.scope == MethodScope::Shared && self.uses_shared && among
+        let in_group =
+            definition.groups.is_empty() || definition.groups.iter().any(|group| self.groups.contains(group));
+        definition.scope == MethodScope::Shared && self.uses_shared && in_group
     }
 
-    /// The method that the viewer calls by this name; `None` for one that is hidden as for one that is not there.
-    pub fn resolve(&self, name: &str, registry: &Registry, identity: &Identity) -> Option<Arc<Published>> {
-        let (owner, name) = match name.strip_prefix("user.") {
-            None => (self.user?, name),
+    /// The owner and the canonical name of the method that the viewer means by this name.
+    pub(super) fn owner_and_name<'a>(&self, name: &'a str, identity: &Identity) -> Option<(UserId, &'a str)> {
+        match name.strip_prefix("user.") {
+            None => Some((self.user?, name)),
             Some(qualified) => {
-                // User names have no dots, so that the first one ends the name.
+                // User names have no dots, so the first one ends the name.
                 let (owner, name) = qualified.split_once('.')?;
                 let owner = identity.user_named(owner)?.id;
-                (Some(owner).filter(|owner| self.user != Some(*owner))?, name)
+                Some((Some(owner).filter(|owner| self.user != Some(*owner))?, name))
             }
-        };
-        registry.find(owner, name).filter(|method| self.sees(method))
+        }
     }
 
     /// The name under which the viewer sees the method of `owner_name`.
-    pub fn name_of(&self, method: &Published, owner_name: &str) -> String {
+    pub fn name_of(&self, method: &PublishedMethod, owner_name: &str) -> String {
         if self.user == Some(method.owner) {
             return method.method.name.to_string();
         }

@@ -2,7 +2,10 @@
 
 use super::hide_argv::conceal;
 use crate::{
-    agent::{self, AgentError, Pace, ServerUrl, ServerUrlError, Settings, Signals, Token, TokenError},
+    agent::{
+        self, AgentError, AgentSettings, BearerToken, BearerTokenError, ReconnectPolicy, ServerUrl, ServerUrlError,
+        StopSignals,
+    },
     cli::{
         failure::Failure,
         server::{cancel_on_signal, start_logging},
@@ -70,7 +73,7 @@ pub struct Start {
 /// What the words mean.
 struct Plan {
     config: Config,
-    settings: Settings,
+    settings: AgentSettings,
     /// To be taken out of what the system shows.
     secret: String,
     supervision: Supervision,
@@ -145,7 +148,7 @@ impl Start {
     }
 }
 
-fn settings(config: &Config, secret: &str) -> Result<Settings, Failure> {
+fn settings(config: &Config, secret: &str) -> Result<AgentSettings, Failure> {
     let mut servers: Vec<ServerUrl> = Vec::new();
     for server in &config.agent.server {
         let server = server.parse().map_err(|error: ServerUrlError| Failure::Usage(error.to_string()))?;
@@ -153,9 +156,9 @@ fn settings(config: &Config, secret: &str) -> Result<Settings, Failure> {
             servers.push(server);
         }
     }
-    let token: Token = secret.parse().map_err(|error: TokenError| Failure::Usage(error.to_string()))?;
+    let token: BearerToken = secret.parse().map_err(|error: BearerTokenError| Failure::Usage(error.to_string()))?;
     let methods_file = &config.agent.methods_file;
-    Ok(Settings {
+    Ok(AgentSettings {
         servers,
         token,
         data: config.agent.data.clone(),
@@ -167,9 +170,9 @@ fn settings(config: &Config, secret: &str) -> Result<Settings, Failure> {
         disk_free: config.limits.disk_free.0,
         directory: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
         node_id: node_name(),
-        pace: Pace::default(),
-        trial: TRIAL,
-        answer: ANSWER,
+        reconnect: ReconnectPolicy::default(),
+        start_check: TRIAL,
+        answer_timeout: ANSWER,
     })
 }
 
@@ -182,7 +185,7 @@ fn serve(plan: Plan) -> Result<(), StartError> {
         let address = plan.config.agent.listen;
         let bound = TcpListener::bind(address).await;
         let listener = bound.map_err(|source| StartError::Listen { address, source })?;
-        let signals = Signals::default();
+        let signals = StopSignals::default();
         cancel_on_signal(signals.stop.clone()).map_err(StartError::Start)?;
         if plan.supervision == Supervision::Stdin {
             cancel_on_end_of_stdin(signals.abandoned.clone()).map_err(StartError::Start)?;

@@ -1,8 +1,8 @@
 //! The gateway to the methods that are served now.
 
 use crate::{
-    calls::{call::Calls, registry::ProviderHealth},
-    model::{id::SpaceId, jsonrpc::RpcResponse},
+    calls::call::Calls,
+    model::{id::SpaceId, jsonrpc::RpcResponse, method::MethodServerHealth},
 };
 use futures_util::{FutureExt, future::BoxFuture};
 use serde_json::value::RawValue;
@@ -30,9 +30,9 @@ pub enum Presence {
 impl MethodGateway for Calls {
     fn presence(&self, space: SpaceId, method: &str) -> Presence {
         match self.health_in(space, method) {
-            Some(ProviderHealth::Running) => Presence::Ready,
-            Some(ProviderHealth::Restarting(_)) => Presence::Restarting,
-            Some(ProviderHealth::Unlinked) | None => Presence::Away,
+            Some(MethodServerHealth::Running) => Presence::Ready,
+            Some(MethodServerHealth::Restarting { .. } | MethodServerHealth::Stopped) => Presence::Restarting,
+            Some(MethodServerHealth::Unlinked) | None => Presence::Away,
         }
     }
 

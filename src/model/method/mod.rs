@@ -3,9 +3,11 @@
 //! [`Registration`] is what a user wrote, in a file or built by a script. [`Registration::publish`] checks it against
 //! every rule and gives the [`Method`]s that callers see.
 
+mod health;
 mod publish;
 mod registration;
 
+pub use health::MethodServerHealth;
 pub use publish::PublishError;
 pub use registration::{MethodDefinition, MethodScope, Registration, ServerDefinition, ServerMode, ServerTransport};
 

@@ -1,104 +1,112 @@
-//! What an agent says, taken in: answers to calls, registrations, events, and how the space is.
+//! The intake of a session: registrations, events, method server health and check results of the agent.
+//!
+//! Two queues decouple it from the reader, so that a reply never waits for the disk: one for events, one for the rest. A
+//! full queue stops the reader.
 
-use super::{End, Frame, Sessions};
+use super::hub::AgentHub;
 use crate::{
-    calls::{agent_link::Link, registry::Claim},
+    calls::{agent_link::AgentLink, registry::ServeRequest},
     identity::Caller,
     model::{
-        agent_protocol::{self, EventReceipt, Goodbye, MethodServerHealth, ToAgent, ToServer},
+        agent_protocol::{EventReceipt, Goodbye, ToAgent, ToServer},
         event::EventType,
         health_check::CheckResult,
         id::{EventId, SpaceId},
-        method::Registration,
+        method::{MethodServerHealth, Registration},
     },
     routing::{
         emit::{EmitError, NewEvent},
         queue::AcceptError,
     },
 };
-use futures_util::{Stream, StreamExt};
 use serde_json::value::RawValue;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// So many heartbeats without a byte from the agent, and it is gone.
-const MISSED: u32 = 3;
+/// Events of one agent that wait to be stored.
+const MAX_EVENTS: usize = 512;
 
-/// Where what an agent says goes, so that nobody who waits for an answer waits for the disk.
+/// Other messages of one agent that wait to be handled.
+const MAX_NOTICES: usize = 16;
+
+/// The sending ends of the two queues.
 pub(super) struct Intake {
-    pub events: mpsc::Sender<Raised>,
-    pub words: mpsc::Sender<ToServer>,
+    events: mpsc::Sender<IncomingEvent>,
+    notices: mpsc::Sender<ToServer>,
 }
 
-/// An event on its way in.
-pub(super) struct Raised {
+/// The receiving ends of the two queues.
+pub(super) struct IntakeReceivers {
+    events: mpsc::Receiver<IncomingEvent>,
+    notices: mpsc::Receiver<ToServer>,
+}
+
+/// The session does not take in messages any more.
+pub(super) struct IntakeClosed;
+
+/// An event of the agent.
+struct IncomingEvent {
     id: EventId,
     kind: String,
     payload: Box<RawValue>,
 }
 
-/// Why an event was not stored.
-enum Unstored {
-    /// It breaks a rule.
-    Never(String),
-    /// We cannot, at this moment.
-    NotNow(String),
+/// An event that was not stored.
+enum NotStored {
+    /// The event breaks a rule, and is refused for good.
+    Refused(String),
+    /// The server cannot store it now.
+    Unavailable(String),
 }
 
-impl Sessions {
-    /// Takes in what the agent says, until it leaves or falls silent.
-    pub(super) async fn listen_to<E>(
+impl Intake {
+    pub fn new() -> (Self, IntakeReceivers) {
+        let (events, incoming_events) = mpsc::channel(MAX_EVENTS);
+        let (notices, incoming_notices) = mpsc::channel(MAX_NOTICES);
+        (Self { events, notices }, IntakeReceivers { events: incoming_events, notices: incoming_notices })
+    }
+
+    /// Queues a message, once there is room for it.
+    pub async fn push(&self, message: ToServer) -> Result<(), IntakeClosed> {
+        match message {
+            ToServer::Event { id, kind, payload } => {
+                self.events.send(IncomingEvent { id, kind, payload }).await.map_err(|_| IntakeClosed)
+            }
+            other => self.notices.send(other).await.map_err(|_| IntakeClosed),
+        }
+    }
+}
+
+impl AgentHub {
+    /// Handles what the agent sends, until the session ends or has to end. Returns the goodbye for the agent, if the
+    /// server ends it.
+    pub(super) async fn take_in(
         &self,
-        link: &Arc<Link>,
-        stream: &mut (impl Stream<Item = Result<Frame, E>> + Unpin),
-        intake: &Intake,
-    ) -> End {
-        let patience = self.0.parts.heartbeat * MISSED;
-        loop {
-            let bytes = match tokio::time::timeout(patience, stream.next()).await {
-                Err(_) => return End::Lost("it gave no sign of life"),
-                Ok(Some(Ok(Frame::Message(bytes)))) => bytes,
-                Ok(Some(Ok(Frame::Sign | Frame::Ping))) => continue,
-                Ok(Some(Ok(Frame::Close)) | None) => return End::Lost("it hung up"),
-                Ok(Some(Err(_))) => return End::Lost("the connection broke"),
-            };
-            let said = match agent_protocol::decode(&bytes) {
-                Ok(said) => said,
-                Err(error) => return End::Parted(Goodbye::Unexpected(error.to_string())),
-            };
-            match said {
-                ToServer::Reply { id, answer } => link.answer(id, answer),
-                ToServer::Event { id, kind, payload } => {
-                    if intake.events.send(Raised { id, kind, payload }).await.is_err() {
-                        return End::Parted(Goodbye::Restarting);
-                    }
-                }
-                ToServer::Goodbye => return End::Goodbye,
-                ToServer::Hello(_) => return End::Parted(Goodbye::Unexpected("hello is said once".to_owned())),
-                other => {
-                    if intake.words.send(other).await.is_err() {
-                        return End::Parted(Goodbye::Restarting);
-                    }
-                }
-            }
+        caller: &Caller,
+        link: &Arc<AgentLink>,
+        receivers: IntakeReceivers,
+    ) -> Option<Goodbye> {
+        tokio::select! {
+            goodbye = self.handle_notices(link, receivers.notices) => goodbye,
+            goodbye = self.store_events(caller, link, receivers.events) => goodbye,
         }
     }
 
-    /// Heeds what is said now and then, in order and each to its end: a registration that the link does not live to see
-    /// must still be whole or nothing.
-    pub(super) async fn heed_all(&self, link: &Arc<Link>, mut words: mpsc::Receiver<ToServer>) -> End {
-        while let Some(said) = words.recv().await {
-            let (sessions, link) = (self.clone(), link.clone());
-            if tokio::spawn(async move { sessions.heed(&link, said).await }).await.is_err() {
-                return End::Parted(Goodbye::Restarting);
+    /// Handles messages in order, each in a task of its own: a registration must be whole or nothing even if its link
+    /// ends meanwhile.
+    async fn handle_notices(&self, link: &Arc<AgentLink>, mut notices: mpsc::Receiver<ToServer>) -> Option<Goodbye> {
+        while let Some(notice) = notices.recv().await {
+            let (hub, link) = (self.clone(), link.clone());
+            if tokio::spawn(async move { hub.handle_notice(&link, notice).await }).await.is_err() {
+                return Some(Goodbye::Restarting);
             }
         }
-        End::Lost("it is not listened to any more")
+        None
     }
 
-    async fn heed(&self, link: &Arc<Link>, said: ToServer) {
-        let (parts, space) = (&self.0.parts, link.space());
-        let answer = match said {
+    async fn handle_notice(&self, link: &Arc<AgentLink>, notice: ToServer) {
+        let (deps, space) = (&self.0.deps, link.space());
+        let answer = match notice {
             ToServer::Register { generation, registration } => {
                 match self.register(link, generation, registration).await {
                     Ok(()) => ToAgent::Registered { generation },
@@ -106,28 +114,28 @@ impl Sessions {
                 }
             }
             ToServer::Unregister { generation } => {
-                let _turn = self.0.turn(link).await;
+                let _lock = self.0.lock_registration(link).await;
                 if !link.is_up() {
                     return;
                 }
-                parts.registry.unregister(space);
-                match parts.subscriptions.remove(space).await {
+                deps.registry.unregister(space);
+                match deps.subscriptions.remove(space).await {
                     Ok(()) => ToAgent::Registered { generation },
                     Err(error) => ToAgent::Refused { generation, reason: error.to_string() },
                 }
             }
             ToServer::Health { generation, health } => {
                 let runs = health == MethodServerHealth::Running;
-                parts.registry.note_health(space, generation, health);
+                deps.registry.set_health(space, generation, health);
                 if runs {
-                    // What waited for the method server goes on.
-                    parts.deliverer.space_served(space);
+                    // Deliveries that waited for the method server go on.
+                    deps.deliverer.space_served(space);
                 }
                 return;
             }
             ToServer::Checked { ok, detail, at } => {
                 let result = CheckResult { ok, detail, checked_at: at };
-                if let Err(error) = parts.spaces.checked(space, result).await {
+                if let Err(error) = deps.spaces.checked(space, result).await {
                     log::warn!("the health of space {space} is not noted: {error}");
                 }
                 return;
@@ -137,17 +145,17 @@ impl Sessions {
         let _ = link.send(answer).await;
     }
 
-    /// Publishes a registration, all of it or nothing. An error says why, in one line for people.
-    async fn register(&self, link: &Arc<Link>, generation: u64, registration: Registration) -> Result<(), String> {
-        let (parts, id) = (&self.0.parts, link.space());
-        let space = parts.spaces.get(id).ok_or("the space is gone")?;
-        let (identity, name, timeout) = (parts.identity.clone(), space.name.to_string(), registration.server.timeout);
-        // Schemas are compiled to be checked; that takes as long as they are large.
+    /// Publishes a registration as a whole or not at all. An error is the reason, in one line for people.
+    async fn register(&self, link: &Arc<AgentLink>, generation: u64, registration: Registration) -> Result<(), String> {
+        let (deps, id) = (&self.0.deps, link.space());
+        let space = deps.spaces.get(id).ok_or("the space is gone")?;
+        let (identity, name, timeout) = (deps.identity.clone(), space.name.to_string(), registration.server.timeout);
+        // Schemas are compiled to be checked, which takes long if they are large.
         let published = tokio::task::spawn_blocking(move || {
             registration.publish(&name, |group| identity.find_group(group).map(|group| group.id))
         });
         let methods = published.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
-        let claim = Claim {
+        let request = ServeRequest {
             space: id,
             space_name: space.name.to_string().into(),
             owner: space.owner,
@@ -156,62 +164,63 @@ impl Sessions {
             timeout,
             methods: methods.clone(),
         };
-        // A method that is seen already hears its events, so these come first; nobody else may claim in between.
-        let turn = self.0.turn(link).await;
+        // Subscriptions come first, because a method that is visible must get its events. The lock keeps other
+        // registrations of the owner out in between.
+        let lock = self.0.lock_registration(link).await;
         if !link.is_up() {
-            // What a newer link has registered meanwhile is not for this one to replace.
+            // This link must not replace what a newer one has registered meanwhile.
             return Err("the link is over".to_owned());
         }
-        parts.registry.check(&claim).map_err(|conflict| conflict.to_string())?;
-        let subscribed = parts.subscriptions.replace(id, space.name.as_str(), space.owner, &methods).await;
+        deps.registry.check(&request).map_err(|conflict| conflict.to_string())?;
+        let subscribed = deps.subscriptions.replace(id, space.name.as_str(), space.owner, &methods).await;
         subscribed.map_err(|error| format!("cannot be stored: {error}"))?;
-        parts.registry.register(claim).map_err(|conflict| conflict.to_string())?;
-        drop(turn);
+        deps.registry.register(request).map_err(|conflict| conflict.to_string())?;
+        drop(lock);
         if !self.0.is_deployed(id) {
-            self.drop_served(id);
+            self.withdraw(id);
             return Err("the space was stopped".to_owned());
         }
         log::info!("space `{}` publishes {} methods", space.name, methods.len());
-        parts.deliverer.space_served(id);
+        deps.deliverer.space_served(id);
         Ok(())
     }
 
-    /// Stores the agent's events, one after the other, and confirms each.
-    pub(super) async fn take_in(&self, caller: &Caller, link: &Link, mut raised: mpsc::Receiver<Raised>) -> End {
-        while let Some(Raised { id, kind, payload }) = raised.recv().await {
-            let receipt = match self.emit(caller, link.space(), id, &kind, payload).await {
+    /// Stores events in order, and confirms each.
+    async fn store_events(
+        &self,
+        caller: &Caller,
+        link: &AgentLink,
+        mut events: mpsc::Receiver<IncomingEvent>,
+    ) -> Option<Goodbye> {
+        while let Some(event) = events.recv().await {
+            let id = event.id;
+            let receipt = match self.store_event(caller, link.space(), event).await {
                 Ok(()) => EventReceipt::Stored,
-                Err(Unstored::Never(reason)) => EventReceipt::Refused(reason),
-                Err(Unstored::NotNow(reason)) => {
+                Err(NotStored::Refused(reason)) => EventReceipt::Refused(reason),
+                Err(NotStored::Unavailable(reason)) => {
                     log::warn!("an event of space {} must wait: {reason}", link.space());
-                    // It sends again what was not confirmed, in order, once it is back.
-                    return End::Parted(Goodbye::Restarting);
+                    // The agent sends unconfirmed events again, in order, with its next link.
+                    return Some(Goodbye::Restarting);
                 }
             };
             if link.send(ToAgent::Confirm { id, receipt }).await.is_err() {
                 break;
             }
         }
-        End::Lost("it is not listened to any more")
+        None
     }
 
-    async fn emit(
-        &self,
-        caller: &Caller,
-        space_id: SpaceId,
-        id: EventId,
-        kind: &str,
-        payload: Box<RawValue>,
-    ) -> Result<(), Unstored> {
-        let kind = EventType::custom(kind).map_err(|error| Unstored::Never(format!("`type`: {error}")))?;
-        let parts = &self.0.parts;
-        let (space, user_id) = (parts.spaces.origin(space_id), caller.user.id);
-        // A link lives long, and its owner may have got another name since.
-        let actor = parts.identity.user(user_id).map_or_else(|| caller.actor(), |user| user.agent_actor());
-        let raise = NewEvent { id: Some(id), kind, space_id, space, user_id, actor, payload };
-        parts.emitter.emit(raise).await.map(drop).map_err(|error| match error {
-            EmitError::Accept(AcceptError::Store(error)) => Unstored::NotNow(error.to_string()),
-            other => Unstored::Never(other.to_string()),
+    async fn store_event(&self, caller: &Caller, space_id: SpaceId, event: IncomingEvent) -> Result<(), NotStored> {
+        let IncomingEvent { id, kind, payload } = event;
+        let kind = EventType::custom(&kind).map_err(|error| NotStored::Refused(format!("`type`: {error}")))?;
+        let deps = &self.0.deps;
+        let (space, user_id) = (deps.spaces.origin(space_id), caller.user.id);
+        // A link lives long, and its owner may have been renamed since.
+        let actor = deps.identity.user(user_id).map_or_else(|| caller.actor(), |user| user.agent_actor());
+        let event = NewEvent { id: Some(id), kind, space_id, space, user_id, actor, payload };
+        deps.emitter.emit(event).await.map(drop).map_err(|error| match error {
+            EmitError::Accept(AcceptError::Store(error)) => NotStored::Unavailable(error.to_string()),
+            other => NotStored::Refused(other.to_string()),
         })
     }
 }

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     identity::Credential,
     model::{agent_protocol, id::SpaceId},
-    server::agent_hub::Frame,
+    server::agent_hub::SocketFrame,
 };
 use futures_util::{Sink, SinkExt, Stream, StreamExt, future};
 use std::sync::Arc;
@@ -38,10 +38,10 @@ pub async fn explain(_: ApiRequest) -> Result<NoContent, ApiError> {
 fn accept_agent(app: &App, head: &RequestHead, upgrade: Ws) -> Result<Response, ApiError> {
     let space = require_agent(head)?;
     let caller = head.caller.clone().ok_or(ApiError::Unauthorized("send the token of a space's agent"))?;
-    let sessions = app.sessions.clone();
+    let agents = app.agents.clone();
     let upgrade = upgrade.max_message_size(agent_protocol::MAX_MESSAGE).max_frame_size(agent_protocol::MAX_MESSAGE);
     let upgraded =
-        upgrade.on_upgrade(move |socket| async move { sessions.converse(caller, space, framed(socket)).await });
+        upgrade.on_upgrade(move |socket| async move { agents.run_session(caller, space, framed(socket)).await });
     Ok(upgraded.into_response())
 }
 
@@ -55,20 +55,22 @@ fn require_agent(head: &RequestHead) -> Result<SpaceId, ApiError> {
 }
 
 /// Converts between WebSocket messages and the frames of an agent session.
-fn framed(socket: WebSocket) -> impl Stream<Item = Result<Frame, warp::Error>> + Sink<Frame, Error = warp::Error> {
+fn framed(
+    socket: WebSocket,
+) -> impl Stream<Item = Result<SocketFrame, warp::Error>> + Sink<SocketFrame, Error = warp::Error> {
     let read = |message: Message| {
         if message.is_binary() || message.is_text() {
-            Frame::Message(message.into_bytes())
+            SocketFrame::Message(message.into_bytes())
         } else if message.is_close() {
-            Frame::Close
+            SocketFrame::Close
         } else {
-            Frame::Sign
+            SocketFrame::Alive
         }
     };
-    let write = |frame: Frame| match frame {
-        Frame::Message(bytes) => Message::binary(bytes),
-        Frame::Ping | Frame::Sign => Message::ping(bytes::Bytes::new()),
-        Frame::Close => Message::close(),
+    let write = |frame: SocketFrame| match frame {
+        SocketFrame::Message(bytes) => Message::binary(bytes),
+        SocketFrame::Ping | SocketFrame::Alive => Message::ping(bytes::Bytes::new()),
+        SocketFrame::Close => Message::close(),
     };
     socket.map(move |message| message.map(read)).with(move |frame| future::ok::<_, warp::Error>(write(frame)))
 }

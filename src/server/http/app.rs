@@ -11,7 +11,7 @@ use crate::{
     platform::{audit::Audit, config::Config, metrics::Metrics, store::Store},
     routing::{emit::Emitter, feed::Feed, queue::Engine},
     scripting::scripts::{Scripts, ToolRunner},
-    server::{agent_hub::Sessions, mcp, user_records::UserRecords},
+    server::{agent_hub::AgentHub, mcp, user_records::UserRecords},
     spaces::{Spaces, Templates},
 };
 use std::sync::Arc;
@@ -40,6 +40,6 @@ pub struct App {
     pub registry: Registry,
     pub calls: Calls,
     pub mcp: mcp::Endpoint,
-    pub sessions: Sessions,
+    pub agents: AgentHub,
     pub user_records: UserRecords,
 }

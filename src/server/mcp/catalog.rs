@@ -8,7 +8,7 @@
 //! the whole list unreadable to them.
 
 use crate::{
-    calls::registry::{Published, Registry, Viewer},
+    calls::registry::{PublishedMethod, Registry, Viewer},
     identity::Identity,
     model::{
         id::UserId,
@@ -50,7 +50,7 @@ pub enum ToolSource {
     Method {
         /// The name by which the caller calls it.
         name: String,
-        published: Arc<Published>,
+        published: Arc<PublishedMethod>,
     },
     Script(Arc<Script>),
 }
@@ -151,7 +151,7 @@ impl Catalog {
 }
 
 impl ToolOffer {
-    fn of_method(viewer: &Viewer, owner: &str, published: Arc<Published>) -> Self {
+    fn of_method(viewer: &Viewer, owner: &str, published: Arc<PublishedMethod>) -> Self {
         let name = viewer.name_of(&published, owner);
         Self {
             name: Method::tool_named(&name),
@@ -169,7 +169,7 @@ impl ToolOffer {
         (&self.name, &self.owner).hash(hasher);
         match &self.source {
             ToolSource::Method { name, published } => {
-                let Published { method, schemas, .. } = &**published;
+                let PublishedMethod { method, schemas, .. } = &**published;
                 (name, &method.definition.description, &method.definition.keywords).hash(hasher);
                 schemas.params.as_ref().map(|schema| schema.get()).hash(hasher);
                 schemas.result.as_ref().map(|schema| schema.get()).hash(hasher);

@@ -8,7 +8,7 @@ use super::{
     raw_result::RawResult,
 };
 use crate::{
-    calls::registry::Published,
+    calls::registry::PublishedMethod,
     model::jsonrpc::RpcResponse,
     scripting::lua::{ScriptError, ToolRun},
 };
@@ -59,7 +59,12 @@ pub fn tool(offer: &ToolOffer, structure: Structure) -> Tool {
 }
 
 /// A method's response as a tool result: always as text, and also structured if the tool declares a result schema.
-pub fn result(published: &Published, outcome: &RpcResponse, structure: Structure, raw: &RawResult) -> CallToolResult {
+pub fn result(
+    published: &PublishedMethod,
+    outcome: &RpcResponse,
+    structure: Structure,
+    raw: &RawResult,
+) -> CallToolResult {
     let value = match outcome {
         RpcResponse::Result(value) => value,
         RpcResponse::Error(error) => return method_error(error),

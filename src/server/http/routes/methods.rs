@@ -1,7 +1,7 @@
 //! Methods: what the caller can call, and calling it. Everybody sees their own; what others share takes use_methods.
 
 use crate::{
-    calls::registry::{ProviderHealth, Published, Viewer},
+    calls::registry::{PublishedMethod, Viewer},
     model::{
         api::methods::{MethodDetail, MethodQuery, MethodView, MethodsView, ProviderView},
         jsonrpc::{ErrorObject, Id, RpcResponse, code},
@@ -44,8 +44,8 @@ fn listed(call: &Call, words: &str) -> MethodsView {
 
 pub async fn show(call: Call) -> Result<Json<MethodDetail>, ApiError> {
     let viewer = Viewer::of_caller(call.caller());
-    let found = viewer.resolve(call.parameter(), &call.app.registry, &call.app.identity);
-    let view = |method: &Published| Some(MethodDetail { method: view(&call, &viewer, method)?, providers: None });
+    let found = call.app.registry.resolve(&viewer, call.parameter(), &call.app.identity);
+    let view = |method: &PublishedMethod| Some(MethodDetail { method: view(&call, &viewer, method)?, providers: None });
     let missing = || ApiError::missing("method");
     let method = found.ok_or_else(missing)?;
     let mut detail = view(&method).ok_or_else(missing)?;
@@ -68,7 +68,7 @@ pub async fn call(call: Call, Rpc(body): Rpc) -> Result<Answered, ApiError> {
 }
 
 /// `None` if its owner was deleted this moment.
-fn view(call: &Call, viewer: &Viewer, published: &Published) -> Option<MethodView> {
+fn view(call: &Call, viewer: &Viewer, published: &PublishedMethod) -> Option<MethodView> {
     let identity = &call.app.identity;
     let owner = identity.user(published.owner)?.name.to_string();
     let definition = &published.method.definition;
@@ -84,26 +84,18 @@ fn view(call: &Call, viewer: &Viewer, published: &Published) -> Option<MethodVie
         result_schema: published.schemas.result.clone(),
         events: definition.events.iter().flat_map(|patterns| patterns.iter()).map(ToString::to_string).collect(),
         provider_count: published.providers.len(),
-        available_count: published
-            .providers
-            .iter()
-            .filter(|provider| provider.health() == ProviderHealth::Running)
-            .count(),
+        available_count: published.providers.iter().filter(|provider| provider.is_running()).count(),
     })
 }
 
-fn providers(published: &Published) -> Vec<ProviderView> {
+fn providers(published: &PublishedMethod) -> Vec<ProviderView> {
     let view = |provider: &Arc<crate::calls::registry::Provider>| {
-        let (health, reason) = match provider.health() {
-            ProviderHealth::Running => ("running", None),
-            ProviderHealth::Restarting(reason) => ("restarting", Some(reason)),
-            ProviderHealth::Unlinked => ("unlinked", None),
-        };
+        let health = provider.health();
         ProviderView {
             space_id: provider.space(),
             space: provider.space_name().to_string(),
-            health: health.to_owned(),
-            reason,
+            health: health.as_str().to_owned(),
+            reason: health.reason().map(str::to_owned),
             in_flight: provider.in_flight(),
         }
     };

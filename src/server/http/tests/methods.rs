@@ -4,8 +4,8 @@
 use super::{Answer, Service};
 use crate::{
     calls::{
-        agent_link::{Line, Link},
-        registry::{Claim, Conflict},
+        agent_link::{AgentLink, AgentOutboxReceiver},
+        registry::{MethodConflict, ServeRequest},
     },
     model::{
         agent_protocol::{self, ToAgent},
@@ -22,25 +22,25 @@ use std::sync::Arc;
 pub(super) struct Space {
     pub id: SpaceId,
     name: &'static str,
-    pub link: Arc<Link>,
+    pub link: Arc<AgentLink>,
     heard: Arc<Mutex<Vec<String>>>,
 }
 
 impl Space {
     pub fn new(name: &'static str) -> Self {
         let id = SpaceId::new();
-        let (link, line) = Link::new(id);
+        let (link, line) = AgentLink::new(id);
         let heard = Arc::default();
         tokio::spawn(serve(link.clone(), line, Arc::clone(&heard)));
         Self { id, name, link, heard }
     }
 
-    pub fn register(&self, service: &Service, owner: UserId, methods: Value) -> Result<(), Conflict> {
+    pub fn register(&self, service: &Service, owner: UserId, methods: Value) -> Result<(), MethodConflict> {
         let registration = json!({"server": {"command": "x"}, "methods": methods});
         let registration: Registration = serde_json::from_value(registration).unwrap();
         let identity = &service.app.identity;
         let methods = registration.publish(self.name, |name| Some(identity.find_group(name)?.id)).unwrap();
-        service.app.registry.register(Claim {
+        service.app.registry.register(ServeRequest {
             space: self.id,
             space_name: self.name.into(),
             owner,
@@ -61,8 +61,8 @@ impl Space {
     }
 }
 
-async fn serve(link: Arc<Link>, mut line: Line, heard: Arc<Mutex<Vec<String>>>) {
-    while let Some(message) = line.recv().await {
+async fn serve(link: Arc<AgentLink>, mut line: AgentOutboxReceiver, heard: Arc<Mutex<Vec<String>>>) {
+    while let Some(message) = line.recv().await.map(|queued| queued.message) {
         match message {
             ToAgent::Call { id, method, params, notification, .. } => {
                 let params = params.as_deref().map_or("nothing", RawValue::get).to_owned();
@@ -72,10 +72,10 @@ async fn serve(link: Arc<Link>, mut line: Line, heard: Arc<Mutex<Vec<String>>>) 
                     _ if notification => {}
                     "fail" => {
                         let error = raw(r#"{"code": 7,  "message": "no", "data": [1.0]}"#.to_owned());
-                        link.answer(id, agent_protocol::CallReply::Error(error));
+                        link.resolve(id, agent_protocol::CallReply::Error(error));
                     }
                     "hold" => {}
-                    _ => link.answer(id, agent_protocol::CallReply::Result(raw(params.replace("nothing", "null")))),
+                    _ => link.resolve(id, agent_protocol::CallReply::Result(raw(params.replace("nothing", "null")))),
                 }
             }
             ToAgent::Cancel { .. } => heard.lock().push("cancel".to_owned()),

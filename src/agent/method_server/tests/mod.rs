@@ -1,16 +1,27 @@
-//! Method servers as they come, well-behaved and not: real processes, written in Python and shell.
+//! Supervision of real processes, well-behaved and not, written in Python and shell.
 
-use super::*;
-use crate::model::method::{ServerMode, ServerTransport};
+use super::{MethodServer, fault::CallFault, supervisor::RestartPolicy};
+use crate::{
+    agent::child_env::ChildEnv,
+    model::{
+        agent_protocol::CallReply,
+        jsonrpc::RpcResponse,
+        method::{MethodServerHealth, ServerDefinition, ServerMode, ServerTransport},
+    },
+};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde_json::{Value, json, value::RawValue};
 use std::{
     io::{BufRead as _, BufReader},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::OnceLock,
+    sync::Arc,
+    time::Duration,
 };
+use tokio::time::Instant;
+
+mod logging;
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -21,13 +32,13 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/methods")
 }
 
-fn impatient() -> Patience {
-    Patience {
+fn short_policy() -> RestartPolicy {
+    RestartPolicy {
         close: Duration::from_millis(100),
         terminate: Duration::from_millis(100),
         first_backoff: Duration::from_millis(10),
         longest_backoff: Duration::from_millis(40),
-        ..Patience::default()
+        ..RestartPolicy::default()
     }
 }
 
@@ -36,15 +47,15 @@ fn definition(command: &str, args: &[&str], mode: ServerMode, timeout: Duration)
     ServerDefinition { transport: ServerTransport::Stdio, command: command.to_owned(), args, timeout, mode }
 }
 
-async fn python_with(args: &[&str], mode: ServerMode, timeout: Duration, patience: Patience) -> MethodServer {
+async fn python_with(args: &[&str], mode: ServerMode, timeout: Duration, policy: RestartPolicy) -> MethodServer {
     let definition = definition("python3", args, mode, timeout);
     let environment = vec![("SVC_AGENT_URL".to_owned(), "http://127.0.0.1:1".to_owned())];
-    let started = MethodServer::start_with(patience, definition, fixtures(), environment.into(), args[0].into()).await;
+    let started = MethodServer::start_with(policy, definition, fixtures(), environment.into(), args[0].into()).await;
     started.unwrap_or_else(|error| panic!("these tests need a python3 on the PATH: {error}"))
 }
 
 async fn python(args: &[&str], mode: ServerMode, timeout: Duration) -> MethodServer {
-    python_with(args, mode, timeout, impatient()).await
+    python_with(args, mode, timeout, short_policy()).await
 }
 
 fn raw(value: &Value) -> Box<RawValue> {
@@ -69,7 +80,7 @@ async fn answer(server: &MethodServer, method: &str, params: Value) -> Value {
     }
 }
 
-async fn health(server: &MethodServer, wanted: impl Fn(&Health) -> bool) -> Health {
+async fn health(server: &MethodServer, wanted: impl Fn(&MethodServerHealth) -> bool) -> MethodServerHealth {
     let mut health = server.health();
     tokio::time::timeout(LONG, health.wait_for(|health| wanted(health))).await.expect("in time").unwrap().clone()
 }
@@ -89,7 +100,7 @@ fn runs(id: i64) -> bool {
 }
 
 fn is_idle(server: &MethodServer) -> bool {
-    server.0.traffic.is_empty()
+    server.0.queue.is_empty()
 }
 
 #[tokio::test]
@@ -108,10 +119,10 @@ async fn a_server_by_the_book_is_called_notified_and_stopped() {
     assert_eq!(call(&server, "remembered", json!([])).await, Ok(json!([["first"], ["second"]])));
 
     let pid = call(&server, "pid", json!([])).await.unwrap().as_i64().unwrap();
-    assert!(runs(pid) && *server.health().borrow() == Health::Running);
+    assert!(runs(pid) && *server.health().borrow() == MethodServerHealth::Running);
     server.stop().await;
     assert!(!runs(pid));
-    assert_eq!(*server.health().borrow(), Health::Stopped);
+    assert_eq!(*server.health().borrow(), MethodServerHealth::Stopped);
     assert!(matches!(call(&server, "pid", json!([])).await, Err(CallFault::NotRunning(_))));
     assert!(matches!(server.notify("pid", None).await, Err(CallFault::NotRunning(_))));
     server.stop().await;
@@ -134,7 +145,7 @@ async fn a_servers_errors_pass_through_unchanged() {
 #[tokio::test]
 async fn a_server_in_shell_gets_a_relative_path_and_raw_params() {
     let definition = definition("./echo.sh", &[], ServerMode::Concurrent, LONG);
-    let server = MethodServer::start(definition, fixtures(), Surroundings::default(), "shell").await.unwrap();
+    let server = MethodServer::start(definition, fixtures(), ChildEnv::default(), "shell").await.unwrap();
     let params = RawValue::from_string("{\n  \"n\": 1.50e2,\r\n  \"big\": 123456789012345678901234567890 }".to_owned());
     let outcome = server.call("any", Some(&params.unwrap())).await.unwrap();
     let expected = "{   \"n\": 1.50e2,    \"big\": 123456789012345678901234567890 }";
@@ -151,10 +162,8 @@ async fn a_command_that_cannot_run_is_an_error_that_names_it() {
         ("python3", fixtures().join("nowhere"), "nowhere"),
     ] {
         let definition = definition(command, &[], ServerMode::Concurrent, LONG);
-        let error = MethodServer::start(definition, directory, Surroundings::default(), "x")
-            .await
-            .err()
-            .expect("it cannot run");
+        let error =
+            MethodServer::start(definition, directory, ChildEnv::default(), "x").await.err().expect("it cannot run");
         assert!(error.to_string().contains(part), "{error}");
     }
 }
@@ -182,7 +191,7 @@ async fn garbage_and_huge_lines_are_skipped() {
     for number in 0..2 {
         assert_eq!(call(&server, "m", json!([number])).await, Ok(json!([number])));
     }
-    assert_eq!(*server.health().borrow(), Health::Running);
+    assert_eq!(*server.health().borrow(), MethodServerHealth::Running);
 }
 
 #[tokio::test]
@@ -236,28 +245,31 @@ async fn a_crash_fails_its_calls_and_the_next_process_takes_over() {
     assert!(is_idle(&server));
     let second = answer(&server, "pid", json!([])).await;
     assert_ne!(first, second);
-    assert_eq!(*server.health().borrow(), Health::Running);
+    assert_eq!(*server.health().borrow(), MethodServerHealth::Running);
 }
 
 #[tokio::test]
 async fn while_a_server_is_down_its_calls_fail_at_once_and_say_why() {
-    let patience = Patience { first_backoff: LONG * 60, longest_backoff: LONG * 60, ..impatient() };
-    let server = python_with(&["exits_on_request.py"], ServerMode::Concurrent, LONG, patience).await;
+    let policy = RestartPolicy { first_backoff: LONG * 60, longest_backoff: LONG * 60, ..short_policy() };
+    let server = python_with(&["exits_on_request.py"], ServerMode::Concurrent, LONG, policy).await;
     let died = call(&server, "exit", json!({"status": 4})).await;
     assert_eq!(died, Err(CallFault::Died("it exited with status 4".into())));
-    let health = health(&server, |health| *health != Health::Running).await;
-    assert!(matches!(&health, Health::Restarting { why, .. } if &**why == "it exited with status 4"), "{health:?}");
+    let health = health(&server, |health| *health != MethodServerHealth::Running).await;
+    assert!(
+        matches!(&health, MethodServerHealth::Restarting { reason } if reason == "it exited with status 4"),
+        "{health:?}"
+    );
     let refused = call(&server, "pid", json!([])).await;
     assert_eq!(refused, Err(CallFault::NotRunning("it exited with status 4".into())));
     // Nor does stopping wait for the next start.
     server.stop().await;
-    assert_eq!(*server.health().borrow(), Health::Stopped);
+    assert_eq!(*server.health().borrow(), MethodServerHealth::Stopped);
 }
 
 #[tokio::test]
 async fn a_server_killed_by_a_signal_says_which() {
-    let patience = Patience { first_backoff: LONG * 60, ..impatient() };
-    let server = python_with(&["holds_calls.py"], ServerMode::Concurrent, LONG, patience).await;
+    let policy = RestartPolicy { first_backoff: LONG * 60, ..short_policy() };
+    let server = python_with(&["holds_calls.py"], ServerMode::Concurrent, LONG, policy).await;
     let pid = answer(&server, "pid", json!([])).await.as_i64().unwrap();
     let held = server.call("hold", None);
     assert_eq!(answer(&server, "pid", json!([])).await, json!(pid));
@@ -286,13 +298,13 @@ async fn a_command_that_vanishes_is_tried_again_until_it_is_back() {
     std::fs::set_permissions(&here, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let definition = definition("./server.py", &[], ServerMode::Concurrent, LONG);
     let server =
-        MethodServer::start_with(impatient(), definition, directory.clone(), Surroundings::default(), "gone".into())
+        MethodServer::start_with(short_policy(), definition, directory.clone(), ChildEnv::default(), "gone".into())
             .await
             .unwrap();
     answer(&server, "pid", json!([])).await;
     std::fs::rename(&here, &away).unwrap();
     assert!(matches!(call(&server, "exit", json!({"status": 1})).await, Err(CallFault::Died(_))));
-    let cannot = |health: &Health| matches!(health, Health::Restarting { why, .. } if why.contains("cannot start"));
+    let cannot = |health: &MethodServerHealth| matches!(health, MethodServerHealth::Restarting { reason } if reason.contains("cannot start"));
     health(&server, cannot).await;
     let refused = call(&server, "pid", json!([])).await.unwrap_err();
     assert!(matches!(&refused, CallFault::NotRunning(why) if why.contains("./server.py")), "{refused}");
@@ -439,7 +451,7 @@ async fn a_retiring_server_keeps_its_stdin_open_for_calls_in_flight_and_refuses_
         }
     }
     assert!(!held.is_finished() && !retired.is_finished());
-    assert_eq!(*server.health().borrow(), Health::Running);
+    assert_eq!(*server.health().borrow(), MethodServerHealth::Running);
     // Sterner than retiring.
     server.stop().await;
     assert!(matches!(held.await.unwrap(), Err(CallFault::Died(_))));
@@ -456,7 +468,7 @@ async fn a_retiring_server_that_dies_is_not_started_again() {
     let kill = async { unsafe { libc::kill(pid.try_into().unwrap(), libc::SIGKILL) } };
     let (held, ()) = tokio::join!(async { tokio::join!(held, kill).0 }, retiring);
     assert!(matches!(held, Err(CallFault::Died(_))));
-    assert_eq!(*server.health().borrow(), Health::Stopped);
+    assert_eq!(*server.health().borrow(), MethodServerHealth::Stopped);
 }
 
 #[tokio::test]
@@ -526,7 +538,7 @@ async fn a_thousand_wait_for_a_serial_server_and_the_next_is_refused() {
     let server = python(&["serial.py"], ServerMode::Serial, LONG).await;
     let signal = Signal::new();
     let held = server.call("hold", Some(&raw(&signal.params())));
-    eventually("the call is sent", || server.0.traffic.busy_since().is_some()).await;
+    eventually("the call is sent", || server.0.queue.busy_since().is_some()).await;
     let waiting: Vec<_> = (0..1000).map(|_| server.call("m", None)).collect();
     assert!(matches!(server.call("m", None).await, Err(CallFault::TooManyWaiting)));
     assert!(matches!(server.notify("m", None).await, Err(CallFault::TooManyWaiting)));
@@ -543,7 +555,7 @@ async fn waiting_for_a_serial_server_counts_and_its_late_answer_makes_room() {
     let signal = Signal::new();
     let (held, waited) = tokio::join!(call(&server, "hold", signal.params()), call(&server, "m", json!([])));
     assert_eq!((held, waited), (Err(CallFault::Timeout(SHORT)), Err(CallFault::Timeout(SHORT))));
-    assert!(server.0.traffic.busy_since().is_some(), "it still works on what nobody waits for");
+    assert!(server.0.queue.busy_since().is_some(), "it still works on what nobody waits for");
     signal.give();
     assert_eq!(answer(&server, "m", json!([])).await["pid"], pid, "it was not started again");
 }
@@ -554,81 +566,11 @@ async fn a_serial_server_that_never_answers_is_started_again() {
     let pid = answer(&server, "m", json!([])).await["pid"].clone();
     let never = Signal::new();
     assert_eq!(call(&server, "hold", never.params()).await, Err(CallFault::Timeout(SHORT)));
-    let health = health(&server, |health| *health != Health::Running).await;
-    assert!(matches!(&health, Health::Restarting { why, .. } if why.contains("not answered")), "{health:?}");
+    let health = health(&server, |health| *health != MethodServerHealth::Running).await;
+    assert!(
+        matches!(&health, MethodServerHealth::Restarting { reason } if reason.contains("not answered")),
+        "{health:?}"
+    );
     assert_ne!(answer(&server, "m", json!([])).await["pid"], pid);
     assert!(!runs(pid.as_i64().unwrap()));
-}
-
-/// What the log was told about method servers.
-struct Recorder(Mutex<Vec<String>>);
-
-impl log::Log for Recorder {
-    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-        true
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        if record.target().starts_with("svc::method") || record.target().contains("agent::method_server") {
-            self.0.lock().push(format!("{} {}", record.level(), record.args()));
-        }
-    }
-
-    fn flush(&self) {}
-}
-
-fn recorder() -> &'static Recorder {
-    static RECORDER: OnceLock<&Recorder> = OnceLock::new();
-    RECORDER.get_or_init(|| {
-        let recorder = Box::leak(Box::new(Recorder(Mutex::default())));
-        log::set_logger(recorder).expect("no other test logs");
-        log::set_max_level(log::LevelFilter::Debug);
-        recorder
-    })
-}
-
-impl Recorder {
-    fn lines(&self, part: &str) -> Vec<String> {
-        self.0.lock().iter().filter(|line| line.contains(part)).cloned().collect()
-    }
-}
-
-async fn named(name: &str, fixture: &str) -> MethodServer {
-    let definition = definition("python3", &[fixture], ServerMode::Concurrent, LONG);
-    MethodServer::start_with(impatient(), definition, fixtures(), Surroundings::default(), name.into()).await.unwrap()
-}
-
-#[tokio::test]
-async fn what_a_server_logs_goes_to_the_log_under_its_spaces_name() {
-    let recorder = recorder();
-    let server = named("spoken", "echo.py").await;
-    call(&server, "say", json!({"text": "two\nlines \u{e4}"})).await.unwrap();
-    eventually("it is logged", || recorder.lines("INFO spoken: ").len() == 2).await;
-    assert_eq!(recorder.lines("INFO spoken: "), ["INFO spoken: two", "INFO spoken: lines \u{e4}"]);
-}
-
-#[tokio::test]
-async fn a_flood_of_log_neither_blocks_the_server_nor_fills_ours() {
-    let recorder = recorder();
-    let server = named("flooding", "floods_stderr.py").await;
-    assert_eq!(call(&server, "m", json!([1])).await, Ok(json!([1])));
-    server.stop().await;
-    let lines = recorder.lines("INFO flooding: ");
-    assert!(lines.iter().all(|line| line.len() < 5000));
-    assert!(lines.iter().any(|line| line.contains("lines more")));
-    // A ration for each second that it took, which on a slow machine are some.
-    assert!(lines.len() < 20_000, "{} lines of 100100", lines.len());
-}
-
-#[tokio::test]
-async fn what_is_skipped_is_logged_within_bounds() {
-    let recorder = recorder();
-    let server = named("garbling", "malformed_lines.py").await;
-    call(&server, "m", json!([])).await.unwrap();
-    call(&server, "m", json!([])).await.unwrap();
-    let lines = recorder.lines("space garbling wrote");
-    for part in ["not UTF-8", "no JSON object: hello", "request of its own", "a line of 178", "without an id"] {
-        assert!(lines.iter().any(|line| line.contains(part)), "{part}: {lines:#?}");
-    }
-    assert!(lines.iter().all(|line| line.len() < 500), "{lines:#?}");
 }

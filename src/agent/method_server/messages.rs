@@ -1,32 +1,33 @@
-//! What a line from the process says.
+//! The JSON-RPC lines of a method server: encodes requests, and parses the lines that the process writes.
 
 use crate::model::jsonrpc::{RpcResponse, present};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use std::io::Write as _;
 
-/// How much of a line is quoted in the log.
+/// Bytes of a line that are quoted in the log.
 const QUOTE: usize = 160;
 
-/// An answer under an id that may be one of ours.
+/// An answer, under an id that may be one of the queue's.
 #[derive(Debug)]
 pub struct Answered {
     pub id: u64,
-    /// Or what is wrong with it.
+    /// The outcome, or the fault in the answer.
     pub outcome: Result<RpcResponse, String>,
 }
 
-/// A line, read.
+/// A parsed line.
 #[derive(Debug)]
-pub enum Said {
-    Answered(Answered),
-    /// Nothing that we know what to do with, and why.
-    Odd(String),
-    Nothing,
+pub enum ServerLine {
+    Answer(Answered),
+    /// A line that is not an answer, described for the log.
+    Unexpected(String),
+    Blank,
 }
 
-/// The members of an answer, each as it stands there: what is null is told from what is absent.
+/// The members of an answer as raw JSON, in which null differs from absent.
 #[derive(Deserialize)]
-struct Members<'a> {
+struct AnswerMembers<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
     id: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
@@ -37,13 +38,13 @@ struct Members<'a> {
     method: Option<&'a RawValue>,
 }
 
-/// Only what says whom a faulty answer is for.
+/// The id alone, for an answer whose other members are faulty.
 #[derive(Deserialize)]
-struct Address {
+struct AnswerId {
     id: u64,
 }
 
-/// What callers rely on in an error; the rest is between them and the method server.
+/// The members of an error that JSON-RPC requires.
 #[derive(Deserialize)]
 struct ErrorShape {
     #[serde(rename = "code")]
@@ -52,33 +53,58 @@ struct ErrorShape {
     _message: String,
 }
 
-/// Reads a line that the process wrote.
-pub fn read(line: &[u8]) -> Said {
+/// Encodes a request as one line; without an id it is a notification.
+pub fn encode_request(id: Option<u64>, method: &str, params: Option<&RawValue>) -> Vec<u8> {
+    let params = params.map_or("", RawValue::get);
+    let mut line = Vec::with_capacity(method.len() + params.len() + 80);
+    line.extend_from_slice(b"{\"jsonrpc\":\"2.0\",");
+    if let Some(id) = id {
+        write!(line, "\"id\":{id},").expect("a vector takes everything");
+    }
+    line.extend_from_slice(b"\"method\":");
+    serde_json::to_writer(&mut line, method).expect("a string is JSON");
+    if !params.is_empty() {
+        line.extend_from_slice(b",\"params\":");
+        let start = line.len();
+        line.extend_from_slice(params.as_bytes());
+        // Line ends can only stand between tokens, where a space means the same: within strings they are escaped.
+        for byte in &mut line[start..] {
+            if matches!(byte, b'\n' | b'\r') {
+                *byte = b' ';
+            }
+        }
+    }
+    line.extend_from_slice(b"}\n");
+    line
+}
+
+/// Parses a line that the process wrote.
+pub fn parse_line(line: &[u8]) -> ServerLine {
     let Ok(text) = std::str::from_utf8(line) else {
-        return Said::Odd(format!("a line that is not UTF-8: {}", quoted(line)));
+        return ServerLine::Unexpected(format!("a line that is not UTF-8: {}", quoted(line)));
     };
     let text = text.trim_ascii();
     if text.is_empty() {
-        return Said::Nothing;
+        return ServerLine::Blank;
     }
-    // Serde would read the members from a list as well, by position.
+    // Serde would also read the members from an array, by position.
     if !text.starts_with('{') {
-        return Said::Odd(format!("a line that is no JSON object: {}", quoted(line)));
+        return ServerLine::Unexpected(format!("a line that is no JSON object: {}", quoted(line)));
     }
-    let members: Members<'_> = match serde_json::from_str(text) {
+    let members: AnswerMembers<'_> = match serde_json::from_str(text) {
         Ok(members) => members,
         Err(error) => {
-            return match serde_json::from_str::<Address>(text) {
-                Ok(Address { id }) => Said::Answered(Answered { id, outcome: Err(error.to_string()) }),
-                Err(_) => Said::Odd(format!("a line that is not JSON ({error}): {}", quoted(line))),
+            return match serde_json::from_str::<AnswerId>(text) {
+                Ok(AnswerId { id }) => ServerLine::Answer(Answered { id, outcome: Err(error.to_string()) }),
+                Err(_) => ServerLine::Unexpected(format!("a line that is not JSON ({error}): {}", quoted(line))),
             };
         }
     };
     if members.method.is_some() {
-        return Said::Odd(format!("a request of its own, which nobody here answers: {}", quoted(line)));
+        return ServerLine::Unexpected(format!("a request of its own, which nobody here answers: {}", quoted(line)));
     }
     let Some(id) = members.id.and_then(|id| id.get().parse().ok()) else {
-        return Said::Odd(format!("an answer without an id of ours: {}", quoted(line)));
+        return ServerLine::Unexpected(format!("an answer without an id of a call: {}", quoted(line)));
     };
     let outcome = match (members.result, members.error) {
         (Some(result), None) => Ok(RpcResponse::Result(result.to_owned())),
@@ -87,10 +113,10 @@ pub fn read(line: &[u8]) -> Said {
         (Some(_), Some(_)) => Err("it has both `result` and `error`".to_owned()),
         (None, None) => Err("it has neither `result` nor `error`".to_owned()),
     };
-    Said::Answered(Answered { id, outcome })
+    ServerLine::Answer(Answered { id, outcome })
 }
 
-/// The beginning of a line, for the log, which makes control characters visible.
+/// The beginning of a line, for the log, which escapes control characters.
 pub fn quoted(line: &[u8]) -> String {
     let more = if line.len() > QUOTE { "…" } else { "" };
     format!("{}{more}", String::from_utf8_lossy(&line[..line.len().min(QUOTE)]))
@@ -105,14 +131,14 @@ mod tests {
     use super::*;
 
     fn answered(line: &str) -> (u64, Result<RpcResponse, String>) {
-        match read(line.as_bytes()) {
-            Said::Answered(Answered { id, outcome }) => (id, outcome),
+        match parse_line(line.as_bytes()) {
+            ServerLine::Answer(Answered { id, outcome }) => (id, outcome),
             other => panic!("{line}: {other:?}"),
         }
     }
 
     #[test]
-    fn results_and_errors_come_as_they_are() {
+    fn results_and_errors_pass_unchanged() {
         let (id, outcome) =
             answered("{\"jsonrpc\":\"2.0\", \"id\": 7, \"result\": { \"n\": 1.50,\"s\":\"\\u0041\"} }\r\n");
         assert!(
@@ -126,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_faulty_answer_says_whose_it_is_and_what_is_wrong() {
+    fn a_faulty_answer_carries_its_id_and_its_fault() {
         for (line, part) in [
             (r#"{"id":7}"#, "neither"),
             (r#"{"id":7,"result":1,"error":null}"#, "both"),
@@ -144,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_else_is_odd() {
+    fn every_other_line_is_unexpected() {
         for (line, part) in [
             (&b"hello"[..], "no JSON object"),
             (b"[7,1]", "no JSON object"),
@@ -159,10 +185,14 @@ mod tests {
             (b"{\"id\":null,\"error\":{\"code\":-32700,\"message\":\"?\"}}", "without an id"),
             (b"{\"result\":1}", "without an id"),
         ] {
-            assert!(matches!(read(line), Said::Odd(why) if why.contains(part)), "{}", String::from_utf8_lossy(line));
+            assert!(
+                matches!(parse_line(line), ServerLine::Unexpected(why) if why.contains(part)),
+                "{}",
+                String::from_utf8_lossy(line)
+            );
         }
-        assert!(matches!(read(b" \r"), Said::Nothing));
-        let Said::Odd(why) = read("ä".repeat(1 << 20).as_bytes()) else { panic!("no answer") };
+        assert!(matches!(parse_line(b" \r"), ServerLine::Blank));
+        let ServerLine::Unexpected(why) = parse_line("ä".repeat(1 << 20).as_bytes()) else { panic!("no answer") };
         assert!(why.len() < 3 * QUOTE, "{}", why.len());
     }
 }
