@@ -29,10 +29,10 @@ fn an_event_raised_in_a_space_carries_the_space_and_its_owner() {
     space.start(&daemon, &[]);
     let output = space.svc(&["event", "deploy.done", r#"{"v": 1.0}"#, "--json"]);
     assert!(output.status.success(), "{}", stderr(&output));
-    let told: Value = serde_json::from_str(&stdout(&output)).expect("it is JSON");
-    assert_eq!(told["event_type"], "custom.deploy.done");
+    let emitted: Value = serde_json::from_str(&stdout(&output)).expect("it is JSON");
+    assert_eq!(emitted["event_type"], "custom.deploy.done");
     let event = eventually("the event to arrive", || {
-        let reply = daemon.get(&format!("/api/events/{}", told["event_id"].as_str().expect("an id")));
+        let reply = daemon.get(&format!("/api/events/{}", emitted["event_id"].as_str().expect("an id")));
         (reply.status == 200).then(|| reply.json())
     });
     assert_eq!((&event["space_id"], &event["actor"]["kind"]), (&json!(space.id), &json!("agent")));
@@ -189,7 +189,7 @@ fn an_agent_that_ends_stops_its_space_and_a_broken_link_does_not() {
     });
     space.start(&daemon, &[]);
     assert_eq!(daemon.post(&format!("/api/spaces/{}/stop", space.id), &json!({})).status, 200);
-    assert_eq!(space.ended().code(), Some(0), "an agent that is told to stop stops in order");
+    assert_eq!(space.ended().code(), Some(0), "an agent that is asked to stop exits with 0");
 
     let types: Vec<_> =
         receiver.wait_for(5).iter().map(|request| request.json()["event_type"].as_str().unwrap().to_owned()).collect();
@@ -394,7 +394,7 @@ fn without_a_server_methods_cannot_be_registered_but_can_be_removed() {
         (status["servers"][0]["connected"] == false).then_some(())
     });
     refuses(&space);
-    assert!(!ended(pid), "what was registered before still is");
+    assert!(!ended(pid), "the earlier registration stays");
     assert_eq!(stdout(&space.svc(&["methods", "unregister"])), "removed 1 method: x.pid\n");
     eventually("the process to be gone", || ended(pid).then_some(()));
     daemon.restart();

@@ -46,7 +46,7 @@ fn a_payload_comes_from_standard_input() {
 #[test]
 fn explain_sends_nothing() {
     let daemon = Daemon::start();
-    daemon.create_sink(&webhook("hears", "http://127.0.0.1:9/"));
+    daemon.create_sink(&webhook("matching", "http://127.0.0.1:9/"));
     let output = success(&daemon.svc(&["event", "deploy.done", "--explain"]));
     assert!(output.contains("would go to 1 of 1 sinks"), "{output}");
     let output = success(&daemon.svc(&["event", "other", "--explain"]));

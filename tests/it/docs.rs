@@ -71,9 +71,14 @@ fn root() -> &'static Path {
 
 fn manual() -> Vec<ManualPage> {
     let mut paths = vec![root().join("README.md")];
-    for folder in
-        ["docs", "contrib/examples", "contrib/examples/lua", "contrib/examples/python", "contrib/examples/shell"]
-    {
+    for folder in [
+        "docs",
+        "contrib",
+        "contrib/examples",
+        "contrib/examples/lua",
+        "contrib/examples/python",
+        "contrib/examples/shell",
+    ] {
         let entries = fs::read_dir(root().join(folder)).expect("the folder is there");
         let entries = entries.map(|entry| entry.expect("its entries are readable").path());
         paths.extend(entries.filter(|path| path.extension().is_some_and(|extension| extension == "md")));

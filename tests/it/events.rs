@@ -205,7 +205,7 @@ fn stream(daemon: &Daemon, path: &str) -> impl Iterator<Item = std::io::Result<S
 fn explain_tells_which_sinks_match_and_why_the_others_do_not_and_sends_nothing() {
     let daemon = Daemon::start();
     let receiver = Receiver::start();
-    daemon.create_sink(&sink("hears", "custom.deploy.*", "global", &receiver));
+    daemon.create_sink(&sink("matching", "custom.deploy.*", "global", &receiver));
     daemon.create_sink(&sink("deaf", "space.*", "global", &receiver));
     let mut off = sink("off", "*", "me", &receiver);
     off["active"] = json!(false);
@@ -213,7 +213,7 @@ fn explain_tells_which_sinks_match_and_why_the_others_do_not_and_sends_nothing()
     let told = daemon.post("/api/events/explain", &json!({"type": "deploy.done"})).json();
     assert_eq!(told["event_type"], "custom.deploy.done");
     let of = |name: &str| told["sinks"].as_array().unwrap().iter().find(|sink| sink["name"] == name).unwrap().clone();
-    assert_eq!(of("hears")["matches"], true);
+    assert_eq!(of("matching")["matches"], true);
     assert_eq!(of("deaf")["matches"], false);
     assert!(of("deaf")["reason"].as_str().unwrap().contains("space.*"));
     assert_eq!((&of("off")["matches"], &of("off")["active"]), (&json!(true), &json!(false)));

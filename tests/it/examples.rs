@@ -47,7 +47,7 @@ fn the_lua_space_keeps_notes() {
     let refused = daemon.call("lua-notebook.add", &json!({"text": ""}))["error"].clone();
     assert_eq!((&refused["code"], &refused["data"]), (&json!(-32602), &json!({"field": "text"})));
     let published = "published lua-notebook.add, ";
-    eventually("what it printed to be logged", || space.log().contains(published).then_some(()));
+    eventually("its output to be logged", || space.log().contains(published).then_some(()));
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn the_python_space_keeps_notes() {
     let refused = daemon.call("python-notebook.add", &json!({"text": ""}))["error"].clone();
     assert_eq!((&refused["code"], &refused["data"]), (&json!(-32602), &json!({"field": "text"})));
     let published = "published python-notebook.add, ";
-    eventually("what it printed to be logged", || space.log().contains(published).then_some(()));
+    eventually("its output to be logged", || space.log().contains(published).then_some(()));
 }
 
 #[test]

@@ -61,7 +61,7 @@ fn every_attack_fails_its_own_attempt_and_does_not_slow_another_sink() {
         assert!(attempt["duration_ms"].as_f64().unwrap() < 30_000.0, "{name}: {attempt}");
     }
     daemon.emit("calm", &json!({"n": 20}));
-    assert_eq!(receiver.wait_for(21)[20].json()["text"], "20", "what was poisoned stayed with its script");
+    assert_eq!(receiver.wait_for(21)[20].json()["text"], "20", "the poisoned globals stayed in their run");
 }
 
 #[test]

@@ -164,7 +164,7 @@ fn a_call_that_its_client_cancels_is_released() {
         client.cancel(held);
         eventually("the call to be released", || (in_flight(&daemon, "l.hold") == 0).then_some(()));
         client.answer(held).expect_err("it was taken back");
-        assert!(client.call("l_pid", &json!({})).is_ok(), "{kind:?}: the session goes on");
+        assert!(client.call("l_pid", &json!({})).is_ok(), "{kind:?}: the session continues");
     }
 }
 
@@ -277,7 +277,7 @@ impl Proxy {
             .spawn()
             .expect("the proxy starts");
         let port = BufReader::new(child.stdout.take().expect("it is piped")).lines().next();
-        let port = port.expect("it tells its port").expect("in text");
+        let port = port.expect("the proxy prints its port").expect("output is text");
         Self { child, url: format!("http://localhost:{port}/mcp") }
     }
 }

@@ -11,6 +11,6 @@ fn the_python_package_passes_its_own_tests() {
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/contrib/python"))
         .output()
         .expect("python3 is there: the test command needs it");
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && told.contains("Ran "), "{told}");
+    let output_text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && output_text.contains("Ran "), "{output_text}");
 }

@@ -469,7 +469,7 @@ fn libraries_of_the_owner_are_loaded_from_the_agent_on_first_use() {
     );
     assert_eq!(run("fails.lua").2, "svc: acme/text.lua:2: packed\n");
     assert_eq!(run("own.lua").1, "mine\n");
-    assert_eq!(agent.received().len(), 2, "what is beside the file needs no agent");
+    assert_eq!(agent.received().len(), 2, "a module beside the file needs no agent");
 }
 
 #[test]

@@ -73,7 +73,10 @@ fn creating_and_deleting_a_space_raises_events_with_exactly_the_documented_field
         (&json!("ada"), &json!("admin"))
     );
     let history = events(&daemon);
-    assert!(history.iter().all(|event| event["user_id"] == made["owner_id"]), "the owner's, whoever acts");
+    assert!(
+        history.iter().all(|event| event["user_id"] == made["owner_id"]),
+        "events belong to the owner, not to the actor"
+    );
     assert_eq!(history[0]["space_id"], made["id"]);
 }
 

@@ -64,7 +64,6 @@ fn scripts_are_kept_in_files_and_run_from_the_command_line() {
     let daemon = Daemon::start();
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
-    fs::create_dir(&directory).unwrap();
     let file = |name: &str, text: &str| -> PathBuf {
         let path = directory.join(name);
         fs::write(&path, text).unwrap();
