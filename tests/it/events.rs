@@ -210,9 +210,10 @@ fn explain_tells_which_sinks_match_and_why_the_others_do_not_and_sends_nothing()
     let mut off = sink("off", "*", "me", &receiver);
     off["active"] = json!(false);
     daemon.create_sink(&off);
-    let told = daemon.post("/api/events/explain", &json!({"type": "deploy.done"})).json();
-    assert_eq!(told["event_type"], "custom.deploy.done");
-    let of = |name: &str| told["sinks"].as_array().unwrap().iter().find(|sink| sink["name"] == name).unwrap().clone();
+    let explained = daemon.post("/api/events/explain", &json!({"type": "deploy.done"})).json();
+    assert_eq!(explained["event_type"], "custom.deploy.done");
+    let of =
+        |name: &str| explained["sinks"].as_array().unwrap().iter().find(|sink| sink["name"] == name).unwrap().clone();
     assert_eq!(of("matching")["matches"], true);
     assert_eq!(of("deaf")["matches"], false);
     assert!(of("deaf")["reason"].as_str().unwrap().contains("space.*"));

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::{path::Path, process::Command};
 
 /// A space with the files of an example, registered by its agent.
-fn started(daemon: &Daemon, example: &str, methods: &str) -> Space {
+fn start_example(daemon: &Daemon, example: &str, methods: &str) -> Space {
     let mut space = Space::create(daemon, &format!("{example}-notebook"));
     let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/examples").join(example);
     for file in std::fs::read_dir(files).expect("the example is there") {
@@ -20,7 +20,7 @@ fn started(daemon: &Daemon, example: &str, methods: &str) -> Space {
 
 /// Adds notes, emits a release event, and lists the notes.
 #[track_caller]
-fn keeps_notes(daemon: &Daemon, space: &Space, text_of: impl Fn(&Value) -> String) {
+fn check_notes(daemon: &Daemon, space: &Space, text_of: impl Fn(&Value) -> String) {
     let call = |method: &str, params: Value| daemon.call(&format!("{}.{method}", space.name), &params);
     assert_eq!(call("list", json!({}))["result"], json!([]));
     assert_eq!(call("add", json!({"text": "tea at four"}))["result"], 1);
@@ -42,8 +42,8 @@ fn text(note: &Value) -> String {
 #[test]
 fn the_lua_space_keeps_notes() {
     let daemon = Daemon::start();
-    let space = started(&daemon, "lua", "methods.lua");
-    keeps_notes(&daemon, &space, text);
+    let space = start_example(&daemon, "lua", "methods.lua");
+    check_notes(&daemon, &space, text);
     let refused = daemon.call("lua-notebook.add", &json!({"text": ""}))["error"].clone();
     assert_eq!((&refused["code"], &refused["data"]), (&json!(-32602), &json!({"field": "text"})));
     let published = "published lua-notebook.add, ";
@@ -53,8 +53,8 @@ fn the_lua_space_keeps_notes() {
 #[test]
 fn the_python_space_keeps_notes() {
     let daemon = Daemon::start();
-    let space = started(&daemon, "python", "methods.py");
-    keeps_notes(&daemon, &space, text);
+    let space = start_example(&daemon, "python", "methods.py");
+    check_notes(&daemon, &space, text);
     let refused = daemon.call("python-notebook.add", &json!({"text": ""}))["error"].clone();
     assert_eq!((&refused["code"], &refused["data"]), (&json!(-32602), &json!({"field": "text"})));
     let published = "published python-notebook.add, ";
@@ -64,8 +64,8 @@ fn the_python_space_keeps_notes() {
 #[test]
 fn the_shell_space_keeps_notes_and_its_hook_raises_events() {
     let daemon = Daemon::start();
-    let space = started(&daemon, "shell", "methods.toml");
-    keeps_notes(&daemon, &space, |note| match note["data"]["version"].as_str() {
+    let space = start_example(&daemon, "shell", "methods.toml");
+    check_notes(&daemon, &space, |note| match note["data"]["version"].as_str() {
         // The shell server stores the event unchanged.
         Some(version) => format!("released {version}"),
         None => text(note),

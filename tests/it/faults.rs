@@ -132,7 +132,7 @@ fn with_little_disk_space_events_are_refused_with_the_reason_and_deliveries_cont
 fn a_full_disk_is_an_error_to_the_emitter_and_keeps_all_confirmed_events() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path().join("data");
-    let (mut child, url) = limited(&directory, Some(4096));
+    let (mut child, url) = start_with_file_limit(&directory, Some(4096));
     let token = std::fs::read_to_string(directory.join("admin.token")).unwrap().trim().to_owned();
     let receiver = Receiver::answering(|_| Answer::Status(500));
     let sink = json!({
@@ -158,12 +158,12 @@ fn a_full_disk_is_an_error_to_the_emitter_and_keeps_all_confirmed_events() {
     assert_eq!(request(&url, &token, "GET", "/readyz", "").0, 503, "and reports that it accepts nothing");
     assert_eq!(request(&url, &token, "POST", "/api/events/emit", r#"{"type":"x","payload":{}}"#).0, 503);
     // A delivery that cannot be settled is not attempted: no request arrives although attempts are a second apart.
-    let attempts = settled(|| receiver.received().len());
-    assert_eq!(settled(|| receiver.received().len()), attempts, "delivery has stopped");
+    let attempts = stable_count(|| receiver.received().len());
+    assert_eq!(stable_count(|| receiver.received().len()), attempts, "delivery has stopped");
     child.kill().unwrap();
     child.wait().unwrap();
 
-    let (mut child, url) = limited(&directory, None);
+    let (mut child, url) = start_with_file_limit(&directory, None);
     for id in &accepted {
         assert_eq!(request(&url, &token, "GET", &format!("/api/events/{id}"), "").0, 200, "{id} was lost");
     }
@@ -173,7 +173,7 @@ fn a_full_disk_is_an_error_to_the_emitter_and_keeps_all_confirmed_events() {
 }
 
 /// A count once it has stopped changing for two seconds.
-fn settled(count: impl Fn() -> usize) -> usize {
+fn stable_count(count: impl Fn() -> usize) -> usize {
     let mut last = count();
     loop {
         thread::sleep(Duration::from_secs(2));
@@ -186,7 +186,7 @@ fn settled(count: impl Fn() -> usize) -> usize {
 }
 
 /// A server whose files are limited to this size in KiB; a write beyond it fails instead of killing the process.
-fn limited(directory: &std::path::Path, kib: Option<u32>) -> (Child, String) {
+fn start_with_file_limit(directory: &std::path::Path, kib: Option<u32>) -> (Child, String) {
     let limit = kib.map_or_else(String::new, |kib| format!("ulimit -f {};", kib * 2));
     let mut child = Command::new("sh")
         .arg("-c")

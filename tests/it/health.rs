@@ -83,7 +83,7 @@ impl CheckedSpace {
     }
 
     /// The health events so far, oldest first.
-    fn raised(&self) -> Vec<String> {
+    fn health_events(&self) -> Vec<String> {
         let events = self.daemon.get("/api/events?pattern=space.*&limit=200").json();
         let types = events["items"].as_array().expect("a list").iter().rev().map(|event| event["type"].clone());
         types.filter_map(|kind| kind.as_str().map(str::to_owned)).filter(|kind| kind.ends_with("healthy")).collect()
@@ -105,7 +105,7 @@ impl CheckedSpace {
         assert_eq!(self.view()["consecutive_failures"], 0);
         // Further successes cause no event either.
         self.wait_checks(2);
-        assert_eq!(self.raised(), ["space.healthy", "space.unhealthy", "space.healthy"]);
+        assert_eq!(self.health_events(), ["space.healthy", "space.unhealthy", "space.healthy"]);
     }
 }
 
@@ -183,7 +183,7 @@ fn a_killed_agent_counts_as_failing_until_it_is_back() {
     space.space.start(&space.daemon, &[]);
     space.expect_change(3, "unhealthy", "healthy");
     space.wait_checks(2);
-    assert_eq!(space.raised(), ["space.healthy", "space.unhealthy", "space.healthy"]);
+    assert_eq!(space.health_events(), ["space.healthy", "space.unhealthy", "space.healthy"]);
 }
 
 #[test]
@@ -200,5 +200,5 @@ fn a_stopped_space_has_no_health_until_it_starts_again() {
     // Removing the check removes the health state, without an event.
     let updated = space.daemon.patch(&format!("/api/spaces/{}", space.space.id), &json!({"health_check": null}));
     assert_eq!((updated.status, &updated.json()["health"]), (200, &json!("unknown")));
-    assert_eq!(space.raised(), ["space.unhealthy", "space.unhealthy"]);
+    assert_eq!(space.health_events(), ["space.unhealthy", "space.unhealthy"]);
 }

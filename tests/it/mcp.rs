@@ -15,10 +15,10 @@ use std::{
 };
 
 /// Time in which a notification would have arrived, even on a busy machine.
-const LATER: Duration = Duration::from_secs(3);
+const WAIT_FOR_NO_NOTIFICATION: Duration = Duration::from_secs(3);
 
 /// Time within which a notification must arrive.
-const SOON: Duration = Duration::from_secs(30);
+const NOTIFICATION_LIMIT: Duration = Duration::from_secs(30);
 
 const USER: &[&str] = &["use_methods", "use_mcp_server", "use_spaces"];
 
@@ -106,16 +106,20 @@ fn two_users_see_different_tools_and_are_notified_of_changes_in_their_own() {
     // Other users are not notified of changes to uma's own tools.
     umas.register(&registration("echo.py", "", &[("c.echo", "mcp_tool = true"), ("d.echo", "mcp_tool = true")]));
     for client in &of_uma {
-        assert!(client.is_notified(SOON), "{:?}", client.kind);
+        assert!(client.is_notified(NOTIFICATION_LIMIT), "{:?}", client.kind);
         assert_eq!(client.list().0, ["c_echo", "d_echo", "user_admin_a_echo"]);
     }
     for client in &of_admin {
-        assert!(!client.is_notified(LATER), "{:?} was notified of a tool that it does not see", client.kind);
+        assert!(
+            !client.is_notified(WAIT_FOR_NO_NOTIFICATION),
+            "{:?} was notified of a tool that it does not see",
+            client.kind
+        );
     }
     // Everybody is notified of changes to shared tools.
     admins.register(&registration("echo.py", "", &[("e.echo", shared)]));
     for client in of_admin.iter().chain(&of_uma) {
-        assert!(client.is_notified(SOON), "{:?}", client.kind);
+        assert!(client.is_notified(NOTIFICATION_LIMIT), "{:?}", client.kind);
     }
     for client in &of_uma {
         assert_eq!(client.list().0, ["c_echo", "d_echo", "user_admin_e_echo"]);

@@ -11,7 +11,7 @@ use std::{
 };
 
 /// A daemon and a space with a connected agent.
-fn linked() -> (Daemon, Space) {
+fn connected_space() -> (Daemon, Space) {
     let daemon = Daemon::start();
     let mut space = Space::create(&daemon, "notes");
     space.start(&daemon, &[]);
@@ -24,7 +24,7 @@ fn code(answer: &Value) -> i64 {
 
 #[test]
 fn a_method_server_in_python_is_published_called_and_unregistered() {
-    let (daemon, space) = linked();
+    let (daemon, space) = connected_space();
     space.register(&registration("echo.py", "", &[("{{space}}.echo", ""), ("calc.add", ""), ("calc.fail", "")]));
     assert_eq!(daemon.call("notes.echo", &json!({"a": [1.5, null, "ü"]}))["result"], json!({"a": [1.5, null, "ü"]}));
     assert_eq!(daemon.call("calc.add", &json!({"a": 2, "b": 3}))["result"], 5);
@@ -40,14 +40,14 @@ fn a_method_server_in_python_is_published_called_and_unregistered() {
 
 #[test]
 fn a_method_server_in_shell_is_called() {
-    let (daemon, space) = linked();
+    let (daemon, space) = connected_space();
     space.register(&registration("echo.sh", "", &[("shell.echo", "")]));
     assert_eq!(daemon.call("shell.echo", &json!({"text": "hello"}))["result"], json!({"text": "hello"}));
 }
 
 #[test]
 fn a_new_registration_replaces_the_old_one_and_a_failed_one_changes_nothing() {
-    let (daemon, space) = linked();
+    let (daemon, space) = connected_space();
     space.register(&registration("echo.py", "", &[("one.echo", "")]));
     space.register(&registration("echo.py", "", &[("x.echo", ""), ("x.pid", "")]));
     let process = daemon.call("x.pid", &json!({}))["result"].clone();
@@ -78,7 +78,7 @@ fn a_new_registration_replaces_the_old_one_and_a_failed_one_changes_nothing() {
 
 #[test]
 fn spaces_that_publish_one_name_must_agree_on_it_and_share_its_calls() {
-    let (daemon, space) = linked();
+    let (daemon, space) = connected_space();
     let mut other = Space::create(&daemon, "other");
     other.start(&daemon, &[]);
     space.register(&registration("echo.py", "", &[("x.pid", "")]));
@@ -99,7 +99,7 @@ fn spaces_that_publish_one_name_must_agree_on_it_and_share_its_calls() {
 
 #[test]
 fn responses_in_any_order_are_matched_to_their_calls() {
-    let (daemon, space) = linked();
+    let (daemon, space) = connected_space();
     // The fixture collects ten calls and answers the last one first.
     space.register(&registration("reverse_order.py 10", "", &[("r.echo", "")]));
     let call = |n: u32| json!({"jsonrpc": "2.0", "method": "r.echo", "params": {"n": n}, "id": n});
@@ -111,7 +111,7 @@ fn responses_in_any_order_are_matched_to_their_calls() {
 
 #[test]
 fn a_slow_call_times_out_and_its_late_response_is_ignored() {
-    let (daemon, space) = linked();
+    let (daemon, space) = connected_space();
     // The fixture answers `hold` only after `release`.
     space.register(&registration("holds_calls.py", "timeout = 1", &[("l.hold", ""), ("l.release", "")]));
     let late = daemon.call("l.hold", &json!({}));
@@ -122,7 +122,7 @@ fn a_slow_call_times_out_and_its_late_response_is_ignored() {
 
 #[test]
 fn duplicate_ids_and_malformed_lines_from_a_method_server_are_ignored() {
-    let (daemon, space) = linked();
+    let (daemon, space) = connected_space();
     space.register(&registration("duplicate_ids.py", "", &[("d.echo", "")]));
     for n in 0..20 {
         assert_eq!(daemon.call("d.echo", &json!({"n": n}))["result"], json!({"n": n}));
@@ -135,7 +135,7 @@ fn duplicate_ids_and_malformed_lines_from_a_method_server_are_ignored() {
 
 #[test]
 fn a_method_server_that_dies_fails_its_calls_stays_listed_and_is_restarted() {
-    let (daemon, space) = linked();
+    let (daemon, space) = connected_space();
     space.register(&registration("exits_on_request.py", "", &[("m.exit", ""), ("m.pid", "")]));
     let first = daemon.call("m.pid", &json!({}))["result"].clone();
     let died = daemon.call("m.exit", &json!({"status": 3}));
@@ -152,7 +152,7 @@ fn a_method_server_that_dies_fails_its_calls_stays_listed_and_is_restarted() {
 
 #[test]
 fn a_killed_agent_ends_its_method_server_and_calls_fail_until_it_reconnects() {
-    let (daemon, mut space) = linked();
+    let (daemon, mut space) = connected_space();
     let methods = registration("echo.py", "", &[("x.pid", ""), ("x.echo", "")]);
     let file = space.write("methods.toml", &methods);
     space.terminate();
@@ -173,7 +173,7 @@ fn a_killed_agent_ends_its_method_server_and_calls_fail_until_it_reconnects() {
 
 #[test]
 fn a_server_killed_and_restarted_under_calls_serves_again_by_itself() {
-    let (mut daemon, space) = linked();
+    let (mut daemon, space) = connected_space();
     space.register(&registration("echo.py", "", &[("x.echo", "")]));
     let done = AtomicUsize::new(0);
     let (url, token) = (daemon.url.clone(), daemon.admin_token());
@@ -214,7 +214,7 @@ fn post(url: &str, token: &str, body: &str) -> Result<String, isahc::Error> {
 
 #[test]
 fn a_serial_server_gets_one_call_at_a_time() {
-    let (daemon, space) = linked();
+    let (daemon, space) = connected_space();
     // The fixture reports whether it received another call while it worked.
     space.register(&registration("serial.py", "mode = \"serial\"", &[("s.work", "")]));
     let call = |n: u32| json!({"jsonrpc": "2.0", "method": "s.work", "params": {}, "id": n});
@@ -228,7 +228,7 @@ fn a_serial_server_gets_one_call_at_a_time() {
 
 #[test]
 fn a_caller_that_disconnects_releases_its_slot() {
-    let (daemon, space) = linked();
+    let (daemon, space) = connected_space();
     space.register(&registration("holds_calls.py", "timeout = 600", &[("l.hold", ""), ("l.release", "")]));
     let in_flight = || daemon.get("/api/methods/l.hold").json()["providers"][0]["in_flight"].clone();
     let call = r#"{"jsonrpc":"2.0","method":"l.hold","params":{},"id":1}"#;
@@ -258,7 +258,7 @@ fn a_methods_file_that_fails_at_start_is_logged_and_the_agent_continues() {
 
 #[test]
 fn the_command_line_lists_shows_and_calls_methods() {
-    let (daemon, space) = linked();
+    let (daemon, space) = connected_space();
     let described = "params_schema = { type = \"object\" }\nkeywords = [\"sum\"]";
     space.register(&registration("echo.py", "", &[("calc.add", described), ("calc.echo", "")]));
     let list = stdout(&daemon.svc(&["method", "list"]));
@@ -291,7 +291,7 @@ fn the_command_line_lists_shows_and_calls_methods() {
 
 #[test]
 fn a_script_sink_calls_methods_as_its_owner() {
-    let (daemon, space) = linked();
+    let (daemon, space) = connected_space();
     space.register(&registration("echo.py", "", &[("calc.add", "")]));
     let source = "print(svc.call('calc.add', {a = event.data.a, b = 1}))
         local ok, why = pcall(svc.call, 'calc.none', {}) print(ok, why)
@@ -305,7 +305,7 @@ fn a_script_sink_calls_methods_as_its_owner() {
 
 #[test]
 fn calls_of_a_slow_method_do_not_hold_up_others_in_concurrent_mode() {
-    let (daemon, space) = linked();
+    let (daemon, space) = connected_space();
     space.register(&registration("holds_calls.py", "timeout = 600", &[("l.hold", ""), ("l.release", "")]));
     let (url, token) = (daemon.url.clone(), daemon.admin_token());
     let slow = thread::spawn(move || {

@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 
 /// Compares responses with their schemas. Stricter than JSON Schema: a field that is not described is a fault, because
 /// callers learn of it nowhere else.
-struct Check<'a> {
+struct DocumentCheck<'a> {
     document: &'a Value,
 }
 
-impl Check<'_> {
+impl DocumentCheck<'_> {
     fn faults(&self, schema: &Value, value: &Value, place: &str) -> Vec<String> {
         let wrong = |what: String| vec![format!("{place}: {what}: {value}")];
         if let Some(reference) = schema["$ref"].as_str() {
@@ -31,7 +31,7 @@ impl Check<'_> {
             Value::Null => vec![],
             kind => vec![kind.clone()],
         };
-        if !kinds.is_empty() && !kinds.iter().any(|kind| is(value, kind.as_str().unwrap())) {
+        if !kinds.is_empty() && !kinds.iter().any(|kind| is_of_type(value, kind.as_str().unwrap())) {
             return wrong(format!("is no {kinds:?}"));
         }
         match value {
@@ -64,7 +64,7 @@ impl Check<'_> {
     }
 }
 
-impl Check<'_> {
+impl DocumentCheck<'_> {
     /// Sends a request, checks the response against the description of the route, and returns its body.
     #[track_caller]
     fn exchange(&self, daemon: &Daemon, method: &str, route: &str, path: &str, body: Option<Value>) -> Value {
@@ -85,7 +85,7 @@ impl Check<'_> {
     }
 }
 
-fn is(value: &Value, kind: &str) -> bool {
+fn is_of_type(value: &Value, kind: &str) -> bool {
     match kind {
         "integer" => value.is_u64() || value.is_i64(),
         "number" => value.is_number(),
@@ -129,7 +129,7 @@ fn responses_about_events_sinks_and_identity_match_the_document() {
     let space = space["id"].as_str().unwrap();
 
     let document = daemon.get("/api/openapi.json").json();
-    let check = Check { document: &document };
+    let check = DocumentCheck { document: &document };
     let sink = |id: &str, rest: &str| format!("/api/event-sinks/{id}{rest}");
     for (method, template, path, body) in [
         ("get", "/healthz", "/healthz".to_owned(), None),
@@ -183,7 +183,7 @@ fn responses_about_events_sinks_and_identity_match_the_document() {
 fn responses_about_stored_scripts_match_the_document() {
     let daemon = Daemon::start();
     let document = daemon.get("/api/openapi.json").json();
-    let check = Check { document: &document };
+    let check = DocumentCheck { document: &document };
     let mut tried = BTreeSet::new();
     let mut go = |method: &'static str, route: &'static str, parameter: &str, body: Option<Value>| {
         tried.insert((method, route));
@@ -228,7 +228,7 @@ fn responses_about_stored_scripts_match_the_document() {
 fn responses_about_spaces_and_methods_match_the_document() {
     let daemon = Daemon::start();
     let document = daemon.get("/api/openapi.json").json();
-    let check = Check { document: &document };
+    let check = DocumentCheck { document: &document };
     let mut tried = BTreeSet::new();
     let mut go = |method: &'static str, route: &'static str, parameter: &str, body: Option<Value>| {
         tried.insert((method, route));

@@ -4,7 +4,7 @@ use crate::support::{Daemon, Space, ended, eventually, registration};
 use serde_json::{Value, json};
 
 /// A daemon with a started space `box` whose agent it runs.
-struct Launched {
+struct LaunchedSpace {
     daemon: Daemon,
     /// Only for its directory, which has the registration.
     files: Space,
@@ -12,12 +12,12 @@ struct Launched {
 
 /// Process ids of the agent and its method server.
 #[derive(Debug, PartialEq)]
-struct Pair {
+struct Processes {
     agent: u64,
     server: u64,
 }
 
-impl Launched {
+impl LaunchedSpace {
     fn create() -> Self {
         let daemon = Daemon::start();
         let files = Space::create(&daemon, "files");
@@ -40,20 +40,22 @@ impl Launched {
 
     /// Waits until a different agent and method server answer.
     #[track_caller]
-    fn serving(&self, before: Option<&Pair>) -> Pair {
+    fn wait_serving(&self, before: Option<&Processes>) -> Processes {
         eventually("the method to answer", || {
-            let pair = Pair {
+            let processes = Processes {
                 agent: self.view()["process"]["pid"].as_u64()?,
                 server: self.daemon.call("box.pid", &json!({}))["result"].as_u64()?,
             };
-            before.is_none_or(|before| pair.agent != before.agent && pair.server != before.server).then_some(pair)
+            before
+                .is_none_or(|before| processes.agent != before.agent && processes.server != before.server)
+                .then_some(processes)
         })
     }
 
     #[track_caller]
-    fn gone(&self, pair: &Pair) {
+    fn wait_ended(&self, processes: &Processes) {
         eventually("the agent and its method server to be gone", || {
-            (ended(pair.agent) && ended(pair.server)).then_some(())
+            (ended(processes.agent) && ended(processes.server)).then_some(())
         });
     }
 
@@ -68,24 +70,24 @@ impl Launched {
 
 #[test]
 fn a_space_that_the_server_runs_serves_until_it_is_stopped() {
-    let space = Launched::create();
+    let space = LaunchedSpace::create();
     assert_eq!((&space.view()["state"], &space.view()["process"]), (&json!("created"), &json!(null)));
     space.svc(&["space", "start", "box"]);
-    let first = space.serving(None);
+    let first = space.wait_serving(None);
     assert_eq!(space.daemon.call("x.echo", &json!({"n": 1}))["result"], json!({"n": 1}));
     let again = space.daemon.svc(&["space", "start", "box"]);
     assert_eq!(again.status.code(), Some(1));
 
     // A killed agent is restarted; the space is neither stopped nor started.
     assert!(std::process::Command::new("kill").args(["-KILL", &first.agent.to_string()]).status().unwrap().success());
-    let second = space.serving(Some(&first));
-    space.gone(&first);
+    let second = space.wait_serving(Some(&first));
+    space.wait_ended(&first);
     assert_eq!(space.view()["process"]["launches"], 2);
     assert_eq!(space.event_types(), ["space.created", "space.started"]);
 
     space.svc(&["space", "stop", "box"]);
     assert_eq!(space.view()["state"], "stopped");
-    space.gone(&second);
+    space.wait_ended(&second);
     eventually("nothing to be run", || space.view()["process"].is_null().then_some(()));
     assert_eq!(space.daemon.call("box.pid", &json!({}))["error"]["code"], -32601);
     assert_eq!(space.event_types(), ["space.created", "space.started", "space.stopped"]);
@@ -94,19 +96,19 @@ fn a_space_that_the_server_runs_serves_until_it_is_stopped() {
 
 #[test]
 fn a_restarted_server_runs_its_agents_again_and_a_killed_one_leaves_no_process() {
-    let mut space = Launched::create();
+    let mut space = LaunchedSpace::create();
     space.svc(&["space", "start", "box"]);
-    let first = space.serving(None);
+    let first = space.wait_serving(None);
     space.daemon.terminate();
     assert!(space.daemon.ended().success());
-    space.gone(&first);
+    space.wait_ended(&first);
     space.daemon.restart();
-    let second = space.serving(Some(&first));
+    let second = space.wait_serving(Some(&first));
     assert_eq!(space.event_types(), ["space.created", "space.started"], "the server's end is not the space's");
     space.daemon.kill();
-    space.gone(&second);
+    space.wait_ended(&second);
     space.daemon.restart();
-    let third = space.serving(Some(&second));
+    let third = space.wait_serving(Some(&second));
     assert_eq!(space.daemon.delete(&format!("/api/spaces/{}", space.view()["id"].as_str().unwrap())).status, 204);
-    space.gone(&third);
+    space.wait_ended(&third);
 }

@@ -33,7 +33,7 @@ impl RegistrationTest {
     }
 
     #[track_caller]
-    fn refused(&self, text: &str, part: &str) {
+    fn assert_refused(&self, text: &str, part: &str) {
         let output = self.space.try_register(text);
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{text}");
@@ -131,12 +131,12 @@ fn missing_and_invalid_fields_of_a_method_are_refused_with_their_line() {
         ("name = \"x.echo\"", "name = \"space.echo\"", "line 6"),
     ] {
         assert!(good.contains(from), "{good}");
-        test.refused(&good.replacen(from, to, 1), part);
+        test.assert_refused(&good.replacen(from, to, 1), part);
     }
     let nobody = "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77";
     for group in ["nobody", nobody] {
         let fields = format!("scope = \"shared\"\ngroups = [\"ops\", \"{group}\"]");
-        test.refused(&registration("echo.py", "", &[("x.echo", &fields)]), group);
+        test.assert_refused(&registration("echo.py", "", &[("x.echo", &fields)]), group);
     }
     assert_eq!(test.daemon.get("/api/methods").json(), json!({"methods": []}));
 }
@@ -176,10 +176,10 @@ fn each_field_of_a_server_takes_effect() {
         ("command = \"./serve.sh\"", "command = \"./serve.sh\"\nargs = \"a\""),
         ("command = \"./serve.sh\"", "command = \"./serve.sh\"\nargs = [1]"),
     ] {
-        test.refused(&bare.replace(from, to), "line 3");
+        test.assert_refused(&bare.replace(from, to), "line 3");
     }
-    test.refused(&bare.replace("command = \"./serve.sh\"\n", ""), "command");
-    test.refused(&bare.replace("./serve.sh", ""), "line 2");
+    test.assert_refused(&bare.replace("command = \"./serve.sh\"\n", ""), "command");
+    test.assert_refused(&bare.replace("./serve.sh", ""), "line 2");
 }
 
 fn fixtures() -> &'static str {

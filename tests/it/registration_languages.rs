@@ -38,7 +38,7 @@ const COMMON: [(&str, &str, &str); 7] = [
 ];
 
 /// Builders that take only keywords, with their specific keywords.
-const PLAIN: [(&str, &[(&str, &str)]); 5] = [
+const KEYWORD_ONLY: [(&str, &[(&str, &str)]); 5] = [
     (
         "string",
         &[
@@ -73,7 +73,7 @@ const PLAIN: [(&str, &[(&str, &str)]); 5] = [
 ];
 
 /// Builders with positional arguments: TOML, Lua, Python.
-const SHAPED: [(&str, &str, &str); 15] = [
+const POSITIONAL: [(&str, &str, &str); 15] = [
     (
         "{ type = \"array\", items = { type = \"string\", minLength = 1 } }",
         "s.array(s.string { min_length = 1 })",
@@ -182,7 +182,7 @@ fn listed(keywords: &[&str]) -> String {
 
 fn schemas() -> Vec<Schema> {
     let mut schemas = Vec::new();
-    for (builder, own) in PLAIN {
+    for (builder, own) in KEYWORD_ONLY {
         let own = own.iter().map(|(toml, given)| (*toml, *given, given.replace(" = ", "=")));
         let common = COMMON.map(|(toml, lua, python)| (toml, lua, python.to_owned()));
         for (toml, lua, python) in common.into_iter().chain(own) {
@@ -220,7 +220,8 @@ fn schemas() -> Vec<Schema> {
             python: format!("s.object(a=s.optional({}))", listed(&["s.null()", &python])),
         });
     }
-    let shaped = SHAPED.map(|(toml, lua, python)| Schema { toml: toml.into(), lua: lua.into(), python: python.into() });
+    let shaped =
+        POSITIONAL.map(|(toml, lua, python)| Schema { toml: toml.into(), lua: lua.into(), python: python.into() });
     schemas.extend(shaped);
     schemas
 }

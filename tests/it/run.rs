@@ -45,8 +45,8 @@ impl Files {
         exit_and_output(&self.command(arguments).stdin(Stdio::null()).output().unwrap())
     }
 
-    fn serve(&self, arguments: &[&str]) -> Server {
-        Server::start(self.command(&[&["--json-rpc"], arguments].concat()))
+    fn serve(&self, arguments: &[&str]) -> MethodServer {
+        MethodServer::start(self.command(&[&["--json-rpc"], arguments].concat()))
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -60,13 +60,13 @@ fn exit_and_output(output: &Output) -> (i32, String, String) {
 }
 
 /// A running `svc run --json-rpc`.
-struct Server {
+struct MethodServer {
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
 }
 
-impl Server {
+impl MethodServer {
     fn start(mut command: Command) -> Self {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (stdin, stdout) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
@@ -84,13 +84,13 @@ impl Server {
         serde_json::from_str(&line).unwrap()
     }
 
-    fn ask(&mut self, line: &str) -> Value {
+    fn request(&mut self, line: &str) -> Value {
         self.send(line);
         self.line()
     }
 
     fn call(&mut self, method: &str, params: &Value) -> Value {
-        self.ask(&json!({"jsonrpc": "2.0", "method": method, "params": params, "id": 1}).to_string())
+        self.request(&json!({"jsonrpc": "2.0", "method": method, "params": params, "id": 1}).to_string())
     }
 
     fn error(&mut self, method: &str) -> (i64, String) {
@@ -106,7 +106,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for MethodServer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -209,8 +209,8 @@ fn in_the_sandbox_there_are_no_files_processes_or_environment() {
         ("main.lua", "print(fs, process, os, svc.client ~= nil, require('lib'))"),
         ("lib.lua", "return 5"),
         ("agent.lua", "print(svc.agent, (pcall(require, 'svc.agent')))"),
-        ("register.lua", "\nrequire('svc.methods').Server('sh', { args = { '-c', 'touch made' } }):register()"),
-        ("unregister.lua", "\nrequire('svc.methods').Server('sh'):unregister()"),
+        ("register.lua", "\nrequire('svc.methods').MethodServer('sh', { args = { '-c', 'touch made' } }):register()"),
+        ("unregister.lua", "\nrequire('svc.methods').MethodServer('sh'):unregister()"),
         (
             "ask.lua",
             "for _, url in ipairs(arg) do print(pcall(http.request, { url = url, method = 'POST', json = {} })) end",
@@ -220,7 +220,7 @@ fn in_the_sandbox_there_are_no_files_processes_or_environment() {
     assert_eq!(files.run(&["--sandbox", "agent.lua"]).1, "nil\tfalse\n");
 
     // Registering methods would make the agent run a command.
-    let agent = Receiver::answering(|_| whole("application/json", b"{\"methods\":[],\"removed\":[]}".to_vec()));
+    let agent = Receiver::answering(|_| http_response("application/json", b"{\"methods\":[],\"removed\":[]}".to_vec()));
     let run = |arguments: &[&str]| {
         exit_and_output(&files.command(arguments).env("SVC_AGENT_URL", agent.url("")).output().unwrap())
     };
@@ -243,10 +243,10 @@ fn each_request_is_answered_by_one_line() {
     let files = notes();
     let mut server = files.serve(&["setup.lua"]);
     let answer =
-        server.ask(r#"{"jsonrpc":"2.0","method":"notes.echo","params":{"n":9007199254740993,"e":[]},"id":"a"}"#);
+        server.request(r#"{"jsonrpc":"2.0","method":"notes.echo","params":{"n":9007199254740993,"e":[]},"id":"a"}"#);
     assert_eq!(answer.to_string(), r#"{"id":"a","jsonrpc":"2.0","result":{"e":[],"n":9007199254740993}}"#);
-    assert_eq!(server.ask(r#"{"jsonrpc":"2.0","method":"notes.echo","id":2}"#)["result"], json!({}));
-    assert_eq!(server.ask(r#"{"jsonrpc":"2.0","method":"notes.echo","params":[1],"id":2}"#)["result"], json!([1]));
+    assert_eq!(server.request(r#"{"jsonrpc":"2.0","method":"notes.echo","id":2}"#)["result"], json!({}));
+    assert_eq!(server.request(r#"{"jsonrpc":"2.0","method":"notes.echo","params":[1],"id":2}"#)["result"], json!([1]));
     for (line, code) in [
         ("nonsense", -32700),
         ("5", -32600),
@@ -254,14 +254,14 @@ fn each_request_is_answered_by_one_line() {
         (r#"{"jsonrpc":"2.0","method":5,"id":1}"#, -32600),
         (r#"{"jsonrpc":"2.0","method":"none","id":1}"#, -32601),
     ] {
-        assert_eq!(server.ask(line)["error"]["code"], code, "{line}");
+        assert_eq!(server.request(line)["error"]["code"], code, "{line}");
     }
     // Notifications and empty lines get no response, even if they fail.
     server.send(r#"{"jsonrpc":"2.0","method":"notes.echo"}"#);
     server.send(r#"{"jsonrpc":"2.0","method":"notes.plain"}"#);
     server.send(r#"[{"jsonrpc":"2.0","method":"notes.echo"}]"#);
     server.send("");
-    let batch = server.ask(
+    let batch = server.request(
         r#"[{"jsonrpc":"2.0","method":"notes.waits","params":{"seconds":0.1},"id":1},
             {"jsonrpc":"2.0","method":"notes.echo"},7,{"jsonrpc":"2.0","method":"notes.echo","params":[2],"id":2}]"#
             .replace('\n', " ")
@@ -364,7 +364,7 @@ fn a_client_that_does_not_read_responses_is_slowed_down() {
 fn an_overlong_line_is_refused_and_the_next_one_is_served() {
     let files = notes();
     let mut server = files.serve(&["setup.lua"]);
-    let answer = server.ask(&"x".repeat(17 << 20));
+    let answer = server.request(&"x".repeat(17 << 20));
     assert_eq!(answer["error"]["code"], -32600);
     assert_eq!(server.call("notes.echo", &json!([1]))["result"], json!([1]));
 }
@@ -373,7 +373,7 @@ fn an_overlong_line_is_refused_and_the_next_one_is_served() {
 fn output_of_handlers_does_not_mix_with_responses() {
     let files = notes();
     let mut command = files.command(&["--json-rpc", "setup.lua"]);
-    let mut server = Server::start({
+    let mut server = MethodServer::start({
         command.stderr(Stdio::piped());
         command
     });
@@ -439,7 +439,7 @@ fn number(path: &Path) -> Option<u64> {
 }
 
 /// A complete HTTP response.
-fn whole(kind: &'static str, body: Vec<u8>) -> Answer {
+fn http_response(kind: &'static str, body: Vec<u8>) -> Answer {
     Answer::Custom(Box::new(move |stream| {
         let head = format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n", body.len());
         let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body));
@@ -452,7 +452,7 @@ fn libraries_of_the_owner_are_loaded_from_the_agent_on_first_use() {
     zip.start_file("acme/text.lua", SimpleFileOptions::default()).unwrap();
     zip.write_all(b"return { shout = string.upper, fail = function()\n error('packed') end }").unwrap();
     let zip = zip.finish().unwrap().into_inner();
-    let agent = Receiver::answering(move |_| whole("application/zip", zip.clone()));
+    let agent = Receiver::answering(move |_| http_response("application/zip", zip.clone()));
     let files = Files::new(&[
         ("main.lua", "print(require('acme.text').shout('x'), pcall(require, 'acme.none'))"),
         ("fails.lua", "require('acme.text').fail()"),
@@ -481,7 +481,7 @@ fn a_program_in_a_space_uses_the_agent() {
             "/api/methods/call" => json!({"jsonrpc": "2.0", "result": {"seen": true}, "id": 1}),
             _ => json!({}),
         };
-        whole("application/json", body.to_string().into_bytes())
+        http_response("application/json", body.to_string().into_bytes())
     });
     let files = Files::new(&[(
         "main.lua",
@@ -499,7 +499,7 @@ fn a_program_in_a_space_uses_the_agent() {
 fn agent_without_methods() -> Receiver {
     Receiver::answering(|_| {
         let error = json!({"code": -32601, "message": "no method named `none`", "data": {"hint": "list"}});
-        whole("application/json", json!({"jsonrpc": "2.0", "error": error, "id": 1}).to_string().into_bytes())
+        http_response("application/json", json!({"jsonrpc": "2.0", "error": error, "id": 1}).to_string().into_bytes())
     })
 }
 
@@ -529,7 +529,7 @@ fn an_error_of_a_called_method_is_returned_to_the_calling_handler() {
         command
     };
     let inner = json!({"code": -32601, "message": "no method named `none`", "data": {"hint": "list"}});
-    let mut server = Server::start(command(&["--json-rpc", "setup.lua"]));
+    let mut server = MethodServer::start(command(&["--json-rpc", "setup.lua"]));
     for (method, line) in [("asks", 2), ("again", 3)] {
         let message = format!("h.lua:{line}: svc.client.call: no method named `none`");
         let answer = server.call(method, &json!({}));
@@ -578,7 +578,7 @@ fn params_beyond_the_limits_are_invalid_params() {
     let many = format!("[{}0]", "0,".repeat(200_000));
     let large = format!("[\"{}\"]", "x".repeat(8 << 20));
     for params in [deep, many, large] {
-        let answer = server.ask(&format!(r#"{{"jsonrpc":"2.0","method":"notes.echo","params":{params},"id":1}}"#));
+        let answer = server.request(&format!(r#"{{"jsonrpc":"2.0","method":"notes.echo","params":{params},"id":1}}"#));
         assert_eq!(answer["error"]["code"], -32602, "{answer}");
         let message = answer["error"]["message"].as_str().unwrap();
         assert!(message.starts_with("the params cannot be read: "), "{message}");

@@ -23,7 +23,7 @@ fn wait_in_flight(daemon: &Daemon, method: &str, count: u64) {
 }
 
 /// The file that `hold` waits for.
-fn gate(space: &Space) -> (std::path::PathBuf, Value) {
+fn hold_file(space: &Space) -> (std::path::PathBuf, Value) {
     let gate = space.directory().join("gate");
     let params = json!([gate]);
     (gate, params)
@@ -32,7 +32,7 @@ fn gate(space: &Space) -> (std::path::PathBuf, Value) {
 #[test]
 fn waiting_for_the_slot_counts_towards_the_timeout() {
     let (daemon, space) = serial(2);
-    let (gate, params) = gate(&space);
+    let (gate, params) = hold_file(&space);
     let process = daemon.call("s.quick", &json!({}))["result"]["pid"].clone();
     thread::scope(|scope| {
         let held = scope.spawn(|| daemon.call("s.hold", &params));
@@ -89,7 +89,7 @@ fn at_most_a_thousand_calls_wait_for_a_serial_server() {
 #[test]
 fn a_serial_server_that_is_stuck_is_restarted() {
     let (daemon, space) = serial(1);
-    let (_, params) = gate(&space);
+    let (_, params) = hold_file(&space);
     let before = daemon.call("s.quick", &json!({}))["result"]["pid"].clone();
     assert_eq!(daemon.call("s.hold", &params)["error"]["code"], -32001);
     let after = eventually("another process to answer", || {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::process::{Command, Output};
 
 /// A daemon and a space that publishes `notes.echo` and `notes.fail`.
-fn world() -> (Daemon, Space) {
+fn space_with_methods() -> (Daemon, Space) {
     let daemon = Daemon::start();
     let mut space = Space::create(&daemon, "notes");
     space.start(&daemon, &[]);
@@ -16,7 +16,7 @@ fn world() -> (Daemon, Space) {
 }
 
 /// Sends a request to the agent and returns the status and body of the response.
-fn ask(space: &Space, method: &str, path: &str, body: &str) -> (u16, Vec<u8>) {
+fn request(space: &Space, method: &str, path: &str, body: &str) -> (u16, Vec<u8>) {
     let mut request = Request::builder().method(method).uri(format!("{}{path}", space.url));
     if method == "POST" {
         request = request.header("content-type", "application/json");
@@ -27,14 +27,14 @@ fn ask(space: &Space, method: &str, path: &str, body: &str) -> (u16, Vec<u8>) {
     (answer.status().as_u16(), bytes)
 }
 
-fn ask_text(space: &Space, method: &str, path: &str, body: &str) -> (u16, String) {
-    let (status, bytes) = ask(space, method, path, body);
+fn request_text(space: &Space, method: &str, path: &str, body: &str) -> (u16, String) {
+    let (status, bytes) = request(space, method, path, body);
     (status, String::from_utf8(bytes).expect("the answer is text"))
 }
 
 /// Runs Python in the space; the package comes from the agent, over HTTP.
 fn python(space: &Space, source: &str) -> Output {
-    let (status, zip) = ask(space, "GET", "/packages/svc-libraries.zip", "");
+    let (status, zip) = request(space, "GET", "/packages/svc-libraries.zip", "");
     assert_eq!(status, 200);
     let (archive, script) = (space.directory().join("svc.zip"), space.write("use.py", source));
     std::fs::write(&archive, zip).expect("there is room");
@@ -48,16 +48,16 @@ fn python(space: &Space, source: &str) -> Output {
 
 #[test]
 fn the_agent_forwards_listings_and_calls_of_methods_byte_for_byte() {
-    let (_daemon, space) = world();
-    let (status, listed) = ask_text(&space, "GET", "/api/methods", "");
+    let (_daemon, space) = space_with_methods();
+    let (status, listed) = request_text(&space, "GET", "/api/methods", "");
     let listed: Value = serde_json::from_str(&listed).expect("it is JSON");
     let names: Vec<&str> =
         listed["methods"].as_array().expect("a list").iter().filter_map(|m| m["name"].as_str()).collect();
     assert_eq!((status, names), (200, vec!["notes.echo", "notes.fail"]));
-    let (status, one) = ask_text(&space, "GET", "/api/methods/notes.echo", "");
+    let (status, one) = request_text(&space, "GET", "/api/methods/notes.echo", "");
     assert!(status == 200 && one.contains("provider_count"), "{one}");
-    assert_eq!(ask(&space, "GET", "/api/methods/notes.none", "").0, 404);
-    let call = |body: &str| ask_text(&space, "POST", "/api/methods/call", body);
+    assert_eq!(request(&space, "GET", "/api/methods/notes.none", "").0, 404);
+    let call = |body: &str| request_text(&space, "POST", "/api/methods/call", body);
     let request = r#"{"jsonrpc":"2.0","method":"notes.echo","params":{"n":12345678901234567890},"id":"x"}"#;
     assert_eq!(call(request), (200, r#"{"jsonrpc":"2.0","result":{"n": 12345678901234567890},"id":"x"}"#.to_owned()));
     let batch = format!("[{request},{}]", request.replace("\"x\"", "2").replace("echo", "none"));
@@ -69,17 +69,17 @@ fn the_agent_forwards_listings_and_calls_of_methods_byte_for_byte() {
     for (method, path) in
         [("POST", "/api/methods"), ("GET", "/api/methods/call"), ("DELETE", "/api/methods/notes.echo")]
     {
-        assert_eq!(ask(&space, method, path, "{}").0, 405, "{method} {path}");
+        assert_eq!(request(&space, method, path, "{}").0, 405, "{method} {path}");
     }
-    assert_eq!(ask(&space, "GET", "/api/spaces", "").0, 404, "nothing else is passed on");
+    assert_eq!(request(&space, "GET", "/api/spaces", "").0, 404, "nothing else is passed on");
 }
 
 #[test]
 fn without_a_server_the_agent_forwards_nothing() {
-    let (mut daemon, space) = world();
+    let (mut daemon, space) = space_with_methods();
     daemon.kill();
     let refused = eventually("the link to be seen as lost", || {
-        let (status, text) = ask_text(&space, "GET", "/api/methods", "");
+        let (status, text) = request_text(&space, "GET", "/api/methods", "");
         (status == 503).then_some(text)
     });
     assert!(refused.contains("not_connected"), "{refused}");
@@ -87,7 +87,7 @@ fn without_a_server_the_agent_forwards_nothing() {
 
 #[test]
 fn python_in_a_space_calls_methods_and_raises_events() {
-    let (daemon, space) = world();
+    let (daemon, space) = space_with_methods();
     let output = python(
         &space,
         r#"
@@ -119,7 +119,7 @@ print(svc.event.emit("deploy.done", {"version": "1.2"}))
 
 #[test]
 fn a_registration_script_registers_and_unregisters_methods() {
-    let (daemon, space) = world();
+    let (daemon, space) = space_with_methods();
     std::fs::copy("tests/fixtures/methods/echo.py", space.directory().join("echo.py")).expect("there is room");
     let register = |text: &str| {
         let path = space.write("methods.py", text);
@@ -181,7 +181,7 @@ fn lua(space: &Space, arguments: &[&str], source: &str) -> String {
 
 #[test]
 fn programs_of_a_space_share_one_key_value_store() {
-    let (_daemon, mut space) = world();
+    let (_daemon, mut space) = space_with_methods();
     let run = |source: &str| lua(&space, &[], source);
     assert_eq!(run("kv.set('a', { n = 1, list = json.array() }) print(kv.get('b'), kv.increment('n'))"), "nil\t1\n");
     assert_eq!(
@@ -220,7 +220,7 @@ fn programs_of_a_space_share_one_key_value_store() {
 
 #[test]
 fn a_program_unregisters_a_method_whatever_characters_its_local_name_has() {
-    let (daemon, space) = world();
+    let (daemon, space) = space_with_methods();
     let source =
         "local server = require('svc.methods').Server('sh', { args = { '-c', 'while read -r x; do :; done' } })
         local names = { 'my method', 'a+b', '100%', 'a/b?c#d', 'ä', 'last' }
@@ -322,14 +322,14 @@ fn a_changed_library_takes_effect_in_a_running_method_server() {
 
 #[test]
 fn a_changed_library_takes_effect_in_python_imports_of_a_space() {
-    let (daemon, space) = world();
+    let (daemon, space) = space_with_methods();
     let tag = || {
         let request = Request::get(format!("{}/packages/user-libraries.zip", space.url)).body(());
         let answer = request.expect("the request is well-formed").send().expect("the agent answers");
         answer.headers()["etag"].to_str().expect("it is text").to_owned()
     };
     let imported = |expected: &str| {
-        let (status, zip) = ask(&space, "GET", "/packages/user-libraries.zip", "");
+        let (status, zip) = request(&space, "GET", "/packages/user-libraries.zip", "");
         assert_eq!(status, 200);
         let archive = space.directory().join("user.zip");
         std::fs::write(&archive, zip).expect("there is room");

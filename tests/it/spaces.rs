@@ -26,7 +26,7 @@ fn events(daemon: &Daemon) -> Vec<Value> {
     events
 }
 
-fn hook(daemon: &Daemon, receiver: &Receiver) {
+fn create_webhook(daemon: &Daemon, receiver: &Receiver) {
     daemon.create_sink(&json!({
         "name": "hook", "events": "space.*", "type": "webhook", "owner": "global",
         "webhook": {"url": receiver.url("/"), "template": "return {data = event.data, type = event.type, space = space,
@@ -38,7 +38,7 @@ fn hook(daemon: &Daemon, receiver: &Receiver) {
 fn creating_and_deleting_a_space_raises_events_with_exactly_the_documented_fields() {
     let daemon = Daemon::start();
     let receiver = Receiver::start();
-    hook(&daemon, &receiver);
+    create_webhook(&daemon, &receiver);
     let script = daemon.post("/api/scripts", &json!({"name": "set-up", "owner": "global", "content": ""})).json();
     let template = json!({
         "name": "web", "ports": [{"name": "web", "port": 8080}], "custom": {"CHANNEL": "#ops"},
@@ -149,7 +149,7 @@ fn kills_between_a_state_change_and_its_event_lose_and_repeat_no_event() {
     let mut serial = 0;
     for round in 0_u64..25 {
         let (url, token, from) = (daemon.url.clone(), daemon.admin_token(), serial);
-        let load = thread::spawn(move || churn(&url, &token, from));
+        let load = thread::spawn(move || create_and_delete_spaces(&url, &token, from));
         eventually("the first space of the round", || {
             let query = format!("/api/spaces?name=s{from}");
             let there = !daemon.get(&query).json()["items"].as_array().unwrap().is_empty();
@@ -196,7 +196,7 @@ fn events_of(daemon: &Daemon, name: &str) -> Vec<Value> {
 }
 
 /// Creates spaces and deletes every other one until the daemon is gone; returns the next number.
-fn churn(url: &str, token: &str, from: usize) -> usize {
+fn create_and_delete_spaces(url: &str, token: &str, from: usize) -> usize {
     use isahc::ReadResponseExt;
     let client = isahc::HttpClient::new().unwrap();
     for n in from.. {

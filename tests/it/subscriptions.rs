@@ -3,11 +3,11 @@
 use crate::support::{Daemon, Space, eventually, registration};
 use serde_json::{Value, json};
 
-fn subscribed(fields: &str) -> String {
+fn subscribed_space(fields: &str) -> String {
     registration("echo.py", "", &[("inbox.remember", fields), ("inbox.remembered", "")])
 }
 
-fn remembered(daemon: &Daemon, count: usize) -> Vec<Value> {
+fn wait_received(daemon: &Daemon, count: usize) -> Vec<Value> {
     eventually(&format!("{count} events to arrive"), || {
         let all = daemon.call("inbox.remembered", &json!({}))["result"].as_array().cloned()?;
         (all.len() >= count).then_some(all)
@@ -19,11 +19,11 @@ fn a_subscribed_method_is_called_with_the_event() {
     let daemon = Daemon::start();
     let mut space = Space::create(&daemon, "notes");
     space.start(&daemon, &[]);
-    space.register(&subscribed("events = [\"custom.deploy.*\", \"space.created\"]"));
+    space.register(&subscribed_space("events = [\"custom.deploy.*\", \"space.created\"]"));
     let event = daemon.emit("deploy.done", &json!({"version": "1.2", "n": 1.0}));
     assert_eq!(event["matched"][0]["name"], "notes/inbox.remember");
     daemon.emit("other", &json!({}));
-    let params_received = remembered(&daemon, 1);
+    let params_received = wait_received(&daemon, 1);
     assert_eq!(
         params_received[0],
         json!({
@@ -32,7 +32,7 @@ fn a_subscribed_method_is_called_with_the_event() {
         })
     );
     Space::create(&daemon, "second");
-    let params_received = remembered(&daemon, 2);
+    let params_received = wait_received(&daemon, 2);
     assert_eq!(
         (&params_received[1]["event_type"], &params_received[1]["data"]["space_name"]),
         (&json!("space.created"), &json!("second"))
@@ -45,12 +45,12 @@ fn a_method_gets_only_events_of_its_owner() {
     let daemon = Daemon::start();
     let mut space = Space::create(&daemon, "notes");
     space.start(&daemon, &[]);
-    space.register(&subscribed("events = [\"*\"]\nscope = \"shared\""));
+    space.register(&subscribed_space("events = [\"*\"]\nscope = \"shared\""));
     let other = daemon.create_user("uma", &["use_spaces", "use_methods"]);
     let body = json!({"type": "x", "payload": {"whose": "uma"}}).to_string().into_bytes();
     assert_eq!(daemon.send("POST", "/api/events/emit", Some(&other), Some(body)).status, 202);
     daemon.emit("x", &json!({"whose": "admin"}));
-    assert_eq!(remembered(&daemon, 1)[0]["data"], json!({"whose": "admin"}));
+    assert_eq!(wait_received(&daemon, 1)[0]["data"], json!({"whose": "admin"}));
 }
 
 #[test]
@@ -65,10 +65,10 @@ fn the_first_named_formatter_whose_patterns_match_makes_the_params() {
     formatter("unnamed", "*");
     let mut space = Space::create(&daemon, "notes");
     space.start(&daemon, &[]);
-    space.register(&subscribed("events = [\"custom.*\"]\nevent_sinks = [\"missing\", \"builds\", \"all\"]"));
+    space.register(&subscribed_space("events = [\"custom.*\"]\nevent_sinks = [\"missing\", \"builds\", \"all\"]"));
     daemon.emit("build.done", &json!({"v": 1}));
     daemon.emit("deploy.done", &json!({"v": 2}));
-    assert_eq!(remembered(&daemon, 2), [json!({"by": "builds", "v": 1}), json!({"by": "all", "v": 2})]);
+    assert_eq!(wait_received(&daemon, 2), [json!({"by": "builds", "v": 1}), json!({"by": "all", "v": 2})]);
     // Formatters alone subscribe to nothing; without a matching one the default format is used.
     space.register(&registration(
         "echo.py",
@@ -89,7 +89,7 @@ fn events_wait_while_the_agent_is_away_even_over_a_restart_of_the_server() {
     let mut daemon = Daemon::start();
     let mut space = Space::create(&daemon, "notes");
     space.start(&daemon, &[]);
-    space.register(&subscribed("events = [\"custom.*\"]"));
+    space.register(&subscribed_space("events = [\"custom.*\"]"));
     space.kill();
     eventually("the link to be lost", || (space.view(&daemon)["linked"] == false).then_some(()));
     for n in 0..3 {
@@ -101,7 +101,7 @@ fn events_wait_while_the_agent_is_away_even_over_a_restart_of_the_server() {
     }
     space.start(&daemon, &[]);
     daemon.wait_method("inbox.remembered");
-    let params_received: Vec<_> = remembered(&daemon, 6).iter().map(|event| event["data"]["n"].clone()).collect();
+    let params_received: Vec<_> = wait_received(&daemon, 6).iter().map(|event| event["data"]["n"].clone()).collect();
     assert_eq!(params_received, (0..6).map(Value::from).collect::<Vec<_>>());
 }
 
@@ -110,7 +110,7 @@ fn stopping_the_space_or_unregistering_drops_waiting_events() {
     let daemon = Daemon::start();
     let mut space = Space::create(&daemon, "notes");
     space.start(&daemon, &[]);
-    space.register(&subscribed("events = [\"custom.*\"]"));
+    space.register(&subscribed_space("events = [\"custom.*\"]"));
     space.kill();
     eventually("the link to be lost", || (space.view(&daemon)["linked"] == false).then_some(()));
     daemon.emit("n", &json!({"n": 1}));
@@ -122,7 +122,7 @@ fn stopping_the_space_or_unregistering_drops_waiting_events() {
     space.start(&daemon, &[]);
     daemon.wait_method("inbox.remembered");
     daemon.emit("n", &json!({"n": 2}));
-    assert_eq!(remembered(&daemon, 1)[0]["data"], json!({"n": 2}));
+    assert_eq!(wait_received(&daemon, 1)[0]["data"], json!({"n": 2}));
     assert!(space.svc(&["methods", "unregister"]).status.success());
     assert_eq!(daemon.emit("n", &json!({"n": 3}))["matched"], json!([]));
 }

@@ -29,7 +29,7 @@ const SPACES: usize = 1000;
 const MOST_MEMORY: u64 = 300 << 10;
 
 /// State that all agents of the test share.
-struct Crowd {
+struct SharedState {
     server: String,
     /// Reports each accepted registration.
     registered: mpsc::Sender<usize>,
@@ -38,12 +38,12 @@ struct Crowd {
 }
 
 /// One agent with its method server.
-struct Fake {
+struct FakeAgent {
     number: usize,
     socket: WebSocketStream<TcpStream>,
 }
 
-impl Fake {
+impl FakeAgent {
     async fn connect(server: &str, number: usize, token: &str) -> Self {
         let address = server.trim_start_matches("http://");
         let mut request = format!("ws://{address}/api/agent").into_client_request().expect("the address is good");
@@ -54,7 +54,7 @@ impl Fake {
         Self { number, socket }
     }
 
-    async fn say(&mut self, message: &ToServer) {
+    async fn send(&mut self, message: &ToServer) {
         self.socket.send(Message::binary(agent_protocol::encode(message))).await.expect("the link is up");
     }
 
@@ -70,8 +70,8 @@ impl Fake {
 
     async fn register(&mut self) {
         let hello =
-            Hello { protocol: PROTOCOL, version: "0".to_owned(), node_id: "crowd".to_owned(), returning: false };
-        self.say(&ToServer::Hello(hello)).await;
+            Hello { protocol: PROTOCOL, version: "0".to_owned(), node_id: "shared".to_owned(), returning: false };
+        self.send(&ToServer::Hello(hello)).await;
         let welcome = self.receive().await;
         assert!(matches!(&welcome, ToAgent::Welcome(space) if space.space_name == format!("s{}", self.number)));
         let libraries = self.receive().await;
@@ -82,22 +82,22 @@ impl Fake {
             "methods": [method("{{space}}.own", "own"), method("common.echo", "echo")],
         });
         let registration = serde_json::from_value(registration).expect("it is a registration");
-        self.say(&ToServer::Register { generation: 1, registration }).await;
+        self.send(&ToServer::Register { generation: 1, registration }).await;
         let answer = self.receive().await;
         assert!(matches!(answer, ToAgent::Registered { generation: 1 }), "{}: {answer:?}", self.number);
     }
 
     /// Answers every call with the number of the space and the params of the call.
-    async fn serve(mut self, crowd: Arc<Crowd>) {
+    async fn serve(mut self, shared: Arc<SharedState>) {
         loop {
             let ToAgent::Call { id, method, params, .. } = self.receive().await else { continue };
             if method == "echo" {
-                crowd.common.send_modify(|count| *count += 1);
-                let _ = crowd.common.subscribe().wait_for(|count| *count >= SPACES).await;
+                shared.common.send_modify(|count| *count += 1);
+                let _ = shared.common.subscribe().wait_for(|count| *count >= SPACES).await;
             }
             let result = json!({"space": self.number, "params": params});
             let result = RawValue::from_string(result.to_string()).expect("a value prints as JSON");
-            self.say(&ToServer::Reply { id, answer: CallReply::Result(result) }).await;
+            self.send(&ToServer::Reply { id, answer: CallReply::Result(result) }).await;
         }
     }
 }
@@ -146,14 +146,14 @@ fn a_thousand_spaces_that_register_at_once_are_all_served() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.expect("a runtime starts");
     let (registered, mut accepted) = mpsc::channel(SPACES);
-    let crowd = Arc::new(Crowd { server: daemon.url.clone(), registered, common: watch::Sender::new(0) });
+    let shared = Arc::new(SharedState { server: daemon.url.clone(), registered, common: watch::Sender::new(0) });
     for (number, token) in tokens.into_iter().enumerate() {
-        let crowd = crowd.clone();
+        let shared = shared.clone();
         runtime.spawn(async move {
-            let mut fake = Fake::connect(&crowd.server, number, &token).await;
+            let mut fake = FakeAgent::connect(&shared.server, number, &token).await;
             fake.register().await;
-            crowd.registered.send(number).await.expect("the test waits");
-            fake.serve(crowd).await;
+            shared.registered.send(number).await.expect("the test waits");
+            fake.serve(shared).await;
         });
     }
     let all = runtime.block_on(async {
