@@ -209,8 +209,8 @@ fn in_the_sandbox_there_are_no_files_processes_or_environment() {
         ("main.lua", "print(fs, process, os, svc.client ~= nil, require('lib'))"),
         ("lib.lua", "return 5"),
         ("agent.lua", "print(svc.agent, (pcall(require, 'svc.agent')))"),
-        ("register.lua", "\nrequire('svc.methods').MethodServer('sh', { args = { '-c', 'touch made' } }):register()"),
-        ("unregister.lua", "\nrequire('svc.methods').MethodServer('sh'):unregister()"),
+        ("register.lua", "\nrequire('svc.methods').Server('sh', { args = { '-c', 'touch made' } }):register()"),
+        ("unregister.lua", "\nrequire('svc.methods').Server('sh'):unregister()"),
         (
             "ask.lua",
             "for _, url in ipairs(arg) do print(pcall(http.request, { url = url, method = 'POST', json = {} })) end",

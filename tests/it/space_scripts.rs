@@ -16,7 +16,7 @@ fn space_with_methods() -> (Daemon, Space) {
 }
 
 /// Sends a request to the agent and returns the status and body of the response.
-fn request(space: &Space, method: &str, path: &str, body: &str) -> (u16, Vec<u8>) {
+fn send_request(space: &Space, method: &str, path: &str, body: &str) -> (u16, Vec<u8>) {
     let mut request = Request::builder().method(method).uri(format!("{}{path}", space.url));
     if method == "POST" {
         request = request.header("content-type", "application/json");
@@ -28,13 +28,13 @@ fn request(space: &Space, method: &str, path: &str, body: &str) -> (u16, Vec<u8>
 }
 
 fn request_text(space: &Space, method: &str, path: &str, body: &str) -> (u16, String) {
-    let (status, bytes) = request(space, method, path, body);
+    let (status, bytes) = send_request(space, method, path, body);
     (status, String::from_utf8(bytes).expect("the answer is text"))
 }
 
 /// Runs Python in the space; the package comes from the agent, over HTTP.
 fn python(space: &Space, source: &str) -> Output {
-    let (status, zip) = request(space, "GET", "/packages/svc-libraries.zip", "");
+    let (status, zip) = send_request(space, "GET", "/packages/svc-libraries.zip", "");
     assert_eq!(status, 200);
     let (archive, script) = (space.directory().join("svc.zip"), space.write("use.py", source));
     std::fs::write(&archive, zip).expect("there is room");
@@ -56,7 +56,7 @@ fn the_agent_forwards_listings_and_calls_of_methods_byte_for_byte() {
     assert_eq!((status, names), (200, vec!["notes.echo", "notes.fail"]));
     let (status, one) = request_text(&space, "GET", "/api/methods/notes.echo", "");
     assert!(status == 200 && one.contains("provider_count"), "{one}");
-    assert_eq!(request(&space, "GET", "/api/methods/notes.none", "").0, 404);
+    assert_eq!(send_request(&space, "GET", "/api/methods/notes.none", "").0, 404);
     let call = |body: &str| request_text(&space, "POST", "/api/methods/call", body);
     let request = r#"{"jsonrpc":"2.0","method":"notes.echo","params":{"n":12345678901234567890},"id":"x"}"#;
     assert_eq!(call(request), (200, r#"{"jsonrpc":"2.0","result":{"n": 12345678901234567890},"id":"x"}"#.to_owned()));
@@ -69,9 +69,9 @@ fn the_agent_forwards_listings_and_calls_of_methods_byte_for_byte() {
     for (method, path) in
         [("POST", "/api/methods"), ("GET", "/api/methods/call"), ("DELETE", "/api/methods/notes.echo")]
     {
-        assert_eq!(request(&space, method, path, "{}").0, 405, "{method} {path}");
+        assert_eq!(send_request(&space, method, path, "{}").0, 405, "{method} {path}");
     }
-    assert_eq!(request(&space, "GET", "/api/spaces", "").0, 404, "nothing else is passed on");
+    assert_eq!(send_request(&space, "GET", "/api/spaces", "").0, 404, "nothing else is passed on");
 }
 
 #[test]
@@ -329,7 +329,7 @@ fn a_changed_library_takes_effect_in_python_imports_of_a_space() {
         answer.headers()["etag"].to_str().expect("it is text").to_owned()
     };
     let imported = |expected: &str| {
-        let (status, zip) = request(&space, "GET", "/packages/user-libraries.zip", "");
+        let (status, zip) = send_request(&space, "GET", "/packages/user-libraries.zip", "");
         assert_eq!(status, 200);
         let archive = space.directory().join("user.zip");
         std::fs::write(&archive, zip).expect("there is room");

@@ -3,7 +3,7 @@
 use crate::support::{Daemon, Space, eventually, registration};
 use serde_json::{Value, json};
 
-fn subscribed_space(fields: &str) -> String {
+fn subscribed_registration(fields: &str) -> String {
     registration("echo.py", "", &[("inbox.remember", fields), ("inbox.remembered", "")])
 }
 
@@ -19,7 +19,7 @@ fn a_subscribed_method_is_called_with_the_event() {
     let daemon = Daemon::start();
     let mut space = Space::create(&daemon, "notes");
     space.start(&daemon, &[]);
-    space.register(&subscribed_space("events = [\"custom.deploy.*\", \"space.created\"]"));
+    space.register(&subscribed_registration("events = [\"custom.deploy.*\", \"space.created\"]"));
     let event = daemon.emit("deploy.done", &json!({"version": "1.2", "n": 1.0}));
     assert_eq!(event["matched"][0]["name"], "notes/inbox.remember");
     daemon.emit("other", &json!({}));
@@ -45,7 +45,7 @@ fn a_method_gets_only_events_of_its_owner() {
     let daemon = Daemon::start();
     let mut space = Space::create(&daemon, "notes");
     space.start(&daemon, &[]);
-    space.register(&subscribed_space("events = [\"*\"]\nscope = \"shared\""));
+    space.register(&subscribed_registration("events = [\"*\"]\nscope = \"shared\""));
     let other = daemon.create_user("uma", &["use_spaces", "use_methods"]);
     let body = json!({"type": "x", "payload": {"whose": "uma"}}).to_string().into_bytes();
     assert_eq!(daemon.send("POST", "/api/events/emit", Some(&other), Some(body)).status, 202);
@@ -65,7 +65,9 @@ fn the_first_named_formatter_whose_patterns_match_makes_the_params() {
     formatter("unnamed", "*");
     let mut space = Space::create(&daemon, "notes");
     space.start(&daemon, &[]);
-    space.register(&subscribed_space("events = [\"custom.*\"]\nevent_sinks = [\"missing\", \"builds\", \"all\"]"));
+    space.register(&subscribed_registration(
+        "events = [\"custom.*\"]\nevent_sinks = [\"missing\", \"builds\", \"all\"]",
+    ));
     daemon.emit("build.done", &json!({"v": 1}));
     daemon.emit("deploy.done", &json!({"v": 2}));
     assert_eq!(wait_received(&daemon, 2), [json!({"by": "builds", "v": 1}), json!({"by": "all", "v": 2})]);
@@ -89,7 +91,7 @@ fn events_wait_while_the_agent_is_away_even_over_a_restart_of_the_server() {
     let mut daemon = Daemon::start();
     let mut space = Space::create(&daemon, "notes");
     space.start(&daemon, &[]);
-    space.register(&subscribed_space("events = [\"custom.*\"]"));
+    space.register(&subscribed_registration("events = [\"custom.*\"]"));
     space.kill();
     eventually("the link to be lost", || (space.view(&daemon)["linked"] == false).then_some(()));
     for n in 0..3 {
@@ -110,7 +112,7 @@ fn stopping_the_space_or_unregistering_drops_waiting_events() {
     let daemon = Daemon::start();
     let mut space = Space::create(&daemon, "notes");
     space.start(&daemon, &[]);
-    space.register(&subscribed_space("events = [\"custom.*\"]"));
+    space.register(&subscribed_registration("events = [\"custom.*\"]"));
     space.kill();
     eventually("the link to be lost", || (space.view(&daemon)["linked"] == false).then_some(()));
     daemon.emit("n", &json!({"n": 1}));
