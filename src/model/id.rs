@@ -75,6 +75,11 @@ ids! {
     AuditId
 }
 
+impl EventId {
+    /// The id of no event. An emitter cannot choose it.
+    pub const NIL: Self = Self(Uuid::nil());
+}
+
 impl SpaceId {
     /// The space of events that come from no space (SPEC 6.2).
     pub const NIL: Self = Self(Uuid::nil());

@@ -77,7 +77,7 @@ impl Emitter {
     ///
     /// Nothing is queued then.
     pub async fn emit(&self, new: NewEvent) -> Result<Receipt, EmitError> {
-        if new.id.is_some_and(|id| *id.as_bytes() == [0; 16]) {
+        if new.id == Some(EventId::NIL) {
             return Err(EmitError::NilId);
         }
         check_payload(&new.payload, self.max_payload)?;

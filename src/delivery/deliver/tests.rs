@@ -17,7 +17,7 @@ use crate::{
     platform::{
         audit::{Audit, Entry, Filter},
         config::{self, Span},
-        store::Store,
+        store::{Store, keys},
     },
     routing::{
         emit::{Emitter, NewEvent},
@@ -353,4 +353,19 @@ async fn the_feed_shows_outcomes_under_the_name_of_space_and_method() {
     let Ok(FeedItem::Delivery(update)) = feed.recv().await else { panic!("a delivery") };
     assert_eq!((update.event_id, update.sink_id, &*update.name), (ids[0], fixture.queue_of("m"), "notes/m"));
     assert_eq!((update.owner, update.state), (Owner::User(fixture.ada), DeliveryState::Delivered));
+}
+
+#[tokio::test]
+async fn a_damaged_event_becomes_a_dead_letter_and_the_events_behind_it_are_delivered() {
+    let fixture = DeliveryFixture::new(FakeGateway::away());
+    fixture.register(&["m"]).await;
+    let ids = fixture.emit_all(0..3).await;
+    let key = keys::key(keys::EVENT, &[ids[0].as_bytes()]);
+    fixture.store.write(move |batch| batch.put(key, b"garbage")).await.unwrap();
+    fixture.connect();
+    eventually("the events behind the damaged one", || fixture.received("m") == [1, 2]).await;
+    fixture.written().await;
+    let letter = fixture.engine.dead_letters(fixture.queue_of("m"), 0, 9).unwrap().remove(0);
+    assert_eq!(letter.event_id, ids[0]);
+    assert!(letter.why.contains("damaged"), "{}", letter.why);
 }

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     model::{id::SinkId, timestamp::Timestamp},
-    platform::metrics::Metrics,
+    platform::{metrics::Metrics, store::StoreError},
     routing::{
         feed::{DeliveryUpdate, Feed, FeedItem},
         queue::{Engine, PendingDelivery, SettledAttempt},
@@ -23,7 +23,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::sync::Notify;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// The wait after a postponed attempt.
+/// The wait after a postponed attempt, and after a failed read of the queue.
 const POSTPONED: Duration = Duration::from_secs(1);
 
 /// Everything that the workers share.
@@ -103,8 +103,13 @@ impl DelivererState {
         let pending = match self.engine.head(sink).await {
             Ok(Some(pending)) => pending,
             Ok(None) => return Next::Stop,
+            Err(error @ StoreError::Unreadable(_)) => {
+                drop(permit);
+                log::warn!("the queue of sink {sink} cannot be read and is tried again: {error}");
+                return self.pause(POSTPONED, retry_now).await;
+            }
             Err(error) => {
-                // Final: a store that fails needs a restart, and queued events are delivered after it.
+                // Final: the store has stopped, and queued events are delivered after a restart.
                 log::error!("delivery to sink {sink} has stopped: {error}");
                 return Next::Stop;
             }

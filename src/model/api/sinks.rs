@@ -117,8 +117,15 @@ pub struct RedeliverBody {
 #[derive(Serialize, Deserialize, JsonSchema)]
 pub struct RedeliverView {
     pub redelivered: usize,
-    /// Dead letters that are left, for want of room in the queue or because they were not named.
+    /// Dead letters that are left: not named, without room in the queue, or damaged.
     pub remaining: usize,
+    /// Dead letters that cannot be delivered again, because the letter or its event is damaged. Absent if there are none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub damaged: usize,
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 schemas::described_by!(SinkSpec: SinkFields, SinkPatch);

@@ -66,8 +66,10 @@ pub enum DeadLetterFilter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Redelivered {
     pub queued: usize,
-    /// Dead letters that the sink still has: not selected, or without room in the queue.
+    /// Dead letters that the sink still has: not selected, without room in the queue, or damaged.
     pub remaining: usize,
+    /// Selected dead letters that cannot be delivered again, because the letter or its event is damaged.
+    pub damaged: usize,
 }
 
 /// The bounds of history.

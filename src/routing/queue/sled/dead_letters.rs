@@ -1,8 +1,9 @@
 //! Dead letters: storing one, listing them, and queueing them again. The writing steps run on the writer thread.
 
 use super::{
-    queues::QueueState,
-    rows::{DeliveryRow, dead_key, decode, delivery_key, encode, queue_key, sequence_key},
+    history::History,
+    queues::{QueueState, QueuedEvent},
+    rows::{DeliveryRow, dead_key, decode, delivery_key, encode, queue_key, sequence_key, undamaged},
 };
 use crate::{
     model::{
@@ -15,16 +16,37 @@ use crate::{
     },
     routing::queue::{DeadLetter, DeadLetterFilter, DeliveryState},
 };
+use std::sync::Arc;
+
+/// The event type of a dead letter whose event cannot be read.
+const UNKNOWN_TYPE: &str = "unknown";
+
+/// The result of queueing dead letters again.
+#[derive(Default)]
+pub struct Requeued {
+    /// The new sequence numbers, with the events.
+    pub queued: Vec<(u64, EventId)>,
+    /// Letters that stay, because the letter or its event is damaged.
+    pub damaged: usize,
+}
+
+/// The result for one dead letter.
+enum LetterResult {
+    Queued(u64, EventId),
+    NotSelected,
+    Damaged,
+    QueueFull,
+}
 
 impl QueueState {
-    /// Returns the sink's dead letters after the given sequence number, oldest first.
+    /// Returns the sink's dead letters after the given sequence number, oldest first. A damaged letter is left out.
     pub fn dead_letters(&self, sink: SinkId, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
         let range = dead_key(sink, after.saturating_add(1))..dead_key(sink, u64::MAX);
-        let decoded = self.store.range(range).take(limit).map(|entry| {
+        let letters = self.store.range(range).map(|entry| {
             let (key, value) = entry?;
             decode(&key, &value)
         });
-        decoded.collect()
+        letters.filter_map(|letter| undamaged(letter).transpose()).take(limit).collect()
     }
 
     /// Stores a dead letter, and deletes the oldest if that is one too many.
@@ -47,49 +69,114 @@ impl QueueState {
         }
     }
 
-    /// Moves dead letters to the tail of their queue, as far as there is room. Returns their new sequence numbers.
+    /// Makes a queued event that cannot be read a dead letter. It is off the queue in memory already; the disk follows,
+    /// and a crash in between repeats this step.
+    pub fn give_up_damaged(self: &Arc<Self>, sink: SinkId, queued: QueuedEvent, damage: &StoreError) {
+        self.metrics.dead.increment();
+        let letter = DeadLetter {
+            event_id: queued.event,
+            event_type: UNKNOWN_TYPE.to_owned(),
+            event_ts: creation_time(queued.event),
+            sequence: queued.sequence,
+            died_at: Timestamp::now(),
+            why: damage.to_string(),
+            attempts: queued.failures,
+        };
+        let state = self.clone();
+        self.store.write_soon(move |batch| {
+            if state.has_queue(sink) {
+                batch.delete(queue_key(sink, letter.sequence));
+                state.put_dead_letter(batch, sink, &letter);
+            }
+        });
+    }
+
+    /// Moves dead letters to the tail of their queue, as far as there is room.
     pub fn requeue(
         &self,
         batch: &mut Batch<'_>,
         sink: SinkId,
         letters: &DeadLetterFilter,
-    ) -> Result<Vec<(u64, EventId)>, StoreError> {
-        let numbers = self.queues().get(&sink).map(|queue| queue.dead_letters.clone()).unwrap_or_default();
-        let mut queued = Vec::new();
-        for number in numbers {
-            let key = dead_key(sink, number);
-            let letter: DeadLetter = match batch.get(&key)? {
-                Some(value) => decode(&key, &value)?,
-                None => return Err(StoreError::damaged(&key, "it is missing")),
-            };
-            if matches!(letters, DeadLetterFilter::Events(events) if !events.contains(&letter.event_id)) {
-                continue;
-            }
-            let sequence = {
-                let mut queues = self.queues();
-                let Some(queue) = queues.get_mut(&sink) else { break };
-                if queue.reserved >= self.limits.queue {
+    ) -> Result<Requeued, StoreError> {
+        let sequences = self.queues().get(&sink).map(|queue| queue.dead_letters.clone()).unwrap_or_default();
+        let mut requeued = Requeued::default();
+        for sequence in sequences {
+            match self.requeue_one(batch, sink, sequence, letters) {
+                Ok(LetterResult::Queued(sequence, event)) => requeued.queued.push((sequence, event)),
+                Ok(LetterResult::Damaged) => requeued.damaged += 1,
+                Ok(LetterResult::NotSelected) => {}
+                Ok(LetterResult::QueueFull) => break,
+                Err(error) if requeued.queued.is_empty() => return Err(error),
+                // The letters moved so far are in the batch and must reach the queue in memory too.
+                Err(error) => {
+                    log::error!("redelivery to sink {sink} ends early: {error}");
                     break;
                 }
-                queue.reserved += 1;
-                queue.dead_letters.retain(|other| *other != number);
-                queue.last_sequence += 1;
-                queue.last_sequence
-            };
-            batch.put(sequence_key(sink), sequence.to_be_bytes());
-            batch.put(queue_key(sink, sequence), *letter.event_id.as_bytes());
-            batch.delete(key);
-            let row_key = delivery_key(letter.event_id, sink);
-            if let Some(old) = batch.get(&row_key)? {
-                let mut row: DeliveryRow = decode(&row_key, &old)?;
-                row.state = DeliveryState::Queued;
-                row.sequence = sequence;
-                row.failures = 0;
-                row.due = Timestamp::from_micros(0);
-                self.history.put_delivery(batch, row_key, old.len(), &row);
             }
-            queued.push((sequence, letter.event_id));
         }
-        Ok(queued)
+        Ok(requeued)
     }
+
+    /// Moves one dead letter to the tail of its queue. Everything is read before anything is changed.
+    fn requeue_one(
+        &self,
+        batch: &mut Batch<'_>,
+        sink: SinkId,
+        old_sequence: u64,
+        letters: &DeadLetterFilter,
+    ) -> Result<LetterResult, StoreError> {
+        let key = dead_key(sink, old_sequence);
+        let value = undamaged(batch.get(&key))?.flatten();
+        let letter: Option<DeadLetter> = value.map(|value| undamaged(decode(&key, &value))).transpose()?.flatten();
+        let Some(letter) = letter else {
+            // The event of a damaged letter is unknown, so a selection of events cannot mean it.
+            let selected = matches!(letters, DeadLetterFilter::All);
+            return Ok(if selected { LetterResult::Damaged } else { LetterResult::NotSelected });
+        };
+        if matches!(letters, DeadLetterFilter::Events(events) if !events.contains(&letter.event_id)) {
+            return Ok(LetterResult::NotSelected);
+        }
+        if undamaged(History::event_in(batch, letter.event_id))?.flatten().is_none() {
+            return Ok(LetterResult::Damaged);
+        }
+        let delivery = History::delivery_in(batch, letter.event_id, sink)?;
+        let Some(sequence) = self.reserve_for_letter(sink, old_sequence) else { return Ok(LetterResult::QueueFull) };
+        batch.put(sequence_key(sink), sequence.to_be_bytes());
+        batch.put(queue_key(sink, sequence), *letter.event_id.as_bytes());
+        batch.delete(key);
+        if let Some(delivery) = delivery {
+            let row = DeliveryRow {
+                state: DeliveryState::Queued,
+                sequence,
+                failures: 0,
+                due: Timestamp::from_micros(0),
+                attempts: delivery.row.map(|row| row.attempts).unwrap_or_default(),
+            };
+            self.history.put_delivery(batch, delivery_key(letter.event_id, sink), delivery.size, &row);
+        }
+        Ok(LetterResult::Queued(sequence, letter.event_id))
+    }
+
+    /// Reserves a place in the queue for a dead letter and returns its new sequence number; `None` without room.
+    fn reserve_for_letter(&self, sink: SinkId, old_sequence: u64) -> Option<u64> {
+        let mut queues = self.queues();
+        let queue = queues.get_mut(&sink)?;
+        if queue.reserved >= self.limits.queue {
+            return None;
+        }
+        queue.reserved += 1;
+        queue.dead_letters.retain(|other| *other != old_sequence);
+        queue.last_sequence += 1;
+        Some(queue.last_sequence)
+    }
+}
+
+/// Returns the time in an event's id; 1970 if the id was chosen by the emitter and has none.
+fn creation_time(id: EventId) -> Timestamp {
+    let time = uuid::Uuid::from_bytes(*id.as_bytes()).get_timestamp();
+    let micros = time.and_then(|time| {
+        let (seconds, nanos) = time.to_unix();
+        i64::try_from(seconds).ok()?.checked_mul(1_000_000)?.checked_add(i64::from(nanos / 1000))
+    });
+    Timestamp::from_micros(micros.unwrap_or(0))
 }

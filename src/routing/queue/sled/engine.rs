@@ -1,6 +1,7 @@
 //! [`Engine`] on the embedded store.
 
 use super::{
+    dead_letters::Requeued,
     queues::{EngineHooks, QueueLimits, QueueState},
     rows::{queue_key, sequence_key},
     write_ops::AcceptResult,
@@ -36,7 +37,7 @@ impl SledEngine {
         limits: QueueLimits,
         hooks: EngineHooks,
     ) -> Result<Self, StoreError> {
-        Ok(Self(Arc::new(QueueState::recover(store, metrics, limits, hooks)?)))
+        Ok(Self(QueueState::recover(store, metrics, limits, hooks)?))
     }
 }
 
@@ -84,7 +85,7 @@ impl Engine for SledEngine {
     }
 
     fn next_attempt_at(&self, sink: SinkId) -> Option<Timestamp> {
-        self.0.queues().get(&sink)?.ready.front().map(|head| head.due)
+        self.0.head(sink).map(|head| head.due)
     }
 
     async fn head(&self, sink: SinkId) -> Result<Option<PendingDelivery>, StoreError> {
@@ -92,18 +93,29 @@ impl Engine for SledEngine {
         if let Some(stopped) = self.0.store.failure() {
             return Err(stopped);
         }
-        let head = self.0.queues().get(&sink).and_then(|queue| queue.ready.front().copied());
-        let Some(head) = head else { return Ok(None) };
-        let row = self.0.history.event(head.event)?.ok_or_else(|| {
-            StoreError::damaged(&queue_key(sink, head.sequence), format_args!("its event {} is missing", head.event))
-        })?;
-        Ok(Some(PendingDelivery {
-            sink,
-            sequence: head.sequence,
-            event: Arc::new(row.event),
-            failures: head.failures,
-            due: head.due,
-        }))
+        while let Some(head) = self.0.head(sink) {
+            let damage = match self.0.history.event(head.event) {
+                Ok(Some(row)) => {
+                    return Ok(Some(PendingDelivery {
+                        sink,
+                        sequence: head.sequence,
+                        event: Arc::new(row.event),
+                        failures: head.failures,
+                        due: head.due,
+                    }));
+                }
+                Ok(None) => {
+                    let reason = format!("its event {} is missing", head.event);
+                    StoreError::damaged(&queue_key(sink, head.sequence), reason)
+                }
+                Err(error @ StoreError::Damaged { .. }) => error,
+                Err(error) => return Err(error),
+            };
+            if self.0.remove_head(sink, head) {
+                self.0.give_up_damaged(sink, head, &damage);
+            }
+        }
+        Ok(None)
     }
 
     async fn settle(&self, pending: PendingDelivery, settled: SettledAttempt) {
@@ -126,22 +138,22 @@ impl Engine for SledEngine {
         entry: Entry,
     ) -> Result<Redelivered, StoreError> {
         let (state, after) = (self.0.clone(), self.0.clone());
-        let queued = self.0.store.write_then(
+        let requeued = self.0.store.write_then(
             move |batch| {
-                let queued = state.requeue(batch, sink, &letters)?;
-                let detail = serde_json::json!({"redelivered": queued.len()});
+                let requeued = state.requeue(batch, sink, &letters)?;
+                let detail = serde_json::json!({"redelivered": requeued.queued.len()});
                 Audit::record(batch, &entry.with(detail));
-                Ok::<_, StoreError>(queued)
+                Ok::<_, StoreError>(requeued)
             },
-            move |queued| {
-                if let Ok(queued) = queued {
+            move |requeued| {
+                if let Ok(Requeued { queued, .. }) = requeued {
                     after.metrics.matched.add(queued.len());
                     after.push_ready(queued.iter().map(|(sequence, event)| (sink, *sequence, *event)));
                 }
             },
         );
-        let queued = queued.await??.len();
-        Ok(Redelivered { queued, remaining: self.depth(sink).dead })
+        let Requeued { queued, damaged } = requeued.await??;
+        Ok(Redelivered { queued: queued.len(), remaining: self.depth(sink).dead, damaged })
     }
 
     fn dead_letters(&self, sink: SinkId, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {

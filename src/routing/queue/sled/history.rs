@@ -1,11 +1,11 @@
 //! History of the embedded engine: storing events and deliveries, and reading them back in pages.
 //!
-//! The size of all rows is counted as they are written, so that the limit on history needs no scan. Old events are
-//! deleted in [`super::retention`].
+//! The size of all rows is counted as they are written, so that the limit on history needs no scan. A page continues
+//! past damaged rows. Old events are deleted in [`super::retention`].
 
 use super::rows::{
-    DeliveryRow, EventRow, RoutedSink, decode, delivery_key, encode, event_key, timeline_key, timeline_position,
-    timeline_start,
+    DeliveryRow, EventRow, RoutedSink, StoredDelivery, decode, delivery_key, encode, event_key, timeline_key,
+    timeline_position, timeline_start, undamaged,
 };
 use crate::{
     model::{
@@ -51,6 +51,23 @@ impl History {
         batch.get(&key)?.map(|value| decode(&key, &value)).transpose()
     }
 
+    /// Returns a delivery's row as of the last group that was written.
+    pub fn delivery(&self, event: EventId, sink: SinkId) -> Result<Option<DeliveryRow>, StoreError> {
+        let key = delivery_key(event, sink);
+        self.store.get(&key)?.map(|value| decode(&key, &value)).transpose()
+    }
+
+    /// Returns a delivery's row as the batch sees it; `None` if there was no attempt yet.
+    pub fn delivery_in(batch: &Batch<'_>, event: EventId, sink: SinkId) -> Result<Option<StoredDelivery>, StoreError> {
+        let key = delivery_key(event, sink);
+        let value = match undamaged(batch.get(&key))? {
+            Some(Some(value)) => value,
+            Some(None) => return Ok(None),
+            None => return Ok(Some(StoredDelivery { row: None, size: 0 })),
+        };
+        Ok(Some(StoredDelivery { row: undamaged(decode(&key, &value))?, size: value.len() }))
+    }
+
     pub fn put_event(&self, batch: &mut Batch<'_>, event: &Event, row: Vec<u8>) {
         self.resize(batch, 0, row.len());
         batch.put(event_key(event.id), row);
@@ -86,10 +103,10 @@ impl History {
                 break;
             }
             let (key, _) = entry?;
-            let at = timeline_position(&key).ok_or_else(|| StoreError::damaged(&key, "its key is no time and id"))?;
+            let Some(at) = timeline_position(&key) else { continue };
             position = Some(at);
             // Absent if it was deleted between the two reads.
-            let Some(row) = self.event(at.id)? else { continue };
+            let Some(row) = undamaged(self.event(at.id))?.flatten() else { continue };
             if !filter.selects_event(&row.event) {
                 continue;
             }
@@ -102,13 +119,13 @@ impl History {
     }
 
     fn with_deliveries(&self, row: EventRow, has_queue: impl Fn(SinkId) -> bool) -> Result<Record, StoreError> {
-        let id = row.event.id;
-        let delivery = |routed: RoutedSink| -> Result<Delivery, StoreError> {
-            let key = delivery_key(id, routed.sink);
-            let row = self.store.get(&key)?.map(|value| decode(&key, &value)).transpose()?;
-            Ok(delivery(routed, row, &has_queue))
-        };
-        let deliveries = row.routed.into_iter().map(delivery).collect::<Result<_, _>>()?;
+        let mut deliveries = Vec::with_capacity(row.routed.len());
+        for routed in row.routed {
+            // The state of a delivery whose row is damaged is unknown, so it is left out.
+            if let Some(stored) = undamaged(self.delivery(row.event.id, routed.sink))? {
+                deliveries.push(delivery(routed, stored, &has_queue));
+            }
+        }
         Ok(Record { event: Arc::new(row.event), deliveries })
     }
 

@@ -79,6 +79,24 @@ impl QueueState {
         self.queues().contains_key(&sink)
     }
 
+    /// Returns the head of the sink's queue.
+    pub fn head(&self, sink: SinkId) -> Option<QueuedEvent> {
+        self.queues().get(&sink)?.ready.front().copied()
+    }
+
+    /// Removes this event from the head of the sink's queue. Returns `false` if it is not there any more, because the
+    /// queue was discarded meanwhile.
+    pub fn remove_head(&self, sink: SinkId, head: QueuedEvent) -> bool {
+        let mut queues = self.queues();
+        let Some(queue) = queues.get_mut(&sink) else { return false };
+        if !queue.ready.front().is_some_and(|front| front.sequence == head.sequence && front.event == head.event) {
+            return false;
+        }
+        queue.ready.pop_front();
+        queue.reserved -= 1;
+        true
+    }
+
     /// Makes events that are on disk visible to the workers, and wakes the sinks whose queue was empty.
     pub fn push_ready(&self, queued: impl Iterator<Item = (SinkId, u64, EventId)>) {
         let mut queues = self.queues();

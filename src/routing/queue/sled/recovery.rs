@@ -1,9 +1,11 @@
 //! Reads the queues back from the store at start.
+//!
+//! A damaged queue entry becomes a dead letter. A damaged sequence number is an error: a number must not be given twice.
 
 use super::{
     history::History,
     queues::{EngineHooks, QueueLimits, QueueState, QueuedEvent, SinkQueue},
-    rows::{DeliveryRow, decode, delivery_key, sink_and_sequence},
+    rows::{sink_and_sequence, undamaged},
 };
 use crate::{
     model::{
@@ -27,7 +29,8 @@ impl QueueState {
         metrics: Arc<Metrics>,
         limits: QueueLimits,
         hooks: EngineHooks,
-    ) -> Result<Self, StoreError> {
+    ) -> Result<Arc<Self>, StoreError> {
+        let history = History::open(store.clone())?;
         let mut queues = HashMap::<SinkId, SinkQueue>::new();
         for entry in store.scan(&[keys::SEQUENCE]) {
             let (key, value) = entry?;
@@ -35,19 +38,24 @@ impl QueueState {
             let last_sequence = keys::number(&value, 0).ok_or_else(|| StoreError::damaged(&key, "it is no number"))?;
             queues.insert(sink, SinkQueue { last_sequence, ..SinkQueue::default() });
         }
+        let mut damaged = Vec::new();
         for entry in store.scan(&[keys::QUEUE]) {
             let (key, value) = entry?;
             let (sink, sequence) = sink_and_sequence(&key).ok_or_else(|| StoreError::damaged(&key, MALFORMED_KEY))?;
-            let event =
-                EventId::from_slice(&value).ok_or_else(|| StoreError::damaged(&key, "it is no id of an event"))?;
-            let row_key = delivery_key(event, sink);
-            let row: Option<DeliveryRow> = store.get(&row_key)?.map(|value| decode(&row_key, &value)).transpose()?;
             let queue = queues.entry(sink).or_default();
+            let due = Timestamp::from_micros(0);
+            let Some(event) = EventId::from_slice(&value) else {
+                let unknown = QueuedEvent { sequence, event: EventId::NIL, failures: 0, due };
+                damaged.push((sink, unknown, StoreError::damaged(&key, "it is no id of an event")));
+                continue;
+            };
+            // The attempts of a delivery whose row is damaged are counted anew.
+            let row = undamaged(history.delivery(event, sink))?.flatten();
             queue.ready.push_back(QueuedEvent {
                 sequence,
                 event,
                 failures: row.as_ref().map_or(0, |row| row.failures),
-                due: row.map_or(Timestamp::from_micros(0), |row| row.due),
+                due: row.map_or(due, |row| row.due),
             });
             queue.reserved += 1;
         }
@@ -63,7 +71,11 @@ impl QueueState {
                 let _ = hooks.ready.send(*sink);
             }
         }
-        let history = History::open(store.clone())?;
-        Ok(Self { store, metrics, limits, history, hooks, queues: Mutex::new(queues) })
+        let state = Arc::new(Self { store, metrics, limits, history, hooks, queues: Mutex::new(queues) });
+        for (sink, queued, damage) in damaged {
+            state.metrics.matched.increment();
+            state.give_up_damaged(sink, queued, &damage);
+        }
+        Ok(state)
     }
 }

@@ -3,7 +3,7 @@
 use super::{
     history::History,
     rows::{
-        DeliveryRow, EventRow, dead_key, decode, delivery_key, event_key, queue_key, timeline_key, timeline_position,
+        EventRow, dead_key, decode, delivery_key, event_key, queue_key, timeline_key, timeline_position, undamaged,
     },
 };
 use crate::{
@@ -52,29 +52,29 @@ impl History {
         }
     }
 
-    /// Deletes an event and its deliveries, unless a queue or a dead letter still needs it. Says if it did.
+    /// Deletes an event and its deliveries, unless a queue or a dead letter still needs it. Returns `true` if it did.
     fn delete_settled(&self, batch: &mut Batch<'_>, at: HistoryCursor) -> Result<bool, StoreError> {
         let key = event_key(at.id);
-        let Some(value) = batch.get(&key)? else {
+        let Some(value) = undamaged(batch.get(&key))? else { return self.delete_damaged(batch, at, 0) };
+        let Some(value) = value else {
             batch.delete(timeline_key(at));
             return Ok(false);
         };
-        let row: EventRow = decode(&key, &value)?;
+        let Some(row) = undamaged(decode::<EventRow>(&key, &value))? else {
+            return self.delete_damaged(batch, at, value.len());
+        };
         let mut freed = value.len();
         let mut deliveries = Vec::new();
         for routed in &row.routed {
-            let key = delivery_key(at.id, routed.sink);
-            let value = batch.get(&key)?;
-            let delivery: Option<DeliveryRow> = value.as_ref().map(|value| decode(&key, value)).transpose()?;
-            let sequence = delivery.map_or(routed.sequence, |row| row.sequence);
-            if batch.get(&queue_key(routed.sink, sequence))?.is_some()
-                || batch.get(&dead_key(routed.sink, sequence))?.is_some()
-            {
+            let delivery = Self::delivery_in(batch, at.id, routed.sink)?;
+            let row = delivery.as_ref().and_then(|delivery| delivery.row.as_ref());
+            let sequence = row.map_or(routed.sequence, |row| row.sequence);
+            if exists(batch, &queue_key(routed.sink, sequence))? || exists(batch, &dead_key(routed.sink, sequence))? {
                 return Ok(false);
             }
-            if let Some(value) = value {
-                freed += value.len();
-                deliveries.push(key);
+            if let Some(delivery) = delivery {
+                freed += delivery.size;
+                deliveries.push(delivery_key(at.id, routed.sink));
             }
         }
         self.resize(batch, freed, 0);
@@ -85,4 +85,24 @@ impl History {
         }
         Ok(true)
     }
+
+    /// Deletes a damaged event of `size` bytes with all its deliveries. Nothing can be delivered from it any more: a
+    /// queue that still holds it makes it a dead letter.
+    fn delete_damaged(&self, batch: &mut Batch<'_>, at: HistoryCursor, size: usize) -> Result<bool, StoreError> {
+        let deliveries = batch.keys(&keys::key(keys::DELIVERY, &[at.id.as_bytes()])).collect::<Result<Vec<_>, _>>()?;
+        let mut freed = size;
+        for key in deliveries {
+            freed += undamaged(batch.get(&key))?.flatten().map_or(0, |value| value.len());
+            batch.delete(key.to_vec());
+        }
+        self.resize(batch, freed, 0);
+        batch.delete(event_key(at.id));
+        batch.delete(timeline_key(at));
+        Ok(true)
+    }
+}
+
+/// Tells if there is a record under the key, damaged or not.
+fn exists(batch: &Batch<'_>, key: &[u8]) -> Result<bool, StoreError> {
+    Ok(undamaged(batch.get(key))?.is_none_or(|value| value.is_some()))
 }

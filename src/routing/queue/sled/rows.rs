@@ -51,6 +51,13 @@ pub struct DeliveryRow {
     pub attempts: Vec<Attempt>,
 }
 
+/// A delivery's row with its size on disk.
+pub struct StoredDelivery {
+    /// Absent if it is damaged; the attempts it held are lost then, and the delivery continues without them.
+    pub row: Option<DeliveryRow>,
+    pub size: usize,
+}
+
 impl EventRow {
     /// Returns the row's bytes, given an event that is JSON already.
     pub fn encode(event: &[u8], routed: &[RoutedSink]) -> Vec<u8> {
@@ -72,6 +79,18 @@ impl From<&RoutedSink> for RouteTarget {
 
 pub fn encode(record: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(record).expect("records are plain data with string keys")
+}
+
+/// Turns a damaged record into an absent one and logs the damage, for steps that can continue without the record.
+pub fn undamaged<T>(read: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
+    match read {
+        Ok(record) => Ok(Some(record)),
+        Err(error @ StoreError::Damaged { .. }) => {
+            log::warn!("{error}");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Decodes the record under `key`.

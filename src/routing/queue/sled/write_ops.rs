@@ -4,7 +4,7 @@
 use super::{
     history::History,
     queues::QueueState,
-    rows::{DeliveryRow, EventRow, RoutedSink, decode, delivery_key, queue_key, sequence_key},
+    rows::{DeliveryRow, EventRow, RoutedSink, delivery_key, queue_key, sequence_key},
 };
 use crate::{
     model::{event::Event, id::SinkId},
@@ -142,12 +142,15 @@ impl QueueState {
         }
         let state = settled.state();
         let SettledAttempt { attempt, settlement } = settled;
-        let key = delivery_key(event.id, sink);
-        let old = batch.get(&key)?;
-        let mut row = match &old {
-            Some(value) => decode(&key, value)?,
-            None => DeliveryRow { state, sequence, failures: 0, due: attempt.at, attempts: Vec::new() },
-        };
+        let old = History::delivery_in(batch, event.id, sink)?;
+        let old_size = old.as_ref().map_or(0, |old| old.size);
+        let mut row = old.and_then(|old| old.row).unwrap_or(DeliveryRow {
+            state,
+            sequence,
+            failures: pending.failures,
+            due: attempt.at,
+            attempts: Vec::new(),
+        });
         row.state = state;
         let (number, at) = (attempt.number, attempt.at);
         row.attempts.push(attempt);
@@ -171,7 +174,7 @@ impl QueueState {
                 self.put_dead_letter(batch, sink, &letter);
             }
         }
-        self.history.put_delivery(batch, key, old.map_or(0, |old| old.len()), &row);
+        self.history.put_delivery(batch, delivery_key(event.id, sink), old_size, &row);
         Ok(())
     }
 }

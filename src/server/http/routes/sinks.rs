@@ -138,7 +138,7 @@ pub async fn redeliver(call: Call, body: Option<Json<RedeliverBody>>) -> Result<
     };
     let entry = Entry::new(Some(call.caller().actor()), "sink.redeliver", sink_object(queue));
     let done = call.app.engine.redeliver(queue, which, entry).await?;
-    Ok(Json(RedeliverView { redelivered: done.queued, remaining: done.remaining }))
+    Ok(Json(RedeliverView { redelivered: done.queued, remaining: done.remaining, damaged: done.damaged }))
 }
 
 /// The sink of the path, if the caller manages it; somebody else's is as good as none.

@@ -1,0 +1,204 @@
+//! A damaged record costs what it held and nothing else: queues, history and sweeps continue past it.
+
+use super::{super::*, AttemptEnding, EngineFixture};
+use crate::{
+    model::id::{EventId, SinkId},
+    platform::{
+        audit::{Audit, Entry, Filter},
+        store::keys,
+    },
+};
+use std::time::Duration;
+
+const GARBAGE: &[u8] = b"{\"event\":\xff";
+
+fn event_key(id: EventId) -> Vec<u8> {
+    keys::key(keys::EVENT, &[id.as_bytes()])
+}
+
+fn delivery_key(id: EventId, sink: SinkId) -> Vec<u8> {
+    keys::key(keys::DELIVERY, &[id.as_bytes(), sink.as_bytes()])
+}
+
+fn sequenced_key(kind: u8, sink: SinkId, sequence: u64) -> Vec<u8> {
+    keys::key(kind, &[sink.as_bytes(), &sequence.to_be_bytes()])
+}
+
+impl EngineFixture {
+    async fn damage(&self, key: Vec<u8>) {
+        self.store.write(move |batch| batch.put(key, GARBAGE)).await.unwrap();
+    }
+
+    /// Waits until every settlement so far is on disk.
+    async fn written(&self) {
+        self.store.write(|_| ()).await.unwrap();
+    }
+
+    async fn push_to_first(&self, count: usize) -> Vec<EventId> {
+        let mut ids = Vec::new();
+        for _ in 0..count {
+            ids.push(self.push(None, 1).await.event.id);
+        }
+        ids
+    }
+
+    /// Returns the event at the head of the first sink's queue, with its failures.
+    async fn head_of_first(&self) -> Option<(EventId, u32)> {
+        let pending = self.engine.head(self.sinks[0]).await.unwrap();
+        pending.map(|pending| (pending.event.id, pending.failures))
+    }
+
+    fn letters_of_first(&self) -> Vec<DeadLetter> {
+        self.engine.dead_letters(self.sinks[0], 0, 9).unwrap()
+    }
+
+    async fn redeliver_to_first(&self) -> Redelivered {
+        let entry = Entry::new(None, "sink.redeliver", "x");
+        self.engine.redeliver(self.sinks[0], DeadLetterFilter::All, entry).await.unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_event_at_the_head_becomes_a_dead_letter_and_the_queue_continues() {
+    let mut fixture = EngineFixture::new().await;
+    let ids = fixture.push_to_first(3).await;
+    fixture.damage(event_key(ids[0])).await;
+    assert_eq!(fixture.head_of_first().await, Some((ids[1], 0)));
+    fixture.written().await;
+    let letters = fixture.letters_of_first();
+    assert_eq!(letters.iter().map(|letter| (letter.event_id, letter.sequence)).collect::<Vec<_>>(), [(ids[0], 1)]);
+    assert!(letters[0].why.contains("damaged") && letters[0].why.contains(&ids[0].to_string()), "{:?}", letters[0]);
+    assert_eq!(letters[0].attempts, 0);
+    let depth = fixture.engine.depth(fixture.sinks[0]);
+    assert_eq!((depth.queued, depth.dead, depth.last_sequence), (2, 1, 3));
+    let filter = Filter { action: Some("event.give_up".to_owned()), ..Filter::default() };
+    assert_eq!(Audit::new(fixture.store.clone()).list(filter, None, 9).await.unwrap().entries.len(), 1);
+
+    fixture.crash().await;
+    assert_eq!(fixture.head_of_first().await, Some((ids[1], 0)));
+    assert_eq!(fixture.letters_of_first().len(), 1);
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn a_queued_event_whose_record_is_missing_becomes_a_dead_letter() {
+    let fixture = EngineFixture::new().await;
+    let ids = fixture.push_to_first(2).await;
+    let key = event_key(ids[0]);
+    fixture.store.write(move |batch| batch.delete(key)).await.unwrap();
+    assert_eq!(fixture.head_of_first().await, Some((ids[1], 0)));
+    fixture.written().await;
+    let letters = fixture.letters_of_first();
+    assert!(letters[0].why.contains("missing"), "{:?}", letters[0]);
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn a_queue_of_damaged_events_only_ends_empty() {
+    let fixture = EngineFixture::new().await;
+    for id in fixture.push_to_first(2).await {
+        fixture.damage(event_key(id)).await;
+    }
+    assert_eq!(fixture.head_of_first().await, None);
+    fixture.written().await;
+    assert_eq!(fixture.letters_of_first().len(), 2);
+    assert_eq!(fixture.engine.next_attempt_at(fixture.sinks[0]), None);
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn an_event_whose_delivery_record_is_damaged_is_delivered_and_leaves_the_queue_for_good() {
+    let mut fixture = EngineFixture::new().await;
+    let id = fixture.push_to_first(1).await[0];
+    fixture.settle(0, AttemptEnding::Retry).await;
+    fixture.written().await;
+    fixture.damage(delivery_key(id, fixture.sinks[0])).await;
+    fixture.settle(0, AttemptEnding::Done).await;
+    fixture.written().await;
+    fixture.crash().await;
+    assert_eq!(fixture.head_of_first().await, None);
+    let delivery = fixture.engine.record(id).unwrap().unwrap().deliveries.remove(0);
+    assert_eq!((delivery.state, delivery.attempts.len()), (DeliveryState::Delivered, 1));
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn a_start_that_finds_a_damaged_delivery_record_counts_its_attempts_anew() {
+    let mut fixture = EngineFixture::new().await;
+    let ids = fixture.push_to_first(2).await;
+    fixture.settle(0, AttemptEnding::Retry).await;
+    fixture.written().await;
+    fixture.damage(delivery_key(ids[0], fixture.sinks[0])).await;
+    fixture.crash().await;
+    assert_eq!(fixture.head_of_first().await, Some((ids[0], 0)));
+    fixture.settle(0, AttemptEnding::Done).await;
+    assert_eq!(fixture.head_of_first().await, Some((ids[1], 0)));
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn a_start_that_finds_a_damaged_queue_entry_makes_it_a_dead_letter() {
+    let mut fixture = EngineFixture::new().await;
+    let ids = fixture.push_to_first(2).await;
+    fixture.damage(sequenced_key(keys::QUEUE, fixture.sinks[0], 1)).await;
+    fixture.crash().await;
+    fixture.written().await;
+    assert_eq!(fixture.head_of_first().await, Some((ids[1], 0)));
+    let letters = fixture.letters_of_first();
+    assert_eq!((letters.len(), letters[0].sequence), (1, 1));
+    assert!(letters[0].why.contains("damaged"), "{:?}", letters[0]);
+    assert_eq!(fixture.engine.depth(fixture.sinks[0]).queued, 1);
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn a_dead_letter_of_a_damaged_event_is_not_redelivered_and_the_result_says_so() {
+    let fixture = EngineFixture::new().await;
+    let ids = fixture.push_to_first(3).await;
+    for _ in 0..3 {
+        fixture.settle(0, AttemptEnding::Dead).await;
+    }
+    fixture.written().await;
+    fixture.damage(event_key(ids[0])).await;
+    fixture.damage(sequenced_key(keys::DEAD, fixture.sinks[0], 2)).await;
+    assert_eq!(fixture.letters_of_first().iter().map(|letter| letter.sequence).collect::<Vec<_>>(), [1, 3]);
+    assert_eq!(fixture.redeliver_to_first().await, Redelivered { queued: 1, remaining: 2, damaged: 2 });
+    assert_eq!(fixture.head_of_first().await, Some((ids[2], 0)));
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn a_dead_letter_whose_delivery_record_is_damaged_is_redelivered() {
+    let fixture = EngineFixture::new().await;
+    let id = fixture.push_to_first(1).await[0];
+    fixture.settle(0, AttemptEnding::Dead).await;
+    fixture.written().await;
+    fixture.damage(delivery_key(id, fixture.sinks[0])).await;
+    assert_eq!(fixture.redeliver_to_first().await, Redelivered { queued: 1, remaining: 0, damaged: 0 });
+    assert_eq!(fixture.head_of_first().await, Some((id, 0)));
+    assert_eq!(fixture.engine.record(id).unwrap().unwrap().deliveries[0].state, DeliveryState::Queued);
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn history_and_sweeps_continue_past_damaged_records() {
+    let fixture = EngineFixture::new().await;
+    let ids = fixture.push_to_first(4).await;
+    for _ in 0..4 {
+        fixture.settle(0, AttemptEnding::Done).await;
+    }
+    fixture.written().await;
+    fixture.damage(event_key(ids[1])).await;
+    fixture.damage(delivery_key(ids[2], fixture.sinks[0])).await;
+    let page = fixture.engine.history(&HistoryFilter { limit: 9, ..HistoryFilter::default() }).unwrap();
+    let seen: Vec<_> = page.records.iter().map(|record| (record.event.id, record.deliveries.len())).collect();
+    assert_eq!(seen, [(ids[3], 1), (ids[2], 0), (ids[0], 1)]);
+    assert!(fixture.engine.record(ids[1]).is_err(), "asked for by its id, a damaged event is an error");
+
+    let none = Retention { keep: Duration::ZERO, bytes: 0 };
+    assert_eq!(fixture.engine.prune(none).await.unwrap(), 4);
+    for kind in [keys::EVENT, keys::DELIVERY, keys::TIMELINE] {
+        assert_eq!(fixture.store.scan(&[kind]).count(), 0, "{}", kind as char);
+    }
+    fixture.end().await;
+}
