@@ -35,7 +35,11 @@ use crate::{
     },
     server::{
         agent_hub::{AgentHub, AgentHubDeps},
-        http, mcp,
+        http::{
+            EventServices, HttpLimits, HttpServices, LoginServices, MethodServices, ScriptRunServices, ScriptServices,
+            SinkServices, SpaceServices, StatusServices, SubscriptionServices, UserLimits, UserServices,
+        },
+        mcp,
         user_records::UserRecords,
     },
     spaces::{Spaces, Templates},
@@ -201,30 +205,82 @@ impl Services {
         Ok((services, ready_queues))
     }
 
-    /// Services of the HTTP routes.
-    pub fn http(&self) -> http::App {
-        http::App {
-            config: self.config.clone(),
-            store: self.store.clone(),
-            audit: self.audit.clone(),
-            identity: self.identity.clone(),
+    /// The services of the HTTP server, in one group per subject.
+    pub fn http(&self) -> HttpServices {
+        let user_limits = Arc::new(UserLimits::new());
+        let zone: Arc<str> = self.config.zone.as_str().into();
+        HttpServices {
+            limits: HttpLimits { connections: self.config.limits.connections, body: self.config.limits.body.bytes() },
             metrics: self.metrics.clone(),
-            emitter: self.emitter.clone(),
-            engine: self.engine.clone(),
-            book: self.sinks.clone(),
-            scripts: self.scripts.clone(),
-            toolbox: self.tools.clone(),
-            spaces: self.spaces.clone(),
-            templates: self.templates.clone(),
-            subscriptions: self.subscriptions.clone(),
-            context: self.delivery.clone(),
-            feed: self.feed.clone(),
-            rations: http::UserLimits::new(),
-            registry: self.registry.clone(),
-            calls: self.calls.clone(),
-            mcp: self.mcp.clone(),
+            identity: self.identity.clone(),
+            audit: self.audit.clone(),
             agents: self.agents.clone(),
-            user_records: self.user_records(),
+            mcp: self.mcp.clone(),
+            login: Arc::new(LoginServices {
+                identity: self.identity.clone(),
+                session_lifetime: self.config.auth.session.0,
+            }),
+            users: Arc::new(UserServices { identity: self.identity.clone(), records: self.user_records() }),
+            events: Arc::new(EventServices {
+                emitter: self.emitter.clone(),
+                engine: self.engine.clone(),
+                feed: self.feed.clone(),
+                sinks: self.sinks.clone(),
+                subscriptions: self.subscriptions.clone(),
+                calls: self.calls.clone(),
+                identity: self.identity.clone(),
+                user_limits: user_limits.clone(),
+            }),
+            sinks: Arc::new(SinkServices {
+                sinks: self.sinks.clone(),
+                subscriptions: self.subscriptions.clone(),
+                engine: self.engine.clone(),
+                scripts: self.scripts.clone(),
+                delivery: self.delivery.clone(),
+                user_limits: user_limits.clone(),
+                zone: zone.clone(),
+            }),
+            subscriptions: Arc::new(SubscriptionServices {
+                subscriptions: self.subscriptions.clone(),
+                engine: self.engine.clone(),
+                calls: self.calls.clone(),
+            }),
+            spaces: Arc::new(SpaceServices {
+                spaces: self.spaces.clone(),
+                templates: self.templates.clone(),
+                identity: self.identity.clone(),
+                scripts: self.scripts.clone(),
+                user_limits: user_limits.clone(),
+            }),
+            scripts: Arc::new(ScriptServices {
+                scripts: self.scripts.clone(),
+                sinks: self.sinks.clone(),
+                spaces: self.spaces.clone(),
+                templates: self.templates.clone(),
+                user_limits: user_limits.clone(),
+            }),
+            script_runs: Arc::new(ScriptRunServices {
+                scripts: self.scripts.clone(),
+                tools: self.tools.clone(),
+                runtime: self.runtime.clone(),
+                user_limits,
+                zone,
+            }),
+            methods: Arc::new(MethodServices {
+                registry: self.registry.clone(),
+                calls: self.calls.clone(),
+                identity: self.identity.clone(),
+                max_batch: self.config.limits.batch,
+            }),
+            status: Arc::new(StatusServices {
+                store: self.store.clone(),
+                metrics: self.metrics.clone(),
+                engine: self.engine.clone(),
+                sinks: self.sinks.clone(),
+                subscriptions: self.subscriptions.clone(),
+                spaces: self.spaces.clone(),
+                mcp: self.mcp.clone(),
+            }),
         }
     }
 

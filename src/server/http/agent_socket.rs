@@ -1,7 +1,7 @@
 //! `/api/agent`: upgrades the request of an agent to a WebSocket and hands it to [`crate::server::agent_hub`].
 
 use super::{
-    App, Response,
+    Response,
     authorize::Authorized,
     error::ApiError,
     request::{ApiRequest, RequestHead},
@@ -10,10 +10,9 @@ use super::{
 use crate::{
     identity::Credential,
     model::{agent_protocol, id::SpaceId},
-    server::agent_hub::SocketFrame,
+    server::agent_hub::{AgentHub, SocketFrame},
 };
 use futures_util::{Sink, SinkExt, Stream, StreamExt, future};
-use std::sync::Arc;
 use warp::{
     Filter, Reply,
     ws::{Message, WebSocket, Ws},
@@ -21,11 +20,11 @@ use warp::{
 
 /// Takes authorized requests for a WebSocket at the agents' path.
 pub(super) fn filter(
-    app: Arc<App>,
+    agents: AgentHub,
 ) -> impl Filter<Extract = (Response,), Error = warp::Rejection> + Clone + Send + Sync + 'static {
     warp::path!("api" / "agent").and(warp::ext::get::<Authorized>()).and(warp::ws()).map(
         move |authorized: Authorized, upgrade: Ws| {
-            accept_agent(&app, &authorized.head, upgrade).unwrap_or_else(ApiError::into_response)
+            accept_agent(&agents, &authorized.head, upgrade).unwrap_or_else(ApiError::into_response)
         },
     )
 }
@@ -35,10 +34,10 @@ pub async fn explain(_: ApiRequest) -> Result<NoContent, ApiError> {
     Err(ApiError::BadRequest("this is a WebSocket for agents: `svc agent start` speaks it".to_owned()))
 }
 
-fn accept_agent(app: &App, head: &RequestHead, upgrade: Ws) -> Result<Response, ApiError> {
+fn accept_agent(agents: &AgentHub, head: &RequestHead, upgrade: Ws) -> Result<Response, ApiError> {
     let space = require_agent(head)?;
     let caller = head.caller.clone().ok_or(ApiError::Unauthorized("send the token of a space's agent"))?;
-    let agents = app.agents.clone();
+    let agents = agents.clone();
     let upgrade = upgrade.max_message_size(agent_protocol::MAX_MESSAGE).max_frame_size(agent_protocol::MAX_MESSAGE);
     let upgraded =
         upgrade.on_upgrade(move |socket| async move { agents.run_session(caller, space, framed(socket)).await });
@@ -55,9 +54,7 @@ fn require_agent(head: &RequestHead) -> Result<SpaceId, ApiError> {
 }
 
 /// Converts between WebSocket messages and the frames of an agent session.
-fn framed(
-    socket: WebSocket,
-) -> impl Stream<Item = Result<SocketFrame, warp::Error>> + Sink<SocketFrame, Error = warp::Error> {
+fn framed(socket: WebSocket) -> impl Stream<Item = Result<SocketFrame, warp::Error>> + Sink<SocketFrame, Error = warp::Error> {
     let read = |message: Message| {
         if message.is_binary() || message.is_text() {
             SocketFrame::Message(message.into_bytes())

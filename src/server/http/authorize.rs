@@ -186,12 +186,12 @@ fn methods(routes: &[&Route]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::http::{route::get, route_table::TABLE, routes::ops};
+    use crate::server::http::{route::get, route_table::TABLE, routes::status};
 
     #[test]
     fn a_scope_reaches_the_routes_that_name_it_and_nothing_else() {
-        let closed = get("/x", RouteAccess::User, ops::health, "");
-        let mut methods = get("/y", RouteAccess::User, ops::health, "");
+        let closed = get("/x", RouteAccess::User, status::health, "");
+        let mut methods = get("/y", RouteAccess::User, status::health, "");
         methods.scope = Some(TokenScope::Methods);
         let reaches = |scopes: &[TokenScope], found| check_token_scope(scopes, &found).is_ok();
         for (scopes, to_methods) in

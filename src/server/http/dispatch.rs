@@ -1,7 +1,7 @@
 //! Answers one request: CORS, authorization, the route's handler, and the headers that every response has.
 
 use super::{
-    App, Response, agent_socket,
+    Response, agent_socket,
     authorize::{Authorized, authorize},
     body,
     cors::CorsOrigin,
@@ -9,6 +9,7 @@ use super::{
     idle::{IdleTimer, TrackedBody},
     request::ApiRequest,
     route_table::TABLE,
+    services::HttpServices,
 };
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -29,7 +30,7 @@ const REFUSED_BODY_TIME: Duration = Duration::from_secs(1);
 
 /// State that the requests of one connection share.
 pub struct ConnectionContext<R> {
-    pub app: Arc<App>,
+    pub services: Arc<HttpServices>,
     /// Runs the handler of an authorized request.
     pub routes: R,
     pub peer: SocketAddr,
@@ -38,10 +39,10 @@ pub struct ConnectionContext<R> {
 
 /// The warp filter behind authorization: the agents' WebSocket, and the handlers of all routes.
 pub fn routes(
-    app: Arc<App>,
+    services: Arc<HttpServices>,
     shutdown: CancellationToken,
 ) -> impl Filter<Extract = (Response,), Error = warp::Rejection> + Clone + Send + Sync + 'static {
-    agent_socket::filter(app.clone()).or(handlers(app, shutdown)).unify()
+    agent_socket::filter(services.agents.clone()).or(handlers(services, shutdown)).unify()
 }
 
 /// Answers one request.
@@ -53,15 +54,15 @@ where
     R: Service<Request<Limited<Incoming>>, Response = Response, Error = Infallible>,
 {
     let _active = connection.idle.begin_request();
-    let app = &connection.app;
-    let origin = CorsOrigin::of(&app.mcp, &request);
+    let services = &connection.services;
+    let origin = CorsOrigin::of(&services.mcp, &request);
     let mut response = match origin.as_ref().and_then(CorsOrigin::preflight_response) {
         Some(response) => response,
         None => respond(&connection, request).await?,
     };
-    app.metrics.http_requests.increment();
+    services.metrics.http_requests.increment();
     if response.status().is_server_error() {
-        app.metrics.http_failures.increment();
+        services.metrics.http_failures.increment();
     }
     let headers = response.headers_mut();
     // Responses belong to their caller: no cache may keep them and no browser reinterpret them.
@@ -77,8 +78,8 @@ async fn respond<R>(connection: &ConnectionContext<R>, request: Request<Incoming
 where
     R: Service<Request<Limited<Incoming>>, Response = Response, Error = Infallible>,
 {
-    let app = &connection.app;
-    match authorize(&TABLE, &app.identity, app.config.limits.body.bytes(), &request, connection.peer) {
+    let HttpServices { identity, limits, .. } = &*connection.services;
+    match authorize(&TABLE, identity, limits.body, &request, connection.peer) {
         Ok(authorized) => {
             let limit = authorized.head.body_limit;
             let mut request = request.map(|body| Limited::new(body, limit));
@@ -95,15 +96,16 @@ where
 /// All routes as one filter: authorization has found the route already, and a chain of warp filters would cost compile
 /// time and a lookup that grow with the number of routes.
 fn handlers(
-    app: Arc<App>,
+    services: Arc<HttpServices>,
     shutdown: CancellationToken,
 ) -> impl Filter<Extract = (Response,), Error = warp::Rejection> + Clone + Send + Sync + 'static {
     warp::ext::get::<Authorized>().and(warp::body::stream()).then(move |authorized: Authorized, stream| {
         let Authorized { route, head } = authorized;
-        let request = ApiRequest { app: app.clone(), shutdown: shutdown.clone(), head, body: body::boxed(stream) };
+        let request = ApiRequest { shutdown: shutdown.clone(), head, body: body::boxed(stream) };
+        let handling = route.handle(&services, request);
         async move {
             // A handler that panics fails its own request only.
-            let handled = AssertUnwindSafe(route.handle(request)).catch_unwind().await;
+            let handled = AssertUnwindSafe(handling).catch_unwind().await;
             let handled = handled.unwrap_or_else(|_| {
                 Err(ApiError::Internal(format!("the handler of {} {} panicked", route.method, route.path)))
             });

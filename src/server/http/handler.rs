@@ -1,7 +1,8 @@
-//! Handlers of routes: `async fn(ApiRequest) -> Result<O, ApiError>` or `async fn(ApiRequest, I) -> Result<O, ApiError>`.
+//! Handlers of routes: `async fn(services, ApiRequest, input) -> Result<output, ApiError>`.
 //!
-//! `I` is a [`FromRequest`] and `O` an [`IntoResponse`]; both are in the handler's signature, and the OpenAPI document
-//! is made from them.
+//! The first argument is a group of services ([`FromServices`]), the last one is read from the request ([`FromRequest`]),
+//! and the output becomes the response ([`IntoResponse`]). A handler leaves out what it does not use. The OpenAPI document
+//! is made from these types.
 
 use super::{
     Response,
@@ -9,19 +10,20 @@ use super::{
     extract::{FromRequest, HeaderUse, RequestBody},
     request::ApiRequest,
     response::IntoResponse,
+    services::{FromServices, HttpServices},
 };
 use futures_util::future::BoxFuture;
 use hyper::StatusCode;
 use schemars::{Schema, SchemaGenerator};
 
 /// An `async fn` of one of the forms above, which `Args` tells apart.
-pub trait Handler<Args>: Clone + Send + Sync + 'static {
-    const BODY: RequestBody;
-    const HEADERS: HeaderUse;
+pub trait Handler<Args>: Send + Sync + 'static {
+    const BODY: RequestBody = RequestBody::None;
+    const HEADERS: HeaderUse = HeaderUse::Unused;
 
     fn schema(generator: &mut SchemaGenerator) -> OperationSchema;
 
-    fn handle(&self, request: ApiRequest) -> BoxFuture<'static, Result<Response, ApiError>>;
+    fn handle(&self, services: &HttpServices, request: ApiRequest) -> BoxFuture<'static, Result<Response, ApiError>>;
 }
 
 /// Schemas of what a handler takes and answers.
@@ -49,20 +51,17 @@ impl OperationSchema {
     }
 }
 
-impl<F, Fut, O> Handler<()> for F
+impl<F, Fut, O> Handler<(ApiRequest,)> for F
 where
     F: Fn(ApiRequest) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Result<O, ApiError>> + Send + 'static,
     O: IntoResponse,
 {
-    const BODY: RequestBody = RequestBody::None;
-    const HEADERS: HeaderUse = HeaderUse::Unused;
-
     fn schema(generator: &mut SchemaGenerator) -> OperationSchema {
         OperationSchema::of_output::<O>(generator)
     }
 
-    fn handle(&self, request: ApiRequest) -> BoxFuture<'static, Result<Response, ApiError>> {
+    fn handle(&self, _: &HttpServices, request: ApiRequest) -> BoxFuture<'static, Result<Response, ApiError>> {
         let handler = self.clone();
         Box::pin(async move {
             request.refuse_query()?;
@@ -71,10 +70,31 @@ where
     }
 }
 
-impl<F, Fut, I, O> Handler<(I,)> for F
+impl<F, Fut, S, O> Handler<(S, ApiRequest)> for F
 where
-    F: Fn(ApiRequest, I) -> Fut + Clone + Send + Sync + 'static,
+    F: Fn(S, ApiRequest) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Result<O, ApiError>> + Send + 'static,
+    S: FromServices,
+    O: IntoResponse,
+{
+    fn schema(generator: &mut SchemaGenerator) -> OperationSchema {
+        OperationSchema::of_output::<O>(generator)
+    }
+
+    fn handle(&self, services: &HttpServices, request: ApiRequest) -> BoxFuture<'static, Result<Response, ApiError>> {
+        let (handler, services) = (self.clone(), S::from_services(services));
+        Box::pin(async move {
+            request.refuse_query()?;
+            handler(services, request).await.map(O::into_response)
+        })
+    }
+}
+
+impl<F, Fut, S, I, O> Handler<(S, ApiRequest, I)> for F
+where
+    F: Fn(S, ApiRequest, I) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = Result<O, ApiError>> + Send + 'static,
+    S: FromServices,
     I: FromRequest + 'static,
     O: IntoResponse,
 {
@@ -86,11 +106,15 @@ where
         OperationSchema { query, body, ..OperationSchema::of_output::<O>(generator) }
     }
 
-    fn handle(&self, mut request: ApiRequest) -> BoxFuture<'static, Result<Response, ApiError>> {
-        let handler = self.clone();
+    fn handle(
+        &self,
+        services: &HttpServices,
+        mut request: ApiRequest,
+    ) -> BoxFuture<'static, Result<Response, ApiError>> {
+        let (handler, services) = (self.clone(), S::from_services(services));
         Box::pin(async move {
             let input = I::from_request(&mut request).await?;
-            handler(request, input).await.map(O::into_response)
+            handler(services, request, input).await.map(O::into_response)
         })
     }
 }

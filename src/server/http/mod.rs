@@ -7,18 +7,17 @@
 //!
 //! # Adding a route
 //!
-//! 1. Write the handler in a file of `routes/`, in one of the forms of [`handler`]: its signature says what it takes
-//!    ([`Json`], `Option<Json>`, [`Query`]) and answers ([`Json`], [`Created`], [`NoContent`], …). The types of request
+//! 1. Write the handler in a file of `routes/`, in one of the forms of [`handler`]: its signature says which
+//!    [`services`] it uses, what it takes from the request ([`Json`], `Option<Json>`, [`Query`]) and answers ([`Json`], [`Created`], [`NoContent`], …). The types of request
 //!    bodies are in [`crate::model::api`]; they derive `Deserialize` with `deny_unknown_fields`, and `JsonSchema`.
 //! 2. Add one line to [`route_table`]: method, path, access, handler, and summary. The route is closed to scoped tokens
 //!    unless it names a scope: `get(…).in_scope(Scope::Methods)`.
-//! 3. If the handler needs a service that its group of routes does not have yet, add it to [`App`].
+//! 3. If the handler needs a service that its group does not have yet, add it to the group in [`services`].
 //!
 //! A handler that streams answers an [`EventStream`], which must end on [`ApiRequest::shutdown`] and when the caller's
 //! credential lapses.
 
 mod agent_socket;
-mod app;
 mod authorize;
 mod body;
 mod client_info;
@@ -36,15 +35,19 @@ mod route;
 mod route_table;
 mod routes;
 mod server;
+mod services;
 mod user_limits;
 mod write_timeout;
 
-pub use app::App;
 pub use error::ApiError;
 pub use extract::{Json, Query};
-pub use request::{ApiRequest, Call};
-pub use response::{Accepted, Created, EventStream, EventStream as Events, NoContent};
+pub use request::ApiRequest;
+pub use response::{Accepted, Created, EventStream, NoContent};
 pub use server::serve;
+pub use services::{
+    EventServices, HttpLimits, HttpServices, LoginServices, MethodServices, ScriptRunServices, ScriptServices,
+    SinkServices, SpaceServices, StatusServices, SubscriptionServices, UserServices,
+};
 pub use user_limits::UserLimits;
 
 /// A response. Its body may be a stream.

@@ -1,24 +1,13 @@
 //! A request that passed authorization, as handlers get it.
 
-use super::{App, body, client_info::ClientInfo, error::ApiError};
+use super::{body, client_info::ClientInfo, error::ApiError};
 use crate::identity::Caller;
 use hyper::{HeaderMap, Uri};
 use std::{ops::Range, str::FromStr, sync::Arc};
 use tokio_util::sync::CancellationToken;
 
-// Former names, until the routes use the new ones.
-pub use super::{
-    client_info::Scheme as Transport,
-    extract::{FromRequest as Input, HeaderUse as Head, Json, Query, RequestBody as Takes},
-    response::{Created, IntoResponse as Output, NoContent, PlainText as Text},
-    response::{json, with_content_type as with_type},
-};
-
-pub type Call = ApiRequest;
-
 /// An authorized request: its head, and its body not read yet.
 pub struct ApiRequest {
-    pub app: Arc<App>,
     /// Cancelled when the server stops. A handler that streams must end then.
     pub shutdown: CancellationToken,
     pub(super) head: Arc<RequestHead>,

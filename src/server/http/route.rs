@@ -6,6 +6,7 @@ use super::{
     extract::{HeaderUse, RequestBody},
     handler::{Handler, OperationSchema},
     request::ApiRequest,
+    services::HttpServices,
 };
 use crate::model::permission::{Permission, TokenScope};
 use futures_util::future::BoxFuture;
@@ -27,7 +28,7 @@ pub struct Route {
     /// Largest body in bytes, if the route takes less than the service's limit.
     pub max_body: Option<usize>,
     pub schema: fn(&mut SchemaGenerator) -> OperationSchema,
-    handler: Box<dyn Fn(ApiRequest) -> BoxFuture<'static, Result<Response, ApiError>> + Send + Sync>,
+    handler: Box<dyn Fn(&HttpServices, ApiRequest) -> BoxFuture<'static, Result<Response, ApiError>> + Send + Sync>,
 }
 
 /// Callers that a route admits.
@@ -102,7 +103,7 @@ impl Route {
             headers: H::HEADERS,
             max_body: None,
             schema: H::schema,
-            handler: Box::new(move |request| handler.handle(request)),
+            handler: Box::new(move |services, request| handler.handle(services, request)),
         }
     }
 
@@ -120,8 +121,12 @@ impl Route {
         self.max_body.map_or(service_limit, |own| own.min(service_limit))
     }
 
-    pub fn handle(&self, request: ApiRequest) -> BoxFuture<'static, Result<Response, ApiError>> {
-        (self.handler)(request)
+    pub fn handle(
+        &self,
+        services: &HttpServices,
+        request: ApiRequest,
+    ) -> BoxFuture<'static, Result<Response, ApiError>> {
+        (self.handler)(services, request)
     }
 }
 

@@ -9,8 +9,8 @@ use super::{
     request::ApiRequest,
     route::{Route, RouteAccess, RouteTable, delete, get, patch, post, put},
     routes::{
-        audit, auth, events, groups, mcp, methods, ops, roles, script_runs, scripts, sinks, spaces, subscriptions,
-        templates, tokens, users,
+        audit, auth, event_explanation, event_stream, events, groups, mcp, methods, queues, roles, script_runs,
+        scripts, sink_trials, sinks, spaces, status, subscriptions, templates, tokens, users,
     },
 };
 use crate::model::permission::{Permission, TokenScope};
@@ -48,9 +48,9 @@ fn routes() -> Vec<Route> {
     // Names and passwords are short, and anybody may send them.
     const CREDENTIALS: usize = 8 << 10;
     vec![
-        get("/healthz", Open, ops::health, "Whether the process is alive"),
-        get("/readyz", Open, ops::ready, "Whether the service takes events; 503 with the reason if not"),
-        get("/metrics", Open, ops::metrics, "Counters and latencies as Prometheus text"),
+        get("/healthz", Open, status::health, "Whether the process is alive"),
+        get("/readyz", Open, status::ready, "Whether the service takes events; 503 with the reason if not"),
+        get("/metrics", Open, status::metrics, "Counters and latencies as Prometheus text"),
         get("/api/openapi.json", User, openapi_document, "This document"),
         post("/api/auth/login", Open, auth::login, "Starts a session, carried by the cookie svc_session")
             .with_max_body(CREDENTIALS),
@@ -90,18 +90,18 @@ fn routes() -> Vec<Route> {
         post(
             "/api/events/explain",
             EVENTS,
-            events::explain,
+            event_explanation::explain,
             "Which sinks and methods an event would reach, and why; raises nothing",
         ),
         get("/api/events", EVENTS, events::history, "Events with their deliveries and attempts, newest first"),
-        get("/api/events/stream", EVENTS, events::watch, "Events and outcomes as they happen"),
+        get("/api/events/stream", EVENTS, event_stream::watch, "Events and outcomes as they happen"),
         get("/api/events/{id}", EVENTS, events::show, "An event with its deliveries and attempts"),
         get("/api/event-sinks", SINKS, sinks::list, "The caller's sinks, and the global ones for who manages them"),
         post("/api/event-sinks", SINKS, sinks::create, "Makes a sink"),
         post(
             "/api/event-sinks/preview",
             SINKS,
-            sinks::preview,
+            sink_trials::preview,
             "Renders a sink's body for a sample event; sends nothing",
         ),
         get("/api/event-sinks/{id}", SINKS, sinks::show, "A sink with its secret"),
@@ -113,14 +113,14 @@ fn routes() -> Vec<Route> {
         ),
         patch("/api/event-sinks/{id}", SINKS, sinks::update, "Changes the given fields of a sink"),
         delete("/api/event-sinks/{id}", SINKS, sinks::delete, "Deletes a sink with its queue and dead letters"),
-        post("/api/event-sinks/{id}/test", SINKS, sinks::test, "Delivers a sample event now, beside the queue"),
+        post("/api/event-sinks/{id}/test", SINKS, sink_trials::test, "Delivers a sample event now, beside the queue"),
         get(
             "/api/event-sinks/{id}/dead-letters",
             QUEUES,
-            sinks::dead_letters,
+            queues::dead_letters,
             "What was given up for a sink or a subscription, oldest first",
         ),
-        post("/api/event-sinks/{id}/redeliver", QUEUES, sinks::redeliver, "Queues dead letters again"),
+        post("/api/event-sinks/{id}/redeliver", QUEUES, queues::redeliver, "Queues dead letters again"),
         get("/api/subscriptions", EVENTS, subscriptions::list, "The caller's methods that are called for events"),
         get("/api/spaces", SPACES, spaces::list, "The caller's spaces; everybody's for who manages them"),
         post("/api/spaces", SPACES, spaces::create, "Makes a space; the answer shows its agent's token, once"),

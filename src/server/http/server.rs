@@ -7,9 +7,10 @@
 //! drain, and no place in front of its filters where a request could be authorized.
 
 use super::{
-    App, Response,
+    Response,
     dispatch::{self, ConnectionContext},
     idle::IdleTimer,
+    services::HttpServices,
     write_timeout::WriteTimeoutStream,
 };
 use crate::{
@@ -60,24 +61,24 @@ const HTTP2_STREAMS: u32 = 256;
 const HTTP2_PING: Duration = Duration::from_secs(20);
 
 /// Serves until `shutdown`, then finishes the requests in flight, and cuts off those that take too long.
-pub async fn serve(listener: TcpListener, app: Arc<App>, shutdown: CancellationToken) {
-    serve_with_timeouts(listener, app, shutdown, TIMEOUTS).await;
+pub async fn serve(listener: TcpListener, services: Arc<HttpServices>, shutdown: CancellationToken) {
+    serve_with_timeouts(listener, services, shutdown, TIMEOUTS).await;
 }
 
 pub(super) async fn serve_with_timeouts(
     listener: TcpListener,
-    app: Arc<App>,
+    services: Arc<HttpServices>,
     shutdown: CancellationToken,
     timeouts: ConnectionTimeouts,
 ) {
-    let connections = app.config.limits.connections;
+    let connections = services.limits.connections;
     let addresses = Shares::new(connections.div_ceil(2));
-    let routes = TowerToHyperService::new(warp::service(dispatch::routes(app.clone(), shutdown.clone())));
+    let routes = TowerToHyperService::new(warp::service(dispatch::routes(services.clone(), shutdown.clone())));
     let limits = AcceptLimits { connections, drain: timeouts.drain };
     let admit = |stream, peer: SocketAddr| {
         let permit = addresses.take(identity::network(peer.ip()))?;
         let idle = Arc::new(IdleTimer::new());
-        let context = Arc::new(ConnectionContext { app: app.clone(), routes: routes.clone(), peer, idle });
+        let context = Arc::new(ConnectionContext { services: services.clone(), routes: routes.clone(), peer, idle });
         let shutdown = shutdown.clone();
         Some(async move {
             serve_connection(stream, context, timeouts, shutdown).await;

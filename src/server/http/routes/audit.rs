@@ -8,18 +8,18 @@ use crate::{
         },
         id::AuditId,
     },
-    platform::audit::{Entry, Filter},
-    server::http::{
-        error::ApiError,
-        pagination::cursor,
-        request::{Call, Json, Query},
-    },
+    platform::audit::{Audit, Entry, Filter},
+    server::http::{ApiError, ApiRequest, Json, Query, pagination::cursor},
 };
 
-pub async fn list(call: Call, Query(query): Query<AuditQuery>) -> Result<Json<List<AuditEntryView>>, ApiError> {
+pub async fn list(
+    audit: Audit,
+    _: ApiRequest,
+    Query(query): Query<AuditQuery>,
+) -> Result<Json<List<AuditEntryView>>, ApiError> {
     let AuditQuery { actor, action, since, until, limit, cursor: from } = query;
     let from = cursor::<AuditId>(from.as_deref())?;
-    let page = call.app.audit.list(Filter { actor, action, since, until }, from, limit.get()).await?;
+    let page = audit.list(Filter { actor, action, since, until }, from, limit.get()).await?;
     let items = page.entries.into_iter().map(AuditEntryView::from).collect();
     Ok(Json(List { items, next: page.next.map(|next| next.to_string()) }))
 }

@@ -1,13 +1,14 @@
-//! Logging in and out, and who one is.
+//! Logging in and out, the caller's own password, and the caller itself.
 
-use super::{groups::group_names, roles::role_names};
+use super::views::{group_names, role_names};
 use crate::{
     identity::{COOKIE_NAME, Caller, Identity, Secret},
     model::api::identity::{Credentials, NewPassword, WhoamiView},
     server::http::{
-        Response,
-        error::ApiError,
-        request::{Call, Json, NoContent, Output, Transport, json},
+        ApiError, ApiRequest, Json, NoContent, Response,
+        client_info::Scheme,
+        response::{IntoResponse, json},
+        services::LoginServices,
     },
 };
 use hyper::{
@@ -15,40 +16,49 @@ use hyper::{
     header::{HeaderValue, SET_COOKIE},
 };
 use schemars::{Schema, SchemaGenerator};
+use std::{sync::Arc, time::Duration};
 
-/// A login's answer, with its cookie.
+/// Response to a login, with the session's cookie.
 pub struct LoggedIn {
     whoami: WhoamiView,
     cookie: HeaderValue,
 }
 
-/// A logout's answer, which takes the cookie back.
+/// Response to a logout, which deletes the cookie.
 pub struct LoggedOut;
 
-pub async fn login(call: Call, Json(credentials): Json<Credentials>) -> Result<LoggedIn, ApiError> {
-    let identity = &call.app.identity;
-    let client = call.client();
+pub async fn login(
+    services: Arc<LoginServices>,
+    request: ApiRequest,
+    Json(credentials): Json<Credentials>,
+) -> Result<LoggedIn, ApiError> {
+    let LoginServices { identity, session_lifetime } = &*services;
+    let client = request.client();
     let (caller, secret) = identity.login(&credentials.name, credentials.password, client.address).await?;
-    let age = call.app.config.auth.session.0.as_secs();
-    Ok(LoggedIn { whoami: whoami_of(identity, &caller), cookie: cookie(&secret, age, client.scheme) })
+    let cookie = cookie(&secret, *session_lifetime, client.scheme);
+    Ok(LoggedIn { whoami: whoami_view(identity, &caller), cookie })
 }
 
-pub async fn logout(call: Call) -> Result<LoggedOut, ApiError> {
-    call.app.identity.logout(call.caller()).await?;
+pub async fn logout(identity: Identity, request: ApiRequest) -> Result<LoggedOut, ApiError> {
+    identity.logout(request.caller()).await?;
     Ok(LoggedOut)
 }
 
-pub async fn password(call: Call, Json(passwords): Json<NewPassword>) -> Result<NoContent, ApiError> {
+pub async fn password(
+    identity: Identity,
+    request: ApiRequest,
+    Json(passwords): Json<NewPassword>,
+) -> Result<NoContent, ApiError> {
     let NewPassword { current, new } = passwords;
-    call.app.identity.change_own_password(call.caller(), current, new, call.client().address).await?;
+    identity.change_own_password(request.caller(), current, new, request.client().address).await?;
     Ok(NoContent)
 }
 
-pub async fn whoami(call: Call) -> Result<Json<WhoamiView>, ApiError> {
-    Ok(Json(whoami_of(&call.app.identity, call.caller())))
+pub async fn whoami(identity: Identity, request: ApiRequest) -> Result<Json<WhoamiView>, ApiError> {
+    Ok(Json(whoami_view(&identity, request.caller())))
 }
 
-fn whoami_of(identity: &Identity, caller: &Caller) -> WhoamiView {
+fn whoami_view(identity: &Identity, caller: &Caller) -> WhoamiView {
     let user = &caller.user;
     WhoamiView {
         id: user.id,
@@ -61,18 +71,19 @@ fn whoami_of(identity: &Identity, caller: &Caller) -> WhoamiView {
     }
 }
 
-fn cookie(secret: &Secret, age: u64, transport: Transport) -> HeaderValue {
-    let secure = match transport {
-        Transport::Http => "",
-        Transport::Https => "; Secure",
+fn cookie(secret: &Secret, lifetime: Duration, scheme: Scheme) -> HeaderValue {
+    let secure = match scheme {
+        Scheme::Http => "",
+        Scheme::Https => "; Secure",
     };
-    let text = format!("{COOKIE_NAME}={}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age}{secure}", secret.reveal());
-    let mut cookie = HeaderValue::try_from(text).expect("base64url and plain words");
+    let (secret, max_age) = (secret.reveal(), lifetime.as_secs());
+    let text = format!("{COOKIE_NAME}={secret}; Path=/; HttpOnly; SameSite=Strict; Max-Age={max_age}{secure}");
+    let mut cookie = HeaderValue::try_from(text).expect("a cookie of base64url and plain words is a header");
     cookie.set_sensitive(true);
     cookie
 }
 
-impl Output for LoggedIn {
+impl IntoResponse for LoggedIn {
     fn schema(generator: &mut SchemaGenerator) -> Option<Schema> {
         Some(generator.subschema_for::<WhoamiView>())
     }
@@ -84,7 +95,7 @@ impl Output for LoggedIn {
     }
 }
 
-impl Output for LoggedOut {
+impl IntoResponse for LoggedOut {
     const STATUS: StatusCode = StatusCode::NO_CONTENT;
 
     fn schema(_: &mut SchemaGenerator) -> Option<Schema> {
@@ -94,7 +105,8 @@ impl Output for LoggedOut {
     fn into_response(self) -> Response {
         let mut response = NoContent.into_response();
         let text = format!("{COOKIE_NAME}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0");
-        response.headers_mut().insert(SET_COOKIE, HeaderValue::try_from(text).expect("plain words"));
+        let cookie = HeaderValue::try_from(text).expect("a cookie of plain words is a header");
+        response.headers_mut().insert(SET_COOKIE, cookie);
         response
     }
 }

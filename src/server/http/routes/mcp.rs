@@ -1,11 +1,12 @@
-//! `/mcp`: hands messages of the Model Context Protocol to [`crate::server::mcp`], and the news it has to who listens.
+//! `/mcp`: hands messages of the Model Context Protocol to [`crate::server::mcp`], and streams its notifications.
 
 use crate::server::{
     http::{
-        ApiError, Call, Events, Response,
-        request::{Head, Input, Output, Takes},
+        ApiError, ApiRequest, EventStream, Response,
+        extract::{FromRequest, HeaderUse, RequestBody},
+        response::IntoResponse,
     },
-    mcp::{McpError, OriginError, Reply, StreamEvent},
+    mcp::{Endpoint, McpError, OriginError, Reply, StreamEvent},
 };
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _};
@@ -18,45 +19,48 @@ use schemars::{Schema, SchemaGenerator, json_schema};
 use std::{convert::Infallible, time::Duration};
 use warp::sse;
 
-/// How often a stream without news says that it is still there.
+/// Interval of keep-alive comments on a silent stream.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// When a client that lost its stream should come back.
-const RETRY: Duration = Duration::from_secs(3);
+/// Time after which a client that lost its stream should reconnect.
+const RECONNECT: Duration = Duration::from_secs(3);
 
-/// When to ask again for what is used up.
-const AGAIN: Duration = Duration::from_secs(1);
+/// Advice to a caller that has too many streams.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// A message, read later: what is wrong with it is answered in its own protocol.
-pub struct Message(Bytes);
+/// A message with its headers, not parsed yet: its errors are answered in JSON-RPC.
+pub struct McpMessage(Bytes);
 
-/// A request of which the headers matter.
-pub struct Asked;
+/// A request of which only the headers matter.
+pub struct HeadersOnly;
 
-/// What rmcp answers: JSON, a stream of events, or nothing.
-pub struct Answered(Response);
+/// The reply of rmcp: JSON, a stream of events, or nothing.
+pub struct McpResponse(Response);
 
-pub async fn answer(call: Call, Message(body): Message) -> Result<Answered, ApiError> {
-    let endpoint = call.app.mcp.clone();
-    let reply = endpoint.answer(call.caller(), call.uri(), call.headers().clone(), body).await?;
-    response(reply).await.map(Answered)
+pub async fn answer(
+    endpoint: Endpoint,
+    request: ApiRequest,
+    McpMessage(body): McpMessage,
+) -> Result<McpResponse, ApiError> {
+    let reply = endpoint.answer(request.caller(), request.uri(), request.headers().clone(), body).await?;
+    response(reply).await.map(McpResponse)
 }
 
-pub async fn follow(call: Call, _: Asked) -> Result<Events, ApiError> {
-    let told = call.app.mcp.follow(call.caller(), call.uri(), call.headers())?;
-    let events = told.map(|StreamEvent { id, message }| {
+pub async fn follow(endpoint: Endpoint, request: ApiRequest, _: HeadersOnly) -> Result<EventStream, ApiError> {
+    let events = endpoint.follow(request.caller(), request.uri(), request.headers())?;
+    let events = events.map(|StreamEvent { id, message }| {
         let event = sse::Event::default().id(id);
         Ok::<_, Infallible>(match message {
             Some(message) => event.data(message),
-            None => event.retry(RETRY).data(""),
+            None => event.retry(RECONNECT).data(""),
         })
     });
     let reply = sse::reply(sse::keep_alive().interval(HEARTBEAT).stream(events));
-    Ok(Events(warp::Reply::into_response(reply)))
+    Ok(EventStream(warp::Reply::into_response(reply)))
 }
 
-/// The reply with a body of ours. What rmcp refuses before it is asked in its own protocol, it refuses in plain text,
-/// and we in the way of all routes.
+/// Converts a reply of rmcp. An error that rmcp answers in plain text, because it comes before any message, becomes an
+/// error as on all routes.
 async fn response(reply: Reply) -> Result<Response, ApiError> {
     let (head, body) = reply.into_parts();
     let streams = head.headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
@@ -69,12 +73,12 @@ async fn response(reply: Reply) -> Result<Response, ApiError> {
             Ok(whole) => whole.to_bytes(),
             Err(never) => match never {},
         };
-        let said = || String::from_utf8_lossy(&whole).into_owned();
+        let text = || String::from_utf8_lossy(&whole).into_owned();
         match head.status {
             status if status.is_success() || is_json => Response::new(whole.into()),
-            StatusCode::NOT_ACCEPTABLE => return Err(ApiError::NotAcceptable(said())),
-            status if status.is_client_error() => return Err(ApiError::BadRequest(said())),
-            _ => return Err(ApiError::Internal(said())),
+            StatusCode::NOT_ACCEPTABLE => return Err(ApiError::NotAcceptable(text())),
+            status if status.is_client_error() => return Err(ApiError::BadRequest(text())),
+            _ => return Err(ApiError::Internal(text())),
         }
     };
     *response.status_mut() = head.status;
@@ -83,9 +87,9 @@ async fn response(reply: Reply) -> Result<Response, ApiError> {
     Ok(response)
 }
 
-impl Input for Message {
-    const BODY: Takes = Takes::Json;
-    const HEADERS: Head = Head::Read;
+impl FromRequest for McpMessage {
+    const BODY: RequestBody = RequestBody::Json;
+    const HEADERS: HeaderUse = HeaderUse::Read;
 
     fn body_schema(_: &mut SchemaGenerator) -> Option<Schema> {
         Some(json_schema!({
@@ -101,24 +105,24 @@ impl Input for Message {
         }))
     }
 
-    async fn from_request(call: &mut Call) -> Result<Self, ApiError> {
-        call.refuse_query()?;
-        call.read_body().await.map(Self)
+    async fn from_request(request: &mut ApiRequest) -> Result<Self, ApiError> {
+        request.refuse_query()?;
+        request.read_body().await.map(Self)
     }
 }
 
-impl Input for Asked {
-    const HEADERS: Head = Head::Read;
+impl FromRequest for HeadersOnly {
+    const HEADERS: HeaderUse = HeaderUse::Read;
 
-    async fn from_request(call: &mut Call) -> Result<Self, ApiError> {
-        call.refuse_query().map(|()| Self)
+    async fn from_request(request: &mut ApiRequest) -> Result<Self, ApiError> {
+        request.refuse_query().map(|()| Self)
     }
 }
 
-impl Output for Answered {
+impl IntoResponse for McpResponse {
     const OTHER_STATUSES: &'static [StatusCode] =
         &[StatusCode::ACCEPTED, StatusCode::BAD_REQUEST, StatusCode::NOT_FOUND];
-    /// A notification has no answer.
+    /// A notification has no response.
     const EMPTY_STATUSES: &'static [StatusCode] = &[StatusCode::ACCEPTED];
 
     fn schema(_: &mut SchemaGenerator) -> Option<Schema> {
@@ -156,7 +160,7 @@ impl From<McpError> for ApiError {
             McpError::StreamNotAccepted => Self::NotAcceptable(message),
             McpError::UnknownSession => Self::NotFound(message),
             McpError::NoStreamInVersion => Self::MethodNotAllowed { allow: "POST".to_owned() },
-            McpError::TooManyStreams => Self::TooManyRequests { message, wait: AGAIN },
+            McpError::TooManyStreams => Self::TooManyRequests { message, wait: RETRY_AFTER },
         }
     }
 }

@@ -1,5 +1,7 @@
-//! Methods: what the caller can call, and calling it. Everybody sees their own; what others share takes use_methods.
+//! Methods: listing the callable ones, and calling them. Every user sees its own; shared ones of others need the
+//! permission use_methods.
 
+use super::views::group_names;
 use crate::{
     calls::registry::{PublishedMethod, Viewer},
     model::{
@@ -7,10 +9,10 @@ use crate::{
         jsonrpc::{ErrorObject, Id, RpcResponse, code},
     },
     server::http::{
-        Response,
-        error::ApiError,
-        request::{self, Call, Input, Json, NoContent, Output, Query, Takes},
-        routes::groups::group_names,
+        ApiError, ApiRequest, Json, NoContent, Query, Response,
+        extract::{FromRequest, RequestBody},
+        response::{IntoResponse, with_content_type},
+        services::MethodServices,
     },
 };
 use bytes::Bytes;
@@ -19,57 +21,63 @@ use hyper::StatusCode;
 use schemars::{Schema, SchemaGenerator, json_schema};
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
-/// A JSON-RPC request or a batch, read later: what is wrong with it is answered in JSON-RPC.
-pub struct Rpc(Bytes);
+/// A JSON-RPC request or batch, not parsed yet: its errors are answered in JSON-RPC.
+pub struct JsonRpcBody(Bytes);
 
-/// A JSON-RPC answer (200), or none (204).
-pub struct Answered(Option<Vec<u8>>);
+/// A JSON-RPC response or batch of them (200), or none (204).
+pub struct JsonRpcResponse(Option<Vec<u8>>);
 
-pub async fn list(call: Call, Query(wanted): Query<MethodQuery>) -> Result<Json<MethodsView>, ApiError> {
-    // Of ten thousand methods that is some milliseconds, in which nobody else on this thread would be served.
-    let listing = tokio::task::spawn_blocking(move || listed(&call, &wanted.q.unwrap_or_default()));
+/// Lists methods on a blocking thread: ten thousand of them take milliseconds, in which this thread would serve nobody.
+pub async fn list(
+    services: Arc<MethodServices>,
+    request: ApiRequest,
+    Query(query): Query<MethodQuery>,
+) -> Result<Json<MethodsView>, ApiError> {
+    let viewer = Viewer::of_caller(request.caller());
+    let listing = tokio::task::spawn_blocking(move || search(&services, &viewer, &query.q.unwrap_or_default()));
     listing.await.map(Json).map_err(|error| ApiError::Internal(format!("methods cannot be listed: {error}")))
 }
 
-fn listed(call: &Call, words: &str) -> MethodsView {
-    let viewer = Viewer::of_caller(call.caller());
+pub async fn show(services: Arc<MethodServices>, request: ApiRequest) -> Result<Json<MethodDetail>, ApiError> {
+    let viewer = Viewer::of_caller(request.caller());
+    let missing = || ApiError::missing("method");
+    let found = services.registry.resolve(&viewer, request.parameter(), &services.identity);
+    let published = found.ok_or_else(missing)?;
+    let method = view(&services, &viewer, &published).ok_or_else(missing)?;
+    let providers = (viewer.user() == Some(published.owner)).then(|| providers(&published));
+    Ok(Json(MethodDetail { method, providers }))
+}
+
+/// Answers JSON-RPC. Even a panic is answered as a JSON-RPC error.
+pub async fn call(
+    services: Arc<MethodServices>,
+    request: ApiRequest,
+    JsonRpcBody(body): JsonRpcBody,
+) -> Result<JsonRpcResponse, ApiError> {
+    let viewer = Viewer::of_caller(request.caller());
+    let answering = AssertUnwindSafe(services.calls.answer(&viewer, &body, services.max_batch));
+    Ok(JsonRpcResponse(answering.catch_unwind().await.unwrap_or_else(|_| {
+        let mut response = Vec::new();
+        let error = ErrorObject::new(code::INTERNAL, "the server failed on this request: its log says more");
+        RpcResponse::from(error).write(&Id::null(), &mut response);
+        Some(response)
+    })))
+}
+
+/// The visible methods that mention all words, by name.
+fn search(services: &MethodServices, viewer: &Viewer, words: &str) -> MethodsView {
     let words = words.to_lowercase();
     let words: Vec<&str> = words.split_whitespace().collect();
-    let visible = call.app.registry.visible(&viewer);
-    let views = visible.iter().filter_map(|method| view(call, &viewer, method));
+    let visible = services.registry.visible(viewer);
+    let views = visible.iter().filter_map(|method| view(services, viewer, method));
     let mut methods: Vec<_> = views.filter(|method| words.iter().all(|word| mentions(method, word))).collect();
     methods.sort_by(|one, two| one.name.cmp(&two.name));
     MethodsView { methods }
 }
 
-pub async fn show(call: Call) -> Result<Json<MethodDetail>, ApiError> {
-    let viewer = Viewer::of_caller(call.caller());
-    let found = call.app.registry.resolve(&viewer, call.parameter(), &call.app.identity);
-    let view = |method: &PublishedMethod| Some(MethodDetail { method: view(&call, &viewer, method)?, providers: None });
-    let missing = || ApiError::missing("method");
-    let method = found.ok_or_else(missing)?;
-    let mut detail = view(&method).ok_or_else(missing)?;
-    if viewer.user() == Some(method.owner) {
-        detail.providers = Some(providers(&method));
-    }
-    Ok(Json(detail))
-}
-
-pub async fn call(call: Call, Rpc(body): Rpc) -> Result<Answered, ApiError> {
-    let viewer = Viewer::of_caller(call.caller());
-    let answering = AssertUnwindSafe(call.app.calls.answer(&viewer, &body, call.app.config.limits.batch));
-    // Whatever happens, who speaks JSON-RPC hears of it in JSON-RPC.
-    Ok(Answered(answering.catch_unwind().await.unwrap_or_else(|_| {
-        let mut answer = Vec::new();
-        let fault = ErrorObject::new(code::INTERNAL, "the server failed on this request: its log says more");
-        RpcResponse::from(fault).write(&Id::null(), &mut answer);
-        Some(answer)
-    })))
-}
-
-/// `None` if its owner was deleted this moment.
-fn view(call: &Call, viewer: &Viewer, published: &PublishedMethod) -> Option<MethodView> {
-    let identity = &call.app.identity;
+/// The method as the viewer sees it; `None` if its owner was just deleted.
+fn view(services: &MethodServices, viewer: &Viewer, published: &PublishedMethod) -> Option<MethodView> {
+    let identity = &services.identity;
     let owner = identity.user(published.owner)?.name.to_string();
     let definition = &published.method.definition;
     Some(MethodView {
@@ -108,8 +116,8 @@ fn mentions(method: &MethodView, word: &str) -> bool {
     texts.into_iter().any(|text| text.to_lowercase().contains(word))
 }
 
-impl Input for Rpc {
-    const BODY: Takes = Takes::Json;
+impl FromRequest for JsonRpcBody {
+    const BODY: RequestBody = RequestBody::Json;
 
     fn body_schema(_: &mut SchemaGenerator) -> Option<Schema> {
         let request = json_schema!({
@@ -125,17 +133,17 @@ impl Input for Rpc {
         Some(json_schema!({"oneOf": [request, {"type": "array", "items": request, "minItems": 1, "maxItems": 1000}]}))
     }
 
-    async fn from_request(call: &mut Call) -> Result<Self, ApiError> {
-        call.refuse_query()?;
-        call.read_body().await.map(Self)
+    async fn from_request(request: &mut ApiRequest) -> Result<Self, ApiError> {
+        request.refuse_query()?;
+        request.read_body().await.map(Self)
     }
 }
 
-impl Output for Answered {
+impl IntoResponse for JsonRpcResponse {
     const OTHER_STATUSES: &'static [StatusCode] = &[StatusCode::NO_CONTENT];
 
     fn schema(_: &mut SchemaGenerator) -> Option<Schema> {
-        let answer = json_schema!({
+        let response = json_schema!({
             "type": "object",
             "properties": {
                 "jsonrpc": {"const": "2.0"},
@@ -149,12 +157,12 @@ impl Output for Answered {
             },
             "required": ["jsonrpc", "id"],
         });
-        Some(json_schema!({"oneOf": [answer, {"type": "array", "items": answer}]}))
+        Some(json_schema!({"oneOf": [response, {"type": "array", "items": response}]}))
     }
 
     fn into_response(self) -> Response {
         match self.0 {
-            Some(json) => request::with_type(StatusCode::OK, Self::CONTENT_TYPE, json),
+            Some(json) => with_content_type(StatusCode::OK, Self::CONTENT_TYPE, json),
             None => NoContent.into_response(),
         }
     }

@@ -1,17 +1,31 @@
-//! The handlers, a file for each subject. [`super::route_table`] says which route each serves.
+//! The handlers, one file per subject. [`super::route_table`] says which route each one serves.
+//!
+//! Rules that several subjects share lie below them: [`ownership`] decides what a caller sees and manages,
+//! [`script_references`] checks that records name usable scripts, [`compile`] runs compilations, [`sample_event`] makes
+//! events for trying things out, and [`views`] converts records that several responses mention.
+
+mod compile;
+mod ownership;
+mod sample_event;
+mod script_references;
+mod views;
 
 pub mod audit;
 pub mod auth;
+pub mod event_explanation;
+pub mod event_stream;
 pub mod events;
 pub mod groups;
 pub mod mcp;
 pub mod methods;
-pub mod ops;
+pub mod queues;
 pub mod roles;
 pub mod script_runs;
 pub mod scripts;
+pub mod sink_trials;
 pub mod sinks;
 pub mod spaces;
+pub mod status;
 pub mod subscriptions;
 pub mod templates;
 pub mod tokens;

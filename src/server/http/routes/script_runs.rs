@@ -1,29 +1,37 @@
-//! Running a stored script now, to try it out or to use it: a tool with arguments, a script on a sample event. It runs
-//! as the caller.
+//! Running a stored script now, as the caller: a tool with arguments, a script on a sample event.
 
-use super::{scripts, sinks::sample_input};
+use super::{
+    ownership::{check_manages_scripts_of, manages_scripts, sees_scripts_of},
+    sample_event::{empty_object, sample_input},
+};
 use crate::{
+    identity::Caller,
     model::{
         api::{
             scripts::{RunBody, RunError, RunView},
             sinks::SampleEvent,
         },
         owner::Owner,
-        permission::Permission,
         script_spec::ScriptKind,
     },
     scripting::{
         lua::{ScriptError, Verdict},
         scripts::{Script, ToolError},
     },
-    server::http::{ApiError, Call, Json},
+    server::http::{ApiError, ApiRequest, Json, services::ScriptRunServices},
 };
 use serde_json::value::RawValue;
 use std::{sync::Arc, time::Duration};
 
-pub async fn run(call: Call, body: Option<Json<RunBody>>) -> Result<Json<RunView>, ApiError> {
-    let script = scripts::find(&call)?;
-    may_run(&call, &script)?;
+pub async fn run(
+    services: Arc<ScriptRunServices>,
+    request: ApiRequest,
+    body: Option<Json<RunBody>>,
+) -> Result<Json<RunView>, ApiError> {
+    let caller = request.caller();
+    let script = services.scripts.get(request.id()?).filter(|script| sees_scripts_of(caller, script.owner));
+    let script = script.ok_or_else(|| ApiError::missing("script"))?;
+    check_may_run(caller, &script)?;
     let body = body.map(|Json(body)| body).unwrap_or_default();
     match script.kind {
         ScriptKind::Library => {
@@ -32,33 +40,39 @@ pub async fn run(call: Call, body: Option<Json<RunBody>>) -> Result<Json<RunView
         ScriptKind::Tool if body.kind.is_some() || body.payload.is_some() => {
             Err(ApiError::BadRequest("`type` and `payload` are for scripts: give a tool `params`".to_owned()))
         }
-        ScriptKind::Tool => evaluate(&call, &script, body.params).await,
+        ScriptKind::Tool => run_tool(&services, caller, &script, body.params).await,
         ScriptKind::Script if body.params.is_some() => {
             Err(ApiError::BadRequest("`params` are for tools: give a script `type` and `payload`".to_owned()))
         }
-        ScriptKind::Script => try_out(&call, &script, SampleEvent { kind: body.kind, payload: body.payload }).await,
+        ScriptKind::Script => {
+            let sample = SampleEvent { kind: body.kind, payload: body.payload };
+            run_script(&services, caller, &script, sample).await
+        }
     }
     .map(Json)
 }
 
-/// Whoever sees a tool may call it, as MCP clients do. The rest is for those who write scripts.
-fn may_run(call: &Call, script: &Script) -> Result<(), ApiError> {
-    let manages = scripts::check_manages(call.caller(), script.owner);
-    if !script.active && manages.is_err() {
+/// Lets every caller who sees a tool run it, as MCP clients do. Other scripts are run by callers who manage scripts.
+fn check_may_run(caller: &Caller, script: &Script) -> Result<(), ApiError> {
+    if !script.active && check_manages_scripts_of(caller, script.owner).is_err() {
         return Err(ApiError::Conflict(format!("`{}` is not active", script.name)));
     }
-    let writes = [Permission::ManageOwnScripts, Permission::ManageGlobalScripts];
-    if script.kind == ScriptKind::Tool || writes.into_iter().any(|permission| call.caller().may(permission)) {
+    if script.kind == ScriptKind::Tool || manages_scripts(caller) {
         return Ok(());
     }
     Err(ApiError::Forbidden("trying out a script needs the permission manage_own_scripts".to_owned()))
 }
 
-async fn evaluate(call: &Call, tool: &Arc<Script>, params: Option<Box<RawValue>>) -> Result<RunView, ApiError> {
-    let user = call.caller().user.id;
-    let _trial = call.app.rations.test_run(user)?;
-    let arguments = params.unwrap_or_else(super::events::empty_object);
-    let run = call.app.toolbox.run(tool, user, arguments).await.map_err(|error| match error {
+async fn run_tool(
+    services: &ScriptRunServices,
+    caller: &Caller,
+    tool: &Arc<Script>,
+    params: Option<Box<RawValue>>,
+) -> Result<RunView, ApiError> {
+    let user = caller.user.id;
+    let _permit = services.user_limits.test_run(user)?;
+    let arguments = params.unwrap_or_else(empty_object);
+    let run = services.tools.run(tool, user, arguments).await.map_err(|error| match error {
         ToolError::NoObject | ToolError::Unreadable(_) | ToolError::TooMuch(_) | ToolError::Unfit(_) => {
             ApiError::BadRequest(format!("`params`: {error}"))
         }
@@ -77,10 +91,15 @@ async fn evaluate(call: &Call, tool: &Arc<Script>, params: Option<Box<RawValue>>
     Ok(RunView { outcome: outcome.to_owned(), result, error, log: run.log, cpu_ms: milliseconds(run.cpu) })
 }
 
-async fn try_out(call: &Call, script: &Script, sample: SampleEvent) -> Result<RunView, ApiError> {
-    let user = call.caller().user.id;
-    let _trial = call.app.rations.test_run(user)?;
-    let input = sample_input(call, sample)?;
+async fn run_script(
+    services: &ScriptRunServices,
+    caller: &Caller,
+    script: &Script,
+    sample: SampleEvent,
+) -> Result<RunView, ApiError> {
+    let user = caller.user.id;
+    let _permit = services.user_limits.test_run(user)?;
+    let input = sample_input(caller, &services.zone, sample)?;
     let program = match script.program() {
         Some(Ok(program)) => program,
         Some(Err(error)) => {
@@ -88,7 +107,7 @@ async fn try_out(call: &Call, script: &Script, sample: SampleEvent) -> Result<Ru
         }
         None => return Err(ApiError::BadRequest("only Lua is run here".to_owned())),
     };
-    let mut run = call.app.context.runtime.run_script(program, Owner::User(user), input).await;
+    let mut run = services.runtime.run_script(program, Owner::User(user), input).await;
     let (outcome, error) = match run.verdict {
         Verdict::Ack => ("delivered", None),
         Verdict::Skip(why) => {

@@ -1,196 +1,182 @@
-//! Spaces: one's own, and everybody's for who manages them.
+//! Spaces: the caller's own, and all of them for callers who manage spaces.
 
-use super::scripts;
+use super::{compile::check_health_check, ownership::sees_space, script_references::check_startup_script};
 use crate::{
-    identity::{Caller, Secret},
+    identity::{Caller, Identity, Secret},
     model::{
         api::{
             list::List,
             spaces::{CheckView, IssuedSpace, ProcessView, SpaceBody, SpacePatch, SpaceQuery, SpaceView},
         },
-        health_check::{CheckResult, HealthCheck, Probe},
+        health_check::CheckResult,
         id::{ScriptId, UserId},
         json_input,
         owner::Owner,
         permission::Permission,
         space_settings::{Driver, SpaceSettings},
     },
-    scripting::lua::Program,
-    server::http::{ApiError, Call, Created, Json, NoContent, Query, pagination},
+    server::http::{ApiError, ApiRequest, Created, Json, NoContent, Query, pagination, services::SpaceServices},
     spaces::{NewSpace, Space, SpaceError, process_driver::Running},
 };
 use std::{collections::BTreeMap, sync::Arc};
 
-/// What a space is for good.
-const FIXED: [&str; 5] = ["name", "owner", "template", "template_id", "driver"];
+/// Fields that cannot change once a space is made.
+const FIXED_FIELDS: [&str; 5] = ["name", "owner", "template", "template_id", "driver"];
 
-pub async fn list(call: Call, Query(wanted): Query<SpaceQuery>) -> Result<Json<List<SpaceView>>, ApiError> {
-    let after = pagination::cursor(wanted.cursor.as_deref())?;
-    let caller = call.caller();
-    let owner = match wanted.owner.as_deref() {
+pub async fn list(
+    services: Arc<SpaceServices>,
+    request: ApiRequest,
+    Query(query): Query<SpaceQuery>,
+) -> Result<Json<List<SpaceView>>, ApiError> {
+    let after = pagination::cursor(query.cursor.as_deref())?;
+    let caller = request.caller();
+    let owner = match query.owner.as_deref() {
         None => None,
         Some("me") => Some(caller.user.id),
-        Some(reference) => match user(&call, reference) {
+        Some(reference) => match find_user(&services.identity, reference) {
             Some(user) => Some(user),
             None => return Ok(Json(List { items: Vec::new(), next: None })),
         },
     };
-    let fits = |space: &Space| {
-        sees(caller, space)
-            && wanted.name.as_deref().is_none_or(|name| space.name.as_str() == name)
-            && wanted.state.is_none_or(|state| space.state == state)
+    let filter = |space: &Space| {
+        sees_space(caller, space)
+            && query.name.as_deref().is_none_or(|name| space.name.as_str() == name)
+            && query.state.is_none_or(|state| space.state == state)
             && owner.is_none_or(|owner| space.owner == owner)
     };
-    let mut spaces = call.app.spaces.page(after, wanted.limit.get() + 1, fits);
-    let more = spaces.len() > wanted.limit.get();
-    spaces.truncate(wanted.limit.get());
-    let next = spaces.last().filter(|_| more).map(|space| space.id.to_string());
-    Ok(Json(List { items: spaces.iter().map(|space| view(&call, space)).collect(), next }))
+    let spaces = services.spaces.page(after, pagination::fetch_count(query.limit), filter);
+    Ok(Json(List::of_fetched(spaces, query.limit, |space| space.id, |space| view(&services, &space))))
 }
 
-pub async fn create(call: Call, Json(body): Json<SpaceBody>) -> Result<Created<IssuedSpace>, ApiError> {
-    let caller = call.caller();
-    // Its token would be one more credential.
+pub async fn create(
+    services: Arc<SpaceServices>,
+    request: ApiRequest,
+    Json(body): Json<SpaceBody>,
+) -> Result<Created<IssuedSpace>, ApiError> {
+    let caller = request.caller();
+    // The space's token is one more credential.
     caller.check_may_manage_credentials()?;
-    may_drive(caller, body.driver)?;
-    let new = define(&call, body)?;
-    check_startup(&call, Owner::User(new.owner), None, new.settings.startup_script_id)?;
-    check_lua(&call, new.settings.health_check.as_ref()).await?;
-    let (space, token) = call.app.spaces.create(caller.actor(), new).await?;
-    Ok(Created(issued(&call, &space, token.as_ref())))
+    check_driver(caller, body.driver)?;
+    let new = define(&services, caller.user.id, body)?;
+    check(&services, new.owner, None, &new.settings).await?;
+    let (space, token) = services.spaces.create(caller.actor(), new).await?;
+    Ok(Created(issued(&services, &space, token.as_ref())))
 }
 
-pub async fn show(call: Call) -> Result<Json<SpaceView>, ApiError> {
-    Ok(Json(view(&call, &*find(&call)?)))
+pub async fn show(services: Arc<SpaceServices>, request: ApiRequest) -> Result<Json<SpaceView>, ApiError> {
+    let space = find(&services, &request)?;
+    Ok(Json(view(&services, &space)))
 }
 
-pub async fn update(call: Call, Json(SpacePatch(fields)): Json<SpacePatch>) -> Result<Json<SpaceView>, ApiError> {
-    let before = find(&call)?;
-    may_drive(call.caller(), before.driver)?;
-    if let Some(field) = FIXED.into_iter().find(|field| fields.contains_key(*field)) {
+pub async fn update(
+    services: Arc<SpaceServices>,
+    request: ApiRequest,
+    Json(SpacePatch(fields)): Json<SpacePatch>,
+) -> Result<Json<SpaceView>, ApiError> {
+    let before = find(&services, &request)?;
+    check_driver(request.caller(), before.driver)?;
+    if let Some(field) = FIXED_FIELDS.into_iter().find(|field| fields.contains_key(*field)) {
         return Err(ApiError::BadRequest(format!("`{field}` of a space cannot change: make another space")));
     }
     let settings: SpaceSettings = json_input::patched(&before.settings, fields.clone())?;
-    let owner = Owner::User(before.owner);
-    check_startup(&call, owner, before.settings.startup_script_id, settings.startup_script_id)?;
-    check_lua(&call, settings.health_check.as_ref()).await?;
-    // Others may have changed it meanwhile; what they changed and this does not mention stays.
+    check(&services, before.owner, before.settings.startup_script_id, &settings).await?;
+    // Applied to the settings as they are when the change is made, so that other changes since are kept.
     let change = move |space: &Space| -> Result<_, ApiError> { Ok(json_input::patched(&space.settings, fields)?) };
-    let space = call.app.spaces.update(call.caller().actor(), before.id, change).await?;
-    Ok(Json(view(&call, &space)))
+    let space = services.spaces.update(request.caller().actor(), before.id, change).await?;
+    Ok(Json(view(&services, &space)))
 }
 
-pub async fn delete(call: Call) -> Result<NoContent, ApiError> {
-    let space = find(&call)?;
-    call.app.spaces.delete(call.caller().actor(), space.id).await?;
+pub async fn delete(services: Arc<SpaceServices>, request: ApiRequest) -> Result<NoContent, ApiError> {
+    let space = find(&services, &request)?;
+    services.spaces.delete(request.caller().actor(), space.id).await?;
     Ok(NoContent)
 }
 
-pub async fn start(call: Call) -> Result<Json<SpaceView>, ApiError> {
-    let space = find(&call)?;
-    may_drive(call.caller(), space.driver)?;
-    let space = call.app.spaces.start(call.caller().actor(), space.id).await?;
-    Ok(Json(view(&call, &space)))
+pub async fn start(services: Arc<SpaceServices>, request: ApiRequest) -> Result<Json<SpaceView>, ApiError> {
+    let space = find(&services, &request)?;
+    check_driver(request.caller(), space.driver)?;
+    let space = services.spaces.start(request.caller().actor(), space.id).await?;
+    Ok(Json(view(&services, &space)))
 }
 
-pub async fn stop(call: Call) -> Result<Json<SpaceView>, ApiError> {
-    let space = find(&call)?;
-    let space = call.app.spaces.stop(call.caller().actor(), space.id).await?;
-    Ok(Json(view(&call, &space)))
+pub async fn stop(services: Arc<SpaceServices>, request: ApiRequest) -> Result<Json<SpaceView>, ApiError> {
+    let space = find(&services, &request)?;
+    let space = services.spaces.stop(request.caller().actor(), space.id).await?;
+    Ok(Json(view(&services, &space)))
 }
 
-pub async fn rotate_token(call: Call) -> Result<Json<IssuedSpace>, ApiError> {
-    let space = find(&call)?;
-    call.caller().check_may_manage_credentials()?;
-    let (space, token) = call.app.spaces.rotate_token(call.caller().actor(), space.id).await?;
-    Ok(Json(issued(&call, &space, Some(&token))))
+pub async fn rotate_token(services: Arc<SpaceServices>, request: ApiRequest) -> Result<Json<IssuedSpace>, ApiError> {
+    let space = find(&services, &request)?;
+    request.caller().check_may_manage_credentials()?;
+    let (space, token) = services.spaces.rotate_token(request.caller().actor(), space.id).await?;
+    Ok(Json(issued(&services, &space, Some(&token))))
 }
 
-/// The space of the path, if the caller sees it; somebody else's is as good as none.
-fn find(call: &Call) -> Result<Arc<Space>, ApiError> {
-    let space = call.app.spaces.get(call.id()?).filter(|space| sees(call.caller(), space));
+/// The space of the path. One that the caller may not see looks absent.
+fn find(services: &SpaceServices, request: &ApiRequest) -> Result<Arc<Space>, ApiError> {
+    let space = services.spaces.get(request.id()?).filter(|space| sees_space(request.caller(), space));
     space.ok_or_else(|| ApiError::missing("space"))
 }
 
-pub(super) fn sees(caller: &Caller, space: &Space) -> bool {
-    space.owner == caller.user.id || caller.may(Permission::ManageSpaces)
+/// The user with this name or id. An id need not belong to an existing user.
+fn find_user(identity: &Identity, reference: &str) -> Option<UserId> {
+    let users = identity.users();
+    let named = users.iter().find(|user| user.name.as_str() == reference).map(|user| user.id);
+    named.or_else(|| reference.parse().ok())
 }
 
-/// What the server runs, it runs as its own user: that is not for everybody, of their own spaces neither.
-fn may_drive(caller: &Caller, driver: Driver) -> Result<(), ApiError> {
+/// Limits the driver `process` to callers who manage spaces, even for their own: the server runs the agent as its own
+/// operating-system user.
+fn check_driver(caller: &Caller, driver: Driver) -> Result<(), ApiError> {
     if driver == Driver::External || caller.may(Permission::ManageSpaces) {
         return Ok(());
     }
     Err(ApiError::Forbidden("the driver process needs the permission manage_spaces".to_owned()))
 }
 
-fn user(call: &Call, reference: &str) -> Option<UserId> {
-    let users = call.app.identity.users();
-    let named = users.iter().find(|user| user.name.as_str() == reference).map(|user| user.id);
-    named.or_else(|| reference.parse().ok())
+/// Checks the startup script and the health check of a space whose startup script was `before`.
+async fn check(
+    services: &SpaceServices,
+    owner: UserId,
+    before: Option<ScriptId>,
+    settings: &SpaceSettings,
+) -> Result<(), ApiError> {
+    check_startup_script(&services.scripts, Owner::User(owner), before, settings.startup_script_id)?;
+    check_health_check(&services.user_limits, settings.health_check.as_ref()).await
 }
 
-/// The space that the caller describes: what is given over what its template says.
-fn define(call: &Call, body: SpaceBody) -> Result<NewSpace, ApiError> {
+/// The space that a user describes: the given fields over those of the template.
+fn define(services: &SpaceServices, owner: UserId, body: SpaceBody) -> Result<NewSpace, ApiError> {
     let template = match body.template.as_deref() {
-        Some(reference) => Some(call.app.templates.find(reference).ok_or_else(|| {
+        Some(reference) => Some(services.templates.find(reference).ok_or_else(|| {
             ApiError::BadRequest(format!("`template`: there is no template named `{reference}`, nor one with that id"))
         })?),
         None => None,
     };
-    let made_of = template.as_ref().map(|template| &template.spec);
-    let mut custom = made_of.map_or_else(BTreeMap::new, |template| template.custom.clone());
+    let base = template.as_ref().map(|template| &template.spec);
+    let mut custom = base.map_or_else(BTreeMap::new, |template| template.custom.clone());
     custom.extend(body.custom);
     let settings = SpaceSettings {
-        description: body
-            .description
-            .or_else(|| made_of.map(|template| template.description.clone()))
-            .unwrap_or_default(),
+        description: body.description.or_else(|| base.map(|template| template.description.clone())).unwrap_or_default(),
         host: body.host.unwrap_or_default(),
-        ports: body.ports.or_else(|| made_of.map(|template| template.ports.clone())).unwrap_or_default(),
+        ports: body.ports.or_else(|| base.map(|template| template.ports.clone())).unwrap_or_default(),
         custom,
-        startup_script_id: body.startup_script_id.or_else(|| made_of?.startup_script_id),
-        health_check: body.health_check.or_else(|| made_of?.health_check.clone()),
+        startup_script_id: body.startup_script_id.or_else(|| base?.startup_script_id),
+        health_check: body.health_check.or_else(|| base?.health_check.clone()),
         directory: body.directory,
         methods_file: body.methods_file,
     };
-    let (owner, template_id) = (call.caller().user.id, template.map(|template| template.id));
+    let template_id = template.map(|template| template.id);
     Ok(NewSpace { name: body.name, owner, template_id, driver: body.driver, settings })
 }
 
-/// Whether a Lua check compiles. That can take long, so it is done where no other request waits behind it.
-pub(super) async fn check_lua(call: &Call, check: Option<&HealthCheck>) -> Result<(), ApiError> {
-    let Some(HealthCheck { probe: Probe::Lua { source }, .. }) = check else { return Ok(()) };
-    let (source, turn) = (source.clone(), call.app.rations.compilation().await);
-    let compiled = tokio::task::spawn_blocking(move || {
-        // Until it is done, even if the caller hangs up.
-        let _turn = turn;
-        Program::script("script", &source).map(drop)
-    });
-    let compiled = compiled.await.map_err(|error| ApiError::Internal(error.to_string()))?;
-    compiled.map_err(|error| ApiError::BadRequest(format!("`health_check.source` does not compile: {error}")))
+fn issued(services: &SpaceServices, space: &Space, token: Option<&Secret>) -> IssuedSpace {
+    IssuedSpace { space: view(services, space), agent_token: token.map(|token| token.reveal().to_owned()) }
 }
 
-/// Whether a startup script is there for `owner`, unless it is the one that was there `before`.
-pub(super) fn check_startup(
-    call: &Call,
-    owner: Owner,
-    before: Option<ScriptId>,
-    after: Option<ScriptId>,
-) -> Result<(), ApiError> {
-    match after.filter(|_| after != before) {
-        Some(id) => scripts::check_named(call, owner, id, "startup_script_id"),
-        None => Ok(()),
-    }
-}
-
-fn issued(call: &Call, space: &Space, token: Option<&Secret>) -> IssuedSpace {
-    IssuedSpace { space: view(call, space), agent_token: token.map(|token| token.reveal().to_owned()) }
-}
-
-fn view(call: &Call, space: &Space) -> SpaceView {
-    let vitals = call.app.spaces.vitals(space.id);
-    let owner = call.app.identity.user(space.owner);
+fn view(services: &SpaceServices, space: &Space) -> SpaceView {
+    let status = services.spaces.vitals(space.id);
+    let owner = services.identity.user(space.owner);
     SpaceView {
         id: space.id,
         name: space.name.clone(),
@@ -199,14 +185,14 @@ fn view(call: &Call, space: &Space) -> SpaceView {
         template_id: space.template_id,
         driver: space.driver.into(),
         state: space.state.into(),
-        linked: vitals.linked,
+        linked: status.linked,
         health: space.health.into(),
-        consecutive_failures: vitals.consecutive_failures,
-        last_check: vitals.last_check.map(CheckView::from),
+        consecutive_failures: status.consecutive_failures,
+        last_check: status.last_check.map(CheckView::from),
         urls: space.urls(),
         settings: space.settings.clone(),
         launched: space.launched,
-        process: vitals.running.map(ProcessView::from),
+        process: status.running.map(ProcessView::from),
         node_id: space.node_id.clone(),
         created_at: space.created_at,
         updated_at: space.updated_at,

@@ -1,63 +1,86 @@
-//! Templates. Whoever uses spaces reads them; changing one takes manage_spaces.
+//! Templates of spaces. Users of spaces read them; a change needs the permission manage_spaces.
 
-use super::spaces::{check_lua, check_startup};
+use super::{compile::check_health_check, script_references::check_startup_script};
 use crate::{
     model::{
         api::{
             list::{List, PageQuery},
             templates::{TemplatePatch, TemplateQuery, TemplateView},
         },
+        id::ScriptId,
         json_input,
         owner::Owner,
         template_spec::TemplateSpec,
     },
-    server::http::{ApiError, Call, Created, Json, NoContent, Query},
+    server::http::{ApiError, ApiRequest, Created, Json, NoContent, Query, services::SpaceServices},
     spaces::{Template, TemplateError},
 };
-pub async fn list(call: Call, Query(wanted): Query<TemplateQuery>) -> Result<Json<List<TemplateView>>, ApiError> {
-    let mut all = call.app.templates.all();
-    all.retain(|template| wanted.name.as_deref().is_none_or(|name| template.spec.name.as_str() == name));
-    let page = PageQuery { limit: wanted.limit, cursor: wanted.cursor };
+use std::sync::Arc;
+
+pub async fn list(
+    services: Arc<SpaceServices>,
+    _: ApiRequest,
+    Query(query): Query<TemplateQuery>,
+) -> Result<Json<List<TemplateView>>, ApiError> {
+    let mut all = services.templates.all();
+    all.retain(|template| query.name.as_deref().is_none_or(|name| template.spec.name.as_str() == name));
+    let page = PageQuery { limit: query.limit, cursor: query.cursor };
     List::page(all, &page, |template| template.id, |template| TemplateView::from(&*template)).map(Json)
 }
 
-pub async fn create(call: Call, Json(spec): Json<TemplateSpec>) -> Result<Created<TemplateView>, ApiError> {
-    check_startup(&call, Owner::Global, None, spec.startup_script_id)?;
-    check_lua(&call, spec.health_check.as_ref()).await?;
-    let template = call.app.templates.create(call.caller().actor(), spec).await?;
+pub async fn create(
+    services: Arc<SpaceServices>,
+    request: ApiRequest,
+    Json(spec): Json<TemplateSpec>,
+) -> Result<Created<TemplateView>, ApiError> {
+    check(&services, None, &spec).await?;
+    let template = services.templates.create(request.caller().actor(), spec).await?;
     Ok(Created(TemplateView::from(&*template)))
 }
 
-pub async fn show(call: Call) -> Result<Json<TemplateView>, ApiError> {
-    let template = call.app.templates.get(call.id()?).ok_or_else(|| ApiError::missing("template"))?;
-    Ok(Json(TemplateView::from(&*template)))
+pub async fn show(services: Arc<SpaceServices>, request: ApiRequest) -> Result<Json<TemplateView>, ApiError> {
+    Ok(Json(TemplateView::from(&*find(&services, &request)?)))
 }
 
-pub async fn replace(call: Call, Json(spec): Json<TemplateSpec>) -> Result<Json<TemplateView>, ApiError> {
-    let before = call.app.templates.get(call.id()?).ok_or_else(|| ApiError::missing("template"))?;
-    check_startup(&call, Owner::Global, before.spec.startup_script_id, spec.startup_script_id)?;
-    check_lua(&call, spec.health_check.as_ref()).await?;
+pub async fn replace(
+    services: Arc<SpaceServices>,
+    request: ApiRequest,
+    Json(spec): Json<TemplateSpec>,
+) -> Result<Json<TemplateView>, ApiError> {
+    let before = find(&services, &request)?;
+    check(&services, before.spec.startup_script_id, &spec).await?;
     let change = move |_: &Template| Ok::<_, ApiError>(spec);
-    let template = call.app.templates.update(call.caller().actor(), before.id, change).await?;
+    let template = services.templates.update(request.caller().actor(), before.id, change).await?;
     Ok(Json(TemplateView::from(&*template)))
 }
 
 pub async fn update(
-    call: Call,
+    services: Arc<SpaceServices>,
+    request: ApiRequest,
     Json(TemplatePatch(fields)): Json<TemplatePatch>,
 ) -> Result<Json<TemplateView>, ApiError> {
-    let before = call.app.templates.get(call.id()?).ok_or_else(|| ApiError::missing("template"))?;
+    let before = find(&services, &request)?;
     let spec: TemplateSpec = json_input::patched(&before.spec, fields.clone())?;
-    check_startup(&call, Owner::Global, before.spec.startup_script_id, spec.startup_script_id)?;
-    check_lua(&call, spec.health_check.as_ref()).await?;
+    check(&services, before.spec.startup_script_id, &spec).await?;
     let change = move |template: &Template| -> Result<_, ApiError> { Ok(json_input::patched(&template.spec, fields)?) };
-    let template = call.app.templates.update(call.caller().actor(), before.id, change).await?;
+    let template = services.templates.update(request.caller().actor(), before.id, change).await?;
     Ok(Json(TemplateView::from(&*template)))
 }
 
-pub async fn delete(call: Call) -> Result<NoContent, ApiError> {
-    call.app.templates.delete(call.caller().actor(), call.id()?).await?;
+pub async fn delete(services: Arc<SpaceServices>, request: ApiRequest) -> Result<NoContent, ApiError> {
+    services.templates.delete(request.caller().actor(), request.id()?).await?;
     Ok(NoContent)
+}
+
+/// The template of the path.
+fn find(services: &SpaceServices, request: &ApiRequest) -> Result<Arc<Template>, ApiError> {
+    services.templates.get(request.id()?).ok_or_else(|| ApiError::missing("template"))
+}
+
+/// Checks the startup script and the health check of a template whose startup script was `before`.
+async fn check(services: &SpaceServices, before: Option<ScriptId>, spec: &TemplateSpec) -> Result<(), ApiError> {
+    check_startup_script(&services.scripts, Owner::Global, before, spec.startup_script_id)?;
+    check_health_check(&services.user_limits, spec.health_check.as_ref()).await
 }
 
 impl From<&Template> for TemplateView {

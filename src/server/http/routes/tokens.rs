@@ -1,35 +1,39 @@
 //! The caller's own API tokens.
 
 use crate::{
-    identity::Token,
+    identity::{Identity, Token},
     model::api::{
         identity::{IssuedToken, NewToken, TokenView},
         list::{List, PageQuery},
     },
-    server::http::{
-        error::ApiError,
-        request::{Call, Created, Json, NoContent, Query},
-    },
+    server::http::{ApiError, ApiRequest, Created, Json, NoContent, Query},
 };
 
-pub async fn list(call: Call, Query(page): Query<PageQuery>) -> Result<Json<List<TokenView>>, ApiError> {
-    let tokens = call.app.identity.tokens(call.caller().user.id);
+pub async fn list(
+    identity: Identity,
+    request: ApiRequest,
+    Query(page): Query<PageQuery>,
+) -> Result<Json<List<TokenView>>, ApiError> {
+    let tokens = identity.tokens(request.caller().user.id);
     List::page(tokens, &page, |token| token.id, TokenView::from).map(Json)
 }
 
-pub async fn create(call: Call, Json(new): Json<NewToken>) -> Result<Created<IssuedToken>, ApiError> {
-    let identity = &call.app.identity;
-    let (token, secret) = identity.create_token(call.caller(), new.name, new.scopes, new.expires_at).await?;
+pub async fn create(
+    identity: Identity,
+    request: ApiRequest,
+    Json(new): Json<NewToken>,
+) -> Result<Created<IssuedToken>, ApiError> {
+    let (token, secret) = identity.create_token(request.caller(), new.name, new.scopes, new.expires_at).await?;
     Ok(Created(IssuedToken { record: token.into(), token: secret.reveal().to_owned() }))
 }
 
-pub async fn show(call: Call) -> Result<Json<TokenView>, ApiError> {
-    let token = call.app.identity.token(call.caller().user.id, call.id()?);
+pub async fn show(identity: Identity, request: ApiRequest) -> Result<Json<TokenView>, ApiError> {
+    let token = identity.token(request.caller().user.id, request.id()?);
     token.map(|token| Json(token.into())).ok_or_else(|| ApiError::missing("token"))
 }
 
-pub async fn delete(call: Call) -> Result<NoContent, ApiError> {
-    call.app.identity.delete_token(call.caller(), call.id()?).await?;
+pub async fn delete(identity: Identity, request: ApiRequest) -> Result<NoContent, ApiError> {
+    identity.delete_token(request.caller(), request.id()?).await?;
     Ok(NoContent)
 }
 

@@ -1,6 +1,6 @@
-//! Users, for those who manage them.
+//! Users, for callers with the permission manage_users. Every user reads itself.
 
-use super::{groups::group_names, roles::role_names};
+use super::views::{group_names, role_names};
 use crate::{
     identity::{Identity, NewUser, User, UserChange},
     model::{
@@ -12,58 +12,71 @@ use crate::{
         permission::Permission,
     },
     server::{
-        http::{
-            error::ApiError,
-            request::{Call, Created, Json, NoContent, Query},
-        },
+        http::{ApiError, ApiRequest, Created, Json, NoContent, Query, services::UserServices},
         user_records::UserRecordsError,
     },
 };
+use std::sync::Arc;
 
-pub async fn list(call: Call, Query(page): Query<PageQuery>) -> Result<Json<List<UserView>>, ApiError> {
-    let identity = &call.app.identity;
-    List::page(identity.users(), &page, |user| user.id, |user| view(identity, &user)).map(Json)
+pub async fn list(
+    identity: Identity,
+    _: ApiRequest,
+    Query(page): Query<PageQuery>,
+) -> Result<Json<List<UserView>>, ApiError> {
+    List::page(identity.users(), &page, |user| user.id, |user| view(&identity, &user)).map(Json)
 }
 
-pub async fn create(call: Call, Json(body): Json<UserBody>) -> Result<Created<UserView>, ApiError> {
+pub async fn create(
+    identity: Identity,
+    request: ApiRequest,
+    Json(body): Json<UserBody>,
+) -> Result<Created<UserView>, ApiError> {
     let UserBody { name, password, roles, groups, active } = body;
     let new = NewUser { name, password, roles, groups, active };
-    let user = call.app.identity.create_user(call.caller(), new).await?;
-    Ok(Created(view(&call.app.identity, &user)))
+    let user = identity.create_user(request.caller(), new).await?;
+    Ok(Created(view(&identity, &user)))
 }
 
-pub async fn show(call: Call) -> Result<Json<UserView>, ApiError> {
-    let id: UserId = call.id()?;
-    let caller = call.caller();
-    // Who manages no users sees only itself; the others are as good as absent.
+/// Shows a user. To a caller who manages no users, every other user looks absent.
+pub async fn show(identity: Identity, request: ApiRequest) -> Result<Json<UserView>, ApiError> {
+    let id: UserId = request.id()?;
+    let caller = request.caller();
     let visible = id == caller.user.id || caller.may(Permission::ManageUsers);
-    let user = call.app.identity.user(id).filter(|_| visible).ok_or_else(|| ApiError::missing("user"))?;
-    Ok(Json(view(&call.app.identity, &user)))
+    let user = identity.user(id).filter(|_| visible).ok_or_else(|| ApiError::missing("user"))?;
+    Ok(Json(view(&identity, &user)))
 }
 
-pub async fn replace(call: Call, Json(body): Json<UserBody>) -> Result<Json<UserView>, ApiError> {
+pub async fn replace(
+    identity: Identity,
+    request: ApiRequest,
+    Json(body): Json<UserBody>,
+) -> Result<Json<UserView>, ApiError> {
     let UserBody { name, password, roles, groups, active } = body;
     let change =
         UserChange { name: Some(name), password, roles: Some(roles), groups: Some(groups), active: Some(active) };
-    apply(&call, change).await
+    apply(&identity, &request, change).await
 }
 
-pub async fn update(call: Call, Json(patch): Json<UserPatch>) -> Result<Json<UserView>, ApiError> {
+pub async fn update(
+    identity: Identity,
+    request: ApiRequest,
+    Json(patch): Json<UserPatch>,
+) -> Result<Json<UserView>, ApiError> {
     let UserPatch { name, password, roles, groups, active } = patch;
-    apply(&call, UserChange { name, password, roles, groups, active }).await
+    apply(&identity, &request, UserChange { name, password, roles, groups, active }).await
 }
 
 /// Deletes the user first, so that a refusal costs nothing, and then everything that belongs to the user.
-pub async fn delete(call: Call) -> Result<NoContent, ApiError> {
-    let id: UserId = call.id()?;
-    call.app.identity.delete_user(call.caller(), id).await?;
-    call.app.user_records.delete_of(&call.caller().actor(), id).await?;
+pub async fn delete(services: Arc<UserServices>, request: ApiRequest) -> Result<NoContent, ApiError> {
+    let id: UserId = request.id()?;
+    services.identity.delete_user(request.caller(), id).await?;
+    services.records.delete_of(&request.caller().actor(), id).await?;
     Ok(NoContent)
 }
 
-async fn apply(call: &Call, change: UserChange) -> Result<Json<UserView>, ApiError> {
-    let user = call.app.identity.update_user(call.caller(), call.id()?, change).await?;
-    Ok(Json(view(&call.app.identity, &user)))
+async fn apply(identity: &Identity, request: &ApiRequest, change: UserChange) -> Result<Json<UserView>, ApiError> {
+    let user = identity.update_user(request.caller(), request.id()?, change).await?;
+    Ok(Json(view(identity, &user)))
 }
 
 fn view(identity: &Identity, user: &User) -> UserView {

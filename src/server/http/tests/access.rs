@@ -131,8 +131,8 @@ async fn a_deleted_users_sinks_go_with_it() {
     assert_eq!(made.status, 201, "{made:?}");
     assert_eq!(service.post("/api/event-sinks", sink).await.status, 201);
     assert_eq!(service.call(&service.token, "DELETE", &format!("/api/users/{id}"), None).await.status, 204);
-    let left: Vec<_> = service.app.book.all().iter().map(|sink| sink.owner).collect();
-    let admin = service.app.identity.users()[0].id;
+    let left: Vec<_> = service.services.sinks.all().iter().map(|sink| sink.owner).collect();
+    let admin = service.services.identity.users()[0].id;
     assert_eq!(left, [crate::model::owner::Owner::User(admin)]);
     let audited = service.get("/api/audit?action=sink.delete").await;
     assert_eq!(audited.body["items"][0]["object"], format!("sink:{}", made.text("id")));

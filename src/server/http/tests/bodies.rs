@@ -185,7 +185,7 @@ async fn a_name_that_is_taken_is_409() {
 #[tokio::test]
 async fn a_store_that_cannot_write_is_503() {
     let service = Service::start().await;
-    service.app.store.close().await;
+    service.services.store.close().await;
     assert_eq!(service.post("/api/groups", json!({"name": "ops"})).await.code(), "unavailable");
     assert_eq!(service.get("/api/groups").await.body["items"], json!([]), "and shows nothing it did not keep");
     service.stop().await;

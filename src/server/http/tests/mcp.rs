@@ -163,7 +163,7 @@ async fn two_users_see_different_tools_at_the_same_time_and_call_only_their_own(
     ]);
     space.register(&service, service.admin(), methods).unwrap();
     let own = Space::new("own");
-    let id = service.app.identity.user_named("uma").unwrap().id;
+    let id = service.services.identity.user_named("uma").unwrap().id;
     own.register(&service, id, json!([tool("deep.er.name", json!({}))])).unwrap();
     let (admins, umas, olafs) = tokio::join!(service.tools(&service.token), service.tools(&uma), service.tools(&olaf));
     assert_eq!(admins, ["notes_all", "notes_dev", "notes_search"]);
@@ -197,7 +197,7 @@ async fn two_users_see_different_tools_at_the_same_time_and_call_only_their_own(
 async fn a_name_that_two_owners_come_to_means_the_callers_own_or_the_elders() {
     let service = Service::start().await;
     let uma = service.member("uma", &["use_methods", "use_mcp_server"], &[]).await;
-    let id = |name: &str| service.app.identity.user_named(name).unwrap().id;
+    let id = |name: &str| service.services.identity.user_named(name).unwrap().id;
     let shared = || json!({"scope": "shared"});
     let spaces = [Space::new("one"), Space::new("two"), Space::new("three")];
     for name in ["a", "a_b"] {
@@ -449,13 +449,13 @@ async fn the_newest_version_subscribes_to_news_by_a_request_of_its_own() {
     let told = stream.next().await.unwrap().1;
     assert_eq!(told["method"], "notifications/tools/list_changed");
     assert_eq!(told["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], "s", "{told}");
-    assert_eq!(service.app.mcp.streams(), 1);
-    let app = service.app.clone();
+    assert_eq!(service.services.mcp.streams(), 1);
+    let services = service.services.clone();
     service.stop().await;
     let end = stream.next().await.unwrap().1;
     assert_eq!((&end["id"], end["result"].is_object()), (&json!("s"), true), "the end is told: {end}");
     assert!(stream.next().await.is_none());
-    assert_eq!(app.mcp.streams(), 0);
+    assert_eq!(services.mcp.streams(), 0);
 }
 
 #[tokio::test]
@@ -474,7 +474,7 @@ async fn a_stream_ends_when_its_caller_would_not_be_let_in_again() {
 async fn a_stream_tells_what_other_permissions_change_and_ends_without_its_own() {
     let service = Service::start_with(LONG, |_| {}).await;
     let uma = service.member("uma", &["use_mcp_server"], &[]).await;
-    let roles = service.app.identity.roles();
+    let roles = service.services.identity.roles();
     let path = format!("/api/roles/{}", roles.iter().find(|role| role.name.as_str() == "role-uma").unwrap().id);
     let permit = async |permissions: Value| {
         let change = json!({ "permissions": permissions });
@@ -511,7 +511,7 @@ async fn a_user_has_so_many_streams_and_no_more() {
         service.token
     );
     tokio::io::AsyncWriteExt::write_all(&mut last, head.as_bytes()).await.unwrap();
-    while service.app.mcp.streams() < 16 {
+    while service.services.mcp.streams() < 16 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let listen = json!({"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": {"notifications": {}}});
@@ -519,7 +519,7 @@ async fn a_user_has_so_many_streams_and_no_more() {
     service.follow(&other, &[]).await;
     // Who leaves makes room.
     drop(last);
-    while service.app.mcp.streams() > 16 {
+    while service.services.mcp.streams() > 16 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     service.follow(&service.token, &[]).await;

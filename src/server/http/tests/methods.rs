@@ -38,9 +38,9 @@ impl Space {
     pub fn register(&self, service: &Service, owner: UserId, methods: Value) -> Result<(), MethodConflict> {
         let registration = json!({"server": {"command": "x"}, "methods": methods});
         let registration: Registration = serde_json::from_value(registration).unwrap();
-        let identity = &service.app.identity;
+        let identity = &service.services.identity;
         let methods = registration.publish(self.name, |name| Some(identity.find_group(name)?.id)).unwrap();
-        service.app.registry.register(ServeRequest {
+        service.services.registry.register(ServeRequest {
             space: self.id,
             space_name: self.name.into(),
             owner,
@@ -53,7 +53,7 @@ impl Space {
 
     /// Calls of this method that it has not answered.
     pub fn in_flight(&self, service: &Service, name: &str) -> usize {
-        service.app.registry.provider(self.id, name).unwrap().in_flight()
+        service.services.registry.provider(self.id, name).unwrap().in_flight()
     }
 
     pub fn heard(&self) -> Vec<String> {
@@ -92,7 +92,7 @@ pub(super) fn method(name: &str, fields: Value) -> Value {
 
 impl Service {
     pub(super) fn admin(&self) -> UserId {
-        self.app.identity.user_named("admin").unwrap().id
+        self.services.identity.user_named("admin").unwrap().id
     }
 
     pub(super) async fn member(&self, name: &str, permissions: &[&str], groups: &[&str]) -> String {
@@ -290,7 +290,7 @@ async fn a_batch_is_spread_over_the_providers_by_their_calls_in_flight() {
         batch.len()
     );
     tokio::io::AsyncWriteExt::write_all(&mut caller, head.as_bytes()).await.unwrap();
-    let provider = |space: &Space| service.app.registry.provider(space.id, "e").unwrap();
+    let provider = |space: &Space| service.services.registry.provider(space.id, "e").unwrap();
     while provider(&spaces[0]).in_flight() + provider(&spaces[1]).in_flight() < 5 {
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
     }
@@ -313,7 +313,7 @@ async fn a_method_that_nobody_runs_is_unavailable_at_once_and_one_that_dies_duri
     space.register(&service, service.admin(), methods).unwrap();
     let held = service.code(&service.token, "h");
     let dies = async {
-        while service.app.registry.provider(space.id, "h").unwrap().in_flight() == 0 {
+        while service.services.registry.provider(space.id, "h").unwrap().in_flight() == 0 {
             tokio::task::yield_now().await;
         }
         space.link.down();

@@ -13,7 +13,7 @@ mod spaces;
 mod stored_tools;
 mod subscriptions;
 
-use super::{App, server};
+use super::{HttpServices, server};
 use crate::{
     platform::{config::Config, store::Store},
     server::services::Services,
@@ -26,7 +26,8 @@ use tokio_util::sync::CancellationToken;
 
 /// A running server in a directory of its own.
 struct Service {
-    app: Arc<App>,
+    services: Services,
+    http: Arc<HttpServices>,
     address: SocketAddr,
     /// The administrator's.
     token: String,
@@ -58,19 +59,19 @@ impl Service {
         let shutdown = CancellationToken::new();
         // Nothing runs the deliveries: these tests end at the edge.
         let (services, _) = Services::open(config, store, metrics, &shutdown).await.unwrap();
-        let app = Arc::new(services.http());
+        let http = Arc::new(services.http());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let timeouts = server::ConnectionTimeouts { head: timeout, idle: timeout, drain: timeout };
-        let serving = tokio::spawn(server::serve_with_timeouts(listener, app.clone(), shutdown.clone(), timeouts));
+        let serving = tokio::spawn(server::serve_with_timeouts(listener, http.clone(), shutdown.clone(), timeouts));
         let token = std::fs::read_to_string(directory.join("admin.token")).unwrap().trim().to_owned();
-        Self { app, address, token, client: HttpClient::new().unwrap(), shutdown, serving, directory }
+        Self { services, http, address, token, client: HttpClient::new().unwrap(), shutdown, serving, directory }
     }
 
     async fn stop(self) {
         self.shutdown.cancel();
         self.serving.await.unwrap();
-        self.app.store.close().await;
+        self.services.store.close().await;
         std::fs::remove_dir_all(self.directory).unwrap();
     }
 

@@ -160,10 +160,10 @@ async fn what_a_users_scripts_remember_goes_with_the_user() {
     let ada = Owner::User(id.parse().unwrap());
     let value = || RawValue::from_string("1".to_owned()).unwrap();
     for owner in [ada, Owner::Global] {
-        service.app.user_records.kv.set(owner, "k", value(), None).await.unwrap();
+        service.services.kv.set(owner, "k", value(), None).await.unwrap();
     }
     assert_eq!(service.call(&service.token, "DELETE", &format!("/api/users/{id}"), None).await.status, 204);
-    assert!(service.app.user_records.kv.get(ada, "k").unwrap().is_none());
-    assert!(service.app.user_records.kv.get(Owner::Global, "k").unwrap().is_some());
+    assert!(service.services.kv.get(ada, "k").unwrap().is_none());
+    assert!(service.services.kv.get(Owner::Global, "k").unwrap().is_some());
     service.stop().await;
 }

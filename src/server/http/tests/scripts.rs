@@ -185,7 +185,7 @@ async fn a_users_scripts_go_with_the_user_and_are_bounded_in_number() {
     let second = service.store(&ada, json!({"name": "b", "content": ""})).await;
     assert!(second.status == 409 && second.text_of_error().contains("limits.scripts"), "{second:?}");
     assert_eq!(service.call(&service.token, "DELETE", &format!("/api/users/{id}"), None).await.status, 204);
-    assert!(service.app.scripts.all().is_empty());
+    assert!(service.services.scripts.all().is_empty());
     service.stop().await;
 }
 

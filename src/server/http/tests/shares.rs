@@ -73,7 +73,8 @@ async fn a_user_tries_out_eight_sinks_at_once() {
 #[tokio::test]
 async fn whoever_compiles_holds_up_nobody_but_the_next_to_compile() {
     let service = Service::start().await;
-    let turns = [service.app.rations.compilation().await, service.app.rations.compilation().await];
+    let turns =
+        [service.http.sinks.user_limits.compilation().await, service.http.sinks.user_limits.compilation().await];
     // A preview writes nothing, so that it waits for nothing else.
     let preview = json!({"sink": sink("a", "me", "http://a.example")});
     let mut previewing = Box::pin(service.post("/api/event-sinks/preview", preview));
@@ -109,7 +110,7 @@ async fn a_user_watches_sixteen_streams_at_once() {
 
 /// An event of a megabyte, as the feed shows it.
 fn large(service: &Service) -> Arc<Event> {
-    let user = service.app.identity.users()[0].clone();
+    let user = service.services.identity.users()[0].clone();
     Arc::new(Event {
         id: EventId::new(),
         kind: EventType::custom("large").unwrap(),
@@ -128,7 +129,7 @@ async fn what_a_watcher_does_not_read_stays_in_the_feed() {
     let service = Service::start().await;
     let stream = watching(&service, &service.token).await;
     let events: Vec<_> = (0..40).map(|_| large(&service)).collect();
-    events.iter().for_each(|event| service.app.feed.publish(FeedItem::Accepted(event.clone())));
+    events.iter().for_each(|event| service.services.feed.publish(FeedItem::Accepted(event.clone())));
     // The feed lets go of what its only watcher has taken.
     let taken = || events.iter().filter(|event| Arc::strong_count(event) == 1).count();
     let (mut before, mut settled) = (0, 0);

@@ -69,7 +69,7 @@ async fn states_that_do_not_follow_are_409_with_what_to_do() {
     assert!(answer.code() == "conflict" && answer.message().contains("svc agent start"), "{answer:?}");
     assert_eq!(service.call(&service.token, "POST", &stop, None).await.code(), "conflict");
     let id = made.text("id").parse().unwrap();
-    service.app.spaces.linked(id, "n", Arrival::New).await.unwrap();
+    service.services.spaces.linked(id, "n", Arrival::New).await.unwrap();
     let shown = service.get(&path(&made)).await;
     assert_eq!((&shown.body["state"], &shown.body["linked"]), (&json!("deployed"), &json!(true)));
     let stopped = service.call(&service.token, "POST", &stop, None).await;
@@ -302,7 +302,7 @@ async fn spaces_come_in_pages_and_are_counted_by_state() {
     for name in ["a", "b", "c"] {
         ids.push(service.post("/api/spaces", json!({"name": name})).await.text("id"));
     }
-    service.app.spaces.linked(ids[1].parse().unwrap(), "n", Arrival::New).await.unwrap();
+    service.services.spaces.linked(ids[1].parse().unwrap(), "n", Arrival::New).await.unwrap();
     let first = service.get("/api/spaces?limit=2").await;
     let next = first.text("next");
     let rest = service.get(&format!("/api/spaces?limit=2&cursor={next}")).await;

@@ -65,7 +65,7 @@ async fn ones_own_tools_are_offered_beside_everybodys_and_hide_them() {
     assert_eq!(listed["tools"][1]["_meta"]["owner"], "global");
     // A method of one's own goes before all of them, one that another shares behind.
     let space = Space::new("s");
-    let id = service.app.identity.user_named("uma").unwrap().id;
+    let id = service.services.identity.user_named("uma").unwrap().id;
     space.register(&service, id, json!([tool("text.lower", json!({}))])).unwrap();
     let others = Space::new("t");
     others.register(&service, service.admin(), json!([tool("x", json!({"scope": "shared"}))])).unwrap();

@@ -30,8 +30,8 @@ impl Scene {
         let space = Space::new("notes");
         let owner = owner(&service, "ada");
         let m = method("m", Some("custom.deploy.*"), &["absent", "shape"]);
-        service.app.subscriptions.replace(space.id, "notes", owner, &[m]).await.unwrap();
-        let queue = service.app.subscriptions.all()[0].id;
+        service.services.subscriptions.replace(space.id, "notes", owner, &[m]).await.unwrap();
+        let queue = service.services.subscriptions.all()[0].id;
         Self { service, ada, space, queue }
     }
 
@@ -49,7 +49,7 @@ impl Scene {
 
     /// Gives up on the event at the head of the queue, as the third failed attempt would.
     async fn give_up(&self) {
-        let engine = &self.service.app.engine;
+        let engine = &self.service.services.engine;
         let pending = engine.head(self.queue).await.unwrap().unwrap();
         let attempt = Attempt {
             number: 3,
@@ -63,7 +63,7 @@ impl Scene {
         };
         let settlement = Settlement::DeadLetter("no (7)".to_owned());
         engine.settle(pending, SettledAttempt { attempt, settlement }).await;
-        self.service.app.store.write(|_| ()).await.unwrap();
+        self.service.services.store.write(|_| ()).await.unwrap();
     }
 
     async fn as_ada(&self, method: &str, path: &str, body: Option<Value>) -> Value {
@@ -74,7 +74,7 @@ impl Scene {
 }
 
 fn owner(service: &Service, name: &str) -> UserId {
-    service.app.identity.user_named(name).unwrap().id
+    service.services.identity.user_named(name).unwrap().id
 }
 
 #[tokio::test]
@@ -124,7 +124,7 @@ async fn dead_letters_of_a_method_are_its_owners_to_see_and_to_send_again() {
     let done = scene.as_ada("POST", &redeliver, None).await;
     assert_eq!(done, json!({"redelivered": 1, "remaining": 0}));
     assert_eq!(scene.as_ada("GET", &letters, None).await["items"], json!([]));
-    assert_eq!(scene.service.app.engine.depth(scene.queue).queued, 1);
+    assert_eq!(scene.service.services.engine.depth(scene.queue).queued, 1);
     let audit = scene.service.get("/api/audit?action=sink.redeliver").await;
     assert_eq!(audit.body["items"][0]["object"], format!("sink:{}", scene.queue));
     scene.service.stop().await;
@@ -166,7 +166,7 @@ async fn history_tells_the_owner_all_of_a_delivery_and_others_nothing() {
     assert_eq!((theirs.status, &theirs.body["deliveries"]), (200, &json!([])));
 
     // Once the method is gone, that it was is all that is left to tell.
-    scene.service.app.subscriptions.remove(scene.space.id).await.unwrap();
+    scene.service.services.subscriptions.remove(scene.space.id).await.unwrap();
     let mine = scene.as_ada("GET", &format!("/api/events/{event}"), None).await;
     assert_eq!(mine["deliveries"][0]["name"], "notes/m");
     assert!(mine["deliveries"][0]["attempts"][0]["error"].is_null());

@@ -1,0 +1,58 @@
+//! Queues of sinks and subscriptions: dead letters, and their redelivery.
+
+use super::{ownership::manages_sinks, sinks::find};
+use crate::{
+    model::{
+        api::{
+            list::{List, PageQuery},
+            sinks::{RedeliverBody, RedeliverView},
+        },
+        id::SinkId,
+    },
+    platform::audit::Entry,
+    routing::queue::{DeadLetter, DeadLetterFilter},
+    server::{
+        audit_entries::sink_object,
+        http::{ApiError, ApiRequest, Json, Query, pagination, services::SinkServices},
+    },
+};
+use std::sync::Arc;
+
+pub async fn dead_letters(
+    services: Arc<SinkServices>,
+    request: ApiRequest,
+    Query(page): Query<PageQuery>,
+) -> Result<Json<List<DeadLetter>>, ApiError> {
+    let queue = find_queue(&services, &request)?;
+    let after = pagination::cursor(page.cursor.as_deref())?.unwrap_or(0);
+    let letters = services.engine.dead_letters(queue, after, pagination::fetch_count(page.limit))?;
+    Ok(Json(List::of_fetched(letters, page.limit, |letter| letter.sequence, |letter| letter)))
+}
+
+pub async fn redeliver(
+    services: Arc<SinkServices>,
+    request: ApiRequest,
+    body: Option<Json<RedeliverBody>>,
+) -> Result<Json<RedeliverView>, ApiError> {
+    let queue = find_queue(&services, &request)?;
+    let which = match body.unwrap_or_else(|| Json(RedeliverBody::default())).0.event_ids {
+        Some(ids) => DeadLetterFilter::Events(ids),
+        None => DeadLetterFilter::All,
+    };
+    let entry = Entry::new(Some(request.caller().actor()), "sink.redeliver", sink_object(queue));
+    let done = services.engine.redeliver(queue, which, entry).await?;
+    Ok(Json(RedeliverView { redelivered: done.queued, remaining: done.remaining, damaged: done.damaged }))
+}
+
+/// The queue of the path: of a subscription of the caller's, or of a sink that the caller manages.
+fn find_queue(services: &SinkServices, request: &ApiRequest) -> Result<SinkId, ApiError> {
+    let (id, caller) = (request.id()?, request.caller());
+    if services.subscriptions.get(id).is_some_and(|subscription| subscription.owner == caller.user.id) {
+        return Ok(id);
+    }
+    if !manages_sinks(caller) {
+        let reason = "this is no subscription of yours, and a sink needs the permission manage_own_event_sinks";
+        return Err(ApiError::Forbidden(reason.to_owned()));
+    }
+    Ok(find(services, caller, id)?.id)
+}

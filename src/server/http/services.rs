@@ -1,0 +1,179 @@
+//! The services that HTTP handlers use, in one group per subject.
+//!
+//! A handler names the group it uses as its first argument and gets it through [`FromServices`], so that its signature
+//! says what it can touch. The groups are filled in `server/services.rs`.
+
+use super::user_limits::UserLimits;
+use crate::{
+    calls::{call::Calls, registry::Registry},
+    delivery::{
+        sinks::{self, Book},
+        subscriptions::Subscriptions,
+    },
+    identity::Identity,
+    platform::{audit::Audit, metrics::Metrics, store::Store},
+    routing::{emit::Emitter, feed::Feed, queue::Engine},
+    scripting::{
+        lua::Runtime,
+        scripts::{Scripts, ToolRunner},
+    },
+    server::{agent_hub::AgentHub, mcp, user_records::UserRecords},
+    spaces::{Spaces, Templates},
+};
+use std::{sync::Arc, time::Duration};
+
+/// Everything that the HTTP server uses.
+pub struct HttpServices {
+    pub limits: HttpLimits,
+    pub metrics: Arc<Metrics>,
+    /// Authenticates requests, and serves the routes of roles, groups and tokens.
+    pub identity: Identity,
+    pub audit: Audit,
+    pub agents: AgentHub,
+    pub mcp: mcp::Endpoint,
+    pub login: Arc<LoginServices>,
+    pub users: Arc<UserServices>,
+    pub events: Arc<EventServices>,
+    pub sinks: Arc<SinkServices>,
+    pub subscriptions: Arc<SubscriptionServices>,
+    pub spaces: Arc<SpaceServices>,
+    pub scripts: Arc<ScriptServices>,
+    pub script_runs: Arc<ScriptRunServices>,
+    pub methods: Arc<MethodServices>,
+    pub status: Arc<StatusServices>,
+}
+
+/// Limits of the HTTP server as a whole.
+#[derive(Clone, Copy)]
+pub struct HttpLimits {
+    /// Connections at once.
+    pub connections: usize,
+    /// Largest request body in bytes.
+    pub body: usize,
+}
+
+/// First argument of a handler: the services it uses. Extraction costs no more than clones of handles.
+pub trait FromServices: Send + 'static {
+    fn from_services(services: &HttpServices) -> Self;
+}
+
+/// Services of logging in.
+pub struct LoginServices {
+    pub identity: Identity,
+    pub session_lifetime: Duration,
+}
+
+/// Services of the routes of users.
+pub struct UserServices {
+    pub identity: Identity,
+    /// Deleted together with a user.
+    pub records: UserRecords,
+}
+
+/// Services of the routes of events.
+pub struct EventServices {
+    pub emitter: Arc<Emitter>,
+    pub engine: Arc<dyn Engine>,
+    pub feed: Feed,
+    pub sinks: Book,
+    pub subscriptions: Subscriptions,
+    pub calls: Calls,
+    /// Ends the streams of a caller whose credential lapses.
+    pub identity: Identity,
+    pub user_limits: Arc<UserLimits>,
+}
+
+/// Services of the routes of sinks and their queues.
+pub struct SinkServices {
+    pub sinks: Book,
+    pub subscriptions: Subscriptions,
+    pub engine: Arc<dyn Engine>,
+    pub scripts: Scripts,
+    /// Delivers outside any queue, for tests and previews.
+    pub delivery: sinks::SinkContext,
+    pub user_limits: Arc<UserLimits>,
+    /// Zone of sample events.
+    pub zone: Arc<str>,
+}
+
+/// Services of the routes of subscriptions.
+pub struct SubscriptionServices {
+    pub subscriptions: Subscriptions,
+    pub engine: Arc<dyn Engine>,
+    pub calls: Calls,
+}
+
+/// Services of the routes of spaces and templates.
+pub struct SpaceServices {
+    pub spaces: Spaces,
+    pub templates: Templates,
+    pub identity: Identity,
+    pub scripts: Scripts,
+    pub user_limits: Arc<UserLimits>,
+}
+
+/// Services of the routes of stored scripts. Sinks, spaces and templates are searched for references to a script.
+pub struct ScriptServices {
+    pub scripts: Scripts,
+    pub sinks: Book,
+    pub spaces: Spaces,
+    pub templates: Templates,
+    pub user_limits: Arc<UserLimits>,
+}
+
+/// Services of running a stored script.
+pub struct ScriptRunServices {
+    pub scripts: Scripts,
+    pub tools: ToolRunner,
+    pub runtime: Runtime,
+    pub user_limits: Arc<UserLimits>,
+    /// Zone of sample events.
+    pub zone: Arc<str>,
+}
+
+/// Services of the routes of methods.
+pub struct MethodServices {
+    pub registry: Registry,
+    pub calls: Calls,
+    pub identity: Identity,
+    /// Requests in one JSON-RPC batch.
+    pub max_batch: usize,
+}
+
+/// Services of health, readiness and metrics.
+pub struct StatusServices {
+    pub store: Store,
+    pub metrics: Arc<Metrics>,
+    pub engine: Arc<dyn Engine>,
+    pub sinks: Book,
+    pub subscriptions: Subscriptions,
+    pub spaces: Spaces,
+    pub mcp: mcp::Endpoint,
+}
+
+/// Lets handlers take these fields of [`HttpServices`].
+macro_rules! from_services {
+    ($($type:ty: $field:ident;)*) => {$(
+        impl FromServices for $type {
+            fn from_services(services: &HttpServices) -> Self {
+                services.$field.clone()
+            }
+        }
+    )*};
+}
+
+from_services! {
+    Identity: identity;
+    Audit: audit;
+    mcp::Endpoint: mcp;
+    Arc<LoginServices>: login;
+    Arc<UserServices>: users;
+    Arc<EventServices>: events;
+    Arc<SinkServices>: sinks;
+    Arc<SubscriptionServices>: subscriptions;
+    Arc<SpaceServices>: spaces;
+    Arc<ScriptServices>: scripts;
+    Arc<ScriptRunServices>: script_runs;
+    Arc<MethodServices>: methods;
+    Arc<StatusServices>: status;
+}
