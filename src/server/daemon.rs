@@ -1,4 +1,4 @@
-//! The daemon: opens the services, serves until it is told to stop, and closes them in the opposite order.
+//! The daemon: opens the services, serves until shutdown, and closes them in the opposite order.
 
 use crate::{
     platform::{
@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 /// Time for deliveries in flight to end once the daemon stops. A delivery that is cut off is made again later.
 const DELIVERY_DRAIN: Duration = Duration::from_secs(6);
 
-/// Time to tell agents that the server stops.
+/// Time to notify agents of the shutdown.
 const AGENT_DRAIN: Duration = Duration::from_secs(3);
 
 /// Failure of the daemon to start or to serve.
@@ -94,7 +94,7 @@ async fn serve(
             // Links that end from now on are no failure of their spaces.
             spaces.pause();
             if tokio::time::timeout(AGENT_DRAIN, agents.finished()).await.is_err() {
-                log::warn!("some agents were not told that the server stops");
+                log::warn!("some agents were not notified of the shutdown in time");
             }
             supervisor.shut_down().await;
         },

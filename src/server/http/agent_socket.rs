@@ -54,7 +54,9 @@ fn require_agent(head: &RequestHead) -> Result<SpaceId, ApiError> {
 }
 
 /// Converts between WebSocket messages and the frames of an agent session.
-fn framed(socket: WebSocket) -> impl Stream<Item = Result<SocketFrame, warp::Error>> + Sink<SocketFrame, Error = warp::Error> {
+fn framed(
+    socket: WebSocket,
+) -> impl Stream<Item = Result<SocketFrame, warp::Error>> + Sink<SocketFrame, Error = warp::Error> {
     let read = |message: Message| {
         if message.is_binary() || message.is_text() {
             SocketFrame::Message(message.into_bytes())

@@ -85,7 +85,7 @@ fn authenticate<B>(
     caller.map(Some).ok_or(ApiError::Unauthorized("send a valid API token as `Authorization: Bearer svc_…`, or log in"))
 }
 
-/// Whether a request needs no caller: it is for an open route, or for a path outside of `/api` and `/mcp`.
+/// Returns whether a request needs no caller: it is for an open route, or for a path outside of `/api` and `/mcp`.
 fn is_open(found: &RouteMatch<'_>, path: &str) -> bool {
     let open = |route: &Route| route.access == RouteAccess::Open;
     match found {

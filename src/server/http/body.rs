@@ -20,7 +20,7 @@ pub fn boxed(body: impl Stream<Item = Result<impl Buf, warp::Error>> + Send + Sy
     Box::pin(body.map(|chunk| chunk.map(|mut chunk| chunk.copy_to_bytes(chunk.remaining()))))
 }
 
-/// Whether the content type is JSON.
+/// Returns whether the content type is JSON.
 pub fn is_json(headers: &HeaderMap) -> bool {
     let Some(value) = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()) else { return false };
     let kind = value.split_once(';').map_or(value, |(kind, _)| kind).trim();

@@ -1,4 +1,4 @@
-//! What goes wrong at the HTTP edge, and the one shape in which callers are told.
+//! Errors of the HTTP API: their statuses and codes, and the one JSON body they have.
 
 use super::Response;
 use crate::{
@@ -15,7 +15,7 @@ use hyper::{
 };
 use std::time::Duration;
 
-/// Why a request got no better answer.
+/// Failure of a request.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
     #[error("{0}")]
@@ -24,7 +24,7 @@ pub enum ApiError {
     Unauthorized(&'static str),
     #[error("{0}")]
     Forbidden(String),
-    /// Also for what is somebody else's: absent and hidden look alike.
+    /// Also for records of other users: a hidden record and an absent one look alike.
     #[error("{0}")]
     NotFound(String),
     #[error("this path does not take that method, only {allow}")]
@@ -43,10 +43,10 @@ pub enum ApiError {
     UnsupportedMediaType,
     #[error("{message}")]
     TooManyRequests { message: String, wait: Duration },
-    /// Our own fault. The caller learns only that; the log learns what.
+    /// A fault of the service. The reason is logged, not shown to the caller.
     #[error("something went wrong in the service; its log says what")]
     Internal(String),
-    /// A damaged record. The caller learns which; the rest of the service goes on.
+    /// A damaged record. The message names it; the rest of the service goes on.
     #[error("{0}: have the operator look at the log")]
     Damaged(StoreError),
     #[error("{0}")]
@@ -54,7 +54,7 @@ pub enum ApiError {
 }
 
 impl ApiError {
-    /// There is no such thing, or none of the caller's.
+    /// A record that does not exist, or that the caller may not see.
     pub fn missing(kind: &str) -> Self {
         Self::NotFound(format!("there is no such {kind}"))
     }
@@ -81,7 +81,7 @@ impl ApiError {
         }
     }
 
-    /// The header that belongs to some of them.
+    /// The header that some errors carry.
     fn header(&self) -> Option<(HeaderName, HeaderValue)> {
         match self {
             Self::Unauthorized(_) => Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))),
@@ -154,16 +154,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_is_told_in_whole_seconds_and_never_as_none() {
-        for (millis, told) in [(1, "1"), (1000, "1"), (1001, "2")] {
+    fn retry_after_is_in_whole_seconds_and_never_zero() {
+        for (millis, seconds) in [(1, "1"), (1000, "1"), (1001, "2")] {
             let error = ApiError::TooManyRequests { message: String::new(), wait: Duration::from_millis(millis) };
             let response = error.into_response();
-            assert_eq!(response.headers()[RETRY_AFTER], told);
+            assert_eq!(response.headers()[RETRY_AFTER], seconds);
         }
     }
 
     #[test]
-    fn a_failed_store_is_unavailable_not_our_fault() {
+    fn a_failed_store_is_unavailable() {
         assert_eq!(ApiError::from(StoreError::DiskFull).status(), StatusCode::SERVICE_UNAVAILABLE);
     }
 

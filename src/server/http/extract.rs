@@ -1,4 +1,4 @@
-//! What handlers take from a request: a JSON body, an optional one, or the query string.
+//! Inputs of handlers, read from the request: a JSON body, an optional one, or the query string.
 //!
 //! Each input describes itself, so that the OpenAPI document says what the code reads.
 

@@ -19,7 +19,7 @@ pub struct IdleTimer(Mutex<Activity>);
 struct Activity {
     /// Requests being handled.
     active_requests: usize,
-    /// When a request last ended or a chunk was last taken.
+    /// Time of the last end of a request or of the last chunk taken.
     last_used: Instant,
     had_request: bool,
 }

@@ -11,7 +11,7 @@
 //!    [`services`] it uses, what it takes from the request ([`Json`], `Option<Json>`, [`Query`]) and answers ([`Json`], [`Created`], [`NoContent`], …). The types of request
 //!    bodies are in [`crate::model::api`]; they derive `Deserialize` with `deny_unknown_fields`, and `JsonSchema`.
 //! 2. Add one line to [`route_table`]: method, path, access, handler, and summary. The route is closed to scoped tokens
-//!    unless it names a scope: `get(…).in_scope(Scope::Methods)`.
+//!    unless it names a scope: `get(…).in_scope(TokenScope::Methods)`.
 //! 3. If the handler needs a service that its group does not have yet, add it to the group in [`services`].
 //!
 //! A handler that streams answers an [`EventStream`], which must end on [`ApiRequest::shutdown`] and when the caller's

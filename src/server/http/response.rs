@@ -1,4 +1,4 @@
-//! What handlers answer: JSON with the status of its wrapper, plain text, or a stream of events.
+//! Outputs of handlers, which become responses: JSON with the status of its wrapper, plain text, or a stream of events.
 //!
 //! Each output describes itself, so that the OpenAPI document says what the code answers.
 

@@ -2,7 +2,7 @@
 
 use super::{
     catalog::CatalogDigest,
-    error::McpError,
+    error::EndpointError,
     handler::ToolsHandler,
     message::ClientMessage,
     raw_result::RawResult,
@@ -45,7 +45,13 @@ impl Endpoint {
     /// # Errors
     ///
     /// Fails before the message is read. Errors in the message itself are in the reply.
-    pub async fn answer(&self, caller: &Caller, uri: &Uri, headers: HeaderMap, body: Bytes) -> Result<Reply, McpError> {
+    pub async fn answer(
+        &self,
+        caller: &Caller,
+        uri: &Uri,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<Reply, EndpointError> {
         let state = &self.0;
         state.origin_check.check(uri, &headers)?;
         let session = state.session(caller, &headers)?;
@@ -91,7 +97,7 @@ impl Endpoint {
         Ok(reply)
     }
 
-    /// Whether the config allows pages of this `Origin`.
+    /// Returns whether the config allows pages of this `Origin`.
     pub fn allows_origin(&self, origin: &HeaderValue) -> bool {
         self.0.origin_check.allows_origin(origin)
     }
@@ -108,17 +114,17 @@ impl Endpoint {
         caller: &Caller,
         uri: &Uri,
         headers: &HeaderMap,
-    ) -> Result<impl Stream<Item = StreamEvent> + Send + use<>, McpError> {
+    ) -> Result<impl Stream<Item = StreamEvent> + Send + use<>, EndpointError> {
         let state = &self.0;
         state.origin_check.check(uri, headers)?;
         state.session(caller, headers)?;
         let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
         if !text(&header::ACCEPT).is_some_and(|accept| accept.contains("text/event-stream") || accept.contains("*/*")) {
-            return Err(McpError::StreamNotAccepted);
+            return Err(EndpointError::StreamNotAccepted);
         }
         let version = text(&VERSION_HEADER).unwrap_or_default();
         if version >= ProtocolVersion::V_2026_07_28.as_str() {
-            return Err(McpError::NoStreamInVersion);
+            return Err(EndpointError::NoStreamInVersion);
         }
         let permit = state.stream_permit(caller)?;
         let changes = ToolChanges::of(&state.catalog, caller.user.id);

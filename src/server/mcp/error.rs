@@ -7,7 +7,7 @@ pub const STREAMS: usize = 16;
 
 /// Refusal of a request to `/mcp`.
 #[derive(Debug, thiserror::Error)]
-pub enum McpError {
+pub enum EndpointError {
     #[error(transparent)]
     Origin(#[from] OriginError),
     #[error("there is no such session: initialize a new one")]

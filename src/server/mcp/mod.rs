@@ -25,7 +25,7 @@ mod tool;
 mod tool_changes;
 
 pub use endpoint::{Endpoint, StreamEvent};
-pub use error::McpError;
+pub use error::EndpointError;
 pub use origin_check::OriginError;
 pub use rmcp_service::Reply;
 pub use state::EndpointDeps;

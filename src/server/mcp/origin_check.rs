@@ -52,19 +52,19 @@ impl OriginCheck {
         Ok(())
     }
 
-    /// Whether this `Origin` is in the config.
+    /// Returns whether this `Origin` is in the config.
     pub fn allows_origin(&self, origin: &HeaderValue) -> bool {
         self.origins.iter().any(|listed| listed.as_bytes().eq_ignore_ascii_case(origin.as_bytes()))
     }
 }
 
-/// Whether the host cannot be pointed here by anybody else.
+/// Returns whether the host cannot be pointed here by anybody else.
 fn is_address_or_localhost(host: &str) -> bool {
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     host == "localhost" || bare.parse::<IpAddr>().is_ok()
 }
 
-/// Whether the origin has the same host and port.
+/// Returns whether the origin has the same host and port.
 fn is_own_origin(origin: &str, host: &Authority) -> bool {
     let (rest, port) = match origin.split_once("://") {
         Some(("http", rest)) => (rest, 80),

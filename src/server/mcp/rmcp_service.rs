@@ -38,7 +38,7 @@ pub async fn serve(handler: ToolsHandler, uri: Uri, headers: HeaderMap, body: By
     service.handle(request).await
 }
 
-/// Whether rmcp could not read the body as a message of the protocol.
+/// Returns whether rmcp could not read the body as a message of the protocol.
 pub fn is_unreadable(reply: &Reply) -> bool {
     reply.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE
 }
@@ -63,8 +63,8 @@ pub fn error_reply(id: Option<RequestId>, code: i32, message: String) -> Reply {
     reply
 }
 
-/// Whether the client takes every content type, as a plain HTTP client does that sends `*/*` or no `Accept` at all. rmcp
-/// requires that it names the two types there are.
+/// Returns whether the client takes every content type, as a plain HTTP client does that sends `*/*` or no `Accept` at
+/// all. rmcp requires that a client names the two types there are.
 fn accepts_any_type(headers: &HeaderMap) -> bool {
     headers.get(header::ACCEPT).is_none_or(|accept| accept.to_str().is_ok_and(|accept| accept.contains("*/*")))
 }

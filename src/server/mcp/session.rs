@@ -18,7 +18,7 @@ pub fn issue(user: UserId) -> String {
     format!("{}{}", own.simple(), user_hash(own, user))
 }
 
-/// Whether the id was issued to this user.
+/// Returns whether the id was issued to this user.
 pub fn belongs_to(id: &str, user: UserId) -> bool {
     let Some((own, hash)) = id.split_at_checked(32) else { return false };
     Uuid::try_parse(own).is_ok_and(|own| own.simple().to_string() == id[..32] && user_hash(own, user) == hash)

@@ -2,7 +2,7 @@
 
 use super::{
     catalog::Catalog,
-    error::{McpError, STREAMS},
+    error::{EndpointError, STREAMS},
     in_flight::InFlightRequests,
     origin_check::OriginCheck,
     session,
@@ -60,15 +60,15 @@ impl EndpointState {
     }
 
     /// The session that the headers name; `None` if they name none.
-    pub fn session<'h>(&self, caller: &Caller, headers: &'h HeaderMap) -> Result<Option<&'h str>, McpError> {
+    pub fn session<'h>(&self, caller: &Caller, headers: &'h HeaderMap) -> Result<Option<&'h str>, EndpointError> {
         let Some(id) = headers.get(&SESSION_HEADER) else { return Ok(None) };
         let id = id.to_str().ok().filter(|id| session::belongs_to(id, caller.user.id));
-        id.map(Some).ok_or(McpError::UnknownSession)
+        id.map(Some).ok_or(EndpointError::UnknownSession)
     }
 
     /// A permit for one more stream of the caller.
-    pub fn stream_permit(&self, caller: &Caller) -> Result<Share<UserId>, McpError> {
-        self.streams.take(caller.user.id).ok_or(McpError::TooManyStreams)
+    pub fn stream_permit(&self, caller: &Caller) -> Result<Share<UserId>, EndpointError> {
+        self.streams.take(caller.user.id).ok_or(EndpointError::TooManyStreams)
     }
 
     /// Resolves once the caller's streams must end: the server stops, or the caller would no longer be authorized.

@@ -32,7 +32,7 @@ struct ErrorMessage {
 }
 
 impl Structure {
-    /// What clients of a protocol version can read.
+    /// Structures that clients of a protocol version can read.
     pub fn of_version(version: Option<&ProtocolVersion>) -> Self {
         let newest = version.is_some_and(|version| version.as_str() >= ProtocolVersion::V_2026_07_28.as_str());
         if newest { Self::Anything } else { Self::Objects }

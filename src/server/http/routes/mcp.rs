@@ -6,7 +6,7 @@ use crate::server::{
         extract::{FromRequest, HeaderUse, RequestBody},
         response::IntoResponse,
     },
-    mcp::{Endpoint, McpError, OriginError, Reply, StreamEvent},
+    mcp::{Endpoint, EndpointError, OriginError, Reply, StreamEvent},
 };
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _};
@@ -151,16 +151,16 @@ impl IntoResponse for McpResponse {
     }
 }
 
-impl From<McpError> for ApiError {
-    fn from(error: McpError) -> Self {
+impl From<EndpointError> for ApiError {
+    fn from(error: EndpointError) -> Self {
         let message = error.to_string();
         match error {
-            McpError::Origin(OriginError::NoHost) => Self::BadRequest(message),
-            McpError::Origin(OriginError::Host(_) | OriginError::Origin(_)) => Self::Forbidden(message),
-            McpError::StreamNotAccepted => Self::NotAcceptable(message),
-            McpError::UnknownSession => Self::NotFound(message),
-            McpError::NoStreamInVersion => Self::MethodNotAllowed { allow: "POST".to_owned() },
-            McpError::TooManyStreams => Self::TooManyRequests { message, wait: RETRY_AFTER },
+            EndpointError::Origin(OriginError::NoHost) => Self::BadRequest(message),
+            EndpointError::Origin(OriginError::Host(_) | OriginError::Origin(_)) => Self::Forbidden(message),
+            EndpointError::StreamNotAccepted => Self::NotAcceptable(message),
+            EndpointError::UnknownSession => Self::NotFound(message),
+            EndpointError::NoStreamInVersion => Self::MethodNotAllowed { allow: "POST".to_owned() },
+            EndpointError::TooManyStreams => Self::TooManyRequests { message, wait: RETRY_AFTER },
         }
     }
 }

@@ -110,7 +110,7 @@ fn providers(published: &PublishedMethod) -> Vec<ProviderView> {
     published.providers.iter().map(view).collect()
 }
 
-/// Whether the word is in the name, the description or the keywords.
+/// Returns whether the word is in the name, the description or the keywords.
 fn mentions(method: &MethodView, word: &str) -> bool {
     let texts = [&method.name, &method.description].into_iter().chain(&method.keywords);
     texts.into_iter().any(|text| text.to_lowercase().contains(word))

@@ -7,7 +7,7 @@ use crate::{
     spaces::Space,
 };
 
-/// Whether the caller manages the sinks of `owner`.
+/// Returns whether the caller manages the sinks of `owner`.
 pub fn manages_sinks_of(caller: &Caller, owner: Owner) -> bool {
     match owner {
         Owner::Global => caller.may(Permission::ManageGlobalEventSinks),
@@ -15,22 +15,22 @@ pub fn manages_sinks_of(caller: &Caller, owner: Owner) -> bool {
     }
 }
 
-/// Whether the caller manages sinks at all. The permission for global ones includes the caller's own.
+/// Returns whether the caller manages sinks at all. The permission for global ones includes the caller's own.
 pub fn manages_sinks(caller: &Caller) -> bool {
     caller.may(Permission::ManageOwnEventSinks) || caller.may(Permission::ManageGlobalEventSinks)
 }
 
-/// Whether the caller sees every user's events. Global sinks get them, so whoever manages those sinks sees them anyway.
+/// Returns whether the caller sees every user's events, as managers of global sinks do, since those sinks receive them.
 pub fn sees_all_events(caller: &Caller) -> bool {
     caller.may(Permission::ManageGlobalEventSinks)
 }
 
-/// Whether the caller sees the stored scripts of `owner`: its own and global ones.
+/// Returns whether the caller sees the stored scripts of `owner`: its own and global ones.
 pub fn sees_scripts_of(caller: &Caller, owner: Owner) -> bool {
     Owner::User(caller.user.id).can_use(owner)
 }
 
-/// Whether the caller manages stored scripts at all. The permission for global ones includes the caller's own.
+/// Returns whether the caller manages stored scripts at all. The permission for global ones includes the caller's own.
 pub fn manages_scripts(caller: &Caller) -> bool {
     caller.may(Permission::ManageOwnScripts) || caller.may(Permission::ManageGlobalScripts)
 }
@@ -47,12 +47,12 @@ pub fn check_manages_scripts_of(caller: &Caller, owner: Owner) -> Result<(), Api
     Err(ApiError::Forbidden("a global script needs the permission manage_global_scripts".to_owned()))
 }
 
-/// Whether the caller sees a space: its own, or any if it manages spaces.
+/// Returns whether the caller sees a space: its own, or any if it manages spaces.
 pub fn sees_space(caller: &Caller, space: &Space) -> bool {
     space.owner == caller.user.id || caller.may(Permission::ManageSpaces)
 }
 
-/// Whether the caller sees templates.
+/// Returns whether the caller sees templates.
 pub fn sees_templates(caller: &Caller) -> bool {
     caller.may(Permission::UseSpaces) || caller.may(Permission::ManageSpaces)
 }

@@ -1,6 +1,6 @@
-//! Who gets where.
+//! Authentication, token scopes, permissions and visibility on every route.
 
-use super::Service;
+use super::TestServer;
 use crate::server::http::{
     route::{Route, RouteAccess},
     route_table::TABLE,
@@ -19,132 +19,132 @@ fn closed() -> impl Iterator<Item = (&'static Route, String)> {
 
 #[tokio::test]
 async fn without_a_credential_nothing_under_api_answers_anything_but_401() {
-    let service = Service::start().await;
+    let server = TestServer::start().await;
     let paths = closed().map(|(route, path)| (route.method.as_str(), path));
     let unknown = ["/api", "/api/", "/api/nothing", "/mcp", "/mcp/x"].map(|path| ("GET", path.to_owned()));
     for (method, path) in paths.chain(unknown).chain([("DELETE", "/api/users".to_owned())]) {
-        let answer = service.send(service.request(method, &path).body(()).unwrap()).await;
-        assert_eq!(answer.code(), "unauthorized", "{method} {path}");
-        assert_eq!(answer.headers["www-authenticate"], "Bearer");
-        let answer = service.call("svc_wrong", method, &path, None).await;
-        assert_eq!(answer.code(), "unauthorized", "{method} {path}");
+        let response = server.send(server.request(method, &path).body(()).unwrap()).await;
+        assert_eq!(response.code(), "unauthorized", "{method} {path}");
+        assert_eq!(response.headers["www-authenticate"], "Bearer");
+        let response = server.call("svc_wrong", method, &path, None).await;
+        assert_eq!(response.code(), "unauthorized", "{method} {path}");
     }
-    service.stop().await;
+    server.stop().await;
 }
 
 #[tokio::test]
 async fn a_scoped_token_is_refused_everywhere_outside_its_scopes() {
-    let service = Service::start().await;
+    let server = TestServer::start().await;
     for scopes in [json!(["methods"]), json!(["mcp"]), json!(["mcp", "methods"])] {
-        let token = service.post("/api/tokens", json!({"name": "s", "scopes": scopes})).await.text("token");
+        let token = server.post("/api/tokens", json!({"name": "s", "scopes": scopes})).await.text("token");
         let paths = closed().filter(|(route, _)| route.scope.is_none());
         let paths = paths.map(|(route, path)| (route.method.as_str(), path));
         for (method, path) in paths.chain([("GET", "/api/spaces".to_owned()), ("PUT", "/api/tokens".to_owned())]) {
-            let answer = service.call(&token, method, &path, None).await;
-            assert_eq!(answer.code(), "forbidden", "{method} {path}");
+            let response = server.call(&token, method, &path, None).await;
+            assert_eq!(response.code(), "forbidden", "{method} {path}");
         }
-        assert_eq!(service.call(&token, "GET", "/healthz", None).await.status, 200, "open to everybody");
+        assert_eq!(server.call(&token, "GET", "/healthz", None).await.status, 200, "open to everybody");
     }
-    service.stop().await;
+    server.stop().await;
 }
 
 #[tokio::test]
 async fn an_unknown_scope_is_refused_with_the_known_ones() {
-    let service = Service::start().await;
-    let answer = service.post("/api/tokens", json!({"name": "s", "scopes": ["methods", "everything"]})).await;
-    assert_eq!(answer.code(), "bad_request");
-    let message = answer.message();
+    let server = TestServer::start().await;
+    let response = server.post("/api/tokens", json!({"name": "s", "scopes": ["methods", "everything"]})).await;
+    assert_eq!(response.code(), "bad_request");
+    let message = response.message();
     assert!(message.starts_with("`scopes[1]`"), "{message}");
     assert!(message.contains("`methods`") && message.contains("`mcp`"), "{message}");
-    let token = service.post("/api/tokens", json!({"name": "s", "scopes": []})).await.text("token");
-    assert_eq!(service.call(&token, "GET", "/api/whoami", None).await.status, 200, "no scopes, no limits");
-    service.stop().await;
+    let token = server.post("/api/tokens", json!({"name": "s", "scopes": []})).await.text("token");
+    assert_eq!(server.call(&token, "GET", "/api/whoami", None).await.status, 200, "no scopes, no limits");
+    server.stop().await;
 }
 
 #[tokio::test]
 async fn an_unknown_path_is_404_and_a_wrong_method_405_with_the_right_ones() {
-    let service = Service::start().await;
+    let server = TestServer::start().await;
     for path in ["/api/nothing", "/api/users/", "/api/users/x/y", "/nothing", "/"] {
-        assert_eq!(service.get(path).await.code(), "not_found", "{path}");
+        assert_eq!(server.get(path).await.code(), "not_found", "{path}");
     }
-    let open = service.send(service.request("GET", "/nothing").body(()).unwrap()).await;
+    let open = server.send(server.request("GET", "/nothing").body(()).unwrap()).await;
     assert_eq!(open.code(), "not_found", "outside of /api there is nothing to hide");
-    let wrong = service.call(&service.token, "DELETE", "/api/users", None).await;
+    let wrong = server.call(&server.token, "DELETE", "/api/users", None).await;
     assert_eq!((wrong.code(), wrong.headers["allow"].to_str().unwrap()), ("method_not_allowed", "GET, POST, HEAD"));
-    let login = service.send(service.request("GET", "/api/auth/login").body(()).unwrap()).await;
+    let login = server.send(server.request("GET", "/api/auth/login").body(()).unwrap()).await;
     assert_eq!((login.code(), login.headers["allow"].to_str().unwrap()), ("method_not_allowed", "POST"));
-    service.stop().await;
+    server.stop().await;
 }
 
 #[tokio::test]
 async fn a_missing_permission_is_403_and_named() {
-    let service = Service::start().await;
-    let (_, nobody) = service.user("ada", &[]).await;
+    let server = TestServer::start().await;
+    let (_, nobody) = server.user("ada", &[]).await;
     for (route, path) in closed() {
-        let answer = service.call(&nobody, route.method.as_str(), &path, None).await;
+        let response = server.call(&nobody, route.method.as_str(), &path, None).await;
         let RouteAccess::AnyOf(permissions) = route.access else {
-            assert_ne!(answer.status, 403, "{path}");
+            assert_ne!(response.status, 403, "{path}");
             continue;
         };
-        assert_eq!(answer.code(), "forbidden", "{} {path}", route.method);
-        assert!(answer.message().contains(permissions[0].as_str()), "{answer:?}");
+        assert_eq!(response.code(), "forbidden", "{} {path}", route.method);
+        assert!(response.message().contains(permissions[0].as_str()), "{response:?}");
     }
-    service.stop().await;
+    server.stop().await;
 }
 
 #[tokio::test]
-async fn what_is_somebody_elses_is_404() {
-    let service = Service::start().await;
-    let (id, ada) = service.user("ada", &["member"]).await;
-    let admin = service.get("/api/whoami").await.text("id");
-    assert_eq!(service.call(&ada, "GET", &format!("/api/users/{id}"), None).await.status, 200);
-    assert_eq!(service.call(&ada, "GET", &format!("/api/users/{admin}"), None).await.code(), "not_found");
-    let token = format!("/api/tokens/{}", service.post("/api/tokens", json!({"name": "mine"})).await.text("id"));
+async fn records_of_other_users_are_404() {
+    let server = TestServer::start().await;
+    let (id, ada) = server.user("ada", &["member"]).await;
+    let admin = server.get("/api/whoami").await.text("id");
+    assert_eq!(server.call(&ada, "GET", &format!("/api/users/{id}"), None).await.status, 200);
+    assert_eq!(server.call(&ada, "GET", &format!("/api/users/{admin}"), None).await.code(), "not_found");
+    let token = format!("/api/tokens/{}", server.post("/api/tokens", json!({"name": "mine"})).await.text("id"));
     for method in ["GET", "DELETE"] {
-        assert_eq!(service.call(&ada, method, &token, None).await.code(), "not_found");
+        assert_eq!(server.call(&ada, method, &token, None).await.code(), "not_found");
     }
-    assert_eq!(service.get(&token).await.status, 200);
-    service.stop().await;
+    assert_eq!(server.get(&token).await.status, 200);
+    server.stop().await;
 }
 
 #[tokio::test]
-async fn a_deleted_token_or_user_is_out_with_the_answer() {
-    let service = Service::start().await;
-    let (id, ada) = service.user("ada", &["member"]).await;
-    let made = service.call(&ada, "POST", "/api/tokens", Some(json!({"name": "second"}))).await;
+async fn a_deleted_token_or_user_is_refused_from_the_response_on() {
+    let server = TestServer::start().await;
+    let (id, ada) = server.user("ada", &["member"]).await;
+    let made = server.call(&ada, "POST", "/api/tokens", Some(json!({"name": "second"}))).await;
     let (token, token_id) = (made.text("token"), made.text("id"));
-    let deleted = service.call(&ada, "DELETE", &format!("/api/tokens/{token_id}"), None).await;
+    let deleted = server.call(&ada, "DELETE", &format!("/api/tokens/{token_id}"), None).await;
     assert_eq!((deleted.status, deleted.body), (204, json!(null)));
-    assert_eq!(service.call(&token, "GET", "/api/whoami", None).await.code(), "unauthorized");
-    assert_eq!(service.call(&ada, "GET", "/api/whoami", None).await.status, 200);
-    assert_eq!(service.call(&service.token, "DELETE", &format!("/api/users/{id}"), None).await.status, 204);
-    assert_eq!(service.call(&ada, "GET", "/api/whoami", None).await.code(), "unauthorized");
-    service.stop().await;
+    assert_eq!(server.call(&token, "GET", "/api/whoami", None).await.code(), "unauthorized");
+    assert_eq!(server.call(&ada, "GET", "/api/whoami", None).await.status, 200);
+    assert_eq!(server.call(&server.token, "DELETE", &format!("/api/users/{id}"), None).await.status, 204);
+    assert_eq!(server.call(&ada, "GET", "/api/whoami", None).await.code(), "unauthorized");
+    server.stop().await;
 }
 
 #[tokio::test]
-async fn a_deleted_users_sinks_go_with_it() {
-    let service = Service::start().await;
-    let (id, ada) = service.user("ada", &["member"]).await;
+async fn deleting_a_user_deletes_its_sinks() {
+    let server = TestServer::start().await;
+    let (id, ada) = server.user("ada", &["member"]).await;
     let sink = json!({"name": "s", "events": "*", "type": "script", "owner": "me", "script": {"source": ""}});
-    let made = service.call(&ada, "POST", "/api/event-sinks", Some(sink.clone())).await;
+    let made = server.call(&ada, "POST", "/api/event-sinks", Some(sink.clone())).await;
     assert_eq!(made.status, 201, "{made:?}");
-    assert_eq!(service.post("/api/event-sinks", sink).await.status, 201);
-    assert_eq!(service.call(&service.token, "DELETE", &format!("/api/users/{id}"), None).await.status, 204);
-    let left: Vec<_> = service.services.sinks.all().iter().map(|sink| sink.owner).collect();
-    let admin = service.services.identity.users()[0].id;
+    assert_eq!(server.post("/api/event-sinks", sink).await.status, 201);
+    assert_eq!(server.call(&server.token, "DELETE", &format!("/api/users/{id}"), None).await.status, 204);
+    let left: Vec<_> = server.services.sinks.all().iter().map(|sink| sink.owner).collect();
+    let admin = server.services.identity.users()[0].id;
     assert_eq!(left, [crate::model::owner::Owner::User(admin)]);
-    let audited = service.get("/api/audit?action=sink.delete").await;
+    let audited = server.get("/api/audit?action=sink.delete").await;
     assert_eq!(audited.body["items"][0]["object"], format!("sink:{}", made.text("id")));
-    service.stop().await;
+    server.stop().await;
 }
 
 #[tokio::test]
-async fn the_last_administrator_stays() {
-    let service = Service::start().await;
-    let path = format!("/api/users/{}", service.get("/api/whoami").await.text("id"));
-    assert_eq!(service.call(&service.token, "DELETE", &path, None).await.code(), "conflict");
-    let off = service.call(&service.token, "PATCH", &path, Some(json!({"active": false}))).await;
+async fn the_last_administrator_cannot_be_deleted() {
+    let server = TestServer::start().await;
+    let path = format!("/api/users/{}", server.get("/api/whoami").await.text("id"));
+    assert_eq!(server.call(&server.token, "DELETE", &path, None).await.code(), "conflict");
+    let off = server.call(&server.token, "PATCH", &path, Some(json!({"active": false}))).await;
     assert_eq!(off.code(), "conflict");
-    service.stop().await;
+    server.stop().await;
 }

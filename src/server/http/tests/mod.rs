@@ -3,12 +3,12 @@
 mod access;
 mod bodies;
 mod connections;
+mod limits;
 mod mcp;
 mod methods;
 mod records;
 mod scripts;
 mod sessions;
-mod shares;
 mod spaces;
 mod stored_tools;
 mod subscriptions;
@@ -20,51 +20,52 @@ use crate::{
 };
 use isahc::{AsyncReadResponseExt, HttpClient, Request};
 use serde_json::{Value, json};
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+use tempfile::TempDir;
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 /// A running server in a directory of its own.
-struct Service {
+struct TestServer {
     services: Services,
     http: Arc<HttpServices>,
     address: SocketAddr,
-    /// The administrator's.
+    /// The administrator's token.
     token: String,
     client: HttpClient,
     shutdown: CancellationToken,
     serving: JoinHandle<()>,
-    directory: PathBuf,
+    directory: TempDir,
 }
 
-/// What came back.
+/// A response, read to its end.
 #[derive(Debug)]
-struct Answer {
+struct TestResponse {
     status: u16,
     headers: isahc::http::HeaderMap,
     body: Value,
 }
 
-impl Service {
+impl TestServer {
     async fn start() -> Self {
         Self::start_with(Duration::from_secs(5), |_| {}).await
     }
 
     async fn start_with(timeout: Duration, change: impl FnOnce(&mut Config)) -> Self {
-        let directory = std::env::temp_dir().join(format!("svc-http-{}", uuid::Uuid::now_v7()));
+        let directory = TempDir::new().unwrap();
         let mut config = Config::default();
         change(&mut config);
         let metrics = Arc::default();
-        let store = Store::open(&directory, 0, Arc::clone(&metrics)).unwrap();
+        let store = Store::open(directory.path(), 0, Arc::clone(&metrics)).unwrap();
         let shutdown = CancellationToken::new();
-        // Nothing runs the deliveries: these tests end at the edge.
+        // No deliverer runs: these tests end at the HTTP API.
         let (services, _) = Services::open(config, store, metrics, &shutdown).await.unwrap();
         let http = Arc::new(services.http());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let timeouts = server::ConnectionTimeouts { head: timeout, idle: timeout, drain: timeout };
         let serving = tokio::spawn(server::serve_with_timeouts(listener, http.clone(), shutdown.clone(), timeouts));
-        let token = std::fs::read_to_string(directory.join("admin.token")).unwrap().trim().to_owned();
+        let token = std::fs::read_to_string(directory.path().join("admin.token")).unwrap().trim().to_owned();
         Self { services, http, address, token, client: HttpClient::new().unwrap(), shutdown, serving, directory }
     }
 
@@ -72,24 +73,24 @@ impl Service {
         self.shutdown.cancel();
         self.serving.await.unwrap();
         self.services.store.close().await;
-        std::fs::remove_dir_all(self.directory).unwrap();
+        self.directory.close().unwrap();
     }
 
     fn request(&self, method: &str, path: &str) -> isahc::http::request::Builder {
         Request::builder().method(method).uri(format!("http://{}{path}", self.address))
     }
 
-    async fn send(&self, request: Request<impl Into<isahc::AsyncBody>>) -> Answer {
+    async fn send(&self, request: Request<impl Into<isahc::AsyncBody>>) -> TestResponse {
         let mut response = self.client.send_async(request).await.unwrap();
         // A stream of events has no end to wait for.
         let endless = response.headers().get("content-type").is_some_and(|kind| kind == "text/event-stream");
         let text = if endless { String::new() } else { response.text().await.unwrap() };
         let body = if text.is_empty() { Value::Null } else { serde_json::from_str(&text).unwrap_or(text.into()) };
-        Answer { status: response.status().as_u16(), headers: response.headers().clone(), body }
+        TestResponse { status: response.status().as_u16(), headers: response.headers().clone(), body }
     }
 
-    /// A call with a token and perhaps a JSON body.
-    async fn call(&self, token: &str, method: &str, path: &str, body: Option<Value>) -> Answer {
+    /// Sends a request with a token and an optional JSON body.
+    async fn call(&self, token: &str, method: &str, path: &str, body: Option<Value>) -> TestResponse {
         let request = self.request(method, path).header("Authorization", format!("Bearer {token}"));
         match body {
             Some(body) => {
@@ -100,11 +101,11 @@ impl Service {
         }
     }
 
-    async fn get(&self, path: &str) -> Answer {
+    async fn get(&self, path: &str) -> TestResponse {
         self.call(&self.token, "GET", path, None).await
     }
 
-    async fn post(&self, path: &str, body: Value) -> Answer {
+    async fn post(&self, path: &str, body: Value) -> TestResponse {
         self.call(&self.token, "POST", path, Some(body)).await
     }
 
@@ -123,21 +124,21 @@ impl Service {
 
     /// Logs in and returns the cookie to send.
     async fn login(&self, name: &str, password: &str) -> String {
-        let answer = self.try_login(name, password).await;
-        assert_eq!(answer.status, 200, "{answer:?}");
-        let cookie = answer.headers["set-cookie"].to_str().unwrap();
+        let response = self.try_login(name, password).await;
+        assert_eq!(response.status, 200, "{response:?}");
+        let cookie = response.headers["set-cookie"].to_str().unwrap();
         cookie.split(';').next().unwrap().to_owned()
     }
 
-    async fn try_login(&self, name: &str, password: &str) -> Answer {
+    async fn try_login(&self, name: &str, password: &str) -> TestResponse {
         let request = self.request("POST", "/api/auth/login").header("Content-Type", "application/json");
         let body = json!({"name": name, "password": password}).to_string();
         self.send(request.body(body).unwrap()).await
     }
 }
 
-impl Answer {
-    /// A header; empty if it is not there.
+impl TestResponse {
+    /// A header; empty if it is absent.
     fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }

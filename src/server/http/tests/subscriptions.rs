@@ -1,8 +1,8 @@
-//! What callers see of methods that are called for events, and whose business that is.
+//! Subscriptions: visibility of their queues, dead letters, history and explanations.
 
 use super::{
-    Service,
-    methods::{Space, method as published},
+    TestServer,
+    methods::{TestSpace, method as published},
 };
 use crate::{
     delivery::subscriptions::test_support::method,
@@ -15,30 +15,30 @@ use crate::{
 };
 use serde_json::{Value, json};
 
-/// Ada has a space `notes` whose method `m` is called for her events, and may do nothing but use it.
-struct Scene {
-    service: Service,
+/// Ada's space `notes`, whose method `m` is called for her events. Ada has only the permission to use spaces.
+struct SubscribedSpace {
+    server: TestServer,
     ada: String,
-    space: Space,
+    space: TestSpace,
     queue: SinkId,
 }
 
-impl Scene {
+impl SubscribedSpace {
     async fn new() -> Self {
-        let service = Service::start().await;
-        let ada = service.member("ada", &["use_spaces"], &[]).await;
-        let space = Space::new("notes");
-        let owner = owner(&service, "ada");
+        let server = TestServer::start().await;
+        let ada = server.member("ada", &["use_spaces"], &[]).await;
+        let space = TestSpace::new("notes");
+        let owner = owner(&server, "ada");
         let m = method("m", Some("custom.deploy.*"), &["absent", "shape"]);
-        service.services.subscriptions.replace(space.id, "notes", owner, &[m]).await.unwrap();
-        let queue = service.services.subscriptions.all()[0].id;
-        Self { service, ada, space, queue }
+        server.services.subscriptions.replace(space.id, "notes", owner, &[m]).await.unwrap();
+        let queue = server.services.subscriptions.all()[0].id;
+        Self { server, ada, space, queue }
     }
 
-    /// Has the space's agent serve the method.
+    /// Registers the method for the space's agent.
     fn serve(&self) {
         let methods = json!([published("m", json!({"events": ["custom.deploy.*"]}))]);
-        self.space.register(&self.service, owner(&self.service, "ada"), methods).unwrap();
+        self.space.register(&self.server, owner(&self.server, "ada"), methods).unwrap();
     }
 
     async fn emit(&self) -> EventId {
@@ -49,7 +49,7 @@ impl Scene {
 
     /// Gives up on the event at the head of the queue, as the third failed attempt would.
     async fn give_up(&self) {
-        let engine = &self.service.services.engine;
+        let engine = &self.server.services.engine;
         let pending = engine.head(self.queue).await.unwrap().unwrap();
         let attempt = Attempt {
             number: 3,
@@ -63,23 +63,23 @@ impl Scene {
         };
         let settlement = Settlement::DeadLetter("no (7)".to_owned());
         engine.settle(pending, SettledAttempt { attempt, settlement }).await;
-        self.service.services.store.write(|_| ()).await.unwrap();
+        self.server.services.store.write(|_| ()).await.unwrap();
     }
 
     async fn as_ada(&self, method: &str, path: &str, body: Option<Value>) -> Value {
-        let answer = self.service.call(&self.ada, method, path, body).await;
-        assert!(answer.status < 300, "{method} {path}: {answer:?}");
-        answer.body
+        let response = self.server.call(&self.ada, method, path, body).await;
+        assert!(response.status < 300, "{method} {path}: {response:?}");
+        response.body
     }
 }
 
-fn owner(service: &Service, name: &str) -> UserId {
-    service.services.identity.user_named(name).unwrap().id
+fn owner(server: &TestServer, name: &str) -> UserId {
+    server.services.identity.user_named(name).unwrap().id
 }
 
 #[tokio::test]
-async fn the_owner_sees_a_subscription_with_its_queue_and_whether_it_is_served() {
-    let scene = Scene::new().await;
+async fn the_owner_sees_a_subscription_with_its_queue_and_availability() {
+    let scene = SubscribedSpace::new().await;
     scene.emit().await;
     let mut expected = json!({
         "id": scene.queue, "space_id": scene.space.id, "space": "notes", "method": "m", "events": "custom.deploy.*",
@@ -92,16 +92,16 @@ async fn the_owner_sees_a_subscription_with_its_queue_and_whether_it_is_served()
     assert_eq!(scene.as_ada("GET", "/api/subscriptions", None).await["items"], json!([expected]));
     scene.space.link.end(Goodbye::Stopped);
     assert_eq!(scene.as_ada("GET", "/api/subscriptions", None).await["items"][0]["open"], false);
-    assert_eq!(scene.service.get("/api/subscriptions").await.body["items"], json!([]), "others see none of it");
-    let metrics = scene.service.send(scene.service.request("GET", "/metrics").body(()).unwrap()).await;
+    assert_eq!(scene.server.get("/api/subscriptions").await.body["items"], json!([]), "others see none of it");
+    let metrics = scene.server.send(scene.server.request("GET", "/metrics").body(()).unwrap()).await;
     let depth = format!("{{sink=\"{}\",name=\"\"}} 1\n", scene.queue);
     assert!(metrics.body.as_str().unwrap().contains(&depth), "{metrics:?}");
-    scene.service.stop().await;
+    scene.server.stop().await;
 }
 
 #[tokio::test]
-async fn dead_letters_of_a_method_are_its_owners_to_see_and_to_send_again() {
-    let scene = Scene::new().await;
+async fn the_owner_of_a_method_sees_and_redelivers_its_dead_letters() {
+    let scene = SubscribedSpace::new().await;
     let event = scene.emit().await;
     scene.give_up().await;
     let (letters, redeliver) = (
@@ -112,11 +112,11 @@ async fn dead_letters_of_a_method_are_its_owners_to_see_and_to_send_again() {
     assert_eq!(seen["items"][0]["event_id"], json!(event));
     assert_eq!((&seen["items"][0]["why"], &seen["items"][0]["attempts"]), (&json!("no (7)"), &json!(3)));
 
-    // To whoever manages sinks, even everybody's, it is not there; who manages none is told what it would take.
-    let eve = scene.service.member("eve", &["use_spaces"], &[]).await;
+    // To managers of sinks, global ones included, the subscription looks absent. Others learn the missing permission.
+    let eve = scene.server.member("eve", &["use_spaces"], &[]).await;
     for (method, path) in [("GET", &letters), ("POST", &redeliver)] {
-        assert_eq!(scene.service.call(&scene.service.token, method, path, None).await.code(), "not_found");
-        let refused = scene.service.call(&eve, method, path, None).await;
+        assert_eq!(scene.server.call(&scene.server.token, method, path, None).await.code(), "not_found");
+        let refused = scene.server.call(&eve, method, path, None).await;
         assert_eq!(refused.code(), "forbidden");
         assert!(refused.message().contains("manage_own_event_sinks"), "{refused:?}");
     }
@@ -124,34 +124,34 @@ async fn dead_letters_of_a_method_are_its_owners_to_see_and_to_send_again() {
     let done = scene.as_ada("POST", &redeliver, None).await;
     assert_eq!(done, json!({"redelivered": 1, "remaining": 0}));
     assert_eq!(scene.as_ada("GET", &letters, None).await["items"], json!([]));
-    assert_eq!(scene.service.services.engine.depth(scene.queue).queued, 1);
-    let audit = scene.service.get("/api/audit?action=sink.redeliver").await;
+    assert_eq!(scene.server.services.engine.depth(scene.queue).queued, 1);
+    let audit = scene.server.get("/api/audit?action=sink.redeliver").await;
     assert_eq!(audit.body["items"][0]["object"], format!("sink:{}", scene.queue));
-    scene.service.stop().await;
+    scene.server.stop().await;
 }
 
 #[tokio::test]
-async fn without_the_permission_for_sinks_only_subscriptions_are_within_reach() {
-    let scene = Scene::new().await;
+async fn without_the_permission_for_sinks_only_subscriptions_are_accessible() {
+    let scene = SubscribedSpace::new().await;
     let role = json!({"name": "sinks", "permissions": ["manage_own_event_sinks", "use_spaces"]});
-    assert_eq!(scene.service.post("/api/roles", role).await.status, 201);
-    let user = format!("/api/users/{}", owner(&scene.service, "ada"));
-    let service = &scene.service;
-    let grant = |roles: Value| service.call(&service.token, "PATCH", &user, Some(json!({"roles": roles})));
+    assert_eq!(scene.server.post("/api/roles", role).await.status, 201);
+    let user = format!("/api/users/{}", owner(&scene.server, "ada"));
+    let server = &scene.server;
+    let grant = |roles: Value| server.call(&server.token, "PATCH", &user, Some(json!({"roles": roles})));
     assert_eq!(grant(json!(["sinks"])).await.status, 200);
     let sink = json!({"name": "s", "events": "*", "type": "script", "script": {"source": "return"}});
     let sink = scene.as_ada("POST", "/api/event-sinks", Some(sink)).await["id"].as_str().unwrap().to_owned();
     let letters = |id: &str| format!("/api/event-sinks/{id}/dead-letters");
     scene.as_ada("GET", &letters(&sink), None).await;
     assert_eq!(grant(json!(["role-ada"])).await.status, 200);
-    assert_eq!(service.call(&scene.ada, "GET", &letters(&sink), None).await.code(), "forbidden");
+    assert_eq!(server.call(&scene.ada, "GET", &letters(&sink), None).await.code(), "forbidden");
     scene.as_ada("GET", &letters(&scene.queue.to_string()), None).await;
-    scene.service.stop().await;
+    scene.server.stop().await;
 }
 
 #[tokio::test]
-async fn history_tells_the_owner_all_of_a_delivery_and_others_nothing() {
-    let scene = Scene::new().await;
+async fn history_shows_a_delivery_in_full_to_its_owner_and_not_to_others() {
+    let scene = SubscribedSpace::new().await;
     let event = scene.emit().await;
     scene.give_up().await;
     for path in [format!("/api/events/{event}"), format!("/api/events?sink={}&state=dead", scene.queue)] {
@@ -161,21 +161,21 @@ async fn history_tells_the_owner_all_of_a_delivery_and_others_nothing() {
         assert_eq!((&delivery["name"], &delivery["state"]), (&json!("notes/m"), &json!("dead")));
         assert_eq!(delivery["attempts"][0]["error"], "no (7)");
     }
-    // The administrator sees every event, as the global sinks do, and is no party to this delivery.
-    let theirs = scene.service.get(&format!("/api/events/{event}")).await;
+    // The administrator sees every event, as global sinks do, and not this delivery.
+    let theirs = scene.server.get(&format!("/api/events/{event}")).await;
     assert_eq!((theirs.status, &theirs.body["deliveries"]), (200, &json!([])));
 
-    // Once the method is gone, that it was is all that is left to tell.
-    scene.service.services.subscriptions.remove(scene.space.id).await.unwrap();
+    // Once the method is deleted, only the fact of the delivery is shown.
+    scene.server.services.subscriptions.remove(scene.space.id).await.unwrap();
     let mine = scene.as_ada("GET", &format!("/api/events/{event}"), None).await;
     assert_eq!(mine["deliveries"][0]["name"], "notes/m");
     assert!(mine["deliveries"][0]["attempts"][0]["error"].is_null());
-    scene.service.stop().await;
+    scene.server.stop().await;
 }
 
 #[tokio::test]
 async fn explaining_an_event_names_the_callers_methods_and_what_shapes_it() {
-    let scene = Scene::new().await;
+    let scene = SubscribedSpace::new().await;
     let explain = async |kind: &str| {
         let explained = scene.as_ada("POST", "/api/events/explain", Some(json!({"type": kind}))).await;
         explained["sinks"].as_array().unwrap().iter().find(|sink| sink["type"] == "method").cloned().unwrap()
@@ -188,7 +188,7 @@ async fn explaining_an_event_names_the_callers_methods_and_what_shapes_it() {
     assert_eq!(explain("deploy.done").await, expected);
     scene.serve();
     let shape = json!({"name": "shape", "events": "*", "type": "json-rpc", "owner": "global", "template": "return {}"});
-    assert_eq!(scene.service.post("/api/event-sinks", shape).await.status, 201);
+    assert_eq!(scene.server.post("/api/event-sinks", shape).await.status, 201);
     expected["active"] = json!(true);
     expected["reason"] = json!("its pattern `custom.deploy.*` matches; the sink `shape` shapes it");
     assert_eq!(explain("deploy.done").await, expected);
@@ -197,7 +197,7 @@ async fn explaining_an_event_names_the_callers_methods_and_what_shapes_it() {
         (&other["matches"], &other["reason"]),
         (&json!(false), &json!("none of its patterns `custom.deploy.*` matches `custom.other`"),)
     );
-    let theirs = scene.service.post("/api/events/explain", json!({"type": "deploy.done"})).await;
+    let theirs = scene.server.post("/api/events/explain", json!({"type": "deploy.done"})).await;
     assert!(!theirs.body.to_string().contains("notes/m"), "{theirs:?}");
-    scene.service.stop().await;
+    scene.server.stop().await;
 }

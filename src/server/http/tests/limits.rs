@@ -1,6 +1,6 @@
-//! What one user may have of what all need.
+//! Limits per user: sinks, test runs, compilations and event streams.
 
-use super::{Service, connections::watching};
+use super::{TestServer, connections::watching};
 use crate::{
     model::{
         event::{Event, EventType},
@@ -19,14 +19,14 @@ fn sink(name: &str, owner: &str, url: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_user_has_so_many_sinks_and_no_more() {
-    let service = Service::start_with(super::connections::LONG, |config| config.limits.sinks = 2).await;
+async fn the_number_of_sinks_of_a_user_is_limited() {
+    let server = TestServer::start_with(super::connections::LONG, |config| config.limits.sinks = 2).await;
     let made = |name: &'static str, owner: &'static str| {
-        let service = &service;
-        async move { service.post("/api/event-sinks", sink(name, owner, "http://a.example")).await }
+        let server = &server;
+        async move { server.post("/api/event-sinks", sink(name, owner, "http://a.example")).await }
     };
     let statuses = join_all([made("a", "me"), made("b", "me"), made("c", "me")]).await;
-    let mut statuses: Vec<_> = statuses.iter().map(|answer| answer.status).collect();
+    let mut statuses: Vec<_> = statuses.iter().map(|response| response.status).collect();
     statuses.sort_unstable();
     assert_eq!(statuses, [201, 201, 409], "however they come");
     let full = made("d", "me").await;
@@ -35,52 +35,51 @@ async fn a_user_has_so_many_sinks_and_no_more() {
     let global = made("d", "global").await;
     assert_eq!(global.status, 201, "global ones are not counted");
     let path = format!("/api/event-sinks/{}", global.text("id"));
-    let taken = service.call(&service.token, "PATCH", &path, Some(json!({"owner": "me"}))).await;
+    let taken = server.call(&server.token, "PATCH", &path, Some(json!({"owner": "me"}))).await;
     assert_eq!(taken.code(), "conflict", "nor are they a way around");
-    let own = service.get("/api/event-sinks?owner=me").await.body["items"][0]["id"].as_str().unwrap().to_owned();
+    let own = server.get("/api/event-sinks?owner=me").await.body["items"][0]["id"].as_str().unwrap().to_owned();
     let path = format!("/api/event-sinks/{own}");
-    assert_eq!(service.call(&service.token, "PATCH", &path, Some(json!({"name": "e"}))).await.status, 200);
-    assert_eq!(service.call(&service.token, "DELETE", &path, None).await.status, 204);
+    assert_eq!(server.call(&server.token, "PATCH", &path, Some(json!({"name": "e"}))).await.status, 200);
+    assert_eq!(server.call(&server.token, "DELETE", &path, None).await.status, 204);
     assert_eq!(made("f", "me").await.status, 201);
-    service.stop().await;
+    server.stop().await;
 }
 
 #[tokio::test]
-async fn a_user_tries_out_eight_sinks_at_once() {
-    let service = Service::start().await;
+async fn a_user_tests_eight_sinks_at_once() {
+    let server = TestServer::start().await;
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());
-    let made = service.post("/api/event-sinks", sink("a", "global", &url)).await;
+    let made = server.post("/api/event-sinks", sink("a", "global", &url)).await;
     let path = format!("/api/event-sinks/{}/test", made.text("id"));
-    let trials = join_all((0..8).map(|_| service.post(&path, json!({}))));
+    let trials = join_all((0..8).map(|_| server.post(&path, json!({}))));
     let ninth = async {
         let mut held = Vec::new();
         while held.len() < 8 {
             held.push(silent.accept().await.unwrap().0);
         }
         let preview = json!({"sink": sink("b", "me", &url)});
-        (service.post(&path, json!({})).await, service.post("/api/event-sinks/preview", preview).await)
+        (server.post(&path, json!({})).await, server.post("/api/event-sinks/preview", preview).await)
     };
     let (trials, (test, preview)) = tokio::join!(trials, ninth);
     assert!(trials.iter().all(|trial| trial.status == 200), "{trials:?}");
     for refused in [test, preview] {
         assert_eq!((refused.code(), refused.headers["retry-after"].to_str().unwrap()), ("too_many_requests", "1"));
     }
-    assert_eq!(service.post("/api/event-sinks/preview", json!({"sink": sink("b", "me", &url)})).await.status, 200);
-    service.stop().await;
+    assert_eq!(server.post("/api/event-sinks/preview", json!({"sink": sink("b", "me", &url)})).await.status, 200);
+    server.stop().await;
 }
 
 #[tokio::test]
-async fn whoever_compiles_holds_up_nobody_but_the_next_to_compile() {
-    let service = Service::start().await;
-    let turns =
-        [service.http.sinks.user_limits.compilation().await, service.http.sinks.user_limits.compilation().await];
-    // A preview writes nothing, so that it waits for nothing else.
+async fn a_compilation_delays_only_other_compilations() {
+    let server = TestServer::start().await;
+    let turns = [server.http.sinks.user_limits.compilation().await, server.http.sinks.user_limits.compilation().await];
+    // A preview writes nothing, so that it waits only for the compilation.
     let preview = json!({"sink": sink("a", "me", "http://a.example")});
-    let mut previewing = Box::pin(service.post("/api/event-sinks/preview", preview));
+    let mut previewing = Box::pin(server.post("/api/event-sinks/preview", preview));
     let others = async {
         for _ in 0..100 {
-            assert_eq!(service.get("/api/whoami").await.status, 200);
+            assert_eq!(server.get("/api/whoami").await.status, 200);
         }
     };
     tokio::select! {
@@ -89,28 +88,28 @@ async fn whoever_compiles_holds_up_nobody_but_the_next_to_compile() {
     }
     drop(turns);
     assert_eq!(previewing.await.status, 200);
-    service.stop().await;
+    server.stop().await;
 }
 
 #[tokio::test]
-async fn a_user_watches_sixteen_streams_at_once() {
-    let service = Service::start().await;
+async fn a_user_has_sixteen_event_streams_at_once() {
+    let server = TestServer::start().await;
     let mut streams = Vec::new();
     for _ in 0..16 {
-        streams.push(watching(&service, &service.token).await);
+        streams.push(watching(&server, &server.token).await);
     }
-    assert_eq!(service.get("/api/events/stream").await.code(), "too_many_requests");
-    let (_, ada) = service.user("ada", &["member"]).await;
-    watching(&service, &ada).await;
+    assert_eq!(server.get("/api/events/stream").await.code(), "too_many_requests");
+    let (_, ada) = server.user("ada", &["member"]).await;
+    watching(&server, &ada).await;
     drop(streams.pop());
-    while service.get("/api/events/stream").await.status != 200 {}
+    while server.get("/api/events/stream").await.status != 200 {}
     drop(streams);
-    service.stop().await;
+    server.stop().await;
 }
 
 /// An event of a megabyte, as the feed shows it.
-fn large(service: &Service) -> Arc<Event> {
-    let user = service.services.identity.users()[0].clone();
+fn large(server: &TestServer) -> Arc<Event> {
+    let user = server.services.identity.users()[0].clone();
     Arc::new(Event {
         id: EventId::new(),
         kind: EventType::custom("large").unwrap(),
@@ -125,20 +124,20 @@ fn large(service: &Service) -> Arc<Event> {
 }
 
 #[tokio::test]
-async fn what_a_watcher_does_not_read_stays_in_the_feed() {
-    let service = Service::start().await;
-    let stream = watching(&service, &service.token).await;
-    let events: Vec<_> = (0..40).map(|_| large(&service)).collect();
-    events.iter().for_each(|event| service.services.feed.publish(FeedItem::Accepted(event.clone())));
-    // The feed lets go of what its only watcher has taken.
+async fn events_that_a_client_does_not_read_stay_in_the_feed() {
+    let server = TestServer::start().await;
+    let stream = watching(&server, &server.token).await;
+    let events: Vec<_> = (0..40).map(|_| large(&server)).collect();
+    events.iter().for_each(|event| server.services.feed.publish(FeedItem::Accepted(event.clone())));
+    // The feed drops an event that its only receiver has taken.
     let taken = || events.iter().filter(|event| Arc::strong_count(event) == 1).count();
     let (mut before, mut settled) = (0, 0);
     while settled < 50 {
-        assert_eq!(service.get("/healthz").await.status, 200);
+        assert_eq!(server.get("/healthz").await.status, 200);
         settled = if taken() == before { settled + 1 } else { 0 };
         before = taken();
     }
     assert!((1..25).contains(&before), "{before} events were made text for a socket that holds a few");
     drop(stream);
-    service.stop().await;
+    server.stop().await;
 }
