@@ -4,11 +4,12 @@
 //! other. A method that subscribed to events is delivered to in the same way: "sink" here means every [`Recipient`].
 
 use super::{
-    permits::DeliveryPermits,
+    permits::{DeliveryPermit, DeliveryPermits},
     recipient::{Recipient, Recipients},
     retry_policy::RetryPolicy,
 };
 use crate::{
+    delivery::{CompletedAttempt, Postponed},
     model::{id::SinkId, timestamp::Timestamp},
     platform::{metrics::Metrics, store::StoreError},
     routing::{
@@ -57,6 +58,13 @@ pub(super) enum WakeState {
     Woken,
 }
 
+/// The head of a queue, taken for an attempt.
+struct TakenHead {
+    recipient: Recipient,
+    pending: PendingDelivery,
+    permit: DeliveryPermit,
+}
+
 /// The continuation of a worker after one step.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
@@ -81,50 +89,75 @@ impl DelivererState {
         }
     }
 
-    /// Attempts the event at the head of the queue, once it is due, and settles the attempt.
-    ///
-    /// The event itself is read last: an event that waits, for its time or for a permit, waits on disk.
+    /// Delivers the event at the head of the queue: take, attempt, settle.
     async fn deliver_head(&self, sink: SinkId, retry_now: &Notify) -> Next {
+        let TakenHead { recipient, pending, permit } = match self.take(sink, retry_now).await {
+            Ok(taken) => taken,
+            Err(next) => return next,
+        };
+        let started_at = Timestamp::now();
+        let attempted = self.attempt(&recipient, &pending).await;
+        drop(permit);
+        match attempted {
+            Ok(completed) => self.settle(&recipient, pending, completed, started_at).await,
+            Err(_) => return self.pause(POSTPONED, retry_now).await,
+        }
+        if self.shutdown.is_cancelled() { Next::Stop } else { Next::Continue }
+    }
+
+    /// Waits until the head of the queue is due and a permit is free, then takes it. The event stays in the queue.
+    ///
+    /// The event is read last: an event that waits, for its time or for a permit, waits on disk.
+    async fn take(&self, sink: SinkId, retry_now: &Notify) -> Result<TakenHead, Next> {
         if self.wait_until_due(sink, retry_now).await == Next::Stop {
-            return Next::Stop;
+            return Err(Next::Stop);
         }
         // Looked up for each attempt, so that a change of the sink takes effect on the next one. The lookup also sees
         // every change that a pending notification stands for.
         let _ = retry_now.notified().now_or_never();
-        let Some(recipient) = self.recipients.find(sink) else { return Next::Stop };
+        let recipient = self.recipients.find(sink).ok_or(Next::Stop)?;
         let permits = match recipient {
             Recipient::Sink(_) => &self.sink_permits,
             Recipient::Method(_) => &self.method_permits,
         };
         let permit = tokio::select! {
-            () = self.shutdown.cancelled() => return Next::Stop,
+            () = self.shutdown.cancelled() => return Err(Next::Stop),
             permit = permits.acquire(recipient.owner()) => permit,
         };
-        let pending = match self.engine.head(sink).await {
-            Ok(Some(pending)) => pending,
-            Ok(None) => return Next::Stop,
+        match self.engine.head(sink).await {
+            Ok(Some(pending)) => Ok(TakenHead { recipient, pending, permit }),
+            Ok(None) => Err(Next::Stop),
             Err(error @ StoreError::Unreadable(_)) => {
                 drop(permit);
                 log::warn!("the queue of sink {sink} cannot be read and is tried again: {error}");
-                return self.pause(POSTPONED, retry_now).await;
+                Err(self.pause(POSTPONED, retry_now).await)
             }
             Err(error) => {
                 // Final: the store has stopped, and queued events are delivered after a restart.
                 log::error!("delivery to sink {sink} has stopped: {error}");
-                return Next::Stop;
+                Err(Next::Stop)
             }
-        };
-        let (at, number) = (Timestamp::now(), pending.attempt_number());
-        let input = EventInput { event: pending.event.clone(), sequence: pending.sequence, attempt: number };
-        let attempted = self.recipients.attempt(&recipient, input).await;
-        drop(permit);
-        let Ok(completed) = attempted else { return self.pause(POSTPONED, retry_now).await };
-        self.metrics.attempt_time.observe(completed.duration);
+        }
+    }
 
-        let settled = self.retry_policy.settle(completed, number, at);
-        self.publish(&recipient, &pending, &settled);
+    async fn attempt(&self, recipient: &Recipient, pending: &PendingDelivery) -> Result<CompletedAttempt, Postponed> {
+        let input =
+            EventInput { event: pending.event.clone(), sequence: pending.sequence, attempt: pending.attempt_number() };
+        self.recipients.attempt(recipient, input).await
+    }
+
+    /// Lets the retry policy decide what the attempt means, and records it in the queue and the feed.
+    async fn settle(
+        &self,
+        recipient: &Recipient,
+        pending: PendingDelivery,
+        completed: CompletedAttempt,
+        started_at: Timestamp,
+    ) {
+        self.metrics.attempt_time.observe(completed.duration);
+        let settled = self.retry_policy.settle(completed, pending.attempt_number(), started_at);
+        self.publish(recipient, &pending, &settled);
         self.engine.settle(pending, settled).await;
-        if self.shutdown.is_cancelled() { Next::Stop } else { Next::Continue }
     }
 
     /// Waits for the time of the next attempt; stops if the queue is empty.

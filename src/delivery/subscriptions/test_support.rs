@@ -9,12 +9,12 @@ use crate::{
         timestamp::Timestamp,
     },
     platform::store::{OpenError, Store},
+    routing::queue::test_support::copy_directory,
 };
 use futures_util::{FutureExt, future::BoxFuture};
 use parking_lot::Mutex;
 use serde_json::{json, value::RawValue};
 use std::{
-    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -136,18 +136,5 @@ pub fn subscription(owner: UserId, events: &str, event_sinks: &[&str]) -> Subscr
         events: events.parse().unwrap(),
         event_sinks: event_sinks.iter().map(ToString::to_string).collect(),
         created_at: Timestamp::now(),
-    }
-}
-
-fn copy_directory(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
-        let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy_directory(&entry.path(), &target);
-        } else if let Err(error) = std::fs::copy(entry.path(), target) {
-            // sled replaces its snapshot files while it runs.
-            assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{error}");
-        }
     }
 }

@@ -4,7 +4,7 @@
 mod damaged_records;
 mod model;
 
-use super::{sled::*, *};
+use super::{sled::*, test_support::copy_directory, *};
 use crate::{
     model::{
         event::{Actor, ActorKind, Event, EventType},
@@ -116,24 +116,6 @@ fn user() -> UserId {
 fn attempt(number: u32, outcome: AttemptOutcome) -> Attempt {
     let at = Timestamp::now();
     Attempt { number, at, duration_ms: 1.0, outcome, status: None, error: None, response: None, log: Vec::new() }
-}
-
-fn copy_directory(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        // The copy of this file could be newer than that of the database, which a crash cannot cause.
-        if entry.file_name() == "mark" {
-            continue;
-        }
-        let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy_directory(&entry.path(), &target);
-        } else if let Err(error) = std::fs::copy(entry.path(), target) {
-            // sled replaces its snapshot files while it runs.
-            assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{error}");
-        }
-    }
 }
 
 #[tokio::test]
