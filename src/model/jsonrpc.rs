@@ -190,8 +190,22 @@ impl From<ErrorObject> for RpcResponse {
     }
 }
 
+/// The members of a response as raw JSON. An absent member is distinguished from a null one.
+#[derive(Debug, Deserialize)]
+pub struct ResponseMembers<'a> {
+    #[serde(borrow, default, deserialize_with = "present")]
+    pub id: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    pub result: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    pub error: Option<&'a RawValue>,
+    /// Present if the message is a request and no response.
+    #[serde(borrow, default, deserialize_with = "present")]
+    pub method: Option<&'a RawValue>,
+}
+
 /// A member that is there, even if it is null.
-pub(crate) fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 

@@ -8,6 +8,7 @@ pub mod event;
 pub mod health_check;
 pub mod id;
 pub mod json_input;
+pub mod json_text;
 pub mod jsonrpc;
 pub mod library;
 pub mod lua_source;

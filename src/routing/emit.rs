@@ -6,6 +6,7 @@ use crate::{
     model::{
         event::{Actor, Event, EventSpace, EventType},
         id::{EventId, SpaceId, UserId},
+        json_text,
         timestamp::Timestamp,
     },
     routing::{
@@ -113,7 +114,7 @@ pub fn check_payload(payload: &RawValue, limit: usize) -> Result<(), EmitError> 
     if bytes > limit {
         return Err(EmitError::PayloadTooLarge { bytes, limit });
     }
-    if depth(payload.get()) > MAX_DEPTH {
+    if json_text::measure(payload.get()).depth > MAX_DEPTH {
         return Err(EmitError::PayloadTooDeep);
     }
     Ok(())
@@ -132,34 +133,4 @@ pub fn check_object(payload: &RawValue) -> Result<(), EmitError> {
         serde_json::from_str::<serde_json::Value>(json).map_err(EmitError::PayloadUnreadable)?;
     }
     Ok(())
-}
-
-/// Returns the depth to which the brackets of a JSON text are nested.
-fn depth(json: &str) -> usize {
-    let (mut now, mut deepest, mut in_string, mut escaped) = (0_usize, 0, false, false);
-    for byte in json.bytes() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_string => escaped = true,
-            b'"' => in_string = !in_string,
-            b'{' | b'[' if !in_string => {
-                now += 1;
-                deepest = deepest.max(now);
-            }
-            b'}' | b']' if !in_string => now = now.saturating_sub(1),
-            _ => {}
-        }
-    }
-    deepest
-}
-
-#[cfg(test)]
-mod tests {
-    use super::depth;
-
-    #[test]
-    fn brackets_in_strings_are_not_depth() {
-        assert_eq!(depth(r#"{"a":[1,{"b":[]}],"c":{}}"#), 4);
-        assert_eq!(depth(r#"{"a":"[[[{{{","b":"\\\"[["}"#), 1);
-    }
 }

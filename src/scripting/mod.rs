@@ -1,5 +1,5 @@
-//! Lua: the sandbox and its executor ([`lua`]), scripts stored on the server ([`scripts`]), and the runtime for programs
-//! of a space ([`space_runtime`]).
+//! Lua: the sandbox that runs it ([`lua`]), the scripts stored on the server ([`scripts`]), and the runtime for the
+//! programs of a space ([`space_runtime`]).
 
 pub mod lua;
 pub mod scripts;

@@ -185,7 +185,7 @@ local of_object = with_common({
 	},
 })
 
--- Whether a field with a keyword's name is a property of that name. `default` and `extra` may have tables as values, so
+-- Returns true if a field with a keyword's name is a property of that name. `default` and `extra` may have tables as values, so
 -- there only a built schema counts as a property.
 local function is_property(name, value)
 	if type(value) ~= "table" or name == "additional_properties" then

@@ -1,6 +1,6 @@
 //! The JSON-RPC lines of a method server: encodes requests, and parses the lines that the process writes.
 
-use crate::model::jsonrpc::{RpcResponse, present};
+use crate::model::jsonrpc::{ResponseMembers, RpcResponse};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::io::Write as _;
@@ -23,19 +23,6 @@ pub enum ServerLine {
     /// A line that is not an answer, described for the log.
     Unexpected(String),
     Blank,
-}
-
-/// The members of an answer as raw JSON, in which null differs from absent.
-#[derive(Deserialize)]
-struct AnswerMembers<'a> {
-    #[serde(borrow, default, deserialize_with = "present")]
-    id: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    result: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    error: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    method: Option<&'a RawValue>,
 }
 
 /// The id alone, for an answer whose other members are faulty.
@@ -91,7 +78,7 @@ pub fn parse_line(line: &[u8]) -> ServerLine {
     if !text.starts_with('{') {
         return ServerLine::Unexpected(format!("a line that is no JSON object: {}", quoted(line)));
     }
-    let members: AnswerMembers<'_> = match serde_json::from_str(text) {
+    let members: ResponseMembers<'_> = match serde_json::from_str(text) {
         Ok(members) => members,
         Err(error) => {
             return match serde_json::from_str::<AnswerId>(text) {

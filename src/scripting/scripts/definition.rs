@@ -2,7 +2,7 @@
 //!
 //! Every other rule is checked in [`crate::model::script_spec`]. Each error names the field and the way out.
 
-use super::{Made, Script, compile};
+use super::script::{DerivedParts, Script, compile};
 use crate::{
     model::{
         id::{ScriptId, UserId},
@@ -39,10 +39,10 @@ impl Script {
             }
         }
         spec.check()?;
-        let made = Made::default();
+        let derived = DerivedParts::default();
         if spec.language == Language::Lua {
             let program = compile(spec.kind, &spec.name, &spec.content)?;
-            let _ = made.program.set(Ok(program));
+            let _ = derived.program.set(Ok(program));
         }
         let now = Timestamp::now();
         Ok(Self {
@@ -57,7 +57,7 @@ impl Script {
             params_schema: spec.params_schema,
             created_at: previous.map_or(now, |script| script.created_at),
             updated_at: now,
-            made,
+            derived,
         })
     }
 
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn each_refusal_names_its_field() {
+    fn each_error_names_its_field() {
         let tool = |schema: Value| json!({"name": "x", "kind": "tool", "content": "return 1", "params_schema": schema});
         let library = |name: &str| json!({"name": name, "kind": "library", "content": "return {}"});
         for (value, field) in [

@@ -1,35 +1,22 @@
-//! The book, on a store in a directory of its own.
+//! The stored scripts, on a store in a directory of its own.
 
 use super::*;
 use crate::{
-    model::{id::UserId, script_spec::ScriptKind},
+    model::{id::UserId, owner::Owner, script_spec::ScriptKind},
     platform::store::{Change, Store, StoreError},
     scripting::scripts::records::MAX_LIBRARIES,
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
+use tempfile::TempDir;
 
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Self {
-        Self(std::env::temp_dir().join(format!("svc-scripts-{}", uuid::Uuid::now_v7())))
-    }
-
-    fn open(&self, most: usize) -> (Store, Scripts) {
-        let store = Store::open(&self.0, 0, Arc::default()).unwrap();
-        (store.clone(), Scripts::open(store, most).unwrap())
-    }
+fn open(directory: &TempDir, most: usize) -> (Store, Scripts) {
+    let store = Store::open(directory.path(), 0, Arc::default()).unwrap();
+    (store.clone(), Scripts::open(store, most).unwrap())
 }
 
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// A script of this spec; Lua that does nothing unless it says otherwise.
+/// A script with these fields over the defaults of an empty Lua script.
 fn script(user: UserId, rest: Value) -> Script {
     let mut spec = json!({"name": "x", "content": "return {}"});
     spec.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
@@ -53,8 +40,8 @@ fn sources(libraries: &[Arc<Script>]) -> Vec<(String, &str)> {
 
 #[tokio::test]
 async fn a_name_is_taken_per_owner_by_scripts_of_every_kind() {
-    let scratch = Scratch::new();
-    let (_, scripts) = scratch.open(1000);
+    let directory = tempfile::tempdir().unwrap();
+    let (_, scripts) = open(&directory, 1000);
     let (ada, bob) = (UserId::new(), UserId::new());
     put(&scripts, ada, json!({"name": "x"})).await;
     put(&scripts, bob, json!({"name": "x"})).await;
@@ -69,15 +56,15 @@ async fn a_name_is_taken_per_owner_by_scripts_of_every_kind() {
 
 #[tokio::test]
 async fn two_tools_of_one_owner_cannot_have_one_mcp_name() {
-    let scratch = Scratch::new();
-    let (_, scripts) = scratch.open(1000);
+    let directory = tempfile::tempdir().unwrap();
+    let (_, scripts) = open(&directory, 1000);
     let ada = UserId::new();
     put(&scripts, ada, json!({"name": "a.b", "kind": "tool"})).await;
     put(&scripts, ada, json!({"name": "a_b.c", "kind": "script"})).await;
     put(&scripts, ada, json!({"name": "a_b", "kind": "tool", "owner": "global"})).await;
     let clash = scripts.create(script(ada, json!({"name": "a_b", "kind": "tool"})), |_| ()).await;
     assert!(matches!(&clash, Err(ScriptsError::ToolNameTaken(other)) if other == "a.b"), "{clash:?}");
-    // A script of that name is no tool.
+    // A script may have that name, since it is no tool.
     put(&scripts, ada, json!({"name": "a_b"})).await;
     let names: Vec<_> = scripts.tools_for(ada).iter().map(|tool| (tool.name.clone(), tool.owner)).collect();
     assert_eq!(names, [("a.b".to_owned(), Owner::User(ada))], "the owner's own hides the global one");
@@ -85,9 +72,9 @@ async fn two_tools_of_one_owner_cannot_have_one_mcp_name() {
 }
 
 #[tokio::test]
-async fn an_owner_has_so_many_scripts_and_so_much_of_libraries() {
-    let scratch = Scratch::new();
-    let (_, scripts) = scratch.open(2);
+async fn the_scripts_of_an_owner_are_bounded_in_number() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_, scripts) = open(&directory, 2);
     let ada = UserId::new();
     let first = put(&scripts, ada, json!({"name": "a"})).await;
     put(&scripts, ada, json!({"name": "b"})).await;
@@ -101,10 +88,10 @@ async fn an_owner_has_so_many_scripts_and_so_much_of_libraries() {
 
 #[tokio::test]
 async fn libraries_of_two_owners_fit_into_one_message() {
-    let scratch = Scratch::new();
-    let (_, scripts) = scratch.open(1000);
+    let directory = tempfile::tempdir().unwrap();
+    let (_, scripts) = open(&directory, 1000);
     let ada = UserId::new();
-    // Each byte of it takes six when it is sent.
+    // Each byte takes six in the JSON of a message.
     let content = "\u{1}".repeat(64 << 10);
     let mut refused = None;
     for owner in ["me", "global"] {
@@ -131,8 +118,8 @@ async fn libraries_of_two_owners_fit_into_one_message() {
 
 #[tokio::test]
 async fn an_owners_library_hides_the_global_one_of_its_name_while_it_is_active() {
-    let scratch = Scratch::new();
-    let (_, scripts) = scratch.open(1000);
+    let directory = tempfile::tempdir().unwrap();
+    let (_, scripts) = open(&directory, 1000);
     let ada = UserId::new();
     let library = |name: &str, owner: &str, content: &str| json!({"name": name, "kind": "library", "owner": owner, "content": content});
     put(&scripts, ada, library("text", "global", "return 'global'")).await;
@@ -157,9 +144,9 @@ async fn an_owners_library_hides_the_global_one_of_its_name_while_it_is_active()
 }
 
 #[tokio::test]
-async fn a_script_is_run_by_those_it_is_for_while_it_is_active() {
-    let scratch = Scratch::new();
-    let (_, scripts) = scratch.open(1000);
+async fn an_active_script_is_run_by_its_owner_and_a_global_one_by_everyone() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_, scripts) = open(&directory, 1000);
     let (ada, bob) = (UserId::new(), UserId::new());
     let own = put(&scripts, ada, json!({"name": "own"})).await;
     let global = put(&scripts, ada, json!({"name": "global", "owner": "global"})).await;
@@ -180,14 +167,14 @@ async fn a_script_is_run_by_those_it_is_for_while_it_is_active() {
 }
 
 #[tokio::test]
-async fn every_listener_hears_every_change_in_order() {
-    let scratch = Scratch::new();
-    let (_, scripts) = scratch.open(1000);
-    let heard = Arc::new(Mutex::new(Vec::new()));
+async fn every_listener_gets_every_change_in_order() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_, scripts) = open(&directory, 1000);
+    let changes = Arc::new(Mutex::new(Vec::new()));
     for _ in 0..2 {
-        let notes = heard.clone();
+        let recorded = changes.clone();
         scripts.listen(move |change| {
-            notes.lock().push(match change {
+            recorded.lock().push(match change {
                 Change::Created(script) => format!("+{}", script.name),
                 Change::Updated { before, after } => format!("{}>{}", before.name, after.name),
                 Change::Deleted(script) => format!("-{}", script.name),
@@ -205,13 +192,13 @@ async fn every_listener_hears_every_change_in_order() {
         scripts.update(first.clone(), later(ada, &first, json!({})), |_| ()).await,
         Err(ScriptsError::NotFound)
     ));
-    assert_eq!(*heard.lock(), ["+a", "+a", "a>b", "a>b", "-b", "-b"]);
+    assert_eq!(*changes.lock(), ["+a", "+a", "a>b", "a>b", "-b", "-b"]);
 }
 
 #[tokio::test]
-async fn what_was_changed_is_there_after_reopening_and_what_was_not_written_did_not_happen() {
-    let scratch = Scratch::new();
-    let (store, scripts) = scratch.open(1000);
+async fn changes_survive_reopening_and_failed_writes_change_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, scripts) = open(&directory, 1000);
     let ada = UserId::new();
     let kept = scripts.create(script(ada, json!({"name": "kept"})), |batch| batch.put(b"zk", b"1")).await.unwrap();
     let gone = put(&scripts, ada, json!({"name": "gone"})).await;
@@ -223,7 +210,7 @@ async fn what_was_changed_is_there_after_reopening_and_what_was_not_written_did_
     assert!(matches!(unwritten, Err(ScriptsError::Store(_))), "{unwritten:?}");
     assert_eq!((scripts.all().len(), scripts.find(Owner::User(ada), "late").is_none()), (1, true));
     drop((store, scripts));
-    let (store, scripts) = scratch.open(1000);
+    let (store, scripts) = open(&directory, 1000);
     assert_eq!(scripts.all().iter().map(|script| script.id).collect::<Vec<_>>(), [kept.id]);
     assert!(store.get(b"zk").unwrap().is_some() && store.get(b"zg").unwrap().is_some());
     store.close().await;

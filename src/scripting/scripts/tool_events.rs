@@ -1,4 +1,5 @@
-//! How tools raise events: as whoever runs them, under the same rules as the API (SPEC 6.2).
+//! Emits the events of tools, as the user who runs the tool and under the rules of the HTTP API: the user needs the
+//! permission to use spaces, and the type becomes `custom.…`.
 
 use crate::{
     identity::Identity,
@@ -10,7 +11,7 @@ use futures_util::{FutureExt, future::BoxFuture};
 use serde_json::{json, value::RawValue};
 use std::sync::Arc;
 
-/// Raises events for tools. Cloning it is cheap.
+/// Emits events for tools. Cloning it is cheap.
 #[derive(Clone)]
 pub struct ToolEventEmitter {
     emitter: Arc<Emitter>,
@@ -22,16 +23,16 @@ impl ToolEventEmitter {
         Self { emitter, identity }
     }
 
-    async fn raise(&self, owner: Owner, kind: &str, payload: Box<RawValue>) -> Result<Box<RawValue>, String> {
+    async fn emit_as(&self, owner: Owner, kind: &str, payload: Box<RawValue>) -> Result<Box<RawValue>, String> {
         let user = match owner {
             Owner::User(user) => self.identity.user(user).ok_or("the user is gone")?,
-            Owner::Global => return Err("an event is somebody's, and nobody runs this".to_owned()),
+            Owner::Global => return Err("an event needs a user, and no user runs this".to_owned()),
         };
         let permissions = self.identity.permissions(user.id);
         if ![Permission::UseSpaces, Permission::ManageSpaces].into_iter().any(|needed| permissions.contains(needed)) {
             return Err("raising an event needs the permission use_spaces".to_owned());
         }
-        let raise = NewEvent {
+        let event = NewEvent {
             id: None,
             kind: EventType::custom(kind).map_err(|error| format!("the type: {error}"))?,
             space_id: SpaceId::NIL,
@@ -40,10 +41,10 @@ impl ToolEventEmitter {
             actor: user.actor(),
             payload,
         };
-        let receipt = self.emitter.emit(raise).await.map_err(|error| error.to_string())?;
+        let receipt = self.emitter.emit(event).await.map_err(|error| error.to_string())?;
         let event = &receipt.event;
-        let told = json!({"event_id": event.id, "event_type": event.kind.as_str(), "event_ts": event.ts});
-        Ok(serde_json::value::to_raw_value(&told).expect("what was JSON is JSON"))
+        let description = json!({"event_id": event.id, "event_type": event.kind.as_str(), "event_ts": event.ts});
+        Ok(serde_json::value::to_raw_value(&description).expect("ids, names and timestamps are JSON"))
     }
 }
 
@@ -54,7 +55,7 @@ impl EventEmitter for ToolEventEmitter {
         kind: &str,
         payload: Box<RawValue>,
     ) -> BoxFuture<'static, Result<Box<RawValue>, String>> {
-        let (raiser, kind) = (self.clone(), kind.to_owned());
-        async move { raiser.raise(owner, &kind, payload).await }.boxed()
+        let (this, kind) = (self.clone(), kind.to_owned());
+        async move { this.emit_as(owner, &kind, payload).await }.boxed()
     }
 }

@@ -1,7 +1,7 @@
-//! Running tools: with arguments that fit, on the server, as whoever calls them. Everything that calls a tool, over HTTP or
-//! MCP, comes through [`ToolRunner::run`].
+//! Runs tools: checks the arguments and runs the tool as the user who calls it. Every call of a tool, over HTTP or MCP,
+//! goes through [`ToolRunner::run`].
 
-use super::Script;
+use super::script::Script;
 use crate::{
     model::{id::UserId, owner::Owner, schema::ValidationError, script_spec::ScriptKind},
     scripting::lua::{
@@ -11,13 +11,11 @@ use crate::{
 use serde_json::{Value, value::RawValue};
 use std::sync::Arc;
 
-/// What tools run with. Cloning it is cheap.
+/// Runs tools. Cloning it is cheap.
 #[derive(Clone)]
 pub struct ToolRunner {
     pub runtime: Runtime,
-    /// How they call methods.
     pub caller: Arc<dyn MethodCaller>,
-    /// How they raise events.
     pub emitter: Arc<dyn EventEmitter>,
 }
 
@@ -25,36 +23,37 @@ pub struct ToolRunner {
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
     #[error("must be an object")]
-    NoObject,
+    NotAnObject,
     #[error("{0}")]
     Unreadable(#[from] serde_json::Error),
-    /// No tool takes as much.
+    /// Over the budgets of every tool.
     #[error("{0}")]
-    TooMuch(#[from] JsonError),
+    TooLarge(#[from] JsonError),
     #[error("{0}")]
-    Unfit(#[from] ValidationError),
-    /// What was saved by an older version may no longer compile.
+    SchemaMismatch(#[from] ValidationError),
+    /// A tool saved by an older version may no longer compile.
     #[error("it no longer compiles: {0}")]
     Compile(CompileError),
     #[error("it is no tool")]
-    NoTool,
+    NotATool,
     #[error("the server shuts down")]
     Stopped,
 }
 
 impl ToolRunner {
-    /// Runs a tool with these arguments, as this user. Its libraries and what it remembers are its owner's. What goes
-    /// wrong in the tool itself is in what it gives. Dropping the future ends the run.
+    /// Runs a tool with these arguments, as this user. Its libraries and its `kv` are those of its owner. Dropping the
+    /// future ends the run.
     ///
     /// # Errors
     ///
-    /// Fails if the arguments do not fit, or there is nothing to run.
+    /// Fails if the arguments do not fit the schema or there is nothing to run. A failure of the tool itself is in the
+    /// [`ToolRun`].
     pub async fn run(&self, tool: &Arc<Script>, user: UserId, arguments: Box<RawValue>) -> Result<ToolRun, ToolError> {
-        check(tool, &arguments).await?;
+        check_arguments(tool, &arguments).await?;
         let program = match tool.program().filter(|_| tool.kind == ScriptKind::Tool) {
             Some(Ok(program)) => program,
             Some(Err(error)) => return Err(ToolError::Compile(error.clone())),
-            None => return Err(ToolError::NoTool),
+            None => return Err(ToolError::NotATool),
         };
         let (caller, emitter) = (self.caller.clone(), self.emitter.clone());
         let context = ToolContext { owner: Owner::User(user), caller, emitter };
@@ -62,10 +61,10 @@ impl ToolRunner {
     }
 }
 
-/// Whether arguments fit the tool's schema. Both can be large, so it is done where nobody waits behind it.
-async fn check(tool: &Arc<Script>, arguments: &RawValue) -> Result<(), ToolError> {
+/// Checks arguments against the tool's schema, on a blocking thread because both can be large.
+async fn check_arguments(tool: &Arc<Script>, arguments: &RawValue) -> Result<(), ToolError> {
     if !arguments.get().trim_start().starts_with('{') {
-        return Err(ToolError::NoObject);
+        return Err(ToolError::NotAnObject);
     }
     if tool.params_schema.is_none() {
         return Ok(());

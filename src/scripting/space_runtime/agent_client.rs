@@ -28,7 +28,7 @@ const MAX_RESPONSE: u64 = 64 << 20;
 /// Connects to the agent of the space.
 pub struct AgentClient {
     url: String,
-    /// Whether the address was given and is not the default.
+    /// True if the address was given, false if it is the default.
     is_configured: bool,
     /// Made on first use, since most programs do not need it.
     http: OnceLock<HttpClient>,

@@ -18,6 +18,7 @@ mod write;
 pub(super) use read::read_into;
 pub(super) use write::{write, write_raw};
 
+use crate::model::json_text;
 use mlua::{Lua, Table, Value};
 use serde_json::value::RawValue;
 
@@ -73,25 +74,12 @@ pub fn check_size(document: &RawValue) -> Result<(), JsonError> {
     if text.len() > MAX_BYTES {
         return Err(JsonError::TooLarge);
     }
-    // It is JSON, so outside of strings these mean what they look like.
-    let (mut nodes, mut depth, mut quoted, mut escaped) = (1, 0, false, false);
-    for byte in text.bytes() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' => escaped = true,
-            b'"' => quoted = !quoted,
-            _ if quoted => {}
-            b'{' | b'[' => depth += 1,
-            b'}' | b']' => depth -= 1,
-            b',' => nodes += 1,
-            _ => {}
-        }
-        if depth > MAX_DEPTH {
-            return Err(JsonError::TooDeep { path: "$".to_owned() });
-        }
-        if nodes > MAX_NODES {
-            return Err(JsonError::TooMany);
-        }
+    let shape = json_text::measure(text);
+    if shape.depth > MAX_DEPTH {
+        return Err(JsonError::TooDeep { path: "$".to_owned() });
+    }
+    if shape.commas >= MAX_NODES {
+        return Err(JsonError::TooMany);
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use super::library_error::LibraryError;
 use std::time::Duration;
 
-/// The longest text a library function takes, unless it says otherwise.
+/// The longest text a library function takes, unless the function has a limit of its own.
 pub(super) const MAX_TEXT: usize = 4 << 20;
 
 /// The longest time span, about a century: it can be added to any timestamp without an overflow.

@@ -123,12 +123,12 @@ pub(in crate::scripting::lua) fn install(
     Ok(())
 }
 
-/// Whether programs of this kind may do more than compute.
+/// Returns true for programs that may do more than compute.
 const fn has_effects(kind: ProgramKind) -> bool {
     matches!(kind, ProgramKind::Script | ProgramKind::Tool | ProgramKind::Space(_))
 }
 
-/// Whether programs of this kind run for an event, which `svc.event` then describes.
+/// Returns true for programs that run for an event, which `svc.event` then describes.
 const fn runs_for_an_event(kind: ProgramKind) -> bool {
     matches!(kind, ProgramKind::Template | ProgramKind::Script)
 }

@@ -7,7 +7,10 @@ use super::{
     library_error::LibraryError,
     run_context::{agent, program_context},
 };
-use crate::scripting::lua::{json::write_raw, program::Capabilities, results::MethodHandler};
+use crate::{
+    model::jsonrpc::ResponseMembers,
+    scripting::lua::{json::write_raw, program::Capabilities, results::MethodHandler},
+};
 use mlua::{Lua, Table, Value};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -75,7 +78,7 @@ fn client(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
         let request = request(name, params(&lua, given)?, Some(1));
         let answer = agent(&lua)?.call(to_json(&request)).await?;
         let answer = answer.ok_or_else(|| LibraryError::Message("there was no answer".to_owned()))?;
-        let answer: ClientResponse<'_> = parse(answer.get())?;
+        let answer: ResponseMembers<'_> = parse(answer.get())?;
         match (answer.result, answer.error) {
             (Some(result), _) => Ok(BoxedJson::new(&lua, Some(result.get()))?),
             (None, Some(error)) => Err(LibraryError::Table(BoxedJson::new(&lua, Some(error.get()))?)),
@@ -115,14 +118,6 @@ struct ClientRequest {
     params: Box<RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<usize>,
-}
-
-#[derive(serde::Deserialize)]
-struct ClientResponse<'a> {
-    #[serde(borrow, default, deserialize_with = "crate::model::jsonrpc::present")]
-    result: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "crate::model::jsonrpc::present")]
-    error: Option<&'a RawValue>,
 }
 
 fn request(method: String, params: Box<RawValue>, id: Option<usize>) -> ClientRequest {

@@ -165,7 +165,7 @@ impl Sandbox {
         location::with_location(&self.lua, error)
     }
 
-    /// Whether the state has not grown much, so that the next run may use it.
+    /// Returns true if the state has not grown much, so that the next run may use it.
     pub fn is_reusable(&self) -> bool {
         self.lua.used_memory() <= self.base + libraries::loaded_modules_size(&self.lua) + REUSABLE_GROWTH
     }

@@ -73,10 +73,10 @@ async fn run_tool(
     let _permit = services.user_limits.test_run(user)?;
     let arguments = params.unwrap_or_else(empty_object);
     let run = services.tools.run(tool, user, arguments).await.map_err(|error| match error {
-        ToolError::NoObject | ToolError::Unreadable(_) | ToolError::TooMuch(_) | ToolError::Unfit(_) => {
+        ToolError::NotAnObject | ToolError::Unreadable(_) | ToolError::TooLarge(_) | ToolError::SchemaMismatch(_) => {
             ApiError::BadRequest(format!("`params`: {error}"))
         }
-        ToolError::Compile(_) | ToolError::NoTool => ApiError::Conflict(format!("`{}`: {error}", tool.name)),
+        ToolError::Compile(_) | ToolError::NotATool => ApiError::Conflict(format!("`{}`: {error}", tool.name)),
         ToolError::Stopped => ApiError::Unavailable(error.to_string()),
     })?;
     let (result, error) = match run.result {

@@ -1,0 +1,125 @@
+//! One stored script.
+
+use crate::{
+    model::{
+        id::ScriptId,
+        library::{Language, Library, LibraryName},
+        owner::Owner,
+        schema,
+        script_spec::ScriptKind,
+        timestamp::Timestamp,
+    },
+    scripting::lua::{CompileError, Program},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use std::{fmt, sync::OnceLock};
+
+/// One script, checked. The store keeps it as this JSON.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Script {
+    pub id: ScriptId,
+    /// Unique among its owner's scripts of every kind.
+    pub name: String,
+    pub kind: ScriptKind,
+    #[serde(default)]
+    pub language: Language,
+    pub owner: Owner,
+    #[serde(default)]
+    pub description: String,
+    pub content: String,
+    /// An inactive script is not run, and an inactive library or tool is not found.
+    pub active: bool,
+    /// The JSON Schema of a tool's arguments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub params_schema: Option<Value>,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+    #[serde(skip)]
+    pub(super) derived: DerivedParts,
+}
+
+/// Values derived from this version of a script, each made when it is first needed.
+#[derive(Default)]
+pub(super) struct DerivedParts {
+    pub program: OnceLock<Result<Program, CompileError>>,
+    validator: OnceLock<Result<schema::SchemaValidator, schema::SchemaError>>,
+    digest: OnceLock<[u8; 32]>,
+}
+
+/// Why the script that a sink or a space names cannot be run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ScriptUnavailable {
+    /// Deleted, or not visible to the owner of the sink or space.
+    #[error("the stored script {0} is not there any more: name another one")]
+    Missing(ScriptId),
+    #[error("the stored script `{0}` is not active: activate it, or name another one")]
+    Inactive(String),
+    #[error("`{name}` is no script but a {kind}: name a script")]
+    OtherKind { name: String, kind: ScriptKind },
+    #[error("the stored script `{name}` does not compile: {error}")]
+    Compile { name: String, error: CompileError },
+}
+
+impl Script {
+    /// The compiled program; `None` if the script is not Lua.
+    ///
+    /// # Errors
+    ///
+    /// A script saved by an older version may no longer compile.
+    pub fn program(&self) -> Option<Result<&Program, &CompileError>> {
+        if self.language != Language::Lua {
+            return None;
+        }
+        Some(self.derived.program.get_or_init(|| compile(self.kind, &self.name, &self.content)).as_ref())
+    }
+
+    /// The library for spaces, if the script is a library.
+    pub fn library(&self) -> Option<Library> {
+        if self.kind != ScriptKind::Library {
+            return None;
+        }
+        // The name was valid when it was saved; a later version may reserve more names.
+        let name = LibraryName::parse(&self.name).ok()?;
+        Some(Library { name, language: self.language, source: self.content.clone() })
+    }
+
+    /// The SHA-256 digest of the content.
+    pub fn digest(&self) -> [u8; 32] {
+        *self.derived.digest.get_or_init(|| Sha256::digest(&self.content).into())
+    }
+
+    /// The name of a tool in MCP.
+    pub fn mcp_name(&self) -> String {
+        self.name.replace('.', "_")
+    }
+
+    /// Checks arguments against the tool's schema, if it has one.
+    pub fn check_arguments(&self, arguments: &Value) -> Result<(), schema::ValidationError> {
+        let Some(schema) = &self.params_schema else { return Ok(()) };
+        match self.derived.validator.get_or_init(|| schema::SchemaValidator::new(schema)) {
+            Ok(validator) => validator.check(arguments),
+            // A schema saved by an older version may no longer be accepted.
+            Err(error) => {
+                let reason = format!("nothing fits the tool's `params_schema`: {error}");
+                Err(schema::ValidationError { at: String::new(), reason })
+            }
+        }
+    }
+}
+
+/// Compiles a Lua script according to its kind.
+pub(super) fn compile(kind: ScriptKind, name: &str, source: &str) -> Result<Program, CompileError> {
+    match kind {
+        ScriptKind::Script => Program::script(name, source),
+        ScriptKind::Library => Program::library(name, source),
+        ScriptKind::Tool => Program::tool(name, source),
+    }
+}
+
+impl fmt::Debug for DerivedParts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DerivedParts")
+    }
+}
