@@ -30,7 +30,7 @@ pub struct Binding {
 
 struct CurrentBinding {
     space: Option<BoundSpace>,
-    /// Whether a server has named the space in this run.
+    /// State of the confirmation by a server in this run.
     confirmed: Confirmed,
 }
 

@@ -291,11 +291,11 @@ mod tests {
         let fixture = CheckerFixture::new();
         let file = fixture.directory.path().join("pid");
         let script = format!("sleep 1000 & echo $! > {0}.new; mv {0}.new {0}; wait", file.display());
-        let (mut detail, mut told) = (String::new(), false);
-        // On a slow machine it may not come to start its child in time.
-        while !told {
+        let (mut detail, mut started) = (String::new(), false);
+        // On a slow machine it may not start its child in time.
+        while !started {
             detail = fixture.detail(shell(&script, "500ms")).await.unwrap();
-            told = file.exists();
+            started = file.exists();
         }
         assert_eq!(detail, "it took longer than 500ms");
         let child: i32 = std::fs::read_to_string(&file).unwrap().trim().parse().unwrap();

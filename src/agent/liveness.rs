@@ -26,7 +26,7 @@ pub const MAX_MISSED_HEARTBEATS: u32 = 3;
 pub struct LinkActivity {
     received: AtomicU64,
     sent: AtomicU64,
-    /// Whether the last write found the socket full.
+    /// True if the last write found the socket full.
     blocked: AtomicBool,
 }
 

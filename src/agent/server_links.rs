@@ -30,7 +30,7 @@ pub struct ServerLinkStatus {
     pub since: Timestamp,
     /// The last failure to connect.
     pub error: Option<String>,
-    /// Whether the server has accepted the current registration.
+    /// True if the server has accepted the current registration.
     pub published: bool,
     /// The server's reason for refusing it.
     pub refusal: Option<String>,

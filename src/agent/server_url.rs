@@ -39,7 +39,7 @@ impl ServerUrl {
         self.url.scheme() == "https"
     }
 
-    /// Whether the server may be on another machine.
+    /// Returns whether the server may be on another machine.
     pub fn is_remote(&self) -> bool {
         match self.url.host() {
             Some(Host::Domain(name)) => name != "localhost" && !name.ends_with(".localhost"),

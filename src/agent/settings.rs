@@ -49,7 +49,7 @@ pub struct ReconnectPolicy {
 /// Signals that stop an agent from outside.
 #[derive(Clone, Debug, Default)]
 pub struct StopSignals {
-    /// The space stops, and its servers are told so.
+    /// The space stops, and its servers get a goodbye.
     pub stop: CancellationToken,
     /// The supervising process is gone, or wants the agent gone. The space stays deployed.
     pub abandoned: CancellationToken,

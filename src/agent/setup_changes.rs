@@ -35,7 +35,7 @@ pub struct ChangeSummary {
     pub removed: Vec<MethodNames>,
     /// The registrar's number of the script's last change.
     pub last_change: Option<u64>,
-    /// Whether the script has ended; changes that still arrive from it are refused.
+    /// True if the script has ended; changes that still arrive from it are refused.
     pub ended: bool,
 }
 

@@ -23,7 +23,7 @@ pub enum StopReason {
     WrongSpace(BindingError),
 }
 
-/// How the agent leaves its servers.
+/// The way in which the agent leaves its servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Farewell {
     /// With a goodbye: the space stops.

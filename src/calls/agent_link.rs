@@ -66,7 +66,7 @@ struct PendingCall<'a> {
     id: u64,
 }
 
-/// Whether the sender of a call waits for a reply.
+/// The reply that the sender of a call expects.
 #[derive(Clone, Copy)]
 enum Expected {
     Reply,

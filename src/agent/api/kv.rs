@@ -30,7 +30,7 @@ const MAX_TTL: f64 = u32::MAX as f64;
 struct KvPut {
     value: Box<RawValue>,
     ttl: Option<f64>,
-    /// Whether to store it only if the key is absent.
+    /// True to store it only if the key is absent.
     #[serde(default)]
     add: bool,
 }

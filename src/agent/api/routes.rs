@@ -40,7 +40,7 @@ const MAX_FORWARDED: usize = 16 << 20;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct EmitBody {
+struct AgentEmitBody {
     #[serde(rename = "type")]
     kind: String,
     payload: Option<Box<RawValue>>,
@@ -114,7 +114,7 @@ pub async fn dispatch(
 /// Emits an event, and answers once it is on disk.
 async fn emit(agent: &AgentState, request: Request<Incoming>) -> Result<ApiResponse, ApiRefusal> {
     let limit = MAX_EVENT_BODY.max(agent.max_payload() + AROUND_PAYLOAD);
-    let EmitBody { kind, payload } = read_json(request, limit).await?;
+    let AgentEmitBody { kind, payload } = read_json(request, limit).await?;
     Ok(json(StatusCode::ACCEPTED, &agent.emit(&kind, payload).await?))
 }
 

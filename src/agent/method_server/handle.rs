@@ -3,7 +3,7 @@
 use super::{
     fault::CallFault,
     request_queue::{PendingReply, RequestQueue},
-    supervisor::{DesiredState, RestartPolicy, Supervisor},
+    supervisor::{DesiredState, RestartPolicy, ServerSupervisor},
 };
 use crate::{
     agent::{child_env::ChildEnv, child_process::SpawnError},
@@ -60,7 +60,8 @@ impl MethodServer {
         let timeout = definition.timeout;
         let (health, followed) = watch::channel(MethodServerHealth::Running);
         let (desired, desires) = watch::channel(DesiredState::Serving);
-        let supervisor = Supervisor { policy, definition, directory, child_env, space, queue: queue.clone(), health };
+        let supervisor =
+            ServerSupervisor { policy, definition, directory, child_env, space, queue: queue.clone(), health };
         let process = supervisor.launch().await?;
         tokio::spawn(supervisor.run(process, desires));
         Ok(Self(Arc::new(ServerControl { queue, timeout, health: followed, desired })))

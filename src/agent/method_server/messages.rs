@@ -10,7 +10,7 @@ const QUOTE: usize = 160;
 
 /// An answer, under an id that may be one of the queue's.
 #[derive(Debug)]
-pub struct Answered {
+pub struct ServerAnswer {
     pub id: u64,
     /// The outcome, or the fault in the answer.
     pub outcome: Result<RpcResponse, String>,
@@ -19,7 +19,7 @@ pub struct Answered {
 /// A parsed line.
 #[derive(Debug)]
 pub enum ServerLine {
-    Answer(Answered),
+    Answer(ServerAnswer),
     /// A line that is not an answer, described for the log.
     Unexpected(String),
     Blank,
@@ -82,7 +82,7 @@ pub fn parse_line(line: &[u8]) -> ServerLine {
         Ok(members) => members,
         Err(error) => {
             return match serde_json::from_str::<AnswerId>(text) {
-                Ok(AnswerId { id }) => ServerLine::Answer(Answered { id, outcome: Err(error.to_string()) }),
+                Ok(AnswerId { id }) => ServerLine::Answer(ServerAnswer { id, outcome: Err(error.to_string()) }),
                 Err(_) => ServerLine::Unexpected(format!("a line that is not JSON ({error}): {}", quoted(line))),
             };
         }
@@ -100,7 +100,7 @@ pub fn parse_line(line: &[u8]) -> ServerLine {
         (Some(_), Some(_)) => Err("it has both `result` and `error`".to_owned()),
         (None, None) => Err("it has neither `result` nor `error`".to_owned()),
     };
-    ServerLine::Answer(Answered { id, outcome })
+    ServerLine::Answer(ServerAnswer { id, outcome })
 }
 
 /// The beginning of a line, for the log, which escapes control characters.
@@ -119,7 +119,7 @@ mod tests {
 
     fn answered(line: &str) -> (u64, Result<RpcResponse, String>) {
         match parse_line(line.as_bytes()) {
-            ServerLine::Answer(Answered { id, outcome }) => (id, outcome),
+            ServerLine::Answer(ServerAnswer { id, outcome }) => (id, outcome),
             other => panic!("{line}: {other:?}"),
         }
     }

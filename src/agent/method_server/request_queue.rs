@@ -9,7 +9,7 @@
 
 use super::{
     fault::CallFault,
-    messages::{Answered, encode_request},
+    messages::{ServerAnswer, encode_request},
 };
 use crate::model::{jsonrpc::RpcResponse, method::ServerMode};
 use parking_lot::{Mutex, MutexGuard};
@@ -42,15 +42,15 @@ const MAX_STALE: usize = 1024;
 pub struct RequestQueue {
     mode: ServerMode,
     next_id: AtomicU64,
-    state: Mutex<QueueState>,
+    state: Mutex<RequestQueueState>,
     /// Notified when there may be something to send, or the queue is closed.
     sendable: Notify,
     /// Notified when no request is left.
     idle: Notify,
 }
 
-struct QueueState {
-    intake: Intake,
+struct RequestQueueState {
+    intake: QueueIntake,
     requests: HashMap<u64, QueuedRequest>,
     /// Ids in the order of sending; those no longer in `requests` were withdrawn.
     order: VecDeque<u64>,
@@ -59,8 +59,8 @@ struct QueueState {
     slot: Option<SerialSlot>,
 }
 
-/// Whether new requests are accepted.
-enum Intake {
+/// The acceptance of new requests.
+enum QueueIntake {
     Open,
     /// No new requests; those in the queue are still sent.
     Draining,
@@ -110,8 +110,8 @@ pub enum Taken {
 impl RequestQueue {
     /// An open queue, for a process that runs.
     pub fn new(mode: ServerMode) -> Self {
-        let state = QueueState {
-            intake: Intake::Open,
+        let state = RequestQueueState {
+            intake: QueueIntake::Open,
             requests: HashMap::new(),
             order: VecDeque::new(),
             unsent: 0,
@@ -156,9 +156,9 @@ impl RequestQueue {
         };
         let mut state = this.state();
         match &state.intake {
-            Intake::Open => {}
-            Intake::Draining => return Err(CallFault::NotRunning("it is being stopped".into())),
-            Intake::Closed(reason) => return Err(CallFault::NotRunning(reason.clone())),
+            QueueIntake::Open => {}
+            QueueIntake::Draining => return Err(CallFault::NotRunning("it is being stopped".into())),
+            QueueIntake::Closed(reason) => return Err(CallFault::NotRunning(reason.clone())),
         }
         let too_many = this.mode == ServerMode::Serial && state.unsent >= MAX_WAITING;
         if too_many || state.unsent_bytes + request.len() > MAX_BYTES {
@@ -194,7 +194,7 @@ impl RequestQueue {
                 ReplySender::Notification(_) => notified.extend(state.requests.remove(&id)),
             }
         }
-        let closed = state.order.is_empty() && matches!(state.intake, Intake::Closed(_));
+        let closed = state.order.is_empty() && matches!(state.intake, QueueIntake::Closed(_));
         self.notify_idle(state);
         drop(guard);
         for request in notified {
@@ -213,7 +213,7 @@ impl RequestQueue {
     }
 
     /// Hands answers to their callers, and returns the number of those that nobody waits for.
-    pub fn settle(&self, answers: &mut Vec<Answered>) -> usize {
+    pub fn settle(&self, answers: &mut Vec<ServerAnswer>) -> usize {
         let mut guard = self.state();
         let state = &mut *guard;
         let mut freed = false;
@@ -247,13 +247,13 @@ impl RequestQueue {
 
     /// Accepts requests again, for a new process.
     pub fn open(&self) {
-        self.state().intake = Intake::Open;
+        self.state().intake = QueueIntake::Open;
     }
 
     /// Accepts no more requests; those in the queue are still sent.
     pub fn drain(&self) {
         let mut state = self.state();
-        state.intake = Intake::Draining;
+        state.intake = QueueIntake::Draining;
         self.notify_idle(&state);
     }
 
@@ -267,7 +267,7 @@ impl RequestQueue {
     /// Fails all requests, now and until the queue is opened again: there is no process, for this reason.
     pub fn close(&self, reason: &Arc<str>) {
         let mut state = self.state();
-        state.intake = Intake::Closed(reason.clone());
+        state.intake = QueueIntake::Closed(reason.clone());
         state.slot = None;
         state.order.clear();
         (state.unsent, state.unsent_bytes) = (0, 0);
@@ -302,7 +302,7 @@ impl RequestQueue {
             state.unsent -= 1;
             state.unsent_bytes -= unsent.len();
             if state.order.len() > 2 * state.unsent + MAX_STALE {
-                let QueueState { order, requests, .. } = state;
+                let RequestQueueState { order, requests, .. } = state;
                 order.retain(|id| requests.contains_key(id));
             }
         }
@@ -312,13 +312,13 @@ impl RequestQueue {
         drop(request);
     }
 
-    fn notify_idle(&self, state: &QueueState) {
-        if state.requests.is_empty() && !matches!(state.intake, Intake::Open) {
+    fn notify_idle(&self, state: &RequestQueueState) {
+        if state.requests.is_empty() && !matches!(state.intake, QueueIntake::Open) {
             self.idle.notify_one();
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, QueueState> {
+    fn state(&self) -> MutexGuard<'_, RequestQueueState> {
         self.state.lock()
     }
 }

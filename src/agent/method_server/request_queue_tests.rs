@@ -23,7 +23,7 @@ fn ids(queue: &RequestQueue) -> Vec<u64> {
 }
 
 fn answer(queue: &RequestQueue, id: u64) -> usize {
-    queue.settle(&mut vec![Answered { id, outcome: Ok(RpcResponse::Result(raw("true"))) }])
+    queue.settle(&mut vec![ServerAnswer { id, outcome: Ok(RpcResponse::Result(raw("true"))) }])
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Supervises a method server: starts the process, restarts it with backoff when it dies, and stops it for good.
 //!
-//! [`Supervisor::run`] alternates between [`Supervisor::serve`], which ends when the process does, and
-//! [`Supervisor::restart`], until the server is to stop.
+//! [`ServerSupervisor::run`] alternates between [`ServerSupervisor::serve`], which ends when the process does, and
+//! [`ServerSupervisor::restart`], until the server is to stop.
 
 use super::{pipes, request_queue::RequestQueue};
 use crate::{
@@ -54,7 +54,7 @@ pub struct RestartPolicy {
 }
 
 /// The supervisor of one method server.
-pub struct Supervisor {
+pub struct ServerSupervisor {
     pub policy: RestartPolicy,
     pub definition: ServerDefinition,
     pub directory: PathBuf,
@@ -85,7 +85,7 @@ impl Default for RestartPolicy {
     }
 }
 
-impl Supervisor {
+impl ServerSupervisor {
     /// Starts the process.
     ///
     /// # Errors

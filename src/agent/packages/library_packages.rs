@@ -46,7 +46,7 @@ pub struct Packages {
     bundled: PackageArchive,
     /// The libraries that a server has sent last.
     sent: watch::Sender<Arc<[Library]>>,
-    /// Whether a server has sent the libraries in this run, and they are archived.
+    /// Set once a server has sent the libraries in this run, and they are archived.
     received: watch::Sender<LibrariesReceived>,
     user: Mutex<UserLibraries>,
 }

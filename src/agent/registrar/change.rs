@@ -90,7 +90,7 @@ pub struct RegistrationStatus {
     pub methods: Vec<MethodNames>,
 }
 
-/// Whether a new method server is watched for a while before it counts as started.
+/// The check of a new method server before it counts as started.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum StartCheck {
     Watch,

@@ -1,4 +1,4 @@
-//! The agent's own API: what it takes, from whom, and how it refuses the rest.
+//! Tests of the agent's local API: its bodies, its access checks and its errors.
 
 use super::support::{FakeServer, RunningAgent, settings};
 use crate::agent::{AgentError, AgentSettings, StopSignals};
@@ -26,7 +26,7 @@ async fn an_event_needs_only_a_type() {
 }
 
 #[tokio::test]
-async fn what_is_no_event_is_refused_with_the_field() {
+async fn an_invalid_event_is_refused_with_its_field() {
     let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let large = json!({ "type": "a", "payload": { "text": "x".repeat(2000) } }).to_string();
@@ -56,7 +56,7 @@ async fn what_is_no_event_is_refused_with_the_field() {
 }
 
 #[tokio::test]
-async fn web_pages_cannot_reach_it() {
+async fn web_pages_cannot_use_the_api() {
     let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let event = r#"{"type":"a"}"#;
@@ -79,7 +79,7 @@ async fn web_pages_cannot_reach_it() {
 }
 
 #[tokio::test]
-async fn paths_and_methods_that_are_not_there_are_told() {
+async fn an_unknown_path_or_method_is_an_error_that_names_the_known_ones() {
     let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     assert_eq!(code(&agent.get("/").await), (404, "not_found"));
@@ -91,7 +91,7 @@ async fn paths_and_methods_that_are_not_there_are_told() {
 }
 
 #[tokio::test]
-async fn values_are_kept_under_any_key() {
+async fn a_value_can_have_any_key() {
     let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     for key in ["plain", "", ".", "..", "%2e%2e", "a%2Fb", "a+b", "a%20b", "%C3%A4", "%26key%3Dx", "100%25"] {
@@ -113,7 +113,7 @@ async fn values_are_kept_under_any_key() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_kept_is_told() {
+async fn a_value_that_cannot_be_stored_is_refused_with_its_reason() {
     let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let long = format!("/kv?key={}", "k".repeat(257));
@@ -139,11 +139,11 @@ async fn what_cannot_be_kept_is_told() {
 }
 
 #[tokio::test]
-async fn a_full_spool_is_told_with_the_setting() {
+async fn a_full_spool_is_an_error_that_names_the_setting() {
     let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let agent = RunningAgent::start(AgentSettings { spool: 2, ..settings(&scratch, &[&server]) }).await;
-    agent.raise("a", json!({})).await;
-    agent.raise("a", json!({})).await;
+    agent.emit("a", json!({})).await;
+    agent.emit("a", json!({})).await;
     let answer = agent.post("/event", r#"{"type":"a"}"#).await;
     assert_eq!(code(&answer), (503, "spool_full"));
     assert!(message(&answer).contains("agent.spool"), "{answer:?}");
@@ -151,7 +151,7 @@ async fn a_full_spool_is_told_with_the_setting() {
 }
 
 #[tokio::test]
-async fn it_listens_on_loopback_only() {
+async fn the_api_listens_on_loopback_only() {
     let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
     let ran = crate::agent::run(settings(&scratch, &[&server]), listener, StopSignals::default()).await;

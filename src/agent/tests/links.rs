@@ -1,4 +1,4 @@
-//! Links: made, kept, lost, made anew, and left; and the events that go over them.
+//! Tests of links and of the events that are sent over them: connecting, heartbeats, reconnecting, shutdown.
 
 use super::support::{FakeServer, LinkedAgent, RunningAgent, raw, settings, soon};
 use crate::{
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-async fn heard(linked: &mut LinkedAgent, count: usize) -> Vec<EventId> {
+async fn received_events(linked: &mut LinkedAgent, count: usize) -> Vec<EventId> {
     let mut ids = Vec::new();
     for _ in 0..count {
         ids.push(linked.receive_event().await.0);
@@ -21,7 +21,7 @@ async fn heard(linked: &mut LinkedAgent, count: usize) -> Vec<EventId> {
 }
 
 #[tokio::test]
-async fn an_agent_introduces_itself_and_tells_who_it_is() {
+async fn an_agent_says_hello_and_shows_its_space_in_its_status() {
     let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let linked = server.welcome_idle().await;
@@ -34,7 +34,7 @@ async fn an_agent_introduces_itself_and_tells_who_it_is() {
 }
 
 #[tokio::test]
-async fn a_broken_link_is_made_anew() {
+async fn an_agent_reconnects_after_a_broken_link() {
     let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     drop(server.welcome_idle().await);
@@ -43,7 +43,7 @@ async fn a_broken_link_is_made_anew() {
     let mut linked = server.welcome_idle().await;
     linked.goodbye(Goodbye::Unexpected("what?".to_owned())).await;
     let mut linked = server.welcome_idle().await;
-    // Neither a second welcome nor nonsense is what a server should say.
+    // A cancellation of an unknown call is ignored; a second welcome ends the link.
     linked.send(ToAgent::Cancel { id: 7 }).await;
     let second = server_welcome(&server);
     linked.send(second).await;
@@ -65,7 +65,7 @@ fn server_welcome(server: &FakeServer) -> ToAgent {
 }
 
 #[tokio::test]
-async fn a_server_that_answers_heartbeats_is_kept_and_one_that_stalls_is_left() {
+async fn a_link_with_heartbeats_stays_and_a_stalled_one_is_replaced() {
     let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let agent = RunningAgent::start(crate::agent::AgentSettings {
         heartbeat: Duration::from_millis(50),
@@ -76,17 +76,17 @@ async fn a_server_that_answers_heartbeats_is_kept_and_one_that_stalls_is_left() 
     for _ in 0..10 {
         linked.heartbeat().await;
     }
-    // From here on it neither reads nor says anything, and yet the connection stands.
+    // From here on the server neither reads nor writes, although the connection is open.
     let again = server.welcome().await;
     agent.stop((linked, again)).await;
 }
 
 #[tokio::test]
-async fn a_refused_token_is_tried_again_and_told_meanwhile() {
+async fn a_refused_token_is_tried_again_and_shown_in_the_status() {
     let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let body = r#"{"error":{"code":"unauthorized","message":"this token is not known"}}"#;
-    // Who it is that asks, the words of a 401 do not know.
+    // The message of a 401 is not repeated: it is about tokens of users.
     for (status, words) in [("401 Unauthorized", "(401): "), ("403 Forbidden", "(403: this token is not known): ")] {
         let mut stream = server.connection().await;
         let mut request = [0; 4096];
@@ -102,7 +102,7 @@ async fn a_refused_token_is_tried_again_and_told_meanwhile() {
 }
 
 #[tokio::test]
-async fn who_ends_an_agent_is_told_goodbye() {
+async fn an_agent_that_is_asked_to_stop_says_goodbye() {
     let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let mut linked = server.welcome_idle().await;
@@ -113,7 +113,7 @@ async fn who_ends_an_agent_is_told_goodbye() {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_abandoned_goes_without_a_word() {
+async fn an_abandoned_agent_leaves_without_a_goodbye() {
     let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let mut linked = server.welcome_idle().await;
@@ -126,12 +126,12 @@ async fn an_agent_that_is_abandoned_goes_without_a_word() {
 async fn an_agent_without_a_link_ends_at_once() {
     let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
-    agent.raise("a", json!({})).await;
+    agent.emit("a", json!({})).await;
     agent.stop(()).await;
 }
 
 #[tokio::test]
-async fn a_stopped_space_stops_its_agent_in_good_order() {
+async fn a_stopped_space_stops_its_agent_with_a_goodbye_to_every_server() {
     let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let other = FakeServer::beside(&server).await;
     let agent = RunningAgent::start(settings(&scratch, &[&server, &other])).await;
@@ -145,14 +145,14 @@ async fn a_stopped_space_stops_its_agent_in_good_order() {
 }
 
 #[tokio::test]
-async fn an_agent_that_drains_does_not_come_back_to_a_server_that_hung_up() {
+async fn an_agent_that_drains_does_not_reconnect() {
     let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let other = FakeServer::beside(&server).await;
     let agent = RunningAgent::start(settings(&scratch, &[&server, &other])).await;
     let mut linked = server.welcome_idle().await;
     let mut elsewhere = other.welcome_idle().await;
-    // This one is never confirmed, so that the agent has something to wait for.
-    agent.raise("a", json!({})).await;
+    // This event is never confirmed, so that the agent waits for it.
+    agent.emit("a", json!({})).await;
     linked.goodbye(Goodbye::Stopped).await;
     drop(linked);
     let hearing = async {
@@ -168,7 +168,7 @@ async fn an_agent_that_drains_does_not_come_back_to_a_server_that_hung_up() {
 }
 
 #[tokio::test]
-async fn an_agent_that_was_welcomed_before_says_so() {
+async fn an_agent_that_was_welcomed_before_says_hello_as_returning() {
     let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let unwelcomed = server.accept().await;
@@ -197,12 +197,12 @@ async fn an_agent_that_is_replaced_or_revoked_ends_and_says_why() {
         linked.goodbye(why).await;
         let error = agent.ended().await.unwrap_err().to_string();
         assert!(error.contains(word) && error.contains(&server.url), "{error}");
-        assert!(elsewhere.receive().await.is_none(), "the space has not stopped, so nobody says so");
+        assert!(elsewhere.receive().await.is_none(), "the space has not stopped, so no server gets a goodbye");
     }
 }
 
 #[tokio::test]
-async fn one_that_is_sent_away_at_the_door_ends_too() {
+async fn an_agent_that_gets_a_goodbye_instead_of_a_welcome_stops() {
     let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let mut linked = server.accept().await;
@@ -226,17 +226,17 @@ async fn events_arrive_in_order_however_often_the_link_breaks() {
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let mut ids = Vec::new();
     for n in 0..5 {
-        ids.push(agent.raise("deploy.done", json!({ "n": n })).await);
+        ids.push(agent.emit("deploy.done", json!({ "n": n })).await);
     }
     let mut linked = server.welcome_idle().await;
     assert_eq!(linked.receive_event().await, (ids[0], "deploy.done".to_owned(), json!({ "n": 0 })));
-    assert_eq!(heard(&mut linked, 4).await, ids[1..]);
+    assert_eq!(received_events(&mut linked, 4).await, ids[1..]);
     linked.confirm(ids[0]).await;
     agent.status(|status| status["spool"]["depth"] == 4).await;
     drop(linked);
     let mut linked = server.welcome_idle().await;
-    ids.push(agent.raise("deploy.done", json!({})).await);
-    assert_eq!(heard(&mut linked, 5).await, ids[1..]);
+    ids.push(agent.emit("deploy.done", json!({})).await);
+    assert_eq!(received_events(&mut linked, 5).await, ids[1..]);
     for id in &ids[1..] {
         linked.confirm(*id).await;
     }
@@ -245,30 +245,30 @@ async fn events_arrive_in_order_however_often_the_link_breaks() {
 }
 
 #[tokio::test]
-async fn what_a_server_refuses_is_dropped() {
+async fn an_event_that_the_server_refuses_is_dropped() {
     let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let mut linked = server.welcome_idle().await;
-    let id = agent.raise("a", json!({})).await;
-    assert_eq!(heard(&mut linked, 1).await, [id]);
+    let id = agent.emit("a", json!({})).await;
+    assert_eq!(received_events(&mut linked, 1).await, [id]);
     linked.send(ToAgent::Confirm { id, receipt: EventReceipt::Refused("too old".to_owned()) }).await;
     agent.status(|status| status["spool"]["depth"] == 0).await;
     agent.stop(linked).await;
 }
 
 #[tokio::test]
-async fn events_survive_the_agent_and_go_out_before_newer_ones() {
+async fn spooled_events_survive_a_restart_and_are_sent_before_newer_ones() {
     let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let mut ids = Vec::new();
     for n in 0..20 {
-        ids.push(agent.raise("a", json!({ "n": n })).await);
+        ids.push(agent.emit("a", json!({ "n": n })).await);
     }
     agent.stop(()).await;
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
-    ids.push(agent.raise("a", json!({})).await);
+    ids.push(agent.emit("a", json!({})).await);
     let mut linked = server.welcome_idle().await;
-    assert_eq!(heard(&mut linked, 21).await, ids);
+    assert_eq!(received_events(&mut linked, 21).await, ids);
     for id in ids {
         linked.confirm(id).await;
     }
@@ -277,17 +277,17 @@ async fn events_survive_the_agent_and_go_out_before_newer_ones() {
 }
 
 #[tokio::test]
-async fn one_server_gets_the_events_and_another_takes_over_when_it_breaks() {
+async fn one_server_gets_the_events_and_another_takes_over_when_its_link_breaks() {
     let (scratch, one) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let two = FakeServer::beside(&one).await;
     let agent = RunningAgent::start(settings(&scratch, &[&one, &two])).await;
     let mut first = one.welcome_idle().await;
-    let id = agent.raise("a", json!({})).await;
-    assert_eq!(heard(&mut first, 1).await, [id]);
+    let id = agent.emit("a", json!({})).await;
+    assert_eq!(received_events(&mut first, 1).await, [id]);
     let mut second = two.welcome_idle().await;
-    // Nothing more has come here; what comes next is the same event, once the first link is gone.
+    // The second server gets the same event once the first link is gone.
     drop(first);
-    assert_eq!(heard(&mut second, 1).await, [id]);
+    assert_eq!(received_events(&mut second, 1).await, [id]);
     second.confirm(id).await;
     agent.status(|status| status["spool"]["depth"] == 0).await;
     agent.stop(second).await;
@@ -298,9 +298,9 @@ async fn the_last_events_are_sent_before_the_goodbye() {
     let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let mut linked = server.welcome_idle().await;
-    let id = agent.raise("a", json!({})).await;
+    let id = agent.emit("a", json!({})).await;
     agent.signals.stop.cancel();
-    assert_eq!(heard(&mut linked, 1).await, [id]);
+    assert_eq!(received_events(&mut linked, 1).await, [id]);
     linked.confirm(id).await;
     linked.receive_goodbye().await;
     drop(linked);
@@ -312,7 +312,7 @@ async fn events_for_one_space_are_not_sent_to_another() {
     let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let linked = server.welcome_idle().await;
-    agent.raise("a", json!({})).await;
+    agent.emit("a", json!({})).await;
     drop(linked);
     agent.stop(()).await;
     let server = server.of_another_space();
@@ -324,22 +324,22 @@ async fn events_for_one_space_are_not_sent_to_another() {
 }
 
 #[tokio::test]
-async fn the_health_check_that_the_server_wants_is_run_and_told() {
+async fn the_health_check_of_the_server_is_run_and_its_results_are_reported() {
     let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let good = json!({ "type": "command", "command": "true", "interval": "100ms" });
     let mut linked = server.welcome_with(Some(good)).await;
-    // On a busy machine some take too long, and are told as failures.
+    // On a busy machine some checks time out, and are reported as failures.
     for _ in 0..3 {
         while linked.receive_check_result().await != (true, None) {}
     }
     let bad = json!({ "type": "command", "command": "false", "interval": "100ms" });
     linked.send(ToAgent::Check(Some(raw(&bad)))).await;
     while linked.receive_check_result().await != (false, Some("it exited with status 1".to_owned())) {}
-    // Without a check nothing is told, and what is no check is no reason to go.
+    // Without a check nothing is reported, and an unknown kind of check does not end the link.
     linked.send(ToAgent::Check(None)).await;
     linked.send(ToAgent::Check(Some(raw(&json!({ "type": "ping" }))))).await;
-    agent.raise("a", json!({})).await;
+    agent.emit("a", json!({})).await;
     linked.receive_event().await;
     agent.stop(linked).await;
 }

@@ -1,4 +1,4 @@
-//! Registrations: made, replaced, refused, taken back and taken up again; and the calls they are for.
+//! Tests of registrations and of calls: registering, replacing, refusing, unregistering, restarting.
 
 use super::support::{FakeServer, LinkedAgent, RunningAgent, raw, settings, soon};
 use crate::{
@@ -29,7 +29,7 @@ fn fixture(name: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// A file of a test's own that registers one method.
+/// A methods file in the test's directory that registers one method.
 fn methods_file(scratch: &tempfile::TempDir) -> PathBuf {
     std::fs::copy(fixture("echo.py"), scratch.path().join("echo.py")).unwrap();
     let file = scratch.path().join("methods.toml");
@@ -42,7 +42,7 @@ async fn register(agent: &RunningAgent, source: &str) -> (u16, Value) {
     agent.post("/methods", &body.to_string()).await
 }
 
-/// Registers these methods, which the server takes, and gives the generation.
+/// Registers these methods, which the server accepts, and returns the generation.
 async fn registered(agent: &RunningAgent, linked: &mut LinkedAgent, names: &[&str]) -> u64 {
     let text = source(names);
     let (answer, (generation, heard)) = tokio::join!(register(agent, &text), linked.expect_register());
@@ -146,7 +146,7 @@ async fn a_refused_registration_leaves_the_old_one_serving() {
 }
 
 #[tokio::test]
-async fn what_one_server_refuses_is_taken_back_from_the_others() {
+async fn a_registration_that_one_server_refuses_is_withdrawn_from_the_others() {
     let (scratch, one) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let two = FakeServer::beside(&one).await;
     let agent = RunningAgent::start(settings(&scratch, &[&one, &two])).await;
@@ -179,7 +179,7 @@ async fn a_new_registration_replaces_the_old_process_once_its_calls_have_ended()
     let old = registered(&agent, &mut linked, &["pid"]).await;
     let before = result(&linked.answer(old, "pid", json!({})).await);
     let new = registered(&agent, &mut linked, &["pid", "echo"]).await;
-    // Some calls were on their way when the server changed over.
+    // Calls may still arrive for the old generation when the server has changed over.
     assert_eq!(result(&linked.answer(old, "pid", json!({})).await), before);
     assert_ne!(result(&linked.answer(new, "pid", json!({})).await), before);
     soon("the old process to go", async {
@@ -192,7 +192,7 @@ async fn a_new_registration_replaces_the_old_process_once_its_calls_have_ended()
 }
 
 #[tokio::test]
-async fn a_registration_that_is_wrong_never_reaches_the_server() {
+async fn an_invalid_registration_never_reaches_the_server() {
     let server = FakeServer::new().await;
     let (_scratch, agent, mut linked) = running(&server).await;
     let good = source(&["echo"]);
@@ -208,7 +208,7 @@ async fn a_registration_that_is_wrong_never_reaches_the_server() {
         assert_eq!(answer.0, 400, "{part}: {answer:?}");
         assert!(answer.1["error"]["message"].as_str().unwrap().contains(part), "{part}: {answer:?}");
     }
-    // The first registration that the server hears of is the good one.
+    // The first registration that reaches the server is the valid one.
     registered(&agent, &mut linked, &["echo"]).await;
     agent.stop(linked).await;
 }
@@ -223,7 +223,7 @@ async fn without_a_link_nothing_can_be_registered() {
 }
 
 #[tokio::test]
-async fn methods_are_taken_back_one_by_one_and_all_at_once() {
+async fn methods_are_unregistered_one_by_one_and_all_at_once() {
     let server = FakeServer::new().await;
     let (_scratch, agent, mut linked) = running(&server).await;
     let first = registered(&agent, &mut linked, &["pid", "echo", "add"]).await;
@@ -236,7 +236,7 @@ async fn methods_are_taken_back_one_by_one_and_all_at_once() {
     let (answer, _) = tokio::join!(agent.delete("/methods"), linked.expect_unregister());
     assert_eq!((answer.0, answer.1["removed"].as_array().unwrap().len()), (200, 2));
     assert!(matches!(linked.answer(reduced, "pid", json!({})).await, CallReply::Unavailable(_)));
-    // There is nothing left, and removing that is no fault.
+    // Unregistering everything again is no error.
     let (answer, _) = tokio::join!(agent.delete("/methods"), linked.expect_unregister());
     assert_eq!(answer, (200, json!({ "removed": [] })));
     let generation = registered(&agent, &mut linked, &["echo"]).await;
@@ -247,7 +247,7 @@ async fn methods_are_taken_back_one_by_one_and_all_at_once() {
 }
 
 #[tokio::test]
-async fn what_is_taken_back_without_a_link_is_told_with_the_next() {
+async fn methods_unregistered_without_a_link_are_withdrawn_with_the_next() {
     let server = FakeServer::new().await;
     let (_scratch, agent, mut linked) = running(&server).await;
     registered(&agent, &mut linked, &["echo"]).await;
@@ -272,7 +272,7 @@ async fn a_registration_is_taken_up_again_after_a_restart() {
     assert_eq!(result(&linked.answer(generation, "echo", json!([1])).await), json!([1]));
     drop(linked);
     agent.stop(()).await;
-    // Not by an agent of another space, though.
+    // An agent of another space does not take it up.
     let server = server.of_another_space();
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     server.welcome_idle().await;
@@ -280,7 +280,7 @@ async fn a_registration_is_taken_up_again_after_a_restart() {
 }
 
 #[tokio::test]
-async fn a_methods_file_is_registered_with_the_first_link_and_its_fault_stops_nothing() {
+async fn a_methods_file_is_registered_with_the_first_link_and_an_invalid_one_stops_nothing() {
     let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let file = methods_file(&scratch);
     let told = || AgentSettings { methods_file: Some(file.clone()), ..settings(&scratch, &[&server]) };
@@ -290,14 +290,14 @@ async fn a_methods_file_is_registered_with_the_first_link_and_its_fault_stops_no
     assert_eq!(result(&linked.answer(generation, "echo", json!({ "n": 3 })).await), json!({ "n": 3 }));
     drop(linked);
     agent.stop(()).await;
-    // A file that is wrong leaves what was registered before.
+    // An invalid file leaves the saved registration in force.
     std::fs::write(&file, source(&["echo", "pid"]).replace("command", "comand")).unwrap();
     let agent = RunningAgent::start(told()).await;
     let mut linked = server.welcome().await;
     let (generation, names) = linked.expect_register().await;
     assert_eq!(names, ["echo"]);
     result(&linked.answer(generation, "echo", json!({})).await);
-    agent.raise("a", json!({})).await;
+    agent.emit("a", json!({})).await;
     drop(linked);
     agent.stop(()).await;
 }
@@ -307,7 +307,7 @@ async fn a_server_that_does_not_answer_a_registration_gets_it_again_on_a_new_lin
     let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let told = AgentSettings { answer_timeout: Duration::from_secs(2), ..settings(&scratch, &[&server]) };
     let agent = RunningAgent::start(AgentSettings { methods_file: Some(methods_file(&scratch)), ..told }).await;
-    // Neither a file that is not registered yet nor one that is may wait for a link to break by itself.
+    // Neither the first publication nor a later one may wait until the link breaks by itself.
     let mut silent = server.welcome().await;
     let (unanswered, _) = silent.receive_register().await;
     let mut linked = server.welcome().await;
@@ -325,7 +325,7 @@ async fn a_server_that_does_not_answer_a_registration_gets_it_again_on_a_new_lin
 }
 
 #[tokio::test]
-async fn a_server_hears_how_its_method_server_is() {
+async fn the_health_of_the_method_server_is_reported() {
     let server = FakeServer::new().await;
     let (_scratch, agent, mut linked) = running(&server).await;
     let text = source(&["echo"]).replace("\"echo.py\"", "\"exits_on_request.py\"");
@@ -352,13 +352,13 @@ async fn a_method_server_that_ends_at_once_is_not_registered() {
     assert!(answer.0 == 400 && message.contains("status 3; the agent's log"), "{answer:?}");
     assert_eq!(agent.get("/status").await.1["registration"], json!(null));
     agent.signals.stop.cancel();
-    assert!(matches!(linked.receive().await, Some(ToServer::Goodbye)), "the server never heard of it");
+    assert!(matches!(linked.receive().await, Some(ToServer::Goodbye)), "the server never got it");
     drop(linked);
     agent.ended().await.unwrap();
 }
 
 #[tokio::test]
-async fn calls_under_way_are_answered_before_the_goodbye_and_new_ones_are_not_taken() {
+async fn calls_in_flight_are_answered_before_the_goodbye_and_new_ones_are_refused() {
     let server = FakeServer::new().await;
     let (scratch, agent, mut linked) = running(&server).await;
     let file = methods_file(&scratch);
@@ -368,7 +368,7 @@ async fn calls_under_way_are_answered_before_the_goodbye_and_new_ones_are_not_ta
     let body = json!({ "path": file, "source": source(&["echo"]) }).to_string();
     let (_, (generation, _)) = tokio::join!(agent.post("/methods", &body), linked.expect_register());
     linked.call(7, generation, "echo", json!({})).await;
-    // Calls are heard in order: once this one is answered, the other is under way.
+    // Calls are sent in order: once this one is answered, the other is in flight.
     assert!(matches!(linked.answer(generation + 1, "echo", json!({})).await, CallReply::Unavailable(_)));
     agent.signals.stop.cancel();
     soon("the agent to stop", async {
@@ -385,7 +385,7 @@ async fn calls_under_way_are_answered_before_the_goodbye_and_new_ones_are_not_ta
 }
 
 #[tokio::test]
-async fn a_call_that_takes_too_long_does_not_keep_the_agent() {
+async fn a_call_that_takes_too_long_does_not_delay_the_shutdown() {
     let server = FakeServer::new().await;
     let (_scratch, agent, mut linked) = running(&server).await;
     let text = source(&["echo"]).replace("\"echo.py\"", "\"never_reads.py\"");
@@ -399,7 +399,7 @@ async fn a_call_that_takes_too_long_does_not_keep_the_agent() {
 }
 
 #[tokio::test]
-async fn a_call_that_nobody_waits_for_is_dropped() {
+async fn a_cancelled_call_is_dropped() {
     let server = FakeServer::new().await;
     let (_scratch, agent, mut linked) = running(&server).await;
     let text = source(&["echo"]).replace("\"echo.py\"", "\"never_reads.py\"");

@@ -1,4 +1,4 @@
-//! The agent as a whole, in this process, against servers that do as a test says.
+//! Tests of the whole agent in this process, against a scripted server.
 
 mod api;
 mod links;

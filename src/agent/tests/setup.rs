@@ -1,4 +1,4 @@
-//! Registrations that scripts build, and the libraries they load.
+//! Tests of set-up scripts in Python and Lua, and of the libraries that they load.
 
 use super::support::{FakeServer, LinkedAgent, RunningAgent, settings, soon};
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
 use serde_json::{Value, json};
 use std::{path::PathBuf, time::Duration};
 
-/// A script that registers these methods, which the fixtures' echo server answers.
+/// A Python script around this body, whose server is the fixtures' echo server.
 fn script(body: &str) -> String {
     format!("from svc.methods import Server, schema as s\nserver = Server('python3', args=['echo.py'])\n{body}\n")
 }
@@ -40,7 +40,7 @@ async fn register(agent: &RunningAgent, scratch: &tempfile::TempDir, name: &str,
     agent.post("/methods", &json!({ "path": path, "source": text }).to_string()).await
 }
 
-/// The same in Lua.
+/// A Lua script around this body.
 fn lua(body: &str) -> String {
     let head = "local methods = require 'svc.methods'\nlocal s = require 'svc.methods.schema'\n";
     format!("{head}local server = methods.Server('python3', {{ args = {{ 'echo.py' }} }})\n{body}\n")
@@ -58,8 +58,8 @@ fn library(name: &str, language: Language, source: &str) -> Library {
     Library { name: LibraryName::parse(name).unwrap(), language, source: source.to_owned() }
 }
 
-/// Sends libraries, others than before, and gives the tag of the package that the agent has made of them.
-async fn supply(agent: &RunningAgent, linked: &mut LinkedAgent, libraries: Vec<Library>) -> String {
+/// Sends changed libraries, and returns the tag of the package that the agent has made of them.
+async fn send_libraries(agent: &RunningAgent, linked: &mut LinkedAgent, libraries: Vec<Library>) -> String {
     let (_, before) = agent.head("/packages/user-libraries.zip", "").await;
     linked.send(ToAgent::Libraries(libraries)).await;
     let changed = async {
@@ -76,7 +76,7 @@ async fn supply(agent: &RunningAgent, linked: &mut LinkedAgent, libraries: Vec<L
 }
 
 #[tokio::test]
-async fn a_python_file_registers_what_it_builds_and_its_output_comes_back() {
+async fn a_python_file_registers_what_it_builds_and_its_output_is_returned() {
     let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let (agent, mut linked) = running(&scratch, &server).await;
     let text = script(&format!("{}print('registered', server.register())", echo("directory")));
@@ -95,7 +95,7 @@ async fn a_python_file_registers_what_it_builds_and_its_output_comes_back() {
 }
 
 #[tokio::test]
-async fn a_script_that_goes_wrong_is_told_with_its_line_and_changes_nothing() {
+async fn a_script_that_fails_is_an_error_with_its_line_and_changes_nothing() {
     let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let (agent, linked) = running(&scratch, &server).await;
     for (body, parts) in [
@@ -120,7 +120,7 @@ async fn a_script_that_goes_wrong_is_told_with_its_line_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn what_a_script_registered_before_it_failed_is_undone() {
+async fn the_registration_of_a_script_that_fails_later_is_undone() {
     let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let (agent, mut linked) = running(&scratch, &server).await;
     let text = script(&format!("{}server.register()\n1 / 0", echo("echo")));
@@ -146,7 +146,7 @@ async fn what_a_script_registered_before_it_failed_is_undone() {
 }
 
 #[tokio::test]
-async fn a_script_that_only_takes_back_tells_what() {
+async fn a_script_that_only_unregisters_reports_the_removed_methods() {
     let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let (agent, mut linked) = running(&scratch, &server).await;
     let text = script(&format!("{}server.register()", echo("echo")));
@@ -160,10 +160,10 @@ async fn a_script_that_only_takes_back_tells_what() {
 }
 
 #[tokio::test]
-async fn what_another_registers_meanwhile_is_not_the_scripts() {
+async fn a_registration_by_another_caller_is_not_counted_as_the_scripts() {
     let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let (agent, mut linked) = running(&scratch, &server).await;
-    // Another caller is one that does not know the script's token.
+    // A caller without the script's token is another caller.
     let other = "import os\nos.environ.pop('SVC_SETUP')\n";
     for (end, part) in [("", "ended without registering"), ("\n1 / 0", "ZeroDivisionError")] {
         let text = script(&format!("{other}{}server.register(){end}", echo("echo")));
@@ -187,7 +187,7 @@ async fn a_script_that_does_not_end_is_killed() {
 }
 
 #[tokio::test]
-async fn a_script_is_not_run_for_nothing() {
+async fn a_script_is_not_run_without_a_link_or_with_a_relative_path() {
     let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let text = script("open('ran', 'w')");
@@ -203,7 +203,7 @@ async fn a_script_is_not_run_for_nothing() {
 }
 
 #[tokio::test]
-async fn what_was_built_elsewhere_is_judged_like_a_file() {
+async fn a_registration_built_by_a_program_is_checked_like_a_file() {
     let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let (agent, mut linked) = running(&scratch, &server).await;
     file(&scratch, "unused", "");
@@ -260,7 +260,7 @@ async fn libraries_are_served_with_a_tag_imported_and_kept() {
         library("acme.text", Language::Python, "def shout(text):\n    return text.upper()\n"),
         library("acme.text", Language::Lua, "return {}"),
     ];
-    let tag = supply(&agent, &mut linked, libraries).await;
+    let tag = send_libraries(&agent, &mut linked, libraries).await;
     let known = format!("If-None-Match: {tag}\r\n");
     assert_eq!(agent.head("/packages/user-libraries.zip", &known).await, (304, tag.clone()));
     assert_eq!(agent.head("/packages/user-libraries.zip", "If-None-Match: \"x\"\r\n").await, (200, tag.clone()));
@@ -276,14 +276,14 @@ async fn libraries_are_served_with_a_tag_imported_and_kept() {
 }
 
 #[tokio::test]
-async fn a_library_that_would_hide_a_module_of_python_is_left_out() {
+async fn a_library_that_would_shadow_a_python_module_is_left_out() {
     let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let (agent, mut linked) = running(&scratch, &server).await;
     let libraries = vec![
         library("urllib", Language::Python, "raise RuntimeError('hidden')"),
         library("acme", Language::Python, "version = 1"),
     ];
-    supply(&agent, &mut linked, libraries).await;
+    send_libraries(&agent, &mut linked, libraries).await;
     let text = script(&format!("import acme\nprint(acme.version)\n{}server.register()", echo("echo")));
     let (answer, (generation, _)) =
         tokio::join!(register(&agent, &scratch, "methods.py", &text), linked.expect_register());
@@ -299,7 +299,7 @@ async fn a_process_that_starts_later_imports_the_newer_library_and_finds_its_own
     let text = script(&format!("from acme import version\nprint(version)\n{}server.register()", echo("echo")));
     for version in 1..=20 {
         let source = format!("version = {version}");
-        supply(&agent, &mut linked, vec![library("acme", Language::Python, &source)]).await;
+        send_libraries(&agent, &mut linked, vec![library("acme", Language::Python, &source)]).await;
     }
     let (answer, _) = tokio::join!(register(&agent, &scratch, "methods.py", &text), linked.expect_register());
     assert_eq!(answer.1["output"], "20\n", "{answer:?}");
@@ -309,7 +309,7 @@ async fn a_process_that_starts_later_imports_the_newer_library_and_finds_its_own
 }
 
 #[tokio::test]
-async fn a_lua_file_registers_what_it_builds_and_its_output_comes_back() {
+async fn a_lua_file_registers_what_it_builds_and_its_output_is_returned() {
     let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let (agent, mut linked) = running(&scratch, &server).await;
     let text = lua(&format!("{}print('registered', unpack(server:register()))", lua_echo("directory")));
@@ -351,7 +351,7 @@ async fn an_empty_list_in_lua_is_a_list_where_only_a_list_can_be() {
 }
 
 #[tokio::test]
-async fn misuse_in_lua_is_told_on_the_line_of_the_script() {
+async fn misuse_in_lua_is_an_error_on_the_line_of_the_script() {
     let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let (agent, linked) = running(&scratch, &server).await;
     let method =
@@ -424,7 +424,7 @@ async fn a_lua_script_sets_things_up_with_files_processes_events_and_modules() {
     let (agent, mut linked) = running(&scratch, &server).await;
     file(&scratch, "names.lua", "return { beside = 'beside' }");
     let text = library("acme.text", Language::Lua, "return { name = 'from the server' }");
-    supply(&agent, &mut linked, vec![text]).await;
+    send_libraries(&agent, &mut linked, vec![text]).await;
     let text = lua(&format!(
         "fs.write('made.txt', process.run {{ cmd = 'echo', args = {{ os.getenv('SVC_AGENT_URL') }} }}.stdout)\n\
          assert(os.getenv('SVC_AGENT_TOKEN') == nil)\n\
@@ -466,7 +466,7 @@ async fn a_startup_script_that_fails_leaves_the_agent_serving() {
     let mut linked = server.welcome_to_run("set-up", "error('no luck')").await;
     linked.send(ToAgent::Libraries(Vec::new())).await;
     linked.expect_unregister().await;
-    agent.raise("a", json!({})).await;
+    agent.emit("a", json!({})).await;
     linked.receive_event().await;
     agent.stop(linked).await;
 }
@@ -529,7 +529,7 @@ async fn the_whole_registration_is_the_same_from_every_language() {
 }
 
 #[tokio::test]
-async fn a_lua_script_takes_methods_back_one_by_one_and_all_at_once() {
+async fn a_lua_script_unregisters_methods_one_by_one_and_all_at_once() {
     let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let (agent, mut linked) = running(&scratch, &server).await;
     let text = lua(&format!(
@@ -557,7 +557,7 @@ async fn a_lua_script_takes_methods_back_one_by_one_and_all_at_once() {
 }
 
 #[tokio::test]
-async fn a_method_server_in_python_imports_what_comes_with_us() {
+async fn a_method_server_in_python_imports_the_bundled_package() {
     let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
     let (agent, mut linked) = running(&scratch, &server).await;
     let text = script(&format!("{}server.register()", echo("environment")));

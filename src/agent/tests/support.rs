@@ -24,25 +24,25 @@ use tokio_tungstenite::{
     },
 };
 
-/// How long anything may take before the test fails. Generous: a busy machine is no bug.
+/// Time after which a test fails. Generous, because a busy machine is no bug.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What happens, if it does so before patience ends.
+/// Awaits an event, and fails the test if it takes too long.
 pub async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, event).await.unwrap_or_else(|_| panic!("waited {PATIENCE:?} for: {what}"))
 }
 
-/// A server, or the part of one that agents see.
+/// A scripted server, as far as agents see one.
 pub struct FakeServer {
     listener: TcpListener,
     pub url: String,
     pub space: SpaceId,
 }
 
-/// One agent's link, from the server's side.
+/// The server's side of one agent's link.
 pub struct LinkedAgent {
     socket: WebSocketStream<TcpStream>,
-    /// What was said before what a test waited for: events and registrations have no common order.
+    /// Messages that arrived before the one that a test waited for: events and registrations have no common order.
     early: VecDeque<ToServer>,
     pub hello: agent_protocol::Hello,
 }
@@ -54,7 +54,7 @@ impl FakeServer {
         Self { listener, url, space: SpaceId::new() }
     }
 
-    /// A server for the same space.
+    /// Another server of the same space.
     pub async fn beside(other: &Self) -> Self {
         Self { space: other.space, ..Self::new().await }
     }
@@ -64,12 +64,12 @@ impl FakeServer {
         Self { space: SpaceId::new(), ..self }
     }
 
-    /// Takes the next connection as it is.
+    /// Accepts the next connection, without a handshake.
     pub async fn connection(&self) -> TcpStream {
         soon("a connection", self.listener.accept()).await.unwrap().0
     }
 
-    /// Takes an agent in, up to its hello.
+    /// Accepts an agent, up to its hello.
     #[allow(clippy::result_large_err, reason = "the type is the library's")]
     pub async fn accept(&self) -> LinkedAgent {
         let check = |request: &Request, response: Response| -> Result<Response, ErrorResponse> {
@@ -79,7 +79,7 @@ impl FakeServer {
         };
         loop {
             let stream = self.connection().await;
-            // An agent that ended while it connected leaves a connection that comes to nothing.
+            // An agent that ended while it connected leaves a connection without a handshake.
             let shaken = soon("a handshake", tokio_tungstenite::accept_hdr_async(stream, check)).await;
             let Ok(mut socket) = shaken else { continue };
             match next(&mut socket).await {
@@ -93,7 +93,7 @@ impl FakeServer {
         }
     }
 
-    /// Takes an agent in and welcomes it.
+    /// Accepts an agent and welcomes it.
     pub async fn welcome(&self) -> LinkedAgent {
         self.welcome_with(None).await
     }
@@ -106,7 +106,7 @@ impl FakeServer {
         linked
     }
 
-    /// Takes an agent in that is to run this script, once it was told of the libraries.
+    /// Accepts an agent and welcomes it with a startup script, without the libraries that it waits for.
     pub async fn welcome_to_run(&self, name: &str, source: &str) -> LinkedAgent {
         let mut linked = self.accept().await;
         let script = StartupScript { name: name.to_owned(), source: source.to_owned() };
@@ -125,7 +125,7 @@ impl FakeServer {
         }
     }
 
-    /// Takes an agent in that has nothing to publish.
+    /// Accepts an agent that has nothing to publish.
     pub async fn welcome_idle(&self) -> LinkedAgent {
         let mut linked = self.welcome().await;
         linked.expect_unregister().await;
@@ -138,7 +138,7 @@ impl LinkedAgent {
         self.socket.send(Message::binary(agent_protocol::encode(&message))).await.unwrap();
     }
 
-    /// The next message, or none if the agent has hung up.
+    /// The next message; `None` once the agent has closed the link.
     pub async fn receive(&mut self) -> Option<ToServer> {
         match self.early.pop_front() {
             Some(message) => Some(message),
@@ -146,7 +146,7 @@ impl LinkedAgent {
         }
     }
 
-    /// The next message of a kind; others wait for who wants them.
+    /// The next matching message; others are kept for later.
     async fn receive_matching(&mut self, wanted: impl Fn(&ToServer) -> bool) -> ToServer {
         if let Some(index) = self.early.iter().position(&wanted) {
             return self.early.remove(index).unwrap();
@@ -169,7 +169,7 @@ impl LinkedAgent {
         }
     }
 
-    /// Hears that there are no methods, and takes note.
+    /// Receives the withdrawal of all methods, and confirms it.
     pub async fn expect_unregister(&mut self) -> u64 {
         match self.receive_matching(is_registration).await {
             ToServer::Unregister { generation } => {
@@ -180,7 +180,7 @@ impl LinkedAgent {
         }
     }
 
-    /// Hears a registration; the caller answers it. Its generation and the local names in it.
+    /// Receives a registration for the caller to answer: its generation and local names.
     pub async fn receive_register(&mut self) -> (u64, Vec<String>) {
         match self.receive_matching(is_registration).await {
             ToServer::Register { generation, registration } => {
@@ -190,7 +190,7 @@ impl LinkedAgent {
         }
     }
 
-    /// Hears a registration and takes it; all of it.
+    /// Receives a registration, accepts it, and returns all of it.
     pub async fn expect_whole_register(&mut self) -> Registration {
         match self.receive_matching(is_registration).await {
             ToServer::Register { generation, registration } => {
@@ -201,7 +201,7 @@ impl LinkedAgent {
         }
     }
 
-    /// Hears a registration and takes it.
+    /// Receives a registration and accepts it.
     pub async fn expect_register(&mut self) -> (u64, Vec<String>) {
         let (generation, names) = self.receive_register().await;
         self.send(ToAgent::Registered { generation }).await;
@@ -240,7 +240,7 @@ impl LinkedAgent {
         }
     }
 
-    /// Hears that the space stops.
+    /// Receives the goodbye.
     pub async fn receive_goodbye(&mut self) {
         self.receive_matching(|message| matches!(message, ToServer::Goodbye)).await;
     }
@@ -264,7 +264,7 @@ impl LinkedAgent {
         self.send(call).await;
     }
 
-    /// Calls, and waits for the answer.
+    /// Calls a method, and waits for the reply.
     pub async fn answer(&mut self, generation: u64, method: &str, params: Value) -> CallReply {
         self.call(1, generation, method, params).await;
         let (id, answer) = self.receive_reply().await;
@@ -291,7 +291,7 @@ pub fn raw(value: &Value) -> Box<RawValue> {
     RawValue::from_string(value.to_string()).unwrap()
 }
 
-/// What an agent is told in these tests: quick, and no heartbeat to disturb them.
+/// Settings for tests: short waits, and no heartbeat.
 pub fn settings(scratch: &tempfile::TempDir, servers: &[&FakeServer]) -> AgentSettings {
     AgentSettings {
         servers: servers.iter().map(|server| server.url.parse().unwrap()).collect(),
@@ -311,7 +311,7 @@ pub fn settings(scratch: &tempfile::TempDir, servers: &[&FakeServer]) -> AgentSe
             token_refused: (Duration::from_millis(10), Duration::from_millis(20)),
             stable_after: Duration::ZERO,
         },
-        // Processes of tests are good ones, and worth no wait.
+        // The processes of tests start, so there is nothing to watch.
         start_check: Duration::ZERO,
         answer_timeout: PATIENCE,
     }
@@ -338,7 +338,7 @@ impl RunningAgent {
         soon("the agent to end", self.task).await.unwrap()
     }
 
-    /// Stops it, once these of its links are cut: it would wait for them to hear its goodbye.
+    /// Stops it after these links are cut, because it would wait for them to receive its goodbye.
     pub async fn stop<T>(self, links: T) {
         drop(links);
         self.signals.stop.cancel();
@@ -349,7 +349,7 @@ impl RunningAgent {
         self.ask(&format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.address)).await
     }
 
-    /// Asks for the head of something; its status and its tag.
+    /// Sends a HEAD request, and returns the status and the entity tag.
     pub async fn head(&self, path: &str, headers: &str) -> (u16, String) {
         let address = &self.address;
         let head = format!("HEAD {path} HTTP/1.1\r\nHost: {address}\r\n{headers}Connection: close\r\n\r\n");
@@ -379,14 +379,14 @@ impl RunningAgent {
         self.ask(&format!("{head}{body}")).await
     }
 
-    /// Raises an event, and gives its id.
-    pub async fn raise(&self, kind: &str, payload: Value) -> EventId {
+    /// Emits an event, and returns its id.
+    pub async fn emit(&self, kind: &str, payload: Value) -> EventId {
         let (status, body) = self.post("/event", &json!({ "type": kind, "payload": payload }).to_string()).await;
         assert_eq!((status, &body["event_type"]), (202, &json!(format!("custom.{kind}"))), "{body}");
         body["event_id"].as_str().unwrap().parse().unwrap()
     }
 
-    /// The status, once it is as wanted.
+    /// Waits for a status that fulfils the condition.
     pub async fn status(&self, wanted: impl Fn(&Value) -> bool) -> Value {
         soon("a status", async {
             loop {
@@ -407,7 +407,7 @@ impl RunningAgent {
         (status, serde_json::from_str(body).unwrap_or(Value::Null))
     }
 
-    /// The status, and all that is said.
+    /// The status code, and the whole response as text.
     async fn ask_for_text(&self, request: &str) -> (u16, String) {
         soon("an answer", async {
             let mut stream = TcpStream::connect(&self.address).await.unwrap();

@@ -74,7 +74,7 @@ fn a_registration_replaces_all_that_the_space_registered_before() {
 }
 
 #[test]
-fn spaces_may_share_a_name_only_if_all_that_is_visible_is_the_same() {
+fn spaces_may_share_a_name_only_if_every_visible_field_is_the_same() {
     let registry = Registry::default();
     let (one, two) = (ServingSpace::new("one"), ServingSpace::new("two"));
     registry.register(one.request(user(1), json!([method("x")]))).unwrap();
@@ -92,7 +92,7 @@ fn spaces_may_share_a_name_only_if_all_that_is_visible_is_the_same() {
         assert_eq!(refused, Err(MethodConflict::Definition { method: "x".into(), space: "one".into(), field }));
     }
     assert_eq!(names(&registry, user(1)), ["x"], "a refused registration changes nothing");
-    // What callers do not see may differ, and another owner's names are another matter.
+    // Fields that callers do not see may differ, and another owner may use the name with another definition.
     registry.register(two.request(user(1), json!([with("x", json!({"local_name": "other"}))]))).unwrap();
     registry
         .register(ServingSpace::new("three").request(user(2), json!([with("x", json!({"description": "e"}))])))
@@ -119,7 +119,7 @@ fn two_methods_of_one_owner_cannot_have_one_mcp_name() {
     registry.register(one.request(user(1), tool("a.b"))).unwrap();
     let refused = registry.register(two.request(user(1), tool("a_b"))).unwrap_err();
     assert_eq!(refused.to_string(), "`a_b` would have the MCP name `a_b`, which `a.b` of space `one` has already");
-    // One that is no tool has no such name, and does not take it from the one that is.
+    // A method that is no tool has no MCP name, and does not remove that of another.
     registry.register(two.request(user(1), json!([method("a_b")]))).unwrap();
     registry.register(two.request(user(1), json!([method("a_b"), method("c")]))).unwrap();
     assert!(registry.register(ServingSpace::new("three").request(user(1), tool("a-b"))).is_ok());
@@ -128,7 +128,7 @@ fn two_methods_of_one_owner_cannot_have_one_mcp_name() {
 }
 
 #[test]
-fn a_call_goes_where_the_fewest_are_in_flight_and_first_to_who_registered_first() {
+fn a_call_goes_to_the_provider_with_the_fewest_in_flight_and_then_to_the_first_registered() {
     let registry = Registry::default();
     let spaces = [ServingSpace::new("one"), ServingSpace::new("two"), ServingSpace::new("three")];
     for space in &spaces {
@@ -147,7 +147,7 @@ fn a_call_goes_where_the_fewest_are_in_flight_and_first_to_who_registered_first(
 }
 
 #[test]
-fn a_space_that_registers_again_keeps_its_place_and_its_count() {
+fn a_space_that_registers_again_keeps_its_position_and_its_count() {
     let registry = Registry::default();
     let spaces = [ServingSpace::new("one"), ServingSpace::new("two")];
     for space in &spaces {
@@ -184,7 +184,7 @@ fn a_provider_that_is_not_running_stays_listed_and_gets_no_call() {
 }
 
 #[tokio::test]
-async fn a_caller_that_goes_away_gives_its_turn_back() {
+async fn a_dropped_call_frees_its_place() {
     let registry = Registry::default();
     let space = ServingSpace::new("one");
     registry.register(space.request(user(1), json!([method("x")]))).unwrap();

@@ -20,7 +20,7 @@ pub struct Viewer {
     /// `None` for a global script, which has no methods of its own.
     user: Option<UserId>,
     groups: Vec<GroupId>,
-    /// Whether it may use methods that others share.
+    /// True if it may use methods that others share.
     uses_shared: bool,
 }
 

@@ -91,7 +91,7 @@ impl AgentHub {
         self.0.deps.subscriptions.retain(|space| self.0.is_deployed(space)).await
     }
 
-    /// Waits until every agent was told that the server stops. Only useful after shutdown was requested.
+    /// Waits until every session has ended with a goodbye. Only useful after shutdown was requested.
     pub async fn finished(&self) {
         self.0.running.close();
         self.0.running.wait().await;

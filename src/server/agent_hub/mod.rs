@@ -4,7 +4,7 @@
 //! from the agent's hello to its end: it sends calls and reads replies, [`intake`] handles registrations, events and
 //! health, and [`libraries`] keeps the agent's libraries up to date.
 //!
-//! A space has one link. A newer one replaces the older, which is told so. The end of a link decides about the space: a
+//! A space has one link. A newer one replaces the older, which gets a goodbye. The end of a link decides about the space: a
 //! goodbye stops it, anything else leaves it deployed and waiting for its agent.
 
 mod hub;

@@ -3,7 +3,7 @@
 use super::*;
 use std::sync::OnceLock;
 
-/// What the log was told about method servers.
+/// A logger that records the lines about method servers.
 struct Recorder(Mutex<Vec<String>>);
 
 impl log::Log for Recorder {
@@ -42,7 +42,7 @@ async fn named(name: &str, fixture: &str) -> MethodServer {
 }
 
 #[tokio::test]
-async fn what_a_server_logs_goes_to_the_log_under_its_spaces_name() {
+async fn the_stderr_of_a_server_is_logged_under_the_name_of_its_space() {
     let recorder = recorder();
     let server = named("spoken", "echo.py").await;
     call(&server, "say", json!({"text": "two\nlines \u{e4}"})).await.unwrap();
@@ -51,7 +51,7 @@ async fn what_a_server_logs_goes_to_the_log_under_its_spaces_name() {
 }
 
 #[tokio::test]
-async fn a_flood_of_log_neither_blocks_the_server_nor_fills_ours() {
+async fn a_flood_on_stderr_neither_blocks_the_server_nor_fills_the_log() {
     let recorder = recorder();
     let server = named("flooding", "floods_stderr.py").await;
     assert_eq!(call(&server, "m", json!([1])).await, Ok(json!([1])));
@@ -59,12 +59,12 @@ async fn a_flood_of_log_neither_blocks_the_server_nor_fills_ours() {
     let lines = recorder.lines("INFO flooding: ");
     assert!(lines.iter().all(|line| line.len() < 5000));
     assert!(lines.iter().any(|line| line.contains("lines more")));
-    // A ration for each second that it took, which on a slow machine are some.
+    // The limit is per second, and a slow machine takes several.
     assert!(lines.len() < 20_000, "{} lines of 100100", lines.len());
 }
 
 #[tokio::test]
-async fn what_is_skipped_is_logged_within_bounds() {
+async fn skipped_lines_are_logged_within_bounds() {
     let recorder = recorder();
     let server = named("garbling", "malformed_lines.py").await;
     call(&server, "m", json!([])).await.unwrap();

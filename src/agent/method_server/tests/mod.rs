@@ -25,7 +25,7 @@ mod logging;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// For what is to time out, and yet long enough for a process that answers.
+/// For calls that are to time out, and yet long enough for a process that answers.
 const SHORT: Duration = Duration::from_secs(2);
 
 fn fixtures() -> PathBuf {
@@ -93,7 +93,7 @@ async fn eventually(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Whether a process runs. One that waits to be buried by whoever adopted it does not.
+/// Returns whether a process runs. A zombie does not.
 fn runs(id: i64) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat"));
     stat.is_ok_and(|stat| !stat.rsplit_once(')').unwrap().1.trim_start().starts_with(['Z', 'X']))
@@ -104,7 +104,7 @@ fn is_idle(server: &MethodServer) -> bool {
 }
 
 #[tokio::test]
-async fn a_server_by_the_book_is_called_notified_and_stopped() {
+async fn a_conforming_server_is_called_notified_and_stopped() {
     let server = python(&["echo.py", "one", "two words"], ServerMode::Concurrent, LONG).await;
     assert_eq!(call(&server, "add", json!({"a": 1, "b": 2.5})).await, Ok(json!(3.5)));
     assert_eq!(call(&server, "arguments", json!([])).await, Ok(json!(["one", "two words"])));
@@ -177,7 +177,7 @@ async fn answers_in_reverse_find_their_calls() {
 }
 
 #[tokio::test]
-async fn repeated_and_invented_answers_are_skipped() {
+async fn repeated_and_unrequested_answers_are_skipped() {
     let server = python(&["duplicate_ids.py"], ServerMode::Concurrent, LONG).await;
     for number in 0..20 {
         assert_eq!(call(&server, "m", json!([number])).await, Ok(json!([number])));
@@ -186,7 +186,7 @@ async fn repeated_and_invented_answers_are_skipped() {
 }
 
 #[tokio::test]
-async fn garbage_and_huge_lines_are_skipped() {
+async fn malformed_and_huge_lines_are_skipped() {
     let server = python(&["malformed_lines.py"], ServerMode::Concurrent, LONG).await;
     for number in 0..2 {
         assert_eq!(call(&server, "m", json!([number])).await, Ok(json!([number])));
@@ -213,7 +213,7 @@ async fn large_requests_and_answers_pass_both_ways() {
 }
 
 #[tokio::test]
-async fn a_server_that_never_reads_times_its_calls_out_and_fills_no_memory() {
+async fn calls_to_a_server_that_never_reads_time_out_and_fill_no_memory() {
     let server = python(&["never_reads.py"], ServerMode::Concurrent, SHORT).await;
     let large = raw(&json!(["x".repeat(10 << 20)]));
     let calls: Vec<_> = (0..10).map(|_| server.call("m", Some(&large))).collect();
@@ -238,7 +238,7 @@ async fn a_crash_fails_its_calls_and_the_next_process_takes_over() {
         others.into_iter().chain([exit]).map(|outcome| outcome.unwrap_err()).collect::<Vec<_>>()
     };
     for fault in faults {
-        // What was still in line when it died was not sent.
+        // Requests that were still queued when it died were not sent.
         let (CallFault::Died(why) | CallFault::NotRunning(why)) = &fault else { panic!("{fault}") };
         assert_eq!(&**why, "it exited with status 3");
     }
@@ -249,7 +249,7 @@ async fn a_crash_fails_its_calls_and_the_next_process_takes_over() {
 }
 
 #[tokio::test]
-async fn while_a_server_is_down_its_calls_fail_at_once_and_say_why() {
+async fn calls_to_a_server_that_is_down_fail_at_once_with_the_reason() {
     let policy = RestartPolicy { first_backoff: LONG * 60, longest_backoff: LONG * 60, ..short_policy() };
     let server = python_with(&["exits_on_request.py"], ServerMode::Concurrent, LONG, policy).await;
     let died = call(&server, "exit", json!({"status": 4})).await;
@@ -261,13 +261,13 @@ async fn while_a_server_is_down_its_calls_fail_at_once_and_say_why() {
     );
     let refused = call(&server, "pid", json!([])).await;
     assert_eq!(refused, Err(CallFault::NotRunning("it exited with status 4".into())));
-    // Nor does stopping wait for the next start.
+    // Stopping does not wait for the next start.
     server.stop().await;
     assert_eq!(*server.health().borrow(), MethodServerHealth::Stopped);
 }
 
 #[tokio::test]
-async fn a_server_killed_by_a_signal_says_which() {
+async fn the_reason_of_a_server_killed_by_a_signal_names_the_signal() {
     let policy = RestartPolicy { first_backoff: LONG * 60, ..short_policy() };
     let server = python_with(&["holds_calls.py"], ServerMode::Concurrent, LONG, policy).await;
     let pid = answer(&server, "pid", json!([])).await.as_i64().unwrap();
@@ -278,7 +278,7 @@ async fn a_server_killed_by_a_signal_says_which() {
 }
 
 #[tokio::test]
-async fn a_server_that_can_say_nothing_any_more_is_replaced() {
+async fn a_server_that_closes_its_stdout_is_restarted() {
     let server = python(&["exits_on_request.py"], ServerMode::Concurrent, LONG).await;
     let first = answer(&server, "pid", json!([])).await;
     let died = call(&server, "close", json!([])).await;
@@ -288,7 +288,7 @@ async fn a_server_that_can_say_nothing_any_more_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_command_that_vanishes_is_tried_again_until_it_is_back() {
+async fn a_command_that_disappears_is_tried_again_until_it_is_back() {
     let directory = std::env::temp_dir().join(format!("svc-process-{}", uuid::Uuid::now_v7()));
     std::fs::create_dir(&directory).unwrap();
     let (here, away) = (directory.join("server.py"), directory.join("away.py"));
@@ -326,7 +326,7 @@ async fn grandchildren_end_with_the_server() {
 }
 
 #[tokio::test]
-async fn grandchildren_end_with_a_server_that_dies_and_do_not_delay_the_news() {
+async fn grandchildren_end_with_a_server_that_dies_and_do_not_delay_the_failure_of_its_calls() {
     let server = python(&["forks_child.py"], ServerMode::Concurrent, LONG).await;
     let grandchild = answer(&server, "grandchild", json!([])).await.as_i64().unwrap();
     assert!(matches!(call(&server, "exit", json!([])).await, Err(CallFault::Died(_))));
@@ -335,7 +335,7 @@ async fn grandchildren_end_with_a_server_that_dies_and_do_not_delay_the_news() {
 }
 
 #[tokio::test]
-async fn a_server_that_ignores_all_requests_to_leave_is_killed() {
+async fn a_server_that_ignores_sigterm_is_killed() {
     let server = python(&["ignores_sigterm.py"], ServerMode::Concurrent, LONG).await;
     let pid = answer(&server, "pid", json!([])).await.as_i64().unwrap();
     server.stop().await;
@@ -343,7 +343,7 @@ async fn a_server_that_ignores_all_requests_to_leave_is_killed() {
 }
 
 #[tokio::test]
-async fn a_handle_that_is_dropped_takes_its_process_along() {
+async fn dropping_the_handle_ends_the_process() {
     let server = python(&["forks_child.py"], ServerMode::Concurrent, LONG).await;
     let grandchild = answer(&server, "grandchild", json!([])).await.as_i64().unwrap();
     let clone = server.clone();
@@ -354,7 +354,7 @@ async fn a_handle_that_is_dropped_takes_its_process_along() {
 }
 
 #[test]
-fn a_runtime_that_is_dropped_takes_its_processes_along() {
+fn dropping_the_runtime_ends_its_processes() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let (server, pid) = runtime.block_on(async {
         let server = python(&["ignores_sigterm.py"], ServerMode::Concurrent, LONG).await;
@@ -370,7 +370,7 @@ fn a_runtime_that_is_dropped_takes_its_processes_along() {
     drop(server);
 }
 
-/// The agent of the next tests, a process of its own: it tells about its method servers, of which one would stay.
+/// The agent process of the next tests. It prints facts about its two method servers, one of which ignores SIGTERM.
 #[tokio::test]
 #[ignore = "runs for ever: the next tests start it, and kill it"]
 async fn an_agent_to_kill() {
@@ -387,7 +387,7 @@ async fn an_agent_to_kill() {
     std::future::pending::<()>().await;
 }
 
-/// Starts that agent, has it killed once it has told all, and gives what it told.
+/// Starts that agent, kills it once it has printed everything, and returns what it printed.
 fn killed_agent(environment: &[(&str, &str)]) -> (i64, String) {
     let mut agent = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "agent::method_server::tests::an_agent_to_kill", "--ignored", "--nocapture"])
@@ -452,14 +452,14 @@ async fn a_retiring_server_keeps_its_stdin_open_for_calls_in_flight_and_refuses_
     }
     assert!(!held.is_finished() && !retired.is_finished());
     assert_eq!(*server.health().borrow(), MethodServerHealth::Running);
-    // Sterner than retiring.
+    // Stopping overrides retiring.
     server.stop().await;
     assert!(matches!(held.await.unwrap(), Err(CallFault::Died(_))));
     retired.await.unwrap();
 }
 
 #[tokio::test]
-async fn a_retiring_server_that_dies_is_not_started_again() {
+async fn a_retiring_server_that_dies_is_not_restarted() {
     let server = python(&["holds_calls.py"], ServerMode::Concurrent, LONG).await;
     let pid = answer(&server, "pid", json!([])).await.as_i64().unwrap();
     let held = server.call("hold", None);
@@ -482,7 +482,7 @@ async fn an_answer_after_its_timeout_is_skipped_and_its_server_goes_on() {
 }
 
 #[tokio::test]
-async fn a_caller_that_goes_away_leaves_nothing_behind() {
+async fn a_dropped_call_leaves_nothing_in_the_queue() {
     let server = python(&["holds_calls.py"], ServerMode::Concurrent, LONG).await;
     let pid = answer(&server, "pid", json!([])).await;
     let held = tokio::spawn(server.call("hold", None));
@@ -493,10 +493,10 @@ async fn a_caller_that_goes_away_leaves_nothing_behind() {
     assert_eq!(call(&server, "release", json!([])).await, Ok(pid));
 }
 
-/// A file that is not there yet.
-struct Signal(PathBuf);
+/// A file whose existence releases a held call.
+struct SignalFile(PathBuf);
 
-impl Signal {
+impl SignalFile {
     fn new() -> Self {
         Self(std::env::temp_dir().join(format!("svc-signal-{}", uuid::Uuid::now_v7())))
     }
@@ -505,19 +505,19 @@ impl Signal {
         json!([self.0])
     }
 
-    fn give(&self) {
+    fn create(&self) {
         std::fs::write(&self.0, "").unwrap();
     }
 }
 
-impl Drop for Signal {
+impl Drop for SignalFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
 #[tokio::test]
-async fn a_serial_server_has_one_call_at_a_time_in_the_order_of_calling() {
+async fn a_serial_server_gets_one_call_at_a_time_in_the_order_of_calling() {
     let server = python(&["serial.py"], ServerMode::Serial, LONG).await;
     let order = Arc::new(Mutex::new(Vec::new()));
     let calls = (0..20).map(|number| {
@@ -534,37 +534,37 @@ async fn a_serial_server_has_one_call_at_a_time_in_the_order_of_calling() {
 }
 
 #[tokio::test]
-async fn a_thousand_wait_for_a_serial_server_and_the_next_is_refused() {
+async fn a_thousand_calls_wait_for_a_serial_server_and_the_next_is_refused() {
     let server = python(&["serial.py"], ServerMode::Serial, LONG).await;
-    let signal = Signal::new();
+    let signal = SignalFile::new();
     let held = server.call("hold", Some(&raw(&signal.params())));
     eventually("the call is sent", || server.0.queue.busy_since().is_some()).await;
     let waiting: Vec<_> = (0..1000).map(|_| server.call("m", None)).collect();
     assert!(matches!(server.call("m", None).await, Err(CallFault::TooManyWaiting)));
     assert!(matches!(server.notify("m", None).await, Err(CallFault::TooManyWaiting)));
-    signal.give();
+    signal.create();
     assert!(held.await.is_ok());
     assert!(join_all(waiting).await.into_iter().all(|outcome| outcome.is_ok()));
     assert!(server.call("m", None).await.is_ok());
 }
 
 #[tokio::test]
-async fn waiting_for_a_serial_server_counts_and_its_late_answer_makes_room() {
+async fn the_timeout_includes_waiting_for_a_serial_server_whose_late_answer_frees_it() {
     let server = python(&["serial.py"], ServerMode::Serial, SHORT).await;
     let pid = answer(&server, "m", json!([])).await["pid"].clone();
-    let signal = Signal::new();
+    let signal = SignalFile::new();
     let (held, waited) = tokio::join!(call(&server, "hold", signal.params()), call(&server, "m", json!([])));
     assert_eq!((held, waited), (Err(CallFault::Timeout(SHORT)), Err(CallFault::Timeout(SHORT))));
     assert!(server.0.queue.busy_since().is_some(), "it still works on what nobody waits for");
-    signal.give();
+    signal.create();
     assert_eq!(answer(&server, "m", json!([])).await["pid"], pid, "it was not started again");
 }
 
 #[tokio::test]
-async fn a_serial_server_that_never_answers_is_started_again() {
+async fn a_serial_server_that_never_answers_is_restarted() {
     let server = python(&["serial.py"], ServerMode::Serial, SHORT).await;
     let pid = answer(&server, "m", json!([])).await["pid"].clone();
-    let never = Signal::new();
+    let never = SignalFile::new();
     assert_eq!(call(&server, "hold", never.params()).await, Err(CallFault::Timeout(SHORT)));
     let health = health(&server, |health| *health != MethodServerHealth::Running).await;
     assert!(
