@@ -24,7 +24,7 @@ mod generations;
 mod health_check;
 mod in_flight;
 mod liveness;
-mod method_server;
+pub mod method_server;
 mod packages;
 mod proxy;
 mod reconnect;

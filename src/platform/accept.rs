@@ -87,38 +87,59 @@ pub async fn accept_until<H>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::io::AsyncReadExt as _;
+    use tokio::{io::AsyncReadExt as _, sync::mpsc, task::JoinHandle};
 
-    async fn served(limits: AcceptLimits) -> (SocketAddr, CancellationToken, tokio::task::JoinHandle<()>) {
+    struct Served {
+        address: SocketAddr,
+        shutdown: CancellationToken,
+        serving: JoinHandle<()>,
+        /// Receives a message for each admitted connection.
+        admitted: mpsc::UnboundedReceiver<()>,
+    }
+
+    /// Serves connections whose handlers end only with their peers.
+    async fn serve(connections: usize, drain: Duration) -> Served {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, shutdown) = (listener.local_addr().unwrap(), CancellationToken::new());
-        // A handler that ends with its connection only.
-        let admit = |mut stream: TcpStream, _| {
+        let (sender, admitted) = mpsc::unbounded_channel();
+        let admit = move |mut stream: TcpStream, _| {
+            let _ = sender.send(());
             Some(async move {
                 let _ = stream.read(&mut [0]).await;
             })
         };
+        let limits = AcceptLimits { connections, drain };
         let serving = tokio::spawn(accept_until(listener, limits, shutdown.clone(), admit));
-        (address, shutdown, serving)
+        Served { address, shutdown, serving, admitted }
     }
 
     #[tokio::test]
     async fn a_handler_that_does_not_end_is_cut_off_after_the_drain_time() {
-        let limits = AcceptLimits { connections: 4, drain: Duration::from_millis(50) };
-        let (address, shutdown, serving) = served(limits).await;
-        let mut stream = TcpStream::connect(address).await.unwrap();
-        // Accepted for certain once a later connection was, too.
-        drop(TcpStream::connect(address).await.unwrap());
-        shutdown.cancel();
-        serving.await.unwrap();
+        let mut served = serve(4, Duration::from_millis(50)).await;
+        let mut stream = TcpStream::connect(served.address).await.unwrap();
+        served.admitted.recv().await.unwrap();
+        served.shutdown.cancel();
+        served.serving.await.unwrap();
         assert!(!matches!(stream.read(&mut [0]).await, Ok(1..)), "the connection is closed");
     }
 
     #[tokio::test]
+    async fn a_connection_over_the_bound_waits_until_another_closes() {
+        let mut served = serve(1, Duration::ZERO).await;
+        let first = TcpStream::connect(served.address).await.unwrap();
+        served.admitted.recv().await.unwrap();
+        let _second = TcpStream::connect(served.address).await.unwrap();
+        assert!(served.admitted.try_recv().is_err());
+        drop(first);
+        served.admitted.recv().await.unwrap();
+        served.shutdown.cancel();
+        served.serving.await.unwrap();
+    }
+
+    #[tokio::test]
     async fn shutdown_without_connections_ends_at_once() {
-        let limits = AcceptLimits { connections: 4, drain: Duration::from_secs(600) };
-        let (_, shutdown, serving) = served(limits).await;
-        shutdown.cancel();
-        serving.await.unwrap();
+        let served = serve(4, Duration::from_secs(600)).await;
+        served.shutdown.cancel();
+        served.serving.await.unwrap();
     }
 }
