@@ -1,11 +1,10 @@
-//! Which server a command talks to and as whom: flag over environment over `client.toml` over the
-//! local server's own `admin.token`.
+//! The server and the token of a command: flag over environment over `client.toml` over the local server's own
+//! `admin.token`.
 //!
-//! A token from a file goes only to the server it belongs to: the one in `client.toml` to the server
-//! named beside it, the local administrator's to this machine. One on a flag or in the environment
-//! goes wherever the user says.
+//! A token from a file goes only to the server it belongs to: the one in `client.toml` to the server named beside it, the
+//! local administrator's to this machine. One on a flag or in the environment goes wherever the user says.
 
-use super::failure::Failure;
+use super::failure::{Failure, TokenSource};
 use crate::platform::config::default_data_dir;
 use isahc::http::Uri;
 use serde::{Deserialize, Serialize};
@@ -15,62 +14,51 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Where a server listens that was told nothing else.
-const DEFAULT_SERVER: &str = "http://127.0.0.1:7300";
+/// The address of a server with default settings.
+pub const DEFAULT_SERVER: &str = "http://127.0.0.1:7300";
 
-/// What was typed: the two flags that every client command takes.
+/// The two flags that every client command takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Flags {
+pub struct AccessFlags {
     pub server: Option<String>,
     pub token: Option<String>,
 }
 
-/// What it means, once the environment and the files have had their say.
+/// The server and token in effect.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Access {
-    pub server: Server,
+    pub server: ServerAddress,
     pub token: Option<String>,
     pub source: TokenSource,
 }
 
-/// The address of a server: scheme, host and port, and a path if it lives behind one. No final slash.
+/// The base URL of a server, without a final slash.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Server(String);
+pub struct ServerAddress(String);
 
-/// Where a token was found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TokenSource {
-    Flag,
-    Environment,
-    File(PathBuf),
-    /// There is none: a password was shown instead.
-    Password,
-    None,
-}
-
-/// `client.toml`: what `svc login` remembers.
+/// `client.toml`, which `svc login` writes.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Remembered {
+struct ClientFile {
     server: String,
     token: Option<String>,
 }
 
 impl Access {
-    /// Looks in the four places, in order.
+    /// Looks at the flags, the environment and the files, in this order.
     ///
     /// # Errors
     ///
-    /// Fails if an address is none, or a file that is there cannot be read.
-    pub fn find(flags: &Flags, environment: &dyn Fn(&str) -> Option<String>) -> Result<Self, Failure> {
+    /// Fails if an address is malformed, or an existing file cannot be read.
+    pub fn find(flags: &AccessFlags, environment: &dyn Fn(&str) -> Option<String>) -> Result<Self, Failure> {
         let set = |name| environment(name).filter(|value| !value.is_empty());
-        let remembered = match client_file(environment) {
+        let saved = match client_file(environment) {
             Some(path) => read_client_file(&path)?.map(|found| (path, found)),
             None => None,
         };
         let server = match flags.server.clone().or_else(|| set("SVC_SERVER")) {
             Some(named) => named.parse()?,
-            None => match &remembered {
+            None => match &saved {
                 Some((_, found)) => found.server.parse()?,
                 None => DEFAULT_SERVER.parse()?,
             },
@@ -79,7 +67,7 @@ impl Access {
             (Some(token), TokenSource::Flag)
         } else if let Some(token) = set("SVC_TOKEN") {
             (Some(token), TokenSource::Environment)
-        } else if let Some(found) = token_in_files(&server, remembered, environment)? {
+        } else if let Some(found) = token_in_files(&server, saved, environment)? {
             found
         } else {
             (None, TokenSource::None)
@@ -87,8 +75,8 @@ impl Access {
         Ok(Self { server, token: token.map(|token| token.trim().to_owned()), source })
     }
 
-    /// Whether nobody has named this server, and there is nothing to show to it.
-    pub fn is_a_guess(&self, environment: &dyn Fn(&str) -> Option<String>) -> bool {
+    /// Whether this is the default server and no token was found.
+    pub fn is_default(&self, environment: &dyn Fn(&str) -> Option<String>) -> bool {
         let named = environment("SVC_SERVER").is_some_and(|server| !server.is_empty());
         self.source == TokenSource::None && !named && self.server.0 == DEFAULT_SERVER
     }
@@ -96,12 +84,12 @@ impl Access {
 
 /// The token kept for `server`, and the file it is kept in.
 fn token_in_files(
-    server: &Server,
-    remembered: Option<(PathBuf, Remembered)>,
+    server: &ServerAddress,
+    saved: Option<(PathBuf, ClientFile)>,
     environment: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Option<(Option<String>, TokenSource)>, Failure> {
-    if let Some((path, Remembered { server: its, token: Some(token) })) = remembered
-        && its.parse::<Server>()? == *server
+    if let Some((path, ClientFile { server: its, token: Some(token) })) = saved
+        && its.parse::<ServerAddress>()? == *server
     {
         return Ok(Some((Some(token), TokenSource::File(path))));
     }
@@ -114,26 +102,26 @@ fn token_in_files(
     };
     match std::fs::read_to_string(&path) {
         Ok(token) => Ok(Some((Some(token), TokenSource::File(path)))),
-        // Another user's server: what is there is not for us.
+        // Another user's server, whose files are private.
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => Ok(None),
         Err(source) => Err(Failure::File { path, source }),
     }
 }
 
-/// Keeps a server and its token for later commands, readable by this user alone. Returns where.
+/// Saves a server and its token for later commands, readable by this user alone. Returns the file's path.
 ///
 /// # Errors
 ///
 /// Fails without a home directory, or if the file cannot be written.
-pub fn remember(
-    server: &Server,
+pub fn save_login(
+    server: &ServerAddress,
     token: &str,
     environment: &dyn Fn(&str) -> Option<String>,
 ) -> Result<PathBuf, Failure> {
     let path = client_file(environment)
         .ok_or_else(|| Failure::Bad("no home directory to write client.toml in: set HOME".to_owned()))?;
-    let kept = Remembered { server: server.to_string(), token: Some(token.to_owned()) };
-    let text = toml::to_string(&kept).expect("two strings are TOML");
+    let login = ClientFile { server: server.to_string(), token: Some(token.to_owned()) };
+    let text = toml::to_string(&login).expect("two strings are TOML");
     write_private(&path, &text).map_err(|source| Failure::File { path: path.clone(), source })?;
     Ok(path)
 }
@@ -144,7 +132,7 @@ fn client_file(environment: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> 
     Some(set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")))?.join("svc/client.toml"))
 }
 
-fn read_client_file(path: &Path) -> Result<Option<Remembered>, Failure> {
+fn read_client_file(path: &Path) -> Result<Option<ClientFile>, Failure> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -156,8 +144,7 @@ fn read_client_file(path: &Path) -> Result<Option<Remembered>, Failure> {
     })
 }
 
-/// Writes through a new file, so that the secret is never in one that others can read and a crash
-/// leaves the old one whole.
+/// Writes through a new file: the secret is never readable by others, and a crash leaves the old file whole.
 fn write_private(path: &Path, text: &str) -> io::Result<()> {
     use std::{io::Write as _, os::unix::fs::OpenOptionsExt as _};
     if let Some(dir) = path.parent() {
@@ -167,19 +154,19 @@ fn write_private(path: &Path, text: &str) -> io::Result<()> {
     let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
     let written = file.write_all(text.as_bytes()).and_then(|()| std::fs::rename(&draft, path));
     if written.is_err() {
-        // The error that matters is the first one; the draft may be gone already.
+        // The first error is the one to report; the draft may be gone already.
         let _ = std::fs::remove_file(&draft);
     }
     written
 }
 
-impl Server {
-    /// The address of one of its routes.
-    pub fn route(&self, path: &str) -> String {
+impl ServerAddress {
+    /// The URL of a path on this server.
+    pub fn url(&self, path: &str) -> String {
         format!("{}{path}", self.0)
     }
 
-    /// Whether it runs on this machine: then no proxy stands between, and its files are ours to read.
+    /// Whether it runs on this machine: then no proxy is used, and its token file is readable.
     pub fn is_local(&self) -> bool {
         let host = self.0.parse::<Uri>().ok().and_then(|uri| uri.host().map(str::to_owned)).unwrap_or_default();
         let bare = host.trim_start_matches('[').trim_end_matches(']');
@@ -187,7 +174,7 @@ impl Server {
     }
 }
 
-impl std::str::FromStr for Server {
+impl std::str::FromStr for ServerAddress {
     type Err = Failure;
 
     fn from_str(text: &str) -> Result<Self, Failure> {
@@ -205,26 +192,14 @@ impl std::str::FromStr for Server {
     }
 }
 
-impl fmt::Display for Server {
+impl fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl fmt::Display for TokenSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Flag => f.write_str("--token"),
-            Self::Environment => f.write_str("SVC_TOKEN"),
-            Self::File(path) => path.display().fmt(f),
-            Self::Password => f.write_str("a password"),
-            Self::None => f.write_str("nowhere"),
-        }
-    }
-}
-
 impl fmt::Debug for Access {
-    /// Leaves the token out: it is a secret, and this ends up in test output.
+    /// Omits the token: it is a secret, and this is printed by tests.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Access").field("server", &self.server).field("source", &self.source).finish_non_exhaustive()
     }
@@ -235,19 +210,19 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
 
-    /// A home directory of a test's own, gone with it.
-    struct Home(PathBuf);
+    /// A home directory with the client's and the server's folders.
+    struct Home(tempfile::TempDir);
 
     impl Home {
         fn new() -> Self {
-            let dir = std::env::temp_dir().join(format!("svc-access-{}", uuid::Uuid::now_v7()));
-            std::fs::create_dir_all(dir.join(".local/share/svc")).unwrap();
-            std::fs::create_dir_all(dir.join(".config/svc")).unwrap();
-            Self(dir)
+            let home = tempfile::tempdir().unwrap();
+            std::fs::create_dir_all(home.path().join(".local/share/svc")).unwrap();
+            std::fs::create_dir_all(home.path().join(".config/svc")).unwrap();
+            Self(home)
         }
 
         fn environment(&self, more: &'static [(&str, &str)]) -> impl Fn(&str) -> Option<String> + use<> {
-            let home = self.0.to_str().unwrap().to_owned();
+            let home = self.0.path().to_str().unwrap().to_owned();
             move |name| match name {
                 "HOME" => Some(home.clone()),
                 _ => more.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()),
@@ -255,21 +230,15 @@ mod tests {
         }
 
         fn write(&self, path: &str, text: &str) {
-            std::fs::write(self.0.join(path), text).unwrap();
+            std::fs::write(self.0.path().join(path), text).unwrap();
         }
     }
 
-    impl Drop for Home {
-        fn drop(&mut self) {
-            std::fs::remove_dir_all(&self.0).unwrap();
-        }
+    fn flags(server: Option<&str>, token: Option<&str>) -> AccessFlags {
+        AccessFlags { server: server.map(str::to_owned), token: token.map(str::to_owned) }
     }
 
-    fn flags(server: Option<&str>, token: Option<&str>) -> Flags {
-        Flags { server: server.map(str::to_owned), token: token.map(str::to_owned) }
-    }
-
-    fn found(home: &Home, flags: &Flags, more: &'static [(&str, &str)]) -> (String, Option<String>) {
+    fn found(home: &Home, flags: &AccessFlags, more: &'static [(&str, &str)]) -> (String, Option<String>) {
         let access = Access::find(flags, &home.environment(more)).unwrap();
         (access.server.to_string(), access.token)
     }
@@ -278,13 +247,13 @@ mod tests {
     fn a_flag_wins_over_the_environment_and_that_over_the_files() {
         let home = Home::new();
         let pair = |server: &str, token: &str| (server.to_owned(), Some(token.to_owned()));
-        assert_eq!(found(&home, &Flags::default(), &[]), (DEFAULT_SERVER.to_owned(), None));
+        assert_eq!(found(&home, &AccessFlags::default(), &[]), (DEFAULT_SERVER.to_owned(), None));
         home.write(".local/share/svc/admin.token", "svc_local\n");
-        assert_eq!(found(&home, &Flags::default(), &[]), pair(DEFAULT_SERVER, "svc_local"));
+        assert_eq!(found(&home, &AccessFlags::default(), &[]), pair(DEFAULT_SERVER, "svc_local"));
         home.write(".config/svc/client.toml", "server = \"https://svc.example\"\ntoken = \"svc_file\"\n");
-        assert_eq!(found(&home, &Flags::default(), &[]), pair("https://svc.example", "svc_file"));
+        assert_eq!(found(&home, &AccessFlags::default(), &[]), pair("https://svc.example", "svc_file"));
         let environment = &[("SVC_SERVER", "https://env.example/"), ("SVC_TOKEN", "svc_env")];
-        assert_eq!(found(&home, &Flags::default(), environment), pair("https://env.example", "svc_env"));
+        assert_eq!(found(&home, &AccessFlags::default(), environment), pair("https://env.example", "svc_env"));
         let typed = flags(Some("127.0.0.1:9"), Some("svc_flag"));
         assert_eq!(found(&home, &typed, environment), pair("http://127.0.0.1:9", "svc_flag"));
     }
@@ -305,21 +274,21 @@ mod tests {
     fn the_local_token_is_found_where_svc_data_points() {
         let home = Home::new();
         home.write("admin.token", "svc_moved\n");
-        let dir = home.0.to_str().unwrap().to_owned();
+        let dir = home.0.path().to_str().unwrap().to_owned();
         let environment = move |name: &str| (name == "SVC_DATA").then(|| dir.clone());
-        let access = Access::find(&Flags::default(), &environment).unwrap();
+        let access = Access::find(&AccessFlags::default(), &environment).unwrap();
         assert_eq!(access.token.as_deref(), Some("svc_moved"));
     }
 
     #[test]
-    fn what_login_remembers_is_found_again_and_is_private() {
+    fn a_saved_login_is_found_again_and_is_private() {
         let home = Home::new();
-        let server: Server = "https://svc.example".parse().unwrap();
+        let server: ServerAddress = "https://svc.example".parse().unwrap();
         for token in ["svc_first", "svc_second"] {
-            let path = remember(&server, token, &home.environment(&[])).unwrap();
+            let path = save_login(&server, token, &home.environment(&[])).unwrap();
             assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
             let expected = ("https://svc.example".to_owned(), Some(token.to_owned()));
-            assert_eq!(found(&home, &Flags::default(), &[]), expected);
+            assert_eq!(found(&home, &AccessFlags::default(), &[]), expected);
         }
     }
 
@@ -327,15 +296,15 @@ mod tests {
     fn a_client_file_with_an_unknown_key_is_an_error_that_names_the_file() {
         let home = Home::new();
         home.write(".config/svc/client.toml", "sever = \"https://svc.example\"\n");
-        let error = Access::find(&Flags::default(), &home.environment(&[])).unwrap_err();
+        let error = Access::find(&AccessFlags::default(), &home.environment(&[])).unwrap_err();
         assert!(error.to_string().contains("client.toml") && error.to_string().contains("sever"), "{error}");
         assert_eq!(error.exit_code(), 1);
     }
 
     #[test]
-    fn an_address_that_is_none_is_bad_usage() {
+    fn a_malformed_address_is_bad_usage() {
         for bad in ["", "ftp://a", "http://", "a b", "http://a?x=1"] {
-            assert_eq!(bad.parse::<Server>().unwrap_err().exit_code(), 2, "{bad}");
+            assert_eq!(bad.parse::<ServerAddress>().unwrap_err().exit_code(), 2, "{bad}");
         }
     }
 }

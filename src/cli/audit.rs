@@ -1,13 +1,13 @@
-//! `svc audit`: who did what, and what the service gave up on.
+//! `svc audit`: the audit log.
 
 use super::{
-    api::AuditEntry,
-    client::{DEFAULT_LIMIT, Query},
+    arguments::{Moment, brief},
+    client::{DEFAULT_LIMIT, QueryString},
     failure::Failure,
-    shell::{Form, Shell},
+    shell::{OutputFormat, Shell},
     table::{Cell, Fit, Table, Tone},
-    time::{Moment, brief},
 };
+use crate::model::api::audit::AuditEntryView;
 use serde_json::Value;
 use std::num::NonZeroUsize;
 
@@ -17,8 +17,8 @@ client_command! {
         example = "{command_name} --since 1d\n\
                    {command_name} --actor ada --action sink.delete --json"
     )]
-    Audit = "audit" {
-        /// only what this user did (name or id)
+    AuditCommand = "audit" {
+        /// only actions of this user (name or id)
         #[argh(option)]
         actor: Option<String>,
 
@@ -34,7 +34,7 @@ client_command! {
         #[argh(option, arg_name = "when")]
         until: Option<Moment>,
 
-        /// how many at most (default 50)
+        /// the most to list (default 50)
         #[argh(option, default = "DEFAULT_LIMIT", arg_name = "n")]
         limit: NonZeroUsize,
 
@@ -44,16 +44,16 @@ client_command! {
     }
 }
 
-impl Audit {
+impl AuditCommand {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let client = self.client(shell)?;
-        let query = Query::default()
+        let query = QueryString::default()
             .with_some("actor", self.actor.as_deref())
             .with_some("action", self.action.as_deref())
             .with_some("since", self.since.map(Moment::past))
             .with_some("until", self.until.map(Moment::past));
         let listing = client.list_from("/api/audit", &query, self.limit.get(), self.cursor.clone())?;
-        if self.form() == Form::Json {
+        if self.format() == OutputFormat::Json {
             return shell.out.json(&listing.to_json());
         }
         let mut table = Table::new(&[
@@ -63,7 +63,7 @@ impl Audit {
             ("OBJECT", Fit::Elastic),
             ("DETAIL", Fit::Elastic),
         ]);
-        for entry in listing.read::<AuditEntry>(&client)? {
+        for entry in listing.read::<AuditEntryView>(&client)? {
             let actor = entry.actor.map_or_else(|| Cell::toned("-", Tone::Quiet), |actor| actor.username.into());
             let detail = match &entry.detail {
                 Value::Null => String::new(),
@@ -73,9 +73,7 @@ impl Audit {
             table.row([brief(entry.at).into(), actor, entry.action.into(), entry.object.into(), detail.into()]);
         }
         shell.out.table(&table)?;
-        if let Some(next) = &listing.next {
-            shell.note(&format!("there are more: --cursor {next}"));
-        }
+        shell.note_next_page(listing.next());
         Ok(())
     }
 }

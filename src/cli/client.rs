@@ -1,11 +1,16 @@
-//! One server, spoken to as one user: requests out, answers or a [`Failure`] back.
+//! The HTTP client of the command line: sends requests to one server as one user, and returns answers or a [`Failure`].
 //!
-//! Answers are kept as the text the server sent, so that `--json` prints exactly that; a command reads
-//! from it what it shows to people.
+//! An answer is kept as the text that the server sent, so that `--json` prints exactly that. Commands parse it into the
+//! views of [`crate::model::api`] to print it for people.
 
 use super::{
-    access::{Access, Flags, Server, TokenSource},
-    failure::{Failure, Refusal},
+    access::{Access, AccessFlags, ServerAddress},
+    failure::{Failure, Refusal, TokenSource},
+};
+use crate::model::api::{
+    error::ErrorBody,
+    identity::Credentials,
+    list::{Limit, List},
 };
 use crate::platform::percent;
 use isahc::{
@@ -17,53 +22,34 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, value::RawValue};
 use std::{fmt::Display, io::Read as _, num::NonZeroUsize, time::Duration};
 
-/// How long a server may take to pick up.
-const CONNECT: Duration = Duration::from_secs(10);
+/// The timeout of a connection attempt.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long it may take to answer. A sink's test waits for its receiver, so this is longer than that may be.
-const ANSWER: Duration = Duration::from_secs(60);
+/// The timeout of a request. A sink's test waits for its receiver, which may take less than this.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How often an idle stream is checked for a dead peer, which would otherwise never be noticed.
+/// The interval of TCP keep-alives, which detect a dead peer of an idle stream.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
-/// The most that one page of a list may ask for.
-const PAGE: usize = 200;
-
-/// How many items a list shows unless told.
+/// The number of items a list shows by default.
 pub const DEFAULT_LIMIT: NonZeroUsize = NonZeroUsize::new(50).expect("50 is not zero");
 
-/// A way to one server.
 pub struct Client {
     http: HttpClient,
     access: Access,
-    /// A session's cookie while logging in; otherwise the token speaks for us.
+    /// The session's cookie during a login, used instead of the token.
     cookie: Option<String>,
 }
 
-/// What the server said, as it said it.
+/// The body of an answer, byte for byte.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer(String);
 
-/// A list over as many pages as were asked for.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Listing {
-    items: Vec<Box<RawValue>>,
-    /// Where the next page starts, if there is one.
-    pub next: Option<String>,
-}
+/// The items of one or more pages of a list.
+#[derive(Debug)]
+pub struct Listing(List<Box<RawValue>>);
 
-#[derive(Deserialize)]
-struct ErrorBody {
-    error: ErrorDetail,
-}
-
-#[derive(Deserialize)]
-struct ErrorDetail {
-    code: String,
-    message: String,
-}
-
-/// What came back from the MCP endpoint.
+/// A JSON-RPC answer of the MCP endpoint.
 #[derive(Deserialize)]
 struct McpAnswer {
     result: Option<Box<RawValue>>,
@@ -76,12 +62,12 @@ struct McpError {
 }
 
 impl Client {
-    /// A client for wherever the flags, the environment and the files say.
+    /// A client for the server that the flags, the environment and the files name.
     ///
     /// # Errors
     ///
-    /// Fails if they say something that is no address, or cannot be read.
-    pub fn find(flags: &Flags, environment: &dyn Fn(&str) -> Option<String>) -> Result<Self, Failure> {
+    /// As [`Access::find`].
+    pub fn find(flags: &AccessFlags, environment: &dyn Fn(&str) -> Option<String>) -> Result<Self, Failure> {
         Self::new(Access::find(flags, environment)?)
     }
 
@@ -89,12 +75,12 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Fails if the machine cannot run an HTTP client at all.
+    /// Fails if the HTTP client cannot be initialised.
     pub fn new(access: Access) -> Result<Self, Failure> {
         let mut builder = HttpClient::builder()
-            .connect_timeout(CONNECT)
+            .connect_timeout(CONNECT_TIMEOUT)
             .tcp_keepalive(KEEPALIVE)
-            // A token must not travel on to wherever a redirect points.
+            // A token must not follow a redirect to another server.
             .redirect_policy(RedirectPolicy::None);
         if access.server.is_local() {
             builder = builder.proxy(None);
@@ -103,13 +89,11 @@ impl Client {
         Ok(Self { http, access, cookie: None })
     }
 
-    /// The token that speaks for us.
     pub fn token(&self) -> Option<&str> {
         self.access.token.as_deref()
     }
 
-    /// The server at the other end.
-    pub fn server(&self) -> &Server {
+    pub fn server(&self) -> &ServerAddress {
         &self.access.server
     }
 
@@ -117,8 +101,8 @@ impl Client {
         self.exchange(Method::GET, path, None)
     }
 
-    pub fn post(&self, path: &str, body: &Value) -> Result<Answer, Failure> {
-        self.exchange(Method::POST, path, Some(body.to_string()))
+    pub fn post(&self, path: &str, body: &impl Serialize) -> Result<Answer, Failure> {
+        self.exchange(Method::POST, path, Some(to_json(body)))
     }
 
     /// Posts a body that is JSON already, byte for byte.
@@ -126,23 +110,14 @@ impl Client {
         self.exchange(Method::POST, path, Some(body))
     }
 
-    /// Posts a JSON-RPC body. How long a method may take is its own business, and the server's to enforce.
-    pub fn call(&self, body: String) -> Result<Answer, Failure> {
-        self.patiently("/api/methods/call", body)
-    }
-
-    /// Posts what the other end itself bounds in time.
-    pub fn post_patiently(&self, path: &str, body: &Value) -> Result<Answer, Failure> {
-        self.patiently(path, body.to_string())
-    }
-
-    fn patiently(&self, path: &str, body: String) -> Result<Answer, Failure> {
+    /// Posts a body without a timeout, for requests that the other end bounds in time.
+    pub fn post_without_timeout(&self, path: &str, body: String) -> Result<Answer, Failure> {
         let response = self.send(self.request(Method::POST, path).body(body))?;
         self.read_answer(response)
     }
 
-    /// Asks something of the MCP endpoint, in the version that needs nothing to be asked before.
-    pub fn ask_mcp(&self, method: &str, mut params: Value) -> Result<Box<RawValue>, Failure> {
+    /// Sends a request to the MCP endpoint, in the protocol version that has no handshake.
+    pub fn call_mcp(&self, method: &str, mut params: Value) -> Result<Box<RawValue>, Failure> {
         const VERSION: &str = "2026-07-28";
         params["_meta"] = serde_json::json!({
             "io.modelcontextprotocol/protocolVersion": VERSION,
@@ -155,7 +130,7 @@ impl Client {
             .header(header::ACCEPT, "application/json, text/event-stream")
             .header("mcp-protocol-version", VERSION)
             .header("mcp-method", method);
-        let answer = self.read_answer(self.send(request.timeout(ANSWER).body(body))?)?;
+        let answer = self.read_answer(self.send(request.timeout(ANSWER_TIMEOUT).body(body))?)?;
         let answer: McpAnswer = self.read(&answer)?;
         match answer {
             McpAnswer { result: Some(result), .. } => Ok(result),
@@ -164,12 +139,12 @@ impl Client {
         }
     }
 
-    pub fn put(&self, path: &str, body: &Value) -> Result<Answer, Failure> {
-        self.exchange(Method::PUT, path, Some(body.to_string()))
+    pub fn put(&self, path: &str, body: &impl Serialize) -> Result<Answer, Failure> {
+        self.exchange(Method::PUT, path, Some(to_json(body)))
     }
 
-    pub fn patch(&self, path: &str, body: &Value) -> Result<Answer, Failure> {
-        self.exchange(Method::PATCH, path, Some(body.to_string()))
+    pub fn patch(&self, path: &str, body: &impl Serialize) -> Result<Answer, Failure> {
+        self.exchange(Method::PATCH, path, Some(to_json(body)))
     }
 
     pub fn delete(&self, path: &str) -> Result<Answer, Failure> {
@@ -177,35 +152,32 @@ impl Client {
     }
 
     /// Up to `limit` items of a list, over as many pages as that takes.
-    pub fn list(&self, path: &str, query: &Query, limit: usize) -> Result<Listing, Failure> {
+    pub fn list(&self, path: &str, query: &QueryString, limit: usize) -> Result<Listing, Failure> {
         self.list_from(path, query, limit, None)
     }
 
-    /// The same from where an earlier list ended.
+    /// The same from the cursor of an earlier list.
     pub fn list_from(
         &self,
         path: &str,
-        query: &Query,
+        query: &QueryString,
         limit: usize,
         cursor: Option<String>,
     ) -> Result<Listing, Failure> {
-        let mut listing = Listing { items: Vec::new(), next: cursor };
+        let mut list = List { items: Vec::new(), next: cursor };
         loop {
-            let wanted = (limit - listing.items.len()).min(PAGE);
-            let mut query = query.clone().with("limit", wanted);
-            if let Some(cursor) = &listing.next {
-                query = query.with("cursor", cursor);
-            }
-            let page: Listing = self.read(&self.get(&query.on(path))?)?;
-            listing.items.extend(page.items);
-            listing.next = page.next;
-            if listing.next.is_none() || listing.items.len() >= limit {
-                return Ok(listing);
+            let wanted = (limit - list.items.len()).min(Limit::MAX);
+            let query = query.clone().with("limit", wanted).with_some("cursor", list.next.as_deref());
+            let page: List<Box<RawValue>> = self.read(&self.get(&query.on(path))?)?;
+            list.items.extend(page.items);
+            list.next = page.next;
+            if list.next.is_none() || list.items.len() >= limit {
+                return Ok(Listing(list));
             }
         }
     }
 
-    /// A body that never ends by itself: server-sent events.
+    /// The body of a stream of server-sent events.
     pub fn stream(&self, path: &str) -> Result<Body, Failure> {
         let request = self.request(Method::GET, path).header(header::ACCEPT, "text/event-stream").body(());
         let response = self.send(request)?;
@@ -215,11 +187,11 @@ impl Client {
         }
     }
 
-    /// Logs in with a password, and speaks with the session's cookie from then on. A token is left unused.
+    /// Logs in with a password. Later requests carry the session's cookie instead of the token.
     pub fn log_in(&mut self, name: &str, password: &str) -> Result<(), Failure> {
         self.access.token = None;
         self.access.source = TokenSource::None;
-        let body = serde_json::json!({ "name": name, "password": password }).to_string();
+        let body = to_json(&Credentials { name: name.to_owned(), password: password.to_owned() });
         let response = self.send(self.request(Method::POST, "/api/auth/login").body(body))?;
         let cookie = response
             .headers()
@@ -234,7 +206,7 @@ impl Client {
                 self.cookie = cookie;
                 Ok(())
             }
-            // Here a 401 is about the password, and advice about tokens would mislead.
+            // This 401 is about the password, so advice about tokens would mislead.
             Err(Failure::Refused { refusal: Refusal::Unknown, message, .. }) => {
                 Err(Failure::Refused { refusal: Refusal::Unknown, message, token: TokenSource::Password })
             }
@@ -242,12 +214,11 @@ impl Client {
         }
     }
 
-    /// Reads an answer as `T`.
     pub fn read<T: DeserializeOwned>(&self, answer: &Answer) -> Result<T, Failure> {
         self.read_text(&answer.0)
     }
 
-    /// Reads as `T` what the server said in another way than an answer, such as on a stream.
+    /// Reads text of the server that is no whole answer, such as an event of a stream.
     pub fn read_text<T: DeserializeOwned>(&self, text: &str) -> Result<T, Failure> {
         serde_json::from_str(text).map_err(|error| self.foreign(StatusCode::OK, &error.to_string()))
     }
@@ -255,8 +226,8 @@ impl Client {
     fn exchange(&self, method: Method, path: &str, body: Option<String>) -> Result<Answer, Failure> {
         let request = self.request(method, path);
         let response = match body {
-            Some(body) => self.send(request.timeout(ANSWER).body(body))?,
-            None => self.send(request.timeout(ANSWER).body(()))?,
+            Some(body) => self.send(request.timeout(ANSWER_TIMEOUT).body(body))?,
+            None => self.send(request.timeout(ANSWER_TIMEOUT).body(()))?,
         };
         self.read_answer(response)
     }
@@ -264,7 +235,7 @@ impl Client {
     fn request(&self, method: Method, path: &str) -> isahc::http::request::Builder {
         let mut request = Request::builder()
             .method(method)
-            .uri(self.access.server.route(path))
+            .uri(self.access.server.url(path))
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::USER_AGENT, concat!("svc/", env!("CARGO_PKG_VERSION")));
         if let Some(cookie) = &self.cookie {
@@ -276,7 +247,7 @@ impl Client {
     }
 
     fn send<B: Into<Body>>(&self, request: Result<Request<B>, isahc::http::Error>) -> Result<Response<Body>, Failure> {
-        // The path is ours, and the server was checked: only the token can be malformed.
+        // Paths are well-formed and the server was checked, so only the token can be malformed.
         let request = request.map_err(|_| {
             Failure::Usage(format!("the token from {} has characters no token has: set it anew", self.access.source))
         })?;
@@ -296,7 +267,7 @@ impl Client {
         Err(match status {
             StatusCode::UNAUTHORIZED => self.refused(Refusal::Unknown, detail.message),
             StatusCode::FORBIDDEN => self.refused(Refusal::Forbidden, detail.message),
-            _ => Failure::Rejected { status: status.as_u16(), code: detail.code, message: detail.message },
+            _ => Failure::Rejected { status: status.as_u16(), code: detail.code.into_owned(), message: detail.message },
         })
     }
 
@@ -310,31 +281,34 @@ impl Client {
 }
 
 impl Answer {
-    /// The text as it came.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
 impl Listing {
-    /// The items, read as `T`.
     pub fn read<T: DeserializeOwned>(&self, client: &Client) -> Result<Vec<T>, Failure> {
-        let items = self.items.iter().map(|item| serde_json::from_str(item.get()));
+        let items = self.0.items.iter().map(|item| serde_json::from_str(item.get()));
         items.collect::<Result<_, _>>().map_err(|error| client.foreign(StatusCode::OK, &error.to_string()))
     }
 
-    /// The whole list in the form the API gives one page.
+    /// The cursor of the next page, if there is one.
+    pub fn next(&self) -> Option<&str> {
+        self.0.next.as_deref()
+    }
+
+    /// The whole list in the form of one page of the API.
     pub fn to_json(&self) -> String {
-        serde_json::to_string(self).expect("JSON values and a string are JSON")
+        to_json(&self.0)
     }
 }
 
 /// A query string, built up.
 #[derive(Clone, Debug, Default)]
-pub struct Query(String);
+pub struct QueryString(String);
 
-impl Query {
-    /// With one parameter more.
+impl QueryString {
+    /// Adds a parameter.
     pub fn with(mut self, name: &str, value: impl ToString) -> Self {
         self.0.push(if self.0.is_empty() { '?' } else { '&' });
         self.0.push_str(name);
@@ -343,7 +317,7 @@ impl Query {
         self
     }
 
-    /// With one more if there is a value for it.
+    /// Adds a parameter if there is a value for it.
     pub fn with_some(self, name: &str, value: Option<impl ToString>) -> Self {
         match value {
             Some(value) => self.with(name, value),
@@ -357,7 +331,12 @@ impl Query {
     }
 }
 
-fn unreachable(server: &Server, why: impl Display) -> Failure {
+/// The body as JSON text.
+pub fn to_json(body: &impl Serialize) -> String {
+    serde_json::to_string(body).expect("bodies have string keys and no failing serializers")
+}
+
+fn unreachable(server: &ServerAddress, why: impl Display) -> Failure {
     Failure::Unreachable { server: server.to_string(), why: why.to_string() }
 }
 
@@ -366,9 +345,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_encodes_what_is_not_plain() {
+    fn a_query_encodes_reserved_characters() {
         let query =
-            Query::default().with("pattern", "custom.a.*").with_some("since", None::<&str>).with("name", "a b&ü");
+            QueryString::default().with("pattern", "custom.a.*").with_some("since", None::<&str>).with("name", "a b&ü");
         assert_eq!(query.on("/api/events"), "/api/events?pattern=custom.a.%2A&name=a%20b%26%C3%BC");
     }
 }

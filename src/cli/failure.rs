@@ -1,18 +1,17 @@
-//! Why a command did not do what was asked, the exit code that says so, and the one line on stderr
-//! that says what to do next.
+//! Failures of commands: each has an exit code and one line on stderr that says what to do next.
 
-use super::{access::TokenSource, agent::StartError, server::ServerError};
 use crate::{
     agent::AgentError,
     cli::sink_file::SinkFileError,
     platform::config::{ConfigError, toml_fault},
+    server::daemon::DaemonError,
 };
-use std::{fmt, io, path::PathBuf};
+use std::{fmt, io, net::SocketAddr, path::PathBuf};
 
 /// Everything that can end a command early.
 #[derive(Debug)]
 pub enum Failure {
-    /// What was typed makes no sense.
+    /// The arguments are wrong or contradict each other.
     Usage(String),
     /// No answer came from the server.
     Unreachable {
@@ -24,85 +23,111 @@ pub enum Failure {
         agent: String,
         why: String,
     },
-    /// The agent answered, and could not ask its server.
+    /// The agent answered that it has no connection to a server.
     AgentNotConnected(String),
-    /// The agent takes this from its own user only.
+    /// The agent takes this request from its own user only.
     AgentRefused(String),
-    /// 401 or 403. The source of the token decides the advice.
+    /// The server answered 401 or 403. The source of the token decides the advice.
     Refused {
         refusal: Refusal,
         message: String,
         token: TokenSource,
     },
-    /// The server understood and said no.
+    /// The server answered with another error.
     Rejected {
         status: u16,
         code: String,
         message: String,
     },
-    /// Something answered that is not our server.
+    /// The answer is not one of an svc server.
     Foreign {
         server: String,
         why: String,
     },
-    /// The request was carried out, and what came of it is bad news. Stdout has the details.
+    /// The request was carried out with a bad result. Stdout has the details.
     Bad(String),
-    /// No object has this name, or several have.
+    /// No record has this name, or several have.
     NoSuch(String),
     Config(ConfigError),
-    Server(ServerError),
-    Agent(StartError),
+    Startup(StartupError),
     /// A sink file that cannot be applied.
     SinkFile(SinkFileError),
     File {
         path: PathBuf,
         source: io::Error,
     },
-    /// Another file of ours that does not read as what it should be.
+    /// Another file that cannot be parsed.
     Malformed {
         path: PathBuf,
         why: String,
     },
-    /// Whoever read our stdout has seen enough, as `| head` does.
+    /// The reader of stdout closed it, as `| head` does.
     Closed,
-    /// The same, while a program of the user's own was running, which has therefore not come to its end.
-    CutShort,
+    /// The reader of stdout closed it while the user's own program was running, which was stopped.
+    ClosedDuringRun,
     Output(io::Error),
 }
 
-/// The two ways the server refuses a caller.
+/// The two refusals of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// 401: it does not know who we are.
+    /// 401: the caller is unknown.
     Unknown,
-    /// 403: it does, and that is not enough.
+    /// 403: the caller lacks a permission.
     Forbidden,
 }
 
+/// The place a token was found in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TokenSource {
+    Flag,
+    Environment,
+    File(PathBuf),
+    /// There is no token: a password was sent instead.
+    Password,
+    None,
+}
+
+/// The server or the agent could not start, or ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum StartupError {
+    #[error("cannot listen on {address}: {source}; stop what is there, or use --listen")]
+    Listen { address: SocketAddr, source: io::Error },
+    #[error("cannot start: {0}")]
+    Start(io::Error),
+    #[error("cannot log: {0}")]
+    Log(#[from] log::SetLoggerError),
+    #[error(transparent)]
+    Daemon(#[from] DaemonError),
+    #[error(transparent)]
+    Agent(#[from] AgentError),
+}
+
 impl Failure {
-    /// The process's exit code (DESIGN 3).
+    /// The process's exit code: 1 failed, 2 bad usage, 3 unreachable, 4 refused; 0 if the reader of stdout closed it.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Closed => 0,
             Self::Usage(_) => 2,
             Self::Unreachable { .. } | Self::NoAgent { .. } | Self::AgentNotConnected(_) => 3,
-            Self::Refused { .. } | Self::AgentRefused(_) | Self::Agent(StartError::Agent(AgentError::Revoked(_))) => 4,
+            Self::Refused { .. }
+            | Self::AgentRefused(_)
+            | Self::Startup(StartupError::Agent(AgentError::Revoked(_))) => 4,
             Self::Rejected { .. }
             | Self::Foreign { .. }
             | Self::Bad(_)
             | Self::NoSuch(_)
             | Self::Config(_)
-            | Self::Server(_)
-            | Self::Agent(_)
+            | Self::Startup(_)
             | Self::SinkFile(_)
             | Self::File { .. }
             | Self::Malformed { .. }
-            | Self::CutShort
+            | Self::ClosedDuringRun
             | Self::Output(_) => 1,
         }
     }
 
-    /// What went wrong with stdout. A closed one is no fault of ours.
+    /// The failure of a write to stdout. A closed stdout is no error.
     pub fn of_output(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::Closed,
@@ -128,9 +153,9 @@ impl fmt::Display for Failure {
             Self::Refused { refusal: Refusal::Unknown, token: TokenSource::None, .. } => {
                 f.write_str("no token to show to the server: run `svc login`, or set --token or SVC_TOKEN")
             }
-            // These words are about the name and the password, and need no others.
+            // The message is about the name and the password.
             Self::Refused { refusal: Refusal::Unknown, message, token: TokenSource::Password } => f.write_str(message),
-            // The server's own words are about headers, which nobody here has written.
+            // The server's message is about headers, which the user has not written.
             Self::Refused { refusal: Refusal::Unknown, token, .. } => {
                 write!(f, "the token from {token} is not valid: log in again with `svc login`, or set another token")
             }
@@ -149,12 +174,11 @@ impl fmt::Display for Failure {
                 write!(f, "{}: {}", path.display(), toml_fault(source))
             }
             Self::Config(error) => error.fmt(f),
-            Self::Server(error) => error.fmt(f),
-            Self::Agent(error) => error.fmt(f),
+            Self::Startup(error) => error.fmt(f),
             Self::SinkFile(error) => error.fmt(f),
             Self::File { path, source } => write!(f, "{}: {source}", path.display()),
             Self::Malformed { path, why } => write!(f, "{}: {why}", path.display()),
-            Self::Closed | Self::CutShort => f.write_str("output closed"),
+            Self::Closed | Self::ClosedDuringRun => f.write_str("output closed"),
             Self::Output(error) => write!(f, "cannot write to stdout: {error}"),
         }
     }
@@ -166,20 +190,26 @@ impl From<ConfigError> for Failure {
     }
 }
 
-impl From<ServerError> for Failure {
-    fn from(error: ServerError) -> Self {
-        Self::Server(error)
-    }
-}
-
-impl From<StartError> for Failure {
-    fn from(error: StartError) -> Self {
-        Self::Agent(error)
+impl From<StartupError> for Failure {
+    fn from(error: StartupError) -> Self {
+        Self::Startup(error)
     }
 }
 
 impl From<SinkFileError> for Failure {
     fn from(error: SinkFileError) -> Self {
         Self::SinkFile(error)
+    }
+}
+
+impl fmt::Display for TokenSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag => f.write_str("--token"),
+            Self::Environment => f.write_str("SVC_TOKEN"),
+            Self::File(path) => path.display().fmt(f),
+            Self::Password => f.write_str("a password"),
+            Self::None => f.write_str("nowhere"),
+        }
     }
 }

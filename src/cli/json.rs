@@ -1,8 +1,8 @@
-//! JSON laid out anew without being read: names keep their order, numbers their digits.
+//! JSON laid out anew without being parsed: names keep their order, numbers their digits.
 
-use super::table::deceives;
+use super::table::is_unsafe;
 
-/// On as many lines as make it easy to read.
+/// Indented, one value a line.
 pub fn indented(json: &str) -> String {
     let mut out = String::new();
     let mut depth = 0;
@@ -34,17 +34,17 @@ pub fn indented(json: &str) -> String {
     out
 }
 
-/// Adds a value; what would deceive a terminal, and can only be in a string, as JSON escapes it.
+/// Adds a value. Characters that a terminal would act on occur only in strings, and become JSON escapes.
 fn push_escaped(out: &mut String, value: &str) {
     for c in value.chars() {
-        match deceives(c) {
+        match is_unsafe(c) {
             true => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| out.push_str(&format!("\\u{unit:04x}"))),
             false => out.push(c),
         }
     }
 }
 
-/// Without any white space between the tokens, and so on one line: JSON has none inside strings.
+/// Without white space between the tokens, and so on one line: strings of JSON hold no line breaks.
 pub fn on_one_line(json: &str) -> String {
     Tokens(json).collect()
 }
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_reaches_a_terminal_that_it_would_obey() {
+    fn control_characters_are_escaped_for_the_terminal() {
         let json = "{\"title\":\"\u{9b}31m \u{202e} ä\"}";
         let told = indented(json);
         assert_eq!(told, "{\n  \"title\": \"\\u009b31m \\u202e ä\"\n}");

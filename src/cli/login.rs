@@ -1,21 +1,24 @@
-//! `svc login`: gets a token of its own from the server, and keeps it for the commands to come.
+//! `svc login` gets a token from the server and saves it for later commands; `svc whoami` shows the caller.
 //!
-//! The password is used once, for a session that makes the token, and then forgotten.
+//! The password is used once, for a session that makes the token, and is not kept.
 
 use super::{
-    access::{self, Access, Flags, Server, TokenSource},
-    api::{self, WhoAmI},
+    access::{self, Access, AccessFlags, ServerAddress},
+    arguments::{PasswordSource, PayloadSource, brief},
     client::Client,
-    failure::Failure,
-    named::Kind,
-    payload::Source,
-    shell::Shell,
-    user::Password,
+    failure::{Failure, TokenSource},
+    resource::{ResourceKind, joined},
+    shell::{OutputFormat, Shell},
+    table::Table,
+};
+use crate::model::{
+    api::identity::{IssuedToken, NewToken, WhoamiView},
+    timestamp::Timestamp,
 };
 use serde_json::json;
 
-/// Log in to a server, and keep a token for it in ~/.config/svc/client.toml.
-#[derive(argh::FromArgs, Clone, Debug, PartialEq)]
+/// Log in to a server, and save a token for it in ~/.config/svc/client.toml.
+#[derive(argh::FromArgs, argh::ArgsInfo, Clone, Debug, PartialEq)]
 #[argh(
     subcommand,
     name = "login",
@@ -23,8 +26,8 @@ use serde_json::json;
     example = "{command_name} --server https://svc.example.com --name ada\n\
                {command_name} --server https://svc.example.com --token - < token.txt"
 )]
-pub struct Login {
-    /// the server, such as https://svc.example.com (otherwise SVC_SERVER, or the one kept before)
+pub struct LoginCommand {
+    /// the server, such as https://svc.example.com (otherwise SVC_SERVER, or the one saved before)
     #[argh(option, arg_name = "url")]
     server: Option<String>,
 
@@ -36,57 +39,83 @@ pub struct Login {
     #[argh(switch)]
     password_stdin: bool,
 
-    /// keep this token instead of getting a new one with a password; - reads it from stdin
+    /// save this token instead of getting a new one with a password; - reads it from stdin
     #[argh(option)]
     token: Option<String>,
 }
 
-impl Login {
+client_command! {
+    /// Show your user on the server and its permissions.
+    #[argh(example = "{command_name}")]
+    WhoamiCommand = "whoami" {}
+}
+
+impl LoginCommand {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
-        let flags = Flags { server: self.server.clone(), token: None };
+        let flags = AccessFlags { server: self.server.clone(), token: None };
         let server = Access::find(&flags, shell.environment)?.server;
         let token = match &self.token {
             Some(_) if self.name.is_some() || self.password_stdin => {
                 return Err(Failure::Usage("--token needs no name and no password: use one or the other".to_owned()));
             }
-            Some(token) => match Source::of_argument(Some(token)) {
-                Source::Stdin => shell.read_input()?.trim().to_owned(),
+            Some(token) => match PayloadSource::of_argument(Some(token)) {
+                PayloadSource::Stdin => shell.read_input()?.trim().to_owned(),
                 _ => token.clone(),
             },
             None => self.exchange_password(shell, &server)?,
         };
-        // Shown to the server before it is kept: a token that does not work is not worth keeping.
+        // The token is tried before it is saved: one that does not work is useless.
         let access = Access { server, token: Some(token.clone()), source: TokenSource::Flag };
         let client = Client::new(access)?;
-        let me: WhoAmI = client.read(&client.get("/api/whoami")?)?;
-        let path = access::remember(client.server(), &token, shell.environment)?;
+        let me: WhoamiView = client.read(&client.get("/api/whoami")?)?;
+        let path = access::save_login(client.server(), &token, shell.environment)?;
         shell.out.line(&format!("logged in to {} as {}; kept in {}", client.server(), me.name, path.display()))
     }
 
-    /// Trades the user's password for a token.
-    fn exchange_password(&self, shell: &mut Shell<'_>, server: &Server) -> Result<String, Failure> {
+    /// Makes a token with the user's password.
+    fn exchange_password(&self, shell: &mut Shell<'_>, server: &ServerAddress) -> Result<String, Failure> {
         let name = match &self.name {
             Some(name) => name.clone(),
             None => shell.ask("Name", "no terminal to ask for a name at: use --name and --password-stdin")?,
         };
-        let source = if self.password_stdin { Password::Stdin } else { Password::Asked };
+        let source = if self.password_stdin { PasswordSource::Stdin } else { PasswordSource::Asked };
         let password = source.read(shell, "Password")?.unwrap_or_default();
         let mut client = Client::new(Access { server: server.clone(), token: None, source: TokenSource::None })?;
         client.log_in(&name, &password)?;
-        let answer = client.post(Kind::Token.path(), &json!({ "name": token_name() }))?;
-        let token: api::Token = client.read(&answer)?;
-        // The token is made; a session that cannot be ended runs out by itself.
+        let new = NewToken { name: token_name(), scopes: Vec::new(), expires_at: None };
+        let issued: IssuedToken = client.read(&client.post(ResourceKind::TOKEN.path, &new)?)?;
+        // A session that cannot be ended expires.
         if client.post("/api/auth/logout", &json!({})).is_err() {
             shell.note("the login session could not be ended; it will expire");
         }
-        token.token.ok_or_else(|| Failure::Foreign { server: server.to_string(), why: "no token in it".to_owned() })
+        Ok(issued.token)
     }
 }
 
-/// Names the token after this machine and moment, so that its owner can tell it from others and logging in
-/// twice makes two.
+impl WhoamiCommand {
+    pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+        let client = self.client(shell)?;
+        let answer = client.get("/api/whoami")?;
+        if self.format() == OutputFormat::Json {
+            return shell.out.json(answer.as_str());
+        }
+        let me: WhoamiView = client.read(&answer)?;
+        let mut table = Table::of_fields();
+        table.field("server", client.server().to_string());
+        table.field("name", me.name.to_string());
+        table.field("id", me.id.to_string());
+        table.field("via", me.via);
+        table.field("scopes", joined(me.scopes));
+        table.field("roles", joined(me.roles.iter().map(|role| &role.name)));
+        table.field("groups", joined(me.groups.iter().map(|group| &group.name)));
+        table.field("permissions", joined(me.permissions));
+        shell.out.table(&table)
+    }
+}
+
+/// A name with this machine and moment, so that the owner can tell tokens apart and two logins make two tokens.
 fn token_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = if host.trim().is_empty() { "unknown host" } else { host.trim() };
-    format!("svc login on {host} at {}", super::time::brief(crate::model::timestamp::Timestamp::now()))
+    format!("svc login on {host} at {}", brief(Timestamp::now()))
 }

@@ -1,33 +1,71 @@
-//! `svc method`: what methods there are, and calling them.
+//! `svc method` finds and calls methods. `svc methods` publishes methods from inside a space, and removes them.
 
 use super::{
-    api,
-    client::{Client, Query},
+    agent::client::AgentHttp,
+    arguments::{PayloadSource, read_file},
+    client::{Client, QueryString, to_json},
     failure::Failure,
-    payload::Source,
-    shell::{Form, Shell},
+    json::{indented, on_one_line},
+    resource::joined,
+    shell::{OutputFormat, Shell},
     table::{Cell, Fit, Table, Tone, printable},
 };
 use crate::{
-    model::jsonrpc::{self, MAX_BATCH},
+    model::{
+        api::methods::{MethodDetail, MethodView, MethodsView},
+        jsonrpc::{self, MAX_BATCH},
+    },
     platform::percent,
 };
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use serde_json::{json, value::RawValue};
+use std::path::PathBuf;
 
-/// What a batch may weigh in one request: a little under what a server takes by default.
+/// The most bytes of a batch in one request, a little under the server's default limit.
 const BATCH_BYTES: usize = 1000 << 10;
 
 command_family! {
     /// Find methods that spaces publish, and call them.
     #[argh(example = "{command_name} list\n{command_name} call notes.search '{{\"query\": \"tea\"}}'")]
-    Method = "method" { List, Call }
+    MethodCommand(MethodSubcommand) = "method" { ListMethods, CallMethod }
+}
+
+command_family! {
+    /// Publish methods from inside a space, or remove them.
+    #[argh(
+        example = "{command_name} register methods.toml\n{command_name} unregister",
+        note = "These ask the agent of this space, at SVC_AGENT_URL or http://127.0.0.1:7301."
+    )]
+    MethodsCommand(MethodsSubcommand) = "methods" { RegisterMethods, UnregisterMethods }
+}
+
+agent_command! {
+    /// Register the methods that a file declares, in place of all that this space registered before.
+    #[argh(
+        example = "{command_name} methods.toml\n{command_name} methods.lua",
+        note = "A script is run by the agent, with `svc.methods` to load: it must call `register` on its server."
+    )]
+    RegisterMethods = "register" {
+        /// the registration, in TOML, or a Lua or Python script; its method server runs in the file's directory
+        #[argh(positional)]
+        file: PathBuf,
+    }
+}
+
+agent_command! {
+    /// Remove methods of this space; without any left their server is stopped.
+    #[argh(example = "{command_name}\n{command_name} search")]
+    UnregisterMethods = "unregister" {
+        /// the one to remove, by its local name; all if left out
+        #[argh(positional)]
+        local_name: Option<String>,
+    }
 }
 
 client_command! {
     /// List the methods you can call, or show one in full.
     #[argh(example = "{command_name}\n{command_name} notes.search\n{command_name} --find 'search notes'")]
-    List = "list" {
+    ListMethods = "list" {
         /// the method to show
         #[argh(positional)]
         name: Option<String>,
@@ -44,7 +82,7 @@ client_command! {
         example = "{command_name} notes.search '{{\"query\": \"tea\"}}'\n{command_name} notes.search --batch '[{{\"query\": \"tea\"}}, {{\"query\": \"cake\"}}]'\necho '{{\"query\": \"tea\"}}' | {command_name} notes.search",
         note = "Each result is one line of JSON. The exit code is 1 if any call failed."
     )]
-    Call = "call" {
+    CallMethod = "call" {
         /// the method's name
         #[argh(positional)]
         name: String,
@@ -63,9 +101,9 @@ client_command! {
     }
 }
 
-/// A request as it goes out.
+/// A JSON-RPC request.
 #[derive(Serialize)]
-struct Request<'a> {
+struct CallRequest<'a> {
     jsonrpc: &'static str,
     method: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,27 +112,47 @@ struct Request<'a> {
     id: Option<usize>,
 }
 
-/// What came back for one of them.
+/// The answer to one request.
 #[derive(Deserialize)]
-struct Response {
+struct CallResponse {
     #[serde(default)]
     result: Option<Box<RawValue>>,
     #[serde(default)]
     error: Option<Box<RawValue>>,
 }
 
-impl List {
-    fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+#[derive(Deserialize)]
+struct RegisterAnswer {
+    methods: Vec<MethodNameOnly>,
+    #[serde(default)]
+    removed: Vec<MethodNameOnly>,
+    /// The output of a script.
+    #[serde(default)]
+    output: String,
+}
+
+#[derive(Deserialize)]
+struct UnregisterAnswer {
+    removed: Vec<MethodNameOnly>,
+}
+
+#[derive(Deserialize)]
+struct MethodNameOnly {
+    name: String,
+}
+
+impl ListMethods {
+    pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let client = self.client(shell)?;
         match &self.name {
-            Some(name) => show(shell, &client, name, self.form()),
+            Some(name) => show(shell, &client, name, self.format()),
             None => self.list(shell, &client),
         }
     }
 
     fn list(&self, shell: &mut Shell<'_>, client: &Client) -> Result<(), Failure> {
-        let answer = client.get(&Query::default().with_some("q", self.find.as_deref()).on("/api/methods"))?;
-        if self.form() == Form::Json {
+        let answer = client.get(&QueryString::default().with_some("q", self.find.as_deref()).on("/api/methods"))?;
+        if self.format() == OutputFormat::Json {
             return shell.out.json(answer.as_str());
         }
         let mut table = Table::new(&[
@@ -105,42 +163,40 @@ impl List {
             ("AVAILABLE", Fit::Rigid),
             ("DESCRIPTION", Fit::Elastic),
         ]);
-        for method in client.read::<api::Methods>(&answer)?.methods {
+        for method in client.read::<MethodsView>(&answer)?.methods {
             let tool = if method.mcp_tool { "yes" } else { "no" };
             let available = available(&method);
-            let [name, scope, owner, description] =
-                [method.name, method.scope, method.owner, method.description].map(Cell::from);
+            let scope = method.scope.to_string().into();
+            let [name, owner, description] = [method.name, method.owner, method.description].map(Cell::from);
             table.row([name, scope, owner, tool.into(), available, description]);
         }
         shell.out.table(&table)
     }
 }
 
-fn show(shell: &mut Shell<'_>, client: &Client, name: &str, form: Form) -> Result<(), Failure> {
+fn show(shell: &mut Shell<'_>, client: &Client, name: &str, format: OutputFormat) -> Result<(), Failure> {
     let path = format!("/api/methods/{}", percent::encode(name));
     let answer = client.get(&path).map_err(|failure| match failure {
         Failure::Rejected { status: 404, .. } => unknown(name),
         other => other,
     })?;
-    if form == Form::Json {
+    if format == OutputFormat::Json {
         return shell.out.json(answer.as_str());
     }
-    let method: api::Method = client.read(&answer)?;
+    let MethodDetail { method, providers } = client.read(&answer)?;
     let mut table = Table::of_fields();
     let available = available(&method);
     table.field("name", method.name);
     table.field("description", method.description);
     table.field("owner", method.owner);
-    table.field("scope", method.scope);
-    if !method.groups.is_empty() {
-        table.field("groups", method.groups.into_iter().map(|group| group.name).collect::<Vec<_>>().join(", "));
-    }
+    table.field("scope", method.scope.to_string());
+    table.field("groups", joined(method.groups.iter().map(|group| &group.name)));
     table.field("keywords", method.keywords.join(", "));
     table.field("mcp tool", if method.mcp_tool { "yes" } else { "no" });
     table.field("events", method.events.join(", "));
     table.field("providers", method.provider_count.to_string());
     table.field("available", available);
-    for provider in method.providers.unwrap_or_default() {
+    for provider in providers.unwrap_or_default() {
         let reason = provider.reason.map_or_else(String::new, |reason| format!(": {reason}"));
         let tone = if provider.health == "running" { Tone::Good } else { Tone::Bad };
         table.field("space", Cell::toned(format!("{} {}{reason}", provider.space, provider.health), tone));
@@ -148,17 +204,16 @@ fn show(shell: &mut Shell<'_>, client: &Client, name: &str, form: Form) -> Resul
     shell.out.table(&table)?;
     for (title, schema) in [("params", method.params_schema), ("result", method.result_schema)] {
         if let Some(schema) = schema {
-            shell.out.line(&format!("\n{title}:\n{}", super::json::indented(schema.get())))?;
+            shell.out.line(&format!("\n{title}:\n{}", indented(schema.get())))?;
         }
     }
     Ok(())
 }
 
-impl Call {
-    fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+impl CallMethod {
+    pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let client = self.client(shell)?;
-        let source = Source::of_argument(self.params.as_deref());
-        let text = source.text(shell)?;
+        let text = PayloadSource::of_argument(self.params.as_deref()).text(shell)?;
         let given = text.as_deref().map(str::trim).filter(|text| !text.is_empty());
         if self.batch {
             let all = given.ok_or_else(|| Failure::Usage(format!("{BATCH_SHAPE}; nothing was given")))?;
@@ -169,48 +224,48 @@ impl Call {
     }
 
     fn call_once(&self, shell: &mut Shell<'_>, client: &Client, params: Option<&RawValue>) -> Result<(), Failure> {
-        let answer = client.call(to_json(&self.request(params, 1)))?;
+        let answer = client.post_without_timeout(CALL, to_json(&self.request(params, 1)))?;
         if answer.as_str().is_empty() {
             return Ok(());
         }
-        let response: Response = client.read(&answer)?;
-        match (self.form(), response.error) {
-            (Form::Json, error) => {
+        let response: CallResponse = client.read(&answer)?;
+        match (self.format(), response.error) {
+            (OutputFormat::Json, error) => {
                 shell.out.json(answer.as_str())?;
                 error.map_or(Ok(()), |error| Err(self.failed(error)))
             }
-            (Form::Text, Some(error)) => Err(self.failed(error)),
-            (Form::Text, None) => shell.out.json(response.result.as_deref().map_or("null", RawValue::get)),
+            (OutputFormat::Text, Some(error)) => Err(self.failed(error)),
+            (OutputFormat::Text, None) => shell.out.json(response.result.as_deref().map_or("null", RawValue::get)),
         }
     }
 
-    /// As many batches as it takes; what they bring is printed as each arrives.
+    /// Sends as many batches as it takes, and prints the results of each as it arrives.
     fn call_each(&self, shell: &mut Shell<'_>, client: &Client, text: &str) -> Result<(), Failure> {
         let all: Vec<Box<RawValue>> = serde_json::from_str(text)
             .map_err(|error| Failure::Usage(format!("{BATCH_SHAPE}; this is not ({error})")))?;
         let (mut gathered, mut failures) = (Vec::new(), 0);
         for batch in batches(&all) {
             let requests: Vec<_> = batch.iter().map(|(number, params)| self.request(Some(params), *number)).collect();
-            let answer = client.call(to_json(&requests))?;
+            let answer = client.post_without_timeout(CALL, to_json(&requests))?;
             if answer.as_str().is_empty() {
                 continue;
             }
             let responses: Vec<Box<RawValue>> = client.read(&answer)?;
             for ((number, _), raw) in batch.iter().zip(responses) {
-                let response: Response = client.read_text(raw.get())?;
+                let response: CallResponse = client.read_text(raw.get())?;
                 if let Some(error) = response.error {
                     failures += 1;
                     shell.note(&format!("svc: call {number}: {}", jsonrpc::RpcResponse::Error(error)));
-                } else if self.form() == Form::Text {
+                } else if self.format() == OutputFormat::Text {
                     let result = response.result.as_deref().map_or("null", RawValue::get);
-                    shell.out.line(&super::json::on_one_line(result))?;
+                    shell.out.line(&on_one_line(result))?;
                 }
-                if self.form() == Form::Json {
+                if self.format() == OutputFormat::Json {
                     gathered.push(raw);
                 }
             }
         }
-        if self.form() == Form::Json && !self.notify {
+        if self.format() == OutputFormat::Json && !self.notify {
             shell.out.json(&to_json(&gathered))?;
         }
         match failures {
@@ -219,8 +274,8 @@ impl Call {
         }
     }
 
-    fn request<'a>(&'a self, params: Option<&'a RawValue>, number: usize) -> Request<'a> {
-        Request { jsonrpc: "2.0", method: &self.name, params, id: (!self.notify).then_some(number) }
+    fn request<'a>(&'a self, params: Option<&'a RawValue>, number: usize) -> CallRequest<'a> {
+        CallRequest { jsonrpc: "2.0", method: &self.name, params, id: (!self.notify).then_some(number) }
     }
 
     fn failed(&self, error: Box<RawValue>) -> Failure {
@@ -235,9 +290,12 @@ impl Call {
     }
 }
 
+/// The path of JSON-RPC calls. The server bounds the time of a method.
+const CALL: &str = "/api/methods/call";
+
 const BATCH_SHAPE: &str = "--batch takes an array with the params of each call, such as '[{\"query\": \"tea\"}]'";
 
-/// Numbered params, as many together as a server takes in one request.
+/// Numbered params, grouped into batches that a server takes in one request.
 fn batches(all: &[Box<RawValue>]) -> Vec<Vec<(usize, &RawValue)>> {
     let mut batches: Vec<Vec<(usize, &RawValue)>> = Vec::new();
     let mut bytes = 0;
@@ -248,7 +306,7 @@ fn batches(all: &[Box<RawValue>]) -> Vec<Vec<(usize, &RawValue)>> {
             bytes = 0;
         }
         bytes += size;
-        batches.last_mut().expect("there is one by now").push((index + 1, params));
+        batches.last_mut().expect("the loop pushed one").push((index + 1, params));
     }
     batches
 }
@@ -266,10 +324,10 @@ fn params(text: &str) -> Result<Box<RawValue>, Failure> {
 }
 
 fn unknown(name: &str) -> Failure {
-    Failure::NoSuch(format!("no method is named `{}`: `svc method list` shows what you can call", printable(name)))
+    Failure::NoSuch(format!("no method is named `{}`: `svc method list` lists those you can call", printable(name)))
 }
 
-fn available(method: &api::Method) -> Cell {
+fn available(method: &MethodView) -> Cell {
     let tone = match method.available_count {
         0 => Tone::Bad,
         some if some < method.provider_count => Tone::Doubtful,
@@ -278,8 +336,59 @@ fn available(method: &api::Method) -> Cell {
     Cell::toned(format!("{} of {}", method.available_count, method.provider_count), tone)
 }
 
-fn to_json(value: &impl Serialize) -> String {
-    serde_json::to_string(value).expect("requests have string keys and no failing serializers")
+impl RegisterMethods {
+    pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+        let agent = AgentHttp::find(shell.environment)?;
+        let source = read_file(&self.file)?;
+        let path =
+            std::path::absolute(&self.file).map_err(|source| Failure::File { path: self.file.clone(), source })?;
+        let Some(path) = path.to_str() else {
+            return Err(Failure::Usage(format!("`{}` is not UTF-8", path.display())));
+        };
+        let answer = agent.post_without_timeout("/methods", to_json(&json!({ "path": path, "source": source })))?;
+        if self.format() == OutputFormat::Json {
+            return shell.out.json(answer.as_str());
+        }
+        let registered: RegisterAnswer = agent.read(&answer)?;
+        for line in registered.output.lines() {
+            shell.out.line(&printable(line))?;
+        }
+        if !registered.methods.is_empty() {
+            shell.out.line(&format!("registered {}", counted(&registered.methods)))?;
+        }
+        match registered.removed.is_empty() {
+            true if registered.methods.is_empty() => shell.out.line("nothing was registered"),
+            true => Ok(()),
+            false => shell.out.line(&format!("removed {}", counted(&registered.removed))),
+        }
+    }
+}
+
+impl UnregisterMethods {
+    pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+        let agent = AgentHttp::find(shell.environment)?;
+        let answer = match &self.local_name {
+            Some(name) => agent.delete(&format!("/methods/{}", percent::encode(name)))?,
+            None => agent.delete("/methods")?,
+        };
+        if self.format() == OutputFormat::Json {
+            return shell.out.json(answer.as_str());
+        }
+        let removed: UnregisterAnswer = agent.read(&answer)?;
+        match removed.removed.is_empty() {
+            true => shell.out.line("nothing was registered"),
+            false => shell.out.line(&format!("removed {}", counted(&removed.removed))),
+        }
+    }
+}
+
+/// The number of methods and their names.
+fn counted(methods: &[MethodNameOnly]) -> String {
+    let names = methods.iter().map(|method| printable(&method.name)).collect::<Vec<_>>().join(", ");
+    match methods.len() {
+        1 => format!("1 method: {names}"),
+        many => format!("{many} methods: {names}"),
+    }
 }
 
 #[cfg(test)]

@@ -1,130 +1,29 @@
 //! The command line: `main` → [`run`] → one `match`.
 //!
-//! What was typed and what it means are two types throughout: each command has an argh struct that holds
-//! words, and turns it into something the rest can rely on before anything is sent. [`normalize_args`] smooths the
-//! spellings argh does not know; [`access`] finds the server and the token; [`client`] speaks to it, and
-//! [`agent::near`] to the agent of the space the command runs in; [`shell`] is the terminal and [`failure`]
-//! the exit codes.
+//! Each command has an argh struct that holds its arguments, and checks them before anything is sent. [`macros`] declares
+//! the arguments that commands share. [`normalize_args`] accepts spellings that argh does not know; [`access`] finds the
+//! server and the token; [`client`] sends requests to the server, and [`agent::client`] to the agent of the same space.
+//! [`resource`] describes each kind of record, to list, show and delete it. [`shell`] is the environment with stdin, stdout
+//! and stderr, and [`failure`] the exit codes.
 
-/// Declares a command that talks to a server: its own arguments, and the three that all of these share.
-macro_rules! client_command {
-    (
-        $(#[$($attribute:tt)*])*
-        $name:ident = $word:tt { $($arguments:tt)* }
-    ) => {
-        #[derive(argh::FromArgs, Clone, Debug, PartialEq)]
-        $(#[$($attribute)*])*
-        #[argh(subcommand, name = $word, help_triggers("-h", "--help"))]
-        pub struct $name {
-            $($arguments)*
-
-            /// print JSON instead of a table
-            #[argh(switch)]
-            json: bool,
-
-            /// the server, such as http://127.0.0.1:7300 (otherwise SVC_SERVER, or what `svc login` kept)
-            #[argh(option, arg_name = "url")]
-            server: Option<String>,
-
-            /// the API token (otherwise SVC_TOKEN, or what `svc login` kept)
-            #[argh(option)]
-            token: Option<String>,
-        }
-
-        impl $name {
-            /// A client for the server that the flags, the environment and the files name.
-            fn client(
-                &self,
-                shell: &$crate::cli::shell::Shell<'_>,
-            ) -> Result<$crate::cli::client::Client, $crate::cli::failure::Failure> {
-                let flags = $crate::cli::access::Flags { server: self.server.clone(), token: self.token.clone() };
-                $crate::cli::client::Client::find(&flags, shell.environment)
-            }
-
-            /// How the result is wanted.
-            fn form(&self) -> $crate::cli::shell::Form {
-                $crate::cli::shell::Form::of_switch(self.json)
-            }
-        }
-    };
-}
-
-/// Declares a command that talks to the agent: its own arguments, and the one that all of these share.
-macro_rules! agent_command {
-    (
-        $(#[$($attribute:tt)*])*
-        $name:ident = $word:tt { $($arguments:tt)* }
-    ) => {
-        #[derive(argh::FromArgs, Clone, Debug, PartialEq)]
-        $(#[$($attribute)*])*
-        #[argh(subcommand, name = $word, help_triggers("-h", "--help"))]
-        pub struct $name {
-            $($arguments)*
-
-            /// print JSON instead of a table
-            #[argh(switch)]
-            json: bool,
-        }
-
-        impl $name {
-            /// How the result is wanted.
-            fn form(&self) -> $crate::cli::shell::Form {
-                $crate::cli::shell::Form::of_switch(self.json)
-            }
-        }
-    };
-}
-
-/// Declares a command that is a family of commands.
-macro_rules! command_family {
-    (
-        $(#[$($attribute:tt)*])*
-        $name:ident = $word:tt { $($variant:ident),* $(,)? }
-    ) => {
-        #[derive(argh::FromArgs, Clone, Debug, PartialEq)]
-        $(#[$($attribute)*])*
-        #[argh(subcommand, name = $word, help_triggers("-h", "--help"))]
-        pub struct $name {
-            #[argh(subcommand)]
-            pub command: Command,
-        }
-
-        #[derive(argh::FromArgs, Clone, Debug, PartialEq)]
-        #[argh(subcommand)]
-        #[allow(clippy::large_enum_variant, reason = "there is one in a process")]
-        pub enum Command {
-            $($variant($variant),)*
-        }
-
-        impl $name {
-            pub fn run(self, shell: &mut $crate::cli::shell::Shell<'_>) -> Result<(), $crate::cli::failure::Failure> {
-                match self.command {
-                    $(Command::$variant(command) => command.run(shell),)*
-                }
-            }
-        }
-    };
-}
+#[macro_use]
+mod macros;
 
 pub mod access;
 pub mod agent;
-pub mod api;
+pub mod arguments;
 pub mod audit;
 pub mod client;
 pub mod completions;
-pub mod config;
 pub mod event;
 pub mod failure;
-pub mod group;
+pub mod identity;
 pub mod json;
 pub mod login;
 pub mod mcp;
 pub mod method;
-pub mod methods;
-pub mod named;
 pub mod normalize_args;
-pub mod payload;
-pub mod role;
+pub mod resource;
 pub mod run;
 pub mod script;
 pub mod server;
@@ -132,18 +31,13 @@ pub mod shell;
 pub mod sink;
 pub mod sink_file;
 pub mod space;
-pub mod stream;
-pub mod subscription;
 pub mod table;
 pub mod template;
-pub mod time;
-pub mod token;
 pub mod user;
-pub mod whoami;
 
-use argh::FromArgs;
+use argh::{ArgsInfo, FromArgs};
 use failure::Failure;
-use shell::{Input, Screen, Shell};
+use shell::{Shell, Stdin, Stdout};
 use std::{
     ffi::OsString,
     io::{self, IsTerminal as _},
@@ -151,12 +45,12 @@ use std::{
 };
 
 /// Route events: run the server, raise events, and manage the sinks they are delivered to and the spaces they come from.
-#[derive(FromArgs, Clone, Debug, PartialEq)]
+#[derive(FromArgs, ArgsInfo, Clone, Debug, PartialEq)]
 #[argh(
     name = "svc",
     help_triggers("-h", "--help"),
     example = "{command_name} server\n{command_name} event deploy.done '{{\"version\": \"1.2\"}}' --wait",
-    note = "`svc COMMAND --help` tells more about each command.",
+    note = "`svc COMMAND --help` has an example of each command.",
     error_code(0, "done"),
     error_code(1, "the operation failed"),
     error_code(2, "bad usage"),
@@ -172,61 +66,61 @@ pub struct Svc {
     pub command: Option<Command>,
 }
 
-/// Everything `svc` can be told to do.
-#[derive(FromArgs, Clone, Debug, PartialEq)]
+/// The commands of `svc`.
+#[derive(FromArgs, ArgsInfo, Clone, Debug, PartialEq)]
 #[argh(subcommand)]
 pub enum Command {
-    Server(server::Server),
-    Agent(agent::Agent),
-    Methods(methods::Methods),
-    Run(run::Run),
-    Event(event::Event),
-    Sink(sink::Sink),
-    Script(script::Script),
-    Method(method::Method),
-    Mcp(mcp::Mcp),
-    Subscription(subscription::Subscription),
-    Space(space::Space),
-    Template(template::Template),
-    Token(token::Token),
-    User(user::User),
-    Role(role::Role),
-    Group(group::Group),
-    Audit(audit::Audit),
-    Login(login::Login),
-    Whoami(whoami::Whoami),
-    Config(config::Config),
-    Completions(completions::Completions),
+    Server(server::ServerCommand),
+    Agent(agent::AgentCommand),
+    Methods(method::MethodsCommand),
+    Run(run::RunCommand),
+    Event(event::EventCommand),
+    Sink(sink::SinkCommand),
+    Script(script::ScriptCommand),
+    Method(method::MethodCommand),
+    Mcp(mcp::McpCommand),
+    Subscription(sink::queues::SubscriptionCommand),
+    Space(space::SpaceCommand),
+    Template(template::TemplateCommand),
+    Token(identity::TokenCommand),
+    User(user::UserCommand),
+    Role(identity::RoleCommand),
+    Group(identity::GroupCommand),
+    Audit(audit::AuditCommand),
+    Login(login::LoginCommand),
+    Whoami(login::WhoamiCommand),
+    Config(server::ConfigCommand),
+    Completions(completions::CompletionsCommand),
 }
 
-/// Runs the process's command, and answers with its exit code.
+/// Runs the command of this process and returns its exit code.
 pub fn run(typed: impl IntoIterator<Item = OsString>) -> ExitCode {
     let environment = |name: &str| std::env::var(name).ok();
     let (mut stdin, mut stdout, mut stderr) = (io::stdin(), io::stdout(), io::stderr());
     let mut shell = Shell {
         environment: &environment,
-        input: if stdin.is_terminal() { Input::Terminal } else { Input::Piped(&mut stdin) },
-        out: Screen::of_process(&mut stdout, &environment),
+        input: if stdin.is_terminal() { Stdin::Terminal } else { Stdin::Piped(&mut stdin) },
+        out: Stdout::of_process(&mut stdout, &environment),
         err: &mut stderr,
     };
     ExitCode::from(run_in(&mut shell, typed))
 }
 
-/// Runs a command in these surroundings: the exit code is 0, or the failure's after a line about it on stderr.
+/// Runs a command in this shell. A failure is printed to stderr in one line, and decides the exit code.
 pub fn run_in(shell: &mut Shell<'_>, typed: impl IntoIterator<Item = OsString>) -> u8 {
-    let failure = match normalize_args::normalised(typed).and_then(|words| obey(shell, &words)) {
+    let failure = match normalize_args::normalize(typed).and_then(|words| dispatch(shell, &words)) {
         Ok(()) => return 0,
         Err(failure) => failure,
     };
     match &failure {
-        Failure::Closed | Failure::CutShort => {}
+        Failure::Closed | Failure::ClosedDuringRun => {}
         Failure::Usage(what) => shell.note(&format!("svc: {what}")),
         failure => shell.note(&format!("svc: {failure}")),
     }
     failure.exit_code()
 }
 
-fn obey(shell: &mut Shell<'_>, words: &[String]) -> Result<(), Failure> {
+fn dispatch(shell: &mut Shell<'_>, words: &[String]) -> Result<(), Failure> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let svc = match Svc::from_args(&["svc"], &words) {
         Ok(svc) => svc,
@@ -262,10 +156,10 @@ fn obey(shell: &mut Shell<'_>, words: &[String]) -> Result<(), Failure> {
     }
 }
 
-/// The parser's complaint, which may take several lines, as one that ends in where to look.
-fn one_line(complaint: &str, words: &[&str]) -> String {
-    let said = complaint.split_whitespace().collect::<Vec<_>>().join(" ");
-    // The longest run of leading words that names a command is what the help is about.
+/// The parser's error, which may take several lines, as one that ends with the help to read.
+fn one_line(error: &str, words: &[&str]) -> String {
+    let said = error.split_whitespace().collect::<Vec<_>>().join(" ");
+    // The help is that of the longest command among the leading words.
     let named = (1..=words.len().min(2)).rev().find(|&count| {
         let asked: Vec<&str> = words[..count].iter().copied().chain(["--help"]).collect();
         Svc::from_args(&["svc"], &asked).is_err_and(|early| early.status.is_ok())

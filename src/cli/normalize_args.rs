@@ -1,19 +1,19 @@
-//! From what was typed to what the parser takes: the spellings that argh does not know.
+//! Normalisation of the command line: spellings that argh does not know.
 //!
 //! `--name=value` becomes two words, `help` and `-h` become `--help`, `-` becomes `@-`, and `svc event
-//! TYPE` becomes `svc event emit TYPE`. What follows the file of `svc run` is that file's, and stays as it is.
+//! TYPE` becomes `svc event emit TYPE`. Words after the file of `svc run` are its arguments, and stay as they are.
 
-use super::{event, failure::Failure};
+use super::{event::EventSubcommand, failure::Failure};
 use argh::SubCommands as _;
 use std::ffi::OsString;
 
-/// The words of a command line, ready for the parser.
+/// The words of a command line in the form that the parser takes.
 ///
 /// # Errors
 ///
 /// Fails if a word is not UTF-8, if `svc event` stands alone, or if `svc event` is followed by flags and then by a word that names both
 /// a command and a possible event type.
-pub fn normalised(typed: impl IntoIterator<Item = OsString>) -> Result<Vec<String>, Failure> {
+pub fn normalize(typed: impl IntoIterator<Item = OsString>) -> Result<Vec<String>, Failure> {
     let mut words = Vec::new();
     let mut help = false;
     let mut typed = typed.into_iter();
@@ -25,7 +25,7 @@ pub fn normalised(typed: impl IntoIterator<Item = OsString>) -> Result<Vec<Strin
                 break;
             }
             "--help" | "-h" => help = true,
-            // As the second word too: an event of type `help` is reached by `svc event emit help`.
+            // Also as the second word: an event of type `help` needs `svc event emit help`.
             "help" if words.len() <= 1 => help = true,
             "-" => words.push("@-".to_owned()),
             _ => match word.split_once('=') {
@@ -42,15 +42,15 @@ pub fn normalised(typed: impl IntoIterator<Item = OsString>) -> Result<Vec<Strin
         words.push(utf8(word)?);
     }
     if help {
-        // Last, so that the command it is about has been named by then.
+        // At the end, after the names of the command.
         words.retain(|word| word != "--");
         words.push("--help".to_owned());
     }
-    spell_out_emit(&mut words)?;
+    insert_emit(&mut words)?;
     Ok(words)
 }
 
-/// Whether the last of the words is the file that `svc run` is to run.
+/// Whether the last word is the file of `svc run`.
 fn is_run_of_a_file(words: &[String]) -> bool {
     const WITH_VALUE: [&str; 3] = ["--threads", "--timeout", "--memory"];
     let [run, before @ .., file] = words else { return false };
@@ -58,22 +58,22 @@ fn is_run_of_a_file(words: &[String]) -> bool {
     run == "run" && !file.starts_with("--") && !is_value
 }
 
-/// Puts in the `emit` that `svc event TYPE` leaves out.
-fn spell_out_emit(words: &mut Vec<String>) -> Result<(), Failure> {
+/// Inserts the `emit` that `svc event TYPE` leaves out.
+fn insert_emit(words: &mut Vec<String>) -> Result<(), Failure> {
     if words.first().is_none_or(|word| word != "event") {
         return Ok(());
     }
     if words.len() == 1 {
-        let commands = event::Command::COMMANDS.iter().map(|command| command.name).collect::<Vec<_>>().join(", ");
+        let commands = EventSubcommand::COMMANDS.iter().map(|command| command.name).collect::<Vec<_>>().join(", ");
         return Err(Failure::Usage(format!(
             "nothing to raise: give a type, as in `svc event TYPE [JSON]`, or one of {commands}: see `svc event --help`"
         )));
     }
-    let is_command = |word: &String| event::Command::COMMANDS.iter().any(|command| command.name == word.as_str());
+    let is_command = |word: &String| EventSubcommand::COMMANDS.iter().any(|command| command.name == word.as_str());
     if is_command(&words[1]) || words[1] == "--help" {
         return Ok(());
     }
-    // Flags first and then a command's name: raising an event called `list` is hardly what was meant.
+    // Flags and then a command's name: an event of type `list` is unlikely to be meant.
     if words[1].starts_with('-')
         && let Some(word) = words[2..].iter().take_while(|word| *word != "--").find(|word| is_command(word))
     {
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     fn words(line: &str) -> String {
-        normalised(line.split(' ').map(OsString::from)).unwrap().join(" ")
+        normalize(line.split(' ').map(OsString::from)).unwrap().join(" ")
     }
 
     #[test]
@@ -110,13 +110,13 @@ mod tests {
 
     #[test]
     fn a_command_name_after_flags_is_not_taken_for_a_type() {
-        let error = normalised(["event", "--json", "list"].map(OsString::from)).unwrap_err();
+        let error = normalize(["event", "--json", "list"].map(OsString::from)).unwrap_err();
         assert_eq!(error.exit_code(), 2);
         assert!(error.to_string().contains("svc event emit"), "{error}");
     }
 
     #[test]
-    fn what_follows_the_file_of_a_run_is_left_alone() {
+    fn words_after_the_file_of_a_run_are_left_alone() {
         assert_eq!(words("run a.lua --help - --x=y help"), "run a.lua -- --help - --x=y help");
         assert_eq!(words("run --timeout=5s --json-rpc a.lua b"), "run --timeout 5s --json-rpc a.lua -- b");
         assert_eq!(words("run --help"), "run --help");
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn help_is_understood_wherever_it_stands() {
+    fn help_may_stand_anywhere() {
         assert_eq!(words("help"), "--help");
         assert_eq!(words("help event list"), "event list --help");
         assert_eq!(words("--help sink"), "sink --help");

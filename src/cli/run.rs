@@ -1,4 +1,4 @@
-//! `svc run`: the script runtime of a space. Runs a Lua file once, or has it serve methods over stdin and stdout.
+//! `svc run`: the script runtime of a space. It runs a Lua file once, or serves its methods over stdin and stdout.
 
 use super::{failure::Failure, shell::Shell};
 use crate::{
@@ -21,26 +21,26 @@ use std::{
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// What a request may take and hold, unless told otherwise.
+/// The default limits of a request.
 const REQUEST_TIME: Duration = Duration::from_secs(30);
 const REQUEST_MEMORY: u64 = 64 << 20;
 
-/// How long runs may take to end once a signal came.
-const GOODBYE: Duration = Duration::from_secs(2);
+/// The time runs get to end after a signal.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
 /// Run a Lua file of a space, once or as a method server.
-#[derive(argh::FromArgs, Clone, Debug, PartialEq)]
+#[derive(argh::FromArgs, argh::ArgsInfo, Clone, Debug, PartialEq)]
 #[argh(
     subcommand,
     name = "run",
     help_triggers("-h", "--help"),
     example = "{command_name} report.lua 2026-01\n{command_name} --json-rpc setup.lua",
-    note = "What follows FILE are its arguments, `arg` and `...` to it. `require` looks beside FILE, then for the libraries \
-            of the space's owner. With --json-rpc the file says who handles what, by \
+    note = "Words after FILE are its arguments, `arg` and `...` in Lua. `require` looks beside FILE, then among the libraries \
+            of the space's owner. With --json-rpc the file names a handler for each method, by \
             runtime.jsonrpc.method(\"search\", \"handlers.search\"), and each request that comes in on stdin, one a \
             line, is handled by that function in an evaluator of its own."
 )]
-pub struct Run {
+pub struct RunCommand {
     /// serve the methods that the file names, over stdin and stdout
     #[argh(switch)]
     json_rpc: bool,
@@ -49,15 +49,15 @@ pub struct Run {
     #[argh(switch)]
     sandbox: bool,
 
-    /// how many requests are computed at the same time (otherwise as many as there are cores)
+    /// the number of requests that run at the same time (otherwise the number of cores)
     #[argh(option, arg_name = "n")]
     threads: Option<NonZeroUsize>,
 
-    /// how long a run or a request may take (otherwise 30s for a request, and as long as it takes for a run)
+    /// the longest a run or a request may take (otherwise 30s for a request, and no limit for a run)
     #[argh(option, arg_name = "span")]
     timeout: Option<Span>,
 
-    /// how much memory one may take (otherwise 64MiB for a request, and as much as there is for a run)
+    /// the most memory one may take (otherwise 64MiB for a request, and no limit for a run)
     #[argh(option, arg_name = "size")]
     memory: Option<Size>,
 
@@ -70,7 +70,7 @@ pub struct Run {
     arguments: Vec<String>,
 }
 
-impl Run {
+impl RunCommand {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let agent = Arc::new(AgentClient::new((shell.environment)("SVC_AGENT_URL").as_deref()));
         let unable = |source: io::Error| Failure::File { path: PathBuf::from("."), source };
@@ -86,7 +86,7 @@ impl Run {
         let program = LoadedProgram::read(&self.file, settings).map_err(|error| Failure::Bad(error.to_string()))?;
         let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(unable)?;
         let result = tokio.block_on(self.perform(Arc::new(program), &streams));
-        // A read that waits on a pipe for ever must not keep us.
+        // A read that waits on a pipe for ever must not delay the end.
         tokio.shutdown_background();
         result
     }
@@ -94,16 +94,16 @@ impl Run {
     async fn perform(self, program: Arc<LoadedProgram>, streams: &StandardStreams) -> Result<(), Failure> {
         let closing = CancellationToken::new();
         let stopped = stop_on_signal(program.clone(), closing.clone())?;
-        let told_to_stop = || Failure::Bad("stopped by a signal".to_owned());
+        let stopped_by_signal = || Failure::Bad("stopped by a signal".to_owned());
         let work = async {
             match self.json_rpc {
-                true => serving(&program, &self.file, self.arguments, closing.clone()).await,
-                false => once(&program, self.arguments, streams).await,
+                true => serve_methods(&program, &self.file, self.arguments, closing.clone()).await,
+                false => run_once(&program, self.arguments, streams).await,
             }
         };
         tokio::select! {
-            result = work => result.map_err(|failure| if closing.is_cancelled() { told_to_stop() } else { failure }),
-            () = stopped => Err(told_to_stop()),
+            result = work => result.map_err(|failure| if closing.is_cancelled() { stopped_by_signal() } else { failure }),
+            () = stopped => Err(stopped_by_signal()),
         }
     }
 
@@ -120,25 +120,25 @@ impl Run {
     }
 }
 
-/// Runs the file, for as long as somebody takes what it prints.
-async fn once(program: &LoadedProgram, arguments: Vec<String>, streams: &StandardStreams) -> Result<(), Failure> {
+/// Runs the file once, until it ends or the reader of stdout closes it.
+async fn run_once(program: &LoadedProgram, arguments: Vec<String>, streams: &StandardStreams) -> Result<(), Failure> {
     let mut run = pin!(program.run_once(arguments));
     let run = tokio::select! {
         run = &mut run => Some(run),
         () = streams.stdout_closed() => {
             program.shut_down();
-            tokio::time::timeout(GOODBYE, run).await.ok()
+            tokio::time::timeout(SHUTDOWN_GRACE, run).await.ok()
         }
     };
     match (streams.take_error(), run) {
-        (Some(error), _) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::CutShort),
+        (Some(error), _) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::ClosedDuringRun),
         (Some(error), _) => Err(Failure::Output(error)),
         (None, Some(run)) => run.result.map_err(|error| Failure::Bad(error.to_string())),
         (None, None) => Ok(()),
     }
 }
 
-async fn serving(
+async fn serve_methods(
     program: &Arc<LoadedProgram>,
     file: &Path,
     arguments: Vec<String>,
@@ -152,8 +152,8 @@ async fn serving(
     }
 }
 
-/// Ends every run on the first SIGTERM or SIGINT, and with it the processes that runs wait for. The future it gives is
-/// done when they have had time to.
+/// Ends every run on the first SIGTERM or SIGINT, and with it the processes that runs wait for. The returned future
+/// completes after the grace period.
 fn stop_on_signal(
     program: Arc<LoadedProgram>,
     closing: CancellationToken,
@@ -168,6 +168,6 @@ fn stop_on_signal(
         }
         program.shut_down();
         closing.cancel();
-        tokio::time::sleep(GOODBYE).await;
+        tokio::time::sleep(SHUTDOWN_GRACE).await;
     })
 }

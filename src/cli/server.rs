@@ -1,12 +1,15 @@
-//! `svc server`: reads the settings, binds the address, and runs the daemon until a signal.
+//! `svc server` runs the daemon until a signal; `svc config` checks and prints its settings.
 
-use super::{failure::Failure, shell::Shell};
+use super::{
+    failure::{Failure, StartupError},
+    shell::{OutputFormat, Shell},
+};
 use crate::{
     platform::{
-        config::{Config, Level, Log, LogFormat},
+        config::{Config, DEFAULT_TOML, Level, Log, LogFormat},
         logging,
     },
-    server::daemon::{self, DaemonError},
+    server::daemon,
 };
 use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
 use tokio::{
@@ -15,11 +18,11 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// How long threads that still work keep the process from ending.
-const LAST_WAIT: Duration = Duration::from_secs(2);
+/// The time that threads still at work delay the end of the process.
+const THREAD_GRACE: Duration = Duration::from_secs(2);
 
 /// Run the server.
-#[derive(argh::FromArgs, Clone, Debug, PartialEq)]
+#[derive(argh::FromArgs, argh::ArgsInfo, Clone, Debug, PartialEq)]
 #[argh(
     subcommand,
     name = "server",
@@ -29,7 +32,7 @@ const LAST_WAIT: Duration = Duration::from_secs(2);
     note = "It needs no set-up: without a config file it listens on 127.0.0.1:7300 and keeps its data in \
             ~/.local/share/svc. `svc config show --default` prints every setting."
 )]
-pub struct Server {
+pub struct ServerCommand {
     /// the config file
     #[argh(option, arg_name = "file")]
     config: Option<PathBuf>,
@@ -43,26 +46,50 @@ pub struct Server {
     listen: Option<SocketAddr>,
 }
 
-/// Why the server did not run, or not to its end.
-#[derive(Debug, thiserror::Error)]
-pub enum ServerError {
-    #[error("cannot listen on {address}: {source}; stop what is there, or use --listen")]
-    Listen { address: SocketAddr, source: io::Error },
-    #[error("cannot start: {0}")]
-    Start(io::Error),
-    #[error("cannot log: {0}")]
-    Log(#[from] log::SetLoggerError),
-    #[error(transparent)]
-    Daemon(#[from] DaemonError),
+command_family! {
+    /// Check and show the settings of `svc server`.
+    #[argh(example = "{command_name} check /etc/svc/svc.toml\n{command_name} show --default > svc.toml")]
+    ConfigCommand(ConfigSubcommand) = "config" { CheckConfig, ShowConfig }
 }
 
-impl Server {
+/// Check a config file, with the environment over it.
+#[derive(argh::FromArgs, argh::ArgsInfo, Clone, Debug, PartialEq)]
+#[argh(subcommand, name = "check", help_triggers("-h", "--help"), example = "{command_name} /etc/svc/svc.toml")]
+pub struct CheckConfig {
+    /// the file; only the environment is checked without one
+    #[argh(positional)]
+    file: Option<PathBuf>,
+}
+
+/// Print the settings a server would run with: the file, with the environment over it, over the defaults.
+#[derive(argh::FromArgs, argh::ArgsInfo, Clone, Debug, PartialEq)]
+#[argh(
+    subcommand,
+    name = "show",
+    help_triggers("-h", "--help"),
+    example = "{command_name} --config /etc/svc/svc.toml\n{command_name} --default > svc.toml"
+)]
+pub struct ShowConfig {
+    /// the config file
+    #[argh(option, arg_name = "file")]
+    config: Option<PathBuf>,
+
+    /// print the documented defaults instead
+    #[argh(switch)]
+    default: bool,
+
+    /// print JSON instead of TOML
+    #[argh(switch)]
+    json: bool,
+}
+
+impl ServerCommand {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let config = self.settings(shell.environment)?;
-        serve(config).map_err(Failure::Server)
+        Ok(serve(config)?)
     }
 
-    /// What the flags, the environment and the file come to.
+    /// The settings that the flags, the environment and the file give together.
     fn settings(self, environment: &dyn Fn(&str) -> Option<String>) -> Result<Config, Failure> {
         let mut config = Config::load(self.config.as_deref(), environment)?;
         if let Some(address) = self.listen {
@@ -76,25 +103,53 @@ impl Server {
     }
 }
 
-fn serve(config: Config) -> Result<(), ServerError> {
+impl CheckConfig {
+    fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+        Config::load(self.file.as_deref(), shell.environment)?;
+        match self.file {
+            Some(file) => shell.out.line(&format!("{} is right", file.display())),
+            None => shell.out.line("the environment is right"),
+        }
+    }
+}
+
+impl ShowConfig {
+    fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+        let format = OutputFormat::of_switch(self.json);
+        if self.default {
+            return match (format, self.config) {
+                (OutputFormat::Text, None) => shell.out.text(DEFAULT_TOML),
+                _ => Err(Failure::Usage("--default prints the documented file and goes with no other flag".to_owned())),
+            };
+        }
+        let mut config = Config::load(self.config.as_deref(), shell.environment)?;
+        config.data = config.data_dir(shell.environment)?;
+        match format {
+            OutputFormat::Json => shell.out.json(&serde_json::to_string(&config).expect("settings are JSON")),
+            OutputFormat::Text => shell.out.text(&toml::to_string(&config).expect("settings are TOML")),
+        }
+    }
+}
+
+fn serve(config: Config) -> Result<(), StartupError> {
     start_logging(&config.log)?;
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    let runtime = runtime.worker_threads(config.workers()).enable_all().build().map_err(ServerError::Start)?;
+    let runtime = runtime.worker_threads(config.workers()).enable_all().build().map_err(StartupError::Start)?;
     let served = runtime.block_on(async {
         let address = config.listen;
         let bound = TcpListener::bind(address).await;
-        let listener = bound.map_err(|source| ServerError::Listen { address, source })?;
+        let listener = bound.map_err(|source| StartupError::Listen { address, source })?;
         let shutdown = CancellationToken::new();
-        cancel_on_signal(shutdown.clone()).map_err(ServerError::Start)?;
+        cancel_on_signal(shutdown.clone()).map_err(StartupError::Start)?;
         Ok(daemon::run(config, listener, shutdown).await?)
     });
-    // All that matters has ended. What still computes somewhere has nobody to tell.
-    runtime.shutdown_timeout(LAST_WAIT);
+    // The daemon has ended. Threads still at work have no result to give.
+    runtime.shutdown_timeout(THREAD_GRACE);
     served
 }
 
-/// Cancels on the first SIGTERM or SIGINT. On the second the user has lost patience: the process ends at
-/// once, and what was under way is delivered again after the next start.
+/// Cancels on the first SIGTERM or SIGINT. The second ends the process at once; deliveries under way are repeated after
+/// the next start.
 pub(super) fn cancel_on_signal(shutdown: CancellationToken) -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -115,7 +170,6 @@ pub(super) fn cancel_on_signal(shutdown: CancellationToken) -> io::Result<()> {
     Ok(())
 }
 
-/// Logs as the settings say.
 pub(super) fn start_logging(settings: &Log) -> Result<(), log::SetLoggerError> {
     logging::init(level(settings.level), format(settings.format))
 }
@@ -145,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_flag_wins_over_the_environment() {
-        let server = Server::from_args(&["server"], &["--listen", "127.0.0.1:0", "--data", "/flag"]).unwrap();
+        let server = ServerCommand::from_args(&["server"], &["--listen", "127.0.0.1:0", "--data", "/flag"]).unwrap();
         let environment = |name: &str| match name {
             "SVC_LISTEN" => Some("127.0.0.1:9".to_owned()),
             "SVC_DATA" => Some("/environment".to_owned()),

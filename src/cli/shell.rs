@@ -1,5 +1,5 @@
-//! What a command touches outside itself: the environment, stdin, stdout and stderr. A test hands in
-//! its own; the process hands in the real ones.
+//! The surroundings of a command: the environment, stdin, stdout and stderr. A test passes its own; the process passes
+//! the real ones.
 
 use super::{
     failure::Failure,
@@ -8,73 +8,73 @@ use super::{
 };
 use std::io::{self, BufRead as _, IsTerminal as _, Read, Write};
 
-/// More than this on stdin is no payload, and nothing the server would take.
+/// The most read from stdin. The server takes no payload of this size.
 const MAX_INPUT: u64 = 16 << 20;
 
 /// The surroundings of one command.
 pub struct Shell<'a> {
     pub environment: &'a dyn Fn(&str) -> Option<String>,
-    pub input: Input<'a>,
-    pub out: Screen<'a>,
+    pub input: Stdin<'a>,
+    pub out: Stdout<'a>,
     pub err: &'a mut dyn Write,
 }
 
-/// Stdin.
-pub enum Input<'a> {
-    /// Someone sits there and can be asked.
+/// The input of a command.
+pub enum Stdin<'a> {
+    /// A user who can be asked.
     Terminal,
     /// A file or another program.
     Piped(&'a mut dyn Read),
 }
 
-/// Stdout.
-pub struct Screen<'a> {
+/// The output of a command.
+pub struct Stdout<'a> {
     writer: &'a mut dyn Write,
-    kind: ScreenKind,
+    kind: StdoutKind,
     canvas: Canvas,
 }
 
-/// Who reads stdout.
+/// The reader of stdout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ScreenKind {
+pub enum StdoutKind {
     Terminal,
     File,
 }
 
-/// How the results of a command are wanted.
+/// The format of a command's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum OutputFormat {
     /// A table or a sentence.
     Text,
-    /// What the API said.
+    /// The API's answer as it came.
     Json,
 }
 
-impl Form {
-    /// What `--json` asks for.
+impl OutputFormat {
+    /// The format that `--json` asks for.
     pub fn of_switch(json: bool) -> Self {
         if json { Self::Json } else { Self::Text }
     }
 }
 
 impl<'a> Shell<'a> {
-    /// All of stdin as text, if it is a file or a program.
+    /// All of stdin as text; `None` at a terminal.
     ///
     /// # Errors
     ///
-    /// Fails if it cannot be read, is no UTF-8, or never seems to end.
+    /// Fails if it cannot be read, is no UTF-8, or is too long.
     pub fn piped(&mut self) -> Result<Option<String>, Failure> {
         match &mut self.input {
-            Input::Terminal => Ok(None),
-            Input::Piped(reader) => read_text(reader).map(Some),
+            Stdin::Terminal => Ok(None),
+            Stdin::Piped(reader) => read_text(reader).map(Some),
         }
     }
 
-    /// All of stdin as text, because the user asked for it to be read, on a terminal too.
+    /// All of stdin as text, also from a terminal: the user asked for it.
     pub fn read_input(&mut self) -> Result<String, Failure> {
         match &mut self.input {
-            Input::Terminal => read_text(&mut io::stdin().lock()),
-            Input::Piped(reader) => read_text(reader),
+            Stdin::Terminal => read_text(&mut io::stdin().lock()),
+            Stdin::Piped(reader) => read_text(reader),
         }
     }
 
@@ -82,9 +82,9 @@ impl<'a> Shell<'a> {
     ///
     /// # Errors
     ///
-    /// Fails if nobody is there to ask; `instead` says what to type then.
+    /// Fails without a terminal; `instead` names the flags to use then.
     pub fn ask(&mut self, question: &str, instead: &str) -> Result<String, Failure> {
-        if let Input::Piped(_) = self.input {
+        if let Stdin::Piped(_) = self.input {
             return Err(Failure::Usage(instead.to_owned()));
         }
         self.prompt(question);
@@ -97,24 +97,31 @@ impl<'a> Shell<'a> {
     ///
     /// As [`Self::ask`].
     pub fn ask_secret(&mut self, question: &str, instead: &str) -> Result<String, Failure> {
-        if let Input::Piped(_) = self.input {
+        if let Stdin::Piped(_) = self.input {
             return Err(Failure::Usage(instead.to_owned()));
         }
         self.prompt(question);
         let answer = {
-            let _silence = Silence::begin();
+            let _echo_off = EchoOff::begin();
             read_line()
         };
         self.note("");
         answer
     }
 
-    /// Tells the user something that is not the result. Of more lines than one, such as a script's trace, all but the
-    /// first are set in, so that none can pass for ours.
+    /// Prints a message beside the result, on stderr. All lines but the first are indented, so that no line of a script's
+    /// trace passes for a message of the command.
     pub fn note(&mut self, text: &str) {
         let lines: Vec<_> = text.lines().map(printable).collect();
-        // Nobody is left to hear about a broken stderr.
+        // A broken stderr cannot be reported.
         let _ = writeln!(self.err, "{}", lines.join("\n  "));
+    }
+
+    /// Prints how to get the next page of a list, if there is one.
+    pub fn note_next_page(&mut self, next: Option<&str>) {
+        if let Some(next) = next {
+            self.note(&format!("there are more: --cursor {next}"));
+        }
     }
 
     fn prompt(&mut self, question: &str) {
@@ -122,19 +129,19 @@ impl<'a> Shell<'a> {
     }
 }
 
-impl<'a> Screen<'a> {
-    /// A screen that is `kind`, `width` wide if that is known.
-    pub fn new(writer: &'a mut dyn Write, kind: ScreenKind, width: Option<usize>, paint: Paint) -> Self {
+impl<'a> Stdout<'a> {
+    /// Stdout of this kind; `width` is the terminal's, if known.
+    pub fn new(writer: &'a mut dyn Write, kind: StdoutKind, width: Option<usize>, paint: Paint) -> Self {
         let canvas = match kind {
-            ScreenKind::Terminal => Canvas { width, paint },
-            ScreenKind::File => Canvas { width: None, paint: Paint::Bare },
+            StdoutKind::Terminal => Canvas { width, paint },
+            StdoutKind::File => Canvas { width: None, paint: Paint::Bare },
         };
         Self { writer, kind, canvas }
     }
 
     /// The process's stdout. `NO_COLOR` keeps it plain (no-color.org).
     pub fn of_process(writer: &'a mut dyn Write, environment: &dyn Fn(&str) -> Option<String>) -> Self {
-        let kind = if io::stdout().is_terminal() { ScreenKind::Terminal } else { ScreenKind::File };
+        let kind = if io::stdout().is_terminal() { StdoutKind::Terminal } else { StdoutKind::File };
         let plain = environment("NO_COLOR").is_some_and(|value| !value.is_empty())
             || environment("TERM").is_some_and(|term| term == "dumb");
         Self::new(writer, kind, terminal_width(), if plain { Paint::Bare } else { Paint::Coloured })
@@ -144,7 +151,7 @@ impl<'a> Screen<'a> {
         self.canvas.paint
     }
 
-    /// Prints a line, at once: whoever follows `svc event tail` should not wait for a full buffer.
+    /// Prints a line and flushes it, so that `svc event tail` shows each event as it happens.
     pub fn line(&mut self, line: &str) -> Result<(), Failure> {
         writeln!(self.writer, "{line}").and_then(|()| self.writer.flush()).map_err(Failure::of_output)
     }
@@ -161,8 +168,8 @@ impl<'a> Screen<'a> {
     /// Prints JSON: indented for people, on one line for programs.
     pub fn json(&mut self, json: &str) -> Result<(), Failure> {
         match self.kind {
-            ScreenKind::Terminal => self.line(&json::indented(json)),
-            ScreenKind::File => self.line(&json::on_one_line(json)),
+            StdoutKind::Terminal => self.line(&json::indented(json)),
+            StdoutKind::File => self.line(&json::on_one_line(json)),
         }
     }
 }
@@ -184,10 +191,10 @@ fn read_line() -> Result<String, Failure> {
     Ok(line.trim_end_matches(['\r', '\n']).to_owned())
 }
 
-/// The terminal shows nothing of what is typed as long as this lives.
-struct Silence(Option<libc::termios>);
+/// Turns the echo of the terminal off until dropped.
+struct EchoOff(Option<libc::termios>);
 
-impl Silence {
+impl EchoOff {
     fn begin() -> Self {
         // SAFETY: termios is plain data for which all zeros is a value, and tcgetattr fills it.
         let mut settings: libc::termios = unsafe { std::mem::zeroed() };
@@ -203,7 +210,7 @@ impl Silence {
     }
 }
 
-impl Drop for Silence {
+impl Drop for EchoOff {
     fn drop(&mut self) {
         if let Some(before) = &self.0 {
             // SAFETY: the pointer is to a live termios that tcgetattr filled.
@@ -216,6 +223,6 @@ fn terminal_width() -> Option<usize> {
     // SAFETY: winsize is plain data for which all zeros is a value.
     let mut size: libc::winsize = unsafe { std::mem::zeroed() };
     // SAFETY: TIOCGWINSZ writes a winsize where the pointer points.
-    let told = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size) };
-    (told == 0 && size.ws_col > 0).then(|| usize::from(size.ws_col))
+    let status = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size) };
+    (status == 0 && size.ws_col > 0).then(|| usize::from(size.ws_col))
 }

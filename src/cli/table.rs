@@ -1,12 +1,12 @@
 //! Tables for people: aligned, within the terminal's width, coloured where that helps.
 //!
-//! What is shown comes from others, so control characters are spelled out: an event's data must not be
-//! able to move the reader's cursor.
+//! Values come from other users, so control characters are spelled out: an event's data must not be able to move the
+//! reader's cursor.
 
-/// Narrower than this an elastic column is not made; the line wraps instead.
+/// The least width of an elastic column, below which the line wraps instead.
 const NARROWEST: usize = 12;
 
-/// The room between columns.
+/// The number of blanks between columns.
 const GAP: usize = 2;
 
 /// Rows under titles.
@@ -22,10 +22,10 @@ struct Column {
     fit: Fit,
 }
 
-/// Whether a column gives way when the terminal is narrow.
+/// The behaviour of a column on a narrow terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fit {
-    /// Never shortened: ids, times and states are worth nothing cut off.
+    /// Never shortened: ids, times and states are useless cut off.
     Rigid,
     /// Shortened with an ellipsis.
     Elastic,
@@ -38,7 +38,7 @@ pub struct Cell {
     tone: Tone,
 }
 
-/// What a value means to the reader, told by colour.
+/// The meaning of a value to the reader, shown as a colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tone {
     #[default]
@@ -49,15 +49,15 @@ pub enum Tone {
     Quiet,
 }
 
-/// What the table is drawn on.
+/// The surface that a table is drawn on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Canvas {
-    /// `None` where lines may be as long as they like, as in a file.
+    /// `None` where lines have no limit, as in a file.
     pub width: Option<usize>,
     pub paint: Paint,
 }
 
-/// Whether tones become colours.
+/// The use of colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Paint {
     Coloured,
@@ -76,12 +76,13 @@ impl Table {
     }
 
     /// Adds a row; it has as many cells as there are columns.
-    pub fn row<const N: usize>(&mut self, cells: [Cell; N]) {
-        debug_assert_eq!(N, self.columns.len(), "a cell for each column");
-        self.rows.push(cells.into());
+    pub fn row(&mut self, cells: impl Into<Vec<Cell>>) {
+        let cells = cells.into();
+        debug_assert_eq!(cells.len(), self.columns.len(), "a cell for each column");
+        self.rows.push(cells);
     }
 
-    /// Adds a name and a value, unless there is nothing to tell.
+    /// Adds a name and a value, unless the value is empty.
     pub fn field(&mut self, name: &str, value: impl Into<Cell>) {
         let value = value.into();
         if !value.text.is_empty() {
@@ -103,7 +104,7 @@ impl Table {
         drawn
     }
 
-    /// What each column gets: what it needs, or less for the elastic ones if that is too much together.
+    /// The width of each column: its need, or less for elastic columns where the needs exceed the limit.
     fn widths(&self, limit: Option<usize>) -> Vec<usize> {
         let needs = |index: usize| {
             let cells = self.rows.iter().map(|row| row[index].width());
@@ -129,8 +130,8 @@ impl Cell {
         Self { text: printable(&text.into()), tone }
     }
 
-    /// A number that is worth a look only if it is not zero.
-    pub fn count(number: u64, tone: Tone) -> Self {
+    /// A number in this tone, or a quiet zero.
+    pub fn count(number: usize, tone: Tone) -> Self {
         Self::toned(number.to_string(), if number == 0 { Tone::Quiet } else { tone })
     }
 
@@ -146,7 +147,7 @@ impl<T: Into<String>> From<T> for Cell {
 }
 
 impl Tone {
-    /// How the state of a delivery, or the outcome of an attempt, looks.
+    /// The tone of a delivery's state or of an attempt's outcome.
     pub fn of_state(state: &str) -> Self {
         match state {
             "delivered" => Self::Good,
@@ -171,8 +172,8 @@ impl Tone {
     }
 }
 
-/// Whether a terminal does something else with it than show it. The direction overrides can make a text read as another.
-pub fn deceives(c: char) -> bool {
+/// Whether a terminal acts on the character instead of showing it. Direction overrides can make a text read as another.
+pub fn is_unsafe(c: char) -> bool {
     c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
@@ -182,13 +183,18 @@ pub fn printable(text: &str) -> String {
     for c in text.chars() {
         match c {
             '\n' | '\r' | '\t' => printable.extend(c.escape_default()),
-            c if deceives(c) => {
+            c if is_unsafe(c) => {
                 printable.push_str(&format!("\\u{{{:x}}}", u32::from(c)));
             }
             c => printable.push(c),
         }
     }
     printable
+}
+
+/// `yes` or `no`.
+pub fn yes_or_no(on: bool) -> Cell {
+    if on { "yes".into() } else { Cell::toned("no", Tone::Quiet) }
 }
 
 fn draw_row(drawn: &mut String, cells: &[Cell], widths: &[usize], paint: Paint) {
@@ -242,7 +248,7 @@ a-rather-long-name  dead       the receiver said 500
     }
 
     #[test]
-    fn a_terminal_too_narrow_for_anything_still_gets_a_table() {
+    fn a_terminal_that_is_too_narrow_still_gets_a_table() {
         let drawn = sample().draw(Canvas { width: Some(5), paint: Paint::Bare });
         assert_eq!(drawn.lines().nth(2), Some("a-rather-lo…  dead       the receive…"));
     }

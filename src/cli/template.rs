@@ -1,17 +1,16 @@
 //! `svc template`: what spaces can be made of.
 
 use super::{
-    api::{self, Named},
-    client::Query,
+    arguments::{brief, read_file},
+    client::Client,
+    client::QueryString,
     failure::Failure,
-    named::Kind,
-    payload::read_file,
-    shell::{Form, Shell},
-    space::{settings::look_up_script, settings_command},
+    resource::{Named, Resource, ResourceKind},
+    shell::Shell,
+    space::settings::{health_check_line, look_up_script},
     table::{Cell, Fit, Table},
-    time::brief,
 };
-use crate::model::{owner::OwnerSpec, template_spec::TemplateSpec};
+use crate::model::{api::templates::TemplateView, owner::OwnerSpec, space_settings::Port, template_spec::TemplateSpec};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -22,23 +21,27 @@ command_family! {
                    {command_name} apply web.toml\n\
                    svc space create shop --template web"
     )]
-    Template = "template" { List, Show, Create, Apply, Delete }
+    TemplateCommand(TemplateSubcommand) = "template" {
+        ListTemplates, ShowTemplate, CreateTemplate, ApplyTemplate, DeleteTemplate,
+    }
 }
 
-client_command! {
+list_command! {
     /// List templates.
     #[argh(example = "{command_name}")]
-    List = "list" {}
+    ListTemplates of TemplateView
 }
 
-client_command! {
+show_and_delete_commands! {
     /// Show one template.
     #[argh(example = "{command_name} web")]
-    Show = "show" {
-        /// the template's name or id
-        #[argh(positional)]
-        template: String,
-    }
+    ShowTemplate,
+    /// Delete a template. Spaces made of it stay.
+    #[argh(example = "{command_name} web")]
+    DeleteTemplate
+    of TemplateView by
+    /// the template's name or id
+    template
 }
 
 settings_command! {
@@ -46,7 +49,7 @@ settings_command! {
     #[argh(
         example = "{command_name} web --port web=8080 --custom TEAM=ops --health-http 8080/healthz --interval 10s"
     )]
-    Create = "create" {
+    CreateTemplate = "create" {
         /// its name
         #[argh(positional)]
         name: String,
@@ -54,111 +57,95 @@ settings_command! {
 }
 
 client_command! {
-    /// Make a template of a file, or put it into the place of the one of its name.
+    /// Make a template of a file, or replace the one of its name.
     #[argh(
         example = "{command_name} web.toml",
         note = "The file is TOML, or JSON if it ends in .json, with the fields of the API: name, description, ports, \
                 custom, startup_script_id and health_check. Spaces made of a template before stay as they are."
     )]
-    Apply = "apply" {
+    ApplyTemplate = "apply" {
         /// the file
         #[argh(positional)]
         file: PathBuf,
     }
 }
 
-client_command! {
-    /// Delete a template. Spaces made of it stay.
-    #[argh(example = "{command_name} web")]
-    Delete = "delete" {
-        /// the template's name or id
-        #[argh(positional)]
-        template: String,
-    }
-}
+impl Resource for TemplateView {
+    const KIND: ResourceKind = ResourceKind::TEMPLATE;
+    type Item = Self;
+    const COLUMNS: &'static [(&'static str, Fit)] = &[
+        ("NAME", Fit::Elastic),
+        ("DESCRIPTION", Fit::Elastic),
+        ("PORTS", Fit::Elastic),
+        ("CHECK", Fit::Rigid),
+        ("ID", Fit::Rigid),
+    ];
 
-impl List {
-    fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
-        let client = self.client(shell)?;
-        let columns = [
-            ("NAME", Fit::Elastic),
-            ("DESCRIPTION", Fit::Elastic),
-            ("PORTS", Fit::Elastic),
-            ("CHECK", Fit::Rigid),
-            ("ID", Fit::Rigid),
-        ];
-        Kind::Template.list(shell, &client, self.form(), columns, |template: api::SpaceTemplate| {
-            let check = template.health_check.as_ref().and_then(|check| check["type"].as_str()).unwrap_or("none");
-            let ports = template.ports.iter().map(api::Port::to_string).collect::<Vec<_>>().join(" ");
-            let check = Cell::from(check);
-            [template.name.into(), template.description.into(), ports.into(), check, template.id.into()]
-        })
+    fn row(template: Self) -> Vec<Cell> {
+        let spec = template.spec;
+        let check = json!(spec.health_check)["type"].as_str().unwrap_or("none").to_owned();
+        let ports = spec.ports.iter().map(port_text).collect::<Vec<_>>().join(" ");
+        vec![
+            spec.name.to_string().into(),
+            spec.description.into(),
+            ports.into(),
+            check.into(),
+            template.id.to_string().into(),
+        ]
     }
-}
 
-impl Show {
-    fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
-        let client = self.client(shell)?;
-        let answer = client.get(&Kind::Template.path_of(&client, &self.template)?)?;
-        if self.form() == Form::Json {
-            return shell.out.json(answer.as_str());
+    fn add_fields(&self, table: &mut Table, client: &Client) {
+        let spec = &self.spec;
+        table.field("id", self.id.to_string());
+        table.field("name", spec.name.to_string());
+        table.field("description", spec.description.as_str());
+        for port in &spec.ports {
+            table.field("port", port_text(port));
         }
-        let template: api::SpaceTemplate = client.read(&answer)?;
-        let mut table = Table::of_fields();
-        table.field("id", template.id);
-        table.field("name", template.name);
-        table.field("description", template.description);
-        for port in template.ports {
-            table.field("port", port.to_string());
-        }
-        for (name, value) in template.custom {
+        for (name, value) in &spec.custom {
             table.field("custom", format!("{name}={value}"));
         }
-        if let Some(id) = template.startup_script_id {
-            table.field("startup script", Kind::Script.called(&client, &id));
+        if let Some(id) = spec.startup_script_id {
+            table.field("startup script", ResourceKind::SCRIPT.name_and_id(client, id));
         }
-        if let Some(check) = &template.health_check {
-            table.field("check", api::check(check));
+        if let Some(check) = &spec.health_check {
+            table.field("check", health_check_line(check));
         }
-        table.field("created", brief(template.created_at));
-        table.field("updated", brief(template.updated_at));
-        shell.out.table(&table)
+        table.field("created", brief(self.created_at));
+        table.field("updated", brief(self.updated_at));
     }
 }
 
-impl Create {
-    fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+impl CreateTemplate {
+    pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let mut body = self.settings()?;
         body.insert("name".to_owned(), self.name.as_str().into());
         let client = self.client(shell)?;
         look_up_script(&client, OwnerSpec::Global, &mut body)?;
-        let answer = client.post(Kind::Template.path(), &Value::Object(body))?;
-        Kind::Template.tell(shell, "created", &client, &answer, self.form())
+        let answer = client.post(ResourceKind::TEMPLATE.path, &Value::Object(body))?;
+        ResourceKind::TEMPLATE.report(shell, "created", &client, &answer, self.format())
     }
 }
 
-impl Apply {
-    fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+impl ApplyTemplate {
+    pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let spec = read_spec(&self.file)?;
         let client = self.client(shell)?;
-        let query = Query::default().with("name", &spec.name);
-        let found: Vec<Named> = client.list(Kind::Template.path(), &query, usize::MAX)?.read(&client)?;
+        let query = QueryString::default().with("name", &spec.name);
+        let found: Vec<Named> = client.list(ResourceKind::TEMPLATE.path, &query, usize::MAX)?.read(&client)?;
         let (answer, done) = match found.first() {
-            Some(there) => (client.put(&format!("{}/{}", Kind::Template.path(), there.id), &json!(spec))?, "replaced"),
-            None => (client.post(Kind::Template.path(), &json!(spec))?, "created"),
+            Some(existing) => (client.put(&ResourceKind::TEMPLATE.path_of_id(&existing.id), &spec)?, "replaced"),
+            None => (client.post(ResourceKind::TEMPLATE.path, &spec)?, "created"),
         };
-        Kind::Template.tell(shell, done, &client, &answer, self.form())
+        ResourceKind::TEMPLATE.report(shell, done, &client, &answer, self.format())
     }
 }
 
-impl Delete {
-    fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
-        let client = self.client(shell)?;
-        Kind::Template.delete(shell, &client, &self.template, self.form())
-    }
+fn port_text(port: &Port) -> String {
+    format!("{}={}/{}", port.name, port.port, port.protocol)
 }
 
-/// The template in a file, checked before anything is sent, so that the file's line can be named.
+/// The template in a file. It is checked before anything is sent, so that an error names the line in the file.
 fn read_spec(path: &Path) -> Result<TemplateSpec, Failure> {
     let text = read_file(path)?;
     let wrong = |why: String| Failure::Malformed { path: path.to_owned(), why };
@@ -170,7 +157,7 @@ fn read_spec(path: &Path) -> Result<TemplateSpec, Failure> {
     Ok(spec)
 }
 
-/// The parser draws a picture of the fault over several lines; here is room for one.
+/// The parser's error without its drawing of the source, which takes several lines.
 fn in_one_line(error: &toml::de::Error) -> String {
     let drawn = error.to_string();
     format!("{}: {}", drawn.lines().next().unwrap_or("TOML parse error"), error.message())
@@ -181,11 +168,10 @@ mod tests {
     use super::*;
 
     fn read(ending: &str, text: &str) -> Result<TemplateSpec, Failure> {
-        let path = std::env::temp_dir().join(format!("svc-template-{}.{ending}", uuid::Uuid::now_v7()));
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(format!("template.{ending}"));
         std::fs::write(&path, text).unwrap();
-        let spec = read_spec(&path);
-        std::fs::remove_file(path).unwrap();
-        spec
+        read_spec(&path)
     }
 
     #[test]
@@ -198,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_is_told_with_its_place() {
+    fn an_error_names_its_line() {
         let error = read("toml", "name = \"web\"\ncolour = 1\n").unwrap_err().to_string();
         assert!(error.contains("line 2") && error.contains("colour") && error.lines().count() == 1, "{error}");
         let error = read("json", "{\"name\": \"web\",\n \"ports\": 3}").unwrap_err().to_string();

@@ -1,25 +1,38 @@
-//! `svc user`: who may log in, with which roles and groups.
+//! `svc user`: the users who may log in, with their roles and groups.
 
 use super::{
-    api,
+    arguments::{PasswordSource, brief},
+    client::Client,
     failure::Failure,
-    named::Kind,
-    shell::{Form, Shell},
-    table::{Cell, Fit, Table, Tone},
-    time::brief,
+    resource::{Resource, ResourceKind, joined},
+    shell::Shell,
+    table::{Cell, Fit, Table, yes_or_no},
 };
+use crate::model::api::identity::UserView;
 use serde_json::{Map, Value, json};
 
 command_family! {
     /// Manage users.
     #[argh(example = "{command_name} create ada --role operator\n{command_name} update ada --deactivate")]
-    User = "user" { List, Create, Show, Update, Delete }
+    UserCommand(UserSubcommand) = "user" { ListUsers, CreateUser, ShowUser, UpdateUser, DeleteUser }
 }
 
-client_command! {
+list_command! {
     /// List users.
     #[argh(example = "{command_name}")]
-    List = "list" {}
+    ListUsers of UserView
+}
+
+show_and_delete_commands! {
+    /// Show one user.
+    #[argh(example = "{command_name} ada")]
+    ShowUser,
+    /// Delete a user. Their tokens and sessions end at once.
+    #[argh(example = "{command_name} ada")]
+    DeleteUser
+    of UserView by
+    /// the user's name or id
+    user
 }
 
 client_command! {
@@ -29,7 +42,7 @@ client_command! {
                    {command_name} deploy-bot --role emitter --no-password\n\
                    pass show ada | {command_name} ada --password-stdin"
     )]
-    Create = "create" {
+    CreateUser = "create" {
         /// the user's name
         #[argh(positional)]
         name: String,
@@ -53,23 +66,13 @@ client_command! {
 }
 
 client_command! {
-    /// Show one user.
-    #[argh(example = "{command_name} ada")]
-    Show = "show" {
-        /// the user's name or id
-        #[argh(positional)]
-        user: String,
-    }
-}
-
-client_command! {
     /// Change a user. What is not mentioned stays.
     #[argh(
         example = "{command_name} ada --role operator --role auditor\n\
                    {command_name} ada --password\n\
                    {command_name} ada --deactivate"
     )]
-    Update = "update" {
+    UpdateUser = "update" {
         /// the user's name or id
         #[argh(positional)]
         user: String,
@@ -112,103 +115,47 @@ client_command! {
     }
 }
 
-client_command! {
-    /// Delete a user. Their tokens and sessions end at once.
-    #[argh(example = "{command_name} ada")]
-    Delete = "delete" {
-        /// the user's name or id
-        #[argh(positional)]
-        user: String,
-    }
-}
-
-/// Where a password comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Password {
-    Asked,
-    /// Asked twice: a new one with a typo would lock its user out.
-    Chosen,
-    Stdin,
-    None,
-}
-
-impl List {
-    fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
-        let client = self.client(shell)?;
-        let columns = [
-            ("NAME", Fit::Elastic),
-            ("ACTIVE", Fit::Rigid),
-            ("ROLES", Fit::Elastic),
-            ("GROUPS", Fit::Elastic),
-            ("ID", Fit::Rigid),
-        ];
-        Kind::User.list(shell, &client, self.form(), columns, |user: api::User| {
-            let (roles, groups) = (api::names(&user.roles), api::names(&user.groups));
-            [user.name.into(), yes_or_no(user.active), roles.into(), groups.into(), user.id.into()]
-        })
-    }
-}
-
-impl Create {
-    fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+impl CreateUser {
+    pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let source = match (self.password_stdin, self.no_password) {
             (true, true) => {
                 return Err(Failure::Usage("--password-stdin and --no-password exclude each other".to_owned()));
             }
-            (true, false) => Password::Stdin,
-            (false, true) => Password::None,
-            (false, false) => Password::Chosen,
+            (true, false) => PasswordSource::Stdin,
+            (false, true) => PasswordSource::None,
+            (false, false) => PasswordSource::Chosen,
         };
         let client = self.client(shell)?;
         let mut body = json!({ "name": self.name, "roles": self.role, "groups": self.group });
         if let Some(password) = source.read(shell, "Password for the new user")? {
             body["password"] = password.into();
         }
-        let answer = client.post(Kind::User.path(), &body)?;
-        Kind::User.tell(shell, "created", &client, &answer, self.form())
+        let answer = client.post(ResourceKind::USER.path, &body)?;
+        ResourceKind::USER.report(shell, "created", &client, &answer, self.format())
     }
 }
 
-impl Show {
-    fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
-        let client = self.client(shell)?;
-        let answer = client.get(&Kind::User.path_of(&client, &self.user)?)?;
-        if self.form() == Form::Json {
-            return shell.out.json(answer.as_str());
-        }
-        let user: api::User = client.read(&answer)?;
-        let mut table = Table::of_fields();
-        table.field("id", user.id);
-        table.field("name", user.name);
-        table.field("active", yes_or_no(user.active));
-        table.field("roles", api::names(&user.roles));
-        table.field("groups", api::names(&user.groups));
-        table.field("created", user.created_at.map(brief).unwrap_or_default());
-        shell.out.table(&table)
-    }
-}
-
-impl Update {
-    fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+impl UpdateUser {
+    pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let mut changes = self.changes()?;
         let source = match (self.password, self.password_stdin) {
             (true, true) => {
                 return Err(Failure::Usage("--password and --password-stdin exclude each other".to_owned()));
             }
-            (true, false) => Password::Chosen,
-            (false, true) => Password::Stdin,
-            (false, false) => Password::None,
+            (true, false) => PasswordSource::Chosen,
+            (false, true) => PasswordSource::Stdin,
+            (false, false) => PasswordSource::None,
         };
-        if changes.is_empty() && source == Password::None {
+        if changes.is_empty() && source == PasswordSource::None {
             return Err(Failure::Usage("nothing to change: see `svc user update --help`".to_owned()));
         }
         let client = self.client(shell)?;
-        let path = Kind::User.path_of(&client, &self.user)?;
+        let path = ResourceKind::USER.path_of(&client, &self.user)?;
         if let Some(password) = source.read(shell, "New password")? {
             changes.insert("password".to_owned(), password.into());
         }
         let answer = client.patch(&path, &Value::Object(changes))?;
-        Kind::User.tell(shell, "updated", &client, &answer, self.form())
+        ResourceKind::USER.report(shell, "updated", &client, &answer, self.format())
     }
 
     /// The fields that change; nothing else is sent.
@@ -241,44 +188,35 @@ impl Update {
     }
 }
 
-impl Delete {
-    fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
-        let client = self.client(shell)?;
-        Kind::User.delete(shell, &client, &self.user, self.form())
-    }
-}
+impl Resource for UserView {
+    const KIND: ResourceKind = ResourceKind::USER;
+    type Item = Self;
+    const COLUMNS: &'static [(&'static str, Fit)] = &[
+        ("NAME", Fit::Elastic),
+        ("ACTIVE", Fit::Rigid),
+        ("ROLES", Fit::Elastic),
+        ("GROUPS", Fit::Elastic),
+        ("ID", Fit::Rigid),
+    ];
 
-impl Password {
-    /// The password, if there is to be one.
-    ///
-    /// # Errors
-    ///
-    /// Fails if there is nobody to ask, or stdin has none.
-    pub fn read(self, shell: &mut Shell<'_>, question: &str) -> Result<Option<String>, Failure> {
-        let mut ask =
-            |question: &str| shell.ask_secret(question, "no terminal to ask for a password at: use --password-stdin");
-        let password = match self {
-            Self::None => return Ok(None),
-            Self::Asked => ask(question)?,
-            Self::Chosen => {
-                let password = ask(question)?;
-                if ask("The same again")? != password {
-                    return Err(Failure::Usage("the two passwords differ: nothing was sent".to_owned()));
-                }
-                password
-            }
-            Self::Stdin => shell.read_input()?.lines().next().unwrap_or_default().to_owned(),
-        };
-        match password.is_empty() {
-            true => Err(Failure::Usage("the password is empty: nothing was sent".to_owned())),
-            false => Ok(Some(password)),
-        }
+    fn row(user: Self) -> Vec<Cell> {
+        vec![
+            user.name.to_string().into(),
+            yes_or_no(user.active),
+            joined(user.roles.iter().map(|role| &role.name)).into(),
+            joined(user.groups.iter().map(|group| &group.name)).into(),
+            user.id.to_string().into(),
+        ]
     }
-}
 
-/// A switch's state in a table.
-pub fn yes_or_no(on: bool) -> Cell {
-    if on { "yes".into() } else { Cell::toned("no", Tone::Quiet) }
+    fn add_fields(&self, table: &mut Table, _: &Client) {
+        table.field("id", self.id.to_string());
+        table.field("name", self.name.as_str());
+        table.field("active", yes_or_no(self.active));
+        table.field("roles", joined(self.roles.iter().map(|role| &role.name)));
+        table.field("groups", joined(self.groups.iter().map(|group| &group.name)));
+        table.field("created", brief(self.created_at));
+    }
 }
 
 #[cfg(test)]
@@ -287,7 +225,7 @@ mod tests {
     use argh::FromArgs as _;
 
     fn changes(words: &[&str]) -> Result<Value, Failure> {
-        Update::from_args(&["svc", "user", "update"], words).unwrap().changes().map(Value::Object)
+        UpdateUser::from_args(&["svc", "user", "update"], words).unwrap().changes().map(Value::Object)
     }
 
     #[test]

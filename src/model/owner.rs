@@ -3,6 +3,7 @@
 use crate::model::id::UserId;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::{fmt, str::FromStr};
 
 /// The two kinds of owner (SPEC 2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -30,6 +31,31 @@ impl OwnerSpec {
             Self::Me => Owner::User(user),
             Self::Global => Owner::Global,
         }
+    }
+}
+
+impl OwnerSpec {
+    /// The name used in JSON and on the command line.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Me => "me",
+            Self::Global => "global",
+        }
+    }
+}
+
+impl fmt::Display for OwnerSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for OwnerSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = [Self::Me, Self::Global].into_iter().find(|owner| owner.as_str() == text);
+        known.ok_or_else(|| "expected me or global".to_owned())
     }
 }
 

@@ -143,3 +143,12 @@ impl fmt::Display for ScriptKind {
         f.write_str(self.as_str())
     }
 }
+
+impl std::str::FromStr for ScriptKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|known| known.to_string() == text);
+        known.ok_or_else(|| "expected script, library or tool".to_owned())
+    }
+}

@@ -244,6 +244,15 @@ fn check_headers(headers: &BTreeMap<String, String>) -> Result<(), SinkSpecError
     Ok(())
 }
 
+impl std::str::FromStr for SinkKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = [Self::Webhook, Self::Script, Self::JsonRpc].into_iter().find(|known| known.to_string() == text);
+        known.ok_or_else(|| "expected webhook, script or json-rpc".to_owned())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

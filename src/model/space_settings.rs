@@ -268,6 +268,15 @@ impl fmt::Display for Driver {
     }
 }
 
+impl std::str::FromStr for Driver {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = [Self::External, Self::Process].into_iter().find(|known| known.to_string() == text);
+        known.ok_or_else(|| "expected external or process".to_owned())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -66,3 +66,12 @@ impl fmt::Display for SpaceHealth {
         f.write_str(self.as_str())
     }
 }
+
+impl std::str::FromStr for SpaceState {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|known| known.to_string() == text);
+        known.ok_or_else(|| format!("expected one of {}", Self::ALL.map(Self::as_str).join(", ")))
+    }
+}

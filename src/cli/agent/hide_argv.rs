@@ -1,14 +1,13 @@
-//! Takes a secret out of what the system shows of this process: `ps` shows everybody its arguments.
+//! Overwrites a secret in the process's arguments, which `ps` shows to every user.
 
 use std::fs;
 
-/// Shorter ones are no secrets, and would be found in what is none.
-const SHORTEST: usize = 8;
+/// The least length of a secret. A shorter text would match other arguments.
+const MIN_SECRET_BYTES: usize = 8;
 
-/// Overwrites a secret in the arguments and the environment that the process was started with. It is for the first
-/// moments of a process, while it has one thread.
-pub fn conceal(secret: &str) {
-    if secret.len() < SHORTEST {
+/// Overwrites a secret in the arguments and the environment of the process. Call it while the process has one thread.
+pub fn hide_secret(secret: &str) {
+    if secret.len() < MIN_SECRET_BYTES {
         return;
     }
     let Some(areas) = fs::read_to_string("/proc/self/stat").ok().and_then(|stat| areas(&stat)) else { return };
@@ -17,13 +16,13 @@ pub fn conceal(secret: &str) {
             continue;
         }
         let area = std::ptr::with_exposed_provenance_mut::<u8>(start);
-        // SAFETY: the kernel put our arguments and our environment there, in our own writable memory, and no other
-        // thread runs that could look at them meanwhile. What Rust has of them are copies.
+        // SAFETY: the kernel put the arguments and the environment there, in writable memory of this process, and no
+        // other thread runs that could read them meanwhile. Rust holds copies of them.
         overwrite(unsafe { std::slice::from_raw_parts_mut(area, end - start) }, secret.as_bytes());
     }
 }
 
-/// Where the arguments and the environment are: fields 48 to 51. The second may hold anything, brackets included.
+/// The addresses of the arguments and the environment: fields 48 to 51. Field 2 may hold anything, brackets included.
 fn areas(stat: &str) -> Option<[(usize, usize); 2]> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace().skip(45).map(str::parse);
@@ -51,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn the_system_says_where_they_are() {
+    fn the_areas_are_those_of_this_process() {
         let stat = fs::read_to_string("/proc/self/stat").unwrap();
         let [(arguments, arguments_end), (environment, environment_end)] = areas(&stat).unwrap();
         assert!(arguments < arguments_end && environment < environment_end);

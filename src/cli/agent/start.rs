@@ -1,13 +1,14 @@
 //! `svc agent start`: reads the settings, binds the address, and runs the agent until a signal or a server ends it.
 
-use super::hide_argv::conceal;
+use super::hide_argv::hide_secret;
 use crate::{
     agent::{
         self, AgentError, AgentSettings, BearerToken, BearerTokenError, ReconnectPolicy, ServerUrl, ServerUrlError,
         StopSignals,
     },
     cli::{
-        failure::Failure,
+        access::DEFAULT_SERVER,
+        failure::{Failure, StartupError},
         server::{cancel_on_signal, start_logging},
         shell::Shell,
     },
@@ -22,17 +23,14 @@ use std::{
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-/// Where a server listens that was told nothing else.
-const DEFAULT_SERVER: &str = "http://127.0.0.1:7300";
-
-/// How long a new method server is watched before it counts. Interpreters find most of their errors in it.
+/// The time a new method server must run before it counts as started. Interpreters find most errors in it.
 const TRIAL: Duration = Duration::from_millis(300);
 
-/// How long a server may think about a registration before the link to it is made anew.
+/// The time a server may take to answer a registration before the agent reconnects.
 const ANSWER: Duration = Duration::from_secs(15);
 
 /// Run the agent of a space.
-#[derive(argh::FromArgs, Clone, Debug, PartialEq)]
+#[derive(argh::FromArgs, argh::ArgsInfo, Clone, Debug, PartialEq)]
 #[argh(
     subcommand,
     name = "start",
@@ -43,7 +41,7 @@ const ANSWER: Duration = Duration::from_secs(15);
     note = "The token is what `svc space create` or `svc space token NAME` prints. It is better in SVC_AGENT_TOKEN than in \
             --token, which others on this machine can see for a moment. What the agent keeps is in ~/.local/share/svc-agent."
 )]
-pub struct Start {
+pub struct StartAgent {
     /// a server to keep a link to, such as https://svc.example; more than once for several (otherwise SVC_SERVER, or
     /// `agent.server`, or http://127.0.0.1:7300)
     #[argh(option, arg_name = "url")]
@@ -70,44 +68,30 @@ pub struct Start {
     config: Option<PathBuf>,
 }
 
-/// What the words mean.
-struct Plan {
+/// The settings that the flags, the environment and the file give together.
+struct AgentPlan {
     config: Config,
     settings: AgentSettings,
-    /// To be taken out of what the system shows.
+    /// Overwritten in the process's arguments.
     secret: String,
     supervision: Supervision,
 }
 
-/// Whether somebody watches over the process.
+/// The supervision of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Supervision {
     None,
-    /// Whoever started it holds its stdin, and is gone when that ends.
+    /// The parent holds its stdin, and is gone when that ends.
     Stdin,
 }
 
-/// Why the agent did not run, or not to its end.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    #[error("cannot listen on {address}: {source}; stop what is there, or use --listen")]
-    Listen { address: SocketAddr, source: io::Error },
-    #[error("cannot start: {0}")]
-    Start(io::Error),
-    #[error("cannot log: {0}")]
-    Log(#[from] log::SetLoggerError),
-    #[error(transparent)]
-    Agent(#[from] AgentError),
-}
-
-impl Start {
+impl StartAgent {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let plan = self.plan(shell.environment)?;
         Ok(serve(plan)?)
     }
 
-    /// What the flags, the environment and the file come to.
-    fn plan(self, environment: &dyn Fn(&str) -> Option<String>) -> Result<Plan, Failure> {
+    fn plan(self, environment: &dyn Fn(&str) -> Option<String>) -> Result<AgentPlan, Failure> {
         let set = |name: &str| environment(name).filter(|value| !value.is_empty());
         let mut config = Config::load(self.config.as_deref(), environment)?;
         if let Some(address) = self.listen {
@@ -120,7 +104,7 @@ impl Start {
             config.agent.data = dir;
         }
         config.agent.data = config.agent_data_dir(environment)?;
-        // The more particular variable, which `Config` has read already, wins over the one for all commands.
+        // SVC_AGENT_…, which `Config` has read already, wins over the variable for all commands.
         let several = |text: String| text.split(',').map(|url| url.trim().to_owned()).collect();
         if !self.server.is_empty() {
             config.agent.server = self.server;
@@ -144,7 +128,7 @@ impl Start {
             _ => Supervision::None,
         };
         let settings = settings(&config, &secret)?;
-        Ok(Plan { config, settings, secret, supervision })
+        Ok(AgentPlan { config, settings, secret, supervision })
     }
 }
 
@@ -176,43 +160,43 @@ fn settings(config: &Config, secret: &str) -> Result<AgentSettings, Failure> {
     })
 }
 
-fn serve(plan: Plan) -> Result<(), StartError> {
-    conceal(plan.secret.trim());
+fn serve(plan: AgentPlan) -> Result<(), StartupError> {
+    hide_secret(plan.secret.trim());
     start_logging(&plan.config.log)?;
-    // One thread: an agent hands messages from one pipe to another, and waking another thread costs more than that.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Start)?;
+    // One thread: an agent copies messages from one pipe to another, and waking another thread costs more than that.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartupError::Start)?;
     runtime.block_on(async {
         let address = plan.config.agent.listen;
         let bound = TcpListener::bind(address).await;
-        let listener = bound.map_err(|source| StartError::Listen { address, source })?;
+        let listener = bound.map_err(|source| StartupError::Listen { address, source })?;
         let signals = StopSignals::default();
-        cancel_on_signal(signals.stop.clone()).map_err(StartError::Start)?;
+        cancel_on_signal(signals.stop.clone()).map_err(StartupError::Start)?;
         if plan.supervision == Supervision::Stdin {
-            cancel_on_end_of_stdin(signals.abandoned.clone()).map_err(StartError::Start)?;
+            cancel_on_end_of_stdin(signals.abandoned.clone()).map_err(StartupError::Start)?;
         }
         Ok(agent::run(plan.settings, listener, signals).await?)
     })
 }
 
-/// Cancels once whoever holds the other end of stdin has let go of it, as a process does when it dies.
+/// Cancels when stdin ends, which it does when the parent process dies.
 fn cancel_on_end_of_stdin(abandoned: CancellationToken) -> io::Result<()> {
-    // A thread that nobody waits for: the runtime would wait for a read of its own.
+    // A thread of its own that is never joined: the runtime would wait for its blocking reads.
     std::thread::Builder::new().name("stdin".to_owned()).spawn(move || {
         let mut ignored = [0; 256];
         while io::stdin().lock().read(&mut ignored).is_ok_and(|count| count > 0) {}
-        log::info!("stopping: whoever started this agent is gone");
+        log::info!("stopping: the process that started this agent is gone");
         abandoned.cancel();
     })?;
     Ok(())
 }
 
-/// The machine's name, as far as it has one.
+/// The host name of the machine, or `unknown`.
 fn node_name() -> String {
     let mut name = [0_u8; 256];
     // SAFETY: the system writes at most as many bytes as there are.
-    let told = unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len()) };
+    let status = unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len()) };
     let length = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
-    match told {
+    match status {
         0 if length > 0 => String::from_utf8_lossy(&name[..length]).into_owned(),
         _ => "unknown".to_owned(),
     }
@@ -224,15 +208,15 @@ mod tests {
     use argh::FromArgs as _;
     use std::path::Path;
 
-    fn plan(words: &[&str], environment: &[(&str, &str)]) -> Result<Plan, Failure> {
+    fn plan(words: &[&str], environment: &[(&str, &str)]) -> Result<AgentPlan, Failure> {
         let find = |name: &str| {
             let set = [("HOME", "/home/ada"), ("SVC_AGENT_TOKEN", "sva_env")];
             environment.iter().chain(&set).find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
         };
-        Start::from_args(&["start"], words).unwrap().plan(&find)
+        StartAgent::from_args(&["start"], words).unwrap().plan(&find)
     }
 
-    fn servers(plan: &Plan) -> Vec<String> {
+    fn servers(plan: &AgentPlan) -> Vec<String> {
         plan.settings.servers.iter().map(ToString::to_string).collect()
     }
 
@@ -284,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_bad_usage() {
+    fn settings_that_cannot_work_are_bad_usage() {
         for (words, environment, part) in [
             (&[][..], &[("SVC_AGENT_TOKEN", "")][..], "SVC_AGENT_TOKEN"),
             (&["--token", "a b"], &[], "svc space token"),

@@ -1,29 +1,34 @@
-//! `svc event TYPE`: raises an event; waits for its deliveries if asked to; or only explains where it would go.
+//! `svc event TYPE`: raises an event and waits for its deliveries if asked to, or only explains its routes.
 
+use super::history::AttemptLine;
 use crate::{
     cli::{
-        access::{Access, Flags},
-        agent::find::{self, Near},
-        api::{Delivery, Emitted, Event, Explained, SinkRef, Spooled},
-        client::{Answer, Client},
+        access::{Access, AccessFlags},
+        agent::client::{AgentHttp, is_agent_named},
+        arguments::PayloadSource,
+        client::{Answer, Client, to_json},
         failure::Failure,
-        payload::Source,
-        shell::{Form, Shell},
+        shell::{OutputFormat, Shell},
         table::{Cell, Fit, Table, Tone, printable},
     },
-    model::event::EventType,
+    model::{
+        api::events::{EmitBody, EventView, ExplainBody, Explanation, ReceiptView, SinkRef},
+        delivery::Delivery,
+        event::EventType,
+        id::EventId,
+    },
     platform::config::Span,
 };
-use serde::Serialize;
-use serde_json::value::RawValue;
+use serde::Deserialize;
 use std::{
     collections::HashSet,
     time::{Duration, Instant},
 };
 
-/// The first look after an emit comes soon, as most deliveries are done by then; later ones less often.
-const FIRST_LOOK: Duration = Duration::from_millis(20);
-const LAST_LOOK: Duration = Duration::from_millis(500);
+/// The pauses between two polls of an event: short at first, because most deliveries are fast, then doubled up to the
+/// longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 client_command! {
     /// Raise an event. Its payload is given as JSON, as @FILE, or on stdin.
@@ -35,7 +40,7 @@ client_command! {
                 neither flags nor the environment nor a login name a server or hold a token for one, an agent at \
                 http://127.0.0.1:7301 is tried first."
     )]
-    Emit = "emit" {
+    EmitEvent = "emit" {
         /// the event's type, such as deploy.done; `custom.` is put in front
         #[argh(positional, arg_name = "type")]
         kind: String,
@@ -52,13 +57,13 @@ client_command! {
         #[argh(option, arg_name = "span")]
         timeout: Option<Span>,
 
-        /// tell which sinks and methods would get the event and why the others would not; send nothing
+        /// show which sinks and methods would get the event and why the others would not; send nothing
         #[argh(switch)]
         explain: bool,
 
         /// the event's id, a UUID: raising the same id again does nothing
         #[argh(option, arg_name = "uuid")]
-        id: Option<uuid::Uuid>,
+        id: Option<EventId>,
 
         /// raise it through the agent of this space, which keeps it until a server has it; the default where
         /// SVC_AGENT_URL is set
@@ -67,91 +72,89 @@ client_command! {
     }
 }
 
-/// What the words mean.
+/// The action that the flags and the environment ask for.
 #[derive(Debug, PartialEq, Eq)]
-enum Plan {
-    /// Tell where it would go.
+enum EmitPlan {
+    /// Print the routes of the event.
     Explain,
-    /// Raise it and be done.
+    /// Raise it.
     Raise,
-    /// Raise it and see it through.
-    Follow { at_most: Duration },
-    /// Hand it to the agent.
+    /// Raise it and wait for its deliveries.
+    Wait { at_most: Duration },
+    /// Give it to the agent, which spools it.
     Spool,
-    /// Hand it to an agent if there is one: it asks for no token, and there is none to show to a server.
-    Guess,
+    /// Give it to an agent if one answers, and else to the default server: no server was named and no token found.
+    AgentOrServer,
 }
 
-/// Whom the event is given to.
+/// The receiver of the event.
 #[derive(Debug, PartialEq, Eq)]
-enum Way {
+enum EmitTarget {
     Server,
     Agent,
 }
 
-#[derive(Serialize)]
-struct Body<'a> {
-    #[serde(rename = "type")]
-    kind: &'a str,
-    payload: &'a RawValue,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<uuid::Uuid>,
+/// The agent's answer to a spooled event.
+#[derive(Deserialize)]
+struct SpooledEvent {
+    event_id: String,
+    event_type: String,
 }
 
-impl Emit {
+impl EmitEvent {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let plan = self.plan(shell.environment)?;
-        // Checked here too: a typo should not cost a round trip, nor wait for stdin.
+        // Checked here too, so that a typo costs no round trip and does not wait for stdin.
         EventType::custom(&self.kind).map_err(|error| Failure::Usage(format!("`{}`: {error}", self.kind)))?;
         match plan {
-            Plan::Explain => explain(shell, &self.client(shell)?, &self.kind, self.form()),
-            Plan::Raise => {
+            EmitPlan::Explain => explain(shell, &self.client(shell)?, &self.kind, self.format()),
+            EmitPlan::Raise => {
                 let client = self.client(shell)?;
                 let body = self.body(shell)?;
                 self.raise(shell, &client, body)
             }
-            Plan::Spool => {
+            EmitPlan::Spool => {
                 let body = self.body(shell)?;
                 self.spool(shell, body)
             }
-            Plan::Guess => {
+            EmitPlan::AgentOrServer => {
                 let body = self.body(shell)?;
                 match self.spool(shell, body.clone()) {
                     Err(Failure::NoAgent { .. }) => self.raise(shell, &self.client(shell)?, body),
                     spooled => spooled,
                 }
             }
-            Plan::Follow { at_most } => {
+            EmitPlan::Wait { at_most } => {
                 let client = self.client(shell)?;
                 let body = self.body(shell)?;
                 let emitted = send(&client, body)?;
-                follow(shell, &client, &client.read(&emitted)?, self.form(), at_most)
+                wait_for_deliveries(shell, &client, &client.read(&emitted)?, self.format(), at_most)
             }
         }
     }
 
-    fn plan(&self, environment: &dyn Fn(&str) -> Option<String>) -> Result<Plan, Failure> {
-        match self.way(environment)? {
-            Way::Server => match self.plan_for_server()? {
-                Plan::Raise if self.id.is_none() && self.server.is_none() => {
-                    let access = Access::find(&Flags { server: None, token: self.token.clone() }, environment)?;
-                    Ok(if access.is_a_guess(environment) { Plan::Guess } else { Plan::Raise })
+    fn plan(&self, environment: &dyn Fn(&str) -> Option<String>) -> Result<EmitPlan, Failure> {
+        match self.target(environment)? {
+            EmitTarget::Server => match self.plan_for_server()? {
+                EmitPlan::Raise if self.id.is_none() && self.server.is_none() => {
+                    let access = Access::find(&AccessFlags { server: None, token: self.token.clone() }, environment)?;
+                    Ok(if access.is_default(environment) { EmitPlan::AgentOrServer } else { EmitPlan::Raise })
                 }
                 plan => Ok(plan),
             },
-            Way::Agent => Ok(Plan::Spool),
+            EmitTarget::Agent => Ok(EmitPlan::Spool),
         }
     }
 
-    /// Whom the event is given to. Who names a server, or a token to show to one, means that.
-    fn way(&self, environment: &dyn Fn(&str) -> Option<String>) -> Result<Way, Failure> {
+    /// The receiver of the event. A server or a token among the flags means the server.
+    fn target(&self, environment: &dyn Fn(&str) -> Option<String>) -> Result<EmitTarget, Failure> {
         let named = self.server.is_some() || self.token.is_some();
         match (self.agent, named) {
             (true, true) => {
                 Err(Failure::Usage("--agent asks no server: leave it, or --server and --token, out".to_owned()))
             }
-            (false, true) => Ok(Way::Server),
-            (false, false) if !find::is_named(environment) => Ok(Way::Server),
+            (false, true) => Ok(EmitTarget::Server),
+            (false, false) if !is_agent_named(environment) => Ok(EmitTarget::Server),
             (_, false) => {
                 let asked = [
                     ("--wait", self.wait),
@@ -164,49 +167,48 @@ impl Emit {
                         "{flag} is for a server, and here events go through the agent: leave it out, or name a server \
                          with --server"
                     ))),
-                    None => Ok(Way::Agent),
+                    None => Ok(EmitTarget::Agent),
                 }
             }
         }
     }
 
-    fn plan_for_server(&self) -> Result<Plan, Failure> {
+    fn plan_for_server(&self) -> Result<EmitPlan, Failure> {
         match (self.explain, self.wait, self.timeout) {
             (true, true, _) => Err(Failure::Usage("--explain sends nothing to --wait for: leave one out".to_owned())),
             (true, false, _) if self.payload.is_some() || self.id.is_some() => {
                 Err(Failure::Usage("--explain needs only the type: leave the payload and --id out".to_owned()))
             }
             (_, false, Some(_)) => Err(Failure::Usage("--timeout is for --wait: add that".to_owned())),
-            (true, false, None) => Ok(Plan::Explain),
-            (false, false, None) => Ok(Plan::Raise),
+            (true, false, None) => Ok(EmitPlan::Explain),
+            (false, false, None) => Ok(EmitPlan::Raise),
             (false, true, span) => {
-                Ok(Plan::Follow { at_most: span.map_or(Duration::from_secs(60), |Span(length)| length) })
+                Ok(EmitPlan::Wait { at_most: span.map_or(Duration::from_secs(60), |Span(length)| length) })
             }
         }
     }
 
     fn body(&self, shell: &mut Shell<'_>) -> Result<String, Failure> {
-        let payload = Source::of_argument(self.payload.as_deref()).read(shell)?;
-        let body = Body { kind: &self.kind, payload: &payload, id: self.id };
-        Ok(serde_json::to_string(&body).expect("strings and JSON are JSON"))
+        let payload = PayloadSource::of_argument(self.payload.as_deref()).read(shell)?;
+        Ok(to_json(&EmitBody { kind: self.kind.clone(), payload: Some(payload), id: self.id }))
     }
 
     fn spool(&self, shell: &mut Shell<'_>, body: String) -> Result<(), Failure> {
-        let agent = Near::find(shell.environment)?;
+        let agent = AgentHttp::find(shell.environment)?;
         let answer = agent.post_raw("/event", body)?;
-        if self.form() == Form::Json {
+        if self.format() == OutputFormat::Json {
             return shell.out.json(answer.as_str());
         }
-        let spooled: Spooled = agent.read(&answer)?;
+        let spooled: SpooledEvent = agent.read(&answer)?;
         shell.out.line(&format!("{}  {}", printable(&spooled.event_id), printable(&spooled.event_type)))
     }
 
     fn raise(&self, shell: &mut Shell<'_>, client: &Client, body: String) -> Result<(), Failure> {
         let answer = send(client, body)?;
-        if self.form() == Form::Json {
+        if self.format() == OutputFormat::Json {
             return shell.out.json(answer.as_str());
         }
-        let emitted: Emitted = client.read(&answer)?;
+        let emitted: ReceiptView = client.read(&answer)?;
         let queued = counted(&emitted.matched);
         shell.out.line(&format!("{}  {}  {queued}", emitted.event_id, emitted.event_type))?;
         for lost in &emitted.dropped {
@@ -224,7 +226,7 @@ fn send(client: &Client, body: String) -> Result<Answer, Failure> {
     client.post_raw("/api/events/emit", body)
 }
 
-/// How many sinks and methods an event goes to.
+/// The number of sinks and methods that an event matched.
 fn counted(matched: &[SinkRef]) -> String {
     let methods = matched.iter().filter(|target| target.is_method()).count();
     let some = |count: usize, noun: &str| match count {
@@ -239,12 +241,12 @@ fn counted(matched: &[SinkRef]) -> String {
     }
 }
 
-fn explain(shell: &mut Shell<'_>, client: &Client, kind: &str, form: Form) -> Result<(), Failure> {
-    let answer = client.post("/api/events/explain", &serde_json::json!({ "type": kind }))?;
-    if form == Form::Json {
+fn explain(shell: &mut Shell<'_>, client: &Client, kind: &str, format: OutputFormat) -> Result<(), Failure> {
+    let answer = client.post("/api/events/explain", &ExplainBody { kind: kind.to_owned() })?;
+    if format == OutputFormat::Json {
         return shell.out.json(answer.as_str());
     }
-    let explained: Explained = client.read(&answer)?;
+    let explained: Explanation = client.read(&answer)?;
     if explained.sinks.is_empty() {
         return shell.out.line(&format!("{}: there are no sinks it could go to", printable(&explained.event_type)));
     }
@@ -266,49 +268,48 @@ fn explain(shell: &mut Shell<'_>, client: &Client, kind: &str, form: Form) -> Re
             true => Cell::toned("yes", Tone::Good),
             false => Cell::toned("no", Tone::Quiet),
         };
-        let [name, owner, kind, events, why] =
-            [sink.name, sink.owner, sink.kind, sink.events, sink.reason].map(Cell::from);
-        table.row([name, owner, kind, events, matches, why]);
+        let [name, kind, events, why] = [sink.name, sink.kind, sink.events, sink.reason].map(Cell::from);
+        table.row([name, sink.owner.as_str().into(), kind, events, matches, why]);
     }
     shell.out.table(&table)
 }
 
-/// Looks at the event until all its deliveries have settled, and prints a line for each as it does.
-fn follow(
+/// Polls the event until all its deliveries have settled, and prints a line for each.
+fn wait_for_deliveries(
     shell: &mut Shell<'_>,
     client: &Client,
-    emitted: &Emitted,
-    form: Form,
+    emitted: &ReceiptView,
+    format: OutputFormat,
     at_most: Duration,
 ) -> Result<(), Failure> {
     let began = Instant::now();
     let path = format!("/api/events/{}", emitted.event_id);
-    let mut told = HashSet::new();
-    let mut pause = FIRST_LOOK;
-    if form == Form::Text {
+    let mut settled = HashSet::new();
+    let mut pause = FIRST_PAUSE;
+    if format == OutputFormat::Text {
         shell.out.line(&format!("{}  {}", emitted.event_id, emitted.event_type))?;
     }
     let (answer, event) = loop {
         let answer = client.get(&path)?;
-        let event: Event = client.read(&answer)?;
+        let event: EventView = client.read(&answer)?;
         for delivery in event.deliveries.iter().filter(|delivery| delivery.state.is_settled()) {
-            if told.insert(delivery.sink_id.clone()) && form == Form::Text {
-                tell(shell, delivery)?;
+            if settled.insert(delivery.sink_id) && format == OutputFormat::Text {
+                print_delivery(shell, delivery)?;
             }
         }
-        if told.len() == event.deliveries.len() {
+        if settled.len() == event.deliveries.len() {
             break (answer, event);
         }
         let Some(left) = at_most.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) else {
-            return Err(gave_up(&event, at_most));
+            return Err(timed_out(&event, at_most));
         };
         std::thread::sleep(pause.min(left));
-        pause = (pause * 2).min(LAST_LOOK);
+        pause = (pause * 2).min(LONGEST_PAUSE);
     };
-    match form {
-        Form::Json => shell.out.json(answer.as_str())?,
-        Form::Text if event.deliveries.is_empty() => shell.out.line("no sink matches")?,
-        Form::Text => {}
+    match format {
+        OutputFormat::Json => shell.out.json(answer.as_str())?,
+        OutputFormat::Text if event.deliveries.is_empty() => shell.out.line("no sink matches")?,
+        OutputFormat::Text => {}
     }
     let lost = event.deliveries.iter().filter(|delivery| delivery.state.is_lost()).count();
     match lost {
@@ -321,23 +322,24 @@ fn follow(
     }
 }
 
-/// One settled delivery, in one line.
-fn tell(shell: &mut Shell<'_>, delivery: &Delivery) -> Result<(), Failure> {
+/// Prints one settled delivery in one line.
+fn print_delivery(shell: &mut Shell<'_>, delivery: &Delivery) -> Result<(), Failure> {
     let state = delivery.state.as_str();
     let attempts = match delivery.attempts.len() {
         0 => String::new(),
         1 => "  1 attempt".to_owned(),
         many => format!("  {many} attempts"),
     };
-    let said = delivery.last_word();
-    let said = if said.is_empty() { said } else { format!("  {}", printable(&said)) };
+    let last =
+        delivery.attempts.last().map(|attempt| AttemptLine::from(attempt).status_and_error()).unwrap_or_default();
+    let said = if last.is_empty() { last } else { format!("  {}", printable(&last)) };
     let state = Tone::of_state(state).paint(&format!("{state:<9}"), shell.out.paint());
     shell.out.line(format!("{state}  {}{attempts}{said}", printable(&delivery.name)).trim_end())
 }
 
-fn gave_up(event: &Event, at_most: Duration) -> Failure {
+fn timed_out(event: &EventView, at_most: Duration) -> Failure {
     let waiting = event.deliveries.iter().filter(|delivery| !delivery.state.is_settled());
-    let names = waiting.map(|delivery| delivery.name.as_str()).collect::<Vec<_>>().join(", ");
+    let names = waiting.map(|delivery| &*delivery.name).collect::<Vec<_>>().join(", ");
     Failure::Bad(format!(
         "still queued for {names} after {}: `svc event show {}` tells how it goes on",
         Span(at_most),
@@ -350,25 +352,25 @@ mod tests {
     use super::*;
     use argh::FromArgs as _;
 
-    fn plan(words: &[&str]) -> Result<Plan, Failure> {
+    fn plan(words: &[&str]) -> Result<EmitPlan, Failure> {
         plan_where(words, &|name| (name == "SVC_TOKEN").then(|| "svc_test".to_owned()))
     }
 
-    fn plan_where(words: &[&str], environment: &dyn Fn(&str) -> Option<String>) -> Result<Plan, Failure> {
-        Emit::from_args(&["svc", "event", "emit"], words).unwrap().plan(environment)
+    fn plan_where(words: &[&str], environment: &dyn Fn(&str) -> Option<String>) -> Result<EmitPlan, Failure> {
+        EmitEvent::from_args(&["svc", "event", "emit"], words).unwrap().plan(environment)
     }
 
     #[test]
-    fn the_switches_become_one_plan() {
-        assert_eq!(plan(&["t"]).unwrap(), Plan::Raise);
-        assert_eq!(plan(&["t", "--explain"]).unwrap(), Plan::Explain);
-        assert_eq!(plan(&["t", "--wait"]).unwrap(), Plan::Follow { at_most: Duration::from_secs(60) });
-        let two = Plan::Follow { at_most: Duration::from_secs(2) };
+    fn the_flags_become_one_plan() {
+        assert_eq!(plan(&["t"]).unwrap(), EmitPlan::Raise);
+        assert_eq!(plan(&["t", "--explain"]).unwrap(), EmitPlan::Explain);
+        assert_eq!(plan(&["t", "--wait"]).unwrap(), EmitPlan::Wait { at_most: Duration::from_secs(60) });
+        let two = EmitPlan::Wait { at_most: Duration::from_secs(2) };
         assert_eq!(plan(&["--wait", "t", "--timeout", "2s"]).unwrap(), two);
     }
 
     #[test]
-    fn switches_that_contradict_each_other_are_bad_usage() {
+    fn flags_that_contradict_each_other_are_bad_usage() {
         for words in [&["t", "--wait", "--explain"][..], &["t", "--timeout", "2s"], &["t", "{}", "--explain"]] {
             assert_eq!(plan(words).unwrap_err().exit_code(), 2, "{words:?}");
         }
@@ -376,14 +378,14 @@ mod tests {
 
     #[test]
     fn with_no_server_named_and_no_token_an_agent_is_tried() {
-        assert_eq!(plan_where(&["t"], &|_| None).unwrap(), Plan::Guess);
+        assert_eq!(plan_where(&["t"], &|_| None).unwrap(), EmitPlan::AgentOrServer);
         let named = |name: &str| (name == "SVC_SERVER").then(|| "http://127.0.0.1:7300".to_owned());
-        assert_eq!(plan_where(&["t"], &named).unwrap(), Plan::Raise);
+        assert_eq!(plan_where(&["t"], &named).unwrap(), EmitPlan::Raise);
         for (words, plan) in [
-            (&["t", "--server", "http://127.0.0.1:7300"][..], Plan::Raise),
-            (&["t", "--token", "svc_test"], Plan::Raise),
-            (&["t", "--id", "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77"], Plan::Raise),
-            (&["t", "--explain"], Plan::Explain),
+            (&["t", "--server", "http://127.0.0.1:7300"][..], EmitPlan::Raise),
+            (&["t", "--token", "svc_test"], EmitPlan::Raise),
+            (&["t", "--id", "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77"], EmitPlan::Raise),
+            (&["t", "--explain"], EmitPlan::Explain),
         ] {
             assert_eq!(plan_where(words, &|_| None).unwrap(), plan, "{words:?}");
         }
@@ -392,10 +394,10 @@ mod tests {
     #[test]
     fn inside_a_space_events_go_through_the_agent_unless_a_server_is_named() {
         let inside = |name: &str| (name == "SVC_AGENT_URL").then(|| "http://127.0.0.1:7301".to_owned());
-        assert_eq!(plan_where(&["t"], &inside).unwrap(), Plan::Spool);
-        assert_eq!(plan(&["t", "--agent"]).unwrap(), Plan::Spool);
-        assert_eq!(plan_where(&["t", "--server", "http://x"], &inside).unwrap(), Plan::Raise);
-        assert_eq!(plan_where(&["t", "--token", "x", "--explain"], &inside).unwrap(), Plan::Explain);
+        assert_eq!(plan_where(&["t"], &inside).unwrap(), EmitPlan::Spool);
+        assert_eq!(plan(&["t", "--agent"]).unwrap(), EmitPlan::Spool);
+        assert_eq!(plan_where(&["t", "--server", "http://x"], &inside).unwrap(), EmitPlan::Raise);
+        assert_eq!(plan_where(&["t", "--token", "x", "--explain"], &inside).unwrap(), EmitPlan::Explain);
         for words in [
             &["t", "--wait"][..],
             &["t", "--explain"],

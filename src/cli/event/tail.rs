@@ -1,19 +1,26 @@
 //! `svc event tail`: events and deliveries as they happen, until interrupted.
 //!
-//! A stream that breaks is opened again: a restart of the server must not end somebody's watch. What
-//! happened in between is in `svc event list`.
+//! A stream that breaks is opened again, so that a restart of the server does not end it. Events of the time between are in
+//! `svc event list`.
 
-use crate::cli::{
-    api::{DeliveryNews, Event, Lagged},
-    client::{Client, Query},
-    failure::Failure,
-    json,
-    shell::{Form, Shell},
-    stream::{Frame, Frames},
-    table::{Tone, printable},
-    time::brief,
+use crate::{
+    cli::{
+        arguments::brief,
+        client::{Client, QueryString},
+        failure::Failure,
+        json,
+        shell::{OutputFormat, Shell},
+        table::{Tone, printable},
+    },
+    model::{
+        api::events::{DeliveryNotice, LaggedNotice},
+        event::Event,
+    },
 };
-use std::{io::BufReader, time::Duration};
+use std::{
+    io::{self, BufRead, BufReader},
+    time::Duration,
+};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LAST_PAUSE: Duration = Duration::from_secs(10);
@@ -23,33 +30,33 @@ client_command! {
     #[argh(
         example = "{command_name}\n{command_name} --pattern 'custom.deploy.*' --json | jq .event.data"
     )]
-    Tail = "tail" {
+    TailEvents = "tail" {
         /// only events whose type matches, such as 'custom.deploy.*'
         #[argh(option)]
         pattern: Option<String>,
     }
 }
 
-impl Tail {
+impl TailEvents {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let client = self.client(shell)?;
-        let path = Query::default().with_some("pattern", self.pattern.as_deref()).on("/api/events/stream");
-        // The first time must work: an address that is wrong will not become right by waiting.
+        let path = QueryString::default().with_some("pattern", self.pattern.as_deref()).on("/api/events/stream");
+        // The first connection is not retried: a wrong address does not become right by waiting.
         let mut body = client.stream(&path)?;
         loop {
-            for frame in Frames(BufReader::new(body)) {
+            for frame in SseFrames(BufReader::new(body)) {
                 let Ok(frame) = frame else { break };
-                tell(shell, &client, &frame, self.form())?;
+                print_frame(shell, &client, &frame, self.format())?;
             }
             shell.note("the stream ended; connecting again");
-            body = reopened(&client, &path)?;
+            body = reopen(&client, &path)?;
             shell.note("connected again; `svc event list` has what happened in between");
         }
     }
 }
 
-/// Tries until the server is back. Being refused is final.
-fn reopened(client: &Client, path: &str) -> Result<isahc::Body, Failure> {
+/// Opens the stream again, trying until the server is back. A refusal is final.
+fn reopen(client: &Client, path: &str) -> Result<isahc::Body, Failure> {
     let mut pause = FIRST_PAUSE;
     loop {
         std::thread::sleep(pause);
@@ -63,9 +70,9 @@ fn reopened(client: &Client, path: &str) -> Result<isahc::Body, Failure> {
     }
 }
 
-fn tell(shell: &mut Shell<'_>, client: &Client, frame: &Frame, form: Form) -> Result<(), Failure> {
-    if form == Form::Json {
-        // One object a line, on a terminal too: a stream of indented objects cannot be followed.
+fn print_frame(shell: &mut Shell<'_>, client: &Client, frame: &SseFrame, format: OutputFormat) -> Result<(), Failure> {
+    if format == OutputFormat::Json {
+        // One object a line, on a terminal too: a stream of indented objects is unreadable.
         let kind = serde_json::Value::from(frame.kind.as_str());
         return shell.out.line(&format!("{{{kind}:{}}}", json::on_one_line(&frame.data)));
     }
@@ -76,23 +83,89 @@ fn tell(shell: &mut Shell<'_>, client: &Client, frame: &Frame, form: Form) -> Re
             format!("{}  {}", brief(event.ts), printable(&what))
         }
         "delivery" => {
-            let news: DeliveryNews = client.read_text(&frame.data)?;
-            let state = Tone::of_state(&news.state).paint(&printable(&news.state), shell.out.paint());
-            format!("{:20}  {state}  {}", "", printable(&of_delivery(&news)))
+            let notice: DeliveryNotice = client.read_text(&frame.data)?;
+            let state = printable(&notice.state.to_string());
+            let state = Tone::of_state(&state).paint(&state, shell.out.paint());
+            format!("{:20}  {state}  {}", "", printable(&delivery_line(&notice)))
         }
         "lagged" => {
-            let Lagged { missed } = client.read_text(&frame.data)?;
+            let LaggedNotice { missed } = client.read_text(&frame.data)?;
             shell.note(&format!("too slow: {missed} messages were left out; `svc event list` has the events"));
             return Ok(());
         }
-        // Newer servers may say more than we understand.
+        // Newer servers may send other kinds.
         _ => return Ok(()),
     };
     shell.out.line(line.trim_end())
 }
 
-fn of_delivery(news: &DeliveryNews) -> String {
-    let status = news.status.map(|status| format!("  {status}")).unwrap_or_default();
-    let error = news.error.as_ref().map(|error| format!("  {error}")).unwrap_or_default();
-    format!("{}  to {}  {}  attempt {}{status}{error}", news.event_type, news.name, news.event_id, news.attempt)
+fn delivery_line(notice: &DeliveryNotice) -> String {
+    let status = notice.status.map(|status| format!("  {status}")).unwrap_or_default();
+    let error = notice.error.as_ref().map(|error| format!("  {error}")).unwrap_or_default();
+    format!("{}  to {}  {}  attempt {}{status}{error}", notice.event_type, notice.name, notice.event_id, notice.attempt)
+}
+
+/// One server-sent event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct SseFrame {
+    /// The value of `event:`; `message` without one.
+    kind: String,
+    data: String,
+}
+
+/// The server-sent events of a body, until it ends. Comments, which are heartbeats, are skipped.
+struct SseFrames<R>(R);
+
+impl<R: BufRead> Iterator for SseFrames<R> {
+    type Item = io::Result<SseFrame>;
+
+    fn next(&mut self) -> Option<io::Result<SseFrame>> {
+        let mut kind = String::new();
+        let mut data: Option<String> = None;
+        loop {
+            let mut line = String::new();
+            match self.0.read_line(&mut line) {
+                // The end of the stream cuts off an incomplete event.
+                Ok(0) => return None,
+                Ok(_) => {}
+                Err(error) => return Some(Err(error)),
+            }
+            let line = line.trim_end_matches(['\r', '\n']);
+            if line.is_empty() {
+                let Some(data) = data.take() else {
+                    kind.clear();
+                    continue;
+                };
+                let kind = if kind.is_empty() { "message".to_owned() } else { kind };
+                return Some(Ok(SseFrame { kind, data }));
+            }
+            let (name, value) = line.split_once(':').unwrap_or((line, ""));
+            let value = value.strip_prefix(' ').unwrap_or(value);
+            match name {
+                "event" => value.clone_into(&mut kind),
+                "data" => match &mut data {
+                    Some(data) => {
+                        data.push('\n');
+                        data.push_str(value);
+                    }
+                    None => data = Some(value.to_owned()),
+                },
+                _ => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_separated_and_heartbeats_skipped() {
+        let text =
+            ":\n\nevent: event\ndata: {\"a\":1}\n\n: beat\n\nevent:delivery\r\ndata:x\r\ndata: y\r\n\r\ndata: cut";
+        let frames: Vec<SseFrame> = SseFrames(text.as_bytes()).map(Result::unwrap).collect();
+        let frame = |kind: &str, data: &str| SseFrame { kind: kind.to_owned(), data: data.to_owned() };
+        assert_eq!(frames, [frame("event", "{\"a\":1}"), frame("delivery", "x\ny")]);
+    }
 }

@@ -1,11 +1,11 @@
-//! How each of the common MCP clients wants to be told of a server: where, and in which words.
+//! The settings of common MCP clients: the file each reads, and the form of a server in it.
 
 use serde_json::{Value, json};
 use std::{fmt, str::FromStr};
 
-/// A client.
+/// An MCP client program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum McpClientApp {
     ClaudeCode,
     ClaudeDesktop,
     Cursor,
@@ -16,15 +16,15 @@ pub enum Target {
     Codex,
 }
 
-/// What goes into a client's settings.
-pub struct Entry<'a> {
-    /// What the client calls the server.
+/// A server in a client's settings.
+pub struct McpServerEntry<'a> {
+    /// The client's name for the server.
     pub name: &'a str,
     pub url: &'a str,
     pub token: &'a str,
 }
 
-impl Target {
+impl McpClientApp {
     pub const ALL: [Self; 8] = [
         Self::ClaudeCode,
         Self::ClaudeDesktop,
@@ -36,7 +36,7 @@ impl Target {
         Self::Codex,
     ];
 
-    /// The word for it on the command line.
+    /// The name used on the command line.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::ClaudeCode => "claude-code",
@@ -50,7 +50,7 @@ impl Target {
         }
     }
 
-    /// Where its settings are.
+    /// The file of its settings.
     pub const fn place(self) -> &'static str {
         match self {
             Self::ClaudeCode => ".mcp.json of a project",
@@ -64,9 +64,9 @@ impl Target {
         }
     }
 
-    /// What to put there.
-    pub fn settings(self, entry: &Entry<'_>) -> String {
-        let Entry { name, url, token } = entry;
+    /// The text to put there.
+    pub fn settings(self, entry: &McpServerEntry<'_>) -> String {
+        let McpServerEntry { name, url, token } = entry;
         let bearer = format!("Bearer {token}");
         let headers = json!({ "Authorization": bearer });
         let under = |key: &str, server: Value| pretty(&json!({ key: { *name: server } }));
@@ -88,8 +88,8 @@ impl Target {
     }
 }
 
-/// It starts programs only, so that one stands in between. That cuts arguments at spaces, and takes the header from the
-/// environment therefore.
+/// A client that only starts programs reaches the server through `mcp-remote`. That splits arguments at spaces, so the
+/// header comes from the environment.
 fn bridged(url: &str, bearer: &str) -> Value {
     let mut args = vec!["-y", "mcp-remote", url, "--header", "Authorization:${AUTHORIZATION}"];
     if url.starts_with("http:") {
@@ -102,17 +102,17 @@ fn pretty(value: &Value) -> String {
     serde_json::to_string_pretty(value).expect("a value is JSON")
 }
 
-impl FromStr for Target {
+impl FromStr for McpClientApp {
     type Err = String;
 
     fn from_str(word: &str) -> Result<Self, String> {
         let known = || Self::ALL.map(Self::as_str).join(", ");
-        let found = Self::ALL.into_iter().find(|target| target.as_str() == word);
+        let found = Self::ALL.into_iter().find(|app| app.as_str() == word);
         found.ok_or_else(|| format!("no client known as `{word}`; there are {}", known()))
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for McpClientApp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -123,24 +123,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_client_is_told_the_address_and_the_token() {
-        let entry = Entry { name: "svc", url: "https://svc.example/mcp", token: "svc_x" };
-        for target in Target::ALL {
-            assert_eq!(target.as_str().parse(), Ok(target));
-            let text = target.settings(&entry);
-            assert!(text.contains("https://svc.example/mcp") && text.contains("Bearer svc_x"), "{target}: {text}");
+    fn the_settings_of_every_client_hold_the_address_and_the_token() {
+        let entry = McpServerEntry { name: "svc", url: "https://svc.example/mcp", token: "svc_x" };
+        for app in McpClientApp::ALL {
+            assert_eq!(app.as_str().parse(), Ok(app));
+            let text = app.settings(&entry);
+            assert!(text.contains("https://svc.example/mcp") && text.contains("Bearer svc_x"), "{app}: {text}");
             assert!(!text.contains("--allow-http"));
-            match target {
-                Target::Codex => assert!(text.parse::<toml::Table>().is_ok(), "{text}"),
+            match app {
+                McpClientApp::Codex => assert!(text.parse::<toml::Table>().is_ok(), "{text}"),
                 _ => assert!(serde_json::from_str::<Value>(&text).is_ok(), "{text}"),
             }
         }
-        assert!("emacs".parse::<Target>().unwrap_err().contains("claude-code, claude-desktop, cursor"));
+        assert!("emacs".parse::<McpClientApp>().unwrap_err().contains("claude-code, claude-desktop, cursor"));
     }
 
     #[test]
-    fn the_program_in_between_is_allowed_to_go_without_encryption_where_there_is_none() {
-        let entry = Entry { name: "svc", url: "http://127.0.0.1:7300/mcp", token: "svc_x" };
-        assert!(Target::ClaudeDesktop.settings(&entry).contains("--allow-http"));
+    fn a_server_without_tls_is_allowed_explicitly() {
+        let entry = McpServerEntry { name: "svc", url: "http://127.0.0.1:7300/mcp", token: "svc_x" };
+        assert!(McpClientApp::ClaudeDesktop.settings(&entry).contains("--allow-http"));
     }
 }

@@ -1,26 +1,32 @@
 //! `svc mcp config`: settings for MCP clients, ready to paste.
 
-use super::clients::{Entry, Target};
-use crate::cli::{
-    api,
-    client::Client,
-    failure::Failure,
-    shell::{Form, Shell},
+use super::clients::{McpClientApp, McpServerEntry};
+use crate::{
+    cli::{
+        client::Client,
+        failure::Failure,
+        resource::ResourceKind,
+        shell::{OutputFormat, Shell},
+    },
+    model::{
+        api::identity::{IssuedToken, NewToken, WhoamiView},
+        permission::TokenScope,
+    },
 };
 use serde_json::json;
 
 client_command! {
-    /// Print what to put into the settings of an MCP client: the server's address and a token.
+    /// Print settings for an MCP client: the server's address and a token.
     #[argh(
         example = "{command_name}\n{command_name} cursor --new-token cursor\n{command_name} vscode > .vscode/mcp.json",
         note = "The token is the one this command runs with; with --new-token it is one that reaches nothing but /mcp."
     )]
-    Config = "config" {
+    PrintMcpConfig = "config" {
         /// claude-code, claude-desktop, cursor, vscode, zed, windsurf, gemini or codex; all of them, if left out
         #[argh(positional, arg_name = "client")]
-        target: Option<Target>,
+        app: Option<McpClientApp>,
 
-        /// what the client calls the server (default: svc)
+        /// the client's name for the server (default: svc)
         #[argh(option, default = "String::from(\"svc\")")]
         name: String,
 
@@ -30,64 +36,63 @@ client_command! {
     }
 }
 
-impl Config {
+impl PrintMcpConfig {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let client = self.client(shell)?;
         let own = client.token().ok_or_else(|| {
             Failure::Usage("there is no token to give to a client: `svc login` first, or pass --token".to_owned())
         })?;
-        // Settings that cannot work are none; and a token for somebody who may not use it is better not made.
-        client.ask_mcp("tools/list", json!({}))?;
+        // Fails early for a caller who may not use MCP: no settings that cannot work, and no useless token.
+        client.call_mcp("tools/list", json!({}))?;
         let token = match &self.new_token {
             Some(name) => self.make_token(shell, &client, name)?,
-            None => self.warn_of(shell, &client, own),
+            None => self.warn_about(shell, &client, own),
         };
-        let url = client.server().route("/mcp");
-        let entry = Entry { name: &self.name, url: &url, token: &token };
-        if self.form() == Form::Json {
-            let targets = self.target.map_or_else(|| Target::ALL.to_vec(), |target| vec![target]);
-            let clients = targets.into_iter().map(|target| {
-                json!({"client": target.as_str(), "place": target.place(), "settings": target.settings(&entry)})
-            });
+        let url = client.server().url("/mcp");
+        let entry = McpServerEntry { name: &self.name, url: &url, token: &token };
+        if self.format() == OutputFormat::Json {
+            let targets = self.app.map_or_else(|| McpClientApp::ALL.to_vec(), |app| vec![app]);
+            let clients = targets
+                .into_iter()
+                .map(|app| json!({"client": app.as_str(), "place": app.place(), "settings": app.settings(&entry)}));
             let all = json!({
                 "url": url, "headers": {"Authorization": format!("Bearer {token}")},
                 "clients": clients.collect::<Vec<_>>(),
             });
             return shell.out.json(&all.to_string());
         }
-        if let Some(target) = self.target {
+        if let Some(app) = self.app {
             // Alone on stdout, so that it can go into a file.
-            shell.out.line(&target.settings(&entry))?;
-            shell.note(&format!("this goes into {}", target.place()));
+            shell.out.line(&app.settings(&entry))?;
+            shell.note(&format!("this goes into {}", app.place()));
             return Ok(());
         }
-        for (index, target) in Target::ALL.into_iter().enumerate() {
+        for (index, app) in McpClientApp::ALL.into_iter().enumerate() {
             let gap = if index == 0 { "" } else { "\n" };
-            shell.out.line(&format!("{gap}# {target}: {}\n{}", target.place(), target.settings(&entry)))?;
+            shell.out.line(&format!("{gap}# {app}: {}\n{}", app.place(), app.settings(&entry)))?;
         }
         Ok(())
     }
 
     fn make_token(&self, shell: &mut Shell<'_>, client: &Client, name: &str) -> Result<String, Failure> {
-        let answer = client.post("/api/tokens", &json!({"name": name, "scopes": ["mcp"]}))?;
-        let made: api::Token = client.read(&answer)?;
-        self.note(shell, &format!("created token `{}`, which reaches /mcp and nothing else", made.name));
-        Ok(made.token.unwrap_or_default())
+        let new = NewToken { name: name.to_owned(), scopes: vec![TokenScope::Mcp], expires_at: None };
+        let issued: IssuedToken = client.read(&client.post(ResourceKind::TOKEN.path, &new)?)?;
+        self.note(shell, &format!("created token `{}`, which reaches /mcp and nothing else", issued.record.name));
+        Ok(issued.token)
     }
 
-    /// Gives the token that the user has, with a warning if it may do more than it should. One that is limited to MCP
-    /// cannot even ask for that.
-    fn warn_of(&self, shell: &mut Shell<'_>, client: &Client, own: &str) -> String {
-        let unlimited = client.get("/api/whoami").and_then(|answer| client.read::<api::WhoAmI>(&answer));
+    /// The caller's own token, with a warning if it is not limited to MCP. A limited token may not ask who it belongs to.
+    fn warn_about(&self, shell: &mut Shell<'_>, client: &Client, own: &str) -> String {
+        let unlimited = client.get("/api/whoami").and_then(|answer| client.read::<WhoamiView>(&answer));
         if unlimited.is_ok_and(|me| me.scopes.is_empty()) {
             self.note(shell, "this token may do all that you may: --new-token NAME makes one that reaches /mcp only");
         }
         own.to_owned()
     }
 
-    /// For people: programs asked for JSON and nothing else.
+    /// Prints a message, unless the output is JSON for a program.
     fn note(&self, shell: &mut Shell<'_>, line: &str) {
-        if self.form() == Form::Text {
+        if self.format() == OutputFormat::Text {
             shell.note(line);
         }
     }

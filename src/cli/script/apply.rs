@@ -1,16 +1,14 @@
-//! `svc script apply`: makes a stored script what a file says.
+//! `svc script apply`: makes a stored script equal to a file.
 //!
-//! A script is known by its owner and name. What no flag mentions stays as the server has it. Applying twice changes
-//! nothing the second time.
+//! A script is identified by its owner and name. Fields without a flag stay as the server has them. A second run changes
+//! nothing.
 
-use super::list_show::kind_word;
 use crate::{
     cli::{
-        api::{self, Named},
-        client::{Answer, Client, Query},
+        arguments::read_file,
+        client::{Answer, Client},
         failure::Failure,
-        named::Kind,
-        payload::read_file,
+        resource::ResourceKind,
         shell::Shell,
     },
     model::{library::Language, owner::OwnerSpec, script_spec::ScriptKind},
@@ -19,7 +17,7 @@ use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
 client_command! {
-    /// Store a file as a script, library or tool, or put it into the place of the one of its name.
+    /// Store a file as a script, library or tool, or replace the one of its name.
     #[argh(
         example = "{command_name} shout.lua\n\
                    {command_name} acme.text.lua --kind library --global\n\
@@ -27,7 +25,7 @@ client_command! {
         note = "A file that ends in .lua is Lua, one in .py a Python library. A script is known by its owner and name; \
                 what no flag mentions stays as it is on the server. Kind and language of one that is there cannot change."
     )]
-    Apply = "apply" {
+    ApplyScript = "apply" {
         /// the file with its source
         #[argh(positional)]
         file: PathBuf,
@@ -37,7 +35,7 @@ client_command! {
         name: Option<String>,
 
         /// script, library or tool (otherwise a script, or a library if it is Python)
-        #[argh(option, from_str_fn(kind_word))]
+        #[argh(option)]
         kind: Option<ScriptKind>,
 
         /// for everybody, not only you
@@ -62,20 +60,20 @@ client_command! {
     }
 }
 
-impl Apply {
+impl ApplyScript {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let (name, language) = self.name_and_language()?;
         let fields = self.fields(&name, language)?;
         let client = self.client(shell)?;
-        let (done, answer) = match there(&client, &name, self.owner())? {
-            None => ("created", client.post(Kind::Script.path(), &Value::Object(self.whole(fields, language)))?),
+        let (done, answer) = match existing(&client, &name, self.owner())? {
+            None => ("created", client.post(ResourceKind::SCRIPT.path, &Value::Object(self.whole(fields, language)))?),
             Some((path, before)) if is_same(&client, &before, &fields)? => {
                 log::debug!("{path} is as the file says");
                 ("unchanged", before)
             }
             Some((path, _)) => ("updated", client.patch(&path, &Value::Object(fields))?),
         };
-        Kind::Script.tell(shell, done, &client, &answer, self.form())
+        ResourceKind::SCRIPT.report(shell, done, &client, &answer, self.format())
     }
 
     fn owner(&self) -> OwnerSpec {
@@ -92,7 +90,7 @@ impl Apply {
         Ok((self.name.clone().unwrap_or_else(stem), language))
     }
 
-    /// What the file and the flags say, as the API takes it.
+    /// The fields that the file and the flags give.
     fn fields(&self, name: &str, language: Language) -> Result<Map<String, Value>, Failure> {
         if self.active && self.inactive {
             return Err(Failure::Usage("--active and --inactive contradict each other: use one".to_owned()));
@@ -117,7 +115,7 @@ impl Apply {
         Ok(fields)
     }
 
-    /// The same for a script that is not there yet.
+    /// The fields of a new script.
     fn whole(&self, mut fields: Map<String, Value>, language: Language) -> Map<String, Value> {
         fields.insert("owner".to_owned(), json!(self.owner()));
         if language == Language::Python {
@@ -127,12 +125,10 @@ impl Apply {
     }
 }
 
-/// The script of this owner and name as the server has it, and its path.
-fn there(client: &Client, name: &str, owner: OwnerSpec) -> Result<Option<(String, Answer)>, Failure> {
-    let query = Query::default().with("name", name).with("owner", api::owner(owner));
-    let found: Vec<Named> = client.list(Kind::Script.path(), &query, usize::MAX)?.read(client)?;
-    let Some(Named { id, .. }) = found.into_iter().find(|script| script.name == name) else { return Ok(None) };
-    let path = format!("{}/{id}", Kind::Script.path());
+/// The path of the script of this owner and name, and the script as the server has it.
+fn existing(client: &Client, name: &str, owner: OwnerSpec) -> Result<Option<(String, Answer)>, Failure> {
+    let Some(named) = ResourceKind::SCRIPT.named(client, name, owner)? else { return Ok(None) };
+    let path = ResourceKind::SCRIPT.path_of_id(named.id);
     let answer = client.get(&path)?;
     Ok(Some((path, answer)))
 }
@@ -152,12 +148,12 @@ mod tests {
     use super::*;
     use argh::FromArgs as _;
 
-    fn apply(words: &[&str]) -> Apply {
-        Apply::from_args(&["svc", "script", "apply"], words).unwrap()
+    fn apply(words: &[&str]) -> ApplyScript {
+        ApplyScript::from_args(&["svc", "script", "apply"], words).unwrap()
     }
 
     #[test]
-    fn the_file_tells_name_and_language_unless_a_flag_does() {
+    fn the_file_gives_name_and_language_unless_a_flag_does() {
         let told = |words: &[&str]| apply(words).name_and_language().unwrap();
         assert_eq!(told(&["lib/acme.text.lua"]), ("acme.text".to_owned(), Language::Lua));
         assert_eq!(told(&["text.py"]), ("text".to_owned(), Language::Python));
@@ -168,8 +164,9 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_said_is_sent_to_a_script_that_is_there() {
-        let path = std::env::temp_dir().join(format!("svc-script-{}.py", uuid::Uuid::now_v7()));
+    fn only_given_fields_are_sent_to_an_existing_script() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("text.py");
         std::fs::write(&path, "x = 1\n").unwrap();
         let command = apply(&[path.to_str().unwrap(), "--global", "--inactive"]);
         let fields = command.fields("text", Language::Python).unwrap();
@@ -179,6 +176,5 @@ mod tests {
         assert_eq!((&whole["owner"], &whole["kind"]), (&json!("global"), &json!("library")));
         let both = apply(&[path.to_str().unwrap(), "--active", "--inactive"]);
         assert_eq!(both.fields("text", Language::Python).unwrap_err().exit_code(), 2);
-        std::fs::remove_file(path).unwrap();
     }
 }

@@ -2,16 +2,17 @@
 
 use crate::{
     cli::{
-        api::{self, Ran},
+        arguments::PayloadSource,
         failure::Failure,
-        named::Kind,
-        payload::Source,
-        shell::{Form, Shell},
+        resource::ResourceKind,
+        shell::{OutputFormat, Shell},
         table::{Tone, printable},
     },
-    model::script_spec::ScriptKind,
+    model::{
+        api::scripts::{RunBody, RunView, ScriptView},
+        script_spec::ScriptKind,
+    },
 };
-use serde::Serialize;
 use serde_json::value::RawValue;
 
 client_command! {
@@ -21,7 +22,7 @@ client_command! {
                    {command_name} shout '{{\"version\": \"1.2\"}}' --event deploy.done",
         note = "The result of a tool goes to stdout, and what it printed to stderr."
     )]
-    Run = "run" {
+    RunScript = "run" {
         /// the name or id of a tool or script; of two of one name, yours
         #[argh(positional)]
         script: String,
@@ -36,35 +37,25 @@ client_command! {
     }
 }
 
-#[derive(Serialize)]
-struct Body<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    params: Option<&'a RawValue>,
-    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
-    kind: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    payload: Option<&'a RawValue>,
-}
-
-impl Run {
+impl RunScript {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
-        let input = Source::of_argument(self.input.as_deref()).read(shell)?;
+        let input = PayloadSource::of_argument(self.input.as_deref()).read(shell)?;
         let client = self.client(shell)?;
-        let path = Kind::Script.path_of(&client, &self.script)?;
-        let script: api::Script = client.read(&client.get(&path)?)?;
+        let path = ResourceKind::SCRIPT.path_of(&client, &self.script)?;
+        let script: ScriptView = client.read(&client.get(&path)?)?;
+        let script = script.summary;
         let body = match script.kind {
             ScriptKind::Tool if self.event.is_some() => {
-                return Err(Failure::Usage(format!("`{}` is a tool, and hears of no --event", script.name)));
+                return Err(Failure::Usage(format!("`{}` is a tool and takes no --event", script.name)));
             }
-            ScriptKind::Tool => Body { params: Some(&input), kind: None, payload: None },
-            _ => Body { params: None, kind: self.event.as_deref(), payload: Some(&input) },
+            ScriptKind::Tool => RunBody { params: Some(input), kind: None, payload: None },
+            _ => RunBody { params: None, kind: self.event.clone(), payload: Some(input) },
         };
-        let body = serde_json::to_string(&body).expect("strings and JSON are JSON");
-        let answer = client.post_raw(&format!("{path}/run"), body)?;
-        let ran: Ran = client.read(&answer)?;
-        match self.form() {
-            Form::Json => shell.out.json(answer.as_str())?,
-            Form::Text => show(shell, script.kind, &ran)?,
+        let answer = client.post(&format!("{path}/run"), &body)?;
+        let ran: RunView = client.read(&answer)?;
+        match self.format() {
+            OutputFormat::Json => shell.out.json(answer.as_str())?,
+            OutputFormat::Text => show(shell, script.kind, &ran)?,
         }
         match ran.error {
             None => Ok(()),
@@ -73,7 +64,7 @@ impl Run {
     }
 }
 
-fn show(shell: &mut Shell<'_>, kind: ScriptKind, ran: &Ran) -> Result<(), Failure> {
+fn show(shell: &mut Shell<'_>, kind: ScriptKind, ran: &RunView) -> Result<(), Failure> {
     for line in &ran.log {
         shell.note(&printable(line));
     }

@@ -1,23 +1,20 @@
-//! `svc sink apply`: makes the server's sinks what the files say, so that a directory in git is the source
-//! of truth.
+//! `svc sink apply`: makes the server's sinks equal to files, so that a directory in git is the source of truth.
 //!
-//! A sink is known by its owner and name. What a file leaves out goes back to its default, with two exceptions
-//! that stay as the server has them: the signing secret, which a file in git had better not have, and `active`,
-//! as an operator who paused a sink has a reason. Sinks without a file are left alone. Applying twice changes
-//! nothing the second time.
+//! A sink is identified by its owner and name. A field that a file leaves out goes back to its default, with two
+//! exceptions that stay as the server has them: the signing secret, which does not belong in git, and `active`, because
+//! an operator paused the sink for a reason. Sinks without a file are left alone. A second run changes nothing.
 
-use super::create::stored_script;
 use crate::{
     cli::{
-        api::{self, Named},
-        client::{Client, Query},
+        client::Client,
         failure::Failure,
-        named::Kind,
-        shell::{Form, Shell},
+        resource::{Named, ResourceKind, find_script},
+        shell::{OutputFormat, Shell},
         sink_file,
         table::{Tone, printable},
     },
     model::{
+        api::sinks::SinkView,
         outbound_http::check_url,
         owner::OwnerSpec,
         sink_spec::{SinkSpec, WebhookSpec},
@@ -33,61 +30,61 @@ client_command! {
         note = "A sink is known by its owner and name. A secret or `active` that a file leaves out stays as it is on the \
                 server; everything else it leaves out goes back to its default."
     )]
-    Apply = "apply" {
+    ApplySinks = "apply" {
         /// a sink's TOML file, or a directory of them
         #[argh(positional)]
         path: PathBuf,
 
-        /// tell what would change; change nothing
+        /// print the changes and make none
         #[argh(switch)]
         dry_run: bool,
     }
 }
 
-/// Whether changes are made or only told.
+/// Whether changes are made or only printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
+enum ApplyMode {
     Change,
-    Tell,
+    DryRun,
 }
 
-/// What has to happen to one sink.
+/// The change that one sink needs.
 #[derive(Debug, PartialEq)]
-enum Step {
+enum SinkChange {
     Create,
     Update { id: String, changed: Vec<&'static str> },
     Leave { id: String },
 }
 
-impl Apply {
+impl ApplySinks {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
-        // All files are read before anything is changed: a typo in the last must not leave half applied.
+        // All files are read before anything is changed, so that a typo in the last leaves nothing half applied.
         let files = sink_file::find(&self.path)?;
         if files.is_empty() {
             return Err(Failure::Bad(format!("{}: no .toml file in this directory", self.path.display())));
         }
         let drafts = sink_file::read_all(&files, shell.environment)?;
         let client = self.client(shell)?;
-        let mode = if self.dry_run { Mode::Tell } else { Mode::Change };
+        let mode = if self.dry_run { ApplyMode::DryRun } else { ApplyMode::Change };
         let (mut done, mut failed) = (Vec::new(), 0);
         let of = drafts.len();
         for draft in drafts {
             let name = draft.name().to_owned();
             let mut record = json!({ "name": name });
-            let spec = draft.resolve(|owner, script| stored_script(&client, owner, script));
+            let spec = draft.resolve(|owner, script| find_script(&client, owner, script));
             let applied = spec.and_then(|spec| {
                 record["owner"] = json!(spec.owner);
-                let step = plan(&client, &spec).and_then(|step| take(&client, &spec, step, mode))?;
-                Ok((spec, step))
+                let change = plan(&client, &spec).and_then(|change| make(&client, &spec, change, mode))?;
+                Ok((spec, change))
             });
             match applied {
-                Ok((spec, step)) => {
-                    if self.form() == Form::Text {
-                        tell(shell, &spec, &step, mode)?;
+                Ok((spec, change)) => {
+                    if self.format() == OutputFormat::Text {
+                        print_change(shell, &spec, &change, mode)?;
                     }
-                    describe(&mut record, step);
+                    describe(&mut record, change);
                 }
-                // Only what is wrong with this one sink leaves the others worth trying.
+                // An error of this one sink leaves the others worth trying.
                 Err(failure @ (Failure::Rejected { status: ..500, .. } | Failure::NoSuch(_))) => {
                     failed += 1;
                     shell.note(&format!("svc: {}: {failure}", printable(&name)));
@@ -98,7 +95,7 @@ impl Apply {
             }
             done.push(record);
         }
-        if self.form() == Form::Json {
+        if self.format() == OutputFormat::Json {
             shell.out.json(&json!({ "items": done, "next": null }).to_string())?;
         }
         match failed {
@@ -108,26 +105,24 @@ impl Apply {
     }
 }
 
-/// Compares the file with what the server has under its owner and name.
-fn plan(client: &Client, spec: &SinkSpec) -> Result<Step, Failure> {
-    let query = Query::default().with("name", &spec.name).with("owner", api::owner(spec.owner));
-    let found: Vec<Named> = client.list(Kind::Sink.path(), &query, usize::MAX)?.read(client)?;
-    let Some(Named { id, .. }) = found.into_iter().find(|sink| sink.name == spec.name) else {
-        return Ok(Step::Create);
+/// Compares the file with the server's sink of the same owner and name.
+fn plan(client: &Client, spec: &SinkSpec) -> Result<SinkChange, Failure> {
+    let Some(Named { id, .. }) = ResourceKind::SINK.named(client, &spec.name, spec.owner)? else {
+        return Ok(SinkChange::Create);
     };
     // The list masks secrets; the sink itself does not.
-    let there: api::Sink = client.read(&client.get(&format!("{}/{id}", Kind::Sink.path()))?)?;
-    let changed = differences(spec, &there);
-    Ok(if changed.is_empty() { Step::Leave { id } } else { Step::Update { id, changed } })
+    let existing: SinkView = client.read(&client.get(&ResourceKind::SINK.path_of_id(&id))?)?;
+    let changed = differences(spec, &existing.spec);
+    Ok(if changed.is_empty() { SinkChange::Leave { id } } else { SinkChange::Update { id, changed } })
 }
 
 /// The fields in which the file and the server differ.
-fn differences(spec: &SinkSpec, there: &api::Sink) -> Vec<&'static str> {
+fn differences(spec: &SinkSpec, there: &SinkSpec) -> Vec<&'static str> {
     let mut differing = vec![
         ("description", spec.description != there.description),
         ("events", spec.events != there.events),
         ("type", spec.kind != there.kind),
-        ("active", spec.active.is_some_and(|active| active != there.active)),
+        ("active", spec.active.is_some() && spec.active != there.active),
         ("script", spec.script != there.script),
         ("template", spec.template != there.template),
     ];
@@ -150,46 +145,45 @@ fn webhook_differences(spec: &WebhookSpec, there: &WebhookSpec) -> [(&'static st
     ]
 }
 
-/// Takes the step, unless it is only to be told, and gives it back.
-fn take(client: &Client, spec: &SinkSpec, step: Step, mode: Mode) -> Result<Step, Failure> {
-    if mode == Mode::Tell {
-        return Ok(step);
+/// Makes the change, unless it is a dry run, and returns it.
+fn make(client: &Client, spec: &SinkSpec, change: SinkChange, mode: ApplyMode) -> Result<SinkChange, Failure> {
+    if mode == ApplyMode::DryRun {
+        return Ok(change);
     }
-    let body = serde_json::to_value(spec).expect("a spec is JSON");
-    match &step {
-        Step::Create => drop(client.post(Kind::Sink.path(), &body)?),
-        Step::Update { id, .. } => drop(client.put(&format!("{}/{id}", Kind::Sink.path()), &body)?),
-        Step::Leave { .. } => {}
+    match &change {
+        SinkChange::Create => drop(client.post(ResourceKind::SINK.path, spec)?),
+        SinkChange::Update { id, .. } => drop(client.put(&ResourceKind::SINK.path_of_id(id), spec)?),
+        SinkChange::Leave { .. } => {}
     }
-    Ok(step)
+    Ok(change)
 }
 
-fn describe(record: &mut Value, step: Step) {
-    let (result, id, changed) = match step {
-        Step::Create => ("created", None, Vec::new()),
-        Step::Update { id, changed } => ("updated", Some(id), changed),
-        Step::Leave { id } => ("unchanged", Some(id), Vec::new()),
+fn describe(record: &mut Value, change: SinkChange) {
+    let (result, id, changed) = match change {
+        SinkChange::Create => ("created", None, Vec::new()),
+        SinkChange::Update { id, changed } => ("updated", Some(id), changed),
+        SinkChange::Leave { id } => ("unchanged", Some(id), Vec::new()),
     };
     record["result"] = result.into();
     record["id"] = id.into();
     record["changed"] = changed.into();
 }
 
-fn tell(shell: &mut Shell<'_>, spec: &SinkSpec, step: &Step, mode: Mode) -> Result<(), Failure> {
-    let (word, tone) = match (step, mode) {
-        (Step::Create, Mode::Change) => ("created", Tone::Good),
-        (Step::Create, Mode::Tell) => ("would create", Tone::Good),
-        (Step::Update { .. }, Mode::Change) => ("updated", Tone::Doubtful),
-        (Step::Update { .. }, Mode::Tell) => ("would update", Tone::Doubtful),
-        (Step::Leave { .. }, _) => ("unchanged", Tone::Quiet),
+fn print_change(shell: &mut Shell<'_>, spec: &SinkSpec, change: &SinkChange, mode: ApplyMode) -> Result<(), Failure> {
+    let (word, tone) = match (change, mode) {
+        (SinkChange::Create, ApplyMode::Change) => ("created", Tone::Good),
+        (SinkChange::Create, ApplyMode::DryRun) => ("would create", Tone::Good),
+        (SinkChange::Update { .. }, ApplyMode::Change) => ("updated", Tone::Doubtful),
+        (SinkChange::Update { .. }, ApplyMode::DryRun) => ("would update", Tone::Doubtful),
+        (SinkChange::Leave { .. }, _) => ("unchanged", Tone::Quiet),
     };
     let width = match mode {
-        Mode::Change => "unchanged".len(),
-        Mode::Tell => "would create".len(),
+        ApplyMode::Change => "unchanged".len(),
+        ApplyMode::DryRun => "would create".len(),
     };
-    let changed = match step {
-        Step::Update { changed, .. } => format!("  ({})", changed.join(", ")),
-        Step::Create | Step::Leave { .. } => String::new(),
+    let changed = match change {
+        SinkChange::Update { changed, .. } => format!("  ({})", changed.join(", ")),
+        SinkChange::Create | SinkChange::Leave { .. } => String::new(),
     };
     let global = match spec.owner {
         OwnerSpec::Global => "  [global]",
@@ -205,7 +199,7 @@ mod tests {
 
     fn on_server() -> Value {
         json!({
-            "id": "1", "name": "slack", "owner": "me", "description": "", "events": "custom.a, custom.b",
+            "id": "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a78", "name": "slack", "owner": "me", "description": "", "events": "custom.a, custom.b",
             "type": "webhook", "active": true, "queue": { "depth": 3, "next_sequence": 9, "dead": 0 },
             "created_at": "2026-01-31T12:00:00.000000Z", "updated_at": "2026-01-31T12:00:00.000000Z",
             "webhook": {
@@ -224,7 +218,7 @@ mod tests {
 
     fn changed(file: Value) -> Vec<&'static str> {
         let spec = serde_json::from_value(file).unwrap();
-        differences(&spec, &serde_json::from_value(on_server()).unwrap())
+        differences(&spec, &serde_json::from_value::<SinkView>(on_server()).unwrap().spec)
     }
 
     #[test]
@@ -236,7 +230,7 @@ mod tests {
     fn a_paused_sink_stays_paused_unless_its_file_says_otherwise() {
         let mut there = on_server();
         there["active"] = false.into();
-        let there = serde_json::from_value(there).unwrap();
+        let there = serde_json::from_value::<SinkView>(there).unwrap().spec;
         let mut file = in_file();
         assert_eq!(differences(&serde_json::from_value(file.clone()).unwrap(), &there), [""; 0]);
         file["active"] = true.into();
@@ -244,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_changes_or_leaves_out_is_named() {
+    fn every_field_that_a_file_changes_or_leaves_out_is_named() {
         let mut file = in_file();
         file["events"] = "custom.c".into();
         file["active"] = false.into();

@@ -1,10 +1,14 @@
 //! `svc sink create`: a sink from flags.
 
 use crate::{
-    cli::{client::Client, failure::Failure, named::Kind, payload::read_file, shell::Shell},
+    cli::{
+        arguments::read_file,
+        failure::Failure,
+        resource::{ResourceKind, find_script},
+        shell::Shell,
+    },
     model::{
         body_template::BodyTemplate,
-        id::ScriptId,
         owner::OwnerSpec,
         pattern::Patterns,
         sink_spec::{ScriptSinkSpec, SinkKind, SinkSpec, WebhookSpec},
@@ -22,17 +26,17 @@ client_command! {
                    {command_name} --name all --events '*' --url https://siem.example.com --global \
                    --header 'Authorization: Bearer x'"
     )]
-    Create = "create" {
+    CreateSink = "create" {
         /// the sink's name, unique among its owner's
         #[argh(option)]
         name: String,
 
-        /// what it listens to: patterns separated by commas, such as 'custom.deploy.*'
+        /// the events it gets: patterns separated by commas, such as 'custom.deploy.*'
         #[argh(option, arg_name = "patterns")]
         events: Patterns,
 
         /// webhook, script or json-rpc; follows from --url or --script if left out
-        #[argh(option, long = "type", arg_name = "type", from_str_fn(kind_word))]
+        #[argh(option, long = "type", arg_name = "type")]
         kind: Option<SinkKind>,
 
         /// what it is for
@@ -44,8 +48,8 @@ client_command! {
         url: Option<String>,
 
         /// a header a webhook adds, as 'Name: value'; repeat for more
-        #[argh(option, from_str_fn(header))]
-        header: Vec<Header>,
+        #[argh(option, from_str_fn(parse_header))]
+        header: Vec<HeaderArgument>,
 
         /// the secret a webhook signs with; the server makes one if left out
         #[argh(option)]
@@ -77,27 +81,26 @@ client_command! {
     }
 }
 
-/// A header as it was typed, taken apart.
+/// A header of a webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct HeaderArgument {
     name: String,
     value: String,
 }
 
-impl Create {
+impl CreateSink {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let mut spec = self.spec()?;
         let client = self.client(shell)?;
         if let Some(script) = &self.stored {
-            let id = stored_script(&client, spec.owner, script)?;
+            let id = find_script(&client, spec.owner, script)?;
             spec.script = Some(ScriptSinkSpec { source: None, script_id: Some(id) });
         }
-        let spec = serde_json::to_value(spec).expect("a spec is JSON");
-        let answer = client.post(Kind::Sink.path(), &spec)?;
-        Kind::Sink.tell(shell, "created", &client, &answer, self.form())
+        let answer = client.post(ResourceKind::SINK.path, &spec)?;
+        ResourceKind::SINK.report(shell, "created", &client, &answer, self.format())
     }
 
-    /// The sink the flags stand for, but for a stored script, whose id the server knows.
+    /// The sink that the flags describe, without a stored script, whose id must be looked up.
     fn spec(&self) -> Result<SinkSpec, Failure> {
         let kind = self.kind()?;
         let mut spec = SinkSpec {
@@ -115,18 +118,19 @@ impl Create {
             SinkKind::Webhook => spec.webhook = Some(self.webhook()?),
             SinkKind::Script if self.stored.is_some() => {}
             SinkKind::Script => {
-                let path = self.script.as_deref().ok_or_else(|| lacks(kind, "--script FILE or --stored NAME"))?;
+                let path =
+                    self.script.as_deref().ok_or_else(|| missing_flag(kind, "--script FILE or --stored NAME"))?;
                 spec.script = Some(ScriptSinkSpec { source: Some(read_file(path)?), script_id: None });
             }
             SinkKind::JsonRpc => {
-                let path = self.template.as_deref().ok_or_else(|| lacks(kind, "--template FILE"))?;
+                let path = self.template.as_deref().ok_or_else(|| missing_flag(kind, "--template FILE"))?;
                 spec.template = Some(template(path)?);
             }
         }
         Ok(spec)
     }
 
-    /// What was said with --type, or follows from the rest; and nothing may contradict it.
+    /// The type given with --type, or the one that follows from the other flags. No flag may contradict it.
     fn kind(&self) -> Result<SinkKind, Failure> {
         if self.script.is_some() && self.stored.is_some() {
             return Err(Failure::Usage("--script and --stored both say what is run: use one".to_owned()));
@@ -167,7 +171,7 @@ impl Create {
     fn webhook(&self) -> Result<WebhookSpec, Failure> {
         let headers = self.header.iter().map(|header| (header.name.clone(), header.value.clone()));
         Ok(WebhookSpec {
-            url: self.url.clone().ok_or_else(|| lacks(SinkKind::Webhook, "--url URL"))?,
+            url: self.url.clone().ok_or_else(|| missing_flag(SinkKind::Webhook, "--url URL"))?,
             secret: self.secret.clone(),
             headers: headers.collect(),
             template: self.template.as_deref().map(template).transpose()?,
@@ -176,42 +180,22 @@ impl Create {
     }
 }
 
-/// The id of the stored script that a sink of this owner means by a name or id.
-///
-/// # Errors
-///
-/// Fails if there is none, or the server cannot be asked.
-pub fn stored_script(client: &Client, owner: OwnerSpec, text: &str) -> Result<ScriptId, Failure> {
-    let found = match owner {
-        OwnerSpec::Me => Kind::Script.find(client, text)?,
-        // Global sinks run global scripts; one's own of the same name is not meant.
-        OwnerSpec::Global => Kind::Script.find_owned(client, text, owner)?,
-    };
-    found.id.parse().map_err(|_| Failure::NoSuch(format!("`{}` is no id of a script", found.id)))
-}
-
 fn template(path: &Path) -> Result<BodyTemplate, Failure> {
     let source = read_file(path)?;
     let lua = path.extension().is_some_and(|extension| extension == "lua");
     Ok(if lua { BodyTemplate::Lua(source) } else { BodyTemplate::Text(source) })
 }
 
-fn kind_word(word: &str) -> Result<SinkKind, String> {
-    let all = [SinkKind::Webhook, SinkKind::Script, SinkKind::JsonRpc];
-    let known = all.into_iter().find(|kind| kind.to_string() == word);
-    known.ok_or_else(|| "expected webhook, script or json-rpc".to_owned())
-}
-
-fn header(text: &str) -> Result<Header, String> {
+fn parse_header(text: &str) -> Result<HeaderArgument, String> {
     match text.split_once(':') {
         Some((name, value)) if !name.trim().is_empty() => {
-            Ok(Header { name: name.trim().to_owned(), value: value.trim().to_owned() })
+            Ok(HeaderArgument { name: name.trim().to_owned(), value: value.trim().to_owned() })
         }
         _ => Err("write a header as 'Name: value'".to_owned()),
     }
 }
 
-fn lacks(kind: SinkKind, flag: &str) -> Failure {
+fn missing_flag(kind: SinkKind, flag: &str) -> Failure {
     Failure::Usage(format!("a {} sink needs {flag}", kind))
 }
 
@@ -223,7 +207,7 @@ mod tests {
 
     fn spec(words: &[&str]) -> Result<SinkSpec, Failure> {
         let words: Vec<&str> = ["--name", "a", "--events", "custom.*"].iter().chain(words).copied().collect();
-        Create::from_args(&["svc", "sink", "create"], &words).unwrap().spec()
+        CreateSink::from_args(&["svc", "sink", "create"], &words).unwrap().spec()
     }
 
     #[test]
@@ -243,10 +227,10 @@ mod tests {
     fn a_template_is_lua_or_text_by_its_ending() {
         let source = || "return {}".to_owned();
         for (ending, expected) in [("lua", BodyTemplate::Lua(source())), ("txt", BodyTemplate::Text(source()))] {
-            let path = std::env::temp_dir().join(format!("svc-template-{}.{ending}", uuid::Uuid::now_v7()));
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join(format!("template.{ending}"));
             std::fs::write(&path, "return {}").unwrap();
             let spec = spec(&["--type", "json-rpc", "--template", path.to_str().unwrap()]);
-            std::fs::remove_file(&path).unwrap();
             assert_eq!(spec.unwrap().template, Some(expected));
         }
     }
@@ -273,7 +257,7 @@ mod tests {
     #[test]
     fn a_bad_pattern_is_refused_with_its_position() {
         let words = ["--name", "a", "--events", "a.*.b", "--url", "https://x.example"];
-        let error = Create::from_args(&["create"], &words).unwrap_err();
+        let error = CreateSink::from_args(&["create"], &words).unwrap_err();
         assert!(error.output.contains("position"), "{}", error.output);
     }
 }

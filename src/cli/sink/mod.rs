@@ -1,19 +1,32 @@
-//! `svc sink`: where events are delivered to. [`apply`] keeps them in step with files; [`create`] makes one
-//! from flags; [`list_show`] lists and shows them; [`test_preview`] tries them out; [`dead_letters`] deals with what was given up.
+//! `svc sink`: destinations of events. [`apply`] keeps them in step with files, [`create`] makes one from flags,
+//! [`test_preview`] tries one out, and [`queues`] deals with dead letters and with subscribed methods.
 
 mod apply;
 mod create;
-mod dead_letters;
-mod list_show;
+pub mod queues;
 mod test_preview;
 
-pub use apply::Apply;
-pub use create::Create;
-pub(super) use create::stored_script;
-pub use dead_letters::{DeadLetters, Redeliver};
-pub use list_show::{Delete, List, Show};
-pub(super) use list_show::{owner_word, show_source};
-pub use test_preview::{Preview, Test};
+pub use apply::ApplySinks;
+pub use create::CreateSink;
+pub use queues::{ListDeadLetters, RedeliverDeadLetters};
+pub use test_preview::{PreviewSink, TestSink};
+
+use crate::{
+    cli::{
+        arguments::brief,
+        client::{Client, QueryString},
+        failure::Failure,
+        resource::{self, Resource, ResourceKind, print_source},
+        shell::Shell,
+        table::{Cell, Fit, Table, Tone, yes_or_no},
+    },
+    model::{
+        api::sinks::SinkView,
+        body_template::BodyTemplate,
+        owner::OwnerSpec,
+        sink_spec::{ScriptSinkSpec, SinkSpec},
+    },
+};
 
 command_family! {
     /// Manage sinks: the webhooks and scripts that events are delivered to.
@@ -22,5 +35,106 @@ command_family! {
                    {command_name} apply sinks/\n\
                    {command_name} test slack '{{\"version\": \"1.2\"}}'"
     )]
-    Sink = "sink" { List, Show, Create, Apply, Test, Preview, Delete, DeadLetters, Redeliver }
+    SinkCommand(SinkSubcommand) = "sink" {
+        ListSinks, ShowSink, CreateSink, ApplySinks, TestSink, PreviewSink, DeleteSink, ListDeadLetters,
+        RedeliverDeadLetters,
+    }
+}
+
+client_command! {
+    /// List your sinks, and the global ones if you manage those.
+    #[argh(example = "{command_name}\n{command_name} --owner global --json")]
+    ListSinks = "list" {
+        /// only those of this owner: me or global
+        #[argh(option)]
+        owner: Option<OwnerSpec>,
+    }
+}
+
+show_and_delete_commands! {
+    /// Show one sink, its signing secret included.
+    #[argh(example = "{command_name} slack")]
+    ShowSink,
+    /// Delete a sink and the events that wait for it.
+    #[argh(example = "{command_name} slack")]
+    DeleteSink
+    of SinkView by
+    /// the sink's name or id
+    sink
+}
+
+impl ListSinks {
+    pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+        let client = self.client(shell)?;
+        let query = QueryString::default().with_some("owner", self.owner);
+        resource::list::<SinkView>(shell, &client, &query, self.format())
+    }
+}
+
+impl Resource for SinkView {
+    const KIND: ResourceKind = ResourceKind::SINK;
+    type Item = Self;
+    const COLUMNS: &'static [(&'static str, Fit)] = &[
+        ("NAME", Fit::Elastic),
+        ("OWNER", Fit::Rigid),
+        ("TYPE", Fit::Rigid),
+        ("EVENTS", Fit::Elastic),
+        ("ACTIVE", Fit::Rigid),
+        ("QUEUED", Fit::Rigid),
+        ("DEAD", Fit::Rigid),
+        ("ID", Fit::Rigid),
+    ];
+
+    fn row(sink: Self) -> Vec<Cell> {
+        let SinkSpec { name, events, kind, owner, active, .. } = sink.spec;
+        vec![
+            name.into(),
+            owner.as_str().into(),
+            kind.to_string().into(),
+            events.into(),
+            yes_or_no(active.unwrap_or(true)),
+            Cell::count(sink.queue.depth, Tone::Doubtful),
+            Cell::count(sink.queue.dead, Tone::Bad),
+            sink.id.to_string().into(),
+        ]
+    }
+
+    fn add_fields(&self, table: &mut Table, client: &Client) {
+        let spec = &self.spec;
+        table.field("id", self.id.to_string());
+        table.field("name", spec.name.as_str());
+        table.field("description", spec.description.as_str());
+        table.field("owner", spec.owner.as_str());
+        table.field("type", spec.kind.to_string());
+        table.field("events", spec.events.as_str());
+        table.field("active", yes_or_no(spec.active.unwrap_or(true)));
+        table.field("queued", Cell::count(self.queue.depth, Tone::Doubtful));
+        table.field("dead", Cell::count(self.queue.dead, Tone::Bad));
+        table.field("next sequence", self.queue.next_sequence.to_string());
+        if let Some(webhook) = &spec.webhook {
+            table.field("url", webhook.url.as_str());
+            table.field("secret", webhook.secret.as_deref().unwrap_or_default());
+            for (name, value) in &webhook.headers {
+                table.field("header", format!("{name}: {value}"));
+            }
+            if webhook.skip_tls_verify {
+                table.field("certificate", Cell::toned("not verified", Tone::Doubtful));
+            }
+        }
+        if let Some(id) = spec.script.as_ref().and_then(|script| script.script_id) {
+            table.field("stored script", ResourceKind::SCRIPT.name_and_id(client, id));
+        }
+        table.field("created", brief(self.created_at));
+        table.field("updated", brief(self.updated_at));
+    }
+
+    fn show_source(&self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+        let webhook_template = self.spec.webhook.as_ref().and_then(|webhook| webhook.template.as_ref());
+        match (self.spec.template.as_ref().or(webhook_template), &self.spec.script) {
+            (Some(BodyTemplate::Lua(source)), _) => print_source(shell, "template (lua)", source),
+            (Some(BodyTemplate::Text(source)), _) => print_source(shell, "template (text)", source),
+            (None, Some(ScriptSinkSpec { source: Some(source), .. })) => print_source(shell, "script", source),
+            (None, _) => Ok(()),
+        }
+    }
 }

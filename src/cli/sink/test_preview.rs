@@ -1,30 +1,30 @@
-//! `svc sink test` and `preview`: what a sink makes of a sample event, sent or not.
+//! `svc sink test` and `preview`: a sample event through a sink, delivered or only rendered.
 
-use super::create::stored_script;
 use crate::{
     cli::{
-        api::{Previewed, Tested},
-        event::show_attempt,
+        arguments::PayloadSource,
+        event::{AttemptLine, print_attempt},
         failure::Failure,
         json,
-        named::Kind,
-        payload::Source,
-        shell::{Form, Shell},
+        resource::{ResourceKind, find_script},
+        shell::{OutputFormat, Shell},
         sink_file,
         table::printable,
     },
-    model::sink_spec::SinkSpec,
+    model::{
+        api::sinks::{PreviewBody, PreviewView, SampleEvent, TestView},
+        id::SinkId,
+    },
 };
-use serde::Serialize;
 use serde_json::value::RawValue;
 use std::path::PathBuf;
 
 client_command! {
-    /// Deliver a sample event now, outside the queue, and show what came of it.
+    /// Deliver a sample event now, outside the queue, and show the outcome.
     #[argh(
         example = "{command_name} slack\n{command_name} slack '{{\"version\": \"1.2\"}}' --type deploy.done"
     )]
-    Test = "test" {
+    TestSink = "test" {
         /// the sink's name or id
         #[argh(positional)]
         sink: String,
@@ -45,7 +45,7 @@ client_command! {
         example = "{command_name} slack '{{\"version\": \"1.2\"}}' --type deploy.done\n\
                    {command_name} --file sinks/slack.toml '{{\"version\": \"1.2\"}}'"
     )]
-    Preview = "preview" {
+    PreviewSink = "preview" {
         /// the sink's name or id, unless --file names one; then the sample's payload
         #[argh(positional, arg_name = "sink-and-json")]
         words: Vec<String>,
@@ -60,44 +60,31 @@ client_command! {
     }
 }
 
-/// Which sink a preview is of.
+/// The sink of a preview.
 #[derive(Debug, PartialEq, Eq)]
-enum Subject<'a> {
+enum PreviewedSink<'a> {
     Saved(&'a str),
     File(&'a PathBuf),
 }
 
-#[derive(Serialize)]
-struct Sample<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sink: Option<SinkSpec>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sink_id: Option<String>,
-    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
-    kind: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    payload: Option<Box<RawValue>>,
-}
-
-impl Test {
+impl TestSink {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let payload = payload(shell, self.payload.as_deref())?;
         let client = self.client(shell)?;
-        let path = format!("{}/test", Kind::Sink.path_of(&client, &self.sink)?);
-        let sample = Sample { sink: None, sink_id: None, kind: self.kind.as_deref(), payload };
-        let answer = client.post_raw(&path, sample.to_json())?;
-        let tested: Tested = client.read(&answer)?;
-        match self.form() {
-            Form::Json => shell.out.json(answer.as_str())?,
-            Form::Text => {
-                show_attempt(shell, &tested.attempt)?;
+        let path = format!("{}/test", ResourceKind::SINK.path_of(&client, &self.sink)?);
+        let answer = client.post(&path, &SampleEvent { kind: self.kind.clone(), payload })?;
+        let tested: TestView = client.read(&answer)?;
+        match self.format() {
+            OutputFormat::Json => shell.out.json(answer.as_str())?,
+            OutputFormat::Text => {
+                print_attempt(shell, &AttemptLine::from(&tested))?;
                 if let Some(sent) = &tested.sent {
                     shell.out.line("sent:")?;
-                    show_body(shell, sent)?;
+                    print_body(shell, sent)?;
                 }
             }
         }
-        match tested.attempt.outcome.as_str() {
+        match tested.outcome.as_str() {
             "delivered" | "skipped" => Ok(()),
             _ => {
                 Err(Failure::Bad(format!("the sample was not delivered to `{}`: see above for the reason", self.sink)))
@@ -106,31 +93,32 @@ impl Test {
     }
 }
 
-impl Preview {
+impl PreviewSink {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
-        let (subject, argument) = self.meaning()?;
+        let (subject, argument) = self.sink_and_payload()?;
         let payload = payload(shell, argument)?;
         let client = self.client(shell)?;
         let (sink, sink_id) = match subject {
-            Subject::Saved(name) => (None, Some(Kind::Sink.find(&client, name)?.id)),
-            Subject::File(path) => {
+            PreviewedSink::Saved(name) => (None, Some(parse_id(&ResourceKind::SINK.find(&client, name)?.id)?)),
+            PreviewedSink::File(path) => {
                 let draft = sink_file::read(path, shell.environment)?;
-                (Some(draft.resolve(|owner, script| stored_script(&client, owner, script))?), None)
+                (Some(draft.resolve(|owner, script| find_script(&client, owner, script))?), None)
             }
         };
-        let sample = Sample { sink, sink_id, kind: self.kind.as_deref(), payload };
-        let answer = client.post_raw("/api/event-sinks/preview", sample.to_json())?;
-        match self.form() {
-            Form::Json => shell.out.json(answer.as_str()),
-            Form::Text => show_body(shell, &client.read::<Previewed>(&answer)?.body),
+        let body = PreviewBody { sink, sink_id, kind: self.kind.clone(), payload };
+        let answer = client.post("/api/event-sinks/preview", &body)?;
+        match self.format() {
+            OutputFormat::Json => shell.out.json(answer.as_str()),
+            OutputFormat::Text => print_body(shell, &client.read::<PreviewView>(&answer)?.body),
         }
     }
 
-    fn meaning(&self) -> Result<(Subject<'_>, Option<&str>), Failure> {
+    /// The sink and the payload among the positional words.
+    fn sink_and_payload(&self) -> Result<(PreviewedSink<'_>, Option<&str>), Failure> {
         let mut words = self.words.iter().map(String::as_str);
         let subject = match &self.file {
-            Some(path) => Subject::File(path),
-            None => Subject::Saved(
+            Some(path) => PreviewedSink::File(path),
+            None => PreviewedSink::Saved(
                 words.next().ok_or_else(|| Failure::Usage("name a sink, or a file with --file".to_owned()))?,
             ),
         };
@@ -145,22 +133,16 @@ impl Preview {
     }
 }
 
-impl Sample<'_> {
-    fn to_json(&self) -> String {
-        serde_json::to_string(self).expect("strings and JSON are JSON")
-    }
-}
-
-/// The sample's payload if one was given. Stdin is read only when asked for: the server has a sample of its own.
+/// The payload that was given. Without one, stdin is not read: the server has a sample of its own.
 fn payload(shell: &mut Shell<'_>, argument: Option<&str>) -> Result<Option<Box<RawValue>>, Failure> {
     match argument {
-        Some(_) => Source::of_argument(argument).read(shell).map(Some),
+        Some(_) => PayloadSource::of_argument(argument).read(shell).map(Some),
         None => Ok(None),
     }
 }
 
-/// A body: laid out if it is JSON, line by line if it is text.
-fn show_body(shell: &mut Shell<'_>, text: &str) -> Result<(), Failure> {
+/// Prints a body: indented if it is JSON, line by line if it is text.
+fn print_body(shell: &mut Shell<'_>, text: &str) -> Result<(), Failure> {
     if serde_json::from_str::<&RawValue>(text).is_ok() {
         let laid_out = json::indented(text);
         return shell.out.line(&laid_out.lines().map(printable).collect::<Vec<_>>().join("\n"));
@@ -168,27 +150,34 @@ fn show_body(shell: &mut Shell<'_>, text: &str) -> Result<(), Failure> {
     text.lines().try_for_each(|line| shell.out.line(&printable(line)))
 }
 
+fn parse_id(id: &str) -> Result<SinkId, Failure> {
+    id.parse().map_err(|_| Failure::NoSuch(format!("`{id}` is no id of a sink")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use argh::FromArgs as _;
 
-    fn preview(words: &[&str]) -> Preview {
-        Preview::from_args(&["svc", "sink", "preview"], words).unwrap()
+    fn preview(words: &[&str]) -> PreviewSink {
+        PreviewSink::from_args(&["svc", "sink", "preview"], words).unwrap()
     }
 
     #[test]
     fn a_file_takes_the_place_of_the_name() {
-        assert_eq!(preview(&["slack", "{}"]).meaning().unwrap(), (Subject::Saved("slack"), Some("{}")));
+        assert_eq!(preview(&["slack", "{}"]).sink_and_payload().unwrap(), (PreviewedSink::Saved("slack"), Some("{}")));
         let path = PathBuf::from("a.toml");
-        assert_eq!(preview(&["--file", "a.toml", "{}"]).meaning().unwrap(), (Subject::File(&path), Some("{}")));
-        assert_eq!(preview(&["--file", "a.toml"]).meaning().unwrap(), (Subject::File(&path), None));
+        assert_eq!(
+            preview(&["--file", "a.toml", "{}"]).sink_and_payload().unwrap(),
+            (PreviewedSink::File(&path), Some("{}"))
+        );
+        assert_eq!(preview(&["--file", "a.toml"]).sink_and_payload().unwrap(), (PreviewedSink::File(&path), None));
     }
 
     #[test]
     fn too_few_and_too_many_words_are_bad_usage() {
         for words in [&[][..], &["a", "{}", "x"], &["--file", "a.toml", "slack"]] {
-            assert_eq!(preview(words).meaning().unwrap_err().exit_code(), 2, "{words:?}");
+            assert_eq!(preview(words).sink_and_payload().unwrap_err().exit_code(), 2, "{words:?}");
         }
     }
 }

@@ -1,14 +1,13 @@
 //! `svc space create` and `update`.
 
+use super::settings::look_up_script;
 use crate::{
     cli::{
-        api,
         failure::Failure,
-        named::Kind,
-        shell::{Form, Shell},
-        space::settings::look_up_script,
+        resource::ResourceKind,
+        shell::{OutputFormat, Shell},
     },
-    model::{owner::OwnerSpec, space_settings::Driver},
+    model::{api::spaces::IssuedSpace, owner::OwnerSpec, space_settings::Driver},
 };
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
@@ -22,7 +21,7 @@ settings_command! {
                    SVC_AGENT_TOKEN=$({command_name} web) svc agent start",
         note = "What is given wins over what the template says; custom fields are put over its own."
     )]
-    Create = "create" {
+    CreateSpace = "create" {
         /// its name, unique among yours
         #[argh(positional)]
         name: String,
@@ -32,7 +31,7 @@ settings_command! {
         template: Option<String>,
 
         /// who runs its agent: external (you do) or process (the server does)
-        #[argh(option, from_str_fn(driver_word))]
+        #[argh(option)]
         driver: Option<Driver>,
 
         /// where it is reached; part of its URLs (otherwise localhost)
@@ -50,9 +49,9 @@ settings_command! {
 }
 
 settings_command! {
-    /// Change a space. What is not mentioned stays.
+    /// Change a space. Settings without a flag stay.
     #[argh(example = "{command_name} web --host box.example.com\n{command_name} web --no-health-check")]
-    Update = "update" {
+    UpdateSpace = "update" {
         /// the space's name or id
         #[argh(positional)]
         space: String,
@@ -61,7 +60,7 @@ settings_command! {
         #[argh(option)]
         host: Option<String>,
 
-        /// check its health no more
+        /// stop checking its health
         #[argh(switch)]
         no_health_check: bool,
 
@@ -75,7 +74,7 @@ settings_command! {
     }
 }
 
-impl Create {
+impl CreateSpace {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let mut body = self.settings()?;
         put(&mut body, "name", Some(self.name.as_str()));
@@ -86,17 +85,17 @@ impl Create {
         put_path(&mut body, "methods_file", self.methods_file.as_deref())?;
         let client = self.client(shell)?;
         look_up_script(&client, OwnerSpec::Me, &mut body)?;
-        let answer = client.post(Kind::Space.path(), &Value::Object(body))?;
-        if self.form() == Form::Json {
+        let answer = client.post(ResourceKind::SPACE.path, &body)?;
+        if self.format() == OutputFormat::Json {
             return shell.out.json(answer.as_str());
         }
-        let space: api::Space = client.read(&answer)?;
-        let Some(token) = space.agent_token else {
+        let IssuedSpace { space, agent_token } = client.read(&answer)?;
+        let Some(token) = agent_token else {
             shell.out.line(&format!("created space {}  {}", space.name, space.id))?;
             shell.note(&format!("next: run `svc space start {}`, and the server runs its agent", space.name));
             return Ok(());
         };
-        // The secret alone on stdout, so that a script can catch it.
+        // The secret is alone on stdout, so that a script can capture it.
         shell.out.line(&token)?;
         shell.note(&format!("created space `{}`; keep its agent token now, it is not shown again", space.name));
         shell.note(&format!("next: SVC_AGENT_TOKEN=… svc agent start --server {}  (in the space)", client.server()));
@@ -104,7 +103,7 @@ impl Create {
     }
 }
 
-impl Update {
+impl UpdateSpace {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let mut changes = self.settings()?;
         put(&mut changes, "host", self.host.as_deref());
@@ -123,8 +122,8 @@ impl Update {
         }
         let client = self.client(shell)?;
         look_up_script(&client, OwnerSpec::Me, &mut changes)?;
-        let answer = client.patch(&Kind::Space.path_of(&client, &self.space)?, &Value::Object(changes))?;
-        Kind::Space.tell(shell, "updated", &client, &answer, self.form())
+        let answer = client.patch(&ResourceKind::SPACE.path_of(&client, &self.space)?, &changes)?;
+        ResourceKind::SPACE.report(shell, "updated", &client, &answer, self.format())
     }
 }
 
@@ -134,15 +133,10 @@ fn put(body: &mut Map<String, Value>, field: &str, value: Option<&str>) {
     }
 }
 
-/// A path as the server takes it: whole. That it is one of this machine is right where both are on it.
+/// Adds an absolute path: the server has another working directory.
 fn put_path(body: &mut Map<String, Value>, field: &str, path: Option<&Path>) -> Result<(), Failure> {
     let Some(path) = path else { return Ok(()) };
     let whole = std::path::absolute(path).map_err(|source| Failure::File { path: path.to_owned(), source })?;
     put(body, field, Some(&whole.to_string_lossy()));
     Ok(())
-}
-
-fn driver_word(word: &str) -> Result<Driver, String> {
-    let known = [Driver::External, Driver::Process].into_iter().find(|driver| driver.as_str() == word);
-    known.ok_or_else(|| "expected external or process".to_owned())
 }

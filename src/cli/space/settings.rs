@@ -1,31 +1,32 @@
-//! What flags say about a space or a template, as the API takes it. Only what was given is sent.
+//! Flags of a space's or a template's settings, as the API takes them. Only given settings are sent.
 
 use crate::{
-    cli::{client::Client, failure::Failure, payload::read_file, sink::stored_script},
+    cli::{arguments::read_file, client::Client, failure::Failure, resource::find_script},
     model::{owner::OwnerSpec, space_settings::Port},
     platform::config::Span,
 };
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
-/// Where a request has the startup script's id; until it is looked up, maybe its name.
+/// The field of the startup script's id; it holds the name until that is looked up.
 const STARTUP_SCRIPT: &str = "startup_script_id";
 
-/// Puts the startup script's id into the place of its name. What is for everybody names a global one.
+/// Replaces the name of the startup script by its id. A global record names a global script.
 ///
 /// # Errors
 ///
 /// Fails if there is no such script, or the server cannot be asked.
 pub fn look_up_script(client: &Client, owner: OwnerSpec, fields: &mut Map<String, Value>) -> Result<(), Failure> {
     if let Some(Value::String(name)) = fields.get(STARTUP_SCRIPT) {
-        let id = stored_script(client, owner, name)?;
+        let id = find_script(client, owner, name)?;
         fields.insert(STARTUP_SCRIPT.to_owned(), json!(id));
     }
     Ok(())
 }
 
 /// The flags that spaces and templates share.
-pub struct Flags<'a> {
+pub struct SettingsFlags<'a> {
     pub description: Option<&'a str>,
     pub ports: &'a [Port],
     pub custom: &'a [(String, String)],
@@ -39,7 +40,7 @@ pub struct Flags<'a> {
     pub failures: Option<u32>,
 }
 
-impl Flags<'_> {
+impl SettingsFlags<'_> {
     /// The fields of a request.
     ///
     /// # Errors
@@ -121,12 +122,12 @@ fn command(line: &str) -> Value {
     json!({ "type": "command", "command": command, "args": words.collect::<Vec<_>>() })
 }
 
-/// A port as it is typed: `web=8080`, `db=5432/tcp`.
+/// Parses a port such as `web=8080` or `db=5432/tcp`.
 ///
 /// # Errors
 ///
-/// Says how to write one.
-pub fn port(text: &str) -> Result<Port, String> {
+/// Shows the right form.
+pub fn parse_port(text: &str) -> Result<Port, String> {
     let wrong = || format!("`{text}` is no port: write one as NAME=PORT or NAME=PORT/PROTOCOL, such as db=5432/tcp");
     let (name, rest) = text.split_once('=').ok_or_else(wrong)?;
     let (port, protocol) = rest.split_once('/').unwrap_or((rest, "http"));
@@ -135,29 +136,46 @@ pub fn port(text: &str) -> Result<Port, String> {
         .map_err(|error| error.to_string())
 }
 
-/// A custom field as it is typed: `TEAM=ops`.
+/// Parses a custom field such as `TEAM=ops`.
 ///
 /// # Errors
 ///
-/// Says how to write one.
-pub fn field(text: &str) -> Result<(String, String), String> {
+/// Shows the right form.
+pub fn parse_custom_field(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or_else(|| "write a field as NAME=VALUE".to_owned())?;
     Ok((name.to_owned(), value.to_owned()))
 }
 
+/// A health check in one line: its type, target and schedule. It goes through JSON, to print every field there is.
+pub fn health_check_line(check: &impl Serialize) -> String {
+    let check = json!(check);
+    let field = |name: &str| match &check[name] {
+        Value::Null => None,
+        Value::String(text) => Some(text.clone()),
+        Value::Array(words) => Some(words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" ")),
+        other => Some(other.to_string()),
+    };
+    let mut words: Vec<String> =
+        ["type", "url", "port", "path", "command", "args"].into_iter().filter_map(field).collect();
+    words.extend(field("interval").map(|interval| format!("every {interval}")));
+    words.extend(field("timeout").map(|timeout| format!("within {timeout}")));
+    words.extend(field("failures").map(|failures| format!("unhealthy after {failures} failures")));
+    words.join(" ")
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::Create;
+    use super::super::CreateSpace;
     use super::*;
     use argh::FromArgs as _;
 
     fn settings(words: &[&str]) -> Result<Value, Failure> {
         let words: Vec<&str> = ["web"].iter().chain(words).copied().collect();
-        Create::from_args(&["svc", "space", "create"], &words).unwrap().settings().map(Value::Object)
+        CreateSpace::from_args(&["svc", "space", "create"], &words).unwrap().settings().map(Value::Object)
     }
 
     #[test]
-    fn only_what_is_given_is_sent() {
+    fn only_given_settings_are_sent() {
         assert_eq!(settings(&[]).unwrap(), json!({}));
         let words = ["--port", "web=8080", "--port", "db=5432/tcp", "--custom", "TEAM=a=b", "--custom", "X="];
         let expected = json!({
@@ -189,7 +207,7 @@ mod tests {
     #[test]
     fn a_port_out_of_shape_is_refused() {
         for bad in ["8080", "web=", "web=x", "web=0", "web=1/udp", "a.b=1", "web=70000"] {
-            assert!(port(bad).is_err(), "{bad}");
+            assert!(parse_port(bad).is_err(), "{bad}");
         }
     }
 }

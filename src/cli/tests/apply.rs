@@ -1,29 +1,22 @@
 //! `svc sink apply` and `preview`: a directory of files against what the server has.
 
-use super::fake::{Fake, error, list, sink};
+use super::fake::{FakeServer, error, list, sink};
 use serde_json::{Value, json};
 
-/// A directory of sink files, gone with the test.
-struct Files(std::path::PathBuf);
+/// A directory of sink files.
+struct SinkFiles(tempfile::TempDir);
 
-impl Files {
+impl SinkFiles {
     fn new(files: &[(&str, &str)]) -> Self {
-        let dir = std::env::temp_dir().join(format!("svc-sinks-{}", uuid::Uuid::now_v7()));
-        std::fs::create_dir(&dir).unwrap();
+        let directory = tempfile::tempdir().unwrap();
         for (name, text) in files {
-            std::fs::write(dir.join(name), text).unwrap();
+            std::fs::write(directory.path().join(name), text).unwrap();
         }
-        Self(dir)
+        Self(directory)
     }
 
     fn path(&self) -> &str {
-        self.0.to_str().unwrap()
-    }
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).unwrap();
+        self.0.path().to_str().unwrap()
     }
 }
 
@@ -33,8 +26,8 @@ const NEW: &str =
     "name = \"new\"\nevents = \"*\"\ntype = \"script\"\nowner = \"global\"\n[script]\nsource = \"return\"\n";
 
 /// A server that has the sink `slack` and takes whatever comes.
-fn server_with_slack() -> Fake {
-    Fake::new(|line, _| match line {
+fn server_with_slack() -> FakeServer {
+    FakeServer::new(|line, _| match line {
         "GET /api/event-sinks?name=slack&owner=me&limit=200" => (200, list(&[sink()])),
         line if line.starts_with("GET /api/event-sinks?") => (200, list(&[])),
         "POST /api/event-sinks" => (201, sink()),
@@ -46,13 +39,13 @@ fn server_with_slack() -> Fake {
     })
 }
 
-fn changes(fake: &Fake) -> Vec<String> {
+fn changes(fake: &FakeServer) -> Vec<String> {
     fake.seen().into_iter().map(|seen| seen.line).filter(|line| !line.starts_with("GET")).collect()
 }
 
 #[test]
 fn applying_a_directory_makes_what_is_missing_and_leaves_what_is_right() {
-    let files = Files::new(&[("a.toml", SLACK), ("b.toml", NEW), ("c.lua", "not ours")]);
+    let files = SinkFiles::new(&[("a.toml", SLACK), ("b.toml", NEW), ("c.lua", "not ours")]);
     let fake = server_with_slack();
     let ran = fake.run(&["sink", "apply", files.path()]);
     assert_eq!((ran.code, ran.out.as_str()), (0, "unchanged  slack\ncreated    new  [global]\n"), "{}", ran.err);
@@ -61,7 +54,7 @@ fn applying_a_directory_makes_what_is_missing_and_leaves_what_is_right() {
 
 #[test]
 fn applying_a_changed_file_replaces_the_sink_and_names_what_changed() {
-    let files = Files::new(&[("a.toml", &SLACK.replace("custom.*", "custom.a"))]);
+    let files = SinkFiles::new(&[("a.toml", &SLACK.replace("custom.*", "custom.a"))]);
     let fake = server_with_slack();
     let dry = fake.run(&["sink", "apply", files.path(), "--dry-run"]);
     assert_eq!((dry.code, dry.out.as_str()), (0, "would update  slack  (events)\n"), "{}", dry.err);
@@ -78,7 +71,7 @@ fn applying_a_changed_file_replaces_the_sink_and_names_what_changed() {
 
 #[test]
 fn a_file_that_is_wrong_changes_nothing_at_all() {
-    let files = Files::new(&[("a.toml", NEW), ("b.toml", "nam = \"x\"\n")]);
+    let files = SinkFiles::new(&[("a.toml", NEW), ("b.toml", "nam = \"x\"\n")]);
     let fake = server_with_slack();
     let ran = fake.run(&["sink", "apply", files.path()]);
     assert_eq!((ran.code, fake.seen().len()), (1, 0));
@@ -88,8 +81,8 @@ fn a_file_that_is_wrong_changes_nothing_at_all() {
 
 #[test]
 fn one_sink_that_is_rejected_does_not_stop_the_others() {
-    let files = Files::new(&[("a.toml", NEW), ("b.toml", &NEW.replace("\"new\"", "\"newer\""))]);
-    let fake = Fake::new(|line, before| match line {
+    let files = SinkFiles::new(&[("a.toml", NEW), ("b.toml", &NEW.replace("\"new\"", "\"newer\""))]);
+    let fake = FakeServer::new(|line, before| match line {
         "POST /api/event-sinks" if before == 0 => (400, error("bad_request", "`events`: no")),
         "POST /api/event-sinks" => (201, sink()),
         _ => (200, list(&[])),
@@ -101,8 +94,8 @@ fn one_sink_that_is_rejected_does_not_stop_the_others() {
 
 #[test]
 fn a_file_is_previewed_without_being_applied() {
-    let files = Files::new(&[("a.toml", SLACK)]);
-    let fake = Fake::always(200, json!({ "body": "{\"text\":\"hi\"}", "content_type": "application/json" }));
+    let files = SinkFiles::new(&[("a.toml", SLACK)]);
+    let fake = FakeServer::always(200, json!({ "body": "{\"text\":\"hi\"}", "content_type": "application/json" }));
     let path = format!("{}/a.toml", files.path());
     let ran = fake.run(&["sink", "preview", "--file", &path, "{\"a\":1}"]);
     assert_eq!((ran.code, ran.out.as_str()), (0, "{\n  \"text\": \"hi\"\n}\n"), "{}", ran.err);
@@ -115,7 +108,7 @@ fn a_file_is_previewed_without_being_applied() {
 fn every_variable_that_is_not_set_is_named_at_once() {
     let hook = "name = \"a\"\nevents = \"*\"\ntype = \"webhook\"\n[webhook]\nurl = { env = \"URL\" }\n\
                 headers = { X-Key = { env = \"KEY\" } }\n";
-    let files = Files::new(&[("a.toml", hook), ("b.toml", &hook.replace("KEY", "OTHER"))]);
+    let files = SinkFiles::new(&[("a.toml", hook), ("b.toml", &hook.replace("KEY", "OTHER"))]);
     let fake = server_with_slack();
     let ran = fake.run(&["sink", "apply", files.path()]);
     assert_eq!((ran.code, fake.seen().len()), (1, 0));

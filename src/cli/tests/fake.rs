@@ -1,6 +1,6 @@
-//! A server that says what a test wants, and what a real one would say.
+//! A fake server, and answers as a real one gives them.
 
-use super::{Ran, run_with};
+use super::{CommandOutput, run_with};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::{
@@ -9,28 +9,28 @@ use std::{
     sync::Arc,
 };
 
-/// A request as the fake server saw it.
+/// A request that the fake server received.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct SeenRequest {
     pub line: String,
     pub headers: Vec<String>,
     pub body: String,
 }
 
-impl Seen {
+impl SeenRequest {
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap()
     }
 }
 
-/// A server that answers as it is told, and remembers what it was asked.
-pub struct Fake {
+/// A server that gives prepared answers, and records the requests.
+pub struct FakeServer {
     pub url: String,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<SeenRequest>>>,
 }
 
-impl Fake {
-    /// `answer` gets "METHOD /path?query" and how often it was asked the same before.
+impl FakeServer {
+    /// `answer` gets "METHOD /path?query" and the number of earlier requests of the same line.
     pub fn new(answer: impl Fn(&str, usize) -> (u16, Value) + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -41,7 +41,7 @@ impl Fake {
                 let stream = stream.unwrap();
                 let request = read_request(&stream);
                 let mut memory = memory.lock();
-                let before = memory.iter().filter(|seen: &&Seen| seen.line == request.line).count();
+                let before = memory.iter().filter(|seen: &&SeenRequest| seen.line == request.line).count();
                 let (status, body) = answer(&request.line, before);
                 memory.push(request);
                 drop(memory);
@@ -56,11 +56,11 @@ impl Fake {
         Self::new(move |_, _| (status, body.clone()))
     }
 
-    pub fn run(&self, words: &[&str]) -> Ran {
+    pub fn run(&self, words: &[&str]) -> CommandOutput {
         self.run_piped(words, "")
     }
 
-    pub fn run_piped(&self, words: &[&str], stdin: &str) -> Ran {
+    pub fn run_piped(&self, words: &[&str], stdin: &str) -> CommandOutput {
         run_with(words, stdin, &|name| match name {
             "SVC_SERVER" => Some(self.url.clone()),
             "SVC_TOKEN" => Some("svc_test".to_owned()),
@@ -68,12 +68,12 @@ impl Fake {
         })
     }
 
-    pub fn seen(&self) -> Vec<Seen> {
+    pub fn seen(&self) -> Vec<SeenRequest> {
         self.seen.lock().clone()
     }
 }
 
-fn read_request(stream: &TcpStream) -> Seen {
+fn read_request(stream: &TcpStream) -> SeenRequest {
     let mut reader = BufReader::new(stream);
     let mut lines = Vec::new();
     loop {
@@ -88,7 +88,7 @@ fn read_request(stream: &TcpStream) -> Seen {
     let mut body = vec![0; length.unwrap_or(0)];
     reader.read_exact(&mut body).unwrap();
     let line = lines.remove(0).trim_end_matches(" HTTP/1.1").to_owned();
-    Seen { line, headers: lines, body: String::from_utf8(body).unwrap() }
+    SeenRequest { line, headers: lines, body: String::from_utf8(body).unwrap() }
 }
 
 fn write_answer(mut stream: TcpStream, status: u16, body: &Value) {
@@ -99,26 +99,29 @@ fn write_answer(mut stream: TcpStream, status: u16, body: &Value) {
         .unwrap();
 }
 
+pub const SINK: &str = "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a78";
+pub const USER: &str = "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a70";
+
 pub fn error(code: &str, message: &str) -> Value {
     json!({ "error": { "code": code, "message": message } })
 }
 
 pub fn emitted() -> Value {
     json!({
-        "event_id": "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77", "event_type": "custom.a", "event_ts": "x",
-        "matched": [{ "sink_id": "s1", "name": "slack" }], "dropped": []
+        "event_id": "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77", "event_type": "custom.a", "event_ts": "2026-01-31T12:00:00.000000Z",
+        "matched": [{ "sink_id": SINK, "name": "slack" }], "dropped": []
     })
 }
 
 pub fn event(state: &str) -> Value {
     json!({
         "id": "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77", "type": "custom.a", "ts": "2026-01-31T12:00:00.000000Z",
-        "zone": "default", "space_id": "00000000-0000-0000-0000-000000000000", "user_id": "u", "data": { "z": 1, "a": 2 },
-        "actor": { "id": "u", "username": "ada", "kind": "user" },
+        "zone": "default", "space_id": "00000000-0000-0000-0000-000000000000", "user_id": USER, "data": { "z": 1, "a": 2 },
+        "actor": { "id": USER, "username": "ada", "kind": "user" },
         "deliveries": [{
-            "sink_id": "s1", "name": "slack", "state": state, "sequence": 7,
+            "sink_id": SINK, "name": "slack", "state": state, "sequence": 7,
             "attempts": [{
-                "number": 1, "at": "2026-01-31T12:00:01.000000Z", "duration_ms": 12, "outcome": "failed",
+                "number": 1, "at": "2026-01-31T12:00:01.000000Z", "duration_ms": 12.0, "outcome": "failed",
                 "status": 500, "error": "the receiver answered 500", "log": ["tried\u{1b}[2J"]
             }]
         }]
@@ -138,10 +141,10 @@ pub fn list(items: &[Value]) -> Value {
     json!({ "items": items, "next": null })
 }
 
-/// A space that has been through something, with this agent token.
+/// A space with failed checks and a restarted agent, with this agent token.
 pub fn space(agent_token: Value) -> Value {
     json!({
-        "id": "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a79", "name": "web", "owner": "ada", "owner_id": "1",
+        "id": "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a79", "name": "web", "owner": "ada", "owner_id": USER,
         "description": "the shop", "template_id": null, "driver": "process", "state": "deployed", "linked": false,
         "health": "healthy", "consecutive_failures": 2,
         "last_check": { "ok": false, "detail": "the agent is not connected", "checked_at": "2026-01-31T12:00:01.000000Z" },

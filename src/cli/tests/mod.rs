@@ -1,4 +1,4 @@
-//! The command line as a whole: help, usage, and the exit codes against a server that says what a test wants.
+//! The command line as a whole: help, usage, and exit codes, against a fake server.
 
 mod agent;
 mod apply;
@@ -7,13 +7,13 @@ mod mcp;
 mod script;
 
 use super::{
-    completions::Dialect,
+    completions::CompletionShell,
     run_in,
-    shell::{Input, Screen, ScreenKind, Shell},
+    shell::{Shell, Stdin, Stdout, StdoutKind},
     table::Paint,
 };
-use argh::SubCommands as _;
-use fake::{Fake, Seen, emitted, error, event, list, sink, space};
+use argh::ArgsInfo as _;
+use fake::{FakeServer, SINK, SeenRequest, USER, emitted, error, event, list, sink, space};
 use serde_json::{Value, json};
 use std::{
     ffi::OsString,
@@ -21,52 +21,34 @@ use std::{
     net::TcpListener,
 };
 
-/// What a command left behind.
-struct Ran {
+/// The exit code and output of a command.
+struct CommandOutput {
     code: u8,
     out: String,
     err: String,
 }
 
-/// Runs a command line in surroundings that have nothing but what is given.
-fn run_with(words: &[&str], stdin: &str, environment: &dyn Fn(&str) -> Option<String>) -> Ran {
+/// Runs a command line with this stdin and environment.
+fn run_with(words: &[&str], stdin: &str, environment: &dyn Fn(&str) -> Option<String>) -> CommandOutput {
     let (mut input, mut out, mut err) = (stdin.as_bytes(), Vec::new(), Vec::new());
     let code = {
-        let screen = Screen::new(&mut out, ScreenKind::File, None, Paint::Bare);
-        let mut shell = Shell { environment, input: Input::Piped(&mut input), out: screen, err: &mut err };
+        let screen = Stdout::new(&mut out, StdoutKind::File, None, Paint::Bare);
+        let mut shell = Shell { environment, input: Stdin::Piped(&mut input), out: screen, err: &mut err };
         run_in(&mut shell, words.iter().map(OsString::from))
     };
-    Ran { code, out: String::from_utf8(out).unwrap(), err: String::from_utf8(err).unwrap() }
+    CommandOutput { code, out: String::from_utf8(out).unwrap(), err: String::from_utf8(err).unwrap() }
 }
 
-fn run(words: &[&str]) -> Ran {
+fn run(words: &[&str]) -> CommandOutput {
     run_with(words, "", &|_| None)
 }
 
-/// Every command there is, as the words that name it.
+/// Every command, as the words that name it.
 fn commands() -> Vec<Vec<&'static str>> {
     let mut all = vec![vec![]];
-    for command in super::Command::COMMANDS {
+    for command in super::Svc::get_args_info().commands {
         all.push(vec![command.name]);
-        let family = match command.name {
-            "agent" => super::agent::Command::COMMANDS,
-            "methods" => super::methods::Command::COMMANDS,
-            "event" => super::event::Command::COMMANDS,
-            "sink" => super::sink::Command::COMMANDS,
-            "script" => super::script::Command::COMMANDS,
-            "method" => super::method::Command::COMMANDS,
-            "mcp" => super::mcp::Command::COMMANDS,
-            "subscription" => super::subscription::Command::COMMANDS,
-            "space" => super::space::Command::COMMANDS,
-            "template" => super::template::Command::COMMANDS,
-            "token" => super::token::Command::COMMANDS,
-            "user" => super::user::Command::COMMANDS,
-            "role" => super::role::Command::COMMANDS,
-            "group" => super::group::Command::COMMANDS,
-            "config" => super::config::Command::COMMANDS,
-            _ => &[],
-        };
-        all.extend(family.iter().map(|inner| vec![command.name, inner.name]));
+        all.extend(command.command.commands.iter().map(|inner| vec![command.name, inner.name]));
     }
     all
 }
@@ -87,11 +69,11 @@ fn every_command_has_help_with_an_example() {
 
 #[test]
 fn completions_name_every_command() {
-    for dialect in Dialect::ALL {
-        let script = dialect.script();
+    for shell in CompletionShell::ALL {
+        let script = shell.script();
         let words: Vec<&str> = script.split(|c: char| !c.is_alphanumeric() && c != '-').collect();
         for name in commands().concat() {
-            assert!(words.contains(&name), "{dialect:?} does not know {name}");
+            assert!(words.contains(&name), "{shell:?} does not know {name}");
         }
     }
 }
@@ -105,9 +87,9 @@ fn completions_name_every_flag() {
         let flags =
             options.lines().take_while(|line| !line.is_empty()).filter_map(|line| line.trim().strip_prefix("--"));
         for flag in flags.map(|line| line.split([' ', ',']).next().unwrap()) {
-            for dialect in Dialect::ALL {
-                let spelled = if dialect == Dialect::Fish { format!("-l {flag} ") } else { format!("--{flag}") };
-                assert!(dialect.script().contains(&spelled), "{dialect:?} does not know --{flag} of {command:?}");
+            for shell in CompletionShell::ALL {
+                let spelled = if shell == CompletionShell::Fish { format!("-l {flag} ") } else { format!("--{flag}") };
+                assert!(shell.script().contains(&spelled), "{shell:?} does not know --{flag} of {command:?}");
             }
         }
     }
@@ -151,7 +133,7 @@ fn the_version_is_the_packages() {
 
 #[test]
 fn done_is_code_0() {
-    let fake = Fake::always(202, emitted());
+    let fake = FakeServer::always(202, emitted());
     let ran = fake.run(&["event", "a", "{\"n\": 1.50}"]);
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
     assert_eq!(ran.out, "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77  custom.a  1 sink\n");
@@ -164,9 +146,9 @@ fn done_is_code_0() {
 
 #[test]
 fn what_the_server_rejects_is_code_1_with_its_reason() {
-    let ran = Fake::always(409, error("conflict", "a group named `web` exists")).run(&["group", "create", "web"]);
+    let ran = FakeServer::always(409, error("conflict", "a group named `web` exists")).run(&["group", "create", "web"]);
     assert_eq!((ran.code, ran.err.as_str()), (1, "svc: a group named `web` exists (409 conflict)\n"));
-    let ran = Fake::always(502, "<html>".into()).run(&["whoami"]);
+    let ran = FakeServer::always(502, "<html>".into()).run(&["whoami"]);
     assert_eq!(ran.code, 1);
     assert!(ran.err.contains("check that it is an svc server"), "{}", ran.err);
 }
@@ -181,13 +163,13 @@ fn a_server_that_is_not_there_is_code_3() {
 
 #[test]
 fn being_refused_is_code_4_with_advice() {
-    let ran = Fake::always(401, error("unauthorized", "this token is not known")).run(&["whoami"]);
+    let ran = FakeServer::always(401, error("unauthorized", "this token is not known")).run(&["whoami"]);
     assert_eq!(ran.code, 4);
     assert!(ran.err.contains("SVC_TOKEN") && ran.err.contains("svc login"), "{}", ran.err);
-    let ran = Fake::always(403, error("forbidden", "needs view_audit_log")).run(&["audit"]);
+    let ran = FakeServer::always(403, error("forbidden", "needs view_audit_log")).run(&["audit"]);
     assert_eq!(ran.code, 4);
     assert!(ran.err.contains("view_audit_log"), "{}", ran.err);
-    let fake = Fake::always(401, error("unauthorized", "no token"));
+    let fake = FakeServer::always(401, error("unauthorized", "no token"));
     let ran = run(&["whoami", "--server", &fake.url]);
     assert!(ran.code == 4 && ran.err.contains("no token to show"), "{}", ran.err);
 }
@@ -205,8 +187,8 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
     }
     for words in [&["--help"][..], &["config", "show", "--default"], &["completions", "bash"]] {
         let (mut closed, mut err) = (Closed, Vec::new());
-        let out = Screen::new(&mut closed, ScreenKind::File, None, Paint::Bare);
-        let mut shell = Shell { environment: &|_| None, input: Input::Terminal, out, err: &mut err };
+        let out = Stdout::new(&mut closed, StdoutKind::File, None, Paint::Bare);
+        let mut shell = Shell { environment: &|_| None, input: Stdin::Terminal, out, err: &mut err };
         assert_eq!(run_in(&mut shell, words.iter().map(OsString::from)), 0);
         assert!(err.is_empty(), "{words:?}");
     }
@@ -214,7 +196,7 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
 
 #[test]
 fn a_payload_comes_from_stdin() {
-    let fake = Fake::always(202, emitted());
+    let fake = FakeServer::always(202, emitted());
     fake.run_piped(&["event", "a"], "{\"from\": \"stdin\"}\n");
     fake.run_piped(&["event", "a", "-"], "{\"from\": \"dash\"}");
     fake.run_piped(&["event", "a"], "");
@@ -225,7 +207,7 @@ fn a_payload_comes_from_stdin() {
 #[test]
 fn waiting_ends_when_every_sink_has_settled() {
     let answer = |last: &'static str| {
-        Fake::new(move |line, before| match line {
+        FakeServer::new(move |line, before| match line {
             "POST /api/events/emit" => (202, emitted()),
             _ if before < 2 => (200, event("queued")),
             _ => (200, event(last)),
@@ -243,7 +225,7 @@ fn waiting_ends_when_every_sink_has_settled() {
 
 #[test]
 fn waiting_ends_with_code_1_when_it_takes_too_long() {
-    let fake = Fake::new(|line, _| match line {
+    let fake = FakeServer::new(|line, _| match line {
         "POST /api/events/emit" => (202, emitted()),
         _ => (200, event("queued")),
     });
@@ -254,7 +236,7 @@ fn waiting_ends_with_code_1_when_it_takes_too_long() {
 
 #[test]
 fn methods_are_counted_and_explained_beside_sinks() {
-    let target = |name: &str| json!({ "sink_id": "1", "name": name });
+    let target = |name: &str| json!({ "sink_id": SINK, "name": name });
     for (matched, line) in [
         (vec![], "no sink matches"),
         (vec![target("notes/m")], "1 method"),
@@ -262,18 +244,21 @@ fn methods_are_counted_and_explained_beside_sinks() {
     ] {
         let mut answer = emitted();
         answer["matched"] = json!(matched);
-        let ran = Fake::always(202, answer).run(&["event", "a"]);
+        let ran = FakeServer::always(202, answer).run(&["event", "a"]);
         assert!(ran.out.ends_with(&format!("  custom.a  {line}\n")), "{}", ran.out);
     }
     let mut answer = emitted();
     answer["dropped"] = json!([target("notes/m")]);
-    let ran = Fake::always(202, answer).run(&["event", "a"]);
+    let ran = FakeServer::always(202, answer).run(&["event", "a"]);
     assert_eq!(ran.err, "dropped for `notes/m`: its queue is full (see `svc subscription list`)\n");
 
-    let method = json!({ "sink_id": "1", "name": "notes/m", "owner": "me", "events": "*", "type": "method",
+    let method = json!({ "sink_id": SINK, "name": "notes/m", "owner": "me", "events": "*", "type": "method",
                          "active": true, "matches": true, "reason": "`*` matches" });
-    let ran =
-        Fake::always(200, json!({ "event_type": "custom.a", "sinks": [method] })).run(&["event", "a", "--explain"]);
+    let ran = FakeServer::always(200, json!({ "event_type": "custom.a", "sinks": [method] })).run(&[
+        "event",
+        "a",
+        "--explain",
+    ]);
     let expected = "\
 custom.a would go to 1 of 1 sinks and methods
 SINK     OWNER  TYPE    EVENTS  MATCH  WHY
@@ -286,10 +271,10 @@ notes/m  me     method  *       yes    `*` matches
 fn subscriptions_are_listed_and_their_queues_found_by_space_and_method() {
     let id = "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a78";
     let subscription = json!({
-        "id": id, "space_id": "s", "space": "notes", "method": "notes.on_deploy", "events": "custom.deploy.*",
+        "id": id, "space_id": USER, "space": "notes", "method": "notes.on_deploy", "events": "custom.deploy.*",
         "event_sinks": ["a", "b"], "queue": { "depth": 3, "next_sequence": 9, "dead": 1 }, "open": false
     });
-    let fake = Fake::new(move |line, _| match line {
+    let fake = FakeServer::new(move |line, _| match line {
         "GET /api/subscriptions?limit=200" => (200, list(std::slice::from_ref(&subscription))),
         line if line.ends_with("/redeliver") => (200, json!({ "redelivered": 1, "remaining": 0 })),
         _ => (200, list(&[])),
@@ -319,12 +304,12 @@ notes/notes.on_deploy  custom.deploy.*  a, b        away    3       1     01976f
 
 #[test]
 fn explaining_sends_nothing() {
-    let fake = Fake::always(
+    let fake = FakeServer::always(
         200,
         json!({ "event_type": "custom.a", "sinks": [
-            { "sink_id": "1", "name": "slack", "owner": "me", "events": "*", "type": "webhook", "active": true,
+            { "sink_id": SINK, "name": "slack", "owner": "me", "events": "*", "type": "webhook", "active": true,
               "matches": true, "reason": "`*` matches" },
-            { "sink_id": "2", "name": "siem", "owner": "global", "events": "x", "type": "script", "active": true,
+            { "sink_id": USER, "name": "siem", "owner": "global", "events": "x", "type": "script", "active": true,
               "matches": false, "reason": "no pattern matches" },
         ] }),
     );
@@ -343,14 +328,14 @@ siem   global  script   x       no     no pattern matches
 
 #[test]
 fn json_is_what_the_server_said() {
-    let fake = Fake::always(200, event("dead"));
+    let fake = FakeServer::always(200, event("dead"));
     let ran = fake.run(&["event", "show", "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77", "--json"]);
     assert_eq!(ran.out, format!("{}\n", event("dead")));
 }
 
 #[test]
 fn an_event_is_shown_with_its_attempts_and_no_control_characters() {
-    let fake = Fake::always(200, event("dead"));
+    let fake = FakeServer::always(200, event("dead"));
     let ran = fake.run(&["event", "show", "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77"]);
     assert_eq!(ran.code, 0, "{}", ran.err);
     assert!(ran.out.contains("slack: dead  #7\n"), "{}", ran.out);
@@ -360,7 +345,7 @@ fn an_event_is_shown_with_its_attempts_and_no_control_characters() {
 
 #[test]
 fn a_list_goes_over_as_many_pages_as_it_needs() {
-    let fake = Fake::new(|line, _| match line.contains("cursor=") {
+    let fake = FakeServer::new(|line, _| match line.contains("cursor=") {
         false => (200, json!({ "items": [{ "id": "1", "name": "a" }], "next": "c d" })),
         true => (200, json!({ "items": [{ "id": "2", "name": "b" }], "next": null })),
     });
@@ -372,7 +357,7 @@ fn a_list_goes_over_as_many_pages_as_it_needs() {
 
 #[test]
 fn an_object_is_found_by_name_or_by_id() {
-    let fake = Fake::new(|line, _| match line {
+    let fake = FakeServer::new(|line, _| match line {
         "GET /api/event-sinks?name=slack&limit=200" => (200, list(&[sink()])),
         "GET /api/event-sinks/01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a78" => (200, sink()),
         "GET /api/event-sinks?name=twice&limit=200" => {
@@ -393,9 +378,9 @@ fn an_object_is_found_by_name_or_by_id() {
 #[test]
 fn a_test_that_is_not_delivered_is_code_1() {
     for (outcome, code) in [("delivered", 0), ("skipped", 0), ("failed", 1), ("dead", 1)] {
-        let fake = Fake::always(
+        let fake = FakeServer::always(
             200,
-            json!({ "number": 1, "at": "2026-01-31T12:00:01.000000Z", "duration_ms": 3, "outcome": outcome, "log": [],
+            json!({ "number": 1, "at": "2026-01-31T12:00:01.000000Z", "duration_ms": 3.0, "outcome": outcome, "log": [],
                     "sent": "{\"text\":\"hello\"}" }),
         );
         let ran = fake.run(&["sink", "test", "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a78", "{\"a\":1}", "--type", "x"]);
@@ -407,7 +392,7 @@ fn a_test_that_is_not_delivered_is_code_1() {
 
 #[test]
 fn a_new_space_prints_its_agent_token_alone_and_what_to_do_with_it() {
-    let fake = Fake::always(201, space("sva_secret".into()));
+    let fake = FakeServer::always(201, space("sva_secret".into()));
     let words = ["space", "create", "web", "--template", "t", "--host", "box", "--port", "web=80", "--custom", "A=b"];
     let ran = fake.run(&words);
     assert_eq!((ran.code, ran.out.as_str()), (0, "sva_secret\n"));
@@ -415,7 +400,7 @@ fn a_new_space_prints_its_agent_token_alone_and_what_to_do_with_it() {
     let port = json!({ "name": "web", "port": 80, "protocol": "http" });
     let expected = json!({ "name": "web", "template": "t", "host": "box", "ports": [port], "custom": { "A": "b" } });
     assert_eq!(fake.seen()[0].json(), expected);
-    let fake = Fake::always(201, space(Value::Null));
+    let fake = FakeServer::always(201, space(Value::Null));
     let ran = fake.run(&["space", "create", "web", "--driver", "process", "--methods-file", "/srv/m.toml"]);
     assert!(ran.out.starts_with("created space web  ") && ran.err.contains("svc space start web"), "{}", ran.err);
     assert_eq!(fake.seen()[0].json(), json!({ "name": "web", "driver": "process", "methods_file": "/srv/m.toml" }));
@@ -423,7 +408,7 @@ fn a_new_space_prints_its_agent_token_alone_and_what_to_do_with_it() {
 
 #[test]
 fn a_space_is_ones_own_before_it_is_somebody_elses() {
-    let fake = Fake::new(|line, _| match line {
+    let fake = FakeServer::new(|line, _| match line {
         "GET /api/spaces?name=mine&owner=me&limit=200" => (200, list(&[json!({ "id": "1", "name": "mine" })])),
         "GET /api/spaces?name=theirs&limit=200" => (200, list(&[json!({ "id": "2", "name": "theirs" })])),
         _ if line.starts_with("GET") => (200, list(&[])),
@@ -438,7 +423,8 @@ fn a_space_is_ones_own_before_it_is_somebody_elses() {
 
 #[test]
 fn a_space_is_shown_with_what_its_agent_is_up_to() {
-    let ran = Fake::always(200, space(Value::Null)).run(&["space", "show", "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a79"]);
+    let ran =
+        FakeServer::always(200, space(Value::Null)).run(&["space", "show", "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a79"]);
     assert_eq!(ran.code, 0, "{}", ran.err);
     for part in [
         "state        deployed",
@@ -452,7 +438,7 @@ fn a_space_is_shown_with_what_its_agent_is_up_to() {
     ] {
         assert!(ran.out.contains(part), "{part}: {}", ran.out);
     }
-    let table = Fake::always(200, list(&[space(Value::Null)])).run(&["space", "list"]).out;
+    let table = FakeServer::always(200, list(&[space(Value::Null)])).run(&["space", "list"]).out;
     assert!(table.lines().nth(1).unwrap().starts_with("web   ada    deployed  healthy  no"), "{table}");
 }
 
@@ -460,16 +446,16 @@ fn a_space_is_shown_with_what_its_agent_is_up_to() {
 fn an_applied_template_replaces_the_one_of_its_name() {
     let template = json!({ "id": "7", "name": "web" });
     let there = template.clone();
-    let fake = Fake::new(move |line, before| match line {
+    let fake = FakeServer::new(move |line, before| match line {
         "GET /api/templates?name=web&limit=200" if before == 0 => (200, list(&[])),
         "GET /api/templates?name=web&limit=200" => (200, list(std::slice::from_ref(&there))),
         _ => (200, template.clone()),
     });
-    let path = std::env::temp_dir().join(format!("svc-apply-{}.toml", uuid::Uuid::now_v7()));
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("web.toml");
     std::fs::write(&path, "name = \"web\"\n[custom]\nTEAM = \"ops\"\n").unwrap();
     let apply = || fake.run(&["template", "apply", path.to_str().unwrap()]).out;
     assert_eq!([apply(), apply()], ["created template web  7\n", "replaced template web  7\n"]);
-    std::fs::remove_file(&path).unwrap();
     let lines: Vec<String> = fake.seen().into_iter().map(|seen| seen.line).collect();
     assert_eq!((lines[1].as_str(), lines[3].as_str()), ("POST /api/templates", "PUT /api/templates/7"));
     assert_eq!(fake.seen()[3].json()["custom"], json!({ "TEAM": "ops" }));
@@ -477,9 +463,9 @@ fn an_applied_template_replaces_the_one_of_its_name() {
 
 #[test]
 fn a_new_token_is_alone_on_stdout() {
-    let fake = Fake::always(
+    let fake = FakeServer::always(
         201,
-        json!({ "id": "1", "name": "ci", "scopes": [], "created_at": "2026-01-31T12:00:00.000000Z",
+        json!({ "id": USER, "name": "ci", "scopes": [], "created_at": "2026-01-31T12:00:00.000000Z",
                 "last_used_at": null, "expires_at": null, "token": "svc_secret" }),
     );
     let ran = fake.run(&["token", "create", "ci", "--scope", "methods"]);
@@ -489,22 +475,24 @@ fn a_new_token_is_alone_on_stdout() {
 
 #[test]
 fn logging_in_trades_the_password_for_a_token_and_keeps_it() {
-    let fake = Fake::new(|line, _| match line {
+    let fake = FakeServer::new(|line, _| match line {
         "POST /api/tokens" => (
             201,
-            json!({ "id": "1", "name": "x", "scopes": [], "created_at": "2026-01-31T12:00:00.000000Z",
+            json!({ "id": USER, "name": "x", "scopes": [], "created_at": "2026-01-31T12:00:00.000000Z",
                     "last_used_at": null, "expires_at": null, "token": "svc_new" }),
         ),
-        _ => (200, json!({ "id": "1", "name": "ada", "permissions": [], "via": "token", "scopes": [] })),
+        _ => (
+            200,
+            json!({ "id": USER, "name": "ada", "roles": [], "groups": [], "permissions": [], "via": "token", "scopes": [] }),
+        ),
     });
-    let home = std::env::temp_dir().join(format!("svc-login-{}", uuid::Uuid::now_v7()));
-    let environment = |name: &str| (name == "HOME").then(|| home.to_str().unwrap().to_owned());
+    let home = tempfile::tempdir().unwrap();
+    let environment = |name: &str| (name == "HOME").then(|| home.path().to_str().unwrap().to_owned());
     let words = ["login", "--server", &fake.url, "--name", "ada", "--password-stdin"];
     let ran = run_with(&words, "open sesame\n", &environment);
     assert_eq!(ran.code, 0, "{}", ran.err);
-    let kept = std::fs::read_to_string(home.join(".config/svc/client.toml")).unwrap();
+    let kept = std::fs::read_to_string(home.path().join(".config/svc/client.toml")).unwrap();
     let after = run_with(&["whoami", "--json"], "", &environment);
-    std::fs::remove_dir_all(&home).unwrap();
     assert_eq!(kept, format!("server = \"{}\"\ntoken = \"svc_new\"\n", fake.url));
     assert_eq!(after.code, 0, "{}", after.err);
     let seen = fake.seen();
@@ -513,13 +501,13 @@ fn logging_in_trades_the_password_for_a_token_and_keeps_it() {
         ["POST /api/auth/login", "POST /api/tokens", "POST /api/auth/logout", "GET /api/whoami", "GET /api/whoami"];
     assert_eq!(lines, all);
     assert_eq!(seen[0].json(), json!({ "name": "ada", "password": "open sesame" }));
-    let has = |seen: &Seen, header: &str| seen.headers.iter().any(|line| line.eq_ignore_ascii_case(header));
+    let has = |seen: &SeenRequest, header: &str| seen.headers.iter().any(|line| line.eq_ignore_ascii_case(header));
     assert!(has(&seen[1], "cookie: svc_session=crumb") && has(&seen[4], "authorization: Bearer svc_new"), "{seen:?}");
 }
 
 #[test]
 fn a_wrong_password_is_code_4_and_nothing_is_kept() {
-    let fake = Fake::always(401, error("unauthorized", "name or password is wrong"));
+    let fake = FakeServer::always(401, error("unauthorized", "name or password is wrong"));
     let words = ["login", "--server", &fake.url, "--name", "ada", "--password-stdin"];
     let ran = run_with(&words, "guess\n", &|name| (name == "HOME").then(|| "/nonexistent".to_owned()));
     assert_eq!((ran.code, ran.out.as_str()), (4, ""));
@@ -528,7 +516,8 @@ fn a_wrong_password_is_code_4_and_nothing_is_kept() {
 
 #[test]
 fn a_config_file_is_checked_and_shown() {
-    let path = std::env::temp_dir().join(format!("svc-cli-{}.toml", uuid::Uuid::now_v7()));
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("svc.toml");
     std::fs::write(&path, "zone = \"eu\"\n").unwrap();
     let file = path.to_str().unwrap();
     let home = |name: &str| (name == "HOME").then(|| "/home/ada".to_owned());
@@ -536,7 +525,6 @@ fn a_config_file_is_checked_and_shown() {
     let shown = run_with(&["config", "show", "--config", file, "--json"], "", &home);
     std::fs::write(&path, "zon = \"eu\"\n").unwrap();
     let wrong = run_with(&["config", "check", file], "", &home);
-    std::fs::remove_file(&path).unwrap();
     assert_eq!((checked.code, checked.out), (0, format!("{file} is right\n")));
     let shown: Value = serde_json::from_str(&shown.out).unwrap();
     assert_eq!((&shown["zone"], &shown["data"]), (&json!("eu"), &json!("/home/ada/.local/share/svc")));

@@ -1,6 +1,6 @@
 //! `svc script`: files against what the server has, and what a run says.
 
-use super::fake::{Fake, list};
+use super::fake::{FakeServer, list};
 use serde_json::{Value, json};
 
 const ID: &str = "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a80";
@@ -14,23 +14,14 @@ fn script(kind: &str, content: &str) -> Value {
 }
 
 /// A server that has one script of this kind, which a run answers for as told.
-fn server(kind: &'static str, ran: Value) -> Fake {
-    Fake::new(move |line, _| match line {
+fn server(kind: &'static str, ran: Value) -> FakeServer {
+    FakeServer::new(move |line, _| match line {
         "GET /api/scripts?name=shout&owner=me&limit=200" => (200, list(&[script(kind, "print(1)")])),
         line if line.starts_with("GET /api/scripts?") => (200, list(&[])),
         "POST /api/scripts" => (201, script(kind, "print(1)")),
         line if line.ends_with("/run") => (200, ran.clone()),
         _ => (200, script(kind, "print(1)")),
     })
-}
-
-/// A file of this name in a directory of its own.
-fn file(name: &str, text: &str) -> std::path::PathBuf {
-    let directory = std::env::temp_dir().join(format!("svc-scripts-{}", uuid::Uuid::now_v7()));
-    std::fs::create_dir(&directory).unwrap();
-    let path = directory.join(name);
-    std::fs::write(&path, text).unwrap();
-    path
 }
 
 #[test]
@@ -42,14 +33,15 @@ fn applying_a_file_stores_what_is_new_changes_what_differs_and_leaves_the_rest()
         ("shout.lua", "print(1)", &["--global"], "created", Some("POST /api/scripts".to_owned())),
         ("other.lua", "print(1)", &[], "created", Some("POST /api/scripts".to_owned())),
     ] {
-        let path = file(name, text);
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
         let fake = server("script", json!(null));
         let words: Vec<&str> = ["script", "apply", path.to_str().unwrap()].iter().chain(flags).copied().collect();
         let ran = fake.run(&words);
         assert_eq!((ran.code, ran.out), (0, format!("{said} script shout  {ID}\n")), "{name}: {}", ran.err);
         let changes = fake.seen().into_iter().map(|seen| seen.line).find(|line| !line.starts_with("GET"));
         assert_eq!(changes, sent, "{name} {flags:?}");
-        std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
     }
 }
 
@@ -86,7 +78,7 @@ fn a_script_is_tried_on_a_sample_event() {
 fn a_script_is_shown_with_its_source() {
     let ran = server("script", json!(null)).run(&["script", "show", "shout"]);
     assert!(ran.code == 0 && ran.out.contains("Shouts") && ran.out.ends_with("content:\n  print(1)\n"), "{}", ran.out);
-    let listed = Fake::always(200, list(&[script("library", "")])).run(&["script", "list", "--kind", "library"]);
+    let listed = FakeServer::always(200, list(&[script("library", "")])).run(&["script", "list", "--kind", "library"]);
     assert!(listed.code == 0 && listed.out.contains("shout") && listed.out.contains("library"), "{}", listed.out);
     assert_eq!(server("script", json!(null)).run(&["script", "show", "none"]).code, 1);
 }

@@ -1,6 +1,6 @@
 //! Events: raising one, explaining its routes, the history, and the live stream.
 
-use super::{identity::ActorView, list::Limit, schemas};
+use super::{identity::ActorView, lenient::Lenient, list::Limit, schemas};
 use crate::model::{
     delivery::{AttemptOutcome, Delivery, DeliveryState},
     event::EventType,
@@ -134,11 +134,11 @@ pub struct DeliveryNotice {
     pub event_id: EventId,
     pub event_type: EventType,
     pub name: Arc<str>,
-    pub outcome: AttemptOutcome,
+    pub outcome: Lenient<AttemptOutcome>,
     pub sequence: u64,
     pub sink_id: SinkId,
     /// `queued` while another attempt will follow.
-    pub state: DeliveryState,
+    pub state: Lenient<DeliveryState>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
 }

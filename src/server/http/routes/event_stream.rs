@@ -106,10 +106,10 @@ fn delivery_notice(caller: &Caller, update: &DeliveryUpdate) -> DeliveryNotice {
         event_id: update.event_id,
         event_type: update.event_type.clone(),
         name: update.name.clone(),
-        outcome: update.outcome,
+        outcome: update.outcome.into(),
         sequence: update.sequence,
         sink_id: update.sink_id,
-        state: update.state,
+        state: update.state.into(),
         status: update.status,
     }
 }

@@ -1,33 +1,32 @@
-//! The agent of the space that a command runs in, at SVC_AGENT_URL. It asks for no token: being here is enough.
+//! HTTP client of the agent in the same space, at SVC_AGENT_URL. The agent needs no token: it listens on loopback only.
 
 use crate::{
     agent::NOT_CONNECTED,
     cli::{
-        access::{Access, TokenSource},
+        access::Access,
         client::{Answer, Client},
-        failure::Failure,
+        failure::{Failure, TokenSource},
     },
 };
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
-/// Where an agent listens that was told nothing else.
+/// The address of an agent with default settings.
 const DEFAULT_URL: &str = "http://127.0.0.1:7301";
 
-/// A way to the agent.
-pub struct Near(Client);
+/// A client of the agent. Its failures are worded for an agent.
+pub struct AgentHttp(Client);
 
-/// Whether the environment says that there is an agent.
-pub fn is_named(environment: &dyn Fn(&str) -> Option<String>) -> bool {
+/// Whether SVC_AGENT_URL names an agent.
+pub fn is_agent_named(environment: &dyn Fn(&str) -> Option<String>) -> bool {
     environment("SVC_AGENT_URL").is_some_and(|url| !url.is_empty())
 }
 
-impl Near {
-    /// The agent that the environment names, or the one at the usual place.
+impl AgentHttp {
+    /// The agent at SVC_AGENT_URL, or at the default address.
     ///
     /// # Errors
     ///
-    /// Fails if it names something that is no address.
+    /// Fails if SVC_AGENT_URL is no address.
     pub fn find(environment: &dyn Fn(&str) -> Option<String>) -> Result<Self, Failure> {
         let url = environment("SVC_AGENT_URL").filter(|url| !url.is_empty());
         let url = url.as_deref().unwrap_or(DEFAULT_URL);
@@ -41,13 +40,9 @@ impl Near {
         self.0.get(path).map_err(|failure| self.of_agent(failure))
     }
 
-    pub fn post(&self, path: &str, body: &Value) -> Result<Answer, Failure> {
-        self.0.post(path, body).map_err(|failure| self.of_agent(failure))
-    }
-
-    /// Posts what may take as long as the agent lets it: a set-up script is bounded by its settings.
-    pub fn post_patiently(&self, path: &str, body: &Value) -> Result<Answer, Failure> {
-        self.0.post_patiently(path, body).map_err(|failure| self.of_agent(failure))
+    /// Posts a body without a timeout: the agent bounds the time of a set-up script.
+    pub fn post_without_timeout(&self, path: &str, body: String) -> Result<Answer, Failure> {
+        self.0.post_without_timeout(path, body).map_err(|failure| self.of_agent(failure))
     }
 
     /// Posts a body that is JSON already, byte for byte.
@@ -63,7 +58,7 @@ impl Near {
         self.0.read(answer).map_err(|failure| self.of_agent(failure))
     }
 
-    /// The same failure, in words about an agent.
+    /// The same failure, worded for an agent.
     fn of_agent(&self, failure: Failure) -> Failure {
         let agent = self.0.server().to_string();
         match failure {

@@ -1,0 +1,326 @@
+//! `svc role`, `svc group` and `svc token`: permissions, sets of users, and the caller's own API tokens. Users are in
+//! [`super::user`].
+
+use super::{
+    arguments::{Moment, brief},
+    client::Client,
+    failure::Failure,
+    resource::{Resource, ResourceKind, joined},
+    shell::{OutputFormat, Shell},
+    table::{Cell, Fit, Table},
+};
+use crate::model::{
+    api::identity::{GroupView, IssuedToken, RoleView, TokenView},
+    permission::Permission,
+};
+use serde_json::{Value, json};
+
+command_family! {
+    /// Manage roles: named sets of permissions that users are given.
+    #[argh(
+        example = "{command_name} list\n{command_name} create emitter --permission use_spaces",
+        note = "Permissions: use_spaces manage_spaces use_methods use_mcp_server manage_own_event_sinks \
+                manage_global_event_sinks manage_own_scripts manage_global_scripts manage_users manage_groups \
+                manage_roles view_audit_log"
+    )]
+    RoleCommand(RoleSubcommand) = "role" { ListRoles, CreateRole, ShowRole, UpdateRole, DeleteRole }
+}
+
+command_family! {
+    /// Manage groups of users.
+    #[argh(example = "{command_name} create web\nsvc user update ada --group web")]
+    GroupCommand(GroupSubcommand) = "group" { ListGroups, CreateGroup, ShowGroup, UpdateGroup, DeleteGroup }
+}
+
+command_family! {
+    /// Manage your API tokens.
+    #[argh(example = "{command_name} create ci --expires 90d\n{command_name} list\n{command_name} delete ci")]
+    TokenCommand(TokenSubcommand) = "token" { ListTokens, CreateToken, ShowToken, DeleteToken }
+}
+
+list_command! {
+    /// List roles.
+    #[argh(example = "{command_name}")]
+    ListRoles of RoleView
+}
+
+show_and_delete_commands! {
+    /// Show one role.
+    #[argh(example = "{command_name} operator")]
+    ShowRole,
+    /// Delete a role. Its users lose the permissions it gave them.
+    #[argh(example = "{command_name} operator")]
+    DeleteRole
+    of RoleView by
+    /// the role's name or id
+    role
+}
+
+client_command! {
+    /// Create a role.
+    #[argh(example = "{command_name} operator --permission use_spaces --permission manage_own_event_sinks")]
+    CreateRole = "create" {
+        /// the role's name
+        #[argh(positional)]
+        name: String,
+
+        /// a permission it gives; repeat for more
+        #[argh(option, from_str_fn(parse_permission))]
+        permission: Vec<Permission>,
+    }
+}
+
+client_command! {
+    /// Change a role. What is not mentioned stays.
+    #[argh(example = "{command_name} operator --permission use_spaces --permission view_audit_log")]
+    UpdateRole = "update" {
+        /// the role's name or id
+        #[argh(positional)]
+        role: String,
+
+        /// a new name
+        #[argh(option)]
+        name: Option<String>,
+
+        /// a permission; repeat for more; these replace the ones there are
+        #[argh(option, from_str_fn(parse_permission))]
+        permission: Vec<Permission>,
+    }
+}
+
+list_command! {
+    /// List groups.
+    #[argh(example = "{command_name}")]
+    ListGroups of GroupView
+}
+
+show_and_delete_commands! {
+    /// Show one group.
+    #[argh(example = "{command_name} web")]
+    ShowGroup,
+    /// Delete a group.
+    #[argh(example = "{command_name} web")]
+    DeleteGroup
+    of GroupView by
+    /// the group's name or id
+    group
+}
+
+client_command! {
+    /// Create a group.
+    #[argh(example = "{command_name} web")]
+    CreateGroup = "create" {
+        /// the group's name
+        #[argh(positional)]
+        name: String,
+    }
+}
+
+client_command! {
+    /// Rename a group.
+    #[argh(example = "{command_name} web --name frontend")]
+    UpdateGroup = "update" {
+        /// the group's name or id
+        #[argh(positional)]
+        group: String,
+
+        /// the new name
+        #[argh(option)]
+        name: String,
+    }
+}
+
+list_command! {
+    /// List your tokens.
+    #[argh(example = "{command_name}")]
+    ListTokens of TokenView
+}
+
+show_and_delete_commands! {
+    /// Show one token's record.
+    #[argh(example = "{command_name} ci")]
+    ShowToken,
+    /// Delete a token. Programs that use it are cut off at once.
+    #[argh(example = "{command_name} ci")]
+    DeleteToken
+    of TokenView by
+    /// the token's name or id
+    token_name
+}
+
+client_command! {
+    /// Make a token and print it, this once: the server keeps only a hash.
+    #[argh(example = "{command_name} ci --expires 90d\nTOKEN=$({command_name} metrics-reader --scope methods)")]
+    CreateToken = "create" {
+        /// a name to know it by
+        #[argh(positional)]
+        name: String,
+
+        /// limit it to methods or mcp; repeat for both; without, it has all of your permissions
+        #[argh(option)]
+        scope: Vec<String>,
+
+        /// when it stops working: a time, or a span such as 90d
+        #[argh(option, arg_name = "when")]
+        expires: Option<Moment>,
+    }
+}
+
+impl CreateRole {
+    pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+        let client = self.client(shell)?;
+        let body = json!({ "name": self.name, "permissions": self.permission });
+        let answer = client.post(ResourceKind::ROLE.path, &body)?;
+        ResourceKind::ROLE.report(shell, "created", &client, &answer, self.format())
+    }
+}
+
+impl UpdateRole {
+    pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+        let mut changes = json!({});
+        if let Some(name) = &self.name {
+            changes["name"] = name.as_str().into();
+        }
+        if !self.permission.is_empty() {
+            changes["permissions"] = json!(self.permission);
+        }
+        if changes.as_object().is_none_or(serde_json::Map::is_empty) {
+            return Err(Failure::Usage("nothing to change: give --name or --permission".to_owned()));
+        }
+        let client = self.client(shell)?;
+        let answer = client.patch(&ResourceKind::ROLE.path_of(&client, &self.role)?, &changes)?;
+        ResourceKind::ROLE.report(shell, "updated", &client, &answer, self.format())
+    }
+}
+
+impl CreateGroup {
+    pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+        let client = self.client(shell)?;
+        let answer = client.post(ResourceKind::GROUP.path, &json!({ "name": self.name }))?;
+        ResourceKind::GROUP.report(shell, "created", &client, &answer, self.format())
+    }
+}
+
+impl UpdateGroup {
+    pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+        let client = self.client(shell)?;
+        let path = ResourceKind::GROUP.path_of(&client, &self.group)?;
+        let answer = client.patch(&path, &json!({ "name": self.name }))?;
+        ResourceKind::GROUP.report(shell, "updated", &client, &answer, self.format())
+    }
+}
+
+impl CreateToken {
+    pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+        let client = self.client(shell)?;
+        let mut body = json!({ "name": self.name, "scopes": self.scope });
+        if let Some(moment) = self.expires {
+            body["expires_at"] = json!(moment.future());
+        }
+        let answer = client.post(ResourceKind::TOKEN.path, &body)?;
+        if self.format() == OutputFormat::Json {
+            return shell.out.json(answer.as_str());
+        }
+        let issued: IssuedToken = client.read(&answer)?;
+        // The secret is alone on stdout, so that a script can capture it.
+        shell.out.line(&issued.token)?;
+        shell.note(&format!("created token `{}`; keep it now, it is not shown again", issued.record.name));
+        Ok(())
+    }
+}
+
+impl Resource for RoleView {
+    const KIND: ResourceKind = ResourceKind::ROLE;
+    type Item = Self;
+    const COLUMNS: &'static [(&'static str, Fit)] =
+        &[("NAME", Fit::Elastic), ("ID", Fit::Rigid), ("PERMISSIONS", Fit::Elastic)];
+
+    fn row(role: Self) -> Vec<Cell> {
+        vec![role.name.to_string().into(), role.id.to_string().into(), joined(role.permissions).into()]
+    }
+
+    fn add_fields(&self, table: &mut Table, _: &Client) {
+        table.field("id", self.id.to_string());
+        table.field("name", self.name.as_str());
+        for (index, permission) in self.permissions.iter().enumerate() {
+            table.row([if index == 0 { "permissions" } else { "" }.into(), permission.to_string().into()]);
+        }
+    }
+}
+
+impl Resource for GroupView {
+    const KIND: ResourceKind = ResourceKind::GROUP;
+    type Item = Self;
+    const COLUMNS: &'static [(&'static str, Fit)] = &[("NAME", Fit::Elastic), ("ID", Fit::Rigid)];
+
+    fn row(group: Self) -> Vec<Cell> {
+        vec![group.name.to_string().into(), group.id.to_string().into()]
+    }
+
+    fn add_fields(&self, table: &mut Table, _: &Client) {
+        table.field("id", self.id.to_string());
+        table.field("name", self.name.as_str());
+    }
+}
+
+impl Resource for TokenView {
+    const KIND: ResourceKind = ResourceKind::TOKEN;
+    type Item = Self;
+    const COLUMNS: &'static [(&'static str, Fit)] = &[
+        ("NAME", Fit::Elastic),
+        ("SCOPES", Fit::Rigid),
+        ("CREATED", Fit::Rigid),
+        ("LAST USED", Fit::Rigid),
+        ("EXPIRES", Fit::Rigid),
+        ("ID", Fit::Rigid),
+    ];
+
+    fn row(token: Self) -> Vec<Cell> {
+        vec![
+            token.name.as_str().into(),
+            scopes(&token).into(),
+            brief(token.created_at).into(),
+            token.last_used_at.map_or("never".to_owned(), brief).into(),
+            token.expires_at.map_or("never".to_owned(), brief).into(),
+            token.id.to_string().into(),
+        ]
+    }
+
+    fn add_fields(&self, table: &mut Table, _: &Client) {
+        table.field("id", self.id.to_string());
+        table.field("name", self.name.as_str());
+        table.field("scopes", scopes(self));
+        table.field("created", brief(self.created_at));
+        table.field("last used", self.last_used_at.map_or("never".to_owned(), brief));
+        table.field("expires", self.expires_at.map_or("never".to_owned(), brief));
+    }
+}
+
+fn scopes(token: &TokenView) -> String {
+    if token.scopes.is_empty() { "all".to_owned() } else { joined(&token.scopes) }
+}
+
+fn parse_permission(word: &str) -> Result<Permission, String> {
+    serde_json::from_value(Value::from(word)).map_err(|_| format!("expected one of {}", joined(Permission::ALL)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use argh::FromArgs as _;
+
+    #[test]
+    fn a_permission_that_does_not_exist_is_refused_with_those_that_do() {
+        let error = CreateRole::from_args(&["create"], &["x", "--permission", "fly"]).unwrap_err();
+        assert!(error.output.contains("view_audit_log"), "{}", error.output);
+    }
+
+    #[test]
+    fn the_help_names_every_permission() {
+        let help = RoleCommand::from_args(&["role"], &["--help"]).unwrap_err().output;
+        let help = help.split_whitespace().collect::<Vec<_>>();
+        for permission in Permission::ALL {
+            assert!(help.contains(&permission.as_str()), "{permission}");
+        }
+    }
+}
