@@ -60,7 +60,7 @@ fn bash(svc: &CommandInfoWithArgs) -> String {
     let mut commands = Vec::new();
     collect_commands(&mut commands, "svc", svc);
     let walk = format!(
-        "    cmd=svc\n    \
+        "    cmd=svc cmds=\n    \
              for i in \"${{COMP_WORDS[@]:1:COMP_CWORD-1}}\"; do\n        \
                  case \"${{cmd}}_${{i}}\" in\n            \
                      {})\n                \

@@ -142,12 +142,15 @@ impl RedeliverDeadLetters {
         if self.format() == OutputFormat::Json {
             return shell.out.json(answer.as_str());
         }
-        let RedeliverView { redelivered, remaining } = client.read(&answer)?;
-        let rest = match (remaining, self.event.is_empty()) {
+        let RedeliverView { redelivered, remaining, damaged } = client.read(&answer)?;
+        let mut rest = match (remaining.saturating_sub(damaged), self.event.is_empty()) {
             (0, _) => String::new(),
             (left, false) => format!("; {left} others remain dead"),
             (left, true) => format!("; {left} remain dead, as the queue has no room for more now"),
         };
+        if damaged > 0 {
+            rest += &format!("; {damaged} cannot be sent again, as they are damaged");
+        }
         shell.out.line(&format!("queued {redelivered} again{rest}"))
     }
 }
