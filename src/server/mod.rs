@@ -1,7 +1,7 @@
 //! The server: [`services`] opens and connects everything, [`daemon`] runs it, [`http`] serves the API, [`mcp`] the tools,
 //! and [`agent_hub`] the links of agents.
 //!
-//! A request's credential, its token's scope and its permissions are checked in one place, in [`http`].
+//! The credential of a request, its token's scope and its permissions are checked in one place, `http/authorize.rs`.
 
 pub mod agent_hub;
 mod audit_entries;

@@ -47,7 +47,7 @@ impl UserRecords {
     ///
     /// # Errors
     ///
-    /// Stops at the first record that cannot be deleted. The rest is deleted later as orphans.
+    /// Stops at the first record that cannot be deleted. Remaining spaces, sinks and scripts are deleted later as orphans.
     pub async fn delete_of(&self, actor: &Actor, user: UserId) -> Result<(), UserRecordsError> {
         for space in self.spaces.of(user) {
             self.spaces.delete(actor.clone(), space.id).await?;

@@ -7,9 +7,10 @@
 //!
 //! # Adding a route
 //!
-//! 1. Write the handler in a file of `routes/`, in one of the forms of [`handler`]: its signature says which
-//!    [`services`] it uses, what it takes from the request ([`Json`], `Option<Json>`, [`Query`]) and answers ([`Json`], [`Created`], [`NoContent`], …). The types of request
-//!    bodies are in [`crate::model::api`]; they derive `Deserialize` with `deny_unknown_fields`, and `JsonSchema`.
+//! 1. Write the handler in a file of `routes/`, in one of the forms of [`handler`]. Its signature says which
+//!    [`services`] it uses, what it takes from the request ([`Json`], `Option<Json>`, [`Query`]) and what it answers
+//!    ([`Json`], [`Created`], [`NoContent`], …). The types of bodies are in [`crate::model::api`]; those of requests
+//!    derive `Deserialize` with `deny_unknown_fields`, and all derive `JsonSchema`.
 //! 2. Add one line to [`route_table`]: method, path, access, handler, and summary. The route is closed to scoped tokens
 //!    unless it names a scope: `get(…).in_scope(TokenScope::Methods)`.
 //! 3. If the handler needs a service that its group does not have yet, add it to the group in [`services`].
