@@ -32,10 +32,13 @@ pub struct QueueLimits {
     pub dead_letters: usize,
 }
 
+/// A function that the engine calls with each event that is on disk.
+pub type AcceptedHook = Box<dyn Fn(&Arc<Event>) + Send + Sync>;
+
 /// Notifications of the engine. They come from the writer thread and must not block.
 pub struct EngineHooks {
-    /// Called with each event that is on disk, before any sink is woken for it.
-    pub accepted: Box<dyn Fn(&Arc<Event>) + Send + Sync>,
+    /// Called before any sink is woken for the event.
+    pub accepted: AcceptedHook,
     /// Receives each sink whose queue was empty and no longer is.
     pub ready: mpsc::UnboundedSender<SinkId>,
 }
