@@ -39,7 +39,7 @@ pub(super) struct Executor(Arc<ExecutorShared>);
 
 /// Why a run was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SpawnError {
+pub(super) enum ExecutorError {
     QueueFull,
     Stopped,
 }
@@ -119,17 +119,17 @@ impl Executor {
     }
 
     /// Queues a run. It begins when its owner has a turn.
-    pub fn spawn(&self, owner: Owner, clock: Arc<RunClock>, work: Work) -> Result<(), SpawnError> {
+    pub fn spawn(&self, owner: Owner, clock: Arc<RunClock>, work: Work) -> Result<(), ExecutorError> {
         let executor = Arc::downgrade(&self.0);
         let task = Arc::new(Task { owner, clock, executor, state: Mutex::new(TaskState::Ready(work)) });
         let mut scheduler = self.0.scheduler.lock();
         if scheduler.stopped {
-            return Err(SpawnError::Stopped);
+            return Err(ExecutorError::Stopped);
         }
         let queued_by_owner = scheduler.queues.get(&owner).map_or(0, |queue| queue.queued.len());
         let capacity = self.0.capacity;
         if scheduler.queued >= capacity.queue || queued_by_owner >= capacity.per_owner(capacity.queue) {
-            return Err(SpawnError::QueueFull);
+            return Err(ExecutorError::QueueFull);
         }
         scheduler.queued += 1;
         scheduler.queue(owner).queued.push_back(task);
@@ -320,7 +320,7 @@ impl Wake for Task {
 
 #[cfg(test)]
 mod tests {
-    use super::{Capacity, Executor, SpawnError};
+    use super::{Capacity, Executor, ExecutorError};
     use crate::{
         model::{id::UserId, owner::Owner},
         scripting::lua::limits::{RunClock, RunLimits},
@@ -341,7 +341,7 @@ mod tests {
         executor: &Executor,
         owner: Owner,
         work: impl Future<Output = ()> + Send + 'static,
-    ) -> Result<(), SpawnError> {
+    ) -> Result<(), ExecutorError> {
         executor.spawn(owner, clock(), Box::pin(work))
     }
 
@@ -434,11 +434,11 @@ mod tests {
         for _ in 0..executor.0.capacity.queue / 2 {
             spawn(&executor, busy, async {}).unwrap();
         }
-        assert_eq!(spawn(&executor, busy, async {}), Err(SpawnError::QueueFull));
+        assert_eq!(spawn(&executor, busy, async {}), Err(ExecutorError::QueueFull));
         assert_eq!(spawn(&executor, user(), async {}), Ok(()));
         drop(release);
         executor.stop();
-        assert_eq!(spawn(&executor, busy, async {}), Err(SpawnError::Stopped));
+        assert_eq!(spawn(&executor, busy, async {}), Err(ExecutorError::Stopped));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use super::{
     error::ScriptError,
-    executor::{Capacity, Executor, SpawnError},
+    executor::{Capacity, Executor, ExecutorError},
     host::HostServices,
     inputs::{CheckedSpace, EventInput, ProgramContext, ToolCall},
     limits::{LimitExceeded, RunClock, RunLimits, Watchdog},
@@ -237,8 +237,8 @@ impl Runtime {
         });
         let _cancel = CancelOnDrop(clock.clone());
         self.0.executor.spawn(owner, clock, Box::pin(work)).map_err(|error| match error {
-            SpawnError::QueueFull => ScriptError::Busy,
-            SpawnError::Stopped => ScriptError::Stopped,
+            ExecutorError::QueueFull => ScriptError::Busy,
+            ExecutorError::Stopped => ScriptError::Stopped,
         })?;
         receiver.await.map_err(|_| if self.0.watchdog.is_stopped() { ScriptError::Stopped } else { ScriptError::Host })
     }

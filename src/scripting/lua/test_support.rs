@@ -54,7 +54,7 @@ impl TestRuntime {
         let services = HostServices {
             http: http.clone(),
             kv: Some(kv.clone()),
-            caller: Arc::new(FakeServer),
+            caller: Arc::new(FakeHost),
             modules: modules.clone(),
         };
         let runtime = Runtime::new(&config, services, metrics.clone());
@@ -83,7 +83,7 @@ impl TestRuntime {
     /// Runs a compiled tool as [`tool_user`].
     pub async fn call_tool(&self, program: &Program, arguments: &str) -> ToolRun {
         let arguments = RawValue::from_string(arguments.to_owned()).unwrap();
-        let context = ToolContext { owner: tool_user(), caller: Arc::new(FakeServer), emitter: Arc::new(FakeServer) };
+        let context = ToolContext { owner: tool_user(), caller: Arc::new(FakeHost), emitter: Arc::new(FakeHost) };
         self.runtime.run_tool(program, Owner::Global, ToolCall { arguments, context }).await
     }
 
@@ -168,9 +168,9 @@ impl HttpClient for FakeHttp {
 }
 
 /// Has the method `echo`, which returns its params, and accepts every event but `refused`.
-struct FakeServer;
+struct FakeHost;
 
-impl MethodCaller for FakeServer {
+impl MethodCaller for FakeHost {
     fn call(&self, _: Owner, method: &str, params: Box<RawValue>) -> BoxFuture<'static, Result<Box<RawValue>, String>> {
         let known = method == "echo";
         let error = format!("no method named `{method}`");
@@ -183,7 +183,7 @@ pub fn tool_user() -> Owner {
     Owner::User("01900000-0000-7000-8000-000000000000".parse().unwrap())
 }
 
-impl EventEmitter for FakeServer {
+impl EventEmitter for FakeHost {
     fn emit(
         &self,
         owner: Owner,

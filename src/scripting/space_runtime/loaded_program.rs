@@ -129,7 +129,7 @@ fn http_client(capabilities: Capabilities) -> Arc<dyn HttpClient> {
     }
 }
 
-/// An HTTP client for public addresses only. The agent listens on a local address, asks for no credential and runs
+/// An HTTP client for public addresses only. The agent listens on a local address, asks for no token and runs
 /// processes, so a sandboxed program must not reach it.
 struct PublicHttp {
     egress: Egress,

@@ -16,14 +16,14 @@ use subtle::ConstantTimeEq;
 const MAX_RANDOM: usize = 1024;
 
 pub(super) fn library(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
-    let module = builder.lua.create_table()?;
-    module.raw_set(
+    let library = builder.lua.create_table()?;
+    library.raw_set(
         "sha256",
         builder.function("crypto.sha256", |_, data: LuaString| {
             Ok(hex(&Sha256::digest(bounded_bytes(&data.as_bytes(), "text", MAX_TEXT)?)))
         })?,
     )?;
-    module.raw_set(
+    library.raw_set(
         "hmac_sha256",
         builder.function("crypto.hmac_sha256", |_, (key, data): (LuaString, LuaString)| {
             let key = key.as_bytes();
@@ -33,33 +33,33 @@ pub(super) fn library(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
             Ok(hex(&mac.finalize().into_bytes()))
         })?,
     )?;
-    module.raw_set(
+    library.raw_set(
         "hex_encode",
         builder.function("crypto.hex_encode", |_, data: LuaString| {
             Ok(hex(bounded_bytes(&data.as_bytes(), "text", MAX_TEXT)?))
         })?,
     )?;
-    module.raw_set(
+    library.raw_set(
         "hex_decode",
         builder.function("crypto.hex_decode", |lua, data: LuaString| {
             let bytes = unhex(bounded_bytes(&data.as_bytes(), "text", MAX_TEXT)?);
             Ok(lua.create_string(bytes.ok_or_else(|| LibraryError::Message("the text is not hex".to_owned()))?)?)
         })?,
     )?;
-    module.raw_set(
+    library.raw_set(
         "base64_encode",
         builder.function("crypto.base64_encode", |_, data: LuaString| {
             Ok(STANDARD.encode(bounded_bytes(&data.as_bytes(), "text", MAX_TEXT)?))
         })?,
     )?;
-    module.raw_set(
+    library.raw_set(
         "base64_decode",
         builder.function("crypto.base64_decode", |lua, data: LuaString| {
             let bytes = STANDARD.decode(bounded_bytes(&data.as_bytes(), "text", MAX_TEXT)?);
             Ok(lua.create_string(bytes.map_err(|error| format!("the text is not base64: {error}"))?)?)
         })?,
     )?;
-    module.raw_set(
+    library.raw_set(
         "random",
         builder.function("crypto.random", |lua, count: usize| {
             if count > MAX_RANDOM {
@@ -70,14 +70,14 @@ pub(super) fn library(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
             Ok(lua.create_string(bytes)?)
         })?,
     )?;
-    module.raw_set("uuid", builder.function("crypto.uuid", |_, ()| Ok(uuid::Uuid::new_v4().to_string()))?)?;
-    module.raw_set(
+    library.raw_set("uuid", builder.function("crypto.uuid", |_, ()| Ok(uuid::Uuid::new_v4().to_string()))?)?;
+    library.raw_set(
         "equal",
         builder.function("crypto.equal", |_, (one, other): (LuaString, LuaString)| {
             Ok(bool::from(one.as_bytes().ct_eq(&*other.as_bytes())))
         })?,
     )?;
-    Ok(module)
+    Ok(library)
 }
 
 fn hex(bytes: &[u8]) -> String {

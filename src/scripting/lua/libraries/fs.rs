@@ -24,13 +24,13 @@ const MAX_FILE: usize = 1 << 30;
 const MAX_NAMES: usize = 100_000;
 
 pub(super) fn library(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
-    let module = builder.lua.create_table()?;
+    let library = builder.lua.create_table()?;
     let read = builder.async_function("fs.read", |lua, path: LuaString| async move {
         let (path, most) = (resolve_path(&lua, &path)?, memory_limit(&lua));
         let content = on_blocking_thread(move || read_file(&path, most)).await?;
         Ok(lua.create_string(content)?)
     })?;
-    module.raw_set("read", read)?;
+    library.raw_set("read", read)?;
     let write = builder.async_function(
         "fs.write",
         |lua, (path, text, mode): (LuaString, LuaString, Option<String>)| async move {
@@ -43,7 +43,7 @@ pub(super) fn library(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
             .await
         },
     )?;
-    module.raw_set("write", write)?;
+    library.raw_set("write", write)?;
     let append = builder.async_function("fs.append", |lua, (path, text): (LuaString, LuaString)| async move {
         let (path, text) = (resolve_path(&lua, &path)?, text.as_bytes().to_vec());
         on_blocking_thread(move || {
@@ -52,7 +52,7 @@ pub(super) fn library(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
         })
         .await
     })?;
-    module.raw_set("append", append)?;
+    library.raw_set("append", append)?;
     let list = builder.async_function("fs.list", |lua, path: LuaString| async move {
         let path = resolve_path(&lua, &path)?;
         let names = on_blocking_thread(move || names_in(&path)).await?;
@@ -61,12 +61,12 @@ pub(super) fn library(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
         list.set_metatable(Some(array_metatable(&lua)?))?;
         Ok(list)
     })?;
-    module.raw_set("list", list)?;
+    library.raw_set("list", list)?;
     let exists = builder.async_function("fs.exists", |lua, path: LuaString| async move {
         let path = resolve_path(&lua, &path)?;
         on_blocking_thread(move || fs::exists(&path).map_err(path_error(&path))).await
     })?;
-    module.raw_set("exists", exists)?;
+    library.raw_set("exists", exists)?;
     let stat = builder.async_function("fs.stat", |lua, path: LuaString| async move {
         let path = resolve_path(&lua, &path)?;
         let metadata = on_blocking_thread(move || match fs::metadata(&path) {
@@ -89,30 +89,30 @@ pub(super) fn library(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
         stat.raw_set("modified", modified.map(|since| since.as_secs_f64()))?;
         Ok(Some(stat))
     })?;
-    module.raw_set("stat", stat)?;
+    library.raw_set("stat", stat)?;
     let mkdir = builder.async_function("fs.mkdir", |lua, path: LuaString| async move {
         let path = resolve_path(&lua, &path)?;
         on_blocking_thread(move || fs::create_dir_all(&path).map_err(path_error(&path))).await
     })?;
-    module.raw_set("mkdir", mkdir)?;
+    library.raw_set("mkdir", mkdir)?;
     let remove_path =
         builder.async_function("fs.remove", |lua, (path, how): (LuaString, Option<Table>)| async move {
             let path = resolve_path(&lua, &path)?;
             let recursive = how.map_or(Ok(None), |how| how.raw_get::<Option<bool>>("recursive"))?.unwrap_or(false);
             on_blocking_thread(move || remove(&path, recursive).map_err(path_error(&path))).await
         })?;
-    module.raw_set("remove", remove_path)?;
+    library.raw_set("remove", remove_path)?;
     let rename = builder.async_function("fs.rename", |lua, (from, to): (LuaString, LuaString)| async move {
         let (from, to) = (resolve_path(&lua, &from)?, resolve_path(&lua, &to)?);
         on_blocking_thread(move || fs::rename(&from, to).map_err(path_error(&from))).await
     })?;
-    module.raw_set("rename", rename)?;
+    library.raw_set("rename", rename)?;
     let copy = builder.async_function("fs.copy", |lua, (from, to): (LuaString, LuaString)| async move {
         let (from, to) = (resolve_path(&lua, &from)?, resolve_path(&lua, &to)?);
         on_blocking_thread(move || fs::copy(&from, to).map(drop).map_err(path_error(&from))).await
     })?;
-    module.raw_set("copy", copy)?;
-    Ok(module)
+    library.raw_set("copy", copy)?;
+    Ok(library)
 }
 
 /// Runs slow work where it blocks no run.

@@ -29,9 +29,9 @@ pub(super) fn library(
     owner: Owner,
     client: &Arc<dyn HttpClient>,
 ) -> mlua::Result<Table> {
-    let module = builder.lua.create_table()?;
+    let library = builder.lua.create_table()?;
     let client = client.clone();
-    module.raw_set(
+    library.raw_set(
         "request",
         builder.async_function("http.request", move |lua, request: Table| {
             let client = client.clone();
@@ -41,7 +41,7 @@ pub(super) fn library(
             }
         })?,
     )?;
-    Ok(module)
+    Ok(library)
 }
 
 fn read_request(lua: &Lua, table: &Table) -> Result<HttpRequest, LibraryError> {

@@ -5,18 +5,18 @@ use crate::scripting::lua::json::{MAX_BYTES, NULL, array_metatable, write};
 use mlua::{LuaString, Table, Value};
 
 pub(super) fn library(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
-    let module = builder.lua.create_table()?;
-    module.raw_set(
+    let library = builder.lua.create_table()?;
+    library.raw_set(
         "encode",
         builder.function("json.encode", |lua, value: Value| Ok(lua.create_string(write(lua, &value)?)?))?,
     )?;
-    module.raw_set(
+    library.raw_set(
         "decode",
         builder.function("json.decode", |lua, json: LuaString| {
             Ok(BoxedJson::new(lua, Some(text(&json.as_bytes(), "text", MAX_BYTES)?))?)
         })?,
     )?;
-    module.raw_set(
+    library.raw_set(
         "array",
         builder.function("json.array", |lua, table: Option<Table>| {
             let table = match table {
@@ -30,6 +30,6 @@ pub(super) fn library(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
             Ok(table)
         })?,
     )?;
-    module.raw_set("null", NULL)?;
-    Ok(module)
+    library.raw_set("null", NULL)?;
+    Ok(library)
 }

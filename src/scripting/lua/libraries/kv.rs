@@ -26,7 +26,7 @@ pub(super) enum KvBackend {
 }
 
 pub(super) fn library(builder: &FunctionBuilder<'_>, backend: &KvBackend) -> mlua::Result<Table> {
-    let module = builder.lua.create_table()?;
+    let library = builder.lua.create_table()?;
     let get = match backend.clone() {
         KvBackend::Host(owner, kv) => builder.function("kv.get", move |lua, key: String| {
             let value = kv.get(owner, &key)?;
@@ -38,7 +38,7 @@ pub(super) fn library(builder: &FunctionBuilder<'_>, backend: &KvBackend) -> mlu
             Ok(BoxedJson::new(&lua, value.as_ref().map(|value| value.get()))?)
         })?,
     };
-    module.raw_set("get", get)?;
+    library.raw_set("get", get)?;
     let set = {
         let backend = backend.clone();
         builder.async_function("kv.set", move |lua, (key, value, ttl): (String, Value, Option<f64>)| {
@@ -56,7 +56,7 @@ pub(super) fn library(builder: &FunctionBuilder<'_>, backend: &KvBackend) -> mlu
             }
         })?
     };
-    module.raw_set("set", set)?;
+    library.raw_set("set", set)?;
     let add = {
         let backend = backend.clone();
         builder.async_function("kv.add", move |lua, (key, value, ttl): (String, Value, Option<f64>)| {
@@ -73,7 +73,7 @@ pub(super) fn library(builder: &FunctionBuilder<'_>, backend: &KvBackend) -> mlu
             }
         })?
     };
-    module.raw_set("add", add)?;
+    library.raw_set("add", add)?;
     let increment = {
         let backend = backend.clone();
         builder.async_function("kv.increment", move |lua, (key, by, ttl): (String, Option<i64>, Option<f64>)| {
@@ -90,7 +90,7 @@ pub(super) fn library(builder: &FunctionBuilder<'_>, backend: &KvBackend) -> mlu
             }
         })?
     };
-    module.raw_set("increment", increment)?;
+    library.raw_set("increment", increment)?;
     let delete = {
         let backend = backend.clone();
         builder.async_function("kv.delete", move |lua, key: String| {
@@ -106,8 +106,8 @@ pub(super) fn library(builder: &FunctionBuilder<'_>, backend: &KvBackend) -> mlu
             }
         })?
     };
-    module.raw_set("delete", delete)?;
-    Ok(module)
+    library.raw_set("delete", delete)?;
+    Ok(library)
 }
 
 impl From<KvError> for LibraryError {

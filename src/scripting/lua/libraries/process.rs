@@ -62,7 +62,7 @@ struct FinishedProcess {
 }
 
 pub(super) fn library(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
-    let module = builder.lua.create_table()?;
+    let library = builder.lua.create_table()?;
     let run = builder.async_function("process.run", |lua, spec: Table| async move {
         let spec = read_spec(&lua, &spec, &["cmd", "args", "stdin", "cwd", "env", "timeout"])?;
         let (name, timeout) = (spec.cmd.to_string_lossy().into_owned(), spec.timeout);
@@ -80,7 +80,7 @@ pub(super) fn library(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
         table.raw_set("stderr", lua.create_string(ended.stderr)?)?;
         Ok(table)
     })?;
-    module.raw_set("run", run)?;
+    library.raw_set("run", run)?;
     let spawn = builder.async_function("process.spawn", |lua, spec: Table| async move {
         let spec = read_spec(&lua, &spec, &["cmd", "args", "cwd", "env", "output"])?;
         let output = || match &spec.output {
@@ -104,20 +104,20 @@ pub(super) fn library(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
         let child = command.spawn().map_err(|error| not_started(&spec, &error))?;
         Ok(child.id())
     })?;
-    module.raw_set("spawn", spawn)?;
-    Ok(module)
+    library.raw_set("spawn", spawn)?;
+    Ok(library)
 }
 
 /// `os.getenv(name)`.
 pub(super) fn os(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
-    let module = builder.lua.create_table()?;
+    let library = builder.lua.create_table()?;
     let getenv = builder.function("os.getenv", |lua, name: LuaString| {
         let context = program_context(lua)?;
         let value = context.environment.get(OsStr::from_bytes(&name.as_bytes()));
         Ok(value.map(|value| lua.create_string(value.clone().into_vec())).transpose()?)
     })?;
-    module.raw_set("getenv", getenv)?;
-    Ok(module)
+    library.raw_set("getenv", getenv)?;
+    Ok(library)
 }
 
 /// Runs a process and waits for its end.

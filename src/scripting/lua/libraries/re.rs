@@ -74,15 +74,15 @@ impl CachedRegex {
 
 pub(super) fn library(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
     builder.lua.set_app_data(RegexCache::default());
-    let module = builder.lua.create_table()?;
-    module.raw_set(
+    let library = builder.lua.create_table()?;
+    library.raw_set(
         "test",
         builder.function("re.test", |lua, (pattern, subject): (LuaString, LuaString)| {
             let pattern = compiled(lua, &pattern)?;
             Ok(pattern.regex.is_match(pattern.searchable(&subject.as_bytes())?))
         })?,
     )?;
-    module.raw_set(
+    library.raw_set(
         "match",
         builder.function("re.match", |lua, (pattern, subject): (LuaString, LuaString)| {
             let pattern = compiled(lua, &pattern)?;
@@ -91,7 +91,7 @@ pub(super) fn library(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
             captures.map(|captures| match_table(lua, &pattern.regex, &captures)).transpose()
         })?,
     )?;
-    module.raw_set(
+    library.raw_set(
         "find_all",
         builder.function("re.find_all", |lua, (pattern, subject): (LuaString, LuaString)| {
             let pattern = compiled(lua, &pattern)?;
@@ -105,7 +105,7 @@ pub(super) fn library(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
             Ok(all)
         })?,
     )?;
-    module.raw_set(
+    library.raw_set(
         "replace",
         builder.function("re.replace", |lua, (pattern, subject, with): (LuaString, LuaString, LuaString)| {
             let pattern = compiled(lua, &pattern)?;
@@ -125,7 +125,7 @@ pub(super) fn library(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
             Ok(out)
         })?,
     )?;
-    module.raw_set(
+    library.raw_set(
         "split",
         builder.function("re.split", |lua, (pattern, subject): (LuaString, LuaString)| {
             let pattern = compiled(lua, &pattern)?;
@@ -139,13 +139,13 @@ pub(super) fn library(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
             Ok(parts)
         })?,
     )?;
-    module.raw_set(
+    library.raw_set(
         "escape",
         builder.function("re.escape", |_, plain: LuaString| {
             Ok(regex::escape(text(&plain.as_bytes(), "text", MAX_PATTERN)?))
         })?,
     )?;
-    Ok(module)
+    Ok(library)
 }
 
 /// The compiled pattern, from the cache if it is there.

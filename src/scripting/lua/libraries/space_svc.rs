@@ -23,10 +23,10 @@ pub(in crate::scripting::lua) struct RegisteredHandlers(pub BTreeMap<String, Met
 ///
 /// Registering methods makes the agent run a process, so a sandboxed program has no `agent`.
 pub(super) fn svc(builder: &FunctionBuilder<'_>, capabilities: Capabilities) -> mlua::Result<Table> {
-    let module = builder.lua.create_table()?;
+    let library = builder.lua.create_table()?;
     let client = client(builder)?;
-    module.raw_set("call", client.raw_get::<Value>("call")?)?;
-    module.raw_set("client", client)?;
+    library.raw_set("call", client.raw_get::<Value>("call")?)?;
+    library.raw_set("client", client)?;
     let event = builder.lua.create_table()?;
     let emit =
         builder.async_function("svc.event.emit", |lua, (kind, payload): (String, Option<Table>)| async move {
@@ -35,11 +35,11 @@ pub(super) fn svc(builder: &FunctionBuilder<'_>, capabilities: Capabilities) -> 
             Ok(BoxedJson::new(&lua, Some(emitted.get()))?)
         })?;
     event.raw_set("emit", emit)?;
-    module.raw_set("event", event)?;
+    library.raw_set("event", event)?;
     if capabilities == Capabilities::Full {
-        module.raw_set("agent", registrar(builder)?)?;
+        library.raw_set("agent", registrar(builder)?)?;
     }
-    Ok(module)
+    Ok(library)
 }
 
 /// `svc.agent`: `register(registration)`, `unregister(local_name)`.
@@ -62,7 +62,7 @@ fn registrar(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
 
 /// `svc.client`: `list()`, `call(name, params)`, `notify(name, params)`, `batch({ { name, params }, … })`.
 fn client(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
-    let module = builder.lua.create_table()?;
+    let library = builder.lua.create_table()?;
     let list = builder.async_function("svc.client.list", |lua, ()| async move {
         let listed = agent(&lua)?.methods().await?;
         #[derive(serde::Deserialize)]
@@ -73,7 +73,7 @@ fn client(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
         let listed: Listed<'_> = parse(listed.get())?;
         Ok(BoxedJson::new(&lua, Some(listed.methods.get()))?)
     })?;
-    module.raw_set("list", list)?;
+    library.raw_set("list", list)?;
     let call = builder.async_function("svc.client.call", |lua, (name, given): (String, Option<Table>)| async move {
         let request = request(name, params(&lua, given)?, Some(1));
         let answer = agent(&lua)?.call(to_json(&request)).await?;
@@ -85,14 +85,14 @@ fn client(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
             (None, None) => Err(LibraryError::Message("the answer has neither result nor error".to_owned())),
         }
     })?;
-    module.raw_set("call", call)?;
+    library.raw_set("call", call)?;
     let notify =
         builder.async_function("svc.client.notify", |lua, (name, given): (String, Option<Table>)| async move {
             let request = request(name, params(&lua, given)?, None);
             agent(&lua)?.call(to_json(&request)).await?;
             Ok(())
         })?;
-    module.raw_set("notify", notify)?;
+    library.raw_set("notify", notify)?;
     let batch = builder.async_function("svc.client.batch", |lua, calls: Table| async move {
         let mut requests = Vec::new();
         for (index, call) in calls.sequence_values::<Table>().enumerate() {
@@ -107,8 +107,8 @@ fn client(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
         let answers = answers.ok_or_else(|| LibraryError::Message("there was no answer".to_owned()))?;
         Ok(BoxedJson::new(&lua, Some(answers.get()))?)
     })?;
-    module.raw_set("batch", batch)?;
-    Ok(module)
+    library.raw_set("batch", batch)?;
+    Ok(library)
 }
 
 #[derive(serde::Serialize)]

@@ -21,15 +21,15 @@ pub(super) fn for_scripts(
     owner: Owner,
     caller: &Arc<dyn MethodCaller>,
 ) -> mlua::Result<Table> {
-    let module = builder.lua.create_table()?;
-    module.raw_set(
+    let library = builder.lua.create_table()?;
+    library.raw_set(
         "retry",
         builder.function("svc.retry", |_, (after, why): (f64, Option<String>)| {
             Ok(Verdict::Retry { after: seconds(after, "the wait")?, why: reason(why) })
         })?,
     )?;
-    module.raw_set("skip", builder.function("svc.skip", |_, why: Option<String>| Ok(Verdict::Skip(reason(why))))?)?;
-    module.raw_set("dead", builder.function("svc.dead", |_, why: Option<String>| Ok(Verdict::Dead(reason(why))))?)?;
+    library.raw_set("skip", builder.function("svc.skip", |_, why: Option<String>| Ok(Verdict::Skip(reason(why))))?)?;
+    library.raw_set("dead", builder.function("svc.dead", |_, why: Option<String>| Ok(Verdict::Dead(reason(why))))?)?;
     let caller = caller.clone();
     let call = builder.async_function("svc.call", move |lua, (method, params): (String, Value)| {
         let caller = caller.clone();
@@ -38,19 +38,19 @@ pub(super) fn for_scripts(
             Ok(BoxedJson::new(&lua, Some(result.get()))?)
         }
     })?;
-    module.raw_set("call", call)?;
-    Ok(module)
+    library.raw_set("call", call)?;
+    Ok(library)
 }
 
 /// `svc` of a tool. The user that the tool acts as is known only to the run.
 pub(super) fn for_tools(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
-    let module = builder.lua.create_table()?;
+    let library = builder.lua.create_table()?;
     let call = builder.async_function("svc.call", |lua, (method, params): (String, Value)| async move {
         let ToolContext { owner, caller, .. } = tool_context(&lua)?;
         let result = caller.call(owner, &method, write_raw(&lua, &params)?).await?;
         Ok(BoxedJson::new(&lua, Some(result.get()))?)
     })?;
-    module.raw_set("call", call)?;
+    library.raw_set("call", call)?;
     let event = builder.lua.create_table()?;
     let emit =
         builder.async_function("svc.event.emit", |lua, (kind, payload): (String, Option<Table>)| async move {
@@ -64,8 +64,8 @@ pub(super) fn for_tools(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
         })?;
     event.raw_set("emit", emit)?;
     event.set_readonly(true);
-    module.raw_set("event", event)?;
-    Ok(module)
+    library.raw_set("event", event)?;
+    Ok(library)
 }
 
 /// The bounded reason of a verdict.

@@ -109,7 +109,7 @@ async fn regular_expressions_match_replace_and_split() {
 }
 
 #[tokio::test]
-async fn a_request_goes_out_as_its_owner_and_its_answer_comes_back() {
+async fn a_request_is_sent_as_its_owner_and_its_response_returned() {
     let host = TestRuntime::new();
     let source = "
         local r = http.request{ url = 'http://x.test/a', json = { a = 1 }, headers = { Authorization = 'Bearer t' }, timeout = 2.5 }
@@ -146,7 +146,7 @@ async fn a_request_goes_out_as_its_owner_and_its_answer_comes_back() {
 }
 
 #[tokio::test]
-async fn values_are_remembered_between_runs() {
+async fn values_are_kept_between_runs() {
     let host = TestRuntime::new();
     assert_eq!(
         host.run_script("kv.set('a', { n = 9007199254740993 or 1, list = json.array() })").await.verdict,
@@ -190,7 +190,7 @@ async fn a_method_can_be_called() {
 }
 
 #[tokio::test]
-async fn the_event_can_be_asked_by_name() {
+async fn the_fields_of_an_event_are_read_by_name() {
     all_succeed(&[
         "local e = require 'svc.event'
          assert(e.id() == event.id and e.type() == event.type and e.ts() == event.ts)
@@ -212,7 +212,7 @@ async fn the_event_can_be_asked_by_name() {
 }
 
 #[tokio::test]
-async fn a_reason_is_kept_up_to_a_bound() {
+async fn the_reason_of_a_verdict_is_bounded() {
     let host = TestRuntime::new();
     for call in ["svc.skip(why)", "svc.dead(why)", "svc.retry(1, why)", "error(why, 0)"] {
         let run = host.run_script(&format!("local why = string.rep('é', 1e6) return {call}")).await;

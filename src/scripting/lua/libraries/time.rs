@@ -15,9 +15,9 @@ use std::fmt::Write;
 const MAX_FORMAT: usize = 256;
 
 pub(super) fn library(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
-    let module = builder.lua.create_table()?;
-    module.raw_set("now", builder.function("time.now", |_, ()| Ok(Timestamp::now().micros() as f64 / 1e6))?)?;
-    module.raw_set(
+    let library = builder.lua.create_table()?;
+    library.raw_set("now", builder.function("time.now", |_, ()| Ok(Timestamp::now().micros() as f64 / 1e6))?)?;
+    library.raw_set(
         "format",
         builder.function("time.format", |_, (moment, format): (f64, Option<LuaString>)| {
             // The conversion to an integer makes 0 of NaN and saturates out of range.
@@ -32,7 +32,7 @@ pub(super) fn library(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
             Ok(out)
         })?,
     )?;
-    module.raw_set(
+    library.raw_set(
         "parse",
         builder.function("time.parse", |_, moment: String| {
             let parsed = moment.parse::<Timestamp>();
@@ -40,7 +40,7 @@ pub(super) fn library(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
             Ok(parsed.micros() as f64 / 1e6)
         })?,
     )?;
-    Ok(module)
+    Ok(library)
 }
 
 /// `time.sleep(seconds)`.
