@@ -23,7 +23,6 @@ const DEFINED_TWICE: &[&str] = &[
     "Script",
     "Shared",
     "Shelf",
-    "SpawnError",
     "SpooledEvent",
     "Table",
     "Webhook",
