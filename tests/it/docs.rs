@@ -241,10 +241,11 @@ fn every_route_that_the_manual_names_exists() {
         r#"(?:\b(GET|POST|PUT|PATCH|DELETE) )?(?:[`"]|\$SVC|\b )(/(?:api/[\w./{}-]*[\w}]|mcp|healthz|readyz|metrics))\b"#,
     );
     let route = route.unwrap();
+    // `GET /api/x` and `/api/x`: the method, if any, is inside the backticks.
+    let method_in_backticks = Regex::new("`(GET|POST|PUT|PATCH|DELETE) /").unwrap();
     let mut found = BTreeSet::new();
     for page in manual() {
-        // `GET /api/x` and `/api/x`: the method, if any, is inside of the backticks.
-        let text = Regex::new("`(GET|POST|PUT|PATCH|DELETE) /").unwrap().replace_all(&page.text, "$1 `/").into_owned();
+        let text = method_in_backticks.replace_all(&page.text, "$1 `/").into_owned();
         for captures in route.captures_iter(&text) {
             let method = captures.get(1).map(|method| method.as_str().to_lowercase());
             let operations = paths.iter().find(|(path, _)| is_same_route(path, &captures[2])).map(|(_, found)| found);
