@@ -11,7 +11,7 @@ use crate::{
         services::{Services, ServicesError},
         sweep,
     },
-    spaces::{Supervisor, process_driver::Launch},
+    spaces::{ProcessDriver, process_driver::AgentLaunch},
 };
 use std::{
     io::{self, Write as _},
@@ -70,12 +70,12 @@ async fn serve(
         ("SVC_AGENT_HEARTBEAT", config.agent.heartbeat.to_string()),
         ("SVC_AGENT_SPOOL", config.agent.spool.to_string()),
     ];
-    let launch = Launch { environment, ..Launch::of_server(address, &config.data)? };
-    let supervisor = Supervisor::new(spaces.clone(), launch);
+    let launch = AgentLaunch { environment, ..AgentLaunch::of_server(address, &config.data)? };
+    let process_driver = ProcessDriver::new(spaces.clone(), launch);
     agents.tidy().await.map_err(ServicesError::from)?;
     // Events that an earlier run left unsent go out before the agents are launched, which raise more.
     spaces.resume().await;
-    supervisor.follow();
+    process_driver.follow();
 
     log::info!("serving zone `{}` on http://{address}, data in {}", config.zone, config.data.display());
     writeln!(io::stdout(), "listening on http://{address}")?;
@@ -96,7 +96,7 @@ async fn serve(
             if tokio::time::timeout(AGENT_DRAIN, agents.finished()).await.is_err() {
                 log::warn!("some agents were not notified of the shutdown in time");
             }
-            supervisor.shut_down().await;
+            process_driver.shut_down().await;
         },
     );
     services.runtime.shut_down();

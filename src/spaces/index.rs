@@ -1,7 +1,7 @@
-//! What memory holds of the spaces, and the row that the disk holds of each. The locks and the order of changes are
-//! those of [`super::records`].
+//! The index of spaces in memory, and the row that is stored for each. [`super::records`] holds the locks and orders the
+//! changes.
 
-use super::{Space, SpaceError, outbox::Pending, process_driver::Running};
+use super::{agent_process::AgentProcess, error::SpaceError, space::Space, system_events::PendingEvent};
 use crate::{
     identity::SecretDigest,
     model::{
@@ -18,56 +18,56 @@ use std::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-pub(super) const SPACES: Table<Row> = Table::new(keys::SPACES);
+pub(super) const SPACES: Table<SpaceRow> = Table::new(keys::SPACES);
 
 #[derive(Default)]
-pub(super) struct Shelf {
-    /// In order of creation, since ids are.
-    pub spaces: BTreeMap<SpaceId, Entry>,
-    /// Those of spaces that are being saved too: a name is taken from the moment a change begins.
+pub(super) struct SpaceIndex {
+    /// In order of creation, like the ids.
+    pub spaces: BTreeMap<SpaceId, SpaceEntry>,
+    /// Includes the names of spaces that are being saved: a name is taken from the moment a change begins.
     pub names: HashMap<UserId, HashMap<SpaceName, SpaceId>>,
-    /// Deleted, but with events still to be raised. Nobody else sees them.
-    pub departed: HashMap<SpaceId, Row>,
-    /// Those whose events wait for room on the disk.
-    pub raising_later: HashSet<SpaceId>,
-    /// Whether nothing is counted against lost agents: before the start, and during the end.
+    /// Deleted spaces with pending events. They are invisible to everything else.
+    pub deleted: HashMap<SpaceId, SpaceRow>,
+    /// Spaces whose events wait for room on the disk.
+    pub emitting_later: HashSet<SpaceId>,
+    /// True before the start and during shutdown: missed checks are not counted then.
     pub paused: bool,
 }
 
-/// A space and what is known of it at this moment.
-pub(super) struct Entry {
+/// A space with its transient status.
+pub(super) struct SpaceEntry {
     pub space: Arc<Space>,
     pub token: Option<SecretDigest>,
-    pub outbox: Vec<Pending>,
-    /// Agents linked. Two for a moment, while a newer link replaces an older one.
+    pub outbox: Vec<PendingEvent>,
+    /// Connected agents. Two for a moment, while a newer connection replaces an older one.
     pub links: usize,
-    /// Links in the making: nothing is counted against the agent, but it is not there yet.
-    pub claims: usize,
-    /// Checks that failed since one succeeded.
+    /// Connections being established: the agent is not absent, but not connected yet.
+    pub connecting: usize,
+    /// Failed checks since the last success.
     pub failures: u32,
     pub last_check: Option<CheckResult>,
-    /// Counts the checks that a lost agent does not make, for as long as it lives.
-    pub silence: Option<AbortOnDropHandle<()>>,
-    /// Of a space whose agent the server runs.
-    pub running: Option<Running>,
+    /// The task that counts missed checks while the agent is absent.
+    pub absence: Option<AbortOnDropHandle<()>>,
+    /// The agent process, for a space whose agent the server runs.
+    pub running: Option<AgentProcess>,
 }
 
 /// A space as it is stored.
 #[derive(Clone, Serialize, Deserialize)]
-pub(super) struct Row {
+pub(super) struct SpaceRow {
     pub space: Space,
-    /// Of the agent's token. `None` for the driver `process`, whose tokens live no longer than the server.
+    /// The digest of the agent token. `None` for the driver `process`, whose tokens live no longer than the server.
     pub token: Option<SecretDigest>,
-    /// Events that may not have been raised yet, oldest first.
+    /// Events that may not have been emitted yet, oldest first.
     #[serde(default)]
-    pub outbox: Vec<Pending>,
-    /// Kept only until its outbox is empty.
+    pub outbox: Vec<PendingEvent>,
+    /// A deleted space is kept only until its outbox is empty.
     #[serde(default)]
     pub deleted: bool,
 }
 
-impl Shelf {
-    /// Takes a name for a space that is about to be saved.
+impl SpaceIndex {
+    /// Reserves the name of a space that is about to be saved.
     pub fn reserve_name(&mut self, space: &Space, most: usize) -> Result<(), SpaceError> {
         let names = self.names.entry(space.owner).or_default();
         if names.contains_key(&space.name) {
@@ -89,49 +89,49 @@ impl Shelf {
         }
     }
 
-    pub fn put(&mut self, entry: Entry) {
+    pub fn put(&mut self, entry: SpaceEntry) {
         let space = &entry.space;
         self.names.entry(space.owner).or_default().insert(space.name.clone(), space.id);
         self.spaces.insert(space.id, entry);
     }
 
-    pub fn take(&mut self, id: SpaceId) -> Option<Entry> {
+    pub fn take(&mut self, id: SpaceId) -> Option<SpaceEntry> {
         let entry = self.spaces.remove(&id)?;
         self.release_name(&entry.space);
         Some(entry)
     }
 
-    /// Puts what was written into the place of what it replaces; gives what was there and what is there now.
-    pub fn replace(&mut self, row: Row) -> (Before, Arc<Space>) {
-        let entry = self.spaces.get_mut(&row.space.id).expect("it was there, and only its lane takes it away");
-        let before = Before { space: entry.space.clone(), token: entry.token };
+    /// Applies a written row and returns the replaced and the new space.
+    pub fn replace(&mut self, row: SpaceRow) -> (ReplacedSpace, Arc<Space>) {
+        let entry = self.spaces.get_mut(&row.space.id).expect("the space exists while its lock is held");
+        let before = ReplacedSpace { space: entry.space.clone(), token: entry.token };
         let same_check = row.space.settings.health_check == before.space.settings.health_check;
         if row.space.state != before.space.state || !same_check {
-            // What was counted was counted about something else.
-            (entry.failures, entry.last_check, entry.silence) = (0, None, None);
+            // The counts were about another state or check.
+            (entry.failures, entry.last_check, entry.absence) = (0, None, None);
         }
         (entry.space, entry.token, entry.outbox) = (Arc::new(row.space), row.token, row.outbox);
         (before, entry.space.clone())
     }
 
-    /// The owner of a space and the events that are still to be raised about it.
-    pub fn unraised(&self, id: SpaceId) -> Option<(UserId, Vec<Pending>)> {
+    /// The owner and the pending events of a space, if it has any.
+    pub fn pending_events(&self, id: SpaceId) -> Option<(UserId, Vec<PendingEvent>)> {
         let here = self.spaces.get(&id).map(|entry| (entry.space.owner, &entry.outbox));
-        let (owner, outbox) = here.or_else(|| self.departed.get(&id).map(|row| (row.space.owner, &row.outbox)))?;
+        let (owner, outbox) = here.or_else(|| self.deleted.get(&id).map(|row| (row.space.owner, &row.outbox)))?;
         (!outbox.is_empty()).then(|| (owner, outbox.clone()))
     }
 
-    /// Forgets the first `count` events of an outbox, and with the last one a deleted space. Nobody waits for the disk:
-    /// what is raised again is stored once.
-    pub fn forget_raised(&mut self, id: SpaceId, count: usize, store: &Store) {
+    /// Removes the first `count` events of an outbox, and with the last one a deleted space. The write is not awaited: an event
+    /// that is emitted again is stored once.
+    pub fn remove_emitted(&mut self, id: SpaceId, count: usize, store: &Store) {
         if let Some(entry) = self.spaces.get_mut(&id) {
             entry.outbox.drain(..count);
             let row = entry.row();
             store.write_soon(move |batch| row.put(batch));
-        } else if let Some(row) = self.departed.get_mut(&id) {
+        } else if let Some(row) = self.deleted.get_mut(&id) {
             row.outbox.drain(..count);
             if row.outbox.is_empty() {
-                self.departed.remove(&id);
+                self.deleted.remove(&id);
                 store.write_soon(move |batch| SPACES.delete(batch, id.as_bytes()));
             } else {
                 let row = row.clone();
@@ -141,39 +141,39 @@ impl Shelf {
     }
 }
 
-/// What a change replaced.
-pub(super) struct Before {
+/// The part of a space that a change replaced.
+pub(super) struct ReplacedSpace {
     pub space: Arc<Space>,
     pub token: Option<SecretDigest>,
 }
 
-impl Entry {
-    /// A space of which nothing is known yet but its record.
-    pub fn new(row: Row) -> Self {
+impl SpaceEntry {
+    /// An entry without transient status.
+    pub fn new(row: SpaceRow) -> Self {
         Self {
             space: Arc::new(row.space),
             token: row.token,
             outbox: row.outbox,
             links: 0,
-            claims: 0,
+            connecting: 0,
             failures: 0,
             last_check: None,
-            silence: None,
+            absence: None,
             running: None,
         }
     }
 
-    /// Whether its agent is neither there nor about to be.
-    pub fn is_lost(&self) -> bool {
-        self.links + self.claims == 0
+    /// Returns true if no agent is connected or connecting.
+    pub fn is_absent(&self) -> bool {
+        self.links + self.connecting == 0
     }
 
-    pub fn row(&self) -> Row {
-        Row { space: Space::clone(&self.space), token: self.token, outbox: self.outbox.clone(), deleted: false }
+    pub fn row(&self) -> SpaceRow {
+        SpaceRow { space: Space::clone(&self.space), token: self.token, outbox: self.outbox.clone(), deleted: false }
     }
 }
 
-impl Row {
+impl SpaceRow {
     pub fn put(&self, batch: &mut Batch<'_>) {
         SPACES.put(batch, self.space.id.as_bytes(), self);
     }

@@ -1,11 +1,12 @@
-//! A space's way through its states: started and stopped by its owner, linked, checked and left by its agent, counted
-//! against while the agent is lost. The record of it is in [`super::records`].
+//! The transitions of a space: started and stopped by its owner, connected, checked and left by its agent, and counted as
+//! failing while its agent is absent. [`super::records`] stores the result.
 
 use super::{
-    Change, Space, SpaceError, Spaces,
-    index::Entry,
-    outbox::Pending,
-    records::{Shared, Step},
+    error::SpaceError,
+    index::SpaceEntry,
+    records::{SpaceChange, SpaceTransition, Spaces, SpacesShared},
+    space::Space,
+    system_events::PendingEvent,
 };
 use crate::{
     identity::{AGENT_PREFIX, Secret},
@@ -25,38 +26,34 @@ use std::{
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::task::AbortOnDropHandle;
 
-/// Characters kept of what a check found.
-const DETAIL_KEPT: usize = 500;
+/// The longest stored detail of a check, in characters.
+const MAX_DETAIL: usize = 500;
 
-/// How an agent comes to be linked.
+/// The circumstances in which an agent connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arrival {
+pub enum AgentConnect {
     /// It was just started.
-    New,
-    /// It was linked before, and lost its link. If its space was stopped meanwhile, that was meant for it.
-    Returning,
+    Started,
+    /// It was connected before and lost the connection. A stop of the space in between is meant for it.
+    Reconnected,
 }
 
-/// Who says how a check went.
+/// The reporter of a check result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Witness {
+enum CheckReporter {
     Agent,
-    /// The server, of an agent it has lost.
+    /// The server, on behalf of an absent agent.
     Server,
 }
 
-/// A link that is being made. Dropped before it is kept, it was none.
-struct Claim<'a> {
+/// A connection that is being established. Dropping it before [`ConnectionAttempt::keep`] abandons it.
+struct ConnectionAttempt<'a> {
     spaces: &'a Spaces,
     id: SpaceId,
 }
 
 impl Spaces {
-    /// Has the server run the space's agent from now on. The space is deployed once the agent links.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the space is gone, somebody else runs its agent, it is started already, or the store cannot be written.
+    /// Makes the server run the space's agent. The space is deployed once the agent connects.
     pub async fn start(&self, by: Actor, id: SpaceId) -> Result<Arc<Space>, SpaceError> {
         self.change(id, move |entry| {
             let before = entry.space.clone();
@@ -68,27 +65,23 @@ impl Spaces {
                 (Driver::Process, _) => {}
             }
             let after = Space { launched: true, updated_at: Timestamp::now(), ..Space::clone(&before) };
-            let step = Step::new(after, entry).audited(by, "space.start");
-            Ok(step.telling(|after| Change::Updated { before, after }))
+            let step = SpaceTransition::new(after, entry).audited(by, "space.start");
+            Ok(step.notifying(|after| SpaceChange::Updated { before, after }))
         })
         .await
     }
 
-    /// Stops a space, whether its agent is there or not.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the space is gone or does not run, or the store cannot be written.
+    /// Stops a space, with or without a connected agent.
     pub async fn stop(&self, by: Actor, id: SpaceId) -> Result<Arc<Space>, SpaceError> {
         self.change(id, move |entry| {
             let before = entry.space.clone();
             match before.state {
-                SpaceState::Deployed => Ok(Step::stopping(entry, by)),
-                // Its agent was on its way, and never arrived.
+                SpaceState::Deployed => Ok(SpaceTransition::stopping(entry, by)),
+                // The agent was launched and never connected.
                 SpaceState::Created | SpaceState::Stopped if before.launched => {
                     let after = Space { launched: false, updated_at: Timestamp::now(), ..Space::clone(&before) };
-                    let step = Step::new(after, entry).audited(by, "space.stop");
-                    Ok(step.telling(|after| Change::Updated { before, after }))
+                    let step = SpaceTransition::new(after, entry).audited(by, "space.stop");
+                    Ok(step.notifying(|after| SpaceChange::Updated { before, after }))
                 }
                 SpaceState::Created | SpaceState::Stopped => Err(SpaceError::NotRunning(before.name.clone())),
             }
@@ -96,14 +89,11 @@ impl Spaces {
         .await
     }
 
-    /// A token for the agent that the server is about to run. It is good until the next one, or until the space stops.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the space is gone or not to run.
+    /// Issues a token for the agent that the server is about to launch. It is valid until the next one is issued or the
+    /// space stops.
     pub fn launch_token(&self, id: SpaceId) -> Result<Secret, SpaceError> {
-        let shelf = self.0.read();
-        let space = &shelf.spaces.get(&id).ok_or(SpaceError::NotFound)?.space;
+        let index = self.0.read();
+        let space = &index.spaces.get(&id).ok_or(SpaceError::NotFound)?.space;
         if !space.launched {
             return Err(SpaceError::NotLaunched(space.name.clone()));
         }
@@ -112,93 +102,90 @@ impl Spaces {
         Ok(secret)
     }
 
-    /// The space's agent is linked, from a machine it calls `node_id`: the space is deployed, if it was not. Each
-    /// `linked` that succeeds is followed by one [`Spaces::unlinked`] when that link is over.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the space is gone, its agent is not to run or was stopped while it was away, or the store cannot be written. The agent is not linked then.
-    pub async fn linked(&self, id: SpaceId, node_id: &str, arrival: Arrival) -> Result<Arc<Space>, SpaceError> {
+    /// Records that the space's agent connected from the machine `node_id`, and deploys the space if it was not deployed.
+    /// The caller calls [`Spaces::unlinked`] once for each success, when the connection ends.
+    pub async fn linked(&self, id: SpaceId, node_id: &str, connect: AgentConnect) -> Result<Arc<Space>, SpaceError> {
         let (node_id, shared) = (node_id.to_owned(), self.0.clone());
-        // From here on nothing is counted against it; a caller that goes away before the end makes no use of the link.
-        let claim = Claim::new(self, id)?;
+        // From here on the agent does not count as absent. A caller that is dropped before the end abandons the attempt.
+        let attempt = ConnectionAttempt::new(self, id)?;
         let linked = self.change(id, move |entry| {
             let before = &entry.space;
             if before.driver == Driver::Process && !before.launched {
                 return Err(SpaceError::NotLaunched(before.name.clone()));
             }
-            if before.driver == Driver::External && before.state == SpaceState::Stopped && arrival == Arrival::Returning
+            if before.driver == Driver::External
+                && before.state == SpaceState::Stopped
+                && connect == AgentConnect::Reconnected
             {
                 return Err(SpaceError::WasStopped(before.name.clone()));
             }
             let mut after = Space { node_id: Some(node_id), ..Space::clone(before) };
             if before.state == SpaceState::Deployed {
-                return Ok(Step::new(after, entry));
+                return Ok(SpaceTransition::new(after, entry));
             }
             let now = Timestamp::now();
             after = Space { state: SpaceState::Deployed, started_at: Some(now), updated_at: now, ..after };
             let actor = shared.agent(after.owner);
-            let event = Pending::started(&after, actor.clone());
-            let step = Step::new(after, entry).raising(event);
-            Ok(step.audited(actor, "space.deploy").telling(Change::Started))
+            let event = PendingEvent::started(&after, actor.clone());
+            let step = SpaceTransition::new(after, entry).emitting(event);
+            Ok(step.audited(actor, "space.deploy").notifying(SpaceChange::Started))
         });
         linked.await?;
-        claim.keep()
+        attempt.keep()
     }
 
-    /// The space's agent ends of its own accord, its link not yet over: the space is stopped. It is not if the server
-    /// runs the agent, and so starts it again, nor if another agent has taken its place: who restarts an agent may have
-    /// the new one linked before the old one's last word is heard.
+    /// Stops the space because its agent announced its end over a connection that is still open.
     ///
-    /// # Errors
-    ///
-    /// Fails if the space is gone, or the store cannot be written.
+    /// The space stays deployed if the server runs the agent and so restarts it, or if another agent is connected: after a
+    /// manual restart the new agent may connect before the goodbye of the old one arrives.
     pub async fn goodbye(&self, id: SpaceId) -> Result<(), SpaceError> {
         let shared = self.0.clone();
         self.change(id, move |entry| {
             let (space, succeeded) = (&entry.space, entry.links > 1);
             if space.state != SpaceState::Deployed || space.launched || succeeded {
-                return Ok(Step::new(Space::clone(space), entry));
+                return Ok(SpaceTransition::new(Space::clone(space), entry));
             }
             let actor = shared.agent(space.owner);
-            Ok::<_, SpaceError>(Step::stopping(entry, actor))
+            Ok::<_, SpaceError>(SpaceTransition::stopping(entry, actor))
         })
         .await
         .map(drop)
     }
 
-    /// A link of the space's agent is over. If it was the last, every interval until there is another counts as a
-    /// failed check. To be called within a tokio runtime.
+    /// Records the end of a connection of the space's agent. After the last one, every interval without a connection counts
+    /// as a failed check. Must be called within a tokio runtime.
     pub fn unlinked(&self, id: SpaceId) {
         if let Some(entry) = self.0.write().spaces.get_mut(&id) {
             entry.links = entry.links.saturating_sub(1);
         }
-        self.0.watch_silence(id);
+        self.0.watch_absence(id);
     }
 
-    /// The agent has checked its space. Only a change of health is written and raised; what is reported of a space that
-    /// is not deployed, or has no check, is ignored.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the space is gone, or the store cannot be written.
+    /// Records a check result from the agent. Only a change of health is written and emitted. Results are ignored for a space
+    /// that is not deployed or has no check.
     pub async fn checked(&self, id: SpaceId, result: CheckResult) -> Result<(), SpaceError> {
-        self.judge(id, result, Witness::Agent).await
+        self.apply_check(id, result, CheckReporter::Agent).await
     }
 
-    async fn judge(&self, id: SpaceId, mut result: CheckResult, witness: Witness) -> Result<(), SpaceError> {
+    async fn apply_check(
+        &self,
+        id: SpaceId,
+        mut result: CheckResult,
+        reporter: CheckReporter,
+    ) -> Result<(), SpaceError> {
         if let Some(detail) = &mut result.detail
-            && let Some((end, _)) = detail.char_indices().nth(DETAIL_KEPT)
+            && let Some((end, _)) = detail.char_indices().nth(MAX_DETAIL)
         {
             detail.truncate(end);
         }
         let shared = self.0.clone();
         self.change(id, move |entry| {
             let space = &entry.space;
-            let unchanged = |entry: &Entry| Ok::<_, SpaceError>(Step::new(Space::clone(&entry.space), entry));
+            let unchanged =
+                |entry: &SpaceEntry| Ok::<_, SpaceError>(SpaceTransition::new(Space::clone(&entry.space), entry));
             let Some(check) = space.settings.health_check.as_ref() else { return unchanged(entry) };
-            // An agent may have come back while the count waited for its turn.
-            let doubtful = witness == Witness::Server && !entry.is_lost();
+            // The agent may have reconnected while this change waited for the lock.
+            let doubtful = reporter == CheckReporter::Server && !entry.is_absent();
             if space.state != SpaceState::Deployed || doubtful {
                 return unchanged(entry);
             }
@@ -208,66 +195,66 @@ impl Spaces {
             entry.last_check = Some(result.clone());
             let Some(health) = verdict else { return unchanged(entry) };
             let after = Space { health, ..Space::clone(&entry.space) };
-            let actor = match witness {
-                Witness::Agent => shared.agent(after.owner),
-                Witness::Server => Actor::system(),
+            let actor = match reporter {
+                CheckReporter::Agent => shared.agent(after.owner),
+                CheckReporter::Server => Actor::system(),
             };
-            let event = Pending::judged(&after, actor, previous, failures, &result);
-            Ok(Step::new(after, entry).raising(event))
+            let event = PendingEvent::health_changed(&after, actor, previous, failures, &result);
+            Ok(SpaceTransition::new(after, entry).emitting(event))
         })
         .await
         .map(drop)
     }
 }
 
-impl<'a> Claim<'a> {
+impl<'a> ConnectionAttempt<'a> {
     fn new(spaces: &'a Spaces, id: SpaceId) -> Result<Self, SpaceError> {
-        let mut shelf = spaces.0.write();
-        let entry = shelf.spaces.get_mut(&id).ok_or(SpaceError::NotFound)?;
-        entry.claims += 1;
-        entry.silence = None;
+        let mut index = spaces.0.write();
+        let entry = index.spaces.get_mut(&id).ok_or(SpaceError::NotFound)?;
+        entry.connecting += 1;
+        entry.absence = None;
         Ok(Self { spaces, id })
     }
 
-    /// The link is made.
+    /// Completes the attempt.
     fn keep(self) -> Result<Arc<Space>, SpaceError> {
-        let mut shelf = self.spaces.0.write();
-        let entry = shelf.spaces.get_mut(&self.id).ok_or(SpaceError::NotFound)?;
+        let mut index = self.spaces.0.write();
+        let entry = index.spaces.get_mut(&self.id).ok_or(SpaceError::NotFound)?;
         entry.links += 1;
         Ok(entry.space.clone())
     }
 }
 
-impl Drop for Claim<'_> {
+impl Drop for ConnectionAttempt<'_> {
     fn drop(&mut self) {
         if let Some(entry) = self.spaces.0.write().spaces.get_mut(&self.id) {
-            entry.claims -= 1;
+            entry.connecting -= 1;
         }
-        self.spaces.0.watch_silence(self.id);
+        self.spaces.0.watch_absence(self.id);
     }
 }
 
-impl Shared {
-    /// Counts against a space if it is deployed, checked, and without its agent; and only then.
-    pub(super) fn watch_silence(self: &Arc<Self>, id: SpaceId) {
-        let mut shelf = self.write();
-        let paused = shelf.paused;
-        let Some(entry) = shelf.spaces.get_mut(&id) else { return };
-        let lost = !paused && entry.is_lost() && entry.space.state == SpaceState::Deployed;
+impl SpacesShared {
+    /// Starts or stops the count of missed checks: it runs while a deployed space with a check has no agent.
+    pub(super) fn watch_absence(self: &Arc<Self>, id: SpaceId) {
+        let mut index = self.write();
+        let paused = index.paused;
+        let Some(entry) = index.spaces.get_mut(&id) else { return };
+        let lost = !paused && entry.is_absent() && entry.space.state == SpaceState::Deployed;
         match entry.space.settings.health_check.as_ref().filter(|_| lost) {
-            Some(check) if entry.silence.is_none() => {
-                let counting = count_silence(Arc::downgrade(self), id, check.interval);
-                entry.silence = Some(AbortOnDropHandle::new(tokio::spawn(counting)));
+            Some(check) if entry.absence.is_none() => {
+                let counting = count_absence(Arc::downgrade(self), id, check.interval);
+                entry.absence = Some(AbortOnDropHandle::new(tokio::spawn(counting)));
             }
             Some(_) => {}
-            None => entry.silence = None,
+            None => entry.absence = None,
         }
     }
 }
 
-impl Step {
-    /// From deployed to stopped.
-    fn stopping(entry: &Entry, by: Actor) -> Self {
+impl SpaceTransition {
+    /// The transition from deployed to stopped.
+    fn stopping(entry: &SpaceEntry, by: Actor) -> Self {
         let now = Timestamp::now();
         let after = Space {
             state: SpaceState::Stopped,
@@ -277,14 +264,14 @@ impl Step {
             updated_at: now,
             ..Space::clone(&entry.space)
         };
-        let event = Pending::stopped(&after, by.clone());
-        let step = Self::new(after, entry).raising(event);
-        step.audited(by, "space.stop").telling(Change::Stopped)
+        let event = PendingEvent::stopped(&after, by.clone());
+        let step = Self::new(after, entry).emitting(event);
+        step.audited(by, "space.stop").notifying(SpaceChange::Stopped)
     }
 }
 
-/// Has one check fail at the end of each interval, for as long as it is let.
-async fn count_silence(shared: Weak<Shared>, id: SpaceId, interval: Duration) {
+/// Records a failed check at the end of each interval, until the task is aborted.
+async fn count_absence(shared: Weak<SpacesShared>, id: SpaceId, interval: Duration) {
     let mut turns = tokio::time::interval_at(Instant::now() + interval, interval);
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -292,10 +279,10 @@ async fn count_silence(shared: Weak<Shared>, id: SpaceId, interval: Duration) {
         let Some(shared) = shared.upgrade() else { return };
         let detail = Some("the agent is not connected".to_owned());
         let result = CheckResult { ok: false, detail, checked_at: Timestamp::now() };
-        match Spaces(shared).judge(id, result, Witness::Server).await {
+        match Spaces(shared).apply_check(id, result, CheckReporter::Server).await {
             Ok(()) => {}
             Err(SpaceError::NotFound) => return,
-            Err(error) => log::warn!("the lost agent of space {id} is not counted: {error}"),
+            Err(error) => log::warn!("cannot record the missed check of space {id}: {error}"),
         }
     }
 }

@@ -1,18 +1,22 @@
-//! The driver `process`: the server runs the agents of some spaces as children of its own, each in a process group, and
-//! starts them again when they end. A child knows its token from its environment alone, and a new one at each launch.
-//! Its stdin is a pipe that we hold open and write nothing to: however the server ends, the pipe closes, and the agent
-//! ends with it.
+//! The driver `process`: the server runs agents as child processes, each in a process group, and restarts them when they
+//! end.
 //!
-//! Whether a space's agent is to run is the space's record to say ([`Space::launched`]); this only follows.
+//! A child gets its token through its environment, a new one at each launch. Its stdin is a pipe that the server holds open
+//! and never writes to: however the server ends, the pipe closes, and the agent ends with it.
+//!
+//! [`Space::launched`] decides which agents run; this module follows it.
 
-use super::{Space, SpaceError, Spaces};
+use super::{
+    agent_process::AgentProcess,
+    error::SpaceError,
+    records::{SpaceChange, Spaces},
+    space::Space,
+};
 use crate::{
     model::{id::SpaceId, space_settings::Driver},
     platform::process_group::{GroupEnd, OnParentDeath, ProcessGroup},
 };
 use parking_lot::{Mutex, MutexGuard};
-use schemars::JsonSchema;
-use serde::Serialize;
 use std::{
     collections::HashMap,
     io,
@@ -29,72 +33,61 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// The longest line of a child that is logged as one, in bytes.
-const LONGEST_LINE: u64 = 8 << 10;
+/// The longest output line of a child that is logged as one, in bytes.
+const MAX_LINE: u64 = 8 << 10;
 
-/// Runs agents. Cloning the handle is cheap; when the last is dropped, nothing is followed any more.
+/// Runs agents. Cloning the handle is cheap; dropping the last one ends the following of changes.
 #[derive(Clone)]
-pub struct Supervisor(Arc<Shared>);
+pub struct ProcessDriver(Arc<DriverShared>);
 
-struct Shared {
+struct DriverShared {
     spaces: Spaces,
-    launch: Launch,
-    children: Mutex<Children>,
+    launch: AgentLaunch,
+    children: Mutex<AgentTasks>,
 }
 
-/// How agents are run.
+/// The command line, directory and environment of launched agents.
 #[derive(Clone, Debug)]
-pub struct Launch {
-    /// What is run, with `agent start` and its flags: this program itself.
+pub struct AgentLaunch {
+    /// The program to run with `agent start` and its flags: this executable.
     pub program: PathBuf,
     /// The URL at which agents reach the server.
     pub server: String,
-    /// Where each space gets a directory.
+    /// The parent directory of the spaces' directories.
     pub directory: PathBuf,
-    /// What agents are told by their environment besides.
+    /// Additional environment variables of agents.
     pub environment: Vec<(&'static str, String)>,
-    pub patience: Patience,
+    pub restart_policy: RestartPolicy,
 }
 
-/// How long what may take.
+/// Delays between restarts, and the grace period of a stop.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
-    /// Until an agent that ended is started again; doubled each time, up to `longest`.
+pub struct RestartPolicy {
+    /// The delay before the first restart; doubled each time, up to `longest`.
     pub first: Duration,
     pub longest: Duration,
-    /// After which an agent has run well, and its next end is a first one again.
+    /// An agent that ran this long restarts with the first delay again.
     pub steady: Duration,
     /// From SIGTERM to SIGKILL.
     pub grace: Duration,
 }
 
-/// How it stands with an agent that the server runs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Running {
-    /// `None` while it is waited with the next launch.
-    pub pid: Option<u32>,
-    /// How often it was launched since it was started, or since the server was.
-    pub launches: u32,
-    /// How the last one ended.
-    pub trouble: Option<String>,
-}
-
 #[derive(Default)]
-struct Children {
-    by_space: HashMap<SpaceId, Keeper>,
-    /// Set when the server stops: nothing is launched from then on.
+struct AgentTasks {
+    by_space: HashMap<SpaceId, AgentTask>,
+    /// Set when the server stops: no agent is launched afterwards.
     closed: bool,
 }
 
-/// Whoever keeps the agent of one space running, and cleans up after it.
-struct Keeper {
+/// The task that supervises the agent of one space, or cleans up after it.
+struct AgentTask {
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
 
-/// Why an agent was not launched.
+/// The reason an agent was not launched.
 #[derive(Debug, thiserror::Error)]
-enum LaunchError {
+enum AgentLaunchError {
     #[error(transparent)]
     Space(#[from] SpaceError),
     #[error("cannot use {}: {source}", path.display())]
@@ -103,51 +96,47 @@ enum LaunchError {
     Program { path: PathBuf, source: io::Error },
 }
 
-impl Supervisor {
-    pub fn new(spaces: Spaces, launch: Launch) -> Self {
-        Self(Arc::new(Shared { spaces, launch, children: Mutex::default() }))
+impl ProcessDriver {
+    pub fn new(spaces: Spaces, launch: AgentLaunch) -> Self {
+        Self(Arc::new(DriverShared { spaces, launch, children: Mutex::default() }))
     }
 
-    /// Launches the agents of all spaces that are to run, and from now on follows every change.
+    /// Launches the agents of all launched spaces and follows every later change.
     pub fn follow(&self) {
         let weak = Arc::downgrade(&self.0);
         self.0.spaces.listen(move |change| {
             let space = change.space();
             if let Some(shared) = weak.upgrade().filter(|_| space.driver == Driver::Process) {
                 match change {
-                    super::Change::Deleted(space) => shared.tidy_up_after(space.id),
-                    _ => shared.attend(space),
+                    SpaceChange::Deleted(space) => shared.remove_agent_of(space.id),
+                    _ => shared.reconcile(space),
                 }
             }
         });
         for space in self.0.spaces.all() {
             if space.driver == Driver::Process {
-                self.0.attend(&space);
+                self.0.reconcile(&space);
             }
         }
     }
 
-    /// Ends all agents and waits until they have ended. None is launched from then on; the spaces stay as they are.
+    /// Ends all agents and waits for them. No agent is launched afterwards; the spaces keep their state.
     pub async fn shut_down(&self) {
-        let keepers: Vec<Keeper> = {
+        let agents: Vec<AgentTask> = {
             let mut children = self.0.children();
             children.closed = true;
-            children.by_space.drain().map(|(_, keeper)| keeper).collect()
+            children.by_space.drain().map(|(_, agent)| agent).collect()
         };
-        keepers.iter().for_each(|keeper| keeper.stop.cancel());
-        for keeper in keepers {
-            // One that panicked has ended too.
-            let _ = keeper.task.await;
+        agents.iter().for_each(|agent| agent.stop.cancel());
+        for agent in agents {
+            // A task that panicked has ended too.
+            let _ = agent.task.await;
         }
     }
 }
 
-impl Launch {
-    /// This program, for a server that listens at `address` and keeps its data in `data`.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the system does not say where this program is.
+impl AgentLaunch {
+    /// The launch parameters for a server that listens at `address` and keeps its data in `data`.
     pub fn of_server(address: std::net::SocketAddr, data: &std::path::Path) -> io::Result<Self> {
         let mut reached = address;
         if address.ip().is_unspecified() {
@@ -161,34 +150,34 @@ impl Launch {
             server: format!("http://{reached}"),
             directory: std::path::absolute(data)?.join("spaces"),
             environment: Vec::new(),
-            patience: Patience::default(),
+            restart_policy: RestartPolicy::default(),
         })
     }
 
-    /// The directory of a space, where its agent runs unless told otherwise.
-    fn home(&self, id: SpaceId) -> PathBuf {
+    /// The directory of a space, the default working directory of its agent.
+    fn space_directory(&self, id: SpaceId) -> PathBuf {
         self.directory.join(id.to_string())
     }
 
-    /// What only the agent puts something into.
+    /// The agent's own data directory.
     fn agent_data(&self, id: SpaceId) -> PathBuf {
-        self.home(id).join("agent")
+        self.space_directory(id).join("agent")
     }
 
-    async fn start(&self, spaces: &Spaces, space: &Space) -> Result<ProcessGroup, LaunchError> {
+    async fn start(&self, spaces: &Spaces, space: &Space) -> Result<ProcessGroup, AgentLaunchError> {
         let data = self.agent_data(space.id);
-        std::fs::create_dir_all(&data).map_err(|source| LaunchError::Directory { path: data.clone(), source })?;
-        let directory = space.settings.directory.clone().unwrap_or_else(|| self.home(space.id));
+        std::fs::create_dir_all(&data).map_err(|source| AgentLaunchError::Directory { path: data.clone(), source })?;
+        let directory = space.settings.directory.clone().unwrap_or_else(|| self.space_directory(space.id));
         if !directory.is_dir() {
             let source = io::Error::from(io::ErrorKind::NotADirectory);
-            return Err(LaunchError::Directory { path: directory, source });
+            return Err(AgentLaunchError::Directory { path: directory, source });
         }
         let mut command = Command::new(&self.program);
         command.args(["agent", "start", "--server", &self.server, "--listen", "127.0.0.1:0", "--data"]).arg(data);
         if let Some(file) = &space.settings.methods_file {
             command.arg("--methods-file").arg(file);
         }
-        // What the server is told by its environment, an admin's token perhaps, is not meant for an agent; how to log is.
+        // The server's own variables, perhaps an admin token, are not passed to agents; the log settings are.
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
             if text.starts_with("SVC_") && !text.starts_with("SVC_LOG_") {
@@ -205,45 +194,45 @@ impl Launch {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let started = ProcessGroup::spawn(command, OnParentDeath::LeaveRunning).await;
-        started.map_err(|source| LaunchError::Program { path: self.program.clone(), source })
+        started.map_err(|source| AgentLaunchError::Program { path: self.program.clone(), source })
     }
 }
 
-impl Shared {
-    /// Sees to it that the space's agent runs, or does not, as its record says.
-    fn attend(self: &Arc<Self>, space: &Space) {
+impl DriverShared {
+    /// Launches or stops the space's agent according to [`Space::launched`].
+    fn reconcile(self: &Arc<Self>, space: &Space) {
         let mut children = self.children();
         if children.closed {
             return;
         }
         let id = space.id;
-        children.by_space.retain(|_, keeper| !keeper.task.is_finished());
-        let kept = children.by_space.get(&id).filter(|keeper| !keeper.stop.is_cancelled());
+        children.by_space.retain(|_, agent| !agent.task.is_finished());
+        let kept = children.by_space.get(&id).filter(|agent| !agent.stop.is_cancelled());
         match (space.launched, kept) {
             (true, None) => {
-                // An agent that is still ending has the directory.
+                // A previous agent that is still ending uses the directory.
                 let previous = children.by_space.remove(&id);
                 let (shared, stop) = (self.clone(), CancellationToken::new());
                 let stopped = stop.clone();
                 let task = tokio::spawn(async move {
                     ended(previous).await;
-                    shared.keep(id, &stopped).await;
+                    shared.supervise(id, &stopped).await;
                 });
-                children.by_space.insert(id, Keeper { stop, task });
+                children.by_space.insert(id, AgentTask { stop, task });
             }
-            (false, Some(keeper)) => keeper.stop.cancel(),
+            (false, Some(agent)) => agent.stop.cancel(),
             (true, Some(_)) | (false, None) => {}
         }
     }
 
-    /// Ends the agent of a deleted space and removes what it kept. What others put into the space's directory stays.
-    fn tidy_up_after(self: &Arc<Self>, id: SpaceId) {
+    /// Ends the agent of a deleted space and removes its data. Other files in the space's directory stay.
+    fn remove_agent_of(self: &Arc<Self>, id: SpaceId) {
         let mut children = self.children();
         let previous = children.by_space.remove(&id);
-        if let Some(keeper) = &previous {
-            keeper.stop.cancel();
+        if let Some(agent) = &previous {
+            agent.stop.cancel();
         }
-        let (home, data) = (self.launch.home(id), self.launch.agent_data(id));
+        let (home, data) = (self.launch.space_directory(id), self.launch.agent_data(id));
         let task = tokio::spawn(async move {
             ended(previous).await;
             let removed = tokio::fs::remove_dir_all(&data).await;
@@ -252,18 +241,18 @@ impl Shared {
             {
                 log::warn!("{} of a deleted space stays: {error}", data.display());
             }
-            // It is not removed if there is something in it.
+            // A directory that is not empty stays.
             let _ = tokio::fs::remove_dir(home).await;
         });
         if !children.closed {
-            children.by_space.insert(id, Keeper { stop: CancellationToken::new(), task });
+            children.by_space.insert(id, AgentTask { stop: CancellationToken::new(), task });
         }
     }
 
-    /// Runs the agent of a space again and again, until it is to stop.
-    async fn keep(&self, id: SpaceId, stop: &CancellationToken) {
-        let patience = self.launch.patience;
-        let (mut wait, mut running) = (patience.first, Running { pid: None, launches: 0, trouble: None });
+    /// Runs the agent of a space and restarts it, until `stop` is cancelled or the space is no longer launched.
+    async fn supervise(&self, id: SpaceId, stop: &CancellationToken) {
+        let restart_policy = self.launch.restart_policy;
+        let (mut wait, mut running) = (restart_policy.first, AgentProcess { pid: None, launches: 0, trouble: None });
         while let Some(space) = self.spaces.get(id).filter(|space| space.launched && !stop.is_cancelled()) {
             running.launches += 1;
             let began = Instant::now();
@@ -271,10 +260,10 @@ impl Shared {
                 Ok(mut process) => {
                     log::info!("space `{}`: its agent runs as process {}", space.name, process.id());
                     self.spaces
-                        .note_running(id, Some(Running { pid: process.id().try_into().ok(), ..running.clone() }));
+                        .note_running(id, Some(AgentProcess { pid: process.id().try_into().ok(), ..running.clone() }));
                     relay(&space, process.take_stdout());
                     relay(&space, process.take_stderr());
-                    // Taken, because waiting for the process would close it.
+                    // Waiting for the process would close a stdin that is still attached.
                     let stdin = process.take_stdin();
                     tokio::select! {
                         status = process.exited() => {
@@ -283,15 +272,15 @@ impl Shared {
                         }
                         () = stop.cancelled() => {
                             drop(stdin);
-                            end(&space, process, patience.grace).await;
+                            end(&space, process, restart_policy.grace).await;
                             break;
                         }
                     }
                 }
                 Err(error) => error.to_string(),
             };
-            if began.elapsed() >= patience.steady {
-                wait = patience.first;
+            if began.elapsed() >= restart_policy.steady {
+                wait = restart_policy.first;
             }
             log::warn!("space `{}`: its agent does not run: {trouble}; next try in {wait:?}", space.name);
             running.trouble = Some(trouble);
@@ -300,20 +289,20 @@ impl Shared {
                 () = tokio::time::sleep(wait) => {}
                 () = stop.cancelled() => break,
             }
-            wait = (wait * 2).min(patience.longest);
+            wait = (wait * 2).min(restart_policy.longest);
         }
         self.spaces.note_running(id, None);
     }
 
-    fn children(&self) -> MutexGuard<'_, Children> {
+    fn children(&self) -> MutexGuard<'_, AgentTasks> {
         self.children.lock()
     }
 }
 
-async fn ended(keeper: Option<Keeper>) {
-    if let Some(keeper) = keeper {
-        // One that panicked has ended too.
-        let _ = keeper.task.await;
+async fn ended(agent: Option<AgentTask>) {
+    if let Some(agent) = agent {
+        // A task that panicked has ended too.
+        let _ = agent.task.await;
     }
 }
 
@@ -324,7 +313,7 @@ async fn end(space: &Space, process: ProcessGroup, grace: Duration) {
     }
 }
 
-/// Passes what a child prints on to the log, line by line.
+/// Copies the output of a child to the log, line by line.
 fn relay(space: &Space, source: Option<impl AsyncRead + Send + Unpin + 'static>) {
     let Some(source) = source else { return };
     let name = space.name.clone();
@@ -332,7 +321,7 @@ fn relay(space: &Space, source: Option<impl AsyncRead + Send + Unpin + 'static>)
         let (mut source, mut line) = (BufReader::new(source), Vec::new());
         loop {
             line.clear();
-            match (&mut source).take(LONGEST_LINE).read_until(b'\n', &mut line).await {
+            match (&mut source).take(MAX_LINE).read_until(b'\n', &mut line).await {
                 Ok(0) | Err(_) => return,
                 Ok(_) => log::info!("space `{name}`: {}", String::from_utf8_lossy(line.trim_ascii_end())),
             }
@@ -347,7 +336,7 @@ fn describe(status: io::Result<ExitStatus>) -> String {
     }
 }
 
-impl Default for Patience {
+impl Default for RestartPolicy {
     fn default() -> Self {
         Self {
             first: Duration::from_secs(1),

@@ -1,5 +1,5 @@
-//! Templates: what new spaces can be made of. A space copies its template when it is made, so that changing or deleting a
-//! template touches no space.
+//! Templates of new spaces. A space copies its template when it is created, so that changing or deleting a template affects
+//! no space.
 
 use crate::{
     model::{
@@ -22,8 +22,8 @@ use tokio::sync::Mutex;
 
 const TEMPLATES: Table<Template> = Table::new(keys::TEMPLATES);
 
-/// Templates there can be.
-const MOST: usize = 1000;
+/// The most templates.
+const MAX_TEMPLATES: usize = 1000;
 
 /// One template. It is stored as this JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,26 +34,26 @@ pub struct Template {
     pub updated_at: Timestamp,
 }
 
-/// Every template there is. Cloning the handle is cheap.
+/// All templates. Cloning the handle is cheap.
 #[derive(Clone)]
-pub struct Templates(Arc<Shared>);
+pub struct Templates(Arc<TemplatesShared>);
 
-struct Shared {
+struct TemplatesShared {
     store: Store,
     /// In order of creation, since ids are.
-    shelf: RwLock<BTreeMap<TemplateId, Arc<Template>>>,
+    templates: RwLock<BTreeMap<TemplateId, Arc<Template>>>,
     /// Held over a whole change, so that names stay unique.
     turn: Mutex<()>,
 }
 
-/// Why a change was not made.
+/// The reason a change was not made.
 #[derive(Debug, thiserror::Error)]
 pub enum TemplateError {
     #[error("there is no such template")]
     NotFound,
     #[error("there is already a template named `{0}`: choose another name, or change that one")]
     NameTaken(SpaceName),
-    #[error("there are at most {MOST} templates: delete one first")]
+    #[error("there are at most {MAX_TEMPLATES} templates: delete one first")]
     TooMany,
     #[error(transparent)]
     Invalid(#[from] SpaceSettingsError),
@@ -69,8 +69,8 @@ impl Templates {
     /// Fails if the store cannot be read.
     pub fn open(store: Store) -> Result<Self, StoreError> {
         let all = TEMPLATES.all(&store)?.into_iter().map(|template| (template.id, Arc::new(template)));
-        let shelf = RwLock::new(all.collect());
-        Ok(Self(Arc::new(Shared { store, shelf, turn: Mutex::new(()) })))
+        let templates = RwLock::new(all.collect());
+        Ok(Self(Arc::new(TemplatesShared { store, templates, turn: Mutex::new(()) })))
     }
 
     /// Every template, oldest first.
@@ -84,9 +84,9 @@ impl Templates {
 
     /// The template of this name or id.
     pub fn find(&self, reference: &str) -> Option<Arc<Template>> {
-        let shelf = self.0.read();
-        let named = shelf.values().find(|template| template.spec.name.as_str() == reference);
-        named.or_else(|| shelf.get(&reference.parse().ok()?)).cloned()
+        let templates = self.0.read();
+        let named = templates.values().find(|template| template.spec.name.as_str() == reference);
+        named.or_else(|| templates.get(&reference.parse().ok()?)).cloned()
     }
 
     /// # Errors
@@ -98,11 +98,11 @@ impl Templates {
         let now = Timestamp::now();
         let template = Template { id: TemplateId::new(), spec, created_at: now, updated_at: now };
         self.change(move |shared| {
-            if shared.read().len() >= MOST {
+            if shared.read().len() >= MAX_TEMPLATES {
                 return Err(TemplateError::TooMany);
             }
             shared.check_name(&template)?;
-            Ok((Edit::Put(Arc::new(template)), by, "template.create"))
+            Ok((TemplateEdit::Put(Arc::new(template)), by, "template.create"))
         })
         .await
     }
@@ -124,7 +124,7 @@ impl Templates {
             spec.check().map_err(TemplateError::from)?;
             let template = Template { id, spec, created_at: before.created_at, updated_at: Timestamp::now() };
             shared.check_name(&template)?;
-            Ok((Edit::Put(Arc::new(template)), by, "template.update"))
+            Ok((TemplateEdit::Put(Arc::new(template)), by, "template.update"))
         })
         .await
     }
@@ -135,7 +135,7 @@ impl Templates {
     pub async fn delete(&self, by: Actor, id: TemplateId) -> Result<Arc<Template>, TemplateError> {
         self.change(move |shared| {
             let template = shared.read().get(&id).cloned().ok_or(TemplateError::NotFound)?;
-            Ok((Edit::Remove(template), by, "template.delete"))
+            Ok((TemplateEdit::Remove(template), by, "template.delete"))
         })
         .await
     }
@@ -144,7 +144,7 @@ impl Templates {
     /// carried through even if the caller goes away.
     async fn change<E: From<TemplateError> + Send + 'static>(
         &self,
-        decide: impl FnOnce(&Shared) -> Result<(Edit, Actor, &'static str), E> + Send + 'static,
+        decide: impl FnOnce(&TemplatesShared) -> Result<(TemplateEdit, Actor, &'static str), E> + Send + 'static,
     ) -> Result<Arc<Template>, E> {
         let shared = self.0.clone();
         let change = tokio::spawn(async move {
@@ -161,10 +161,10 @@ impl Templates {
                 }
             });
             written.await.map_err(TemplateError::from)?;
-            let mut shelf = shared.shelf.write();
+            let mut templates = shared.templates.write();
             match edit {
-                Edit::Put(template) => drop(shelf.insert(template.id, template)),
-                Edit::Remove(template) => drop(shelf.remove(&template.id)),
+                TemplateEdit::Put(template) => drop(templates.insert(template.id, template)),
+                TemplateEdit::Remove(template) => drop(templates.remove(&template.id)),
             }
             Ok(template)
         });
@@ -173,12 +173,12 @@ impl Templates {
 }
 
 #[derive(Clone)]
-enum Edit {
+enum TemplateEdit {
     Put(Arc<Template>),
     Remove(Arc<Template>),
 }
 
-impl Edit {
+impl TemplateEdit {
     const fn template(&self) -> &Arc<Template> {
         match self {
             Self::Put(template) | Self::Remove(template) => template,
@@ -193,7 +193,7 @@ impl Edit {
     }
 }
 
-impl Shared {
+impl TemplatesShared {
     fn check_name(&self, template: &Template) -> Result<(), TemplateError> {
         let name = &template.spec.name;
         let taken = self.read().values().any(|other| other.id != template.id && other.spec.name == *name);
@@ -201,6 +201,6 @@ impl Shared {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, BTreeMap<TemplateId, Arc<Template>>> {
-        self.shelf.read()
+        self.templates.read()
     }
 }

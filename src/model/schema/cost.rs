@@ -1,103 +1,96 @@
-//! How often a schema can have one place of a value looked at. What applies schemas cannot be interrupted, so a schema
-//! that could keep it busy for ever is told before it is applied.
+//! The cost of applying a schema: the most times that validation visits one place of a value.
 //!
-//! A schema looks at the value it is given by itself and by the schemas beside it (`allOf`, `$ref`, …), and at the values
-//! within by those below it (`properties`, `items`, …). Both are followed, level by level of the value, and where one
-//! schema is reached by two ways it counts twice: that is how a short schema comes to a long time.
+//! Validation cannot be interrupted, so a schema that could keep it busy without end is rejected before it is applied.
 //!
-//! What cannot be told for certain counts for more, never for less: a reference whose base is not known leads to wherever
-//! it could.
+//! A schema visits its value itself and through the schemas beside it (`allOf`, `$ref`, …), and the values within through the
+//! schemas below it (`properties`, `items`, …). Both are followed, level by level of the value. A schema that is reached
+//! along two paths counts twice: that is how a short schema comes to a long time.
+//!
+//! Uncertain cases are overestimated: a reference whose base is unknown counts for every place it could lead to.
 
-use super::SchemaError;
+use super::error::{MAX_VISITS, SchemaError};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 
-/// Looks at one place.
-pub const MAX_LOOKS: u64 = 10_000;
+/// The deepest nesting of schema applications for a value of [`LEVELS`]. Each takes a part of the thread's stack.
+const MAX_DEPTH: u64 = 1000;
 
-/// Schemas within schemas at any one moment, in a value of [`LEVELS`]. Each takes its part of a thread's stack.
-const MAX_PATH: u64 = 1000;
-
-/// Levels of a value: those that arguments may have.
+/// The most levels of a value that arguments may have.
 const LEVELS: usize = 64;
 
-/// Ways between schemas.
-const MAX_WAYS: usize = 100_000;
+/// The most edges between schemas.
+const MAX_EDGES: usize = 100_000;
 
-/// Keywords by which a schema asks another one about the same value.
+/// Keywords that apply another schema to the same value.
 const BESIDE: [&str; 4] = ["not", "if", "then", "else"];
 const ALL_BESIDE: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 const NAMED_BESIDE: [&str; 2] = ["dependentSchemas", "dependencies"];
 const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 
-/// A schema by its number.
+/// The number of a schema in the graph.
 type Number = usize;
 
-/// One schema, and where it leads.
+/// One schema and its edges.
 #[derive(Default)]
-struct Node {
-    /// To schemas about the same value. Of each list, one is meant.
+struct SchemaNode {
+    /// Schemas for the same value. One of each list applies.
     beside: Vec<Vec<Number>>,
-    /// About a field of this name.
+    /// Schemas for a field by name.
     properties: Vec<Number>,
-    /// About every field that has such a name.
+    /// Schemas for fields by pattern.
     patterns: Vec<Number>,
-    /// About the fields that neither is about.
+    /// Schemas for the other fields.
     additional: Vec<Number>,
-    /// About every field.
+    /// Schemas for every field.
     fields: Vec<Number>,
-    /// About the item in some place.
+    /// Schemas for the item at one position.
     places: Vec<Number>,
-    /// About every item.
+    /// Schemas for every item.
     items: Vec<Number>,
-    /// Asks again what the schemas beside it have looked at.
-    asks_again: bool,
+    /// Applies the schemas beside it a second time (`unevaluated…`).
+    revisits: bool,
 }
 
-/// The schemas that are reached from the whole, which is the first.
+/// The schemas reached from the root, which is the first.
 struct Graph<'s> {
     root: &'s Value,
-    /// The names that schemas have.
+    /// The `$id`s of schemas.
     ids: Vec<&'s str>,
-    /// Whatever a name could mean.
+    /// The schemas that a base could mean.
     bases: Vec<&'s Value>,
     anchors: HashMap<&'s str, Vec<&'s Value>>,
     numbers: HashMap<*const Value, Number>,
     found: Vec<&'s Value>,
-    ways: usize,
+    edges: usize,
 }
 
-/// What a schema comes to for a value of so many levels.
+/// The cost of one schema for a value of some number of levels.
 #[derive(Clone, Copy, Default, PartialEq)]
-struct Effort {
-    /// At one place of the lowest level.
-    looks: u64,
-    /// The same, if what was found is asked for again.
+struct Cost {
+    /// Visits to one place of the lowest level.
+    visits: u64,
+    /// The same for a second application.
     again: u64,
     path: u64,
 }
 
-/// The most looks at one place.
-///
-/// # Errors
-///
-/// Fails if there could be too many.
+/// Computes the most visits to one place, or fails if there could be too many.
 pub fn measure(schema: &Value) -> Result<u64, SchemaError> {
     let nodes = Graph::of(schema).nodes()?;
     let order = order(&nodes)?;
-    let (mut below, mut most) = (vec![Effort::default(); nodes.len()], 0);
+    let (mut below, mut most) = (vec![Cost::default(); nodes.len()], 0);
     for level in 0..=LEVELS {
-        let mut now = vec![Effort::default(); nodes.len()];
+        let mut now = vec![Cost::default(); nodes.len()];
         for &number in &order {
-            now[number] = nodes[number].effort(&now, &below, if level == 0 { 1 } else { 0 });
+            now[number] = nodes[number].cost(&now, &below, if level == 0 { 1 } else { 0 });
         }
-        if now[0].looks > MAX_LOOKS {
+        if now[0].visits > MAX_VISITS {
             return Err(SchemaError::TooMuch);
         }
-        if now[0].path > MAX_PATH {
+        if now[0].path > MAX_DEPTH {
             return Err(SchemaError::TooDeep);
         }
-        most = most.max(now[0].looks);
+        most = most.max(now[0].visits);
         if level > 0 && now == below {
             break;
         }
@@ -106,27 +99,27 @@ pub fn measure(schema: &Value) -> Result<u64, SchemaError> {
     Ok(most)
 }
 
-impl Node {
-    /// `below` is what schemas come to one level further down.
-    fn effort(&self, now: &[Effort], below: &[Effort], own: u64) -> Effort {
-        let sum = |list: &[Number]| list.iter().fold(0, |sum: u64, &one| sum.saturating_add(below[one].looks));
-        let most = |list: &[Number]| list.iter().map(|&one| below[one].looks).max().unwrap_or(0);
+impl SchemaNode {
+    /// `below` is the cost of each schema one level further down.
+    fn cost(&self, now: &[Cost], below: &[Cost], own: u64) -> Cost {
+        let sum = |list: &[Number]| list.iter().fold(0, |sum: u64, &one| sum.saturating_add(below[one].visits));
+        let most = |list: &[Number]| list.iter().map(|&one| below[one].visits).max().unwrap_or(0);
         let named = most(&self.properties).saturating_add(sum(&self.patterns)).max(sum(&self.additional));
         let fields = named.saturating_add(sum(&self.fields));
         let within = fields.max(most(&self.places).saturating_add(sum(&self.items)));
 
-        let beside = |of: fn(&Effort) -> u64| {
+        let beside = |of: fn(&Cost) -> u64| {
             let each = self.beside.iter().map(|list| list.iter().map(|&one| of(&now[one])).max().unwrap_or(0));
             each.fold(0, u64::saturating_add)
         };
-        let once = own.saturating_add(within).saturating_add(beside(|one| one.looks));
+        let once = own.saturating_add(within).saturating_add(beside(|one| one.visits));
         let again = once.saturating_add(beside(|one| one.again));
-        let looks = if self.asks_again { once.saturating_add(again) } else { once };
+        let visits = if self.revisits { once.saturating_add(again) } else { once };
 
         let lists = [&self.properties, &self.patterns, &self.additional, &self.fields, &self.places, &self.items];
         let down = lists.into_iter().flatten().map(|&one| below[one].path);
         let path = down.chain(self.beside.iter().flatten().map(|&one| now[one].path)).max().unwrap_or(0);
-        Effort { looks, again, path: path + 1 }
+        Cost { visits, again, path: path + 1 }
     }
 }
 
@@ -142,7 +135,7 @@ impl<'s> Graph<'s> {
                     let text = |name: &str| fields.get(name).and_then(Value::as_str);
                     for id in ["$id", "id"].into_iter().filter_map(text) {
                         match id.strip_prefix('#') {
-                            // So older drafts name an anchor.
+                            // Older drafts write an anchor this way.
                             Some(anchor) => anchors.entry(anchor).or_default().push(value),
                             None => {
                                 ids.push(id.trim_end_matches('#'));
@@ -158,28 +151,28 @@ impl<'s> Graph<'s> {
             }
         }
         bases.dedup_by_key(|base| std::ptr::from_ref(*base));
-        Self { root, ids, bases, anchors, numbers: HashMap::new(), found: Vec::new(), ways: 0 }
+        Self { root, ids, bases, anchors, numbers: HashMap::new(), found: Vec::new(), edges: 0 }
     }
 
-    fn nodes(mut self) -> Result<Vec<Node>, SchemaError> {
+    fn nodes(mut self) -> Result<Vec<SchemaNode>, SchemaError> {
         self.number(self.root);
         let mut nodes = Vec::new();
         while let Some(schema) = self.found.get(nodes.len()).copied() {
-            // The others are `true` and `false`.
-            let node = schema.as_object().map_or_else(|| Ok(Node::default()), |schema| self.node(schema))?;
+            // The other schemas are `true` and `false`.
+            let node = schema.as_object().map_or_else(|| Ok(SchemaNode::default()), |schema| self.node(schema))?;
             nodes.push(node);
-            if self.ways > MAX_WAYS {
+            if self.edges > MAX_EDGES {
                 return Err(SchemaError::TooMuch);
             }
         }
         Ok(nodes)
     }
 
-    fn node(&mut self, schema: &'s Map<String, Value>) -> Result<Node, SchemaError> {
+    fn node(&mut self, schema: &'s Map<String, Value>) -> Result<SchemaNode, SchemaError> {
         let one = |name: &str| schema.get(name).filter(|value| !value.is_array());
         let list = |name: &str| schema.get(name).and_then(Value::as_array).into_iter().flatten();
         let named = |name: &str| schema.get(name).and_then(Value::as_object).into_iter().flat_map(Map::values);
-        let mut node = Node::default();
+        let mut node = SchemaNode::default();
         let beside = BESIDE.into_iter().filter_map(one);
         let beside = beside.chain(ALL_BESIDE.into_iter().flat_map(list));
         for schema in beside.chain(NAMED_BESIDE.into_iter().flat_map(named)) {
@@ -197,11 +190,11 @@ impl<'s> Graph<'s> {
         let places = ["items", "additionalItems"].into_iter().filter_map(one);
         node.places = self.numbers(places.chain(["items", "prefixItems"].into_iter().flat_map(list)));
         node.items = self.numbers(["contains", "unevaluatedItems"].into_iter().filter_map(one));
-        node.asks_again = ["unevaluatedProperties", "unevaluatedItems"].into_iter().any(|name| one(name).is_some());
+        node.revisits = ["unevaluatedProperties", "unevaluatedItems"].into_iter().any(|name| one(name).is_some());
         Ok(node)
     }
 
-    /// Wherever a reference could lead to.
+    /// The schemas that a reference could lead to.
     fn follow(&mut self, reference: &str) -> Result<Vec<Number>, SchemaError> {
         let (base, fragment) = reference.split_once('#').unwrap_or((reference, ""));
         let fragment = decode(fragment);
@@ -210,7 +203,7 @@ impl<'s> Graph<'s> {
         } else {
             self.anchors.get(&*fragment).cloned().unwrap_or_default()
         };
-        // Schemas that everybody knows can be meant as well, and nothing is known of those here.
+        // The base may be a well-known schema outside this one, whose cost is unknown.
         if !base.is_empty() && !self.ids.contains(&base) {
             return Err(SchemaError::Outside(reference.to_owned()));
         }
@@ -222,7 +215,7 @@ impl<'s> Graph<'s> {
     }
 
     fn number(&mut self, schema: &'s Value) -> Number {
-        self.ways += 1;
+        self.edges += 1;
         *self.numbers.entry(std::ptr::from_ref(schema)).or_insert_with(|| {
             self.found.push(schema);
             self.found.len() - 1
@@ -230,32 +223,32 @@ impl<'s> Graph<'s> {
     }
 }
 
-/// The schemas, each after those beside it.
-fn order(nodes: &[Node]) -> Result<Vec<Number>, SchemaError> {
+/// Sorts the schemas topologically: each comes after those beside it.
+fn order(nodes: &[SchemaNode]) -> Result<Vec<Number>, SchemaError> {
     #[derive(Clone, Copy, PartialEq)]
-    enum State {
+    enum VisitState {
         Unseen,
         Open,
         Done,
     }
-    let (mut states, mut order) = (vec![State::Unseen; nodes.len()], Vec::with_capacity(nodes.len()));
+    let (mut states, mut order) = (vec![VisitState::Unseen; nodes.len()], Vec::with_capacity(nodes.len()));
     for first in 0..nodes.len() {
         let mut left = vec![first];
         while let Some(&number) = left.last() {
-            if states[number] != State::Unseen {
+            if states[number] != VisitState::Unseen {
                 left.pop();
-                if states[number] == State::Open {
-                    states[number] = State::Done;
+                if states[number] == VisitState::Open {
+                    states[number] = VisitState::Done;
                     order.push(number);
                 }
                 continue;
             }
-            states[number] = State::Open;
+            states[number] = VisitState::Open;
             for &next in nodes[number].beside.iter().flatten() {
                 match states[next] {
-                    State::Unseen => left.push(next),
-                    State::Open => return Err(SchemaError::Circular),
-                    State::Done => {}
+                    VisitState::Unseen => left.push(next),
+                    VisitState::Open => return Err(SchemaError::Circular),
+                    VisitState::Done => {}
                 }
             }
         }
@@ -263,7 +256,7 @@ fn order(nodes: &[Node]) -> Result<Vec<Number>, SchemaError> {
     Ok(order)
 }
 
-/// A fragment without its percent signs.
+/// Percent-decodes a fragment.
 fn decode(fragment: &str) -> String {
     let (mut bytes, mut rest) = (Vec::new(), fragment.as_bytes());
     while let [first, more @ ..] = rest {
@@ -306,14 +299,14 @@ mod tests {
         let named = json!({"$id": "https://a.example/s", "$anchor": "top", "properties": {
             "a": {"$ref": "#top"}, "b": {"$ref": "https://a.example/s"}, "c": {"$ref": "#/$defs/a%20b"}},
             "$defs": {"a b": {}}});
-        for (schema, looks) in [(json!({}), 1), (flat, 1), (tree, 4), (named, 2)] {
-            assert_eq!(measure(&schema), Ok(looks), "{schema}");
+        for (schema, visits) in [(json!({}), 1), (flat, 1), (tree, 4), (named, 2)] {
+            assert_eq!(measure(&schema), Ok(visits), "{schema}");
         }
         assert!(measure(&doubling(8, |next: Value| json!({"allOf": [next, next]}))).is_ok());
     }
 
     #[test]
-    fn what_could_take_for_ever_is_refused() {
+    fn a_schema_without_a_bound_on_its_time_is_refused() {
         let both = |next: Value| json!({"allOf": [next, next]});
         let choice = |next: Value| json!({"anyOf": [next], "oneOf": [next]});
         let negated = |next: Value| json!({"not": next, "if": next});

@@ -1,43 +1,20 @@
-//! Whether a JSON Schema is well-formed, and whether a value fits one. Those of methods are checked where they are
-//! published and never applied: validating params and results is the method server's business (SPEC 2.1). Tools run
-//! here, and so their arguments are checked here.
+//! JSON Schema: checks that a schema is well-formed, and validates values against one.
+//!
+//! Schemas of methods are checked when they are published and never applied: the method server validates its own params and
+//! results. Tools run in the daemon, which validates their arguments with a [`SchemaValidator`].
 
 mod cost;
+mod error;
+
+pub use error::{MAX_BYTES, SchemaError};
 
 use serde_json::Value;
 
-/// The largest schema, as compact JSON, in bytes.
-pub const MAX_BYTES: usize = 64 << 10;
+/// The most visits to all places of one validated value.
+const MAX_TOTAL_VISITS: u64 = 20_000_000;
 
-/// Looks at all values of one that is checked.
-const MAX_LOOKS: u64 = 20_000_000;
-
-/// Why a value is no usable schema.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SchemaError {
-    #[error("a schema is an object, such as {{\"type\": \"object\"}}")]
-    NotObject,
-    #[error("a schema has at most {MAX_BYTES} bytes; this one has {0}")]
-    TooLarge(usize),
-    /// Where in the schema, as a JSON pointer; empty for the whole.
-    #[error("{}{reason}", if at.is_empty() { String::new() } else { format!("at `{at}`: ") })]
-    Malformed { at: String, reason: String },
-    #[error("a schema must not have a value looked at more than {} times; make it simpler", cost::MAX_LOOKS)]
-    TooMuch,
-    #[error("too many schemas refer to others, one after the other; make it simpler")]
-    TooDeep,
-    #[error("a schema must not refer to itself for the same value, only for values within it")]
-    Circular,
-    #[error("`{0}` leads out of the schema: copy what is meant into `$defs`")]
-    Outside(String),
-}
-
-/// Checks a schema against the rules of JSON Schema (2020-12, unless it names another draft). A reference must lead
-/// to somewhere within the schema: nothing is fetched.
-///
-/// # Errors
-///
-/// Says where it is wrong.
+/// Checks a schema against the rules of JSON Schema (2020-12, unless it names another draft). A reference must stay within
+/// the schema: nothing is fetched.
 pub fn check(schema: &Value) -> Result<(), SchemaError> {
     check_size(schema)?;
     compile(schema).map(drop)
@@ -58,39 +35,35 @@ fn compile(schema: &Value) -> Result<jsonschema::Validator, SchemaError> {
     })
 }
 
-/// A schema ready to be applied, which takes its time and not more.
+/// A compiled schema whose validation time is bounded.
 pub struct SchemaValidator {
     validator: jsonschema::Validator,
-    /// At most so often it looks at one value.
-    looks: u64,
+    /// The most visits to one place of a value.
+    visits: u64,
 }
 
-/// Why a value does not fit: the first thing that is wrong with it.
+/// The first mismatch between a value and a schema.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{reason}", if at.is_empty() { String::new() } else { format!("at `{at}`: ") })]
 pub struct ValidationError {
-    /// Where in the value, as a JSON pointer; empty for the whole.
+    /// A JSON pointer into the value; empty for the whole.
     pub at: String,
     pub reason: String,
 }
 
 impl SchemaValidator {
-    /// # Errors
-    ///
-    /// As [`check`], and if applying it could take very long.
+    /// Compiles a schema. Fails as [`check`] does, and if validation with it could take very long.
     pub fn new(schema: &Value) -> Result<Self, SchemaError> {
         check_size(schema)?;
-        let looks = cost::measure(schema)?;
-        Ok(Self { validator: compile(schema)?, looks })
+        let visits = cost::measure(schema)?;
+        Ok(Self { validator: compile(schema)?, visits })
     }
 
-    /// Whether the value fits. One that would take too long does not.
+    /// Validates a value. A value that would take too long is rejected.
     ///
-    /// # Errors
-    ///
-    /// Says what does not, and where. The value itself is not repeated, since it may be long or secret.
+    /// The error does not repeat the value, which may be long or secret.
     pub fn check(&self, value: &Value) -> Result<(), ValidationError> {
-        let most = usize::try_from(MAX_LOOKS / self.looks.max(1)).unwrap_or(usize::MAX);
+        let most = usize::try_from(MAX_TOTAL_VISITS / self.visits.max(1)).unwrap_or(usize::MAX);
         if has_more(value, most) {
             let reason = format!("there are more than {most} values, too many for this schema");
             return Err(ValidationError { at: String::new(), reason });
@@ -102,7 +75,7 @@ impl SchemaValidator {
     }
 }
 
-/// Whether there are more than so many values in this one.
+/// Returns true if the value contains more than `most` values, itself included.
 fn has_more(value: &Value, most: usize) -> bool {
     let (mut left, mut count) = (vec![value], 0);
     while let Some(value) = left.pop() {

@@ -16,7 +16,7 @@ use crate::{
     platform::store::{Change as ScriptChange, Lanes, StoreError},
     routing::emit::Emitter,
     scripting::scripts::{Script, Scripts},
-    spaces::{Change, Spaces},
+    spaces::{SpaceChange, Spaces},
 };
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
@@ -126,18 +126,18 @@ impl AgentHub {
     }
 
     /// Updates or ends the session of a changed space.
-    fn follow_space(&self, change: &Change) {
+    fn follow_space(&self, change: &SpaceChange) {
         match change {
-            Change::Created(_) | Change::Started(_) | Change::TokenRotated(_) => {}
-            Change::Updated { before, after } => {
+            SpaceChange::Created(_) | SpaceChange::Started(_) | SpaceChange::TokenRotated(_) => {}
+            SpaceChange::Updated { before, after } => {
                 if before.settings.health_check != after.settings.health_check
                     && let Some(link) = self.0.link(after.id)
                 {
                     link.send_now(ToAgent::Check(after.settings.health_check.as_ref().map(raw_json)));
                 }
             }
-            Change::Stopped(space) => self.end_session(space.id, Goodbye::Stopped),
-            Change::Deleted(space) => self.end_session(space.id, Goodbye::Revoked),
+            SpaceChange::Stopped(space) => self.end_session(space.id, Goodbye::Stopped),
+            SpaceChange::Deleted(space) => self.end_session(space.id, Goodbye::Revoked),
         }
     }
 

@@ -11,7 +11,7 @@ use crate::{
         agent_protocol::{self, Goodbye, Hello, PROTOCOL, ToAgent, ToServer, Welcome},
         id::SpaceId,
     },
-    spaces::{Arrival, SpaceError},
+    spaces::{AgentConnect, SpaceError},
 };
 use bytes::Bytes;
 use futures_util::{Sink, SinkExt, Stream, StreamExt};
@@ -92,7 +92,7 @@ impl AgentHub {
     ) -> Option<Goodbye> {
         let deps = &self.0.deps;
         let node_id: String = hello.node_id.chars().filter(|c| !c.is_control()).take(MAX_NODE_ID).collect();
-        let arrival = if hello.returning { Arrival::Returning } else { Arrival::New };
+        let arrival = if hello.returning { AgentConnect::Reconnected } else { AgentConnect::Started };
         let linked = match deps.spaces.linked(space, &node_id, arrival).await {
             Ok(linked) => linked,
             Err(SpaceError::NotFound) => return Some(Goodbye::Revoked),

@@ -20,21 +20,21 @@ async fn still<T>(something: impl Future<Output = T>) -> T {
     value
 }
 
-async fn deployed(world: &World, settings: Value) -> Arc<Space> {
+async fn deployed(world: &TestSpaces, settings: Value) -> Arc<Space> {
     let space = world.space("web", settings).await;
-    let space = world.spaces.linked(space.id, "n", Arrival::New).await.unwrap();
+    let space = world.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
     world.raised();
     space
 }
 
-fn health(world: &World, space: &Space) -> (SpaceHealth, u32) {
-    let failures = world.spaces.vitals(space.id).consecutive_failures;
+fn health(world: &TestSpaces, space: &Space) -> (SpaceHealth, u32) {
+    let failures = world.spaces.status(space.id).consecutive_failures;
     (world.spaces.get(space.id).unwrap().health, failures)
 }
 
 #[tokio::test]
 async fn so_many_failures_in_a_row_make_it_unhealthy_and_one_success_healthy() {
-    let world = World::new().await;
+    let world = TestSpaces::new().await;
     let space = deployed(&world, checked()).await;
     let mut seen = Vec::new();
     for ok in [false, false, true, false, false, false, false, true, true] {
@@ -55,20 +55,20 @@ async fn so_many_failures_in_a_row_make_it_unhealthy_and_one_success_healthy() {
     ];
     assert_eq!(seen, expected);
     assert_eq!(world.raised_kinds(), ["space.healthy", "space.unhealthy", "space.healthy"], "transitions only");
-    assert_eq!(world.spaces.vitals(space.id).last_check.unwrap().detail.unwrap(), "as told");
+    assert_eq!(world.spaces.status(space.id).last_check.unwrap().detail.unwrap(), "as told");
     world.gone().await;
 }
 
 #[tokio::test]
 async fn without_a_check_or_before_it_runs_nothing_is_known() {
-    let world = World::new().await;
+    let world = TestSpaces::new().await;
     let space = world.space("web", checked()).await;
     for _ in 0..5 {
         world.spaces.checked(space.id, result(false)).await.unwrap();
     }
     assert_eq!(health(&world, &space), (SpaceHealth::Unknown, 0), "not deployed");
     let bare = world.space("bare", json!({})).await;
-    world.spaces.linked(bare.id, "n", Arrival::New).await.unwrap();
+    world.spaces.linked(bare.id, "n", AgentConnect::Started).await.unwrap();
     world.raised();
     for ok in [true, false, false, false, false] {
         world.spaces.checked(bare.id, result(ok)).await.unwrap();
@@ -80,7 +80,7 @@ async fn without_a_check_or_before_it_runs_nothing_is_known() {
 
 #[tokio::test]
 async fn stopping_resets_health_without_an_event_for_it() {
-    let world = World::new().await;
+    let world = TestSpaces::new().await;
     let space = deployed(&world, checked()).await;
     for ok in [true, false, false] {
         world.spaces.checked(space.id, result(ok)).await.unwrap();
@@ -88,7 +88,7 @@ async fn stopping_resets_health_without_an_event_for_it() {
     world.spaces.stop(world.ada.actor(), space.id).await.unwrap();
     assert_eq!(health(&world, &space), (SpaceHealth::Unknown, 0));
     assert_eq!(world.raised_kinds(), ["space.healthy", "space.stopped"]);
-    world.spaces.linked(space.id, "n", Arrival::New).await.unwrap();
+    world.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
     world.spaces.checked(space.id, result(false)).await.unwrap();
     assert_eq!(health(&world, &space), (SpaceHealth::Unknown, 1), "counted anew");
     world.gone().await;
@@ -96,7 +96,7 @@ async fn stopping_resets_health_without_an_event_for_it() {
 
 #[tokio::test]
 async fn another_check_counts_anew_and_none_leaves_nothing_known() {
-    let world = World::new().await;
+    let world = TestSpaces::new().await;
     let space = deployed(&world, checked()).await;
     for ok in [true, false, false] {
         world.spaces.checked(space.id, result(ok)).await.unwrap();
@@ -116,7 +116,7 @@ async fn another_check_counts_anew_and_none_leaves_nothing_known() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_agent_fails_one_check_per_interval() {
-    let world = still(World::new()).await;
+    let world = still(TestSpaces::new()).await;
     let space = still(deployed(&world, checked())).await;
     still(world.spaces.checked(space.id, result(true))).await.unwrap();
     sleep(100 * SECOND).await;
@@ -133,18 +133,18 @@ async fn a_lost_agent_fails_one_check_per_interval() {
         (kind.as_str(), &data["previous"], &data["consecutive_failures"]),
         ("space.unhealthy", &json!("healthy"), &json!(3))
     );
-    assert_eq!(world.spaces.vitals(space.id).last_check.unwrap().detail.unwrap(), "the agent is not connected");
+    assert_eq!(world.spaces.status(space.id).last_check.unwrap().detail.unwrap(), "the agent is not connected");
     world.gone().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_agent_that_comes_back_ends_the_count() {
-    let world = still(World::new()).await;
+    let world = still(TestSpaces::new()).await;
     let space = still(deployed(&world, checked())).await;
     world.spaces.unlinked(space.id);
     sleep(25 * SECOND).await;
     assert_eq!(health(&world, &space), (SpaceHealth::Unknown, 2));
-    still(world.spaces.linked(space.id, "n", Arrival::New)).await.unwrap();
+    still(world.spaces.linked(space.id, "n", AgentConnect::Started)).await.unwrap();
     sleep(500 * SECOND).await;
     assert_eq!(health(&world, &space), (SpaceHealth::Unknown, 2));
     still(world.spaces.checked(space.id, result(true))).await.unwrap();
@@ -154,15 +154,15 @@ async fn an_agent_that_comes_back_ends_the_count() {
 
 #[tokio::test(start_paused = true)]
 async fn a_link_that_was_replaced_by_a_newer_one_leaves_no_gap() {
-    let world = still(World::new()).await;
+    let world = still(TestSpaces::new()).await;
     let space = still(deployed(&world, checked())).await;
-    still(world.spaces.linked(space.id, "n", Arrival::New)).await.unwrap();
+    still(world.spaces.linked(space.id, "n", AgentConnect::Started)).await.unwrap();
     world.spaces.unlinked(space.id);
-    assert!(world.spaces.vitals(space.id).linked);
+    assert!(world.spaces.status(space.id).linked);
     sleep(500 * SECOND).await;
     assert_eq!(health(&world, &space), (SpaceHealth::Unknown, 0));
     world.spaces.unlinked(space.id);
-    assert!(!world.spaces.vitals(space.id).linked);
+    assert!(!world.spaces.status(space.id).linked);
     sleep(15 * SECOND).await;
     assert_eq!(health(&world, &space), (SpaceHealth::Unknown, 1));
     world.gone().await;
@@ -170,10 +170,10 @@ async fn a_link_that_was_replaced_by_a_newer_one_leaves_no_gap() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_counted_against_a_stopped_or_deleted_space_or_one_without_a_check() {
-    let world = still(World::new()).await;
+    let world = still(TestSpaces::new()).await;
     let space = still(deployed(&world, checked())).await;
     let bare = still(world.space("bare", json!({}))).await;
-    still(world.spaces.linked(bare.id, "n", Arrival::New)).await.unwrap();
+    still(world.spaces.linked(bare.id, "n", AgentConnect::Started)).await.unwrap();
     world.raised();
     world.spaces.unlinked(space.id);
     world.spaces.unlinked(bare.id);
@@ -181,7 +181,7 @@ async fn nothing_is_counted_against_a_stopped_or_deleted_space_or_one_without_a_
     still(world.spaces.stop(world.ada.actor(), space.id)).await.unwrap();
     sleep(500 * SECOND).await;
     assert_eq!((health(&world, &space), health(&world, &bare)), ((SpaceHealth::Unknown, 0), (SpaceHealth::Unknown, 0)));
-    still(world.spaces.linked(space.id, "n", Arrival::New)).await.unwrap();
+    still(world.spaces.linked(space.id, "n", AgentConnect::Started)).await.unwrap();
     world.spaces.unlinked(space.id);
     still(world.spaces.delete(world.ada.actor(), space.id)).await.unwrap();
     sleep(500 * SECOND).await;
@@ -191,7 +191,7 @@ async fn nothing_is_counted_against_a_stopped_or_deleted_space_or_one_without_a_
 
 #[tokio::test(start_paused = true)]
 async fn after_a_restart_an_agent_has_its_intervals_to_come_back() {
-    let world = still(World::new()).await;
+    let world = still(TestSpaces::new()).await;
     let space = still(deployed(&world, checked())).await;
     let world = still(world.reopened(0)).await;
     sleep(500 * SECOND).await;
@@ -205,7 +205,7 @@ async fn after_a_restart_an_agent_has_its_intervals_to_come_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_new_interval_holds_for_a_lost_agent_too() {
-    let world = still(World::new()).await;
+    let world = still(TestSpaces::new()).await;
     let space = still(deployed(&world, checked())).await;
     world.spaces.unlinked(space.id);
     let quick: SpaceSettings =

@@ -14,7 +14,7 @@ fn web() -> Value {
 
 #[tokio::test]
 async fn each_of_the_six_events_has_exactly_its_fields() {
-    let world = World::new().await;
+    let world = TestSpaces::new().await;
     let template_id = TemplateId::new();
     let settings = serde_json::from_value(web()).unwrap();
     let new = NewSpace {
@@ -26,7 +26,7 @@ async fn each_of_the_six_events_has_exactly_its_fields() {
     };
     let (space, _) = world.spaces.create(world.ada.actor(), new).await.unwrap();
     let id = space.id;
-    let started = world.spaces.linked(id, "node-1", Arrival::New).await.unwrap();
+    let started = world.spaces.linked(id, "node-1", AgentConnect::Started).await.unwrap();
     let (good, bad) = (result(true), result(false));
     for result in [good.clone(), good.clone(), bad.clone(), bad.clone(), bad.clone(), good.clone()] {
         world.spaces.checked(id, result).await.unwrap();
@@ -66,7 +66,7 @@ async fn each_of_the_six_events_has_exactly_its_fields() {
 
 #[tokio::test]
 async fn what_a_space_lacks_is_null_in_its_event() {
-    let world = World::new().await;
+    let world = TestSpaces::new().await;
     let space = world.space("bare", json!({})).await;
     let expected = json!({
         "space_name": "bare", "space_id": space.id, "space_urls": [], "template_id": null, "startup_script_id": null,
@@ -77,9 +77,9 @@ async fn what_a_space_lacks_is_null_in_its_event() {
 
 #[tokio::test]
 async fn an_event_belongs_to_the_owner_and_says_who_acted() {
-    let world = World::new().await;
+    let world = TestSpaces::new().await;
     let space = world.space("web", web()).await;
-    world.spaces.linked(space.id, "n", Arrival::New).await.unwrap();
+    world.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
     world.spaces.checked(space.id, result(true)).await.unwrap();
     let root = admin(&world.identity, world.store.directory());
     world.spaces.stop(root.actor(), space.id).await.unwrap();
@@ -100,10 +100,10 @@ async fn an_event_belongs_to_the_owner_and_says_who_acted() {
 
 #[tokio::test]
 async fn the_goodbye_of_an_agent_that_another_has_replaced_is_no_stop() {
-    let world = World::new().await;
+    let world = TestSpaces::new().await;
     let space = world.space("web", json!({})).await;
-    world.spaces.linked(space.id, "old", Arrival::New).await.unwrap();
-    world.spaces.linked(space.id, "new", Arrival::New).await.unwrap();
+    world.spaces.linked(space.id, "old", AgentConnect::Started).await.unwrap();
+    world.spaces.linked(space.id, "new", AgentConnect::Started).await.unwrap();
     world.raised();
     world.spaces.goodbye(space.id).await.unwrap();
     world.spaces.unlinked(space.id);
@@ -118,39 +118,39 @@ async fn the_goodbye_of_an_agent_that_another_has_replaced_is_no_stop() {
 
 #[tokio::test]
 async fn a_stop_while_the_agent_is_away_holds_when_it_comes_back_but_not_for_a_new_one() {
-    let world = World::new().await;
+    let world = TestSpaces::new().await;
     let space = world.space("web", json!({})).await;
-    world.spaces.linked(space.id, "n", Arrival::New).await.unwrap();
+    world.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
     world.spaces.unlinked(space.id);
-    world.spaces.linked(space.id, "n", Arrival::Returning).await.unwrap();
+    world.spaces.linked(space.id, "n", AgentConnect::Reconnected).await.unwrap();
     world.spaces.unlinked(space.id);
     world.spaces.stop(world.ada.actor(), space.id).await.unwrap();
-    let back = world.spaces.linked(space.id, "n", Arrival::Returning).await;
+    let back = world.spaces.linked(space.id, "n", AgentConnect::Reconnected).await;
     assert!(matches!(back, Err(SpaceError::WasStopped(_))), "{back:?}");
     assert_eq!(world.spaces.get(space.id).unwrap().state, SpaceState::Stopped);
-    world.spaces.linked(space.id, "n", Arrival::New).await.unwrap();
+    world.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
     assert_eq!(world.spaces.get(space.id).unwrap().state, SpaceState::Deployed);
     world.gone().await;
 }
 
 #[tokio::test]
 async fn an_agents_first_link_deploys_a_space_and_its_goodbye_stops_it() {
-    let world = World::new().await;
+    let world = TestSpaces::new().await;
     let space = world.space("web", json!({})).await;
-    assert_eq!((space.state, world.spaces.vitals(space.id).linked), (SpaceState::Created, false));
-    let linked = world.spaces.linked(space.id, "n1", Arrival::New).await.unwrap();
+    assert_eq!((space.state, world.spaces.status(space.id).linked), (SpaceState::Created, false));
+    let linked = world.spaces.linked(space.id, "n1", AgentConnect::Started).await.unwrap();
     assert_eq!((linked.state, linked.node_id.as_deref()), (SpaceState::Deployed, Some("n1")));
-    assert!(world.spaces.vitals(space.id).linked);
+    assert!(world.spaces.status(space.id).linked);
     // A broken link is no stop, and a new one no start.
     world.spaces.unlinked(space.id);
     assert_eq!(world.spaces.get(space.id).unwrap().state, SpaceState::Deployed);
-    let again = world.spaces.linked(space.id, "n2", Arrival::New).await.unwrap();
+    let again = world.spaces.linked(space.id, "n2", AgentConnect::Started).await.unwrap();
     assert_eq!((again.started_at, again.node_id.as_deref()), (linked.started_at, Some("n2")));
     world.spaces.goodbye(space.id).await.unwrap();
     world.spaces.goodbye(space.id).await.unwrap();
     world.spaces.unlinked(space.id);
     assert_eq!(world.spaces.get(space.id).unwrap().state, SpaceState::Stopped);
-    world.spaces.linked(space.id, "n3", Arrival::New).await.unwrap();
+    world.spaces.linked(space.id, "n3", AgentConnect::Started).await.unwrap();
     assert_eq!(
         world.raised_kinds(),
         ["space.created", "space.started", "space.stopped", "space.started"],
@@ -161,14 +161,14 @@ async fn an_agents_first_link_deploys_a_space_and_its_goodbye_stops_it() {
 
 #[tokio::test]
 async fn a_transition_that_does_not_exist_is_refused_with_what_to_do() {
-    let world = World::new().await;
+    let world = TestSpaces::new().await;
     let (spaces, ada) = (&world.spaces, world.ada.actor());
     let space = world.space("web", json!({})).await;
     let stop = spaces.stop(ada.clone(), space.id).await.unwrap_err();
     assert_eq!(stop.to_string(), "`web` is not running: there is nothing to stop");
     let start = spaces.start(ada.clone(), space.id).await.unwrap_err();
     assert!(start.to_string().contains("svc agent start"), "{start}");
-    spaces.linked(space.id, "n", Arrival::New).await.unwrap();
+    spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
     let start = spaces.start(ada.clone(), space.id).await.unwrap_err();
     assert!(matches!(start, SpaceError::AlreadyStarted(_)), "{start}");
     spaces.stop(ada.clone(), space.id).await.unwrap();
@@ -178,7 +178,7 @@ async fn a_transition_that_does_not_exist_is_refused_with_what_to_do() {
         spaces.stop(ada.clone(), space.id).await,
         spaces.start(ada.clone(), space.id).await,
         spaces.delete(ada.clone(), space.id).await,
-        spaces.linked(space.id, "n", Arrival::New).await,
+        spaces.linked(space.id, "n", AgentConnect::Started).await,
         spaces.rotate_token(ada.clone(), space.id).await.map(|(space, _)| space),
         spaces.checked(space.id, result(true)).await.map(|()| space.clone()),
         spaces.goodbye(space.id).await.map(|()| space.clone()),
@@ -191,7 +191,7 @@ async fn a_transition_that_does_not_exist_is_refused_with_what_to_do() {
 
 #[tokio::test]
 async fn a_name_is_the_owners_until_its_space_is_deleted() {
-    let world = World::new().await;
+    let world = TestSpaces::new().await;
     let first = world.space("web", json!({})).await;
     let again = world.try_create("web", Driver::External, json!({})).await;
     assert!(matches!(again, Err(SpaceError::NameTaken(name)) if name.as_str() == "web"));
@@ -214,7 +214,7 @@ async fn a_name_is_the_owners_until_its_space_is_deleted() {
 
 #[tokio::test]
 async fn a_user_has_so_many_spaces_and_no_more() {
-    let world = World::new().await;
+    let world = TestSpaces::new().await;
     for name in ["a", "b", "c"] {
         world.space(name, json!({})).await;
     }
@@ -227,7 +227,7 @@ async fn a_user_has_so_many_spaces_and_no_more() {
 
 #[tokio::test]
 async fn creations_at_once_take_no_name_twice() {
-    let world = Arc::new(World::new().await);
+    let world = Arc::new(TestSpaces::new().await);
     let tasks = (0..16).map(|_| {
         let world = world.clone();
         tokio::spawn(async move { world.try_create("web", Driver::External, json!({})).await.is_ok() })
@@ -240,13 +240,13 @@ async fn creations_at_once_take_no_name_twice() {
 
 #[tokio::test]
 async fn a_spaces_events_are_in_the_order_of_its_transitions_whoever_makes_them() {
-    let world = World::new().await;
+    let world = TestSpaces::new().await;
     let id = world.space("web", json!({})).await.id;
     let tasks = (0..40).map(|n| {
         let (spaces, ada) = (world.spaces.clone(), world.ada.actor());
         tokio::spawn(async move {
             match n % 2 {
-                0 => drop(spaces.linked(id, "n", Arrival::New).await),
+                0 => drop(spaces.linked(id, "n", AgentConnect::Started).await),
                 _ => drop(spaces.stop(ada, id).await),
             }
         })
@@ -266,7 +266,7 @@ async fn a_spaces_events_are_in_the_order_of_its_transitions_whoever_makes_them(
 
 #[tokio::test]
 async fn an_agents_token_is_told_once_and_opens_until_it_is_rotated_or_the_space_is_deleted() {
-    let world = World::new().await;
+    let world = TestSpaces::new().await;
     let (space, first) = world.try_create("web", Driver::External, json!({})).await.unwrap();
     let first = first.unwrap();
     assert!(first.reveal().starts_with("sva_"));
@@ -276,7 +276,7 @@ async fn an_agents_token_is_told_once_and_opens_until_it_is_rotated_or_the_space
     let world = world.reopened(0).await;
     assert!(world.caller(first.reveal()).is_none() && world.caller(second.reveal()).is_some());
     // Stopping takes nothing away: the agent may come back.
-    world.spaces.linked(space.id, "n", Arrival::New).await.unwrap();
+    world.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
     world.spaces.stop(world.ada.actor(), space.id).await.unwrap();
     assert!(world.caller(second.reveal()).is_some());
     world.spaces.delete(world.ada.actor(), space.id).await.unwrap();
@@ -288,9 +288,9 @@ async fn an_agents_token_is_told_once_and_opens_until_it_is_rotated_or_the_space
 
 #[tokio::test]
 async fn what_was_changed_is_there_after_reopening() {
-    let world = World::new().await;
+    let world = TestSpaces::new().await;
     let space = world.space("web", web()).await;
-    world.spaces.linked(space.id, "n", Arrival::New).await.unwrap();
+    world.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
     world.spaces.checked(space.id, result(true)).await.unwrap();
     let before = world.spaces.get(space.id).unwrap();
     assert_eq!((before.state, before.health), (SpaceState::Deployed, SpaceHealth::Healthy));
@@ -303,17 +303,17 @@ async fn what_was_changed_is_there_after_reopening() {
 
 #[tokio::test]
 async fn listeners_hear_every_change_in_order_and_before_its_event() {
-    let world = World::new().await;
+    let world = TestSpaces::new().await;
     let heard = Arc::new(Mutex::new(Vec::new()));
     let (notes, events) = (heard.clone(), world.events.clone());
     world.spaces.listen(move |change| {
         let word = match change {
-            Change::Created(_) => "created",
-            Change::Updated { .. } => "updated",
-            Change::Started(_) => "started",
-            Change::Stopped(_) => "stopped",
-            Change::Deleted(_) => "deleted",
-            Change::TokenRotated(_) => "rotated",
+            SpaceChange::Created(_) => "created",
+            SpaceChange::Updated { .. } => "updated",
+            SpaceChange::Started(_) => "started",
+            SpaceChange::Stopped(_) => "stopped",
+            SpaceChange::Deleted(_) => "deleted",
+            SpaceChange::TokenRotated(_) => "rotated",
         };
         notes.lock().push((word, change.space().state, events.lock().len()));
     });
@@ -322,8 +322,8 @@ async fn listeners_hear_every_change_in_order_and_before_its_event() {
     let described = SpaceSettings { description: "new".to_owned(), ..SpaceSettings::default() };
     let change = move |_: &Space| Ok::<_, SpaceError>(described);
     world.spaces.update(ada.clone(), space.id, change).await.unwrap();
-    world.spaces.linked(space.id, "n", Arrival::New).await.unwrap();
-    world.spaces.linked(space.id, "n", Arrival::New).await.unwrap();
+    world.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
+    world.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
     world.spaces.rotate_token(ada.clone(), space.id).await.unwrap();
     world.spaces.stop(ada.clone(), space.id).await.unwrap();
     world.spaces.delete(ada, space.id).await.unwrap();
@@ -341,7 +341,7 @@ async fn listeners_hear_every_change_in_order_and_before_its_event() {
 
 #[tokio::test]
 async fn unfit_settings_change_nothing() {
-    let world = World::new().await;
+    let world = TestSpaces::new().await;
     let space = world.space("web", json!({})).await;
     let unfit = SpaceSettings { methods_file: Some("/x".into()), ..SpaceSettings::default() };
     let change = move |_: &Space| Ok::<_, SpaceError>(unfit);
@@ -355,22 +355,22 @@ async fn unfit_settings_change_nothing() {
 
 #[tokio::test]
 async fn a_change_that_was_not_written_did_not_happen() {
-    let world = World::new().await;
+    let world = TestSpaces::new().await;
     let space = world.space("web", json!({})).await;
     world.store.close().await;
     let ada = world.ada.actor();
-    assert!(matches!(world.spaces.linked(space.id, "n", Arrival::New).await, Err(SpaceError::Store(_))));
+    assert!(matches!(world.spaces.linked(space.id, "n", AgentConnect::Started).await, Err(SpaceError::Store(_))));
     assert!(matches!(world.spaces.delete(ada.clone(), space.id).await, Err(SpaceError::Store(_))));
     assert!(matches!(world.try_create("x", Driver::External, json!({})).await, Err(SpaceError::Store(_))));
     assert_eq!(*world.spaces.get(space.id).unwrap(), *space);
-    assert!(!world.spaces.vitals(space.id).linked);
+    assert!(!world.spaces.status(space.id).linked);
     assert!(world.spaces.find(world.ada.id, "x").is_none());
     world.gone().await;
 }
 
 #[tokio::test]
 async fn templates_keep_their_names_apart_and_survive_a_restart() {
-    let world = World::new().await;
+    let world = TestSpaces::new().await;
     let ada = world.ada.actor();
     let spec =
         |name: &str| serde_json::from_value::<TemplateSpec>(json!({"name": name, "custom": {"A": "b"}})).unwrap();

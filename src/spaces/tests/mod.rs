@@ -1,4 +1,4 @@
-//! Spaces as a whole, on a real store and a real engine.
+//! Spaces on a real store and queue engine.
 
 mod health;
 mod lifecycle;
@@ -8,7 +8,14 @@ mod process;
 use super::*;
 use crate::{
     identity::{Caller, Identity, NewUser, User},
-    model::{event::Event, health_check::CheckResult},
+    model::{
+        event::Event,
+        health_check::CheckResult,
+        id::{SpaceId, TemplateId},
+        space_settings::{Driver, SpaceSettings},
+        space_state::{SpaceHealth, SpaceState},
+        timestamp::Timestamp,
+    },
     platform::{
         audit::{Audit, Filter},
         store::Store,
@@ -28,17 +35,17 @@ use std::{
     time::Duration,
 };
 
-/// A server's spaces in a directory of its own, with one user, `ada`.
-struct World {
+/// Spaces in a temporary directory, with one user, `ada`.
+struct TestSpaces {
     store: Store,
     identity: Identity,
     spaces: Spaces,
     ada: Arc<User>,
-    /// Every event on disk, in the order in which they got there.
+    /// Every stored event, in order.
     events: Arc<Mutex<Vec<Arc<Event>>>>,
 }
 
-impl World {
+impl TestSpaces {
     async fn new() -> Self {
         let world = Self::at(&std::env::temp_dir().join(format!("svc-space-{}", uuid::Uuid::now_v7())), 0).await;
         world.spaces.resume().await;
@@ -98,7 +105,7 @@ impl World {
         self.spaces.create(self.ada.actor(), new).await
     }
 
-    /// The events that were raised since this was asked last: what kind, and with what.
+    /// The types and payloads of the events emitted since the last call.
     fn raised(&self) -> Vec<(String, Value)> {
         let events = std::mem::take(&mut *self.events.lock());
         events.iter().map(|event| (event.kind.to_string(), read(event))).collect()

@@ -4,32 +4,32 @@ use super::*;
 use crate::{
     platform::store::keys,
     spaces::{
-        index::{Row, SPACES},
-        outbox::Pending,
+        index::{SPACES, SpaceRow},
+        system_events::PendingEvent,
     },
 };
 
 /// Puts events into a space's outbox as a crash would leave it.
-async fn leave(world: &World, id: SpaceId, change: impl FnOnce(&mut Row) + Send + 'static) {
+async fn leave(world: &TestSpaces, id: SpaceId, change: impl FnOnce(&mut SpaceRow) + Send + 'static) {
     let mut row = SPACES.get(&world.store, id.as_bytes()).unwrap().unwrap();
     change(&mut row);
     world.store.write(move |batch| SPACES.put(batch, id.as_bytes(), &row)).await.unwrap();
 }
 
-fn stored(world: &World) -> usize {
+fn stored(world: &TestSpaces) -> usize {
     world.store.scan(&[keys::SPACES]).count()
 }
 
 #[tokio::test]
-async fn what_a_crash_left_unraised_is_raised_at_the_next_start_in_order() {
-    let world = World::new().await;
+async fn what_a_crash_left_pending_events_is_raised_at_the_next_start_in_order() {
+    let world = TestSpaces::new().await;
     let space = world.space("web", json!({})).await;
     let actor = world.ada.actor();
     leave(&world, space.id, move |row| {
         row.space.state = SpaceState::Deployed;
         row.space.started_at = Some(Timestamp::now());
-        row.outbox.push(Pending::started(&row.space, actor.clone()));
-        row.outbox.push(Pending::stopped(&row.space, actor));
+        row.outbox.push(PendingEvent::started(&row.space, actor.clone()));
+        row.outbox.push(PendingEvent::stopped(&row.space, actor));
     })
     .await;
     let world = world.reopened(0).await;
@@ -44,12 +44,12 @@ async fn what_a_crash_left_unraised_is_raised_at_the_next_start_in_order() {
 
 #[tokio::test]
 async fn an_event_that_was_raised_before_the_crash_is_stored_once() {
-    let world = World::new().await;
+    let world = TestSpaces::new().await;
     let space = world.space("web", json!({})).await;
     let actor = world.ada.actor();
     let (keep, kept) = std::sync::mpsc::channel();
     leave(&world, space.id, move |row| {
-        row.outbox.push(Pending::stopped(&row.space, actor));
+        row.outbox.push(PendingEvent::stopped(&row.space, actor));
         keep.send(row.outbox.clone()).unwrap();
     })
     .await;
@@ -67,12 +67,12 @@ async fn an_event_that_was_raised_before_the_crash_is_stored_once() {
 
 #[tokio::test]
 async fn a_space_marked_as_deleted_is_gone_at_once_and_its_event_still_comes() {
-    let world = World::new().await;
+    let world = TestSpaces::new().await;
     let space = world.space("web", json!({})).await;
     let actor = world.ada.actor();
     leave(&world, space.id, move |row| {
         row.deleted = true;
-        row.outbox.push(Pending::deleted(&row.space, actor, Timestamp::now()));
+        row.outbox.push(PendingEvent::deleted(&row.space, actor, Timestamp::now()));
     })
     .await;
     let world = world.reopened(0).await;
@@ -87,9 +87,9 @@ async fn a_space_marked_as_deleted_is_gone_at_once_and_its_event_still_comes() {
 
 #[tokio::test]
 async fn a_full_disk_refuses_new_spaces_and_delays_the_events_of_those_there_are() {
-    let world = World::new().await;
+    let world = TestSpaces::new().await;
     let space = world.space("web", json!({})).await;
-    world.spaces.linked(space.id, "n", Arrival::New).await.unwrap();
+    world.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
     let world = world.reopened(u64::MAX).await;
     world.spaces.resume().await;
     let refused = world.try_create("more", Driver::External, json!({})).await;

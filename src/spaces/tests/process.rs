@@ -1,7 +1,7 @@
 //! The driver `process`, with shell scripts in the place of agents.
 
 use super::*;
-use crate::spaces::process_driver::{Launch, Patience};
+use crate::spaces::process_driver::{AgentLaunch, RestartPolicy};
 use std::os::unix::fs::PermissionsExt;
 
 /// Writes down how it was run, and stays until its stdin closes.
@@ -9,36 +9,40 @@ const STAYS: &str =
     r#"pwd > "$OUT/cwd"; env > "$OUT/env"; echo "$@" > "$OUT/args.new"; mv "$OUT/args.new" "$OUT/args"; cat"#;
 
 /// A supervisor whose agents are a shell script.
-struct Stage {
-    world: World,
-    supervisor: Supervisor,
+struct TestDriver {
+    world: TestSpaces,
+    supervisor: ProcessDriver,
     /// Where the script writes to.
     out: PathBuf,
 }
 
-impl Stage {
+impl TestDriver {
     async fn new(script: &str) -> Self {
-        Self::over(World::new().await, script)
+        Self::over(TestSpaces::new().await, script)
     }
 
-    fn over(world: World, script: &str) -> Self {
+    fn over(world: TestSpaces, script: &str) -> Self {
         let out = world.store.directory().join("out");
         std::fs::create_dir_all(&out).unwrap();
         let program = out.join("agent.sh");
         std::fs::write(&program, format!("#!/bin/sh\nOUT={}\n{script}\n", out.display())).unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
         let quick = Duration::from_millis(10);
-        let patience =
-            Patience { first: quick, longest: quick, steady: Duration::from_secs(60), grace: Duration::from_secs(30) };
+        let restart_policy = RestartPolicy {
+            first: quick,
+            longest: quick,
+            steady: Duration::from_secs(60),
+            grace: Duration::from_secs(30),
+        };
         let directory = world.store.directory().join("spaces");
-        let launch = Launch {
+        let launch = AgentLaunch {
             program,
             server: "http://127.0.0.1:7300".to_owned(),
             directory,
             environment: vec![("SVC_AGENT_HEARTBEAT", "3s".to_owned())],
-            patience,
+            restart_policy,
         };
-        let supervisor = Supervisor::new(world.spaces.clone(), launch);
+        let supervisor = ProcessDriver::new(world.spaces.clone(), launch);
         Self { world, supervisor, out }
     }
 
@@ -59,7 +63,7 @@ impl Stage {
     }
 
     async fn pid(&self, space: &Space) -> u32 {
-        eventually("a process", || self.world.spaces.vitals(space.id).running?.pid).await
+        eventually("a process", || self.world.spaces.status(space.id).running?.pid).await
     }
 
     async fn gone(self) {
@@ -81,161 +85,165 @@ fn token_in(env: &str) -> String {
 
 #[tokio::test]
 async fn an_agent_is_run_with_its_token_in_its_environment_alone() {
-    let stage = Stage::new(STAYS).await;
-    stage.supervisor.follow();
-    let space = stage.space(json!({"methods_file": "/srv/methods.toml"})).await;
-    assert!(stage.world.spaces.vitals(space.id).running.is_none(), "not before it is started");
-    stage.start(&space).await;
-    let home = stage.world.store.directory().join("spaces").join(space.id.to_string());
-    let args = stage.written("args").await;
+    let driver = TestDriver::new(STAYS).await;
+    driver.supervisor.follow();
+    let space = driver.space(json!({"methods_file": "/srv/methods.toml"})).await;
+    assert!(driver.world.spaces.status(space.id).running.is_none(), "not before it is started");
+    driver.start(&space).await;
+    let home = driver.world.store.directory().join("spaces").join(space.id.to_string());
+    let args = driver.written("args").await;
     let expected = format!(
         "agent start --server http://127.0.0.1:7300 --listen 127.0.0.1:0 --data {} --methods-file /srv/methods.toml",
         home.join("agent").display()
     );
     assert_eq!(args, expected);
-    assert_eq!(Path::new(&stage.written("cwd").await), std::fs::canonicalize(&home).unwrap());
-    let env = stage.written("env").await;
+    assert_eq!(Path::new(&driver.written("cwd").await), std::fs::canonicalize(&home).unwrap());
+    let env = driver.written("env").await;
     for line in ["SVC_AGENT_SUPERVISED=1", "SVC_AGENT_HEARTBEAT=3s"] {
         assert!(env.lines().any(|found| found == line), "{env}");
     }
     let token = token_in(&env);
-    let caller = stage.world.caller(&token).expect("it opens the server");
+    let caller = driver.world.caller(&token).expect("it opens the server");
     assert!(matches!(caller.via, crate::identity::Credential::Agent { space: found, .. } if found == space.id));
     // Its link deploys the space, and a stop ends both the process and its token.
-    stage.world.spaces.linked(space.id, "n", Arrival::New).await.unwrap();
-    let pid = stage.pid(&space).await;
-    let stopped = stage.world.spaces.stop(stage.world.ada.actor(), space.id).await.unwrap();
+    driver.world.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
+    let pid = driver.pid(&space).await;
+    let stopped = driver.world.spaces.stop(driver.world.ada.actor(), space.id).await.unwrap();
     assert_eq!((stopped.state, stopped.launched), (SpaceState::Stopped, false));
-    assert!(stage.world.caller(&token).is_none());
-    assert!(matches!(stage.world.spaces.linked(space.id, "n", Arrival::New).await, Err(SpaceError::NotLaunched(_))));
+    assert!(driver.world.caller(&token).is_none());
+    assert!(matches!(
+        driver.world.spaces.linked(space.id, "n", AgentConnect::Started).await,
+        Err(SpaceError::NotLaunched(_))
+    ));
     eventually("its end", || (!lives(pid)).then_some(())).await;
-    eventually("that to be noted", || stage.world.spaces.vitals(space.id).running.is_none().then_some(())).await;
-    assert_eq!(stage.world.raised_kinds(), ["space.created", "space.started", "space.stopped"]);
-    stage.gone().await;
+    eventually("that to be noted", || driver.world.spaces.status(space.id).running.is_none().then_some(())).await;
+    assert_eq!(driver.world.raised_kinds(), ["space.created", "space.started", "space.stopped"]);
+    driver.gone().await;
 }
 
 #[tokio::test]
 async fn an_agents_stdin_stays_open_for_as_long_as_it_is_to_run() {
     // What outlasts its time has met no end of its input.
-    let stage = Stage::new(r#"timeout 0.2 cat; echo $? > "$OUT/met.new"; mv "$OUT/met.new" "$OUT/met"; cat"#).await;
-    stage.supervisor.follow();
-    let space = stage.space(json!({})).await;
-    stage.start(&space).await;
-    assert_eq!(stage.written("met").await, "124");
-    assert_eq!(stage.world.spaces.vitals(space.id).running.unwrap().launches, 1);
-    stage.gone().await;
+    let driver =
+        TestDriver::new(r#"timeout 0.2 cat; echo $? > "$OUT/met.new"; mv "$OUT/met.new" "$OUT/met"; cat"#).await;
+    driver.supervisor.follow();
+    let space = driver.space(json!({})).await;
+    driver.start(&space).await;
+    assert_eq!(driver.written("met").await, "124");
+    assert_eq!(driver.world.spaces.status(space.id).running.unwrap().launches, 1);
+    driver.gone().await;
 }
 
 #[tokio::test]
 async fn an_agent_that_ends_is_run_again_with_another_token() {
-    let stage = Stage::new(
+    let driver = TestDriver::new(
         r#"n=$(cat "$OUT/n" 2>/dev/null || echo 0); n=$((n+1)); echo $n > "$OUT/n"; env > "$OUT/env$n"
            [ $n -ge 3 ] && { touch "$OUT/stays"; cat; }; exit 7"#,
     )
     .await;
-    stage.supervisor.follow();
-    let space = stage.space(json!({})).await;
-    stage.start(&space).await;
-    stage.written("stays").await;
-    let [first, third] = [stage.written("env1").await, stage.written("env3").await].map(|env| token_in(&env));
-    assert!(stage.world.caller(&first).is_none() && stage.world.caller(&third).is_some());
-    let running = stage.world.spaces.vitals(space.id).running.unwrap();
+    driver.supervisor.follow();
+    let space = driver.space(json!({})).await;
+    driver.start(&space).await;
+    driver.written("stays").await;
+    let [first, third] = [driver.written("env1").await, driver.written("env3").await].map(|env| token_in(&env));
+    assert!(driver.world.caller(&first).is_none() && driver.world.caller(&third).is_some());
+    let running = driver.world.spaces.status(space.id).running.unwrap();
     assert_eq!(running.launches, 3);
     assert!(running.trouble.as_deref().is_some_and(|trouble| trouble.contains('7')), "{running:?}");
-    let again = stage.world.spaces.start(stage.world.ada.actor(), space.id).await;
+    let again = driver.world.spaces.start(driver.world.ada.actor(), space.id).await;
     assert!(matches!(again, Err(SpaceError::AlreadyStarted(_))));
-    stage.gone().await;
+    driver.gone().await;
 }
 
 #[tokio::test]
 async fn a_goodbye_of_an_agent_that_is_run_again_is_no_stop() {
-    let stage = Stage::new(STAYS).await;
-    stage.supervisor.follow();
-    let space = stage.space(json!({})).await;
-    stage.start(&space).await;
-    stage.world.spaces.linked(space.id, "n", Arrival::New).await.unwrap();
-    stage.world.spaces.goodbye(space.id).await.unwrap();
-    stage.world.spaces.unlinked(space.id);
-    assert_eq!(stage.world.spaces.get(space.id).unwrap().state, SpaceState::Deployed);
-    assert_eq!(stage.world.raised_kinds(), ["space.created", "space.started"]);
-    stage.gone().await;
+    let driver = TestDriver::new(STAYS).await;
+    driver.supervisor.follow();
+    let space = driver.space(json!({})).await;
+    driver.start(&space).await;
+    driver.world.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
+    driver.world.spaces.goodbye(space.id).await.unwrap();
+    driver.world.spaces.unlinked(space.id);
+    assert_eq!(driver.world.spaces.get(space.id).unwrap().state, SpaceState::Deployed);
+    assert_eq!(driver.world.raised_kinds(), ["space.created", "space.started"]);
+    driver.gone().await;
 }
 
 #[tokio::test]
 async fn an_agent_that_does_not_end_is_killed_with_its_children() {
     let script = r#"trap '' TERM; sleep 1000 & echo $! > "$OUT/child.new"; mv "$OUT/child.new" "$OUT/child"
                     while :; do sleep 1000; done"#;
-    let mut stage = Stage::new(script).await;
-    let launch = Launch {
-        program: stage.out.join("agent.sh"),
+    let mut driver = TestDriver::new(script).await;
+    let launch = AgentLaunch {
+        program: driver.out.join("agent.sh"),
         server: String::new(),
-        directory: stage.world.store.directory().join("spaces"),
+        directory: driver.world.store.directory().join("spaces"),
         environment: Vec::new(),
-        patience: Patience { grace: Duration::from_millis(50), ..Patience::default() },
+        restart_policy: RestartPolicy { grace: Duration::from_millis(50), ..RestartPolicy::default() },
     };
-    stage.supervisor = Supervisor::new(stage.world.spaces.clone(), launch);
-    stage.supervisor.follow();
-    let space = stage.space(json!({})).await;
-    stage.start(&space).await;
-    let child: u32 = stage.written("child").await.parse().unwrap();
-    let pid = stage.pid(&space).await;
-    stage.world.spaces.stop(stage.world.ada.actor(), space.id).await.unwrap();
+    driver.supervisor = ProcessDriver::new(driver.world.spaces.clone(), launch);
+    driver.supervisor.follow();
+    let space = driver.space(json!({})).await;
+    driver.start(&space).await;
+    let child: u32 = driver.written("child").await.parse().unwrap();
+    let pid = driver.pid(&space).await;
+    driver.world.spaces.stop(driver.world.ada.actor(), space.id).await.unwrap();
     eventually("both to end", || (!lives(pid) && !lives(child)).then_some(())).await;
-    assert_eq!(stage.world.raised_kinds(), ["space.created"], "it was never deployed");
-    stage.gone().await;
+    assert_eq!(driver.world.raised_kinds(), ["space.created"], "it was never deployed");
+    driver.gone().await;
 }
 
 #[tokio::test]
 async fn stopping_the_server_ends_the_agents_and_the_next_start_runs_them_again() {
-    let stage = Stage::new(STAYS).await;
-    stage.supervisor.follow();
-    let space = stage.space(json!({})).await;
-    stage.start(&space).await;
-    stage.world.spaces.linked(space.id, "n", Arrival::New).await.unwrap();
-    stage.written("args").await;
-    let pid = stage.pid(&space).await;
-    stage.supervisor.shut_down().await;
+    let driver = TestDriver::new(STAYS).await;
+    driver.supervisor.follow();
+    let space = driver.space(json!({})).await;
+    driver.start(&space).await;
+    driver.world.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
+    driver.written("args").await;
+    let pid = driver.pid(&space).await;
+    driver.supervisor.shut_down().await;
     assert!(!lives(pid), "waited for");
-    let Stage { world, supervisor, out } = stage;
+    let TestDriver { world, supervisor, out } = driver;
     drop(supervisor);
     std::fs::remove_file(out.join("args")).unwrap();
-    let stage = Stage::over(world.reopened(0).await, STAYS);
-    assert_eq!(stage.world.spaces.get(space.id).unwrap().state, SpaceState::Deployed, "that was no stop");
-    stage.world.spaces.resume().await;
-    stage.supervisor.follow();
-    stage.written("args").await;
-    stage.pid(&space).await;
-    stage.gone().await;
+    let driver = TestDriver::over(world.reopened(0).await, STAYS);
+    assert_eq!(driver.world.spaces.get(space.id).unwrap().state, SpaceState::Deployed, "that was no stop");
+    driver.world.spaces.resume().await;
+    driver.supervisor.follow();
+    driver.written("args").await;
+    driver.pid(&space).await;
+    driver.gone().await;
 }
 
 #[tokio::test]
 async fn an_agent_that_cannot_be_run_says_why_and_a_stop_ends_the_tries() {
-    let stage = Stage::new(STAYS).await;
-    stage.supervisor.follow();
-    let space = stage.space(json!({"directory": "/nowhere/at/all"})).await;
-    stage.start(&space).await;
-    let trouble = eventually("trouble", || stage.world.spaces.vitals(space.id).running?.trouble).await;
+    let driver = TestDriver::new(STAYS).await;
+    driver.supervisor.follow();
+    let space = driver.space(json!({"directory": "/nowhere/at/all"})).await;
+    driver.start(&space).await;
+    let trouble = eventually("trouble", || driver.world.spaces.status(space.id).running?.trouble).await;
     assert!(trouble.contains("/nowhere/at/all"), "{trouble}");
-    stage.world.spaces.stop(stage.world.ada.actor(), space.id).await.unwrap();
-    eventually("the tries to end", || stage.world.spaces.vitals(space.id).running.is_none().then_some(())).await;
-    assert_eq!(stage.world.spaces.get(space.id).unwrap().state, SpaceState::Created);
-    stage.gone().await;
+    driver.world.spaces.stop(driver.world.ada.actor(), space.id).await.unwrap();
+    eventually("the tries to end", || driver.world.spaces.status(space.id).running.is_none().then_some(())).await;
+    assert_eq!(driver.world.spaces.get(space.id).unwrap().state, SpaceState::Created);
+    driver.gone().await;
 }
 
 #[tokio::test]
 async fn deleting_a_space_ends_its_agent_and_removes_what_the_agent_kept() {
-    let stage = Stage::new(STAYS).await;
-    stage.supervisor.follow();
-    let space = stage.space(json!({})).await;
-    stage.start(&space).await;
-    stage.written("args").await;
-    let pid = stage.pid(&space).await;
-    let home = stage.world.store.directory().join("spaces").join(space.id.to_string());
+    let driver = TestDriver::new(STAYS).await;
+    driver.supervisor.follow();
+    let space = driver.space(json!({})).await;
+    driver.start(&space).await;
+    driver.written("args").await;
+    let pid = driver.pid(&space).await;
+    let home = driver.world.store.directory().join("spaces").join(space.id.to_string());
     std::fs::write(home.join("agent/spool"), "x").unwrap();
-    stage.world.spaces.delete(stage.world.ada.actor(), space.id).await.unwrap();
+    driver.world.spaces.delete(driver.world.ada.actor(), space.id).await.unwrap();
     eventually("its end", || (!lives(pid)).then_some(())).await;
     eventually("its directory to go", || (!home.exists()).then_some(())).await;
-    stage.gone().await;
+    driver.gone().await;
 }
 
 #[tokio::test]
@@ -243,17 +251,17 @@ async fn a_space_that_is_stopped_and_started_at_once_runs_once() {
     // Slow to end: the next one must wait for the directory.
     let script = r#"mkdir "$OUT/lock" || { touch "$OUT/clash"; exit 1; }
                     trap 'sleep 0.2; rmdir "$OUT/lock"; exit 0' TERM; touch "$OUT/up"; while :; do sleep 0.02; done"#;
-    let stage = Stage::new(script).await;
-    stage.supervisor.follow();
-    let space = stage.space(json!({})).await;
-    stage.start(&space).await;
-    stage.written("up").await;
-    let pid = stage.pid(&space).await;
-    std::fs::remove_file(stage.out.join("up")).unwrap();
-    stage.world.spaces.stop(stage.world.ada.actor(), space.id).await.unwrap();
-    stage.start(&space).await;
-    stage.written("up").await;
-    assert_ne!(stage.pid(&space).await, pid);
-    assert!(!lives(pid) && !stage.out.join("clash").exists());
-    stage.gone().await;
+    let driver = TestDriver::new(script).await;
+    driver.supervisor.follow();
+    let space = driver.space(json!({})).await;
+    driver.start(&space).await;
+    driver.written("up").await;
+    let pid = driver.pid(&space).await;
+    std::fs::remove_file(driver.out.join("up")).unwrap();
+    driver.world.spaces.stop(driver.world.ada.actor(), space.id).await.unwrap();
+    driver.start(&space).await;
+    driver.written("up").await;
+    assert_ne!(driver.pid(&space).await, pid);
+    assert!(!lives(pid) && !driver.out.join("clash").exists());
+    driver.gone().await;
 }

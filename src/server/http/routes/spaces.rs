@@ -16,7 +16,7 @@ use crate::{
         space_settings::{Driver, SpaceSettings},
     },
     server::http::{ApiError, ApiRequest, Created, Json, NoContent, Query, pagination, services::SpaceServices},
-    spaces::{NewSpace, Space, SpaceError, process_driver::Running},
+    spaces::{AgentProcess, NewSpace, Space, SpaceError},
 };
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -175,7 +175,7 @@ fn issued(services: &SpaceServices, space: &Space, token: Option<&Secret>) -> Is
 }
 
 fn view(services: &SpaceServices, space: &Space) -> SpaceView {
-    let status = services.spaces.vitals(space.id);
+    let status = services.spaces.status(space.id);
     let owner = services.identity.user(space.owner);
     SpaceView {
         id: space.id,
@@ -201,9 +201,9 @@ fn view(services: &SpaceServices, space: &Space) -> SpaceView {
     }
 }
 
-impl From<Running> for ProcessView {
-    fn from(running: Running) -> Self {
-        let Running { pid, launches, trouble } = running;
+impl From<AgentProcess> for ProcessView {
+    fn from(running: AgentProcess) -> Self {
+        let AgentProcess { pid, launches, trouble } = running;
         Self { pid, launches, trouble }
     }
 }

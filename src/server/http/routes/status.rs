@@ -49,7 +49,7 @@ pub async fn metrics(services: Arc<StatusServices>, _: ApiRequest) -> Result<Pla
     let all = spaces.all();
     let states = SpaceState::ALL.map(|state| (state.as_str(), all.iter().filter(|space| space.state == state).count()));
     metrics::gauge(&mut text, "spaces", "Spaces by state.", "state", states);
-    let linked = all.iter().filter(|space| spaces.vitals(space.id).linked).count();
+    let linked = all.iter().filter(|space| spaces.status(space.id).linked).count();
     metrics::gauge(&mut text, "spaces_linked", "Spaces whose agent is connected.", "", [("", linked)]);
     metrics::gauge(&mut text, "mcp_streams", "Streams on which MCP clients listen.", "", [("", mcp.streams())]);
     Ok(PlainText(text))

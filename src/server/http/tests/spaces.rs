@@ -1,7 +1,7 @@
 //! Spaces and templates: lifecycle, permissions, agent tokens and validation.
 
 use super::{TestResponse, TestServer};
-use crate::spaces::Arrival;
+use crate::spaces::AgentConnect;
 use serde_json::{Value, json};
 
 const LUA: &str = "return true";
@@ -69,7 +69,7 @@ async fn an_impossible_state_change_is_409_with_advice() {
     assert!(response.code() == "conflict" && response.message().contains("svc agent start"), "{response:?}");
     assert_eq!(server.call(&server.token, "POST", &stop, None).await.code(), "conflict");
     let id = made.text("id").parse().unwrap();
-    server.services.spaces.linked(id, "n", Arrival::New).await.unwrap();
+    server.services.spaces.linked(id, "n", AgentConnect::Started).await.unwrap();
     let shown = server.get(&path(&made)).await;
     assert_eq!((&shown.body["state"], &shown.body["linked"]), (&json!("deployed"), &json!(true)));
     let stopped = server.call(&server.token, "POST", &stop, None).await;
@@ -305,7 +305,7 @@ async fn spaces_come_in_pages_and_are_counted_by_state() {
     for name in ["a", "b", "c"] {
         ids.push(server.post("/api/spaces", json!({"name": name})).await.text("id"));
     }
-    server.services.spaces.linked(ids[1].parse().unwrap(), "n", Arrival::New).await.unwrap();
+    server.services.spaces.linked(ids[1].parse().unwrap(), "n", AgentConnect::Started).await.unwrap();
     let first = server.get("/api/spaces?limit=2").await;
     let next = first.text("next");
     let rest = server.get(&format!("/api/spaces?limit=2&cursor={next}")).await;

@@ -1,0 +1,16 @@
+//! The state of an agent process that the server supervises.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// An agent process that the server supervises.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "Running")]
+pub struct AgentProcess {
+    /// `None` between two launches.
+    pub pid: Option<u32>,
+    /// The number of launches since the space, or the server, was started.
+    pub launches: u32,
+    /// The reason the last launch ended.
+    pub trouble: Option<String>,
+}
