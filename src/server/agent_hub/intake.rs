@@ -14,6 +14,7 @@ use crate::{
         id::{EventId, SpaceId},
         method::{MethodServerHealth, Registration},
     },
+    platform::store::StoreError,
     routing::{
         emit::{EmitError, NewEvent},
         queue::AcceptError,
@@ -219,6 +220,10 @@ impl AgentHub {
         let actor = deps.identity.user(user_id).map_or_else(|| caller.actor(), |user| user.agent_actor());
         let event = NewEvent { id: Some(id), kind, space_id, space, user_id, actor, payload };
         deps.emitter.emit(event).await.map(drop).map_err(|error| match error {
+            // An event of this id is stored already, and a repeat would fail in the same way without end.
+            EmitError::Accept(AcceptError::Store(error @ StoreError::Damaged { .. })) => {
+                NotStored::Refused(error.to_string())
+            }
             EmitError::Accept(AcceptError::Store(error)) => NotStored::Unavailable(error.to_string()),
             other => NotStored::Refused(other.to_string()),
         })

@@ -1,11 +1,11 @@
 //! A damaged record costs what it held and nothing else: queues, history and sweeps continue past it.
 
-use super::{super::*, AttemptEnding, EngineFixture};
+use super::{super::*, AttemptEnding, EngineFixture, event};
 use crate::{
     model::id::{EventId, SinkId},
     platform::{
         audit::{Audit, Entry, Filter},
-        store::keys,
+        store::{StoreError, keys},
     },
 };
 use std::time::Duration;
@@ -177,6 +177,16 @@ async fn a_dead_letter_whose_delivery_record_is_damaged_is_redelivered() {
     assert_eq!(fixture.redeliver_to_first().await, Redelivered { queued: 1, remaining: 0, damaged: 0 });
     assert_eq!(fixture.head_of_first().await, Some((id, 0)));
     assert_eq!(fixture.engine.record(id).unwrap().unwrap().deliveries[0].state, DeliveryState::Queued);
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn a_repeated_emit_of_a_damaged_event_is_refused_as_damaged() {
+    let fixture = EngineFixture::new().await;
+    let id = fixture.push_to_first(1).await[0];
+    fixture.damage(event_key(id)).await;
+    let refused = fixture.engine.accept(event(Some(id)), Vec::new()).await;
+    assert!(matches!(refused, Err(AcceptError::Store(StoreError::Damaged { .. }))), "{refused:?}");
     fixture.end().await;
 }
 
