@@ -32,7 +32,7 @@ pub struct ChildPipes {
 
 /// A command that could not be started.
 #[derive(Debug, thiserror::Error)]
-pub enum SpawnError {
+pub enum ChildSpawnError {
     #[error("cannot start `{command}`: there is no directory {}", directory.display())]
     Directory { command: String, directory: PathBuf },
     #[error("cannot start `{command}`: {source}")]
@@ -45,7 +45,7 @@ impl ChildCommand<'_> {
     /// # Errors
     ///
     /// Fails if the directory does not exist or the command cannot be run.
-    pub async fn spawn_with_pipes(&self) -> Result<(ProcessGroup, ChildPipes), SpawnError> {
+    pub async fn spawn_with_pipes(&self) -> Result<(ProcessGroup, ChildPipes), ChildSpawnError> {
         let mut process = self.spawn(Stdio::piped(), Stdio::piped(), Stdio::piped()).await?;
         let pipes = ChildPipes {
             stdin: process.take_stdin().expect("it was asked for"),
@@ -60,17 +60,17 @@ impl ChildCommand<'_> {
     /// # Errors
     ///
     /// As [`ChildCommand::spawn_with_pipes`].
-    pub async fn spawn_with_stderr(&self) -> Result<(ProcessGroup, ChildStderr), SpawnError> {
+    pub async fn spawn_with_stderr(&self) -> Result<(ProcessGroup, ChildStderr), ChildSpawnError> {
         let mut process = self.spawn(Stdio::null(), Stdio::null(), Stdio::piped()).await?;
         let stderr = process.take_stderr().expect("it was asked for");
         Ok((process, stderr))
     }
 
-    async fn spawn(&self, stdin: Stdio, stdout: Stdio, stderr: Stdio) -> Result<ProcessGroup, SpawnError> {
-        let failed = |source| SpawnError::Command { command: self.command.to_owned(), source };
+    async fn spawn(&self, stdin: Stdio, stdout: Stdio, stderr: Stdio) -> Result<ProcessGroup, ChildSpawnError> {
+        let failed = |source| ChildSpawnError::Command { command: self.command.to_owned(), source };
         let directory = std::path::absolute(self.directory).map_err(failed)?;
         if !directory.is_dir() {
-            return Err(SpawnError::Directory { command: self.command.to_owned(), directory });
+            return Err(ChildSpawnError::Directory { command: self.command.to_owned(), directory });
         }
         let mut command = match self.command.contains('/') {
             true => Command::new(directory.join(self.command)),

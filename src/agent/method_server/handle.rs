@@ -6,7 +6,7 @@ use super::{
     supervisor::{DesiredState, RestartPolicy, ServerSupervisor},
 };
 use crate::{
-    agent::{child_env::ChildEnv, child_process::SpawnError},
+    agent::{child_env::ChildEnv, child_process::ChildSpawnError},
     model::{
         jsonrpc::RpcResponse,
         method::{MethodServerHealth, ServerDefinition},
@@ -45,7 +45,7 @@ impl MethodServer {
         directory: PathBuf,
         child_env: ChildEnv,
         space: impl Into<Arc<str>>,
-    ) -> Result<Self, SpawnError> {
+    ) -> Result<Self, ChildSpawnError> {
         Self::start_with(RestartPolicy::default(), definition, directory, child_env, space.into()).await
     }
 
@@ -55,7 +55,7 @@ impl MethodServer {
         directory: PathBuf,
         child_env: ChildEnv,
         space: Arc<str>,
-    ) -> Result<Self, SpawnError> {
+    ) -> Result<Self, ChildSpawnError> {
         let queue = Arc::new(RequestQueue::new(definition.mode));
         let timeout = definition.timeout;
         let (health, followed) = watch::channel(MethodServerHealth::Running);

@@ -8,7 +8,7 @@ use crate::{
     agent::{
         backoff::Backoff,
         child_env::ChildEnv,
-        child_process::{ChildCommand, ChildPipes, SpawnError},
+        child_process::{ChildCommand, ChildPipes, ChildSpawnError},
     },
     model::method::{MethodServerHealth, ServerDefinition, ServerMode},
     platform::{
@@ -91,7 +91,7 @@ impl ServerSupervisor {
     /// # Errors
     ///
     /// Fails if the command cannot be run.
-    pub async fn launch(&self) -> Result<(ProcessGroup, ChildPipes), SpawnError> {
+    pub async fn launch(&self) -> Result<(ProcessGroup, ChildPipes), ChildSpawnError> {
         let command = ChildCommand {
             command: &self.definition.command,
             args: &self.definition.args,

@@ -1,7 +1,7 @@
 //! The error of a change to the registration. Nothing changed then.
 
 use crate::agent::{
-    child_process::SpawnError,
+    child_process::ChildSpawnError,
     registration_file::{LinePrefix, RegistrationFileError},
     server_link::PublishFault,
 };
@@ -12,7 +12,7 @@ pub enum RegisterError {
     #[error(transparent)]
     File(#[from] RegistrationFileError),
     #[error(transparent)]
-    Spawn(#[from] SpawnError),
+    Spawn(#[from] ChildSpawnError),
     #[error("the method server ended at once: {0}; the agent's log has what it wrote to stderr")]
     EndedAtOnce(String),
     #[error("the agent is not connected to a server yet: `svc agent status` tells why")]

@@ -4,7 +4,7 @@ use super::error::{PrintedBefore, SetupError};
 use crate::{
     agent::{
         child_env::ChildEnv,
-        child_process::{ChildCommand, SpawnError},
+        child_process::{ChildCommand, ChildSpawnError},
         setup_changes::{self, SetupChanges},
     },
     platform::process_group::describe_exit,
@@ -53,7 +53,7 @@ pub async fn run(
         environment: &environment,
     };
     let (mut process, pipes) = command.spawn_with_pipes().await.map_err(|error| match error {
-        SpawnError::Command { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+        ChildSpawnError::Command { source, .. } if source.kind() == io::ErrorKind::NotFound => {
             SetupError::NoPython(path.to_owned())
         }
         other => failed(other.to_string()),

@@ -1,6 +1,6 @@
 //! Tests of the agent's local API: its bodies, its access checks and its errors.
 
-use super::support::{FakeServer, RunningAgent, settings};
+use super::support::{RunningAgent, ScriptedServer, settings};
 use crate::agent::{AgentError, AgentSettings, StopSignals};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -15,7 +15,7 @@ fn message(answer: &(u16, Value)) -> &str {
 
 #[tokio::test]
 async fn an_event_needs_only_a_type() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let (status, body) = agent.post("/event", r#"{"type":"deploy.done"}"#).await;
     assert_eq!((status, &body["event_type"]), (202, &json!("custom.deploy.done")));
@@ -27,7 +27,7 @@ async fn an_event_needs_only_a_type() {
 
 #[tokio::test]
 async fn an_invalid_event_is_refused_with_its_field() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let large = json!({ "type": "a", "payload": { "text": "x".repeat(2000) } }).to_string();
     let deep = format!(r#"{{"type":"a","payload":{}1{}}}"#, r#"{"a":"#.repeat(65), "}".repeat(65));
@@ -57,7 +57,7 @@ async fn an_invalid_event_is_refused_with_its_field() {
 
 #[tokio::test]
 async fn web_pages_cannot_use_the_api() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let event = r#"{"type":"a"}"#;
     let host = format!("Host: {}\r\n", agent.address);
@@ -80,7 +80,7 @@ async fn web_pages_cannot_use_the_api() {
 
 #[tokio::test]
 async fn an_unknown_path_or_method_is_an_error_that_names_the_known_ones() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     assert_eq!(code(&agent.get("/").await), (404, "not_found"));
     assert_eq!(code(&agent.get("/api/events").await), (404, "not_found"));
@@ -92,7 +92,7 @@ async fn an_unknown_path_or_method_is_an_error_that_names_the_known_ones() {
 
 #[tokio::test]
 async fn a_value_can_have_any_key() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     for key in ["plain", "", ".", "..", "%2e%2e", "a%2Fb", "a+b", "a%20b", "%C3%A4", "%26key%3Dx", "100%25"] {
         let path = format!("/kv?key={key}");
@@ -114,7 +114,7 @@ async fn a_value_can_have_any_key() {
 
 #[tokio::test]
 async fn a_value_that_cannot_be_stored_is_refused_with_its_reason() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let long = format!("/kv?key={}", "k".repeat(257));
     for path in ["/kv", "/kv?key", "/kv?other=x", "/kv?key=a&key=b", "/kv?key=%zz", "/kv?key=%ff", &long] {
@@ -140,7 +140,7 @@ async fn a_value_that_cannot_be_stored_is_refused_with_its_reason() {
 
 #[tokio::test]
 async fn a_full_spool_is_an_error_that_names_the_setting() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let agent = RunningAgent::start(AgentSettings { spool: 2, ..settings(&scratch, &[&server]) }).await;
     agent.emit("a", json!({})).await;
     agent.emit("a", json!({})).await;
@@ -152,7 +152,7 @@ async fn a_full_spool_is_an_error_that_names_the_setting() {
 
 #[tokio::test]
 async fn the_api_listens_on_loopback_only() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
     let ran = crate::agent::run(settings(&scratch, &[&server]), listener, StopSignals::default()).await;
     assert!(matches!(ran, Err(AgentError::NotLoopback(_))));

@@ -1,6 +1,6 @@
 //! Tests of links and of the events that are sent over them: connecting, heartbeats, reconnecting, shutdown.
 
-use super::support::{FakeServer, LinkedAgent, RunningAgent, raw, settings, soon};
+use super::support::{LinkedAgent, RunningAgent, ScriptedServer, raw, settings, soon};
 use crate::{
     agent::AgentError,
     model::{
@@ -22,7 +22,7 @@ async fn received_events(linked: &mut LinkedAgent, count: usize) -> Vec<EventId>
 
 #[tokio::test]
 async fn an_agent_says_hello_and_shows_its_space_in_its_status() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let linked = server.welcome_idle().await;
     assert_eq!((linked.hello.node_id.as_str(), linked.hello.version.as_str()), ("here", env!("CARGO_PKG_VERSION")));
@@ -35,7 +35,7 @@ async fn an_agent_says_hello_and_shows_its_space_in_its_status() {
 
 #[tokio::test]
 async fn an_agent_reconnects_after_a_broken_link() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     drop(server.welcome_idle().await);
     let mut linked = server.welcome_idle().await;
@@ -53,7 +53,7 @@ async fn an_agent_reconnects_after_a_broken_link() {
     agent.stop(()).await;
 }
 
-fn server_welcome(server: &FakeServer) -> ToAgent {
+fn server_welcome(server: &ScriptedServer) -> ToAgent {
     ToAgent::Welcome(crate::model::agent_protocol::Welcome {
         space_id: server.space,
         space_name: "notes".to_owned(),
@@ -66,7 +66,7 @@ fn server_welcome(server: &FakeServer) -> ToAgent {
 
 #[tokio::test]
 async fn a_link_with_heartbeats_stays_and_a_stalled_one_is_replaced() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let agent = RunningAgent::start(crate::agent::AgentSettings {
         heartbeat: Duration::from_millis(50),
         ..settings(&scratch, &[&server])
@@ -83,7 +83,7 @@ async fn a_link_with_heartbeats_stays_and_a_stalled_one_is_replaced() {
 
 #[tokio::test]
 async fn a_refused_token_is_tried_again_and_shown_in_the_status() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let body = r#"{"error":{"code":"unauthorized","message":"this token is not known"}}"#;
     // The message of a 401 is not repeated: it is about tokens of users.
@@ -103,7 +103,7 @@ async fn a_refused_token_is_tried_again_and_shown_in_the_status() {
 
 #[tokio::test]
 async fn an_agent_that_is_asked_to_stop_says_goodbye() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let mut linked = server.welcome_idle().await;
     agent.signals.stop.cancel();
@@ -114,7 +114,7 @@ async fn an_agent_that_is_asked_to_stop_says_goodbye() {
 
 #[tokio::test]
 async fn an_abandoned_agent_leaves_without_a_goodbye() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let mut linked = server.welcome_idle().await;
     agent.signals.abandoned.cancel();
@@ -124,7 +124,7 @@ async fn an_abandoned_agent_leaves_without_a_goodbye() {
 
 #[tokio::test]
 async fn an_agent_without_a_link_ends_at_once() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     agent.emit("a", json!({})).await;
     agent.stop(()).await;
@@ -132,8 +132,8 @@ async fn an_agent_without_a_link_ends_at_once() {
 
 #[tokio::test]
 async fn a_stopped_space_stops_its_agent_with_a_goodbye_to_every_server() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
-    let other = FakeServer::beside(&server).await;
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
+    let other = ScriptedServer::beside(&server).await;
     let agent = RunningAgent::start(settings(&scratch, &[&server, &other])).await;
     let mut linked = server.welcome_idle().await;
     let mut elsewhere = other.welcome_idle().await;
@@ -146,8 +146,8 @@ async fn a_stopped_space_stops_its_agent_with_a_goodbye_to_every_server() {
 
 #[tokio::test]
 async fn an_agent_that_drains_does_not_reconnect() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
-    let other = FakeServer::beside(&server).await;
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
+    let other = ScriptedServer::beside(&server).await;
     let agent = RunningAgent::start(settings(&scratch, &[&server, &other])).await;
     let mut linked = server.welcome_idle().await;
     let mut elsewhere = other.welcome_idle().await;
@@ -169,7 +169,7 @@ async fn an_agent_that_drains_does_not_reconnect() {
 
 #[tokio::test]
 async fn an_agent_that_was_welcomed_before_says_hello_as_returning() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let unwelcomed = server.accept().await;
     assert!(!unwelcomed.hello.returning);
@@ -189,8 +189,8 @@ async fn an_agent_that_was_welcomed_before_says_hello_as_returning() {
 #[tokio::test]
 async fn an_agent_that_is_replaced_or_revoked_ends_and_says_why() {
     for (why, word) in [(Goodbye::Replaced, "another agent"), (Goodbye::Revoked, "svc space token")] {
-        let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
-        let other = FakeServer::beside(&server).await;
+        let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
+        let other = ScriptedServer::beside(&server).await;
         let agent = RunningAgent::start(settings(&scratch, &[&server, &other])).await;
         let mut linked = server.welcome_idle().await;
         let mut elsewhere = other.welcome_idle().await;
@@ -203,7 +203,7 @@ async fn an_agent_that_is_replaced_or_revoked_ends_and_says_why() {
 
 #[tokio::test]
 async fn an_agent_that_gets_a_goodbye_instead_of_a_welcome_stops() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let mut linked = server.accept().await;
     linked.goodbye(Goodbye::Revoked).await;
@@ -212,7 +212,7 @@ async fn an_agent_that_gets_a_goodbye_instead_of_a_welcome_stops() {
 
 #[tokio::test]
 async fn a_directory_has_one_agent() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     agent.status(|_| true).await;
     let error = RunningAgent::start(settings(&scratch, &[&server])).await.ended().await.unwrap_err();
@@ -222,7 +222,7 @@ async fn a_directory_has_one_agent() {
 
 #[tokio::test]
 async fn events_arrive_in_order_however_often_the_link_breaks() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let mut ids = Vec::new();
     for n in 0..5 {
@@ -246,7 +246,7 @@ async fn events_arrive_in_order_however_often_the_link_breaks() {
 
 #[tokio::test]
 async fn an_event_that_the_server_refuses_is_dropped() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let mut linked = server.welcome_idle().await;
     let id = agent.emit("a", json!({})).await;
@@ -258,7 +258,7 @@ async fn an_event_that_the_server_refuses_is_dropped() {
 
 #[tokio::test]
 async fn spooled_events_survive_a_restart_and_are_sent_before_newer_ones() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let mut ids = Vec::new();
     for n in 0..20 {
@@ -278,8 +278,8 @@ async fn spooled_events_survive_a_restart_and_are_sent_before_newer_ones() {
 
 #[tokio::test]
 async fn one_server_gets_the_events_and_another_takes_over_when_its_link_breaks() {
-    let (scratch, one) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
-    let two = FakeServer::beside(&one).await;
+    let (scratch, one) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
+    let two = ScriptedServer::beside(&one).await;
     let agent = RunningAgent::start(settings(&scratch, &[&one, &two])).await;
     let mut first = one.welcome_idle().await;
     let id = agent.emit("a", json!({})).await;
@@ -295,7 +295,7 @@ async fn one_server_gets_the_events_and_another_takes_over_when_its_link_breaks(
 
 #[tokio::test]
 async fn the_last_events_are_sent_before_the_goodbye() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let mut linked = server.welcome_idle().await;
     let id = agent.emit("a", json!({})).await;
@@ -309,7 +309,7 @@ async fn the_last_events_are_sent_before_the_goodbye() {
 
 #[tokio::test]
 async fn events_for_one_space_are_not_sent_to_another() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let linked = server.welcome_idle().await;
     agent.emit("a", json!({})).await;
@@ -325,7 +325,7 @@ async fn events_for_one_space_are_not_sent_to_another() {
 
 #[tokio::test]
 async fn the_health_check_of_the_server_is_run_and_its_results_are_reported() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let good = json!({ "type": "command", "command": "true", "interval": "100ms" });
     let mut linked = server.welcome_with(Some(good)).await;

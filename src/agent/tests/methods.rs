@@ -1,6 +1,6 @@
 //! Tests of registrations and of calls: registering, replacing, refusing, unregistering, restarting.
 
-use super::support::{FakeServer, LinkedAgent, RunningAgent, raw, settings, soon};
+use super::support::{LinkedAgent, RunningAgent, ScriptedServer, raw, settings, soon};
 use crate::{
     agent::AgentSettings,
     model::{
@@ -57,7 +57,7 @@ fn result(answer: &CallReply) -> Value {
     }
 }
 
-async fn running(server: &FakeServer) -> (tempfile::TempDir, RunningAgent, LinkedAgent) {
+async fn running(server: &ScriptedServer) -> (tempfile::TempDir, RunningAgent, LinkedAgent) {
     let scratch = tempfile::tempdir().unwrap();
     let agent = RunningAgent::start(settings(&scratch, &[server])).await;
     let linked = server.welcome_idle().await;
@@ -66,7 +66,7 @@ async fn running(server: &FakeServer) -> (tempfile::TempDir, RunningAgent, Linke
 
 #[tokio::test]
 async fn a_registered_method_is_called_where_its_file_is_and_knows_its_agent() {
-    let server = FakeServer::new().await;
+    let server = ScriptedServer::new().await;
     let (_scratch, agent, mut linked) = running(&server).await;
     let text = source(&["echo", "directory"]);
     let (answer, (generation, _)) = tokio::join!(register(&agent, &text), linked.expect_register());
@@ -91,7 +91,7 @@ async fn a_registered_method_is_called_where_its_file_is_and_knows_its_agent() {
 
 #[tokio::test]
 async fn notifications_and_calls_keep_their_order_and_unknown_generations_are_unavailable() {
-    let server = FakeServer::new().await;
+    let server = ScriptedServer::new().await;
     let (_scratch, agent, mut linked) = running(&server).await;
     let generation = registered(&agent, &mut linked, &["remember", "remembered"]).await;
     for n in 0..50 {
@@ -107,7 +107,7 @@ async fn notifications_and_calls_keep_their_order_and_unknown_generations_are_un
 
 #[tokio::test]
 async fn a_registration_is_published_again_on_every_link() {
-    let server = FakeServer::new().await;
+    let server = ScriptedServer::new().await;
     let (_scratch, agent, mut linked) = running(&server).await;
     let generation = registered(&agent, &mut linked, &["echo"]).await;
     let told = |status: &Value| (status["servers"][0]["published"].clone(), status["servers"][0]["refusal"].clone());
@@ -126,7 +126,7 @@ async fn a_registration_is_published_again_on_every_link() {
 
 #[tokio::test]
 async fn a_refused_registration_leaves_the_old_one_serving() {
-    let server = FakeServer::new().await;
+    let server = ScriptedServer::new().await;
     let (_scratch, agent, mut linked) = running(&server).await;
     let old = registered(&agent, &mut linked, &["pid"]).await;
     let pid = result(&linked.answer(old, "pid", json!({})).await);
@@ -147,8 +147,8 @@ async fn a_refused_registration_leaves_the_old_one_serving() {
 
 #[tokio::test]
 async fn a_registration_that_one_server_refuses_is_withdrawn_from_the_others() {
-    let (scratch, one) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
-    let two = FakeServer::beside(&one).await;
+    let (scratch, one) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
+    let two = ScriptedServer::beside(&one).await;
     let agent = RunningAgent::start(settings(&scratch, &[&one, &two])).await;
     let (mut first, mut second) = tokio::join!(one.welcome_idle(), two.welcome_idle());
     let text = source(&["pid"]);
@@ -174,7 +174,7 @@ async fn a_registration_that_one_server_refuses_is_withdrawn_from_the_others() {
 
 #[tokio::test]
 async fn a_new_registration_replaces_the_old_process_once_its_calls_have_ended() {
-    let server = FakeServer::new().await;
+    let server = ScriptedServer::new().await;
     let (_scratch, agent, mut linked) = running(&server).await;
     let old = registered(&agent, &mut linked, &["pid"]).await;
     let before = result(&linked.answer(old, "pid", json!({})).await);
@@ -193,7 +193,7 @@ async fn a_new_registration_replaces_the_old_process_once_its_calls_have_ended()
 
 #[tokio::test]
 async fn an_invalid_registration_never_reaches_the_server() {
-    let server = FakeServer::new().await;
+    let server = ScriptedServer::new().await;
     let (_scratch, agent, mut linked) = running(&server).await;
     let good = source(&["echo"]);
     let wrong_path = json!({ "path": fixture("methods.txt"), "source": good }).to_string();
@@ -215,7 +215,7 @@ async fn an_invalid_registration_never_reaches_the_server() {
 
 #[tokio::test]
 async fn without_a_link_nothing_can_be_registered() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let answer = register(&agent, &source(&["echo"])).await;
     assert_eq!((answer.0, &answer.1["error"]["code"]), (503, &json!("not_connected")), "{answer:?}");
@@ -224,7 +224,7 @@ async fn without_a_link_nothing_can_be_registered() {
 
 #[tokio::test]
 async fn methods_are_unregistered_one_by_one_and_all_at_once() {
-    let server = FakeServer::new().await;
+    let server = ScriptedServer::new().await;
     let (_scratch, agent, mut linked) = running(&server).await;
     let first = registered(&agent, &mut linked, &["pid", "echo", "add"]).await;
     let pid = result(&linked.answer(first, "pid", json!({})).await);
@@ -248,7 +248,7 @@ async fn methods_are_unregistered_one_by_one_and_all_at_once() {
 
 #[tokio::test]
 async fn methods_unregistered_without_a_link_are_withdrawn_with_the_next() {
-    let server = FakeServer::new().await;
+    let server = ScriptedServer::new().await;
     let (_scratch, agent, mut linked) = running(&server).await;
     registered(&agent, &mut linked, &["echo"]).await;
     drop(linked);
@@ -260,7 +260,7 @@ async fn methods_unregistered_without_a_link_are_withdrawn_with_the_next() {
 
 #[tokio::test]
 async fn a_registration_is_taken_up_again_after_a_restart() {
-    let server = FakeServer::new().await;
+    let server = ScriptedServer::new().await;
     let (scratch, agent, mut linked) = running(&server).await;
     registered(&agent, &mut linked, &["echo", "pid"]).await;
     drop(linked);
@@ -281,7 +281,7 @@ async fn a_registration_is_taken_up_again_after_a_restart() {
 
 #[tokio::test]
 async fn a_methods_file_is_registered_with_the_first_link_and_an_invalid_one_stops_nothing() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let file = methods_file(&scratch);
     let told = || AgentSettings { methods_file: Some(file.clone()), ..settings(&scratch, &[&server]) };
     let agent = RunningAgent::start(told()).await;
@@ -304,7 +304,7 @@ async fn a_methods_file_is_registered_with_the_first_link_and_an_invalid_one_sto
 
 #[tokio::test]
 async fn a_server_that_does_not_answer_a_registration_gets_it_again_on_a_new_link() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let told = AgentSettings { answer_timeout: Duration::from_secs(2), ..settings(&scratch, &[&server]) };
     let agent = RunningAgent::start(AgentSettings { methods_file: Some(methods_file(&scratch)), ..told }).await;
     // Neither the first publication nor a later one may wait until the link breaks by itself.
@@ -326,7 +326,7 @@ async fn a_server_that_does_not_answer_a_registration_gets_it_again_on_a_new_lin
 
 #[tokio::test]
 async fn the_health_of_the_method_server_is_reported() {
-    let server = FakeServer::new().await;
+    let server = ScriptedServer::new().await;
     let (_scratch, agent, mut linked) = running(&server).await;
     let text = source(&["echo"]).replace("\"echo.py\"", "\"exits_on_request.py\"");
     let (_, (generation, _)) = tokio::join!(register(&agent, &text), linked.expect_register());
@@ -341,7 +341,7 @@ async fn the_health_of_the_method_server_is_reported() {
 
 #[tokio::test]
 async fn a_method_server_that_ends_at_once_is_not_registered() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let agent =
         RunningAgent::start(AgentSettings { start_check: Duration::from_secs(60), ..settings(&scratch, &[&server]) })
             .await;
@@ -359,7 +359,7 @@ async fn a_method_server_that_ends_at_once_is_not_registered() {
 
 #[tokio::test]
 async fn calls_in_flight_are_answered_before_the_goodbye_and_new_ones_are_refused() {
-    let server = FakeServer::new().await;
+    let server = ScriptedServer::new().await;
     let (scratch, agent, mut linked) = running(&server).await;
     let file = methods_file(&scratch);
     let waits = "import json, os, sys, time\nfor line in sys.stdin:\n    while not os.path.exists('go'):\n        \
@@ -386,7 +386,7 @@ async fn calls_in_flight_are_answered_before_the_goodbye_and_new_ones_are_refuse
 
 #[tokio::test]
 async fn a_call_that_takes_too_long_does_not_delay_the_shutdown() {
-    let server = FakeServer::new().await;
+    let server = ScriptedServer::new().await;
     let (_scratch, agent, mut linked) = running(&server).await;
     let text = source(&["echo"]).replace("\"echo.py\"", "\"never_reads.py\"");
     let (_, (generation, _)) = tokio::join!(register(&agent, &text), linked.expect_register());
@@ -400,7 +400,7 @@ async fn a_call_that_takes_too_long_does_not_delay_the_shutdown() {
 
 #[tokio::test]
 async fn a_cancelled_call_is_dropped() {
-    let server = FakeServer::new().await;
+    let server = ScriptedServer::new().await;
     let (_scratch, agent, mut linked) = running(&server).await;
     let text = source(&["echo"]).replace("\"echo.py\"", "\"never_reads.py\"");
     let (_, (generation, _)) = tokio::join!(register(&agent, &text), linked.expect_register());

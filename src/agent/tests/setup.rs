@@ -1,6 +1,6 @@
 //! Tests of set-up scripts in Python and Lua, and of the libraries that they load.
 
-use super::support::{FakeServer, LinkedAgent, RunningAgent, settings, soon};
+use super::support::{LinkedAgent, RunningAgent, ScriptedServer, settings, soon};
 use crate::{
     agent::AgentSettings,
     model::{
@@ -29,7 +29,7 @@ fn file(scratch: &tempfile::TempDir, name: &str, text: &str) -> PathBuf {
     path
 }
 
-async fn running(scratch: &tempfile::TempDir, server: &FakeServer) -> (RunningAgent, LinkedAgent) {
+async fn running(scratch: &tempfile::TempDir, server: &ScriptedServer) -> (RunningAgent, LinkedAgent) {
     let agent = RunningAgent::start(settings(scratch, &[server])).await;
     let linked = server.welcome_idle().await;
     (agent, linked)
@@ -77,7 +77,7 @@ async fn send_libraries(agent: &RunningAgent, linked: &mut LinkedAgent, librarie
 
 #[tokio::test]
 async fn a_python_file_registers_what_it_builds_and_its_output_is_returned() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let (agent, mut linked) = running(&scratch, &server).await;
     let text = script(&format!("{}print('registered', server.register())", echo("directory")));
     let (answer, (generation, names)) =
@@ -96,7 +96,7 @@ async fn a_python_file_registers_what_it_builds_and_its_output_is_returned() {
 
 #[tokio::test]
 async fn a_script_that_fails_is_an_error_with_its_line_and_changes_nothing() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let (agent, linked) = running(&scratch, &server).await;
     for (body, parts) in [
         ("server.method(", &["methods.py\", line 3", "SyntaxError"][..]),
@@ -121,7 +121,7 @@ async fn a_script_that_fails_is_an_error_with_its_line_and_changes_nothing() {
 
 #[tokio::test]
 async fn the_registration_of_a_script_that_fails_later_is_undone() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let (agent, mut linked) = running(&scratch, &server).await;
     let text = script(&format!("{}server.register()\n1 / 0", echo("echo")));
     let undone = async {
@@ -147,7 +147,7 @@ async fn the_registration_of_a_script_that_fails_later_is_undone() {
 
 #[tokio::test]
 async fn a_script_that_only_unregisters_reports_the_removed_methods() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let (agent, mut linked) = running(&scratch, &server).await;
     let text = script(&format!("{}server.register()", echo("echo")));
     let (answer, _) = tokio::join!(register(&agent, &scratch, "methods.py", &text), linked.expect_register());
@@ -161,7 +161,7 @@ async fn a_script_that_only_unregisters_reports_the_removed_methods() {
 
 #[tokio::test]
 async fn a_registration_by_another_caller_is_not_counted_as_the_scripts() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let (agent, mut linked) = running(&scratch, &server).await;
     // A caller without the script's token is another caller.
     let other = "import os\nos.environ.pop('SVC_SETUP')\n";
@@ -176,7 +176,7 @@ async fn a_registration_by_another_caller_is_not_counted_as_the_scripts() {
 
 #[tokio::test]
 async fn a_script_that_does_not_end_is_killed() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let settings = AgentSettings { setup_timeout: Duration::from_millis(300), ..settings(&scratch, &[&server]) };
     let agent = RunningAgent::start(settings).await;
     let linked = server.welcome_idle().await;
@@ -188,7 +188,7 @@ async fn a_script_that_does_not_end_is_killed() {
 
 #[tokio::test]
 async fn a_script_is_not_run_without_a_link_or_with_a_relative_path() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let text = script("open('ran', 'w')");
     let answer = register(&agent, &scratch, "methods.py", &text).await;
@@ -204,7 +204,7 @@ async fn a_script_is_not_run_without_a_link_or_with_a_relative_path() {
 
 #[tokio::test]
 async fn a_registration_built_by_a_program_is_checked_like_a_file() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let (agent, mut linked) = running(&scratch, &server).await;
     file(&scratch, "unused", "");
     let method = json!({ "name": "{{space}}.echo", "local_name": "echo", "description": "Does it" });
@@ -229,7 +229,7 @@ async fn a_registration_built_by_a_program_is_checked_like_a_file() {
 
 #[tokio::test]
 async fn a_methods_file_may_be_a_script() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let methods_file = Some(file(&scratch, "methods.py", &script(&format!("{}server.register()", echo("echo")))));
     let agent = RunningAgent::start(AgentSettings { methods_file, ..settings(&scratch, &[&server]) }).await;
     let mut linked = server.welcome().await;
@@ -239,7 +239,7 @@ async fn a_methods_file_may_be_a_script() {
 
 #[tokio::test]
 async fn a_methods_file_that_fails_leaves_the_agent_serving_what_it_had() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let (agent, mut linked) = running(&scratch, &server).await;
     let text = script(&format!("{}server.register()", echo("echo")));
     let (answer, _) = tokio::join!(register(&agent, &scratch, "methods.py", &text), linked.expect_register());
@@ -254,7 +254,7 @@ async fn a_methods_file_that_fails_leaves_the_agent_serving_what_it_had() {
 
 #[tokio::test]
 async fn libraries_are_served_with_a_tag_imported_and_kept() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let (agent, mut linked) = running(&scratch, &server).await;
     let libraries = vec![
         library("acme.text", Language::Python, "def shout(text):\n    return text.upper()\n"),
@@ -277,7 +277,7 @@ async fn libraries_are_served_with_a_tag_imported_and_kept() {
 
 #[tokio::test]
 async fn a_library_that_would_shadow_a_python_module_is_left_out() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let (agent, mut linked) = running(&scratch, &server).await;
     let libraries = vec![
         library("urllib", Language::Python, "raise RuntimeError('hidden')"),
@@ -294,7 +294,7 @@ async fn a_library_that_would_shadow_a_python_module_is_left_out() {
 
 #[tokio::test]
 async fn a_process_that_starts_later_imports_the_newer_library_and_finds_its_own_path_first() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let (agent, mut linked) = running(&scratch, &server).await;
     let text = script(&format!("from acme import version\nprint(version)\n{}server.register()", echo("echo")));
     for version in 1..=20 {
@@ -310,7 +310,7 @@ async fn a_process_that_starts_later_imports_the_newer_library_and_finds_its_own
 
 #[tokio::test]
 async fn a_lua_file_registers_what_it_builds_and_its_output_is_returned() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let (agent, mut linked) = running(&scratch, &server).await;
     let text = lua(&format!("{}print('registered', unpack(server:register()))", lua_echo("directory")));
     let (answer, (generation, names)) =
@@ -329,7 +329,7 @@ async fn a_lua_file_registers_what_it_builds_and_its_output_is_returned() {
 
 #[tokio::test]
 async fn an_empty_list_in_lua_is_a_list_where_only_a_list_can_be() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let (agent, mut linked) = running(&scratch, &server).await;
     for (schema, field, wanted) in [
         ("s.array(s.string(), { default = {} })", "default", json!([])),
@@ -352,7 +352,7 @@ async fn an_empty_list_in_lua_is_a_list_where_only_a_list_can_be() {
 
 #[tokio::test]
 async fn misuse_in_lua_is_an_error_on_the_line_of_the_script() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let (agent, linked) = running(&scratch, &server).await;
     let method =
         |fields: &str| format!("server:method {{ name = 'a', local_name = 'a', description = 'A', {fields} }}");
@@ -406,7 +406,7 @@ async fn misuse_in_lua_is_an_error_on_the_line_of_the_script() {
 
 #[tokio::test]
 async fn a_lua_script_that_does_not_end_is_stopped() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let settings = AgentSettings { setup_timeout: Duration::from_millis(300), ..settings(&scratch, &[&server]) };
     let agent = RunningAgent::start(settings).await;
     let linked = server.welcome_idle().await;
@@ -420,7 +420,7 @@ async fn a_lua_script_that_does_not_end_is_stopped() {
 
 #[tokio::test]
 async fn a_lua_script_sets_things_up_with_files_processes_events_and_modules() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let (agent, mut linked) = running(&scratch, &server).await;
     file(&scratch, "names.lua", "return { beside = 'beside' }");
     let text = library("acme.text", Language::Lua, "return { name = 'from the server' }");
@@ -443,7 +443,7 @@ async fn a_lua_script_sets_things_up_with_files_processes_events_and_modules() {
 
 #[tokio::test]
 async fn a_startup_script_runs_once_and_the_methods_file_after_it() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let methods_file = Some(file(&scratch, "methods.lua", &lua(&format!("{}server:register()", lua_echo("echo")))));
     let directory = scratch.path().to_owned();
     let agent = RunningAgent::start(AgentSettings { methods_file, directory, ..settings(&scratch, &[&server]) }).await;
@@ -461,7 +461,7 @@ async fn a_startup_script_runs_once_and_the_methods_file_after_it() {
 
 #[tokio::test]
 async fn a_startup_script_that_fails_leaves_the_agent_serving() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     let mut linked = server.welcome_to_run("set-up", "error('no luck')").await;
     linked.send(ToAgent::Libraries(Vec::new())).await;
@@ -473,7 +473,7 @@ async fn a_startup_script_that_fails_leaves_the_agent_serving() {
 
 #[tokio::test]
 async fn a_startup_script_waits_for_its_libraries() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let settings = AgentSettings { directory: scratch.path().to_owned(), ..settings(&scratch, &[&server]) };
     file(&scratch, "unused", "");
     let agent = RunningAgent::start(settings).await;
@@ -487,7 +487,7 @@ async fn a_startup_script_waits_for_its_libraries() {
 
 #[tokio::test]
 async fn the_whole_registration_is_the_same_from_every_language() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let (agent, mut linked) = running(&scratch, &server).await;
     let method = "name = \"a\"\nlocal_name = \"echo\"\ndescription = \"A\"\n";
     let toml =
@@ -530,7 +530,7 @@ async fn the_whole_registration_is_the_same_from_every_language() {
 
 #[tokio::test]
 async fn a_lua_script_unregisters_methods_one_by_one_and_all_at_once() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let (agent, mut linked) = running(&scratch, &server).await;
     let text = lua(&format!(
         "{}{}server:register()\nprint(unpack(server:unregister('add')))\nprint(#server:register(), methods.schema == s)",
@@ -558,7 +558,7 @@ async fn a_lua_script_unregisters_methods_one_by_one_and_all_at_once() {
 
 #[tokio::test]
 async fn a_method_server_in_python_imports_the_bundled_package() {
-    let (scratch, server) = (tempfile::tempdir().unwrap(), FakeServer::new().await);
+    let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
     let (agent, mut linked) = running(&scratch, &server).await;
     let text = script(&format!("{}server.register()", echo("environment")));
     let registering = register(&agent, &scratch, "methods.py", &text);

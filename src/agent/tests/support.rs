@@ -33,7 +33,7 @@ pub async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
 }
 
 /// A scripted server, as far as agents see one.
-pub struct FakeServer {
+pub struct ScriptedServer {
     listener: TcpListener,
     pub url: String,
     pub space: SpaceId,
@@ -47,7 +47,7 @@ pub struct LinkedAgent {
     pub hello: agent_protocol::Hello,
 }
 
-impl FakeServer {
+impl ScriptedServer {
     pub async fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -292,7 +292,7 @@ pub fn raw(value: &Value) -> Box<RawValue> {
 }
 
 /// Settings for tests: short waits, and no heartbeat.
-pub fn settings(scratch: &tempfile::TempDir, servers: &[&FakeServer]) -> AgentSettings {
+pub fn settings(scratch: &tempfile::TempDir, servers: &[&ScriptedServer]) -> AgentSettings {
     AgentSettings {
         servers: servers.iter().map(|server| server.url.parse().unwrap()).collect(),
         token: "sva_test".parse().unwrap(),
