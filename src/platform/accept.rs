@@ -68,9 +68,8 @@ pub async fn accept_until<H>(
         let Some(handler) = admit(stream, peer) else { continue };
         let cut = cut.clone();
         connections.spawn(async move {
-            let handled = async move { handler.await };
             tokio::select! {
-                () = handled => {}
+                () = handler => {}
                 () = cut.cancelled() => {}
             }
             drop(place);
