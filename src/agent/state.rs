@@ -63,9 +63,9 @@ pub enum StartupScriptState {
     Run,
 }
 
-/// An event that is on disk.
+/// The receipt of an event that is on disk.
 #[derive(Debug, Serialize)]
-pub struct SpooledEvent {
+pub struct EmitReceipt {
     event_id: EventId,
     event_type: EventType,
 }
@@ -109,12 +109,12 @@ impl AgentState {
     }
 
     /// Accepts an event, and returns once it is on disk. The spool sends it to a server.
-    pub async fn emit(&self, kind: &str, payload: Option<Box<RawValue>>) -> Result<SpooledEvent, EmitFault> {
+    pub async fn emit(&self, kind: &str, payload: Option<Box<RawValue>>) -> Result<EmitReceipt, EmitFault> {
         let event_type = EventType::custom(kind)?;
         let payload = payload.unwrap_or_else(|| RawValue::from_string("{}".to_owned()).expect("it is JSON"));
         emit::check_payload(&payload, self.max_payload())?;
         let event_id = self.spool.push(kind, payload).await?;
-        Ok(SpooledEvent { event_id, event_type })
+        Ok(EmitReceipt { event_id, event_type })
     }
 
     /// Removes the method with this local name, or all methods.

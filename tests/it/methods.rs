@@ -279,7 +279,7 @@ fn the_command_line_lists_shows_and_calls_methods() {
     assert_eq!(stdout(&output), "{\"jsonrpc\":\"2.0\",\"result\":{\"a\":1.0},\"id\":1}\n");
     let output = call(&["calc.none"]);
     assert_eq!(output.status.code(), Some(1));
-    assert_eq!(stderr(&output), "svc: no method is named `calc.none`: `svc method list` shows what you can call\n");
+    assert_eq!(stderr(&output), "svc: no method is named `calc.none`: `svc method list` lists those you can call\n");
     let output = call(&["calc.echo", "--notify", "{}"]);
     assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), ""));
     assert_eq!(call(&["calc.add", "nonsense"]).status.code(), Some(2));
