@@ -1,10 +1,18 @@
-//! What every part of the program stands on: config, log, metrics, the store and its direct users, outgoing HTTP.
+//! The ground that every other folder stands on.
+//!
+//! - [`config`], [`logging`], [`metrics`]: settings and observability
+//! - [`store`]: everything durable; [`collection`]: typed records in memory over it; [`audit`], [`kv`]: its direct users
+//! - [`egress`]: outgoing HTTP under the egress policy
+//! - [`accept`], [`outbox`], [`lines`], [`percent`], [`process_group`]: connections, paths and child processes
+//! - [`keyed_limit`], [`keyed_mutex`], [`run_to_completion`]: concurrency
 
 pub mod accept;
 pub mod audit;
+pub mod collection;
 pub mod config;
 pub mod egress;
 pub mod keyed_limit;
+pub mod keyed_mutex;
 pub mod kv;
 pub mod lines;
 pub mod logging;
@@ -12,4 +20,5 @@ pub mod metrics;
 pub mod outbox;
 pub mod percent;
 pub mod process_group;
+pub mod run_to_completion;
 pub mod store;

@@ -7,7 +7,7 @@ use crate::{
     calls::{call::Calls, registry::Registry},
     delivery::{
         deliver::{self, Deliverer, DelivererDeps},
-        sinks::{self, Book},
+        sinks::{self, Sinks},
         subscriptions::Subscriptions,
     },
     identity::{self, Identity},
@@ -62,7 +62,7 @@ pub struct Services {
     pub feed: Feed,
     pub registry: Registry,
     pub calls: Calls,
-    pub sinks: Book,
+    pub sinks: Sinks,
     pub subscriptions: Subscriptions,
     /// Delivers outside any queue, for tests and previews of sinks.
     pub delivery: sinks::SinkContext,
@@ -104,7 +104,7 @@ impl Services {
         shutdown: &CancellationToken,
     ) -> Result<(Self, ReadyQueues), ServicesError> {
         let identity = Identity::open(store.clone(), config.auth.session.0).await?;
-        let sinks = Book::open(store.clone(), config.limits.sinks)?;
+        let sinks = Sinks::open(store.clone(), config.limits.sinks)?;
         let scripts = Scripts::open(store.clone(), config.limits.scripts)?;
         let subscriptions = Subscriptions::open(store.clone())?;
         let kv = Kv::new(store.clone())?;

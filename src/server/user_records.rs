@@ -6,7 +6,7 @@
 
 use super::audit_entries::{script_entry, sink_entry};
 use crate::{
-    delivery::sinks::{Book, BookError},
+    delivery::sinks::{Sinks, SinksError},
     identity::Identity,
     model::{event::Actor, id::UserId, owner::Owner},
     platform::{
@@ -24,7 +24,7 @@ use serde_json::json;
 pub struct UserRecords {
     pub identity: Identity,
     pub spaces: Spaces,
-    pub sinks: Book,
+    pub sinks: Sinks,
     pub scripts: Scripts,
     pub kv: Kv,
 }
@@ -35,7 +35,7 @@ pub enum UserRecordsError {
     #[error(transparent)]
     Space(#[from] SpaceError),
     #[error(transparent)]
-    Sink(#[from] BookError),
+    Sink(#[from] SinksError),
     #[error(transparent)]
     Script(#[from] ScriptsError),
     #[error(transparent)]

@@ -54,7 +54,7 @@ impl SpacesShared {
         tokio::spawn(async move {
             tokio::time::sleep(EMIT_AGAIN).await;
             let Some(shared) = weak.upgrade() else { return };
-            let _changing = shared.changing.turn(id.as_bytes()).await;
+            let _changing = shared.changing.lock(&id).await;
             shared.write().emitting_later.remove(&id);
             shared.emit_pending(id).await;
         });

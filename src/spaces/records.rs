@@ -28,7 +28,9 @@ use crate::{
     },
     platform::{
         audit::{Audit, Entry as AuditEntry},
-        store::{Lanes, Store, StoreError, carried_through},
+        keyed_mutex::KeyedMutex,
+        run_to_completion::run_to_completion,
+        store::{Store, StoreError},
     },
     routing::emit::Emitter,
 };
@@ -48,7 +50,7 @@ pub(super) struct SpacesShared {
     most: usize,
     index: RwLock<SpaceIndex>,
     /// One lock per space id, held over a whole change.
-    pub(super) changing: Lanes,
+    pub(super) changing: KeyedMutex,
     listeners: RwLock<Vec<Listener>>,
 }
 
@@ -120,7 +122,7 @@ impl Spaces {
             }
             index.put(SpaceEntry::new(row));
         }
-        let changing = Lanes::new();
+        let changing = KeyedMutex::new();
         let (index, listeners) = (RwLock::new(index), RwLock::default());
         Ok(Self(Arc::new(SpacesShared { store, identity, emitter, most, index, changing, listeners })))
     }
@@ -137,7 +139,7 @@ impl Spaces {
             log::info!("emitting the pending events of {} spaces from before the last shutdown", left.len());
         }
         for id in left {
-            let _changing = self.0.changing.turn(id.as_bytes()).await;
+            let _changing = self.0.changing.lock(&id).await;
             self.0.emit_pending(id).await;
         }
         self.0.write().paused = false;
@@ -188,8 +190,8 @@ impl Spaces {
             stopped_at: None,
         };
         let (shared, token) = (self.0.clone(), secret.as_ref().map(Secret::digest));
-        let space = carried_through(async move {
-            let _changing = shared.changing.turn(space.id.as_bytes()).await;
+        let space = run_to_completion(async move {
+            let _changing = shared.changing.lock(&space.id).await;
             shared.write().reserve_name(&space, shared.most)?;
             let outbox = vec![PendingEvent::created(&space, by.clone())];
             let audit = audited(by, "space.create", &space);
@@ -235,8 +237,8 @@ impl Spaces {
     /// Deletes a space and its agent token.
     pub async fn delete(&self, by: Actor, id: SpaceId) -> Result<Arc<Space>, SpaceError> {
         let shared = self.0.clone();
-        carried_through(async move {
-            let _changing = shared.changing.turn(id.as_bytes()).await;
+        run_to_completion(async move {
+            let _changing = shared.changing.lock(&id).await;
             let row = {
                 let index = shared.read();
                 let entry = index.spaces.get(&id).ok_or(SpaceError::NotFound)?;
@@ -335,8 +337,8 @@ impl Spaces {
         decide: impl FnOnce(&mut SpaceEntry) -> Result<SpaceTransition, E> + Send + 'static,
     ) -> Result<Arc<Space>, E> {
         let shared = self.0.clone();
-        carried_through(async move {
-            let _changing = shared.changing.turn(id.as_bytes()).await;
+        run_to_completion(async move {
+            let _changing = shared.changing.lock(&id).await;
             let (step, row) = {
                 let mut index = shared.write();
                 let entry = index.spaces.get_mut(&id).ok_or(SpaceError::NotFound)?;

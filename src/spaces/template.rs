@@ -1,5 +1,5 @@
-//! Templates of new spaces. A space copies its template when it is created, so that changing or deleting a template affects
-//! no space.
+//! Templates that new spaces are made of. A space copies its template when it is made, so that changing or deleting a
+//! template touches no space.
 
 use crate::{
     model::{
@@ -11,19 +11,18 @@ use crate::{
     },
     platform::{
         audit::{Audit, Entry},
+        collection::{Collection, CollectionError, CollectionRecord, Expected},
+        keyed_mutex::KeyedMutex,
+        run_to_completion::run_to_completion,
         store::{Batch, Store, StoreError, Table, keys},
     },
 };
-use parking_lot::{RwLock, RwLockReadGuard};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use std::{collections::BTreeMap, sync::Arc};
-use tokio::sync::Mutex;
+use std::{convert::Infallible, sync::Arc};
 
-const TEMPLATES: Table<Template> = Table::new(keys::TEMPLATES);
-
-/// The most templates.
-const MAX_TEMPLATES: usize = 1000;
+/// Templates there can be.
+const MOST: usize = 1000;
 
 /// One template. It is stored as this JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,26 +33,22 @@ pub struct Template {
     pub updated_at: Timestamp,
 }
 
-/// All templates. Cloning the handle is cheap.
+/// Every template there is, unique by name. Cloning the handle is cheap.
 #[derive(Clone)]
-pub struct Templates(Arc<TemplatesShared>);
-
-struct TemplatesShared {
-    store: Store,
-    /// In order of creation, since ids are.
-    templates: RwLock<BTreeMap<TemplateId, Arc<Template>>>,
-    /// Held over a whole change, so that names stay unique.
-    turn: Mutex<()>,
+pub struct Templates {
+    records: Collection<Template>,
+    /// Held by the template's id while a change to it is decided and made.
+    changing: Arc<KeyedMutex>,
 }
 
-/// The reason a change was not made.
+/// Reason for which a change was not made.
 #[derive(Debug, thiserror::Error)]
 pub enum TemplateError {
     #[error("there is no such template")]
     NotFound,
     #[error("there is already a template named `{0}`: choose another name, or change that one")]
     NameTaken(SpaceName),
-    #[error("there are at most {MAX_TEMPLATES} templates: delete one first")]
+    #[error("there are at most {MOST} templates: delete one first")]
     TooMany,
     #[error(transparent)]
     Invalid(#[from] SpaceSettingsError),
@@ -68,25 +63,21 @@ impl Templates {
     ///
     /// Fails if the store cannot be read.
     pub fn open(store: Store) -> Result<Self, StoreError> {
-        let all = TEMPLATES.all(&store)?.into_iter().map(|template| (template.id, Arc::new(template)));
-        let templates = RwLock::new(all.collect());
-        Ok(Self(Arc::new(TemplatesShared { store, templates, turn: Mutex::new(()) })))
+        Ok(Self { records: Collection::open(store, MOST)?, changing: Arc::default() })
     }
 
     /// Every template, oldest first.
     pub fn all(&self) -> Vec<Arc<Template>> {
-        self.0.read().values().cloned().collect()
+        self.records.all()
     }
 
     pub fn get(&self, id: TemplateId) -> Option<Arc<Template>> {
-        self.0.read().get(&id).cloned()
+        self.records.get(id)
     }
 
     /// The template of this name or id.
     pub fn find(&self, reference: &str) -> Option<Arc<Template>> {
-        let templates = self.0.read();
-        let named = templates.values().find(|template| template.spec.name.as_str() == reference);
-        named.or_else(|| templates.get(&reference.parse().ok()?)).cloned()
+        self.records.find((), reference).or_else(|| self.get(reference.parse().ok()?))
     }
 
     /// # Errors
@@ -94,37 +85,34 @@ impl Templates {
     /// Fails if a field breaks a rule, the name is taken, there are too many, or the store cannot be written.
     pub async fn create(&self, by: Actor, spec: TemplateSpec) -> Result<Arc<Template>, TemplateError> {
         spec.check()?;
-        self.0.store.check_room()?;
+        self.records.store().check_room()?;
         let now = Timestamp::now();
         let template = Template { id: TemplateId::new(), spec, created_at: now, updated_at: now };
-        self.change(move |shared| {
-            if shared.read().len() >= MAX_TEMPLATES {
-                return Err(TemplateError::TooMany);
-            }
-            shared.check_name(&template)?;
-            Ok((TemplateEdit::Put(Arc::new(template)), by, "template.create"))
-        })
-        .await
+        let audit = audited(by, "template.create", &template);
+        Ok(self.records.create(template, audit).await?)
     }
 
-    /// Puts what `change` makes of a template into its place.
+    /// Puts the template that `change` makes of the present one into its place.
     ///
     /// # Errors
     ///
     /// Fails if it is gone, `change` does, a field breaks a rule, the name is taken, or the store cannot be written.
-    pub async fn update<E: From<TemplateError> + Send + 'static>(
+    pub async fn update<E: From<TemplateError> + From<StoreError> + Send + 'static>(
         &self,
         by: Actor,
         id: TemplateId,
         change: impl FnOnce(&Template) -> Result<TemplateSpec, E> + Send + 'static,
     ) -> Result<Arc<Template>, E> {
-        self.change(move |shared| {
-            let before = shared.read().get(&id).cloned().ok_or(TemplateError::NotFound)?;
+        let this = self.clone();
+        run_to_completion(async move {
+            let _changing = this.changing.lock(&id).await;
+            let before = this.get(id).ok_or(TemplateError::NotFound)?;
             let spec = change(&before)?;
             spec.check().map_err(TemplateError::from)?;
             let template = Template { id, spec, created_at: before.created_at, updated_at: Timestamp::now() };
-            shared.check_name(&template)?;
-            Ok((TemplateEdit::Put(Arc::new(template)), by, "template.update"))
+            let audit = audited(by, "template.update", &template);
+            let updated = this.records.update(template, Expected::Present, audit).await;
+            Ok(updated.map_err(TemplateError::from)?)
         })
         .await
     }
@@ -133,74 +121,54 @@ impl Templates {
     ///
     /// Fails if it is gone, or the store cannot be written.
     pub async fn delete(&self, by: Actor, id: TemplateId) -> Result<Arc<Template>, TemplateError> {
-        self.change(move |shared| {
-            let template = shared.read().get(&id).cloned().ok_or(TemplateError::NotFound)?;
-            Ok((TemplateEdit::Remove(template), by, "template.delete"))
+        let this = self.clone();
+        run_to_completion(async move {
+            let _changing = this.changing.lock(&id).await;
+            let template = this.get(id).ok_or(TemplateError::NotFound)?;
+            Ok(this.records.delete(id, audited(by, "template.delete", &template)).await?)
         })
         .await
     }
+}
 
-    /// Decides on a change with everything before it in sight, writes it with its audit entry, and shows it. It is
-    /// carried through even if the caller goes away.
-    async fn change<E: From<TemplateError> + Send + 'static>(
-        &self,
-        decide: impl FnOnce(&TemplatesShared) -> Result<(TemplateEdit, Actor, &'static str), E> + Send + 'static,
-    ) -> Result<Arc<Template>, E> {
-        let shared = self.0.clone();
-        let change = tokio::spawn(async move {
-            let _turn = shared.turn.lock().await;
-            let (edit, by, action) = decide(&shared)?;
-            let template = edit.template().clone();
-            let entry = Entry::new(Some(by), action, format!("template:{}", template.id))
-                .with(json!({"name": template.spec.name}));
-            let written = shared.store.write({
-                let edit = edit.clone();
-                move |batch| {
-                    edit.write(batch);
-                    Audit::record(batch, &entry);
-                }
-            });
-            written.await.map_err(TemplateError::from)?;
-            let mut templates = shared.templates.write();
-            match edit {
-                TemplateEdit::Put(template) => drop(templates.insert(template.id, template)),
-                TemplateEdit::Remove(template) => drop(templates.remove(&template.id)),
-            }
-            Ok(template)
-        });
-        change.await.expect("a change neither panics nor is aborted")
+impl CollectionRecord for Template {
+    type Id = TemplateId;
+    /// Templates are everybody's.
+    type Scope = ();
+    type Refusal = Infallible;
+
+    const TABLE: Table<Self> = Table::new(keys::TEMPLATES);
+
+    fn id(&self) -> TemplateId {
+        self.id
+    }
+
+    fn key(&self) -> Vec<u8> {
+        self.id.as_bytes().to_vec()
+    }
+
+    fn scope(&self) {}
+
+    fn name(&self) -> Option<&str> {
+        Some(self.spec.name.as_str())
     }
 }
 
-#[derive(Clone)]
-enum TemplateEdit {
-    Put(Arc<Template>),
-    Remove(Arc<Template>),
-}
-
-impl TemplateEdit {
-    const fn template(&self) -> &Arc<Template> {
-        match self {
-            Self::Put(template) | Self::Remove(template) => template,
-        }
-    }
-
-    fn write(&self, batch: &mut Batch<'_>) {
-        match self {
-            Self::Put(template) => TEMPLATES.put(batch, template.id.as_bytes(), template),
-            Self::Remove(template) => TEMPLATES.delete(batch, template.id.as_bytes()),
+impl From<CollectionError<Template>> for TemplateError {
+    fn from(error: CollectionError<Template>) -> Self {
+        match error {
+            CollectionError::NameTaken(other) => Self::NameTaken(other.spec.name.clone()),
+            CollectionError::QuotaReached(_) => Self::TooMany,
+            CollectionError::NotFound(_) | CollectionError::Conflict(_) => Self::NotFound,
+            CollectionError::Refused(never) => match never {},
+            CollectionError::Store(error) => Self::Store(error),
         }
     }
 }
 
-impl TemplatesShared {
-    fn check_name(&self, template: &Template) -> Result<(), TemplateError> {
-        let name = &template.spec.name;
-        let taken = self.read().values().any(|other| other.id != template.id && other.spec.name == *name);
-        if taken { Err(TemplateError::NameTaken(name.clone())) } else { Ok(()) }
-    }
-
-    fn read(&self) -> RwLockReadGuard<'_, BTreeMap<TemplateId, Arc<Template>>> {
-        self.templates.read()
-    }
+/// Writes the audit entry of a change.
+fn audited(by: Actor, action: &str, template: &Template) -> impl FnOnce(&mut Batch<'_>) + Send + 'static {
+    let entry =
+        Entry::new(Some(by), action, format!("template:{}", template.id)).with(json!({"name": template.spec.name}));
+    move |batch| Audit::record(batch, &entry)
 }

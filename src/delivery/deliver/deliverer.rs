@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     delivery::{
-        sinks::{Book, SinkContext},
+        sinks::{SinkContext, Sinks},
         subscriptions::{MethodContext, MethodGateway, Subscriptions},
     },
     model::id::{SinkId, SpaceId},
@@ -30,7 +30,7 @@ pub struct Deliverer(pub(super) Arc<DelivererState>);
 /// The services that a deliverer uses.
 pub struct DelivererDeps {
     pub engine: Arc<dyn Engine>,
-    pub sinks: Book,
+    pub sinks: Sinks,
     pub subscriptions: Subscriptions,
     pub methods: Arc<dyn MethodGateway>,
     pub sink_context: SinkContext,

@@ -3,7 +3,7 @@
 use crate::{
     delivery::{
         CompletedAttempt, Postponed,
-        sinks::{self, Book, Sink, SinkContext},
+        sinks::{self, Sink, SinkContext, Sinks},
         subscriptions::{self, MethodContext, Presence, Subscription, Subscriptions},
     },
     model::{id::SinkId, owner::Owner},
@@ -19,7 +19,7 @@ pub(super) enum Recipient {
 
 /// Finds recipients and makes attempts at them.
 pub(super) struct Recipients {
-    pub sinks: Book,
+    pub sinks: Sinks,
     pub subscriptions: Subscriptions,
     pub sink_context: SinkContext,
     pub method_context: MethodContext,

@@ -5,7 +5,7 @@ use super::Deliverer;
 use crate::{
     delivery::{sinks::Sink, subscriptions::Subscription},
     model::{id::SinkId, owner::Owner, pattern::Patterns},
-    platform::store::Change,
+    platform::collection::Change,
     routing::{
         matcher::{Route, Routes},
         queue::{Engine, RouteTarget},

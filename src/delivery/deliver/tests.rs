@@ -3,7 +3,7 @@
 use super::{Deliverer, DelivererDeps, sync_routes};
 use crate::{
     delivery::{
-        sinks::{Book, test_support::SinkFixture},
+        sinks::{Sinks, test_support::SinkFixture},
         subscriptions::{
             Presence, Subscriptions,
             test_support::{FakeGateway, StoreDirectory, error, method},
@@ -75,7 +75,7 @@ impl DeliveryFixture {
         let subscriptions = Subscriptions::open(store.clone()).unwrap();
         let deps = DelivererDeps {
             engine: engine.clone(),
-            sinks: Book::open(store.clone(), usize::MAX).unwrap(),
+            sinks: Sinks::open(store.clone(), usize::MAX).unwrap(),
             subscriptions: subscriptions.clone(),
             methods: gateway.clone(),
             sink_context: sink_fixture.context.clone(),

@@ -24,7 +24,7 @@ pub use body::{BodyError, EventBody};
 pub use context::SinkContext;
 pub use definition::{Secrets, SinkDefinitionError};
 pub use formatter::Formatter;
-pub use records::{Book, BookError};
+pub use records::{Sinks, SinksError};
 pub use script::SinkScript;
 pub use sink::{Sink, SinkTarget};
 pub use webhook::Webhook;

@@ -1,52 +1,26 @@
-//! All sinks, in memory and on disk. A change is made in both or in neither, one change to a sink at a time, and is
-//! carried through even if its caller goes away. Changes to different sinks share the store's flushes.
+//! All sinks, as a [`Collection`]: unique by name within their owner, bounded in number for each user.
 //!
-//! The book knows nothing of routes and queues: whoever keeps those listens to each [`Change`].
+//! Routes and queues follow by listening to each [`Change`] (`delivery::deliver::route_sync`).
 
 use super::Sink;
 use crate::{
     model::{id::SinkId, owner::Owner},
-    platform::store::{Batch, Change, Lanes, Store, StoreError, Table, carried_through, keys},
+    platform::{
+        collection::{Change, Collection, CollectionError, CollectionRecord, Expected},
+        store::{Batch, Store, StoreError, Table, keys},
+    },
 };
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::{
-    collections::{BTreeMap, HashMap},
-    ops::Bound,
-    sync::{Arc, OnceLock},
-};
-
-const SINKS: Table<Sink> = Table::new(keys::SINKS);
+use std::{convert::Infallible, sync::Arc};
 
 /// Every sink there is. Cloning the handle is cheap.
 #[derive(Clone)]
-pub struct Book(Arc<Shared>);
+pub struct Sinks(Collection<Sink>);
 
-struct Shared {
-    store: Store,
-    /// Sinks a user can have.
-    most: usize,
-    shelf: RwLock<Shelf>,
-    /// One is held over a whole change, chosen by the sink's id, so that two changes to one sink reach disk and
-    /// memory in the same order and neither brings back what the other deleted.
-    changing: Lanes,
-    listener: OnceLock<Listener>,
-}
-
-type Listener = Box<dyn Fn(&Change<Sink>) + Send + Sync>;
-
-#[derive(Default)]
-struct Shelf {
-    /// In order of creation, since ids are.
-    sinks: BTreeMap<SinkId, Arc<Sink>>,
-    /// Those of sinks that are being saved too: a name is taken from the moment a change begins.
-    names: HashMap<Owner, HashMap<String, SinkId>>,
-}
-
-/// Why a change was not made.
+/// Reason for which a change was not made.
 #[derive(Debug, thiserror::Error)]
-pub enum BookError {
+pub enum SinksError {
     #[error("there is already a sink named `{0}` of this owner: choose another name, or change that one")]
-    Conflict(String),
+    NameTaken(String),
     #[error("a user has at most {0} sinks: delete one first, or have `limits.sinks` raised")]
     TooMany(usize),
     #[error("there is no sink {0}")]
@@ -55,25 +29,19 @@ pub enum BookError {
     Store(#[from] StoreError),
 }
 
-impl Book {
+impl Sinks {
     /// Reads all sinks. Their Lua is compiled later, when each is first used. A user can have `most` of their own.
     ///
     /// # Errors
     ///
     /// Fails if the store cannot be read.
     pub fn open(store: Store, most: usize) -> Result<Self, StoreError> {
-        let mut shelf = Shelf::default();
-        for sink in SINKS.all(&store)? {
-            shelf.put(Arc::new(sink));
-        }
-        let shelf = RwLock::new(shelf);
-        Ok(Self(Arc::new(Shared { store, most, shelf, changing: Lanes::new(), listener: OnceLock::new() })))
+        Ok(Self(Collection::open(store, most)?))
     }
 
-    /// Has `listener` told of every change from now on, before the change's caller hears of it and in order for each sink.
-    /// There is one listener; a second is ignored.
+    /// Has `listener` hear every change from now on, by the rules of [`Collection::listen`].
     pub fn listen(&self, listener: impl Fn(&Change<Sink>) + Send + Sync + 'static) {
-        let _ = self.0.listener.set(Box::new(listener));
+        self.0.listen(listener);
     }
 
     /// Adds a sink. `also` writes into the same batch, so that an audit entry stands or falls with the change.
@@ -85,15 +53,8 @@ impl Book {
         &self,
         sink: Sink,
         also: impl FnOnce(&mut Batch<'_>) + Send + 'static,
-    ) -> Result<Arc<Sink>, BookError> {
-        let shared = self.0.clone();
-        carried_through(async move {
-            let _changing = shared.changing.turn(sink.id.as_bytes()).await;
-            let sink = shared.save(sink, also).await?;
-            shared.tell(&Change::Created(sink.clone()));
-            Ok(sink)
-        })
-        .await
+    ) -> Result<Arc<Sink>, SinksError> {
+        Ok(self.0.create(sink, also).await?)
     }
 
     /// Puts a sink in the place of the one with its id.
@@ -106,16 +67,8 @@ impl Book {
         &self,
         sink: Sink,
         also: impl FnOnce(&mut Batch<'_>) + Send + 'static,
-    ) -> Result<Arc<Sink>, BookError> {
-        let shared = self.0.clone();
-        carried_through(async move {
-            let _changing = shared.changing.turn(sink.id.as_bytes()).await;
-            let before = shared.read().sinks.get(&sink.id).cloned().ok_or(BookError::NotFound(sink.id))?;
-            let after = shared.save(sink, also).await?;
-            shared.tell(&Change::Updated { before, after: after.clone() });
-            Ok(after)
-        })
-        .await
+    ) -> Result<Arc<Sink>, SinksError> {
+        Ok(self.0.update(sink, Expected::Present, also).await?)
     }
 
     /// Removes a sink and returns it.
@@ -127,40 +80,22 @@ impl Book {
         &self,
         id: SinkId,
         also: impl FnOnce(&mut Batch<'_>) + Send + 'static,
-    ) -> Result<Arc<Sink>, BookError> {
-        let shared = self.0.clone();
-        carried_through(async move {
-            let _changing = shared.changing.turn(id.as_bytes()).await;
-            let sink = shared.read().sinks.get(&id).cloned().ok_or(BookError::NotFound(id))?;
-            let write = shared.store.write(move |batch| {
-                SINKS.delete(batch, id.as_bytes());
-                also(batch);
-            });
-            write.await?;
-            shared.write().take(id);
-            shared.tell(&Change::Deleted(sink.clone()));
-            Ok(sink)
-        })
-        .await
+    ) -> Result<Arc<Sink>, SinksError> {
+        Ok(self.0.delete(id, also).await?)
     }
 
     pub fn get(&self, id: SinkId) -> Option<Arc<Sink>> {
-        self.0.read().sinks.get(&id).cloned()
+        self.0.get(id)
     }
 
     /// The sink of this owner with this name.
     pub fn find(&self, owner: Owner, name: &str) -> Option<Arc<Sink>> {
-        let shelf = self.0.read();
-        let id = shelf.names.get(&owner)?.get(name)?;
-        shelf.sinks.get(id).cloned()
+        self.0.find(owner, name)
     }
 
     /// Up to `limit` of the sinks that are `wanted`, oldest first, beginning after `cursor`.
     pub fn page(&self, cursor: Option<SinkId>, limit: usize, wanted: impl Fn(&Sink) -> bool) -> Vec<Arc<Sink>> {
-        let start = cursor.map_or(Bound::Unbounded, Bound::Excluded);
-        let shelf = self.0.read();
-        let after = shelf.sinks.range((start, Bound::Unbounded)).map(|(_, sink)| sink);
-        after.filter(|sink| wanted(sink)).take(limit).cloned().collect()
+        self.0.page(cursor, limit, wanted)
     }
 
     /// Every sink of these owners, oldest first.
@@ -170,95 +105,47 @@ impl Book {
 
     /// Every sink, oldest first.
     pub fn all(&self) -> Vec<Arc<Sink>> {
-        self.0.read().sinks.values().cloned().collect()
+        self.0.all()
     }
 }
 
-impl Shared {
-    async fn save(
-        &self,
-        sink: Sink,
-        also: impl FnOnce(&mut Batch<'_>) + Send + 'static,
-    ) -> Result<Arc<Sink>, BookError> {
-        let sink = Arc::new(sink);
-        self.write().reserve_name(&sink, self.most)?;
-        let saved = sink.clone();
-        let write = self.store.write(move |batch| {
-            SINKS.put(batch, saved.id.as_bytes(), &saved);
-            also(batch);
-        });
-        let written = write.await;
-        let mut shelf = self.write();
-        match written {
-            Ok(()) => shelf.put(sink.clone()),
-            Err(error) => {
-                shelf.release_name(&sink);
-                return Err(error.into());
-            }
-        }
-        Ok(sink)
+impl CollectionRecord for Sink {
+    type Id = SinkId;
+    type Scope = Owner;
+    type Refusal = Infallible;
+
+    const TABLE: Table<Self> = Table::new(keys::SINKS);
+
+    fn id(&self) -> SinkId {
+        self.id
     }
 
-    fn tell(&self, change: &Change<Sink>) {
-        if let Some(listener) = self.listener.get() {
-            listener(change);
-        }
+    fn key(&self) -> Vec<u8> {
+        self.id.as_bytes().to_vec()
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Shelf> {
-        self.shelf.read()
+    fn scope(&self) -> Owner {
+        self.owner
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Shelf> {
-        self.shelf.write()
+    fn name(&self) -> Option<&str> {
+        Some(&self.name)
+    }
+
+    fn is_counted(&self) -> bool {
+        matches!(self.owner, Owner::User(_))
     }
 }
 
-impl Shelf {
-    /// Takes a name for a sink that is about to be saved, unless another sink of the same owner has it, or the owner
-    /// is a user with `most` sinks besides.
-    fn reserve_name(&mut self, sink: &Sink, most: usize) -> Result<(), BookError> {
-        let counted = matches!(sink.owner, Owner::User(_));
-        let has_it = self.sinks.get(&sink.id).is_some_and(|old| old.owner == sink.owner);
-        let names = self.names.entry(sink.owner).or_default();
-        match names.get(&sink.name) {
-            Some(id) if *id == sink.id => return Ok(()),
-            Some(_) => return Err(BookError::Conflict(sink.name.clone())),
-            None => {}
-        }
-        if counted && !has_it && names.len() >= most {
-            return Err(BookError::TooMany(most));
-        }
-        names.insert(sink.name.clone(), sink.id);
-        Ok(())
-    }
-
-    /// Gives the name of a sink that was not saved back, unless it had the name before.
-    fn release_name(&mut self, sink: &Sink) {
-        let had = |old: &Arc<Sink>| old.owner == sink.owner && old.name == sink.name;
-        if !self.sinks.get(&sink.id).is_some_and(had) {
-            self.remove_name(sink);
-        }
-    }
-
-    fn put(&mut self, sink: Arc<Sink>) {
-        self.take(sink.id);
-        self.names.entry(sink.owner).or_default().insert(sink.name.clone(), sink.id);
-        self.sinks.insert(sink.id, sink);
-    }
-
-    fn take(&mut self, id: SinkId) {
-        if let Some(old) = self.sinks.remove(&id) {
-            self.remove_name(&old);
-        }
-    }
-
-    fn remove_name(&mut self, sink: &Sink) {
-        if let Some(names) = self.names.get_mut(&sink.owner) {
-            names.remove(&sink.name);
-            if names.is_empty() {
-                self.names.remove(&sink.owner);
-            }
+impl From<CollectionError<Sink>> for SinksError {
+    fn from(error: CollectionError<Sink>) -> Self {
+        match error {
+            CollectionError::NameTaken(other) => Self::NameTaken(other.name.clone()),
+            CollectionError::QuotaReached(most) => Self::TooMany(most),
+            // Sinks are put whatever their revision, and have ids of their own.
+            CollectionError::NotFound(id) | CollectionError::Conflict(id) => Self::NotFound(id),
+            CollectionError::Refused(never) => match never {},
+            CollectionError::Store(error) => Self::Store(error),
         }
     }
 }
@@ -269,25 +156,11 @@ mod tests {
     use crate::model::id::UserId;
     use parking_lot::Mutex;
     use serde_json::json;
-    use std::path::PathBuf;
+    use tempfile::TempDir;
 
-    struct Scratch(PathBuf);
-
-    impl Scratch {
-        fn new() -> Self {
-            Self(std::env::temp_dir().join(format!("svc-book-{}", uuid::Uuid::now_v7())))
-        }
-
-        fn open(&self) -> (Store, Book) {
-            let store = Store::open(&self.0, 0, Arc::default()).unwrap();
-            (store.clone(), Book::open(store, usize::MAX).unwrap())
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
+    fn open(directory: &TempDir) -> (Store, Sinks) {
+        let store = Store::open(directory.path(), 0, Arc::default()).unwrap();
+        (store.clone(), Sinks::open(store, usize::MAX).unwrap())
     }
 
     fn sink(user: UserId, name: &str, owner: &str, previous: Option<&Sink>) -> Sink {
@@ -298,27 +171,27 @@ mod tests {
 
     #[tokio::test]
     async fn a_name_is_taken_per_owner() {
-        let scratch = Scratch::new();
-        let (_, book) = scratch.open();
+        let directory = TempDir::new().unwrap();
+        let (_, sinks) = open(&directory);
         let (ada, bob) = (UserId::new(), UserId::new());
-        book.create(sink(ada, "x", "me", None), |_| ()).await.unwrap();
-        book.create(sink(bob, "x", "me", None), |_| ()).await.unwrap();
-        book.create(sink(ada, "x", "global", None), |_| ()).await.unwrap();
-        let again = book.create(sink(bob, "x", "global", None), |_| ()).await;
-        assert!(matches!(again, Err(BookError::Conflict(name)) if name == "x"));
-        assert_eq!(book.all().len(), 3);
-        assert_eq!(book.visible_to(&[Owner::User(ada), Owner::Global]).len(), 2);
-        assert_eq!(book.find(Owner::User(bob), "x").unwrap().owner, Owner::User(bob));
+        sinks.create(sink(ada, "x", "me", None), |_| ()).await.unwrap();
+        sinks.create(sink(bob, "x", "me", None), |_| ()).await.unwrap();
+        sinks.create(sink(ada, "x", "global", None), |_| ()).await.unwrap();
+        let again = sinks.create(sink(bob, "x", "global", None), |_| ()).await;
+        assert!(matches!(again, Err(SinksError::NameTaken(name)) if name == "x"));
+        assert_eq!(sinks.all().len(), 3);
+        assert_eq!(sinks.visible_to(&[Owner::User(ada), Owner::Global]).len(), 2);
+        assert_eq!(sinks.find(Owner::User(bob), "x").unwrap().owner, Owner::User(bob));
     }
 
     #[tokio::test]
     async fn two_creations_at_once_cannot_take_one_name() {
-        let scratch = Scratch::new();
-        let (_, book) = scratch.open();
+        let directory = TempDir::new().unwrap();
+        let (_, sinks) = open(&directory);
         let ada = UserId::new();
         let tasks = (0..16).map(|_| {
-            let book = book.clone();
-            tokio::spawn(async move { book.create(sink(ada, "x", "me", None), |_| ()).await.is_ok() })
+            let sinks = sinks.clone();
+            tokio::spawn(async move { sinks.create(sink(ada, "x", "me", None), |_| ()).await.is_ok() })
         });
         let made = futures_util::future::join_all(tasks).await;
         assert_eq!(made.into_iter().filter(|made| *made.as_ref().unwrap()).count(), 1);
@@ -326,63 +199,63 @@ mod tests {
 
     #[tokio::test]
     async fn a_renamed_sink_frees_its_name_and_a_deleted_one_stays_deleted() {
-        let scratch = Scratch::new();
-        let (_, book) = scratch.open();
+        let directory = TempDir::new().unwrap();
+        let (_, sinks) = open(&directory);
         let ada = UserId::new();
-        let first = book.create(sink(ada, "old", "me", None), |_| ()).await.unwrap();
-        book.update(sink(ada, "new", "me", Some(&first)), |_| ()).await.unwrap();
-        assert!(book.find(Owner::User(ada), "old").is_none());
-        let second = book.create(sink(ada, "old", "me", None), |_| ()).await.unwrap();
-        let clash = book.update(sink(ada, "new", "me", Some(&second)), |_| ()).await;
-        assert!(matches!(clash, Err(BookError::Conflict(_))));
-        book.delete(first.id, |_| ()).await.unwrap();
-        let late = book.update(sink(ada, "new", "me", Some(&first)), |_| ()).await;
-        assert!(matches!(late, Err(BookError::NotFound(id)) if id == first.id));
-        assert!(matches!(book.delete(first.id, |_| ()).await, Err(BookError::NotFound(_))));
+        let first = sinks.create(sink(ada, "old", "me", None), |_| ()).await.unwrap();
+        sinks.update(sink(ada, "new", "me", Some(&first)), |_| ()).await.unwrap();
+        assert!(sinks.find(Owner::User(ada), "old").is_none());
+        let second = sinks.create(sink(ada, "old", "me", None), |_| ()).await.unwrap();
+        let clash = sinks.update(sink(ada, "new", "me", Some(&second)), |_| ()).await;
+        assert!(matches!(clash, Err(SinksError::NameTaken(_))));
+        sinks.delete(first.id, |_| ()).await.unwrap();
+        let late = sinks.update(sink(ada, "new", "me", Some(&first)), |_| ()).await;
+        assert!(matches!(late, Err(SinksError::NotFound(id)) if id == first.id));
+        assert!(matches!(sinks.delete(first.id, |_| ()).await, Err(SinksError::NotFound(_))));
     }
 
     #[tokio::test]
     async fn what_was_changed_is_there_after_reopening_with_what_was_written_along() {
-        let scratch = Scratch::new();
-        let (store, book) = scratch.open();
+        let directory = TempDir::new().unwrap();
+        let (store, sinks) = open(&directory);
         let ada = UserId::new();
-        let kept = book.create(sink(ada, "kept", "me", None), |batch| batch.put(b"zk", b"1")).await.unwrap();
-        let gone = book.create(sink(ada, "gone", "me", None), |_| ()).await.unwrap();
-        book.delete(gone.id, |batch| batch.put(b"zg", b"1")).await.unwrap();
+        let kept = sinks.create(sink(ada, "kept", "me", None), |batch| batch.put(b"zk", b"1")).await.unwrap();
+        let gone = sinks.create(sink(ada, "gone", "me", None), |_| ()).await.unwrap();
+        sinks.delete(gone.id, |batch| batch.put(b"zg", b"1")).await.unwrap();
         store.close().await;
-        drop((store, book));
-        let (store, book) = scratch.open();
-        assert_eq!(book.all().iter().map(|sink| sink.id).collect::<Vec<_>>(), [kept.id]);
+        drop((store, sinks));
+        let (store, sinks) = open(&directory);
+        assert_eq!(sinks.all().iter().map(|sink| sink.id).collect::<Vec<_>>(), [kept.id]);
         assert!(store.get(b"zk").unwrap().is_some() && store.get(b"zg").unwrap().is_some());
         store.close().await;
     }
 
     #[tokio::test]
     async fn a_change_that_was_not_written_did_not_happen() {
-        let scratch = Scratch::new();
-        let (store, book) = scratch.open();
+        let directory = TempDir::new().unwrap();
+        let (store, sinks) = open(&directory);
         let ada = UserId::new();
-        let kept = book.create(sink(ada, "kept", "me", None), |_| ()).await.unwrap();
+        let kept = sinks.create(sink(ada, "kept", "me", None), |_| ()).await.unwrap();
         store.close().await;
-        assert!(matches!(book.create(sink(ada, "x", "me", None), |_| ()).await, Err(BookError::Store(_))));
-        assert!(matches!(book.delete(kept.id, |_| ()).await, Err(BookError::Store(_))));
-        let renamed = book.update(sink(ada, "new", "me", Some(&kept)), |_| ()).await;
-        assert!(matches!(renamed, Err(BookError::Store(_))));
-        assert_eq!(book.all().len(), 1);
-        assert_eq!(book.find(Owner::User(ada), "kept").map(|sink| sink.id), Some(kept.id));
+        assert!(matches!(sinks.create(sink(ada, "x", "me", None), |_| ()).await, Err(SinksError::Store(_))));
+        assert!(matches!(sinks.delete(kept.id, |_| ()).await, Err(SinksError::Store(_))));
+        let renamed = sinks.update(sink(ada, "new", "me", Some(&kept)), |_| ()).await;
+        assert!(matches!(renamed, Err(SinksError::Store(_))));
+        assert_eq!(sinks.all().len(), 1);
+        assert_eq!(sinks.find(Owner::User(ada), "kept").map(|sink| sink.id), Some(kept.id));
         // The names that were not taken after all are free: only the store stands in the way.
         for name in ["x", "new"] {
-            assert!(matches!(book.create(sink(ada, name, "me", None), |_| ()).await, Err(BookError::Store(_))));
+            assert!(matches!(sinks.create(sink(ada, name, "me", None), |_| ()).await, Err(SinksError::Store(_))));
         }
     }
 
     #[tokio::test]
     async fn the_listener_hears_every_change_in_order() {
-        let scratch = Scratch::new();
-        let (_, book) = scratch.open();
+        let directory = TempDir::new().unwrap();
+        let (_, sinks) = open(&directory);
         let heard = Arc::new(Mutex::new(Vec::new()));
         let notes = heard.clone();
-        book.listen(move |change| {
+        sinks.listen(move |change| {
             notes.lock().push(match change {
                 Change::Created(sink) => format!("+{}", sink.name),
                 Change::Updated { before, after } => format!("{}>{}", before.name, after.name),
@@ -390,22 +263,22 @@ mod tests {
             });
         });
         let ada = UserId::new();
-        let first = book.create(sink(ada, "a", "me", None), |_| ()).await.unwrap();
-        book.update(sink(ada, "b", "me", Some(&first)), |_| ()).await.unwrap();
-        book.delete(first.id, |_| ()).await.unwrap();
+        let first = sinks.create(sink(ada, "a", "me", None), |_| ()).await.unwrap();
+        sinks.update(sink(ada, "b", "me", Some(&first)), |_| ()).await.unwrap();
+        sinks.delete(first.id, |_| ()).await.unwrap();
         assert_eq!(*heard.lock(), ["+a", "a>b", "-b"]);
     }
 
     #[tokio::test]
     async fn pages_follow_each_other() {
-        let scratch = Scratch::new();
-        let (_, book) = scratch.open();
+        let directory = TempDir::new().unwrap();
+        let (_, sinks) = open(&directory);
         let ada = UserId::new();
         for name in ["a", "b", "c"] {
-            book.create(sink(ada, name, "me", None), |_| ()).await.unwrap();
+            sinks.create(sink(ada, name, "me", None), |_| ()).await.unwrap();
         }
-        let first = book.page(None, 2, |_| true);
-        let rest = book.page(Some(first[1].id), 2, |_| true);
+        let first = sinks.page(None, 2, |_| true);
+        let rest = sinks.page(Some(first[1].id), 2, |_| true);
         let names: Vec<_> = first.iter().chain(&rest).map(|sink| sink.name.as_str()).collect();
         assert_eq!(names, ["a", "b", "c"]);
     }

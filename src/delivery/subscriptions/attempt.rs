@@ -5,7 +5,7 @@ use crate::{
     delivery::{
         CompletedAttempt, Postponed,
         sinks::{
-            Book, Sink, SinkTarget, body,
+            Sink, SinkTarget, Sinks, body,
             formatter::{FormatError, MethodParams},
         },
     },
@@ -22,7 +22,7 @@ const KEPT_RESPONSE: usize = 1 << 10;
 #[derive(Clone)]
 pub struct MethodContext {
     /// The sinks, among them the formatters.
-    pub sinks: Book,
+    pub sinks: Sinks,
     pub runtime: Runtime,
     pub methods: Arc<dyn MethodGateway>,
 }
@@ -47,7 +47,7 @@ pub async fn attempt(
 ///
 /// The names that the method gives are tried in order. Each means the sink of the subscription's owner before a global
 /// one; a sink that is inactive or no json-rpc sink is passed over. The first whose own patterns match is chosen.
-pub fn formatter_for(sinks: &Book, subscription: &Subscription, kind: &EventType) -> Option<Arc<Sink>> {
+pub fn formatter_for(sinks: &Sinks, subscription: &Subscription, kind: &EventType) -> Option<Arc<Sink>> {
     let usable = |sink: &Arc<Sink>| sink.active && matches!(sink.target, SinkTarget::JsonRpc(_));
     let named = |name: &String| {
         let owners = [subscription.event_owner(), Owner::Global];
@@ -149,7 +149,7 @@ mod tests {
         /// A method that names these formatters and is called for all events.
         fn new(event_sinks: &[&str]) -> Self {
             let (directory, sink_fixture, gateway) = (StoreDirectory::new(), SinkFixture::new(), FakeGateway::ready());
-            let sinks = Book::open(directory.store(), usize::MAX).unwrap();
+            let sinks = Sinks::open(directory.store(), usize::MAX).unwrap();
             let runtime = sink_fixture.context.runtime.clone();
             let context = MethodContext { sinks, runtime, methods: gateway.clone() };
             let subscription = subscription(UserId::new(), "*", event_sinks);

@@ -1,7 +1,7 @@
-//! All subscriptions, in memory and on disk. A space's are changed together: all of a change is made, in both, or none
-//! of it, and it is carried through even if its caller goes away.
+//! All subscriptions, as a [`Collection`]: one at most for each method of a space. A space's subscriptions are changed
+//! together, one change at a time.
 //!
-//! The book knows nothing of routes and queues: whoever keeps those listens to each [`Change`].
+//! Routes and queues follow by listening to each [`Change`] (`delivery::deliver::route_sync`).
 
 use super::Subscription;
 use crate::{
@@ -10,38 +10,25 @@ use crate::{
         method::Method,
         timestamp::Timestamp,
     },
-    platform::store::{Change, Lanes, Store, StoreError, Table, carried_through, keys},
+    platform::{
+        collection::{Change, Changes, Collection, CollectionError, CollectionRecord, Expected},
+        keyed_mutex::KeyedMutex,
+        run_to_completion::run_to_completion,
+        store::{Store, StoreError, Table, keys},
+    },
 };
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::{
-    collections::{BTreeMap, HashMap},
-    sync::{Arc, OnceLock},
+    collections::{BTreeMap, HashSet},
+    convert::Infallible,
+    sync::Arc,
 };
-
-/// Under the space's id and the method's name, so that a method of a space can have one at most.
-const SUBSCRIPTIONS: Table<Subscription> = Table::new(keys::SUBSCRIPTIONS);
 
 /// Every subscription there is. Cloning the handle is cheap.
 #[derive(Clone)]
-pub struct Subscriptions(Arc<Shared>);
-
-struct Shared {
-    store: Store,
-    shelf: RwLock<Shelf>,
-    /// One is held over a whole change, chosen by the space's id, so that two changes to one space reach disk and
-    /// memory in the same order.
-    changing: Lanes,
-    listener: OnceLock<Listener>,
-}
-
-type Listener = Box<dyn Fn(&Change<Subscription>) + Send + Sync>;
-
-#[derive(Default)]
-struct Shelf {
-    /// In order of creation, since ids are.
-    all: BTreeMap<SinkId, Arc<Subscription>>,
-    /// By the method's name.
-    spaces: HashMap<SpaceId, BTreeMap<Arc<str>, Arc<Subscription>>>,
+pub struct Subscriptions {
+    records: Collection<Subscription>,
+    /// Held by the space's id while a change to its subscriptions is decided and made.
+    changing: Arc<KeyedMutex>,
 }
 
 impl Subscriptions {
@@ -51,22 +38,12 @@ impl Subscriptions {
     ///
     /// Fails if the store cannot be read.
     pub fn open(store: Store) -> Result<Self, StoreError> {
-        let mut shelf = Shelf::default();
-        for subscription in SUBSCRIPTIONS.all(&store)? {
-            shelf.put(Arc::new(subscription));
-        }
-        Ok(Self(Arc::new(Shared {
-            store,
-            shelf: RwLock::new(shelf),
-            changing: Lanes::new(),
-            listener: OnceLock::new(),
-        })))
+        Ok(Self { records: Collection::open(store, usize::MAX)?, changing: Arc::default() })
     }
 
-    /// Has `listener` told of every change from now on, before the change's caller hears of it and in order for each
-    /// space. There is one listener; a second is ignored.
+    /// Has `listener` hear every change from now on, by the rules of [`Collection::listen`].
     pub fn listen(&self, listener: impl Fn(&Change<Subscription>) + Send + Sync + 'static) {
-        let _ = self.0.listener.set(Box::new(listener));
+        self.records.listen(listener);
     }
 
     /// Makes the space's subscriptions exactly those of the methods that name events. A method that stays keeps its
@@ -129,130 +106,103 @@ impl Subscriptions {
     ///
     /// Fails if the store cannot be written.
     pub async fn retain(&self, keep: impl Fn(SpaceId) -> bool) -> Result<(), StoreError> {
-        let gone: Vec<SpaceId> = self.0.read().spaces.keys().copied().filter(|space| !keep(*space)).collect();
-        for space in gone {
+        for space in self.records.scopes().into_iter().filter(|space| !keep(*space)) {
             self.remove(space).await?;
         }
         Ok(())
     }
 
     pub fn get(&self, id: SinkId) -> Option<Arc<Subscription>> {
-        self.0.read().all.get(&id).cloned()
+        self.records.get(id)
     }
 
-    /// The user's, oldest first.
+    /// The subscriptions of a user, oldest first.
     pub fn of(&self, owner: UserId) -> Vec<Arc<Subscription>> {
-        let shelf = self.0.read();
-        shelf.all.values().filter(|subscription| subscription.owner == owner).cloned().collect()
+        self.records.page(None, usize::MAX, |subscription| subscription.owner == owner)
     }
 
-    /// The space's, by the method's name.
+    /// The subscriptions of a space, by the method's name.
     pub fn of_space(&self, space: SpaceId) -> Vec<Arc<Subscription>> {
-        let shelf = self.0.read();
-        shelf.spaces.get(&space).into_iter().flat_map(BTreeMap::values).cloned().collect()
+        self.records.in_scope(space)
     }
 
     /// Every subscription, oldest first.
     pub fn all(&self) -> Vec<Arc<Subscription>> {
-        self.0.read().all.values().cloned().collect()
+        self.records.all()
     }
 
-    /// Makes the space's subscriptions what is wanted once it is this change's turn; `None` leaves them as they are.
+    /// Makes the space's subscriptions those that are wanted once no other change to the space is under way; `None`
+    /// leaves them as they are.
     async fn change(
         &self,
         space: SpaceId,
         wanted: impl FnOnce() -> Option<Vec<Subscription>> + Send + 'static,
     ) -> Result<(), StoreError> {
-        let shared = self.0.clone();
-        carried_through(async move {
-            let _changing = shared.changing.turn(space.as_bytes()).await;
+        let this = self.clone();
+        run_to_completion(async move {
+            let _changing = this.changing.lock(&space).await;
             let Some(wanted) = wanted() else { return Ok(()) };
-            let changes = shared.read().changes(space, wanted);
+            let changes = changes(this.of_space(space), wanted);
             if changes.is_empty() {
                 return Ok(());
             }
-            let written = shared.store.write(move |batch| {
-                for change in &changes {
-                    match change.sides() {
-                        (_, Some(after)) => SUBSCRIPTIONS.put(batch, &after.key(), after),
-                        (Some(before), None) => SUBSCRIPTIONS.delete(batch, &before.key()),
-                        (None, None) => {}
-                    }
-                }
-                changes
-            });
-            let changes = written.await?;
-            for change in &changes {
-                shared.write().apply(change);
+            match this.records.commit(changes).await {
+                Ok(_) => Ok(()),
+                Err(CollectionError::Store(error)) => Err(error),
+                Err(error) => unreachable!("methods differ, and only this task changes the space's records: {error}"),
             }
-            if let Some(listener) = shared.listener.get() {
-                changes.iter().for_each(listener);
-            }
-            Ok(())
         })
         .await
     }
 }
 
-impl Shared {
-    fn read(&self) -> RwLockReadGuard<'_, Shelf> {
-        self.shelf.read()
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, Shelf> {
-        self.shelf.write()
-    }
-}
-
-impl Shelf {
-    /// What has to happen for the space to have exactly what is wanted.
-    fn changes(&self, space: SpaceId, wanted: Vec<Subscription>) -> Vec<Change<Subscription>> {
-        let mut before = self.spaces.get(&space).cloned().unwrap_or_default();
-        let mut changes = Vec::new();
-        for new in wanted {
-            match before.remove(&new.method) {
-                // Another owner must not get what waits for this one.
-                Some(old) if old.owner == new.owner => {
-                    let after = Subscription { id: old.id, created_at: old.created_at, ..new };
-                    if after != *old {
-                        changes.push(Change::Updated { before: old, after: Arc::new(after) });
-                    }
+/// The changes after which a space has exactly the wanted subscriptions.
+fn changes(before: Vec<Arc<Subscription>>, wanted: Vec<Subscription>) -> Changes<Subscription> {
+    let mut before: BTreeMap<Arc<str>, Arc<Subscription>> =
+        before.into_iter().map(|old| (old.method.clone(), old)).collect();
+    let mut changes = Changes::new();
+    let mut seen = HashSet::new();
+    for new in wanted {
+        if !seen.insert(new.method.clone()) {
+            continue;
+        }
+        match before.remove(&new.method) {
+            // Another owner must not get the events that wait for this one.
+            Some(old) if old.owner == new.owner => {
+                let after = Subscription { id: old.id, created_at: old.created_at, ..new };
+                if after != *old {
+                    changes = changes.put(after, Expected::Present);
                 }
-                Some(old) => changes.extend([Change::Deleted(old), Change::Created(Arc::new(new))]),
-                None => changes.push(Change::Created(Arc::new(new))),
             }
-        }
-        changes.extend(before.into_values().map(Change::Deleted));
-        changes
-    }
-
-    fn apply(&mut self, change: &Change<Subscription>) {
-        match change {
-            Change::Created(new) | Change::Updated { after: new, .. } => self.put(new.clone()),
-            Change::Deleted(old) => self.take(old),
+            Some(old) => changes = changes.delete(old.id, Expected::Present).put(new, Expected::Absent),
+            None => changes = changes.put(new, Expected::Absent),
         }
     }
-
-    fn put(&mut self, subscription: Arc<Subscription>) {
-        let space = self.spaces.entry(subscription.space).or_default();
-        space.insert(subscription.method.clone(), subscription.clone());
-        self.all.insert(subscription.id, subscription);
-    }
-
-    fn take(&mut self, subscription: &Subscription) {
-        self.all.remove(&subscription.id);
-        if let Some(space) = self.spaces.get_mut(&subscription.space) {
-            space.remove(&subscription.method);
-            if space.is_empty() {
-                self.spaces.remove(&subscription.space);
-            }
-        }
-    }
+    before.into_values().fold(changes, |changes, old| changes.delete(old.id, Expected::Present))
 }
 
-impl Subscription {
+impl CollectionRecord for Subscription {
+    type Id = SinkId;
+    type Scope = SpaceId;
+    type Refusal = Infallible;
+
+    const TABLE: Table<Self> = Table::new(keys::SUBSCRIPTIONS);
+
+    fn id(&self) -> SinkId {
+        self.id
+    }
+
+    /// The space's id and the method's name, so that a method of a space can have one at most.
     fn key(&self) -> Vec<u8> {
         [self.space.as_bytes(), self.method.as_bytes()].concat()
+    }
+
+    fn scope(&self) -> SpaceId {
+        self.space
+    }
+
+    fn name(&self) -> Option<&str> {
+        Some(&self.method)
     }
 }
 

@@ -10,41 +10,17 @@
 //! refused only until there is room again. A damaged record concerns only those who need it: it can be replaced and deleted.
 
 mod batch;
-mod change;
 mod chunked;
 mod commit_mark;
 mod error;
 mod handle;
-mod keyed_mutex;
 pub mod keys;
 mod state;
 mod table;
 mod writer;
 
 pub use batch::Batch;
-pub use change::Change;
 pub use chunked::Value;
 pub use error::{OpenError, StoreError};
 pub use handle::Store;
-pub use keyed_mutex::Lanes;
 pub use table::Table;
-
-/// Runs a change to its end on a task of its own, even if its caller goes away: memory and disk must not part because
-/// the caller hung up between the two.
-///
-/// # Errors
-///
-/// Those of the change, and [`StoreError::Closing`] if the server stops before it has ended.
-pub async fn carried_through<T, E>(change: impl Future<Output = Result<T, E>> + Send + 'static) -> Result<T, E>
-where
-    T: Send + 'static,
-    E: From<StoreError> + Send + 'static,
-{
-    match tokio::spawn(change).await {
-        Ok(result) => result,
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            Err(_) => Err(StoreError::Closing.into()),
-        },
-    }
-}

@@ -14,7 +14,7 @@ pub mod tool_events;
 pub mod tools;
 
 pub use definition::ScriptDefinitionError;
-pub use records::{Scripts, ScriptsError};
+pub use records::{ScriptRefusal, Scripts, ScriptsError};
 pub use script::{Script, ScriptUnavailable};
 pub use tool_events::ToolEventEmitter;
 pub use tools::{ToolError, ToolRunner};

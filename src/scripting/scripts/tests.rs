@@ -3,7 +3,10 @@
 use super::*;
 use crate::{
     model::{id::UserId, owner::Owner, script_spec::ScriptKind},
-    platform::store::{Change, Store, StoreError},
+    platform::{
+        collection::Change,
+        store::{Store, StoreError},
+    },
     scripting::scripts::records::MAX_LIBRARIES,
 };
 use parking_lot::Mutex;
@@ -63,7 +66,10 @@ async fn two_tools_of_one_owner_cannot_have_one_mcp_name() {
     put(&scripts, ada, json!({"name": "a_b.c", "kind": "script"})).await;
     put(&scripts, ada, json!({"name": "a_b", "kind": "tool", "owner": "global"})).await;
     let clash = scripts.create(script(ada, json!({"name": "a_b", "kind": "tool"})), |_| ()).await;
-    assert!(matches!(&clash, Err(ScriptsError::ToolNameTaken(other)) if other == "a.b"), "{clash:?}");
+    assert!(
+        matches!(&clash, Err(ScriptsError::Refused(ScriptRefusal::ToolNameTaken(other))) if other == "a.b"),
+        "{clash:?}"
+    );
     // A script may have that name, since it is no tool.
     put(&scripts, ada, json!({"name": "a_b"})).await;
     let names: Vec<_> = scripts.tools_for(ada).iter().map(|tool| (tool.name.clone(), tool.owner)).collect();
@@ -103,7 +109,10 @@ async fn libraries_of_two_owners_fit_into_one_message() {
                 break;
             }
         }
-        assert!(matches!(refused.take(), Some(ScriptsError::TooMuch(bytes)) if bytes > MAX_LIBRARIES), "{owner}");
+        assert!(
+            matches!(refused.take(), Some(ScriptsError::Refused(ScriptRefusal::LibrariesTooLarge(bytes))) if bytes > MAX_LIBRARIES),
+            "{owner}"
+        );
     }
     let libraries: Vec<_> =
         scripts.libraries_for(Owner::User(ada)).iter().map(|script| script.library().unwrap()).collect();
@@ -185,7 +194,7 @@ async fn every_listener_gets_every_change_in_order() {
     let first = put(&scripts, ada, json!({"name": "a"})).await;
     let second = scripts.update(first.clone(), later(ada, &first, json!({"name": "b"})), |_| ()).await.unwrap();
     let late = scripts.update(first.clone(), later(ada, &first, json!({"name": "c"})), |_| ()).await;
-    assert!(matches!(late, Err(ScriptsError::Overtaken)), "{late:?}");
+    assert!(matches!(late, Err(ScriptsError::Conflict)), "{late:?}");
     scripts.delete(second.id, |_| ()).await.unwrap();
     assert!(matches!(scripts.delete(second.id, |_| ()).await, Err(ScriptsError::NotFound)));
     assert!(matches!(

@@ -13,7 +13,7 @@ use crate::{
         script_spec::ScriptKind,
         space_state::SpaceState,
     },
-    platform::store::{Change as ScriptChange, Lanes, StoreError},
+    platform::{collection::Change as ScriptChange, keyed_mutex::KeyedMutex, store::StoreError},
     routing::emit::Emitter,
     scripting::scripts::{Script, Scripts},
     spaces::{SpaceChange, Spaces},
@@ -51,7 +51,7 @@ pub(super) struct HubShared {
     /// The session in force of each space.
     sessions: Mutex<HashMap<SpaceId, Arc<AgentSession>>>,
     /// Locks by owner, held over a registration from its check to its publication: only methods of one owner can conflict.
-    registering: Lanes,
+    registering: KeyedMutex,
     pub greetings: Semaphore,
     /// Counts the running sessions.
     pub running: TaskTracker,
@@ -71,7 +71,7 @@ impl AgentHub {
         let hub = Self(Arc::new(HubShared {
             deps,
             sessions: Mutex::default(),
-            registering: Lanes::new(),
+            registering: KeyedMutex::new(),
             greetings: Semaphore::new(MAX_GREETINGS),
             running: TaskTracker::new(),
         }));
@@ -165,7 +165,7 @@ impl HubShared {
     pub async fn lock_registration(&self, link: &AgentLink) -> MutexGuard<'_, ()> {
         // A space that is gone by now registers nothing, so any lock will do.
         let owner = self.deps.spaces.get(link.space()).map_or([0; 16], |space| *space.owner.as_bytes());
-        self.registering.turn(&owner).await
+        self.registering.lock(&owner).await
     }
 
     pub fn is_deployed(&self, space: SpaceId) -> bool {

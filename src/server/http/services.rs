@@ -7,7 +7,7 @@ use super::user_limits::UserLimits;
 use crate::{
     calls::{call::Calls, registry::Registry},
     delivery::{
-        sinks::{self, Book},
+        sinks::{self, Sinks},
         subscriptions::Subscriptions,
     },
     identity::Identity,
@@ -75,7 +75,7 @@ pub struct EventServices {
     pub emitter: Arc<Emitter>,
     pub engine: Arc<dyn Engine>,
     pub feed: Feed,
-    pub sinks: Book,
+    pub sinks: Sinks,
     pub subscriptions: Subscriptions,
     pub calls: Calls,
     /// Ends the streams of a caller whose credential lapses.
@@ -85,7 +85,7 @@ pub struct EventServices {
 
 /// Services of the routes of sinks and their queues.
 pub struct SinkServices {
-    pub sinks: Book,
+    pub sinks: Sinks,
     pub subscriptions: Subscriptions,
     pub engine: Arc<dyn Engine>,
     pub scripts: Scripts,
@@ -115,7 +115,7 @@ pub struct SpaceServices {
 /// Services of the routes of stored scripts. Sinks, spaces and templates are searched for references to a script.
 pub struct ScriptServices {
     pub scripts: Scripts,
-    pub sinks: Book,
+    pub sinks: Sinks,
     pub spaces: Spaces,
     pub templates: Templates,
     pub user_limits: Arc<UserLimits>,
@@ -145,7 +145,7 @@ pub struct StatusServices {
     pub store: Store,
     pub metrics: Arc<Metrics>,
     pub engine: Arc<dyn Engine>,
-    pub sinks: Book,
+    pub sinks: Sinks,
     pub subscriptions: Subscriptions,
     pub spaces: Spaces,
     pub mcp: mcp::Endpoint,

@@ -16,7 +16,7 @@ use crate::{
         owner::Owner,
         script_spec::ScriptKind,
     },
-    platform::store::Change,
+    platform::collection::Change,
     scripting::scripts::{Script, Scripts},
 };
 use std::{

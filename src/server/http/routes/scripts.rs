@@ -131,7 +131,7 @@ async fn change(
     new_spec: impl Fn(&Script) -> Result<ScriptSpec, ApiError>,
 ) -> Result<Json<ScriptView>, ApiError> {
     // Found before the wait, so that a caller who may not change the script is refused at once.
-    let _turn = services.scripts.turn(find_managed(services, request)?.id).await;
+    let _turn = services.scripts.lock(find_managed(services, request)?.id).await;
     let mut retries = RETRIES;
     loop {
         let before = find_managed(services, request)?;
@@ -144,7 +144,7 @@ async fn change(
         let audited = audited(request.caller(), "script.update", &script);
         retries -= 1;
         match services.scripts.update(before, script, audited).await {
-            Err(ScriptsError::Overtaken) if retries > 0 => {}
+            Err(ScriptsError::Conflict) if retries > 0 => {}
             changed => return Ok(Json(ScriptView::from(&*changed?))),
         }
     }
@@ -185,10 +185,9 @@ impl From<ScriptsError> for ApiError {
         let message = error.to_string();
         match error {
             ScriptsError::NameTaken { .. }
-            | ScriptsError::ToolNameTaken(_)
             | ScriptsError::TooMany(_)
-            | ScriptsError::TooMuch(_)
-            | ScriptsError::Overtaken => Self::Conflict(message),
+            | ScriptsError::Refused(_)
+            | ScriptsError::Conflict => Self::Conflict(message),
             ScriptsError::NotFound => Self::missing("script"),
             ScriptsError::Store(error) => error.into(),
         }

@@ -5,7 +5,7 @@ use super::{
     compile::compile, ownership::manages_sinks_of, script_references::check_script_reference, views::queue_view,
 };
 use crate::{
-    delivery::sinks::{BookError, Sink, definition::Secrets},
+    delivery::sinks::{Sink, SinksError, definition::Secrets},
     identity::Caller,
     model::{
         api::{
@@ -149,13 +149,13 @@ fn view(services: &SinkServices, sink: &Sink, secrets: Secrets) -> SinkView {
     }
 }
 
-impl From<BookError> for ApiError {
-    fn from(error: BookError) -> Self {
+impl From<SinksError> for ApiError {
+    fn from(error: SinksError) -> Self {
         let message = error.to_string();
         match error {
-            BookError::Conflict(_) | BookError::TooMany(_) => Self::Conflict(message),
-            BookError::NotFound(_) => Self::missing("sink"),
-            BookError::Store(error) => error.into(),
+            SinksError::NameTaken(_) | SinksError::TooMany(_) => Self::Conflict(message),
+            SinksError::NotFound(_) => Self::missing("sink"),
+            SinksError::Store(error) => error.into(),
         }
     }
 }

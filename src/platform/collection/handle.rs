@@ -1,0 +1,218 @@
+//! The handle to a collection: reads from memory, and changes that are written before they are seen.
+
+use super::{
+    change::{Change, Changes, CollectionError, CollectionRecord, Expected, Revision, Write},
+    index::CollectionIndex,
+};
+use crate::platform::{
+    keyed_mutex::KeyedMutex,
+    run_to_completion::run_to_completion,
+    store::{Batch, Store, StoreError},
+};
+use parking_lot::RwLock;
+use std::{
+    ops::Bound,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+/// Every record of one kind. Cloning the handle is cheap.
+pub struct Collection<T: CollectionRecord>(Arc<CollectionState<T>>);
+
+struct CollectionState<T: CollectionRecord> {
+    store: Store,
+    /// Records that a scope can have.
+    quota: usize,
+    index: RwLock<CollectionIndex<T>>,
+    /// Held over a whole change by the ids of its records.
+    changing: KeyedMutex,
+    listeners: RwLock<Vec<Listener<T>>>,
+}
+
+type Listener<T> = Arc<dyn Fn(&Change<T>) + Send + Sync>;
+
+/// The names that a change under way has taken, given back when it ends.
+struct Reservation<'a, T: CollectionRecord> {
+    index: &'a RwLock<CollectionIndex<T>>,
+    ids: Vec<T::Id>,
+}
+
+impl<T: CollectionRecord> Collection<T> {
+    /// Reads all records. A scope can have `quota` of them.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be read, or a record is damaged.
+    pub fn open(store: Store, quota: usize) -> Result<Self, StoreError> {
+        let index = RwLock::new(CollectionIndex::new(T::TABLE.all(&store)?));
+        let listeners = RwLock::default();
+        Ok(Self(Arc::new(CollectionState { store, quota, index, changing: KeyedMutex::new(), listeners })))
+    }
+
+    /// Has `listener` hear every change from now on. It must neither block nor wait for a change.
+    pub fn listen(&self, listener: impl Fn(&Change<T>) + Send + Sync + 'static) {
+        self.0.listeners.write().push(Arc::new(listener));
+    }
+
+    /// Makes a change and returns it as the listeners have heard it.
+    ///
+    /// # Errors
+    ///
+    /// Nothing has changed then.
+    pub async fn commit(&self, changes: Changes<T>) -> Result<Vec<Change<T>>, CollectionError<T>> {
+        let state = self.0.clone();
+        run_to_completion(async move { state.commit(changes).await }).await
+    }
+
+    /// Adds a record. `also` writes into the same batch.
+    ///
+    /// # Errors
+    ///
+    /// As [`Collection::commit`].
+    pub async fn create(
+        &self,
+        record: T,
+        also: impl FnOnce(&mut Batch<'_>) + Send + 'static,
+    ) -> Result<Arc<T>, CollectionError<T>> {
+        let record = Arc::new(record);
+        self.commit(Changes::new().put(record.clone(), Expected::Absent).with(also)).await?;
+        Ok(record)
+    }
+
+    /// Puts a record in the place of the one with its id.
+    ///
+    /// # Errors
+    ///
+    /// As [`Collection::commit`].
+    pub async fn update(
+        &self,
+        record: T,
+        expected: Expected,
+        also: impl FnOnce(&mut Batch<'_>) + Send + 'static,
+    ) -> Result<Arc<T>, CollectionError<T>> {
+        let record = Arc::new(record);
+        self.commit(Changes::new().put(record.clone(), expected).with(also)).await?;
+        Ok(record)
+    }
+
+    /// Removes a record and returns it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Collection::commit`].
+    pub async fn delete(
+        &self,
+        id: T::Id,
+        also: impl FnOnce(&mut Batch<'_>) + Send + 'static,
+    ) -> Result<Arc<T>, CollectionError<T>> {
+        let made = self.commit(Changes::new().delete(id, Expected::Present).with(also)).await?;
+        made.first().map(|change| change.record().clone()).ok_or(CollectionError::NotFound(id))
+    }
+
+    pub fn get(&self, id: T::Id) -> Option<Arc<T>> {
+        self.0.index.read().records.get(&id).map(|entry| entry.record.clone())
+    }
+
+    /// The record and its revision, to expect when it is changed.
+    pub fn get_revision(&self, id: T::Id) -> Option<(Arc<T>, Revision)> {
+        self.0.index.read().records.get(&id).map(|entry| (entry.record.clone(), entry.revision))
+    }
+
+    pub fn find(&self, scope: T::Scope, name: &str) -> Option<Arc<T>> {
+        self.0.index.read().find(scope, name).cloned()
+    }
+
+    /// Up to `limit` of the records that are `wanted`, oldest first, beginning after `cursor`.
+    pub fn page(&self, cursor: Option<T::Id>, limit: usize, wanted: impl Fn(&T) -> bool) -> Vec<Arc<T>> {
+        let start = cursor.map_or(Bound::Unbounded, Bound::Excluded);
+        let index = self.0.index.read();
+        let after = index.records.range((start, Bound::Unbounded)).map(|(_, entry)| &entry.record);
+        after.filter(|record| wanted(record)).take(limit).cloned().collect()
+    }
+
+    /// The records of a scope, by name.
+    pub fn in_scope(&self, scope: T::Scope) -> Vec<Arc<T>> {
+        self.0.index.read().in_scope(scope).cloned().collect()
+    }
+
+    /// The scopes that have records.
+    pub fn scopes(&self) -> Vec<T::Scope> {
+        self.0.index.read().scopes().collect()
+    }
+
+    /// Every record, oldest first.
+    pub fn all(&self) -> Vec<Arc<T>> {
+        self.page(None, usize::MAX, |_| true)
+    }
+
+    pub fn store(&self) -> &Store {
+        &self.0.store
+    }
+}
+
+impl<T: CollectionRecord> CollectionState<T> {
+    async fn commit(&self, changes: Changes<T>) -> Result<Vec<Change<T>>, CollectionError<T>> {
+        let ids: Vec<T::Id> = changes.writes.iter().map(|(write, _)| write.id()).collect();
+        let _changing = self.changing.lock_all(ids.iter()).await;
+        let reservation = {
+            let mut index = self.index.write();
+            index.reserve(&changes.writes, self.quota)?;
+            Reservation { index: &self.index, ids }
+        };
+        let batched = self.batched(&changes);
+        let also = changes.also;
+        let written = self.store.write(move |batch| {
+            for (key, record) in batched {
+                match record {
+                    Some(record) => T::TABLE.put(batch, &key, &record),
+                    None => T::TABLE.delete(batch, &key),
+                }
+            }
+            if let Some(also) = also {
+                also(batch);
+            }
+        });
+        written.await?;
+        let made = self.index.write().apply(changes.writes.into_iter().map(|(write, _)| write).collect());
+        drop(reservation);
+        for change in &made {
+            self.notify(change);
+        }
+        Ok(made)
+    }
+
+    /// The keys to write, with the record to put there, or none to delete it. Deletes come first: within one change a
+    /// key may pass from one record to another.
+    fn batched(&self, changes: &Changes<T>) -> Vec<(Vec<u8>, Option<Arc<T>>)> {
+        let index = self.index.read();
+        let former = changes.writes.iter().filter_map(|(write, _)| index.records.get(&write.id()));
+        let deletes = former.map(|entry| (entry.record.key(), None));
+        let puts = changes.writes.iter().filter_map(|(write, _)| match write {
+            Write::Put(record) => Some((record.key(), Some(record.clone()))),
+            Write::Delete(_) => None,
+        });
+        deletes.chain(puts).collect()
+    }
+
+    fn notify(&self, change: &Change<T>) {
+        // Copied, so that a listener may add another.
+        let listeners = self.listeners.read().clone();
+        for listener in listeners {
+            if catch_unwind(AssertUnwindSafe(|| listener(change))).is_err() {
+                log::error!("a listener panicked at a change to {:?}", change.record().id());
+            }
+        }
+    }
+}
+
+impl<T: CollectionRecord> Drop for Reservation<'_, T> {
+    fn drop(&mut self) {
+        self.index.write().release(self.ids.iter().copied());
+    }
+}
+
+impl<T: CollectionRecord> Clone for Collection<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}

@@ -1,0 +1,306 @@
+//! The contract of a collection, on records that are a name and a scope.
+
+use super::{Change, Changes, Collection, CollectionError, CollectionRecord, Expected};
+use crate::platform::store::{Store, StoreError, Table, keys};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use std::{sync::Arc, time::Duration};
+use tempfile::TempDir;
+use uuid::Uuid;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Note {
+    id: Uuid,
+    scope: u8,
+    name: String,
+    text: String,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the texts of a scope have at most 8 bytes together")]
+struct TooLong;
+
+impl CollectionRecord for Note {
+    type Id = Uuid;
+    type Scope = u8;
+    type Refusal = TooLong;
+
+    const TABLE: Table<Self> = Table::new(keys::TEMPLATES);
+
+    fn id(&self) -> Uuid {
+        self.id
+    }
+
+    fn key(&self) -> Vec<u8> {
+        self.id.as_bytes().to_vec()
+    }
+
+    fn scope(&self) -> u8 {
+        self.scope
+    }
+
+    fn name(&self) -> Option<&str> {
+        (!self.name.is_empty()).then_some(&self.name)
+    }
+
+    fn is_counted(&self) -> bool {
+        self.scope != 0
+    }
+
+    fn check(&self, others: &[&Self]) -> Result<(), TooLong> {
+        let bytes = self.text.len() + others.iter().map(|other| other.text.len()).sum::<usize>();
+        if bytes > 8 { Err(TooLong) } else { Ok(()) }
+    }
+}
+
+fn note(scope: u8, name: &str) -> Note {
+    Note { id: Uuid::now_v7(), scope, name: name.to_owned(), text: String::new() }
+}
+
+fn open(directory: &TempDir, quota: usize) -> (Store, Collection<Note>) {
+    let store = Store::open(directory.path(), 0, Arc::default()).unwrap();
+    (store.clone(), Collection::open(store, quota).unwrap())
+}
+
+/// Lists the changes of a collection in the order in which a listener hears them.
+fn record_changes(notes: &Collection<Note>) -> Arc<Mutex<Vec<String>>> {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let (list, seen) = (heard.clone(), notes.clone());
+    notes.listen(move |change| {
+        // The change is in memory by the time it is heard of.
+        assert_eq!(seen.get(change.record().id).as_deref(), change.sides().1);
+        list.lock().push(match change {
+            Change::Created(new) => format!("+{}", new.name),
+            Change::Updated { before, after } => format!("{}>{}", before.name, after.name),
+            Change::Deleted(old) => format!("-{}", old.name),
+        });
+    });
+    heard
+}
+
+#[tokio::test]
+async fn names_are_unique_within_a_scope_and_free_again_after_a_rename_or_delete() {
+    let directory = TempDir::new().unwrap();
+    let (_, notes) = open(&directory, 10);
+    let first = notes.create(note(1, "a"), |_| ()).await.unwrap();
+    notes.create(note(2, "a"), |_| ()).await.unwrap();
+    let taken = notes.create(note(1, "a"), |_| ()).await;
+    assert!(matches!(&taken, Err(CollectionError::NameTaken(other)) if other.id == first.id), "{taken:?}");
+    let renamed = Note { name: "b".to_owned(), ..Note::clone(&first) };
+    notes.update(renamed, Expected::Present, |_| ()).await.unwrap();
+    assert!(notes.find(1, "a").is_none());
+    assert_eq!(notes.find(1, "b").unwrap().id, first.id);
+    notes.create(note(1, "a"), |_| ()).await.unwrap();
+    notes.delete(first.id, |_| ()).await.unwrap();
+    notes.create(note(1, "b"), |_| ()).await.unwrap();
+    let names: Vec<_> = notes.in_scope(1).iter().map(|note| note.name.clone()).collect();
+    assert_eq!(names, ["a", "b"]);
+}
+
+#[tokio::test]
+async fn of_many_creations_at_once_one_takes_the_name_and_the_quota_holds() {
+    let directory = TempDir::new().unwrap();
+    let (_, notes) = open(&directory, 3);
+    let create = |notes: &Collection<Note>, record: Note| {
+        let notes = notes.clone();
+        tokio::spawn(async move { notes.create(record, |_| ()).await.is_ok() })
+    };
+    let same = futures_util::future::join_all((0..16).map(|_| create(&notes, note(1, "x")))).await;
+    assert_eq!(same.into_iter().filter(|made| *made.as_ref().unwrap()).count(), 1);
+    let many = futures_util::future::join_all((0..16).map(|n| create(&notes, note(1, &format!("n{n}"))))).await;
+    assert_eq!(many.into_iter().filter(|made| *made.as_ref().unwrap()).count(), 2);
+    assert!(matches!(notes.create(note(1, "y"), |_| ()).await, Err(CollectionError::QuotaReached(3))));
+    for n in 0..5 {
+        notes.create(note(0, &format!("n{n}")), |_| ()).await.unwrap();
+    }
+    // A record that moves into a full scope is refused, one that stays in it is not.
+    let moved = Note { scope: 1, ..Note::clone(&notes.find(0, "n0").unwrap()) };
+    let moved = notes.update(Note { name: "z".to_owned(), ..moved }, Expected::Present, |_| ()).await;
+    assert!(matches!(moved, Err(CollectionError::QuotaReached(3))), "{moved:?}");
+    let stays = Note { name: "z".to_owned(), ..Note::clone(&notes.find(1, "x").unwrap()) };
+    notes.update(stays, Expected::Present, |_| ()).await.unwrap();
+}
+
+#[tokio::test]
+async fn rules_of_the_kind_see_the_records_that_are_being_written() {
+    let directory = TempDir::new().unwrap();
+    let (_, notes) = open(&directory, 100);
+    let creations = (0..16).map(|n| {
+        let notes = notes.clone();
+        let record = Note { text: "1234".to_owned(), ..note(1, &format!("n{n}")) };
+        tokio::spawn(async move { notes.create(record, |_| ()).await.is_ok() })
+    });
+    let made = futures_util::future::join_all(creations).await;
+    assert_eq!(made.into_iter().filter(|made| *made.as_ref().unwrap()).count(), 2);
+    let refused = notes.create(Note { text: "1".to_owned(), ..note(1, "x") }, |_| ()).await;
+    assert!(matches!(refused, Err(CollectionError::Refused(TooLong))), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_change_to_a_record_that_is_not_as_expected_is_refused() {
+    let directory = TempDir::new().unwrap();
+    let (_, notes) = open(&directory, 10);
+    let first = notes.create(note(1, "a"), |_| ()).await.unwrap();
+    let (_, revision) = notes.get_revision(first.id).unwrap();
+    let edited = |text: &str| Note { text: text.to_owned(), ..Note::clone(&first) };
+    notes.update(edited("1"), Expected::Revision(revision), |_| ()).await.unwrap();
+    let late = notes.update(edited("2"), Expected::Revision(revision), |_| ()).await;
+    assert!(matches!(late, Err(CollectionError::Conflict(id)) if id == first.id), "{late:?}");
+    assert!(matches!(notes.create(edited("3"), |_| ()).await, Err(CollectionError::Conflict(_))));
+    assert_eq!(notes.get(first.id).unwrap().text, "1");
+    // All of a change is refused for one record of it.
+    let other = note(1, "b");
+    let both = Changes::new().put(other.clone(), Expected::Absent).delete(first.id, Expected::Revision(revision));
+    assert!(matches!(notes.commit(both).await, Err(CollectionError::Conflict(_))));
+    assert!(notes.get(other.id).is_none() && notes.get(first.id).is_some());
+    notes.create(other, |_| ()).await.unwrap();
+    notes.delete(first.id, |_| ()).await.unwrap();
+    assert!(matches!(notes.delete(first.id, |_| ()).await, Err(CollectionError::NotFound(_))));
+    let gone = notes.update(edited("4"), Expected::Present, |_| ()).await;
+    assert!(matches!(gone, Err(CollectionError::NotFound(_))), "{gone:?}");
+}
+
+#[tokio::test]
+async fn one_change_can_pass_a_name_from_one_record_to_another() {
+    let directory = TempDir::new().unwrap();
+    let (store, notes) = open(&directory, 1);
+    let first = notes.create(note(1, "a"), |_| ()).await.unwrap();
+    let heard = record_changes(&notes);
+    let second = note(1, "a");
+    let swap = Changes::new().delete(first.id, Expected::Present).put(second.clone(), Expected::Absent);
+    notes.commit(swap).await.unwrap();
+    assert_eq!(*heard.lock(), ["-a", "+a"]);
+    assert_eq!(notes.find(1, "a").as_deref(), Some(&second));
+    store.close().await;
+    drop((store, notes));
+    let (store, notes) = open(&directory, 1);
+    assert_eq!(notes.all(), [Arc::new(second)]);
+    store.close().await;
+}
+
+#[tokio::test]
+async fn every_listener_hears_every_change_in_order_before_the_caller_returns() {
+    let directory = TempDir::new().unwrap();
+    let (_, notes) = open(&directory, 100);
+    notes.listen(|_| panic!("a listener of somebody else"));
+    let (one, two) = (record_changes(&notes), record_changes(&notes));
+    let first = notes.create(note(1, "a"), |_| ()).await.unwrap();
+    assert_eq!(*one.lock(), ["+a"], "heard before the change's caller returns");
+    let edits = (0..20).map(|n| {
+        let (notes, record) = (notes.clone(), Note { name: format!("n{n}"), ..Note::clone(&first) });
+        tokio::spawn(async move { notes.update(record, Expected::Present, |_| ()).await.unwrap() })
+    });
+    futures_util::future::join_all(edits).await;
+    notes.delete(first.id, |_| ()).await.unwrap();
+    let heard = one.lock().clone();
+    assert_eq!(heard, *two.lock());
+    assert_eq!(heard.len(), 22);
+    // Each change begins with what the one before it left.
+    let mut name = "a".to_owned();
+    for change in &heard[1..21] {
+        let (before, after) = change.split_once('>').unwrap();
+        assert_eq!(before, name);
+        name = after.to_owned();
+    }
+    assert_eq!(heard[21], format!("-{name}"));
+}
+
+#[tokio::test]
+async fn a_change_whose_caller_goes_away_is_made_and_heard_of() {
+    let directory = TempDir::new().unwrap();
+    let (store, notes) = open(&directory, 10);
+    let heard = record_changes(&notes);
+    let record = note(1, "a");
+    let mut create = Box::pin(notes.create(record.clone(), |batch| batch.put(b"za", b"1")));
+    assert!(futures_util::poll!(&mut create).is_pending());
+    drop(create);
+    for _ in 0..500 {
+        if !heard.lock().is_empty() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(*heard.lock(), ["+a"]);
+    assert_eq!(notes.get(record.id).as_deref(), Some(&record));
+    assert!(store.get(b"za").unwrap().is_some(), "its other writes are in the same batch");
+}
+
+#[tokio::test]
+async fn a_change_that_the_store_refuses_leaves_memory_as_it_was_and_releases_the_name() {
+    let directory = TempDir::new().unwrap();
+    let (store, notes) = open(&directory, 2);
+    let kept = notes.create(note(1, "kept"), |_| ()).await.unwrap();
+    let heard = record_changes(&notes);
+    store.close().await;
+    // Each name is asked for twice: the second refusal is the store's again, not that the name is taken.
+    for _ in 0..2 {
+        let refused = notes.create(note(1, "x"), |_| ()).await;
+        assert!(matches!(refused, Err(CollectionError::Store(StoreError::Closing))), "{refused:?}");
+        let renamed = Note { name: "new".to_owned(), ..Note::clone(&kept) };
+        let refused = notes.update(renamed, Expected::Present, |_| ()).await;
+        assert!(matches!(refused, Err(CollectionError::Store(_))), "{refused:?}");
+        assert!(matches!(notes.delete(kept.id, |_| ()).await, Err(CollectionError::Store(_))));
+    }
+    assert_eq!(notes.all(), [kept.clone()]);
+    assert_eq!(notes.find(1, "kept"), Some(kept));
+    assert!(heard.lock().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_writers_at_once_leave_memory_disk_and_listeners_in_agreement() {
+    let directory = TempDir::new().unwrap();
+    let (store, notes) = open(&directory, 5);
+    let ids: Vec<Uuid> = (0..12).map(|_| Uuid::now_v7()).collect();
+    // A listener that keeps a copy of the collection by what it hears alone.
+    let copy = Arc::new(Mutex::new(std::collections::BTreeMap::new()));
+    let followed = copy.clone();
+    notes.listen(move |change| {
+        let mut copy = followed.lock();
+        match change {
+            Change::Created(new) => assert!(copy.insert(new.id, new.clone()).is_none()),
+            Change::Updated { before, after } => {
+                assert_eq!(copy.insert(after.id, after.clone()).as_ref(), Some(before))
+            }
+            Change::Deleted(old) => assert_eq!(copy.remove(&old.id).as_ref(), Some(old)),
+        }
+    });
+    let writers = (0..8_usize).map(|writer| {
+        let (notes, ids) = (notes.clone(), ids.clone());
+        tokio::spawn(async move {
+            let mut random = writer * 7919 + 1;
+            for _ in 0..150 {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let (id, scope) = (ids[(random >> 33) % ids.len()], ((random >> 40) % 2 + 1) as u8);
+                let name = format!("n{}", (random >> 45) % 6);
+                let record = Note { id, scope, name, text: String::new() };
+                let changes = match (random >> 50) % 4 {
+                    0 => Changes::new().delete(id, Expected::Present),
+                    1 => Changes::new().put(record, Expected::Present),
+                    2 => match notes.get_revision(id) {
+                        Some((_, revision)) => Changes::new().put(record, Expected::Revision(revision)),
+                        None => Changes::new().put(record, Expected::Absent),
+                    },
+                    _ => Changes::new().put(record, Expected::Absent),
+                };
+                let _ = notes.commit(changes).await;
+            }
+        })
+    });
+    for writer in writers.collect::<Vec<_>>() {
+        writer.await.unwrap();
+    }
+    let all = notes.all();
+    for scope in [1, 2] {
+        let names: Vec<_> = notes.in_scope(scope).iter().map(|note| note.name.clone()).collect();
+        let distinct: std::collections::BTreeSet<_> = names.iter().collect();
+        assert_eq!(distinct.len(), names.len());
+        assert!(names.len() <= 5);
+        assert_eq!(names.len(), all.iter().filter(|note| note.scope == scope).count());
+    }
+    assert_eq!(copy.lock().values().cloned().collect::<Vec<_>>(), all);
+    store.close().await;
+    drop((store, notes));
+    let (store, notes) = open(&directory, 5);
+    assert_eq!(notes.all(), all);
+    store.close().await;
+}
