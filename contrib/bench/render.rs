@@ -90,7 +90,7 @@ fn runtime(directory: &std::path::Path, metrics: &Arc<Metrics>) -> Runtime {
         caller: Arc::new(Unreachable),
         modules: Arc::new(NoModules),
     };
-    Runtime::new(&config::Script::default(), libraries, metrics.clone())
+    Runtime::new(&config::ScriptConfig::default(), libraries, metrics.clone())
 }
 
 /// Total processor time of all Lua runs so far, from the metric that the daemon exports.

@@ -12,7 +12,7 @@ use crate::{
     },
     platform::{
         config::{self, Span},
-        egress::{Egress, Request, Tls},
+        egress::{Egress, OutboundRequest, Tls},
         kv::Kv,
         process_group::describe_exit,
     },
@@ -60,14 +60,14 @@ struct PreparedCheck<'a> {
 impl HealthChecker {
     /// A checker for this space. Commands run in `directory` with `child_env`; Lua keeps its values in `kv`.
     pub fn new(checked_space: CheckedSpace, directory: PathBuf, child_env: ChildEnv, kv: Kv) -> Self {
-        let egress = Egress::new(&config::Egress::default());
+        let egress = Egress::new(&config::EgressConfig::default());
         let libraries = HostServices {
             http: Arc::new(egress.clone()),
             kv: Some(kv),
             caller: Arc::new(NoMethodCalls),
             modules: Arc::new(NoModules),
         };
-        let lua = Runtime::new(&config::Script::default(), libraries, Arc::default());
+        let lua = Runtime::new(&config::ScriptConfig::default(), libraries, Arc::default());
         Self { egress, lua, directory, child_env, checked_space }
     }
 
@@ -110,7 +110,7 @@ impl HealthChecker {
     }
 
     async fn http(&self, url: &str, limit: Duration) -> Result<(), String> {
-        let request = Request {
+        let request = OutboundRequest {
             method: Method::GET,
             url: url.to_owned(),
             headers: HeaderMap::new(),

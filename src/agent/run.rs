@@ -21,7 +21,7 @@ use super::{
 use crate::platform::{
     kv::Kv,
     metrics::Metrics,
-    store::{OpenError, Store, StoreError},
+    store::{Store, StoreError, StoreOpenError},
 };
 use std::{
     io::{self, Write as _},
@@ -57,7 +57,7 @@ pub enum AgentError {
     #[error("data directory {} is in use by another agent: stop it, or give this one its own with --data", .0.display())]
     InUse(PathBuf),
     #[error(transparent)]
-    Open(OpenError),
+    Open(StoreOpenError),
     #[error("cannot read the data directory: {0}")]
     Store(#[from] StoreError),
     #[error("cannot serve: {0}")]
@@ -86,7 +86,7 @@ pub async fn run(settings: AgentSettings, listener: TcpListener, signals: StopSi
     }
     let store =
         Store::open(&settings.data, settings.disk_free, Arc::<Metrics>::default()).map_err(|error| match error {
-            OpenError::InUse(path) => AgentError::InUse(path),
+            StoreOpenError::InUse(path) => AgentError::InUse(path),
             other => AgentError::Open(other),
         })?;
     let ran = match open(settings, address, store.clone()) {

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     platform::{
-        config::{Config, DEFAULT_TOML, Level, Log, LogFormat},
+        config::{Config, DEFAULT_TOML, LogConfig, LogFormat, LogLevel},
         logging,
     },
     server::daemon,
@@ -170,17 +170,17 @@ pub(super) fn cancel_on_signal(shutdown: CancellationToken) -> io::Result<()> {
     Ok(())
 }
 
-pub(super) fn start_logging(settings: &Log) -> Result<(), log::SetLoggerError> {
+pub(super) fn start_logging(settings: &LogConfig) -> Result<(), log::SetLoggerError> {
     logging::init(level(settings.level), format(settings.format))
 }
 
-fn level(level: Level) -> log::LevelFilter {
+fn level(level: LogLevel) -> log::LevelFilter {
     match level {
-        Level::Error => log::LevelFilter::Error,
-        Level::Warn => log::LevelFilter::Warn,
-        Level::Info => log::LevelFilter::Info,
-        Level::Debug => log::LevelFilter::Debug,
-        Level::Trace => log::LevelFilter::Trace,
+        LogLevel::Error => log::LevelFilter::Error,
+        LogLevel::Warn => log::LevelFilter::Warn,
+        LogLevel::Info => log::LevelFilter::Info,
+        LogLevel::Debug => log::LevelFilter::Debug,
+        LogLevel::Trace => log::LevelFilter::Trace,
     }
 }
 

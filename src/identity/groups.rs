@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     model::{id::GroupId, name::Name, timestamp::Timestamp},
-    platform::audit::Entry,
+    platform::audit::AuditEntry,
 };
 use serde_json::json;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl Identity {
         self.change(move |state| {
             check_name(state, &name, None)?;
             let group = Arc::new(Group { id: GroupId::new(), name, created_at: Timestamp::now() });
-            let entry = Entry::new(Some(actor), "group.create", &group.name).with(json!({"id": group.id}));
+            let entry = AuditEntry::new(Some(actor), "group.create", &group.name).with(json!({"id": group.id}));
             Ok(DecidedChange { writes: vec![RecordWrite::PutGroup(group.clone())], entry, value: group })
         })
         .await
@@ -49,7 +49,7 @@ impl Identity {
             check_name(state, &name, Some(id))?;
             let group = Arc::new(Group { name, ..Group::clone(old) });
             let entry =
-                Entry::new(Some(actor), "group.update", &group.name).with(json!({"id": id, "before": old.name}));
+                AuditEntry::new(Some(actor), "group.update", &group.name).with(json!({"id": id, "before": old.name}));
             Ok(DecidedChange { writes: vec![RecordWrite::PutGroup(group.clone())], entry, value: group })
         })
         .await
@@ -68,8 +68,8 @@ impl Identity {
                     RecordWrite::PutUser(Arc::new(user))
                 })
                 .collect();
-            let entry =
-                Entry::new(Some(actor), "group.delete", &group.name).with(json!({"id": id, "users": writes.len()}));
+            let entry = AuditEntry::new(Some(actor), "group.delete", &group.name)
+                .with(json!({"id": id, "users": writes.len()}));
             writes.push(RecordWrite::DeleteGroup(id));
             Ok(DecidedChange { writes, entry, value: () })
         })

@@ -10,7 +10,7 @@ use super::{
     state::{IdentityState, RecordWrite},
 };
 use crate::platform::{
-    audit::{Audit, Entry},
+    audit::{Audit, AuditEntry},
     store::Store,
 };
 use parking_lot::{RwLock, RwLockReadGuard};
@@ -37,7 +37,7 @@ pub(super) struct IdentityShared {
 /// A change that has been decided: the records to write, the audit entry, and the value to return to the caller.
 pub(super) struct DecidedChange<T> {
     pub writes: Vec<RecordWrite>,
-    pub entry: Entry,
+    pub entry: AuditEntry,
     pub value: T,
 }
 

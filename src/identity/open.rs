@@ -21,7 +21,7 @@ use crate::{
         timestamp::Timestamp,
     },
     platform::{
-        audit::{Audit, Entry},
+        audit::{Audit, AuditEntry},
         store::Store,
     },
 };
@@ -97,7 +97,7 @@ impl Identity {
             last_used_at: None,
             digest: token.digest(),
         });
-        let entry = Entry::new(Some(Actor::system()), "user.create", &user.name);
+        let entry = AuditEntry::new(Some(Actor::system()), "user.create", &user.name);
         let writes = vec![
             RecordWrite::PutRole(admin),
             RecordWrite::PutRole(member),

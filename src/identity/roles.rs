@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     model::{id::RoleId, name::Name, permissions::Permissions, timestamp::Timestamp},
-    platform::audit::Entry,
+    platform::audit::AuditEntry,
 };
 use serde_json::json;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl Identity {
             check_name(state, &name, None)?;
             let role = Arc::new(Role { id: RoleId::new(), name, permissions, created_at: Timestamp::now() });
             let detail = json!({"id": role.id, "permissions": role.permissions});
-            let entry = Entry::new(Some(actor), "role.create", &role.name).with(detail);
+            let entry = AuditEntry::new(Some(actor), "role.create", &role.name).with(detail);
             Ok(DecidedChange { writes: vec![RecordWrite::PutRole(role.clone())], entry, value: role })
         })
         .await
@@ -59,7 +59,7 @@ impl Identity {
             check_name(state, &name, Some(id))?;
             let permissions = permissions.unwrap_or(old.permissions);
             let role = Arc::new(Role { name, permissions, ..Role::clone(old) });
-            let entry = Entry::new(Some(actor), "role.update", &role.name)
+            let entry = AuditEntry::new(Some(actor), "role.update", &role.name)
                 .with(json!({"id": id, "permissions": permissions, "before": old.permissions}));
             Ok(DecidedChange { writes: vec![RecordWrite::PutRole(role.clone())], entry, value: role })
         })
@@ -80,7 +80,7 @@ impl Identity {
                 })
                 .collect();
             let entry =
-                Entry::new(Some(actor), "role.delete", &role.name).with(json!({"id": id, "users": writes.len()}));
+                AuditEntry::new(Some(actor), "role.delete", &role.name).with(json!({"id": id, "users": writes.len()}));
             writes.push(RecordWrite::DeleteRole(id));
             Ok(DecidedChange { writes, entry, value: () })
         })

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     model::{id::UserId, timestamp::Timestamp},
-    platform::audit::Entry,
+    platform::audit::AuditEntry,
 };
 use serde_json::json;
 use std::{
@@ -45,7 +45,8 @@ impl Identity {
                 let mut writes = make_room(state, user.id);
                 writes.push(RecordWrite::PutSession(Arc::new(session)));
                 let (user, permissions) = (account.user.clone(), account.permissions);
-                let entry = Entry::new(Some(user.actor()), "login.success", &user.name).with(json!({"from": from}));
+                let entry =
+                    AuditEntry::new(Some(user.actor()), "login.success", &user.name).with(json!({"from": from}));
                 let caller = Caller { user, permissions, via: Credential::Session { digest } };
                 Ok(DecidedChange { writes, entry, value: (caller, secret) })
             })
@@ -59,7 +60,7 @@ impl Identity {
         let Credential::Session { digest } = caller.via else { return Ok(()) };
         let user = caller.user.clone();
         self.change(move |_| {
-            let entry = Entry::new(Some(user.actor()), "logout", &user.name);
+            let entry = AuditEntry::new(Some(user.actor()), "logout", &user.name);
             Ok(DecidedChange { writes: vec![RecordWrite::DeleteSession(digest)], entry, value: () })
         })
         .await
@@ -87,7 +88,7 @@ impl Identity {
             };
             let mut writes: Vec<_> = users::sessions(state, user.id).filter(|write| !here(write)).collect();
             writes.push(RecordWrite::PutUser(user.clone()));
-            let entry = Entry::new(Some(user.actor()), "user.update", &user.name)
+            let entry = AuditEntry::new(Some(user.actor()), "user.update", &user.name)
                 .with(json!({"id": user.id, "changed": ["password"]}));
             Ok(DecidedChange { writes, entry, value: () })
         })
@@ -105,7 +106,7 @@ impl Identity {
         if writes.is_empty() {
             return Ok(());
         }
-        let entry = Entry::new(None, "session.expire", format_args!("{} sessions", writes.len()));
+        let entry = AuditEntry::new(None, "session.expire", format_args!("{} sessions", writes.len()));
         self.change(move |_| Ok(DecidedChange { writes, entry, value: () })).await
     }
 
@@ -119,7 +120,7 @@ impl Identity {
         {
             return Ok(user);
         }
-        self.0.audit.note(Entry::new(None, "login.failure", recorded_name(name)).with(json!({"from": from})));
+        self.0.audit.note(AuditEntry::new(None, "login.failure", recorded_name(name)).with(json!({"from": from})));
         Err(IdentityError::WrongPassword)
     }
 }

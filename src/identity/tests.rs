@@ -8,7 +8,7 @@ use crate::{
         permission::{Permission, TokenScope},
         timestamp::Timestamp,
     },
-    platform::{audit::Filter, store::Store},
+    platform::{audit::AuditFilter, store::Store},
 };
 use hyper::header::{AUTHORIZATION, COOKIE, HeaderMap};
 use std::{
@@ -295,7 +295,7 @@ async fn guessing_is_slowed_down_and_audited() {
     assert!(matches!(guess("ada").await, Err(IdentityError::Throttled(_))));
     assert!(matches!(guess("nobody").await, Err(IdentityError::WrongPassword)), "as for somebody");
     test.identity.0.store.write(|_| ()).await.unwrap();
-    let filter = Filter { action: Some("login.failure".to_owned()), ..Filter::default() };
+    let filter = AuditFilter { action: Some("login.failure".to_owned()), ..AuditFilter::default() };
     let failures = test.identity.0.audit.list(filter, None, 50).await.unwrap().entries;
     assert_eq!(failures.len(), 6);
     assert_eq!((failures[0].object.as_str(), &failures[0].actor), ("nobody", &None));
@@ -502,7 +502,7 @@ async fn every_change_has_its_audit_entry() {
     identity.delete_role(admin, role.id).await.unwrap();
     let (token, _) = test.token(admin).await;
     identity.delete_token(admin, token.id).await.unwrap();
-    let entries = identity.0.audit.list(Filter::default(), None, 50).await.unwrap().entries;
+    let entries = identity.0.audit.list(AuditFilter::default(), None, 50).await.unwrap().entries;
     let actions: Vec<_> = entries.iter().rev().map(|entry| entry.action.as_str()).collect();
     let made = ["user.create", "user.create", "user.update", "user.delete", "group.create", "group.update"];
     let then = ["group.delete", "role.create", "role.update", "role.delete", "token.create", "token.delete"];

@@ -14,7 +14,7 @@ use crate::{
         permission::TokenScope,
         timestamp::Timestamp,
     },
-    platform::audit::Entry,
+    platform::audit::AuditEntry,
 };
 use serde_json::json;
 use std::sync::Arc;
@@ -86,7 +86,7 @@ impl Identity {
                 last_used_at: None,
                 digest: secret.digest(),
             };
-            let entry = Entry::new(Some(caller.actor()), "token.create", &token.name)
+            let entry = AuditEntry::new(Some(caller.actor()), "token.create", &token.name)
                 .with(json!({"id": token.id, "scopes": token.scopes, "expires_at": token.expires_at}));
             let write = RecordWrite::PutToken(Arc::new(TrackedToken::new(token.clone())));
             Ok(DecidedChange { writes: vec![write], entry, value: (token, secret) })
@@ -102,7 +102,7 @@ impl Identity {
             let token = state.tokens.get(&id).map(|token| token.record());
             let own = token.filter(|token| token.user_id == caller.user.id);
             let token = own.ok_or(IdentityError::Missing("token"))?;
-            let entry = Entry::new(Some(caller.actor()), "token.delete", &token.name).with(json!({"id": id}));
+            let entry = AuditEntry::new(Some(caller.actor()), "token.delete", &token.name).with(json!({"id": id}));
             Ok(DecidedChange { writes: vec![RecordWrite::DeleteToken(id)], entry, value: () })
         })
         .await

@@ -19,7 +19,7 @@ use crate::{
         permissions::Permissions,
         timestamp::Timestamp,
     },
-    platform::audit::Entry,
+    platform::audit::AuditEntry,
 };
 use serde_json::json;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ impl Identity {
                 active: new.active,
                 created_at: Timestamp::now(),
             });
-            let entry = Entry::new(Some(caller.actor()), "user.create", &user.name).with(json!({"id": user.id}));
+            let entry = AuditEntry::new(Some(caller.actor()), "user.create", &user.name).with(json!({"id": user.id}));
             Ok(DecidedChange { writes: vec![RecordWrite::PutUser(user.clone())], entry, value: user })
         })
         .await
@@ -132,7 +132,7 @@ impl Identity {
             }
             let user = Arc::new(user);
             writes.push(RecordWrite::PutUser(user.clone()));
-            let entry = Entry::new(Some(caller.actor()), "user.update", &user.name)
+            let entry = AuditEntry::new(Some(caller.actor()), "user.update", &user.name)
                 .with(json!({"id": id, "changed": changed, "active": user.active}));
             Ok(DecidedChange { writes, entry, value: user })
         })
@@ -147,7 +147,7 @@ impl Identity {
             let tokens = state.tokens_of(id).map(|token| RecordWrite::DeleteToken(token.record().id));
             let mut writes: Vec<_> = tokens.chain(sessions(state, id)).collect();
             writes.push(RecordWrite::DeleteUser(id));
-            let entry = Entry::new(Some(caller.actor()), "user.delete", &user.name).with(json!({"id": id}));
+            let entry = AuditEntry::new(Some(caller.actor()), "user.delete", &user.name).with(json!({"id": id}));
             Ok(DecidedChange { writes, entry, value: () })
         })
         .await

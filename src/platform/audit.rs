@@ -1,6 +1,6 @@
-//! The audit log: who did what to which object, and what the service gave up on.
+//! The audit log: every action with its actor and object, and every delivery that the service gave up.
 //!
-//! An entry rides in the same batch as the change it describes ([`Audit::record`]), so that neither is
+//! An entry is written in the same batch as the change it describes ([`Audit::record`]), so that neither is
 //! ever on disk without the other. Keys are UUIDv7 and so sort by time; reading goes backwards from now.
 
 use crate::{
@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::time::Duration;
 
-/// Entries one page looks at. A filter that matches almost nothing must not read the whole log in one request;
-/// the page then comes back short, with a cursor to go on from.
+/// Entries read for one page. A filter that matches almost nothing must not read the whole log in one request; the page
+/// is then short, with a cursor to go on from.
 const SCAN: usize = 10_000;
 
-/// How far an id's own clock may run ahead of the entry's time: ids never go backwards, the machine's clock may.
+/// Time by which the clock of ids may run ahead of the entry's time: ids never go backwards, the machine's clock may.
 const DRIFT: Duration = Duration::from_secs(60);
 
 /// Entries deleted in one batch by [`Audit::purge`].
@@ -27,25 +27,25 @@ pub struct Audit {
     store: Store,
 }
 
-/// One line of the log.
+/// One entry of the log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct AuditEntry {
     pub id: AuditId,
     pub at: Timestamp,
     /// `None` when nobody could be named, as at a failed login.
     pub actor: Option<Actor>,
-    /// What was done, as `kind.verb`: `sink.create`, `login.failure`.
+    /// The action, as `kind.verb`: `sink.create`, `login.failure`.
     pub action: String,
-    /// To what: a name or an id, whichever a reader would look for.
+    /// The object of the action: a name or an id, whichever a reader would look for.
     pub object: String,
-    /// What a reader needs besides; an object, or null.
+    /// Further facts: a JSON object, or null.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub detail: Value,
 }
 
-/// Which entries are wanted; the default wants all.
+/// Selects entries; the default selects all.
 #[derive(Clone, Debug, Default)]
-pub struct Filter {
+pub struct AuditFilter {
     /// The actor's name or id.
     pub actor: Option<String>,
     /// The whole action, or its beginning as `sink.*`.
@@ -54,11 +54,11 @@ pub struct Filter {
     pub until: Option<Timestamp>,
 }
 
-/// Some entries, newest first.
+/// Some entries of the log, newest first.
 #[derive(Debug)]
-pub struct Page {
-    pub entries: Vec<Entry>,
-    /// Where the next page starts; `None` at the log's end.
+pub struct AuditPage {
+    pub entries: Vec<AuditEntry>,
+    /// The cursor of the next page; `None` at the end of the log.
     pub next: Option<AuditId>,
 }
 
@@ -68,37 +68,42 @@ impl Audit {
     }
 
     /// Puts `entry` into the batch of the change it describes.
-    pub fn record(batch: &mut Batch<'_>, entry: &Entry) {
+    pub fn record(batch: &mut Batch<'_>, entry: &AuditEntry) {
         let value = serde_json::to_vec(entry).expect("an entry has string keys and no failing serializers");
         resize(batch, 0, value.len());
         batch.put(keys::key(keys::AUDIT, &[entry.id.as_bytes()]), value);
     }
 
-    /// Writes an entry about something that changed nothing on disk. Nobody waits for it.
-    pub fn note(&self, entry: Entry) {
+    /// Writes an entry about an action that changed nothing on disk, without waiting for it.
+    pub fn note(&self, entry: AuditEntry) {
         self.store.write_soon(move |batch| Self::record(batch, &entry));
     }
 
-    /// At most `limit` entries that pass `filter`, newest first, from `cursor` on.
+    /// Reads at most `limit` entries that pass `filter`, newest first, from `cursor` on.
     ///
     /// A page may be short, even empty, and still have a next one.
     ///
     /// # Errors
     ///
     /// Fails if the log cannot be read.
-    pub async fn list(&self, filter: Filter, cursor: Option<AuditId>, limit: usize) -> Result<Page, StoreError> {
+    pub async fn list(
+        &self,
+        filter: AuditFilter,
+        cursor: Option<AuditId>,
+        limit: usize,
+    ) -> Result<AuditPage, StoreError> {
         let store = self.store.clone();
         tokio::task::spawn_blocking(move || read(&store, &filter, cursor, limit))
             .await
             .unwrap_or(Err(StoreError::Closing))
     }
 
-    /// Deletes what was written before `limit`, and from the oldest on what is more than `bytes` in all; says how many
-    /// entries that were.
+    /// Deletes the entries written before `limit`, then the oldest ones until the log has at most `bytes`, and returns how
+    /// many entries it deleted.
     ///
     /// # Errors
     ///
-    /// Fails if the store cannot be read or written; what was deleted before stays deleted.
+    /// Fails if the store cannot be read or written; entries deleted before that stay deleted.
     pub async fn purge(&self, limit: Timestamp, bytes: u64) -> Result<usize, StoreError> {
         let mut purged = 0;
         loop {
@@ -128,8 +133,8 @@ impl Audit {
     }
 }
 
-impl Entry {
-    /// What `actor` does now.
+impl AuditEntry {
+    /// An action of `actor` at this moment.
     pub fn new(actor: Option<Actor>, action: &str, object: impl ToString) -> Self {
         let at = Timestamp::now();
         Self {
@@ -142,15 +147,15 @@ impl Entry {
         }
     }
 
-    /// The same entry with more to say.
+    /// The same entry with further facts.
     #[must_use]
     pub fn with(self, detail: Value) -> Self {
         Self { detail, ..self }
     }
 }
 
-impl Filter {
-    fn passes(&self, entry: &Entry) -> bool {
+impl AuditFilter {
+    fn passes(&self, entry: &AuditEntry) -> bool {
         let actor = |wanted: &String| {
             entry.actor.as_ref().is_some_and(|actor| actor.username == *wanted || actor.id.to_string() == *wanted)
         };
@@ -165,33 +170,33 @@ impl Filter {
     }
 }
 
-fn read(store: &Store, filter: &Filter, cursor: Option<AuditId>, limit: usize) -> Result<Page, StoreError> {
+fn read(store: &Store, filter: &AuditFilter, cursor: Option<AuditId>, limit: usize) -> Result<AuditPage, StoreError> {
     let start = bound(filter.since.unwrap_or(Timestamp::from_micros(0)));
     let end = match (cursor, filter.until) {
         (Some(cursor), _) => keys::key(keys::AUDIT, &[cursor.as_bytes()]),
         (None, Some(until)) => bound(until.after(DRIFT)),
         (None, None) => vec![keys::AUDIT + 1],
     };
-    let mut entries: Vec<Entry> = Vec::new();
+    let mut entries: Vec<AuditEntry> = Vec::new();
     let mut last = None;
     if end <= start {
-        return Ok(Page { entries, next: None });
+        return Ok(AuditPage { entries, next: None });
     }
     for (seen, entry) in store.range(start..end).rev().enumerate() {
         if entries.len() == limit || seen == SCAN {
-            return Ok(Page { entries, next: last });
+            return Ok(AuditPage { entries, next: last });
         }
         let (key, value) = entry?;
-        let entry: Entry = serde_json::from_slice(&value).map_err(|error| StoreError::damaged(&key, error))?;
+        let entry: AuditEntry = serde_json::from_slice(&value).map_err(|error| StoreError::damaged(&key, error))?;
         last = Some(entry.id);
         if filter.passes(&entry) {
             entries.push(entry);
         }
     }
-    Ok(Page { entries, next: None })
+    Ok(AuditPage { entries, next: None })
 }
 
-/// Keeps count of what the log takes.
+/// Updates the size of the log.
 fn resize(batch: &mut Batch<'_>, gone: usize, come: usize) {
     let now = batch.get(&[keys::AUDIT_BYTES]).ok().flatten();
     let bytes = (size(now.as_deref()) + come as u64).saturating_sub(gone as u64);
@@ -215,7 +220,7 @@ mod tests {
     use serde_json::json;
 
     fn open() -> Audit {
-        let directory = std::env::temp_dir().join(format!("svc-audit-{}", uuid::Uuid::now_v7()));
+        let directory = tempfile::TempDir::new().unwrap().keep();
         Audit::new(Store::open(&directory, 0, std::sync::Arc::default()).unwrap())
     }
 
@@ -229,12 +234,12 @@ mod tests {
         Some(Actor { id: uuid::Uuid::now_v7(), username: name.to_owned(), kind: ActorKind::User })
     }
 
-    async fn put(audit: &Audit, entry: &Entry) {
+    async fn put(audit: &Audit, entry: &AuditEntry) {
         let entry = entry.clone();
         audit.store.write(move |batch| Audit::record(batch, &entry)).await.unwrap();
     }
 
-    async fn actions(audit: &Audit, filter: Filter) -> Vec<String> {
+    async fn actions(audit: &Audit, filter: AuditFilter) -> Vec<String> {
         audit.list(filter, None, 50).await.unwrap().entries.into_iter().map(|entry| entry.action).collect()
     }
 
@@ -242,11 +247,11 @@ mod tests {
     async fn entries_come_back_newest_first_page_by_page() {
         let audit = open();
         for number in 0..5 {
-            put(&audit, &Entry::new(None, "a.b", number)).await;
+            put(&audit, &AuditEntry::new(None, "a.b", number)).await;
         }
-        let first = audit.list(Filter::default(), None, 3).await.unwrap();
+        let first = audit.list(AuditFilter::default(), None, 3).await.unwrap();
         assert_eq!(first.entries.iter().map(|entry| entry.object.as_str()).collect::<Vec<_>>(), ["4", "3", "2"]);
-        let second = audit.list(Filter::default(), first.next, 3).await.unwrap();
+        let second = audit.list(AuditFilter::default(), first.next, 3).await.unwrap();
         assert_eq!(second.entries.iter().map(|entry| entry.object.as_str()).collect::<Vec<_>>(), ["1", "0"]);
         assert_eq!(second.next, None);
         close(audit).await;
@@ -255,8 +260,8 @@ mod tests {
     #[tokio::test]
     async fn a_page_that_ends_with_the_log_has_no_next() {
         let audit = open();
-        put(&audit, &Entry::new(None, "a.b", 1)).await;
-        assert_eq!(audit.list(Filter::default(), None, 1).await.unwrap().next, None);
+        put(&audit, &AuditEntry::new(None, "a.b", 1)).await;
+        assert_eq!(audit.list(AuditFilter::default(), None, 1).await.unwrap().next, None);
         close(audit).await;
     }
 
@@ -264,16 +269,16 @@ mod tests {
     async fn filters_choose_by_actor_action_and_time() {
         let audit = open();
         let ada = actor("ada");
-        put(&audit, &Entry::new(ada.clone(), "sink.create", "s").with(json!({"type": "webhook"}))).await;
-        put(&audit, &Entry::new(actor("bob"), "sink.delete", "s")).await;
-        put(&audit, &Entry::new(None, "sinking", "s")).await;
-        let filter = |change: fn(&mut Filter)| {
-            let mut filter = Filter::default();
+        put(&audit, &AuditEntry::new(ada.clone(), "sink.create", "s").with(json!({"type": "webhook"}))).await;
+        put(&audit, &AuditEntry::new(actor("bob"), "sink.delete", "s")).await;
+        put(&audit, &AuditEntry::new(None, "sinking", "s")).await;
+        let filter = |change: fn(&mut AuditFilter)| {
+            let mut filter = AuditFilter::default();
             change(&mut filter);
             filter
         };
         assert_eq!(actions(&audit, filter(|f| f.actor = Some("ada".into()))).await, ["sink.create"]);
-        let by_id = Filter { actor: Some(ada.unwrap().id.to_string()), ..Filter::default() };
+        let by_id = AuditFilter { actor: Some(ada.unwrap().id.to_string()), ..AuditFilter::default() };
         assert_eq!(actions(&audit, by_id).await, ["sink.create"]);
         assert_eq!(actions(&audit, filter(|f| f.action = Some("sink.*".into()))).await, ["sink.delete", "sink.create"]);
         assert_eq!(actions(&audit, filter(|f| f.action = Some("sink.delete".into()))).await, ["sink.delete"]);
@@ -287,12 +292,12 @@ mod tests {
     async fn a_purge_deletes_only_what_is_older() {
         let audit = open();
         for _ in 0..3 {
-            put(&audit, &Entry::new(None, "old.one", "x")).await;
+            put(&audit, &AuditEntry::new(None, "old.one", "x")).await;
         }
         let hour = Duration::from_secs(3600);
         assert_eq!(audit.purge(Timestamp::now().before(hour), u64::MAX).await.unwrap(), 0);
         assert_eq!(audit.purge(Timestamp::now().after(hour), u64::MAX).await.unwrap(), 3);
-        assert_eq!(actions(&audit, Filter::default()).await, [""; 0]);
+        assert_eq!(actions(&audit, AuditFilter::default()).await, [""; 0]);
         close(audit).await;
     }
 
@@ -300,13 +305,13 @@ mod tests {
     async fn a_log_that_takes_too_much_room_loses_its_oldest_entries() {
         let audit = open();
         for number in 0..5 {
-            put(&audit, &Entry::new(None, "a.b", number)).await;
+            put(&audit, &AuditEntry::new(None, "a.b", number)).await;
         }
         let all = size(audit.store.get(&[keys::AUDIT_BYTES]).unwrap().as_deref());
         let long_ago = Timestamp::from_micros(0);
         assert_eq!(audit.purge(long_ago, all).await.unwrap(), 0);
         assert_eq!(audit.purge(long_ago, all * 3 / 5).await.unwrap(), 2);
-        let left = audit.list(Filter::default(), None, 9).await.unwrap().entries;
+        let left = audit.list(AuditFilter::default(), None, 9).await.unwrap().entries;
         assert_eq!(left.iter().map(|entry| entry.object.as_str()).collect::<Vec<_>>(), ["4", "3", "2"]);
         close(audit).await;
     }

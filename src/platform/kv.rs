@@ -1,4 +1,4 @@
-//! What scripts remember: small JSON values under short keys, durable, each owner's apart.
+//! The key-value store of scripts: small durable JSON values under short keys, separate for each owner.
 //!
 //! A value is stored as its expiry (microseconds since 1970, big-endian, 0 for never) and its JSON. An
 //! expired value reads as absent at once and leaves the disk with the next [`Kv::purge`]. Every change
@@ -24,28 +24,28 @@ pub const MAX_KEYS: usize = 10_000;
 /// A full owner's expired keys are looked for at most this often: the search runs on the writer.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
-/// The values of every owner. Cloning it is cheap.
+/// The key-value store of every owner. Cloning it is cheap.
 #[derive(Clone)]
 pub struct Kv {
     store: Store,
-    tallies: Arc<Mutex<HashMap<Owner, Tally>>>,
+    counts: Arc<Mutex<HashMap<Owner, KeyCount>>>,
 }
 
-/// How many keys an owner has, so that the limit costs no scan.
+/// The number of keys of an owner, kept so that the limit costs no scan.
 #[derive(Default)]
-struct Tally {
+struct KeyCount {
     keys: usize,
     swept: Option<Timestamp>,
 }
 
-impl Tally {
+impl KeyCount {
     fn removed(&mut self) {
         // Saturating, because a panic on the writer would stop the store for everyone.
         self.keys = self.keys.saturating_sub(1);
     }
 }
 
-/// Why a value was not read or changed.
+/// Reason for which a value was not read or changed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum KvError {
     #[error("a key has at most {MAX_KEY} bytes; this one has {0}")]
@@ -67,13 +67,13 @@ impl Kv {
     ///
     /// Fails if the store cannot be read.
     pub fn new(store: Store) -> Result<Self, StoreError> {
-        let mut tallies = HashMap::<Owner, Tally>::new();
+        let mut counts = HashMap::<Owner, KeyCount>::new();
         for entry in store.scan(&[keys::KV]) {
             if let Some(owner) = owner_of(&entry?.0) {
-                tallies.entry(owner).or_default().keys += 1;
+                counts.entry(owner).or_default().keys += 1;
             }
         }
-        Ok(Self { store, tallies: Arc::new(Mutex::new(tallies)) })
+        Ok(Self { store, counts: Arc::new(Mutex::new(counts)) })
     }
 
     /// The value under `key`, unless it is absent or expired.
@@ -83,10 +83,10 @@ impl Kv {
     /// Fails if the key is too long or the store cannot be read.
     pub fn get(&self, owner: Owner, key: &str) -> Result<Option<Box<RawValue>>, KvError> {
         let value = self.store.get(&store_key(owner, key)?)?;
-        Ok(value.and_then(|value| Stored::read(&value, Timestamp::now())?.json()))
+        Ok(value.and_then(|value| KvEntry::read(&value, Timestamp::now())?.json()))
     }
 
-    /// Puts `value` under `key`, over whatever was there, for as long as `ttl` says or for good.
+    /// Puts `value` under `key`, over the previous one, for `ttl` or for good.
     ///
     /// # Errors
     ///
@@ -106,8 +106,8 @@ impl Kv {
         .await
     }
 
-    /// Puts `value` under `key` only if nothing is there, and says whether it did. Of several that add the
-    /// same key at once, one is told `true`.
+    /// Puts `value` under `key` only if there is none, and returns true if it did. Of several callers that add the
+    /// same key at once, one gets `true`.
     ///
     /// # Errors
     ///
@@ -130,12 +130,12 @@ impl Kv {
         .await
     }
 
-    /// Adds `by` to the integer under `key` and returns the sum. An absent one counts as 0 and lives for
-    /// `ttl`; one that is there keeps the time it has.
+    /// Adds `by` to the integer under `key` and returns the sum. An absent value counts as 0 and lives for `ttl`; an
+    /// existing one keeps its expiry.
     ///
     /// # Errors
     ///
-    /// As [`Kv::set`], and if what is there is no integer.
+    /// As [`Kv::set`], and if the present value is no integer.
     pub async fn increment(&self, owner: Owner, key: &str, by: i64, ttl: Option<Duration>) -> Result<i64, KvError> {
         let name = key.to_owned();
         self.change(owner, key, move |change| {
@@ -150,7 +150,7 @@ impl Kv {
         .await
     }
 
-    /// Removes `key`, and says whether it was there.
+    /// Removes `key`, and returns true if it was there.
     ///
     /// # Errors
     ///
@@ -164,7 +164,7 @@ impl Kv {
         .await
     }
 
-    /// Removes every expired value from the disk and returns how many there were. To be called now and then.
+    /// Removes every expired value from the disk and returns how many there were. To be called periodically.
     ///
     /// # Errors
     ///
@@ -174,26 +174,26 @@ impl Kv {
         let mut expired = Vec::new();
         for entry in self.store.scan(&[keys::KV]) {
             let (key, value) = entry?;
-            if Stored::read(&value, now).is_none() {
+            if KvEntry::read(&value, now).is_none() {
                 expired.push(key);
             }
         }
         if expired.is_empty() {
             return Ok(0);
         }
-        let tallies = self.tallies.clone();
+        let counts = self.counts.clone();
         self.store
             .write(move |batch| {
-                let mut tallies = tallies.lock();
+                let mut counts = counts.lock();
                 let mut purged = 0;
                 for key in expired {
                     // It may have been set anew since the scan.
                     let Some(value) = batch.get(&key)? else { continue };
                     let Some(owner) = owner_of(&key) else { continue };
-                    if Stored::read(&value, now).is_none() {
+                    if KvEntry::read(&value, now).is_none() {
                         batch.delete(&*key);
                         purged += 1;
-                        tallies.entry(owner).or_default().removed();
+                        counts.entry(owner).or_default().removed();
                     }
                 }
                 Ok(purged)
@@ -201,17 +201,17 @@ impl Kv {
             .await?
     }
 
-    /// Removes everything an owner has, for when there is no such owner any more, and says how many values that were.
+    /// Removes all values of an owner who has been deleted, and returns how many there were.
     ///
     /// # Errors
     ///
     /// Fails, and removes nothing, if the store cannot be read or written.
     pub async fn forget(&self, owner: Owner) -> Result<usize, StoreError> {
-        let tallies = self.tallies.clone();
+        let counts = self.counts.clone();
         self.store
             .write(move |batch| {
                 let forgotten = batch.delete_prefix(&keys::key(keys::KV, &[&owner.key()]))?;
-                tallies.lock().remove(&owner);
+                counts.lock().remove(&owner);
                 Ok(forgotten)
             })
             .await?
@@ -221,44 +221,44 @@ impl Kv {
         &self,
         owner: Owner,
         key: &str,
-        job: impl FnOnce(&mut Change<'_, '_>) -> Result<T, KvError> + Send + 'static,
+        job: impl FnOnce(&mut KvChange<'_, '_>) -> Result<T, KvError> + Send + 'static,
     ) -> Result<T, KvError> {
         let key = store_key(owner, key)?;
-        let tallies = self.tallies.clone();
+        let counts = self.counts.clone();
         self.store
             .write(move |batch| {
-                let mut tallies = tallies.lock();
-                let tally = tallies.entry(owner).or_default();
-                job(&mut Change { batch, owner, key, tally, now: Timestamp::now() })
+                let mut counts = counts.lock();
+                let count = counts.entry(owner).or_default();
+                job(&mut KvChange { batch, owner, key, count, now: Timestamp::now() })
             })
             .await?
     }
 }
 
 /// One change, on the writer thread.
-struct Change<'a, 'b> {
+struct KvChange<'a, 'b> {
     batch: &'a mut Batch<'b>,
     owner: Owner,
     key: Vec<u8>,
-    tally: &'a mut Tally,
+    count: &'a mut KeyCount,
     now: Timestamp,
 }
 
-impl Change<'_, '_> {
-    /// What is under the key and has not expired.
-    fn current(&self) -> Result<Option<Stored>, StoreError> {
-        Ok(self.batch.get(&self.key)?.and_then(|value| Stored::read(&value, self.now)))
+impl KvChange<'_, '_> {
+    /// The value under the key, unless it has expired.
+    fn current(&self) -> Result<Option<KvEntry>, StoreError> {
+        Ok(self.batch.get(&self.key)?.and_then(|value| KvEntry::read(&value, self.now)))
     }
 
     fn put(&mut self, json: &[u8], expires: i64) -> Result<(), KvError> {
         if self.batch.get(&self.key)?.is_none() {
-            if self.tally.keys >= MAX_KEYS {
+            if self.count.keys >= MAX_KEYS {
                 self.sweep()?;
             }
-            if self.tally.keys >= MAX_KEYS {
+            if self.count.keys >= MAX_KEYS {
                 return Err(KvError::TooManyKeys);
             }
-            self.tally.keys += 1;
+            self.count.keys += 1;
         }
         let mut value = Vec::with_capacity(8 + json.len());
         value.extend_from_slice(&expires.to_be_bytes());
@@ -270,38 +270,38 @@ impl Change<'_, '_> {
     fn delete(&mut self) -> Result<(), StoreError> {
         if self.batch.get(&self.key)?.is_some() {
             self.batch.delete(self.key.clone());
-            self.tally.removed();
+            self.count.removed();
         }
         Ok(())
     }
 
     /// Deletes the owner's expired keys, unless that was just done.
     fn sweep(&mut self) -> Result<(), StoreError> {
-        if self.tally.swept.is_some_and(|swept| swept.after(SWEEP_EVERY) > self.now) {
+        if self.count.swept.is_some_and(|swept| swept.after(SWEEP_EVERY) > self.now) {
             return Ok(());
         }
-        self.tally.swept = Some(self.now);
+        self.count.swept = Some(self.now);
         let prefix = keys::key(keys::KV, &[&self.owner.key()]);
         let found = self.batch.keys(&prefix).collect::<Result<Vec<_>, _>>()?;
         for key in found {
             let Some(value) = self.batch.get(&key)? else { continue };
-            if Stored::read(&value, self.now).is_none() {
+            if KvEntry::read(&value, self.now).is_none() {
                 self.batch.delete(&*key);
-                self.tally.removed();
+                self.count.removed();
             }
         }
         Ok(())
     }
 }
 
-/// A value as it is on disk.
-struct Stored {
+/// A value as it is stored.
+struct KvEntry {
     /// Microseconds since 1970; 0 for never.
     expires: i64,
     json: String,
 }
 
-impl Stored {
+impl KvEntry {
     /// Reads a value; `None` if it has expired.
     fn read(value: &[u8], now: Timestamp) -> Option<Self> {
         let (expires, json) = value.split_first_chunk::<8>()?;
@@ -321,7 +321,7 @@ impl Stored {
     }
 }
 
-/// Whether a key can be one, for those who ask from afar.
+/// Checks a key, for callers that reach the store through an agent.
 ///
 /// # Errors
 ///
@@ -359,7 +359,7 @@ fn expiry(now: Timestamp, ttl: Option<Duration>) -> i64 {
     ttl.map_or(0, |ttl| now.after(ttl).micros())
 }
 
-/// Whose a store key is, the reverse of [`Owner::key`].
+/// The owner in a store key, the reverse of [`Owner::key`].
 fn owner_of(key: &[u8]) -> Option<Owner> {
     match key.get(1)? {
         0 => Some(Owner::Global),
@@ -371,23 +371,23 @@ fn owner_of(key: &[u8]) -> Option<Owner> {
 mod tests {
     use super::*;
     use crate::model::id::UserId;
-    use std::path::PathBuf;
+    use tempfile::TempDir;
 
-    struct Scratch {
-        directory: PathBuf,
+    /// An empty key-value store in a directory of its own.
+    struct KvDirectory {
+        directory: TempDir,
         kv: Kv,
     }
 
-    impl Scratch {
+    impl KvDirectory {
         fn new() -> Self {
-            let directory = std::env::temp_dir().join(format!("svc-kv-{}", uuid::Uuid::now_v7()));
-            let kv = Kv::new(Store::open(&directory, 0, Arc::default()).unwrap()).unwrap();
+            let directory = TempDir::new().unwrap();
+            let kv = Kv::new(Store::open(directory.path(), 0, Arc::default()).unwrap()).unwrap();
             Self { directory, kv }
         }
 
         async fn end(self) {
             self.kv.store.close().await;
-            std::fs::remove_dir_all(self.directory).unwrap();
         }
     }
 
@@ -401,27 +401,27 @@ mod tests {
 
     #[tokio::test]
     async fn a_value_is_its_owners_alone_and_survives_reopening() {
-        let Scratch { directory, kv } = Scratch::new();
+        let KvDirectory { directory, kv } = KvDirectory::new();
         let user = Owner::User(UserId::new());
         kv.set(user, "k", json(r#"{"a":9007199254740993}"#), None).await.unwrap();
         assert_eq!(text(kv.get(Owner::Global, "k").unwrap()), None);
         kv.store.close().await;
         drop(kv);
-        let store = Store::open(&directory, 0, Arc::default()).unwrap();
+        let store = Store::open(directory.path(), 0, Arc::default()).unwrap();
         let kv = Kv::new(store).unwrap();
         assert_eq!(text(kv.get(user, "k").unwrap()).as_deref(), Some(r#"{"a":9007199254740993}"#));
-        assert_eq!(kv.tallies.lock()[&user].keys, 1);
+        assert_eq!(kv.counts.lock()[&user].keys, 1);
         assert!(kv.delete(user, "k").await.unwrap());
         assert!(!kv.delete(user, "k").await.unwrap());
         assert_eq!(text(kv.get(user, "k").unwrap()), None);
-        Scratch { directory, kv }.end().await;
+        KvDirectory { directory, kv }.end().await;
     }
 
     #[tokio::test]
     async fn of_many_that_add_the_same_key_one_succeeds() {
-        let scratch = Scratch::new();
+        let opened = KvDirectory::new();
         let adds = (0..50).map(|_| {
-            let kv = scratch.kv.clone();
+            let kv = opened.kv.clone();
             tokio::spawn(async move { kv.add(Owner::Global, "once", json("true"), None).await.unwrap() })
         });
         let mut first = 0;
@@ -429,13 +429,13 @@ mod tests {
             first += usize::from(add.await.unwrap());
         }
         assert_eq!(first, 1);
-        scratch.end().await;
+        opened.end().await;
     }
 
     #[tokio::test]
     async fn an_expired_value_reads_as_absent_can_be_added_again_and_is_purged() {
-        let scratch = Scratch::new();
-        let kv = &scratch.kv;
+        let opened = KvDirectory::new();
+        let kv = &opened.kv;
         kv.set(Owner::Global, "gone", json("1"), Some(Duration::ZERO)).await.unwrap();
         kv.set(Owner::Global, "again", json("1"), Some(Duration::ZERO)).await.unwrap();
         kv.set(Owner::Global, "stays", json("1"), Some(Duration::from_secs(600))).await.unwrap();
@@ -445,14 +445,14 @@ mod tests {
         assert_eq!(kv.purge().await.unwrap(), 0);
         assert_eq!(text(kv.get(Owner::Global, "again").unwrap()).as_deref(), Some("2"));
         assert_eq!(text(kv.get(Owner::Global, "stays").unwrap()).as_deref(), Some("1"));
-        assert_eq!(kv.tallies.lock()[&Owner::Global].keys, 2);
-        scratch.end().await;
+        assert_eq!(kv.counts.lock()[&Owner::Global].keys, 2);
+        opened.end().await;
     }
 
     #[tokio::test]
     async fn increments_add_up_and_refuse_what_is_no_integer() {
-        let scratch = Scratch::new();
-        let kv = &scratch.kv;
+        let opened = KvDirectory::new();
+        let kv = &opened.kv;
         assert_eq!(kv.increment(Owner::Global, "n", 2, None).await.unwrap(), 2);
         assert_eq!(kv.increment(Owner::Global, "n", -5, None).await.unwrap(), -3);
         kv.set(Owner::Global, "n", json(&i64::MAX.to_string()), None).await.unwrap();
@@ -461,13 +461,13 @@ mod tests {
         );
         kv.set(Owner::Global, "n", json("\"x\""), None).await.unwrap();
         assert!(matches!(kv.increment(Owner::Global, "n", 1, None).await, Err(KvError::NotAnInteger(_))));
-        scratch.end().await;
+        opened.end().await;
     }
 
     #[tokio::test]
     async fn what_is_forgotten_is_one_owners_alone_and_makes_room() {
-        let scratch = Scratch::new();
-        let kv = &scratch.kv;
+        let opened = KvDirectory::new();
+        let kv = &opened.kv;
         let (gone, stays) = (Owner::User(UserId::new()), Owner::User(UserId::new()));
         for (owner, key) in [(gone, "a"), (gone, "b"), (stays, "a"), (Owner::Global, "a")] {
             kv.set(owner, key, json("1"), None).await.unwrap();
@@ -478,25 +478,25 @@ mod tests {
         for owner in [stays, Owner::Global] {
             assert_eq!(text(kv.get(owner, "a").unwrap()).as_deref(), Some("1"));
         }
-        assert!(!kv.tallies.lock().contains_key(&gone));
-        scratch.end().await;
+        assert!(!kv.counts.lock().contains_key(&gone));
+        opened.end().await;
     }
 
     #[tokio::test]
     async fn limits_hold_and_a_full_owner_makes_room_from_what_has_expired() {
-        let scratch = Scratch::new();
-        let kv = &scratch.kv;
+        let opened = KvDirectory::new();
+        let kv = &opened.kv;
         let long = "k".repeat(MAX_KEY + 1);
         assert!(matches!(kv.get(Owner::Global, &long), Err(KvError::KeyTooLong(257))));
         let large = json(&format!("\"{}\"", "v".repeat(MAX_VALUE)));
         assert!(matches!(kv.set(Owner::Global, "k", large, None).await, Err(KvError::ValueTooLarge(_))));
         kv.set(Owner::Global, "short-lived", json("1"), Some(Duration::ZERO)).await.unwrap();
-        kv.tallies.lock().get_mut(&Owner::Global).unwrap().keys = MAX_KEYS;
+        kv.counts.lock().get_mut(&Owner::Global).unwrap().keys = MAX_KEYS;
         kv.set(Owner::Global, "takes its place", json("1"), None).await.unwrap();
         let full = kv.set(Owner::Global, "one too many", json("1"), None).await;
         assert!(matches!(full, Err(KvError::TooManyKeys)), "{full:?}");
         kv.set(Owner::Global, "takes its place", json("2"), None).await.unwrap();
         kv.set(Owner::User(UserId::new()), "another's", json("1"), None).await.unwrap();
-        scratch.end().await;
+        opened.end().await;
     }
 }

@@ -1,7 +1,7 @@
-//! The log: lines for people, or one JSON object a line for programs, on stderr.
+//! The log on stderr: lines for people, or one JSON object a line for programs.
 //!
-//! A message may quote what others sent us, so control characters are spelled out: one message is one
-//! line, and none can draw on the operator's terminal.
+//! A message may quote input from others, so control characters are escaped: one message is one line, and none can
+//! control the operator's terminal.
 
 use crate::model::timestamp::Timestamp;
 use log::{Level, LevelFilter, Record, SetLoggerError};
@@ -10,42 +10,42 @@ use std::{
     io::{self, IsTerminal as _, LineWriter, Write},
 };
 
-/// For whom the log is written.
+/// Format of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Text,
     Json,
 }
 
-/// Whether levels are coloured.
+/// Colouring of the level in a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Paint {
+enum LevelColor {
     Coloured,
     Bare,
 }
 
-/// Somewhere to write to that may be gone, as the pipe to a supervisor that died is. A log that nobody reads must not
-/// end what it is about, and fern panics at an error.
-struct Forgiving<W>(W);
+/// A writer that ignores errors. The reader of the log may be gone, as the pipe to a supervisor that died is; fern panics
+/// at an error, which must not end the server.
+struct IgnoreErrors<W>(W);
 
-/// Libraries that tell their whole life at `debug`.
-const CHATTY: [&str; 8] = ["isahc", "sled", "hyper", "h2", "rustls", "polling", "tracing", "tungstenite"];
+/// Libraries that log too much at `debug`; they log warnings and errors only.
+const VERBOSE: [&str; 8] = ["isahc", "sled", "hyper", "h2", "rustls", "polling", "tracing", "tungstenite"];
 
-/// Libraries that log the errors they return, which we tell where they matter.
-const ECHOES: [&str; 2] = ["rmcp", "rustls_platform_verifier"];
+/// Libraries that log the errors they return, which our own code logs where they matter.
+const SILENCED: [&str; 2] = ["rmcp", "rustls_platform_verifier"];
 
-/// Logs from here on, everything down to `level`. Colours need a terminal and no `NO_COLOR`.
+/// Starts the log at `level`. Levels are coloured if stderr is a terminal and `NO_COLOR` is not set.
 ///
 /// # Errors
 ///
-/// Fails if something logs already.
+/// Fails if a logger is set already.
 pub fn init(level: LevelFilter, format: Format) -> Result<(), SetLoggerError> {
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let paint = if io::stderr().is_terminal() && !plain { Paint::Coloured } else { Paint::Bare };
-    let quiet = CHATTY.into_iter().fold(fern::Dispatch::new().level(level), |dispatch, name| {
+    let paint = if io::stderr().is_terminal() && !plain { LevelColor::Coloured } else { LevelColor::Bare };
+    let quiet = VERBOSE.into_iter().fold(fern::Dispatch::new().level(level), |dispatch, name| {
         dispatch.level_for(name, level.min(LevelFilter::Warn))
     });
-    let quiet = ECHOES.into_iter().fold(quiet, |dispatch, name| dispatch.level_for(name, LevelFilter::Off));
+    let quiet = SILENCED.into_iter().fold(quiet, |dispatch, name| dispatch.level_for(name, LevelFilter::Off));
     quiet
         .format(move |out, message, record| {
             let now = Timestamp::now();
@@ -54,11 +54,11 @@ pub fn init(level: LevelFilter, format: Format) -> Result<(), SetLoggerError> {
                 Format::Json => out.finish(format_args!("{}", json_line(now, record, message))),
             }
         })
-        .chain(Box::new(LineWriter::new(Forgiving(io::stderr()))) as Box<dyn Write + Send>)
+        .chain(Box::new(LineWriter::new(IgnoreErrors(io::stderr()))) as Box<dyn Write + Send>)
         .apply()
 }
 
-impl<W: Write> Write for Forgiving<W> {
+impl<W: Write> Write for IgnoreErrors<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self.0.write(bytes) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => Ok(bytes.len()),
@@ -72,13 +72,13 @@ impl<W: Write> Write for Forgiving<W> {
     }
 }
 
-fn text_line(now: Timestamp, record: &Record<'_>, message: &fmt::Arguments<'_>, paint: Paint) -> String {
+fn text_line(now: Timestamp, record: &Record<'_>, message: &fmt::Arguments<'_>, paint: LevelColor) -> String {
     let level = match (paint, record.level()) {
-        (Paint::Bare, level) => format!("{level:5}"),
-        (Paint::Coloured, level @ Level::Error) => format!("\u{1b}[31m{level:5}\u{1b}[0m"),
-        (Paint::Coloured, level @ Level::Warn) => format!("\u{1b}[33m{level:5}\u{1b}[0m"),
-        (Paint::Coloured, level @ Level::Info) => format!("\u{1b}[32m{level:5}\u{1b}[0m"),
-        (Paint::Coloured, level) => format!("\u{1b}[2m{level:5}\u{1b}[0m"),
+        (LevelColor::Bare, level) => format!("{level:5}"),
+        (LevelColor::Coloured, level @ Level::Error) => format!("\u{1b}[31m{level:5}\u{1b}[0m"),
+        (LevelColor::Coloured, level @ Level::Warn) => format!("\u{1b}[33m{level:5}\u{1b}[0m"),
+        (LevelColor::Coloured, level @ Level::Info) => format!("\u{1b}[32m{level:5}\u{1b}[0m"),
+        (LevelColor::Coloured, level) => format!("\u{1b}[2m{level:5}\u{1b}[0m"),
     };
     let mut line = format!("{now} {level} {}: ", record.target());
     for c in message.to_string().chars() {
@@ -110,13 +110,13 @@ mod tests {
 
     #[test]
     fn a_message_stays_on_its_line_and_off_the_terminal() {
-        let line = text_line(MOMENT, &record(Level::Warn), &format_args!("said \"a\nb\u{1b}[2J\""), Paint::Bare);
+        let line = text_line(MOMENT, &record(Level::Warn), &format_args!("said \"a\nb\u{1b}[2J\""), LevelColor::Bare);
         assert_eq!(line, "2023-11-14T22:13:20.000120Z WARN  svc::deliver: said \"a\\nb\\u{1b}[2J\"");
     }
 
     #[test]
     fn only_a_terminal_sees_colour() {
-        let line = text_line(MOMENT, &record(Level::Error), &format_args!("x"), Paint::Coloured);
+        let line = text_line(MOMENT, &record(Level::Error), &format_args!("x"), LevelColor::Coloured);
         assert!(line.contains("\u{1b}[31mERROR\u{1b}[0m"), "{line:?}");
     }
 
@@ -141,7 +141,7 @@ mod tests {
                 Err(io::ErrorKind::BrokenPipe.into())
             }
         }
-        let mut log = LineWriter::new(Forgiving(Gone));
+        let mut log = LineWriter::new(IgnoreErrors(Gone));
         writeln!(log, "one").and_then(|()| writeln!(log, "two")).and_then(|()| log.flush()).unwrap();
     }
 }

@@ -1,7 +1,7 @@
-//! What the daemon counts about itself: plain atomics, printed as Prometheus text.
+//! Counters and histograms of the daemon: atomics, printed as Prometheus text.
 //!
-//! Counters start anew with each process. `matched` starts at what was found queued, so that at any
-//! quiet moment `matched = delivered + skipped + dropped + dead + discarded + queued`.
+//! Counters start anew with each process. `matched` starts at the number of deliveries found in the queues, so that at
+//! any quiet moment `matched = delivered + skipped + dropped + dead + discarded + queued`.
 
 use std::{
     fmt::Write,
@@ -17,15 +17,15 @@ const BOUNDS: [f64; 14] =
 #[derive(Default)]
 pub struct Counter(AtomicU64);
 
-/// How long things took.
+/// Durations in buckets.
 #[derive(Default)]
 pub struct Histogram {
-    /// One more than there are bounds: the last holds what is above all of them.
+    /// One more than there are bounds: the last bucket is for durations above all of them.
     buckets: [AtomicU64; BOUNDS.len() + 1],
     nanos: AtomicU64,
 }
 
-/// All there is to count. One instance a daemon, shared by reference.
+/// All metrics of a daemon.
 #[derive(Default)]
 pub struct Metrics {
     pub events_accepted: Counter,
@@ -79,7 +79,7 @@ impl Histogram {
 }
 
 impl Metrics {
-    /// Counts a group the store has made durable.
+    /// Counts a group of writes that the store has made durable.
     pub fn flushed(&self, jobs: usize, took: Duration) {
         self.flush_groups.increment();
         self.flush_jobs.add(jobs);
@@ -94,7 +94,7 @@ impl Metrics {
             ("events_repeated_total", "Emits that repeated an id already stored.", &self.events_repeated),
             (
                 "deliveries_matched_total",
-                "Event and sink pairs the router made, redeliveries and what was queued at start included.",
+                "Event and sink pairs the router made, redeliveries and deliveries queued at start included.",
                 &self.matched,
             ),
             ("deliveries_delivered_total", "Deliveries a sink acknowledged.", &self.delivered),
@@ -104,7 +104,7 @@ impl Metrics {
             ("deliveries_discarded_total", "Deliveries thrown away with their sink.", &self.discarded),
             (
                 "delivery_attempts_failed_total",
-                "Attempts that failed, each of a delivery's counted.",
+                "Failed attempts, counting each attempt of a delivery.",
                 &self.attempts_failed,
             ),
             ("store_flushes_total", "Groups of writes made durable.", &self.flush_groups),
@@ -112,7 +112,7 @@ impl Metrics {
             ("calls_answered_total", "Method calls that got a result or the method's own error.", &self.calls_answered),
             (
                 "calls_failed_total",
-                "Method calls that nobody answered: unavailable, too late, too many.",
+                "Method calls without an answer: unavailable, timed out, or over a limit.",
                 &self.calls_failed,
             ),
             ("http_requests_total", "HTTP requests answered.", &self.http_requests),
@@ -167,7 +167,7 @@ fn head(out: &mut String, name: &str, help: &str, kind: &str) {
     let _ = writeln!(out, "# HELP svc_{name} {help}\n# TYPE svc_{name} {kind}");
 }
 
-/// A label's value as the text format wants it.
+/// Escapes the value of a label.
 fn escape(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

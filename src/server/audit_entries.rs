@@ -3,18 +3,18 @@
 use crate::{
     delivery::sinks::Sink,
     model::{event::Actor, id::SinkId, owner::OwnerSpec},
-    platform::audit::Entry,
+    platform::audit::AuditEntry,
     scripting::scripts::Script,
 };
 use serde_json::json;
 
-pub fn sink_entry(actor: Actor, action: &str, sink: &Sink) -> Entry {
-    Entry::new(Some(actor), action, sink_object(sink.id))
+pub fn sink_entry(actor: Actor, action: &str, sink: &Sink) -> AuditEntry {
+    AuditEntry::new(Some(actor), action, sink_object(sink.id))
         .with(json!({"name": sink.name, "type": sink.kind(), "owner": OwnerSpec::from(sink.owner)}))
 }
 
-pub fn script_entry(actor: Actor, action: &str, script: &Script) -> Entry {
-    Entry::new(Some(actor), action, format!("script:{}", script.id))
+pub fn script_entry(actor: Actor, action: &str, script: &Script) -> AuditEntry {
+    AuditEntry::new(Some(actor), action, format!("script:{}", script.id))
         .with(json!({"name": script.name, "kind": script.kind, "owner": OwnerSpec::from(script.owner)}))
 }
 

@@ -4,7 +4,7 @@ use crate::{
     platform::{
         config::Config,
         metrics::Metrics,
-        store::{OpenError, Store},
+        store::{Store, StoreOpenError},
     },
     server::{
         http,
@@ -32,7 +32,7 @@ const AGENT_DRAIN: Duration = Duration::from_secs(3);
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
     #[error(transparent)]
-    Open(#[from] OpenError),
+    Open(#[from] StoreOpenError),
     #[error(transparent)]
     Services(#[from] ServicesError),
     #[error("cannot serve: {0}")]

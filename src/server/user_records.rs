@@ -10,7 +10,7 @@ use crate::{
     identity::Identity,
     model::{event::Actor, id::UserId, owner::Owner},
     platform::{
-        audit::{Audit, Entry},
+        audit::{Audit, AuditEntry},
         kv::Kv,
         store::StoreError,
     },
@@ -91,6 +91,6 @@ impl UserRecords {
     }
 }
 
-fn orphan_entry(action: &str, object: String, name: &str) -> Entry {
-    Entry::new(None, action, object).with(json!({"name": name, "reason": "its user was deleted"}))
+fn orphan_entry(action: &str, object: String, name: &str) -> AuditEntry {
+    AuditEntry::new(None, action, object).with(json!({"name": name, "reason": "its user was deleted"}))
 }

@@ -27,7 +27,7 @@ use crate::{
         timestamp::Timestamp,
     },
     platform::{
-        audit::{Audit, Entry as AuditEntry},
+        audit::{Audit, AuditEntry},
         keyed_mutex::KeyedMutex,
         run_to_completion::run_to_completion,
         store::{Store, StoreError},

@@ -10,8 +10,8 @@ use crate::{
         timestamp::Timestamp,
     },
     platform::{
-        audit::{Audit, Entry},
-        collection::{Collection, CollectionError, CollectionRecord, Expected},
+        audit::{Audit, AuditEntry},
+        collection::{Collection, CollectionError, CollectionRecord, Precondition},
         keyed_mutex::KeyedMutex,
         run_to_completion::run_to_completion,
         store::{Batch, Store, StoreError, Table, keys},
@@ -111,7 +111,7 @@ impl Templates {
             spec.check().map_err(TemplateError::from)?;
             let template = Template { id, spec, created_at: before.created_at, updated_at: Timestamp::now() };
             let audit = audited(by, "template.update", &template);
-            let updated = this.records.update(template, Expected::Present, audit).await;
+            let updated = this.records.update(template, Precondition::Present, audit).await;
             Ok(updated.map_err(TemplateError::from)?)
         })
         .await
@@ -168,7 +168,7 @@ impl From<CollectionError<Template>> for TemplateError {
 
 /// Writes the audit entry of a change.
 fn audited(by: Actor, action: &str, template: &Template) -> impl FnOnce(&mut Batch<'_>) + Send + 'static {
-    let entry =
-        Entry::new(Some(by), action, format!("template:{}", template.id)).with(json!({"name": template.spec.name}));
+    let entry = AuditEntry::new(Some(by), action, format!("template:{}", template.id))
+        .with(json!({"name": template.spec.name}));
     move |batch| Audit::record(batch, &entry)
 }

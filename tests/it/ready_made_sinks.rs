@@ -53,7 +53,7 @@ impl SinkTest {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path(), 0, Arc::default()).unwrap();
-        let egress = Egress::new(&config::Egress::default());
+        let egress = Egress::new(&config::EgressConfig::default());
         let scripts = Scripts::open(store.clone(), usize::MAX).unwrap();
         let kv = Kv::new(store).unwrap();
         let libraries = HostServices {
@@ -62,7 +62,7 @@ impl SinkTest {
             caller: Arc::new(NoMethods),
             modules: Arc::new(scripts.clone()),
         };
-        let runtime = Runtime::new(&config::Script::default(), libraries, Arc::default());
+        let runtime = Runtime::new(&config::ScriptConfig::default(), libraries, Arc::default());
         Self { context: SinkContext { egress, runtime, scripts, timeout: Duration::from_secs(10) }, directory }
     }
 

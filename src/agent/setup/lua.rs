@@ -62,10 +62,10 @@ pub async fn run(
         script: script.path.to_owned(),
         changes,
     });
-    let settings = config::Script { wall: Span(limit), cpu: Span(limit), memory: Size(MEMORY), threads: 1 };
+    let settings = config::ScriptConfig { wall: Span(limit), cpu: Span(limit), memory: Size(MEMORY), threads: 1 };
     let modules = SpaceModules::new(script.directory.to_owned(), agent.packages.clone());
     let services = HostServices {
-        http: Arc::new(Egress::new(&config::Egress::default())),
+        http: Arc::new(Egress::new(&config::EgressConfig::default())),
         kv: None,
         caller: Arc::new(MethodsViaAgent),
         modules: Arc::new(modules),

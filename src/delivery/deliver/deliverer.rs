@@ -40,7 +40,7 @@ pub struct DelivererDeps {
 
 impl Deliverer {
     /// Makes a deliverer that starts no new attempt once `shutdown` is cancelled.
-    pub fn new(settings: &config::Delivery, deps: DelivererDeps, shutdown: CancellationToken) -> Self {
+    pub fn new(settings: &config::DeliveryConfig, deps: DelivererDeps, shutdown: CancellationToken) -> Self {
         let DelivererDeps { engine, sinks, subscriptions, methods, sink_context, feed, metrics } = deps;
         let method_context = MethodContext { sinks: sinks.clone(), runtime: sink_context.runtime.clone(), methods };
         Self(Arc::new(DelivererState {

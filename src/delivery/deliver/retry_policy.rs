@@ -16,7 +16,7 @@ pub(super) struct RetryPolicy {
 }
 
 impl RetryPolicy {
-    pub fn new(settings: &config::Delivery) -> Self {
+    pub fn new(settings: &config::DeliveryConfig) -> Self {
         Self { backoff: settings.backoff.iter().map(|span| span.0).collect(), max_retry_after: settings.retry_after.0 }
     }
 
@@ -62,10 +62,10 @@ mod tests {
 
     /// Returns the wait that a failed attempt leads to; `None` if the event is given up.
     fn wait_after(number: u32, retry_after: Option<RetryAfter>) -> Option<Duration> {
-        let settings = config::Delivery {
+        let settings = config::DeliveryConfig {
             backoff: vec![Span(seconds(10)), Span(seconds(60))],
             retry_after: Span(seconds(100)),
-            ..config::Delivery::default()
+            ..config::DeliveryConfig::default()
         };
         let failed = CompletedAttempt::failed("no".to_owned()).with_retry_after(retry_after);
         match RetryPolicy::new(&settings).settle(failed, number, Timestamp::now()).settlement {

@@ -15,7 +15,7 @@ use crate::{
         owner::Owner,
     },
     platform::{
-        audit::{Audit, Entry, Filter},
+        audit::{Audit, AuditEntry, AuditFilter},
         config::{self, Span},
         store::{Store, keys},
     },
@@ -66,7 +66,8 @@ impl DeliveryFixture {
         let (store, sink_fixture, feed, shutdown) =
             (directory.store(), SinkFixture::new(), Feed::new(), CancellationToken::new());
         let millisecond = Span(Duration::from_millis(1));
-        let settings = config::Delivery { backoff: vec![millisecond, millisecond], ..config::Delivery::default() };
+        let settings =
+            config::DeliveryConfig { backoff: vec![millisecond, millisecond], ..config::DeliveryConfig::default() };
         let (ready, wakes) = mpsc::unbounded_channel();
         let hooks = EngineHooks { accepted: Box::new(|_| ()), ready };
         let limits = QueueLimits { queue: settings.queue, dead_letters: settings.dead_letters };
@@ -178,9 +179,9 @@ impl DeliveryFixture {
     }
 
     /// Returns the audit log's entries with this action.
-    async fn audited(&self, action: &str) -> Vec<Entry> {
+    async fn audited(&self, action: &str) -> Vec<AuditEntry> {
         self.written().await;
-        let filter = Filter { action: Some(action.to_owned()), ..Filter::default() };
+        let filter = AuditFilter { action: Some(action.to_owned()), ..AuditFilter::default() };
         Audit::new(self.store.clone()).list(filter, None, 100).await.unwrap().entries
     }
 }
@@ -278,7 +279,7 @@ async fn an_event_that_fails_three_times_is_a_dead_letter_and_can_be_sent_again(
     assert_eq!(fixture.audited("event.give_up").await.len(), 1);
 
     let fixture = fixture.restart(FakeGateway::ready()).await;
-    let entry = Entry::new(None, "sink.redeliver", "x");
+    let entry = AuditEntry::new(None, "sink.redeliver", "x");
     assert_eq!(fixture.engine.redeliver(queue, DeadLetterFilter::All, entry).await.unwrap().queued, 1);
     eventually("the redelivery", || fixture.received("m") == [7]).await;
     fixture.idle().await;

@@ -6,7 +6,7 @@ use super::Sink;
 use crate::{
     model::{id::SinkId, owner::Owner},
     platform::{
-        collection::{Change, Collection, CollectionError, CollectionRecord, Expected},
+        collection::{Change, Collection, CollectionError, CollectionRecord, Precondition},
         store::{Batch, Store, StoreError, Table, keys},
     },
 };
@@ -68,7 +68,7 @@ impl Sinks {
         sink: Sink,
         also: impl FnOnce(&mut Batch<'_>) + Send + 'static,
     ) -> Result<Arc<Sink>, SinksError> {
-        Ok(self.0.update(sink, Expected::Present, also).await?)
+        Ok(self.0.update(sink, Precondition::Present, also).await?)
     }
 
     /// Removes a sink and returns it.

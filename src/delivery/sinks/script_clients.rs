@@ -54,7 +54,7 @@ impl HttpClient for Egress {
     }
 }
 
-fn checked(request: HttpRequest) -> Result<egress::Request, String> {
+fn checked(request: HttpRequest) -> Result<egress::OutboundRequest, String> {
     let mut headers = HeaderMap::new();
     for (name, value) in &request.headers {
         let illegal = || format!("the header `{name}` is not legal");
@@ -64,7 +64,7 @@ fn checked(request: HttpRequest) -> Result<egress::Request, String> {
         }
         headers.append(parsed, HeaderValue::from_str(value).map_err(|_| illegal())?);
     }
-    Ok(egress::Request {
+    Ok(egress::OutboundRequest {
         method: request.method.parse().map_err(|_| format!("`{}` is no HTTP method", request.method))?,
         url: request.url,
         headers,

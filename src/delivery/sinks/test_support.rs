@@ -38,7 +38,7 @@ impl SinkFixture {
     pub fn new() -> Self {
         let directory = TempDir::new().unwrap();
         let store = Store::open(directory.path(), 0, Arc::default()).unwrap();
-        let egress = Egress::new(&config::Egress::default());
+        let egress = Egress::new(&config::EgressConfig::default());
         let scripts = Scripts::open(store.clone(), usize::MAX).unwrap();
         let libraries = HostServices {
             http: Arc::new(egress.clone()),
@@ -46,7 +46,7 @@ impl SinkFixture {
             caller: Arc::new(NoMethodsServed),
             modules: Arc::new(scripts.clone()),
         };
-        let runtime = Runtime::new(&config::Script::default(), libraries, Arc::default());
+        let runtime = Runtime::new(&config::ScriptConfig::default(), libraries, Arc::default());
         Self {
             context: SinkContext { egress, runtime, scripts, timeout: Duration::from_secs(30) },
             _directory: directory,

@@ -47,7 +47,7 @@ impl Webhook {
             Ok(body) => body,
             Err(error) => return error.into_attempt(),
         };
-        let request = egress::Request {
+        let request = egress::OutboundRequest {
             method: Method::POST,
             url: self.url.as_ref().to_owned(),
             headers: self.headers(&input, &body, Timestamp::now()),
@@ -94,7 +94,7 @@ impl Webhook {
 }
 
 /// Turns the receiver's response into the result of the attempt.
-fn interpret(response: &egress::Response) -> CompletedAttempt {
+fn interpret(response: &egress::OutboundResponse) -> CompletedAttempt {
     let status = response.status;
     let completed = if status.is_success() {
         CompletedAttempt::delivered()

@@ -11,7 +11,7 @@ use crate::{
         timestamp::Timestamp,
     },
     platform::{
-        collection::{Change, Changes, Collection, CollectionError, CollectionRecord, Expected},
+        collection::{Change, Changes, Collection, CollectionError, CollectionRecord, Precondition},
         keyed_mutex::KeyedMutex,
         run_to_completion::run_to_completion,
         store::{Store, StoreError, Table, keys},
@@ -171,14 +171,14 @@ fn changes(before: Vec<Arc<Subscription>>, wanted: Vec<Subscription>) -> Changes
             Some(old) if old.owner == new.owner => {
                 let after = Subscription { id: old.id, created_at: old.created_at, ..new };
                 if after != *old {
-                    changes = changes.put(after, Expected::Present);
+                    changes = changes.put(after, Precondition::Present);
                 }
             }
-            Some(old) => changes = changes.delete(old.id, Expected::Present).put(new, Expected::Absent),
-            None => changes = changes.put(new, Expected::Absent),
+            Some(old) => changes = changes.delete(old.id, Precondition::Present).put(new, Precondition::Absent),
+            None => changes = changes.put(new, Precondition::Absent),
         }
     }
-    before.into_values().fold(changes, |changes, old| changes.delete(old.id, Expected::Present))
+    before.into_values().fold(changes, |changes, old| changes.delete(old.id, Precondition::Present))
 }
 
 impl CollectionRecord for Subscription {

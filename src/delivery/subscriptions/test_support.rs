@@ -8,7 +8,7 @@ use crate::{
         method::{Method, Registration},
         timestamp::Timestamp,
     },
-    platform::store::{OpenError, Store},
+    platform::store::{Store, StoreOpenError},
     routing::queue::test_support::copy_directory,
 };
 use futures_util::{FutureExt, future::BoxFuture};
@@ -51,7 +51,7 @@ impl StoreDirectory {
             match Store::open(self.0.path(), 0, Arc::default()) {
                 Ok(store) => return store,
                 // After a reopening: sled releases its files a moment later than its last handle.
-                Err(OpenError::Database { .. }) if Instant::now() < deadline => std::thread::yield_now(),
+                Err(StoreOpenError::Database { .. }) if Instant::now() < deadline => std::thread::yield_now(),
                 Err(error) => panic!("{error}"),
             }
         }

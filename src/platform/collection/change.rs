@@ -76,9 +76,9 @@ impl<T> Change<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Revision(pub(super) u64);
 
-/// The state in which a change expects a record.
+/// State of a record that a change requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expected {
+pub enum Precondition {
     /// There is no record with this id.
     Absent,
     /// There is a record with this id.
@@ -89,11 +89,11 @@ pub enum Expected {
 
 /// A change to be made: puts and deletes that are written together or not at all.
 pub struct Changes<T: CollectionRecord> {
-    pub(super) writes: Vec<(Write<T>, Expected)>,
+    pub(super) writes: Vec<(CollectionWrite<T>, Precondition)>,
     pub(super) also: Option<AlsoWrite>,
 }
 
-pub(super) enum Write<T: CollectionRecord> {
+pub(super) enum CollectionWrite<T: CollectionRecord> {
     Put(Arc<T>),
     Delete(T::Id),
 }
@@ -120,14 +120,14 @@ impl<T: CollectionRecord> Changes<T> {
     }
 
     #[must_use]
-    pub fn put(mut self, record: impl Into<Arc<T>>, expected: Expected) -> Self {
-        self.writes.push((Write::Put(record.into()), expected));
+    pub fn put(mut self, record: impl Into<Arc<T>>, expected: Precondition) -> Self {
+        self.writes.push((CollectionWrite::Put(record.into()), expected));
         self
     }
 
     #[must_use]
-    pub fn delete(mut self, id: T::Id, expected: Expected) -> Self {
-        self.writes.push((Write::Delete(id), expected));
+    pub fn delete(mut self, id: T::Id, expected: Precondition) -> Self {
+        self.writes.push((CollectionWrite::Delete(id), expected));
         self
     }
 
@@ -138,12 +138,16 @@ impl<T: CollectionRecord> Changes<T> {
         self
     }
 
+    pub(super) fn ids(&self) -> Vec<T::Id> {
+        self.writes.iter().map(|(write, _)| write.id()).collect()
+    }
+
     pub const fn is_empty(&self) -> bool {
         self.writes.is_empty()
     }
 }
 
-impl<T: CollectionRecord> Write<T> {
+impl<T: CollectionRecord> CollectionWrite<T> {
     pub fn id(&self) -> T::Id {
         match self {
             Self::Put(record) => record.id(),

@@ -1,7 +1,7 @@
 //! The handle to a collection: reads from memory, and changes that are written before they are seen.
 
 use super::{
-    change::{Change, Changes, CollectionError, CollectionRecord, Expected, Revision, Write},
+    change::{Change, Changes, CollectionError, CollectionRecord, CollectionWrite, Precondition, Revision},
     index::CollectionIndex,
 };
 use crate::platform::{
@@ -64,6 +64,16 @@ impl<T: CollectionRecord> Collection<T> {
         run_to_completion(async move { state.commit(changes).await }).await
     }
 
+    /// Makes a change without waiting for the disk: it is in memory and heard of at once, and written soon. For
+    /// bookkeeping that a crash may undo.
+    ///
+    /// # Errors
+    ///
+    /// As [`Collection::commit`], except that the store's errors go unnoticed.
+    pub async fn commit_soon(&self, changes: Changes<T>) -> Result<Vec<Change<T>>, CollectionError<T>> {
+        self.0.commit_soon(changes).await
+    }
+
     /// Adds a record. `also` writes into the same batch.
     ///
     /// # Errors
@@ -75,7 +85,7 @@ impl<T: CollectionRecord> Collection<T> {
         also: impl FnOnce(&mut Batch<'_>) + Send + 'static,
     ) -> Result<Arc<T>, CollectionError<T>> {
         let record = Arc::new(record);
-        self.commit(Changes::new().put(record.clone(), Expected::Absent).with(also)).await?;
+        self.commit(Changes::new().put(record.clone(), Precondition::Absent).with(also)).await?;
         Ok(record)
     }
 
@@ -87,7 +97,7 @@ impl<T: CollectionRecord> Collection<T> {
     pub async fn update(
         &self,
         record: T,
-        expected: Expected,
+        expected: Precondition,
         also: impl FnOnce(&mut Batch<'_>) + Send + 'static,
     ) -> Result<Arc<T>, CollectionError<T>> {
         let record = Arc::new(record);
@@ -105,7 +115,7 @@ impl<T: CollectionRecord> Collection<T> {
         id: T::Id,
         also: impl FnOnce(&mut Batch<'_>) + Send + 'static,
     ) -> Result<Arc<T>, CollectionError<T>> {
-        let made = self.commit(Changes::new().delete(id, Expected::Present).with(also)).await?;
+        let made = self.commit(Changes::new().delete(id, Precondition::Present).with(also)).await?;
         made.first().map(|change| change.record().clone()).ok_or(CollectionError::NotFound(id))
     }
 
@@ -151,28 +161,12 @@ impl<T: CollectionRecord> Collection<T> {
 }
 
 impl<T: CollectionRecord> CollectionState<T> {
-    async fn commit(&self, changes: Changes<T>) -> Result<Vec<Change<T>>, CollectionError<T>> {
-        let ids: Vec<T::Id> = changes.writes.iter().map(|(write, _)| write.id()).collect();
+    async fn commit(&self, mut changes: Changes<T>) -> Result<Vec<Change<T>>, CollectionError<T>> {
+        let ids = changes.ids();
         let _changing = self.changing.lock_all(ids.iter()).await;
-        let reservation = {
-            let mut index = self.index.write();
-            index.reserve(&changes.writes, self.quota)?;
-            Reservation { index: &self.index, ids }
-        };
-        let batched = self.batched(&changes);
-        let also = changes.also;
-        let written = self.store.write(move |batch| {
-            for (key, record) in batched {
-                match record {
-                    Some(record) => T::TABLE.put(batch, &key, &record),
-                    None => T::TABLE.delete(batch, &key),
-                }
-            }
-            if let Some(also) = also {
-                also(batch);
-            }
-        });
-        written.await?;
+        let reservation = self.reserve(&changes)?;
+        let write = self.store.write(self.job(&mut changes));
+        write.await?;
         let made = self.index.write().apply(changes.writes.into_iter().map(|(write, _)| write).collect());
         drop(reservation);
         for change in &made {
@@ -181,17 +175,41 @@ impl<T: CollectionRecord> CollectionState<T> {
         Ok(made)
     }
 
-    /// The keys to write, with the record to put there, or none to delete it. Deletes come first: within one change a
-    /// key may pass from one record to another.
-    fn batched(&self, changes: &Changes<T>) -> Vec<(Vec<u8>, Option<Arc<T>>)> {
+    async fn commit_soon(&self, mut changes: Changes<T>) -> Result<Vec<Change<T>>, CollectionError<T>> {
+        let ids = changes.ids();
+        let _changing = self.changing.lock_all(ids.iter()).await;
+        drop(self.reserve(&changes)?);
+        self.store.write_soon(self.job(&mut changes));
+        let made = self.index.write().apply(changes.writes.into_iter().map(|(write, _)| write).collect());
+        for change in &made {
+            self.notify(change);
+        }
+        Ok(made)
+    }
+
+    fn reserve(&self, changes: &Changes<T>) -> Result<Reservation<'_, T>, CollectionError<T>> {
+        self.index.write().reserve(&changes.writes, self.quota)?;
+        Ok(Reservation { index: &self.index, ids: changes.ids() })
+    }
+
+    /// The job that writes a change. Deletes come first: within one change a key may pass from one record to another.
+    fn job(&self, changes: &mut Changes<T>) -> impl FnOnce(&mut Batch<'_>) + Send + use<T> {
+        let also = changes.also.take();
         let index = self.index.read();
         let former = changes.writes.iter().filter_map(|(write, _)| index.records.get(&write.id()));
-        let deletes = former.map(|entry| (entry.record.key(), None));
+        let deletes: Vec<Vec<u8>> = former.map(|entry| entry.record.key()).collect();
         let puts = changes.writes.iter().filter_map(|(write, _)| match write {
-            Write::Put(record) => Some((record.key(), Some(record.clone()))),
-            Write::Delete(_) => None,
+            CollectionWrite::Put(record) => Some(record.clone()),
+            CollectionWrite::Delete(_) => None,
         });
-        deletes.chain(puts).collect()
+        let puts: Vec<Arc<T>> = puts.collect();
+        move |batch| {
+            deletes.iter().for_each(|key| T::TABLE.delete(batch, key));
+            puts.iter().for_each(|record| T::TABLE.put(batch, &record.key(), record));
+            if let Some(also) = also {
+                also(batch);
+            }
+        }
     }
 
     fn notify(&self, change: &Change<T>) {

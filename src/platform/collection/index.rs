@@ -1,6 +1,6 @@
 //! The records of a collection in memory: by id, by name within their scope, and those that are being written.
 
-use super::change::{Change, CollectionError, CollectionRecord, Expected, Revision, Write};
+use super::change::{Change, CollectionError, CollectionRecord, CollectionWrite, Precondition, Revision};
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
@@ -48,12 +48,16 @@ impl<T: CollectionRecord> CollectionIndex<T> {
 
     /// Checks a change and takes the names it needs. The records' ids are locked. If the change is allowed, the caller
     /// ends the reservation by [`CollectionIndex::release`], whether or not the change was written.
-    pub fn reserve(&mut self, writes: &[(Write<T>, Expected)], quota: usize) -> Result<(), CollectionError<T>> {
+    pub fn reserve(
+        &mut self,
+        writes: &[(CollectionWrite<T>, Precondition)],
+        quota: usize,
+    ) -> Result<(), CollectionError<T>> {
         let changed: HashSet<T::Id> = writes.iter().map(|(write, _)| write.id()).collect();
         let mut puts = Vec::with_capacity(writes.len());
         for (write, expected) in writes {
             self.expect(write.id(), *expected)?;
-            if let Write::Put(record) = write {
+            if let CollectionWrite::Put(record) = write {
                 self.check(record, &changed, &puts, quota)?;
                 puts.push(record.clone());
             }
@@ -69,21 +73,21 @@ impl<T: CollectionRecord> CollectionIndex<T> {
     }
 
     /// Makes a change that is on disk visible.
-    pub fn apply(&mut self, writes: Vec<Write<T>>) -> Vec<Change<T>> {
-        let apply = |write: Write<T>| match write {
-            Write::Put(record) => match self.put(record.clone()) {
+    pub fn apply(&mut self, writes: Vec<CollectionWrite<T>>) -> Vec<Change<T>> {
+        let apply = |write: CollectionWrite<T>| match write {
+            CollectionWrite::Put(record) => match self.put(record.clone()) {
                 Some(before) => Some(Change::Updated { before, after: record }),
                 None => Some(Change::Created(record)),
             },
-            Write::Delete(id) => self.remove(id).map(Change::Deleted),
+            CollectionWrite::Delete(id) => self.remove(id).map(Change::Deleted),
         };
         writes.into_iter().filter_map(apply).collect()
     }
 
-    fn expect(&self, id: T::Id, expected: Expected) -> Result<(), CollectionError<T>> {
+    fn expect(&self, id: T::Id, expected: Precondition) -> Result<(), CollectionError<T>> {
         match (self.records.get(&id), expected) {
-            (None, Expected::Absent) | (Some(_), Expected::Present) => Ok(()),
-            (Some(entry), Expected::Revision(revision)) if entry.revision == revision => Ok(()),
+            (None, Precondition::Absent) | (Some(_), Precondition::Present) => Ok(()),
+            (Some(entry), Precondition::Revision(revision)) if entry.revision == revision => Ok(()),
             (Some(_), _) => Err(CollectionError::Conflict(id)),
             (None, _) => Err(CollectionError::NotFound(id)),
         }

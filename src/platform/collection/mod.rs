@@ -3,8 +3,8 @@
 //! A [`Collection`] holds every record of one kind in memory, in the order of their ids, and writes through to the store.
 //! Its contract:
 //!
-//! - A change ([`Changes`]) is a set of puts and deletes, each with the [`Expected`] state of the record. All of it is
-//!   made, on disk and in memory, or none of it. A record that is not as expected refuses the change.
+//! - A change ([`Changes`]) is a set of puts and deletes, each with a [`Precondition`] on the record. All of it is made,
+//!   on disk and in memory, or none of it. A record that is not as expected refuses the change.
 //! - Names are unique within a scope (an owner, or one scope for all). A name is taken from the moment a change begins,
 //!   so that two changes at once cannot take one name, and is free again if the change is not written.
 //! - A scope has a quota of records. Rules of one kind of record ([`CollectionRecord::check`]) see the records that are
@@ -14,6 +14,7 @@
 //! - Every listener hears every [`Change`], whoever made it: after it is on disk and in memory, in order for each
 //!   record, and before the caller of the change returns. A listener that panics is logged and harms nobody else.
 //! - A change runs to its end even if its caller goes away.
+//! - [`Collection::commit_soon`] alone does not wait for the disk, for bookkeeping that a crash may undo.
 //!
 //! Revisions are kept in memory and start anew when the store is opened. A storage engine with several writers has
 //! revisions of its own, and feeds the changes of other writers into the same index and to the same listeners.
@@ -24,5 +25,5 @@ mod index;
 #[cfg(test)]
 mod tests;
 
-pub use change::{Change, Changes, CollectionError, CollectionRecord, Expected, Revision};
+pub use change::{Change, Changes, CollectionError, CollectionRecord, Precondition, Revision};
 pub use handle::Collection;

@@ -1,6 +1,6 @@
 //! The contract of a collection, on records that are a name and a scope.
 
-use super::{Change, Changes, Collection, CollectionError, CollectionRecord, Expected};
+use super::{Change, Changes, Collection, CollectionError, CollectionRecord, Precondition};
 use crate::platform::store::{Store, StoreError, Table, keys};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -65,10 +65,8 @@ fn open(directory: &TempDir, quota: usize) -> (Store, Collection<Note>) {
 /// Lists the changes of a collection in the order in which a listener hears them.
 fn record_changes(notes: &Collection<Note>) -> Arc<Mutex<Vec<String>>> {
     let heard = Arc::new(Mutex::new(Vec::new()));
-    let (list, seen) = (heard.clone(), notes.clone());
+    let list = heard.clone();
     notes.listen(move |change| {
-        // The change is in memory by the time it is heard of.
-        assert_eq!(seen.get(change.record().id).as_deref(), change.sides().1);
         list.lock().push(match change {
             Change::Created(new) => format!("+{}", new.name),
             Change::Updated { before, after } => format!("{}>{}", before.name, after.name),
@@ -87,7 +85,7 @@ async fn names_are_unique_within_a_scope_and_free_again_after_a_rename_or_delete
     let taken = notes.create(note(1, "a"), |_| ()).await;
     assert!(matches!(&taken, Err(CollectionError::NameTaken(other)) if other.id == first.id), "{taken:?}");
     let renamed = Note { name: "b".to_owned(), ..Note::clone(&first) };
-    notes.update(renamed, Expected::Present, |_| ()).await.unwrap();
+    notes.update(renamed, Precondition::Present, |_| ()).await.unwrap();
     assert!(notes.find(1, "a").is_none());
     assert_eq!(notes.find(1, "b").unwrap().id, first.id);
     notes.create(note(1, "a"), |_| ()).await.unwrap();
@@ -115,10 +113,10 @@ async fn of_many_creations_at_once_one_takes_the_name_and_the_quota_holds() {
     }
     // A record that moves into a full scope is refused, one that stays in it is not.
     let moved = Note { scope: 1, ..Note::clone(&notes.find(0, "n0").unwrap()) };
-    let moved = notes.update(Note { name: "z".to_owned(), ..moved }, Expected::Present, |_| ()).await;
+    let moved = notes.update(Note { name: "z".to_owned(), ..moved }, Precondition::Present, |_| ()).await;
     assert!(matches!(moved, Err(CollectionError::QuotaReached(3))), "{moved:?}");
     let stays = Note { name: "z".to_owned(), ..Note::clone(&notes.find(1, "x").unwrap()) };
-    notes.update(stays, Expected::Present, |_| ()).await.unwrap();
+    notes.update(stays, Precondition::Present, |_| ()).await.unwrap();
 }
 
 #[tokio::test]
@@ -143,20 +141,21 @@ async fn a_change_to_a_record_that_is_not_as_expected_is_refused() {
     let first = notes.create(note(1, "a"), |_| ()).await.unwrap();
     let (_, revision) = notes.get_revision(first.id).unwrap();
     let edited = |text: &str| Note { text: text.to_owned(), ..Note::clone(&first) };
-    notes.update(edited("1"), Expected::Revision(revision), |_| ()).await.unwrap();
-    let late = notes.update(edited("2"), Expected::Revision(revision), |_| ()).await;
+    notes.update(edited("1"), Precondition::Revision(revision), |_| ()).await.unwrap();
+    let late = notes.update(edited("2"), Precondition::Revision(revision), |_| ()).await;
     assert!(matches!(late, Err(CollectionError::Conflict(id)) if id == first.id), "{late:?}");
     assert!(matches!(notes.create(edited("3"), |_| ()).await, Err(CollectionError::Conflict(_))));
     assert_eq!(notes.get(first.id).unwrap().text, "1");
     // All of a change is refused for one record of it.
     let other = note(1, "b");
-    let both = Changes::new().put(other.clone(), Expected::Absent).delete(first.id, Expected::Revision(revision));
+    let both =
+        Changes::new().put(other.clone(), Precondition::Absent).delete(first.id, Precondition::Revision(revision));
     assert!(matches!(notes.commit(both).await, Err(CollectionError::Conflict(_))));
     assert!(notes.get(other.id).is_none() && notes.get(first.id).is_some());
     notes.create(other, |_| ()).await.unwrap();
     notes.delete(first.id, |_| ()).await.unwrap();
     assert!(matches!(notes.delete(first.id, |_| ()).await, Err(CollectionError::NotFound(_))));
-    let gone = notes.update(edited("4"), Expected::Present, |_| ()).await;
+    let gone = notes.update(edited("4"), Precondition::Present, |_| ()).await;
     assert!(matches!(gone, Err(CollectionError::NotFound(_))), "{gone:?}");
 }
 
@@ -167,7 +166,7 @@ async fn one_change_can_pass_a_name_from_one_record_to_another() {
     let first = notes.create(note(1, "a"), |_| ()).await.unwrap();
     let heard = record_changes(&notes);
     let second = note(1, "a");
-    let swap = Changes::new().delete(first.id, Expected::Present).put(second.clone(), Expected::Absent);
+    let swap = Changes::new().delete(first.id, Precondition::Present).put(second.clone(), Precondition::Absent);
     notes.commit(swap).await.unwrap();
     assert_eq!(*heard.lock(), ["-a", "+a"]);
     assert_eq!(notes.find(1, "a").as_deref(), Some(&second));
@@ -184,11 +183,16 @@ async fn every_listener_hears_every_change_in_order_before_the_caller_returns() 
     let (_, notes) = open(&directory, 100);
     notes.listen(|_| panic!("a listener of somebody else"));
     let (one, two) = (record_changes(&notes), record_changes(&notes));
+    let (memory, unseen) = (notes.clone(), Arc::new(Mutex::new(0)));
+    let count = unseen.clone();
+    notes.listen(move |change| {
+        *count.lock() += usize::from(memory.get(change.record().id).as_deref() != change.sides().1);
+    });
     let first = notes.create(note(1, "a"), |_| ()).await.unwrap();
     assert_eq!(*one.lock(), ["+a"], "heard before the change's caller returns");
     let edits = (0..20).map(|n| {
         let (notes, record) = (notes.clone(), Note { name: format!("n{n}"), ..Note::clone(&first) });
-        tokio::spawn(async move { notes.update(record, Expected::Present, |_| ()).await.unwrap() })
+        tokio::spawn(async move { notes.update(record, Precondition::Present, |_| ()).await.unwrap() })
     });
     futures_util::future::join_all(edits).await;
     notes.delete(first.id, |_| ()).await.unwrap();
@@ -203,6 +207,7 @@ async fn every_listener_hears_every_change_in_order_before_the_caller_returns() 
         name = after.to_owned();
     }
     assert_eq!(heard[21], format!("-{name}"));
+    assert_eq!(*unseen.lock(), 0, "a change is in memory when it is heard of");
 }
 
 #[tokio::test]
@@ -237,7 +242,7 @@ async fn a_change_that_the_store_refuses_leaves_memory_as_it_was_and_releases_th
         let refused = notes.create(note(1, "x"), |_| ()).await;
         assert!(matches!(refused, Err(CollectionError::Store(StoreError::Closing))), "{refused:?}");
         let renamed = Note { name: "new".to_owned(), ..Note::clone(&kept) };
-        let refused = notes.update(renamed, Expected::Present, |_| ()).await;
+        let refused = notes.update(renamed, Precondition::Present, |_| ()).await;
         assert!(matches!(refused, Err(CollectionError::Store(_))), "{refused:?}");
         assert!(matches!(notes.delete(kept.id, |_| ()).await, Err(CollectionError::Store(_))));
     }
@@ -274,13 +279,13 @@ async fn many_writers_at_once_leave_memory_disk_and_listeners_in_agreement() {
                 let name = format!("n{}", (random >> 45) % 6);
                 let record = Note { id, scope, name, text: String::new() };
                 let changes = match (random >> 50) % 4 {
-                    0 => Changes::new().delete(id, Expected::Present),
-                    1 => Changes::new().put(record, Expected::Present),
+                    0 => Changes::new().delete(id, Precondition::Present),
+                    1 => Changes::new().put(record, Precondition::Present),
                     2 => match notes.get_revision(id) {
-                        Some((_, revision)) => Changes::new().put(record, Expected::Revision(revision)),
-                        None => Changes::new().put(record, Expected::Absent),
+                        Some((_, revision)) => Changes::new().put(record, Precondition::Revision(revision)),
+                        None => Changes::new().put(record, Precondition::Absent),
                     },
-                    _ => Changes::new().put(record, Expected::Absent),
+                    _ => Changes::new().put(record, Precondition::Absent),
                 };
                 let _ = notes.commit(changes).await;
             }

@@ -16,7 +16,7 @@ use std::{
 /// The documented defaults, as shipped.
 pub const DEFAULT_TOML: &str = include_str!("../../../contrib/svc.default.toml");
 
-/// Everything `svc server` and `svc agent start` can be told.
+/// The settings of `svc server` and `svc agent start`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -26,22 +26,22 @@ pub struct Config {
     pub zone: String,
     /// Threads that serve connections; 0 leaves it to [`Config::workers`].
     pub workers: usize,
-    pub limits: Limits,
-    pub delivery: Delivery,
-    pub history: History,
-    pub webhook: Webhook,
-    pub script: Script,
-    pub egress: Egress,
-    pub auth: Auth,
-    pub mcp: Mcp,
-    pub engine: Engine,
-    pub agent: Agent,
-    pub log: Log,
+    pub limits: LimitsConfig,
+    pub delivery: DeliveryConfig,
+    pub history: HistoryConfig,
+    pub webhook: WebhookConfig,
+    pub script: ScriptConfig,
+    pub egress: EgressConfig,
+    pub auth: AuthConfig,
+    pub mcp: McpConfig,
+    pub engine: EngineConfig,
+    pub agent: AgentConfig,
+    pub log: LogConfig,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Limits {
+pub struct LimitsConfig {
     pub body: Size,
     pub payload: Size,
     pub connections: usize,
@@ -54,7 +54,7 @@ pub struct Limits {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Delivery {
+pub struct DeliveryConfig {
     pub queue: usize,
     pub backoff: Vec<Span>,
     pub retry_after: Span,
@@ -64,7 +64,7 @@ pub struct Delivery {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct History {
+pub struct HistoryConfig {
     pub keep: Span,
     pub size: Size,
     pub audit: Span,
@@ -73,13 +73,13 @@ pub struct History {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Webhook {
+pub struct WebhookConfig {
     pub timeout: Span,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Script {
+pub struct ScriptConfig {
     pub wall: Span,
     pub cpu: Span,
     pub memory: Size,
@@ -88,31 +88,31 @@ pub struct Script {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Egress {
+pub struct EgressConfig {
     pub allow_private: bool,
     pub deny: Vec<ipnet::IpNet>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Auth {
+pub struct AuthConfig {
     pub session: Span,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Mcp {
+pub struct McpConfig {
     pub hosts: Vec<String>,
     pub origins: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Engine {
+pub struct EngineConfig {
     pub kind: EngineKind,
 }
 
-/// What keeps the queues.
+/// Storage engine of the queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EngineKind {
@@ -120,10 +120,10 @@ pub enum EngineKind {
     Sled,
 }
 
-/// What an agent can be told; of these a server heeds `heartbeat`. The token is not among them, since files get copied.
+/// Settings of an agent. A server reads `heartbeat` alone. The token is not among them, because files get copied.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Agent {
+pub struct AgentConfig {
     pub server: Vec<String>,
     pub listen: SocketAddr,
     /// Empty means the user's data directory.
@@ -136,15 +136,15 @@ pub struct Agent {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Log {
-    pub level: Level,
+pub struct LogConfig {
+    pub level: LogLevel,
     pub format: LogFormat,
 }
 
-/// How much is logged.
+/// The least important level that is logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Level {
+pub enum LogLevel {
     Error,
     Warn,
     #[default]
@@ -153,7 +153,7 @@ pub enum Level {
     Trace,
 }
 
-/// For whom it is logged.
+/// Format of the log: text for people, JSON for programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogFormat {
@@ -162,7 +162,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// Why there is no usable configuration.
+/// Reason for which the configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("cannot read {}: {source}", path.display())]
@@ -208,8 +208,8 @@ impl Config {
         Ok(config)
     }
 
-    /// Threads that serve connections. By default one core is left to the others: the store's writer, scripts, and
-    /// agents and method servers on the same machine. On two cores a second worker costs calls more than it brings.
+    /// Threads that serve connections. By default one core is left to the store's writer, scripts, and agents and method
+    /// servers on the same machine. On two cores a second worker costs calls more than it brings.
     pub fn workers(&self) -> usize {
         match self.workers {
             0 => std::thread::available_parallelism().map_or(1, usize::from).saturating_sub(1).max(1),
@@ -217,7 +217,7 @@ impl Config {
         }
     }
 
-    /// Where data is kept: as set, or in the user's data directory.
+    /// The data directory of a server: as set, or in the user's data directory.
     ///
     /// # Errors
     ///
@@ -229,7 +229,7 @@ impl Config {
         default_data_dir(environment).ok_or(ConfigError::NoHome)
     }
 
-    /// Where an agent keeps its data: as set, or in the user's data directory, beside a server's.
+    /// The data directory of an agent: as set, or in the user's data directory, beside a server's.
     ///
     /// # Errors
     ///
@@ -273,7 +273,7 @@ impl Config {
     }
 }
 
-/// Where and why a TOML text is wrong, in one line: the parser draws a picture over several.
+/// The position and reason of a TOML error in one line; the parser's own message has several.
 pub fn toml_fault(fault: &toml::de::Error) -> String {
     let drawn = fault.to_string();
     let place = drawn.lines().next().unwrap_or("TOML parse error");
@@ -330,22 +330,22 @@ impl Default for Config {
             data: PathBuf::new(),
             zone: "default".to_owned(),
             workers: 0,
-            limits: Limits::default(),
-            delivery: Delivery::default(),
-            history: History::default(),
-            webhook: Webhook::default(),
-            script: Script::default(),
-            egress: Egress::default(),
-            auth: Auth::default(),
-            mcp: Mcp::default(),
-            engine: Engine::default(),
-            agent: Agent::default(),
-            log: Log::default(),
+            limits: LimitsConfig::default(),
+            delivery: DeliveryConfig::default(),
+            history: HistoryConfig::default(),
+            webhook: WebhookConfig::default(),
+            script: ScriptConfig::default(),
+            egress: EgressConfig::default(),
+            auth: AuthConfig::default(),
+            mcp: McpConfig::default(),
+            engine: EngineConfig::default(),
+            agent: AgentConfig::default(),
+            log: LogConfig::default(),
         }
     }
 }
 
-impl Default for Limits {
+impl Default for LimitsConfig {
     fn default() -> Self {
         Self {
             body: Size(1 << 20),
@@ -360,7 +360,7 @@ impl Default for Limits {
     }
 }
 
-impl Default for Delivery {
+impl Default for DeliveryConfig {
     fn default() -> Self {
         Self {
             queue: 100,
@@ -372,7 +372,7 @@ impl Default for Delivery {
     }
 }
 
-impl Default for History {
+impl Default for HistoryConfig {
     fn default() -> Self {
         Self {
             keep: seconds(7 * 86_400),
@@ -383,19 +383,19 @@ impl Default for History {
     }
 }
 
-impl Default for Webhook {
+impl Default for WebhookConfig {
     fn default() -> Self {
         Self { timeout: seconds(10) }
     }
 }
 
-impl Default for Script {
+impl Default for ScriptConfig {
     fn default() -> Self {
         Self { wall: seconds(10), cpu: seconds(1), memory: Size(32 << 20), threads: 0 }
     }
 }
 
-impl Default for Agent {
+impl Default for AgentConfig {
     fn default() -> Self {
         Self {
             server: vec![],
@@ -409,7 +409,7 @@ impl Default for Agent {
     }
 }
 
-impl Default for Auth {
+impl Default for AuthConfig {
     fn default() -> Self {
         Self { session: seconds(12 * 3600) }
     }

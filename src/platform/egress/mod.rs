@@ -1,8 +1,8 @@
-//! The guarded way out: every HTTP request the daemon makes on someone's behalf goes through [`Egress::send`].
+//! The guarded HTTP client: every HTTP request that the daemon makes on behalf of a user goes through [`Egress::send`].
 //!
-//! The host is resolved here, each of its addresses is judged by the [`policy`], and the connection is
-//! pinned to an address that was judged, so that no second resolution, redirect or proxy leads elsewhere.
-//! One timeout spans the whole exchange, and an answer is read only so far.
+//! The host is resolved here, each of its addresses is checked against the [`policy`], and the connection is pinned to a
+//! checked address, so that no second resolution, redirect or proxy leads elsewhere. One timeout spans the whole
+//! exchange, and a response is read up to a limit.
 
 mod policy;
 #[cfg(test)]
@@ -38,10 +38,10 @@ use std::{
 use tokio::{sync::OnceCell, time::Instant};
 use url::{Host, Url};
 
-/// What is read of an answer even if nobody keeps it: a connection whose answer was read to its end is used again.
+/// Bytes read of a response even if the caller keeps fewer: a connection whose response was read to its end is reused.
 const DRAIN: usize = 64 << 10;
 
-/// How many of a host's addresses are tried before giving up.
+/// Addresses of a host that are tried before giving up.
 const ADDRESSES: usize = 4;
 
 /// Each client is one thread; a host always gets the same one, so that its connections are reused.
@@ -51,34 +51,34 @@ const CLIENTS: usize = 2;
 const IDLE_CONNECTIONS: usize = 256;
 const IDLE_FOR: Duration = Duration::from_secs(60);
 
-/// No exchange lasts longer, whatever its timeout: a far-off end overflows the clocks of those who compute with it.
-const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+/// Upper bound of every timeout: a deadline in the far future overflows the clocks that compute with it.
+const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The guarded HTTP client. Cloning it is cheap.
 #[derive(Clone)]
-pub struct Egress(Arc<Shared>);
+pub struct Egress(Arc<EgressState>);
 
-struct Shared {
+struct EgressState {
     policy: Policy,
-    /// Made on first use: a daemon that sends nothing does not pay for them.
+    /// Created on first use: a daemon that sends nothing does not pay for them.
     clients: [OnceCell<HttpClient>; CLIENTS],
 }
 
 /// One request to send.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct OutboundRequest {
     pub method: Method,
     pub url: String,
     pub headers: HeaderMap,
     pub body: Bytes,
-    /// For everything together: resolving, connecting, sending and reading the answer. At most a day.
+    /// Timeout of the whole exchange: resolving, connecting, sending and reading the response. At most a day.
     pub timeout: Duration,
     pub tls: Tls,
-    /// How many bytes of the answer's body the caller wants.
+    /// Bytes of the response body that the caller wants.
     pub keep: usize,
 }
 
-/// Whether the receiver must prove who it is.
+/// Verification of the receiver's certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tls {
     #[default]
@@ -86,14 +86,14 @@ pub enum Tls {
     SkipVerify,
 }
 
-/// The answer to a [`Request`].
+/// The response to an [`OutboundRequest`].
 #[derive(Clone, Debug)]
-pub struct Response {
+pub struct OutboundResponse {
     pub status: StatusCode,
     pub headers: HeaderMap,
-    /// The first [`Request::keep`] bytes.
+    /// The first [`OutboundRequest::keep`] bytes.
     pub body: Bytes,
-    /// Whether `body` is all there was.
+    /// Tells a whole body from a truncated one.
     pub completeness: Completeness,
 }
 
@@ -104,7 +104,7 @@ pub enum Completeness {
     Cut,
 }
 
-/// Why there is no answer.
+/// Reason for which there is no response.
 #[derive(Debug, thiserror::Error)]
 pub enum EgressError {
     #[error(transparent)]
@@ -128,21 +128,20 @@ pub enum EgressError {
 }
 
 impl Egress {
-    /// A way out under these rules. Nothing is opened yet.
-    pub fn new(config: &config::Egress) -> Self {
-        Self(Arc::new(Shared { policy: Policy::new(config), clients: Default::default() }))
+    /// A client under this policy. Nothing is opened yet.
+    pub fn new(config: &config::EgressConfig) -> Self {
+        Self(Arc::new(EgressState { policy: Policy::new(config), clients: Default::default() }))
     }
 
-    /// Sends a request on behalf of `owner` and reads its answer, whatever its status.
+    /// Sends a request on behalf of `owner` and reads the response, whatever its status.
     ///
-    /// An answer longer than we read is cut off and its connection closed; its status stands. Redirects are
-    /// answers like any other.
+    /// A response over the limit is truncated and its connection closed; its status stands. Redirects are not followed.
     ///
     /// # Errors
     ///
     /// Fails if the address is out of bounds for this owner, or no complete answer came in time.
-    pub async fn send(&self, owner: Owner, mut request: Request) -> Result<Response, EgressError> {
-        let limit = request.timeout.min(LONGEST);
+    pub async fn send(&self, owner: Owner, mut request: OutboundRequest) -> Result<OutboundResponse, EgressError> {
+        let limit = request.timeout.min(MAX_TIMEOUT);
         request.timeout = limit;
         match tokio::time::timeout(limit, self.exchange(owner, request)).await {
             Ok(result) => result,
@@ -150,7 +149,7 @@ impl Egress {
         }
     }
 
-    async fn exchange(&self, owner: Owner, request: Request) -> Result<Response, EgressError> {
+    async fn exchange(&self, owner: Owner, request: OutboundRequest) -> Result<OutboundResponse, EgressError> {
         let deadline = Instant::now() + request.timeout;
         let url = check_url(&request.url)?;
         let addresses = self.resolve(owner, &url).await?;
@@ -170,7 +169,7 @@ impl Egress {
         Err(EgressError::NoAddress { host: url.host_str().unwrap_or_default().to_owned() })
     }
 
-    /// Every address of the host, each allowed; one that is not condemns them all.
+    /// Every address of the host. One address that is not allowed refuses the host.
     async fn resolve(&self, owner: Owner, url: &Url) -> Result<Vec<SocketAddr>, EgressError> {
         let host = || url.host_str().unwrap_or_default().to_owned();
         let port = url.port_or_known_default().unwrap_or(80);
@@ -207,9 +206,9 @@ impl Egress {
     }
 }
 
-/// The request as the client takes it, bound to one address.
+/// The request for the HTTP client, pinned to one address.
 fn pin(
-    request: &Request,
+    request: &OutboundRequest,
     url: &Url,
     address: SocketAddr,
     left: Duration,
@@ -241,7 +240,7 @@ fn pin(
     builder.body(body).map_err(|error| EgressError::Client(error.to_string()))
 }
 
-async fn read(response: http::Response<AsyncBody>, keep: usize) -> Result<Response, isahc::Error> {
+async fn read(response: http::Response<AsyncBody>, keep: usize) -> Result<OutboundResponse, isahc::Error> {
     let (parts, mut body) = response.into_parts();
     let mut kept = Vec::new();
     let mut seen = 0;
@@ -255,11 +254,11 @@ async fn read(response: http::Response<AsyncBody>, keep: usize) -> Result<Respon
         kept.extend_from_slice(&chunk[..count.min(keep - kept.len())]);
     }
     let completeness = if seen > kept.len() { Completeness::Cut } else { Completeness::Whole };
-    Ok(Response { status: parts.status, headers: parts.headers, body: kept.into(), completeness })
+    Ok(OutboundResponse { status: parts.status, headers: parts.headers, body: kept.into(), completeness })
 }
 
-/// Whether the client failed before it could send anything. A timeout is the one for connecting: that of the
-/// whole exchange is ours and would have ended the wait.
+/// True if the client failed before it could send anything. A timeout is the one for connecting: the timeout of the whole
+/// exchange is our own and would have ended the wait.
 fn never_connected(error: &isahc::Error) -> bool {
     matches!(error.kind(), ErrorKind::ConnectionFailed | ErrorKind::Timeout)
 }
@@ -288,11 +287,11 @@ mod tests {
     const LONG: Duration = Duration::from_secs(30);
 
     fn egress() -> Egress {
-        Egress::new(&config::Egress::default())
+        Egress::new(&config::EgressConfig::default())
     }
 
-    fn post(url: impl Into<String>, timeout: Duration) -> Request {
-        Request {
+    fn post(url: impl Into<String>, timeout: Duration) -> OutboundRequest {
+        OutboundRequest {
             method: Method::POST,
             url: url.into(),
             headers: HeaderMap::new(),
@@ -303,7 +302,7 @@ mod tests {
         }
     }
 
-    async fn send(behaviour: Behaviour, timeout: Duration) -> Result<Response, EgressError> {
+    async fn send(behaviour: Behaviour, timeout: Duration) -> Result<OutboundResponse, EgressError> {
         let receiver = Receiver::start(behaviour).await;
         egress().send(Owner::Global, post(receiver.url(), timeout)).await
     }
@@ -392,7 +391,7 @@ mod tests {
         let receiver = Receiver::start_untrusted(answer).await;
         let egress = egress();
         let strict = post(receiver.url(), LONG);
-        let trusting = Request { tls: Tls::SkipVerify, ..strict.clone() };
+        let trusting = OutboundRequest { tls: Tls::SkipVerify, ..strict.clone() };
         assert!(egress.send(Owner::Global, trusting).await.is_ok());
         // The connection that was opened without looking must not serve one who looks.
         let result = egress.send(Owner::Global, strict).await;

@@ -1,25 +1,25 @@
-//! Which addresses may be connected to, and by whom.
+//! The egress policy: addresses that requests on behalf of an owner may connect to.
 //!
-//! Addresses are judged, never names: a name is only as good as what it resolves to at the moment of
-//! connecting. An IPv6 address that carries an IPv4 one inside is judged as both.
+//! Addresses are checked, never names, because a name can resolve to another address at the moment of connecting. An IPv6
+//! address that embeds an IPv4 one is checked as both.
 
 use crate::{model::owner::Owner, platform::config};
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The rules of one server.
+/// The policy of one server.
 pub(super) struct Policy {
     private: Private,
     deny: Vec<IpNet>,
 }
 
-/// Whether user-owned sinks reach private addresses. Global ones always do: who may create those is trusted.
+/// Owners whose sinks reach private addresses. Global ones always do: the users who may create those are trusted.
 enum Private {
     GlobalOnly,
     Everyone,
 }
 
-/// Why an address is out of bounds.
+/// Reason for which an address is not allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Denial {
     #[error("link-local addresses are never allowed")]
@@ -37,7 +37,7 @@ pub enum Denial {
     Private,
 }
 
-/// Where clouds answer with credentials, outside the link-local ranges: Alibaba, Oracle, Azure, AWS, Google.
+/// Metadata services of clouds, which hand out credentials, outside the link-local ranges: Alibaba, Oracle, Azure, AWS, Google.
 const METADATA: [IpAddr; 5] = [
     IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
     IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
@@ -47,12 +47,12 @@ const METADATA: [IpAddr; 5] = [
 ];
 
 impl Policy {
-    pub(super) fn new(config: &config::Egress) -> Self {
+    pub(super) fn new(config: &config::EgressConfig) -> Self {
         let private = if config.allow_private { Private::Everyone } else { Private::GlobalOnly };
         Self { private, deny: config.deny.clone() }
     }
 
-    /// Whether `owner` may have us connect to `address`.
+    /// Checks a connection to `address` on behalf of `owner`.
     pub(super) fn check(&self, owner: Owner, address: IpAddr) -> Result<(), Denial> {
         self.check_one(owner, address)?;
         match address {
@@ -106,7 +106,7 @@ fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-/// Unspecified, multicast and broadcast. On Linux `0.0.0.0` connects to this very machine.
+/// Unspecified, multicast and broadcast addresses. On Linux `0.0.0.0` connects to the local machine.
 fn is_no_host(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.octets()[0] == 0 || v4.is_multicast() || v4.is_broadcast(),
@@ -114,7 +114,7 @@ fn is_no_host(address: IpAddr) -> bool {
     }
 }
 
-/// Loopback and what is routed only inside some network: RFC 1918, CGNAT, benchmarking, unique-local and the like.
+/// Loopback and addresses routed only inside a network: RFC 1918, CGNAT, benchmarking, unique-local and the like.
 fn is_private(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => {
@@ -143,12 +143,12 @@ mod tests {
     }
 
     fn strict() -> Policy {
-        Policy::new(&config::Egress::default())
+        Policy::new(&config::EgressConfig::default())
     }
 
     #[test]
     fn link_local_and_metadata_are_closed_to_everyone_in_every_spelling() {
-        let open = Policy::new(&config::Egress { allow_private: true, deny: vec![] });
+        let open = Policy::new(&config::EgressConfig { allow_private: true, deny: vec![] });
         for owner in [Owner::Global, Owner::User(UserId::new())] {
             for address in [
                 "169.254.169.254",
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn private_addresses_are_for_global_sinks_unless_the_server_allows_them() {
-        let open = Policy::new(&config::Egress { allow_private: true, deny: vec![] });
+        let open = Policy::new(&config::EgressConfig { allow_private: true, deny: vec![] });
         let user = Owner::User(UserId::new());
         for address in [
             "127.0.0.1",
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn the_deny_list_holds_for_global_sinks_and_disguised_addresses() {
         let deny = vec!["10.1.0.0/16".parse().unwrap(), "2606::/16".parse().unwrap()];
-        let policy = Policy::new(&config::Egress { allow_private: true, deny });
+        let policy = Policy::new(&config::EgressConfig { allow_private: true, deny });
         for address in ["10.1.2.3", "::ffff:10.1.2.3", "2606::1"] {
             assert_eq!(check(&policy, Owner::Global, address), Err(Denial::Listed), "{address}");
         }

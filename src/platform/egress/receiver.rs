@@ -1,4 +1,4 @@
-//! A receiver for tests: a socket on this machine that behaves as badly as it is told, and records what it got.
+//! A receiver for tests: a local socket that misbehaves as asked, and records its requests.
 
 use parking_lot::Mutex;
 use std::{
@@ -21,16 +21,16 @@ use tokio_rustls::{
     },
 };
 
-/// What is done once a request has come in whole.
+/// Reaction of the receiver to a complete request.
 #[derive(Clone, Copy)]
 pub(crate) enum Behaviour {
-    /// Answers so, and takes the next request.
+    /// Sends this response, and takes the next request.
     Answer(&'static str),
-    /// Answers so, and closes the connection.
+    /// Sends this response, and closes the connection.
     Close(&'static str),
-    /// Never says a word.
+    /// Sends nothing.
     Silence,
-    /// Sends one byte every 20 ms, and after the last of them the last again, for ever.
+    /// Sends one byte every 20 ms, and repeats the last one for ever.
     ByteByByte(&'static str),
     /// Sends this, and then bytes without end.
     Endless(&'static str),
@@ -40,12 +40,12 @@ pub(crate) enum Behaviour {
 pub(crate) struct Receiver {
     scheme: &'static str,
     address: SocketAddr,
-    record: Arc<Record>,
+    record: Arc<ReceiverLog>,
     task: tokio::task::JoinHandle<()>,
 }
 
 #[derive(Default)]
-struct Record {
+struct ReceiverLog {
     requests: Mutex<Vec<String>>,
     connections: AtomicUsize,
     closed: Notify,
@@ -56,7 +56,7 @@ impl Receiver {
         Self::listen(behaviour, None).await
     }
 
-    /// Speaks TLS, with a certificate that nobody has signed.
+    /// Starts a receiver with TLS and a self-signed certificate.
     pub(crate) async fn start_untrusted(behaviour: Behaviour) -> Self {
         let certificate = CertificateDer::from_pem_slice(CERTIFICATE.as_bytes()).unwrap();
         let key = PrivateKeyDer::from_pem_slice(KEY.as_bytes()).unwrap();
@@ -68,7 +68,7 @@ impl Receiver {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let record = Arc::new(Record::default());
+        let record = Arc::new(ReceiverLog::default());
         let shared = record.clone();
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -123,7 +123,7 @@ impl Drop for Receiver {
     }
 }
 
-async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, behaviour: Behaviour, record: &Record) {
+async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, behaviour: Behaviour, record: &ReceiverLog) {
     while let Some(request) = next_request(&mut stream).await {
         record.requests.lock().push(request);
         let sent = match behaviour {

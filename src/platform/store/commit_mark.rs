@@ -5,7 +5,7 @@
 //! number, and once a second and at the end that number is put into a file of its own. The file is written after the
 //! group is on disk and is never ahead of a sound database, whatever kills the process.
 
-use super::{OpenError, keys};
+use super::{StoreOpenError, keys};
 use std::{
     fs::File,
     io,
@@ -30,9 +30,9 @@ impl CommitMark {
     /// # Errors
     ///
     /// Fails if the database ends before the note says it did, or the note cannot be read.
-    pub fn open(directory: &Path, tree: &sled::Db) -> Result<Self, OpenError> {
+    pub fn open(directory: &Path, tree: &sled::Db) -> Result<Self, StoreOpenError> {
         let path = directory.join("mark");
-        let wrong = |source| OpenError::Directory { path: path.clone(), source };
+        let wrong = |source| StoreOpenError::Directory { path: path.clone(), source };
         let file = File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(wrong)?;
         let noted: u64 = match io::read_to_string(&file).map_err(wrong)?.trim() {
             "" => 0,
@@ -40,10 +40,10 @@ impl CommitMark {
         };
         let stored = tree
             .get([keys::COMMIT])
-            .map_err(|error| OpenError::Database { path: directory.join("sled"), reason: error.to_string() })?;
+            .map_err(|error| StoreOpenError::Database { path: directory.join("sled"), reason: error.to_string() })?;
         let number = stored.and_then(|value| keys::number(&value, 0)).unwrap_or(0);
         if number < noted {
-            return Err(OpenError::Damaged { path: directory.to_owned(), stored: number, noted });
+            return Err(StoreOpenError::Damaged { path: directory.to_owned(), stored: number, noted });
         }
         Ok(Self { file, number, noted: Instant::now() })
     }

@@ -6,7 +6,7 @@ use std::{fmt::Display, io, path::PathBuf, sync::Arc};
 
 /// Reason for which a data directory could not be opened.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum StoreOpenError {
     #[error("cannot use data directory {}: {source}", path.display())]
     Directory { path: PathBuf, source: io::Error },
     #[error("data directory {} is in use by another svc server: stop it, or give this one its own with --data", .0.display())]

@@ -1,10 +1,10 @@
 //! The handle to the store: opening the data directory, reads, and jobs for the writer thread.
 
 use super::{
-    Batch, OpenError, StoreError,
+    Batch, StoreError, StoreOpenError,
     chunked::{self, Framed, Value},
     commit_mark::CommitMark,
-    state::{Answer, Message, StoreState},
+    state::{Answer, JOB_PANICKED, StoreState, WriterMessage},
     writer,
 };
 use crate::platform::metrics::Metrics;
@@ -35,8 +35,8 @@ impl Store {
     /// # Errors
     ///
     /// Fails if another process has the directory open, and still has after a moment.
-    pub fn open(directory: &Path, keep_free: u64, metrics: Arc<Metrics>) -> Result<Self, OpenError> {
-        let wrong = |source| OpenError::Directory { path: directory.to_owned(), source };
+    pub fn open(directory: &Path, keep_free: u64, metrics: Arc<Metrics>) -> Result<Self, StoreOpenError> {
+        let wrong = |source| StoreOpenError::Directory { path: directory.to_owned(), source };
         private_directory(directory).map_err(wrong)?;
         let lock = File::create(directory.join("lock")).map_err(wrong)?;
         let began = Instant::now();
@@ -44,12 +44,12 @@ impl Store {
             match lock.try_lock() {
                 Ok(()) => break,
                 Err(TryLockError::WouldBlock) if began.elapsed() < LOCK_TIMEOUT => std::thread::sleep(LOCK_INTERVAL),
-                Err(TryLockError::WouldBlock) => return Err(OpenError::InUse(directory.to_owned())),
+                Err(TryLockError::WouldBlock) => return Err(StoreOpenError::InUse(directory.to_owned())),
                 Err(TryLockError::Error(source)) => return Err(wrong(source)),
             }
         }
         let path = directory.join("sled");
-        let broken = |reason: String| OpenError::Database { path: path.clone(), reason };
+        let broken = |reason: String| StoreOpenError::Database { path: path.clone(), reason };
         let options = sled::Config::new().path(&path).cache_capacity(64 << 20);
         let tree = loop {
             match options.open() {
@@ -113,7 +113,15 @@ impl Store {
                 let _ = answer.send(result.map(|()| value));
             })
         });
-        answered.await.unwrap_or_else(|_| Err(self.failure().unwrap_or(StoreError::Closing)))
+        answered.await.unwrap_or_else(|_| {
+            // The job was dropped unanswered: by a closed channel, or by a panic that the writer is about to note.
+            let dropped = if self.0.jobs.is_closed() {
+                StoreError::Closing
+            } else {
+                StoreError::Stopped(JOB_PANICKED.to_owned())
+            };
+            Err(self.failure().unwrap_or(dropped))
+        })
     }
 
     /// Refuses if the disk is short of room. Called before writes that add records; settlements, deletions and
@@ -177,7 +185,7 @@ impl Store {
     /// Writes the jobs that still wait and stops the writer. Later writes fail with [`StoreError::Closing`].
     pub async fn close(&self) {
         let (done, closed) = oneshot::channel();
-        if self.0.jobs.send(Message::Stop(done)).is_ok() {
+        if self.0.jobs.send(WriterMessage::Stop(done)).is_ok() {
             let _ = closed.await;
         }
     }
@@ -201,7 +209,7 @@ impl Store {
 
     fn send(&self, job: impl FnOnce(&mut Batch<'_>) -> Answer + Send + 'static) {
         // A closed channel drops the job, and with it the answer its caller waits for.
-        let _ = self.0.jobs.send(Message::Job(Box::new(job)));
+        let _ = self.0.jobs.send(WriterMessage::Job(Box::new(job)));
     }
 }
 
@@ -224,24 +232,24 @@ mod tests {
     use crate::platform::store::{Table, keys};
     use tempfile::TempDir;
 
-    fn open(directory: &Path) -> Result<Store, OpenError> {
+    fn open(directory: &Path) -> Result<Store, StoreOpenError> {
         Store::open(directory, 0, Arc::default())
     }
 
     #[tokio::test]
     async fn a_second_opening_of_the_same_directory_is_refused_by_name() {
-        let scratch = TempDir::new().unwrap();
-        let directory = scratch.path();
+        let temporary = TempDir::new().unwrap();
+        let directory = temporary.path();
         let first = open(directory).unwrap();
-        let Err(OpenError::InUse(path)) = open(directory) else { panic!("opened twice") };
+        let Err(StoreOpenError::InUse(path)) = open(directory) else { panic!("opened twice") };
         assert_eq!(path, directory);
         first.close().await;
     }
 
     #[tokio::test]
     async fn what_was_written_is_there_after_reopening() {
-        let scratch = TempDir::new().unwrap();
-        let directory = scratch.path();
+        let temporary = TempDir::new().unwrap();
+        let directory = temporary.path();
         let store = open(directory).unwrap();
         let old = store
             .write(|batch| {
@@ -262,8 +270,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_job_sees_the_writes_of_the_jobs_before_it() {
-        let scratch = TempDir::new().unwrap();
-        let directory = scratch.path();
+        let temporary = TempDir::new().unwrap();
+        let directory = temporary.path();
         let store = open(directory).unwrap();
         let mut waits = Vec::new();
         for _ in 0..100 {
@@ -286,8 +294,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_disk_short_of_room_is_told_and_still_takes_what_must_pass() {
-        let scratch = TempDir::new().unwrap();
-        let directory = scratch.path();
+        let temporary = TempDir::new().unwrap();
+        let directory = temporary.path();
         let store = Store::open(directory, u64::MAX, Arc::default()).unwrap();
         assert!(matches!(store.check_room(), Err(StoreError::DiskFull)));
         store.write(|batch| batch.put(b"k", b"v")).await.unwrap();
@@ -298,8 +306,8 @@ mod tests {
     #[tokio::test]
     async fn only_the_owner_can_look_into_the_directory() {
         use std::os::unix::fs::PermissionsExt;
-        let scratch = TempDir::new().unwrap();
-        let directory = scratch.path();
+        let temporary = TempDir::new().unwrap();
+        let directory = temporary.path();
         std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o755)).unwrap();
         let store = open(directory).unwrap();
         assert_eq!(directory.metadata().unwrap().permissions().mode() & 0o777, 0o700);
@@ -309,8 +317,8 @@ mod tests {
     /// sled does not sync the files it puts large pages into, so there must be none.
     #[tokio::test]
     async fn large_values_come_back_whole_and_never_leave_the_synced_file() {
-        let scratch = TempDir::new().unwrap();
-        let directory = scratch.path();
+        let temporary = TempDir::new().unwrap();
+        let directory = temporary.path();
         let store = open(directory).unwrap();
         let value = |n: usize, length: usize| -> Vec<u8> { (0..length).map(|k| (k * 31 + n) as u8).collect() };
         let lengths = [0, 1, chunked::PIECE, chunked::PIECE + 1, 3 * chunked::PIECE, 300_000];
@@ -339,8 +347,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_damaged_database_is_not_taken_for_an_empty_one() {
-        let scratch = TempDir::new().unwrap();
-        let directory = scratch.path();
+        let temporary = TempDir::new().unwrap();
+        let directory = temporary.path();
         let store = open(directory).unwrap();
         for n in 0..20_u8 {
             store.write(move |batch| batch.put([b'k', n], vec![n; 3000])).await.unwrap();

@@ -1,10 +1,10 @@
-//! The key space: one byte says the kind, fixed-length ids follow, big-endian numbers sort as numbers.
+//! The key space: the first byte is the kind, fixed-length ids follow, big-endian numbers sort as numbers.
 //!
 //! | prefix | then | value |
 //! |---|---|---|
-//! | `E` | event id | the event's record: envelope and where it went |
+//! | `E` | event id | the event's record: envelope and the sinks it was routed to |
 //! | `T` | ts, event id | nothing; the events in order of time |
-//! | `Q` | sink id, sequence | event id; what is still to deliver |
+//! | `Q` | sink id, sequence | event id; an undelivered event |
 //! | `S` | sink id | the sink's last sequence number |
 //! | `D` | event id, sink id | the delivery: state and attempts |
 //! | `X` | sink id, sequence | a dead letter |
@@ -15,8 +15,8 @@
 //! | `u` `r` `g` `t` `c` `s` | id | users, roles, groups, tokens, console sessions, sinks |
 //! | `p` `q` `l` | id | spaces, templates, scripts |
 //! | `m` | space id, method | the method's subscription to events |
-//! | `o` | number | an event that an agent keeps until a server has it |
-//! | `O` | name | what else an agent keeps: its space, its registration |
+//! | `o` | number | an event that an agent keeps until a server has stored it |
+//! | `O` | name | another record of an agent: its space, its registration |
 //! | `C` | | the number of the last group |
 //! | `~` | key, generation, number | a piece of the large value under that key |
 

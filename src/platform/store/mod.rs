@@ -21,6 +21,6 @@ mod writer;
 
 pub use batch::Batch;
 pub use chunked::Value;
-pub use error::{OpenError, StoreError};
+pub use error::{StoreError, StoreOpenError};
 pub use handle::Store;
 pub use table::Table;

@@ -11,6 +11,9 @@ use std::{
 };
 use tokio::sync::{mpsc, oneshot};
 
+/// Reason of a store that stopped because a job panicked.
+pub const JOB_PANICKED: &str = "a write job panicked";
+
 /// Called with the result of the group's write.
 pub type Answer = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
@@ -18,14 +21,14 @@ pub type Answer = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 pub type Job = Box<dyn FnOnce(&mut Batch<'_>) -> Answer + Send>;
 
 /// Order to the writer thread.
-pub enum Message {
+pub enum WriterMessage {
     Job(Job),
     Stop(oneshot::Sender<()>),
 }
 
 pub struct StoreState {
     pub tree: sled::Db,
-    pub jobs: mpsc::UnboundedSender<Message>,
+    pub jobs: mpsc::UnboundedSender<WriterMessage>,
     /// The reason of the write that failed, once one has.
     pub failure: OnceLock<String>,
     /// Set by the writer when less than `keep_free` is left; checked again by each write that is refused for it.

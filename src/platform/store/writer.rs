@@ -5,7 +5,7 @@
 use super::{
     Batch, StoreError,
     commit_mark::CommitMark,
-    state::{Message, StoreState},
+    state::{JOB_PANICKED, StoreState, WriterMessage},
 };
 use crate::platform::metrics::Metrics;
 use std::{
@@ -27,7 +27,7 @@ pub(super) fn start(
     state: Arc<StoreState>,
     database: File,
     mark: CommitMark,
-    inbox: mpsc::UnboundedReceiver<Message>,
+    inbox: mpsc::UnboundedReceiver<WriterMessage>,
     metrics: Arc<Metrics>,
 ) -> io::Result<()> {
     std::thread::Builder::new().name("store".to_owned()).spawn(move || run(state, &database, mark, inbox, &metrics))?;
@@ -38,7 +38,7 @@ fn run(
     state: Arc<StoreState>,
     database: &File,
     mut mark: CommitMark,
-    mut inbox: mpsc::UnboundedReceiver<Message>,
+    mut inbox: mpsc::UnboundedReceiver<WriterMessage>,
     metrics: &Metrics,
 ) {
     while let Some(first) = inbox.blocking_recv() {
@@ -49,11 +49,11 @@ fn run(
         let mut stop = None;
         while let Some(message) = next.take() {
             match message {
-                Message::Stop(done) => stop = Some(done),
-                Message::Job(job) => match catch_unwind(AssertUnwindSafe(|| job(&mut batch))) {
+                WriterMessage::Stop(done) => stop = Some(done),
+                WriterMessage::Job(job) => match catch_unwind(AssertUnwindSafe(|| job(&mut batch))) {
                     Ok(answer) => answers.push(answer),
                     // Half of its writes may be in the batch, so none of the group may be kept.
-                    Err(_) => fail(&state, "a write job panicked"),
+                    Err(_) => fail(&state, JOB_PANICKED),
                 },
             }
             if answers.len() < GROUP && batch.bytes() < GROUP_BYTES && stop.is_none() {

@@ -7,7 +7,7 @@ use crate::{
         id::{EventId, SinkId},
         timestamp::Timestamp,
     },
-    platform::{audit::Entry, store::StoreError},
+    platform::{audit::AuditEntry, store::StoreError},
 };
 use async_trait::async_trait;
 use std::{sync::Arc, time::Duration};
@@ -105,8 +105,12 @@ pub trait Engine: Send + Sync + 'static {
     /// Queues dead letters again, at the tail and under new sequence numbers, as far as there is room.
     ///
     /// `entry` goes into the audit log in the same write, with the number of letters added to it.
-    async fn redeliver(&self, sink: SinkId, letters: DeadLetterFilter, entry: Entry)
-    -> Result<Redelivered, StoreError>;
+    async fn redeliver(
+        &self,
+        sink: SinkId,
+        letters: DeadLetterFilter,
+        entry: AuditEntry,
+    ) -> Result<Redelivered, StoreError>;
 
     /// Returns the sink's dead letters after the given sequence number, oldest first.
     fn dead_letters(&self, sink: SinkId, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError>;

@@ -207,7 +207,7 @@ async fn uninterruptible_work_is_refused_when_it_would_take_long() {
 #[tokio::test]
 async fn functions_that_built_in_functions_call_repeatedly_are_interrupted() {
     let cpu = Span(Duration::from_millis(100));
-    let host = TestRuntime::with(config::Script { cpu, ..config::Script::default() });
+    let host = TestRuntime::with(config::ScriptConfig { cpu, ..config::ScriptConfig::default() });
     for source in [
         "table.sort(table.create(4e5, 0), bit32.btest)",
         "local m = { __eq = table.find } local a = setmetatable(table.create(1e5, 1), m)
@@ -455,7 +455,7 @@ async fn metamethods_of_a_script_are_not_called_by_the_host() {
 #[tokio::test]
 async fn a_run_that_waits_too_long_is_ended() {
     let wall = Span(Duration::from_millis(100));
-    let host = TestRuntime::with(config::Script { wall, ..config::Script::default() });
+    let host = TestRuntime::with(config::ScriptConfig { wall, ..config::ScriptConfig::default() });
     let slow = Verdict::Failed("script:1: it took longer than 100ms".to_owned());
     assert_eq!(host.run_script("http.request{ url = 'http://never.test' }").await.verdict, slow);
     assert_eq!(host.run_script("pcall(http.request, { url = 'http://never.test' })").await.verdict, slow);
@@ -466,7 +466,7 @@ async fn a_run_that_waits_too_long_is_ended() {
 /// A runtime whose limits are never reached.
 fn without_limits() -> TestRuntime {
     let long = Span(Duration::from_secs(600));
-    TestRuntime::with(config::Script { wall: long, cpu: long, threads: 2, ..config::Script::default() })
+    TestRuntime::with(config::ScriptConfig { wall: long, cpu: long, threads: 2, ..config::ScriptConfig::default() })
 }
 
 #[tokio::test]

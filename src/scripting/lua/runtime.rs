@@ -44,7 +44,7 @@ pub(super) struct RuntimeShared {
 
 impl Runtime {
     /// Makes a runtime for many owners. Threads and Lua states come with the first runs.
-    pub fn new(config: &config::Script, services: HostServices, metrics: Arc<Metrics>) -> Self {
+    pub fn new(config: &config::ScriptConfig, services: HostServices, metrics: Arc<Metrics>) -> Self {
         let threads = match config.threads {
             0 => cores().max(2),
             threads => threads,
@@ -53,7 +53,7 @@ impl Runtime {
     }
 
     /// Makes a runtime for the programs of one space, which may use all of it.
-    pub fn for_space(config: &config::Script, services: HostServices) -> Self {
+    pub fn for_space(config: &config::ScriptConfig, services: HostServices) -> Self {
         let threads = match config.threads {
             0 => cores(),
             threads => threads,
@@ -64,7 +64,7 @@ impl Runtime {
     }
 
     fn with(
-        config: &config::Script,
+        config: &config::ScriptConfig,
         services: HostServices,
         metrics: Arc<Metrics>,
         pool: StatePool,

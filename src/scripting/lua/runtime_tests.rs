@@ -320,7 +320,7 @@ async fn the_error_of_an_exceeded_limit_names_the_line() {
 #[tokio::test]
 async fn the_error_of_a_run_that_waits_too_long_names_the_line() {
     let wall = Span(Duration::from_millis(300));
-    let host = TestRuntime::with(config::Script { wall, threads: 2, ..config::Script::default() });
+    let host = TestRuntime::with(config::ScriptConfig { wall, threads: 2, ..config::ScriptConfig::default() });
     let source = "\nhttp.request{ url = 'http://never.test' }";
     let problem = ":2: it took longer than 300ms";
     assert_eq!(host.run_tool(source, "{}").await.result.unwrap_err().to_string(), format!("tool{problem}"));

@@ -245,7 +245,7 @@ async fn nothing_a_request_does_is_visible_to_another() {
 
 #[tokio::test]
 async fn a_request_that_fails_names_its_line_and_the_next_is_served() {
-    let host = TestRuntime::with(config::Script {
+    let host = TestRuntime::with(config::ScriptConfig {
         wall: Span(Duration::from_secs(60)),
         cpu: Span(Duration::from_millis(100)),
         memory: Size(8 << 20),
@@ -300,10 +300,10 @@ return M",
 
 #[tokio::test]
 async fn a_request_that_waits_too_long_names_its_line() {
-    let host = TestRuntime::with(config::Script {
+    let host = TestRuntime::with(config::ScriptConfig {
         wall: Span(Duration::from_millis(300)),
         threads: 2,
-        ..config::Script::default()
+        ..config::ScriptConfig::default()
     });
     host.modules.put("handlers", "return {\nwaits = function()\n  time.sleep(60)\nend }");
     let failed = host.call_handler(&server(), "handlers.waits", "{}").await.unwrap_err();
@@ -312,7 +312,7 @@ async fn a_request_that_waits_too_long_names_its_line() {
 
 #[tokio::test]
 async fn requests_run_at_the_same_time_and_wait_at_the_same_time() {
-    let config = config::Script { threads: 2, ..config::Script::default() };
+    let config = config::ScriptConfig { threads: 2, ..config::ScriptConfig::default() };
     let host = TestRuntime::with(config.clone());
     host.modules.put("handlers", "return { wait = function() time.sleep(0.1) return 1 end }");
     let runtime = Runtime::for_space(&config, host.runtime.0.services.clone());

@@ -32,12 +32,12 @@ pub struct TestRuntime {
 impl TestRuntime {
     /// A runtime of two threads with the default limits.
     pub fn new() -> Self {
-        Self::with(config::Script { threads: 2, ..config::Script::default() })
+        Self::with(config::ScriptConfig { threads: 2, ..config::ScriptConfig::default() })
     }
 
     /// A runtime with low limits.
     pub fn strict() -> Self {
-        Self::with(config::Script {
+        Self::with(config::ScriptConfig {
             wall: Span(Duration::from_secs(10)),
             cpu: Span(Duration::from_millis(100)),
             memory: Size(8 << 20),
@@ -45,7 +45,7 @@ impl TestRuntime {
         })
     }
 
-    pub fn with(config: config::Script) -> Self {
+    pub fn with(config: config::ScriptConfig) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (metrics, http) = (Arc::<Metrics>::default(), Arc::<FakeHttp>::default());
         let modules = Arc::<FakeModules>::default();

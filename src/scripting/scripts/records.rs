@@ -10,7 +10,7 @@ use crate::{
         script_spec::ScriptKind,
     },
     platform::{
-        collection::{Change, Collection, CollectionError, CollectionRecord, Expected},
+        collection::{Change, Collection, CollectionError, CollectionRecord, Precondition},
         keyed_mutex::KeyedMutex,
         store::{Batch, Store, StoreError, Table, keys},
     },
@@ -111,7 +111,7 @@ impl Scripts {
         if !Arc::ptr_eq(&current, &before) {
             return Err(ScriptsError::Conflict);
         }
-        Ok(self.records.update(script, Expected::Revision(revision), also).await?)
+        Ok(self.records.update(script, Precondition::Revision(revision), also).await?)
     }
 
     /// Removes a script and returns it. A reference to it finds it missing from then on.

@@ -8,7 +8,7 @@ use crate::{
         units::{Size, Span},
     },
     platform::{
-        config::{self, Egress as EgressSettings},
+        config::{self, EgressConfig},
         egress::Egress,
     },
     scripting::lua::{
@@ -90,7 +90,7 @@ impl LoadedProgram {
         let memory = Size(limits.memory.unwrap_or(0));
         // Processor time is not limited by itself: the wall-clock limit is the only one.
         let cpu = Span(Duration::MAX);
-        let config = config::Script { wall, cpu, memory, threads: limits.threads };
+        let config = config::ScriptConfig { wall, cpu, memory, threads: limits.threads };
         let context = ProgramContext {
             directory: settings.directory,
             environment: settings.environment,
@@ -122,7 +122,7 @@ impl LoadedProgram {
 
 /// The HTTP client of a program with these capabilities.
 fn http_client(capabilities: Capabilities) -> Arc<dyn HttpClient> {
-    let egress = Egress::new(&EgressSettings::default());
+    let egress = Egress::new(&EgressConfig::default());
     match capabilities {
         Capabilities::Full => Arc::new(egress),
         Capabilities::Sandboxed => Arc::new(PublicHttp { egress, user: Owner::User(UserId::new()) }),

@@ -17,7 +17,7 @@ use crate::{
     identity,
     platform::{
         accept::{AcceptLimits, accept_until},
-        keyed_limit::Shares,
+        keyed_limit::KeyedLimit,
     },
 };
 use http_body_util::Limited;
@@ -72,7 +72,7 @@ pub(super) async fn serve_with_timeouts(
     timeouts: ConnectionTimeouts,
 ) {
     let connections = services.limits.connections;
-    let addresses = Shares::new(connections.div_ceil(2));
+    let addresses = KeyedLimit::new(connections.div_ceil(2));
     let routes = TowerToHyperService::new(warp::service(dispatch::routes(services.clone(), shutdown.clone())));
     let limits = AcceptLimits { connections, drain: timeouts.drain };
     let admit = |stream, peer: SocketAddr| {

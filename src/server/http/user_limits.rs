@@ -3,7 +3,7 @@
 use super::error::ApiError;
 use crate::{
     model::id::UserId,
-    platform::keyed_limit::{Share, Shares},
+    platform::keyed_limit::{KeyedLimit, KeyedPermit},
 };
 use std::{sync::Arc, time::Duration};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -22,25 +22,25 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Limits shared by all handlers.
 pub struct UserLimits {
-    streams: Shares<UserId>,
-    test_runs: Shares<UserId>,
+    streams: KeyedLimit<UserId>,
+    test_runs: KeyedLimit<UserId>,
     compilations: Arc<Semaphore>,
 }
 
 impl UserLimits {
     pub fn new() -> Self {
         let compilations = Arc::new(Semaphore::new(COMPILATIONS));
-        Self { streams: Shares::new(STREAMS), test_runs: Shares::new(TEST_RUNS), compilations }
+        Self { streams: KeyedLimit::new(STREAMS), test_runs: KeyedLimit::new(TEST_RUNS), compilations }
     }
 
     /// A permit for one more event stream of the user.
-    pub fn stream(&self, user: UserId) -> Result<Share<UserId>, ApiError> {
+    pub fn stream(&self, user: UserId) -> Result<KeyedPermit<UserId>, ApiError> {
         let message = || format!("you watch {STREAMS} streams already: close one first");
         self.streams.take(user).ok_or_else(|| ApiError::TooManyRequests { message: message(), wait: RETRY_AFTER })
     }
 
     /// A permit for one more test or preview of the user.
-    pub fn test_run(&self, user: UserId) -> Result<Share<UserId>, ApiError> {
+    pub fn test_run(&self, user: UserId) -> Result<KeyedPermit<UserId>, ApiError> {
         let message = || format!("{TEST_RUNS} tests and previews of yours are under way: wait for one of them");
         self.test_runs.take(user).ok_or_else(|| ApiError::TooManyRequests { message: message(), wait: RETRY_AFTER })
     }

@@ -36,7 +36,7 @@ pub struct StreamEvent {
 }
 
 impl Endpoint {
-    pub fn new(config: &config::Mcp, deps: EndpointDeps) -> Self {
+    pub fn new(config: &config::McpConfig, deps: EndpointDeps) -> Self {
         Self(Arc::new(EndpointState::new(config, deps)))
     }
 

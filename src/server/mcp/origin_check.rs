@@ -26,7 +26,7 @@ pub enum OriginError {
 }
 
 impl OriginCheck {
-    pub fn new(config: &config::Mcp) -> Self {
+    pub fn new(config: &config::McpConfig) -> Self {
         let lower = |names: &[String]| {
             names.iter().map(|name| name.trim().trim_end_matches('/').to_ascii_lowercase()).collect()
         };
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     fn check(host: Option<&'static str>, origin: Option<&'static str>) -> Result<(), OriginError> {
-        let config = config::Mcp {
+        let config = config::McpConfig {
             hosts: vec!["svc.example".to_owned(), "Other.example:8443".to_owned()],
             origins: vec!["https://Inspector.example/".to_owned()],
         };
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn over_http_2_the_host_is_in_the_uri() {
-        let check = OriginCheck::new(&config::Mcp::default());
+        let check = OriginCheck::new(&config::McpConfig::default());
         let uri = |text: &str| text.parse().unwrap();
         assert_eq!(check.check(&uri("http://127.0.0.1:7300/mcp"), &HeaderMap::new()), Ok(()));
         assert!(check.check(&uri("http://evil.example/mcp"), &HeaderMap::new()).is_err());

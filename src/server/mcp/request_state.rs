@@ -1,7 +1,7 @@
 //! State of one request while rmcp and the handler work on it.
 
 use super::{in_flight::InFlightRequest, raw_result::RawResult};
-use crate::{identity::Caller, model::id::UserId, platform::keyed_limit::Share};
+use crate::{identity::Caller, model::id::UserId, platform::keyed_limit::KeyedPermit};
 use serde_json::value::RawValue;
 
 /// One request: its caller, and the parts of its message that rmcp would not keep as they came.
@@ -16,5 +16,5 @@ pub struct RequestState {
     /// Structured result of a tool call.
     pub result: RawResult,
     /// Present if the request is a stream.
-    pub _stream_permit: Option<Share<UserId>>,
+    pub _stream_permit: Option<KeyedPermit<UserId>>,
 }

@@ -13,7 +13,7 @@ use crate::{
     model::{id::UserId, permission::Permission},
     platform::{
         config,
-        keyed_limit::{Share, Shares},
+        keyed_limit::{KeyedLimit, KeyedPermit},
     },
     scripting::scripts::{Scripts, ToolRunner},
 };
@@ -41,12 +41,12 @@ pub struct EndpointState {
     pub calls: Calls,
     pub tools: ToolRunner,
     pub in_flight: InFlightRequests,
-    pub streams: Shares<UserId>,
+    pub streams: KeyedLimit<UserId>,
     shutdown: CancellationToken,
 }
 
 impl EndpointState {
-    pub fn new(config: &config::Mcp, deps: EndpointDeps) -> Self {
+    pub fn new(config: &config::McpConfig, deps: EndpointDeps) -> Self {
         let EndpointDeps { registry, identity, calls, scripts, tools, shutdown } = deps;
         Self {
             origin_check: OriginCheck::new(config),
@@ -54,7 +54,7 @@ impl EndpointState {
             calls,
             tools,
             in_flight: InFlightRequests::default(),
-            streams: Shares::new(STREAMS),
+            streams: KeyedLimit::new(STREAMS),
             shutdown,
         }
     }
@@ -67,7 +67,7 @@ impl EndpointState {
     }
 
     /// A permit for one more stream of the caller.
-    pub fn stream_permit(&self, caller: &Caller) -> Result<Share<UserId>, EndpointError> {
+    pub fn stream_permit(&self, caller: &Caller) -> Result<KeyedPermit<UserId>, EndpointError> {
         self.streams.take(caller.user.id).ok_or(EndpointError::TooManyStreams)
     }
 

@@ -17,7 +17,7 @@ use crate::{
         timestamp::Timestamp,
     },
     platform::{
-        audit::{Audit, Filter},
+        audit::{Audit, AuditFilter},
         store::Store,
     },
     routing::{
@@ -120,9 +120,9 @@ impl TestSpaces {
     }
 
     async fn audited(&self) -> Vec<(String, String)> {
-        let filter = Filter { action: Some("space.*".to_owned()), ..Filter::default() };
+        let filter = AuditFilter { action: Some("space.*".to_owned()), ..AuditFilter::default() };
         let page = Audit::new(self.store.clone()).list(filter, None, 50).await.unwrap();
-        let by = |entry: &crate::platform::audit::Entry| format!("{:?}", entry.actor.as_ref().unwrap().kind);
+        let by = |entry: &crate::platform::audit::AuditEntry| format!("{:?}", entry.actor.as_ref().unwrap().kind);
         page.entries.iter().rev().map(|entry| (entry.action.clone(), by(entry))).collect()
     }
 }

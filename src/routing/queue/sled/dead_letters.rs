@@ -11,7 +11,7 @@ use crate::{
         timestamp::Timestamp,
     },
     platform::{
-        audit::{Audit, Entry},
+        audit::{Audit, AuditEntry},
         store::{Batch, StoreError},
     },
     routing::queue::{DeadLetter, DeadLetterFilter, DeliveryState},
@@ -53,7 +53,7 @@ impl QueueState {
     pub fn put_dead_letter(&self, batch: &mut Batch<'_>, sink: SinkId, letter: &DeadLetter) {
         let DeadLetter { event_id, event_type, attempts, why, .. } = letter;
         log::warn!("sink {sink}: event {event_id} is given up after {attempts} attempts: {why}");
-        let entry = Entry::new(None, "event.give_up", format!("sink:{sink}")).with(serde_json::json!({
+        let entry = AuditEntry::new(None, "event.give_up", format!("sink:{sink}")).with(serde_json::json!({
             "event_id": event_id, "event_type": event_type, "attempts": attempts, "reason": why,
         }));
         Audit::record(batch, &entry);

@@ -13,7 +13,7 @@ use crate::{
         timestamp::Timestamp,
     },
     platform::{
-        audit::{Audit, Entry},
+        audit::{Audit, AuditEntry},
         metrics::Metrics,
         store::{Store, StoreError, keys},
     },
@@ -135,7 +135,7 @@ impl Engine for SledEngine {
         &self,
         sink: SinkId,
         letters: DeadLetterFilter,
-        entry: Entry,
+        entry: AuditEntry,
     ) -> Result<Redelivered, StoreError> {
         let (state, after) = (self.0.clone(), self.0.clone());
         let requeued = self.0.store.write_then(

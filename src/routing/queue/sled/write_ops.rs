@@ -9,7 +9,7 @@ use super::{
 use crate::{
     model::{event::Event, id::SinkId},
     platform::{
-        audit::{Audit, Entry},
+        audit::{Audit, AuditEntry},
         store::{Batch, StoreError},
     },
     routing::queue::{
@@ -70,7 +70,7 @@ impl QueueState {
     }
 
     fn audit_drop(&self, batch: &mut Batch<'_>, event: &Event, target: &RouteTarget) {
-        let entry = Entry::new(None, "event.drop", format!("sink:{}", target.sink)).with(serde_json::json!({
+        let entry = AuditEntry::new(None, "event.drop", format!("sink:{}", target.sink)).with(serde_json::json!({
             "sink": target.name, "event_id": event.id, "event_type": event.kind,
             "reason": format!("the queue holds {} events", self.limits.queue),
         }));

@@ -4,7 +4,7 @@ use super::{super::*, AttemptEnding, EngineFixture, event};
 use crate::{
     model::id::{EventId, SinkId},
     platform::{
-        audit::{Audit, Entry, Filter},
+        audit::{Audit, AuditEntry, AuditFilter},
         store::{StoreError, keys},
     },
 };
@@ -53,7 +53,7 @@ impl EngineFixture {
     }
 
     async fn redeliver_to_first(&self) -> Redelivered {
-        let entry = Entry::new(None, "sink.redeliver", "x");
+        let entry = AuditEntry::new(None, "sink.redeliver", "x");
         self.engine.redeliver(self.sinks[0], DeadLetterFilter::All, entry).await.unwrap()
     }
 }
@@ -71,7 +71,7 @@ async fn a_damaged_event_at_the_head_becomes_a_dead_letter_and_the_queue_continu
     assert_eq!(letters[0].attempts, 0);
     let depth = fixture.engine.depth(fixture.sinks[0]);
     assert_eq!((depth.queued, depth.dead, depth.last_sequence), (2, 1, 3));
-    let filter = Filter { action: Some("event.give_up".to_owned()), ..Filter::default() };
+    let filter = AuditFilter { action: Some("event.give_up".to_owned()), ..AuditFilter::default() };
     assert_eq!(Audit::new(fixture.store.clone()).list(filter, None, 9).await.unwrap().entries.len(), 1);
 
     fixture.crash().await;

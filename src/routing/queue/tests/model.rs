@@ -5,7 +5,7 @@
 //! so the recovered queues must equal one of the states of the model since the last write that was awaited.
 
 use super::{super::*, AttemptEnding, CAPACITY, DEAD_LETTERS, EngineFixture, SINKS};
-use crate::{model::id::EventId, platform::audit::Entry};
+use crate::{model::id::EventId, platform::audit::AuditEntry};
 use proptest::{collection::vec, prelude::*};
 use std::collections::VecDeque;
 
@@ -148,7 +148,7 @@ async fn agree(steps: Vec<QueueStep>) -> Result<(), TestCaseError> {
                 possible.push(model.clone());
             }
             QueueStep::Redeliver(n) => {
-                let entry = Entry::new(None, "sink.redeliver", n);
+                let entry = AuditEntry::new(None, "sink.redeliver", n);
                 fixture.engine.redeliver(fixture.sinks[n], DeadLetterFilter::All, entry).await.unwrap();
                 model.redeliver(n);
                 possible = vec![model.clone()];

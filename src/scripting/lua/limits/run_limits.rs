@@ -38,8 +38,8 @@ impl RunLimits {
     }
 }
 
-impl From<&config::Script> for RunLimits {
-    fn from(config: &config::Script) -> Self {
+impl From<&config::ScriptConfig> for RunLimits {
+    fn from(config: &config::ScriptConfig) -> Self {
         Self { wall: config.wall.0, cpu: config.cpu.0, memory: config.memory.bytes() }
     }
 }

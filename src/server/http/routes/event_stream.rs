@@ -13,7 +13,7 @@ use crate::{
         owner::Owner,
         pattern::Patterns,
     },
-    platform::keyed_limit::Share,
+    platform::keyed_limit::KeyedPermit,
     routing::feed::{DeliveryUpdate, FeedItem},
     server::http::{ApiError, ApiRequest, EventStream, Query, services::EventServices},
 };
@@ -30,7 +30,7 @@ struct CallerFeed {
     feed: Receiver<FeedItem>,
     caller: Caller,
     pattern: Option<Patterns>,
-    _permit: Share<UserId>,
+    _permit: KeyedPermit<UserId>,
 }
 
 pub async fn watch(
