@@ -159,7 +159,7 @@ mod tests {
     use super::*;
     use crate::cli::{
         shell::{Stdin, Stdout, StdoutKind},
-        table::Paint,
+        table::Coloring,
     };
     use std::time::Duration;
 
@@ -167,7 +167,7 @@ mod tests {
         let mut stdin = piped.unwrap_or_default().as_bytes();
         let input = if piped.is_some() { Stdin::Piped(&mut stdin) } else { Stdin::Terminal };
         let (mut out, mut err) = (Vec::new(), Vec::new());
-        let out = Stdout::new(&mut out, StdoutKind::File, None, Paint::Bare);
+        let out = Stdout::new(&mut out, StdoutKind::File, None, Coloring::Bare);
         let mut shell = Shell { environment: &|_| None, input, out, err: &mut err };
         PayloadSource::of_argument(argument).read(&mut shell).map(|raw| raw.get().to_owned())
     }

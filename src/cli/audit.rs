@@ -5,7 +5,7 @@ use super::{
     client::{DEFAULT_LIMIT, QueryString},
     failure::Failure,
     shell::{OutputFormat, Shell},
-    table::{Cell, Fit, Table, Tone},
+    table::{Cell, Fit, TextTable, Tone},
 };
 use crate::model::api::audit::AuditEntryView;
 use serde_json::Value;
@@ -56,7 +56,7 @@ impl AuditCommand {
         if self.format() == OutputFormat::Json {
             return shell.out.json(&listing.to_json());
         }
-        let mut table = Table::new(&[
+        let mut table = TextTable::new(&[
             ("TIME", Fit::Rigid),
             ("ACTOR", Fit::Elastic),
             ("ACTION", Fit::Rigid),

@@ -3,8 +3,8 @@
 //! `argh_complete` writes the scripts. Two shells get corrections: bash looks up a subcommand below its own command, as many
 //! commands have a `list`; bash and zsh complete file names where no word is known.
 
-use super::{Svc, failure::Failure, shell::Shell};
-use argh::{ArgsInfo as _, CommandInfoWithArgs};
+use super::{failure::Failure, shell::Shell};
+use argh::CommandInfoWithArgs;
 use argh_complete::{Generator as _, bash::Bash, fish::Fish, nushell::Nushell, zsh::Zsh};
 
 /// Print the completion script for a shell.
@@ -33,8 +33,9 @@ pub enum CompletionShell {
 }
 
 impl CompletionsCommand {
-    pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
-        shell.out.text(&self.shell.script())
+    /// Prints the script for `svc`, the description of the whole command line.
+    pub fn run(self, shell: &mut Shell<'_>, svc: &CommandInfoWithArgs) -> Result<(), Failure> {
+        shell.out.text(&self.shell.script(svc))
     }
 }
 
@@ -42,13 +43,12 @@ impl CompletionShell {
     pub const ALL: [Self; 4] = [Self::Bash, Self::Zsh, Self::Fish, Self::Nushell];
 
     /// The completion script of `svc` for this shell.
-    pub fn script(self) -> String {
-        let svc = Svc::get_args_info();
+    pub fn script(self, svc: &CommandInfoWithArgs) -> String {
         match self {
-            Self::Bash => bash(&svc),
-            Self::Zsh => zsh(&svc),
-            Self::Fish => Fish::generate("svc", &svc),
-            Self::Nushell => Nushell::generate("svc", &svc),
+            Self::Bash => bash(svc),
+            Self::Zsh => zsh(svc),
+            Self::Fish => Fish::generate("svc", svc),
+            Self::Nushell => Nushell::generate("svc", svc),
         }
     }
 }
@@ -95,6 +95,8 @@ fn zsh(svc: &CommandInfoWithArgs) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::Svc;
+    use argh::ArgsInfo as _;
     use std::process::Command;
 
     /// The words that bash offers for the last of these.
@@ -102,7 +104,7 @@ mod tests {
         let line = words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
         let script = format!(
             "{}\nCOMP_WORDS=({line})\nCOMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))\n_svc\nprintf '%s\\n' \"${{COMPREPLY[@]}}\"",
-            CompletionShell::Bash.script()
+            CompletionShell::Bash.script(&Svc::get_args_info())
         );
         let ran = Command::new("bash").args(["-u", "-c", &script]).output().unwrap();
         assert!(ran.status.success() && ran.stderr.is_empty(), "{}", String::from_utf8_lossy(&ran.stderr));

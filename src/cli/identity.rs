@@ -7,7 +7,7 @@ use super::{
     failure::Failure,
     resource::{Resource, ResourceKind, joined},
     shell::{OutputFormat, Shell},
-    table::{Cell, Fit, Table},
+    table::{Cell, Fit, TextTable},
 };
 use crate::model::{
     api::identity::{GroupView, IssuedToken, RoleView, TokenView},
@@ -239,7 +239,7 @@ impl Resource for RoleView {
         vec![role.name.to_string().into(), role.id.to_string().into(), joined(role.permissions).into()]
     }
 
-    fn add_fields(&self, table: &mut Table, _: &Client) {
+    fn add_fields(&self, table: &mut TextTable, _: &Client) {
         table.field("id", self.id.to_string());
         table.field("name", self.name.as_str());
         for (index, permission) in self.permissions.iter().enumerate() {
@@ -257,7 +257,7 @@ impl Resource for GroupView {
         vec![group.name.to_string().into(), group.id.to_string().into()]
     }
 
-    fn add_fields(&self, table: &mut Table, _: &Client) {
+    fn add_fields(&self, table: &mut TextTable, _: &Client) {
         table.field("id", self.id.to_string());
         table.field("name", self.name.as_str());
     }
@@ -286,7 +286,7 @@ impl Resource for TokenView {
         ]
     }
 
-    fn add_fields(&self, table: &mut Table, _: &Client) {
+    fn add_fields(&self, table: &mut TextTable, _: &Client) {
         table.field("id", self.id.to_string());
         table.field("name", self.name.as_str());
         table.field("scopes", scopes(self));

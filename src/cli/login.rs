@@ -9,7 +9,7 @@ use super::{
     failure::{Failure, TokenSource},
     resource::{ResourceKind, joined},
     shell::{OutputFormat, Shell},
-    table::Table,
+    table::TextTable,
 };
 use crate::model::{
     api::identity::{IssuedToken, NewToken, WhoamiView},
@@ -100,7 +100,7 @@ impl WhoamiCommand {
             return shell.out.json(answer.as_str());
         }
         let me: WhoamiView = client.read(&answer)?;
-        let mut table = Table::of_fields();
+        let mut table = TextTable::of_fields();
         table.field("server", client.server().to_string());
         table.field("name", me.name.to_string());
         table.field("id", me.id.to_string());

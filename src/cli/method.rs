@@ -8,7 +8,7 @@ use super::{
     json::{indented, on_one_line},
     resource::joined,
     shell::{OutputFormat, Shell},
-    table::{Cell, Fit, Table, Tone, printable},
+    table::{Cell, Fit, TextTable, Tone, printable},
 };
 use crate::{
     model::{
@@ -155,7 +155,7 @@ impl ListMethods {
         if self.format() == OutputFormat::Json {
             return shell.out.json(answer.as_str());
         }
-        let mut table = Table::new(&[
+        let mut table = TextTable::new(&[
             ("NAME", Fit::Elastic),
             ("SCOPE", Fit::Rigid),
             ("OWNER", Fit::Elastic),
@@ -184,7 +184,7 @@ fn show(shell: &mut Shell<'_>, client: &Client, name: &str, format: OutputFormat
         return shell.out.json(answer.as_str());
     }
     let MethodDetail { method, providers } = client.read(&answer)?;
-    let mut table = Table::of_fields();
+    let mut table = TextTable::of_fields();
     let available = available(&method);
     table.field("name", method.name);
     table.field("description", method.description);

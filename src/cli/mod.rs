@@ -152,7 +152,7 @@ fn dispatch(shell: &mut Shell<'_>, words: &[String]) -> Result<(), Failure> {
         Some(Command::Login(command)) => command.run(shell),
         Some(Command::Whoami(command)) => command.run(shell),
         Some(Command::Config(command)) => command.run(shell),
-        Some(Command::Completions(command)) => command.run(shell),
+        Some(Command::Completions(command)) => command.run(shell, &Svc::get_args_info()),
     }
 }
 

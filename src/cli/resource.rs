@@ -7,7 +7,7 @@ use super::{
     client::{Answer, Client, QueryString},
     failure::Failure,
     shell::{OutputFormat, Shell},
-    table::{Cell, Fit, Table, printable},
+    table::{Cell, Fit, TextTable, printable},
 };
 use crate::model::{id::ScriptId, owner::OwnerSpec};
 use serde::{Deserialize, de::DeserializeOwned};
@@ -46,7 +46,7 @@ pub trait Resource: DeserializeOwned {
     fn row(item: Self::Item) -> Vec<Cell>;
 
     /// Adds the record's fields to the table that `show` prints. The client looks up names of other records.
-    fn add_fields(&self, table: &mut Table, client: &Client);
+    fn add_fields(&self, table: &mut TextTable, client: &Client);
 
     /// Prints what follows the table, such as the source of a script.
     ///
@@ -80,7 +80,7 @@ pub fn list<R: Resource>(
     if format == OutputFormat::Json {
         return shell.out.json(&listing.to_json());
     }
-    let mut table = Table::new(R::COLUMNS);
+    let mut table = TextTable::new(R::COLUMNS);
     for item in listing.read(client)? {
         table.row(R::row(item));
     }
@@ -103,7 +103,7 @@ pub fn show<R: Resource>(
         return shell.out.json(answer.as_str());
     }
     let record: R = client.read(&answer)?;
-    let mut table = Table::of_fields();
+    let mut table = TextTable::of_fields();
     record.add_fields(&mut table, client);
     shell.out.table(&table)?;
     record.show_source(shell)

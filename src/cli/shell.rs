@@ -4,7 +4,7 @@
 use super::{
     failure::Failure,
     json,
-    table::{Canvas, Paint, Table, printable},
+    table::{Canvas, Coloring, TextTable, printable},
 };
 use std::io::{self, BufRead as _, IsTerminal as _, Read, Write};
 
@@ -131,10 +131,10 @@ impl<'a> Shell<'a> {
 
 impl<'a> Stdout<'a> {
     /// Stdout of this kind; `width` is the terminal's, if known.
-    pub fn new(writer: &'a mut dyn Write, kind: StdoutKind, width: Option<usize>, paint: Paint) -> Self {
+    pub fn new(writer: &'a mut dyn Write, kind: StdoutKind, width: Option<usize>, paint: Coloring) -> Self {
         let canvas = match kind {
             StdoutKind::Terminal => Canvas { width, paint },
-            StdoutKind::File => Canvas { width: None, paint: Paint::Bare },
+            StdoutKind::File => Canvas { width: None, paint: Coloring::Bare },
         };
         Self { writer, kind, canvas }
     }
@@ -144,10 +144,10 @@ impl<'a> Stdout<'a> {
         let kind = if io::stdout().is_terminal() { StdoutKind::Terminal } else { StdoutKind::File };
         let plain = environment("NO_COLOR").is_some_and(|value| !value.is_empty())
             || environment("TERM").is_some_and(|term| term == "dumb");
-        Self::new(writer, kind, terminal_width(), if plain { Paint::Bare } else { Paint::Coloured })
+        Self::new(writer, kind, terminal_width(), if plain { Coloring::Bare } else { Coloring::Coloured })
     }
 
-    pub fn paint(&self) -> Paint {
+    pub fn paint(&self) -> Coloring {
         self.canvas.paint
     }
 
@@ -161,7 +161,7 @@ impl<'a> Stdout<'a> {
         self.writer.write_all(text.as_bytes()).and_then(|()| self.writer.flush()).map_err(Failure::of_output)
     }
 
-    pub fn table(&mut self, table: &Table) -> Result<(), Failure> {
+    pub fn table(&mut self, table: &TextTable) -> Result<(), Failure> {
         self.text(&table.draw(self.canvas))
     }
 

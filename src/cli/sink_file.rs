@@ -12,7 +12,7 @@
 //! ```
 //!
 //! A script sink has its Lua in `script.source` or `script.source_file`, or names a stored script: `script.stored =
-//! "shout"`, which whoever sends the sink to a server looks up there.
+//! "shout"`, which is looked up on the server when the sink is sent there.
 //!
 //! `{ env = "NAME", prefix = "Bearer " }` stands for a text from the environment, so that a file can be in git and its
 //! secrets are not. `[values]` reach the Lua as a local table `values`. Paths are relative to the file.
@@ -32,14 +32,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Why a file gives no sink.
+/// A file that cannot be read as a sink.
 #[derive(Debug, thiserror::Error)]
 pub enum SinkFileError {
     #[error("cannot read {}: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
     #[error("{}: {source}", path.display())]
     Toml { path: PathBuf, source: Box<toml::de::Error> },
-    /// All of them, so that they need not be found out one by one.
+    /// All unset variables, so that one run names them all.
     #[error("{}", .0.iter().map(Unset::to_string).collect::<Vec<_>>().join("; "))]
     Unset(Vec<Unset>),
     #[error("{}: give either `{field}` or `{field}_file`, not both", path.display())]
@@ -52,7 +52,7 @@ pub enum SinkFileError {
     Values { path: PathBuf },
 }
 
-/// A variable that a file wants and the environment has not.
+/// A variable that a file refers to and the environment lacks.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: `{field}` wants the environment variable {name}, which is not set", path.display())]
 pub struct Unset {
@@ -102,7 +102,7 @@ struct ScriptFile {
     stored: Option<String>,
 }
 
-/// What a file says, as far as it is known without a server.
+/// A sink as read from its file. The id of a stored script is not looked up yet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Draft {
     spec: SinkSpec,
@@ -115,7 +115,7 @@ impl Draft {
         &self.spec.name
     }
 
-    /// The sink, once `find` has told the id of the stored script that it names, if it does.
+    /// The sink. `find` looks up the id of the stored script that it names, if it names one.
     ///
     /// # Errors
     ///
@@ -129,7 +129,7 @@ impl Draft {
     }
 }
 
-/// A text, or where to find it.
+/// A text, or the variable that holds it.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "expected a text, or { env = \"NAME\" } for one from the environment")]
 enum Text {
@@ -182,11 +182,11 @@ pub fn read_all(files: &[PathBuf], environment: impl Fn(&str) -> Option<String>)
     if lacking.is_empty() { Ok(drafts) } else { Err(SinkFileError::Unset(lacking)) }
 }
 
-/// The sink files that a path means: itself, or every `.toml` file in a directory, by name.
+/// The sink files at a path: the file itself, or every `.toml` file in a directory, by name.
 ///
 /// # Errors
 ///
-/// Fails if the path is not there or cannot be read.
+/// Fails if the path cannot be read.
 pub fn find(path: &Path) -> Result<Vec<PathBuf>, SinkFileError> {
     let wrong = |source| SinkFileError::Read { path: path.to_owned(), source };
     if !std::fs::metadata(path).map_err(wrong)?.is_dir() {
@@ -199,12 +199,12 @@ pub fn find(path: &Path) -> Result<Vec<PathBuf>, SinkFileError> {
     Ok(files)
 }
 
-/// What resolving a file's references needs.
+/// The state of resolving a file's references.
 struct Reader<'a, E> {
     path: &'a Path,
     environment: E,
     values: &'a toml::Table,
-    /// What was looked for in vain so far.
+    /// The unset variables found so far.
     unset: RefCell<Vec<Unset>>,
 }
 
@@ -374,30 +374,23 @@ fn read_text(path: &Path) -> Result<String, SinkFileError> {
 mod tests {
     use super::*;
 
-    /// A directory of files, gone when dropped.
-    struct Scratch(PathBuf);
+    /// A directory with a sink file `a.toml` and its Lua.
+    struct SinkDirectory(tempfile::TempDir);
 
-    impl Scratch {
+    impl SinkDirectory {
         fn new(files: &[(&str, &str)]) -> Self {
-            let directory = std::env::temp_dir().join(format!("svc-file-{}", uuid::Uuid::now_v7()));
-            std::fs::create_dir(&directory).unwrap();
+            let directory = tempfile::tempdir().unwrap();
             for (name, text) in files {
-                std::fs::write(directory.join(name), text).unwrap();
+                std::fs::write(directory.path().join(name), text).unwrap();
             }
             Self(directory)
         }
 
         fn read(&self, environment: &[(&str, &str)]) -> Result<SinkSpec, String> {
             let look_up = |name: &str| environment.iter().find(|(key, _)| *key == name).map(|(_, v)| (*v).to_owned());
-            let draft = read(&self.0.join("a.toml"), look_up).map_err(|error| error.to_string())?;
+            let draft = read(&self.0.path().join("a.toml"), look_up).map_err(|error| error.to_string())?;
             let there = ScriptId::from_slice(&[1; 16]);
             draft.resolve(|owner, name| there.filter(|_| name == "there").ok_or_else(|| format!("{owner:?} {name}")))
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
         }
     }
 
@@ -413,31 +406,31 @@ mod tests {
             "{HEAD}type = \"webhook\"\n[webhook]\nurl = {{ env = \"URL\" }}\n\
              headers = {{ Authorization = {{ env = \"KEY\", prefix = \"Bearer \" }}, X-A = \"1\" }}\n"
         );
-        let scratch = Scratch::new(&[("a.toml", &toml)]);
-        let spec = scratch.read(&[("URL", "http://b/"), ("KEY", "k")]).unwrap().webhook.unwrap();
+        let directory = SinkDirectory::new(&[("a.toml", &toml)]);
+        let spec = directory.read(&[("URL", "http://b/"), ("KEY", "k")]).unwrap().webhook.unwrap();
         assert_eq!(spec.url, "http://b/");
         assert_eq!(spec.headers["Authorization"], "Bearer k");
         assert_eq!((spec.headers["X-A"].as_str(), spec.secret), ("1", None));
-        let error = scratch.read(&[("URL", "http://b/")]).unwrap_err();
+        let error = directory.read(&[("URL", "http://b/")]).unwrap_err();
         assert!(error.contains("`webhook.headers.Authorization`") && error.contains("KEY"), "{error}");
     }
 
     #[test]
     fn lua_is_read_from_beside_the_file() {
         let toml = webhook("template_file = \"a.lua\"\n");
-        let scratch = Scratch::new(&[("a.toml", &toml), ("a.lua", "return {}")]);
-        let template = scratch.read(&[]).unwrap().webhook.unwrap().template;
+        let directory = SinkDirectory::new(&[("a.toml", &toml), ("a.lua", "return {}")]);
+        let template = directory.read(&[]).unwrap().webhook.unwrap().template;
         assert_eq!(template, Some(BodyTemplate::Lua("return {}".to_owned())));
         let toml = format!("{HEAD}type = \"script\"\n[script]\nsource_file = \"b.lua\"\n");
-        let error = Scratch::new(&[("a.toml", &toml)]).read(&[]).unwrap_err();
+        let error = SinkDirectory::new(&[("a.toml", &toml)]).read(&[]).unwrap_err();
         assert!(error.contains("b.lua"), "{error}");
     }
 
     #[test]
     fn a_template_file_that_is_not_lua_is_text() {
         let toml = webhook("template_file = \"a.txt\"\n");
-        let scratch = Scratch::new(&[("a.toml", &toml), ("a.txt", "hi")]);
-        assert_eq!(scratch.read(&[]).unwrap().webhook.unwrap().template, Some(BodyTemplate::Text("hi".to_owned())));
+        let directory = SinkDirectory::new(&[("a.toml", &toml), ("a.txt", "hi")]);
+        assert_eq!(directory.read(&[]).unwrap().webhook.unwrap().template, Some(BodyTemplate::Text("hi".to_owned())));
     }
 
     #[test]
@@ -446,56 +439,60 @@ mod tests {
             "template = \"-- first\\nreturn values\"\n[values]\nkey = { env = \"KEY\" }\n\
              list = [1, 2.5, true]\nquote = \"a\\\"b\\\\c\\nd\"\n",
         );
-        let scratch = Scratch::new(&[("a.toml", &toml)]);
-        let template = scratch.read(&[("KEY", "k")]).unwrap().webhook.unwrap().template.unwrap();
+        let directory = SinkDirectory::new(&[("a.toml", &toml)]);
+        let template = directory.read(&[("KEY", "k")]).unwrap().webhook.unwrap().template.unwrap();
         let expected = "local values = {[\"key\"]=\"k\",[\"list\"]={1,2.5,true,},[\"quote\"]=\"a\\\"b\\\\c\\010d\",} \
                         -- first\nreturn values";
         assert_eq!(template, BodyTemplate::Lua(expected.to_owned()));
-        let error = scratch.read(&[]).unwrap_err();
+        let error = directory.read(&[]).unwrap_err();
         assert!(error.contains("`values.key`") && error.contains("KEY"), "{error}");
     }
 
     #[test]
     fn values_that_reach_nothing_are_refused() {
-        let error = Scratch::new(&[("a.toml", &webhook("[values]\nx = 1\n"))]).read(&[]).unwrap_err();
+        let error = SinkDirectory::new(&[("a.toml", &webhook("[values]\nx = 1\n"))]).read(&[]).unwrap_err();
         assert!(error.contains("`values`"), "{error}");
     }
 
     #[test]
     fn an_unknown_key_is_an_error_with_its_name_and_line() {
-        let error = Scratch::new(&[("a.toml", &webhook("sekret = \"x\"\n"))]).read(&[]).unwrap_err();
+        let error = SinkDirectory::new(&[("a.toml", &webhook("sekret = \"x\"\n"))]).read(&[]).unwrap_err();
         assert!(error.contains("sekret") && error.contains("line 6"), "{error}");
-        let error = Scratch::new(&[("a.toml", &webhook("secret = 5\n"))]).read(&[]).unwrap_err();
+        let error = SinkDirectory::new(&[("a.toml", &webhook("secret = 5\n"))]).read(&[]).unwrap_err();
         assert!(error.contains("{ env = \"NAME\" }") && error.contains("line 6"), "{error}");
     }
 
     #[test]
     fn a_source_is_given_once() {
         let toml = webhook("template = \"return 1\"\ntemplate_file = \"a.lua\"\n");
-        let error = Scratch::new(&[("a.toml", &toml)]).read(&[]).unwrap_err();
+        let error = SinkDirectory::new(&[("a.toml", &toml)]).read(&[]).unwrap_err();
         assert!(error.contains("either `webhook.template`"), "{error}");
-        let error = Scratch::new(&[("a.toml", &format!("{HEAD}type = \"script\"\n[script]\n"))]).read(&[]).unwrap_err();
+        let error =
+            SinkDirectory::new(&[("a.toml", &format!("{HEAD}type = \"script\"\n[script]\n"))]).read(&[]).unwrap_err();
         assert!(error.contains("`script.source_file`"), "{error}");
         let both = format!("{HEAD}type = \"script\"\n[script]\nstored = \"there\"\nsource = \"\"\n");
-        let error = Scratch::new(&[("a.toml", &both)]).read(&[]).unwrap_err();
+        let error = SinkDirectory::new(&[("a.toml", &both)]).read(&[]).unwrap_err();
         assert!(error.contains("`script.stored`"), "{error}");
     }
 
     #[test]
     fn a_stored_script_is_named_and_looked_up_for_the_owner_of_the_sink() {
         let toml = |name: &str| format!("{HEAD}type = \"script\"\nowner = \"global\"\n[script]\nstored = \"{name}\"\n");
-        let spec = Scratch::new(&[("a.toml", &toml("there"))]).read(&[]).unwrap();
+        let spec = SinkDirectory::new(&[("a.toml", &toml("there"))]).read(&[]).unwrap();
         assert_eq!(spec.script, Some(ScriptSinkSpec { source: None, script_id: ScriptId::from_slice(&[1; 16]) }));
-        assert_eq!(Scratch::new(&[("a.toml", &toml("gone"))]).read(&[]).unwrap_err(), "Global gone");
-        let error = Scratch::new(&[("a.toml", &(toml("there") + "[values]\nx = 1\n"))]).read(&[]).unwrap_err();
+        assert_eq!(SinkDirectory::new(&[("a.toml", &toml("gone"))]).read(&[]).unwrap_err(), "Global gone");
+        let error = SinkDirectory::new(&[("a.toml", &(toml("there") + "[values]\nx = 1\n"))]).read(&[]).unwrap_err();
         assert!(error.contains("`values`"), "{error}");
     }
 
     #[test]
     fn a_directory_means_its_toml_files_by_name() {
-        let scratch = Scratch::new(&[("b.toml", ""), ("a.toml", ""), ("a.lua", "")]);
-        assert_eq!(find(&scratch.0).unwrap(), [scratch.0.join("a.toml"), scratch.0.join("b.toml")]);
-        assert_eq!(find(&scratch.0.join("a.lua")).unwrap(), [scratch.0.join("a.lua")]);
-        assert!(find(&scratch.0.join("none")).is_err());
+        let directory = SinkDirectory::new(&[("b.toml", ""), ("a.toml", ""), ("a.lua", "")]);
+        assert_eq!(
+            find(directory.0.path()).unwrap(),
+            [directory.0.path().join("a.toml"), directory.0.path().join("b.toml")]
+        );
+        assert_eq!(find(&directory.0.path().join("a.lua")).unwrap(), [directory.0.path().join("a.lua")]);
+        assert!(find(&directory.0.path().join("none")).is_err());
     }
 }

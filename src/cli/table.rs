@@ -11,7 +11,7 @@ const GAP: usize = 2;
 
 /// Rows under titles.
 #[derive(Debug, Default)]
-pub struct Table {
+pub struct TextTable {
     columns: Vec<Column>,
     rows: Vec<Vec<Cell>>,
 }
@@ -54,17 +54,17 @@ pub enum Tone {
 pub struct Canvas {
     /// `None` where lines have no limit, as in a file.
     pub width: Option<usize>,
-    pub paint: Paint,
+    pub paint: Coloring,
 }
 
 /// The use of colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Paint {
+pub enum Coloring {
     Coloured,
     Bare,
 }
 
-impl Table {
+impl TextTable {
     /// An empty table with these columns.
     pub fn new(columns: &[(&'static str, Fit)]) -> Self {
         Self { columns: columns.iter().map(|&(title, fit)| Column { title, fit }).collect(), rows: Vec::new() }
@@ -159,10 +159,10 @@ impl Tone {
     }
 
     /// `text` in this tone's colour.
-    pub fn paint(self, text: &str, paint: Paint) -> String {
+    pub fn paint(self, text: &str, paint: Coloring) -> String {
         let code = match self {
             Self::Plain => return text.to_owned(),
-            _ if paint == Paint::Bare => return text.to_owned(),
+            _ if paint == Coloring::Bare => return text.to_owned(),
             Self::Good => "32",
             Self::Doubtful => "33",
             Self::Bad => "31",
@@ -197,7 +197,7 @@ pub fn yes_or_no(on: bool) -> Cell {
     if on { "yes".into() } else { Cell::toned("no", Tone::Quiet) }
 }
 
-fn draw_row(drawn: &mut String, cells: &[Cell], widths: &[usize], paint: Paint) {
+fn draw_row(drawn: &mut String, cells: &[Cell], widths: &[usize], paint: Coloring) {
     for (index, (cell, &width)) in cells.iter().zip(widths).enumerate() {
         let text = shortened(&cell.text, width);
         drawn.push_str(&cell.tone.paint(&text, paint));
@@ -221,10 +221,10 @@ fn shortened(text: &str, width: usize) -> String {
 mod tests {
     use super::*;
 
-    const FILE: Canvas = Canvas { width: None, paint: Paint::Bare };
+    const FILE: Canvas = Canvas { width: None, paint: Coloring::Bare };
 
-    fn sample() -> Table {
-        let mut table = Table::new(&[("NAME", Fit::Elastic), ("STATE", Fit::Rigid), ("WHY", Fit::Elastic)]);
+    fn sample() -> TextTable {
+        let mut table = TextTable::new(&[("NAME", Fit::Elastic), ("STATE", Fit::Rigid), ("WHY", Fit::Elastic)]);
         table.row(["slack".into(), Cell::toned("delivered", Tone::Good), "".into()]);
         table.row(["a-rather-long-name".into(), Cell::toned("dead", Tone::Bad), "the receiver said 500".into()]);
         table
@@ -242,20 +242,20 @@ a-rather-long-name  dead       the receiver said 500
 
     #[test]
     fn a_narrow_terminal_shortens_the_elastic_columns_only() {
-        let drawn = sample().draw(Canvas { width: Some(42), paint: Paint::Bare });
+        let drawn = sample().draw(Canvas { width: Some(42), paint: Coloring::Bare });
         assert!(drawn.lines().all(|line| line.chars().count() <= 42), "{drawn}");
         assert!(drawn.contains("delivered") && drawn.contains('…'), "{drawn}");
     }
 
     #[test]
     fn a_terminal_that_is_too_narrow_still_gets_a_table() {
-        let drawn = sample().draw(Canvas { width: Some(5), paint: Paint::Bare });
+        let drawn = sample().draw(Canvas { width: Some(5), paint: Coloring::Bare });
         assert_eq!(drawn.lines().nth(2), Some("a-rather-lo…  dead       the receive…"));
     }
 
     #[test]
     fn colour_does_not_disturb_the_alignment() {
-        let drawn = sample().draw(Canvas { width: None, paint: Paint::Coloured });
+        let drawn = sample().draw(Canvas { width: None, paint: Coloring::Coloured });
         let bare =
             drawn.replace("\u{1b}[0m", "").replace("\u{1b}[2m", "").replace("\u{1b}[31m", "").replace("\u{1b}[32m", "");
         assert_eq!(bare, sample().draw(FILE));
@@ -264,7 +264,7 @@ a-rather-long-name  dead       the receiver said 500
 
     #[test]
     fn a_value_cannot_control_the_terminal() {
-        let mut table = Table::of_fields();
+        let mut table = TextTable::of_fields();
         table.field("name", "a\u{1b}[2Jb\nc\u{202e}d");
         table.field("empty", "");
         assert_eq!(table.draw(FILE), "name  a\\u{1b}[2Jb\\nc\\u{202e}d\n");

@@ -8,7 +8,7 @@ use super::{
     resource::{Named, Resource, ResourceKind},
     shell::Shell,
     space::settings::{health_check_line, look_up_script},
-    table::{Cell, Fit, Table},
+    table::{Cell, Fit, TextTable},
 };
 use crate::model::{api::templates::TemplateView, owner::OwnerSpec, space_settings::Port, template_spec::TemplateSpec};
 use serde_json::{Value, json};
@@ -94,7 +94,7 @@ impl Resource for TemplateView {
         ]
     }
 
-    fn add_fields(&self, table: &mut Table, client: &Client) {
+    fn add_fields(&self, table: &mut TextTable, client: &Client) {
         let spec = &self.spec;
         table.field("id", self.id.to_string());
         table.field("name", spec.name.to_string());

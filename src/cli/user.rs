@@ -6,7 +6,7 @@ use super::{
     failure::Failure,
     resource::{Resource, ResourceKind, joined},
     shell::Shell,
-    table::{Cell, Fit, Table, yes_or_no},
+    table::{Cell, Fit, TextTable, yes_or_no},
 };
 use crate::model::api::identity::UserView;
 use serde_json::{Map, Value, json};
@@ -209,7 +209,7 @@ impl Resource for UserView {
         ]
     }
 
-    fn add_fields(&self, table: &mut Table, _: &Client) {
+    fn add_fields(&self, table: &mut TextTable, _: &Client) {
         table.field("id", self.id.to_string());
         table.field("name", self.name.as_str());
         table.field("active", yes_or_no(self.active));

@@ -12,7 +12,7 @@ use crate::{
         arguments::brief,
         failure::Failure,
         shell::{OutputFormat, Shell},
-        table::{Cell, Fit, Table, Tone},
+        table::{Cell, Fit, TextTable, Tone},
     },
     model::timestamp::Timestamp,
 };
@@ -97,7 +97,7 @@ impl ShowAgentStatus {
 }
 
 fn show(shell: &mut Shell<'_>, status: AgentStatusView) -> Result<(), Failure> {
-    let mut table = Table::of_fields();
+    let mut table = TextTable::of_fields();
     table.field("version", status.version);
     match status.space {
         Some(space) => {
@@ -116,7 +116,7 @@ fn show(shell: &mut Shell<'_>, status: AgentStatusView) -> Result<(), Failure> {
         table.field("method server", Cell::toned(health, tone));
     }
     shell.out.table(&table)?;
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         ("SERVER", Fit::Rigid),
         ("LINK", Fit::Rigid),
         ("SINCE", Fit::Rigid),
@@ -139,7 +139,7 @@ fn show(shell: &mut Shell<'_>, status: AgentStatusView) -> Result<(), Failure> {
     shell.out.line("")?;
     shell.out.table(&table)?;
     let Some(registration) = status.registration else { return shell.out.line("\nno methods are registered") };
-    let mut table = Table::new(&[("METHOD", Fit::Elastic), ("LOCAL NAME", Fit::Elastic)]);
+    let mut table = TextTable::new(&[("METHOD", Fit::Elastic), ("LOCAL NAME", Fit::Elastic)]);
     for method in registration.methods {
         table.row([method.name.into(), method.local_name.into()]);
     }

@@ -9,7 +9,7 @@ use crate::{
         client::{Answer, Client, to_json},
         failure::Failure,
         shell::{OutputFormat, Shell},
-        table::{Cell, Fit, Table, Tone, printable},
+        table::{Cell, Fit, TextTable, Tone, printable},
     },
     model::{
         api::events::{EmitBody, EventView, ExplainBody, Explanation, ReceiptView, SinkRef},
@@ -96,7 +96,7 @@ enum EmitTarget {
 
 /// The agent's answer to a spooled event.
 #[derive(Deserialize)]
-struct SpooledEvent {
+struct SpoolReceipt {
     event_id: String,
     event_type: String,
 }
@@ -199,7 +199,7 @@ impl EmitEvent {
         if self.format() == OutputFormat::Json {
             return shell.out.json(answer.as_str());
         }
-        let spooled: SpooledEvent = agent.read(&answer)?;
+        let spooled: SpoolReceipt = agent.read(&answer)?;
         shell.out.line(&format!("{}  {}", printable(&spooled.event_id), printable(&spooled.event_type)))
     }
 
@@ -255,7 +255,7 @@ fn explain(shell: &mut Shell<'_>, client: &Client, kind: &str, format: OutputFor
     let what = if methods { "sinks and methods" } else { "sinks" };
     let line = format!("{} would go to {matching} of {} {what}", explained.event_type, explained.sinks.len());
     shell.out.line(&printable(&line))?;
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         ("SINK", Fit::Elastic),
         ("OWNER", Fit::Rigid),
         ("TYPE", Fit::Rigid),

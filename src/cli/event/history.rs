@@ -8,7 +8,7 @@ use crate::{
         json,
         shell::{OutputFormat, Shell},
         sink::queues::find_queue,
-        table::{Cell, Fit, Table, Tone, printable},
+        table::{Cell, Fit, TextTable, Tone, printable},
     },
     model::{
         api::{events::EventView, sinks::TestView},
@@ -95,7 +95,7 @@ impl ListEvents {
             return shell.out.json(&listing.to_json());
         }
         let events: Vec<EventView> = listing.read(&client)?;
-        let mut table = Table::new(&[
+        let mut table = TextTable::new(&[
             ("ID", Fit::Rigid),
             ("TIME", Fit::Rigid),
             ("TYPE", Fit::Elastic),
@@ -121,7 +121,7 @@ impl ShowEvent {
             return shell.out.json(answer.as_str());
         }
         let event: EventView = client.read(&answer)?;
-        let mut table = Table::of_fields();
+        let mut table = TextTable::of_fields();
         table.field("id", event.id.to_string());
         table.field("type", event.kind.as_str());
         table.field("time", event.ts.to_string());

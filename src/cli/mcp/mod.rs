@@ -11,7 +11,7 @@ use crate::cli::{
     failure::Failure,
     json::indented,
     shell::{OutputFormat, Shell},
-    table::{Cell, Fit, Table, printable},
+    table::{Cell, Fit, TextTable, printable},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{json, value::RawValue};
@@ -100,7 +100,7 @@ fn every_tool(client: &Client) -> Result<AllTools, Failure> {
 }
 
 fn list(shell: &mut Shell<'_>, tools: Vec<McpTool>) -> Result<(), Failure> {
-    let mut table = Table::new(&[("NAME", Fit::Elastic), ("OWNER", Fit::Elastic), ("DESCRIPTION", Fit::Elastic)]);
+    let mut table = TextTable::new(&[("NAME", Fit::Elastic), ("OWNER", Fit::Elastic), ("DESCRIPTION", Fit::Elastic)]);
     for tool in tools {
         let owner = tool.meta.owner.unwrap_or_default();
         table.row([tool.name, owner, tool.description.unwrap_or_default()].map(Cell::from));
@@ -109,7 +109,7 @@ fn list(shell: &mut Shell<'_>, tools: Vec<McpTool>) -> Result<(), Failure> {
 }
 
 fn show(shell: &mut Shell<'_>, tool: McpTool) -> Result<(), Failure> {
-    let mut table = Table::of_fields();
+    let mut table = TextTable::of_fields();
     table.field("name", tool.name);
     table.field("description", tool.description.unwrap_or_default());
     if let Some(method) = tool.meta.method {

@@ -13,7 +13,7 @@ use crate::{
         failure::Failure,
         resource::{self, Resource, ResourceKind, print_source},
         shell::Shell,
-        table::{Cell, Fit, Table, yes_or_no},
+        table::{Cell, Fit, TextTable, yes_or_no},
     },
     model::{
         api::scripts::{ScriptSummary, ScriptView},
@@ -91,7 +91,7 @@ impl Resource for ScriptView {
         ]
     }
 
-    fn add_fields(&self, table: &mut Table, _: &Client) {
+    fn add_fields(&self, table: &mut TextTable, _: &Client) {
         let script = &self.summary;
         table.field("id", script.id.to_string());
         table.field("name", script.name.as_str());

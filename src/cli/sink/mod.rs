@@ -18,7 +18,7 @@ use crate::{
         failure::Failure,
         resource::{self, Resource, ResourceKind, print_source},
         shell::Shell,
-        table::{Cell, Fit, Table, Tone, yes_or_no},
+        table::{Cell, Fit, TextTable, Tone, yes_or_no},
     },
     model::{
         api::sinks::SinkView,
@@ -99,7 +99,7 @@ impl Resource for SinkView {
         ]
     }
 
-    fn add_fields(&self, table: &mut Table, client: &Client) {
+    fn add_fields(&self, table: &mut TextTable, client: &Client) {
         let spec = &self.spec;
         table.field("id", self.id.to_string());
         table.field("name", spec.name.as_str());

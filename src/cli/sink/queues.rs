@@ -9,7 +9,7 @@ use crate::{
         failure::Failure,
         resource::ResourceKind,
         shell::{OutputFormat, Shell},
-        table::{Cell, Fit, Table, Tone},
+        table::{Cell, Fit, TextTable, Tone},
     },
     model::{
         api::{
@@ -79,7 +79,7 @@ impl ListSubscriptions {
         if self.format() == OutputFormat::Json {
             return shell.out.json(&listing.to_json());
         }
-        let mut table = Table::new(&[
+        let mut table = TextTable::new(&[
             ("NAME", Fit::Elastic),
             ("EVENTS", Fit::Elastic),
             ("FORMATTERS", Fit::Elastic),
@@ -113,7 +113,7 @@ impl ListDeadLetters {
             return shell.out.json(&listing.to_json());
         }
         let letters: Vec<DeadLetter> = listing.read(&client)?;
-        let mut table = Table::new(&[
+        let mut table = TextTable::new(&[
             ("EVENT", Fit::Rigid),
             ("TYPE", Fit::Elastic),
             ("SEQUENCE", Fit::Rigid),

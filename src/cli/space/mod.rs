@@ -13,7 +13,7 @@ use crate::{
         failure::Failure,
         resource::{self, Resource, ResourceKind},
         shell::{OutputFormat, Shell},
-        table::{Cell, Fit, Table, Tone, yes_or_no},
+        table::{Cell, Fit, TextTable, Tone, yes_or_no},
     },
     model::{
         api::{
@@ -160,7 +160,7 @@ impl Resource for SpaceView {
         ]
     }
 
-    fn add_fields(&self, table: &mut Table, client: &Client) {
+    fn add_fields(&self, table: &mut TextTable, client: &Client) {
         let settings = &self.settings;
         table.field("id", self.id.to_string());
         table.field("name", self.name.to_string());

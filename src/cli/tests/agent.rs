@@ -2,7 +2,7 @@
 
 use super::{
     CommandOutput,
-    fake::{FakeServer, error},
+    fake::{FakeApi, error},
     run_with,
 };
 use serde_json::{Value, json};
@@ -41,7 +41,7 @@ impl Drop for File {
 #[test]
 fn an_event_goes_through_the_agent() {
     let id = "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77";
-    let agent = FakeServer::always(202, json!({ "event_id": id, "event_type": "custom.a" }));
+    let agent = FakeApi::always(202, json!({ "event_id": id, "event_type": "custom.a" }));
     let ran = run_inside(&agent.url, &["event", "a", "{\"n\": 1.50}"]);
     assert_eq!((ran.code, ran.out, ran.err.as_str()), (0, format!("{id}  custom.a\n"), ""));
     let seen = &agent.seen()[0];
@@ -52,7 +52,7 @@ fn an_event_goes_through_the_agent() {
 
 #[test]
 fn a_file_is_registered_with_its_whole_path() {
-    let agent = FakeServer::always(200, json!({ "methods": methods() }));
+    let agent = FakeApi::always(200, json!({ "methods": methods() }));
     let file = File::new("[server]\n");
     let ran = run_inside(&agent.url, &["methods", "register", file.name()]);
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
@@ -68,7 +68,7 @@ fn a_file_is_registered_with_its_whole_path() {
 
 #[test]
 fn methods_are_removed_all_or_by_their_local_name() {
-    let agent = FakeServer::new(|line, _| match line {
+    let agent = FakeApi::new(|line, _| match line {
         "DELETE /methods" => (200, json!({ "removed": methods() })),
         _ => (200, json!({ "removed": [methods()[0]] })),
     });
@@ -77,7 +77,7 @@ fn methods_are_removed_all_or_by_their_local_name() {
     let ran = run_inside(&agent.url, &["methods", "unregister", "a/b c"]);
     assert_eq!((ran.code, ran.out.as_str()), (0, "removed 1 method: notes.search\n"));
     assert_eq!(agent.seen()[1].line, "DELETE /methods/a%2Fb%20c");
-    let ran = run_inside(&FakeServer::always(200, json!({ "removed": [] })).url, &["methods", "unregister"]);
+    let ran = run_inside(&FakeApi::always(200, json!({ "removed": [] })).url, &["methods", "unregister"]);
     assert_eq!(ran.out, "nothing was registered\n");
 }
 
@@ -93,11 +93,11 @@ fn what_an_agent_cannot_do_has_its_exit_code_and_says_what_to_do() {
     for (status, code, exit) in
         [(503, "not_connected", 3), (503, "spool_full", 1), (403, "forbidden", 4), (409, "refused", 1)]
     {
-        let agent = FakeServer::always(status, error(code, "this is why"));
+        let agent = FakeApi::always(status, error(code, "this is why"));
         let ran = run_inside(&agent.url, &["methods", "unregister"]);
         assert_eq!((ran.code, ran.err.as_str()), (exit, "svc: this is why\n"), "{code}");
     }
-    let ran = run_inside(&FakeServer::always(502, "<html>".into()).url, &["agent", "status"]);
+    let ran = run_inside(&FakeApi::always(502, "<html>".into()).url, &["agent", "status"]);
     assert!(ran.code == 1 && ran.err.contains("SVC_AGENT_URL"), "{}", ran.err);
     let ran = run_inside("ftp://x", &["agent", "status"]);
     assert!(ran.code == 2 && ran.err.contains("SVC_AGENT_URL"), "{}", ran.err);
@@ -125,7 +125,7 @@ fn the_status_tells_of_servers_events_and_methods() {
             "methods": methods(),
         },
     });
-    let ran = run_inside(&FakeServer::always(200, status.clone()).url, &["agent", "status"]);
+    let ran = run_inside(&FakeApi::always(200, status.clone()).url, &["agent", "status"]);
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
     let expected = "\
 version        0.1.0
@@ -148,12 +148,12 @@ notes.add     add
     assert_eq!(ran.out, expected);
     status["space"] = Value::Null;
     status["registration"] = Value::Null;
-    let ran = run_inside(&FakeServer::always(200, status.clone()).url, &["agent", "status"]);
+    let ran = run_inside(&FakeApi::always(200, status.clone()).url, &["agent", "status"]);
     assert!(
         ran.out.contains("unknown until a server") && ran.out.ends_with("no methods are registered\n"),
         "{}",
         ran.out
     );
-    let ran = run_inside(&FakeServer::always(200, status.clone()).url, &["agent", "status", "--json"]);
+    let ran = run_inside(&FakeApi::always(200, status.clone()).url, &["agent", "status", "--json"]);
     assert_eq!(ran.out, format!("{status}\n"));
 }

@@ -1,6 +1,6 @@
 //! `svc sink apply` and `preview`: a directory of files against what the server has.
 
-use super::fake::{FakeServer, error, list, sink};
+use super::fake::{FakeApi, error, list, sink};
 use serde_json::{Value, json};
 
 /// A directory of sink files.
@@ -26,8 +26,8 @@ const NEW: &str =
     "name = \"new\"\nevents = \"*\"\ntype = \"script\"\nowner = \"global\"\n[script]\nsource = \"return\"\n";
 
 /// A server that has the sink `slack` and takes whatever comes.
-fn server_with_slack() -> FakeServer {
-    FakeServer::new(|line, _| match line {
+fn server_with_slack() -> FakeApi {
+    FakeApi::new(|line, _| match line {
         "GET /api/event-sinks?name=slack&owner=me&limit=200" => (200, list(&[sink()])),
         line if line.starts_with("GET /api/event-sinks?") => (200, list(&[])),
         "POST /api/event-sinks" => (201, sink()),
@@ -39,7 +39,7 @@ fn server_with_slack() -> FakeServer {
     })
 }
 
-fn changes(fake: &FakeServer) -> Vec<String> {
+fn changes(fake: &FakeApi) -> Vec<String> {
     fake.seen().into_iter().map(|seen| seen.line).filter(|line| !line.starts_with("GET")).collect()
 }
 
@@ -82,7 +82,7 @@ fn a_file_that_is_wrong_changes_nothing_at_all() {
 #[test]
 fn one_sink_that_is_rejected_does_not_stop_the_others() {
     let files = SinkFiles::new(&[("a.toml", NEW), ("b.toml", &NEW.replace("\"new\"", "\"newer\""))]);
-    let fake = FakeServer::new(|line, before| match line {
+    let fake = FakeApi::new(|line, before| match line {
         "POST /api/event-sinks" if before == 0 => (400, error("bad_request", "`events`: no")),
         "POST /api/event-sinks" => (201, sink()),
         _ => (200, list(&[])),
@@ -95,7 +95,7 @@ fn one_sink_that_is_rejected_does_not_stop_the_others() {
 #[test]
 fn a_file_is_previewed_without_being_applied() {
     let files = SinkFiles::new(&[("a.toml", SLACK)]);
-    let fake = FakeServer::always(200, json!({ "body": "{\"text\":\"hi\"}", "content_type": "application/json" }));
+    let fake = FakeApi::always(200, json!({ "body": "{\"text\":\"hi\"}", "content_type": "application/json" }));
     let path = format!("{}/a.toml", files.path());
     let ran = fake.run(&["sink", "preview", "--file", &path, "{\"a\":1}"]);
     assert_eq!((ran.code, ran.out.as_str()), (0, "{\n  \"text\": \"hi\"\n}\n"), "{}", ran.err);

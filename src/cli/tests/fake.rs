@@ -24,12 +24,12 @@ impl SeenRequest {
 }
 
 /// A server that gives prepared answers, and records the requests.
-pub struct FakeServer {
+pub struct FakeApi {
     pub url: String,
     seen: Arc<Mutex<Vec<SeenRequest>>>,
 }
 
-impl FakeServer {
+impl FakeApi {
     /// `answer` gets "METHOD /path?query" and the number of earlier requests of the same line.
     pub fn new(answer: impl Fn(&str, usize) -> (u16, Value) + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

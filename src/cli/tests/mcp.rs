@@ -1,7 +1,7 @@
 //! `svc mcp`: the tools of all pages, and settings that clients understand.
 
 use super::{
-    fake::{FakeServer, USER, error},
+    fake::{FakeApi, USER, error},
     run,
 };
 use serde_json::{Value, json};
@@ -14,8 +14,8 @@ fn tool(name: &str) -> Value {
 }
 
 /// A server whose list has two pages.
-fn server() -> FakeServer {
-    FakeServer::new(|line, before| match (line, before % 2) {
+fn server() -> FakeApi {
+    FakeApi::new(|line, before| match (line, before % 2) {
         ("POST /mcp", 0) => (200, page(json!({"tools": [tool("a")], "nextCursor": "next"}))),
         ("POST /mcp", _) => (200, page(json!({"tools": [tool("b")]}))),
         ("GET /api/whoami", _) => (
@@ -67,10 +67,10 @@ fn one_tool_is_shown_with_its_schema() {
 }
 
 #[test]
-fn who_may_not_see_tools_is_told_so() {
-    let fake = FakeServer::always(403, error("forbidden", "this token is limited to the scope methods"));
+fn a_caller_who_may_not_use_mcp_is_refused() {
+    let fake = FakeApi::always(403, error("forbidden", "this token is limited to the scope methods"));
     assert_eq!(fake.run(&["mcp", "tools"]).code, 4);
-    let fake = FakeServer::always(200, json!({"jsonrpc": "2.0", "id": 1, "error": {"code": -32603, "message": "no"}}));
+    let fake = FakeApi::always(200, json!({"jsonrpc": "2.0", "id": 1, "error": {"code": -32603, "message": "no"}}));
     let ran = fake.run(&["mcp", "tools"]);
     assert_eq!((ran.code, ran.err.as_str()), (1, "svc: no\n"));
 }
@@ -94,7 +94,7 @@ fn the_settings_of_one_client_stand_alone_on_stdout() {
 #[test]
 fn settings_that_cannot_work_are_not_printed_and_no_token_is_made_for_them() {
     for config in [&["mcp", "config", "cursor"][..], &["mcp", "config", "cursor", "--new-token", "x"]] {
-        let fake = FakeServer::always(403, error("forbidden", "this needs the permission use_mcp_server"));
+        let fake = FakeApi::always(403, error("forbidden", "this needs the permission use_mcp_server"));
         let ran = fake.run(config);
         assert_eq!((ran.code, ran.out.as_str()), (4, ""), "{}", ran.err);
         assert!(fake.seen().iter().all(|seen| seen.line == "POST /mcp"));

@@ -10,10 +10,10 @@ use super::{
     completions::CompletionShell,
     run_in,
     shell::{Shell, Stdin, Stdout, StdoutKind},
-    table::Paint,
+    table::Coloring,
 };
 use argh::ArgsInfo as _;
-use fake::{FakeServer, SINK, SeenRequest, USER, emitted, error, event, list, sink, space};
+use fake::{FakeApi, SINK, SeenRequest, USER, emitted, error, event, list, sink, space};
 use serde_json::{Value, json};
 use std::{
     ffi::OsString,
@@ -32,7 +32,7 @@ struct CommandOutput {
 fn run_with(words: &[&str], stdin: &str, environment: &dyn Fn(&str) -> Option<String>) -> CommandOutput {
     let (mut input, mut out, mut err) = (stdin.as_bytes(), Vec::new(), Vec::new());
     let code = {
-        let screen = Stdout::new(&mut out, StdoutKind::File, None, Paint::Bare);
+        let screen = Stdout::new(&mut out, StdoutKind::File, None, Coloring::Bare);
         let mut shell = Shell { environment, input: Stdin::Piped(&mut input), out: screen, err: &mut err };
         run_in(&mut shell, words.iter().map(OsString::from))
     };
@@ -70,7 +70,7 @@ fn every_command_has_help_with_an_example() {
 #[test]
 fn completions_name_every_command() {
     for shell in CompletionShell::ALL {
-        let script = shell.script();
+        let script = shell.script(&super::Svc::get_args_info());
         let words: Vec<&str> = script.split(|c: char| !c.is_alphanumeric() && c != '-').collect();
         for name in commands().concat() {
             assert!(words.contains(&name), "{shell:?} does not know {name}");
@@ -80,6 +80,7 @@ fn completions_name_every_command() {
 
 #[test]
 fn completions_name_every_flag() {
+    let scripts = CompletionShell::ALL.map(|shell| (shell, shell.script(&super::Svc::get_args_info())));
     for command in commands() {
         let words: Vec<&str> = command.iter().copied().chain(["--help"]).collect();
         let help = run(&words).out;
@@ -87,9 +88,9 @@ fn completions_name_every_flag() {
         let flags =
             options.lines().take_while(|line| !line.is_empty()).filter_map(|line| line.trim().strip_prefix("--"));
         for flag in flags.map(|line| line.split([' ', ',']).next().unwrap()) {
-            for shell in CompletionShell::ALL {
-                let spelled = if shell == CompletionShell::Fish { format!("-l {flag} ") } else { format!("--{flag}") };
-                assert!(shell.script().contains(&spelled), "{shell:?} does not know --{flag} of {command:?}");
+            for (shell, script) in &scripts {
+                let spelled = if *shell == CompletionShell::Fish { format!("-l {flag} ") } else { format!("--{flag}") };
+                assert!(script.contains(&spelled), "{shell:?} does not know --{flag} of {command:?}");
             }
         }
     }
@@ -133,7 +134,7 @@ fn the_version_is_the_packages() {
 
 #[test]
 fn done_is_code_0() {
-    let fake = FakeServer::always(202, emitted());
+    let fake = FakeApi::always(202, emitted());
     let ran = fake.run(&["event", "a", "{\"n\": 1.50}"]);
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
     assert_eq!(ran.out, "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77  custom.a  1 sink\n");
@@ -145,10 +146,10 @@ fn done_is_code_0() {
 }
 
 #[test]
-fn what_the_server_rejects_is_code_1_with_its_reason() {
-    let ran = FakeServer::always(409, error("conflict", "a group named `web` exists")).run(&["group", "create", "web"]);
+fn a_rejected_request_is_code_1_with_the_reason() {
+    let ran = FakeApi::always(409, error("conflict", "a group named `web` exists")).run(&["group", "create", "web"]);
     assert_eq!((ran.code, ran.err.as_str()), (1, "svc: a group named `web` exists (409 conflict)\n"));
-    let ran = FakeServer::always(502, "<html>".into()).run(&["whoami"]);
+    let ran = FakeApi::always(502, "<html>".into()).run(&["whoami"]);
     assert_eq!(ran.code, 1);
     assert!(ran.err.contains("check that it is an svc server"), "{}", ran.err);
 }
@@ -163,19 +164,19 @@ fn a_server_that_is_not_there_is_code_3() {
 
 #[test]
 fn being_refused_is_code_4_with_advice() {
-    let ran = FakeServer::always(401, error("unauthorized", "this token is not known")).run(&["whoami"]);
+    let ran = FakeApi::always(401, error("unauthorized", "this token is not known")).run(&["whoami"]);
     assert_eq!(ran.code, 4);
     assert!(ran.err.contains("SVC_TOKEN") && ran.err.contains("svc login"), "{}", ran.err);
-    let ran = FakeServer::always(403, error("forbidden", "needs view_audit_log")).run(&["audit"]);
+    let ran = FakeApi::always(403, error("forbidden", "needs view_audit_log")).run(&["audit"]);
     assert_eq!(ran.code, 4);
     assert!(ran.err.contains("view_audit_log"), "{}", ran.err);
-    let fake = FakeServer::always(401, error("unauthorized", "no token"));
+    let fake = FakeApi::always(401, error("unauthorized", "no token"));
     let ran = run(&["whoami", "--server", &fake.url]);
     assert!(ran.code == 4 && ran.err.contains("no token to show"), "{}", ran.err);
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_failure() {
+fn a_closed_stdout_is_no_failure() {
     struct Closed;
     impl Write for Closed {
         fn write(&mut self, _: &[u8]) -> io::Result<usize> {
@@ -187,7 +188,7 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
     }
     for words in [&["--help"][..], &["config", "show", "--default"], &["completions", "bash"]] {
         let (mut closed, mut err) = (Closed, Vec::new());
-        let out = Stdout::new(&mut closed, StdoutKind::File, None, Paint::Bare);
+        let out = Stdout::new(&mut closed, StdoutKind::File, None, Coloring::Bare);
         let mut shell = Shell { environment: &|_| None, input: Stdin::Terminal, out, err: &mut err };
         assert_eq!(run_in(&mut shell, words.iter().map(OsString::from)), 0);
         assert!(err.is_empty(), "{words:?}");
@@ -196,7 +197,7 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
 
 #[test]
 fn a_payload_comes_from_stdin() {
-    let fake = FakeServer::always(202, emitted());
+    let fake = FakeApi::always(202, emitted());
     fake.run_piped(&["event", "a"], "{\"from\": \"stdin\"}\n");
     fake.run_piped(&["event", "a", "-"], "{\"from\": \"dash\"}");
     fake.run_piped(&["event", "a"], "");
@@ -207,7 +208,7 @@ fn a_payload_comes_from_stdin() {
 #[test]
 fn waiting_ends_when_every_sink_has_settled() {
     let answer = |last: &'static str| {
-        FakeServer::new(move |line, before| match line {
+        FakeApi::new(move |line, before| match line {
             "POST /api/events/emit" => (202, emitted()),
             _ if before < 2 => (200, event("queued")),
             _ => (200, event(last)),
@@ -225,7 +226,7 @@ fn waiting_ends_when_every_sink_has_settled() {
 
 #[test]
 fn waiting_ends_with_code_1_when_it_takes_too_long() {
-    let fake = FakeServer::new(|line, _| match line {
+    let fake = FakeApi::new(|line, _| match line {
         "POST /api/events/emit" => (202, emitted()),
         _ => (200, event("queued")),
     });
@@ -244,21 +245,18 @@ fn methods_are_counted_and_explained_beside_sinks() {
     ] {
         let mut answer = emitted();
         answer["matched"] = json!(matched);
-        let ran = FakeServer::always(202, answer).run(&["event", "a"]);
+        let ran = FakeApi::always(202, answer).run(&["event", "a"]);
         assert!(ran.out.ends_with(&format!("  custom.a  {line}\n")), "{}", ran.out);
     }
     let mut answer = emitted();
     answer["dropped"] = json!([target("notes/m")]);
-    let ran = FakeServer::always(202, answer).run(&["event", "a"]);
+    let ran = FakeApi::always(202, answer).run(&["event", "a"]);
     assert_eq!(ran.err, "dropped for `notes/m`: its queue is full (see `svc subscription list`)\n");
 
     let method = json!({ "sink_id": SINK, "name": "notes/m", "owner": "me", "events": "*", "type": "method",
                          "active": true, "matches": true, "reason": "`*` matches" });
-    let ran = FakeServer::always(200, json!({ "event_type": "custom.a", "sinks": [method] })).run(&[
-        "event",
-        "a",
-        "--explain",
-    ]);
+    let ran =
+        FakeApi::always(200, json!({ "event_type": "custom.a", "sinks": [method] })).run(&["event", "a", "--explain"]);
     let expected = "\
 custom.a would go to 1 of 1 sinks and methods
 SINK     OWNER  TYPE    EVENTS  MATCH  WHY
@@ -274,7 +272,7 @@ fn subscriptions_are_listed_and_their_queues_found_by_space_and_method() {
         "id": id, "space_id": USER, "space": "notes", "method": "notes.on_deploy", "events": "custom.deploy.*",
         "event_sinks": ["a", "b"], "queue": { "depth": 3, "next_sequence": 9, "dead": 1 }, "open": false
     });
-    let fake = FakeServer::new(move |line, _| match line {
+    let fake = FakeApi::new(move |line, _| match line {
         "GET /api/subscriptions?limit=200" => (200, list(std::slice::from_ref(&subscription))),
         line if line.ends_with("/redeliver") => (200, json!({ "redelivered": 1, "remaining": 0 })),
         _ => (200, list(&[])),
@@ -304,7 +302,7 @@ notes/notes.on_deploy  custom.deploy.*  a, b        away    3       1     01976f
 
 #[test]
 fn explaining_sends_nothing() {
-    let fake = FakeServer::always(
+    let fake = FakeApi::always(
         200,
         json!({ "event_type": "custom.a", "sinks": [
             { "sink_id": SINK, "name": "slack", "owner": "me", "events": "*", "type": "webhook", "active": true,
@@ -328,14 +326,14 @@ siem   global  script   x       no     no pattern matches
 
 #[test]
 fn json_is_what_the_server_said() {
-    let fake = FakeServer::always(200, event("dead"));
+    let fake = FakeApi::always(200, event("dead"));
     let ran = fake.run(&["event", "show", "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77", "--json"]);
     assert_eq!(ran.out, format!("{}\n", event("dead")));
 }
 
 #[test]
 fn an_event_is_shown_with_its_attempts_and_no_control_characters() {
-    let fake = FakeServer::always(200, event("dead"));
+    let fake = FakeApi::always(200, event("dead"));
     let ran = fake.run(&["event", "show", "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77"]);
     assert_eq!(ran.code, 0, "{}", ran.err);
     assert!(ran.out.contains("slack: dead  #7\n"), "{}", ran.out);
@@ -345,7 +343,7 @@ fn an_event_is_shown_with_its_attempts_and_no_control_characters() {
 
 #[test]
 fn a_list_goes_over_as_many_pages_as_it_needs() {
-    let fake = FakeServer::new(|line, _| match line.contains("cursor=") {
+    let fake = FakeApi::new(|line, _| match line.contains("cursor=") {
         false => (200, json!({ "items": [{ "id": "1", "name": "a" }], "next": "c d" })),
         true => (200, json!({ "items": [{ "id": "2", "name": "b" }], "next": null })),
     });
@@ -357,7 +355,7 @@ fn a_list_goes_over_as_many_pages_as_it_needs() {
 
 #[test]
 fn an_object_is_found_by_name_or_by_id() {
-    let fake = FakeServer::new(|line, _| match line {
+    let fake = FakeApi::new(|line, _| match line {
         "GET /api/event-sinks?name=slack&limit=200" => (200, list(&[sink()])),
         "GET /api/event-sinks/01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a78" => (200, sink()),
         "GET /api/event-sinks?name=twice&limit=200" => {
@@ -378,7 +376,7 @@ fn an_object_is_found_by_name_or_by_id() {
 #[test]
 fn a_test_that_is_not_delivered_is_code_1() {
     for (outcome, code) in [("delivered", 0), ("skipped", 0), ("failed", 1), ("dead", 1)] {
-        let fake = FakeServer::always(
+        let fake = FakeApi::always(
             200,
             json!({ "number": 1, "at": "2026-01-31T12:00:01.000000Z", "duration_ms": 3.0, "outcome": outcome, "log": [],
                     "sent": "{\"text\":\"hello\"}" }),
@@ -392,7 +390,7 @@ fn a_test_that_is_not_delivered_is_code_1() {
 
 #[test]
 fn a_new_space_prints_its_agent_token_alone_and_what_to_do_with_it() {
-    let fake = FakeServer::always(201, space("sva_secret".into()));
+    let fake = FakeApi::always(201, space("sva_secret".into()));
     let words = ["space", "create", "web", "--template", "t", "--host", "box", "--port", "web=80", "--custom", "A=b"];
     let ran = fake.run(&words);
     assert_eq!((ran.code, ran.out.as_str()), (0, "sva_secret\n"));
@@ -400,15 +398,15 @@ fn a_new_space_prints_its_agent_token_alone_and_what_to_do_with_it() {
     let port = json!({ "name": "web", "port": 80, "protocol": "http" });
     let expected = json!({ "name": "web", "template": "t", "host": "box", "ports": [port], "custom": { "A": "b" } });
     assert_eq!(fake.seen()[0].json(), expected);
-    let fake = FakeServer::always(201, space(Value::Null));
+    let fake = FakeApi::always(201, space(Value::Null));
     let ran = fake.run(&["space", "create", "web", "--driver", "process", "--methods-file", "/srv/m.toml"]);
     assert!(ran.out.starts_with("created space web  ") && ran.err.contains("svc space start web"), "{}", ran.err);
     assert_eq!(fake.seen()[0].json(), json!({ "name": "web", "driver": "process", "methods_file": "/srv/m.toml" }));
 }
 
 #[test]
-fn a_space_is_ones_own_before_it_is_somebody_elses() {
-    let fake = FakeServer::new(|line, _| match line {
+fn a_space_of_the_caller_is_found_before_those_of_others() {
+    let fake = FakeApi::new(|line, _| match line {
         "GET /api/spaces?name=mine&owner=me&limit=200" => (200, list(&[json!({ "id": "1", "name": "mine" })])),
         "GET /api/spaces?name=theirs&limit=200" => (200, list(&[json!({ "id": "2", "name": "theirs" })])),
         _ if line.starts_with("GET") => (200, list(&[])),
@@ -422,9 +420,8 @@ fn a_space_is_ones_own_before_it_is_somebody_elses() {
 }
 
 #[test]
-fn a_space_is_shown_with_what_its_agent_is_up_to() {
-    let ran =
-        FakeServer::always(200, space(Value::Null)).run(&["space", "show", "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a79"]);
+fn a_space_is_shown_with_the_state_of_its_agent() {
+    let ran = FakeApi::always(200, space(Value::Null)).run(&["space", "show", "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a79"]);
     assert_eq!(ran.code, 0, "{}", ran.err);
     for part in [
         "state        deployed",
@@ -438,7 +435,7 @@ fn a_space_is_shown_with_what_its_agent_is_up_to() {
     ] {
         assert!(ran.out.contains(part), "{part}: {}", ran.out);
     }
-    let table = FakeServer::always(200, list(&[space(Value::Null)])).run(&["space", "list"]).out;
+    let table = FakeApi::always(200, list(&[space(Value::Null)])).run(&["space", "list"]).out;
     assert!(table.lines().nth(1).unwrap().starts_with("web   ada    deployed  healthy  no"), "{table}");
 }
 
@@ -446,7 +443,7 @@ fn a_space_is_shown_with_what_its_agent_is_up_to() {
 fn an_applied_template_replaces_the_one_of_its_name() {
     let template = json!({ "id": "7", "name": "web" });
     let there = template.clone();
-    let fake = FakeServer::new(move |line, before| match line {
+    let fake = FakeApi::new(move |line, before| match line {
         "GET /api/templates?name=web&limit=200" if before == 0 => (200, list(&[])),
         "GET /api/templates?name=web&limit=200" => (200, list(std::slice::from_ref(&there))),
         _ => (200, template.clone()),
@@ -463,7 +460,7 @@ fn an_applied_template_replaces_the_one_of_its_name() {
 
 #[test]
 fn a_new_token_is_alone_on_stdout() {
-    let fake = FakeServer::always(
+    let fake = FakeApi::always(
         201,
         json!({ "id": USER, "name": "ci", "scopes": [], "created_at": "2026-01-31T12:00:00.000000Z",
                 "last_used_at": null, "expires_at": null, "token": "svc_secret" }),
@@ -474,8 +471,8 @@ fn a_new_token_is_alone_on_stdout() {
 }
 
 #[test]
-fn logging_in_trades_the_password_for_a_token_and_keeps_it() {
-    let fake = FakeServer::new(|line, _| match line {
+fn a_login_makes_a_token_with_the_password_and_saves_it() {
+    let fake = FakeApi::new(|line, _| match line {
         "POST /api/tokens" => (
             201,
             json!({ "id": USER, "name": "x", "scopes": [], "created_at": "2026-01-31T12:00:00.000000Z",
@@ -506,8 +503,8 @@ fn logging_in_trades_the_password_for_a_token_and_keeps_it() {
 }
 
 #[test]
-fn a_wrong_password_is_code_4_and_nothing_is_kept() {
-    let fake = FakeServer::always(401, error("unauthorized", "name or password is wrong"));
+fn a_wrong_password_is_code_4_and_nothing_is_saved() {
+    let fake = FakeApi::always(401, error("unauthorized", "name or password is wrong"));
     let words = ["login", "--server", &fake.url, "--name", "ada", "--password-stdin"];
     let ran = run_with(&words, "guess\n", &|name| (name == "HOME").then(|| "/nonexistent".to_owned()));
     assert_eq!((ran.code, ran.out.as_str()), (4, ""));

@@ -1,6 +1,6 @@
 //! `svc script`: files against what the server has, and what a run says.
 
-use super::fake::{FakeServer, list};
+use super::fake::{FakeApi, list};
 use serde_json::{Value, json};
 
 const ID: &str = "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a80";
@@ -14,8 +14,8 @@ fn script(kind: &str, content: &str) -> Value {
 }
 
 /// A server that has one script of this kind, which a run answers for as told.
-fn server(kind: &'static str, ran: Value) -> FakeServer {
-    FakeServer::new(move |line, _| match line {
+fn server(kind: &'static str, ran: Value) -> FakeApi {
+    FakeApi::new(move |line, _| match line {
         "GET /api/scripts?name=shout&owner=me&limit=200" => (200, list(&[script(kind, "print(1)")])),
         line if line.starts_with("GET /api/scripts?") => (200, list(&[])),
         "POST /api/scripts" => (201, script(kind, "print(1)")),
@@ -78,7 +78,7 @@ fn a_script_is_tried_on_a_sample_event() {
 fn a_script_is_shown_with_its_source() {
     let ran = server("script", json!(null)).run(&["script", "show", "shout"]);
     assert!(ran.code == 0 && ran.out.contains("Shouts") && ran.out.ends_with("content:\n  print(1)\n"), "{}", ran.out);
-    let listed = FakeServer::always(200, list(&[script("library", "")])).run(&["script", "list", "--kind", "library"]);
+    let listed = FakeApi::always(200, list(&[script("library", "")])).run(&["script", "list", "--kind", "library"]);
     assert!(listed.code == 0 && listed.out.contains("shout") && listed.out.contains("library"), "{}", listed.out);
     assert_eq!(server("script", json!(null)).run(&["script", "show", "none"]).code, 1);
 }
@@ -91,7 +91,7 @@ fn a_sink_or_a_space_names_a_stored_script_by_name() {
     assert_eq!((&sent["type"], &sent["script"]), (&json!("script"), &json!({"script_id": ID})));
     fake.run(&["space", "create", "web", "--startup-script", "shout"]);
     assert_eq!(fake.seen().pop().unwrap().json()["startup_script_id"], ID);
-    // What is for everybody cannot name what is somebody's.
+    // A global record cannot name a script of one user.
     let ran = fake.run(&["sink", "create", "--name", "s", "--events", "*", "--stored", "shout", "--global"]);
     assert!(ran.code == 1 && ran.err.contains("no script is named `shout`"), "{}", ran.err);
     assert_eq!(fake.run(&["template", "create", "t", "--startup-script", "shout"]).code, 1);

@@ -22,7 +22,7 @@ pub struct EmitBody {
     pub kind: String,
     /// An object; `{}` if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<schemas::Object>")]
+    #[schemars(with = "Option<schemas::AnyObject>")]
     pub payload: Option<Box<RawValue>>,
     /// Repeating an emit with its id stores nothing and answers as the first time.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -118,7 +118,7 @@ pub struct EventView {
     pub space_id: SpaceId,
     pub user_id: UserId,
     pub actor: ActorView,
-    #[schemars(with = "schemas::Object")]
+    #[schemars(with = "schemas::AnyObject")]
     pub data: Box<RawValue>,
     pub deliveries: Vec<Delivery>,
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 #[schemars(rename = "Health")]
 pub struct HealthView {
     pub status: &'static str,
-    /// What keeps it from being ready.
+    /// The obstacle to readiness.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }

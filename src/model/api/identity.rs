@@ -20,7 +20,7 @@ pub struct ActorView {
     pub id: uuid::Uuid,
     /// The name it had then
     pub username: String,
-    /// By which door it came
+    /// The kind of caller
     pub kind: Lenient<ActorKind>,
 }
 
@@ -119,7 +119,7 @@ pub struct GroupName {
 #[serde(deny_unknown_fields)]
 pub struct NewToken {
     pub name: String,
-    /// What the token is limited to; empty or absent for all of the user's permissions.
+    /// The limits of the token; empty or absent for all of the user's permissions.
     #[serde(default)]
     pub scopes: Vec<TokenScope>,
     /// Made with a token that expires, it expires no later than that.
@@ -172,7 +172,7 @@ pub struct WhoamiView {
     pub permissions: Vec<Lenient<Permission>>,
     /// `token`, `session` or `agent`.
     pub via: String,
-    /// What the token is limited to; empty for all of the user's permissions.
+    /// The limits of the token; empty for all of the user's permissions.
     pub scopes: Vec<Lenient<TokenScope>>,
 }
 

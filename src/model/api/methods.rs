@@ -28,19 +28,19 @@ pub struct MethodView {
     pub description: String,
     pub keywords: Vec<String>,
     pub scope: Lenient<MethodScope>,
-    /// Whom a shared method is limited to.
+    /// The groups that a shared method is limited to.
     pub groups: Vec<GroupName>,
     /// The owner's name.
     pub owner: String,
     pub mcp_tool: bool,
-    #[schemars(with = "Option<schemas::Object>")]
+    #[schemars(with = "Option<schemas::AnyObject>")]
     pub params_schema: Option<Arc<RawValue>>,
-    #[schemars(with = "Option<schemas::Object>")]
+    #[schemars(with = "Option<schemas::AnyObject>")]
     pub result_schema: Option<Arc<RawValue>>,
     pub events: Vec<String>,
-    /// How many spaces serve it.
+    /// The number of spaces that serve it.
     pub provider_count: usize,
-    /// How many of them take calls at this moment.
+    /// The number of those spaces that take calls now.
     pub available_count: usize,
 }
 
@@ -60,7 +60,7 @@ pub struct ProviderView {
     pub space: String,
     /// `running`, `restarting` (its method server died) or `unlinked` (its agent is away).
     pub health: String,
-    /// Why it is not running.
+    /// The reason it is not running.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Calls it has not answered yet.

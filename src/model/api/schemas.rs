@@ -17,7 +17,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use std::borrow::Cow;
 
 /// Any JSON object: payloads and schemas that users write.
-pub struct Object;
+pub struct AnyObject;
 
 /// Gives types a schema that is written inline wherever they occur.
 macro_rules! inline_schemas {
@@ -80,7 +80,7 @@ macro_rules! patch_of {
 pub(crate) use patch_of;
 
 inline_schemas! {
-    Object = json_schema!({"type": "object"});
+    AnyObject = json_schema!({"type": "object"});
     AuditId EventId GroupId RoleId ScriptId SinkId SpaceId TemplateId TokenId UserId =
         json_schema!({"type": "string", "format": "uuid"});
     Timestamp = json_schema!({"type": "string", "format": "date-time"});

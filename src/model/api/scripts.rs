@@ -67,14 +67,14 @@ pub struct ScriptView {
 pub struct RunBody {
     /// For a tool: its arguments. None if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<schemas::Object>")]
+    #[schemars(with = "Option<schemas::AnyObject>")]
     pub params: Option<Box<RawValue>>,
     /// For a script: the type of a sample event, `sample` if absent; `custom.` is put in front.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// For a script: what the sample event carries.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<schemas::Object>")]
+    #[schemars(with = "Option<schemas::AnyObject>")]
     pub payload: Option<Box<RawValue>>,
 }
 
@@ -83,13 +83,13 @@ pub struct RunBody {
 pub struct RunView {
     /// Of a tool `done` or `failed`; of a script what a sink would note: `delivered`, `skipped`, `failed` or `dead`.
     pub outcome: String,
-    /// What a tool returned, if it is done.
+    /// The result of a tool that is done.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Value>")]
     pub result: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<RunError>,
-    /// What it printed and logged.
+    /// Lines that it printed and logged.
     pub log: Vec<String>,
     /// The processor time it took.
     pub cpu_ms: f64,

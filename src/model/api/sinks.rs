@@ -62,7 +62,7 @@ pub struct SampleEvent {
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<schemas::Object>")]
+    #[schemars(with = "Option<schemas::AnyObject>")]
     pub payload: Option<Box<RawValue>>,
 }
 
@@ -77,7 +77,7 @@ pub struct PreviewBody {
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<schemas::Object>")]
+    #[schemars(with = "Option<schemas::AnyObject>")]
     pub payload: Option<Box<RawValue>>,
 }
 
@@ -99,7 +99,7 @@ pub struct TestView {
     pub error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response: Option<String>,
-    /// What a script printed.
+    /// Lines that a script printed.
     pub log: Vec<String>,
     /// The body that was posted.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -38,7 +38,7 @@ pub struct SpaceBody {
     #[serde(default)]
     pub driver: Driver,
     pub description: Option<String>,
-    /// Where the space is reached; part of its URLs. `localhost` if absent.
+    /// The host name of the space, part of its URLs. `localhost` if absent.
     pub host: Option<Host>,
     pub ports: Option<Vec<Port>>,
     #[serde(default)]
@@ -108,7 +108,7 @@ pub struct ProcessView {
     pub pid: Option<u32>,
     /// Launches since it was started, or since the server was.
     pub launches: u32,
-    /// How the last one ended.
+    /// The end of the last process.
     pub trouble: Option<String>,
 }
 
