@@ -1,4 +1,4 @@
-//! What a server and an agent say to each other: one JSON object in each WebSocket message.
+//! The protocol between server and agent: one JSON object in each WebSocket message.
 //!
 //! ```text
 //! agent                          server
@@ -11,10 +11,10 @@
 //!   Reply  ────────────────────▶          unless it is a notification
 //!   Event  ────────────────────▶
 //!          ◀──────────────────── Confirm  once it is on disk, or can never be
-//!   Goodbye ◀──────────────────▶ Goodbye  whoever leaves says why
+//!   Goodbye ◀──────────────────▶ Goodbye  the leaving side gives the reason
 //! ```
-//! Both send WebSocket pings as heartbeats. Params, results and payloads pass through as raw JSON: the enums are
-//! externally tagged because serde would otherwise have to take them apart.
+//! Both sides send WebSocket pings as heartbeats. Params, results and payloads pass through as raw JSON: the enums are
+//! externally tagged because serde would otherwise buffer and parse them.
 
 use crate::model::{
     id::{EventId, SpaceId},
@@ -26,23 +26,23 @@ use crate::model::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
-/// The version of this conversation. Another one is refused.
+/// The protocol version. A server refuses an agent with another one.
 pub const PROTOCOL: u32 = 1;
 
-/// The longest message: a method server's longest line and what is around it.
+/// The longest message: a method server's longest line plus the envelope.
 pub const MAX_MESSAGE: usize = (16 << 20) + (64 << 10);
 
-/// Said by an agent.
+/// A message from an agent.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToServer {
     Hello(Hello),
-    /// Replaces what the space registered before; answered under the same generation.
+    /// Replaces the registration of the space; the reply has the same generation.
     Register {
         generation: u64,
         registration: Registration,
     },
-    /// Removes all methods; answered with `Registered`.
+    /// Removes all methods; the reply is `Registered`.
     Unregister {
         generation: u64,
     },
@@ -61,7 +61,7 @@ pub enum ToServer {
         kind: String,
         payload: Box<RawValue>,
     },
-    /// What a health check found.
+    /// The result of a health check.
     Checked {
         ok: bool,
         detail: Option<String>,
@@ -71,7 +71,7 @@ pub enum ToServer {
     Goodbye,
 }
 
-/// Said by a server.
+/// A message from a server.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToAgent {
@@ -79,7 +79,7 @@ pub enum ToAgent {
     Registered {
         generation: u64,
     },
-    /// Nothing changed; what was registered before still is.
+    /// The previous registration stays in force.
     Refused {
         generation: u64,
         reason: String,
@@ -92,7 +92,7 @@ pub enum ToAgent {
         params: Option<Box<RawValue>>,
         notification: bool,
     },
-    /// Nobody waits for that answer any more.
+    /// The caller no longer waits for the reply.
     Cancel {
         id: u64,
     },
@@ -101,9 +101,9 @@ pub enum ToAgent {
         #[serde(rename = "fate")]
         receipt: EventReceipt,
     },
-    /// The health check to run from now on; the server knows its shape.
+    /// The health check to run from now on, as the server stores it.
     Check(Option<Box<RawValue>>),
-    /// Every library that what runs in the space can load: after the welcome, and again when one changes.
+    /// Every library that programs of the space can load: after the welcome, and again when one changes.
     Libraries(Vec<Library>),
     Goodbye(Goodbye),
 }
@@ -115,12 +115,12 @@ pub struct Hello {
     pub version: String,
     /// The machine it runs on.
     pub node_id: String,
-    /// Whether this process was linked to this server before: a stop meanwhile is meant for it.
+    /// True if this process was connected to this server before: a stop in between is meant for it.
     #[serde(default)]
     pub returning: bool,
 }
 
-/// What an agent needs to know of its space.
+/// The facts about its space that an agent needs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Welcome {
     pub space_id: SpaceId,
@@ -129,76 +129,72 @@ pub struct Welcome {
     /// The largest payload of an event, in bytes.
     pub max_payload: usize,
     pub health_check: Option<Box<RawValue>>,
-    /// Run by the agent once, when it is first linked.
+    /// The agent runs it once, after its first connection.
     #[serde(default)]
     pub startup_script: Option<StartupScript>,
 }
 
-/// A stored script that sets a space up.
+/// A stored script that the agent runs at the start of a space.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartupScript {
     pub name: String,
     pub source: String,
 }
 
-/// What became of a call.
+/// The outcome of a call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallReply {
     Result(Box<RawValue>),
     /// The method server's own error object.
     Error(Box<RawValue>),
-    /// There is no process that could answer, or it died while it should have.
+    /// No process can reply, or it died before its reply.
     Unavailable(String),
-    /// The process took the call and stayed silent.
+    /// The process took the call and did not reply in time.
     Timeout,
-    /// Too many wait for a serial server.
+    /// Too many calls wait for a serial server.
     Busy,
-    /// The process answered something that is no JSON-RPC answer.
+    /// The reply of the process was not a JSON-RPC response.
     Garbled(String),
 }
 
-/// What became of an event.
+/// The outcome of an event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventReceipt {
-    /// It is on disk, from now or from before.
+    /// The event is on disk, now or from an earlier try.
     Stored,
-    /// It breaks a rule, and sending it again would not change that.
+    /// The event breaks a rule; sending it again is useless.
     Refused(String),
 }
 
-/// Why a server ends a link.
+/// The reason a server ends a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Goodbye {
-    /// The space was stopped; so should the agent.
+    /// The space was stopped; the agent must end.
     Stopped,
-    /// Another agent came with the same token.
+    /// Another agent connected with the same token.
     Replaced,
-    /// The token is not good any more, or its space is gone.
+    /// The token is no longer valid, or its space was deleted.
     Revoked,
-    /// The server stops; come back later.
+    /// The server stops; the agent reconnects later.
     Restarting,
-    /// The agent said something it should not have.
+    /// The agent sent a message that is not allowed here.
     Unexpected(String),
 }
 
-/// Why a message could not be read.
+/// The error for a message that could not be decoded.
 #[derive(Debug, thiserror::Error)]
 #[error("not a message we know: {0}")]
 pub struct DecodeError(#[from] serde_json::Error);
 
-/// A message as it goes over the wire.
+/// Encodes a message as JSON.
 pub fn encode(message: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(message).expect("messages have string keys and no failing serializers")
 }
 
-/// Reads a message.
-///
-/// # Errors
-///
-/// Fails if it is none of ours.
+/// Decodes a message.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
     Ok(serde_json::from_slice(bytes)?)
 }

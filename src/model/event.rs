@@ -1,5 +1,5 @@
-//! What an event is: a checked type, an envelope that says who raised it and where, and its data as
-//! the raw JSON it came in. Nothing here parses the data again.
+//! Events: a checked type, an envelope with actor and space, and the payload as the raw JSON it arrived in, which is never
+//! parsed again.
 
 use crate::model::{
     id::{EventId, SpaceId, UserId},
@@ -17,7 +17,7 @@ pub const MAX_TYPE_BYTES: usize = 255;
 #[serde(transparent)]
 pub struct EventType(Arc<str>);
 
-/// Why a text is no event type.
+/// The rule that a text breaks as an event type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EventTypeError {
     #[error("an event type must not be empty")]
@@ -33,11 +33,8 @@ pub enum EventTypeError {
 }
 
 impl EventType {
-    /// The type a user's event gets: `custom.` is put in front of whatever they named (SPEC 6.2 rule 1).
-    ///
-    /// # Errors
-    ///
-    /// Fails if the name breaks the rules for types; positions count from 1 within `name`.
+    /// The type of a user's event: `custom.` is always prepended, even to a name that starts with it. Positions in errors
+    /// count from 1 within `name`.
     pub fn custom(name: &str) -> Result<Self, EventTypeError> {
         check_type(name)?;
         let full = format!("custom.{name}");
@@ -47,12 +44,11 @@ impl EventType {
         Ok(Self(full.into()))
     }
 
-    /// The whole type.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The parts between the dots; the router walks these.
+    /// The parts between the dots, along which the matcher walks.
     pub fn segments(&self) -> impl Iterator<Item = &str> {
         self.0.split('.')
     }
@@ -79,7 +75,7 @@ impl<'de> Deserialize<'de> for EventType {
     }
 }
 
-/// Who or what raised an event.
+/// The user, agent or service that emitted an event or made a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Actor {
     /// The user's id; the nil UUID for the service itself.
@@ -95,7 +91,7 @@ impl Actor {
     }
 }
 
-/// By which door the actor came.
+/// The kind of an actor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ActorKind {
@@ -123,7 +119,7 @@ impl fmt::Display for ActorKind {
     }
 }
 
-/// What templates and scripts see of the space an event came from, as it was when the event was raised.
+/// The part of an event's space that templates and scripts read, as it was when the event was emitted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventSpace {
     pub name: String,
@@ -134,7 +130,7 @@ pub struct EventSpace {
     pub custom: BTreeMap<String, String>,
 }
 
-/// One event, stamped and ready to route. It is stored as this JSON.
+/// One event with id and time, ready to route. It is stored as this JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Event {
     pub id: EventId,
@@ -142,14 +138,14 @@ pub struct Event {
     pub kind: EventType,
     pub ts: Timestamp,
     pub zone: Arc<str>,
-    /// [`SpaceId::NIL`] for events raised through the server's API.
+    /// [`SpaceId::NIL`] for events emitted through the server's API.
     pub space_id: SpaceId,
-    /// Whose event it is: it reaches this user's sinks and the global ones.
+    /// The owner: the event reaches this user's sinks and the global ones.
     pub user_id: UserId,
     pub actor: Actor,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub space: Option<EventSpace>,
-    /// The payload, a JSON object, byte for byte as it was raised.
+    /// The payload, a JSON object, byte for byte as it was emitted.
     pub data: Box<RawValue>,
 }
 

@@ -1,5 +1,5 @@
-//! The ids of everything that has one. Each kind is its own type, so that a sink's id cannot be
-//! handed in where an event's is meant. All are UUIDs; ours are version 7 and so sort by time.
+//! Ids. Each kind is its own type, so that a sink's id cannot be passed for an event's. All are UUIDs; generated ones are
+//! version 7 and sort by time.
 
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
@@ -13,7 +13,7 @@ macro_rules! ids {
         pub struct $name(Uuid);
 
         impl $name {
-            /// A new id, later than every id this process made before.
+            /// Generates an id that sorts after every earlier one of this process.
             #[allow(clippy::new_without_default, reason = "a default id would not be a constant")]
             pub fn new() -> Self {
                 Self(Uuid::now_v7())
@@ -24,7 +24,7 @@ macro_rules! ids {
                 self.0.as_bytes()
             }
 
-            /// Reads back what [`Self::as_bytes`] gave; `None` unless there are sixteen bytes.
+            /// The inverse of [`Self::as_bytes`]; `None` unless there are sixteen bytes.
             pub fn from_slice(bytes: &[u8]) -> Option<Self> {
                 Uuid::from_slice(bytes).ok().map(Self)
             }
@@ -53,7 +53,7 @@ macro_rules! ids {
 }
 
 ids! {
-    /// A person or a service that calls us.
+    /// A person or service that calls the API.
     UserId
     /// A named set of permissions.
     RoleId
@@ -61,13 +61,13 @@ ids! {
     GroupId
     /// An API token's record; the secret itself is never an id.
     TokenId
-    /// A place events are delivered to.
+    /// A destination of events.
     SinkId
     /// One event. Consumers de-duplicate by it.
     EventId
     /// A workspace that runs an agent.
     SpaceId
-    /// What spaces can be made of.
+    /// A template of new spaces.
     TemplateId
     /// A script kept on the server.
     ScriptId
@@ -81,7 +81,7 @@ impl EventId {
 }
 
 impl SpaceId {
-    /// The space of events that come from no space (SPEC 6.2).
+    /// The space id of events that come from no space.
     pub const NIL: Self = Self(Uuid::nil());
 }
 

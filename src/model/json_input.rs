@@ -4,7 +4,7 @@ use super::strict::Strict;
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-/// Why a JSON text was refused: the field and its fault, or the position at which the text is not JSON.
+/// The error for a JSON text: the field and its fault, or the position at which the text is not JSON.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidJson(String);
@@ -56,21 +56,21 @@ mod tests {
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
     #[allow(dead_code, reason = "only its errors are looked at")]
-    struct Sample {
+    struct TestBody {
         name: String,
         #[serde(default)]
-        items: Vec<Item>,
+        items: Vec<TestItem>,
     }
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
     #[allow(dead_code, reason = "only its errors are looked at")]
-    struct Item {
+    struct TestItem {
         count: u32,
     }
 
     fn error(body: &[u8]) -> String {
-        parse::<Sample>(body).unwrap_err().to_string()
+        parse::<TestBody>(body).unwrap_err().to_string()
     }
 
     #[test]
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_refused_with_its_place() {
+    fn malformed_json_is_refused_with_its_position() {
         assert!(error(b"{\"name\":").contains("line 1"));
         assert!(error(b"{\"name\":\"a\"} x").contains("goes on after its end"));
         assert_eq!(error(b"{\"name\":\"\xff\"}"), "the body is not UTF-8 at byte 9");
@@ -98,6 +98,6 @@ mod tests {
         let said = "`items[0]`: invalid type: sequence, expected an object";
         assert!(error(br#"{"name":"a","items":[[7]]}"#).starts_with(said));
         assert!(error(br#"{"name":"a","items":[7]}"#).contains("expected an object"));
-        assert_eq!(parse::<Sample>(br#" {"name":"a","items":[{"count":7}]}"#).unwrap().items[0].count, 7);
+        assert_eq!(parse::<TestBody>(br#" {"name":"a","items":[{"count":7}]}"#).unwrap().items[0].count, 7);
     }
 }

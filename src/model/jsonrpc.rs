@@ -1,13 +1,13 @@
-//! JSON-RPC 2.0, as callers send it and get it back. Params, results and ids stay the raw JSON they came as.
+//! JSON-RPC 2.0 requests and responses. Params, results and ids stay the raw JSON they arrived as.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use std::fmt;
 
-/// The most items a batch has, unless the server is told otherwise.
+/// The default limit on the items of a batch.
 pub const MAX_BATCH: usize = 1000;
 
-/// Our own error codes (DESIGN 7); a method server's pass through as they are.
+/// The error codes of the daemon; those of a method server pass through unchanged.
 pub mod code {
     pub const PARSE: i32 = -32700;
     pub const INVALID_REQUEST: i32 = -32600;
@@ -19,11 +19,11 @@ pub mod code {
     pub const BUSY: i32 = -32002;
 }
 
-/// What a caller sent: one request or several.
+/// The body of a call: one request or a batch.
 #[derive(Debug)]
 pub enum RpcBody {
     Single(Result<Request, InvalidRequest>),
-    /// Each item stands or falls alone.
+    /// Each item is valid or invalid by itself.
     Batch(Vec<Result<Request, InvalidRequest>>),
 }
 
@@ -42,21 +42,21 @@ pub struct Request {
 #[serde(transparent)]
 pub struct Id(Box<RawValue>);
 
-/// Something that was no request, and under which id to say so.
+/// An item that is not a request, with the id for its error response.
 #[derive(Debug)]
 pub struct InvalidRequest {
     pub id: Id,
     pub error: ErrorObject,
 }
 
-/// An error that we answer with ourselves.
+/// The error object of a response that the daemon makes itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ErrorObject {
     pub code: i32,
     pub message: String,
 }
 
-/// How a call ended, as raw JSON: its result, or its error object.
+/// The result or the error object of a response, as raw JSON.
 #[derive(Clone, Debug)]
 pub enum RpcResponse {
     Result(Box<RawValue>),
@@ -64,11 +64,7 @@ pub enum RpcResponse {
 }
 
 impl RpcBody {
-    /// Reads a body, in which a batch has at most `most` items.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the body is no JSON, or a batch that is empty or too long; that is answered once, under the id null.
+    /// Parses a body, in which a batch has at most `most` items. An error is returned once, under the id null.
     pub fn read(body: &[u8], most: usize) -> Result<Self, ErrorObject> {
         let unreadable =
             |error: &dyn std::fmt::Display| ErrorObject::new(code::PARSE, format!("the body is not JSON: {error}"));
@@ -91,9 +87,9 @@ impl RpcBody {
 
 impl Request {
     fn read(raw: &RawValue) -> Result<Self, InvalidRequest> {
-        /// The members, each as it stands there: what is null is told from what is absent.
+        /// The raw members; null and absent differ.
         #[derive(Deserialize)]
-        struct Members<'a> {
+        struct RequestMembers<'a> {
             #[serde(borrow, default, deserialize_with = "present")]
             jsonrpc: Option<&'a RawValue>,
             #[serde(borrow, default, deserialize_with = "present")]
@@ -110,7 +106,7 @@ impl Request {
         if !raw.get().starts_with('{') {
             return Err(refuse(None, "a request is an object with `jsonrpc`, `method`, `params` and `id`"));
         }
-        let members: Members<'_> =
+        let members: RequestMembers<'_> =
             serde_json::from_str(raw.get()).map_err(|error| refuse(None, &format!("not a request: {error}")))?;
         let id = match members.id {
             None => None,
@@ -136,7 +132,7 @@ impl Request {
 }
 
 impl Id {
-    /// The id of an answer to what could not be read.
+    /// The id of a response to an unreadable request.
     pub fn null() -> Self {
         Self(RawValue::from_string("null".to_owned()).expect("null is JSON"))
     }
@@ -154,7 +150,7 @@ impl ErrorObject {
 }
 
 impl RpcResponse {
-    /// Appends the answer to the request with this id.
+    /// Appends the response to the request with this id.
     pub fn write(&self, id: &Id, out: &mut Vec<u8>) {
         let (member, value) = match self {
             Self::Result(value) => ("result", value),
@@ -166,7 +162,7 @@ impl RpcResponse {
     }
 }
 
-/// One line for people.
+/// One line for display to users.
 impl fmt::Display for RpcResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         #[derive(Deserialize)]
@@ -204,7 +200,7 @@ pub struct ResponseMembers<'a> {
     pub method: Option<&'a RawValue>,
 }
 
-/// A member that is there, even if it is null.
+/// Deserializes a present member, even if it is null.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
     <&RawValue>::deserialize(deserializer).map(Some)
 }
@@ -239,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_refused_under_its_id_if_it_has_one() {
+    fn an_invalid_request_is_refused_under_its_id_if_it_has_one() {
         for (body, id, part) in [
             ("1", "null", "object"),
             (r#"{"method":"m","id":7}"#, "7", "jsonrpc"),

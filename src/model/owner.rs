@@ -1,21 +1,21 @@
-//! Whose a thing is: everybody's or one user's. Routes, sandboxes and stored values are kept apart by it.
+//! Owners: a record belongs to one user or is global. Routes, sandboxes and stored values are separated by owner.
 
 use crate::model::id::UserId;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
-/// The two kinds of owner (SPEC 2.3).
+/// The owner of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Owner {
-    /// Fires for all spaces and every user's events.
+    /// Applies to all spaces and every user's events.
     Global,
-    /// Fires for this user's spaces and events only.
+    /// Applies to this user's spaces and events only.
     User(UserId),
 }
 
-/// Whose a thing shall be, as a caller says it.
+/// An owner as a caller writes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OwnerSpec {
@@ -25,7 +25,7 @@ pub enum OwnerSpec {
 }
 
 impl OwnerSpec {
-    /// Whose it is if `user` says so.
+    /// The owner that `user` means by this.
     pub const fn of(self, user: UserId) -> Owner {
         match self {
             Self::Me => Owner::User(user),
@@ -69,12 +69,12 @@ impl From<Owner> for OwnerSpec {
 }
 
 impl Owner {
-    /// Whether what belongs to `other` can be used by what belongs to this owner: its own, and what is everybody's.
+    /// Returns true if records of this owner can use a record of `other`: its own and global ones.
     pub fn can_use(self, other: Self) -> bool {
         other == Self::Global || other == self
     }
 
-    /// Whether an event of `user` concerns this owner's sinks.
+    /// Returns true if this owner's sinks receive events of `user`.
     pub fn receives_events_of(self, user: UserId) -> bool {
         match self {
             Self::Global => true,

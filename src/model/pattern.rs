@@ -1,5 +1,5 @@
 //! Event patterns: `*`, a dotted prefix ending in `.*`, or an exact type; several separated by commas.
-//! They are parsed once, when a sink is saved; the router works on the parsed form.
+//! They are parsed once, when a sink is saved; the matcher works on the parsed form.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::{fmt, str::FromStr};
@@ -18,14 +18,14 @@ pub enum Pattern {
     Exact(Box<str>),
 }
 
-/// What a sink listens to: one or more patterns, as the user spelled them.
+/// One or more patterns of a sink, with the text as the user wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patterns {
     text: String,
     list: Vec<Pattern>,
 }
 
-/// Where and why a pattern list is wrong. Positions are characters counted from 1 over the whole list.
+/// A fault in a pattern list. The position counts characters from 1 over the whole list.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason} at position {position}")]
 pub struct PatternError {
@@ -33,7 +33,7 @@ pub struct PatternError {
     pub reason: PatternErrorKind,
 }
 
-/// What a pattern must not be.
+/// The rule that a pattern breaks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatternErrorKind {
     #[error("an empty pattern (write `*` for every event)")]
@@ -49,8 +49,8 @@ pub enum PatternErrorKind {
 }
 
 impl Pattern {
-    /// Whether an event of this type matches. The trie answers the same for all sinks at once; this
-    /// is for explaining, for filters, and for checking the trie.
+    /// Returns true if an event of this type matches. The matcher's trie gives the same result for all sinks at once; this is
+    /// for explanations, filters, and tests of the trie.
     pub fn matches(&self, kind: &str) -> bool {
         match self {
             Self::All => true,
@@ -63,7 +63,7 @@ impl Pattern {
 }
 
 impl Patterns {
-    /// Whether any of the patterns matches.
+    /// Returns true if any of the patterns matches.
     pub fn matches(&self, kind: &str) -> bool {
         self.list.iter().any(|pattern| pattern.matches(kind))
     }

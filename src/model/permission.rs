@@ -1,19 +1,19 @@
-//! What a user may do, and what an API token may be limited to.
+//! Permissions of users, and scopes that limit API tokens.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-macro_rules! words {
+macro_rules! named_values {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:literal,)* }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub enum $name { $($(#[$vdoc])* #[serde(rename = $text)] $variant,)* }
 
         impl $name {
-            /// Every value there is.
+            /// All values.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// The word used in JSON, TOML and on the command line.
+            /// The name used in JSON, TOML and on the command line.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $text),* }
             }
@@ -27,15 +27,15 @@ macro_rules! words {
     };
 }
 
-words! {
-    /// One thing a role allows.
+named_values! {
+    /// One permission that a role grants.
     Permission {
         UseSpaces = "use_spaces",
         ManageSpaces = "manage_spaces",
         UseMethods = "use_methods",
         UseMcpServer = "use_mcp_server",
         ManageOwnEventSinks = "manage_own_event_sinks",
-        /// Own sinks included: SPEC 6.6 says "additionally".
+        /// Includes the user's own sinks.
         ManageGlobalEventSinks = "manage_global_event_sinks",
         ManageOwnScripts = "manage_own_scripts",
         ManageGlobalScripts = "manage_global_scripts",
@@ -46,8 +46,8 @@ words! {
     }
 }
 
-words! {
-    /// What a scoped API token reaches; a token without scopes reaches all its user does.
+named_values! {
+    /// A set of routes that a scoped API token reaches. A token without scopes reaches every route its user does.
     TokenScope {
         Methods = "methods",
         Mcp = "mcp",

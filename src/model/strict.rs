@@ -1,19 +1,19 @@
-//! Reads a struct from an object only. Serde takes a list for one as well, field by field in the order in which the
-//! code happens to declare them, which is nothing that callers should come to rely on.
+//! A deserializer that reads a struct from an object only. Serde also accepts a list, field by field in declaration order,
+//! which callers must not come to rely on.
 //!
-//! [`Strict`] goes around a deserializer and follows it into everything nested.
+//! [`Strict`] wraps a deserializer and everything nested in it.
 
 use serde::de::{DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
-/// A deserializer, a visitor, or whatever else passes between them.
+/// A wrapped deserializer, visitor, seed or access object.
 pub struct Strict<T>(pub T);
 
-/// The visitor of a struct, for which there is nothing but an object.
-struct Object<V>(V);
+/// The visitor of a struct, which accepts only an object.
+struct ObjectVisitor<V>(V);
 
-/// Methods that hand a visitor on as it is, wrapped.
-macro_rules! hand_on {
+/// Methods that forward to the inner deserializer with a wrapped visitor.
+macro_rules! forward {
     ($($method:ident)*) => {$(
         fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
             self.0.$method(Strict(visitor))
@@ -24,7 +24,7 @@ macro_rules! hand_on {
 impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
     type Error = D::Error;
 
-    hand_on! {
+    forward! {
         deserialize_any deserialize_bool deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64
         deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64 deserialize_f32 deserialize_f64
         deserialize_char deserialize_str deserialize_string deserialize_bytes deserialize_byte_buf deserialize_option
@@ -37,7 +37,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        self.0.deserialize_struct(name, fields, Object(visitor))
+        self.0.deserialize_struct(name, fields, ObjectVisitor(visitor))
     }
 
     fn deserialize_unit_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, D::Error> {
@@ -75,7 +75,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
     }
 }
 
-/// Methods that hand a plain value on.
+/// Methods that forward a plain value.
 macro_rules! visit {
     ($($method:ident($kind:ty))*) => {$(
         fn $method<E: Error>(self, value: $kind) -> Result<V::Value, E> {
@@ -126,10 +126,10 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Strict<V> {
     }
 }
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for Object<V> {
+impl<'de, V: Visitor<'de>> Visitor<'de> for ObjectVisitor<V> {
     type Value = V::Value;
 
-    /// In the words of whoever sends it, not by the name of our type.
+    /// Names what the sender must write, not the Rust type.
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }

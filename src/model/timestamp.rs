@@ -1,20 +1,20 @@
-//! A moment: RFC 3339 in UTC with microseconds, in JSON and in print; a plain integer in keys.
+//! Timestamps: RFC 3339 in UTC with microseconds in JSON and text; an integer in store keys.
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::{fmt, str::FromStr, time::Duration};
 
-/// A moment to the microsecond.
+/// A point in time with microsecond precision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// This moment, by the machine's clock.
+    /// The current time of the system clock.
     pub fn now() -> Self {
         Self(Utc::now().timestamp_micros())
     }
 
-    /// The moment this many microseconds after 1970.
+    /// The time this many microseconds after 1970.
     pub const fn from_micros(micros: i64) -> Self {
         Self(micros)
     }
@@ -24,22 +24,22 @@ impl Timestamp {
         self.0
     }
 
-    /// Whole seconds since 1970, as the Standard Webhooks timestamp wants them.
+    /// Whole seconds since 1970, the unit of Standard Webhooks timestamps.
     pub const fn seconds(self) -> i64 {
         self.0.div_euclid(1_000_000)
     }
 
-    /// This moment and `span` more. A span past the end of time stops there.
+    /// This time plus `span`, saturating.
     pub fn after(self, span: Duration) -> Self {
         Self(self.0.saturating_add(i64::try_from(span.as_micros()).unwrap_or(i64::MAX)))
     }
 
-    /// This moment less `span`.
+    /// This time minus `span`, saturating.
     pub fn before(self, span: Duration) -> Self {
         Self(self.0.saturating_sub(i64::try_from(span.as_micros()).unwrap_or(i64::MAX)))
     }
 
-    /// How long until this moment; zero once it has passed.
+    /// The time left until this timestamp; zero once it has passed.
     pub fn from_now(self) -> Duration {
         Duration::from_micros(u64::try_from(self.0 - Self::now().0).unwrap_or(0))
     }

@@ -1,4 +1,4 @@
-//! Durations and sizes as people write them in settings: `5s`, `15m`, `7d`; `256KiB`, `1GiB`.
+//! Durations and sizes as users write them in settings: `5s`, `15m`, `7d`; `256KiB`, `1GiB`.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
@@ -11,7 +11,7 @@ pub struct Span(pub Duration);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
 
-/// Why a text is neither.
+/// The error for a text that is no duration or size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
     #[error("`{0}` is no duration: write a number and ms, s, m, h or d, such as \"15s\"")]

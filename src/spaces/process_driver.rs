@@ -57,12 +57,12 @@ pub struct AgentLaunch {
     pub directory: PathBuf,
     /// Additional environment variables of agents.
     pub environment: Vec<(&'static str, String)>,
-    pub restart_policy: RestartPolicy,
+    pub restart_policy: AgentRestartPolicy,
 }
 
 /// Delays between restarts, and the grace period of a stop.
 #[derive(Clone, Copy, Debug)]
-pub struct RestartPolicy {
+pub struct AgentRestartPolicy {
     /// The delay before the first restart; doubled each time, up to `longest`.
     pub first: Duration,
     pub longest: Duration,
@@ -150,7 +150,7 @@ impl AgentLaunch {
             server: format!("http://{reached}"),
             directory: std::path::absolute(data)?.join("spaces"),
             environment: Vec::new(),
-            restart_policy: RestartPolicy::default(),
+            restart_policy: AgentRestartPolicy::default(),
         })
     }
 
@@ -336,7 +336,7 @@ fn describe(status: io::Result<ExitStatus>) -> String {
     }
 }
 
-impl Default for RestartPolicy {
+impl Default for AgentRestartPolicy {
     fn default() -> Self {
         Self {
             first: Duration::from_secs(1),

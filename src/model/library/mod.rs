@@ -1,6 +1,6 @@
-//! A library: Lua that others `require`, or Python that they `import`, by its name.
+//! Libraries: Lua modules that programs `require`, or Python modules that they `import`, by name.
 //!
-//! In a package it is the file of that name, each dot a directory: [`Library::path`].
+//! In a package a library is a file; each dot of its name is a directory separator ([`Library::path`]).
 
 mod python;
 
@@ -9,17 +9,17 @@ use serde::{Deserialize, Serialize, de};
 use std::fmt;
 
 /// The longest name, in bytes.
-const LONGEST: usize = 100;
+const MAX_NAME: usize = 100;
 
-/// Names that are taken by what comes with us, in Lua or in Python, alone or before a dot.
+/// First words of names that are reserved for libraries of the product, in Lua or Python.
 const RESERVED: [&str; 14] =
     ["crypto", "event", "fs", "http", "init", "json", "kv", "log", "process", "re", "runtime", "space", "svc", "time"];
 
-/// Words dotted together, each a name in both languages: `acme.text`.
+/// Dot-separated words, each an identifier in both languages: `acme.text`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 pub struct LibraryName(String);
 
-/// What a library is written in.
+/// The language of a library.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Language {
@@ -28,7 +28,7 @@ pub enum Language {
     Python,
 }
 
-/// A library as spaces get it.
+/// A library as it is sent to spaces.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Library {
     pub name: LibraryName,
@@ -36,10 +36,10 @@ pub struct Library {
     pub source: String,
 }
 
-/// Why a name is none.
+/// The rule that a library name breaks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LibraryNameError {
-    #[error("a library's name is at most {LONGEST} bytes long")]
+    #[error("a library's name is at most {MAX_NAME} bytes long")]
     TooLong,
     #[error("`{0}` is no library's name: it takes words of letters, digits and _ with dots between, such as acme.text")]
     Malformed(String),
@@ -54,13 +54,8 @@ pub enum LibraryNameError {
 }
 
 impl LibraryName {
-    /// Reads a name.
-    ///
-    /// # Errors
-    ///
-    /// Says which rule it breaks.
     pub fn parse(text: &str) -> Result<Self, LibraryNameError> {
-        if text.len() > LONGEST {
+        if text.len() > MAX_NAME {
             return Err(LibraryNameError::TooLong);
         }
         let is_word = |word: &str| {
@@ -73,18 +68,15 @@ impl LibraryName {
         if text.split('.').next().is_some_and(|first| RESERVED.contains(&first)) {
             return Err(LibraryNameError::Reserved(text.to_owned()));
         }
-        // The file `init` of a directory is what the directory's name loads.
+        // A directory's name loads its file `init`.
         if text.ends_with(".init") {
             return Err(LibraryNameError::Init(text.to_owned()));
         }
         Ok(Self(text.to_owned()))
     }
 
-    /// Whether a library in this language can have the name.
-    ///
-    /// # Errors
-    ///
-    /// Fails if Python could not import it, or would import it in place of a module of its own.
+    /// Checks the name for a library in this language: Python must be able to import it, and it must not hide a module of
+    /// Python.
     pub fn check_for(&self, language: Language) -> Result<(), LibraryNameError> {
         if language != Language::Python {
             return Ok(());
@@ -105,7 +97,7 @@ impl LibraryName {
 }
 
 impl Language {
-    /// The word used in JSON and on the command line.
+    /// The name used in JSON and on the command line.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Lua => "lua",
@@ -113,7 +105,7 @@ impl Language {
         }
     }
 
-    /// How names of its files end.
+    /// The extension of its files.
     pub const fn extension(self) -> &'static str {
         match self {
             Self::Lua => "lua",
@@ -123,7 +115,7 @@ impl Language {
 }
 
 impl Library {
-    /// Its file in a package.
+    /// The path of its file in a package.
     pub fn path(&self) -> String {
         format!("{}.{}", self.name.0.replace('.', "/"), self.language.extension())
     }

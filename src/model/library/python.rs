@@ -1,7 +1,7 @@
 //! Names that a Python library cannot have.
 //!
-//! Libraries are found before the standard library, since PYTHONPATH is: one called `urllib` would stand in for the real
-//! one in every Python process of a space, and our own package would be the first to break.
+//! Libraries are found before the standard library, because PYTHONPATH comes first: one named `urllib` would replace the real
+//! one in every Python process of a space, and would break the product's own package.
 
 /// The modules of the standard library, as `sys.stdlib_module_names` has them, with those of newer and older versions;
 /// and those that Python loads at its start if they are there.
@@ -34,18 +34,18 @@ const MODULES: &str = "
     wave weakref webbrowser winreg winsound wsgiref xdrlib xml xmlrpc zipapp zipfile zipimport zlib zoneinfo
 ";
 
-/// The words that no name can be.
+/// Python's keywords, which no name can be.
 const KEYWORDS: &str = "
     False None True and as assert async await break class continue def del elif else except finally for from global
     if import in is lambda nonlocal not or pass raise return try while with yield
 ";
 
-/// Whether this is a module that comes with Python.
+/// Returns true for a module of the standard library.
 pub fn is_module(word: &str) -> bool {
     MODULES.split_ascii_whitespace().any(|module| module == word)
 }
 
-/// Whether `import` could not be followed by this.
+/// Returns true for a keyword, which cannot follow `import`.
 pub fn is_keyword(word: &str) -> bool {
     KEYWORDS.split_ascii_whitespace().any(|keyword| keyword == word)
 }

@@ -1,7 +1,7 @@
-//! What a space publishes: methods, and the server process that answers them (SPEC 2.1).
+//! The methods that a space publishes, and the server process that serves them.
 //!
-//! [`Registration`] is what a user wrote, in a file or built by a script. [`Registration::publish`] checks it against
-//! every rule and gives the [`Method`]s that callers see.
+//! [`Registration`] is the definition that a user writes, in a file or by a script. [`Registration::publish`] checks every
+//! rule and returns the [`Method`]s that callers see.
 
 mod health;
 mod publish;
@@ -20,33 +20,33 @@ use std::sync::Arc;
 pub struct Method {
     /// The canonical name, `{{space}}` expanded.
     pub name: Arc<str>,
-    /// What the method server knows it by.
+    /// The name that the method server knows.
     pub local_name: Arc<str>,
     pub definition: MethodInterface,
-    /// The json-rpc sinks that may shape events for it, in the order to ask them.
+    /// The json-rpc sinks that format events for it, in order of preference.
     pub event_sinks: Vec<String>,
 }
 
-/// What a caller sees of a method. Spaces of one owner that publish the same name must agree on all of it (SPEC D1).
+/// The part of a method that callers see. Spaces of one owner that publish the same name must agree on all of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MethodInterface {
     pub description: String,
     pub keywords: Vec<String>,
     pub scope: MethodScope,
-    /// Who may see it, if it is shared; everybody if empty. Sorted.
+    /// The groups that see a shared method, sorted; every user if empty.
     pub groups: Vec<GroupId>,
     pub mcp_tool: bool,
     pub params_schema: Option<Value>,
     pub result_schema: Option<Value>,
-    /// What it is called for besides.
+    /// Patterns of the events it is called for.
     pub events: Option<Patterns>,
 }
 
-/// The longest name of an MCP tool, in bytes. Common clients take no longer one.
+/// The longest name of an MCP tool, in bytes. Common clients accept no longer ones.
 pub const MAX_TOOL_NAME: usize = 128;
 
 impl Method {
-    /// Its name among MCP tools (SPEC 4.1).
+    /// Its name as an MCP tool.
     pub fn tool_name(&self) -> String {
         Self::tool_named(&self.name)
     }

@@ -1,5 +1,4 @@
-//! The rules a registration must keep to be published. The server's word on them is final; an agent asks the same
-//! questions earlier, where it can.
+//! The rules of a registration. The server decides; an agent checks the same rules earlier where it can.
 
 use super::{MAX_TOOL_NAME, Method, MethodDefinition, MethodInterface, Registration};
 use crate::model::{
@@ -12,7 +11,7 @@ use std::collections::HashSet;
 /// The placeholder for the space's name.
 const SPACE: &str = "{{space}}";
 
-/// What a canonical name must not begin with: names of ours, now and later.
+/// Reserved prefixes of canonical names.
 const RESERVED: [&str; 4] = ["rpc.", "svc.", "space.", "user."];
 
 const MAX_METHODS: usize = 1000;
@@ -21,7 +20,7 @@ const MAX_DESCRIPTION: usize = 4096;
 const MAX_COMMAND: usize = 4096;
 const MAX_WORDS: usize = 100;
 
-/// Which field of a registration breaks which rule. Nothing is published then.
+/// The first field of a registration that breaks a rule. Nothing is published then.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{field}`: {reason}")]
 pub struct PublishError {
@@ -31,11 +30,8 @@ pub struct PublishError {
 }
 
 impl Registration {
-    /// The methods that the space of this name publishes with it. `find_group` turns a group's name or id into its id.
-    ///
-    /// # Errors
-    ///
-    /// Names the first field that breaks a rule.
+    /// Checks every rule and returns the methods that the space of this name publishes. `find_group` resolves the name or id
+    /// of a group.
     pub fn publish(
         &self,
         space: &str,

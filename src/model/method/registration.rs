@@ -1,4 +1,4 @@
-//! A registration as its user writes it: one server and its methods, in TOML or as JSON. Unknown keys are refused.
+//! A registration as users write it, in TOML or JSON: one server and its methods. Unknown keys are errors.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -13,7 +13,7 @@ pub struct Registration {
     pub methods: Vec<MethodDefinition>,
 }
 
-/// The long-running process that answers.
+/// The long-running process that serves the methods.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerDefinition {
@@ -22,14 +22,14 @@ pub struct ServerDefinition {
     pub command: String,
     #[serde(default)]
     pub args: Vec<String>,
-    /// For each call, in whole seconds.
+    /// The time limit of each call, in whole seconds.
     #[serde(with = "seconds", default = "default_timeout")]
     pub timeout: Duration,
     #[serde(default)]
     pub mode: ServerMode,
 }
 
-/// How the process is spoken to.
+/// The transport between agent and process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ServerTransport {
@@ -37,25 +37,25 @@ pub enum ServerTransport {
     Stdio,
 }
 
-/// How many calls the process gets at once.
+/// The concurrency of calls to the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ServerMode {
-    /// As many as there are.
+    /// Any number of calls at once.
     #[default]
     Concurrent,
-    /// One; the next after its answer.
+    /// One call at a time.
     Serial,
 }
 
-/// Who sees a method besides its owner.
+/// The visibility of a method to users other than its owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MethodScope {
-    /// Nobody.
+    /// Only the owner sees it.
     #[default]
     Private,
-    /// Who may use methods, and is in one of its groups if it names any.
+    /// Users with `use_methods` see it; if it names groups, only their members.
     Shared,
 }
 
@@ -68,7 +68,7 @@ impl std::fmt::Display for MethodScope {
     }
 }
 
-/// One method, before its rules were checked.
+/// One method as users write it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MethodDefinition {
@@ -96,11 +96,7 @@ pub struct MethodDefinition {
 }
 
 impl Registration {
-    /// Reads a TOML file's text.
-    ///
-    /// # Errors
-    ///
-    /// Says what is wrong and in which line.
+    /// Parses the text of a TOML file. Errors carry the line.
     pub fn from_toml(text: &str) -> Result<Self, toml::de::Error> {
         toml::from_str(text)
     }
@@ -114,7 +110,7 @@ mod seconds {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
     use std::time::Duration;
 
-    /// A day: what takes longer should answer with a job to ask about.
+    /// One day. A longer job should return an id to poll.
     const MOST: i64 = 86_400;
 
     pub fn serialize<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
@@ -137,7 +133,7 @@ mod tests {
         "[server]\ncommand = \"./serve\"\n\n[[methods]]\nname = \"a\"\nlocal_name = \"a\"\ndescription = \"A\"\n";
 
     #[test]
-    fn what_is_left_out_has_the_defaults_of_the_specification() {
+    fn omitted_fields_have_their_defaults() {
         let registration = Registration::from_toml(LEAST).unwrap();
         let server = &registration.server;
         assert_eq!(
@@ -195,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line() {
+    fn an_error_carries_its_line() {
         for (from, to, line, part) in [
             ("command = \"./serve\"", "command = \"./serve\"\nport = 5", 3, "port"),
             ("description = \"A\"", "description = \"A\"\nkeyword = [\"x\"]", 8, "keyword"),

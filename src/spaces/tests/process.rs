@@ -1,7 +1,7 @@
 //! The driver `process`, with shell scripts in the place of agents.
 
 use super::*;
-use crate::spaces::process_driver::{AgentLaunch, RestartPolicy};
+use crate::spaces::process_driver::{AgentLaunch, AgentRestartPolicy};
 use std::os::unix::fs::PermissionsExt;
 
 /// Writes down how it was run, and stays until its stdin closes.
@@ -28,7 +28,7 @@ impl TestDriver {
         std::fs::write(&program, format!("#!/bin/sh\nOUT={}\n{script}\n", out.display())).unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
         let quick = Duration::from_millis(10);
-        let restart_policy = RestartPolicy {
+        let restart_policy = AgentRestartPolicy {
             first: quick,
             longest: quick,
             steady: Duration::from_secs(60),
@@ -179,7 +179,7 @@ async fn an_agent_that_does_not_end_is_killed_with_its_children() {
         server: String::new(),
         directory: driver.world.store.directory().join("spaces"),
         environment: Vec::new(),
-        restart_policy: RestartPolicy { grace: Duration::from_millis(50), ..RestartPolicy::default() },
+        restart_policy: AgentRestartPolicy { grace: Duration::from_millis(50), ..AgentRestartPolicy::default() },
     };
     driver.supervisor = ProcessDriver::new(driver.world.spaces.clone(), launch);
     driver.supervisor.follow();
