@@ -1,30 +1,36 @@
 //! Spaces: workspaces that run one agent each, from creation to deletion, and the system events of their lifecycle.
 //!
-//! [`crate::model::space_settings`] holds the settings that an owner writes, [`Space`] is the record, and [`records`] keeps
-//! all of them. [`lifecycle`] makes the transitions `created → deployed → stopped → deployed …`; any state can be deleted.
-//! [`system_events`] are the events of transitions, and [`outbox`] emits them so that a crash loses none. [`template`] keeps
-//! the templates of new spaces. [`process_driver`] runs the agents of spaces that the server supervises itself.
+//! [`crate::model::space_settings`] holds the settings that an owner writes, [`Space`] is the record, and [`Spaces`] keeps
+//! all of them as a collection of [`row`]s, with the [`agent_presence`] beside it. [`transition`] makes each change and emits
+//! its event ([`system_events`]) so that a crash loses none. [`lifecycle`] has the changes that owners make,
+//! [`agent_events`] those that come from agents: `created → deployed → stopped → deployed …`; any state can be deleted.
+//! [`template`] keeps the templates of new spaces. [`process_driver`] runs the agents of spaces that the server supervises itself.
 //!
 //! The server's end of an agent's connection calls [`Spaces::linked`], [`Spaces::checked`], [`Spaces::goodbye`] and
 //! [`Spaces::unlinked`]. Components that hold data for a space listen to each [`SpaceChange`].
 
+mod agent_events;
+mod agent_presence;
 mod agent_process;
 mod error;
-mod index;
 mod lifecycle;
-mod outbox;
 pub mod process_driver;
-pub mod records;
+mod records;
+mod row;
 mod space;
 mod system_events;
 pub mod template;
 #[cfg(test)]
 mod tests;
+mod transition;
 
+pub use agent_events::AgentConnect;
+pub use agent_presence::SpaceStatus;
 pub use agent_process::AgentProcess;
 pub use error::SpaceError;
-pub use lifecycle::AgentConnect;
+pub use lifecycle::NewSpace;
 pub use process_driver::ProcessDriver;
-pub use records::{NewSpace, SpaceChange, SpaceStatus, Spaces};
+pub use records::Spaces;
+pub use row::SpaceChange;
 pub use space::Space;
 pub use template::{Template, TemplateError, Templates};

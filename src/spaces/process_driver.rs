@@ -6,12 +6,7 @@
 //!
 //! [`Space::launched`] decides which agents run; this module follows it.
 
-use super::{
-    agent_process::AgentProcess,
-    error::SpaceError,
-    records::{SpaceChange, Spaces},
-    space::Space,
-};
+use super::{agent_process::AgentProcess, error::SpaceError, records::Spaces, row::SpaceChange, space::Space};
 use crate::{
     model::{id::SpaceId, space_settings::Driver},
     platform::process_group::{GroupEnd, OnParentDeath, ProcessGroup},

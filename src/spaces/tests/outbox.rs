@@ -2,18 +2,15 @@
 
 use super::*;
 use crate::{
-    platform::store::keys,
-    spaces::{
-        index::{SPACES, SpaceRow},
-        system_events::PendingEvent,
-    },
+    platform::{collection::CollectionRecord, store::keys},
+    spaces::{row::SpaceRow, system_events::PendingEvent},
 };
 
 /// Puts events into a space's outbox as a crash would leave it.
 async fn leave(world: &TestSpaces, id: SpaceId, change: impl FnOnce(&mut SpaceRow) + Send + 'static) {
-    let mut row = SPACES.get(&world.store, id.as_bytes()).unwrap().unwrap();
+    let mut row = SpaceRow::TABLE.get(&world.store, id.as_bytes()).unwrap().unwrap();
     change(&mut row);
-    world.store.write(move |batch| SPACES.put(batch, id.as_bytes(), &row)).await.unwrap();
+    world.store.write(move |batch| SpaceRow::TABLE.put(batch, id.as_bytes(), &row)).await.unwrap();
 }
 
 fn stored(world: &TestSpaces) -> usize {
@@ -26,8 +23,9 @@ async fn what_a_crash_left_pending_events_is_raised_at_the_next_start_in_order()
     let space = world.space("web", json!({})).await;
     let actor = world.ada.actor();
     leave(&world, space.id, move |row| {
-        row.space.state = SpaceState::Deployed;
-        row.space.started_at = Some(Timestamp::now());
+        let space = Arc::make_mut(&mut row.space);
+        space.state = SpaceState::Deployed;
+        space.started_at = Some(Timestamp::now());
         row.outbox.push(PendingEvent::started(&row.space, actor.clone()));
         row.outbox.push(PendingEvent::stopped(&row.space, actor));
     })

@@ -1,0 +1,109 @@
+//! A space as it is stored, and what a change to it means to those who follow spaces.
+
+use super::{space::Space, system_events::PendingEvent};
+use crate::{
+    identity::SecretDigest,
+    model::{
+        id::{SpaceId, UserId},
+        space_state::SpaceState,
+    },
+    platform::{
+        collection::{Change, CollectionRecord},
+        store::{Table, keys},
+    },
+};
+use serde::{Deserialize, Serialize};
+use std::{convert::Infallible, sync::Arc};
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct SpaceRow {
+    pub space: Arc<Space>,
+    /// SecretDigest of the agent's token. `None` for the driver `process`, whose tokens live no longer than the server.
+    pub token: Option<SecretDigest>,
+    /// Events that may not have been emitted yet, oldest first.
+    #[serde(default)]
+    pub outbox: Vec<PendingEvent>,
+    /// The space is gone for everybody; the row is kept until its outbox is empty.
+    #[serde(default)]
+    pub deleted: bool,
+}
+
+/// A change to a space, heard once it is on disk and before its event is emitted.
+#[derive(Clone, Debug)]
+pub enum SpaceChange {
+    Created(Arc<Space>),
+    /// New settings, or the server is to run its agent or not. Neither is a transition.
+    Updated {
+        before: Arc<Space>,
+        after: Arc<Space>,
+    },
+    /// It is deployed, and was not before.
+    Started(Arc<Space>),
+    /// Its agent, if it is still there, is to end.
+    Stopped(Arc<Space>),
+    Deleted(Arc<Space>),
+    /// The former token of its agent is no longer accepted.
+    TokenRotated(Arc<Space>),
+}
+
+impl CollectionRecord for SpaceRow {
+    type Id = SpaceId;
+    type Scope = UserId;
+    type Refusal = Infallible;
+
+    const TABLE: Table<Self> = Table::new(keys::SPACES);
+
+    fn id(&self) -> SpaceId {
+        self.space.id
+    }
+
+    fn key(&self) -> Vec<u8> {
+        self.space.id.as_bytes().to_vec()
+    }
+
+    fn scope(&self) -> UserId {
+        self.space.owner
+    }
+
+    fn name(&self) -> Option<&str> {
+        (!self.deleted).then(|| self.space.name.as_str())
+    }
+}
+
+impl SpaceChange {
+    /// The meaning of a change to a row. Health, the machine of an agent and an emitted event mean nothing to those who
+    /// follow spaces.
+    pub(super) fn of(change: &Change<SpaceRow>) -> Option<Self> {
+        match change {
+            Change::Created(row) => Some(Self::Created(row.space.clone())),
+            Change::Updated { before, .. } if before.deleted => None,
+            Change::Updated { before, after } => {
+                let (old, new) = (&before.space, after.space.clone());
+                if after.deleted {
+                    Some(Self::Deleted(new))
+                } else if old.state != new.state {
+                    Some(if new.state == SpaceState::Deployed { Self::Started(new) } else { Self::Stopped(new) })
+                } else if before.token != after.token {
+                    Some(Self::TokenRotated(new))
+                } else if old.updated_at != new.updated_at {
+                    Some(Self::Updated { before: old.clone(), after: new })
+                } else {
+                    None
+                }
+            }
+            Change::Deleted(_) => None,
+        }
+    }
+
+    /// The space it is about, as it is now.
+    pub const fn space(&self) -> &Arc<Space> {
+        match self {
+            Self::Created(space)
+            | Self::Updated { after: space, .. }
+            | Self::Started(space)
+            | Self::Stopped(space)
+            | Self::Deleted(space)
+            | Self::TokenRotated(space) => space,
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! One change to a space: decided with everything before it in sight, written with its audit entry and its event, heard by
+//! those who follow spaces, and its event emitted, in this order and one change to a space at a time. So the events of a
+//! space come in the order of its transitions.
+//!
+//! A space that is deployed, checked and without its agent fails one check per interval, which is a change too.
+
+use super::{
+    agent_presence::AgentPresence,
+    error::SpaceError,
+    records::{Spaces, SpacesState},
+    row::SpaceRow,
+    space::Space,
+    system_events::PendingEvent,
+};
+use crate::{
+    identity::SecretDigest,
+    model::{
+        event::Actor,
+        health_check::CheckResult,
+        id::SpaceId,
+        space_state::{SpaceHealth, SpaceState},
+        timestamp::Timestamp,
+    },
+    platform::{
+        audit::{Audit, AuditEntry},
+        collection::{Changes, Precondition},
+        run_to_completion::run_to_completion,
+        store::{Batch, StoreError},
+    },
+    routing::{emit::EmitError, queue::AcceptError},
+};
+use serde_json::json;
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::task::AbortOnDropHandle;
+
+/// Pause before events that found no room on the disk are emitted again.
+const EMIT_AGAIN: Duration = Duration::from_secs(5);
+
+/// Characters kept of the detail of a check.
+const DETAIL_KEPT: usize = 500;
+
+/// A space as a change finds it.
+pub(super) struct Present<'a> {
+    pub space: Arc<Space>,
+    pub token: Option<SecretDigest>,
+    pub agent: &'a mut AgentPresence,
+}
+
+/// A change decided on.
+pub(super) struct SpaceTransition {
+    after: Space,
+    token: Option<SecretDigest>,
+    event: Option<PendingEvent>,
+    audit: Option<AuditEntry>,
+}
+
+/// The reporter of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Witness {
+    Agent,
+    /// The server, of an agent it has lost.
+    Server,
+}
+
+impl Spaces {
+    /// Makes a change to one space: decides it, writes it unless it changes nothing, and emits its event.
+    pub(super) async fn change<E: From<SpaceError> + From<StoreError> + Send + 'static>(
+        &self,
+        id: SpaceId,
+        decide: impl FnOnce(&mut Present<'_>) -> Result<SpaceTransition, E> + Send + 'static,
+    ) -> Result<Arc<Space>, E> {
+        let state = self.0.clone();
+        run_to_completion(async move {
+            let _changing = state.changing.lock(&id).await;
+            let (row, audit) = {
+                let mut agents = state.agents.write();
+                let row = state.row(id).ok_or(SpaceError::NotFound)?;
+                let agent = agents.spaces.get_mut(&id).ok_or(SpaceError::NotFound)?;
+                let transition = decide(&mut Present { space: row.space.clone(), token: row.token, agent })?;
+                if transition.after == *row.space && transition.token == row.token {
+                    return Ok(row.space.clone());
+                }
+                let outbox = row.outbox.iter().cloned().chain(transition.event).collect();
+                let space = Arc::new(transition.after);
+                (SpaceRow { space, token: transition.token, outbox, deleted: false }, transition.audit)
+            };
+            let space = row.space.clone();
+            let changes = Changes::new().put(row, Precondition::Present).with(written(audit));
+            state.records.commit(changes).await.map_err(SpaceError::from)?;
+            state.watch_silence(id);
+            state.emit_pending(id).await;
+            Ok(space)
+        })
+        .await
+    }
+
+    /// Counts a check. Only a change of health is written and emitted.
+    pub(super) async fn judge(&self, id: SpaceId, mut result: CheckResult, witness: Witness) -> Result<(), SpaceError> {
+        if let Some(detail) = &mut result.detail
+            && let Some((end, _)) = detail.char_indices().nth(DETAIL_KEPT)
+        {
+            detail.truncate(end);
+        }
+        let state = self.0.clone();
+        self.change(id, move |present| {
+            let unchanged = |present: &Present<'_>| Ok(SpaceTransition::to(Space::clone(&present.space), present));
+            let space = present.space.clone();
+            let Some(check) = space.settings.health_check.as_ref() else { return unchanged(present) };
+            // An agent may have come back while the count waited for its turn.
+            let doubtful = witness == Witness::Server && !present.agent.is_lost();
+            if space.state != SpaceState::Deployed || doubtful {
+                return unchanged(present);
+            }
+            let failures = if result.ok { 0 } else { present.agent.failures.saturating_add(1) };
+            let (previous, verdict) = (space.health, check.verdict(space.health, failures));
+            present.agent.failures = failures;
+            present.agent.last_check = Some(result.clone());
+            let Some(health) = verdict else { return unchanged(present) };
+            let after = Space { health, ..Space::clone(&space) };
+            let actor = match witness {
+                Witness::Agent => state.agent_actor(after.owner),
+                Witness::Server => Actor::system(),
+            };
+            let event = PendingEvent::health_changed(&after, actor, previous, failures, &result);
+            Ok::<_, SpaceError>(SpaceTransition::to(after, present).emitting(event))
+        })
+        .await
+        .map(drop)
+    }
+}
+
+impl SpacesState {
+    /// Emits the events in the outbox of a space, oldest first, and removes those that were emitted. The space is locked.
+    pub(super) async fn emit_pending(self: &Arc<Self>, id: SpaceId) {
+        let Some(row) = self.records.get(id).filter(|row| !row.outbox.is_empty()) else { return };
+        let mut emitted = 0;
+        for pending in &row.outbox {
+            match self.emitter.emit(pending.new_event(id, row.space.owner)).await {
+                Ok(_) => {}
+                Err(EmitError::Accept(AcceptError::Store(error))) => {
+                    log::warn!("{} of space {id} waits to be emitted: {error}", pending.kind);
+                    match error {
+                        StoreError::DiskFull | StoreError::Unreadable(_) => self.emit_later(id),
+                        // The next start emits it.
+                        StoreError::Stopped(_) | StoreError::Closing => {}
+                        // An event of this id is stored already, so that it was emitted before.
+                        StoreError::Damaged { .. } => {
+                            emitted += 1;
+                            continue;
+                        }
+                    }
+                    break;
+                }
+                // A later attempt would fail too, and the events after it must not wait for it.
+                Err(error) => log::error!("{} of space {id} cannot be emitted: {error}", pending.kind),
+            }
+            emitted += 1;
+        }
+        if emitted == 0 {
+            return;
+        }
+        let outbox = row.outbox[emitted..].to_vec();
+        let changes = if row.deleted && outbox.is_empty() {
+            Changes::new().delete(id, Precondition::Present)
+        } else {
+            Changes::new().put(SpaceRow { outbox, ..SpaceRow::clone(&row) }, Precondition::Present)
+        };
+        // Nobody waits for the disk: an event that is emitted again is stored once.
+        if let Err(error) = self.records.commit_soon(changes).await {
+            log::warn!("the emitted events of space {id} are not removed from its outbox: {error}");
+        }
+    }
+
+    fn emit_later(self: &Arc<Self>, id: SpaceId) {
+        if !self.agents.write().emitting_later.insert(id) {
+            return;
+        }
+        let weak = Arc::downgrade(self);
+        tokio::spawn(async move {
+            tokio::time::sleep(EMIT_AGAIN).await;
+            let Some(state) = weak.upgrade() else { return };
+            let _changing = state.changing.lock(&id).await;
+            state.agents.write().emitting_later.remove(&id);
+            state.emit_pending(id).await;
+        });
+    }
+
+    /// Counts against a space if it is deployed, checked, and without its agent; and only then.
+    pub(super) fn watch_silence(self: &Arc<Self>, id: SpaceId) {
+        let mut agents = self.agents.write();
+        let paused = agents.paused;
+        let Some(row) = self.row(id) else { return };
+        let Some(agent) = agents.spaces.get_mut(&id) else { return };
+        let lost = !paused && agent.is_lost() && row.space.state == SpaceState::Deployed;
+        match row.space.settings.health_check.as_ref().filter(|_| lost) {
+            Some(check) if agent.silence.is_none() => {
+                let counting = count_silence(Arc::downgrade(self), id, check.interval);
+                agent.silence = Some(AbortOnDropHandle::new(tokio::spawn(counting)));
+            }
+            Some(_) => {}
+            None => agent.silence = None,
+        }
+    }
+}
+
+impl SpaceTransition {
+    /// To this space, without an event or an audit entry.
+    pub fn to(after: Space, present: &Present<'_>) -> Self {
+        Self { after, token: present.token, event: None, audit: None }
+    }
+
+    /// From deployed to stopped.
+    pub fn to_stopped(present: &Present<'_>, by: Actor) -> Self {
+        let now = Timestamp::now();
+        let after = Space {
+            state: SpaceState::Stopped,
+            launched: false,
+            health: SpaceHealth::Unknown,
+            stopped_at: Some(now),
+            updated_at: now,
+            ..Space::clone(&present.space)
+        };
+        let event = PendingEvent::stopped(&after, by.clone());
+        Self::to(after, present).emitting(event).audited(by, "space.stop")
+    }
+
+    pub fn with_token(self, token: SecretDigest) -> Self {
+        Self { token: Some(token), ..self }
+    }
+
+    pub fn emitting(self, event: PendingEvent) -> Self {
+        Self { event: Some(event), ..self }
+    }
+
+    pub fn audited(self, by: Actor, action: &str) -> Self {
+        let audit = audit_entry(by, action, &self.after);
+        Self { audit: Some(audit), ..self }
+    }
+}
+
+pub(super) fn audit_entry(by: Actor, action: &str, space: &Space) -> AuditEntry {
+    AuditEntry::new(Some(by), action, format!("space:{}", space.id))
+        .with(json!({"name": space.name, "owner": space.owner}))
+}
+
+/// Writes the audit entry of a change, if it has one.
+pub(super) fn written(audit: Option<AuditEntry>) -> impl FnOnce(&mut Batch<'_>) + Send + 'static {
+    move |batch| {
+        if let Some(audit) = audit {
+            Audit::record(batch, &audit);
+        }
+    }
+}
+
+/// Fails one check at the end of each interval, until the task is aborted.
+async fn count_silence(state: Weak<SpacesState>, id: SpaceId, interval: Duration) {
+    let mut turns = tokio::time::interval_at(Instant::now() + interval, interval);
+    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let _ = turns.tick().await;
+        let Some(state) = state.upgrade() else { return };
+        let detail = Some("the agent is not connected".to_owned());
+        let result = CheckResult { ok: false, detail, checked_at: Timestamp::now() };
+        match Spaces(state).judge(id, result, Witness::Server).await {
+            Ok(()) => {}
+            Err(SpaceError::NotFound) => return,
+            Err(error) => log::warn!("the lost agent of space {id} is not counted: {error}"),
+        }
+    }
+}
