@@ -46,7 +46,7 @@ pub enum ToServer {
     Unregister {
         generation: u64,
     },
-    /// How the method server of this generation is.
+    /// The health of the method server of this generation.
     Health {
         generation: u64,
         health: MethodServerHealth,

@@ -17,12 +17,12 @@ impl Permissions {
         self.0 & bit(permission) != 0
     }
 
-    /// Whether at least one of `wanted` is here.
+    /// Returns true if the set has at least one of `wanted`.
     pub fn contains_any(self, wanted: &[Permission]) -> bool {
         wanted.iter().any(|permission| self.contains(*permission))
     }
 
-    /// Whether all of `other` are here.
+    /// Returns true if the set has all of `other`.
     pub const fn covers(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }

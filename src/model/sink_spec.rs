@@ -106,7 +106,7 @@ pub enum TargetSpec {
     /// The URL is normalized; URL and headers are legal.
     Webhook(WebhookSpec),
     ScriptSource(String),
-    /// Whether the script exists, and is visible to the sink's owner, is checked against the stored scripts.
+    /// The caller checks that the script exists and is visible to the sink's owner.
     StoredScript(ScriptId),
     JsonRpc(BodyTemplate),
 }

@@ -12,7 +12,7 @@ const STAYS: &str =
 struct TestDriver {
     world: TestSpaces,
     supervisor: ProcessDriver,
-    /// Where the script writes to.
+    /// The directory that the script writes to.
     out: PathBuf,
 }
 
@@ -56,7 +56,7 @@ impl TestDriver {
         self.world.spaces.start(self.world.ada.actor(), space.id).await.unwrap();
     }
 
-    /// What the script wrote into a file, once it has.
+    /// Waits for a file of the script and returns its text.
     async fn written(&self, file: &str) -> String {
         let path = self.out.join(file);
         eventually(&path.display().to_string(), || std::fs::read_to_string(&path).ok()).await.trim().to_owned()
@@ -72,7 +72,7 @@ impl TestDriver {
     }
 }
 
-/// Whether a process runs. One that has ended, waited for or not, does not.
+/// Returns true while a process runs; a zombie does not.
 fn lives(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|stat| !stat.rsplit_once(')').unwrap().1.trim_start().starts_with('Z'))
