@@ -3,7 +3,7 @@
 use super::{
     fault::CallFault,
     request_queue::{PendingReply, RequestQueue},
-    supervisor::{DesiredState, RestartPolicy, ServerSupervisor},
+    supervisor::{DesiredState, ServerSupervisor, SupervisionPolicy},
 };
 use crate::{
     agent::{child_env::ChildEnv, child_process::ChildSpawnError},
@@ -46,11 +46,11 @@ impl MethodServer {
         child_env: ChildEnv,
         space: impl Into<Arc<str>>,
     ) -> Result<Self, ChildSpawnError> {
-        Self::start_with(RestartPolicy::default(), definition, directory, child_env, space.into()).await
+        Self::start_with(SupervisionPolicy::default(), definition, directory, child_env, space.into()).await
     }
 
     pub(super) async fn start_with(
-        policy: RestartPolicy,
+        policy: SupervisionPolicy,
         definition: ServerDefinition,
         directory: PathBuf,
         child_env: ChildEnv,

@@ -41,7 +41,7 @@ pub enum DesiredState {
 
 /// Timeouts and backoff of a supervised process. Tests use shorter ones.
 #[derive(Clone, Copy, Debug)]
-pub struct RestartPolicy {
+pub struct SupervisionPolicy {
     /// Time for the process to exit by itself once its stdin is closed.
     pub close: Duration,
     /// Time for its group to end after SIGTERM; then it gets SIGKILL.
@@ -55,7 +55,7 @@ pub struct RestartPolicy {
 
 /// The supervisor of one method server.
 pub struct ServerSupervisor {
-    pub policy: RestartPolicy,
+    pub policy: SupervisionPolicy,
     pub definition: ServerDefinition,
     pub directory: PathBuf,
     pub child_env: ChildEnv,
@@ -73,7 +73,7 @@ enum ServiceEnd {
     Demanded,
 }
 
-impl Default for RestartPolicy {
+impl Default for SupervisionPolicy {
     fn default() -> Self {
         Self {
             close: Duration::from_secs(2),

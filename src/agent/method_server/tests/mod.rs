@@ -1,6 +1,6 @@
 //! Supervision of real processes, well-behaved and not, written in Python and shell.
 
-use super::{MethodServer, fault::CallFault, supervisor::RestartPolicy};
+use super::{MethodServer, fault::CallFault, supervisor::SupervisionPolicy};
 use crate::{
     agent::child_env::ChildEnv,
     model::{
@@ -32,13 +32,13 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/methods")
 }
 
-fn short_policy() -> RestartPolicy {
-    RestartPolicy {
+fn short_policy() -> SupervisionPolicy {
+    SupervisionPolicy {
         close: Duration::from_millis(100),
         terminate: Duration::from_millis(100),
         first_backoff: Duration::from_millis(10),
         longest_backoff: Duration::from_millis(40),
-        ..RestartPolicy::default()
+        ..SupervisionPolicy::default()
     }
 }
 
@@ -47,7 +47,7 @@ fn definition(command: &str, args: &[&str], mode: ServerMode, timeout: Duration)
     ServerDefinition { transport: ServerTransport::Stdio, command: command.to_owned(), args, timeout, mode }
 }
 
-async fn python_with(args: &[&str], mode: ServerMode, timeout: Duration, policy: RestartPolicy) -> MethodServer {
+async fn python_with(args: &[&str], mode: ServerMode, timeout: Duration, policy: SupervisionPolicy) -> MethodServer {
     let definition = definition("python3", args, mode, timeout);
     let environment = vec![("SVC_AGENT_URL".to_owned(), "http://127.0.0.1:1".to_owned())];
     let started = MethodServer::start_with(policy, definition, fixtures(), environment.into(), args[0].into()).await;
@@ -250,7 +250,7 @@ async fn a_crash_fails_its_calls_and_the_next_process_takes_over() {
 
 #[tokio::test]
 async fn calls_to_a_server_that_is_down_fail_at_once_with_the_reason() {
-    let policy = RestartPolicy { first_backoff: LONG * 60, longest_backoff: LONG * 60, ..short_policy() };
+    let policy = SupervisionPolicy { first_backoff: LONG * 60, longest_backoff: LONG * 60, ..short_policy() };
     let server = python_with(&["exits_on_request.py"], ServerMode::Concurrent, LONG, policy).await;
     let died = call(&server, "exit", json!({"status": 4})).await;
     assert_eq!(died, Err(CallFault::Died("it exited with status 4".into())));
@@ -268,7 +268,7 @@ async fn calls_to_a_server_that_is_down_fail_at_once_with_the_reason() {
 
 #[tokio::test]
 async fn the_reason_of_a_server_killed_by_a_signal_names_the_signal() {
-    let policy = RestartPolicy { first_backoff: LONG * 60, ..short_policy() };
+    let policy = SupervisionPolicy { first_backoff: LONG * 60, ..short_policy() };
     let server = python_with(&["holds_calls.py"], ServerMode::Concurrent, LONG, policy).await;
     let pid = answer(&server, "pid", json!([])).await.as_i64().unwrap();
     let held = server.call("hold", None);
