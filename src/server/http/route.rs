@@ -28,8 +28,12 @@ pub struct Route {
     /// Largest body in bytes, if the route takes less than the service's limit.
     pub max_body: Option<usize>,
     pub schema: fn(&mut SchemaGenerator) -> OperationSchema,
-    handler: Box<dyn Fn(&HttpServices, ApiRequest) -> BoxFuture<'static, Result<Response, ApiError>> + Send + Sync>,
+    handler: RouteHandler,
 }
+
+/// A handler with its types erased: it takes its services and its input out of the arguments.
+type RouteHandler = Box<dyn Fn(&HttpServices, ApiRequest) -> RouteFuture + Send + Sync>;
+type RouteFuture = BoxFuture<'static, Result<Response, ApiError>>;
 
 /// Callers that a route admits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
