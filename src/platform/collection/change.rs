@@ -35,12 +35,12 @@ pub trait CollectionRecord: Serialize + DeserializeOwned + Debug + Send + Sync +
         true
     }
 
-    /// Checks the record against the other records of its scope, those that are being written included.
+    /// Checks the record against the other records of its scope. A record that is being written comes in both versions.
     ///
     /// # Errors
     ///
     /// The change is refused with this error.
-    fn check(&self, others: &[&Self]) -> Result<(), Self::Refusal> {
+    fn check(&self, others: &mut dyn Iterator<Item = &Self>) -> Result<(), Self::Refusal> {
         let _ = others;
         Ok(())
     }

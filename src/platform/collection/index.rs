@@ -54,13 +54,19 @@ impl<T: CollectionRecord> CollectionIndex<T> {
         quota: usize,
     ) -> Result<(), CollectionError<T>> {
         let changed: HashSet<T::Id> = writes.iter().map(|(write, _)| write.id()).collect();
-        let mut puts = Vec::with_capacity(writes.len());
+        let mut puts: Vec<Arc<T>> = Vec::with_capacity(writes.len());
+        let mut names: HashMap<(T::Scope, &str), &Arc<T>> =
+            self.pending.values().filter_map(|record| Some(((record.scope(), record.name()?), record))).collect();
         for (write, expected) in writes {
             self.expect(write.id(), *expected)?;
-            if let CollectionWrite::Put(record) = write {
-                self.check(record, &changed, &puts, quota)?;
-                puts.push(record.clone());
+            let CollectionWrite::Put(record) = write else { continue };
+            if let Some(name) = record.name() {
+                if let Some(other) = names.insert((record.scope(), name), record) {
+                    return Err(CollectionError::NameTaken(other.clone()));
+                }
+                self.check(record, name, &changed, &puts, quota)?;
             }
+            puts.push(record.clone());
         }
         self.pending.extend(puts.into_iter().map(|record| (record.id(), record)));
         Ok(())
@@ -93,33 +99,38 @@ impl<T: CollectionRecord> CollectionIndex<T> {
         }
     }
 
-    /// Checks one record of a change against the others of its scope: name, quota, and the rules of its kind.
+    /// Checks one record of a change against the others of its scope: the names of written records, the quota, and the
+    /// rules of its kind. A record that is being written by another change counts as it is and as it will be, since a
+    /// crash may leave either.
     fn check(
         &self,
         record: &Arc<T>,
+        name: &str,
         changed: &HashSet<T::Id>,
         puts: &[Arc<T>],
         quota: usize,
     ) -> Result<(), CollectionError<T>> {
-        let Some(name) = record.name() else { return Ok(()) };
         let (id, scope) = (record.id(), record.scope());
-        let in_flight = |other: &&Arc<T>| other.id() != id && other.scope() == scope && other.name().is_some();
-        let pending: Vec<&Arc<T>> = self.pending.values().chain(puts).filter(in_flight).collect();
         // A written record keeps its name until the change that takes it away is on disk.
-        let written = || self.in_scope(scope).filter(|other| !changed.contains(&other.id()));
-        if let Some(other) = written().chain(pending.iter().copied()).find(|other| other.name() == Some(name)) {
+        if let Some(other) = self.find(scope, name).filter(|other| !changed.contains(&other.id())) {
             return Err(CollectionError::NameTaken(other.clone()));
         }
-        let others: Vec<&T> = written()
-            .filter(|other| !self.pending.contains_key(&other.id()))
-            .chain(pending.iter().copied())
-            .map(|other| &**other)
-            .collect();
-        let is_new = self.records.get(&id).is_none_or(|entry| entry.record.scope() != scope);
-        if is_new && record.is_counted() && others.len() >= quota {
-            return Err(CollectionError::QuotaReached(quota));
+        let is_written_here = |id: &T::Id| {
+            self.records.get(id).is_some_and(|entry| entry.record.scope() == scope && entry.record.name().is_some())
+        };
+        let in_flight =
+            || self.pending.values().chain(puts).filter(|other| other.scope() == scope && other.name().is_some());
+        if record.is_counted() && quota < usize::MAX && !is_written_here(&id) {
+            let written = self.scopes.get(&scope).map_or(0, BTreeMap::len);
+            let leaving = changed.iter().filter(|id| is_written_here(id)).count();
+            let arriving = in_flight().filter(|other| changed.contains(&other.id()) || !is_written_here(&other.id()));
+            if written - leaving + arriving.count() >= quota {
+                return Err(CollectionError::QuotaReached(quota));
+            }
         }
-        record.check(&others).map_err(CollectionError::Refused)
+        let written = self.in_scope(scope).filter(|other| !changed.contains(&other.id()));
+        let mut others = written.chain(in_flight()).map(|other| &**other);
+        record.check(&mut others).map_err(CollectionError::Refused)
     }
 
     fn put(&mut self, record: Arc<T>) -> Option<Arc<T>> {

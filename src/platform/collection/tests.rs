@@ -47,8 +47,8 @@ impl CollectionRecord for Note {
         self.scope != 0
     }
 
-    fn check(&self, others: &[&Self]) -> Result<(), TooLong> {
-        let bytes = self.text.len() + others.iter().map(|other| other.text.len()).sum::<usize>();
+    fn check(&self, others: &mut dyn Iterator<Item = &Self>) -> Result<(), TooLong> {
+        let bytes = self.text.len() + others.map(|other| other.text.len()).sum::<usize>();
         if bytes > 8 { Err(TooLong) } else { Ok(()) }
     }
 }

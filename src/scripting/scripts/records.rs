@@ -238,16 +238,18 @@ impl CollectionRecord for Script {
         Some(&self.name)
     }
 
-    fn check(&self, others: &[&Self]) -> Result<(), ScriptRefusal> {
+    fn check(&self, others: &mut dyn Iterator<Item = &Self>) -> Result<(), ScriptRefusal> {
         match self.kind {
             ScriptKind::Script => Ok(()),
             ScriptKind::Tool => {
                 let mcp_name = self.mcp_name();
-                let clash = |other: &&&Self| other.kind == ScriptKind::Tool && other.mcp_name() == mcp_name;
-                others.iter().find(clash).map_or(Ok(()), |other| Err(ScriptRefusal::ToolNameTaken(other.name.clone())))
+                let clash = |other: &&Self| other.kind == ScriptKind::Tool && other.mcp_name() == mcp_name;
+                let mut others = others;
+                Iterator::find(&mut others, clash)
+                    .map_or(Ok(()), |other| Err(ScriptRefusal::ToolNameTaken(other.name.clone())))
             }
             ScriptKind::Library => {
-                let bytes = message_bytes(self) + others.iter().map(|other| message_bytes(other)).sum::<usize>();
+                let bytes = message_bytes(self) + others.map(message_bytes).sum::<usize>();
                 if bytes > MAX_LIBRARIES { Err(ScriptRefusal::LibrariesTooLarge(bytes)) } else { Ok(()) }
             }
         }
