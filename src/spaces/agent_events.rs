@@ -37,6 +37,8 @@ impl Spaces {
     ///
     /// Fails if the space is gone or not to run.
     pub fn launch_token(&self, id: SpaceId) -> Result<Secret, SpaceError> {
+        // Held until the token is admitted: a stop or delete takes this lock before it revokes the token.
+        let _agents = self.0.agents.read();
         let space = self.get(id).ok_or(SpaceError::NotFound)?;
         if !space.launched {
             return Err(SpaceError::NotLaunched(space.name.clone()));

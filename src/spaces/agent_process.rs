@@ -1,11 +1,7 @@
 //! The state of an agent process that the server supervises.
 
-use schemars::JsonSchema;
-use serde::Serialize;
-
 /// An agent process that the server supervises.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[schemars(rename = "Running")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentProcess {
     /// `None` between two launches.
     pub pid: Option<u32>,

@@ -137,8 +137,9 @@ fn follow(identity: &Identity, agents: &RwLock<AgentPresences>, change: &Change<
         }
         Change::Updated { before, after } if after.deleted => {
             if !before.deleted {
-                identity.revoke_agent(after.space.id);
+                // In this order: `launch_token` holds the lock until it has admitted its token.
                 agents.write().spaces.remove(&after.space.id);
+                identity.revoke_agent(after.space.id);
             }
         }
         Change::Updated { before, after } => {

@@ -85,7 +85,10 @@ impl SpaceChange {
                     Some(if new.state == SpaceState::Deployed { Self::Started(new) } else { Self::Stopped(new) })
                 } else if before.token != after.token {
                     Some(Self::TokenRotated(new))
-                } else if old.updated_at != new.updated_at {
+                } else if old.launched != new.launched
+                    || old.settings != new.settings
+                    || old.updated_at != new.updated_at
+                {
                     Some(Self::Updated { before: old.clone(), after: new })
                 } else {
                     None

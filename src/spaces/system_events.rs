@@ -1,6 +1,6 @@
 //! The six system events of a space's lifecycle: created, started, stopped, deleted, healthy and unhealthy.
 //!
-//! An event is complete when its state changes and is stored with the new state; [`super::outbox`] emits it afterwards.
+//! An event is complete when its state changes and is stored with the new state; [`super::transition`] emits it afterwards.
 
 use super::space::Space;
 use crate::{
