@@ -136,8 +136,8 @@ impl AgentLink {
         let kib = weight(&message);
         tokio::select! {
             biased;
-            sent = self.outbox.send(message, kib) => sent.map_err(|_| LinkError::Down),
             () = self.ended.cancelled() => Err(LinkError::Down),
+            sent = self.outbox.send(message, kib) => sent.map_err(|_| LinkError::Down),
         }
     }
 

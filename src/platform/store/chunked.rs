@@ -96,7 +96,8 @@ impl Head {
         key: &[u8],
         get: impl Fn(&[u8]) -> Result<Option<Value>, StoreError>,
     ) -> Result<Option<Value>, StoreError> {
-        let mut value = Vec::new();
+        // A damaged head may name any number of pieces, so only so much is allotted on its word.
+        let mut value = Vec::with_capacity((self.count as usize).min(256) * PIECE);
         for piece in self.keys(key) {
             match get(&piece)? {
                 Some(piece) => value.extend_from_slice(&piece),

@@ -144,16 +144,17 @@ impl QueueState {
         batch.put(sequence_key(sink), sequence.to_be_bytes());
         batch.put(queue_key(sink, sequence), *letter.event_id.as_bytes());
         batch.delete(key);
-        if let Some(delivery) = delivery {
-            let row = DeliveryRow {
-                state: DeliveryState::Queued,
-                sequence,
-                failures: 0,
-                due: Timestamp::from_micros(0),
-                attempts: delivery.row.map(|row| row.attempts).unwrap_or_default(),
-            };
-            self.history.put_delivery(batch, delivery_key(letter.event_id, sink), delivery.size, &row);
-        }
+        // Written even if there was no delivery: retention finds the queued event by its new sequence number.
+        let (size, attempts) =
+            delivery.map_or((0, None), |delivery| (delivery.size, delivery.row.map(|row| row.attempts)));
+        let row = DeliveryRow {
+            state: DeliveryState::Queued,
+            sequence,
+            failures: 0,
+            due: Timestamp::from_micros(0),
+            attempts: attempts.unwrap_or_default(),
+        };
+        self.history.put_delivery(batch, delivery_key(letter.event_id, sink), size, &row);
         Ok(LetterResult::Queued(sequence, letter.event_id))
     }
 
