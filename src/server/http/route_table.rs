@@ -10,7 +10,7 @@ use super::{
     route::{Route, RouteAccess, RouteTable, delete, get, patch, post, put},
     routes::{
         audit, auth, event_explanation, event_stream, events, groups, mcp, methods, queues, roles, script_runs,
-        scripts, sink_trials, sinks, spaces, status, subscriptions, templates, tokens, users,
+        scripts, sink_preview, sinks, spaces, status, subscriptions, templates, tokens, users,
     },
 };
 use crate::model::permission::{Permission, TokenScope};
@@ -91,12 +91,12 @@ fn routes() -> Vec<Route> {
         put("/api/groups/{id}", GROUPS, groups::rename, "Renames a group"),
         patch("/api/groups/{id}", GROUPS, groups::rename, "Renames a group"),
         delete("/api/groups/{id}", GROUPS, groups::delete, "Deletes a group and takes it from its members"),
-        post("/api/events/emit", EVENTS, events::emit, "Raises an event; the response comes once it is on disk"),
+        post("/api/events/emit", EVENTS, events::emit, "Emits an event; the response comes once it is on disk"),
         post(
             "/api/events/explain",
             EVENTS,
             event_explanation::explain,
-            "Explains which sinks and methods an event would reach; raises nothing",
+            "Explains which sinks and methods an event would reach; emits nothing",
         ),
         get("/api/events", EVENTS, events::history, "Events with their deliveries and attempts, newest first"),
         get("/api/events/stream", EVENTS, event_stream::watch, "Events and outcomes of deliveries as they happen"),
@@ -106,7 +106,7 @@ fn routes() -> Vec<Route> {
         post(
             "/api/event-sinks/preview",
             SINKS,
-            sink_trials::preview,
+            sink_preview::preview,
             "Renders a sink's body for a sample event; sends nothing",
         ),
         get("/api/event-sinks/{id}", SINKS, sinks::show, "A sink with its secret"),
@@ -118,7 +118,7 @@ fn routes() -> Vec<Route> {
         ),
         patch("/api/event-sinks/{id}", SINKS, sinks::update, "Changes the given fields of a sink"),
         delete("/api/event-sinks/{id}", SINKS, sinks::delete, "Deletes a sink with its queue and dead letters"),
-        post("/api/event-sinks/{id}/test", SINKS, sink_trials::test, "Delivers a sample event now, beside the queue"),
+        post("/api/event-sinks/{id}/test", SINKS, sink_preview::test, "Delivers a sample event now, beside the queue"),
         get(
             "/api/event-sinks/{id}/dead-letters",
             QUEUES,

@@ -1,8 +1,8 @@
 //! The handlers, one file per subject. [`super::route_table`] says which route each one serves.
 //!
-//! Rules that several subjects share lie below them: [`ownership`] decides what a caller sees and manages,
-//! [`script_references`] checks that records name usable scripts, [`compile`] runs compilations, [`sample_event`] makes
-//! events for trying things out, and [`views`] converts records that several responses mention.
+//! Several subjects share these: [`ownership`] decides which records a caller sees and manages, [`script_references`] checks
+//! that records name usable scripts, [`compile`] runs compilations, [`sample_event`] makes the events of tests and previews,
+//! and [`views`] converts records that several responses mention.
 
 mod compile;
 mod ownership;
@@ -22,7 +22,7 @@ pub mod queues;
 pub mod roles;
 pub mod script_runs;
 pub mod scripts;
-pub mod sink_trials;
+pub mod sink_preview;
 pub mod sinks;
 pub mod spaces;
 pub mod status;

@@ -1,4 +1,4 @@
-//! Sinks: listing, making, changing and deleting them. [`super::sink_trials`] tries them out, and [`super::queues`] serves
+//! Sinks: listing, making, changing and deleting them. [`super::sink_preview`] tests them, and [`super::queues`] serves
 //! their queues.
 
 use super::{
