@@ -1,4 +1,4 @@
-//! The deliverer: which sinks have a worker, and when they are woken.
+//! The deliverer: starts a worker for each sink that has something to deliver, and wakes it.
 //!
 //! A worker exists only while its queue is not empty: the engine wakes a sink, the worker drains its queue and ends.
 //! Ten thousand idle sinks cost no task at all. [`super::worker`] is the life of one worker.

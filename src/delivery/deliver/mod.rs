@@ -1,9 +1,9 @@
-//! The event's way out: queue → attempt → settle.
+//! The workers that empty the queues: take, attempt, settle.
 //!
-//! [`Deliverer`] gives each sink that has something to deliver a worker; [`worker`] takes the head of the queue, makes
-//! the attempt and settles it. [`recipient`] finds the sink or subscription behind a queue, [`permits`] bounds the
-//! attempts that run at once, [`retry_policy`] schedules the retry. [`sync_routes`] keeps routes and queues in line
-//! with the sinks and subscriptions.
+//! [`deliverer`] starts a worker for each queue that is not empty; [`worker`] takes the head of the queue, makes the attempt
+//! and settles it. [`recipient`] finds the sink or subscription behind a queue, [`permits`] bounds the attempts that run at
+//! once, and [`retry_policy`] decides between completion, a retry and a dead letter. [`route_sync`] keeps routes and queues
+//! in line with the sinks and subscriptions.
 
 mod deliverer;
 mod permits;

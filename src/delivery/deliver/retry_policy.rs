@@ -1,4 +1,6 @@
-//! The retry policy: settles an attempt as complete, schedules the retry, or gives the event up.
+//! The retry policy: decides after an attempt whether the event is done, retried later, or a dead letter.
+//!
+//! [`super::worker`] records the decision in the queue.
 
 use crate::{
     delivery::{CompletedAttempt, RetryAfter},
@@ -25,8 +27,8 @@ impl RetryPolicy {
         self.backoff.iter().copied().fold(self.max_retry_after, Duration::max)
     }
 
-    /// Decides what attempt `number` (counted from 1), begun `at` this time, means for the event.
-    pub fn settle(&self, completed: CompletedAttempt, number: u32, at: Timestamp) -> SettledAttempt {
+    /// Decides the event's fate after attempt `number` (counted from 1), which began `at` this time.
+    pub fn decide(&self, completed: CompletedAttempt, number: u32, at: Timestamp) -> SettledAttempt {
         let settlement = match completed.outcome {
             AttemptOutcome::Delivered | AttemptOutcome::Skipped => Settlement::Complete,
             AttemptOutcome::Failed => self.schedule_retry(&completed, number),
@@ -68,7 +70,7 @@ mod tests {
             ..config::DeliveryConfig::default()
         };
         let failed = CompletedAttempt::failed("no".to_owned()).with_retry_after(retry_after);
-        match RetryPolicy::new(&settings).settle(failed, number, Timestamp::now()).settlement {
+        match RetryPolicy::new(&settings).decide(failed, number, Timestamp::now()).settlement {
             Settlement::RetryAt(due) => Some(due.from_now()),
             Settlement::DeadLetter(why) => {
                 assert_eq!(why, "no");

@@ -148,7 +148,7 @@ impl DeliveryFixture {
         ids
     }
 
-    /// Has the space's agent come back.
+    /// Reconnects the space's agent.
     fn connect(&self) {
         self.gateway.set(Presence::Ready);
         self.deliverer.space_served(self.space);

@@ -1,7 +1,8 @@
 //! One sink's worker: takes the head of the queue, makes the attempt, settles it, and repeats until the queue is empty.
 //!
-//! Each sink has one worker at most, so it gets its events in order and one at a time, and a slow sink holds up no
-//! other. A method that subscribed to events is delivered to in the same way: "sink" here means every [`Recipient`].
+//! Each queue has one worker at most, so that its events are delivered in order and one at a time, and a slow recipient
+//! holds up no other. A queue belongs to a sink or to a method's subscription ([`Recipient`]); both have a [`SinkId`],
+//! and this file calls both sinks.
 
 use super::{
     permits::{DeliveryPermit, DeliveryPermits},
@@ -25,16 +26,17 @@ use tokio::sync::Notify;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// The wait after a postponed attempt, and after a failed read of the queue.
-const POSTPONED: Duration = Duration::from_secs(1);
+const POSTPONED_WAIT: Duration = Duration::from_secs(1);
 
 /// Everything that the workers share.
 pub(super) struct DelivererState {
     pub engine: Arc<dyn Engine>,
     pub recipients: Recipients,
     pub retry_policy: RetryPolicy,
-    /// For attempts at sinks, whose duration is limited by the server.
+    /// Permits for attempts at sinks, whose duration is limited by the server.
     pub sink_permits: DeliveryPermits,
-    /// For calls of methods, whose duration is limited by their owners. Owners therefore share nothing with others.
+    /// Permits for calls of methods, whose duration is limited by their owners. They are separate for each owner, so that
+    /// long calls of one owner delay no other.
     pub method_permits: DeliveryPermits,
     pub feed: Feed,
     pub metrics: Arc<Metrics>,
@@ -100,7 +102,7 @@ impl DelivererState {
         drop(permit);
         match attempted {
             Ok(completed) => self.settle(&recipient, pending, completed, started_at).await,
-            Err(_) => return self.pause(POSTPONED, retry_now).await,
+            Err(_) => return self.pause(POSTPONED_WAIT, retry_now).await,
         }
         if self.shutdown.is_cancelled() { Next::Stop } else { Next::Continue }
     }
@@ -130,7 +132,7 @@ impl DelivererState {
             Err(error @ StoreError::Unreadable(_)) => {
                 drop(permit);
                 log::warn!("the queue of sink {sink} cannot be read and is tried again: {error}");
-                Err(self.pause(POSTPONED, retry_now).await)
+                Err(self.pause(POSTPONED_WAIT, retry_now).await)
             }
             Err(error) => {
                 // Final: the store has stopped, and queued events are delivered after a restart.
@@ -146,7 +148,7 @@ impl DelivererState {
         self.recipients.attempt(recipient, input).await
     }
 
-    /// Lets the retry policy decide what the attempt means, and records it in the queue and the feed.
+    /// Lets the retry policy decide about the event, and records the settled attempt in the queue and the feed.
     async fn settle(
         &self,
         recipient: &Recipient,
@@ -155,7 +157,7 @@ impl DelivererState {
         started_at: Timestamp,
     ) {
         self.metrics.attempt_time.observe(completed.duration);
-        let settled = self.retry_policy.settle(completed, pending.attempt_number(), started_at);
+        let settled = self.retry_policy.decide(completed, pending.attempt_number(), started_at);
         self.publish(recipient, &pending, &settled);
         self.engine.settle(pending, settled).await;
     }
