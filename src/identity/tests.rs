@@ -14,10 +14,11 @@ use hyper::header::{AUTHORIZATION, COOKIE, HeaderMap};
 use std::{
     net::{IpAddr, Ipv4Addr},
     os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
+    path::Path,
     sync::Arc,
     time::Duration,
 };
+use tempfile::TempDir;
 
 const HOME: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -25,35 +26,35 @@ const HOME: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 struct TestIdentity {
     identity: Identity,
     admin: Caller,
+    directory: TempDir,
 }
 
 impl TestIdentity {
     async fn new() -> Self {
-        Self::at(std::env::temp_dir().join(format!("svc-identity-{}", uuid::Uuid::now_v7()))).await
+        Self::at(TempDir::new().unwrap()).await
     }
 
-    async fn at(directory: PathBuf) -> Self {
-        let store = Store::open(&directory, 0, Arc::default()).unwrap();
+    async fn at(directory: TempDir) -> Self {
+        let store = Store::open(directory.path(), 0, Arc::default()).unwrap();
         let identity = Identity::open(store, Duration::from_secs(3600)).await.unwrap();
-        let admin = identity.authenticate(&bearer(&secret_in(&directory, "admin.token"))).unwrap();
-        Self { identity, admin }
+        let admin = identity.authenticate(&bearer(&secret_in(directory.path(), "admin.token"))).unwrap();
+        Self { identity, admin, directory }
     }
 
     async fn reopened(self) -> Self {
-        let directory = self.directory();
         self.identity.0.store.close().await;
-        drop(self);
+        // The store is locked until its last handle is dropped.
+        let Self { identity, admin, directory } = self;
+        drop((identity, admin));
         Self::at(directory).await
     }
 
-    async fn gone(self) {
-        let directory = self.directory();
+    async fn close(self) {
         self.identity.0.store.close().await;
-        std::fs::remove_dir_all(directory).unwrap();
     }
 
-    fn directory(&self) -> PathBuf {
-        self.identity.0.store.directory().to_owned()
+    fn directory(&self) -> &Path {
+        self.directory.path()
     }
 
     async fn user(&self, name: &str, roles: &[&str]) -> Arc<User> {
@@ -101,33 +102,32 @@ async fn the_first_start_makes_an_administrator_with_private_files() {
         let mode = std::fs::metadata(test.directory().join(file)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{file}");
     }
-    let password = secret_in(&test.directory(), "admin.password");
+    let password = secret_in(test.directory(), "admin.password");
     assert!(test.identity.login("admin", password, HOME).await.is_ok());
     let roles: Vec<_> = test.identity.roles().iter().map(|role| role.name.to_string()).collect();
     assert_eq!(roles, ["admin", "member"]);
-    test.gone().await;
+    test.close().await;
 }
 
 #[tokio::test]
 async fn a_second_start_changes_nothing() {
     let test = TestIdentity::new().await;
-    let (token, user) = (secret_in(&test.directory(), "admin.token"), test.admin.user.id);
+    let (token, user) = (secret_in(test.directory(), "admin.token"), test.admin.user.id);
     let test = test.reopened().await;
-    assert_eq!(secret_in(&test.directory(), "admin.token"), token);
+    assert_eq!(secret_in(test.directory(), "admin.token"), token);
     assert_eq!((test.identity.users().len(), test.admin.user.id), (1, user));
-    test.gone().await;
+    test.close().await;
 }
 
 #[tokio::test]
 async fn a_first_start_that_broke_off_is_completed_by_the_next() {
-    let directory = std::env::temp_dir().join(format!("svc-identity-{}", uuid::Uuid::now_v7()));
-    std::fs::create_dir_all(&directory).unwrap();
-    std::fs::write(directory.join("admin.token"), "svc_of_a_start_that_never_finished").unwrap();
-    std::fs::write(directory.join("admin.new"), "half a tok").unwrap();
+    let directory = TempDir::new().unwrap();
+    std::fs::write(directory.path().join("admin.token"), "svc_of_a_start_that_never_finished").unwrap();
+    std::fs::write(directory.path().join("admin.new"), "half a tok").unwrap();
     let test = TestIdentity::at(directory).await;
     let mode = std::fs::metadata(test.directory().join("admin.token")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    test.gone().await;
+    test.close().await;
 }
 
 #[tokio::test]
@@ -139,9 +139,9 @@ async fn secrets_are_on_disk_only_in_their_two_files() {
     let cookie = cookie[COOKIE].to_str().unwrap().split_once('=').unwrap().1.to_owned();
     let token = token[AUTHORIZATION].to_str().unwrap().strip_prefix("Bearer ").unwrap().to_owned();
     let directory = test.directory();
-    let admin = ["admin.token", "admin.password"].map(|file| secret_in(&directory, file));
+    let admin = ["admin.token", "admin.password"].map(|file| secret_in(directory, file));
     test.identity.0.store.close().await;
-    let mut files = vec![directory.clone()];
+    let mut files = vec![directory.to_owned()];
     let mut read = 0;
     while let Some(path) = files.pop() {
         if path.is_dir() {
@@ -150,14 +150,13 @@ async fn secrets_are_on_disk_only_in_their_two_files() {
             let bytes = std::fs::read(&path).unwrap();
             read += bytes.len();
             for secret in [cookie.as_str(), &token, "correct horse", &admin[0], &admin[1]] {
-                // Without its prefix, in case that were kept apart.
+                // The prefix is left out, in case it were stored separately.
                 let secret = secret.strip_prefix("svc_").unwrap_or(secret).as_bytes();
                 assert!(!bytes.windows(secret.len()).any(|window| window == secret), "in {}", path.display());
             }
         }
     }
     assert!(read > 0, "nothing was scanned");
-    std::fs::remove_dir_all(directory).unwrap();
 }
 
 #[tokio::test]
@@ -171,7 +170,7 @@ async fn an_expired_token_does_not_authenticate() {
     assert!(test.identity.authenticate_at(&headers, expiry).is_none());
     let past = test.identity.create_token(&test.admin, "t".to_owned(), Vec::new(), Some(Timestamp::now())).await;
     assert!(matches!(past, Err(IdentityError::Invalid { field: "expires_at", .. })));
-    test.gone().await;
+    test.close().await;
 }
 
 #[tokio::test]
@@ -187,7 +186,7 @@ async fn a_token_that_expires_makes_none_that_outlives_it() {
     }
     let (token, _) = test.token(&test.admin).await;
     assert_eq!(token.expires_at, None, "from one that does not expire");
-    test.gone().await;
+    test.close().await;
 }
 
 #[tokio::test]
@@ -201,7 +200,7 @@ async fn a_deleted_token_is_rejected_at_once_and_for_good() {
     assert!(matches!(again, Err(IdentityError::Missing("token"))));
     let test = test.reopened().await;
     assert!(test.identity.authenticate(&headers).is_none(), "noting its last use brought it back");
-    test.gone().await;
+    test.close().await;
 }
 
 #[tokio::test]
@@ -217,7 +216,7 @@ async fn a_deleted_user_is_rejected_at_once_with_its_tokens_and_sessions() {
     let test = test.reopened().await;
     let counts = |state: &IdentityState| (state.accounts.len(), state.tokens.len(), state.sessions.len());
     assert_eq!(counts(&test.identity.state()), (1, 1, 0));
-    test.gone().await;
+    test.close().await;
 }
 
 #[tokio::test]
@@ -233,7 +232,7 @@ async fn an_inactive_user_is_rejected_until_active_again_and_must_log_in_anew() 
     assert!(matches!(login, Err(IdentityError::WrongPassword)));
     test.change(&test.admin, user.id, active(true)).await.unwrap();
     assert!(test.identity.authenticate(&token).is_some() && test.identity.authenticate(&cookie).is_none());
-    test.gone().await;
+    test.close().await;
 }
 
 #[tokio::test]
@@ -247,7 +246,7 @@ async fn a_session_survives_a_restart_and_ends_with_logout_or_expiry() {
     assert!(test.identity.authenticate_at(&cookie, later).is_none());
     test.identity.logout(&ada).await.unwrap();
     assert!(test.identity.authenticate(&cookie).is_none());
-    test.gone().await;
+    test.close().await;
 }
 
 #[tokio::test]
@@ -261,7 +260,7 @@ async fn the_oldest_session_makes_room_for_a_twenty_first() {
     }
     assert!(test.identity.authenticate(&first).is_none());
     assert!(test.identity.authenticate(&second).is_some());
-    test.gone().await;
+    test.close().await;
 }
 
 #[tokio::test]
@@ -281,7 +280,7 @@ async fn a_new_password_ends_the_sessions_but_the_one_it_was_changed_in() {
     test.change(&test.admin, user.id, reset).await.unwrap();
     assert!(test.identity.authenticate(&here).is_none(), "a reset ends all");
     test.login("ada").await;
-    test.gone().await;
+    test.close().await;
 }
 
 #[tokio::test]
@@ -299,7 +298,7 @@ async fn guessing_is_slowed_down_and_audited() {
     let failures = test.identity.0.audit.list(filter, None, 50).await.unwrap().entries;
     assert_eq!(failures.len(), 6);
     assert_eq!((failures[0].object.as_str(), &failures[0].actor), ("nobody", &None));
-    test.gone().await;
+    test.close().await;
 }
 
 #[tokio::test]
@@ -312,7 +311,7 @@ async fn the_right_password_works_while_others_keep_guessing_from_elsewhere() {
         assert!(matches!(guess, Err(IdentityError::WrongPassword)), "{guesser}");
     }
     test.login("ada").await;
-    test.gone().await;
+    test.close().await;
 }
 
 #[tokio::test]
@@ -334,8 +333,7 @@ async fn the_last_administrator_of_users_and_roles_cannot_be_removed() {
     test.identity.delete_user(admin, admin.user.id).await.unwrap();
     let (second, _) = test.login("second").await;
     assert!(second.may(Permission::ManageRoles));
-    test.identity.0.store.close().await;
-    std::fs::remove_dir_all(test.directory()).unwrap();
+    test.close().await;
 }
 
 #[tokio::test]
@@ -364,7 +362,7 @@ async fn manage_users_alone_does_not_extend_ones_own_permissions() {
     test.change(&clara, small.id, reset()).await.unwrap();
     let grant = UserChange { roles: Some(vec!["clerk".into()]), ..UserChange::default() };
     test.change(&clara, small.id, grant).await.unwrap();
-    test.gone().await;
+    test.close().await;
 }
 
 #[tokio::test]
@@ -383,7 +381,7 @@ async fn names_are_unique_within_their_kind() {
     identity.create_group(admin, name("ada")).await.unwrap();
     let group = identity.create_group(admin, name("ada")).await;
     assert!(matches!(group, Err(IdentityError::NameTaken { kind: "group", .. })));
-    test.gone().await;
+    test.close().await;
 }
 
 #[tokio::test]
@@ -409,7 +407,7 @@ async fn roles_and_groups_are_named_or_numbered_and_leave_with_their_deletion() 
     let user = test.identity.user(user.id).unwrap();
     assert!(user.roles.is_empty() && user.groups.is_empty());
     assert_eq!(test.identity.permissions(user.id), Permissions::default());
-    test.gone().await;
+    test.close().await;
 }
 
 #[tokio::test]
@@ -420,7 +418,7 @@ async fn a_changed_role_applies_at_once() {
     let member = test.identity.roles()[1].id;
     test.identity.update_role(&test.admin, member, None, Some(Permissions::default())).await.unwrap();
     assert_eq!(test.identity.authenticate(&cookie).unwrap().permissions, Permissions::default());
-    test.gone().await;
+    test.close().await;
 }
 
 #[tokio::test]
@@ -432,7 +430,7 @@ async fn a_user_has_a_hundred_tokens_and_no_more() {
     }
     let more = test.identity.create_token(&test.admin, "t".to_owned(), Vec::new(), None).await;
     assert!(matches!(more, Err(IdentityError::TooManyTokens(100))));
-    test.gone().await;
+    test.close().await;
 }
 
 #[tokio::test]
@@ -448,7 +446,7 @@ async fn a_tokens_last_use_is_known_and_survives_a_restart() {
     assert_eq!(used(&test), Some(second));
     let test = test.reopened().await;
     assert_eq!(used(&test), Some(first), "written at most once a minute");
-    test.gone().await;
+    test.close().await;
 }
 
 #[tokio::test]
@@ -459,7 +457,7 @@ async fn the_token_of_another_user_is_not_found() {
     let (ada, _) = test.login("ada").await;
     assert!(test.identity.token(user.id, token.id).is_none());
     assert!(matches!(test.identity.delete_token(&ada, token.id).await, Err(IdentityError::Missing("token"))));
-    test.gone().await;
+    test.close().await;
 }
 
 #[tokio::test]
@@ -470,7 +468,7 @@ async fn a_bad_token_is_not_made_good_by_a_cookie() {
     assert!(test.identity.authenticate(&headers).is_some());
     headers.insert(AUTHORIZATION, "Bearer svc_wrong".parse().unwrap());
     assert!(test.identity.authenticate(&headers).is_none());
-    test.gone().await;
+    test.close().await;
 }
 
 #[tokio::test]
@@ -484,7 +482,7 @@ async fn waiting_for_a_caller_to_become_invalid_ends_when_it_does() {
     assert!(!lapse.is_finished(), "somebody else's change ends nothing");
     test.identity.delete_user(&test.admin, user.id).await.unwrap();
     tokio::time::timeout(Duration::from_secs(10), lapse).await.expect("woken").unwrap();
-    test.gone().await;
+    test.close().await;
 }
 
 #[tokio::test]
@@ -508,7 +506,7 @@ async fn every_change_has_its_audit_entry() {
     let then = ["group.delete", "role.create", "role.update", "role.delete", "token.create", "token.delete"];
     assert_eq!(actions, [made, then].concat());
     assert!(entries[..11].iter().all(|entry| entry.actor.as_ref().unwrap().username == "admin"));
-    test.gone().await;
+    test.close().await;
 }
 
 /// An agent of a space of this user: its token's headers.
@@ -532,7 +530,7 @@ async fn an_agent_acts_as_its_spaces_owner_and_under_no_scope() {
     let inactive = UserChange { active: Some(false), ..UserChange::default() };
     test.change(&test.admin, user.id, inactive).await.unwrap();
     assert!(test.identity.authenticate(&headers).is_none());
-    test.gone().await;
+    test.close().await;
 }
 
 #[tokio::test]
@@ -546,7 +544,7 @@ async fn a_space_has_one_agent_token_and_a_revoked_one_does_not_authenticate() {
     test.identity.revoke_agent(one);
     assert!(test.identity.authenticate(&second).is_none());
     assert!(test.identity.authenticate(&others).is_some(), "another space's");
-    test.gone().await;
+    test.close().await;
 }
 
 #[tokio::test]
@@ -572,7 +570,7 @@ async fn an_agent_becomes_invalid_when_its_token_is_rotated_or_revoked_or_its_ow
     assert!(!owner.is_finished());
     test.identity.delete_user(&test.admin, user.id).await.unwrap();
     woken(owner).await;
-    test.gone().await;
+    test.close().await;
 }
 
 #[tokio::test]
@@ -584,12 +582,12 @@ async fn an_agent_creates_and_changes_no_credentials() {
     let refused = |result: Result<(), IdentityError>| matches!(result, Err(IdentityError::AgentCredentials));
     assert!(refused(identity.create_token(&agent, "t".to_owned(), Vec::new(), None).await.map(|_| ())));
     assert!(refused(identity.delete_token(&agent, token.id).await));
-    let (current, new) = (secret_in(&test.directory(), "admin.password"), "correct horse".to_owned());
+    let (current, new) = (secret_in(test.directory(), "admin.password"), "correct horse".to_owned());
     assert!(refused(identity.change_own_password(&agent, current, new.clone(), HOME).await));
     let password = UserChange { password: Some(new.clone()), ..UserChange::default() };
     assert!(refused(test.change(&agent, agent.user.id, password).await.map(|_| ())));
     let name = "eve".parse().unwrap();
     let user = NewUser { name, password: Some(new), roles: vec![], groups: vec![], active: true };
     assert!(refused(identity.create_user(&agent, user).await.map(|_| ())));
-    test.gone().await;
+    test.close().await;
 }

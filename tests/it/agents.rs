@@ -23,7 +23,7 @@ fn receiver_of_custom_events(daemon: &Daemon) -> Receiver {
 }
 
 #[test]
-fn an_event_raised_in_a_space_carries_the_space_and_its_owner() {
+fn an_event_emitted_in_a_space_carries_the_space_and_its_owner() {
     let daemon = Daemon::start();
     let mut space = Space::create(&daemon, "notes");
     space.start(&daemon, &[]);
@@ -54,7 +54,7 @@ fn an_event_carries_the_current_name_of_its_owner() {
 }
 
 #[test]
-fn events_raised_while_the_server_is_down_and_the_agent_then_killed_all_arrive_in_order() {
+fn events_emitted_while_the_server_is_down_and_the_agent_then_killed_all_arrive_in_order() {
     let mut daemon = Daemon::start();
     let receiver = receiver_of_custom_events(&daemon);
     let mut space = Space::create(&daemon, "notes");
@@ -101,7 +101,7 @@ fn a_full_spool_says_so_and_takes_no_more() {
 }
 
 #[test]
-fn a_web_page_cannot_raise_events() {
+fn a_web_page_cannot_emit_events() {
     let daemon = Daemon::start();
     let mut space = Space::create(&daemon, "notes");
     space.start(&daemon, &[]);

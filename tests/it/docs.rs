@@ -259,7 +259,7 @@ fn every_route_that_the_manual_names_exists() {
     assert!(found.len() >= 10, "only these routes were found: {found:?}");
 }
 
-/// Whether a path fits a route of the OpenAPI document, in which `{…}` stands for any segment.
+/// Returns true if a path fits a route of the OpenAPI document, in which `{…}` stands for any segment.
 fn is_same_route(route: &str, path: &str) -> bool {
     let (route, path): (Vec<_>, Vec<_>) = (route.split('/').collect(), path.split('/').collect());
     route.len() == path.len() && route.iter().zip(path).all(|(one, other)| *one == other || one.starts_with('{'))

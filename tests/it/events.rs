@@ -193,7 +193,7 @@ fn the_stream_shows_events_and_outcomes_as_they_happen() {
 fn stream(daemon: &Daemon, path: &str) -> impl Iterator<Item = std::io::Result<String>> + use<> {
     let mut socket = TcpStream::connect(daemon.url.trim_start_matches("http://")).unwrap();
     write!(socket, "GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\r\n", daemon.admin_token()).unwrap();
-    socket.set_read_timeout(Some(crate::support::PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(crate::support::TEST_TIMEOUT)).unwrap();
     let mut lines = BufReader::new(socket).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "HTTP/1.1 200 OK");
     let head: Vec<String> = lines.by_ref().map(Result::unwrap).take_while(|line| !line.is_empty()).collect();

@@ -25,8 +25,8 @@ fn check_notes(daemon: &Daemon, space: &Space, text_of: impl Fn(&Value) -> Strin
     assert_eq!(call("list", json!({}))["result"], json!([]));
     assert_eq!(call("add", json!({"text": "tea at four"}))["result"], 1);
     assert_eq!(call("add", json!({"text": "a \"quoted\" cake, at five"}))["result"], 2);
-    let raised = space.svc(&["event", "release.cut", r#"{"version": "1.4"}"#]);
-    assert!(raised.status.success(), "{}", String::from_utf8_lossy(&raised.stderr));
+    let emitted = space.svc(&["event", "release.cut", r#"{"version": "1.4"}"#]);
+    assert!(emitted.status.success(), "{}", String::from_utf8_lossy(&emitted.stderr));
     let listed = eventually("the release to be written down", || {
         let notes = call("list", json!({}))["result"].as_array().expect("a list").clone();
         (notes.len() == 3).then_some(notes)
@@ -62,7 +62,7 @@ fn the_python_space_keeps_notes() {
 }
 
 #[test]
-fn the_shell_space_keeps_notes_and_its_hook_raises_events() {
+fn the_shell_space_keeps_notes_and_its_hook_emits_events() {
     let daemon = Daemon::start();
     let space = start_example(&daemon, "shell", "methods.toml");
     check_notes(&daemon, &space, |note| match note["data"]["version"].as_str() {

@@ -222,7 +222,7 @@ fn a_client_that_is_slow_with_its_headers_is_cut_off() {
     let daemon = Daemon::start();
     let mut stream = TcpStream::connect(daemon.url.trim_start_matches("http://")).unwrap();
     stream.write_all(b"GET /healthz HTTP/1.1\r\nhost:").unwrap();
-    stream.set_read_timeout(Some(crate::support::PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(crate::support::TEST_TIMEOUT)).unwrap();
     let text = std::io::read_to_string(stream).unwrap_or_default();
     assert!(!text.contains("200 OK"), "{text}");
 }

@@ -122,7 +122,7 @@ fn port_of(receiver: &Receiver) -> u16 {
 }
 
 #[test]
-fn an_http_check_raises_one_event_per_change() {
+fn an_http_check_emits_one_event_per_change() {
     let (web_server, ill) = web_server();
     let space = CheckedSpace::new(json!({"type": "http", "port": port_of(&web_server), "path": "/healthz"}));
     space.become_unhealthy_and_recover(|wanted| ill.store(wanted == Wanted::Unhealthy, Ordering::SeqCst));
@@ -130,7 +130,7 @@ fn an_http_check_raises_one_event_per_change() {
 }
 
 #[test]
-fn a_tcp_check_raises_one_event_per_change() {
+fn a_tcp_check_emits_one_event_per_change() {
     // A port that the system does not assign to another process while nobody listens on it.
     let random = uuid::Uuid::new_v4().into_bytes();
     let first = 10_000 + u16::from_be_bytes([random[0], random[1]]) % 20_000;
@@ -147,7 +147,7 @@ fn a_tcp_check_raises_one_event_per_change() {
 }
 
 #[test]
-fn a_command_check_raises_one_event_per_change() {
+fn a_command_check_emits_one_event_per_change() {
     let directory = tempfile::tempdir().unwrap();
     let flag = directory.path().join("unhealthy");
     let space = CheckedSpace::new(json!({"type": "command", "command": "test", "args": ["!", "-e", flag]}));
@@ -163,7 +163,7 @@ fn mark(flag: &Path, wanted: Wanted) {
 }
 
 #[test]
-fn a_lua_check_raises_one_event_per_change() {
+fn a_lua_check_emits_one_event_per_change() {
     let (web_server, ill) = web_server();
     let source = format!("return http.request{{url = '{}'}}.status == 200, 'it is ill'", web_server.url("/"));
     let space = CheckedSpace::new(json!({"type": "lua", "source": source}));

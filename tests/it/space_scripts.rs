@@ -86,7 +86,7 @@ fn without_a_server_the_agent_forwards_nothing() {
 }
 
 #[test]
-fn python_in_a_space_calls_methods_and_raises_events() {
+fn python_in_a_space_calls_methods_and_emits_events() {
     let (daemon, space) = space_with_methods();
     let output = python(
         &space,

@@ -35,7 +35,7 @@ fn create_webhook(daemon: &Daemon, receiver: &Receiver) {
 }
 
 #[test]
-fn creating_and_deleting_a_space_raises_events_with_exactly_the_documented_fields() {
+fn creating_and_deleting_a_space_emits_events_with_exactly_the_documented_fields() {
     let daemon = Daemon::start();
     let receiver = Receiver::start();
     create_webhook(&daemon, &receiver);

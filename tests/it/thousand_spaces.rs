@@ -1,7 +1,7 @@
 //! A thousand spaces at once. Their agents are tasks of this process that speak the agent protocol: a thousand real agents
 //! would measure the machine rather than the server.
 
-use crate::support::{Daemon, PATIENCE, Receiver};
+use crate::support::{Daemon, Receiver, TEST_TIMEOUT};
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json, value::RawValue};
 use std::{
@@ -158,14 +158,14 @@ fn a_thousand_spaces_that_register_at_once_are_all_served() {
     }
     let all = runtime.block_on(async {
         let mut all = BTreeSet::new();
-        let gathered = tokio::time::timeout(PATIENCE, async {
+        let gathered = tokio::time::timeout(TEST_TIMEOUT, async {
             while all.len() < SPACES {
                 all.extend(accepted.recv().await);
             }
         });
         gathered.await.map_err(|_| all.len()).map(|()| all)
     });
-    assert_eq!(all, Ok((0..SPACES).collect()), "so many were accepted in {PATIENCE:?}");
+    assert_eq!(all, Ok((0..SPACES).collect()), "so many were accepted in {TEST_TIMEOUT:?}");
 
     let methods = daemon.get("/api/methods").json();
     let methods = methods["methods"].as_array().expect("a list");

@@ -1,4 +1,4 @@
-//! A scripted server, an agent on a free port in a directory of its own, and what a test asks of either.
+//! A scripted server, and an agent on a free port in a directory of its own.
 
 use crate::{
     agent::{self, AgentError, AgentSettings, ReconnectPolicy, StopSignals},
@@ -25,11 +25,11 @@ use tokio_tungstenite::{
 };
 
 /// Time after which a test fails. Generous, because a busy machine is no bug.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Awaits an event, and fails the test if it takes too long.
 pub async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, event).await.unwrap_or_else(|_| panic!("waited {PATIENCE:?} for: {what}"))
+    tokio::time::timeout(TEST_TIMEOUT, event).await.unwrap_or_else(|_| panic!("waited {TEST_TIMEOUT:?} for: {what}"))
 }
 
 /// A scripted server, as far as agents see one.
@@ -298,12 +298,12 @@ pub fn settings(scratch: &tempfile::TempDir, servers: &[&ScriptedServer]) -> Age
         token: "sva_test".parse().unwrap(),
         data: scratch.path().to_owned(),
         methods_file: None,
-        setup_timeout: PATIENCE,
+        setup_timeout: TEST_TIMEOUT,
         spool: 100,
         heartbeat: Duration::from_secs(60),
         max_payload: 1024,
         disk_free: 0,
-        directory: std::env::temp_dir(),
+        directory: scratch.path().to_owned(),
         node_id: "here".to_owned(),
         reconnect: ReconnectPolicy {
             first: Duration::from_millis(10),
@@ -313,7 +313,7 @@ pub fn settings(scratch: &tempfile::TempDir, servers: &[&ScriptedServer]) -> Age
         },
         // The processes of tests start, so there is nothing to watch.
         start_check: Duration::ZERO,
-        answer_timeout: PATIENCE,
+        answer_timeout: TEST_TIMEOUT,
     }
 }
 

@@ -17,24 +17,18 @@ fn methods() -> Value {
     json!([{ "name": "notes.search", "local_name": "search" }, { "name": "notes.add", "local_name": "add" }])
 }
 
-/// A registration file of a test's own, gone with it.
-struct File(std::path::PathBuf);
+/// A temporary registration file.
+struct File(tempfile::NamedTempFile);
 
 impl File {
     fn new(text: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("svc-methods-{}.toml", uuid::Uuid::now_v7()));
-        std::fs::write(&path, text).unwrap();
-        Self(path)
+        let file = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        Self(file)
     }
 
     fn name(&self) -> &str {
-        self.0.to_str().unwrap()
-    }
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        std::fs::remove_file(&self.0).unwrap();
+        self.0.path().to_str().unwrap()
     }
 }
 
@@ -82,7 +76,7 @@ fn methods_are_removed_all_or_by_their_local_name() {
 }
 
 #[test]
-fn what_an_agent_cannot_do_has_its_exit_code_and_says_what_to_do() {
+fn a_request_that_an_agent_cannot_serve_has_its_exit_code_and_says_what_to_do() {
     let nobody = format!("http://{}", TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
     for words in [&["agent", "status"][..], &["methods", "unregister"], &["event", "a"]] {
         let ran = run_inside(&nobody, words);

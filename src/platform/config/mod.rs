@@ -424,13 +424,12 @@ mod tests {
     use super::*;
 
     fn load(text: &str, environment: &[(&str, &str)]) -> Result<Config, ConfigError> {
-        let file = std::env::temp_dir().join(format!("svc-config-{}.toml", uuid::Uuid::now_v7()));
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("svc.toml");
         std::fs::write(&file, text).unwrap();
-        let loaded = Config::load(Some(&file), |name| {
+        Config::load(Some(&file), |name| {
             environment.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
-        });
-        std::fs::remove_file(&file).unwrap();
-        loaded
+        })
     }
 
     #[test]

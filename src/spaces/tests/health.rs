@@ -1,5 +1,5 @@
-//! What checks, and an agent that makes none, do to a space's health. Lost agents are counted on a paused clock, which
-//! moves on whenever tokio has nothing to do; that includes waiting for the store's thread, hence [`still`].
+//! The health of a space: results of checks, and missed checks of a lost agent. Missed checks are counted on a paused
+//! clock, which moves on whenever tokio has nothing to do, waiting for the store's thread included; hence [`still`].
 
 use super::*;
 use tokio::time::{Instant, sleep};
@@ -20,26 +20,26 @@ async fn still<T>(something: impl Future<Output = T>) -> T {
     value
 }
 
-async fn deployed(world: &TestSpaces, settings: Value) -> Arc<Space> {
-    let space = world.space("web", settings).await;
-    let space = world.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
-    world.raised();
+async fn deployed(fixture: &TestSpaces, settings: Value) -> Arc<Space> {
+    let space = fixture.space("web", settings).await;
+    let space = fixture.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
+    fixture.emitted();
     space
 }
 
-fn health(world: &TestSpaces, space: &Space) -> (SpaceHealth, u32) {
-    let failures = world.spaces.status(space.id).consecutive_failures;
-    (world.spaces.get(space.id).unwrap().health, failures)
+fn health(fixture: &TestSpaces, space: &Space) -> (SpaceHealth, u32) {
+    let failures = fixture.spaces.status(space.id).consecutive_failures;
+    (fixture.spaces.get(space.id).unwrap().health, failures)
 }
 
 #[tokio::test]
 async fn so_many_failures_in_a_row_make_it_unhealthy_and_one_success_healthy() {
-    let world = TestSpaces::new().await;
-    let space = deployed(&world, checked()).await;
+    let fixture = TestSpaces::new().await;
+    let space = deployed(&fixture, checked()).await;
     let mut seen = Vec::new();
     for ok in [false, false, true, false, false, false, false, true, true] {
-        world.spaces.checked(space.id, result(ok)).await.unwrap();
-        seen.push(health(&world, &space));
+        fixture.spaces.checked(space.id, result(ok)).await.unwrap();
+        seen.push(health(&fixture, &space));
     }
     use SpaceHealth::{Healthy, Unhealthy, Unknown};
     let expected = [
@@ -54,166 +54,173 @@ async fn so_many_failures_in_a_row_make_it_unhealthy_and_one_success_healthy() {
         (Healthy, 0),
     ];
     assert_eq!(seen, expected);
-    assert_eq!(world.raised_kinds(), ["space.healthy", "space.unhealthy", "space.healthy"], "transitions only");
-    assert_eq!(world.spaces.status(space.id).last_check.unwrap().detail.unwrap(), "as told");
-    world.gone().await;
+    assert_eq!(fixture.emitted_kinds(), ["space.healthy", "space.unhealthy", "space.healthy"], "transitions only");
+    assert_eq!(fixture.spaces.status(space.id).last_check.unwrap().detail.unwrap(), "as told");
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn without_a_check_or_before_it_runs_nothing_is_known() {
-    let world = TestSpaces::new().await;
-    let space = world.space("web", checked()).await;
+    let fixture = TestSpaces::new().await;
+    let space = fixture.space("web", checked()).await;
     for _ in 0..5 {
-        world.spaces.checked(space.id, result(false)).await.unwrap();
+        fixture.spaces.checked(space.id, result(false)).await.unwrap();
     }
-    assert_eq!(health(&world, &space), (SpaceHealth::Unknown, 0), "not deployed");
-    let bare = world.space("bare", json!({})).await;
-    world.spaces.linked(bare.id, "n", AgentConnect::Started).await.unwrap();
-    world.raised();
+    assert_eq!(health(&fixture, &space), (SpaceHealth::Unknown, 0), "not deployed");
+    let bare = fixture.space("bare", json!({})).await;
+    fixture.spaces.linked(bare.id, "n", AgentConnect::Started).await.unwrap();
+    fixture.emitted();
     for ok in [true, false, false, false, false] {
-        world.spaces.checked(bare.id, result(ok)).await.unwrap();
+        fixture.spaces.checked(bare.id, result(ok)).await.unwrap();
     }
-    assert_eq!(health(&world, &bare), (SpaceHealth::Unknown, 0), "no check");
-    assert_eq!(world.raised_kinds(), [""; 0]);
-    world.gone().await;
+    assert_eq!(health(&fixture, &bare), (SpaceHealth::Unknown, 0), "no check");
+    assert_eq!(fixture.emitted_kinds(), [""; 0]);
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn stopping_resets_health_without_an_event_for_it() {
-    let world = TestSpaces::new().await;
-    let space = deployed(&world, checked()).await;
+    let fixture = TestSpaces::new().await;
+    let space = deployed(&fixture, checked()).await;
     for ok in [true, false, false] {
-        world.spaces.checked(space.id, result(ok)).await.unwrap();
+        fixture.spaces.checked(space.id, result(ok)).await.unwrap();
     }
-    world.spaces.stop(world.ada.actor(), space.id).await.unwrap();
-    assert_eq!(health(&world, &space), (SpaceHealth::Unknown, 0));
-    assert_eq!(world.raised_kinds(), ["space.healthy", "space.stopped"]);
-    world.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
-    world.spaces.checked(space.id, result(false)).await.unwrap();
-    assert_eq!(health(&world, &space), (SpaceHealth::Unknown, 1), "counted anew");
-    world.gone().await;
+    fixture.spaces.stop(fixture.ada.actor(), space.id).await.unwrap();
+    assert_eq!(health(&fixture, &space), (SpaceHealth::Unknown, 0));
+    assert_eq!(fixture.emitted_kinds(), ["space.healthy", "space.stopped"]);
+    fixture.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
+    fixture.spaces.checked(space.id, result(false)).await.unwrap();
+    assert_eq!(health(&fixture, &space), (SpaceHealth::Unknown, 1), "counted anew");
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn another_check_counts_anew_and_none_leaves_nothing_known() {
-    let world = TestSpaces::new().await;
-    let space = deployed(&world, checked()).await;
+    let fixture = TestSpaces::new().await;
+    let space = deployed(&fixture, checked()).await;
     for ok in [true, false, false] {
-        world.spaces.checked(space.id, result(ok)).await.unwrap();
+        fixture.spaces.checked(space.id, result(ok)).await.unwrap();
     }
     let update = async |check: Value| {
         let settings: SpaceSettings = serde_json::from_value(json!({"health_check": check})).unwrap();
         let change = move |_: &Space| Ok::<_, SpaceError>(settings);
-        world.spaces.update(world.ada.actor(), space.id, change).await.unwrap();
+        fixture.spaces.update(fixture.ada.actor(), space.id, change).await.unwrap();
     };
     update(json!({"type": "tcp", "port": 81})).await;
-    assert_eq!(health(&world, &space), (SpaceHealth::Healthy, 0));
+    assert_eq!(health(&fixture, &space), (SpaceHealth::Healthy, 0));
     update(json!(null)).await;
-    assert_eq!(health(&world, &space), (SpaceHealth::Unknown, 0));
-    assert_eq!(world.raised_kinds(), ["space.healthy"]);
-    world.gone().await;
+    assert_eq!(health(&fixture, &space), (SpaceHealth::Unknown, 0));
+    assert_eq!(fixture.emitted_kinds(), ["space.healthy"]);
+    fixture.close().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_agent_fails_one_check_per_interval() {
-    let world = still(TestSpaces::new()).await;
-    let space = still(deployed(&world, checked())).await;
-    still(world.spaces.checked(space.id, result(true))).await.unwrap();
+    let fixture = still(TestSpaces::new()).await;
+    let space = still(deployed(&fixture, checked())).await;
+    still(fixture.spaces.checked(space.id, result(true))).await.unwrap();
     sleep(100 * SECOND).await;
-    assert_eq!(health(&world, &space), (SpaceHealth::Healthy, 0), "nothing is counted against an agent that is there");
-    world.spaces.unlinked(space.id);
+    assert_eq!(
+        health(&fixture, &space),
+        (SpaceHealth::Healthy, 0),
+        "nothing is counted against an agent that is there"
+    );
+    fixture.spaces.unlinked(space.id);
     let lost = Instant::now();
     sleep(Duration::from_millis(29_900)).await;
-    assert_eq!(health(&world, &space), (SpaceHealth::Healthy, 2));
-    assert_eq!(world.raised_kinds(), ["space.healthy"]);
-    eventually("space.unhealthy", || (health(&world, &space).0 == SpaceHealth::Unhealthy).then_some(())).await;
+    assert_eq!(health(&fixture, &space), (SpaceHealth::Healthy, 2));
+    assert_eq!(fixture.emitted_kinds(), ["space.healthy"]);
+    eventually("space.unhealthy", || (health(&fixture, &space).0 == SpaceHealth::Unhealthy).then_some(())).await;
     assert!(lost.elapsed() >= 30 * SECOND);
-    let (kind, data) = eventually("its event", || world.raised().pop()).await;
+    let (kind, data) = eventually("its event", || fixture.emitted().pop()).await;
     assert_eq!(
         (kind.as_str(), &data["previous"], &data["consecutive_failures"]),
         ("space.unhealthy", &json!("healthy"), &json!(3))
     );
-    assert_eq!(world.spaces.status(space.id).last_check.unwrap().detail.unwrap(), "the agent is not connected");
-    world.gone().await;
+    assert_eq!(fixture.spaces.status(space.id).last_check.unwrap().detail.unwrap(), "the agent is not connected");
+    fixture.close().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_agent_that_comes_back_ends_the_count() {
-    let world = still(TestSpaces::new()).await;
-    let space = still(deployed(&world, checked())).await;
-    world.spaces.unlinked(space.id);
+    let fixture = still(TestSpaces::new()).await;
+    let space = still(deployed(&fixture, checked())).await;
+    fixture.spaces.unlinked(space.id);
     sleep(25 * SECOND).await;
-    assert_eq!(health(&world, &space), (SpaceHealth::Unknown, 2));
-    still(world.spaces.linked(space.id, "n", AgentConnect::Started)).await.unwrap();
+    assert_eq!(health(&fixture, &space), (SpaceHealth::Unknown, 2));
+    still(fixture.spaces.linked(space.id, "n", AgentConnect::Started)).await.unwrap();
     sleep(500 * SECOND).await;
-    assert_eq!(health(&world, &space), (SpaceHealth::Unknown, 2));
-    still(world.spaces.checked(space.id, result(true))).await.unwrap();
-    assert_eq!(health(&world, &space), (SpaceHealth::Healthy, 0));
-    world.gone().await;
+    assert_eq!(health(&fixture, &space), (SpaceHealth::Unknown, 2));
+    still(fixture.spaces.checked(space.id, result(true))).await.unwrap();
+    assert_eq!(health(&fixture, &space), (SpaceHealth::Healthy, 0));
+    fixture.close().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_link_that_was_replaced_by_a_newer_one_leaves_no_gap() {
-    let world = still(TestSpaces::new()).await;
-    let space = still(deployed(&world, checked())).await;
-    still(world.spaces.linked(space.id, "n", AgentConnect::Started)).await.unwrap();
-    world.spaces.unlinked(space.id);
-    assert!(world.spaces.status(space.id).linked);
+    let fixture = still(TestSpaces::new()).await;
+    let space = still(deployed(&fixture, checked())).await;
+    still(fixture.spaces.linked(space.id, "n", AgentConnect::Started)).await.unwrap();
+    fixture.spaces.unlinked(space.id);
+    assert!(fixture.spaces.status(space.id).linked);
     sleep(500 * SECOND).await;
-    assert_eq!(health(&world, &space), (SpaceHealth::Unknown, 0));
-    world.spaces.unlinked(space.id);
-    assert!(!world.spaces.status(space.id).linked);
+    assert_eq!(health(&fixture, &space), (SpaceHealth::Unknown, 0));
+    fixture.spaces.unlinked(space.id);
+    assert!(!fixture.spaces.status(space.id).linked);
     sleep(15 * SECOND).await;
-    assert_eq!(health(&world, &space), (SpaceHealth::Unknown, 1));
-    world.gone().await;
+    assert_eq!(health(&fixture, &space), (SpaceHealth::Unknown, 1));
+    fixture.close().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_counted_against_a_stopped_or_deleted_space_or_one_without_a_check() {
-    let world = still(TestSpaces::new()).await;
-    let space = still(deployed(&world, checked())).await;
-    let bare = still(world.space("bare", json!({}))).await;
-    still(world.spaces.linked(bare.id, "n", AgentConnect::Started)).await.unwrap();
-    world.raised();
-    world.spaces.unlinked(space.id);
-    world.spaces.unlinked(bare.id);
+    let fixture = still(TestSpaces::new()).await;
+    let space = still(deployed(&fixture, checked())).await;
+    let bare = still(fixture.space("bare", json!({}))).await;
+    still(fixture.spaces.linked(bare.id, "n", AgentConnect::Started)).await.unwrap();
+    fixture.emitted();
+    fixture.spaces.unlinked(space.id);
+    fixture.spaces.unlinked(bare.id);
     sleep(15 * SECOND).await;
-    still(world.spaces.stop(world.ada.actor(), space.id)).await.unwrap();
+    still(fixture.spaces.stop(fixture.ada.actor(), space.id)).await.unwrap();
     sleep(500 * SECOND).await;
-    assert_eq!((health(&world, &space), health(&world, &bare)), ((SpaceHealth::Unknown, 0), (SpaceHealth::Unknown, 0)));
-    still(world.spaces.linked(space.id, "n", AgentConnect::Started)).await.unwrap();
-    world.spaces.unlinked(space.id);
-    still(world.spaces.delete(world.ada.actor(), space.id)).await.unwrap();
+    assert_eq!(
+        (health(&fixture, &space), health(&fixture, &bare)),
+        ((SpaceHealth::Unknown, 0), (SpaceHealth::Unknown, 0))
+    );
+    still(fixture.spaces.linked(space.id, "n", AgentConnect::Started)).await.unwrap();
+    fixture.spaces.unlinked(space.id);
+    still(fixture.spaces.delete(fixture.ada.actor(), space.id)).await.unwrap();
     sleep(500 * SECOND).await;
-    assert_eq!(world.raised_kinds(), ["space.stopped", "space.started", "space.deleted"]);
-    world.gone().await;
+    assert_eq!(fixture.emitted_kinds(), ["space.stopped", "space.started", "space.deleted"]);
+    fixture.close().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn after_a_restart_an_agent_has_its_intervals_to_come_back() {
-    let world = still(TestSpaces::new()).await;
-    let space = still(deployed(&world, checked())).await;
-    let world = still(world.reopened(0)).await;
+    let fixture = still(TestSpaces::new()).await;
+    let space = still(deployed(&fixture, checked())).await;
+    let fixture = still(fixture.reopened(0)).await;
     sleep(500 * SECOND).await;
-    assert_eq!(health(&world, &space), (SpaceHealth::Unknown, 0), "nothing is counted before the server is ready");
-    still(world.spaces.resume()).await;
+    assert_eq!(health(&fixture, &space), (SpaceHealth::Unknown, 0), "nothing is counted before the server is ready");
+    still(fixture.spaces.resume()).await;
     sleep(Duration::from_millis(29_900)).await;
-    assert_eq!(health(&world, &space), (SpaceHealth::Unknown, 2));
-    eventually("space.unhealthy", || (health(&world, &space).0 == SpaceHealth::Unhealthy).then_some(())).await;
-    world.gone().await;
+    assert_eq!(health(&fixture, &space), (SpaceHealth::Unknown, 2));
+    eventually("space.unhealthy", || (health(&fixture, &space).0 == SpaceHealth::Unhealthy).then_some(())).await;
+    fixture.close().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_new_interval_holds_for_a_lost_agent_too() {
-    let world = still(TestSpaces::new()).await;
-    let space = still(deployed(&world, checked())).await;
-    world.spaces.unlinked(space.id);
+    let fixture = still(TestSpaces::new()).await;
+    let space = still(deployed(&fixture, checked())).await;
+    fixture.spaces.unlinked(space.id);
     let quick: SpaceSettings =
         serde_json::from_value(json!({"health_check": {"type": "tcp", "port": 80, "interval": "1s", "failures": 100}}))
             .unwrap();
     let change = move |_: &Space| Ok::<_, SpaceError>(quick);
-    still(world.spaces.update(world.ada.actor(), space.id, change)).await.unwrap();
+    still(fixture.spaces.update(fixture.ada.actor(), space.id, change)).await.unwrap();
     sleep(Duration::from_millis(5_500)).await;
-    assert_eq!(health(&world, &space).1, 5);
-    world.gone().await;
+    assert_eq!(health(&fixture, &space).1, 5);
+    fixture.close().await;
 }

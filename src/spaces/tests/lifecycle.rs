@@ -1,9 +1,9 @@
-//! From creation to deletion: states, events, tokens, names and what is told of it.
+//! The lifecycle of a space, from creation to deletion: states, events, tokens, names and audit entries.
 
 use super::*;
 use crate::model::{event::ActorKind, id::EventId, space_settings::SpaceSettingsError, template_spec::TemplateSpec};
 
-/// A settings object with all there is in the events.
+/// Settings with every field that events carry.
 fn web() -> Value {
     json!({
         "host": "box.example", "ports": [{"name": "web", "port": 8080}], "custom": {"TEAM": "ops"},
@@ -14,26 +14,26 @@ fn web() -> Value {
 
 #[tokio::test]
 async fn each_of_the_six_events_has_exactly_its_fields() {
-    let world = TestSpaces::new().await;
+    let fixture = TestSpaces::new().await;
     let template_id = TemplateId::new();
     let settings = serde_json::from_value(web()).unwrap();
     let new = NewSpace {
         name: "web".parse().unwrap(),
-        owner: world.ada.id,
+        owner: fixture.ada.id,
         template_id: Some(template_id),
         driver: Driver::External,
         settings,
     };
-    let (space, _) = world.spaces.create(world.ada.actor(), new).await.unwrap();
+    let (space, _) = fixture.spaces.create(fixture.ada.actor(), new).await.unwrap();
     let id = space.id;
-    let started = world.spaces.linked(id, "node-1", AgentConnect::Started).await.unwrap();
+    let started = fixture.spaces.linked(id, "node-1", AgentConnect::Started).await.unwrap();
     let (good, bad) = (result(true), result(false));
     for result in [good.clone(), good.clone(), bad.clone(), bad.clone(), bad.clone(), good.clone()] {
-        world.spaces.checked(id, result).await.unwrap();
+        fixture.spaces.checked(id, result).await.unwrap();
     }
-    let stopped = world.spaces.stop(world.ada.actor(), id).await.unwrap();
-    let bounds = (Timestamp::now(), world.spaces.delete(world.ada.actor(), id).await.unwrap(), Timestamp::now());
-    let mut events = world.raised();
+    let stopped = fixture.spaces.stop(fixture.ada.actor(), id).await.unwrap();
+    let bounds = (Timestamp::now(), fixture.spaces.delete(fixture.ada.actor(), id).await.unwrap(), Timestamp::now());
+    let mut events = fixture.emitted();
     let deleted_at: Timestamp = serde_json::from_value(events[6].1["deleted_at"].take()).unwrap();
     assert!((bounds.0..=bounds.2).contains(&deleted_at));
     let named = |rest: Value| {
@@ -61,31 +61,31 @@ async fn each_of_the_six_events_has_exactly_its_fields() {
         ("space.deleted", named(json!({"deleted_at": null}))),
     ];
     assert_eq!(events, expected.map(|(kind, data)| (kind.to_owned(), data)));
-    world.gone().await;
+    fixture.close().await;
 }
 
 #[tokio::test]
-async fn what_a_space_lacks_is_null_in_its_event() {
-    let world = TestSpaces::new().await;
-    let space = world.space("bare", json!({})).await;
+async fn absent_fields_of_a_space_are_null_in_its_event() {
+    let fixture = TestSpaces::new().await;
+    let space = fixture.space("bare", json!({})).await;
     let expected = json!({
         "space_name": "bare", "space_id": space.id, "space_urls": [], "template_id": null, "startup_script_id": null,
     });
-    assert_eq!(world.raised(), [("space.created".to_owned(), expected)]);
-    world.gone().await;
+    assert_eq!(fixture.emitted(), [("space.created".to_owned(), expected)]);
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn an_event_belongs_to_the_owner_and_says_who_acted() {
-    let world = TestSpaces::new().await;
-    let space = world.space("web", web()).await;
-    world.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
-    world.spaces.checked(space.id, result(true)).await.unwrap();
-    let root = admin(&world.identity, world.store.directory());
-    world.spaces.stop(root.actor(), space.id).await.unwrap();
-    let events = world.events.lock().clone();
+    let fixture = TestSpaces::new().await;
+    let space = fixture.space("web", web()).await;
+    fixture.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
+    fixture.spaces.checked(space.id, result(true)).await.unwrap();
+    let root = admin(&fixture.identity, fixture.store.directory());
+    fixture.spaces.stop(root.actor(), space.id).await.unwrap();
+    let events = fixture.events.lock().clone();
     for event in &events {
-        assert_eq!((event.user_id, event.space_id), (world.ada.id, space.id));
+        assert_eq!((event.user_id, event.space_id), (fixture.ada.id, space.id));
         assert_eq!(event.space.as_ref(), Some(&space.origin()));
     }
     assert_eq!(space.origin().custom["TEAM"], "ops");
@@ -94,76 +94,76 @@ async fn an_event_belongs_to_the_owner_and_says_who_acted() {
     assert_eq!(actors, [("ada", ActorKind::User), agent, agent, ("admin", ActorKind::User)]);
     let by = |who: &str| who.to_owned();
     let entries = [("space.create", "User"), ("space.deploy", "Agent"), ("space.stop", "User")];
-    assert_eq!(world.audited().await, entries.map(|(action, kind)| (by(action), by(kind))));
-    world.gone().await;
+    assert_eq!(fixture.audited().await, entries.map(|(action, kind)| (by(action), by(kind))));
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn the_goodbye_of_an_agent_that_another_has_replaced_is_no_stop() {
-    let world = TestSpaces::new().await;
-    let space = world.space("web", json!({})).await;
-    world.spaces.linked(space.id, "old", AgentConnect::Started).await.unwrap();
-    world.spaces.linked(space.id, "new", AgentConnect::Started).await.unwrap();
-    world.raised();
-    world.spaces.goodbye(space.id).await.unwrap();
-    world.spaces.unlinked(space.id);
-    assert_eq!(world.spaces.get(space.id).unwrap().state, SpaceState::Deployed);
-    assert_eq!(world.raised_kinds(), [""; 0]);
-    world.spaces.goodbye(space.id).await.unwrap();
-    world.spaces.unlinked(space.id);
-    assert_eq!(world.spaces.get(space.id).unwrap().state, SpaceState::Stopped);
-    assert_eq!(world.raised_kinds(), ["space.stopped"]);
-    world.gone().await;
+    let fixture = TestSpaces::new().await;
+    let space = fixture.space("web", json!({})).await;
+    fixture.spaces.linked(space.id, "old", AgentConnect::Started).await.unwrap();
+    fixture.spaces.linked(space.id, "new", AgentConnect::Started).await.unwrap();
+    fixture.emitted();
+    fixture.spaces.goodbye(space.id).await.unwrap();
+    fixture.spaces.unlinked(space.id);
+    assert_eq!(fixture.spaces.get(space.id).unwrap().state, SpaceState::Deployed);
+    assert_eq!(fixture.emitted_kinds(), [""; 0]);
+    fixture.spaces.goodbye(space.id).await.unwrap();
+    fixture.spaces.unlinked(space.id);
+    assert_eq!(fixture.spaces.get(space.id).unwrap().state, SpaceState::Stopped);
+    assert_eq!(fixture.emitted_kinds(), ["space.stopped"]);
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn a_stop_while_the_agent_is_away_holds_when_it_comes_back_but_not_for_a_new_one() {
-    let world = TestSpaces::new().await;
-    let space = world.space("web", json!({})).await;
-    world.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
-    world.spaces.unlinked(space.id);
-    world.spaces.linked(space.id, "n", AgentConnect::Reconnected).await.unwrap();
-    world.spaces.unlinked(space.id);
-    world.spaces.stop(world.ada.actor(), space.id).await.unwrap();
-    let back = world.spaces.linked(space.id, "n", AgentConnect::Reconnected).await;
+    let fixture = TestSpaces::new().await;
+    let space = fixture.space("web", json!({})).await;
+    fixture.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
+    fixture.spaces.unlinked(space.id);
+    fixture.spaces.linked(space.id, "n", AgentConnect::Reconnected).await.unwrap();
+    fixture.spaces.unlinked(space.id);
+    fixture.spaces.stop(fixture.ada.actor(), space.id).await.unwrap();
+    let back = fixture.spaces.linked(space.id, "n", AgentConnect::Reconnected).await;
     assert!(matches!(back, Err(SpaceError::WasStopped(_))), "{back:?}");
-    assert_eq!(world.spaces.get(space.id).unwrap().state, SpaceState::Stopped);
-    world.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
-    assert_eq!(world.spaces.get(space.id).unwrap().state, SpaceState::Deployed);
-    world.gone().await;
+    assert_eq!(fixture.spaces.get(space.id).unwrap().state, SpaceState::Stopped);
+    fixture.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
+    assert_eq!(fixture.spaces.get(space.id).unwrap().state, SpaceState::Deployed);
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn an_agents_first_link_deploys_a_space_and_its_goodbye_stops_it() {
-    let world = TestSpaces::new().await;
-    let space = world.space("web", json!({})).await;
-    assert_eq!((space.state, world.spaces.status(space.id).linked), (SpaceState::Created, false));
-    let linked = world.spaces.linked(space.id, "n1", AgentConnect::Started).await.unwrap();
+    let fixture = TestSpaces::new().await;
+    let space = fixture.space("web", json!({})).await;
+    assert_eq!((space.state, fixture.spaces.status(space.id).linked), (SpaceState::Created, false));
+    let linked = fixture.spaces.linked(space.id, "n1", AgentConnect::Started).await.unwrap();
     assert_eq!((linked.state, linked.node_id.as_deref()), (SpaceState::Deployed, Some("n1")));
-    assert!(world.spaces.status(space.id).linked);
+    assert!(fixture.spaces.status(space.id).linked);
     // A broken link is no stop, and a new one no start.
-    world.spaces.unlinked(space.id);
-    assert_eq!(world.spaces.get(space.id).unwrap().state, SpaceState::Deployed);
-    let again = world.spaces.linked(space.id, "n2", AgentConnect::Started).await.unwrap();
+    fixture.spaces.unlinked(space.id);
+    assert_eq!(fixture.spaces.get(space.id).unwrap().state, SpaceState::Deployed);
+    let again = fixture.spaces.linked(space.id, "n2", AgentConnect::Started).await.unwrap();
     assert_eq!((again.started_at, again.node_id.as_deref()), (linked.started_at, Some("n2")));
-    world.spaces.goodbye(space.id).await.unwrap();
-    world.spaces.goodbye(space.id).await.unwrap();
-    world.spaces.unlinked(space.id);
-    assert_eq!(world.spaces.get(space.id).unwrap().state, SpaceState::Stopped);
-    world.spaces.linked(space.id, "n3", AgentConnect::Started).await.unwrap();
+    fixture.spaces.goodbye(space.id).await.unwrap();
+    fixture.spaces.goodbye(space.id).await.unwrap();
+    fixture.spaces.unlinked(space.id);
+    assert_eq!(fixture.spaces.get(space.id).unwrap().state, SpaceState::Stopped);
+    fixture.spaces.linked(space.id, "n3", AgentConnect::Started).await.unwrap();
     assert_eq!(
-        world.raised_kinds(),
+        fixture.emitted_kinds(),
         ["space.created", "space.started", "space.stopped", "space.started"],
         "only what changed"
     );
-    world.gone().await;
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn a_transition_that_does_not_exist_is_refused_with_what_to_do() {
-    let world = TestSpaces::new().await;
-    let (spaces, ada) = (&world.spaces, world.ada.actor());
-    let space = world.space("web", json!({})).await;
+    let fixture = TestSpaces::new().await;
+    let (spaces, ada) = (&fixture.spaces, fixture.ada.actor());
+    let space = fixture.space("web", json!({})).await;
     let stop = spaces.stop(ada.clone(), space.id).await.unwrap_err();
     assert_eq!(stop.to_string(), "`web` is not running: there is nothing to stop");
     let start = spaces.start(ada.clone(), space.id).await.unwrap_err();
@@ -186,16 +186,16 @@ async fn a_transition_that_does_not_exist_is_refused_with_what_to_do() {
         assert!(matches!(gone, Err(SpaceError::NotFound)), "{gone:?}");
     }
     assert!(spaces.get(space.id).is_none() && spaces.origin(space.id).is_none());
-    world.gone().await;
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn a_name_is_the_owners_until_its_space_is_deleted() {
-    let world = TestSpaces::new().await;
-    let first = world.space("web", json!({})).await;
-    let again = world.try_create("web", Driver::External, json!({})).await;
+    let fixture = TestSpaces::new().await;
+    let first = fixture.space("web", json!({})).await;
+    let again = fixture.try_create("web", Driver::External, json!({})).await;
     assert!(matches!(again, Err(SpaceError::NameTaken(name)) if name.as_str() == "web"));
-    let root = admin(&world.identity, world.store.directory());
+    let root = admin(&fixture.identity, fixture.store.directory());
     let new = NewSpace {
         name: "web".parse().unwrap(),
         owner: root.user.id,
@@ -203,47 +203,47 @@ async fn a_name_is_the_owners_until_its_space_is_deleted() {
         driver: Driver::External,
         settings: SpaceSettings::default(),
     };
-    let (others, _) = world.spaces.create(root.actor(), new).await.unwrap();
-    assert_eq!(world.spaces.find(world.ada.id, "web").unwrap().id, first.id);
-    assert_eq!(world.spaces.find(root.user.id, "web").unwrap().id, others.id);
-    world.spaces.delete(root.actor(), first.id).await.unwrap();
-    assert!(world.spaces.find(world.ada.id, "web").is_none());
-    world.space("web", json!({})).await;
-    world.gone().await;
+    let (others, _) = fixture.spaces.create(root.actor(), new).await.unwrap();
+    assert_eq!(fixture.spaces.find(fixture.ada.id, "web").unwrap().id, first.id);
+    assert_eq!(fixture.spaces.find(root.user.id, "web").unwrap().id, others.id);
+    fixture.spaces.delete(root.actor(), first.id).await.unwrap();
+    assert!(fixture.spaces.find(fixture.ada.id, "web").is_none());
+    fixture.space("web", json!({})).await;
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn a_user_has_so_many_spaces_and_no_more() {
-    let world = TestSpaces::new().await;
+    let fixture = TestSpaces::new().await;
     for name in ["a", "b", "c"] {
-        world.space(name, json!({})).await;
+        fixture.space(name, json!({})).await;
     }
-    let more = world.try_create("d", Driver::External, json!({})).await;
+    let more = fixture.try_create("d", Driver::External, json!({})).await;
     assert!(matches!(more, Err(SpaceError::TooMany(3))));
-    world.spaces.delete(world.ada.actor(), world.spaces.of(world.ada.id)[0].id).await.unwrap();
-    world.space("d", json!({})).await;
-    world.gone().await;
+    fixture.spaces.delete(fixture.ada.actor(), fixture.spaces.of(fixture.ada.id)[0].id).await.unwrap();
+    fixture.space("d", json!({})).await;
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn creations_at_once_take_no_name_twice() {
-    let world = Arc::new(TestSpaces::new().await);
+    let fixture = Arc::new(TestSpaces::new().await);
     let tasks = (0..16).map(|_| {
-        let world = world.clone();
-        tokio::spawn(async move { world.try_create("web", Driver::External, json!({})).await.is_ok() })
+        let fixture = fixture.clone();
+        tokio::spawn(async move { fixture.try_create("web", Driver::External, json!({})).await.is_ok() })
     });
     let made = futures_util::future::join_all(tasks).await;
     assert_eq!(made.into_iter().filter(|made| *made.as_ref().unwrap()).count(), 1);
-    assert_eq!(world.raised_kinds(), ["space.created"]);
-    Arc::into_inner(world).unwrap().gone().await;
+    assert_eq!(fixture.emitted_kinds(), ["space.created"]);
+    Arc::into_inner(fixture).unwrap().close().await;
 }
 
 #[tokio::test]
 async fn a_spaces_events_are_in_the_order_of_its_transitions_whoever_makes_them() {
-    let world = TestSpaces::new().await;
-    let id = world.space("web", json!({})).await.id;
+    let fixture = TestSpaces::new().await;
+    let id = fixture.space("web", json!({})).await.id;
     let tasks = (0..40).map(|n| {
-        let (spaces, ada) = (world.spaces.clone(), world.ada.actor());
+        let (spaces, ada) = (fixture.spaces.clone(), fixture.ada.actor());
         tokio::spawn(async move {
             match n % 2 {
                 0 => drop(spaces.linked(id, "n", AgentConnect::Started).await),
@@ -252,8 +252,8 @@ async fn a_spaces_events_are_in_the_order_of_its_transitions_whoever_makes_them(
         })
     });
     futures_util::future::join_all(tasks).await;
-    world.spaces.delete(world.ada.actor(), id).await.unwrap();
-    let events = world.events.lock().clone();
+    fixture.spaces.delete(fixture.ada.actor(), id).await.unwrap();
+    let events = fixture.events.lock().clone();
     let kinds: Vec<_> = events.iter().map(|event| event.kind.as_str()).collect();
     assert_eq!((kinds[0], kinds[kinds.len() - 1]), ("space.created", "space.deleted"));
     for (n, kind) in kinds[1..kinds.len() - 1].iter().enumerate() {
@@ -261,52 +261,52 @@ async fn a_spaces_events_are_in_the_order_of_its_transitions_whoever_makes_them(
     }
     let ids: Vec<EventId> = events.iter().map(|event| event.id).collect();
     assert!(ids.is_sorted());
-    world.gone().await;
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn an_agents_token_is_told_once_and_opens_until_it_is_rotated_or_the_space_is_deleted() {
-    let world = TestSpaces::new().await;
-    let (space, first) = world.try_create("web", Driver::External, json!({})).await.unwrap();
+    let fixture = TestSpaces::new().await;
+    let (space, first) = fixture.try_create("web", Driver::External, json!({})).await.unwrap();
     let first = first.unwrap();
     assert!(first.reveal().starts_with("sva_"));
-    assert_eq!(world.caller(first.reveal()).unwrap().user.id, world.ada.id);
-    let (_, second) = world.spaces.rotate_token(world.ada.actor(), space.id).await.unwrap();
-    assert!(world.caller(first.reveal()).is_none() && world.caller(second.reveal()).is_some());
-    let world = world.reopened(0).await;
-    assert!(world.caller(first.reveal()).is_none() && world.caller(second.reveal()).is_some());
+    assert_eq!(fixture.caller(first.reveal()).unwrap().user.id, fixture.ada.id);
+    let (_, second) = fixture.spaces.rotate_token(fixture.ada.actor(), space.id).await.unwrap();
+    assert!(fixture.caller(first.reveal()).is_none() && fixture.caller(second.reveal()).is_some());
+    let fixture = fixture.reopened(0).await;
+    assert!(fixture.caller(first.reveal()).is_none() && fixture.caller(second.reveal()).is_some());
     // Stopping takes nothing away: the agent may come back.
-    world.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
-    world.spaces.stop(world.ada.actor(), space.id).await.unwrap();
-    assert!(world.caller(second.reveal()).is_some());
-    world.spaces.delete(world.ada.actor(), space.id).await.unwrap();
-    assert!(world.caller(second.reveal()).is_none());
-    let world = world.reopened(0).await;
-    assert!(world.caller(second.reveal()).is_none() && world.spaces.all().is_empty());
-    world.gone().await;
+    fixture.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
+    fixture.spaces.stop(fixture.ada.actor(), space.id).await.unwrap();
+    assert!(fixture.caller(second.reveal()).is_some());
+    fixture.spaces.delete(fixture.ada.actor(), space.id).await.unwrap();
+    assert!(fixture.caller(second.reveal()).is_none());
+    let fixture = fixture.reopened(0).await;
+    assert!(fixture.caller(second.reveal()).is_none() && fixture.spaces.all().is_empty());
+    fixture.close().await;
 }
 
 #[tokio::test]
-async fn what_was_changed_is_there_after_reopening() {
-    let world = TestSpaces::new().await;
-    let space = world.space("web", web()).await;
-    world.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
-    world.spaces.checked(space.id, result(true)).await.unwrap();
-    let before = world.spaces.get(space.id).unwrap();
+async fn changes_are_there_after_reopening() {
+    let fixture = TestSpaces::new().await;
+    let space = fixture.space("web", web()).await;
+    fixture.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
+    fixture.spaces.checked(space.id, result(true)).await.unwrap();
+    let before = fixture.spaces.get(space.id).unwrap();
     assert_eq!((before.state, before.health), (SpaceState::Deployed, SpaceHealth::Healthy));
-    let world = world.reopened(0).await;
-    assert_eq!(*world.spaces.get(space.id).unwrap(), *before);
-    world.spaces.resume().await;
-    assert_eq!(world.raised_kinds(), [""; 0], "everything had been raised");
-    world.gone().await;
+    let fixture = fixture.reopened(0).await;
+    assert_eq!(*fixture.spaces.get(space.id).unwrap(), *before);
+    fixture.spaces.resume().await;
+    assert_eq!(fixture.emitted_kinds(), [""; 0], "everything had been emitted");
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn listeners_hear_every_change_in_order_and_before_its_event() {
-    let world = TestSpaces::new().await;
+    let fixture = TestSpaces::new().await;
     let heard = Arc::new(Mutex::new(Vec::new()));
-    let (notes, events) = (heard.clone(), world.events.clone());
-    world.spaces.listen(move |change| {
+    let (notes, events) = (heard.clone(), fixture.events.clone());
+    fixture.spaces.listen(move |change| {
         let word = match change {
             SpaceChange::Created(_) => "created",
             SpaceChange::Updated { .. } => "updated",
@@ -317,16 +317,16 @@ async fn listeners_hear_every_change_in_order_and_before_its_event() {
         };
         notes.lock().push((word, change.space().state, events.lock().len()));
     });
-    let ada = world.ada.actor();
-    let space = world.space("web", json!({})).await;
+    let ada = fixture.ada.actor();
+    let space = fixture.space("web", json!({})).await;
     let described = SpaceSettings { description: "new".to_owned(), ..SpaceSettings::default() };
     let change = move |_: &Space| Ok::<_, SpaceError>(described);
-    world.spaces.update(ada.clone(), space.id, change).await.unwrap();
-    world.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
-    world.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
-    world.spaces.rotate_token(ada.clone(), space.id).await.unwrap();
-    world.spaces.stop(ada.clone(), space.id).await.unwrap();
-    world.spaces.delete(ada, space.id).await.unwrap();
+    fixture.spaces.update(ada.clone(), space.id, change).await.unwrap();
+    fixture.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
+    fixture.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
+    fixture.spaces.rotate_token(ada.clone(), space.id).await.unwrap();
+    fixture.spaces.stop(ada.clone(), space.id).await.unwrap();
+    fixture.spaces.delete(ada, space.id).await.unwrap();
     let expected = [
         ("created", SpaceState::Created, 0),
         ("updated", SpaceState::Created, 1),
@@ -336,45 +336,45 @@ async fn listeners_hear_every_change_in_order_and_before_its_event() {
         ("deleted", SpaceState::Stopped, 3),
     ];
     assert_eq!(*heard.lock(), expected);
-    world.gone().await;
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn unfit_settings_change_nothing() {
-    let world = TestSpaces::new().await;
-    let space = world.space("web", json!({})).await;
+    let fixture = TestSpaces::new().await;
+    let space = fixture.space("web", json!({})).await;
     let unfit = SpaceSettings { methods_file: Some("/x".into()), ..SpaceSettings::default() };
     let change = move |_: &Space| Ok::<_, SpaceError>(unfit);
-    let refused = world.spaces.update(world.ada.actor(), space.id, change).await;
+    let refused = fixture.spaces.update(fixture.ada.actor(), space.id, change).await;
     assert!(matches!(refused, Err(SpaceError::Invalid(SpaceSettingsError::Misplaced("methods_file")))));
-    assert_eq!(*world.spaces.get(space.id).unwrap(), *space);
-    let made = world.try_create("y", Driver::External, json!({"directory": "/x"})).await;
+    assert_eq!(*fixture.spaces.get(space.id).unwrap(), *space);
+    let made = fixture.try_create("y", Driver::External, json!({"directory": "/x"})).await;
     assert!(matches!(made, Err(SpaceError::Invalid(_))));
-    world.gone().await;
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn a_change_that_was_not_written_did_not_happen() {
-    let world = TestSpaces::new().await;
-    let space = world.space("web", json!({})).await;
-    world.store.close().await;
-    let ada = world.ada.actor();
-    assert!(matches!(world.spaces.linked(space.id, "n", AgentConnect::Started).await, Err(SpaceError::Store(_))));
-    assert!(matches!(world.spaces.delete(ada.clone(), space.id).await, Err(SpaceError::Store(_))));
-    assert!(matches!(world.try_create("x", Driver::External, json!({})).await, Err(SpaceError::Store(_))));
-    assert_eq!(*world.spaces.get(space.id).unwrap(), *space);
-    assert!(!world.spaces.status(space.id).linked);
-    assert!(world.spaces.find(world.ada.id, "x").is_none());
-    world.gone().await;
+    let fixture = TestSpaces::new().await;
+    let space = fixture.space("web", json!({})).await;
+    fixture.store.close().await;
+    let ada = fixture.ada.actor();
+    assert!(matches!(fixture.spaces.linked(space.id, "n", AgentConnect::Started).await, Err(SpaceError::Store(_))));
+    assert!(matches!(fixture.spaces.delete(ada.clone(), space.id).await, Err(SpaceError::Store(_))));
+    assert!(matches!(fixture.try_create("x", Driver::External, json!({})).await, Err(SpaceError::Store(_))));
+    assert_eq!(*fixture.spaces.get(space.id).unwrap(), *space);
+    assert!(!fixture.spaces.status(space.id).linked);
+    assert!(fixture.spaces.find(fixture.ada.id, "x").is_none());
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn templates_keep_their_names_apart_and_survive_a_restart() {
-    let world = TestSpaces::new().await;
-    let ada = world.ada.actor();
+    let fixture = TestSpaces::new().await;
+    let ada = fixture.ada.actor();
     let spec =
         |name: &str| serde_json::from_value::<TemplateSpec>(json!({"name": name, "custom": {"A": "b"}})).unwrap();
-    let templates = Templates::open(world.store.clone()).unwrap();
+    let templates = Templates::open(fixture.store.clone()).unwrap();
     let web = templates.create(ada.clone(), spec("web")).await.unwrap();
     assert!(matches!(templates.create(ada.clone(), spec("web")).await, Err(TemplateError::NameTaken(_))));
     let db = templates.create(ada.clone(), spec("db")).await.unwrap();
@@ -386,11 +386,11 @@ async fn templates_keep_their_names_apart_and_survive_a_restart() {
     templates.update(ada.clone(), db.id, rename("sql")).await.unwrap();
     templates.delete(ada.clone(), web.id).await.unwrap();
     assert!(matches!(templates.delete(ada.clone(), web.id).await, Err(TemplateError::NotFound)));
-    let reopened = Templates::open(world.store.clone()).unwrap();
+    let reopened = Templates::open(fixture.store.clone()).unwrap();
     assert_eq!(reopened.all().iter().map(|template| template.spec.clone()).collect::<Vec<_>>(), [spec("sql")]);
     assert_eq!(reopened.find("sql").unwrap().id, db.id);
     assert_eq!(reopened.find(&db.id.to_string()).unwrap().id, db.id);
     let unfit = serde_json::from_value(json!({"name": "x", "custom": {"a b": ""}})).unwrap();
     assert!(matches!(templates.create(ada, unfit).await, Err(TemplateError::Invalid(_))));
-    world.gone().await;
+    fixture.close().await;
 }

@@ -34,6 +34,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
+use tempfile::TempDir;
 
 /// Spaces in a temporary directory, with one user, `ada`.
 struct TestSpaces {
@@ -43,22 +44,23 @@ struct TestSpaces {
     ada: Arc<User>,
     /// Every stored event, in order.
     events: Arc<Mutex<Vec<Arc<Event>>>>,
+    directory: TempDir,
 }
 
 impl TestSpaces {
     async fn new() -> Self {
-        let world = Self::at(&std::env::temp_dir().join(format!("svc-space-{}", uuid::Uuid::now_v7())), 0).await;
-        world.spaces.resume().await;
-        world
+        let fixture = Self::at(TempDir::new().unwrap(), 0).await;
+        fixture.spaces.resume().await;
+        fixture
     }
 
-    /// As a server's start finds it, before it resumes. `keep_free` is the room that the store keeps free.
-    async fn at(directory: &Path, keep_free: u64) -> Self {
-        let store = Store::open(directory, keep_free, Arc::default()).unwrap();
+    /// Opens the directory without resuming, as a server's start does. `keep_free` is the room that the store keeps free.
+    async fn at(directory: TempDir, keep_free: u64) -> Self {
+        let store = Store::open(directory.path(), keep_free, Arc::default()).unwrap();
         let identity = Identity::open(store.clone(), Duration::from_secs(3600)).await.unwrap();
         let ada = match identity.users().into_iter().find(|user| user.name.as_str() == "ada") {
             Some(ada) => ada,
-            None => identity.create_user(&admin(&identity, directory), new_user("ada")).await.unwrap(),
+            None => identity.create_user(&admin(&identity, directory.path()), new_user("ada")).await.unwrap(),
         };
         let events = Arc::new(Mutex::new(Vec::new()));
         let seen = events.clone();
@@ -70,22 +72,21 @@ impl TestSpaces {
         let engine = SledEngine::open(store.clone(), Arc::default(), limits, hooks).unwrap();
         let emitter = Emitter::new("zone", Arc::new(Routes::new()), Arc::new(engine), 64 << 10);
         let spaces = Spaces::open(store.clone(), identity.clone(), Arc::new(emitter), 3).unwrap();
-        Self { store, identity, spaces, ada, events }
+        Self { store, identity, spaces, ada, events, directory }
     }
 
     /// The same directory after an orderly end, before it resumes.
     async fn reopened(self, keep_free: u64) -> Self {
-        let directory = self.store.directory().to_owned();
         self.spaces.pause();
         self.store.close().await;
-        drop(self);
-        Self::at(&directory, keep_free).await
+        // The store is locked until its last handle is dropped.
+        let Self { store, identity, spaces, ada, events, directory } = self;
+        drop((store, identity, spaces, ada, events));
+        Self::at(directory, keep_free).await
     }
 
-    async fn gone(self) {
-        let directory = self.store.directory().to_owned();
+    async fn close(self) {
         self.store.close().await;
-        std::fs::remove_dir_all(directory).unwrap();
     }
 
     /// A space of ada's with these settings.
@@ -106,13 +107,13 @@ impl TestSpaces {
     }
 
     /// The types and payloads of the events emitted since the last call.
-    fn raised(&self) -> Vec<(String, Value)> {
+    fn emitted(&self) -> Vec<(String, Value)> {
         let events = std::mem::take(&mut *self.events.lock());
         events.iter().map(|event| (event.kind.to_string(), read(event))).collect()
     }
 
-    fn raised_kinds(&self) -> Vec<String> {
-        self.raised().into_iter().map(|(kind, _)| kind).collect()
+    fn emitted_kinds(&self) -> Vec<String> {
+        self.emitted().into_iter().map(|(kind, _)| kind).collect()
     }
 
     fn caller(&self, token: &str) -> Option<Caller> {

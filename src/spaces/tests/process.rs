@@ -4,13 +4,13 @@ use super::*;
 use crate::spaces::process_driver::{AgentLaunch, AgentRestartPolicy};
 use std::os::unix::fs::PermissionsExt;
 
-/// Writes down how it was run, and stays until its stdin closes.
+/// Writes its directory, environment and arguments to files, and stays until its stdin closes.
 const STAYS: &str =
     r#"pwd > "$OUT/cwd"; env > "$OUT/env"; echo "$@" > "$OUT/args.new"; mv "$OUT/args.new" "$OUT/args"; cat"#;
 
-/// A supervisor whose agents are a shell script.
+/// A process driver whose agents are a shell script.
 struct TestDriver {
-    world: TestSpaces,
+    fixture: TestSpaces,
     supervisor: ProcessDriver,
     /// The directory that the script writes to.
     out: PathBuf,
@@ -21,8 +21,8 @@ impl TestDriver {
         Self::over(TestSpaces::new().await, script)
     }
 
-    fn over(world: TestSpaces, script: &str) -> Self {
-        let out = world.store.directory().join("out");
+    fn over(fixture: TestSpaces, script: &str) -> Self {
+        let out = fixture.store.directory().join("out");
         std::fs::create_dir_all(&out).unwrap();
         let program = out.join("agent.sh");
         std::fs::write(&program, format!("#!/bin/sh\nOUT={}\n{script}\n", out.display())).unwrap();
@@ -34,7 +34,7 @@ impl TestDriver {
             steady: Duration::from_secs(60),
             grace: Duration::from_secs(30),
         };
-        let directory = world.store.directory().join("spaces");
+        let directory = fixture.store.directory().join("spaces");
         let launch = AgentLaunch {
             program,
             server: "http://127.0.0.1:7300".to_owned(),
@@ -42,18 +42,18 @@ impl TestDriver {
             environment: vec![("SVC_AGENT_HEARTBEAT", "3s".to_owned())],
             restart_policy,
         };
-        let supervisor = ProcessDriver::new(world.spaces.clone(), launch);
-        Self { world, supervisor, out }
+        let supervisor = ProcessDriver::new(fixture.spaces.clone(), launch);
+        Self { fixture, supervisor, out }
     }
 
     async fn space(&self, settings: Value) -> Arc<Space> {
-        let (space, token) = self.world.try_create("box", Driver::Process, settings).await.unwrap();
+        let (space, token) = self.fixture.try_create("box", Driver::Process, settings).await.unwrap();
         assert!(token.is_none(), "the server hands it over itself");
         space
     }
 
     async fn start(&self, space: &Space) {
-        self.world.spaces.start(self.world.ada.actor(), space.id).await.unwrap();
+        self.fixture.spaces.start(self.fixture.ada.actor(), space.id).await.unwrap();
     }
 
     /// Waits for a file of the script and returns its text.
@@ -63,12 +63,12 @@ impl TestDriver {
     }
 
     async fn pid(&self, space: &Space) -> u32 {
-        eventually("a process", || self.world.spaces.status(space.id).running?.pid).await
+        eventually("a process", || self.fixture.spaces.status(space.id).running?.pid).await
     }
 
-    async fn gone(self) {
+    async fn close(self) {
         self.supervisor.shut_down().await;
-        self.world.gone().await;
+        self.fixture.close().await;
     }
 }
 
@@ -88,9 +88,9 @@ async fn an_agent_is_run_with_its_token_in_its_environment_alone() {
     let driver = TestDriver::new(STAYS).await;
     driver.supervisor.follow();
     let space = driver.space(json!({"methods_file": "/srv/methods.toml"})).await;
-    assert!(driver.world.spaces.status(space.id).running.is_none(), "not before it is started");
+    assert!(driver.fixture.spaces.status(space.id).running.is_none(), "not before it is started");
     driver.start(&space).await;
-    let home = driver.world.store.directory().join("spaces").join(space.id.to_string());
+    let home = driver.fixture.store.directory().join("spaces").join(space.id.to_string());
     let args = driver.written("args").await;
     let expected = format!(
         "agent start --server http://127.0.0.1:7300 --listen 127.0.0.1:0 --data {} --methods-file /srv/methods.toml",
@@ -103,35 +103,35 @@ async fn an_agent_is_run_with_its_token_in_its_environment_alone() {
         assert!(env.lines().any(|found| found == line), "{env}");
     }
     let token = token_in(&env);
-    let caller = driver.world.caller(&token).expect("it opens the server");
+    let caller = driver.fixture.caller(&token).expect("it opens the server");
     assert!(matches!(caller.via, crate::identity::Credential::Agent { space: found, .. } if found == space.id));
     // Its link deploys the space, and a stop ends both the process and its token.
-    driver.world.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
+    driver.fixture.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
     let pid = driver.pid(&space).await;
-    let stopped = driver.world.spaces.stop(driver.world.ada.actor(), space.id).await.unwrap();
+    let stopped = driver.fixture.spaces.stop(driver.fixture.ada.actor(), space.id).await.unwrap();
     assert_eq!((stopped.state, stopped.launched), (SpaceState::Stopped, false));
-    assert!(driver.world.caller(&token).is_none());
+    assert!(driver.fixture.caller(&token).is_none());
     assert!(matches!(
-        driver.world.spaces.linked(space.id, "n", AgentConnect::Started).await,
+        driver.fixture.spaces.linked(space.id, "n", AgentConnect::Started).await,
         Err(SpaceError::NotLaunched(_))
     ));
     eventually("its end", || (!lives(pid)).then_some(())).await;
-    eventually("that to be noted", || driver.world.spaces.status(space.id).running.is_none().then_some(())).await;
-    assert_eq!(driver.world.raised_kinds(), ["space.created", "space.started", "space.stopped"]);
-    driver.gone().await;
+    eventually("that to be noted", || driver.fixture.spaces.status(space.id).running.is_none().then_some(())).await;
+    assert_eq!(driver.fixture.emitted_kinds(), ["space.created", "space.started", "space.stopped"]);
+    driver.close().await;
 }
 
 #[tokio::test]
 async fn an_agents_stdin_stays_open_for_as_long_as_it_is_to_run() {
-    // What outlasts its time has met no end of its input.
+    // `timeout` ends with 124 if `cat` still ran, which it does as long as stdin is open.
     let driver =
         TestDriver::new(r#"timeout 0.2 cat; echo $? > "$OUT/met.new"; mv "$OUT/met.new" "$OUT/met"; cat"#).await;
     driver.supervisor.follow();
     let space = driver.space(json!({})).await;
     driver.start(&space).await;
     assert_eq!(driver.written("met").await, "124");
-    assert_eq!(driver.world.spaces.status(space.id).running.unwrap().launches, 1);
-    driver.gone().await;
+    assert_eq!(driver.fixture.spaces.status(space.id).running.unwrap().launches, 1);
+    driver.close().await;
 }
 
 #[tokio::test]
@@ -146,13 +146,13 @@ async fn an_agent_that_ends_is_run_again_with_another_token() {
     driver.start(&space).await;
     driver.written("stays").await;
     let [first, third] = [driver.written("env1").await, driver.written("env3").await].map(|env| token_in(&env));
-    assert!(driver.world.caller(&first).is_none() && driver.world.caller(&third).is_some());
-    let running = driver.world.spaces.status(space.id).running.unwrap();
+    assert!(driver.fixture.caller(&first).is_none() && driver.fixture.caller(&third).is_some());
+    let running = driver.fixture.spaces.status(space.id).running.unwrap();
     assert_eq!(running.launches, 3);
     assert!(running.trouble.as_deref().is_some_and(|trouble| trouble.contains('7')), "{running:?}");
-    let again = driver.world.spaces.start(driver.world.ada.actor(), space.id).await;
+    let again = driver.fixture.spaces.start(driver.fixture.ada.actor(), space.id).await;
     assert!(matches!(again, Err(SpaceError::AlreadyStarted(_))));
-    driver.gone().await;
+    driver.close().await;
 }
 
 #[tokio::test]
@@ -161,12 +161,12 @@ async fn a_goodbye_of_an_agent_that_is_run_again_is_no_stop() {
     driver.supervisor.follow();
     let space = driver.space(json!({})).await;
     driver.start(&space).await;
-    driver.world.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
-    driver.world.spaces.goodbye(space.id).await.unwrap();
-    driver.world.spaces.unlinked(space.id);
-    assert_eq!(driver.world.spaces.get(space.id).unwrap().state, SpaceState::Deployed);
-    assert_eq!(driver.world.raised_kinds(), ["space.created", "space.started"]);
-    driver.gone().await;
+    driver.fixture.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
+    driver.fixture.spaces.goodbye(space.id).await.unwrap();
+    driver.fixture.spaces.unlinked(space.id);
+    assert_eq!(driver.fixture.spaces.get(space.id).unwrap().state, SpaceState::Deployed);
+    assert_eq!(driver.fixture.emitted_kinds(), ["space.created", "space.started"]);
+    driver.close().await;
 }
 
 #[tokio::test]
@@ -177,20 +177,20 @@ async fn an_agent_that_does_not_end_is_killed_with_its_children() {
     let launch = AgentLaunch {
         program: driver.out.join("agent.sh"),
         server: String::new(),
-        directory: driver.world.store.directory().join("spaces"),
+        directory: driver.fixture.store.directory().join("spaces"),
         environment: Vec::new(),
         restart_policy: AgentRestartPolicy { grace: Duration::from_millis(50), ..AgentRestartPolicy::default() },
     };
-    driver.supervisor = ProcessDriver::new(driver.world.spaces.clone(), launch);
+    driver.supervisor = ProcessDriver::new(driver.fixture.spaces.clone(), launch);
     driver.supervisor.follow();
     let space = driver.space(json!({})).await;
     driver.start(&space).await;
     let child: u32 = driver.written("child").await.parse().unwrap();
     let pid = driver.pid(&space).await;
-    driver.world.spaces.stop(driver.world.ada.actor(), space.id).await.unwrap();
+    driver.fixture.spaces.stop(driver.fixture.ada.actor(), space.id).await.unwrap();
     eventually("both to end", || (!lives(pid) && !lives(child)).then_some(())).await;
-    assert_eq!(driver.world.raised_kinds(), ["space.created"], "it was never deployed");
-    driver.gone().await;
+    assert_eq!(driver.fixture.emitted_kinds(), ["space.created"], "it was never deployed");
+    driver.close().await;
 }
 
 #[tokio::test]
@@ -199,21 +199,21 @@ async fn stopping_the_server_ends_the_agents_and_the_next_start_runs_them_again(
     driver.supervisor.follow();
     let space = driver.space(json!({})).await;
     driver.start(&space).await;
-    driver.world.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
+    driver.fixture.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
     driver.written("args").await;
     let pid = driver.pid(&space).await;
     driver.supervisor.shut_down().await;
     assert!(!lives(pid), "waited for");
-    let TestDriver { world, supervisor, out } = driver;
+    let TestDriver { fixture, supervisor, out } = driver;
     drop(supervisor);
     std::fs::remove_file(out.join("args")).unwrap();
-    let driver = TestDriver::over(world.reopened(0).await, STAYS);
-    assert_eq!(driver.world.spaces.get(space.id).unwrap().state, SpaceState::Deployed, "that was no stop");
-    driver.world.spaces.resume().await;
+    let driver = TestDriver::over(fixture.reopened(0).await, STAYS);
+    assert_eq!(driver.fixture.spaces.get(space.id).unwrap().state, SpaceState::Deployed, "that was no stop");
+    driver.fixture.spaces.resume().await;
     driver.supervisor.follow();
     driver.written("args").await;
     driver.pid(&space).await;
-    driver.gone().await;
+    driver.close().await;
 }
 
 #[tokio::test]
@@ -222,12 +222,12 @@ async fn an_agent_that_cannot_be_run_says_why_and_a_stop_ends_the_tries() {
     driver.supervisor.follow();
     let space = driver.space(json!({"directory": "/nowhere/at/all"})).await;
     driver.start(&space).await;
-    let trouble = eventually("trouble", || driver.world.spaces.status(space.id).running?.trouble).await;
+    let trouble = eventually("trouble", || driver.fixture.spaces.status(space.id).running?.trouble).await;
     assert!(trouble.contains("/nowhere/at/all"), "{trouble}");
-    driver.world.spaces.stop(driver.world.ada.actor(), space.id).await.unwrap();
-    eventually("the tries to end", || driver.world.spaces.status(space.id).running.is_none().then_some(())).await;
-    assert_eq!(driver.world.spaces.get(space.id).unwrap().state, SpaceState::Created);
-    driver.gone().await;
+    driver.fixture.spaces.stop(driver.fixture.ada.actor(), space.id).await.unwrap();
+    eventually("the tries to end", || driver.fixture.spaces.status(space.id).running.is_none().then_some(())).await;
+    assert_eq!(driver.fixture.spaces.get(space.id).unwrap().state, SpaceState::Created);
+    driver.close().await;
 }
 
 #[tokio::test]
@@ -238,12 +238,12 @@ async fn deleting_a_space_ends_its_agent_and_removes_what_the_agent_kept() {
     driver.start(&space).await;
     driver.written("args").await;
     let pid = driver.pid(&space).await;
-    let home = driver.world.store.directory().join("spaces").join(space.id.to_string());
+    let home = driver.fixture.store.directory().join("spaces").join(space.id.to_string());
     std::fs::write(home.join("agent/spool"), "x").unwrap();
-    driver.world.spaces.delete(driver.world.ada.actor(), space.id).await.unwrap();
+    driver.fixture.spaces.delete(driver.fixture.ada.actor(), space.id).await.unwrap();
     eventually("its end", || (!lives(pid)).then_some(())).await;
     eventually("its directory to go", || (!home.exists()).then_some(())).await;
-    driver.gone().await;
+    driver.close().await;
 }
 
 #[tokio::test]
@@ -258,10 +258,10 @@ async fn a_space_that_is_stopped_and_started_at_once_runs_once() {
     driver.written("up").await;
     let pid = driver.pid(&space).await;
     std::fs::remove_file(driver.out.join("up")).unwrap();
-    driver.world.spaces.stop(driver.world.ada.actor(), space.id).await.unwrap();
+    driver.fixture.spaces.stop(driver.fixture.ada.actor(), space.id).await.unwrap();
     driver.start(&space).await;
     driver.written("up").await;
     assert_ne!(driver.pid(&space).await, pid);
     assert!(!lives(pid) && !driver.out.join("clash").exists());
-    driver.gone().await;
+    driver.close().await;
 }

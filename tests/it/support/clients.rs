@@ -1,6 +1,6 @@
 //! The official MCP clients, installed once for all tests and driven by lines of JSON.
 
-use super::PATIENCE;
+use super::TEST_TIMEOUT;
 use serde_json::{Value, json};
 use std::{
     cell::{Cell, RefCell},
@@ -90,7 +90,7 @@ impl Client {
         let commands = RefCell::new(child.stdin.take().expect("it is piped"));
         let (kept, next) = (RefCell::default(), Cell::new(1));
         let mut client = Self { kind, version: String::new(), child, commands, lines, kept, next };
-        let first = client.line(PATIENCE, |line| line["version"].is_string());
+        let first = client.line(TEST_TIMEOUT, |line| line["version"].is_string());
         let first = first.unwrap_or_else(|| panic!("{kind:?} did not connect"));
         client.version = first["version"].as_str().expect("it is one").to_owned();
         client
@@ -136,12 +136,12 @@ impl Client {
     /// Waits for the answer to a command.
     #[track_caller]
     pub fn answer(&self, id: u64) -> Result<Value, Value> {
-        let line = self.line(PATIENCE, |line| line["id"] == id);
-        let line = line.unwrap_or_else(|| panic!("{:?} did not answer within {PATIENCE:?}", self.kind));
+        let line = self.line(TEST_TIMEOUT, |line| line["id"] == id);
+        let line = line.unwrap_or_else(|| panic!("{:?} did not answer within {TEST_TIMEOUT:?}", self.kind));
         if line["ok"].is_null() { Err(line["error"].clone()) } else { Ok(line["ok"].clone()) }
     }
 
-    /// Whether the client is notified within this time that its tools have changed.
+    /// Returns true if the client is notified within this time that its tools have changed.
     pub fn is_notified(&self, time: Duration) -> bool {
         self.line(time, |line| line["event"] == "changed").is_some()
     }
@@ -150,7 +150,7 @@ impl Client {
     #[track_caller]
     pub fn close(mut self) {
         self.send_command(json!({"op": "close"}));
-        assert!(self.line(PATIENCE, |line| line["event"] == "closed").is_some(), "{:?} did not close", self.kind);
+        assert!(self.line(TEST_TIMEOUT, |line| line["event"] == "closed").is_some(), "{:?} did not close", self.kind);
         assert!(self.child.wait().expect("it ends").success());
     }
 

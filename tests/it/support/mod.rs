@@ -16,17 +16,17 @@ use std::{
 };
 
 /// Time that a condition may take before the test fails. Generous, because the machine may be busy.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Waits until `condition` returns a value.
 #[track_caller]
 pub fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     loop {
         if let Some(value) = condition() {
             return value;
         }
-        assert!(Instant::now() < deadline, "waited {PATIENCE:?} for: {what}");
+        assert!(Instant::now() < deadline, "waited {TEST_TIMEOUT:?} for: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -46,7 +46,7 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Whether a process has ended, even if its parent has not waited for it.
+/// Returns true if a process has ended, even if its parent has not waited for it.
 pub fn ended(pid: u64) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.map_or(true, |stat| stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('Z')))

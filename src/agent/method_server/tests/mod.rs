@@ -19,13 +19,14 @@ use std::{
     sync::Arc,
     time::Duration,
 };
+use tempfile::TempDir;
 use tokio::time::Instant;
 
 mod logging;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// For calls that are to time out, and yet long enough for a process that answers.
+/// The timeout of calls that are to time out: short, and yet long enough for a process that answers.
 const SHORT: Duration = Duration::from_secs(2);
 
 fn fixtures() -> PathBuf {
@@ -289,18 +290,17 @@ async fn a_server_that_closes_its_stdout_is_restarted() {
 
 #[tokio::test]
 async fn a_command_that_disappears_is_tried_again_until_it_is_back() {
-    let directory = std::env::temp_dir().join(format!("svc-process-{}", uuid::Uuid::now_v7()));
-    std::fs::create_dir(&directory).unwrap();
+    let scratch = TempDir::new().unwrap();
+    let directory = scratch.path().to_owned();
     let (here, away) = (directory.join("server.py"), directory.join("away.py"));
     let python = Command::new("sh").args(["-c", "command -v python3"]).output().unwrap().stdout;
     let source = std::fs::read_to_string(fixtures().join("exits_on_request.py")).unwrap();
     std::fs::write(&here, format!("#!{}\n{source}", String::from_utf8(python).unwrap().trim())).unwrap();
     std::fs::set_permissions(&here, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let definition = definition("./server.py", &[], ServerMode::Concurrent, LONG);
-    let server =
-        MethodServer::start_with(short_policy(), definition, directory.clone(), ChildEnv::default(), "gone".into())
-            .await
-            .unwrap();
+    let server = MethodServer::start_with(short_policy(), definition, directory, ChildEnv::default(), "gone".into())
+        .await
+        .unwrap();
     answer(&server, "pid", json!([])).await;
     std::fs::rename(&here, &away).unwrap();
     assert!(matches!(call(&server, "exit", json!({"status": 1})).await, Err(CallFault::Died(_))));
@@ -313,7 +313,6 @@ async fn a_command_that_disappears_is_tried_again_until_it_is_back() {
     std::fs::rename(&away, &here).unwrap();
     answer(&server, "pid", json!([])).await;
     server.stop().await;
-    std::fs::remove_dir_all(directory).unwrap();
 }
 
 #[tokio::test]
@@ -494,25 +493,23 @@ async fn a_dropped_call_leaves_nothing_in_the_queue() {
 }
 
 /// A file whose existence releases a held call.
-struct SignalFile(PathBuf);
+struct SignalFile(TempDir);
 
 impl SignalFile {
     fn new() -> Self {
-        Self(std::env::temp_dir().join(format!("svc-signal-{}", uuid::Uuid::now_v7())))
+        Self(TempDir::new().unwrap())
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().join("signal")
     }
 
     fn params(&self) -> Value {
-        json!([self.0])
+        json!([self.path()])
     }
 
     fn create(&self) {
-        std::fs::write(&self.0, "").unwrap();
-    }
-}
-
-impl Drop for SignalFile {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        std::fs::write(self.path(), "").unwrap();
     }
 }
 
