@@ -1,21 +1,21 @@
 //! `svc` routes events to sinks and calls to methods. Each folder uses only folders of lower levels;
 //! `tests/layering.rs` checks that.
 //!
-//! An event's way: [`server::http`] accepts it → [`routing::emit`] stamps it and asks [`routing::matcher`] which queues
-//! it matches → [`routing::queue`] writes it to disk through [`platform::store`] → [`delivery::deliver`] makes an attempt
-//! through [`delivery::sinks`] or [`delivery::subscriptions`] and settles it.
+//! An event's way: [`server::http`] authorizes and accepts it → [`routing::emit`] stamps it and asks
+//! [`routing::matcher`] for the matching queues → [`routing::queue`] writes it to disk through [`platform::store`] →
+//! [`delivery::deliver`] makes an attempt through [`delivery::sinks`] or [`delivery::subscriptions`] and settles it.
 //!
-//! A call's way: [`server::http`] or [`server::mcp`] accepts it → [`calls::call`] resolves the name in
-//! [`calls::registry`] and picks a provider → [`calls::agent_link`] sends it to the space's agent in the messages of
-//! [`model::agent_protocol`] → [`agent::method_server`] answers it.
+//! A call's way: [`server::http`] authorizes and accepts it, for an MCP client through [`server::mcp`] →
+//! [`calls::call`] resolves the name in [`calls::registry`] and picks a provider → [`calls::agent_link`] sends it to the
+//! space's agent in the messages of [`model::agent_protocol`] → [`agent::method_server`] answers it.
 
 // Level 0: types and rules without I/O.
 pub mod model;
 
-// Level 1: config, log, metrics, the store and what stands on it alone, the guarded HTTP client.
+// Level 1: config, log, metrics; the store with its collections, audit log and key-value data; the guarded HTTP client.
 pub mod platform;
 
-// Level 2: users, roles, groups, tokens, sessions; who calls and what they may do.
+// Level 2: users, roles, groups, tokens, sessions: who calls, with which permissions (`server::http` enforces them).
 pub mod identity;
 
 // Level 3: the matcher, the queues and the event's way in; the method registry and the call's way.

@@ -15,7 +15,7 @@ pub struct ChildEnv {
 }
 
 impl ChildEnv {
-    /// For processes that reach the agent at this address and import from its packages.
+    /// The environment of processes that reach the agent at this address and import from its packages.
     pub fn new(agent_url: String, packages: Arc<Packages>) -> Self {
         Self { fixed: vec![("SVC_AGENT_URL".to_owned(), agent_url)], packages: Some(packages) }
     }

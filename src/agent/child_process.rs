@@ -59,7 +59,7 @@ impl ChildCommand<'_> {
     ///
     /// # Errors
     ///
-    /// As [`ChildCommand::spawn_with_pipes`].
+    /// Fails as [`ChildCommand::spawn_with_pipes`] does.
     pub async fn spawn_with_stderr(&self) -> Result<(ProcessGroup, ChildStderr), ChildSpawnError> {
         let mut process = self.spawn(Stdio::null(), Stdio::null(), Stdio::piped()).await?;
         let stderr = process.take_stderr().expect("it was asked for");

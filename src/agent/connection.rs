@@ -41,7 +41,7 @@ const MAX_BATCH: usize = 256;
 /// End of a connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionEnd {
-    #[error("we left")]
+    #[error("the agent left")]
     Left,
     #[error("the server closed the link")]
     Closed,

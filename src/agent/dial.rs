@@ -118,7 +118,7 @@ impl Dialer {
                 let message = ServerMessage::of_body(response.body().as_deref().unwrap_or_default());
                 let status = response.status().as_u16();
                 Err(match response.status() {
-                    // Its message speaks of headers and of users' tokens, which do not help here.
+                    // The server's message is about headers and users' tokens, which do not help here.
                     StatusCode::UNAUTHORIZED => DialError::TokenRefused { status, message: ServerMessage(None) },
                     StatusCode::FORBIDDEN => DialError::TokenRefused { status, message },
                     _ => DialError::Answered { status, message },
@@ -140,7 +140,7 @@ async fn tls_connector() -> Result<TlsConnector, rustls::Error> {
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(TlsConnector::from(Arc::new(config)))
     };
-    // It reads files.
+    // On a blocking thread, because it reads files.
     let made = tokio::task::spawn_blocking(make).await;
     made.unwrap_or_else(|panic| Err(rustls::Error::General(panic.to_string())))
 }

@@ -1,8 +1,8 @@
 //! The agent: runs inside a space, keeps a link to each of its servers, and supervises the space's method server.
 //!
 //! An event's way: [`api`] → [`spool`] → [`connection`] → the server, until it confirms. A call's way: [`connection`] →
-//! [`generations`] → [`method_server`], and its answer back. [`run`] starts and stops everything; [`state`] is what the
-//! parts share.
+//! [`generations`] → [`method_server`], and its answer back. [`run`] starts and stops everything; [`state`] is shared
+//! by all parts.
 //!
 //! | concern | files |
 //! |---|---|

@@ -62,7 +62,7 @@ pub enum AgentError {
     Store(#[from] StoreError),
     #[error("cannot serve: {0}")]
     Serve(#[from] io::Error),
-    #[error("{0} is no loopback address, and everybody could raise events there: use one such as 127.0.0.1:7301")]
+    #[error("{0} is no loopback address, and everybody could emit events there: use one such as 127.0.0.1:7301")]
     NotLoopback(SocketAddr),
     #[error("another agent came to {0} with the same token: only one can serve a space")]
     Replaced(ServerUrl),

@@ -104,7 +104,7 @@ impl ServerLink {
     ///
     /// # Errors
     ///
-    /// As [`ServerLink::register`].
+    /// Fails as [`ServerLink::register`] does.
     pub async fn unregister(&self, generation: u64) -> Result<(), PublishFault> {
         self.request(generation, &ToServer::Unregister { generation }).await?;
         self.published.send_replace(None);

@@ -28,7 +28,7 @@ pub enum StopReason {
 pub enum Farewell {
     /// With a goodbye: the space stops.
     Goodbye,
-    /// Without a word: only this agent goes, and the space stays deployed.
+    /// Without a goodbye: only this agent ends, and the space stays deployed.
     Silent,
 }
 

@@ -370,7 +370,7 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let (store, spool) = open(scratch.path(), 100);
         let ids = push(&spool, 0..20).await;
-        // As after a kill: nothing is closed, and the next run sees the state on disk.
+        // Nothing is closed, as after a kill, and the next run sees the state on disk.
         drop(spool);
         let copy = tempfile::tempdir().unwrap();
         copy_directory(scratch.path(), copy.path());

@@ -47,7 +47,7 @@ pub struct AgentState {
     pub generations: Generations,
     pub child_env: ChildEnv,
     pub packages: Arc<Packages>,
-    /// State of the startup script. Locked while it does, so that further links wait for it.
+    /// State of the startup script. Locked while the script runs, so that further links wait for it.
     pub startup_script: Mutex<StartupScriptState>,
     /// The key-value store of the space's programs and of health checks in Lua.
     pub kv: Kv,

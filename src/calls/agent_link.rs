@@ -280,7 +280,7 @@ mod tests {
     async fn a_call_to_an_agent_that_stays_silent_times_out() {
         let (link, _messages) = AgentLink::new(SpaceId::new());
         assert!(matches!(link.call(CALL, LIMIT).await, Err(LinkError::Timeout)));
-        // So does one to an agent whose outbox is full.
+        // A call to an agent whose outbox is full times out too.
         for _ in 0..outbox::MAX_MESSAGES {
             link.outbox.try_send(ToAgent::Registered { generation: 0 });
         }

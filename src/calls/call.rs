@@ -1,5 +1,5 @@
 //! The call's way: ingress → resolve → pick → send → reply, for requests over HTTP and MCP, for scripts, and for events
-//! that a method subscribed to.
+//! that a method subscribed to. [`super::agent_link`] sends the call to the agent.
 
 use crate::{
     calls::{

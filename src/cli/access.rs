@@ -75,7 +75,7 @@ impl Access {
         Ok(Self { server, token: token.map(|token| token.trim().to_owned()), source })
     }
 
-    /// Whether this is the default server and no token was found.
+    /// Returns true if this is the default server and no token was found.
     pub fn is_default(&self, environment: &dyn Fn(&str) -> Option<String>) -> bool {
         let named = environment("SVC_SERVER").is_some_and(|server| !server.is_empty());
         self.source == TokenSource::None && !named && self.server.0 == DEFAULT_SERVER
@@ -166,7 +166,7 @@ impl ServerAddress {
         format!("{}{path}", self.0)
     }
 
-    /// Whether it runs on this machine: then no proxy is used, and its token file is readable.
+    /// Returns true if it runs on this machine: then no proxy is used, and its token file is readable.
     pub fn is_local(&self) -> bool {
         let host = self.0.parse::<Uri>().ok().and_then(|uri| uri.host().map(str::to_owned)).unwrap_or_default();
         let bare = host.trim_start_matches('[').trim_end_matches(']');

@@ -66,7 +66,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`Access::find`].
+    /// Fails as [`Access::find`] does.
     pub fn find(flags: &AccessFlags, environment: &dyn Fn(&str) -> Option<String>) -> Result<Self, Failure> {
         Self::new(Access::find(flags, environment)?)
     }

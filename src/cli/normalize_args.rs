@@ -50,7 +50,7 @@ pub fn normalize(typed: impl IntoIterator<Item = OsString>) -> Result<Vec<String
     Ok(words)
 }
 
-/// Whether the last word is the file of `svc run`.
+/// Returns true if the last word is the file of `svc run`.
 fn is_run_of_a_file(words: &[String]) -> bool {
     const WITH_VALUE: [&str; 3] = ["--threads", "--timeout", "--memory"];
     let [run, before @ .., file] = words else { return false };

@@ -91,7 +91,7 @@ pub fn list<R: Resource>(
 ///
 /// # Errors
 ///
-/// As [`ResourceKind::find`], and if the server refuses.
+/// Fails as [`ResourceKind::find`] does, and if the server refuses.
 pub fn show<R: Resource>(
     shell: &mut Shell<'_>,
     client: &Client,
@@ -147,7 +147,7 @@ impl ResourceKind {
     ///
     /// # Errors
     ///
-    /// As [`Self::find`].
+    /// Fails as [`Self::find`] does.
     pub fn find_owned(self, client: &Client, text: &str, owner: OwnerSpec) -> Result<Named, Failure> {
         if uuid::Uuid::parse_str(text).is_ok() {
             return self.find(client, text);
@@ -170,7 +170,7 @@ impl ResourceKind {
     ///
     /// # Errors
     ///
-    /// As [`Self::find`].
+    /// Fails as [`Self::find`] does.
     pub fn path_of(self, client: &Client, text: &str) -> Result<String, Failure> {
         Ok(self.path_of_id(&self.find(client, text)?.id))
     }
@@ -189,7 +189,7 @@ impl ResourceKind {
     ///
     /// # Errors
     ///
-    /// As [`Self::find`], and if the server refuses.
+    /// Fails as [`Self::find`] does, and if the server refuses.
     pub fn delete(
         self,
         shell: &mut Shell<'_>,

@@ -1,5 +1,4 @@
-//! The surroundings of a command: the environment, stdin, stdout and stderr. A test passes its own; the process passes
-//! the real ones.
+//! The environment, stdin, stdout and stderr of a command. A test passes its own; the process passes the real ones.
 
 use super::{
     failure::Failure,
@@ -11,7 +10,7 @@ use std::io::{self, BufRead as _, IsTerminal as _, Read, Write};
 /// The most read from stdin. The server takes no payload of this size.
 const MAX_INPUT: u64 = 16 << 20;
 
-/// The surroundings of one command.
+/// The environment and the standard streams of one command.
 pub struct Shell<'a> {
     pub environment: &'a dyn Fn(&str) -> Option<String>,
     pub input: Stdin<'a>,
@@ -95,7 +94,7 @@ impl<'a> Shell<'a> {
     ///
     /// # Errors
     ///
-    /// As [`Self::ask`].
+    /// Fails as [`Self::ask`] does.
     pub fn ask_secret(&mut self, question: &str, instead: &str) -> Result<String, Failure> {
         if let Stdin::Piped(_) = self.input {
             return Err(Failure::Usage(instead.to_owned()));

@@ -169,7 +169,7 @@ pub fn read(path: &Path, environment: impl Fn(&str) -> Option<String>) -> Result
 ///
 /// # Errors
 ///
-/// As [`read`], with the variables that any of them lacks.
+/// Fails as [`read`] does; the error names the unset variables of all files.
 pub fn read_all(files: &[PathBuf], environment: impl Fn(&str) -> Option<String>) -> Result<Vec<Draft>, SinkFileError> {
     let (mut drafts, mut lacking) = (Vec::new(), Vec::new());
     for file in files {

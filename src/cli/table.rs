@@ -172,7 +172,8 @@ impl Tone {
     }
 }
 
-/// Whether a terminal acts on the character instead of showing it. Direction overrides can make a text read as another.
+/// Returns true if a terminal acts on the character instead of showing it. Direction overrides can make a text read as
+/// another.
 pub fn is_unsafe(c: char) -> bool {
     c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

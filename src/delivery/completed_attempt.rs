@@ -31,9 +31,9 @@ pub struct CompletedAttempt {
 /// A wait before the next attempt, as a receiver asks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryAfter {
-    /// In place of the backoff: a script sets the time itself.
+    /// Exactly this long, in place of the backoff: a script sets the time itself.
     Exactly(Duration),
-    /// No sooner than this, and no sooner than the backoff: a `Retry-After` header.
+    /// At least this long, and no shorter than the backoff: a `Retry-After` header.
     AtLeast(Duration),
 }
 

@@ -44,6 +44,8 @@ pub enum Credential {
 }
 
 impl Caller {
+    /// Tells if the user's roles grant the permission. Token scopes are not looked at: `server::http` checks those per
+    /// route.
     pub fn may(&self, permission: Permission) -> bool {
         self.permissions.contains(permission)
     }
@@ -65,7 +67,8 @@ impl Caller {
         }
     }
 
-    /// The scopes that limit the credential; empty if it is not limited. Only API tokens have scopes.
+    /// The scopes of an API token, which limit it to the routes that name one of them; empty for an unlimited token and
+    /// for every other credential. They grant nothing: the user needs the permissions too.
     pub fn scopes(&self) -> &[TokenScope] {
         match &self.via {
             Credential::Token { scopes, .. } => scopes,

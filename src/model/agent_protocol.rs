@@ -55,7 +55,7 @@ pub enum ToServer {
         id: u64,
         answer: CallReply,
     },
-    /// An event raised in the space. `kind` is as the user named it, without `custom.`.
+    /// An event emitted in the space. `kind` is as the user named it, without `custom.`.
     Event {
         id: EventId,
         kind: String,

@@ -100,12 +100,12 @@ impl DeliveryState {
         }
     }
 
-    /// Whether no attempt will follow.
+    /// Returns true if no attempt will follow.
     pub const fn is_settled(self) -> bool {
         !matches!(self, Self::Queued)
     }
 
-    /// Whether the sink wanted the event and will not get it.
+    /// Returns true if the sink wanted the event and will not get it.
     pub const fn is_lost(self) -> bool {
         matches!(self, Self::Dropped | Self::Dead)
     }

@@ -1,6 +1,6 @@
-//! Rules for HTTP requests that the daemon sends on a user's behalf: which URLs and which headers a user may choose.
+//! Rules for HTTP requests that the daemon sends on a user's behalf: the URLs and headers that a user may choose.
 //!
-//! These rules need no network. The addresses a host name resolves to are judged at connection time, in
+//! These rules need no network. The addresses a host name resolves to are checked at connection time, in
 //! [`crate::platform::egress`].
 
 use http::HeaderName;

@@ -129,7 +129,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Strict<V> {
 impl<'de, V: Visitor<'de>> Visitor<'de> for ObjectVisitor<V> {
     type Value = V::Value;
 
-    /// Names what the sender must write, not the Rust type.
+    /// Describes the JSON that the sender must write, not the Rust type.
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }

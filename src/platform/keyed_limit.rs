@@ -21,7 +21,7 @@ impl<K: Hash + Eq + Copy> KeyedLimit<K> {
         Self { most, held: Arc::default() }
     }
 
-    /// Takes a permit for `key`; `None` if it holds as many as it can.
+    /// Takes a permit for `key`; `None` if it holds as many as it may.
     pub fn take(&self, key: K) -> Option<KeyedPermit<K>> {
         let mut held = self.held.lock();
         let count = held.entry(key).or_default();

@@ -111,7 +111,7 @@ impl Kv {
     ///
     /// # Errors
     ///
-    /// As [`Kv::set`].
+    /// Fails as [`Kv::set`] does.
     pub async fn add(
         &self,
         owner: Owner,
@@ -135,7 +135,7 @@ impl Kv {
     ///
     /// # Errors
     ///
-    /// As [`Kv::set`], and if the present value is no integer.
+    /// Fails as [`Kv::set`] does, and if the present value is no integer.
     pub async fn increment(&self, owner: Owner, key: &str, by: i64, ttl: Option<Duration>) -> Result<i64, KvError> {
         let name = key.to_owned();
         self.change(owner, key, move |change| {
@@ -333,7 +333,7 @@ pub const fn check_key(key: &str) -> Result<(), KvError> {
     }
 }
 
-/// Whether a value can be kept, for those who ask from afar.
+/// Checks a value, for callers that reach the store through an agent.
 ///
 /// # Errors
 ///
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_forgotten_is_one_owners_alone_and_makes_room() {
+    async fn forgetting_an_owner_removes_only_its_values_and_makes_room() {
         let opened = KvDirectory::new();
         let kv = &opened.kv;
         let (gone, stays) = (Owner::User(UserId::new()), Owner::User(UserId::new()));

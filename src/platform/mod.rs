@@ -1,4 +1,4 @@
-//! The ground that every other folder stands on.
+//! Technical services that every higher folder is built on.
 //!
 //! - [`config`], [`logging`], [`metrics`]: settings and observability
 //! - [`store`]: everything durable; [`collection`]: typed records in memory over it; [`audit`], [`kv`]: its direct users

@@ -39,7 +39,7 @@ pub enum OnParentDeath {
     LeaveRunning,
 }
 
-/// How a group ended.
+/// The end of a process group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupEnd {
     /// Its leader exited by itself or by SIGTERM.
@@ -168,7 +168,7 @@ impl GroupId {
     /// Returns whether no member is left. Valid only once the leader was waited for.
     fn is_gone(&mut self) -> bool {
         if !self.gone {
-            // SAFETY: as above; signal 0 only asks. In a container this process may be the one that adopts orphans, and
+            // SAFETY: as above; signal 0 only checks. In a container this process may be the one that adopts orphans, and
             // then has to reap those of the group.
             let there = unsafe {
                 while libc::waitpid(-self.id, std::ptr::null_mut(), libc::WNOHANG) > 0 {}

@@ -73,7 +73,7 @@ async fn serve(
     let launch = AgentLaunch { environment, ..AgentLaunch::of_server(address, &config.data)? };
     let process_driver = ProcessDriver::new(spaces.clone(), launch);
     agents.tidy().await.map_err(ServicesError::from)?;
-    // Events that an earlier run left unsent go out before the agents are launched, which raise more.
+    // Events that an earlier run left unsent go out before the agents are launched, which emit more.
     spaces.resume().await;
     process_driver.follow();
 

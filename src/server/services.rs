@@ -1,4 +1,4 @@
-//! Opens every service of the server on the store and connects them, from the ground up.
+//! Opens every service of the server on the store and connects them, lower levels first.
 //!
 //! This is the only file that knows all of them. Each service gets what it needs when it is made: the HTTP routes get
 //! theirs through [`Services::http`]. [`super::daemon`] runs what is opened here and closes it again.

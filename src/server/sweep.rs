@@ -1,4 +1,4 @@
-//! Periodic deletion of what is past its retention: events, audit entries, key-value data, sessions and orphans.
+//! Periodic deletion of records past their retention: events, audit entries, key-value data, sessions and orphans.
 
 use super::services::Services;
 use crate::{model::timestamp::Timestamp, platform::store::StoreError, routing::queue::Retention};

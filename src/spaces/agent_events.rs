@@ -24,14 +24,15 @@ pub enum AgentConnect {
     Reconnected,
 }
 
-/// A link that is being made. Dropped before it is kept, it was none.
+/// A link that is being made, and is given up if this is dropped before [`Claim::keep`].
 struct Claim<'a> {
     spaces: &'a Spaces,
     id: SpaceId,
 }
 
 impl Spaces {
-    /// A token for the agent that the server is about to run. It is good until the next one, or until the space stops.
+    /// Makes a token for the agent that the server is about to run. It is valid until the
+    /// next one, or until the space stops.
     ///
     /// # Errors
     ///
@@ -48,8 +49,8 @@ impl Spaces {
         Ok(secret)
     }
 
-    /// The space's agent is linked, from a machine it calls `node_id`: the space is deployed, if it was not. Each
-    /// `linked` that succeeds is followed by one [`Spaces::unlinked`] when that link is over.
+    /// Notes that the space's agent has linked, from the machine `node_id`, and deploys the space if it was not. The caller
+    /// calls [`Spaces::unlinked`] once when a successful link is over.
     ///
     /// # Errors
     ///
@@ -57,7 +58,7 @@ impl Spaces {
     /// The agent is not linked then.
     pub async fn linked(&self, id: SpaceId, node_id: &str, arrival: AgentConnect) -> Result<Arc<Space>, SpaceError> {
         let (node_id, state) = (node_id.to_owned(), self.0.clone());
-        // From here on nothing is counted against it; a caller that goes away before the end makes no use of the link.
+        // From here on no missed check is counted; a caller that is dropped before the end gives the claim up.
         let claim = Claim::new(self, id)?;
         let linked = self.change(id, move |present| {
             let before = &present.space;
@@ -84,9 +85,9 @@ impl Spaces {
         claim.keep()
     }
 
-    /// The space's agent ends of its own accord, its link not yet over: the space is stopped. It is not if the server
-    /// runs the agent, and so starts it again, nor if another agent has taken its place: who restarts an agent may have
-    /// the new one linked before the old one's last word is heard.
+    /// Stops the space because its agent said goodbye, before its link is over. The space stays deployed if the server runs
+    /// the agent, since it restarts it, or if a newer agent is linked: after a restart of an agent the new one may link
+    /// before the goodbye of the old one arrives.
     ///
     /// # Errors
     ///
@@ -105,8 +106,8 @@ impl Spaces {
         .map(drop)
     }
 
-    /// A link of the space's agent is over. If it was the last, every interval until there is another counts as a
-    /// failed check. To be called within a tokio runtime.
+    /// Notes that a link of the space's agent is over. If it was the last, every interval without a link counts as a failed
+    /// check. To be called within a tokio runtime.
     pub fn unlinked(&self, id: SpaceId) {
         if let Some(agent) = self.0.agents.write().spaces.get_mut(&id) {
             agent.links = agent.links.saturating_sub(1);
@@ -114,8 +115,8 @@ impl Spaces {
         self.0.watch_silence(id);
     }
 
-    /// The agent has checked its space. Only a change of health is written and emitted; a report about a space
-    /// that is not deployed, or has no check, is ignored.
+    /// Counts the result of a health check that the agent made. Only a change of health is written and emitted; a result
+    /// for a space that is not deployed, or has no check, is ignored.
     ///
     /// # Errors
     ///
@@ -134,7 +135,7 @@ impl<'a> Claim<'a> {
         Ok(Self { spaces, id })
     }
 
-    /// The link is made.
+    /// Turns the claim into a link.
     fn keep(self) -> Result<Arc<Space>, SpaceError> {
         let mut agents = self.spaces.0.agents.write();
         let agent = agents.spaces.get_mut(&self.id).ok_or(SpaceError::NotFound)?;

@@ -1,5 +1,4 @@
-//! What is known of the agents of spaces at this moment and kept in memory alone: whether one is linked, how many checks
-//! have failed in a row, what the last one found.
+//! The presence of the spaces' agents, in memory only: their links, the checks that failed in a row, and the last result.
 
 use super::{agent_process::AgentProcess, row::SpaceRow};
 use crate::model::{health_check::CheckResult, id::SpaceId};
@@ -12,23 +11,23 @@ pub(super) struct AgentPresences {
     pub spaces: HashMap<SpaceId, AgentPresence>,
     /// Spaces whose events wait for room on the disk.
     pub emitting_later: HashSet<SpaceId>,
-    /// Nothing is counted against lost agents: before the start, and during shutdown.
+    /// True before the start and during shutdown: missed checks of lost agents are not counted.
     pub paused: bool,
 }
 
 /// The presence of one space's agent.
 #[derive(Default)]
 pub(super) struct AgentPresence {
-    /// Agents linked. Two for a moment, while a newer link replaces an older one.
+    /// Number of links; two for a moment, while a newer one replaces an older one.
     pub links: usize,
-    /// Links in the making: nothing is counted against the agent, but it is not there yet.
+    /// Number of links that are being made. The agent is not there yet, and no missed check is counted.
     pub claims: usize,
     /// Checks that failed since one succeeded.
     pub failures: u32,
     pub last_check: Option<CheckResult>,
-    /// Counts the checks that a lost agent does not make, for as long as the handle lives.
+    /// The task that counts the checks a lost agent misses; dropping the handle ends it.
     pub silence: Option<AbortOnDropHandle<()>>,
-    /// Of a space whose agent the server runs.
+    /// The agent's process, if the server runs it.
     pub running: Option<AgentProcess>,
 }
 
@@ -39,7 +38,7 @@ pub struct SpaceStatus {
     pub linked: bool,
     pub consecutive_failures: u32,
     pub last_check: Option<CheckResult>,
-    /// Of a space whose agent the server runs.
+    /// The agent's process, if the server runs it.
     pub running: Option<AgentProcess>,
 }
 
@@ -49,7 +48,7 @@ impl AgentPresence {
         self.links + self.claims == 0
     }
 
-    /// Forgets the counts if the change makes them be about something else.
+    /// Resets the counts if the change gives the space another state or another check.
     pub fn follow(&mut self, before: &SpaceRow, after: &SpaceRow) {
         let same_check = after.space.settings.health_check == before.space.settings.health_check;
         if after.space.state != before.space.state || !same_check {

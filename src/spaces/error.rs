@@ -27,10 +27,10 @@ pub enum SpaceError {
     NotRunning(SpaceName),
     #[error("the server runs the agent of `{0}` and hands it its token itself: there is none to give out")]
     NoToken(SpaceName),
-    /// For an agent that was disconnected when its space was stopped.
+    /// The agent was disconnected when its space was stopped.
     #[error("`{0}` was stopped")]
     WasStopped(SpaceName),
-    /// For an agent of a space that the server does not run now.
+    /// The server does not run the agent of this space now.
     #[error("`{0}` is not to run: start it with `svc space start {0}`")]
     NotLaunched(SpaceName),
     #[error(transparent)]

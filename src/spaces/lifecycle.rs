@@ -36,8 +36,8 @@ pub struct NewSpace {
 }
 
 impl Spaces {
-    /// Emits the events that a crash left, and begins to count against every deployed space whose agent is not back. To
-    /// be called once routes and listeners are in place.
+    /// Emits the events that a crash left, and begins to count missed checks of every deployed space whose agent is not
+    /// back. To be called once routes and listeners are in place.
     pub async fn resume(&self) {
         let left = self.0.records.page(None, usize::MAX, |row| !row.outbox.is_empty());
         if !left.is_empty() {
@@ -53,7 +53,7 @@ impl Spaces {
         }
     }
 
-    /// Stops counting against lost agents, for a server that is about to stop.
+    /// Stops counting missed checks of lost agents, for a server that is about to stop.
     pub fn pause(&self) {
         let mut agents = self.0.agents.write();
         agents.paused = true;
@@ -62,7 +62,7 @@ impl Spaces {
         }
     }
 
-    /// Makes a space, and its agent's token unless the server is to run the agent. The token is nowhere else.
+    /// Makes a space, and its agent's token unless the server is to run the agent. Only the token's digest is stored.
     ///
     /// # Errors
     ///
@@ -105,7 +105,7 @@ impl Spaces {
         Ok((created.await?, secret))
     }
 
-    /// Gives a space the settings that `change` makes of those it has.
+    /// Changes the settings of a space; `change` gets the space and returns the new settings.
     ///
     /// # Errors
     ///
@@ -150,7 +150,7 @@ impl Spaces {
         .await
     }
 
-    /// Gives the space's agent a new token, and takes the old one away.
+    /// Gives the space's agent a new token, and makes the old one invalid.
     ///
     /// # Errors
     ///
@@ -199,7 +199,7 @@ impl Spaces {
             let before = present.space.clone();
             match before.state {
                 SpaceState::Deployed => Ok(SpaceTransition::to_stopped(present, by)),
-                // Its agent was on its way, and never arrived.
+                // Its agent was launched and never linked.
                 SpaceState::Created | SpaceState::Stopped if before.launched => {
                     let after = Space { launched: false, updated_at: Timestamp::now(), ..Space::clone(&before) };
                     Ok(SpaceTransition::to(after, present).audited(by, "space.stop"))

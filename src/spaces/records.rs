@@ -40,8 +40,8 @@ pub(super) struct SpacesState {
 }
 
 impl Spaces {
-    /// Reads all spaces and accepts the tokens of their agents. No event is emitted and nothing is counted against lost
-    /// agents before [`Spaces::resume`]. A user can have `most` spaces.
+    /// Reads all spaces and accepts the tokens of their agents. No event is emitted and no missed check is counted
+    /// before [`Spaces::resume`]. A user can have `most` spaces.
     ///
     /// # Errors
     ///
@@ -56,13 +56,13 @@ impl Spaces {
             presences.spaces.insert(row.space.id, AgentPresence::default());
         }
         let agents = Arc::new(RwLock::new(presences));
-        // The first to hear of a change, so that tokens and counts are right when others do.
+        // The first listener, so that tokens and counts are right when the others are called.
         let (tokens, counts) = (identity.clone(), agents.clone());
         records.listen(move |change| follow(&tokens, &counts, change));
         Ok(Self(Arc::new(SpacesState { records, identity, emitter, agents, changing: KeyedMutex::new() })))
     }
 
-    /// Has `listener` hear every change from now on, by the rules of [`Collection::listen`].
+    /// Calls `listener` with every change from now on, by the rules of [`Collection::listen`].
     pub fn listen(&self, listener: impl Fn(&SpaceChange) + Send + Sync + 'static) {
         self.0.records.listen(move |change| {
             if let Some(change) = SpaceChange::of(change) {

@@ -1,4 +1,4 @@
-//! A space as it is stored, and what a change to it means to those who follow spaces.
+//! A space as it is stored, and the changes to it as listeners see them.
 
 use super::{space::Space, system_events::PendingEvent};
 use crate::{
@@ -18,7 +18,7 @@ use std::{convert::Infallible, sync::Arc};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct SpaceRow {
     pub space: Arc<Space>,
-    /// SecretDigest of the agent's token. `None` for the driver `process`, whose tokens live no longer than the server.
+    /// The digest of the agent's token. `None` for the driver `process`, whose tokens live no longer than the server.
     pub token: Option<SecretDigest>,
     /// Events that may not have been emitted yet, oldest first.
     #[serde(default)]
@@ -28,18 +28,18 @@ pub(super) struct SpaceRow {
     pub deleted: bool,
 }
 
-/// A change to a space, heard once it is on disk and before its event is emitted.
+/// A change to a space. Listeners are called once it is on disk and before its event is emitted.
 #[derive(Clone, Debug)]
 pub enum SpaceChange {
     Created(Arc<Space>),
-    /// New settings, or the server is to run its agent or not. Neither is a transition.
+    /// The settings changed, or the server is to run its agent or no longer is. Neither is a transition.
     Updated {
         before: Arc<Space>,
         after: Arc<Space>,
     },
     /// It is deployed, and was not before.
     Started(Arc<Space>),
-    /// Its agent, if it is still there, is to end.
+    /// It was stopped. Its agent, if still linked, is to end.
     Stopped(Arc<Space>),
     Deleted(Arc<Space>),
     /// The former token of its agent is no longer accepted.
@@ -71,8 +71,8 @@ impl CollectionRecord for SpaceRow {
 }
 
 impl SpaceChange {
-    /// The meaning of a change to a row. Health, the machine of an agent and an emitted event mean nothing to those who
-    /// follow spaces.
+    /// The change to the space that a change to its row makes. `None` for changes that listeners do not need: of health, of
+    /// the agent's machine and of the outbox.
     pub(super) fn of(change: &Change<SpaceRow>) -> Option<Self> {
         match change {
             Change::Created(row) => Some(Self::Created(row.space.clone())),

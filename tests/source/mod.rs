@@ -38,7 +38,7 @@ impl SourceFile {
         Self { path: path.to_owned(), module, code: text::without_comments_and_strings(text) }
     }
 
-    /// Whether the file is the map of its folder; `pub use` re-exports there and does not count as a use.
+    /// True if the file is the map of its folder; `pub use` re-exports there and does not count as a use.
     pub fn is_map(&self) -> bool {
         self.path.ends_with("mod.rs")
     }

@@ -8,7 +8,7 @@ use std::{
     sync::LazyLock,
 };
 
-/// Whether the code behind `#[cfg(test)]` counts.
+/// The treatment of code behind `#[cfg(test)]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TestCode {
     Included,
@@ -46,7 +46,7 @@ struct Module {
 /// The file that a path leads to.
 struct Resolved {
     module: ModulePath,
-    /// Whether the path names the module itself and not an item of it.
+    /// True if the path names the module itself and not an item of it.
     is_module: bool,
 }
 

@@ -16,7 +16,7 @@ pub struct ApiRefusal {
     pub status: StatusCode,
     /// Stable, for programs.
     pub code: &'static str,
-    /// For people: the fault and the way out.
+    /// The fault and the way out, for people.
     pub message: String,
 }
 

@@ -86,7 +86,7 @@ impl MethodServer {
     ///
     /// # Errors
     ///
-    /// As [`MethodServer::call`].
+    /// Fails as [`MethodServer::call`] does.
     pub fn notify(
         &self,
         local_name: &str,

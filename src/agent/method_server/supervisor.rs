@@ -69,7 +69,7 @@ enum ServiceEnd {
     Exited(String),
     /// The process runs, but cannot serve any more.
     Broken(String),
-    /// It was to stop.
+    /// The supervisor was asked to stop it.
     Demanded,
 }
 

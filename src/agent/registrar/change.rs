@@ -94,7 +94,7 @@ pub struct RegistrationStatus {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum StartCheck {
     Watch,
-    /// It was good before.
+    /// The server ran before, so it is not checked again.
     Skip,
 }
 
@@ -130,7 +130,7 @@ impl Registrar {
     ///
     /// # Errors
     ///
-    /// As [`Registrar::register_toml`].
+    /// Fails as [`Registrar::register_toml`] does.
     pub async fn register_built(
         &self,
         built: &BuiltRegistration,

@@ -1,4 +1,4 @@
-//! The error of a change to the registration. Nothing changed then.
+//! The errors of changes to the registration. A change that fails leaves everything as it was.
 
 use crate::agent::{
     child_process::ChildSpawnError,

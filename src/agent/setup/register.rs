@@ -78,7 +78,7 @@ pub async fn register(agent: &Arc<AgentState>, path: &Path, source: &str) -> Res
 ///
 /// # Errors
 ///
-/// As [`register`].
+/// Fails as [`register`] does.
 pub async fn register_file(agent: &Arc<AgentState>, path: &Path) -> Result<SetupReport, SetupError> {
     let unreadable = |source| RegisterError::from(RegistrationFileError::Unreadable { path: path.to_owned(), source });
     let path = std::path::absolute(path).map_err(unreadable)?;

@@ -85,7 +85,7 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// As [`Registry::register`].
+    /// Fails as [`Registry::register`] does.
     pub fn check(&self, request: &ServeRequest) -> Result<(), MethodConflict> {
         self.0.state.read().check(request)
     }

@@ -1,4 +1,5 @@
-//! The registry: which space serves which method, and for whom. It holds every registration of an agent with this server.
+//! The registry of methods: the spaces that serve each method, and the users who see it. It holds every registration of
+//! an agent with this server.
 //!
 //! [`viewer`] decides who sees a method and under which name, [`published`] is a method with its providers, and [`provider`]
 //! is one space that serves it. A registration is accepted as a whole or not at all ([`index`]). It stays while its agent is

@@ -15,7 +15,7 @@ pub struct PublishedMethod {
     pub owner: UserId,
     /// The method of the space that registered it last; the others agree in every visible field.
     pub method: Arc<Method>,
-    /// In the order in which they registered.
+    /// The providers, in the order in which they registered.
     pub providers: Vec<Arc<Provider>>,
     pub schemas: MethodSchemas,
 }

@@ -16,7 +16,7 @@ const DEFAULT_URL: &str = "http://127.0.0.1:7301";
 /// A client of the agent. Its failures are worded for an agent.
 pub struct AgentHttp(Client);
 
-/// Whether SVC_AGENT_URL names an agent.
+/// Returns true if SVC_AGENT_URL names an agent.
 pub fn is_agent_named(environment: &dyn Fn(&str) -> Option<String>) -> bool {
     environment("SVC_AGENT_URL").is_some_and(|url| !url.is_empty())
 }

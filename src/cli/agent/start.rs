@@ -24,7 +24,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 /// The time a new method server must run before it counts as started. Interpreters find most errors in it.
-const TRIAL: Duration = Duration::from_millis(300);
+const START_CHECK: Duration = Duration::from_millis(300);
 
 /// The time a server may take to answer a registration before the agent reconnects.
 const ANSWER: Duration = Duration::from_secs(15);
@@ -155,7 +155,7 @@ fn settings(config: &Config, secret: &str) -> Result<AgentSettings, Failure> {
         directory: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
         node_id: node_name(),
         reconnect: ReconnectPolicy::default(),
-        start_check: TRIAL,
+        start_check: START_CHECK,
         answer_timeout: ANSWER,
     })
 }

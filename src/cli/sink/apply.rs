@@ -41,7 +41,7 @@ client_command! {
     }
 }
 
-/// Whether changes are made or only printed.
+/// The use of the changes: made, or only printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ApplyMode {
     Change,

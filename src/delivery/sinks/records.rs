@@ -39,7 +39,7 @@ impl Sinks {
         Ok(Self(Collection::open(store, most)?))
     }
 
-    /// Has `listener` hear every change from now on, by the rules of [`Collection::listen`].
+    /// Calls `listener` with every change from now on, by the rules of [`Collection::listen`].
     pub fn listen(&self, listener: impl Fn(&Change<Sink>) + Send + Sync + 'static) {
         self.0.listen(listener);
     }
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_changed_is_there_after_reopening_with_what_was_written_along() {
+    async fn changes_and_the_writes_of_their_batches_are_there_after_reopening() {
         let directory = TempDir::new().unwrap();
         let (store, sinks) = open(&directory);
         let ada = UserId::new();
@@ -243,7 +243,7 @@ mod tests {
         assert!(matches!(renamed, Err(SinksError::Store(_))));
         assert_eq!(sinks.all().len(), 1);
         assert_eq!(sinks.find(Owner::User(ada), "kept").map(|sink| sink.id), Some(kept.id));
-        // The names that were not taken after all are free: only the store stands in the way.
+        // The names of the failed changes are free: only the store refuses.
         for name in ["x", "new"] {
             assert!(matches!(sinks.create(sink(ada, name, "me", None), |_| ()).await, Err(SinksError::Store(_))));
         }

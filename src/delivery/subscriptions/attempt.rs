@@ -67,7 +67,7 @@ async fn shape(
         return Ok(MethodParams { json, log: Vec::new() });
     };
     let SinkTarget::JsonRpc(formatter) = &sink.target else { unreachable!("a formatter is a json-rpc sink") };
-    // In the sandbox of the sink's owner: a global template may store values that the method's owner must not see.
+    // The sandbox is the sink owner's: a global template may store values that the method's owner must not see.
     let shaped = formatter.format(&context.runtime, sink.owner, input).await;
     match (shaped, sink.owner) {
         (Ok(params), Owner::User(_)) => Ok(params),

@@ -47,7 +47,7 @@ impl Subscriptions {
     }
 
     /// Makes the space's subscriptions exactly those of the methods that name events. A method that stays keeps its
-    /// queue; what is as it was costs no write.
+    /// queue; an unchanged subscription is not written again.
     ///
     /// # Errors
     ///
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_needed_after_all_is_not_removed_and_that_is_asked_last() {
+    async fn subscriptions_that_are_still_needed_are_not_removed_and_the_need_is_checked_last() {
         let directory = StoreDirectory::new();
         let subscriptions = Subscriptions::open(directory.store()).unwrap();
         let (space, ada) = (SpaceId::new(), UserId::new());
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_changed_is_there_after_reopening() {
+    async fn changes_are_there_after_reopening() {
         let directory = StoreDirectory::new();
         let store = directory.store();
         let subscriptions = Subscriptions::open(store.clone()).unwrap();

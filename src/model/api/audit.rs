@@ -25,7 +25,7 @@ pub struct AuditQuery {
 pub struct AuditEntryView {
     pub id: AuditId,
     pub at: Timestamp,
-    /// Null when nobody could be named.
+    /// The actor; null if it is unknown, as at a failed login.
     pub actor: Option<ActorView>,
     pub action: String,
     pub object: String,

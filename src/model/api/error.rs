@@ -13,8 +13,8 @@ pub struct ErrorBody {
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorText {
-    /// For programs: does not change.
+    /// The code for programs, which does not change.
     pub code: Cow<'static, str>,
-    /// For people: what is wrong and what to do.
+    /// The fault and the way out, for people.
     pub message: String,
 }

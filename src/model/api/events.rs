@@ -1,4 +1,4 @@
-//! Events: raising one, explaining its routes, the history, and the live stream.
+//! Events: emitting one, explaining its routes, the history, and the live stream.
 
 use super::{identity::ActorView, lenient::Lenient, list::Limit, schemas};
 use crate::model::{
@@ -70,7 +70,7 @@ pub struct ReceiptView {
     pub event_ts: Timestamp,
     /// Every sink and subscribed method it matched.
     pub matched: Vec<SinkRef>,
-    /// Those among them that lost it to a full queue.
+    /// The matched sinks and methods whose queue was full, so that they lost it.
     pub dropped: Vec<SinkRef>,
 }
 
@@ -91,14 +91,14 @@ pub struct Explanation {
 #[derive(Serialize, Deserialize, JsonSchema)]
 pub struct ExplainedSink {
     pub sink_id: SinkId,
-    /// A method's is that of its space and its own, with a slash between.
+    /// The name of the sink; `SPACE/METHOD` for a method.
     pub name: String,
     pub owner: OwnerSpec,
     pub events: String,
-    /// That of the sink, or `method`.
+    /// The sink's type, or `method`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Whether it is delivered to now: a method only while its space serves it.
+    /// True if events are delivered to it now: to a method, only while its space serves it.
     pub active: bool,
     pub matches: bool,
     pub reason: String,
@@ -123,12 +123,12 @@ pub struct EventView {
     pub deliveries: Vec<Delivery>,
 }
 
-/// `event: delivery` on the live stream: one attempt, and the state it left the delivery in. The fields stand in the
-/// order of their names, as they always have on the stream.
+/// `event: delivery` on the live stream: one attempt, and the state it left the delivery in. The fields are in the
+/// order of their names, as clients of the stream know them.
 #[derive(Serialize, Deserialize)]
 pub struct DeliveryNotice {
     pub attempt: u32,
-    /// Absent also for those who may not see the errors of the sink.
+    /// Absent without an error, and for callers who may not see the errors of the sink.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     pub event_id: EventId,
@@ -150,7 +150,7 @@ pub struct LaggedNotice {
 }
 
 impl SinkRef {
-    /// Whether it is a method, named SPACE/METHOD: no sink's name has a slash.
+    /// Returns true for a method, named SPACE/METHOD: no sink's name has a slash.
     pub fn is_method(&self) -> bool {
         self.name.contains('/')
     }

@@ -7,7 +7,7 @@ use serde::Serialize;
 #[schemars(rename = "Health")]
 pub struct HealthView {
     pub status: &'static str,
-    /// The obstacle to readiness.
+    /// The reason why the service is not ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }

@@ -12,7 +12,7 @@ use crate::model::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The user or program that raised an event or made a change.
+/// The user or program that emitted an event or made a change.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Actor")]
 pub struct ActorView {
@@ -41,7 +41,7 @@ pub struct UserBody {
     pub active: bool,
 }
 
-/// Some fields of a user; what is absent stays.
+/// Some fields of a user; absent ones stay.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UserPatch {
@@ -70,7 +70,7 @@ pub struct RoleBody {
     pub permissions: Permissions,
 }
 
-/// Some fields of a role; what is absent stays.
+/// Some fields of a role; absent ones stay.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RolePatch {
@@ -122,7 +122,7 @@ pub struct NewToken {
     /// The limits of the token; empty or absent for all of the user's permissions.
     #[serde(default)]
     pub scopes: Vec<TokenScope>,
-    /// Made with a token that expires, it expires no later than that.
+    /// The time at which it expires. A token made with an expiring token expires no later than that one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
 }
@@ -134,7 +134,7 @@ pub struct TokenView {
     pub name: String,
     pub scopes: Vec<Lenient<TokenScope>>,
     pub created_at: Timestamp,
-    /// To the minute across a restart.
+    /// The time of its last use. A restart may lose the last minute of it.
     pub last_used_at: Option<Timestamp>,
     pub expires_at: Option<Timestamp>,
 }

@@ -23,7 +23,7 @@ pub struct MethodsView {
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Method")]
 pub struct MethodView {
-    /// As the caller calls it.
+    /// The name by which the caller calls it.
     pub name: String,
     pub description: String,
     pub keywords: Vec<String>,

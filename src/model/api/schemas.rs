@@ -139,7 +139,7 @@ macro_rules! objects {
 objects! {
     Delivery {
         sink_id: SinkId = "The sink it goes to",
-        name: String = "The sink's name when the event was raised",
+        name: String = "The sink's name when the event was emitted",
         state: DeliveryState = "How far it has come",
         sequence: u64 = "Its number in the sink's queue",
         attempts: Vec<Attempt> = "Every try, oldest first",
@@ -158,7 +158,7 @@ objects! {
     DeadLetter {
         event_id: EventId = "The event that was given up",
         event_type: String = "Its type",
-        event_ts: Timestamp = "When it was raised",
+        event_ts: Timestamp = "The time at which it was emitted",
         sequence: u64 = "Its number in the sink's queue",
         died_at: Timestamp = "When it was given up",
         why: String = "What the last attempt failed with",

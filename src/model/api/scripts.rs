@@ -1,4 +1,4 @@
-//! Stored scripts and their runs. One is made by a [`ScriptSpec`].
+//! Stored scripts and their runs. A [`ScriptSpec`] makes a script.
 
 use super::{list::Limit, schemas};
 use crate::model::{
@@ -24,12 +24,12 @@ pub struct ScriptQuery {
     pub cursor: Option<String>,
 }
 
-/// A whole script, field by field: an absent field is told from one set to its default.
+/// A whole script, field by field, so that an absent field differs from one set to its default.
 #[derive(Deserialize)]
 #[serde(transparent)]
 pub struct ScriptFields(pub Map<String, Value>);
 
-/// The fields of a script that are to change; null takes one away.
+/// The fields of a script that are to change; null removes one.
 #[derive(Deserialize)]
 #[serde(transparent)]
 pub struct ScriptPatch(pub Map<String, Value>);
@@ -57,7 +57,7 @@ pub struct ScriptView {
     #[serde(flatten)]
     pub summary: ScriptSummary,
     pub content: String,
-    /// Of a tool: the JSON Schema of its arguments.
+    /// The JSON Schema of a tool's arguments.
     pub params_schema: Option<Value>,
 }
 
@@ -65,23 +65,24 @@ pub struct ScriptView {
 #[derive(Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunBody {
-    /// For a tool: its arguments. None if absent.
+    /// For a tool: its arguments; none if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schemas::AnyObject>")]
     pub params: Option<Box<RawValue>>,
     /// For a script: the type of a sample event, `sample` if absent; `custom.` is put in front.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// For a script: what the sample event carries.
+    /// For a script: the payload of the sample event.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schemas::AnyObject>")]
     pub payload: Option<Box<RawValue>>,
 }
 
-/// The outcome of a run. That a script fails is an answer, and no failure of the request.
+/// The outcome of a run. The request succeeds even if the script fails.
 #[derive(Serialize, Deserialize, JsonSchema)]
 pub struct RunView {
-    /// Of a tool `done` or `failed`; of a script what a sink would note: `delivered`, `skipped`, `failed` or `dead`.
+    /// A tool is `done` or `failed`; a script has the outcome of a sink's attempt: `delivered`, `skipped`, `failed` or
+    /// `dead`.
     pub outcome: String,
     /// The result of a tool that is done.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,11 +96,11 @@ pub struct RunView {
     pub cpu_ms: f64,
 }
 
-/// The reason of a failed run.
+/// The error of a failed run.
 #[derive(Serialize, Deserialize, JsonSchema)]
 pub struct RunError {
     pub message: String,
-    /// Set if the tool raised a table with one.
+    /// The code of the table that the tool raised, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! Sinks: their queues, trying one out, and redelivery. One is made by a [`SinkSpec`].
+//! Sinks: their queues, tests and previews, and redelivery. A [`SinkSpec`] makes one.
 
 use super::{list::Limit, schemas};
 use crate::model::{
@@ -22,7 +22,7 @@ pub struct SinkQuery {
     pub cursor: Option<String>,
 }
 
-/// A whole sink, field by field: an absent field is told from one set to its default.
+/// A whole sink, field by field, so that an absent field differs from one set to its default.
 #[derive(Deserialize)]
 #[serde(transparent)]
 pub struct SinkFields(pub Map<String, Value>);
@@ -53,7 +53,7 @@ pub struct QueueView {
     pub dead: usize,
 }
 
-/// An event to try a sink with.
+/// The sample event of a test or preview of a sink.
 #[derive(Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Sample")]
@@ -69,7 +69,7 @@ pub struct SampleEvent {
 #[derive(Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PreviewBody {
-    /// A sink that need not exist; or `sink_id`.
+    /// The definition of a sink, which need not be stored; or give `sink_id`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sink: Option<SinkSpec>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -117,7 +117,7 @@ pub struct RedeliverBody {
 #[derive(Serialize, Deserialize, JsonSchema)]
 pub struct RedeliverView {
     pub redelivered: usize,
-    /// Dead letters that are left: not named, without room in the queue, or damaged.
+    /// Dead letters that stay: not named, without room in the queue, or damaged.
     pub remaining: usize,
     /// Dead letters that cannot be delivered again, because the letter or its event is damaged. Absent if there are none.
     #[serde(default, skip_serializing_if = "is_zero")]

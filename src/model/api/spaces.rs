@@ -1,4 +1,4 @@
-//! Spaces.
+//! Spaces: their settings, their agents and the agents' tokens.
 
 use super::{lenient::Lenient, list::Limit};
 use crate::model::{
@@ -30,9 +30,9 @@ pub struct SpaceQuery {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SpaceBody {
-    /// Unique among the caller's spaces, and for good.
+    /// The name, unique among the caller's spaces. It cannot change.
     pub name: SpaceName,
-    /// The name or id of a template. What is given besides wins over it; custom fields are put over its own.
+    /// The name or id of a template. Fields given here override the template's; custom fields are merged.
     pub template: Option<String>,
     /// `process` needs the permission manage_spaces.
     #[serde(default)]
@@ -46,13 +46,13 @@ pub struct SpaceBody {
     /// A stored script, yours or a global one, that its agent runs when it starts.
     pub startup_script_id: Option<ScriptId>,
     pub health_check: Option<HealthCheck>,
-    /// For the driver `process`: where its agent runs. A directory of its own if absent.
+    /// For the driver `process`: the working directory of its agent. A directory of its own if absent.
     pub directory: Option<PathBuf>,
     /// For the driver `process`: the methods that its agent registers at its start.
     pub methods_file: Option<PathBuf>,
 }
 
-/// The settings of a space that are to change; null takes one away.
+/// The settings of a space that are to change; null removes one.
 #[derive(Deserialize)]
 #[serde(transparent)]
 pub struct SpacePatch(pub Map<String, Value>);
@@ -68,20 +68,20 @@ pub struct SpaceView {
     pub template_id: Option<TemplateId>,
     pub driver: Lenient<Driver>,
     pub state: Lenient<SpaceState>,
-    /// Whether its agent is connected now.
+    /// True if its agent is connected now.
     pub linked: bool,
     pub health: Lenient<SpaceHealth>,
     /// Checks that failed since one succeeded.
     pub consecutive_failures: u32,
-    /// Since the server started.
+    /// The last check since the server started.
     pub last_check: Option<CheckView>,
     /// Its ports, as URLs.
     pub urls: Vec<String>,
     #[serde(flatten)]
     pub settings: SpaceSettings,
-    /// For the driver `process`: whether the server is to run its agent.
+    /// For the driver `process`: true if the server is to run its agent.
     pub launched: bool,
-    /// For the driver `process`, while it is launched: its agent.
+    /// For the driver `process`: the agent's process, while the space is launched.
     pub process: Option<ProcessView>,
     /// The machine its agent was last linked from.
     pub node_id: Option<String>,
@@ -104,11 +104,11 @@ pub struct CheckView {
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Running")]
 pub struct ProcessView {
-    /// Null while the next launch is waited for.
+    /// Null between two launches.
     pub pid: Option<u32>,
     /// Launches since it was started, or since the server was.
     pub launches: u32,
-    /// The end of the last process.
+    /// The reason the last process ended.
     pub trouble: Option<String>,
 }
 
@@ -117,7 +117,8 @@ pub struct ProcessView {
 pub struct IssuedSpace {
     #[serde(flatten)]
     pub space: SpaceView,
-    /// The token that its agent shows. It is not kept and cannot be shown again. Null if the server runs the agent.
+    /// The token with which its agent authenticates. It is not kept and cannot be shown again. Null if the server runs the
+    /// agent.
     pub agent_token: Option<String>,
 }
 

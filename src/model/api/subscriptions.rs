@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Subscription")]
 pub struct SubscriptionView {
-    /// Stands for a sink's id wherever one is asked for: its dead letters, history.
+    /// Used like a sink's id, for dead letters and in history.
     pub id: SinkId,
     pub space_id: SpaceId,
     /// The space's name.
@@ -16,10 +16,10 @@ pub struct SubscriptionView {
     /// The method's canonical name.
     pub method: String,
     pub events: String,
-    /// The json-rpc sinks that may shape events for it, in the order they are asked.
+    /// The json-rpc sinks that may shape events for it, in order of preference.
     pub event_sinks: Vec<String>,
     pub queue: QueueView,
-    /// Whether the space serves the method now. While it does not, events wait.
+    /// True if the space serves the method now. While it does not, events wait.
     pub open: bool,
 }
 

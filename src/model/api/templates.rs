@@ -1,4 +1,4 @@
-//! Templates of spaces. One is made and replaced by a [`TemplateSpec`].
+//! Templates of spaces. A [`TemplateSpec`] makes or replaces one.
 
 use super::{list::Limit, schemas};
 use crate::model::{id::TemplateId, template_spec::TemplateSpec, timestamp::Timestamp};
@@ -15,7 +15,7 @@ pub struct TemplateQuery {
     pub cursor: Option<String>,
 }
 
-/// The fields of a template that are to change; null takes one away.
+/// The fields of a template that are to change; null removes one.
 #[derive(Deserialize)]
 #[serde(transparent)]
 pub struct TemplatePatch(pub Map<String, Value>);

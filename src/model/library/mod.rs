@@ -1,6 +1,6 @@
 //! Libraries: Lua modules that programs `require`, or Python modules that they `import`, by name.
 //!
-//! In a package a library is a file; each dot of its name is a directory separator ([`Library::path`]).
+//! A library is a file of a package; each dot of its name is a directory separator ([`Library::path`]).
 
 mod python;
 

@@ -4,7 +4,7 @@
 //!
 //! A schema visits its value itself and through the schemas beside it (`allOf`, `$ref`, …), and the values within through the
 //! schemas below it (`properties`, `items`, …). Both are followed, level by level of the value. A schema that is reached
-//! along two paths counts twice: that is how a short schema comes to a long time.
+//! along two paths counts twice, since that is how a short schema can take long.
 //!
 //! Uncertain cases are overestimated: a reference whose base is unknown counts for every place it could lead to.
 

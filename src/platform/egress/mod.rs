@@ -214,7 +214,7 @@ fn pin(
     left: Duration,
     connect: Duration,
 ) -> Result<http::Request<AsyncBody>, EgressError> {
-    // Our own timeout ends the wait; the client's, a little later, frees the connection we no longer look at.
+    // Our own timeout ends the wait; the client's, a little later, frees the connection that we no longer use.
     let mut builder = isahc::Request::builder()
         .method(request.method.clone())
         .uri(url.as_str())
@@ -356,7 +356,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_receiver_that_closes_mid_response_is_a_broken_connection() {
-        // A head without its end is not among them: the client takes what it got of it for all there is.
+        // A head without its end is not among them: the client takes an incomplete head for a complete one.
         for text in [
             "",
             "HTTP/1.1 20",
@@ -386,14 +386,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_untrusted_certificate_is_refused_unless_told_otherwise() {
+    async fn an_untrusted_certificate_is_refused_unless_verification_is_off() {
         let answer = Behaviour::Answer("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
         let receiver = Receiver::start_untrusted(answer).await;
         let egress = egress();
         let strict = post(receiver.url(), LONG);
         let trusting = OutboundRequest { tls: Tls::SkipVerify, ..strict.clone() };
         assert!(egress.send(Owner::Global, trusting).await.is_ok());
-        // The connection that was opened without looking must not serve one who looks.
+        // A request that verifies certificates must not reuse a connection that was opened without verifying.
         let result = egress.send(Owner::Global, strict).await;
         assert!(matches!(result, Err(EgressError::Certificate { .. })), "{result:?}");
         assert_eq!(receiver.requests(), 1);

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_single_host_is_closed_to_everyone() {
+    fn an_address_of_no_single_host_is_closed_to_everyone() {
         for address in ["0.0.0.0", "0.1.2.3", "224.0.0.1", "255.255.255.255", "::", "ff02::1", "::ffff:0.0.0.0"] {
             assert_eq!(check(&strict(), Owner::Global, address), Err(Denial::NotAHost), "{address}");
         }

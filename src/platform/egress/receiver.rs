@@ -180,7 +180,7 @@ async fn next_request(stream: &mut (impl AsyncRead + Unpin)) -> Option<String> {
     }
 }
 
-/// For `localhost` and 127.0.0.1, signed by its own key, which protects nothing.
+/// A certificate for `localhost` and 127.0.0.1, signed by its own key, which protects nothing.
 const CERTIFICATE: &str = "\
 -----BEGIN CERTIFICATE-----
 MIIBujCCAWGgAwIBAgIUMpG+IOarAWWXnAXeCdAUNZFaeS8wCgYIKoZIzj0EAwIw

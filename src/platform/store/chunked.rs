@@ -27,7 +27,7 @@ const MAX_PIECES: u32 = 1 << 20;
 const WHOLE: u8 = 0;
 const HEAD: u8 = 1;
 
-/// Starts where no earlier process of this directory can have got to.
+/// Starts beyond every generation that an earlier process of this directory can have used.
 static GENERATION: LazyLock<AtomicU64> =
     LazyLock::new(|| AtomicU64::new(u64::try_from(Timestamp::now().micros()).unwrap_or(0)));
 

@@ -29,7 +29,7 @@ pub(super) struct CommitMark {
 impl CommitMark {
     /// # Errors
     ///
-    /// Fails if the database ends before the note says it did, or the note cannot be read.
+    /// Fails if the database ends before the number in the file, or the file cannot be read.
     pub fn open(directory: &Path, tree: &sled::Db) -> Result<Self, StoreOpenError> {
         let path = directory.join("mark");
         let wrong = |source| StoreOpenError::Directory { path: path.clone(), source };

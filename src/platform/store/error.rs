@@ -1,5 +1,5 @@
-//! Errors of the store. Each variant of [`StoreError`] asks something else of the caller, so that no edge has to read
-//! a text to know whether to wait, to retry or to tell the operator to restart.
+//! Errors of the store. The variant of a [`StoreError`] tells the caller whether to wait, to retry or to ask the operator
+//! for a restart, so that no caller has to parse a message.
 
 use super::keys;
 use std::{fmt::Display, io, path::PathBuf, sync::Arc};

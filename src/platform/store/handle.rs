@@ -34,7 +34,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Fails if another process has the directory open, and still has after a moment.
+    /// Fails if another process keeps the directory open, or the database cannot be opened.
     pub fn open(directory: &Path, keep_free: u64, metrics: Arc<Metrics>) -> Result<Self, StoreOpenError> {
         let wrong = |source| StoreOpenError::Directory { path: directory.to_owned(), source };
         private_directory(directory).map_err(wrong)?;
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_written_is_there_after_reopening() {
+    async fn written_values_are_there_after_reopening() {
         let temporary = TempDir::new().unwrap();
         let directory = temporary.path();
         let store = open(directory).unwrap();
@@ -426,7 +426,7 @@ mod tests {
         let store = open(directory.path()).unwrap();
         let key = |suffix: &[u8]| keys::key(keys::KV, &[b"k", suffix]);
         let pieces = |store: &Store| store.scan(&[keys::PIECE]).count();
-        // The key of the neighbour begins with the damaged one's.
+        // The key of the other record begins with the damaged one's.
         for suffix in [&b""[..], b"longer"] {
             let key = key(suffix);
             store.write(move |batch| batch.put(key, vec![7; 2 * chunked::PIECE])).await.unwrap();

@@ -1,4 +1,4 @@
-//! Everything durable, in one sled tree with one-byte key prefixes ([`keys`]). No other folder names sled.
+//! Everything durable, in one sled tree with one-byte key prefixes ([`keys`]). Only this folder uses the sled crate.
 //!
 //! [`Store`] is the handle. Reads go straight to the tree. Writes are jobs for one writer thread (`writer`), which gathers
 //! the jobs that wait into one [`Batch`], puts it on disk, and only then answers. A job runs alone, after every job before
@@ -7,7 +7,7 @@
 //!
 //! A failed write is final, because sled cannot be trusted after one: the store refuses every further write
 //! ([`StoreError::Stopped`]) until a restart reopens it. A disk that is merely getting full is noticed before that, and
-//! refused only until there is room again. A damaged record concerns only those who need it: it can be replaced and deleted.
+//! refused only until there is room again. A damaged record fails only its own readers: it can be replaced and deleted.
 
 mod batch;
 mod chunked;

@@ -35,7 +35,7 @@ impl<T: Serialize + DeserializeOwned> Table<T> {
     ///
     /// # Errors
     ///
-    /// As [`Table::all`].
+    /// Fails as [`Table::all`] does.
     pub fn get(&self, store: &Store, id: &[u8]) -> Result<Option<T>, StoreError> {
         let key = keys::key(self.kind, &[id]);
         store.get(&key)?.map(|value| decode(&key, &value)).transpose()

@@ -18,7 +18,7 @@ impl<T: Clone + Ord> Routes<T> {
         Self(RwLock::new(Trie::new()))
     }
 
-    /// Returns the value of every route that matches an event of this type raised for `user`, in order of `T`.
+    /// Returns the value of every route that matches an event of this type of `user`, in order of `T`.
     pub fn matches<'a>(&self, segments: impl Iterator<Item = &'a str>, user: UserId) -> Vec<T> {
         self.0.read().matches(segments, user)
     }

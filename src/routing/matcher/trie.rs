@@ -59,7 +59,7 @@ impl<T: Clone + Ord> Trie<T> {
         }
     }
 
-    /// Returns every value that matches an event of this type raised for `user`, once each, in order of `T`.
+    /// Returns every value that matches an event of this type of `user`, once each, in order of `T`.
     pub fn matches<'a>(&self, segments: impl Iterator<Item = &'a str>, user: UserId) -> Vec<T> {
         let mut found = Vec::new();
         let mut node = &self.root;

@@ -3,7 +3,7 @@
 use super::{json::JsonError, limits::LimitExceeded};
 use serde_json::value::RawValue;
 
-/// Why a run gave no result.
+/// The reason a run gave no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
     /// The program's own error, with its line.

@@ -37,7 +37,7 @@ pub(super) struct Capacity {
 /// A handle to the threads.
 pub(super) struct Executor(Arc<ExecutorShared>);
 
-/// Why a run was not accepted.
+/// The reason a run was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ExecutorError {
     QueueFull,
@@ -85,13 +85,13 @@ struct Task {
 }
 
 enum TaskState {
-    /// In its owner's queue, or on a thread that has just taken it from there.
+    /// The run is in its owner's queue, or on a thread that has just taken it from there.
     Ready(Work),
-    /// On a thread; `woken` if it was woken meanwhile.
+    /// The run is on a thread; `woken` if it was woken meanwhile.
     Running {
         woken: bool,
     },
-    /// Waits to be woken.
+    /// The run waits to be woken.
     Waiting(Work),
     Finished,
 }

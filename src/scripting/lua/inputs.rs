@@ -31,7 +31,7 @@ pub struct CheckedSpace {
     pub name: String,
 }
 
-/// The surroundings of a run of a space's program.
+/// The directory, environment and agent of a run of a space's program.
 ///
 /// They belong to the run and not to the Lua state, which may run for another directory next.
 pub struct ProgramContext {

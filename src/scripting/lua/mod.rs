@@ -7,7 +7,7 @@
 //! 3. [`state_pool`]: Lua states kept between runs of one program.
 //! 4. [`sandbox`]: one Lua state, its read-only globals, and a run in it.
 //! 5. [`libraries`]: the modules a program finds in its state (`http`, `kv`, `json`, …).
-//! 6. [`limits`]: time and memory of a run, and the watchdog that enforces them.
+//! 6. [`limits`]: the time and memory of a run. The watchdog enforces its time, Lua's allocator its memory.
 //!
 //! Below them are [`program`] (compiled Lua), [`host`] (the traits through which a run reaches the outside), [`json`]
 //! (values between JSON and Lua), and the inputs, results and errors of a run.

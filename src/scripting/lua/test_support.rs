@@ -248,7 +248,7 @@ impl SpaceAgent for FakeAgent {
     }
 }
 
-/// HostServices by name, the same for every owner.
+/// Modules by name, the same for every owner.
 #[derive(Default)]
 pub struct FakeModules(Mutex<HashMap<String, Program>>);
 

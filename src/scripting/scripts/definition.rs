@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_script_is_for_and_written_in_stays() {
+    fn the_kind_and_language_of_a_script_never_change() {
         let before = define(json!({"name": "x", "kind": "library", "content": "return {}"})).unwrap();
         let mut spec = before.spec();
         spec.kind = ScriptKind::Script;

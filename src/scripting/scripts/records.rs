@@ -70,7 +70,7 @@ impl Scripts {
         Ok(Self { records: Collection::open(store, most)?, editing: Arc::default() })
     }
 
-    /// Has `listener` hear every change from now on, by the rules of [`Collection::listen`].
+    /// Calls `listener` with every change from now on, by the rules of [`Collection::listen`].
     pub fn listen(&self, listener: impl Fn(&Change<Script>) + Send + Sync + 'static) {
         self.records.listen(listener);
     }
@@ -89,17 +89,17 @@ impl Scripts {
         Ok(self.records.create(script, also).await?)
     }
 
-    /// Locks a script for a change that is made of its present state, which takes compiling: held from reading it to
-    /// [`Scripts::update`], so that many changes at once do not conflict.
+    /// Locks a script for a change. The lock is held from reading the script to [`Scripts::update`], compilation included,
+    /// so that concurrent changes do not conflict.
     pub async fn lock(&self, id: ScriptId) -> MutexGuard<'_, ()> {
         self.editing.lock(&id).await
     }
 
-    /// Puts a script in the place of `before`, of which it was made.
+    /// Replaces the script `before` by its new version.
     ///
     /// # Errors
     ///
-    /// Fails if that one is gone or has been changed meanwhile, or as [`Scripts::create`].
+    /// Fails if `before` is gone or has been changed meanwhile, and as [`Scripts::create`] does.
     pub async fn update(
         &self,
         before: Arc<Script>,

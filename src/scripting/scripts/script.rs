@@ -48,7 +48,7 @@ pub(super) struct DerivedParts {
     digest: OnceLock<[u8; 32]>,
 }
 
-/// Why the script that a sink or a space names cannot be run.
+/// The reason the script that a sink or a space names cannot be run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScriptUnavailable {
     /// Deleted, or not visible to the owner of the sink or space.

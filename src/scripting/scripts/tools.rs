@@ -19,7 +19,7 @@ pub struct ToolRunner {
     pub emitter: Arc<dyn EventEmitter>,
 }
 
-/// Why a tool was not run.
+/// The reason a tool was not run.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
     #[error("must be an object")]

@@ -57,7 +57,7 @@ pub struct LoadedProgram {
     context: Arc<ProgramContext>,
 }
 
-/// Why a file cannot be run.
+/// The reason a file cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     #[error("{}: {source}", path.display())]

@@ -39,7 +39,7 @@ const CHUNK: usize = 64 << 10;
 /// The most lines that were read and not handled yet.
 const READ_AHEAD: usize = 64;
 
-/// Why a method server failed.
+/// The reason a method server failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     #[error(transparent)]

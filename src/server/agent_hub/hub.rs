@@ -24,7 +24,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::sync::{MutexGuard, Notify, Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// Agents that may be before their hello at once. They do not count among the connections.
+/// Agents that may be connected and not have sent their hello yet. They do not count among the connections.
 const MAX_GREETINGS: usize = 1024;
 
 /// All sessions of agents. Cloning the handle is cheap.

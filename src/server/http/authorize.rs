@@ -1,10 +1,12 @@
 //! Authorization of a request by its head, before any of its body is read.
 //!
-//! [`authorize`] runs the steps in this order: [`authenticate`] the credential, [`check_token_scope`], find the route,
-//! [`check_agent`], [`check_permissions`], [`check_session_origin`], [`check_body`].
+//! [`authorize`] runs the steps in this order: look the route up, [`authenticate`] the credential (unless the route is
+//! open), [`check_token_scope`], refuse a path or method without a route, [`check_agent`], [`check_permissions`],
+//! [`check_session_origin`], [`check_body`].
 //!
-//! Under `/api` and `/mcp` the credential comes first: a caller without one does not even learn which paths exist, and a
-//! scoped token does not learn of paths outside its scopes.
+//! Under `/api` and `/mcp` the credential and its scope are checked before the result of the lookup is shown: a caller
+//! without a credential does not even learn which paths exist, and a scoped token does not learn of paths outside its
+//! scopes.
 
 use super::{
     body::is_json,
@@ -119,7 +121,7 @@ fn check_agent(caller: &Caller, route: &Route) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// An agent reads what its owner reads, raises events, manages sinks and calls methods, as tools too. It changes nothing
+/// An agent reads what its owner reads, emits events, manages sinks and calls methods, as tools too. It changes nothing
 /// else, not even its own space: a stolen agent token must not gain anything that stays when the space is gone.
 fn is_for_agents(route: &Route) -> bool {
     const CHANGES: [&str; 4] = ["/api/events/", "/api/event-sinks", "/api/methods/call", "/mcp"];

@@ -1,7 +1,7 @@
 //! The HTTP API: all routes in one table, authorization in front of all of them, errors as JSON.
 //!
 //! A request goes through these files: [`server`] accepts the connection → [`dispatch`] takes the request →
-//! [`authorize`] finds its [`route`], authenticates the caller, and checks the token's scope and the permissions → the
+//! [`authorize`] looks its [`route`] up, authenticates the caller, and checks the token's scope and the permissions → the
 //! route's handler in [`routes`] answers, or fails with an [`ApiError`]. [`route_table`] lists the routes, and [`openapi`]
 //! describes them.
 //!

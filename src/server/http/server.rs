@@ -38,11 +38,11 @@ use tokio_util::sync::CancellationToken;
 /// Timeouts of a connection.
 #[derive(Clone, Copy)]
 pub(super) struct ConnectionTimeouts {
-    /// For the head of a request: of the first one, and of each one after the one before.
+    /// Time for the head of the first request, and of each further one after the response before it.
     pub head: Duration,
-    /// For any activity on a connection, and for its peer to take some of what is sent.
+    /// Longest time without activity on a connection, and without progress of a write to its peer.
     pub idle: Duration,
-    /// For requests to finish once the server stops.
+    /// Time for requests to finish once the server stops.
     pub drain: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! The services that HTTP handlers use, in one group per subject.
+//! The services that HTTP handlers use, in groups by subject.
 //!
 //! A handler names the group it uses as its first argument and gets it through [`FromServices`], so that its signature
 //! says what it can touch. The groups are filled in `server/services.rs`.

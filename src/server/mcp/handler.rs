@@ -1,4 +1,4 @@
-//! The handler of one request: what rmcp asks of a server that has tools and nothing else.
+//! The handler of one request: implements rmcp's server interface for a server that has tools and nothing else.
 
 use super::{
     catalog::{ToolOffer, ToolSource},

@@ -40,7 +40,7 @@ pub struct RoutedSink {
     pub dropped: bool,
 }
 
-/// A delivery's row, written from its first attempt on. Until then the event's row has all there is to know.
+/// A delivery's row, written from its first attempt on. Until then the event's row says everything about the delivery.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DeliveryRow {
     pub state: DeliveryState,

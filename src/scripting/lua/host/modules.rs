@@ -6,7 +6,7 @@ use crate::{model::owner::Owner, scripting::lua::program::Program};
 pub trait ModuleSource: Send + Sync {
     /// The library of this name for a program of this owner ([`Program::library`]), or `None` if there is none.
     ///
-    /// It is called once in a run for each name, on the thread of the run, and so must not take long.
+    /// A run calls it once for each name, on its own thread, so it must not take long.
     fn find(&self, owner: Owner, name: &str) -> Result<Option<Program>, String>;
 }
 

@@ -40,7 +40,7 @@ const MAX_EXACT: u64 = 1 << 53;
 /// The registry key of the metatable of arrays.
 const ARRAY: &str = "json.array";
 
-/// Why a value cannot be converted.
+/// The reason a value cannot be converted.
 #[derive(Debug, thiserror::Error)]
 pub enum JsonError {
     #[error("{path} is a {kind}, which is not JSON")]

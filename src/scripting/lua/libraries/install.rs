@@ -133,8 +133,8 @@ const fn runs_for_an_event(kind: ProgramKind) -> bool {
     matches!(kind, ProgramKind::Template | ProgramKind::Script)
 }
 
-/// The modules that the present run has required so far: under its name each loaded module, in a box, and as a list the
-/// names of those being loaded, innermost last.
+/// The table of the modules that the present run has required: its fields are the loaded modules, boxed, by name; its
+/// list items are the names of the modules being loaded, innermost last.
 fn loaded(lua: &Lua, (): ()) -> mlua::Result<Table> {
     if let Some(loaded) = lua.named_registry_value(registry_keys::LOADED)? {
         return Ok(loaded);

@@ -3,7 +3,7 @@
 use super::boxed_json::BoxedJson;
 use crate::scripting::lua::json::JsonError;
 
-/// Why a library function fails.
+/// The failure of a library function, by its effect on the script.
 pub(super) enum LibraryError {
     /// Raised in the script as a string.
     Message(String),

@@ -146,7 +146,7 @@ async fn run_to_end(mut spec: ProcessSpec) -> Result<FinishedProcess, LibraryErr
 }
 
 fn command(spec: &ProcessSpec) -> Command {
-    // As in a shell: a name with a slash is a path from the working directory, any other is looked up in PATH.
+    // The shell's rule: a name with a slash is a path from the working directory, any other is looked up in PATH.
     let mut command = match spec.cmd.as_bytes().contains(&b'/') {
         true => Command::new(spec.cwd.join(&spec.cmd)),
         false => Command::new(&spec.cmd),

@@ -1,7 +1,7 @@
 //! The limits of a run: its wall-clock time, processor time and memory.
 //!
-//! [`run_limits`] holds the limits and sets the memory limit of a Lua state. [`run_clock`] measures the time of one run
-//! and ends it. [`watchdog`] makes every run look at its clock, and wakes those that wait.
+//! Time is enforced by the [`watchdog`], which makes every run check its [`run_clock`] and wakes runs that wait; a run over
+//! its time ends itself. Memory is enforced by Lua's allocator, with the limit that [`run_limits`] sets on a state.
 
 mod run_clock;
 mod run_limits;

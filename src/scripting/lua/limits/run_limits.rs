@@ -18,12 +18,12 @@ pub(in crate::scripting::lua) struct RunLimits {
     pub memory: usize,
 }
 
-/// The limit that a run exceeded, or why it was ended from outside.
+/// The limit that a run exceeded, or the reason it was ended from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitExceeded {
     Wall(Duration),
     Cpu(Duration),
-    /// In bytes.
+    /// The memory limit, in bytes.
     Memory(usize),
     /// The caller no longer waits for the run.
     Cancelled,
@@ -32,7 +32,7 @@ pub enum LimitExceeded {
 }
 
 impl RunLimits {
-    /// Sets the memory limit of a Lua state. The interpreter's allocator enforces it from then on.
+    /// Sets the memory limit of a Lua state. Lua's allocator enforces it from then on.
     pub fn limit_memory(self, lua: &Lua) -> mlua::Result<()> {
         lua.set_memory_limit(self.memory).map(drop)
     }

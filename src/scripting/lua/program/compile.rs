@@ -5,7 +5,7 @@ use mlua::{
     chunk::{ChunkMode, Compiler},
 };
 
-/// Why a source does not compile.
+/// The reason a source does not compile.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {message}")]
 pub struct CompileError {

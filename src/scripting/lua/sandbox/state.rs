@@ -62,11 +62,12 @@ pub(super) enum LoadedPiece {
 }
 
 impl Sandbox {
-    /// Makes a state for this program and owner.
+    /// Makes a state for this program and owner: installs the libraries, loads the program, and sets the memory limit last,
+    /// so that it bounds runs and not this set-up.
     ///
     /// # Errors
     ///
-    /// Fails if the memory limit is too low for even an idle state.
+    /// Fails if Lua cannot allocate the state or load the program.
     pub fn new(program: &Program, owner: Owner, services: &HostServices, limits: RunLimits) -> mlua::Result<Self> {
         let name = &program.0.name;
         let std = StdLib::TABLE
@@ -113,7 +114,8 @@ impl Sandbox {
         Ok(Self { lua, code, name: name.clone(), limits, environment, reseed, base })
     }
 
-    /// Puts the state under this run's limits and makes its environment.
+    /// Begins a run: makes the interpreter check this run's clock, so that it ends the run when its time is over, and
+    /// fills a new environment. The memory limit is the state's own, set in [`Sandbox::new`].
     pub(super) fn begin_run(
         &self,
         clock: &Arc<RunClock>,

@@ -1,4 +1,4 @@
-//! `POST /api/events/explain`: which sinks and methods an event would reach, and why. Nothing is raised.
+//! `POST /api/events/explain`: the sinks and methods an event would reach, and the reasons. Nothing is emitted.
 
 use super::sample_event::custom_type;
 use crate::{

@@ -1,4 +1,4 @@
-//! Events: raising them, and reading them back with their deliveries.
+//! Events: emitting them, and reading them back with their deliveries.
 
 use super::{
     ownership::sees_all_events,

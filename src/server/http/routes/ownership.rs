@@ -1,4 +1,4 @@
-//! DeadLetterFilter records a caller sees and manages, by owner and permission.
+//! Rules for which records a caller sees and manages, by owner and permission.
 
 use crate::{
     identity::Caller,

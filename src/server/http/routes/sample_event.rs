@@ -1,4 +1,4 @@
-//! Sample events, for trying out sinks and scripts. They are not stored and are in no queue.
+//! Sample events for tests and previews of sinks and for runs of scripts. They are not stored and are in no queue.
 
 use crate::{
     identity::Caller,

@@ -52,7 +52,7 @@ async fn a_user_tests_eight_sinks_at_once() {
     let url = format!("http://{}", silent.local_addr().unwrap());
     let made = server.post("/api/event-sinks", sink("a", "global", &url)).await;
     let path = format!("/api/event-sinks/{}/test", made.text("id"));
-    let trials = join_all((0..8).map(|_| server.post(&path, json!({}))));
+    let tests = join_all((0..8).map(|_| server.post(&path, json!({}))));
     let ninth = async {
         let mut held = Vec::new();
         while held.len() < 8 {
@@ -61,8 +61,8 @@ async fn a_user_tests_eight_sinks_at_once() {
         let preview = json!({"sink": sink("b", "me", &url)});
         (server.post(&path, json!({})).await, server.post("/api/event-sinks/preview", preview).await)
     };
-    let (trials, (test, preview)) = tokio::join!(trials, ninth);
-    assert!(trials.iter().all(|trial| trial.status == 200), "{trials:?}");
+    let (tests, (test, preview)) = tokio::join!(tests, ninth);
+    assert!(tests.iter().all(|test| test.status == 200), "{tests:?}");
     for refused in [test, preview] {
         assert_eq!((refused.code(), refused.headers["retry-after"].to_str().unwrap()), ("too_many_requests", "1"));
     }

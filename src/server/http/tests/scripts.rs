@@ -319,8 +319,8 @@ async fn a_tool_runs_with_valid_arguments_as_its_caller() {
     let emits = server.stored(&server.token, emits).await;
     let ran = server.run(&ada, &emits, json!({})).await;
     assert_eq!(ran.body["result"]["event_type"], "custom.tool.ran", "{ran:?}");
-    let raised = server.get(&format!("/api/events/{}", ran.body["result"]["event_id"].as_str().unwrap())).await;
-    assert_eq!((&raised.body["actor"]["username"], &raised.body["data"]), (&json!("ada"), &json!({"n": 1})));
+    let emitted = server.get(&format!("/api/events/{}", ran.body["result"]["event_id"].as_str().unwrap())).await;
+    assert_eq!((&emitted.body["actor"]["username"], &emitted.body["data"]), (&json!("ada"), &json!({"n": 1})));
     let role = json!({"name": "client", "permissions": ["use_mcp_server"]});
     assert_eq!(server.post("/api/roles", role).await.status, 201);
     let (_, bob) = server.user("bob", &["client"]).await;
