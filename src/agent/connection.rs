@@ -300,7 +300,7 @@ fn describe_goodbye(goodbye: &Goodbye) -> String {
     match goodbye {
         Goodbye::Stopped => "the space was stopped".to_owned(),
         Goodbye::Replaced => "another agent came with the same token".to_owned(),
-        Goodbye::Revoked => "the token is not good any more, or its space is gone".to_owned(),
+        Goodbye::Revoked => "the token is no longer valid, or its space is gone".to_owned(),
         Goodbye::Restarting => "it stops, and may come back".to_owned(),
         Goodbye::Unexpected(what) => format!("it did not expect what we said: {what}"),
     }

@@ -64,9 +64,9 @@ pub enum AgentError {
     Serve(#[from] io::Error),
     #[error("{0} is no loopback address, and everybody could emit events there: use one such as 127.0.0.1:7301")]
     NotLoopback(SocketAddr),
-    #[error("another agent came to {0} with the same token: only one can serve a space")]
+    #[error("another agent connected to {0} with the same token: only one can serve a space")]
     Replaced(ServerUrl),
-    #[error("the token is not good any more, says {0}: `svc space token NAME` prints a new one, if the space still is")]
+    #[error("{0} no longer accepts the token: `svc space token NAME` prints a new one, if the space still exists")]
     Revoked(ServerUrl),
     #[error(transparent)]
     WrongSpace(BindingError),

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn verifying_for_an_unknown_user_costs_what_a_real_hash_does() {
+    async fn verifying_for_an_unknown_user_costs_as_much_as_a_real_hash() {
         let real = PasswordHashing::new().hash("correct horse".to_owned()).await.unwrap();
         let unknown = PasswordHash::new(UNKNOWN_USER).expect("it parses");
         assert_eq!(PasswordHash::new(&real.0).unwrap().params, unknown.params);

@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn custom_is_prepended_even_to_what_starts_with_it() {
+    fn custom_is_prepended_even_to_a_name_that_starts_with_it() {
         assert_eq!(EventType::custom("space.created").unwrap().as_str(), "custom.space.created");
         assert_eq!(EventType::custom("custom.a").unwrap().as_str(), "custom.custom.a");
     }

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_purge_deletes_only_what_is_older() {
+    async fn a_purge_deletes_only_older_entries() {
         let audit = open();
         for _ in 0..3 {
             put(&audit, &AuditEntry::new(None, "old.one", "x")).await;

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_key_has_its_own_and_gets_back_what_it_drops() {
+    fn each_key_has_its_own_permits_and_gets_dropped_ones_back() {
         let limit = KeyedLimit::new(2);
         let (first, second) = (limit.take('a').unwrap(), limit.take('a').unwrap());
         assert!(limit.take('a').is_none());

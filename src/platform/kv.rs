@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn increments_add_up_and_refuse_what_is_no_integer() {
+    async fn increments_add_up_and_refuse_a_value_that_is_no_integer() {
         let opened = KvDirectory::new();
         let kv = &opened.kv;
         assert_eq!(kv.increment(Owner::Global, "n", 2, None).await.unwrap(), 2);
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn limits_hold_and_a_full_owner_makes_room_from_what_has_expired() {
+    async fn limits_hold_and_a_full_owner_makes_room_by_deleting_expired_keys() {
         let opened = KvDirectory::new();
         let kv = &opened.kv;
         let long = "k".repeat(MAX_KEY + 1);

@@ -31,8 +31,8 @@ struct Claim<'a> {
 }
 
 impl Spaces {
-    /// Makes a token for the agent that the server is about to run. It is valid until the
-    /// next one, or until the space stops.
+    /// Makes a token for the agent that the server is about to run. It is valid until the next one is made, or until the
+    /// space stops.
     ///
     /// # Errors
     ///

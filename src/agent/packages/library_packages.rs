@@ -135,7 +135,9 @@ impl Packages {
                 let _ = tokio::task::spawn_blocking(move || packages.archive_user(replaced)).await;
                 let saved = libraries.to_vec();
                 if let Err(error) = self.store.write(move |batch| SAVED.put(batch, LIBRARIES, &saved)).await {
-                    log::error!("the libraries of the space would not be there after a restart: {error}");
+                    log::error!(
+                        "the libraries of the space are not saved, and would be missing after a restart: {error}"
+                    );
                 }
                 log::info!("{} libraries can be loaded", libraries.len());
             }

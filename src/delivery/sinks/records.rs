@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_listener_hears_every_change_in_order() {
+    async fn the_listener_gets_every_change_in_order() {
         let directory = TempDir::new().unwrap();
         let (_, sinks) = open(&directory);
         let heard = Arc::new(Mutex::new(Vec::new()));

@@ -41,7 +41,7 @@ impl Subscriptions {
         Ok(Self { records: Collection::open(store, usize::MAX)?, changing: Arc::default() })
     }
 
-    /// Has `listener` hear every change from now on, by the rules of [`Collection::listen`].
+    /// Calls `listener` with every change from now on, by the rules of [`Collection::listen`].
     pub fn listen(&self, listener: impl Fn(&Change<Subscription>) + Send + Sync + 'static) {
         self.records.listen(listener);
     }
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_listener_hears_what_changed_and_nothing_else() {
+    async fn the_listener_gets_the_changes_and_nothing_else() {
         let directory = StoreDirectory::new();
         let subscriptions = Subscriptions::open(directory.store()).unwrap();
         let heard = Arc::new(Mutex::new(Vec::new()));

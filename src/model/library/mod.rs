@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_what_comes_with_us_are_taken() {
+    fn names_of_bundled_libraries_are_reserved() {
         for name in ["svc", "svc.mine", "json", "fs.more"] {
             assert_eq!(LibraryName::parse(name), Err(LibraryNameError::Reserved(name.to_owned())));
         }
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_ends_in_init_which_would_be_loaded_by_what_is_before_it() {
+    fn no_name_ends_in_init_which_would_be_loaded_by_the_part_before_it() {
         for name in ["zed.init", "acme.text.init"] {
             let refused = LibraryName::parse(name).unwrap_err().to_string();
             assert!(refused.contains(&format!("`{name}` ends in `init`")), "{refused}");

@@ -46,7 +46,7 @@ pub trait CollectionRecord: Serialize + DeserializeOwned + Debug + Send + Sync +
     }
 }
 
-/// A change that was made, as listeners hear it.
+/// A change that was made, as listeners get it.
 #[derive(Clone, Debug)]
 pub enum Change<T> {
     Created(Arc<T>),

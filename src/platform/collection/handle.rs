@@ -49,12 +49,12 @@ impl<T: CollectionRecord> Collection<T> {
         Ok(Self(Arc::new(CollectionState { store, quota, index, changing: KeyedMutex::new(), listeners })))
     }
 
-    /// Has `listener` hear every change from now on. It must neither block nor wait for a change.
+    /// Calls `listener` with every change from now on. It must neither block nor wait for a change.
     pub fn listen(&self, listener: impl Fn(&Change<T>) + Send + Sync + 'static) {
         self.0.listeners.write().push(Arc::new(listener));
     }
 
-    /// Makes a change and returns it as the listeners have heard it.
+    /// Makes a change, and returns it in the form in which the listeners got it.
     ///
     /// # Errors
     ///
@@ -64,7 +64,7 @@ impl<T: CollectionRecord> Collection<T> {
         run_to_completion(async move { state.commit(changes).await }).await
     }
 
-    /// Makes a change without waiting for the disk: it is in memory and heard of at once, and written soon. For
+    /// Makes a change without waiting for the disk: memory and listeners get it at once, and it is written soon. For
     /// bookkeeping that a crash may undo.
     ///
     /// # Errors

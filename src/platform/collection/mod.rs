@@ -11,8 +11,9 @@
 //!   being written by others too.
 //! - Changes to one record are made one after the other; changes to different records share the store's flushes.
 //! - Writes that belong to a change, such as its audit entry, go into the same batch.
-//! - Every listener hears every [`Change`], whoever made it: after it is on disk and in memory, in order for each
-//!   record, and before the caller of the change returns. A listener that panics is logged and harms nobody else.
+//! - Every listener is called with every [`Change`], no matter who made it: after it is on disk and in memory, in order
+//!   for each record, and before the caller of the change returns. A listener that panics is logged; the others are
+//!   still called.
 //! - A change runs to its end even if its caller goes away.
 //! - [`Collection::commit_soon`] alone does not wait for the disk, for bookkeeping that a crash may undo.
 //!

@@ -62,10 +62,10 @@ fn open(directory: &TempDir, quota: usize) -> (Store, Collection<Note>) {
     (store.clone(), Collection::open(store, quota).unwrap())
 }
 
-/// Lists the changes of a collection in the order in which a listener hears them.
+/// Lists the changes of a collection in the order in which a listener gets them.
 fn record_changes(notes: &Collection<Note>) -> Arc<Mutex<Vec<String>>> {
-    let heard = Arc::new(Mutex::new(Vec::new()));
-    let list = heard.clone();
+    let received = Arc::new(Mutex::new(Vec::new()));
+    let list = received.clone();
     notes.listen(move |change| {
         list.lock().push(match change {
             Change::Created(new) => format!("+{}", new.name),
@@ -73,7 +73,7 @@ fn record_changes(notes: &Collection<Note>) -> Arc<Mutex<Vec<String>>> {
             Change::Deleted(old) => format!("-{}", old.name),
         });
     });
-    heard
+    received
 }
 
 #[tokio::test]
@@ -164,11 +164,11 @@ async fn one_change_can_pass_a_name_from_one_record_to_another() {
     let directory = TempDir::new().unwrap();
     let (store, notes) = open(&directory, 1);
     let first = notes.create(note(1, "a"), |_| ()).await.unwrap();
-    let heard = record_changes(&notes);
+    let received = record_changes(&notes);
     let second = note(1, "a");
     let swap = Changes::new().delete(first.id, Precondition::Present).put(second.clone(), Precondition::Absent);
     notes.commit(swap).await.unwrap();
-    assert_eq!(*heard.lock(), ["-a", "+a"]);
+    assert_eq!(*received.lock(), ["-a", "+a"]);
     assert_eq!(notes.find(1, "a").as_deref(), Some(&second));
     store.close().await;
     drop((store, notes));
@@ -178,7 +178,7 @@ async fn one_change_can_pass_a_name_from_one_record_to_another() {
 }
 
 #[tokio::test]
-async fn every_listener_hears_every_change_in_order_before_the_caller_returns() {
+async fn every_listener_gets_every_change_in_order_before_the_caller_returns() {
     let directory = TempDir::new().unwrap();
     let (_, notes) = open(&directory, 100);
     notes.listen(|_| panic!("a listener of somebody else"));
@@ -189,43 +189,43 @@ async fn every_listener_hears_every_change_in_order_before_the_caller_returns() 
         *count.lock() += usize::from(memory.get(change.record().id).as_deref() != change.sides().1);
     });
     let first = notes.create(note(1, "a"), |_| ()).await.unwrap();
-    assert_eq!(*one.lock(), ["+a"], "heard before the change's caller returns");
+    assert_eq!(*one.lock(), ["+a"], "received before the change's caller returns");
     let edits = (0..20).map(|n| {
         let (notes, record) = (notes.clone(), Note { name: format!("n{n}"), ..Note::clone(&first) });
         tokio::spawn(async move { notes.update(record, Precondition::Present, |_| ()).await.unwrap() })
     });
     futures_util::future::join_all(edits).await;
     notes.delete(first.id, |_| ()).await.unwrap();
-    let heard = one.lock().clone();
-    assert_eq!(heard, *two.lock());
-    assert_eq!(heard.len(), 22);
-    // Each change begins with what the one before it left.
+    let received = one.lock().clone();
+    assert_eq!(received, *two.lock());
+    assert_eq!(received.len(), 22);
+    // The record before each change is the record after the previous one.
     let mut name = "a".to_owned();
-    for change in &heard[1..21] {
+    for change in &received[1..21] {
         let (before, after) = change.split_once('>').unwrap();
         assert_eq!(before, name);
         name = after.to_owned();
     }
-    assert_eq!(heard[21], format!("-{name}"));
-    assert_eq!(*unseen.lock(), 0, "a change is in memory when it is heard of");
+    assert_eq!(received[21], format!("-{name}"));
+    assert_eq!(*unseen.lock(), 0, "a change is in memory when it is received of");
 }
 
 #[tokio::test]
-async fn a_change_whose_caller_goes_away_is_made_and_heard_of() {
+async fn a_change_whose_caller_goes_away_is_made_and_reported_to_listeners() {
     let directory = TempDir::new().unwrap();
     let (store, notes) = open(&directory, 10);
-    let heard = record_changes(&notes);
+    let received = record_changes(&notes);
     let record = note(1, "a");
     let mut create = Box::pin(notes.create(record.clone(), |batch| batch.put(b"za", b"1")));
     assert!(futures_util::poll!(&mut create).is_pending());
     drop(create);
     for _ in 0..500 {
-        if !heard.lock().is_empty() {
+        if !received.lock().is_empty() {
             break;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert_eq!(*heard.lock(), ["+a"]);
+    assert_eq!(*received.lock(), ["+a"]);
     assert_eq!(notes.get(record.id).as_deref(), Some(&record));
     assert!(store.get(b"za").unwrap().is_some(), "its other writes are in the same batch");
 }
@@ -235,9 +235,9 @@ async fn a_change_that_the_store_refuses_leaves_memory_as_it_was_and_releases_th
     let directory = TempDir::new().unwrap();
     let (store, notes) = open(&directory, 2);
     let kept = notes.create(note(1, "kept"), |_| ()).await.unwrap();
-    let heard = record_changes(&notes);
+    let received = record_changes(&notes);
     store.close().await;
-    // Each name is asked for twice: the second refusal is the store's again, not that the name is taken.
+    // Each name is tried twice: the second refusal comes from the store again, since the name was not taken.
     for _ in 0..2 {
         let refused = notes.create(note(1, "x"), |_| ()).await;
         assert!(matches!(refused, Err(CollectionError::Store(StoreError::Closing))), "{refused:?}");
@@ -248,7 +248,7 @@ async fn a_change_that_the_store_refuses_leaves_memory_as_it_was_and_releases_th
     }
     assert_eq!(notes.all(), std::slice::from_ref(&kept));
     assert_eq!(notes.find(1, "kept"), Some(kept));
-    assert!(heard.lock().is_empty());
+    assert!(received.lock().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -256,7 +256,7 @@ async fn many_writers_at_once_leave_memory_disk_and_listeners_in_agreement() {
     let directory = TempDir::new().unwrap();
     let (store, notes) = open(&directory, 5);
     let ids: Vec<Uuid> = (0..12).map(|_| Uuid::now_v7()).collect();
-    // A listener that keeps a copy of the collection by what it hears alone.
+    // A listener that keeps a copy of the collection from the changes alone.
     let copy = Arc::new(Mutex::new(std::collections::BTreeMap::new()));
     let followed = copy.clone();
     notes.listen(move |change| {

@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn data_goes_to_the_users_data_directory_unless_told() {
+    fn data_goes_to_the_users_data_directory_unless_it_is_set() {
         let config = Config::default();
         let home = |name: &str| (name == "HOME").then(|| "/home/ada".to_owned());
         assert_eq!(config.data_dir(home).unwrap(), Path::new("/home/ada/.local/share/svc"));

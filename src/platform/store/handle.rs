@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_disk_short_of_room_is_told_and_still_takes_what_must_pass() {
+    async fn a_disk_short_of_room_is_reported_and_unchecked_writes_still_pass() {
         let temporary = TempDir::new().unwrap();
         let directory = temporary.path();
         let store = Store::open(directory, u64::MAX, Arc::default()).unwrap();

@@ -247,7 +247,7 @@ async fn read_hello<E>(
     match agent_protocol::decode(&bytes) {
         Ok(ToServer::Hello(hello)) if hello.protocol == PROTOCOL => Ok(hello),
         Ok(ToServer::Hello(hello)) => {
-            log::warn!("the agent of space {space} is version {} and cannot be spoken with", hello.version);
+            log::warn!("the agent of space {space} has version {}, whose protocol is not supported", hello.version);
             let ours = env!("CARGO_PKG_VERSION");
             Err(unexpected(format!("this server is version {ours} and speaks another protocol: use the same version")))
         }

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_needs_no_caller_is_open() {
+    fn only_routes_that_need_no_caller_are_open() {
         let open = TABLE.routes().iter().filter(|route| route.access == RouteAccess::Open).map(|route| route.path);
         assert_eq!(open.collect::<Vec<_>>(), ["/healthz", "/readyz", "/metrics", "/api/auth/login"]);
     }

@@ -239,7 +239,7 @@ async fn creations_at_once_take_no_name_twice() {
 }
 
 #[tokio::test]
-async fn a_spaces_events_are_in_the_order_of_its_transitions_whoever_makes_them() {
+async fn a_spaces_events_are_in_the_order_of_its_transitions_for_any_actor() {
     let fixture = TestSpaces::new().await;
     let id = fixture.space("web", json!({})).await.id;
     let tasks = (0..40).map(|n| {
@@ -265,7 +265,7 @@ async fn a_spaces_events_are_in_the_order_of_its_transitions_whoever_makes_them(
 }
 
 #[tokio::test]
-async fn an_agents_token_is_told_once_and_opens_until_it_is_rotated_or_the_space_is_deleted() {
+async fn an_agents_token_is_shown_once_and_valid_until_it_is_rotated_or_the_space_is_deleted() {
     let fixture = TestSpaces::new().await;
     let (space, first) = fixture.try_create("web", Driver::External, json!({})).await.unwrap();
     let first = first.unwrap();
@@ -302,7 +302,7 @@ async fn changes_are_there_after_reopening() {
 }
 
 #[tokio::test]
-async fn listeners_hear_every_change_in_order_and_before_its_event() {
+async fn listeners_get_every_change_in_order_and_before_its_event() {
     let fixture = TestSpaces::new().await;
     let heard = Arc::new(Mutex::new(Vec::new()));
     let (notes, events) = (heard.clone(), fixture.events.clone());

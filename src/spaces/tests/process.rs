@@ -231,7 +231,7 @@ async fn an_agent_that_cannot_be_run_says_why_and_a_stop_ends_the_tries() {
 }
 
 #[tokio::test]
-async fn deleting_a_space_ends_its_agent_and_removes_what_the_agent_kept() {
+async fn deleting_a_space_ends_its_agent_and_removes_the_agents_data() {
     let driver = TestDriver::new(STAYS).await;
     driver.supervisor.follow();
     let space = driver.space(json!({})).await;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 impl TestServer {
     /// Stores a tool and returns its id.
-    async fn shelve(&self, token: &str, name: &str, fields: Value) -> String {
+    async fn store_tool(&self, token: &str, name: &str, fields: Value) -> String {
         let mut body = json!({"name": name, "kind": "tool", "content": "return params"});
         body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
         let made = self.call(token, "POST", "/api/scripts", Some(body)).await;
@@ -39,12 +39,12 @@ async fn own_tools_are_offered_beside_global_ones_and_hide_those_of_the_same_nam
     let server = TestServer::start().await;
     let uma = server.member("uma", WRITER, &[]).await;
     let global = |what: &str| json!({"owner": "global", "content": format!("return '{what}'")});
-    server.shelve(&server.token, "text.upper", global("global")).await;
-    server.shelve(&server.token, "text.lower", global("global")).await;
-    server.shelve(&server.token, "mine", json!({})).await;
-    server.shelve(&uma, "text_lower", json!({"content": "return 'own'", "description": "Makes it small"})).await;
-    server.shelve(&uma, "off", json!({"active": false})).await;
-    server.shelve(&uma, "plain", json!({"kind": "script", "content": "return"})).await;
+    server.store_tool(&server.token, "text.upper", global("global")).await;
+    server.store_tool(&server.token, "text.lower", global("global")).await;
+    server.store_tool(&server.token, "mine", json!({})).await;
+    server.store_tool(&uma, "text_lower", json!({"content": "return 'own'", "description": "Makes it small"})).await;
+    server.store_tool(&uma, "off", json!({"active": false})).await;
+    server.store_tool(&uma, "plain", json!({"kind": "script", "content": "return"})).await;
     assert_eq!(server.tools(&server.token).await, ["mine", "text_lower", "text_upper"]);
     assert_eq!(server.tools(&uma).await, ["text_lower", "text_upper"]);
     assert_eq!(text(&server.use_tool(&server.token, "text_lower", json!({})).await), "global");
@@ -69,7 +69,7 @@ async fn own_tools_are_offered_beside_global_ones_and_hide_those_of_the_same_nam
     space.register(&server, id, json!([tool("text.lower", json!({}))])).unwrap();
     let others = TestSpace::new("t");
     others.register(&server, server.admin(), json!([tool("x", json!({"scope": "shared"}))])).unwrap();
-    server.shelve(&uma, "user_admin_x", json!({"content": "return 'stored'"})).await;
+    server.store_tool(&uma, "user_admin_x", json!({"content": "return 'stored'"})).await;
     assert_eq!(text(&server.use_tool(&uma, "text_lower", json!({"n": 1})).await), "{\"n\":1}");
     assert_eq!(text(&server.use_tool(&uma, "user_admin_x", json!({})).await), "stored");
     server.stop().await;
@@ -80,7 +80,7 @@ async fn a_tool_gets_arguments_that_fit_its_schema_as_a_table() {
     let server = TestServer::start().await;
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
     let content = "print('adding') return {sum = params.n + 1, same = (...).n}";
-    server.shelve(&server.token, "add", json!({"params_schema": schema, "content": content})).await;
+    server.store_tool(&server.token, "add", json!({"params_schema": schema, "content": content})).await;
     let listed = server.mcp_result(&server.token, "tools/list", json!({})).await;
     assert_eq!(listed["tools"][0]["inputSchema"], schema);
     let done = server.use_tool(&server.token, "add", json!({"n": 2})).await;
@@ -101,7 +101,7 @@ async fn a_failure_in_a_tool_is_a_tool_error() {
     })
     .await;
     let says = async |name: &str, content: &str| {
-        server.shelve(&server.token, name, json!({ "content": content })).await;
+        server.store_tool(&server.token, name, json!({ "content": content })).await;
         let failed = server.use_tool(&server.token, name, json!({})).await;
         assert_eq!(failed["isError"], true, "{failed}");
         failed
@@ -132,7 +132,7 @@ async fn a_tool_acts_as_its_caller() {
         assert_eq!(made.status, 201, "{made:?}");
     }
     let content = "local receipt = svc.event.emit('note.made', {n = params.n}) return receipt.event_id";
-    server.shelve(&server.token, "note", json!({"owner": "global", "content": content})).await;
+    server.store_tool(&server.token, "note", json!({"owner": "global", "content": content})).await;
     let id = server.use_tool(&uma, "note", json!({"n": 1})).await;
     let event = server.get(&format!("/api/events/{}", text(&id))).await.body;
     assert_eq!(event["type"], "custom.note.made", "{event}");
@@ -150,7 +150,7 @@ async fn a_tool_acts_as_its_caller() {
     let space = TestSpace::new("s");
     space.register(&server, server.admin(), json!([tool("secret", json!({}))])).unwrap();
     let content = "return svc.call('secret', {n = 1})";
-    server.shelve(&server.token, "ask", json!({"owner": "global", "content": content})).await;
+    server.store_tool(&server.token, "ask", json!({"owner": "global", "content": content})).await;
     assert_eq!(text(&server.use_tool(&server.token, "ask", json!({})).await), "{\"n\":1}");
     assert_eq!(server.use_tool(&uma, "ask", json!({})).await["isError"], true);
     server.stop().await;
@@ -162,16 +162,16 @@ async fn users_of_a_stored_tool_are_notified_when_it_changes() {
     let uma = server.member("uma", WRITER, &[]).await;
     let (mut admins, mut umas) = (server.open_stream(&server.token, &[]).await, server.open_stream(&uma, &[]).await);
     assert!(admins.next().await.is_some() && umas.next().await.is_some());
-    let id = server.shelve(&server.token, "mine", json!({})).await;
+    let id = server.store_tool(&server.token, "mine", json!({})).await;
     assert_eq!(admins.next().await.unwrap().1, changed());
-    server.shelve(&server.token, "all", json!({"owner": "global"})).await;
+    server.store_tool(&server.token, "all", json!({"owner": "global"})).await;
     assert_eq!(umas.next().await.unwrap().1, changed());
     assert_eq!(admins.next().await.unwrap().1, changed());
     // A change of a tool's code is not visible to clients, and neither is a script that is no tool.
     let path = format!("/api/scripts/{id}");
     let patched = server.call(&server.token, "PATCH", &path, Some(json!({"content": "return 2"}))).await;
     assert_eq!(patched.status, 200, "{patched:?}");
-    server.shelve(&server.token, "no", json!({"kind": "script", "content": "return"})).await;
+    server.store_tool(&server.token, "no", json!({"kind": "script", "content": "return"})).await;
     assert!(admins.is_silent(Duration::from_millis(1500)).await);
     assert_eq!(server.call(&server.token, "DELETE", &path, None).await.status, 204);
     assert_eq!(admins.next().await.unwrap().1, changed());
@@ -185,7 +185,7 @@ async fn a_cancelled_tool_call_ends_the_tool() {
     let space = TestSpace::new("s");
     let hold = json!([tool("hold", json!({"local_name": "hold"}))]);
     space.register(&server, server.admin(), hold).unwrap();
-    server.shelve(&server.token, "wait", json!({"content": "return svc.call('hold', {})"})).await;
+    server.store_tool(&server.token, "wait", json!({"content": "return svc.call('hold', {})"})).await;
     let session = server.start_session(&server.token).await;
     let session = [("Mcp-Session-Id", session.as_str())];
     let waits = call("wait", json!({}));
