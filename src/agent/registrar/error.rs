@@ -19,7 +19,7 @@ pub enum RegisterError {
     NotConnected,
     #[error("{server} refused the registration: {}{reason}", LinePrefix(*line))]
     Refused { server: String, line: Option<usize>, reason: String },
-    #[error("{server}: {fault}; what was registered before still is")]
+    #[error("{server}: {fault}; the registration before stays in force")]
     LinkLost { server: String, fault: PublishFault },
     #[error("the script that asks for this has ended")]
     ScriptEnded,

@@ -67,7 +67,10 @@ pub async fn register(agent: &Arc<AgentState>, path: &Path, source: &str) -> Res
         Ok(output) => Ok(SetupReport { methods: summary.registered, removed: summary.removed, output }),
         Err(error) => {
             if let Err(stays) = agent.registrar.undo(&changes).await {
-                log::error!("what {} registered stays, although it failed: {stays}", path.display());
+                log::error!(
+                    "the registration of {} stays in force, although the script failed: {stays}",
+                    path.display()
+                );
             }
             Err(error)
         }

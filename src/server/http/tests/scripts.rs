@@ -273,7 +273,7 @@ async fn spaces_and_templates_name_only_scripts_that_they_can_use() {
         let refused = server.call(&server.token, method, &at, body).await;
         let said = refused.text_of_error();
         assert!(refused.status == 409 && said.contains("the template `t`"), "{refused:?}");
-        assert!(said.contains("the space `two`"), "who manages spaces sees them: {said}");
+        assert!(said.contains("the space `two`"), "managers of spaces see them: {said}");
     }
     // A caller who does not see them learns only their number.
     let role = json!({"name": "librarian", "permissions": ["manage_global_scripts"]});

@@ -51,7 +51,7 @@ async fn a_space_is_created_changed_and_deleted() {
     let patched = server.call(&ada, "PATCH", &path(&made), Some(patch)).await;
     assert_eq!((patched.status, &patched.body["description"]), (200, &json!("new")), "{patched:?}");
     assert_eq!((&patched.body["health_check"], &patched.body["host"]), (&json!(null), &json!("localhost")));
-    assert_eq!(patched.body["custom"], json!({"TEAM": "ops"}), "what is not mentioned stays");
+    assert_eq!(patched.body["custom"], json!({"TEAM": "ops"}), "absent fields stay");
     let listed = server.call(&ada, "GET", "/api/spaces?name=web&state=created", None).await;
     assert_eq!(listed.body, json!({"items": [patched.body], "next": null}));
     let gone = server.call(&ada, "DELETE", &path(&made), None).await;
