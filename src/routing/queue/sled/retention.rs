@@ -7,9 +7,12 @@ use super::{
     },
 };
 use crate::{
-    model::timestamp::Timestamp,
+    model::{
+        id::{EventId, SinkId},
+        timestamp::Timestamp,
+    },
     platform::store::{Batch, StoreError, keys},
-    routing::queue::{HistoryCursor, Retention},
+    routing::queue::{DeadLetter, HistoryCursor, Retention},
 };
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -69,7 +72,15 @@ impl History {
             let delivery = Self::delivery_in(batch, at.id, routed.sink)?;
             let row = delivery.as_ref().and_then(|delivery| delivery.row.as_ref());
             let sequence = row.map_or(routed.sequence, |row| row.sequence);
-            if exists(batch, &queue_key(routed.sink, sequence))? || exists(batch, &dead_key(routed.sink, sequence))? {
+            let is_needed = match &delivery {
+                // A redelivery has another sequence number than the first routing, and the damaged record held it.
+                Some(delivery) if delivery.row.is_none() => is_held(batch, routed.sink, at.id)?,
+                _ => {
+                    exists(batch, &queue_key(routed.sink, sequence))?
+                        || exists(batch, &dead_key(routed.sink, sequence))?
+                }
+            };
+            if is_needed {
                 return Ok(false);
             }
             if let Some(delivery) = delivery {
@@ -103,6 +114,23 @@ impl History {
 }
 
 /// Tells if there is a record under the key, damaged or not.
+/// Returns `true` if any place in the sink's queue, or any of its dead letters, holds the event.
+fn is_held(batch: &Batch<'_>, sink: SinkId, event: EventId) -> Result<bool, StoreError> {
+    for key in batch.keys(&keys::key(keys::QUEUE, &[sink.as_bytes()])) {
+        if undamaged(batch.get(&key?))?.flatten().is_some_and(|value| *value == event.as_bytes()[..]) {
+            return Ok(true);
+        }
+    }
+    for key in batch.keys(&keys::key(keys::DEAD, &[sink.as_bytes()])) {
+        let key = key?;
+        let Some(value) = undamaged(batch.get(&key))?.flatten() else { continue };
+        if undamaged(decode::<DeadLetter>(&key, &value))?.is_some_and(|letter| letter.event_id == event) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 fn exists(batch: &Batch<'_>, key: &[u8]) -> Result<bool, StoreError> {
     Ok(undamaged(batch.get(key))?.is_none_or(|value| value.is_some()))
 }

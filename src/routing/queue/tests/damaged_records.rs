@@ -181,6 +181,28 @@ async fn a_dead_letter_whose_delivery_record_is_damaged_is_redelivered() {
 }
 
 #[tokio::test]
+async fn a_redelivered_event_is_kept_while_its_delivery_record_is_missing_or_damaged() {
+    let fixture = EngineFixture::new().await;
+    let id = fixture.push_to_first(1).await[0];
+    fixture.settle(0, AttemptEnding::Dead).await;
+    fixture.written().await;
+    let key = delivery_key(id, fixture.sinks[0]);
+    let missing = key.clone();
+    fixture.store.write(move |batch| batch.delete(missing)).await.unwrap();
+    assert_eq!(fixture.redeliver_to_first().await, Redelivered { queued: 1, remaining: 0, damaged: 0 });
+    let none = Retention { keep: Duration::ZERO, bytes: 0 };
+    assert_eq!(fixture.engine.prune(none).await.unwrap(), 0);
+    fixture.damage(key.clone()).await;
+    assert_eq!(fixture.engine.prune(none).await.unwrap(), 0, "it is still queued");
+    assert_eq!(fixture.head_of_first().await, Some((id, 0)));
+    fixture.settle(0, AttemptEnding::Dead).await;
+    fixture.written().await;
+    fixture.damage(key).await;
+    assert_eq!(fixture.engine.prune(none).await.unwrap(), 0, "it is a dead letter");
+    fixture.end().await;
+}
+
+#[tokio::test]
 async fn a_repeated_emit_of_a_damaged_event_is_refused_as_damaged() {
     let fixture = EngineFixture::new().await;
     let id = fixture.push_to_first(1).await[0];
