@@ -14,7 +14,6 @@
 //! | end | [`shutdown`] |
 
 mod api;
-mod backoff;
 mod binding;
 mod child_env;
 mod child_process;

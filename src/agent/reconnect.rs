@@ -4,7 +4,6 @@
 //! tried again slowly, because it may be renewed meanwhile.
 
 use super::{
-    backoff::{Backoff, random_between},
     binding::{BindingChange, BindingError},
     connection::{self, Connection, ConnectionEnd},
     dial::{DialError, Socket},
@@ -15,7 +14,10 @@ use super::{
     startup,
     state::AgentState,
 };
-use crate::model::agent_protocol::{Goodbye, Welcome};
+use crate::{
+    model::agent_protocol::{Goodbye, Welcome},
+    platform::backoff::{Backoff, random_between},
+};
 use std::sync::Arc;
 use tokio::time::Instant;
 

@@ -4,10 +4,11 @@
 //! - [`store`]: everything durable; [`collection`]: typed records in memory over it; [`audit`], [`kv`]: its direct users
 //! - [`egress`]: outgoing HTTP under the egress policy
 //! - [`accept`], [`outbox`], [`lines`], [`percent`], [`process_group`]: connections, paths and child processes
-//! - [`keyed_limit`], [`keyed_mutex`], [`run_to_completion`]: concurrency
+//! - [`backoff`], [`keyed_limit`], [`keyed_mutex`], [`run_to_completion`]: waiting and concurrency
 
 pub mod accept;
 pub mod audit;
+pub mod backoff;
 pub mod collection;
 pub mod config;
 pub mod egress;

@@ -9,7 +9,10 @@
 use super::{agent_process::AgentProcess, error::SpaceError, records::Spaces, row::SpaceChange, space::Space};
 use crate::{
     model::{id::SpaceId, space_settings::Driver},
-    platform::process_group::{GroupEnd, OnParentDeath, ProcessGroup},
+    platform::{
+        backoff::Backoff,
+        process_group::{GroupEnd, OnParentDeath, ProcessGroup},
+    },
 };
 use parking_lot::{Mutex, MutexGuard};
 use std::{
@@ -247,7 +250,8 @@ impl DriverShared {
     /// Runs the agent of a space and restarts it, until `stop` is cancelled or the space is no longer launched.
     async fn supervise(&self, id: SpaceId, stop: &CancellationToken) {
         let restart_policy = self.launch.restart_policy;
-        let (mut wait, mut running) = (restart_policy.first, AgentProcess { pid: None, launches: 0, trouble: None });
+        let mut backoff = Backoff::new(restart_policy.first, restart_policy.longest);
+        let mut running = AgentProcess { pid: None, launches: 0, trouble: None };
         while let Some(space) = self.spaces.get(id).filter(|space| space.launched && !stop.is_cancelled()) {
             running.launches += 1;
             let began = Instant::now();
@@ -275,8 +279,9 @@ impl DriverShared {
                 Err(error) => error.to_string(),
             };
             if began.elapsed() >= restart_policy.steady {
-                wait = restart_policy.first;
+                backoff.reset();
             }
+            let wait = backoff.next_wait();
             log::warn!("space `{}`: its agent does not run: {trouble}; next try in {wait:?}", space.name);
             running.trouble = Some(trouble);
             self.spaces.note_running(id, Some(running.clone()));
@@ -284,7 +289,6 @@ impl DriverShared {
                 () = tokio::time::sleep(wait) => {}
                 () = stop.cancelled() => break,
             }
-            wait = (wait * 2).min(restart_policy.longest);
         }
         self.spaces.note_running(id, None);
     }

@@ -6,12 +6,12 @@
 use super::{pipes, request_queue::RequestQueue};
 use crate::{
     agent::{
-        backoff::Backoff,
         child_env::ChildEnv,
         child_process::{ChildCommand, ChildPipes, ChildSpawnError},
     },
     model::method::{MethodServerHealth, ServerDefinition, ServerMode},
     platform::{
+        backoff::Backoff,
         config::Span,
         process_group::{ProcessGroup, describe_exit},
     },
@@ -132,7 +132,7 @@ impl ServerSupervisor {
         desires: &mut watch::Receiver<DesiredState>,
     ) -> Option<(ProcessGroup, ChildPipes)> {
         loop {
-            let wait = backoff.next();
+            let wait = backoff.next_wait();
             log::warn!("the method server of space {} is down: {reason}; next try in {}", self.space, Span(wait));
             self.set_health(MethodServerHealth::Restarting { reason: reason.to_string() });
             tokio::select! {

@@ -17,7 +17,7 @@ use crate::{
         event::EventType,
         id::EventId,
     },
-    platform::config::Span,
+    platform::{backoff::Backoff, config::Span},
 };
 use serde::Deserialize;
 use std::{
@@ -285,7 +285,7 @@ fn wait_for_deliveries(
     let began = Instant::now();
     let path = format!("/api/events/{}", emitted.event_id);
     let mut settled = HashSet::new();
-    let mut pause = FIRST_PAUSE;
+    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     if format == OutputFormat::Text {
         shell.out.line(&format!("{}  {}", emitted.event_id, emitted.event_type))?;
     }
@@ -303,8 +303,7 @@ fn wait_for_deliveries(
         let Some(left) = at_most.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) else {
             return Err(timed_out(&event, at_most));
         };
-        std::thread::sleep(pause.min(left));
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        std::thread::sleep(backoff.next_wait().min(left));
     };
     match format {
         OutputFormat::Json => shell.out.json(answer.as_str())?,

@@ -16,6 +16,7 @@ use crate::{
         api::events::{DeliveryNotice, LaggedNotice},
         event::Event,
     },
+    platform::backoff::Backoff,
 };
 use std::{
     io::{self, BufRead, BufReader},
@@ -57,16 +58,15 @@ impl TailEvents {
 
 /// Opens the stream again, trying until the server is back. A refusal is final.
 fn reopen(client: &Client, path: &str) -> Result<isahc::Body, Failure> {
-    let mut pause = FIRST_PAUSE;
+    let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
     loop {
-        std::thread::sleep(pause);
+        std::thread::sleep(backoff.next_wait());
         match client.stream(path) {
             Ok(body) => return Ok(body),
             Err(Failure::Unreachable { .. } | Failure::Foreign { .. }) => {}
             Err(Failure::Rejected { status: 500.., .. }) => {}
             Err(failure) => return Err(failure),
         }
-        pause = (pause * 2).min(LAST_PAUSE);
     }
 }
 

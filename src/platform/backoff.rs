@@ -16,14 +16,14 @@ impl Backoff {
     }
 
     /// The next wait.
-    pub fn next(&mut self) -> Duration {
+    pub fn next_wait(&mut self) -> Duration {
         let twice = self.next.saturating_mul(2).min(self.limit);
         std::mem::replace(&mut self.next, twice)
     }
 
     /// A random wait of at most the next one, so that many clients do not come back at once.
     pub fn next_jittered(&mut self) -> Duration {
-        random_between(Duration::ZERO, self.next())
+        random_between(Duration::ZERO, self.next_wait())
     }
 
     /// Starts again with the first wait, after the operation succeeded.
@@ -45,10 +45,10 @@ mod tests {
     #[test]
     fn waits_double_up_to_the_limit_until_they_are_reset() {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
-        let waits: Vec<_> = (0..11).map(|_| backoff.next().as_millis()).collect();
+        let waits: Vec<_> = (0..11).map(|_| backoff.next_wait().as_millis()).collect();
         assert_eq!(waits, [100, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000]);
         backoff.reset();
-        assert_eq!(backoff.next(), Duration::from_millis(100));
+        assert_eq!(backoff.next_wait(), Duration::from_millis(100));
     }
 
     #[test]
