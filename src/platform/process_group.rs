@@ -2,7 +2,7 @@
 //!
 //! A [`ProcessGroup`] that is dropped is killed, unless it is known to be gone or was [released](ProcessGroup::release).
 //! If this process is killed itself, the kernel kills a child that was started with [`OnParentDeath::Kill`] (on Linux).
-//! Its stdin ends in any case.
+//! Its stdin ends in any case. A process that is to outlive this one is started by [`spawn_detached`] instead.
 
 use std::{
     io,
@@ -186,6 +186,28 @@ impl Drop for GroupId {
     }
 }
 
+/// Starts a command in a session of its own and leaves it running. Returns its process id.
+///
+/// It outlives this process, and no signal to this process's group or terminal reaches it.
+///
+/// # Errors
+///
+/// Fails if the command cannot be run.
+pub fn spawn_detached(mut command: Command) -> io::Result<u32> {
+    let start_session = || {
+        // SAFETY: it only makes a system call, which is allowed between fork and exec.
+        match unsafe { libc::setsid() } {
+            -1 => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        }
+    };
+    // SAFETY: `start_session` allocates nothing and takes no lock.
+    unsafe { command.pre_exec(start_session) };
+    // tokio waits for a child that was dropped, so that it does not stay behind as a zombie.
+    let child = command.spawn()?;
+    Ok(child.id().expect("it was not waited for yet"))
+}
+
 /// Describes an exit in a sentence that begins with "it".
 pub fn describe_exit(status: &io::Result<ExitStatus>) -> String {
     use std::os::unix::process::ExitStatusExt as _;
@@ -249,5 +271,40 @@ fn run_spawner(requests: &mpsc::Receiver<SpawnRequest>) {
         let _entered = runtime.enter();
         // A caller that no longer waits drops the group, which kills it.
         let _ = started.send(ProcessGroup::start(&mut command));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Stdio;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped());
+        command
+    }
+
+    #[tokio::test]
+    async fn a_detached_process_leads_a_session_of_its_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let done = directory.path().join("done");
+        let mut command = shell("read line < fifo; touch done");
+        command.current_dir(directory.path()).stdout(Stdio::null());
+        let made = Command::new("mkfifo").arg(directory.path().join("fifo")).status().await.unwrap();
+        assert!(made.success());
+        let id: libc::pid_t = spawn_detached(command).unwrap().try_into().unwrap();
+        // SAFETY: both calls take and return numbers.
+        let (session, own) = unsafe { (libc::getsid(id), libc::getsid(0)) };
+        assert_eq!(session, id);
+        assert_ne!(session, own);
+        // It runs until it can read a line, although nothing here holds it.
+        tokio::fs::write(directory.path().join("fifo"), "\n").await.unwrap();
+        let ended = async {
+            while !done.exists() {
+                sleep(POLL).await;
+            }
+        };
+        timeout(Duration::from_secs(30), ended).await.expect("it runs to its end");
     }
 }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     model::units::Span,
-    platform::process_group::{OnParentDeath, ProcessGroup},
+    platform::process_group::{OnParentDeath, ProcessGroup, spawn_detached},
 };
 use mlua::{Lua, LuaString, Table, Value};
 use std::{
@@ -92,17 +92,8 @@ pub(super) fn library(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
         };
         let mut command = command(&spec);
         command.stdin(Stdio::null()).stdout(output()?).stderr(output()?);
-        // SAFETY: the closure only makes a system call, which is allowed between fork and exec.
-        unsafe {
-            command.pre_exec(|| match libc::setsid() {
-                -1 => Err(io::Error::last_os_error()),
-                _ => Ok(()),
-            });
-        }
-        // tokio waits for a child that was dropped, so that it does not stay behind as a zombie.
         check_directory(&spec)?;
-        let child = command.spawn().map_err(|error| not_started(&spec, &error))?;
-        Ok(child.id())
+        spawn_detached(command).map_err(|error| not_started(&spec, &error))
     })?;
     library.raw_set("spawn", spawn)?;
     Ok(library)
