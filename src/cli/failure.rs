@@ -162,7 +162,10 @@ impl fmt::Display for Failure {
             Self::Refused { refusal: Refusal::Forbidden, message, .. } => {
                 write!(f, "{message}: use a token of a user who may, or ask an administrator for the permission")
             }
-            Self::Rejected { status, code, message } if *status >= 500 => {
+            // The messages of these errors say what to do themselves.
+            Self::Rejected { status, code, message }
+                if *status >= 500 && !matches!(code.as_str(), "disk_full" | "stopping" | "damaged_record") =>
+            {
                 write!(f, "{message} ({status} {code}): the server's log says more")
             }
             Self::Rejected { status, code, message } => write!(f, "{message} ({status} {code})"),

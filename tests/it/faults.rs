@@ -120,7 +120,8 @@ fn with_little_disk_space_events_are_refused_with_the_reason_and_deliveries_cont
     daemon.restart();
     daemon.delivery(&waiting["event_id"], "delivered");
     let refused = daemon.post("/api/events/emit", &json!({"type": "x", "payload": {}}));
-    assert_eq!((refused.status, &refused.json()["error"]["code"]), (503, &json!("unavailable")), "{}", refused.text);
+    assert_eq!((refused.status, &refused.json()["error"]["code"]), (503, &json!("disk_full")), "{}", refused.text);
+    assert_eq!(refused.headers["retry-after"], "60");
     assert!(refused.message().contains("full"), "{}", refused.message());
     assert_eq!(daemon.send("GET", "/readyz", None, None).status, 503);
     assert_eq!(daemon.send("GET", "/healthz", None, None).status, 200);
@@ -152,7 +153,7 @@ fn a_full_disk_is_an_error_to_the_emitter_and_keeps_all_confirmed_events() {
         }
     });
     let (status, answer) = refused.expect("the limit is reached");
-    assert_eq!((status, &answer["error"]["code"]), (503, &json!("unavailable")), "{answer}");
+    assert_eq!((status, &answer["error"]["code"]), (503, &json!("store_stopped")), "{answer}");
     assert!(!accepted.is_empty());
     assert_eq!(request(&url, &token, "GET", "/healthz", "").0, 200, "the daemon continues");
     assert_eq!(request(&url, &token, "GET", "/readyz", "").0, 503, "and reports that it accepts nothing");

@@ -155,6 +155,22 @@ fn a_rejected_request_is_code_1_with_the_reason() {
 }
 
 #[test]
+fn an_error_of_the_server_points_to_its_log_unless_it_says_itself_what_to_do() {
+    for (status, code, more) in [
+        (500, "internal", ": the server's log says more"),
+        (500, "damaged_record", ""),
+        (503, "store_stopped", ": the server's log says more"),
+        (503, "store_unreadable", ": the server's log says more"),
+        (503, "unavailable", ": the server's log says more"),
+        (503, "disk_full", ""),
+        (503, "stopping", ""),
+    ] {
+        let ran = FakeApi::always(status, error(code, "this is why")).run(&["group", "create", "web"]);
+        assert_eq!((ran.code, ran.err), (1, format!("svc: this is why ({status} {code}){more}\n")));
+    }
+}
+
+#[test]
 fn a_server_that_is_not_there_is_code_3() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let ran = run(&["whoami", "--server", &address]);

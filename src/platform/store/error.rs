@@ -2,7 +2,7 @@
 //! for a restart, so that no caller has to parse a message.
 
 use super::keys;
-use std::{fmt::Display, io, path::PathBuf, sync::Arc};
+use std::{fmt::Display, io, path::PathBuf, sync::Arc, time::Duration};
 
 /// Reason for which a data directory could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +45,26 @@ impl StoreError {
     /// The record under `key` cannot be decoded for this reason.
     pub fn damaged(key: &[u8], reason: impl Display) -> Self {
         Self::Damaged { kind: keys::kind_name(key), key: keys::display(key), reason: reason.to_string() }
+    }
+
+    /// The code of this error in the HTTP APIs of server and agent. Programs rely on it.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::DiskFull => "disk_full",
+            Self::Stopped(_) => "store_stopped",
+            Self::Damaged { .. } => "damaged_record",
+            Self::Unreadable(_) => "store_unreadable",
+            Self::Closing => "stopping",
+        }
+    }
+
+    /// The time after which a client may try again; `None` if the error does not pass by itself.
+    pub const fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::DiskFull => Some(Duration::from_secs(60)),
+            Self::Closing => Some(Duration::from_secs(5)),
+            Self::Stopped(_) | Self::Damaged { .. } | Self::Unreadable(_) => None,
+        }
     }
 
     pub(super) fn unreadable(error: sled::Error) -> Self {

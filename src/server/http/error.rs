@@ -46,9 +46,10 @@ pub enum ApiError {
     /// A fault of the service. The reason is logged, not shown to the caller.
     #[error("something went wrong in the service; its log says what")]
     Internal(String),
-    /// A damaged record. The message names it; the rest of the service goes on.
-    #[error("{0}: have the operator look at the log")]
-    Damaged(StoreError),
+    /// An error of the store, each with its own code. A damaged record is named; the rest of the service goes on.
+    #[error("{}", store_message(.0))]
+    Store(#[from] StoreError),
+    /// Something other than the store cannot serve the request now.
     #[error("{0}")]
     Unavailable(String),
 }
@@ -76,7 +77,8 @@ impl ApiError {
             Self::TooLarge { .. } | Self::PayloadTooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
             Self::UnsupportedMediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
             Self::TooManyRequests { .. } => (StatusCode::TOO_MANY_REQUESTS, "too_many_requests"),
-            Self::Internal(_) | Self::Damaged(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
+            Self::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
+            Self::Store(error) => (store_status(error), error.code()),
             Self::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
         }
     }
@@ -86,9 +88,8 @@ impl ApiError {
         match self {
             Self::Unauthorized(_) => Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))),
             Self::MethodNotAllowed { allow } => Some((ALLOW, HeaderValue::from_str(allow).ok()?)),
-            Self::TooManyRequests { wait, .. } => {
-                Some((RETRY_AFTER, HeaderValue::from(wait.as_millis().div_ceil(1000).max(1) as u64)))
-            }
+            Self::TooManyRequests { wait, .. } => Some((RETRY_AFTER, whole_seconds(*wait))),
+            Self::Store(error) => Some((RETRY_AFTER, whole_seconds(error.retry_after()?))),
             _ => None,
         }
     }
@@ -97,7 +98,7 @@ impl ApiError {
         if let Self::Internal(reason) = &self {
             log::error!("a request failed: {reason}");
         }
-        if let Self::Damaged(error) = &self {
+        if let Self::Store(error @ StoreError::Damaged { .. }) = &self {
             log::error!("a request failed: {error}");
         }
         let (status, code) = self.kind();
@@ -116,17 +117,6 @@ impl ApiError {
 impl From<InvalidJson> for ApiError {
     fn from(error: InvalidJson) -> Self {
         Self::BadRequest(error.to_string())
-    }
-}
-
-impl From<StoreError> for ApiError {
-    fn from(error: StoreError) -> Self {
-        match error {
-            StoreError::Damaged { .. } => Self::Damaged(error),
-            StoreError::DiskFull | StoreError::Stopped(_) | StoreError::Unreadable(_) | StoreError::Closing => {
-                Self::Unavailable(error.to_string())
-            }
-        }
     }
 }
 
@@ -149,9 +139,34 @@ impl From<IdentityError> for ApiError {
     }
 }
 
+/// A damaged record is a fault of its own; any other error of the store concerns all requests, until it is over.
+const fn store_status(error: &StoreError) -> StatusCode {
+    match error {
+        StoreError::Damaged { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+        StoreError::DiskFull | StoreError::Stopped(_) | StoreError::Unreadable(_) | StoreError::Closing => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
+    }
+}
+
+fn store_message(error: &StoreError) -> String {
+    match error {
+        StoreError::Damaged { .. } => format!("{error}: have the operator look at the log"),
+        StoreError::DiskFull | StoreError::Stopped(_) | StoreError::Unreadable(_) | StoreError::Closing => {
+            error.to_string()
+        }
+    }
+}
+
+/// The value of a `Retry-After` header. At least one second: zero would ask for another try at once.
+fn whole_seconds(wait: Duration) -> HeaderValue {
+    HeaderValue::from(wait.as_millis().div_ceil(1000).max(1) as u64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http_body_util::BodyExt as _;
 
     #[test]
     fn retry_after_is_in_whole_seconds_and_never_zero() {
@@ -162,28 +177,90 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_failed_store_is_unavailable() {
-        assert_eq!(ApiError::from(StoreError::DiskFull).status(), StatusCode::SERVICE_UNAVAILABLE);
+    /// The status, code, `Retry-After` and message of the response to an error of the store.
+    async fn answer(error: StoreError) -> (u16, String, Option<String>, String) {
+        let response = ApiError::from(error).into_response();
+        let status = response.status().as_u16();
+        let retry_after = response.headers().get(RETRY_AFTER).map(|value| value.to_str().unwrap().to_owned());
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let ErrorBody { error: ErrorText { code, message } } = serde_json::from_slice(&body).unwrap();
+        (status, code.into_owned(), retry_after, message)
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_is_503_disk_full_and_passes_within_a_minute() {
+        let (status, code, retry_after, message) = answer(StoreError::DiskFull).await;
+        assert_eq!((status, code.as_str(), retry_after.as_deref()), (503, "disk_full", Some("60")));
+        assert!(message.contains("free some space") && !message.contains("restart"), "{message}");
+    }
+
+    #[tokio::test]
+    async fn a_stopped_store_is_503_store_stopped_and_asks_for_a_restart() {
+        let (status, code, retry_after, message) = answer(StoreError::Stopped("the disk is gone".to_owned())).await;
+        assert_eq!((status, code.as_str(), retry_after), (503, "store_stopped", None));
+        assert!(message.contains("the disk is gone") && message.contains("restart"), "{message}");
+    }
+
+    #[tokio::test]
+    async fn a_failed_read_is_503_store_unreadable() {
+        let unreadable = StoreError::Unreadable(std::sync::Arc::new(std::io::Error::other("a bad sector")));
+        let (status, code, retry_after, message) = answer(unreadable).await;
+        assert_eq!((status, code.as_str(), retry_after), (503, "store_unreadable", None));
+        assert!(message.contains("a bad sector") && !message.contains("restart"), "{message}");
+    }
+
+    #[tokio::test]
+    async fn a_closing_store_is_503_stopping_and_is_back_within_seconds() {
+        let (status, code, retry_after, message) = answer(StoreError::Closing).await;
+        assert_eq!((status, code.as_str(), retry_after.as_deref()), (503, "stopping", Some("5")));
+        assert!(message.contains("stopping") && !message.contains("restart"), "{message}");
+    }
+
+    #[tokio::test]
+    async fn a_damaged_record_is_500_damaged_record_with_its_kind_and_key() {
+        let damaged = StoreError::damaged(b"s0123456789abcdef", "expected value at line 1");
+        let (status, code, retry_after, message) = answer(damaged).await;
+        assert_eq!((status, code.as_str(), retry_after), (500, "damaged_record", None));
+        assert!(message.contains("the stored sink 30313233-3435-3637-3839-616263646566 is damaged"), "{message}");
+        assert!(!message.contains("restart"), "{message}");
     }
 
     #[test]
-    fn each_error_of_the_store_has_its_own_answer_and_only_a_stopped_one_asks_for_a_restart() {
-        let damaged = StoreError::damaged(b"s0123456789abcdef", "expected value at line 1");
-        let unreadable = StoreError::Unreadable(std::sync::Arc::new(std::io::Error::other("a bad sector")));
-        for (error, code, says) in [
-            (StoreError::DiskFull, "unavailable", "free some space"),
-            (StoreError::Stopped("the disk is gone".to_owned()), "unavailable", "the disk is gone"),
-            (unreadable, "unavailable", "a bad sector"),
-            (StoreError::Closing, "unavailable", "stopping"),
-            (damaged, "internal", "the stored sink 30313233-3435-3637-3839-616263646566 is damaged"),
+    fn every_code_is_in_the_manual_with_its_status() {
+        let text = String::new;
+        let manual = include_str!("../../../docs/operations.md");
+        for error in [
+            ApiError::BadRequest(text()),
+            ApiError::Unauthorized(""),
+            ApiError::Forbidden(text()),
+            ApiError::NotFound(text()),
+            ApiError::MethodNotAllowed { allow: text() },
+            ApiError::NotAcceptable(text()),
+            ApiError::Timeout,
+            ApiError::Conflict(text()),
+            ApiError::TooLarge { limit: 0 },
+            ApiError::UnsupportedMediaType,
+            ApiError::TooManyRequests { message: text(), wait: Duration::ZERO },
+            ApiError::Internal(text()),
+            ApiError::Store(StoreError::damaged(b"s0123456789abcdef", "")),
+            ApiError::Store(StoreError::DiskFull),
+            ApiError::Store(StoreError::Stopped(text())),
+            ApiError::Store(StoreError::Unreadable(std::io::Error::other("").into())),
+            ApiError::Store(StoreError::Closing),
+            ApiError::Unavailable(text()),
         ] {
-            let restart = matches!(error, StoreError::Stopped(_));
-            let error = ApiError::from(error);
-            assert_eq!(error.kind().1, code);
-            assert_eq!(error.status().as_u16(), if code == "internal" { 500 } else { 503 });
-            let message = error.to_string();
-            assert!(message.contains(says) && message.contains("restart") == restart, "{message}");
+            let (status, code) = error.kind();
+            let row = format!("| `{code}` | {} |", status.as_u16());
+            assert_eq!(manual.matches(&row).count(), 1, "{row}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_fault_outside_of_the_store_is_503_unavailable() {
+        let response = ApiError::Unavailable("all places for scripts are taken".to_owned()).into_response();
+        assert_eq!((response.status().as_u16(), response.headers().get(RETRY_AFTER)), (503, None));
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let body: ErrorBody = serde_json::from_slice(&body).unwrap();
+        assert_eq!(body.error.code, "unavailable");
     }
 }

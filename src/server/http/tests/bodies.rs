@@ -186,7 +186,8 @@ async fn a_name_that_is_taken_is_409() {
 async fn a_store_that_cannot_write_is_503() {
     let server = TestServer::start().await;
     server.services.store.close().await;
-    assert_eq!(server.post("/api/groups", json!({"name": "ops"})).await.code(), "unavailable");
+    let refused = server.post("/api/groups", json!({"name": "ops"})).await;
+    assert_eq!((refused.code(), refused.header("retry-after")), ("stopping", "5"));
     assert_eq!(server.get("/api/groups").await.body["items"], json!([]), "and shows nothing it did not keep");
     server.stop().await;
 }

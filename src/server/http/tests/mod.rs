@@ -166,8 +166,8 @@ impl TestResponse {
             "too_large" => 413,
             "unsupported_media_type" => 415,
             "too_many_requests" => 429,
-            "internal" => 500,
-            "unavailable" => 503,
+            "internal" | "damaged_record" => 500,
+            "unavailable" | "disk_full" | "store_stopped" | "store_unreadable" | "stopping" => 503,
             other => panic!("unknown code {other}"),
         };
         assert_eq!(self.status, status, "{self:?}");
