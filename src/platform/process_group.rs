@@ -6,6 +6,7 @@
 
 use std::{
     io,
+    panic::{AssertUnwindSafe, catch_unwind},
     process::ExitStatus,
     sync::{OnceLock, mpsc},
     time::Duration,
@@ -26,8 +27,10 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 /// A process, and the group that it leads.
 #[derive(Debug)]
 pub struct ProcessGroup {
-    child: Child,
+    /// Before `child`, because fields are dropped in this order and dropping the child may reap it: the group is killed
+    /// while the id of its leader cannot be reused.
     group: GroupId,
+    child: Child,
 }
 
 /// Fate of the child if this process dies without ending it.
@@ -77,7 +80,7 @@ impl ProcessGroup {
         let child = command.spawn()?;
         let id = child.id().expect("it was not waited for yet");
         let group = GroupId { id: id.try_into().expect("process ids are positive"), gone: false };
-        Ok(Self { child, group })
+        Ok(Self { group, child })
     }
 
     /// The process id of the leader, which is also the id of the group.
@@ -268,9 +271,15 @@ async fn spawn_on_lasting_thread(command: Command) -> io::Result<ProcessGroup> {
 
 fn run_spawner(requests: &mpsc::Receiver<SpawnRequest>) {
     while let Ok(SpawnRequest { mut command, runtime, started }) = requests.recv() {
+        if started.is_closed() {
+            continue;
+        }
         let _entered = runtime.enter();
-        // A caller that no longer waits drops the group, which kills it.
-        let _ = started.send(ProcessGroup::start(&mut command));
+        // A panic fails this request alone. The thread must not end: its end would kill every child it has started.
+        let group = catch_unwind(AssertUnwindSafe(|| ProcessGroup::start(&mut command)))
+            .unwrap_or_else(|_| Err(io::Error::other("starting the process panicked")));
+        // If the caller no longer waits, the group is dropped here, which kills it.
+        let _ = started.send(group);
     }
 }
 
@@ -278,11 +287,30 @@ fn run_spawner(requests: &mpsc::Receiver<SpawnRequest>) {
 mod tests {
     use super::*;
     use std::process::Stdio;
+    use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 
     fn shell(script: &str) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped());
         command
+    }
+
+    /// Waits until every process that holds the pipe's write end is gone.
+    async fn wait_for_end(mut pipe: impl tokio::io::AsyncRead + Unpin) {
+        timeout(Duration::from_secs(30), pipe.read_to_end(&mut Vec::new())).await.expect("it ends").unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_dropped_group_is_killed_with_the_descendants_of_a_leader_that_has_exited() {
+        for on_parent_death in [OnParentDeath::Kill, OnParentDeath::LeaveRunning] {
+            // The leader exits at once; the rest of its group holds the pipe.
+            let mut group = ProcessGroup::spawn(shell("sleep 1000 & echo started"), on_parent_death).await.unwrap();
+            let mut output = BufReader::new(group.take_stdout().unwrap());
+            output.read_line(&mut String::new()).await.unwrap();
+            assert!(group.exited().await.unwrap().success());
+            drop(group);
+            wait_for_end(output).await;
+        }
     }
 
     #[tokio::test]
@@ -306,5 +334,19 @@ mod tests {
             }
         };
         timeout(Duration::from_secs(30), ended).await.expect("it runs to its end");
+    }
+
+    #[test]
+    fn a_panic_while_a_process_is_started_fails_that_one_alone() {
+        // tokio panics where a process is started in a runtime without I/O.
+        let without_io = runtime::Builder::new_current_thread().build().unwrap();
+        let refused = without_io.block_on(ProcessGroup::spawn(Command::new("true"), OnParentDeath::Kill));
+        assert!(refused.unwrap_err().to_string().contains("panicked"));
+        let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let exited = runtime.block_on(async {
+            let mut group = ProcessGroup::spawn(Command::new("true"), OnParentDeath::Kill).await?;
+            group.exited().await
+        });
+        assert!(exited.unwrap().success());
     }
 }
