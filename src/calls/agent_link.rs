@@ -144,7 +144,8 @@ impl AgentLink {
     /// Queues a message if there is room for it now. Otherwise it ends the link: an agent that far behind is better off
     /// with a new one.
     pub fn send_now(&self, message: ToAgent) {
-        if !self.outbox.try_send(message) {
+        let kib = weight(&message);
+        if !self.outbox.try_send(message, kib) {
             self.end(Goodbye::Restarting);
         }
     }
@@ -180,11 +181,12 @@ impl AgentLink {
     }
 }
 
-/// The weight of a message in the outbox, in KiB. Only calls and libraries can be large.
+/// The weight of a message in the outbox, in KiB. Only calls, libraries and health checks can be large.
 fn weight(message: &ToAgent) -> u32 {
     outbox::kib(match message {
         ToAgent::Call { params: Some(params), .. } => params.get().len(),
         ToAgent::Libraries(libraries) => libraries.iter().map(|library| library.source.len()).sum(),
+        ToAgent::Check(Some(check)) => check.get().len(),
         _ => 0,
     })
 }
@@ -206,7 +208,7 @@ impl Drop for PendingCall<'_> {
         let unanswered = self.link.pending.lock().remove(&self.id).is_some();
         if unanswered && self.link.is_up() {
             // With a full outbox the agent's own timeout ends the call.
-            self.link.outbox.try_send(ToAgent::Cancel { id: self.id });
+            self.link.outbox.try_send(ToAgent::Cancel { id: self.id }, 0);
         }
     }
 }
@@ -282,7 +284,7 @@ mod tests {
         assert!(matches!(link.call(CALL, LIMIT).await, Err(LinkError::Timeout)));
         // A call to an agent whose outbox is full times out too.
         for _ in 0..outbox::MAX_MESSAGES {
-            link.outbox.try_send(ToAgent::Registered { generation: 0 });
+            link.outbox.try_send(ToAgent::Registered { generation: 0 }, 0);
         }
         assert!(matches!(link.call(CALL, LIMIT).await, Err(LinkError::Timeout)));
         assert!(link.pending.lock().is_empty());

@@ -2,7 +2,8 @@
 //!
 //! A sender waits for room, never for the network: the task that owns the socket takes the messages from the
 //! [`OutboxReceiver`]. A message keeps its room until its [`Queued`] is dropped, so that a peer that does not read
-//! cannot make this process hold more than the bound. A message heavier than the whole bound still fits alone.
+//! cannot make this process hold more than the bound. A message heavier than the whole bound still fits alone. Once the
+//! receiver is dropped, every send fails at once, also one that waits for room.
 
 use std::sync::Arc;
 use tokio::sync::{
@@ -25,7 +26,10 @@ pub struct Outbox<T> {
 
 /// The receiving half, for the task that writes to the socket.
 #[derive(Debug)]
-pub struct OutboxReceiver<T>(mpsc::Receiver<Queued<T>>);
+pub struct OutboxReceiver<T> {
+    queue: mpsc::Receiver<Queued<T>>,
+    room: Arc<Semaphore>,
+}
 
 /// A queued message. Its room is free again once this is dropped.
 #[derive(Debug)]
@@ -41,8 +45,9 @@ pub struct OutboxClosed;
 
 /// Makes an empty outbox.
 pub fn outbox<T>() -> (Outbox<T>, OutboxReceiver<T>) {
-    let (queue, messages) = mpsc::channel(MAX_MESSAGES);
-    (Outbox { queue, room: Arc::new(Semaphore::new(MAX_KIB as usize)) }, OutboxReceiver(messages))
+    let (sender, receiver) = mpsc::channel(MAX_MESSAGES);
+    let room = Arc::new(Semaphore::new(MAX_KIB as usize));
+    (Outbox { queue: sender, room: room.clone() }, OutboxReceiver { queue: receiver, room })
 }
 
 /// The weight of this many bytes in whole KiB, rounded down: a small message weighs nothing and counts only in number.
@@ -73,9 +78,16 @@ impl<T> Outbox<T> {
         self.queue.send(Queued { message, _room }).await.map_err(|_| OutboxClosed)
     }
 
-    /// Queues a message that is not weighed, if there is room for it now. Returns whether it was queued.
-    pub fn try_send(&self, message: T) -> bool {
-        self.queue.try_send(Queued { message, _room: None }).is_ok()
+    /// Queues a message of this weight in KiB, if there is room for it now. Returns whether it was queued.
+    pub fn try_send(&self, message: T, kib: u32) -> bool {
+        let _room = match kib.min(MAX_KIB) {
+            0 => None,
+            kib => match self.room.clone().try_acquire_many_owned(kib) {
+                Ok(room) => Some(room),
+                Err(_) => return false,
+            },
+        };
+        self.queue.try_send(Queued { message, _room }).is_ok()
     }
 }
 
@@ -88,12 +100,19 @@ impl<T> Clone for Outbox<T> {
 impl<T> OutboxReceiver<T> {
     /// Waits for the next message; `None` once every sender is gone.
     pub async fn recv(&mut self) -> Option<Queued<T>> {
-        self.0.recv().await
+        self.queue.recv().await
     }
 
     /// The next message, if one is queued.
     pub fn try_recv(&mut self) -> Option<Queued<T>> {
-        self.0.try_recv().ok()
+        self.queue.try_recv().ok()
+    }
+}
+
+impl<T> Drop for OutboxReceiver<T> {
+    fn drop(&mut self) {
+        // A sender that waits for room would otherwise wait until the messages that were taken are dropped.
+        self.room.close();
     }
 }
 
@@ -125,12 +144,34 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_message_that_does_not_wait_counts_in_bytes_too() {
+        let (outbox, mut messages) = outbox();
+        assert!(outbox.try_send(1, MAX_KIB));
+        assert!(!outbox.try_send(2, 1));
+        assert!(outbox.try_send(3, 0));
+        drop(messages.recv().await.unwrap());
+        assert!(outbox.try_send(4, 1));
+    }
+
+    #[tokio::test]
+    async fn a_sender_that_waits_for_room_fails_once_the_receiver_is_gone() {
+        let (outbox, mut messages) = outbox();
+        outbox.send(1, MAX_KIB).await.unwrap();
+        let _being_written = messages.recv().await.unwrap();
+        let mut waiting = std::pin::pin!(outbox.send(2, 1));
+        assert!(futures_util::poll!(waiting.as_mut()).is_pending());
+        drop(messages);
+        assert_eq!(futures_util::poll!(waiting.as_mut()), std::task::Poll::Ready(Err(OutboxClosed)));
+        assert!(!outbox.try_send(3, 1));
+    }
+
+    #[tokio::test]
     async fn the_queue_is_bounded_in_number() {
         let (outbox, messages) = outbox();
         for n in 0..MAX_MESSAGES {
-            assert!(outbox.try_send(n));
+            assert!(outbox.try_send(n, 0));
         }
-        assert!(!outbox.try_send(0));
+        assert!(!outbox.try_send(0, 0));
         let mut waiting = std::pin::pin!(outbox.send(0, 0));
         assert!(futures_util::poll!(waiting.as_mut()).is_pending());
         drop(messages);
