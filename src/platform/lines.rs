@@ -57,7 +57,7 @@ impl LineSplitter {
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
             let line = &rest[..end];
             rest = &rest[end + 1..];
-            if self.partial.is_empty() && line.len() <= self.limit {
+            if self.partial.is_empty() && self.dropped == 0 && line.len() <= self.limit {
                 each(Line::Whole(line));
                 continue;
             }
@@ -148,5 +148,6 @@ mod tests {
         assert_eq!(lines(&[b"0123\n01234\nok\n"], 4).await, ["0123 whole", "0123 of 5", "ok whole"]);
         assert_eq!(lines(&[b"0123456789abcdefghij\nok"], 4).await, ["0123 of 20", "ok whole"]);
         assert_eq!(lines(&[b"0123456789abcdefghij"], 4).await, ["0123 of 20"]);
+        assert_eq!(lines(&[b"0123456", b"\n\nok"], 0).await, [" of 7", " whole", " of 2"]);
     }
 }

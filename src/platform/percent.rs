@@ -1,7 +1,8 @@
 //! Percent-encoding of one path segment or one query value (RFC 3986).
 //!
-//! Encoding escapes every byte that is not unreserved, so its output is right in a path and in a query. Decoding has
-//! two forms because `+` stands for a space in a query and for itself in a path.
+//! Encoding escapes every byte that is not unreserved, so its output is right in a path and in a query. Two texts cannot
+//! be path segments in any encoding: clients resolve `.` and `..`, also escaped ones, before they send a path. Decoding
+//! has two forms because `+` stands for a space in a query and for itself in a path.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
@@ -32,7 +33,8 @@ pub fn decode_segment(segment: &str) -> Result<String, PercentError> {
 
 /// Decodes one value of a query, in which `+` stands for a space.
 pub fn decode_query_value(value: &str) -> Result<String, PercentError> {
-    decode_segment(&value.replace('+', " "))
+    // The error names the value as it was sent.
+    decode_segment(&value.replace('+', " ")).map_err(|PercentError(_)| PercentError(value.to_owned()))
 }
 
 #[cfg(test)]
@@ -59,6 +61,7 @@ mod tests {
     fn broken_escapes_and_bytes_that_are_not_utf8_are_refused() {
         for text in ["%", "a%2", "%zz", "%2%20", "%ff", "%+1"] {
             assert_eq!(decode_segment(text), Err(PercentError(text.to_owned())));
+            assert_eq!(decode_query_value(text), Err(PercentError(text.to_owned())));
         }
     }
 }
