@@ -43,7 +43,7 @@ pub struct Client {
 
 /// The body of an answer, byte for byte.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer(String);
+pub struct ResponseText(String);
 
 /// The items of one or more pages of a list.
 #[derive(Debug)]
@@ -97,21 +97,21 @@ impl Client {
         &self.access.server
     }
 
-    pub fn get(&self, path: &str) -> Result<Answer, Failure> {
+    pub fn get(&self, path: &str) -> Result<ResponseText, Failure> {
         self.exchange(Method::GET, path, None)
     }
 
-    pub fn post(&self, path: &str, body: &impl Serialize) -> Result<Answer, Failure> {
+    pub fn post(&self, path: &str, body: &impl Serialize) -> Result<ResponseText, Failure> {
         self.exchange(Method::POST, path, Some(to_json(body)))
     }
 
     /// Posts a body that is JSON already, byte for byte.
-    pub fn post_raw(&self, path: &str, body: String) -> Result<Answer, Failure> {
+    pub fn post_raw(&self, path: &str, body: String) -> Result<ResponseText, Failure> {
         self.exchange(Method::POST, path, Some(body))
     }
 
     /// Posts a body without a timeout, for requests that the other end bounds in time.
-    pub fn post_without_timeout(&self, path: &str, body: String) -> Result<Answer, Failure> {
+    pub fn post_without_timeout(&self, path: &str, body: String) -> Result<ResponseText, Failure> {
         let response = self.send(self.request(Method::POST, path).body(body))?;
         self.read_answer(response)
     }
@@ -139,15 +139,15 @@ impl Client {
         }
     }
 
-    pub fn put(&self, path: &str, body: &impl Serialize) -> Result<Answer, Failure> {
+    pub fn put(&self, path: &str, body: &impl Serialize) -> Result<ResponseText, Failure> {
         self.exchange(Method::PUT, path, Some(to_json(body)))
     }
 
-    pub fn patch(&self, path: &str, body: &impl Serialize) -> Result<Answer, Failure> {
+    pub fn patch(&self, path: &str, body: &impl Serialize) -> Result<ResponseText, Failure> {
         self.exchange(Method::PATCH, path, Some(to_json(body)))
     }
 
-    pub fn delete(&self, path: &str) -> Result<Answer, Failure> {
+    pub fn delete(&self, path: &str) -> Result<ResponseText, Failure> {
         self.exchange(Method::DELETE, path, None)
     }
 
@@ -214,7 +214,7 @@ impl Client {
         }
     }
 
-    pub fn read<T: DeserializeOwned>(&self, answer: &Answer) -> Result<T, Failure> {
+    pub fn read<T: DeserializeOwned>(&self, answer: &ResponseText) -> Result<T, Failure> {
         self.read_text(&answer.0)
     }
 
@@ -223,7 +223,7 @@ impl Client {
         serde_json::from_str(text).map_err(|error| self.foreign(StatusCode::OK, &error.to_string()))
     }
 
-    fn exchange(&self, method: Method, path: &str, body: Option<String>) -> Result<Answer, Failure> {
+    fn exchange(&self, method: Method, path: &str, body: Option<String>) -> Result<ResponseText, Failure> {
         let request = self.request(method, path);
         let response = match body {
             Some(body) => self.send(request.timeout(ANSWER_TIMEOUT).body(body))?,
@@ -254,13 +254,13 @@ impl Client {
         self.http.send(request).map_err(|error| unreachable(self.server(), error.kind()))
     }
 
-    fn read_answer(&self, response: Response<Body>) -> Result<Answer, Failure> {
+    fn read_answer(&self, response: Response<Body>) -> Result<ResponseText, Failure> {
         let status = response.status();
         let mut bytes = Vec::new();
         response.into_body().read_to_end(&mut bytes).map_err(|error| unreachable(self.server(), error))?;
         let text = String::from_utf8(bytes).map_err(|_| self.foreign(status, "no UTF-8"))?;
         if status.is_success() {
-            return Ok(Answer(text));
+            return Ok(ResponseText(text));
         }
         let error = serde_json::from_str::<ErrorBody>(&text);
         let detail = error.map_err(|_| self.foreign(status, "not our kind of error"))?.error;
@@ -280,7 +280,7 @@ impl Client {
     }
 }
 
-impl Answer {
+impl ResponseText {
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -4,7 +4,7 @@
 //! kind, as [`Resource`] of its view.
 
 use super::{
-    client::{Answer, Client, QueryString},
+    client::{Client, QueryString, ResponseText},
     failure::Failure,
     shell::{OutputFormat, Shell},
     table::{Cell, Fit, TextTable, printable},
@@ -215,7 +215,7 @@ impl ResourceKind {
         shell: &mut Shell<'_>,
         done: &str,
         client: &Client,
-        answer: &Answer,
+        answer: &ResponseText,
         format: OutputFormat,
     ) -> Result<(), Failure> {
         if format == OutputFormat::Json {

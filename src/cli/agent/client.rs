@@ -4,7 +4,7 @@ use crate::{
     agent::NOT_CONNECTED,
     cli::{
         access::Access,
-        client::{Answer, Client},
+        client::{Client, ResponseText},
         failure::{Failure, TokenSource},
     },
 };
@@ -36,25 +36,25 @@ impl AgentHttp {
         Client::new(Access { server, token: None, source: TokenSource::None }).map(Self)
     }
 
-    pub fn get(&self, path: &str) -> Result<Answer, Failure> {
+    pub fn get(&self, path: &str) -> Result<ResponseText, Failure> {
         self.0.get(path).map_err(|failure| self.of_agent(failure))
     }
 
     /// Posts a body without a timeout: the agent bounds the time of a set-up script.
-    pub fn post_without_timeout(&self, path: &str, body: String) -> Result<Answer, Failure> {
+    pub fn post_without_timeout(&self, path: &str, body: String) -> Result<ResponseText, Failure> {
         self.0.post_without_timeout(path, body).map_err(|failure| self.of_agent(failure))
     }
 
     /// Posts a body that is JSON already, byte for byte.
-    pub fn post_raw(&self, path: &str, body: String) -> Result<Answer, Failure> {
+    pub fn post_raw(&self, path: &str, body: String) -> Result<ResponseText, Failure> {
         self.0.post_raw(path, body).map_err(|failure| self.of_agent(failure))
     }
 
-    pub fn delete(&self, path: &str) -> Result<Answer, Failure> {
+    pub fn delete(&self, path: &str) -> Result<ResponseText, Failure> {
         self.0.delete(path).map_err(|failure| self.of_agent(failure))
     }
 
-    pub fn read<T: DeserializeOwned>(&self, answer: &Answer) -> Result<T, Failure> {
+    pub fn read<T: DeserializeOwned>(&self, answer: &ResponseText) -> Result<T, Failure> {
         self.0.read(answer).map_err(|failure| self.of_agent(failure))
     }
 

@@ -6,7 +6,7 @@ use crate::{
         access::{Access, AccessFlags},
         agent::client::{AgentHttp, is_agent_named},
         arguments::PayloadSource,
-        client::{Answer, Client, to_json},
+        client::{Client, ResponseText, to_json},
         failure::Failure,
         shell::{OutputFormat, Shell},
         table::{Cell, Fit, TextTable, Tone, printable},
@@ -222,7 +222,7 @@ impl EmitEvent {
     }
 }
 
-fn send(client: &Client, body: String) -> Result<Answer, Failure> {
+fn send(client: &Client, body: String) -> Result<ResponseText, Failure> {
     client.post_raw("/api/events/emit", body)
 }
 

@@ -6,7 +6,7 @@
 use crate::{
     cli::{
         arguments::read_file,
-        client::{Answer, Client},
+        client::{Client, ResponseText},
         failure::Failure,
         resource::ResourceKind,
         shell::Shell,
@@ -126,14 +126,14 @@ impl ApplyScript {
 }
 
 /// The path of the script of this owner and name, and the script as the server has it.
-fn existing(client: &Client, name: &str, owner: OwnerSpec) -> Result<Option<(String, Answer)>, Failure> {
+fn existing(client: &Client, name: &str, owner: OwnerSpec) -> Result<Option<(String, ResponseText)>, Failure> {
     let Some(named) = ResourceKind::SCRIPT.named(client, name, owner)? else { return Ok(None) };
     let path = ResourceKind::SCRIPT.path_of_id(named.id);
     let answer = client.get(&path)?;
     Ok(Some((path, answer)))
 }
 
-fn is_same(client: &Client, there: &Answer, fields: &Map<String, Value>) -> Result<bool, Failure> {
+fn is_same(client: &Client, there: &ResponseText, fields: &Map<String, Value>) -> Result<bool, Failure> {
     let there: Map<String, Value> = client.read(there)?;
     Ok(fields.iter().all(|(field, value)| there.get(field) == Some(value)))
 }

@@ -7,7 +7,7 @@ use crate::{
     model::{id::SinkId, owner::Owner, pattern::Patterns},
     platform::collection::Change,
     routing::{
-        matcher::{Route, Routes},
+        matcher::{RouteEntry, Routes},
         queue::{Engine, RouteTarget},
     },
 };
@@ -73,7 +73,7 @@ impl RouteSync {
 }
 
 impl RecipientRoute<'_> {
-    fn entry(&self) -> Route<'_, RouteTarget> {
+    fn entry(&self) -> RouteEntry<'_, RouteTarget> {
         (self.patterns, self.owner, &self.target)
     }
 }

@@ -4,7 +4,7 @@ use super::{
     Batch, StoreError, StoreOpenError,
     chunked::{self, Framed, Value},
     commit_mark::CommitMark,
-    state::{Answer, JOB_PANICKED, StoreState, WriterMessage},
+    state::{JOB_PANICKED, StoreState, WriteCallback, WriterMessage},
     writer,
 };
 use crate::platform::metrics::Metrics;
@@ -207,7 +207,7 @@ impl Store {
         })
     }
 
-    fn send(&self, job: impl FnOnce(&mut Batch<'_>) -> Answer + Send + 'static) {
+    fn send(&self, job: impl FnOnce(&mut Batch<'_>) -> WriteCallback + Send + 'static) {
         // A closed channel drops the job, and with it the answer its caller waits for.
         let _ = self.0.jobs.send(WriterMessage::Job(Box::new(job)));
     }

@@ -15,10 +15,10 @@ use tokio::sync::{mpsc, oneshot};
 pub const JOB_PANICKED: &str = "a write job panicked";
 
 /// Called with the result of the group's write.
-pub type Answer = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
+pub type WriteCallback = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
 /// Gathers its writes into the batch of its group.
-pub type Job = Box<dyn FnOnce(&mut Batch<'_>) -> Answer + Send>;
+pub type Job = Box<dyn FnOnce(&mut Batch<'_>) -> WriteCallback + Send>;
 
 /// Order to the writer thread.
 pub enum WriterMessage {

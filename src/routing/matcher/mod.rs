@@ -4,5 +4,5 @@
 mod routes;
 mod trie;
 
-pub use routes::{Route, Routes};
+pub use routes::{RouteEntry, Routes};
 pub use trie::Trie;

@@ -11,7 +11,7 @@ use parking_lot::RwLock;
 pub struct Routes<T>(RwLock<Trie<T>>);
 
 /// One entry of the routes: patterns, the owner whose events they match, and the value that a match yields.
-pub type Route<'a, T> = (&'a Patterns, Owner, &'a T);
+pub type RouteEntry<'a, T> = (&'a Patterns, Owner, &'a T);
 
 impl<T: Clone + Ord> Routes<T> {
     pub fn new() -> Self {
@@ -24,7 +24,7 @@ impl<T: Clone + Ord> Routes<T> {
     }
 
     /// Removes `old` and adds `new` in one step, so that no event matches both or neither.
-    pub fn replace(&self, old: Option<Route<'_, T>>, new: Option<Route<'_, T>>) {
+    pub fn replace(&self, old: Option<RouteEntry<'_, T>>, new: Option<RouteEntry<'_, T>>) {
         let mut trie = self.0.write();
         if let Some((patterns, owner, value)) = old {
             trie.remove(patterns, owner, value);
