@@ -5,7 +5,7 @@
 use crate::{
     model::{
         id::GroupId,
-        method::{PublishError, Registration},
+        method::{Method, MethodNames, PublishError, Registration},
     },
     platform::config::toml_fault,
 };
@@ -113,10 +113,8 @@ impl Declaration {
         // Only the server knows the groups.
         let any = GroupId::from_slice(&[0; 16]);
         let methods = self.registration.publish(space, |_| any)?;
-        let named = |method: crate::model::method::Method| MethodNames {
-            name: method.name.to_string(),
-            local_name: method.local_name.to_string(),
-        };
+        let named =
+            |method: Method| MethodNames { name: method.name.to_string(), local_name: method.local_name.to_string() };
         Ok(methods.into_iter().map(named).collect())
     }
 
@@ -125,13 +123,6 @@ impl Declaration {
         let of_file = || self.path.parent().unwrap_or(Path::new("/")).to_owned();
         self.directory.clone().unwrap_or_else(of_file)
     }
-}
-
-/// The two names of a method.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct MethodNames {
-    pub name: String,
-    pub local_name: String,
 }
 
 /// The line of a field such as `methods[2].events[0]`, or of the innermost existing table around it.

@@ -1,9 +1,8 @@
 //! The servers of this agent, and the state of the link to each.
 
 use super::{server_link::ServerLink, server_url::ServerUrl};
-use crate::model::timestamp::Timestamp;
+use crate::model::{api::agent::ServerLinkView, timestamp::Timestamp};
 use parking_lot::Mutex;
-use serde::Serialize;
 use std::sync::Arc;
 
 /// One slot for each server, in the order in which they were configured.
@@ -22,20 +21,6 @@ enum LinkState {
     Connected(Arc<ServerLink>),
 }
 
-/// State of the link to one server, as `/status` shows it.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-pub struct ServerLinkStatus {
-    pub url: String,
-    pub connected: bool,
-    pub since: Timestamp,
-    /// The last failure to connect.
-    pub error: Option<String>,
-    /// True if the server has accepted the current registration.
-    pub published: bool,
-    /// The server's reason for refusing it.
-    pub refusal: Option<String>,
-}
-
 impl ServerLinks {
     pub fn new(servers: &[ServerUrl]) -> Self {
         Self(servers.iter().cloned().map(ServerSlot::new).collect())
@@ -50,7 +35,7 @@ impl ServerLinks {
         self.0.iter().filter_map(ServerSlot::link).collect()
     }
 
-    pub fn statuses(&self) -> Vec<ServerLinkStatus> {
+    pub fn statuses(&self) -> Vec<ServerLinkView> {
         self.0.iter().map(ServerSlot::status).collect()
     }
 }
@@ -80,16 +65,16 @@ impl ServerSlot {
         }
     }
 
-    fn status(&self) -> ServerLinkStatus {
+    fn status(&self) -> ServerLinkView {
         let (state, since) = self.state.lock().clone();
         let url = self.server.to_string();
         match state {
             LinkState::Connected(link) => {
                 let published = link.published().borrow().is_some();
-                ServerLinkStatus { url, connected: true, since, error: None, published, refusal: link.refusal() }
+                ServerLinkView { url, connected: true, since, error: None, published, refusal: link.refusal() }
             }
             LinkState::Connecting { error } => {
-                ServerLinkStatus { url, connected: false, since, error, published: false, refusal: None }
+                ServerLinkView { url, connected: false, since, error, published: false, refusal: None }
             }
         }
     }

@@ -3,7 +3,8 @@
 //! A Lua script hands its [`SetupChanges`] to the registrar directly. A Python script and its children identify themselves
 //! by the token in their environment, which comes back in a header of the agent's API.
 
-use super::registration_file::{Declaration, MethodNames};
+use super::registration_file::Declaration;
+use crate::model::method::MethodNames;
 use parking_lot::Mutex;
 use std::{collections::HashMap, sync::Arc};
 use uuid::Uuid;

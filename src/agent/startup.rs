@@ -48,9 +48,9 @@ async fn run_script(agent: &Arc<AgentState>, script: &StartupScript) {
 
 async fn register_file(agent: &Arc<AgentState>, file: &Path) {
     match setup::register_file(agent, file).await {
-        Ok(report) => {
-            log_output(&file.display().to_string(), &report.output);
-            log::info!("registered {} methods of {}", report.methods.len(), file.display());
+        Ok(registered) => {
+            log_output(&file.display().to_string(), registered.output.as_deref().unwrap_or_default());
+            log::info!("registered {} methods of {}", registered.methods.len(), file.display());
         }
         // The link failed, not the file: the next link gets another attempt.
         Err(SetupError::Register(RegisterError::NotConnected | RegisterError::LinkLost { .. })) => {

@@ -10,9 +10,8 @@ use super::{
     health_check::HealthChecker,
     packages::Packages,
     proxy::ServerProxy,
-    registrar::{RegisterError, Registrar, RegistrationStatus},
-    registration_file::MethodNames,
-    server_links::{ServerLinkStatus, ServerLinks},
+    registrar::{RegisterError, Registrar},
+    server_links::ServerLinks,
     settings::AgentSettings,
     setup_changes::{SetupChanges, SetupRuns},
     shutdown::Shutdown,
@@ -20,14 +19,15 @@ use super::{
 };
 use crate::{
     model::{
+        api::agent::{AgentSpaceView, AgentStatusView, SpoolReceiptView, SpoolView},
         event::{EventType, EventTypeError},
-        id::{EventId, SpaceId},
+        id::SpaceId,
+        method::MethodNames,
     },
     platform::kv::Kv,
     routing::emit::{self, EmitError},
     scripting::lua::CheckedSpace,
 };
-use serde::Serialize;
 use serde_json::value::RawValue;
 use std::sync::Arc;
 use tokio::sync::Mutex;
@@ -63,13 +63,6 @@ pub enum StartupScriptState {
     Run,
 }
 
-/// The receipt of an event that is on disk.
-#[derive(Debug, Serialize)]
-pub struct EmitReceipt {
-    event_id: EventId,
-    event_type: EventType,
-}
-
 /// An event that was not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum EmitFault {
@@ -81,40 +74,24 @@ pub enum EmitFault {
     Spool(#[from] SpoolError),
 }
 
-/// The state of an agent, as `/status` shows it.
-#[derive(Debug, Serialize)]
-pub struct AgentStatus {
-    version: &'static str,
-    space: Option<BoundSpace>,
-    servers: Vec<ServerLinkStatus>,
-    spool: SpoolStatus,
-    registration: Option<RegistrationStatus>,
-}
-
-#[derive(Debug, Serialize)]
-struct SpoolStatus {
-    depth: usize,
-    limit: usize,
-}
-
 impl AgentState {
-    pub fn status(&self) -> AgentStatus {
-        AgentStatus {
-            version: env!("CARGO_PKG_VERSION"),
-            space: self.binding.space(),
+    pub fn status(&self) -> AgentStatusView {
+        AgentStatusView {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            space: self.binding.space().map(space_view),
             servers: self.links.statuses(),
-            spool: SpoolStatus { depth: self.spool.depth(), limit: self.spool.limit() },
+            spool: SpoolView { depth: self.spool.depth(), limit: self.spool.limit() },
             registration: self.registrar.status(),
         }
     }
 
     /// Accepts an event, and returns once it is on disk. The spool sends it to a server.
-    pub async fn emit(&self, kind: &str, payload: Option<Box<RawValue>>) -> Result<EmitReceipt, EmitFault> {
+    pub async fn emit(&self, kind: &str, payload: Option<Box<RawValue>>) -> Result<SpoolReceiptView, EmitFault> {
         let event_type = EventType::custom(kind)?;
         let payload = payload.unwrap_or_else(|| RawValue::from_string("{}".to_owned()).expect("it is JSON"));
         emit::check_payload(&payload, self.max_payload())?;
         let event_id = self.spool.push(kind, payload).await?;
-        Ok(EmitReceipt { event_id, event_type })
+        Ok(SpoolReceiptView { event_id, event_type })
     }
 
     /// Removes the method with this local name, or all methods.
@@ -143,4 +120,9 @@ impl AgentState {
         };
         HealthChecker::new(checked_space, self.settings.directory.clone(), self.child_env.clone(), self.kv.clone())
     }
+}
+
+fn space_view(space: BoundSpace) -> AgentSpaceView {
+    let BoundSpace { id, name, zone, max_payload } = space;
+    AgentSpaceView { id, name, zone, max_payload }
 }

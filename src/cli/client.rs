@@ -214,12 +214,12 @@ impl Client {
         }
     }
 
-    pub fn read<T: DeserializeOwned>(&self, answer: &ResponseText) -> Result<T, Failure> {
+    pub fn read<'a, T: Deserialize<'a>>(&self, answer: &'a ResponseText) -> Result<T, Failure> {
         self.read_text(&answer.0)
     }
 
     /// Reads text of the server that is no whole answer, such as an event of a stream.
-    pub fn read_text<T: DeserializeOwned>(&self, text: &str) -> Result<T, Failure> {
+    pub fn read_text<'a, T: Deserialize<'a>>(&self, text: &'a str) -> Result<T, Failure> {
         serde_json::from_str(text).map_err(|error| self.foreign(StatusCode::OK, &error.to_string()))
     }
 

@@ -12,13 +12,16 @@ use super::{
 };
 use crate::{
     model::{
-        api::methods::{MethodDetail, MethodView, MethodsView},
-        jsonrpc::{self, MAX_BATCH},
+        api::{
+            agent::{RegisterBody, RegisteredView, UnregisteredView},
+            methods::{MethodDetail, MethodView, MethodsView},
+        },
+        jsonrpc::{self, Id, MAX_BATCH, Request, ResponseMembers, RpcResponse},
+        method::MethodNames,
     },
     platform::percent,
 };
-use serde::{Deserialize, Serialize};
-use serde_json::{json, value::RawValue};
+use serde_json::value::RawValue;
 use std::path::PathBuf;
 
 /// The most bytes of a batch in one request, a little under the server's default limit.
@@ -101,46 +104,6 @@ client_command! {
     }
 }
 
-/// A JSON-RPC request.
-#[derive(Serialize)]
-struct CallRequest<'a> {
-    jsonrpc: &'static str,
-    method: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    params: Option<&'a RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<usize>,
-}
-
-/// The answer to one request.
-#[derive(Deserialize)]
-struct CallResponse {
-    #[serde(default)]
-    result: Option<Box<RawValue>>,
-    #[serde(default)]
-    error: Option<Box<RawValue>>,
-}
-
-#[derive(Deserialize)]
-struct RegisterAnswer {
-    methods: Vec<MethodNameOnly>,
-    #[serde(default)]
-    removed: Vec<MethodNameOnly>,
-    /// The output of a script.
-    #[serde(default)]
-    output: String,
-}
-
-#[derive(Deserialize)]
-struct UnregisterAnswer {
-    removed: Vec<MethodNameOnly>,
-}
-
-#[derive(Deserialize)]
-struct MethodNameOnly {
-    name: String,
-}
-
 impl ListMethods {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let client = self.client(shell)?;
@@ -198,8 +161,8 @@ fn show(shell: &mut Shell<'_>, client: &Client, name: &str, format: OutputFormat
     table.field("available", available);
     for provider in providers.unwrap_or_default() {
         let reason = provider.reason.map_or_else(String::new, |reason| format!(": {reason}"));
-        let tone = if provider.health == "running" { Tone::Good } else { Tone::Bad };
-        table.field("space", Cell::toned(format!("{} {}{reason}", provider.space, provider.health), tone));
+        let text = format!("{} {}{reason}", provider.space, provider.health);
+        table.field("space", Cell::toned(text, Tone::from(&provider.health)));
     }
     shell.out.table(&table)?;
     for (title, schema) in [("params", method.params_schema), ("result", method.result_schema)] {
@@ -220,22 +183,22 @@ impl CallMethod {
             return self.call_each(shell, &client, all);
         }
         let params = given.map(params).transpose()?;
-        self.call_once(shell, &client, params.as_deref())
+        self.call_once(shell, &client, params)
     }
 
-    fn call_once(&self, shell: &mut Shell<'_>, client: &Client, params: Option<&RawValue>) -> Result<(), Failure> {
+    fn call_once(&self, shell: &mut Shell<'_>, client: &Client, params: Option<Box<RawValue>>) -> Result<(), Failure> {
         let answer = client.post_without_timeout(CALL, to_json(&self.request(params, 1)))?;
         if answer.as_str().is_empty() {
             return Ok(());
         }
-        let response: CallResponse = client.read(&answer)?;
-        match (self.format(), response.error) {
-            (OutputFormat::Json, error) => {
-                shell.out.json(answer.as_str())?;
-                error.map_or(Ok(()), |error| Err(self.failed(error)))
-            }
-            (OutputFormat::Text, Some(error)) => Err(self.failed(error)),
-            (OutputFormat::Text, None) => shell.out.json(response.result.as_deref().map_or("null", RawValue::get)),
+        let response = client.read::<ResponseMembers<'_>>(&answer)?.to_response();
+        if self.format() == OutputFormat::Json {
+            shell.out.json(answer.as_str())?;
+        }
+        match &response {
+            RpcResponse::Error(_) => Err(self.failed(&response)),
+            RpcResponse::Result(_) if self.format() == OutputFormat::Json => Ok(()),
+            RpcResponse::Result(result) => shell.out.json(result.get()),
         }
     }
 
@@ -245,20 +208,23 @@ impl CallMethod {
             .map_err(|error| Failure::Usage(format!("{BATCH_SHAPE}; this is not ({error})")))?;
         let (mut gathered, mut failures) = (Vec::new(), 0);
         for batch in batches(&all) {
-            let requests: Vec<_> = batch.iter().map(|(number, params)| self.request(Some(params), *number)).collect();
+            let request = |(number, params): &(usize, &RawValue)| self.request(Some((*params).to_owned()), *number);
+            let requests: Vec<Request> = batch.iter().map(request).collect();
             let answer = client.post_without_timeout(CALL, to_json(&requests))?;
             if answer.as_str().is_empty() {
                 continue;
             }
             let responses: Vec<Box<RawValue>> = client.read(&answer)?;
             for ((number, _), raw) in batch.iter().zip(responses) {
-                let response: CallResponse = client.read_text(raw.get())?;
-                if let Some(error) = response.error {
-                    failures += 1;
-                    shell.note(&format!("svc: call {number}: {}", jsonrpc::RpcResponse::Error(error)));
-                } else if self.format() == OutputFormat::Text {
-                    let result = response.result.as_deref().map_or("null", RawValue::get);
-                    shell.out.line(&on_one_line(result))?;
+                match client.read_text::<ResponseMembers<'_>>(raw.get())?.to_response() {
+                    error @ RpcResponse::Error(_) => {
+                        failures += 1;
+                        shell.note(&format!("svc: call {number}: {error}"));
+                    }
+                    RpcResponse::Result(result) if self.format() == OutputFormat::Text => {
+                        shell.out.line(&on_one_line(result.get()))?;
+                    }
+                    RpcResponse::Result(_) => {}
                 }
                 if self.format() == OutputFormat::Json {
                     gathered.push(raw);
@@ -274,18 +240,14 @@ impl CallMethod {
         }
     }
 
-    fn request<'a>(&'a self, params: Option<&'a RawValue>, number: usize) -> CallRequest<'a> {
-        CallRequest { jsonrpc: "2.0", method: &self.name, params, id: (!self.notify).then_some(number) }
+    fn request(&self, params: Option<Box<RawValue>>, number: usize) -> Request {
+        Request { method: self.name.clone(), params, id: (!self.notify).then(|| Id::number(number)) }
     }
 
-    fn failed(&self, error: Box<RawValue>) -> Failure {
-        #[derive(Deserialize)]
-        struct Code {
-            code: i64,
-        }
-        match serde_json::from_str::<Code>(error.get()) {
-            Ok(Code { code }) if code == i64::from(jsonrpc::code::METHOD_NOT_FOUND) => unknown(&self.name),
-            _ => Failure::Bad(format!("{}", jsonrpc::RpcResponse::Error(error))),
+    fn failed(&self, error: &RpcResponse) -> Failure {
+        match error.error_code() {
+            Some(code) if code == i64::from(jsonrpc::code::METHOD_NOT_FOUND) => unknown(&self.name),
+            _ => Failure::Bad(error.to_string()),
         }
     }
 }
@@ -342,15 +304,16 @@ impl RegisterMethods {
         let source = read_file(&self.file)?;
         let path =
             std::path::absolute(&self.file).map_err(|source| Failure::File { path: self.file.clone(), source })?;
-        let Some(path) = path.to_str() else {
+        if path.to_str().is_none() {
             return Err(Failure::Usage(format!("`{}` is not UTF-8", path.display())));
-        };
-        let answer = agent.post_without_timeout("/methods", to_json(&json!({ "path": path, "source": source })))?;
+        }
+        let body = RegisterBody { path: Some(path), source: Some(source), ..RegisterBody::default() };
+        let answer = agent.post_without_timeout("/methods", to_json(&body))?;
         if self.format() == OutputFormat::Json {
             return shell.out.json(answer.as_str());
         }
-        let registered: RegisterAnswer = agent.read(&answer)?;
-        for line in registered.output.lines() {
+        let registered: RegisteredView = agent.read(&answer)?;
+        for line in registered.output.iter().flat_map(|output| output.lines()) {
             shell.out.line(&printable(line))?;
         }
         if !registered.methods.is_empty() {
@@ -374,7 +337,7 @@ impl UnregisterMethods {
         if self.format() == OutputFormat::Json {
             return shell.out.json(answer.as_str());
         }
-        let removed: UnregisterAnswer = agent.read(&answer)?;
+        let removed: UnregisteredView = agent.read(&answer)?;
         match removed.removed.is_empty() {
             true => shell.out.line("nothing was registered"),
             false => shell.out.line(&format!("removed {}", counted(&removed.removed))),
@@ -383,7 +346,7 @@ impl UnregisterMethods {
 }
 
 /// The number of methods and their names.
-fn counted(methods: &[MethodNameOnly]) -> String {
+fn counted(methods: &[MethodNames]) -> String {
     let names = methods.iter().map(|method| printable(&method.name)).collect::<Vec<_>>().join(", ");
     match methods.len() {
         1 => format!("1 method: {names}"),

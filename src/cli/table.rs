@@ -3,6 +3,15 @@
 //! Values come from other users, so control characters are spelled out: an event's data must not be able to move the
 //! reader's cursor.
 
+use crate::model::{
+    api::{
+        lenient::Lenient,
+        scripts::{RunOutcome, ToolOutcome},
+    },
+    delivery::{AttemptOutcome, DeliveryState},
+    method::MethodServerState,
+};
+
 /// The least width of an elastic column, below which the line wraps instead.
 const NARROWEST: usize = 12;
 
@@ -147,17 +156,6 @@ impl<T: Into<String>> From<T> for Cell {
 }
 
 impl Tone {
-    /// The tone of a delivery's state or of an attempt's outcome.
-    pub fn of_state(state: &str) -> Self {
-        match state {
-            "delivered" => Self::Good,
-            "queued" | "failed" => Self::Doubtful,
-            "dead" | "dropped" => Self::Bad,
-            "skipped" | "discarded" => Self::Quiet,
-            _ => Self::Plain,
-        }
-    }
-
     /// `text` in this tone's colour.
     pub fn paint(self, text: &str, paint: Coloring) -> String {
         let code = match self {
@@ -169,6 +167,54 @@ impl Tone {
             Self::Quiet => "2",
         };
         format!("\u{1b}[{code}m{text}\u{1b}[0m")
+    }
+}
+
+impl From<DeliveryState> for Tone {
+    fn from(state: DeliveryState) -> Self {
+        match state {
+            DeliveryState::Delivered => Self::Good,
+            DeliveryState::Queued => Self::Doubtful,
+            DeliveryState::Dead | DeliveryState::Dropped => Self::Bad,
+            DeliveryState::Skipped | DeliveryState::Discarded => Self::Quiet,
+        }
+    }
+}
+
+impl From<AttemptOutcome> for Tone {
+    fn from(outcome: AttemptOutcome) -> Self {
+        match outcome {
+            AttemptOutcome::Delivered => Self::Good,
+            AttemptOutcome::Failed => Self::Doubtful,
+            AttemptOutcome::Dead => Self::Bad,
+            AttemptOutcome::Skipped => Self::Quiet,
+        }
+    }
+}
+
+impl From<RunOutcome> for Tone {
+    fn from(outcome: RunOutcome) -> Self {
+        match outcome {
+            RunOutcome::Script(outcome) => outcome.into(),
+            RunOutcome::Tool(ToolOutcome::Done) => Self::Good,
+            RunOutcome::Tool(ToolOutcome::Failed) => Self::Doubtful,
+        }
+    }
+}
+
+impl From<MethodServerState> for Tone {
+    fn from(state: MethodServerState) -> Self {
+        match state {
+            MethodServerState::Running => Self::Good,
+            MethodServerState::Restarting | MethodServerState::Unlinked => Self::Bad,
+        }
+    }
+}
+
+/// A value that this version does not know is plain.
+impl<T: Copy + Into<Self>> From<&Lenient<T>> for Tone {
+    fn from(value: &Lenient<T>) -> Self {
+        value.known().map_or(Self::Plain, |known| (*known).into())
     }
 }
 

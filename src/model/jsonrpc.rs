@@ -1,6 +1,6 @@
 //! JSON-RPC 2.0 requests and responses. Params, results and ids stay the raw JSON they arrived as.
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeStruct as _};
 use serde_json::value::RawValue;
 use std::fmt;
 
@@ -131,7 +131,29 @@ impl Request {
     }
 }
 
+/// The request as a client sends it.
+impl Serialize for Request {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let members = 2 + usize::from(self.params.is_some()) + usize::from(self.id.is_some());
+        let mut object = serializer.serialize_struct("Request", members)?;
+        object.serialize_field("jsonrpc", "2.0")?;
+        object.serialize_field("method", &self.method)?;
+        if let Some(params) = &self.params {
+            object.serialize_field("params", params)?;
+        }
+        if let Some(id) = &self.id {
+            object.serialize_field("id", id)?;
+        }
+        object.end()
+    }
+}
+
 impl Id {
+    /// The id of a client that numbers its requests.
+    pub fn number(number: usize) -> Self {
+        Self(RawValue::from_string(number.to_string()).expect("a number is JSON"))
+    }
+
     /// The id of a response to an unreadable request.
     pub fn null() -> Self {
         Self(RawValue::from_string("null".to_owned()).expect("null is JSON"))
@@ -150,6 +172,18 @@ impl ErrorObject {
 }
 
 impl RpcResponse {
+    /// The code of an error.
+    pub fn error_code(&self) -> Option<i64> {
+        #[derive(Deserialize)]
+        struct CodeMember {
+            code: i64,
+        }
+        match self {
+            Self::Result(_) => None,
+            Self::Error(error) => serde_json::from_str::<CodeMember>(error.get()).ok().map(|member| member.code),
+        }
+    }
+
     /// Appends the response to the request with this id.
     pub fn write(&self, id: &Id, out: &mut Vec<u8>) {
         let (member, value) = match self {
@@ -200,6 +234,17 @@ pub struct ResponseMembers<'a> {
     pub method: Option<&'a RawValue>,
 }
 
+impl ResponseMembers<'_> {
+    /// The response of a server that answers with a result or an error. A member that is null counts as absent.
+    pub fn to_response(&self) -> RpcResponse {
+        let null = || RawValue::from_string("null".to_owned()).expect("null is JSON");
+        match self.error.filter(|error| error.get() != "null") {
+            Some(error) => RpcResponse::Error(error.to_owned()),
+            None => RpcResponse::Result(self.result.map_or_else(null, RawValue::to_owned)),
+        }
+    }
+}
+
 /// Deserializes a present member, even if it is null.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
     <&RawValue>::deserialize(deserializer).map(Some)
@@ -225,6 +270,16 @@ mod tests {
         let mut out = Vec::new();
         RpcResponse::Result(RawValue::from_string("[1, 2]".to_owned()).unwrap()).write(&request.id.unwrap(), &mut out);
         assert_eq!(String::from_utf8(out).unwrap(), r#"{"jsonrpc":"2.0","result":[1, 2],"id":1.50}"#);
+    }
+
+    #[test]
+    fn a_request_is_written_as_it_is_read() {
+        for json in
+            [r#"{"jsonrpc":"2.0","method":"m","params":{ "n" : 1.50 },"id":7}"#, r#"{"jsonrpc":"2.0","method":"m"}"#]
+        {
+            assert_eq!(serde_json::to_string(&single(json).unwrap()).unwrap(), json);
+        }
+        assert_eq!(Id::number(7).0.get(), "7");
     }
 
     #[test]

@@ -9,14 +9,15 @@ use super::{
 };
 use crate::{
     agent::state::AgentState,
-    model::owner::Owner,
+    model::{
+        api::agent::{KvDeletedView, KvIncrementBody, KvPutBody, KvStoredView, KvValueView},
+        owner::Owner,
+    },
     platform::{kv::MAX_VALUE, percent},
 };
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use serde::Deserialize;
-use serde_json::{json, value::RawValue};
 use std::time::Duration;
 
 /// The largest body: a value, and the members around it.
@@ -24,23 +25,6 @@ const MAX_BODY: usize = MAX_VALUE + (64 << 10);
 
 /// The longest time to live, in seconds: it can be added to any time without overflow.
 const MAX_TTL: f64 = u32::MAX as f64;
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct KvPut {
-    value: Box<RawValue>,
-    ttl: Option<f64>,
-    /// True to store it only if the key is absent.
-    #[serde(default)]
-    add: bool,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct KvIncrement {
-    by: Option<i64>,
-    ttl: Option<f64>,
-}
 
 /// Answers with the value, or 204 if the key is absent.
 pub async fn get(
@@ -54,7 +38,7 @@ pub async fn get(
         *answer.status_mut() = StatusCode::NO_CONTENT;
         return Ok(answer);
     };
-    Ok(json(StatusCode::OK, &KvValue { value }))
+    Ok(json(StatusCode::OK, &KvValueView { value }))
 }
 
 /// Stores a value, and answers whether it was stored.
@@ -65,7 +49,7 @@ pub async fn put(
 ) -> Result<ApiResponse, ApiRefusal> {
     check_user(sockets).await?;
     let key = key(&request)?;
-    let KvPut { value, ttl, add } = read_json(request, MAX_BODY).await?;
+    let KvPutBody { value, ttl, add } = read_json(request, MAX_BODY).await?;
     let ttl = duration(ttl)?;
     let stored = match add {
         true => agent.kv.add(Owner::Global, &key, value, ttl).await?,
@@ -74,7 +58,7 @@ pub async fn put(
             true
         }
     };
-    Ok(json(StatusCode::OK, &json!({ "stored": stored })))
+    Ok(json(StatusCode::OK, &KvStoredView { stored }))
 }
 
 /// Adds to an integer, and answers with the sum.
@@ -85,9 +69,9 @@ pub async fn increment(
 ) -> Result<ApiResponse, ApiRefusal> {
     check_user(sockets).await?;
     let key = key(&request)?;
-    let KvIncrement { by, ttl } = read_json(request, MAX_BODY).await?;
+    let KvIncrementBody { by, ttl } = read_json(request, MAX_BODY).await?;
     let value = agent.kv.increment(Owner::Global, &key, by.unwrap_or(1), duration(ttl)?).await?;
-    Ok(json(StatusCode::OK, &json!({ "value": value })))
+    Ok(json(StatusCode::OK, &KvValueView { value }))
 }
 
 /// Deletes a key, and answers whether it existed.
@@ -98,13 +82,7 @@ pub async fn delete(
 ) -> Result<ApiResponse, ApiRefusal> {
     check_user(sockets).await?;
     let deleted = agent.kv.delete(Owner::Global, &key(request)?).await?;
-    Ok(json(StatusCode::OK, &json!({ "deleted": deleted })))
-}
-
-/// A value, byte for byte as it was stored.
-#[derive(serde::Serialize)]
-struct KvValue {
-    value: Box<RawValue>,
+    Ok(json(StatusCode::OK, &KvDeletedView { deleted }))
 }
 
 /// The key in the query.

@@ -13,6 +13,7 @@ use crate::{
         setup_changes::{self, SetupChanges},
         state::AgentState,
     },
+    model::api::agent::{AgentEmitBody, RegisterBody, RegisteredView, UnregisteredView},
     platform::percent,
 };
 use bytes::Bytes;
@@ -22,9 +23,7 @@ use http::{
 };
 use http_body_util::Full;
 use hyper::body::Incoming;
-use serde::Deserialize;
-use serde_json::value::RawValue;
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
 /// The largest body of an event, unless larger payloads are allowed.
 const MAX_EVENT_BODY: usize = 1 << 20;
@@ -37,30 +36,6 @@ const MAX_REGISTRATION: usize = 8 << 20;
 
 /// The largest body that is forwarded to a server, which may accept less.
 const MAX_FORWARDED: usize = 16 << 20;
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct AgentEmitBody {
-    #[serde(rename = "type")]
-    kind: String,
-    payload: Option<Box<RawValue>>,
-}
-
-/// Either a file (`path` and `source`) or a registration that a script has built.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RegisterBody {
-    /// The absolute path of the file, in whose directory the method server runs.
-    path: Option<PathBuf>,
-    /// The content of the file.
-    source: Option<String>,
-    /// The server and its methods, as in a file.
-    registration: Option<Box<RawValue>>,
-    /// The method server's working directory.
-    directory: Option<PathBuf>,
-    /// The script that has built the registration, for messages.
-    script: Option<PathBuf>,
-}
 
 /// Answers one request.
 pub async fn dispatch(
@@ -142,7 +117,7 @@ async fn register(
             let built = BuiltRegistration { directory, script, registration };
             let registering = async move { agent.registrar.register_built(&built, by.as_deref()).await };
             let methods = run_to_completion(registering).await?;
-            Ok(json(StatusCode::OK, &serde_json::json!({ "methods": methods })))
+            Ok(json(StatusCode::OK, &RegisteredView { methods, removed: Vec::new(), output: None }))
         }
         _ => Err(ApiRefusal::bad_request("give `path` and `source` of a file, or `registration` and `directory`")),
     }
@@ -159,7 +134,7 @@ async fn unregister(
     let agent = agent.clone();
     let unregistering = async move { agent.unregister(local_name.as_deref(), by.as_deref()).await };
     let removed = run_to_completion(unregistering).await?;
-    Ok(json(StatusCode::OK, &serde_json::json!({ "removed": removed })))
+    Ok(json(StatusCode::OK, &UnregisteredView { removed }))
 }
 
 /// Forwards a request to a server, as the owner of the space.

@@ -11,16 +11,18 @@ use crate::{
         child_env::ChildEnv,
         generations::Generations,
         method_server::MethodServer,
-        registration_file::{BuiltRegistration, Declaration, MethodNames, RegistrationFileError},
+        registration_file::{BuiltRegistration, Declaration, RegistrationFileError},
         server_link::ServerLink,
         server_links::ServerLinks,
         setup_changes::SetupChanges,
     },
-    model::method::MethodServerHealth,
+    model::{
+        api::agent::RegistrationView,
+        method::{MethodNames, MethodServerHealth},
+    },
     platform::store::Store,
 };
 use parking_lot::Mutex;
-use serde::Serialize;
 use std::{
     path::{Path, PathBuf},
     sync::{
@@ -76,18 +78,6 @@ struct ShownRegistration {
     command: String,
     methods: Vec<MethodNames>,
     health: watch::Receiver<MethodServerHealth>,
-}
-
-/// The registration in force, as `/status` shows it.
-#[derive(Debug, Serialize)]
-pub struct RegistrationStatus {
-    pub path: PathBuf,
-    pub command: String,
-    /// `running` or `restarting`.
-    pub health: &'static str,
-    /// The reason why it is not running.
-    pub reason: Option<String>,
-    pub methods: Vec<MethodNames>,
 }
 
 /// The check of a new method server before it counts as started.
@@ -224,11 +214,11 @@ impl Registrar {
     }
 
     /// The registration in force.
-    pub fn status(&self) -> Option<RegistrationStatus> {
+    pub fn status(&self) -> Option<RegistrationView> {
         let ShownRegistration { path, command, methods, health } = self.shown.lock().clone()?;
         let health = health.borrow().reported();
         let reason = health.reason().map(str::to_owned);
-        Some(RegistrationStatus { path, command, health: health.as_str(), reason, methods })
+        Some(RegistrationView { path, command, health: health.state().into(), reason, methods })
     }
 
     pub fn is_connected(&self) -> bool {

@@ -12,5 +12,5 @@ mod error;
 mod publish;
 mod saved;
 
-pub use change::{Registrar, RegistrarDeps, RegistrationStatus};
+pub use change::{Registrar, RegistrarDeps};
 pub use error::RegisterError;

@@ -7,26 +7,12 @@ use super::{
 };
 use crate::{
     agent::{
-        registrar::RegisterError,
-        registration_file::{MethodNames, RegistrationFileError},
-        setup_changes::SetupChanges,
+        registrar::RegisterError, registration_file::RegistrationFileError, setup_changes::SetupChanges,
         state::AgentState,
     },
-    model::agent_protocol::StartupScript,
+    model::{agent_protocol::StartupScript, api::agent::RegisteredView},
 };
-use serde::Serialize;
 use std::{path::Path, sync::Arc};
-
-/// The effect of a registration.
-#[derive(Debug, Serialize)]
-pub struct SetupReport {
-    pub methods: Vec<MethodNames>,
-    /// Methods that the script removed.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub removed: Vec<MethodNames>,
-    /// The output of the script, if it was one.
-    pub output: String,
-}
 
 /// The language of a registration file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,12 +28,12 @@ enum FileLanguage {
 ///
 /// Fails if the file is invalid, a server does not accept its registration, or it is a script that registers nothing.
 /// The registration before stays in force then.
-pub async fn register(agent: &Arc<AgentState>, path: &Path, source: &str) -> Result<SetupReport, SetupError> {
+pub async fn register(agent: &Arc<AgentState>, path: &Path, source: &str) -> Result<RegisteredView, SetupError> {
     let invalid = |error: RegistrationFileError| SetupError::from(RegisterError::from(error));
     let language = FileLanguage::of(path).ok_or_else(|| invalid(RegistrationFileError::Unknown(path.to_owned())))?;
     if language == FileLanguage::Toml {
         let methods = agent.registrar.register_toml(path, source).await?;
-        return Ok(SetupReport { methods, removed: Vec::new(), output: String::new() });
+        return Ok(RegisteredView { methods, removed: Vec::new(), output: Some(String::new()) });
     }
     if !path.is_absolute() {
         return Err(invalid(RegistrationFileError::Relative(path.to_owned())));
@@ -64,7 +50,9 @@ pub async fn register(agent: &Arc<AgentState>, path: &Path, source: &str) -> Res
         Ok(output) if summary.last_change.is_none() => {
             Err(SetupError::NothingRegistered { path: path.to_owned(), output })
         }
-        Ok(output) => Ok(SetupReport { methods: summary.registered, removed: summary.removed, output }),
+        Ok(output) => {
+            Ok(RegisteredView { methods: summary.registered, removed: summary.removed, output: Some(output) })
+        }
         Err(error) => {
             if let Err(stays) = agent.registrar.undo(&changes).await {
                 log::error!(
@@ -82,7 +70,7 @@ pub async fn register(agent: &Arc<AgentState>, path: &Path, source: &str) -> Res
 /// # Errors
 ///
 /// Fails as [`register`] does.
-pub async fn register_file(agent: &Arc<AgentState>, path: &Path) -> Result<SetupReport, SetupError> {
+pub async fn register_file(agent: &Arc<AgentState>, path: &Path) -> Result<RegisteredView, SetupError> {
     let unreadable = |source| RegisterError::from(RegistrationFileError::Unreadable { path: path.to_owned(), source });
     let path = std::path::absolute(path).map_err(unreadable)?;
     let source = tokio::fs::read_to_string(&path).await.map_err(unreadable)?;

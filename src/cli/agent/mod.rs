@@ -14,10 +14,9 @@ use crate::{
         shell::{OutputFormat, Shell},
         table::{Cell, Fit, TextTable, Tone},
     },
-    model::timestamp::Timestamp,
+    model::api::agent::AgentStatusView,
 };
 use client::AgentHttp;
-use serde::Deserialize;
 
 command_family! {
     /// Run the agent of a space, or show its status.
@@ -37,54 +36,6 @@ agent_command! {
     ShowAgentStatus = "status" {}
 }
 
-/// The agent's answer, as far as it is printed.
-#[derive(Deserialize)]
-struct AgentStatusView {
-    version: String,
-    space: Option<StatusSpace>,
-    servers: Vec<StatusServer>,
-    spool: StatusSpool,
-    registration: Option<StatusRegistration>,
-}
-
-#[derive(Deserialize)]
-struct StatusSpace {
-    id: String,
-    name: String,
-    zone: String,
-}
-
-#[derive(Deserialize)]
-struct StatusServer {
-    url: String,
-    connected: bool,
-    since: Timestamp,
-    error: Option<String>,
-    published: bool,
-    refusal: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct StatusSpool {
-    depth: usize,
-    limit: usize,
-}
-
-#[derive(Deserialize)]
-struct StatusRegistration {
-    path: String,
-    command: String,
-    health: String,
-    reason: Option<String>,
-    methods: Vec<StatusMethod>,
-}
-
-#[derive(Deserialize)]
-struct StatusMethod {
-    name: String,
-    local_name: String,
-}
-
 impl ShowAgentStatus {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let agent = AgentHttp::find(shell.environment)?;
@@ -102,18 +53,17 @@ fn show(shell: &mut Shell<'_>, status: AgentStatusView) -> Result<(), Failure> {
     match status.space {
         Some(space) => {
             table.field("space", space.name);
-            table.field("id", space.id);
+            table.field("id", space.id.to_string());
             table.field("zone", space.zone);
         }
         None => table.field("space", Cell::toned("unknown until a server has said so", Tone::Doubtful)),
     }
     table.field("events", format!("{} of {} waiting for a server", status.spool.depth, status.spool.limit));
     if let Some(registration) = &status.registration {
-        table.field("methods file", registration.path.as_str());
+        table.field("methods file", registration.path.display().to_string());
         let reason = registration.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
-        let tone = if registration.health == "running" { Tone::Good } else { Tone::Bad };
         let health = format!("{} ({}{reason})", registration.command, registration.health);
-        table.field("method server", Cell::toned(health, tone));
+        table.field("method server", Cell::toned(health, Tone::from(&registration.health)));
     }
     shell.out.table(&table)?;
     let mut table = TextTable::new(&[

@@ -12,14 +12,16 @@ use crate::{
         table::{Cell, Fit, TextTable, Tone, printable},
     },
     model::{
-        api::events::{EmitBody, EventView, ExplainBody, Explanation, ReceiptView, SinkRef},
+        api::{
+            agent::SpoolReceiptView,
+            events::{EmitBody, EventView, ExplainBody, Explanation, ReceiptView, SinkRef},
+        },
         delivery::Delivery,
         event::EventType,
         id::EventId,
     },
     platform::{backoff::Backoff, config::Span},
 };
-use serde::Deserialize;
 use std::{
     collections::HashSet,
     time::{Duration, Instant},
@@ -92,13 +94,6 @@ enum EmitPlan {
 enum EmitTarget {
     Server,
     Agent,
-}
-
-/// The agent's answer to a spooled event.
-#[derive(Deserialize)]
-struct SpoolReceipt {
-    event_id: String,
-    event_type: String,
 }
 
 impl EmitEvent {
@@ -188,6 +183,7 @@ impl EmitEvent {
         }
     }
 
+    /// The body for a server. Without an id it is also that for an agent.
     fn body(&self, shell: &mut Shell<'_>) -> Result<String, Failure> {
         let payload = PayloadSource::of_argument(self.payload.as_deref()).read(shell)?;
         Ok(to_json(&EmitBody { kind: self.kind.clone(), payload: Some(payload), id: self.id }))
@@ -199,8 +195,8 @@ impl EmitEvent {
         if self.format() == OutputFormat::Json {
             return shell.out.json(answer.as_str());
         }
-        let spooled: SpoolReceipt = agent.read(&answer)?;
-        shell.out.line(&format!("{}  {}", printable(&spooled.event_id), printable(&spooled.event_type)))
+        let spooled: SpoolReceiptView = agent.read(&answer)?;
+        shell.out.line(&format!("{}  {}", spooled.event_id, spooled.event_type))
     }
 
     fn raise(&self, shell: &mut Shell<'_>, client: &Client, body: String) -> Result<(), Failure> {
@@ -323,7 +319,6 @@ fn wait_for_deliveries(
 
 /// Prints one settled delivery in one line.
 fn print_delivery(shell: &mut Shell<'_>, delivery: &Delivery) -> Result<(), Failure> {
-    let state = delivery.state.as_str();
     let attempts = match delivery.attempts.len() {
         0 => String::new(),
         1 => "  1 attempt".to_owned(),
@@ -332,7 +327,7 @@ fn print_delivery(shell: &mut Shell<'_>, delivery: &Delivery) -> Result<(), Fail
     let last =
         delivery.attempts.last().map(|attempt| AttemptLine::from(attempt).status_and_error()).unwrap_or_default();
     let said = if last.is_empty() { last } else { format!("  {}", printable(&last)) };
-    let state = Tone::of_state(state).paint(&format!("{state:<9}"), shell.out.paint());
+    let state = Tone::from(delivery.state).paint(&format!("{:<9}", delivery.state.as_str()), shell.out.paint());
     shell.out.line(format!("{state}  {}{attempts}{said}", printable(&delivery.name)).trim_end())
 }
 

@@ -11,8 +11,8 @@ use crate::{
         table::{Cell, Fit, TextTable, Tone, printable},
     },
     model::{
-        api::{events::EventView, sinks::TestView},
-        delivery::{Attempt, Delivery, DeliveryState},
+        api::{events::EventView, lenient::Lenient, sinks::TestView},
+        delivery::{Attempt, AttemptOutcome, Delivery, DeliveryState},
         id::{EventId, SpaceId},
         timestamp::Timestamp,
     },
@@ -70,7 +70,7 @@ pub struct AttemptLine<'a> {
     number: Option<u32>,
     at: Option<Timestamp>,
     duration_ms: f64,
-    outcome: &'a str,
+    outcome: Lenient<AttemptOutcome>,
     status: Option<u16>,
     error: Option<&'a str>,
     response: Option<&'a str>,
@@ -141,8 +141,7 @@ impl ShowEvent {
 }
 
 fn print_delivery(shell: &mut Shell<'_>, delivery: &Delivery) -> Result<(), Failure> {
-    let state = delivery.state.as_str();
-    let painted = Tone::of_state(state).paint(state, shell.out.paint());
+    let painted = Tone::from(delivery.state).paint(delivery.state.as_str(), shell.out.paint());
     shell.out.line(&format!("{}: {painted}  #{}", printable(&delivery.name), delivery.sequence))?;
     for attempt in &delivery.attempts {
         print_attempt(shell, &AttemptLine::from(attempt))?;
@@ -156,7 +155,7 @@ fn print_delivery(shell: &mut Shell<'_>, delivery: &Delivery) -> Result<(), Fail
 ///
 /// Fails if stdout cannot be written.
 pub fn print_attempt(shell: &mut Shell<'_>, attempt: &AttemptLine<'_>) -> Result<(), Failure> {
-    let outcome = Tone::of_state(attempt.outcome).paint(&printable(attempt.outcome), shell.out.paint());
+    let outcome = Tone::from(&attempt.outcome).paint(&printable(&attempt.outcome.to_string()), shell.out.paint());
     let number = attempt.number.map(|number| format!("{number}  ")).unwrap_or_default();
     let at = attempt.at.map(|at| format!("{}  ", brief(at))).unwrap_or_default();
     let said = printable(&attempt.status_and_error());
@@ -211,7 +210,7 @@ impl<'a> From<&'a Attempt> for AttemptLine<'a> {
             number: Some(attempt.number),
             at: Some(attempt.at),
             duration_ms: attempt.duration_ms,
-            outcome: attempt.outcome.as_str(),
+            outcome: attempt.outcome.into(),
             status: attempt.status,
             error: attempt.error.as_deref(),
             response: attempt.response.as_deref(),
@@ -226,7 +225,7 @@ impl<'a> From<&'a TestView> for AttemptLine<'a> {
             number: None,
             at: None,
             duration_ms: test.duration_ms,
-            outcome: &test.outcome,
+            outcome: test.outcome.clone(),
             status: test.status,
             error: test.error.as_deref(),
             response: test.response.as_deref(),

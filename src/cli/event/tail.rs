@@ -84,8 +84,7 @@ fn print_frame(shell: &mut Shell<'_>, client: &Client, frame: &SseFrame, format:
         }
         "delivery" => {
             let notice: DeliveryNotice = client.read_text(&frame.data)?;
-            let state = printable(&notice.state.to_string());
-            let state = Tone::of_state(&state).paint(&state, shell.out.paint());
+            let state = Tone::from(&notice.state).paint(&printable(&notice.state.to_string()), shell.out.paint());
             format!("{:20}  {state}  {}", "", printable(&delivery_line(&notice)))
         }
         "lagged" => {

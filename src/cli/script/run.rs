@@ -72,7 +72,7 @@ fn show(shell: &mut Shell<'_>, kind: ScriptKind, ran: &RunView) -> Result<(), Fa
         ScriptKind::Tool if ran.error.is_some() => Ok(()),
         ScriptKind::Tool => shell.out.json(ran.result.as_deref().map_or("null", RawValue::get)),
         ScriptKind::Script | ScriptKind::Library => {
-            let outcome = Tone::of_state(&ran.outcome).paint(&printable(&ran.outcome), shell.out.paint());
+            let outcome = Tone::from(&ran.outcome).paint(&printable(&ran.outcome.to_string()), shell.out.paint());
             shell.out.line(&format!("{outcome}  {:.1} ms of processor time", ran.cpu_ms))
         }
     }

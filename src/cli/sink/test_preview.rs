@@ -13,6 +13,7 @@ use crate::{
     },
     model::{
         api::sinks::{PreviewBody, PreviewView, SampleEvent, TestView},
+        delivery::AttemptOutcome,
         id::SinkId,
     },
 };
@@ -84,8 +85,8 @@ impl TestSink {
                 }
             }
         }
-        match tested.outcome.as_str() {
-            "delivered" | "skipped" => Ok(()),
+        match tested.outcome.known() {
+            Some(AttemptOutcome::Delivered | AttemptOutcome::Skipped) => Ok(()),
             _ => {
                 Err(Failure::Bad(format!("the sample was not delivered to `{}`: see above for the reason", self.sink)))
             }

@@ -1,7 +1,10 @@
 //! Methods that the caller can call.
 
 use super::{identity::GroupName, lenient::Lenient, schemas};
-use crate::model::{id::SpaceId, method::MethodScope};
+use crate::model::{
+    id::SpaceId,
+    method::{MethodScope, MethodServerState},
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::value::RawValue;
@@ -59,7 +62,7 @@ pub struct ProviderView {
     pub space_id: SpaceId,
     pub space: String,
     /// `running`, `restarting` (its method server died) or `unlinked` (its agent is away).
-    pub health: String,
+    pub health: Lenient<MethodServerState>,
     /// The reason it is not running.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,

@@ -5,7 +5,7 @@ use crate::model::{
     delivery::{Attempt, AttemptOutcome, DeadLetter, Delivery, DeliveryState},
     event::ActorKind,
     id::{AuditId, EventId, GroupId, RoleId, ScriptId, SinkId, SpaceId, TemplateId, TokenId, UserId},
-    method::MethodScope,
+    method::{MethodScope, MethodServerState},
     name::Name,
     permission::{Permission, TokenScope},
     permissions::Permissions,
@@ -89,6 +89,9 @@ inline_schemas! {
     Permissions = json_schema!({"type": "array", "items": {"type": "string", "enum": Permission::ALL}});
     TokenScope = json_schema!({"type": "string", "enum": TokenScope::ALL});
     MethodScope = json_schema!({"type": "string", "enum": [MethodScope::Private, MethodScope::Shared]});
+    MethodServerState = json_schema!({"type": "string", "enum": [
+        MethodServerState::Running, MethodServerState::Restarting, MethodServerState::Unlinked,
+    ]});
     ActorKind = json_schema!({"type": "string", "enum": [ActorKind::User, ActorKind::Agent, ActorKind::System]});
     BodyTemplate = json_schema!({"oneOf": [
         {"type": "string", "description": "Lua"},

@@ -1,16 +1,18 @@
 //! Stored scripts and their runs. A [`ScriptSpec`] makes a script.
 
-use super::{list::Limit, schemas};
+use super::{lenient::Lenient, list::Limit, schemas};
 use crate::model::{
+    delivery::AttemptOutcome,
     id::ScriptId,
     library::Language,
     owner::OwnerSpec,
     script_spec::{ScriptKind, ScriptSpec},
     timestamp::Timestamp,
 };
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, value::RawValue};
+use std::{borrow::Cow, fmt};
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -83,7 +85,7 @@ pub struct RunBody {
 pub struct RunView {
     /// A tool is `done` or `failed`; a script has the outcome of a sink's attempt: `delivered`, `skipped`, `failed` or
     /// `dead`.
-    pub outcome: String,
+    pub outcome: Lenient<RunOutcome>,
     /// The result of a tool that is done.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Value>")]
@@ -96,6 +98,22 @@ pub struct RunView {
     pub cpu_ms: f64,
 }
 
+/// The outcome of a run. Both kinds have the word `failed`, which is read as a script's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum RunOutcome {
+    Script(AttemptOutcome),
+    Tool(ToolOutcome),
+}
+
+/// The outcome of a tool's run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolOutcome {
+    Done,
+    Failed,
+}
+
 /// The error of a failed run.
 #[derive(Serialize, Deserialize, JsonSchema)]
 pub struct RunError {
@@ -106,6 +124,33 @@ pub struct RunError {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Value>")]
     pub data: Option<Box<RawValue>>,
+}
+
+impl fmt::Display for RunOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Script(outcome) => outcome.fmt(f),
+            Self::Tool(ToolOutcome::Done) => f.write_str("done"),
+            Self::Tool(ToolOutcome::Failed) => f.write_str("failed"),
+        }
+    }
+}
+
+impl JsonSchema for RunOutcome {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "RunOutcome".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "string", "enum": [
+            ToolOutcome::Done, ToolOutcome::Failed,
+            AttemptOutcome::Delivered, AttemptOutcome::Skipped, AttemptOutcome::Dead,
+        ]})
+    }
 }
 
 impl From<String> for RunError {

@@ -1,7 +1,8 @@
 //! Sinks: their queues, tests and previews, and redelivery. A [`SinkSpec`] makes one.
 
-use super::{list::Limit, schemas};
+use super::{lenient::Lenient, list::Limit, schemas};
 use crate::model::{
+    delivery::AttemptOutcome,
     id::{EventId, SinkId},
     owner::OwnerSpec,
     sink_spec::SinkSpec,
@@ -91,7 +92,7 @@ pub struct PreviewView {
 /// The outcome of a test delivery.
 #[derive(Serialize, Deserialize, JsonSchema)]
 pub struct TestView {
-    pub outcome: String,
+    pub outcome: Lenient<AttemptOutcome>,
     pub duration_ms: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,

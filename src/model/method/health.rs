@@ -1,6 +1,7 @@
 //! The health of a method server, as its agent reports it and the server and the API show it.
 
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// State of a method server.
 ///
@@ -21,6 +22,15 @@ pub enum MethodServerHealth {
     Unlinked,
 }
 
+/// The word for a method server's health in both APIs; its reason is a field beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MethodServerState {
+    Running,
+    Restarting,
+    Unlinked,
+}
+
 impl MethodServerHealth {
     /// The health as an agent reports it: a stopped server counts as one that is restarting.
     pub fn reported(&self) -> Self {
@@ -30,13 +40,12 @@ impl MethodServerHealth {
         }
     }
 
-    /// The word for it in the API.
-    pub const fn as_str(&self) -> &'static str {
+    /// The word for it in the API. As in [`Self::reported`], a stopped server counts as one that is restarting.
+    pub const fn state(&self) -> MethodServerState {
         match self {
-            Self::Running => "running",
-            Self::Restarting { .. } => "restarting",
-            Self::Stopped => "stopped",
-            Self::Unlinked => "unlinked",
+            Self::Running => MethodServerState::Running,
+            Self::Restarting { .. } | Self::Stopped => MethodServerState::Restarting,
+            Self::Unlinked => MethodServerState::Unlinked,
         }
     }
 
@@ -46,6 +55,16 @@ impl MethodServerHealth {
             Self::Restarting { reason } => Some(reason),
             Self::Running | Self::Stopped | Self::Unlinked => None,
         }
+    }
+}
+
+impl fmt::Display for MethodServerState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Running => "running",
+            Self::Restarting => "restarting",
+            Self::Unlinked => "unlinked",
+        })
     }
 }
 
@@ -66,6 +85,6 @@ mod tests {
             assert!(serde_json::from_str::<MethodServerHealth>(json).is_err(), "{json}");
         }
         let reported = MethodServerHealth::Stopped.reported();
-        assert_eq!((reported.as_str(), reported.reason()), ("restarting", Some("it was stopped")));
+        assert_eq!((reported.state(), reported.reason()), (MethodServerState::Restarting, Some("it was stopped")));
     }
 }

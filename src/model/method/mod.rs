@@ -7,11 +7,12 @@ mod health;
 mod publish;
 mod registration;
 
-pub use health::MethodServerHealth;
+pub use health::{MethodServerHealth, MethodServerState};
 pub use publish::PublishError;
 pub use registration::{MethodDefinition, MethodScope, Registration, ServerDefinition, ServerMode, ServerTransport};
 
 use crate::model::{id::GroupId, pattern::Patterns};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -40,6 +41,14 @@ pub struct MethodInterface {
     pub result_schema: Option<Value>,
     /// Patterns of the events it is called for.
     pub events: Option<Patterns>,
+}
+
+/// The two names of a published method.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MethodNames {
+    pub name: String,
+    /// The name that the method server knows.
+    pub local_name: String,
 }
 
 /// The longest name of an MCP tool, in bytes. Common clients accept no longer ones.

@@ -2,7 +2,10 @@
 
 use super::owner_libraries::{FetchedLibraries, LibrarySource};
 use crate::{
-    model::api::error::ErrorBody,
+    model::api::{
+        agent::{AgentEmitBody, KvDeletedView, KvIncrementBody, KvPutBody, KvStoredView, KvValueView, RegisterBody},
+        error::ErrorBody,
+    },
     platform::percent,
     scripting::lua::{AgentReply, SpaceAgent, SpaceKv},
 };
@@ -12,8 +15,8 @@ use isahc::{
     config::{Configurable as _, RedirectPolicy},
     http::{Method, Request, Response, StatusCode, header},
 };
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use serde_json::{json, value::RawValue};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::value::RawValue;
 use std::{io::Read as _, path::PathBuf, sync::OnceLock, time::Duration};
 
 /// The default address of an agent.
@@ -100,7 +103,8 @@ impl LibrarySource for AgentClient {
 
 impl SpaceAgent for AgentClient {
     fn emit(&self, kind: &str, payload: Box<RawValue>) -> AgentReply<Box<RawValue>> {
-        required(self.send(Method::POST, "/event", Some(json!({ "type": kind, "payload": payload }).to_string())))
+        let body = AgentEmitBody { kind: kind.to_owned(), payload: Some(payload) };
+        required(self.send(Method::POST, "/event", Some(to_json(&body))))
     }
 
     fn methods(&self) -> AgentReply<Box<RawValue>> {
@@ -112,8 +116,9 @@ impl SpaceAgent for AgentClient {
     }
 
     fn register(&self, directory: PathBuf, registration: Box<RawValue>) -> AgentReply<Box<RawValue>> {
-        let body = json!({ "directory": directory, "registration": registration });
-        required(self.send(Method::POST, "/methods", Some(body.to_string())))
+        let body =
+            RegisterBody { directory: Some(directory), registration: Some(registration), ..RegisterBody::default() };
+        required(self.send(Method::POST, "/methods", Some(to_json(&body))))
     }
 
     fn unregister(&self, local_name: Option<&str>) -> AgentReply<Box<RawValue>> {
@@ -129,34 +134,11 @@ impl SpaceAgent for AgentClient {
     }
 }
 
-/// The body of a request that stores a value.
-#[derive(Serialize)]
-struct StoreRequest {
-    value: Box<RawValue>,
-    ttl: Option<f64>,
-    add: bool,
-}
-
-#[derive(Deserialize)]
-struct StoreResponse {
-    stored: bool,
-}
-
-#[derive(Deserialize)]
-struct ValueResponse<T> {
-    value: T,
-}
-
-#[derive(Deserialize)]
-struct DeleteResponse {
-    deleted: bool,
-}
-
 impl AgentClient {
-    fn store(&self, key: &str, request: &StoreRequest) -> AgentReply<bool> {
-        let body = serde_json::to_string(request).expect("JSON and numbers are JSON");
-        let answer = required(self.send(Method::PUT, &format!("/kv?key={}", percent::encode(key)), Some(body)));
-        Box::pin(async move { Ok(parse::<StoreResponse>(&answer.await?)?.stored) })
+    fn store(&self, key: &str, body: &KvPutBody) -> AgentReply<bool> {
+        let path = format!("/kv?key={}", percent::encode(key));
+        let answer = required(self.send(Method::PUT, &path, Some(to_json(body))));
+        Box::pin(async move { Ok(parse::<KvStoredView>(&answer.await?)?.stored) })
     }
 }
 
@@ -165,34 +147,38 @@ impl SpaceKv for AgentClient {
         let answer = self.send(Method::GET, &format!("/kv?key={}", percent::encode(key)), None);
         Box::pin(async move {
             let Some(answer) = answer.await? else { return Ok(None) };
-            Ok(Some(parse::<ValueResponse<Box<RawValue>>>(&answer)?.value))
+            Ok(Some(parse::<KvValueView<Box<RawValue>>>(&answer)?.value))
         })
     }
 
     fn set(&self, key: &str, value: Box<RawValue>, ttl: Option<Duration>) -> AgentReply<()> {
-        let stored = self.store(key, &StoreRequest { value, ttl: seconds(ttl), add: false });
+        let stored = self.store(key, &KvPutBody { value, ttl: seconds(ttl), add: false });
         Box::pin(async move { stored.await.map(drop) })
     }
 
     fn add(&self, key: &str, value: Box<RawValue>, ttl: Option<Duration>) -> AgentReply<bool> {
-        self.store(key, &StoreRequest { value, ttl: seconds(ttl), add: true })
+        self.store(key, &KvPutBody { value, ttl: seconds(ttl), add: true })
     }
 
     fn increment(&self, key: &str, by: i64, ttl: Option<Duration>) -> AgentReply<i64> {
-        let body = json!({ "by": by, "ttl": seconds(ttl) }).to_string();
+        let body = to_json(&KvIncrementBody { by: Some(by), ttl: seconds(ttl) });
         let answer =
             required(self.send(Method::POST, &format!("/kv/increment?key={}", percent::encode(key)), Some(body)));
-        Box::pin(async move { Ok(parse::<ValueResponse<i64>>(&answer.await?)?.value) })
+        Box::pin(async move { Ok(parse::<KvValueView<i64>>(&answer.await?)?.value) })
     }
 
     fn delete(&self, key: &str) -> AgentReply<bool> {
         let answer = required(self.send(Method::DELETE, &format!("/kv?key={}", percent::encode(key)), None));
-        Box::pin(async move { Ok(parse::<DeleteResponse>(&answer.await?)?.deleted) })
+        Box::pin(async move { Ok(parse::<KvDeletedView>(&answer.await?)?.deleted) })
     }
 }
 
 fn seconds(ttl: Option<Duration>) -> Option<f64> {
     ttl.as_ref().map(Duration::as_secs_f64)
+}
+
+fn to_json(body: &impl Serialize) -> String {
+    serde_json::to_string(body).expect("bodies have string keys and UTF-8 paths")
 }
 
 fn parse<T: DeserializeOwned>(answer: &RawValue) -> Result<T, String> {

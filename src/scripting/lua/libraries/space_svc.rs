@@ -8,7 +8,7 @@ use super::{
     run_context::{agent, program_context},
 };
 use crate::{
-    model::jsonrpc::ResponseMembers,
+    model::jsonrpc::{Id, Request, ResponseMembers},
     scripting::lua::{json::write_raw, program::Capabilities, results::MethodHandler},
 };
 use mlua::{Lua, Table, Value};
@@ -111,17 +111,8 @@ fn client(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
     Ok(library)
 }
 
-#[derive(serde::Serialize)]
-struct ClientRequest {
-    jsonrpc: &'static str,
-    method: String,
-    params: Box<RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<usize>,
-}
-
-fn request(method: String, params: Box<RawValue>, id: Option<usize>) -> ClientRequest {
-    ClientRequest { jsonrpc: "2.0", method, params, id }
+fn request(method: String, params: Box<RawValue>, id: Option<usize>) -> Request {
+    Request { method, params: Some(params), id: id.map(Id::number) }
 }
 
 fn to_json(request: &impl serde::Serialize) -> Box<RawValue> {

@@ -102,7 +102,7 @@ fn providers(published: &PublishedMethod) -> Vec<ProviderView> {
         ProviderView {
             space_id: provider.space(),
             space: provider.space_name().to_string(),
-            health: health.as_str().to_owned(),
+            health: health.state().into(),
             reason: health.reason().map(str::to_owned),
             in_flight: provider.in_flight(),
         }

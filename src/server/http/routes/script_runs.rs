@@ -8,9 +8,10 @@ use crate::{
     identity::Caller,
     model::{
         api::{
-            scripts::{RunBody, RunError, RunView},
+            scripts::{RunBody, RunError, RunOutcome, RunView, ToolOutcome},
             sinks::SampleEvent,
         },
+        delivery::AttemptOutcome,
         owner::Owner,
         script_spec::ScriptKind,
     },
@@ -87,8 +88,8 @@ async fn run_tool(
         Err(ScriptError::RaisedWith { code, message, data }) => (None, Some(RunError { message, code, data })),
         Err(error) => (None, Some(RunError::from(error.to_string()))),
     };
-    let outcome = if error.is_none() { "done" } else { "failed" };
-    Ok(RunView { outcome: outcome.to_owned(), result, error, log: run.log, cpu_ms: milliseconds(run.cpu) })
+    let outcome = RunOutcome::Tool(if error.is_none() { ToolOutcome::Done } else { ToolOutcome::Failed });
+    Ok(RunView { outcome: outcome.into(), result, error, log: run.log, cpu_ms: milliseconds(run.cpu) })
 }
 
 async fn run_script(
@@ -109,18 +110,19 @@ async fn run_script(
     };
     let mut run = services.runtime.run_script(program, Owner::User(user), input).await;
     let (outcome, error) = match run.verdict {
-        Verdict::Ack => ("delivered", None),
+        Verdict::Ack => (AttemptOutcome::Delivered, None),
         Verdict::Skip(why) => {
             if !why.is_empty() {
                 run.log.push(format!("skipped: {why}"));
             }
-            ("skipped", None)
+            (AttemptOutcome::Skipped, None)
         }
-        Verdict::Failed(why) | Verdict::Retry { why, .. } => ("failed", Some(RunError::from(why))),
-        Verdict::Dead(why) => ("dead", Some(RunError::from(why))),
+        Verdict::Failed(why) | Verdict::Retry { why, .. } => (AttemptOutcome::Failed, Some(RunError::from(why))),
+        Verdict::Dead(why) => (AttemptOutcome::Dead, Some(RunError::from(why))),
         Verdict::NotRun(why) => return Err(ApiError::Unavailable(format!("{why}: try again"))),
     };
-    Ok(RunView { outcome: outcome.to_owned(), result: None, error, log: run.log, cpu_ms: milliseconds(run.cpu) })
+    let outcome = RunOutcome::Script(outcome).into();
+    Ok(RunView { outcome, result: None, error, log: run.log, cpu_ms: milliseconds(run.cpu) })
 }
 
 fn milliseconds(time: Duration) -> f64 {

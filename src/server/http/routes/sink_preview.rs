@@ -24,7 +24,7 @@ pub async fn test(
     let attempted = sinks::attempt(&services.delivery, &sink, input).await;
     let attempted = attempted.map_err(|postponed| ApiError::Unavailable(format!("{postponed}: try again")))?;
     Ok(Json(TestView {
-        outcome: attempted.outcome.as_str().to_owned(),
+        outcome: attempted.outcome.into(),
         duration_ms: attempted.duration.as_secs_f64() * 1e3,
         status: attempted.status,
         error: attempted.error,
