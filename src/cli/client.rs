@@ -1,4 +1,5 @@
-//! The HTTP client of the command line: sends requests to one server as one user, and returns answers or a [`Failure`].
+//! The HTTP clients of the command line: [`Client`] sends requests to one server as one user, [`AgentHttp`] to the agent in
+//! the same space, which listens on loopback only and needs no token. Both return answers or a [`Failure`].
 //!
 //! An answer is kept as the text that the server sent, so that `--json` prints exactly that. Commands parse it into the
 //! views of [`crate::model::api`] to print it for people.
@@ -7,12 +8,15 @@ use super::{
     access::{Access, AccessFlags, ServerAddress},
     failure::{Failure, Refusal, TokenSource},
 };
-use crate::model::api::{
-    error::ErrorBody,
-    identity::Credentials,
-    list::{Limit, List},
+use crate::{
+    agent::NOT_CONNECTED,
+    model::api::{
+        error::ErrorBody,
+        identity::Credentials,
+        list::{Limit, List},
+    },
+    platform::percent,
 };
-use crate::platform::percent;
 use isahc::{
     Body, HttpClient,
     config::{Configurable as _, RedirectPolicy},
@@ -31,6 +35,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// The interval of TCP keep-alives, which detect a dead peer of an idle stream.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
+/// The address of an agent with default settings.
+const DEFAULT_AGENT: &str = "http://127.0.0.1:7301";
+
 /// The number of items a list shows by default.
 pub const DEFAULT_LIMIT: NonZeroUsize = NonZeroUsize::new(50).expect("50 is not zero");
 
@@ -40,6 +47,9 @@ pub struct Client {
     /// The session's cookie during a login, used instead of the token.
     cookie: Option<String>,
 }
+
+/// A client of the agent. Its failures are worded for an agent.
+pub struct AgentHttp(Client);
 
 /// The body of an answer, byte for byte.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -278,6 +288,64 @@ impl Client {
     fn foreign(&self, status: StatusCode, why: &str) -> Failure {
         Failure::Foreign { server: self.server().to_string(), why: format!("status {}: {why}", status.as_u16()) }
     }
+}
+
+impl AgentHttp {
+    /// The agent at SVC_AGENT_URL, or at the default address.
+    ///
+    /// # Errors
+    ///
+    /// Fails if SVC_AGENT_URL is no address.
+    pub fn find(environment: &dyn Fn(&str) -> Option<String>) -> Result<Self, Failure> {
+        let url = environment("SVC_AGENT_URL").filter(|url| !url.is_empty());
+        let url = url.as_deref().unwrap_or(DEFAULT_AGENT);
+        let server = url.parse().map_err(|_| {
+            Failure::Usage(format!("SVC_AGENT_URL: `{url}` is no address: write one such as {DEFAULT_AGENT}"))
+        })?;
+        Client::new(Access { server, token: None, source: TokenSource::None }).map(Self)
+    }
+
+    pub fn get(&self, path: &str) -> Result<ResponseText, Failure> {
+        self.0.get(path).map_err(|failure| self.of_agent(failure))
+    }
+
+    /// Posts a body without a timeout: the agent bounds the time of a set-up script.
+    pub fn post_without_timeout(&self, path: &str, body: String) -> Result<ResponseText, Failure> {
+        self.0.post_without_timeout(path, body).map_err(|failure| self.of_agent(failure))
+    }
+
+    /// Posts a body that is JSON already, byte for byte.
+    pub fn post_raw(&self, path: &str, body: String) -> Result<ResponseText, Failure> {
+        self.0.post_raw(path, body).map_err(|failure| self.of_agent(failure))
+    }
+
+    pub fn delete(&self, path: &str) -> Result<ResponseText, Failure> {
+        self.0.delete(path).map_err(|failure| self.of_agent(failure))
+    }
+
+    pub fn read<'a, T: Deserialize<'a>>(&self, answer: &'a ResponseText) -> Result<T, Failure> {
+        self.0.read(answer).map_err(|failure| self.of_agent(failure))
+    }
+
+    /// The same failure, worded for an agent.
+    fn of_agent(&self, failure: Failure) -> Failure {
+        let agent = self.0.server().to_string();
+        match failure {
+            Failure::Unreachable { why, .. } => Failure::NoAgent { agent, why },
+            Failure::Foreign { why, .. } => {
+                Failure::Bad(format!("cannot make sense of the answer from {agent} ({why}): check SVC_AGENT_URL"))
+            }
+            Failure::Refused { message, .. } => Failure::AgentRefused(message),
+            Failure::Rejected { code, message, .. } if code == NOT_CONNECTED => Failure::AgentNotConnected(message),
+            Failure::Rejected { message, .. } => Failure::Bad(message),
+            other => other,
+        }
+    }
+}
+
+/// Returns true if SVC_AGENT_URL names an agent.
+pub fn is_agent_named(environment: &dyn Fn(&str) -> Option<String>) -> bool {
+    environment("SVC_AGENT_URL").is_some_and(|url| !url.is_empty())
 }
 
 impl ResponseText {

@@ -1,9 +1,8 @@
 //! `svc method` finds and calls methods. `svc methods` publishes methods from inside a space, and removes them.
 
 use super::{
-    agent::client::AgentHttp,
     arguments::{PayloadSource, read_file},
-    client::{Client, QueryString, to_json},
+    client::{AgentHttp, Client, QueryString, to_json},
     failure::Failure,
     json::{indented, on_one_line},
     resource::joined,

@@ -2,9 +2,9 @@
 //!
 //! Each command has an argh struct that holds its arguments, and checks them before anything is sent. [`macros`] declares
 //! the arguments that commands share. [`normalize_args`] accepts spellings that argh does not know; [`access`] finds the
-//! server and the token; [`client`] sends requests to the server, and [`agent::client`] to the agent of the same space.
-//! [`resource`] describes each kind of record, to list, show and delete it. [`shell`] is the environment with stdin, stdout
-//! and stderr, and [`failure`] the exit codes.
+//! server and the token; [`client`] sends requests to the server, and to the agent of the same space. [`resource`]
+//! describes each kind of record, to list, show and delete it. [`shell`] is the environment with stdin, stdout and stderr,
+//! and [`failure`] the exit codes.
 
 #[macro_use]
 mod macros;

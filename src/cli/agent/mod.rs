@@ -1,7 +1,5 @@
-//! `svc agent`: runs the agent of a space ([`start`]) and shows its status. [`client`] is the HTTP client of commands that
-//! run inside a space.
+//! `svc agent`: runs the agent of a space ([`start`]) and shows its status.
 
-pub mod client;
 mod hide_argv;
 mod start;
 
@@ -10,13 +8,13 @@ pub use start::StartAgent;
 use crate::{
     cli::{
         arguments::brief,
+        client::AgentHttp,
         failure::Failure,
         shell::{OutputFormat, Shell},
         table::{Cell, Fit, TextTable, Tone},
     },
     model::api::agent::AgentStatusView,
 };
-use client::AgentHttp;
 
 command_family! {
     /// Run the agent of a space, or show its status.

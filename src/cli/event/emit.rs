@@ -1,12 +1,11 @@
 //! `svc event TYPE`: raises an event and waits for its deliveries if asked to, or only explains its routes.
 
-use super::history::AttemptLine;
+use super::AttemptLine;
 use crate::{
     cli::{
         access::{Access, AccessFlags},
-        agent::client::{AgentHttp, is_agent_named},
         arguments::PayloadSource,
-        client::{Client, ResponseText, to_json},
+        client::{AgentHttp, Client, ResponseText, is_agent_named, to_json},
         failure::Failure,
         shell::{OutputFormat, Shell},
         table::{Cell, Fit, TextTable, Tone, printable},

@@ -1,10 +1,8 @@
 //! `svc mcp`: lists the tools that MCP clients are offered, and prints settings for such clients ([`config`]).
 
-mod clients;
 mod config;
 
-pub use clients::McpClientApp;
-pub use config::PrintMcpConfig;
+pub use config::{McpClientApp, PrintMcpConfig};
 
 use crate::cli::{
     client::{Client, to_json},

@@ -4,8 +4,8 @@
 //! string. Requests refuse unknown fields. Answers ignore them, and [`lenient::Lenient`] keeps values that this version
 //! does not know, so that an older command line reads the answers of a newer server.
 //!
-//! `server::http` converts records into views; `cli` reads and prints them. [`agent`] holds the bodies of the other API, the
-//! one that an agent serves inside its space.
+//! `server::http` converts records into views; `cli` reads and prints them. The bodies of the API that an agent serves
+//! inside its space are in [`agent`].
 
 pub mod agent;
 pub mod audit;

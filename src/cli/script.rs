@@ -1,20 +1,61 @@
-//! `svc script apply`: makes a stored script equal to a file.
+//! `svc script`: programs stored on the server by name. `apply` makes a stored script equal to a file, `run` calls a tool
+//! or tries a script on a sample event.
 //!
-//! A script is identified by its owner and name. Fields without a flag stay as the server has them. A second run changes
-//! nothing.
+//! A script is identified by its owner and name. Fields without a flag stay as the server has them. A second run of
+//! `apply` changes nothing.
 
-use crate::{
-    cli::{
-        arguments::read_file,
-        client::{Client, ResponseText},
-        failure::Failure,
-        resource::ResourceKind,
-        shell::Shell,
-    },
-    model::{library::Language, owner::OwnerSpec, script_spec::ScriptKind},
+use super::{
+    arguments::{PayloadSource, brief, read_file},
+    client::{Client, QueryString, ResponseText},
+    failure::Failure,
+    resource::{self, Resource, ResourceKind, print_source},
+    shell::{OutputFormat, Shell},
+    table::{Cell, Fit, TextTable, Tone, printable, yes_or_no},
 };
-use serde_json::{Map, Value, json};
+use crate::model::{
+    api::scripts::{RunBody, RunView, ScriptSummary, ScriptView},
+    library::Language,
+    owner::OwnerSpec,
+    script_spec::ScriptKind,
+};
+use serde_json::{Map, Value, json, value::RawValue};
 use std::path::{Path, PathBuf};
+
+command_family! {
+    /// Manage stored scripts: the Lua that sinks and spaces run, libraries, and tools.
+    #[argh(
+        example = "{command_name} apply shout.lua\n\
+                   {command_name} apply acme.text.lua --kind library --global\n\
+                   {command_name} run add '{{\"a\": 1, \"b\": 2}}'"
+    )]
+    ScriptCommand(ScriptSubcommand) = "script" { ListScripts, ShowScript, ApplyScript, RunScript, DeleteScript }
+}
+
+client_command! {
+    /// List your stored scripts and the global ones.
+    #[argh(example = "{command_name}\n{command_name} --kind library --owner global")]
+    ListScripts = "list" {
+        /// only those of this kind: script, library or tool
+        #[argh(option)]
+        kind: Option<ScriptKind>,
+
+        /// only those of this owner: me or global
+        #[argh(option)]
+        owner: Option<OwnerSpec>,
+    }
+}
+
+show_and_delete_commands! {
+    /// Show one stored script and its source.
+    #[argh(example = "{command_name} shout")]
+    ShowScript,
+    /// Delete a stored script that no sink, space or template names.
+    #[argh(example = "{command_name} shout")]
+    DeleteScript
+    of ScriptView by
+    /// the script's name or id; of two of one name, yours
+    script
+}
 
 client_command! {
     /// Store a file as a script, library or tool, or replace the one of its name.
@@ -57,6 +98,82 @@ client_command! {
         /// keep it, and have it neither run nor found
         #[argh(switch)]
         inactive: bool,
+    }
+}
+
+client_command! {
+    /// Run a tool with arguments, or a script on a sample event, on the server and as you.
+    #[argh(
+        example = "{command_name} add '{{\"a\": 1, \"b\": 2}}'\n\
+                   {command_name} shout '{{\"version\": \"1.2\"}}' --event deploy.done",
+        note = "The result of a tool goes to stdout, and what it printed to stderr."
+    )]
+    RunScript = "run" {
+        /// the name or id of a tool or script; of two of one name, yours
+        #[argh(positional)]
+        script: String,
+
+        /// a tool's arguments or the sample event's payload: a JSON object, @FILE, or - for stdin
+        #[argh(positional, arg_name = "json")]
+        input: Option<String>,
+
+        /// the type of the sample event (otherwise sample)
+        #[argh(option, arg_name = "type")]
+        event: Option<String>,
+    }
+}
+
+impl ListScripts {
+    pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+        let client = self.client(shell)?;
+        let query = QueryString::default().with_some("kind", self.kind).with_some("owner", self.owner);
+        resource::list::<ScriptView>(shell, &client, &query, self.format())
+    }
+}
+
+impl Resource for ScriptView {
+    const KIND: ResourceKind = ResourceKind::SCRIPT;
+    type Item = ScriptSummary;
+    const COLUMNS: &'static [(&'static str, Fit)] = &[
+        ("NAME", Fit::Elastic),
+        ("KIND", Fit::Rigid),
+        ("LANGUAGE", Fit::Rigid),
+        ("OWNER", Fit::Rigid),
+        ("ACTIVE", Fit::Rigid),
+        ("DESCRIPTION", Fit::Elastic),
+        ("ID", Fit::Rigid),
+    ];
+
+    fn row(script: ScriptSummary) -> Vec<Cell> {
+        vec![
+            script.name.into(),
+            script.kind.as_str().into(),
+            script.language.as_str().into(),
+            script.owner.as_str().into(),
+            yes_or_no(script.active),
+            script.description.into(),
+            script.id.to_string().into(),
+        ]
+    }
+
+    fn add_fields(&self, table: &mut TextTable, _: &Client) {
+        let script = &self.summary;
+        table.field("id", script.id.to_string());
+        table.field("name", script.name.as_str());
+        table.field("description", script.description.as_str());
+        table.field("kind", script.kind.as_str());
+        table.field("language", script.language.as_str());
+        table.field("owner", script.owner.as_str());
+        table.field("active", yes_or_no(script.active));
+        if let Some(schema) = &self.params_schema {
+            table.field("params schema", schema.to_string());
+        }
+        table.field("created", brief(script.created_at));
+        table.field("updated", brief(script.updated_at));
+    }
+
+    fn show_source(&self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+        print_source(shell, "content", &self.content)
     }
 }
 
@@ -141,6 +258,47 @@ fn is_same(client: &Client, there: &ResponseText, fields: &Map<String, Value>) -
 fn read_schema(path: &Path) -> Result<Value, Failure> {
     let text = read_file(path)?;
     serde_json::from_str(&text).map_err(|error| Failure::Malformed { path: path.to_owned(), why: error.to_string() })
+}
+
+impl RunScript {
+    pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+        let input = PayloadSource::of_argument(self.input.as_deref()).read(shell)?;
+        let client = self.client(shell)?;
+        let path = ResourceKind::SCRIPT.path_of(&client, &self.script)?;
+        let script: ScriptView = client.read(&client.get(&path)?)?;
+        let script = script.summary;
+        let body = match script.kind {
+            ScriptKind::Tool if self.event.is_some() => {
+                return Err(Failure::Usage(format!("`{}` is a tool and takes no --event", script.name)));
+            }
+            ScriptKind::Tool => RunBody { params: Some(input), kind: None, payload: None },
+            _ => RunBody { params: None, kind: self.event.clone(), payload: Some(input) },
+        };
+        let answer = client.post(&format!("{path}/run"), &body)?;
+        let ran: RunView = client.read(&answer)?;
+        match self.format() {
+            OutputFormat::Json => shell.out.json(answer.as_str())?,
+            OutputFormat::Text => show_run(shell, script.kind, &ran)?,
+        }
+        match ran.error {
+            None => Ok(()),
+            Some(error) => Err(Failure::Bad(format!("`{}` failed: {}", script.name, printable(&error.message)))),
+        }
+    }
+}
+
+fn show_run(shell: &mut Shell<'_>, kind: ScriptKind, ran: &RunView) -> Result<(), Failure> {
+    for line in &ran.log {
+        shell.note(&printable(line));
+    }
+    match kind {
+        ScriptKind::Tool if ran.error.is_some() => Ok(()),
+        ScriptKind::Tool => shell.out.json(ran.result.as_deref().map_or("null", RawValue::get)),
+        ScriptKind::Script | ScriptKind::Library => {
+            let outcome = Tone::from(&ran.outcome).paint(&printable(&ran.outcome.to_string()), shell.out.paint());
+            shell.out.line(&format!("{outcome}  {:.1} ms of processor time", ran.cpu_ms))
+        }
+    }
 }
 
 #[cfg(test)]
