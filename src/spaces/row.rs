@@ -48,7 +48,7 @@ pub enum SpaceChange {
 
 impl CollectionRecord for SpaceRow {
     type Id = SpaceId;
-    type Scope = UserId;
+    type Namespace = UserId;
     type Refusal = Infallible;
 
     const TABLE: Table<Self> = Table::new(keys::SPACES);
@@ -61,7 +61,7 @@ impl CollectionRecord for SpaceRow {
         self.space.id.as_bytes().to_vec()
     }
 
-    fn scope(&self) -> UserId {
+    fn namespace(&self) -> UserId {
         self.space.owner
     }
 

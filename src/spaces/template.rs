@@ -134,7 +134,7 @@ impl Templates {
 impl CollectionRecord for Template {
     type Id = TemplateId;
     /// Templates are everybody's.
-    type Scope = ();
+    type Namespace = ();
     type Refusal = Infallible;
 
     const TABLE: Table<Self> = Table::new(keys::TEMPLATES);
@@ -147,7 +147,7 @@ impl CollectionRecord for Template {
         self.id.as_bytes().to_vec()
     }
 
-    fn scope(&self) {}
+    fn namespace(&self) {}
 
     fn name(&self) -> Option<&str> {
         Some(self.spec.name.as_str())

@@ -111,7 +111,7 @@ impl Sinks {
 
 impl CollectionRecord for Sink {
     type Id = SinkId;
-    type Scope = Owner;
+    type Namespace = Owner;
     type Refusal = Infallible;
 
     const TABLE: Table<Self> = Table::new(keys::SINKS);
@@ -124,7 +124,7 @@ impl CollectionRecord for Sink {
         self.id.as_bytes().to_vec()
     }
 
-    fn scope(&self) -> Owner {
+    fn namespace(&self) -> Owner {
         self.owner
     }
 

@@ -106,7 +106,7 @@ impl Subscriptions {
     ///
     /// Fails if the store cannot be written.
     pub async fn retain(&self, keep: impl Fn(SpaceId) -> bool) -> Result<(), StoreError> {
-        for space in self.records.scopes().into_iter().filter(|space| !keep(*space)) {
+        for space in self.records.namespaces().into_iter().filter(|space| !keep(*space)) {
             self.remove(space).await?;
         }
         Ok(())
@@ -123,7 +123,7 @@ impl Subscriptions {
 
     /// The subscriptions of a space, by the method's name.
     pub fn of_space(&self, space: SpaceId) -> Vec<Arc<Subscription>> {
-        self.records.in_scope(space)
+        self.records.in_namespace(space)
     }
 
     /// Every subscription, oldest first.
@@ -183,7 +183,7 @@ fn changes(before: Vec<Arc<Subscription>>, wanted: Vec<Subscription>) -> Changes
 
 impl CollectionRecord for Subscription {
     type Id = SinkId;
-    type Scope = SpaceId;
+    type Namespace = SpaceId;
     type Refusal = Infallible;
 
     const TABLE: Table<Self> = Table::new(keys::SUBSCRIPTIONS);
@@ -197,7 +197,7 @@ impl CollectionRecord for Subscription {
         [self.space.as_bytes(), self.method.as_bytes()].concat()
     }
 
-    fn scope(&self) -> SpaceId {
+    fn namespace(&self) -> SpaceId {
         self.space
     }
 

@@ -13,8 +13,8 @@ use std::{
 pub trait CollectionRecord: Serialize + DeserializeOwned + Debug + Send + Sync + 'static {
     /// Ids are in the order of creation.
     type Id: Copy + Ord + Hash + Debug + Send + Sync + 'static;
-    /// Names are unique and records are counted within a scope.
-    type Scope: Copy + Eq + Hash + Send + Sync + 'static;
+    /// Names are unique and records are counted within a namespace.
+    type Namespace: Copy + Eq + Hash + Send + Sync + 'static;
     /// A rule of this kind of record that a change broke; [`std::convert::Infallible`] if there are none.
     type Refusal: Error + Send + 'static;
 
@@ -25,17 +25,17 @@ pub trait CollectionRecord: Serialize + DeserializeOwned + Debug + Send + Sync +
     /// The bytes that the record is stored under.
     fn key(&self) -> Vec<u8>;
 
-    fn scope(&self) -> Self::Scope;
+    fn namespace(&self) -> Self::Namespace;
 
-    /// The name within the scope. A record without one is neither found by name nor counted.
+    /// The name within the namespace. A record without one is neither found by name nor counted.
     fn name(&self) -> Option<&str>;
 
-    /// True if the record counts towards the quota of its scope.
+    /// True if the record counts towards the quota of its namespace.
     fn is_counted(&self) -> bool {
         true
     }
 
-    /// Checks the record against the other records of its scope. A record that is being written comes in both versions.
+    /// Checks the record against the other records of its namespace. A record that is being written comes in both versions.
     ///
     /// # Errors
     ///
@@ -103,9 +103,9 @@ pub(super) type AlsoWrite = Box<dyn FnOnce(&mut Batch<'_>) + Send>;
 /// Reason for which a change was not made.
 #[derive(Debug)]
 pub enum CollectionError<T: CollectionRecord> {
-    /// Another record of the scope has the name, or is about to.
+    /// Another record of the namespace has the name, or is about to.
     NameTaken(Arc<T>),
-    /// The scope has as many records as it may have.
+    /// The namespace has as many records as it may have.
     QuotaReached(usize),
     NotFound(T::Id),
     /// The record is not at the expected revision, or there is one where none was expected.

@@ -21,7 +21,7 @@ pub struct Collection<T: CollectionRecord>(Arc<CollectionState<T>>);
 
 struct CollectionState<T: CollectionRecord> {
     store: Store,
-    /// Records that a scope can have.
+    /// Records that a namespace can have.
     quota: usize,
     index: RwLock<CollectionIndex<T>>,
     /// Held over a whole change by the ids of its records.
@@ -38,7 +38,7 @@ struct Reservation<'a, T: CollectionRecord> {
 }
 
 impl<T: CollectionRecord> Collection<T> {
-    /// Reads all records. A scope can have `quota` of them.
+    /// Reads all records. A namespace can have `quota` of them.
     ///
     /// # Errors
     ///
@@ -128,8 +128,8 @@ impl<T: CollectionRecord> Collection<T> {
         self.0.index.read().records.get(&id).map(|entry| (entry.record.clone(), entry.revision))
     }
 
-    pub fn find(&self, scope: T::Scope, name: &str) -> Option<Arc<T>> {
-        self.0.index.read().find(scope, name).cloned()
+    pub fn find(&self, namespace: T::Namespace, name: &str) -> Option<Arc<T>> {
+        self.0.index.read().find(namespace, name).cloned()
     }
 
     /// Up to `limit` of the records that are `wanted`, oldest first, beginning after `cursor`.
@@ -140,14 +140,14 @@ impl<T: CollectionRecord> Collection<T> {
         after.filter(|record| wanted(record)).take(limit).cloned().collect()
     }
 
-    /// The records of a scope, by name.
-    pub fn in_scope(&self, scope: T::Scope) -> Vec<Arc<T>> {
-        self.0.index.read().in_scope(scope).cloned().collect()
+    /// The records of a namespace, by name.
+    pub fn in_namespace(&self, namespace: T::Namespace) -> Vec<Arc<T>> {
+        self.0.index.read().in_namespace(namespace).cloned().collect()
     }
 
-    /// The scopes that have records.
-    pub fn scopes(&self) -> Vec<T::Scope> {
-        self.0.index.read().scopes().collect()
+    /// The namespaces that have records.
+    pub fn namespaces(&self) -> Vec<T::Namespace> {
+        self.0.index.read().namespaces().collect()
     }
 
     /// Every record, oldest first.

@@ -1,4 +1,4 @@
-//! The records of a collection in memory: by id, by name within their scope, and those that are being written.
+//! The records of a collection in memory: by id, by name within their namespace, and those that are being written.
 
 use super::change::{Change, CollectionError, CollectionRecord, CollectionWrite, Precondition, Revision};
 use std::{
@@ -8,8 +8,8 @@ use std::{
 
 pub struct CollectionIndex<T: CollectionRecord> {
     pub records: BTreeMap<T::Id, IndexEntry<T>>,
-    /// The written records of each scope, by name.
-    scopes: HashMap<T::Scope, BTreeMap<String, T::Id>>,
+    /// The written records of each namespace, by name.
+    namespaces: HashMap<T::Namespace, BTreeMap<String, T::Id>>,
     /// Records that are being written, which hold their names and count towards their quota.
     pending: HashMap<T::Id, Arc<T>>,
     last_revision: u64,
@@ -23,27 +23,27 @@ pub struct IndexEntry<T> {
 impl<T: CollectionRecord> CollectionIndex<T> {
     pub fn new(records: impl IntoIterator<Item = T>) -> Self {
         let mut index =
-            Self { records: BTreeMap::new(), scopes: HashMap::new(), pending: HashMap::new(), last_revision: 0 };
+            Self { records: BTreeMap::new(), namespaces: HashMap::new(), pending: HashMap::new(), last_revision: 0 };
         for record in records {
             index.put(Arc::new(record));
         }
         index
     }
 
-    pub fn find(&self, scope: T::Scope, name: &str) -> Option<&Arc<T>> {
-        let id = self.scopes.get(&scope)?.get(name)?;
+    pub fn find(&self, namespace: T::Namespace, name: &str) -> Option<&Arc<T>> {
+        let id = self.namespaces.get(&namespace)?.get(name)?;
         self.records.get(id).map(|entry| &entry.record)
     }
 
-    /// The records of a scope, by name.
-    pub fn in_scope(&self, scope: T::Scope) -> impl Iterator<Item = &Arc<T>> {
-        let ids = self.scopes.get(&scope).into_iter().flat_map(BTreeMap::values);
+    /// The records of a namespace, by name.
+    pub fn in_namespace(&self, namespace: T::Namespace) -> impl Iterator<Item = &Arc<T>> {
+        let ids = self.namespaces.get(&namespace).into_iter().flat_map(BTreeMap::values);
         ids.filter_map(|id| self.records.get(id)).map(|entry| &entry.record)
     }
 
     /// Scopes that have records with a name.
-    pub fn scopes(&self) -> impl Iterator<Item = T::Scope> {
-        self.scopes.keys().copied()
+    pub fn namespaces(&self) -> impl Iterator<Item = T::Namespace> {
+        self.namespaces.keys().copied()
     }
 
     /// Checks a change and takes the names it needs. The records' ids are locked. If the change is allowed, the caller
@@ -55,13 +55,13 @@ impl<T: CollectionRecord> CollectionIndex<T> {
     ) -> Result<(), CollectionError<T>> {
         let changed: HashSet<T::Id> = writes.iter().map(|(write, _)| write.id()).collect();
         let mut puts: Vec<Arc<T>> = Vec::with_capacity(writes.len());
-        let mut names: HashMap<(T::Scope, &str), &Arc<T>> =
-            self.pending.values().filter_map(|record| Some(((record.scope(), record.name()?), record))).collect();
+        let mut names: HashMap<(T::Namespace, &str), &Arc<T>> =
+            self.pending.values().filter_map(|record| Some(((record.namespace(), record.name()?), record))).collect();
         for (write, expected) in writes {
             self.expect(write.id(), *expected)?;
             let CollectionWrite::Put(record) = write else { continue };
             if let Some(name) = record.name() {
-                if let Some(other) = names.insert((record.scope(), name), record) {
+                if let Some(other) = names.insert((record.namespace(), name), record) {
                     return Err(CollectionError::NameTaken(other.clone()));
                 }
                 self.check(record, name, &changed, &puts, quota)?;
@@ -99,7 +99,7 @@ impl<T: CollectionRecord> CollectionIndex<T> {
         }
     }
 
-    /// Checks one record of a change against the others of its scope: the names of written records, the quota, and the
+    /// Checks one record of a change against the others of its namespace: the names of written records, the quota, and the
     /// rules of its kind. A record that is being written by another change counts as it is and as it will be, since a
     /// crash may leave either.
     fn check(
@@ -110,25 +110,25 @@ impl<T: CollectionRecord> CollectionIndex<T> {
         puts: &[Arc<T>],
         quota: usize,
     ) -> Result<(), CollectionError<T>> {
-        let (id, scope) = (record.id(), record.scope());
+        let (id, namespace) = (record.id(), record.namespace());
         // A written record keeps its name until the change that takes it away is on disk.
-        if let Some(other) = self.find(scope, name).filter(|other| !changed.contains(&other.id())) {
+        if let Some(other) = self.find(namespace, name).filter(|other| !changed.contains(&other.id())) {
             return Err(CollectionError::NameTaken(other.clone()));
         }
         let is_written_here = |id: &T::Id| {
-            self.records.get(id).is_some_and(|entry| entry.record.scope() == scope && entry.record.name().is_some())
+            self.records.get(id).is_some_and(|entry| entry.record.namespace() == namespace && entry.record.name().is_some())
         };
         let in_flight =
-            || self.pending.values().chain(puts).filter(|other| other.scope() == scope && other.name().is_some());
+            || self.pending.values().chain(puts).filter(|other| other.namespace() == namespace && other.name().is_some());
         if record.is_counted() && quota < usize::MAX && !is_written_here(&id) {
-            let written = self.scopes.get(&scope).map_or(0, BTreeMap::len);
+            let written = self.namespaces.get(&namespace).map_or(0, BTreeMap::len);
             let leaving = changed.iter().filter(|id| is_written_here(id)).count();
             let arriving = in_flight().filter(|other| changed.contains(&other.id()) || !is_written_here(&other.id()));
             if written - leaving + arriving.count() >= quota {
                 return Err(CollectionError::QuotaReached(quota));
             }
         }
-        let written = self.in_scope(scope).filter(|other| !changed.contains(&other.id()));
+        let written = self.in_namespace(namespace).filter(|other| !changed.contains(&other.id()));
         let mut others = written.chain(in_flight()).map(|other| &**other);
         record.check(&mut others).map_err(CollectionError::Refused)
     }
@@ -136,7 +136,7 @@ impl<T: CollectionRecord> CollectionIndex<T> {
     fn put(&mut self, record: Arc<T>) -> Option<Arc<T>> {
         let before = self.remove(record.id());
         if let Some(name) = record.name() {
-            self.scopes.entry(record.scope()).or_default().insert(name.to_owned(), record.id());
+            self.namespaces.entry(record.namespace()).or_default().insert(name.to_owned(), record.id());
         }
         self.last_revision += 1;
         let revision = Revision(self.last_revision);
@@ -147,14 +147,14 @@ impl<T: CollectionRecord> CollectionIndex<T> {
     fn remove(&mut self, id: T::Id) -> Option<Arc<T>> {
         let record = self.records.remove(&id)?.record;
         if let Some(name) = record.name()
-            && let Some(names) = self.scopes.get_mut(&record.scope())
+            && let Some(names) = self.namespaces.get_mut(&record.namespace())
         {
             // In one change a name may have passed to another record already.
             if names.get(name) == Some(&id) {
                 names.remove(name);
             }
             if names.is_empty() {
-                self.scopes.remove(&record.scope());
+                self.namespaces.remove(&record.namespace());
             }
         }
         Some(record)

@@ -5,9 +5,9 @@
 //!
 //! - A change ([`Changes`]) is a set of puts and deletes, each with a [`Precondition`] on the record. All of it is made,
 //!   on disk and in memory, or none of it. A record that is not as expected refuses the change.
-//! - Names are unique within a scope (an owner, or one scope for all). A name is taken from the moment a change begins,
+//! - Names are unique within a namespace (an owner, or one namespace for all). A name is taken from the moment a change begins,
 //!   so that two changes at once cannot take one name, and is free again if the change is not written.
-//! - A scope has a quota of records. Rules of one kind of record ([`CollectionRecord::check`]) see the records that are
+//! - A namespace has a quota of records. Rules of one kind of record ([`CollectionRecord::check`]) see the records that are
 //!   being written by others too.
 //! - Changes to one record are made one after the other; changes to different records share the store's flushes.
 //! - Writes that belong to a change, such as its audit entry, go into the same batch.

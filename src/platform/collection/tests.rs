@@ -1,4 +1,4 @@
-//! The contract of a collection, on records that are a name and a scope.
+//! The contract of a collection, on records that are a name and a namespace.
 
 use super::{Change, Changes, Collection, CollectionError, CollectionRecord, Precondition};
 use crate::platform::store::{Store, StoreError, Table, keys};
@@ -11,18 +11,18 @@ use uuid::Uuid;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Note {
     id: Uuid,
-    scope: u8,
+    namespace: u8,
     name: String,
     text: String,
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("the texts of a scope have at most 8 bytes together")]
+#[error("the texts of a namespace have at most 8 bytes together")]
 struct TooLong;
 
 impl CollectionRecord for Note {
     type Id = Uuid;
-    type Scope = u8;
+    type Namespace = u8;
     type Refusal = TooLong;
 
     const TABLE: Table<Self> = Table::new(keys::TEMPLATES);
@@ -35,8 +35,8 @@ impl CollectionRecord for Note {
         self.id.as_bytes().to_vec()
     }
 
-    fn scope(&self) -> u8 {
-        self.scope
+    fn namespace(&self) -> u8 {
+        self.namespace
     }
 
     fn name(&self) -> Option<&str> {
@@ -44,7 +44,7 @@ impl CollectionRecord for Note {
     }
 
     fn is_counted(&self) -> bool {
-        self.scope != 0
+        self.namespace != 0
     }
 
     fn check(&self, others: &mut dyn Iterator<Item = &Self>) -> Result<(), TooLong> {
@@ -53,8 +53,8 @@ impl CollectionRecord for Note {
     }
 }
 
-fn note(scope: u8, name: &str) -> Note {
-    Note { id: Uuid::now_v7(), scope, name: name.to_owned(), text: String::new() }
+fn note(namespace: u8, name: &str) -> Note {
+    Note { id: Uuid::now_v7(), namespace, name: name.to_owned(), text: String::new() }
 }
 
 fn open(directory: &TempDir, quota: usize) -> (Store, Collection<Note>) {
@@ -77,7 +77,7 @@ fn record_changes(notes: &Collection<Note>) -> Arc<Mutex<Vec<String>>> {
 }
 
 #[tokio::test]
-async fn names_are_unique_within_a_scope_and_free_again_after_a_rename_or_delete() {
+async fn names_are_unique_within_a_namespace_and_free_again_after_a_rename_or_delete() {
     let directory = TempDir::new().unwrap();
     let (_, notes) = open(&directory, 10);
     let first = notes.create(note(1, "a"), |_| ()).await.unwrap();
@@ -91,7 +91,7 @@ async fn names_are_unique_within_a_scope_and_free_again_after_a_rename_or_delete
     notes.create(note(1, "a"), |_| ()).await.unwrap();
     notes.delete(first.id, |_| ()).await.unwrap();
     notes.create(note(1, "b"), |_| ()).await.unwrap();
-    let names: Vec<_> = notes.in_scope(1).iter().map(|note| note.name.clone()).collect();
+    let names: Vec<_> = notes.in_namespace(1).iter().map(|note| note.name.clone()).collect();
     assert_eq!(names, ["a", "b"]);
 }
 
@@ -111,8 +111,8 @@ async fn of_many_creations_at_once_one_takes_the_name_and_the_quota_holds() {
     for n in 0..5 {
         notes.create(note(0, &format!("n{n}")), |_| ()).await.unwrap();
     }
-    // A record that moves into a full scope is refused, one that stays in it is not.
-    let moved = Note { scope: 1, ..Note::clone(&notes.find(0, "n0").unwrap()) };
+    // A record that moves into a full namespace is refused, one that stays in it is not.
+    let moved = Note { namespace: 1, ..Note::clone(&notes.find(0, "n0").unwrap()) };
     let moved = notes.update(Note { name: "z".to_owned(), ..moved }, Precondition::Present, |_| ()).await;
     assert!(matches!(moved, Err(CollectionError::QuotaReached(3))), "{moved:?}");
     let stays = Note { name: "z".to_owned(), ..Note::clone(&notes.find(1, "x").unwrap()) };
@@ -275,9 +275,9 @@ async fn many_writers_at_once_leave_memory_disk_and_listeners_in_agreement() {
             let mut random = writer * 7919 + 1;
             for _ in 0..150 {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                let (id, scope) = (ids[(random >> 33) % ids.len()], ((random >> 40) % 2 + 1) as u8);
+                let (id, namespace) = (ids[(random >> 33) % ids.len()], ((random >> 40) % 2 + 1) as u8);
                 let name = format!("n{}", (random >> 45) % 6);
-                let record = Note { id, scope, name, text: String::new() };
+                let record = Note { id, namespace, name, text: String::new() };
                 let changes = match (random >> 50) % 4 {
                     0 => Changes::new().delete(id, Precondition::Present),
                     1 => Changes::new().put(record, Precondition::Present),
@@ -295,12 +295,12 @@ async fn many_writers_at_once_leave_memory_disk_and_listeners_in_agreement() {
         writer.await.unwrap();
     }
     let all = notes.all();
-    for scope in [1, 2] {
-        let names: Vec<_> = notes.in_scope(scope).iter().map(|note| note.name.clone()).collect();
+    for namespace in [1, 2] {
+        let names: Vec<_> = notes.in_namespace(namespace).iter().map(|note| note.name.clone()).collect();
         let distinct: std::collections::BTreeSet<_> = names.iter().collect();
         assert_eq!(distinct.len(), names.len());
         assert!(names.len() <= 5);
-        assert_eq!(names.len(), all.iter().filter(|note| note.scope == scope).count());
+        assert_eq!(names.len(), all.iter().filter(|note| note.namespace == namespace).count());
     }
     assert_eq!(copy.lock().values().cloned().collect::<Vec<_>>(), all);
     store.close().await;

@@ -143,7 +143,7 @@ impl Scripts {
 
     /// Every script of this owner, by name.
     pub fn of(&self, owner: Owner) -> Vec<Arc<Script>> {
-        self.records.in_scope(owner)
+        self.records.in_namespace(owner)
     }
 
     /// Every script, oldest first.
@@ -217,7 +217,7 @@ impl ModuleSource for Scripts {
 
 impl CollectionRecord for Script {
     type Id = ScriptId;
-    type Scope = Owner;
+    type Namespace = Owner;
     type Refusal = ScriptRefusal;
 
     const TABLE: Table<Self> = Table::new(keys::SCRIPTS);
@@ -230,7 +230,7 @@ impl CollectionRecord for Script {
         self.id.as_bytes().to_vec()
     }
 
-    fn scope(&self) -> Owner {
+    fn namespace(&self) -> Owner {
         self.owner
     }
 
