@@ -11,6 +11,7 @@ use super::{
 };
 use crate::platform::{
     audit::{Audit, AuditEntry},
+    run_to_completion::run_to_completion,
     store::Store,
 };
 use parking_lot::{RwLock, RwLockReadGuard};
@@ -53,8 +54,7 @@ impl Identity {
         decide: impl FnOnce(&IdentityState) -> Result<DecidedChange<T>, IdentityError> + Send + 'static,
     ) -> Result<T, IdentityError> {
         let identity = self.clone();
-        // A task of its own: a caller that disconnects must not leave the disk ahead of memory.
-        let change = tokio::spawn(async move {
+        run_to_completion(async move {
             let _lock = identity.0.change_lock.lock().await;
             let DecidedChange { writes, entry, value } = {
                 let state = identity.state();
@@ -73,8 +73,8 @@ impl Identity {
             identity.0.state.write().apply(&writes);
             identity.0.changed.send_replace(());
             Ok(value)
-        });
-        change.await.expect("a change neither panics nor is aborted")
+        })
+        .await
     }
 
     /// A receiver that is notified of every change to users, groups, roles and credentials.
