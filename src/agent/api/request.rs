@@ -23,8 +23,9 @@ pub async fn check_user(sockets: SocketPair) -> Result<(), ApiRefusal> {
     }
 }
 
-/// Runs a change in a task of its own, so that it completes even if the client disconnects.
-pub async fn run_to_completion<T: Send + 'static, E: Into<ApiRefusal> + Send + 'static>(
+/// Runs a change in a task of its own, so that it completes even if the client disconnects. A change that panics is
+/// answered with an error, unlike one of `platform::run_to_completion`: the client waits for a response.
+pub async fn run_detached<T: Send + 'static, E: Into<ApiRefusal> + Send + 'static>(
     change: impl Future<Output = Result<T, E>> + Send + 'static,
 ) -> Result<T, ApiRefusal> {
     match tokio::spawn(change).await {

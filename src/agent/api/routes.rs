@@ -4,7 +4,7 @@ use super::{
     error::{ApiRefusal, json},
     guard, kv, packages,
     peer::SocketPair,
-    request::{ApiResponse, check_user, read_body, read_json, run_to_completion},
+    request::{ApiResponse, check_user, read_body, read_json, run_detached},
 };
 use crate::{
     agent::{
@@ -105,7 +105,7 @@ async fn register(
     match body {
         RegisterBody { path: Some(path), source: Some(source), registration: None, directory: None, script: None } => {
             let registering = async move { setup::register(&agent, &path, &source).await };
-            Ok(json(StatusCode::OK, &run_to_completion(registering).await?))
+            Ok(json(StatusCode::OK, &run_detached(registering).await?))
         }
         RegisterBody {
             path: None,
@@ -116,7 +116,7 @@ async fn register(
         } => {
             let built = BuiltRegistration { directory, script, registration };
             let registering = async move { agent.registrar.register_built(&built, by.as_deref()).await };
-            let methods = run_to_completion(registering).await?;
+            let methods = run_detached(registering).await?;
             Ok(json(StatusCode::OK, &RegisteredView { methods, removed: Vec::new(), output: None }))
         }
         _ => Err(ApiRefusal::bad_request("give `path` and `source` of a file, or `registration` and `directory`")),
@@ -133,7 +133,7 @@ async fn unregister(
     let by = setup_run_of(agent, headers);
     let agent = agent.clone();
     let unregistering = async move { agent.unregister(local_name.as_deref(), by.as_deref()).await };
-    let removed = run_to_completion(unregistering).await?;
+    let removed = run_detached(unregistering).await?;
     Ok(json(StatusCode::OK, &UnregisteredView { removed }))
 }
 
