@@ -178,9 +178,10 @@ impl<T: CollectionRecord> CollectionState<T> {
     async fn commit_soon(&self, mut changes: Changes<T>) -> Result<Vec<Change<T>>, CollectionError<T>> {
         let ids = changes.ids();
         let _changing = self.changing.lock_all(ids.iter()).await;
-        drop(self.reserve(&changes)?);
+        let reservation = self.reserve(&changes)?;
         self.store.write_soon(self.job(&mut changes));
         let made = self.index.write().apply(changes.writes.into_iter().map(|(write, _)| write).collect());
+        drop(reservation);
         for change in &made {
             self.notify(change);
         }
