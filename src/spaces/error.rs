@@ -14,6 +14,8 @@ pub enum SpaceError {
     NameTaken(SpaceName),
     #[error("a user has at most {0} spaces: delete one first, or have `limits.spaces` raised")]
     TooMany(usize),
+    #[error("somebody else has changed the space meanwhile: look at it and try again")]
+    Conflict,
     #[error(transparent)]
     Invalid(#[from] SpaceSettingsError),
     #[error(

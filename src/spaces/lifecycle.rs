@@ -137,12 +137,12 @@ impl Spaces {
         let state = self.0.clone();
         run_to_completion(async move {
             let _changing = state.changing.lock(&id).await;
-            let row = state.row(id).ok_or(SpaceError::NotFound)?;
+            let (row, revision) = state.row_revision(id).ok_or(SpaceError::NotFound)?;
             let space = row.space.clone();
             let mut row = SpaceRow { deleted: true, token: None, ..SpaceRow::clone(&row) };
             row.outbox.push(PendingEvent::deleted(&space, by.clone(), Timestamp::now()));
             let audit = audit_entry(by, "space.delete", &space);
-            let changes = Changes::new().put(row, Precondition::Present).with(written(Some(audit)));
+            let changes = Changes::new().put(row, Precondition::Revision(revision)).with(written(Some(audit)));
             state.records.commit(changes).await?;
             state.emit_pending(id).await;
             Ok(space)

@@ -17,7 +17,7 @@ use crate::{
         id::{SpaceId, UserId},
     },
     platform::{
-        collection::{Change, Collection, CollectionError},
+        collection::{Change, Collection, CollectionError, Revision},
         keyed_mutex::KeyedMutex,
         store::{Store, StoreError},
     },
@@ -35,7 +35,9 @@ pub(super) struct SpacesState {
     pub identity: Identity,
     pub emitter: Arc<Emitter>,
     pub agents: Arc<RwLock<AgentPresences>>,
-    /// Held by the space's id over a whole change, from its decision until its event is emitted.
+    /// Held by the space's id over a whole change, from its decision until its event is emitted, so that the events of
+    /// a space come in the order of its changes. It keeps out no writer of another server; for that, a row is put at
+    /// the revision that was read.
     pub changing: KeyedMutex,
 }
 
@@ -120,6 +122,11 @@ impl SpacesState {
         self.records.get(id).filter(|row| !row.deleted)
     }
 
+    /// The row of a space that is not deleted, and the revision to expect when it is put.
+    pub fn row_revision(&self, id: SpaceId) -> Option<(Arc<SpaceRow>, Revision)> {
+        self.records.get_revision(id).filter(|(row, _)| !row.deleted)
+    }
+
     /// The agent of a space of this user, as the actor of an event.
     pub fn agent_actor(&self, owner: UserId) -> Actor {
         self.identity.user(owner).map_or_else(Actor::system, |user| user.agent_actor())
@@ -163,7 +170,8 @@ impl From<CollectionError<SpaceRow>> for SpaceError {
         match error {
             CollectionError::NameTaken(other) => Self::NameTaken(other.space.name.clone()),
             CollectionError::QuotaReached(most) => Self::TooMany(most),
-            CollectionError::NotFound(_) | CollectionError::Conflict(_) => Self::NotFound,
+            CollectionError::NotFound(_) => Self::NotFound,
+            CollectionError::Conflict(_) => Self::Conflict,
             CollectionError::Refused(never) => match never {},
             CollectionError::Store(error) => Self::Store(error),
         }

@@ -11,15 +11,13 @@ use crate::{
     },
     platform::{
         audit::{Audit, AuditEntry},
-        collection::{Collection, CollectionError, CollectionRecord, Precondition},
-        keyed_mutex::KeyedMutex,
-        run_to_completion::run_to_completion,
+        collection::{Collection, CollectionError, CollectionRecord, Edit},
         store::{Batch, Store, StoreError, Table, keys},
     },
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use std::{convert::Infallible, sync::Arc};
+use std::{convert::Infallible, future::ready, sync::Arc};
 
 /// Templates there can be.
 const MOST: usize = 1000;
@@ -37,8 +35,6 @@ pub struct Template {
 #[derive(Clone)]
 pub struct Templates {
     records: Collection<Template>,
-    /// Held by the template's id while a change to it is decided and made.
-    changing: Arc<KeyedMutex>,
 }
 
 /// Reason for which a change was not made.
@@ -50,6 +46,8 @@ pub enum TemplateError {
     NameTaken(SpaceName),
     #[error("there are at most {MOST} templates: delete one first")]
     TooMany,
+    #[error("somebody else has changed the template meanwhile: look at it and try again")]
+    Conflict,
     #[error(transparent)]
     Invalid(#[from] SpaceSettingsError),
     #[error(transparent)]
@@ -63,7 +61,7 @@ impl Templates {
     ///
     /// Fails if the store cannot be read.
     pub fn open(store: Store) -> Result<Self, StoreError> {
-        Ok(Self { records: Collection::open(store, MOST)?, changing: Arc::default() })
+        Ok(Self { records: Collection::open(store, MOST)? })
     }
 
     /// Every template, oldest first.
@@ -92,42 +90,35 @@ impl Templates {
         Ok(self.records.create(template, audit).await?)
     }
 
-    /// Puts the template that `change` makes of the present one into its place.
+    /// Puts the template that `change` makes of the present one into its place. If another change came in between,
+    /// `change` is asked again.
     ///
     /// # Errors
     ///
     /// Fails if it is gone, `change` does, a field breaks a rule, the name is taken, or the store cannot be written.
-    pub async fn update<E: From<TemplateError> + From<StoreError> + Send + 'static>(
+    pub async fn update<E: From<TemplateError>>(
         &self,
         by: Actor,
         id: TemplateId,
-        change: impl FnOnce(&Template) -> Result<TemplateSpec, E> + Send + 'static,
+        change: impl Fn(&Template) -> Result<TemplateSpec, E>,
     ) -> Result<Arc<Template>, E> {
-        let this = self.clone();
-        run_to_completion(async move {
-            let _changing = this.changing.lock(&id).await;
-            let before = this.get(id).ok_or(TemplateError::NotFound)?;
-            let spec = change(&before)?;
+        let decide = move |before: &Template| -> Result<_, E> {
+            let spec = change(before)?;
             spec.check().map_err(TemplateError::from)?;
             let template = Template { id, spec, created_at: before.created_at, updated_at: Timestamp::now() };
-            let audit = audited(by, "template.update", &template);
-            let updated = this.records.update(template, Precondition::Present, audit).await;
-            Ok(updated.map_err(TemplateError::from)?)
-        })
-        .await
+            let audit = audited(by.clone(), "template.update", &template);
+            Ok(Edit::put(template).with(audit))
+        };
+        let updated = self.records.edit(id, move |before| ready(decide(&before))).await;
+        updated.map_err(TemplateError::from)?
     }
 
     /// # Errors
     ///
     /// Fails if it is gone, or the store cannot be written.
     pub async fn delete(&self, by: Actor, id: TemplateId) -> Result<Arc<Template>, TemplateError> {
-        let this = self.clone();
-        run_to_completion(async move {
-            let _changing = this.changing.lock(&id).await;
-            let template = this.get(id).ok_or(TemplateError::NotFound)?;
-            Ok(this.records.delete(id, audited(by, "template.delete", &template)).await?)
-        })
-        .await
+        let decide = move |template: &Template| Edit::delete().with(audited(by.clone(), "template.delete", template));
+        self.records.edit(id, move |template| ready(Ok(decide(&template)))).await?
     }
 }
 
@@ -159,7 +150,8 @@ impl From<CollectionError<Template>> for TemplateError {
         match error {
             CollectionError::NameTaken(other) => Self::NameTaken(other.spec.name.clone()),
             CollectionError::QuotaReached(_) => Self::TooMany,
-            CollectionError::NotFound(_) | CollectionError::Conflict(_) => Self::NotFound,
+            CollectionError::NotFound(_) => Self::NotFound,
+            CollectionError::Conflict(_) => Self::Conflict,
             CollectionError::Refused(never) => match never {},
             CollectionError::Store(error) => Self::Store(error),
         }

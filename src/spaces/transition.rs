@@ -76,9 +76,9 @@ impl Spaces {
         let state = self.0.clone();
         run_to_completion(async move {
             let _changing = state.changing.lock(&id).await;
-            let (row, audit) = {
+            let (row, revision, audit) = {
                 let mut agents = state.agents.write();
-                let row = state.row(id).ok_or(SpaceError::NotFound)?;
+                let (row, revision) = state.row_revision(id).ok_or(SpaceError::NotFound)?;
                 let agent = agents.spaces.get_mut(&id).ok_or(SpaceError::NotFound)?;
                 let transition = decide(&mut Present { space: row.space.clone(), token: row.token, agent })?;
                 if transition.after == *row.space && transition.token == row.token {
@@ -86,10 +86,10 @@ impl Spaces {
                 }
                 let outbox = row.outbox.iter().cloned().chain(transition.event).collect();
                 let space = Arc::new(transition.after);
-                (SpaceRow { space, token: transition.token, outbox, deleted: false }, transition.audit)
+                (SpaceRow { space, token: transition.token, outbox, deleted: false }, revision, transition.audit)
             };
             let space = row.space.clone();
-            let changes = Changes::new().put(row, Precondition::Present).with(written(audit));
+            let changes = Changes::new().put(row, Precondition::Revision(revision)).with(written(audit));
             state.records.commit(changes).await.map_err(SpaceError::from)?;
             state.watch_silence(id);
             state.emit_pending(id).await;
@@ -136,7 +136,8 @@ impl Spaces {
 impl SpacesState {
     /// Emits the events in the outbox of a space, oldest first, and removes those that were emitted. The space is locked.
     pub(super) async fn emit_pending(self: &Arc<Self>, id: SpaceId) {
-        let Some(row) = self.records.get(id).filter(|row| !row.outbox.is_empty()) else { return };
+        let pending = self.records.get_revision(id).filter(|(row, _)| !row.outbox.is_empty());
+        let Some((row, revision)) = pending else { return };
         let mut emitted = 0;
         for pending in &row.outbox {
             match self.emitter.emit(pending.new_event(id, row.space.owner)).await {
@@ -164,10 +165,11 @@ impl SpacesState {
             return;
         }
         let outbox = row.outbox[emitted..].to_vec();
+        let read = Precondition::Revision(revision);
         let changes = if row.deleted && outbox.is_empty() {
-            Changes::new().delete(id, Precondition::Present)
+            Changes::new().delete(id, read)
         } else {
-            Changes::new().put(SpaceRow { outbox, ..SpaceRow::clone(&row) }, Precondition::Present)
+            Changes::new().put(SpaceRow { outbox, ..SpaceRow::clone(&row) }, read)
         };
         // Nobody waits for the disk: an event that is emitted again is stored once.
         if let Err(error) = self.records.commit_soon(changes).await {

@@ -6,7 +6,7 @@ use super::Sink;
 use crate::{
     model::{id::SinkId, owner::Owner},
     platform::{
-        collection::{Change, Collection, CollectionError, CollectionRecord, Precondition},
+        collection::{Change, Collection, CollectionError, CollectionRecord, Edit},
         store::{Batch, Store, StoreError, Table, keys},
     },
 };
@@ -25,6 +25,8 @@ pub enum SinksError {
     TooMany(usize),
     #[error("there is no sink {0}")]
     NotFound(SinkId),
+    #[error("somebody else has changed the sink meanwhile: look at it and try again")]
+    Conflict,
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -57,18 +59,18 @@ impl Sinks {
         Ok(self.0.create(sink, also).await?)
     }
 
-    /// Puts a sink in the place of the one with its id.
+    /// Changes a sink by a decision on its present state, by the rules of [`Collection::edit`].
     ///
     /// # Errors
     ///
-    /// Fails if that one is gone, its owner has another of that name or, being new to it, too many, or the store
-    /// cannot be written.
-    pub async fn update(
+    /// Fails if it is gone, `decide` does, others keep changing it meanwhile, its owner has another of that name or,
+    /// being new to it, too many, or the store cannot be written.
+    pub async fn edit<E: From<SinksError>, F: Future<Output = Result<Edit<Sink>, E>>>(
         &self,
-        sink: Sink,
-        also: impl FnOnce(&mut Batch<'_>) + Send + 'static,
-    ) -> Result<Arc<Sink>, SinksError> {
-        Ok(self.0.update(sink, Precondition::Present, also).await?)
+        id: SinkId,
+        decide: impl FnMut(Arc<Sink>) -> F,
+    ) -> Result<Arc<Sink>, E> {
+        self.0.edit(id, decide).await.map_err(SinksError::from)?
     }
 
     /// Removes a sink and returns it.
@@ -142,8 +144,8 @@ impl From<CollectionError<Sink>> for SinksError {
         match error {
             CollectionError::NameTaken(other) => Self::NameTaken(other.name.clone()),
             CollectionError::QuotaReached(most) => Self::TooMany(most),
-            // Sinks are put whatever their revision, and have ids of their own.
-            CollectionError::NotFound(id) | CollectionError::Conflict(id) => Self::NotFound(id),
+            CollectionError::NotFound(id) => Self::NotFound(id),
+            CollectionError::Conflict(_) => Self::Conflict,
             CollectionError::Refused(never) => match never {},
             CollectionError::Store(error) => Self::Store(error),
         }
@@ -156,6 +158,7 @@ mod tests {
     use crate::model::id::UserId;
     use parking_lot::Mutex;
     use serde_json::json;
+    use std::future::ready;
     use tempfile::TempDir;
 
     fn open(directory: &TempDir) -> (Store, Sinks) {
@@ -167,6 +170,10 @@ mod tests {
         let webhook = json!({"url": "https://a.example/"});
         let spec = json!({"name": name, "events": "*", "type": "webhook", "owner": owner, "webhook": webhook});
         Sink::define(serde_json::from_value(spec).unwrap(), user, previous).unwrap()
+    }
+
+    async fn rename(sinks: &Sinks, user: UserId, id: SinkId, name: &str) -> Result<Arc<Sink>, SinksError> {
+        sinks.edit(id, |before| ready(Ok(Edit::put(sink(user, name, "me", Some(&before)))))).await
     }
 
     #[tokio::test]
@@ -203,13 +210,13 @@ mod tests {
         let (_, sinks) = open(&directory);
         let ada = UserId::new();
         let first = sinks.create(sink(ada, "old", "me", None), |_| ()).await.unwrap();
-        sinks.update(sink(ada, "new", "me", Some(&first)), |_| ()).await.unwrap();
+        rename(&sinks, ada, first.id, "new").await.unwrap();
         assert!(sinks.find(Owner::User(ada), "old").is_none());
         let second = sinks.create(sink(ada, "old", "me", None), |_| ()).await.unwrap();
-        let clash = sinks.update(sink(ada, "new", "me", Some(&second)), |_| ()).await;
+        let clash = rename(&sinks, ada, second.id, "new").await;
         assert!(matches!(clash, Err(SinksError::NameTaken(_))));
         sinks.delete(first.id, |_| ()).await.unwrap();
-        let late = sinks.update(sink(ada, "new", "me", Some(&first)), |_| ()).await;
+        let late = rename(&sinks, ada, first.id, "new").await;
         assert!(matches!(late, Err(SinksError::NotFound(id)) if id == first.id));
         assert!(matches!(sinks.delete(first.id, |_| ()).await, Err(SinksError::NotFound(_))));
     }
@@ -239,7 +246,7 @@ mod tests {
         store.close().await;
         assert!(matches!(sinks.create(sink(ada, "x", "me", None), |_| ()).await, Err(SinksError::Store(_))));
         assert!(matches!(sinks.delete(kept.id, |_| ()).await, Err(SinksError::Store(_))));
-        let renamed = sinks.update(sink(ada, "new", "me", Some(&kept)), |_| ()).await;
+        let renamed = rename(&sinks, ada, kept.id, "new").await;
         assert!(matches!(renamed, Err(SinksError::Store(_))));
         assert_eq!(sinks.all().len(), 1);
         assert_eq!(sinks.find(Owner::User(ada), "kept").map(|sink| sink.id), Some(kept.id));
@@ -264,7 +271,7 @@ mod tests {
         });
         let ada = UserId::new();
         let first = sinks.create(sink(ada, "a", "me", None), |_| ()).await.unwrap();
-        sinks.update(sink(ada, "b", "me", Some(&first)), |_| ()).await.unwrap();
+        rename(&sinks, ada, first.id, "b").await.unwrap();
         sinks.delete(first.id, |_| ()).await.unwrap();
         assert_eq!(*heard.lock(), ["+a", "a>b", "-b"]);
     }

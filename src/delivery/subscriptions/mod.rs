@@ -13,5 +13,5 @@ pub(crate) mod test_support;
 
 pub use attempt::{MethodContext, attempt, formatter_for};
 pub use gateway::{MethodGateway, Presence};
-pub use records::Subscriptions;
+pub use records::{Subscriptions, SubscriptionsError};
 pub use subscription::Subscription;

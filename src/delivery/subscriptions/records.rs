@@ -11,7 +11,9 @@ use crate::{
         timestamp::Timestamp,
     },
     platform::{
-        collection::{Change, Changes, Collection, CollectionError, CollectionRecord, Precondition},
+        collection::{
+            ATTEMPTS, Change, Changes, Collection, CollectionError, CollectionRecord, Precondition, Revision,
+        },
         keyed_mutex::KeyedMutex,
         run_to_completion::run_to_completion,
         store::{Store, StoreError, Table, keys},
@@ -27,8 +29,18 @@ use std::{
 #[derive(Clone)]
 pub struct Subscriptions {
     records: Collection<Subscription>,
-    /// Held by the space's id while a change to its subscriptions is decided and made.
+    /// Held by the space's id while a change to its subscriptions is decided and made, because the decision is about all
+    /// of them. It keeps out no writer of another server; for that, each is changed at the revision that was read.
     changing: Arc<KeyedMutex>,
+}
+
+/// Reason for which a change was not made.
+#[derive(Debug, thiserror::Error)]
+pub enum SubscriptionsError {
+    #[error("somebody else keeps changing the subscriptions of the space: try again")]
+    Conflict,
+    #[error(transparent)]
+    Store(#[from] StoreError),
 }
 
 impl Subscriptions {
@@ -51,14 +63,14 @@ impl Subscriptions {
     ///
     /// # Errors
     ///
-    /// Fails if the store cannot be written. Nothing changes then.
+    /// Nothing changes then.
     pub async fn replace(
         &self,
         space: SpaceId,
         space_name: &str,
         owner: UserId,
         methods: &[Method],
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), SubscriptionsError> {
         let space_name: Arc<str> = space_name.into();
         let subscribed = methods.iter().filter_map(|method| {
             let events = method.definition.events.clone()?;
@@ -73,16 +85,16 @@ impl Subscriptions {
                 created_at: Timestamp::now(),
             })
         });
-        let wanted = subscribed.collect();
-        self.change(space, || Some(wanted)).await
+        let wanted: Vec<Subscription> = subscribed.collect();
+        self.change(space, move || Some(wanted.clone())).await
     }
 
     /// Removes all of the space's subscriptions.
     ///
     /// # Errors
     ///
-    /// Fails if the store cannot be written. Nothing changes then.
-    pub async fn remove(&self, space: SpaceId) -> Result<(), StoreError> {
+    /// Nothing changes then.
+    pub async fn remove(&self, space: SpaceId) -> Result<(), SubscriptionsError> {
         self.remove_unless(space, || false).await
     }
 
@@ -91,12 +103,12 @@ impl Subscriptions {
     ///
     /// # Errors
     ///
-    /// Fails if the store cannot be written. Nothing changes then.
+    /// Nothing changes then.
     pub async fn remove_unless(
         &self,
         space: SpaceId,
-        needed: impl FnOnce() -> bool + Send + 'static,
-    ) -> Result<(), StoreError> {
+        needed: impl Fn() -> bool + Send + 'static,
+    ) -> Result<(), SubscriptionsError> {
         self.change(space, move || if needed() { None } else { Some(Vec::new()) }).await
     }
 
@@ -107,7 +119,14 @@ impl Subscriptions {
     /// Fails if the store cannot be written.
     pub async fn retain(&self, keep: impl Fn(SpaceId) -> bool) -> Result<(), StoreError> {
         for space in self.records.namespaces().into_iter().filter(|space| !keep(*space)) {
-            self.remove(space).await?;
+            match self.remove(space).await {
+                Ok(()) => {}
+                Err(SubscriptionsError::Store(error)) => return Err(error),
+                // They are in use, so that no crash has left them behind.
+                Err(error @ SubscriptionsError::Conflict) => {
+                    log::warn!("the subscriptions of space {space} stay for now: {error}");
+                }
+            }
         }
         Ok(())
     }
@@ -132,34 +151,46 @@ impl Subscriptions {
     }
 
     /// Makes the space's subscriptions those that are wanted once no other change to the space is under way; `None`
-    /// leaves them as they are.
+    /// leaves them as they are. If another writer came in between, `wanted` is asked again.
     async fn change(
         &self,
         space: SpaceId,
-        wanted: impl FnOnce() -> Option<Vec<Subscription>> + Send + 'static,
-    ) -> Result<(), StoreError> {
+        wanted: impl Fn() -> Option<Vec<Subscription>> + Send + 'static,
+    ) -> Result<(), SubscriptionsError> {
         let this = self.clone();
         run_to_completion(async move {
             let _changing = this.changing.lock(&space).await;
-            let Some(wanted) = wanted() else { return Ok(()) };
-            let changes = changes(this.of_space(space), wanted);
-            if changes.is_empty() {
-                return Ok(());
+            for _ in 0..ATTEMPTS {
+                let before = this.records.revisions_in_namespace(space);
+                let Some(wanted) = wanted() else { return Ok(()) };
+                let changes = changes(before, wanted);
+                if changes.is_empty() {
+                    return Ok(());
+                }
+                match this.records.commit(changes).await {
+                    Ok(_) => return Ok(()),
+                    Err(CollectionError::Store(error)) => return Err(error.into()),
+                    Err(CollectionError::Refused(never)) => match never {},
+                    // One of the records was changed or deleted meanwhile, or one was added.
+                    Err(
+                        CollectionError::Conflict(_)
+                        | CollectionError::NotFound(_)
+                        | CollectionError::NameTaken(_)
+                        | CollectionError::QuotaReached(_),
+                    ) => {}
+                }
             }
-            match this.records.commit(changes).await {
-                Ok(_) => Ok(()),
-                Err(CollectionError::Store(error)) => Err(error),
-                Err(error) => unreachable!("methods differ, and only this task changes the space's records: {error}"),
-            }
+            Err(SubscriptionsError::Conflict)
         })
         .await
     }
 }
 
 /// The changes after which a space has exactly the wanted subscriptions.
-fn changes(before: Vec<Arc<Subscription>>, wanted: Vec<Subscription>) -> Changes<Subscription> {
-    let mut before: BTreeMap<Arc<str>, Arc<Subscription>> =
-        before.into_iter().map(|old| (old.method.clone(), old)).collect();
+fn changes(before: Vec<(Arc<Subscription>, Revision)>, wanted: Vec<Subscription>) -> Changes<Subscription> {
+    let by_method =
+        |(old, revision): (Arc<Subscription>, _)| (old.method.clone(), (old, Precondition::Revision(revision)));
+    let mut before: BTreeMap<Arc<str>, _> = before.into_iter().map(by_method).collect();
     let mut changes = Changes::new();
     let mut seen = HashSet::new();
     for new in wanted {
@@ -168,17 +199,17 @@ fn changes(before: Vec<Arc<Subscription>>, wanted: Vec<Subscription>) -> Changes
         }
         match before.remove(&new.method) {
             // Another owner must not get the events that wait for this one.
-            Some(old) if old.owner == new.owner => {
+            Some((old, read)) if old.owner == new.owner => {
                 let after = Subscription { id: old.id, created_at: old.created_at, ..new };
                 if after != *old {
-                    changes = changes.put(after, Precondition::Present);
+                    changes = changes.put(after, read);
                 }
             }
-            Some(old) => changes = changes.delete(old.id, Precondition::Present).put(new, Precondition::Absent),
+            Some((old, read)) => changes = changes.delete(old.id, read).put(new, Precondition::Absent),
             None => changes = changes.put(new, Precondition::Absent),
         }
     }
-    before.into_values().fold(changes, |changes, old| changes.delete(old.id, Precondition::Present))
+    before.into_values().fold(changes, |changes, (old, read)| changes.delete(old.id, read))
 }
 
 impl CollectionRecord for Subscription {
@@ -264,6 +295,37 @@ mod tests {
         subscriptions.replace(space, "notes", bob, &methods).await.unwrap();
         assert_eq!((subscriptions.of(ada).len(), subscriptions.of(bob).len()), (0, 1));
         assert_ne!(subscriptions.all()[0].id, before);
+    }
+
+    #[tokio::test]
+    async fn a_change_that_another_writer_overtook_is_decided_again() {
+        let directory = StoreDirectory::new();
+        let subscriptions = Subscriptions::open(directory.store()).unwrap();
+        let (space, ada, bob) = (SpaceId::new(), UserId::new(), UserId::new());
+        subscriptions.replace(space, "notes", ada, &[method("a", Some("*"), &[])]).await.unwrap();
+        let before = subscriptions.all().remove(0);
+        // The other writer gives the space to bob, and writes that only after this change has been decided.
+        let (decided, wait) = std::sync::mpsc::channel();
+        let given = Subscription { owner: bob, ..Subscription::clone(&before) };
+        let given = Changes::new().put(given, Precondition::Present).with(move |_| wait.recv().unwrap());
+        let mut other = Box::pin(subscriptions.records.commit(given));
+        assert!(futures_util::poll!(&mut other).is_pending());
+        let wanted = Subscription { events: "space.*".parse().unwrap(), ..Subscription::clone(&before) };
+        let wanted = Subscription { id: SinkId::new(), ..wanted };
+        let asked = Arc::new(Mutex::new(0));
+        let count = asked.clone();
+        let changed = subscriptions.change(space, move || {
+            *count.lock() += 1;
+            // Nobody waits for it the second time.
+            let _ = decided.send(());
+            Some(vec![wanted.clone()])
+        });
+        changed.await.unwrap();
+        other.await.unwrap();
+        assert_eq!(*asked.lock(), 2);
+        let after = subscriptions.of_space(space);
+        assert_eq!((after.len(), after[0].owner, after[0].events.as_str()), (1, ada, "space.*"));
+        assert_ne!(after[0].id, before.id, "the queue in between was bob's");
     }
 
     #[tokio::test]

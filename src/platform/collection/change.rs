@@ -93,6 +93,13 @@ pub struct Changes<T: CollectionRecord> {
     pub(super) also: Option<AlsoWrite>,
 }
 
+/// A decision on one record, for `Collection::edit`.
+pub struct Edit<T> {
+    /// `None` deletes the record.
+    after: Option<Arc<T>>,
+    also: Option<AlsoWrite>,
+}
+
 pub(super) enum CollectionWrite<T: CollectionRecord> {
     Put(Arc<T>),
     Delete(T::Id),
@@ -144,6 +151,30 @@ impl<T: CollectionRecord> Changes<T> {
 
     pub const fn is_empty(&self) -> bool {
         self.writes.is_empty()
+    }
+}
+
+impl<T: CollectionRecord> Edit<T> {
+    /// Puts a record with the same id in the place of the present one.
+    pub fn put(record: impl Into<Arc<T>>) -> Self {
+        Self { after: Some(record.into()), also: None }
+    }
+
+    pub const fn delete() -> Self {
+        Self { after: None, also: None }
+    }
+
+    /// Has `also` write into the same batch, as [`Changes::with`].
+    #[must_use]
+    pub fn with(mut self, also: impl FnOnce(&mut Batch<'_>) + Send + 'static) -> Self {
+        self.also = Some(Box::new(also));
+        self
+    }
+
+    /// The change to the record with this id, which must be at this revision.
+    pub(super) fn into_changes(self, id: T::Id, revision: Revision) -> Changes<T> {
+        let write = self.after.map_or(CollectionWrite::Delete(id), CollectionWrite::Put);
+        Changes { writes: vec![(write, Precondition::Revision(revision))], also: self.also }
     }
 }
 

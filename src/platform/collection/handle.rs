@@ -1,7 +1,7 @@
 //! The handle to a collection: reads from memory, and changes that are written before they are seen.
 
 use super::{
-    change::{Change, Changes, CollectionError, CollectionRecord, CollectionWrite, Precondition, Revision},
+    change::{Change, Changes, CollectionError, CollectionRecord, CollectionWrite, Edit, Precondition, Revision},
     index::CollectionIndex,
 };
 use crate::platform::{
@@ -16,6 +16,10 @@ use std::{
     sync::Arc,
 };
 
+/// Decisions on one change, each on the records as another writer left them, before it fails with
+/// [`CollectionError::Conflict`].
+pub const ATTEMPTS: u32 = 20;
+
 /// Every record of one kind. Cloning the handle is cheap.
 pub struct Collection<T: CollectionRecord>(Arc<CollectionState<T>>);
 
@@ -26,6 +30,9 @@ struct CollectionState<T: CollectionRecord> {
     index: RwLock<CollectionIndex<T>>,
     /// Held over a whole change by the ids of its records.
     changing: KeyedMutex,
+    /// Held by the record's id from reading a record to replacing it, so that edits of one record wait for each other
+    /// instead of deciding again.
+    editing: KeyedMutex,
     listeners: RwLock<Vec<Listener<T>>>,
 }
 
@@ -45,8 +52,8 @@ impl<T: CollectionRecord> Collection<T> {
     /// Fails if the store cannot be read, or a record is damaged.
     pub fn open(store: Store, quota: usize) -> Result<Self, StoreError> {
         let index = RwLock::new(CollectionIndex::new(T::TABLE.all(&store)?));
-        let listeners = RwLock::default();
-        Ok(Self(Arc::new(CollectionState { store, quota, index, changing: KeyedMutex::new(), listeners })))
+        let (changing, editing) = (KeyedMutex::new(), KeyedMutex::new());
+        Ok(Self(Arc::new(CollectionState { store, quota, index, changing, editing, listeners: RwLock::default() })))
     }
 
     /// Calls `listener` with every change from now on. It must neither block nor wait for a change.
@@ -89,20 +96,35 @@ impl<T: CollectionRecord> Collection<T> {
         Ok(record)
     }
 
-    /// Puts a record in the place of the one with its id.
+    /// Changes or deletes one record by a decision on its present state, and returns the record as the change left it.
+    ///
+    /// The change is made at the revision that `decide` saw. If another change came in between, `decide` is asked
+    /// again, about the record as it has become, up to [`ATTEMPTS`] times in all. It must not edit the same collection.
     ///
     /// # Errors
     ///
-    /// As [`Collection::commit`].
-    pub async fn update(
+    /// As [`Collection::commit`]. The inner error is that of `decide`. Nothing has changed in either case.
+    pub async fn edit<E, F>(
         &self,
-        record: T,
-        expected: Precondition,
-        also: impl FnOnce(&mut Batch<'_>) + Send + 'static,
-    ) -> Result<Arc<T>, CollectionError<T>> {
-        let record = Arc::new(record);
-        self.commit(Changes::new().put(record.clone(), expected).with(also)).await?;
-        Ok(record)
+        id: T::Id,
+        mut decide: impl FnMut(Arc<T>) -> F,
+    ) -> Result<Result<Arc<T>, E>, CollectionError<T>>
+    where
+        F: Future<Output = Result<Edit<T>, E>>,
+    {
+        let _editing = self.0.editing.lock(&id).await;
+        for _ in 0..ATTEMPTS {
+            let (before, revision) = self.get_revision(id).ok_or(CollectionError::NotFound(id))?;
+            let edit = match decide(before).await {
+                Ok(edit) => edit,
+                Err(error) => return Ok(Err(error)),
+            };
+            match self.commit(edit.into_changes(id, revision)).await {
+                Err(CollectionError::Conflict(_)) => {}
+                made => return only_record(id, &made?).map(Ok),
+            }
+        }
+        Err(CollectionError::Conflict(id))
     }
 
     /// Removes a record and returns it.
@@ -115,8 +137,7 @@ impl<T: CollectionRecord> Collection<T> {
         id: T::Id,
         also: impl FnOnce(&mut Batch<'_>) + Send + 'static,
     ) -> Result<Arc<T>, CollectionError<T>> {
-        let made = self.commit(Changes::new().delete(id, Precondition::Present).with(also)).await?;
-        made.first().map(|change| change.record().clone()).ok_or(CollectionError::NotFound(id))
+        only_record(id, &self.commit(Changes::new().delete(id, Precondition::Present).with(also)).await?)
     }
 
     pub fn get(&self, id: T::Id) -> Option<Arc<T>> {
@@ -143,6 +164,12 @@ impl<T: CollectionRecord> Collection<T> {
     /// The records of a namespace, by name.
     pub fn in_namespace(&self, namespace: T::Namespace) -> Vec<Arc<T>> {
         self.0.index.read().in_namespace(namespace).cloned().collect()
+    }
+
+    /// The records of a namespace with their revisions, by name.
+    pub fn revisions_in_namespace(&self, namespace: T::Namespace) -> Vec<(Arc<T>, Revision)> {
+        let index = self.0.index.read();
+        index.entries_in_namespace(namespace).map(|entry| (entry.record.clone(), entry.revision)).collect()
     }
 
     /// The namespaces that have records.
@@ -222,6 +249,11 @@ impl<T: CollectionRecord> CollectionState<T> {
             }
         }
     }
+}
+
+/// The record of a change to one record.
+fn only_record<T: CollectionRecord>(id: T::Id, made: &[Change<T>]) -> Result<Arc<T>, CollectionError<T>> {
+    made.first().map(|change| change.record().clone()).ok_or(CollectionError::NotFound(id))
 }
 
 impl<T: CollectionRecord> Drop for Reservation<'_, T> {

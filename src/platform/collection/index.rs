@@ -37,11 +37,16 @@ impl<T: CollectionRecord> CollectionIndex<T> {
 
     /// The records of a namespace, by name.
     pub fn in_namespace(&self, namespace: T::Namespace) -> impl Iterator<Item = &Arc<T>> {
-        let ids = self.namespaces.get(&namespace).into_iter().flat_map(BTreeMap::values);
-        ids.filter_map(|id| self.records.get(id)).map(|entry| &entry.record)
+        self.entries_in_namespace(namespace).map(|entry| &entry.record)
     }
 
-    /// Scopes that have records with a name.
+    /// The records of a namespace with their revisions, by name.
+    pub fn entries_in_namespace(&self, namespace: T::Namespace) -> impl Iterator<Item = &IndexEntry<T>> {
+        let ids = self.namespaces.get(&namespace).into_iter().flat_map(BTreeMap::values);
+        ids.filter_map(|id| self.records.get(id))
+    }
+
+    /// Namespaces that have records with a name.
     pub fn namespaces(&self) -> impl Iterator<Item = T::Namespace> {
         self.namespaces.keys().copied()
     }
@@ -116,10 +121,13 @@ impl<T: CollectionRecord> CollectionIndex<T> {
             return Err(CollectionError::NameTaken(other.clone()));
         }
         let is_written_here = |id: &T::Id| {
-            self.records.get(id).is_some_and(|entry| entry.record.namespace() == namespace && entry.record.name().is_some())
+            self.records
+                .get(id)
+                .is_some_and(|entry| entry.record.namespace() == namespace && entry.record.name().is_some())
         };
-        let in_flight =
-            || self.pending.values().chain(puts).filter(|other| other.namespace() == namespace && other.name().is_some());
+        let in_flight = || {
+            self.pending.values().chain(puts).filter(|other| other.namespace() == namespace && other.name().is_some())
+        };
         if record.is_counted() && quota < usize::MAX && !is_written_here(&id) {
             let written = self.namespaces.get(&namespace).map_or(0, BTreeMap::len);
             let leaving = changed.iter().filter(|id| is_written_here(id)).count();

@@ -5,11 +5,13 @@
 //!
 //! - A change ([`Changes`]) is a set of puts and deletes, each with a [`Precondition`] on the record. All of it is made,
 //!   on disk and in memory, or none of it. A record that is not as expected refuses the change.
-//! - Names are unique within a namespace (an owner, or one namespace for all). A name is taken from the moment a change begins,
-//!   so that two changes at once cannot take one name, and is free again if the change is not written.
-//! - A namespace has a quota of records. Rules of one kind of record ([`CollectionRecord::check`]) see the records that are
-//!   being written by others too.
+//! - Names are unique within a namespace (an owner, or one namespace for all). A name is taken from the moment a change
+//!   begins, so that two changes at once cannot take one name, and is free again if the change is not written.
+//! - A namespace has a quota of records. Rules of one kind of record ([`CollectionRecord::check`]) see the records that
+//!   are being written by others too.
 //! - Changes to one record are made one after the other; changes to different records share the store's flushes.
+//! - A change made of the present state of a record goes through [`Collection::edit`], which decides again if another
+//!   writer came in between, so that no update is lost.
 //! - Writes that belong to a change, such as its audit entry, go into the same batch.
 //! - Every listener is called with every [`Change`], no matter who made it: after it is on disk and in memory, in order
 //!   for each record, and before the caller of the change returns. A listener that panics is logged; the others are
@@ -26,5 +28,5 @@ mod index;
 #[cfg(test)]
 mod tests;
 
-pub use change::{Change, Changes, CollectionError, CollectionRecord, Precondition, Revision};
-pub use handle::Collection;
+pub use change::{Change, Changes, CollectionError, CollectionRecord, Edit, Precondition, Revision};
+pub use handle::{ATTEMPTS, Collection};

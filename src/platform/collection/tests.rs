@@ -1,10 +1,19 @@
 //! The contract of a collection, on records that are a name and a namespace.
 
-use super::{Change, Changes, Collection, CollectionError, CollectionRecord, Precondition};
+use super::{ATTEMPTS, Change, Changes, Collection, CollectionError, CollectionRecord, Edit, Precondition};
 use crate::platform::store::{Store, StoreError, Table, keys};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use std::{sync::Arc, time::Duration};
+use std::{
+    cell::RefCell,
+    future::ready,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+        mpsc,
+    },
+    time::Duration,
+};
 use tempfile::TempDir;
 use uuid::Uuid;
 
@@ -20,6 +29,11 @@ struct Note {
 #[error("the texts of a namespace have at most 8 bytes together")]
 struct TooLong;
 
+thread_local! {
+    /// Called once, when a change made on this thread next reads the key of a note.
+    static ON_KEY: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+}
+
 impl CollectionRecord for Note {
     type Id = Uuid;
     type Namespace = u8;
@@ -32,6 +46,9 @@ impl CollectionRecord for Note {
     }
 
     fn key(&self) -> Vec<u8> {
+        if let Some(called) = ON_KEY.take() {
+            called();
+        }
         self.id.as_bytes().to_vec()
     }
 
@@ -62,6 +79,10 @@ fn open(directory: &TempDir, quota: usize) -> (Store, Collection<Note>) {
     (store.clone(), Collection::open(store, quota).unwrap())
 }
 
+async fn put(notes: &Collection<Note>, record: Note, expected: Precondition) -> Result<(), CollectionError<Note>> {
+    notes.commit(Changes::new().put(record, expected)).await.map(drop)
+}
+
 /// Lists the changes of a collection in the order in which a listener gets them.
 fn record_changes(notes: &Collection<Note>) -> Arc<Mutex<Vec<String>>> {
     let received = Arc::new(Mutex::new(Vec::new()));
@@ -85,7 +106,7 @@ async fn names_are_unique_within_a_namespace_and_free_again_after_a_rename_or_de
     let taken = notes.create(note(1, "a"), |_| ()).await;
     assert!(matches!(&taken, Err(CollectionError::NameTaken(other)) if other.id == first.id), "{taken:?}");
     let renamed = Note { name: "b".to_owned(), ..Note::clone(&first) };
-    notes.update(renamed, Precondition::Present, |_| ()).await.unwrap();
+    put(&notes, renamed, Precondition::Present).await.unwrap();
     assert!(notes.find(1, "a").is_none());
     assert_eq!(notes.find(1, "b").unwrap().id, first.id);
     notes.create(note(1, "a"), |_| ()).await.unwrap();
@@ -113,10 +134,10 @@ async fn of_many_creations_at_once_one_takes_the_name_and_the_quota_holds() {
     }
     // A record that moves into a full namespace is refused, one that stays in it is not.
     let moved = Note { namespace: 1, ..Note::clone(&notes.find(0, "n0").unwrap()) };
-    let moved = notes.update(Note { name: "z".to_owned(), ..moved }, Precondition::Present, |_| ()).await;
+    let moved = put(&notes, Note { name: "z".to_owned(), ..moved }, Precondition::Present).await;
     assert!(matches!(moved, Err(CollectionError::QuotaReached(3))), "{moved:?}");
     let stays = Note { name: "z".to_owned(), ..Note::clone(&notes.find(1, "x").unwrap()) };
-    notes.update(stays, Precondition::Present, |_| ()).await.unwrap();
+    put(&notes, stays, Precondition::Present).await.unwrap();
 }
 
 #[tokio::test]
@@ -141,8 +162,8 @@ async fn a_change_to_a_record_that_is_not_as_expected_is_refused() {
     let first = notes.create(note(1, "a"), |_| ()).await.unwrap();
     let (_, revision) = notes.get_revision(first.id).unwrap();
     let edited = |text: &str| Note { text: text.to_owned(), ..Note::clone(&first) };
-    notes.update(edited("1"), Precondition::Revision(revision), |_| ()).await.unwrap();
-    let late = notes.update(edited("2"), Precondition::Revision(revision), |_| ()).await;
+    put(&notes, edited("1"), Precondition::Revision(revision)).await.unwrap();
+    let late = put(&notes, edited("2"), Precondition::Revision(revision)).await;
     assert!(matches!(late, Err(CollectionError::Conflict(id)) if id == first.id), "{late:?}");
     assert!(matches!(notes.create(edited("3"), |_| ()).await, Err(CollectionError::Conflict(_))));
     assert_eq!(notes.get(first.id).unwrap().text, "1");
@@ -155,8 +176,108 @@ async fn a_change_to_a_record_that_is_not_as_expected_is_refused() {
     notes.create(other, |_| ()).await.unwrap();
     notes.delete(first.id, |_| ()).await.unwrap();
     assert!(matches!(notes.delete(first.id, |_| ()).await, Err(CollectionError::NotFound(_))));
-    let gone = notes.update(edited("4"), Precondition::Present, |_| ()).await;
+    let gone = put(&notes, edited("4"), Precondition::Present).await;
     assert!(matches!(gone, Err(CollectionError::NotFound(_))), "{gone:?}");
+}
+
+/// Adds one to the number in a note's text.
+fn counted(before: &Note) -> Note {
+    let count: u32 = before.text.parse().unwrap_or_default();
+    Note { text: (count + 1).to_string(), ..before.clone() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_edit_of_many_at_once_is_lost() {
+    let directory = TempDir::new().unwrap();
+    let (_, notes) = open(&directory, 10);
+    let first = notes.create(note(1, "a"), |_| ()).await.unwrap();
+    let edits = (0..40).map(|_| {
+        let (notes, id) = (notes.clone(), first.id);
+        tokio::spawn(async move {
+            notes.edit(id, |before| ready(Ok::<_, TooLong>(Edit::put(counted(&before))))).await.unwrap().unwrap()
+        })
+    });
+    futures_util::future::join_all(edits).await;
+    assert_eq!(notes.get(first.id).unwrap().text, "40");
+}
+
+#[tokio::test]
+async fn an_edit_that_another_change_overtook_is_decided_again_on_the_record_as_it_has_become() {
+    let directory = TempDir::new().unwrap();
+    let (_, notes) = open(&directory, 10);
+    let first = notes.create(note(1, "a"), |_| ()).await.unwrap();
+    let decisions = AtomicU32::new(0);
+    let edited = notes.edit(first.id, |before| {
+        let (notes, overtaken) = (&notes, decisions.fetch_add(1, Ordering::Relaxed) == 0);
+        async move {
+            if overtaken {
+                let renamed = Note { name: "b".to_owned(), ..Note::clone(&before) };
+                notes.commit(Changes::new().put(renamed, Precondition::Present)).await.unwrap();
+            }
+            Ok::<_, TooLong>(Edit::put(counted(&before)))
+        }
+    });
+    let edited = edited.await.unwrap().unwrap();
+    assert_eq!((edited.name.as_str(), edited.text.as_str()), ("b", "1"), "neither change is lost");
+    assert_eq!(notes.get(first.id), Some(edited));
+    assert_eq!(decisions.into_inner(), 2);
+}
+
+#[tokio::test]
+async fn an_edit_that_is_overtaken_every_time_fails_in_the_end() {
+    let directory = TempDir::new().unwrap();
+    let (_, notes) = open(&directory, 10);
+    let first = notes.create(note(1, "a"), |_| ()).await.unwrap();
+    let decisions = AtomicU32::new(0);
+    let edited = notes.edit(first.id, |before| {
+        let (notes, number) = (&notes, decisions.fetch_add(1, Ordering::Relaxed));
+        async move {
+            let renamed = Note { name: format!("n{number}"), ..Note::clone(&before) };
+            notes.commit(Changes::new().put(renamed, Precondition::Present)).await.unwrap();
+            Ok::<_, TooLong>(Edit::put(counted(&before)))
+        }
+    });
+    let edited = edited.await;
+    assert!(matches!(edited, Err(CollectionError::Conflict(id)) if id == first.id), "{edited:?}");
+    assert_eq!(decisions.into_inner(), ATTEMPTS);
+    assert_eq!(notes.get(first.id).unwrap().text, "");
+}
+
+#[tokio::test]
+async fn an_edit_can_delete_the_record_and_one_that_is_refused_changes_nothing() {
+    let directory = TempDir::new().unwrap();
+    let (_, notes) = open(&directory, 10);
+    let first = notes.create(note(1, "a"), |_| ()).await.unwrap();
+    let refused = notes.edit(first.id, |_| ready(Err(TooLong))).await;
+    assert!(matches!(refused, Ok(Err(TooLong))), "{refused:?}");
+    assert_eq!(notes.get(first.id).as_ref(), Some(&first));
+    let deleted = notes.edit(first.id, |_| ready(Ok::<_, TooLong>(Edit::delete()))).await.unwrap().unwrap();
+    assert_eq!(deleted, first);
+    let gone = notes.edit(first.id, |_| ready(Ok::<_, TooLong>(Edit::delete()))).await;
+    assert!(matches!(gone, Err(CollectionError::NotFound(_))), "{gone:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_that_is_committed_soon_cannot_be_taken_before_it_is_in_memory() {
+    let directory = TempDir::new().unwrap();
+    let (_, notes) = open(&directory, 10);
+    let first = notes.create(note(1, "a"), |_| ()).await.unwrap();
+    let (begin, begun) = mpsc::channel();
+    let other = notes.clone();
+    let taken = tokio::task::spawn_blocking(move || {
+        begun.recv().unwrap();
+        tokio::runtime::Handle::current().block_on(other.create(note(1, "b"), |_| ()))
+    });
+    // The former key is read between the reservation of the name and the change in memory. Meanwhile another thread has
+    // the time to ask for the name.
+    ON_KEY.set(Some(Box::new(move || {
+        begin.send(()).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+    })));
+    let renamed = Note { name: "b".to_owned(), ..Note::clone(&first) };
+    notes.commit_soon(Changes::new().put(renamed, Precondition::Present)).await.unwrap();
+    let taken = taken.await.unwrap();
+    assert!(matches!(&taken, Err(CollectionError::NameTaken(other)) if other.id == first.id), "{taken:?}");
 }
 
 #[tokio::test]
@@ -192,7 +313,7 @@ async fn every_listener_gets_every_change_in_order_before_the_caller_returns() {
     assert_eq!(*one.lock(), ["+a"], "received before the change's caller returns");
     let edits = (0..20).map(|n| {
         let (notes, record) = (notes.clone(), Note { name: format!("n{n}"), ..Note::clone(&first) });
-        tokio::spawn(async move { notes.update(record, Precondition::Present, |_| ()).await.unwrap() })
+        tokio::spawn(async move { put(&notes, record, Precondition::Present).await.unwrap() })
     });
     futures_util::future::join_all(edits).await;
     notes.delete(first.id, |_| ()).await.unwrap();
@@ -242,7 +363,7 @@ async fn a_change_that_the_store_refuses_leaves_memory_as_it_was_and_releases_th
         let refused = notes.create(note(1, "x"), |_| ()).await;
         assert!(matches!(refused, Err(CollectionError::Store(StoreError::Closing))), "{refused:?}");
         let renamed = Note { name: "new".to_owned(), ..Note::clone(&kept) };
-        let refused = notes.update(renamed, Precondition::Present, |_| ()).await;
+        let refused = put(&notes, renamed, Precondition::Present).await;
         assert!(matches!(refused, Err(CollectionError::Store(_))), "{refused:?}");
         assert!(matches!(notes.delete(kept.id, |_| ()).await, Err(CollectionError::Store(_))));
     }

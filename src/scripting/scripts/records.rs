@@ -10,14 +10,12 @@ use crate::{
         script_spec::ScriptKind,
     },
     platform::{
-        collection::{Change, Collection, CollectionError, CollectionRecord, Precondition},
-        keyed_mutex::KeyedMutex,
+        collection::{Change, Collection, CollectionError, CollectionRecord, Edit},
         store::{Batch, Store, StoreError, Table, keys},
     },
     scripting::lua::{CompileError, ModuleSource, Program},
 };
 use std::{collections::BTreeMap, sync::Arc};
-use tokio::sync::MutexGuard;
 
 /// Bytes that the libraries of one owner may take together in a message to an agent. A space gets those of two owners,
 /// and they must fit into one message with room to spare.
@@ -27,8 +25,6 @@ pub const MAX_LIBRARIES: usize = 4 << 20;
 #[derive(Clone)]
 pub struct Scripts {
     records: Collection<Script>,
-    /// Held by the script's id from reading a script to replacing it.
-    editing: Arc<KeyedMutex>,
 }
 
 /// Reason for which a change was not made.
@@ -67,7 +63,7 @@ impl Scripts {
     ///
     /// Fails if the store cannot be read.
     pub fn open(store: Store, most: usize) -> Result<Self, StoreError> {
-        Ok(Self { records: Collection::open(store, most)?, editing: Arc::default() })
+        Ok(Self { records: Collection::open(store, most)? })
     }
 
     /// Calls `listener` with every change from now on, by the rules of [`Collection::listen`].
@@ -89,29 +85,18 @@ impl Scripts {
         Ok(self.records.create(script, also).await?)
     }
 
-    /// Locks a script for a change. The lock is held from reading the script to [`Scripts::update`], compilation included,
-    /// so that concurrent changes do not conflict.
-    pub async fn lock(&self, id: ScriptId) -> MutexGuard<'_, ()> {
-        self.editing.lock(&id).await
-    }
-
-    /// Replaces the script `before` by its new version.
+    /// Changes a script by a decision on its present state, by the rules of [`Collection::edit`].
     ///
     /// # Errors
     ///
-    /// Fails if `before` is gone or has been changed meanwhile, and as [`Scripts::create`] does.
-    pub async fn update(
+    /// Fails if it is gone, `decide` does, others keep changing it meanwhile, or as [`Scripts::create`].
+    pub async fn edit<E: From<ScriptsError>, F: Future<Output = Result<Edit<Script>, E>>>(
         &self,
-        before: Arc<Script>,
-        script: Script,
-        also: impl FnOnce(&mut Batch<'_>) + Send + 'static,
-    ) -> Result<Arc<Script>, ScriptsError> {
-        self.records.store().check_room()?;
-        let (current, revision) = self.records.get_revision(before.id).ok_or(ScriptsError::NotFound)?;
-        if !Arc::ptr_eq(&current, &before) {
-            return Err(ScriptsError::Conflict);
-        }
-        Ok(self.records.update(script, Precondition::Revision(revision), also).await?)
+        id: ScriptId,
+        decide: impl FnMut(Arc<Script>) -> F,
+    ) -> Result<Arc<Script>, E> {
+        self.records.store().check_room().map_err(ScriptsError::from)?;
+        self.records.edit(id, decide).await.map_err(ScriptsError::from)?
     }
 
     /// Removes a script and returns it. A reference to it finds it missing from then on.

@@ -1,7 +1,11 @@
 //! The lifecycle of a space, from creation to deletion: states, events, tokens, names and audit entries.
 
 use super::*;
-use crate::model::{event::ActorKind, id::EventId, space_settings::SpaceSettingsError, template_spec::TemplateSpec};
+use crate::{
+    model::{event::ActorKind, id::EventId, space_settings::SpaceSettingsError, template_spec::TemplateSpec},
+    platform::collection::{Changes, Precondition},
+    spaces::row::SpaceRow,
+};
 
 /// Settings with every field that events carry.
 fn web() -> Value {
@@ -369,6 +373,54 @@ async fn a_change_that_was_not_written_did_not_happen() {
 }
 
 #[tokio::test]
+async fn a_change_to_a_space_does_not_overwrite_that_of_another_writer() {
+    let fixture = TestSpaces::new().await;
+    let space = fixture.space("web", json!({})).await;
+    let records = &fixture.spaces.0.records;
+    let row = records.get(space.id).unwrap();
+    let moved = Arc::new(Space { node_id: Some("other".to_owned()), ..Space::clone(&space) });
+    // The other writer's change is written only after this one has been decided.
+    let (decided, wait) = std::sync::mpsc::channel();
+    let other = Changes::new().put(SpaceRow { space: moved, ..SpaceRow::clone(&row) }, Precondition::Present);
+    let mut other = Box::pin(records.commit(other.with(move |_| wait.recv().unwrap())));
+    assert!(futures_util::poll!(&mut other).is_pending());
+    let change = move |_: &Space| {
+        decided.send(()).unwrap();
+        Ok::<_, SpaceError>(SpaceSettings { description: "new".to_owned(), ..SpaceSettings::default() })
+    };
+    let updated = fixture.spaces.update(fixture.ada.actor(), space.id, change).await;
+    assert!(matches!(updated, Err(SpaceError::Conflict)), "{updated:?}");
+    other.await.unwrap();
+    let now = fixture.spaces.get(space.id).unwrap();
+    assert_eq!((now.node_id.as_deref(), now.settings.description.as_str()), (Some("other"), ""));
+    fixture.close().await;
+}
+
+#[tokio::test]
+async fn of_two_changes_to_a_template_at_once_neither_is_lost() {
+    let fixture = TestSpaces::new().await;
+    let ada = fixture.ada.actor();
+    let templates = Templates::open(fixture.store.clone()).unwrap();
+    let spec: TemplateSpec = serde_json::from_value(json!({"name": "web"})).unwrap();
+    let web = templates.create(ada.clone(), spec).await.unwrap();
+    let rename = |before: &Template| {
+        let name = "site".parse().unwrap();
+        Ok::<_, TemplateError>(TemplateSpec { name, ..before.spec.clone() })
+    };
+    // The caller goes away while the change is written, so that the next one does not wait for it.
+    let mut renamed = Box::pin(templates.update(ada.clone(), web.id, rename));
+    assert!(futures_util::poll!(&mut renamed).is_pending());
+    drop(renamed);
+    let describe = |before: &Template| {
+        let description = "new".to_owned();
+        Ok::<_, TemplateError>(TemplateSpec { description, ..before.spec.clone() })
+    };
+    let described = templates.update(ada, web.id, describe).await.unwrap();
+    assert_eq!((described.spec.name.as_str(), described.spec.description.as_str()), ("site", "new"));
+    fixture.close().await;
+}
+
+#[tokio::test]
 async fn templates_keep_their_names_apart_and_survive_a_restart() {
     let fixture = TestSpaces::new().await;
     let ada = fixture.ada.actor();
@@ -380,7 +432,7 @@ async fn templates_keep_their_names_apart_and_survive_a_restart() {
     let db = templates.create(ada.clone(), spec("db")).await.unwrap();
     let rename = |to: &str| {
         let spec = spec(to);
-        move |_: &Template| Ok::<_, TemplateError>(spec)
+        move |_: &Template| Ok::<_, TemplateError>(spec.clone())
     };
     assert!(matches!(templates.update(ada.clone(), db.id, rename("web")).await, Err(TemplateError::NameTaken(_))));
     templates.update(ada.clone(), db.id, rename("sql")).await.unwrap();

@@ -16,7 +16,7 @@ use crate::{
         owner::{Owner, OwnerSpec},
         script_spec::ScriptSpec,
     },
-    platform::{audit::Audit, store::Batch},
+    platform::{audit::Audit, collection::Edit, store::Batch},
     scripting::scripts::{Script, ScriptsError},
     server::{
         audit_entries::script_entry,
@@ -25,9 +25,6 @@ use crate::{
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
-
-/// Retries of a change that another change has overtaken.
-const RETRIES: u32 = 20;
 
 pub async fn list(
     services: Arc<ScriptServices>,
@@ -101,11 +98,16 @@ pub async fn delete(services: Arc<ScriptServices>, request: ApiRequest) -> Resul
 
 /// The script of the path, if the caller manages it. One that the caller does not even see looks absent.
 fn find_managed(services: &ScriptServices, request: &ApiRequest) -> Result<Arc<Script>, ApiError> {
-    let script = services.scripts.get(request.id()?);
-    let script = script.filter(|script| sees_scripts_of(request.caller(), script.owner));
-    let script = script.ok_or_else(|| ApiError::missing("script"))?;
-    check_manages_scripts_of(request.caller(), script.owner)?;
+    let script = services.scripts.get(request.id()?).ok_or_else(|| ApiError::missing("script"))?;
+    check_managed(request.caller(), &script)?;
     Ok(script)
+}
+
+fn check_managed(caller: &Caller, script: &Script) -> Result<(), ApiError> {
+    if !sees_scripts_of(caller, script.owner) {
+        return Err(ApiError::missing("script"));
+    }
+    check_manages_scripts_of(caller, script.owner)
 }
 
 /// Checks and compiles the script that a caller describes.
@@ -128,26 +130,24 @@ async fn define(
 async fn change(
     services: &ScriptServices,
     request: &ApiRequest,
-    new_spec: impl Fn(&Script) -> Result<ScriptSpec, ApiError>,
+    new_spec: impl Fn(&Script) -> Result<ScriptSpec, ApiError> + Sync,
 ) -> Result<Json<ScriptView>, ApiError> {
     // Found before the wait, so that a caller who may not change the script is refused at once.
-    let _turn = services.scripts.lock(find_managed(services, request)?.id).await;
-    let mut retries = RETRIES;
-    loop {
-        let before = find_managed(services, request)?;
-        let script = define(services, request.caller(), new_spec(&before)?, Some(before.clone())).await?;
+    let id = find_managed(services, request)?.id;
+    let (caller, new_spec) = (request.caller(), &new_spec);
+    let decide = |before: Arc<Script>| async move {
+        check_managed(caller, &before)?;
+        let script = define(services, caller, new_spec(&before)?, Some(before.clone())).await?;
         if script.owner != before.owner {
             // Records of others that name the script could not use it any more.
             let owners = |owner: Owner| !owner.can_use(script.owner);
-            refuse_if_referenced(services, request.caller(), &before, owners, "taken from them")?;
+            refuse_if_referenced(services, caller, &before, owners, "taken from them")?;
         }
-        let audited = audited(request.caller(), "script.update", &script);
-        retries -= 1;
-        match services.scripts.update(before, script, audited).await {
-            Err(ScriptsError::Conflict) if retries > 0 => {}
-            changed => return Ok(Json(ScriptView::from(&*changed?))),
-        }
-    }
+        let audited = audited(caller, "script.update", &script);
+        Ok::<_, ApiError>(Edit::put(script).with(audited))
+    };
+    let script = services.scripts.edit(id, decide).await?;
+    Ok(Json(ScriptView::from(&*script)))
 }
 
 /// Adds the audit entry to the batch of the change.

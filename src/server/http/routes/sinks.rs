@@ -17,7 +17,7 @@ use crate::{
         owner::OwnerSpec,
         sink_spec::SinkSpec,
     },
-    platform::{audit::Audit, store::Batch},
+    platform::{audit::Audit, collection::Edit, store::Batch},
     server::{
         audit_entries::sink_entry,
         http::{ApiError, ApiRequest, Created, Json, NoContent, Query, pagination, services::SinkServices},
@@ -64,9 +64,9 @@ pub async fn replace(
     request: ApiRequest,
     Json(SinkFields(fields)): Json<SinkFields>,
 ) -> Result<Json<SinkView>, ApiError> {
-    let before = find(&services, request.caller(), request.id()?)?;
-    let kept = Map::from_iter([("owner".to_owned(), serde_json::json!(OwnerSpec::from(before.owner)))]);
-    change(&services, request.caller(), before, kept, fields).await
+    let kept =
+        |before: &Sink| Ok(Map::from_iter([("owner".to_owned(), serde_json::json!(OwnerSpec::from(before.owner)))]));
+    change(&services, &request, kept, &fields).await
 }
 
 pub async fn update(
@@ -74,11 +74,11 @@ pub async fn update(
     request: ApiRequest,
     Json(SinkPatch(fields)): Json<SinkPatch>,
 ) -> Result<Json<SinkView>, ApiError> {
-    let before = find(&services, request.caller(), request.id()?)?;
-    let Ok(Value::Object(kept)) = serde_json::to_value(before.spec(Secrets::Shown)) else {
-        return Err(ApiError::Internal("a sink's spec is no object".to_owned()));
+    let kept = |before: &Sink| match serde_json::to_value(before.spec(Secrets::Shown)) {
+        Ok(Value::Object(kept)) => Ok(kept),
+        _ => Err(ApiError::Internal("a sink's spec is no object".to_owned())),
     };
-    change(&services, request.caller(), before, kept, fields).await
+    change(&services, &request, kept, &fields).await
 }
 
 pub async fn delete(services: Arc<SinkServices>, request: ApiRequest) -> Result<NoContent, ApiError> {
@@ -117,19 +117,28 @@ pub(super) async fn define(
     Ok(sink)
 }
 
-/// Puts `fields` over the `kept` fields of the sink and saves the result.
+/// Puts `fields` over the `kept` fields of the sink of the path and saves the result.
 async fn change(
     services: &SinkServices,
-    caller: &Caller,
-    before: Arc<Sink>,
-    mut kept: Map<String, Value>,
-    fields: Map<String, Value>,
+    request: &ApiRequest,
+    kept: impl Fn(&Sink) -> Result<Map<String, Value>, ApiError> + Sync,
+    fields: &Map<String, Value>,
 ) -> Result<Json<SinkView>, ApiError> {
-    kept.extend(fields);
-    let spec: SinkSpec = json_input::interpret(Value::Object(kept))?;
-    let sink = define(services, caller, spec, Some(before)).await?;
-    let audited = audited(caller, "sink.update", &sink);
-    let sink = services.sinks.update(sink, audited).await?;
+    let (caller, kept) = (request.caller(), &kept);
+    // Found before the wait, so that a caller who may not change the sink is refused at once.
+    let id = find(services, caller, request.id()?)?.id;
+    let decide = |before: Arc<Sink>| async move {
+        if !manages_sinks_of(caller, before.owner) {
+            return Err(ApiError::missing("sink"));
+        }
+        let mut spec = kept(&before)?;
+        spec.extend(fields.clone());
+        let spec: SinkSpec = json_input::interpret(Value::Object(spec))?;
+        let sink = define(services, caller, spec, Some(before)).await?;
+        let audited = audited(caller, "sink.update", &sink);
+        Ok(Edit::put(sink).with(audited))
+    };
+    let sink = services.sinks.edit(id, decide).await?;
     Ok(Json(view(services, &sink, Secrets::Shown)))
 }
 
@@ -153,7 +162,7 @@ impl From<SinksError> for ApiError {
     fn from(error: SinksError) -> Self {
         let message = error.to_string();
         match error {
-            SinksError::NameTaken(_) | SinksError::TooMany(_) => Self::Conflict(message),
+            SinksError::NameTaken(_) | SinksError::TooMany(_) | SinksError::Conflict => Self::Conflict(message),
             SinksError::NotFound(_) => Self::missing("sink"),
             SinksError::Store(error) => error.into(),
         }

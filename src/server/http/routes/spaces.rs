@@ -222,6 +222,7 @@ impl From<SpaceError> for ApiError {
             SpaceError::NotFound => Self::missing("space"),
             SpaceError::NameTaken(_)
             | SpaceError::TooMany(_)
+            | SpaceError::Conflict
             | SpaceError::StartExternal(_)
             | SpaceError::AlreadyStarted(_)
             | SpaceError::NotRunning(_)

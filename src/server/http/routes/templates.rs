@@ -49,7 +49,7 @@ pub async fn replace(
 ) -> Result<Json<TemplateView>, ApiError> {
     let before = find(&services, &request)?;
     check(&services, before.spec.startup_script_id, &spec).await?;
-    let change = move |_: &Template| Ok::<_, ApiError>(spec);
+    let change = move |_: &Template| Ok::<_, ApiError>(spec.clone());
     let template = services.templates.update(request.caller().actor(), before.id, change).await?;
     Ok(Json(TemplateView::from(&*template)))
 }
@@ -62,7 +62,8 @@ pub async fn update(
     let before = find(&services, &request)?;
     let spec: TemplateSpec = json_input::patched(&before.spec, fields.clone())?;
     check(&services, before.spec.startup_script_id, &spec).await?;
-    let change = move |template: &Template| -> Result<_, ApiError> { Ok(json_input::patched(&template.spec, fields)?) };
+    let change =
+        move |template: &Template| -> Result<_, ApiError> { Ok(json_input::patched(&template.spec, fields.clone())?) };
     let template = services.templates.update(request.caller().actor(), before.id, change).await?;
     Ok(Json(TemplateView::from(&*template)))
 }
@@ -95,7 +96,7 @@ impl From<TemplateError> for ApiError {
         let message = error.to_string();
         match error {
             TemplateError::NotFound => Self::missing("template"),
-            TemplateError::NameTaken(_) | TemplateError::TooMany => Self::Conflict(message),
+            TemplateError::NameTaken(_) | TemplateError::TooMany | TemplateError::Conflict => Self::Conflict(message),
             TemplateError::Invalid(_) => Self::BadRequest(message),
             TemplateError::Store(error) => error.into(),
         }
