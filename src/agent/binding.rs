@@ -121,7 +121,7 @@ impl Binding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::agent_protocol::EventReceipt;
+    use crate::model::{agent_protocol::EventReceipt, timestamp::Timestamp};
     use serde_json::value::RawValue;
     use std::sync::Arc;
 
@@ -164,7 +164,8 @@ mod tests {
             let spool = Spool::open(store.clone(), 10).unwrap();
             let binding = Binding::open(store.clone()).unwrap();
             binding.bind(&welcome(SpaceId::new(), "notes"), &spool).await.unwrap();
-            let event = spool.push("a", RawValue::from_string("{}".to_owned()).unwrap()).await.unwrap();
+            let payload = RawValue::from_string("{}".to_owned()).unwrap();
+            let event = spool.push("a", payload, Timestamp::now()).await.unwrap();
             let other = welcome(SpaceId::new(), "other");
             // The next run, with another token.
             let binding = Binding::open(store.clone()).unwrap();

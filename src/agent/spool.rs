@@ -12,6 +12,7 @@ use crate::{
     model::{
         agent_protocol::{EventReceipt, ToServer},
         id::EventId,
+        timestamp::Timestamp,
     },
     platform::store::{Store, StoreError, keys},
 };
@@ -72,6 +73,9 @@ struct SpoolRecord {
     #[serde(rename = "type")]
     kind: String,
     payload: Box<RawValue>,
+    /// The moment of raising. Absent in records of older versions.
+    #[serde(default)]
+    raised_at: Option<Timestamp>,
 }
 
 /// An event that was not spooled.
@@ -114,12 +118,12 @@ impl Spool {
         })))
     }
 
-    /// Spools an event, and returns its id once it is on disk.
+    /// Spools an event that was raised at `raised_at`, and returns its id once it is on disk.
     ///
     /// # Errors
     ///
     /// Fails if the spool or the disk is full. Nothing is spooled then.
-    pub async fn push(&self, kind: &str, payload: Box<RawValue>) -> Result<EventId, SpoolError> {
+    pub async fn push(&self, kind: &str, payload: Box<RawValue>, raised_at: Timestamp) -> Result<EventId, SpoolError> {
         self.0.store.check_room()?;
         let (writing, written) = (self.clone(), self.clone());
         let kind = kind.to_owned();
@@ -127,7 +131,8 @@ impl Spool {
             move |batch| {
                 // Reserved on the thread that writes, so that numbers and ids have one order.
                 let (number, id) = writing.reserve()?;
-                let value = serde_json::to_vec(&SpoolRecord { id, kind, payload }).expect("strings and JSON are JSON");
+                let record = SpoolRecord { id, kind, payload, raised_at: Some(raised_at) };
+                let value = serde_json::to_vec(&record).expect("strings and JSON are JSON");
                 let bytes = value.len();
                 batch.put(key(number), value);
                 Ok(SpoolEntry { number, id, bytes })
@@ -259,8 +264,8 @@ impl Spool {
             }
         };
         // It could be read when it was written or opened.
-        let stored: SpoolRecord = serde_json::from_slice(&value).ok()?;
-        Some(ToServer::Event { id: stored.id, kind: stored.kind, payload: stored.payload })
+        let SpoolRecord { id, kind, payload, raised_at } = serde_json::from_slice(&value).ok()?;
+        Some(ToServer::Event { id, kind, payload, raised_at })
     }
 
     fn state(&self) -> MutexGuard<'_, SpoolState> {
@@ -279,6 +284,8 @@ mod tests {
     use crate::model::agent_protocol;
     use std::path::Path;
 
+    const RAISED_AT: Timestamp = Timestamp::from_micros(1_700_000_000_000_120);
+
     fn open(directory: &Path, limit: usize) -> (Store, Spool) {
         let store = Store::open(directory, 0, Arc::default()).unwrap();
         (store.clone(), Spool::open(store, limit).unwrap())
@@ -291,7 +298,7 @@ mod tests {
     async fn push(spool: &Spool, range: std::ops::Range<usize>) -> Vec<EventId> {
         let mut ids = Vec::new();
         for n in range {
-            ids.push(spool.push("deploy.done", payload(n)).await.unwrap());
+            ids.push(spool.push("deploy.done", payload(n), RAISED_AT).await.unwrap());
         }
         ids
     }
@@ -310,8 +317,8 @@ mod tests {
         let Some(queued) = messages.recv().await else { panic!("a message") };
         let QueuedMessage::Encoded(bytes) = queued.message else { panic!("a message") };
         match agent_protocol::decode(&bytes).unwrap() {
-            ToServer::Event { id, kind, payload } => {
-                assert_eq!(kind, "deploy.done");
+            ToServer::Event { id, kind, payload, raised_at } => {
+                assert_eq!((kind.as_str(), raised_at), ("deploy.done", Some(RAISED_AT)));
                 (id, payload.get().to_owned())
             }
             other => panic!("{other:?}"),
@@ -385,11 +392,24 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_record_of_an_older_version_has_no_moment_of_raising_and_is_sent() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (store, _) = open(scratch.path(), 3);
+        let id = EventId::new();
+        let old = serde_json::json!({"id": id, "type": "deploy.done", "payload": {}}).to_string();
+        store.write(move |batch| batch.put(key(0), old)).await.unwrap();
+        let spool = Spool::open(store.clone(), 3).unwrap();
+        let sent = spool.read(spool.advance().unwrap()).unwrap();
+        assert!(matches!(sent, ToServer::Event { id: sent, raised_at: None, .. } if sent == id), "{sent:?}");
+        store.close().await;
+    }
+
+    #[tokio::test]
     async fn a_full_spool_refuses_events_and_says_so() {
         let scratch = tempfile::tempdir().unwrap();
         let (store, spool) = open(scratch.path(), 3);
         let ids = push(&spool, 0..3).await;
-        let error = spool.push("deploy.done", payload(4)).await.unwrap_err();
+        let error = spool.push("deploy.done", payload(4), RAISED_AT).await.unwrap_err();
         assert!(matches!(error, SpoolError::Full(3)) && error.to_string().contains("agent.spool"), "{error}");
         spool.settle(ids[0], &EventReceipt::Stored);
         push(&spool, 4..5).await;
@@ -403,7 +423,7 @@ mod tests {
         let pushes: Vec<_> = (0..80)
             .map(|n| {
                 let spool = spool.clone();
-                tokio::spawn(async move { spool.push("deploy.done", payload(n)).await })
+                tokio::spawn(async move { spool.push("deploy.done", payload(n), RAISED_AT).await })
             })
             .collect();
         let mut taken = Vec::new();
@@ -422,7 +442,7 @@ mod tests {
     async fn no_more_than_a_window_is_sent_ahead() {
         let scratch = tempfile::tempdir().unwrap();
         let (store, spool) = open(scratch.path(), 2 * WINDOW);
-        let pushes = (0..WINDOW + 1).map(|n| spool.push("deploy.done", payload(n)));
+        let pushes = (0..WINDOW + 1).map(|n| spool.push("deploy.done", payload(n), RAISED_AT));
         futures_util::future::try_join_all(pushes).await.unwrap();
         let (task, mut messages) = sending(&spool);
         let ids = sent_ids(&mut messages, WINDOW).await;

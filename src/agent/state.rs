@@ -23,6 +23,7 @@ use crate::{
         event::{EventType, EventTypeError},
         id::SpaceId,
         method::MethodNames,
+        timestamp::Timestamp,
     },
     platform::kv::Kv,
     routing::emit::{self, EmitError},
@@ -87,11 +88,12 @@ impl AgentState {
 
     /// Accepts an event, and returns once it is on disk. The spool sends it to a server.
     pub async fn emit(&self, kind: &str, payload: Option<Box<RawValue>>) -> Result<SpoolReceiptView, EmitFault> {
+        let event_ts = Timestamp::now();
         let event_type = EventType::custom(kind)?;
         let payload = payload.unwrap_or_else(|| RawValue::from_string("{}".to_owned()).expect("it is JSON"));
         emit::check_payload(&payload, self.max_payload())?;
-        let event_id = self.spool.push(kind, payload).await?;
-        Ok(SpoolReceiptView { event_id, event_type })
+        let event_id = self.spool.push(kind, payload, event_ts).await?;
+        Ok(SpoolReceiptView { event_id, event_type, event_ts: Some(event_ts) })
     }
 
     /// Removes the method with this local name, or all methods.

@@ -60,6 +60,9 @@ pub enum ToServer {
         id: EventId,
         kind: String,
         payload: Box<RawValue>,
+        /// The moment of raising by the agent's clock. Older agents do not send it.
+        #[serde(default)]
+        raised_at: Option<Timestamp>,
     },
     /// The result of a health check.
     Checked {

@@ -1,8 +1,11 @@
 //! Reads JSON that users send, with errors that name the field: bodies of requests, and records with fields changed.
 
 use super::strict::Strict;
-use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
-use serde_json::{Map, Value};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{DeserializeOwned, Error},
+};
+use serde_json::{Map, Value, value::RawValue};
 
 /// The error for a JSON text: the field and its fault, or the position at which the text is not JSON.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,6 +47,19 @@ pub fn patched<T: DeserializeOwned>(record: &impl Serialize, fields: Map<String,
     interpret(Value::Object(kept))
 }
 
+/// Reads an event's payload. Null is refused: whoever wrote it had a value in mind, and it would pass for an absent field.
+///
+/// # Errors
+///
+/// Null. That another value is no object is found when the event is emitted.
+pub fn payload<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    let payload = Box::<RawValue>::deserialize(deserializer)?;
+    match payload.get() {
+        "null" => Err(D::Error::custom("null is no payload: give a JSON object, or leave the field out")),
+        _ => Ok(Some(payload)),
+    }
+}
+
 /// Joins the path of a field and its fault. At the top level there is no path, and serde's text names the missing field.
 pub fn describe(path: &str, reason: &str) -> String {
     if path == "." || path == "?" { reason.to_owned() } else { format!("`{path}`: {reason}") }
@@ -60,6 +76,8 @@ mod tests {
         name: String,
         #[serde(default)]
         items: Vec<TestItem>,
+        #[serde(default, deserialize_with = "payload")]
+        payload: Option<Box<RawValue>>,
     }
 
     #[derive(Debug, Deserialize)]
@@ -80,6 +98,15 @@ mod tests {
         assert!(error(br#"{"name":"a","extra":1}"#).contains("unknown field `extra`"));
         assert!(error(br#"{"items":[]}"#).contains("missing field `name`"));
         assert!(error(br#"{"name":"a","name":"b"}"#).contains("duplicate field `name`"));
+    }
+
+    #[test]
+    fn a_null_payload_is_refused_by_name_and_an_absent_one_is_none() {
+        let refused = error(br#"{"name":"a","payload": null}"#);
+        assert!(refused.starts_with("`payload`: null is no payload"), "{refused}");
+        assert!(parse::<TestBody>(br#"{"name":"a"}"#).unwrap().payload.is_none());
+        let given = parse::<TestBody>(br#"{"name":"a","payload": {"n": 1.0}}"#).unwrap().payload.unwrap();
+        assert_eq!(given.get(), r#"{"n": 1.0}"#);
     }
 
     #[test]

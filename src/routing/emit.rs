@@ -25,6 +25,10 @@ const WAITING_KIB: usize = 64 << 10;
 /// The greatest nesting depth of a payload. Deeper payloads break receivers, and no template could read them.
 const MAX_DEPTH: usize = 64;
 
+/// The earliest moment of raising that is believed, the start of 2020: a machine without a battery starts its clock long
+/// before.
+const EARLIEST: Timestamp = Timestamp::from_micros(1_577_836_800_000_000);
+
 /// Accepts events of one zone.
 pub struct Emitter {
     zone: Arc<str>,
@@ -39,6 +43,8 @@ pub struct Emitter {
 pub struct NewEvent {
     /// Makes a repeated emit idempotent; assigned if absent.
     pub id: Option<EventId>,
+    /// The moment of raising, if it lies before the emit; the emit itself if absent.
+    pub raised_at: Option<Timestamp>,
     pub kind: EventType,
     pub space_id: SpaceId,
     pub space: Option<EventSpace>,
@@ -92,11 +98,11 @@ impl Emitter {
     }
 
     fn stamp(&self, new: NewEvent) -> Event {
-        let NewEvent { id, kind, space_id, space, user_id, actor, payload } = new;
+        let NewEvent { id, raised_at, kind, space_id, space, user_id, actor, payload } = new;
         Event {
             id: id.unwrap_or_else(EventId::new),
             kind,
-            ts: Timestamp::now(),
+            ts: event_time(raised_at, Timestamp::now()),
             zone: self.zone.clone(),
             space_id,
             user_id,
@@ -105,6 +111,14 @@ impl Emitter {
             data: payload,
         }
     }
+}
+
+/// The time of an event that was raised at `raised_at`, by the clock of another machine, and is accepted `now`.
+///
+/// A time in the future, or before [`EARLIEST`], comes from a clock that is wrong: the acceptance is nearer to the truth.
+/// Any other age is believed, because a spool holds events for as long as its agent has no server.
+fn event_time(raised_at: Option<Timestamp>, now: Timestamp) -> Timestamp {
+    raised_at.filter(|raised_at| (EARLIEST..=now).contains(raised_at)).unwrap_or(now)
 }
 
 /// Checks that a payload is a readable object of at most `limit` bytes that is not nested too deep.
@@ -133,4 +147,21 @@ pub fn check_object(payload: &RawValue) -> Result<(), EmitError> {
         serde_json::from_str::<serde_json::Value>(json).map_err(EmitError::PayloadUnreadable)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn the_moment_of_raising_is_the_time_of_the_event_unless_its_clock_is_wrong() {
+        let now = Timestamp::from_micros(1_800_000_000_000_000);
+        let week = Duration::from_secs(7 * 86_400);
+        assert_eq!(event_time(None, now), now);
+        assert_eq!(event_time(Some(now.before(week)), now), now.before(week));
+        assert_eq!(event_time(Some(now.before(100 * week)), now), now.before(100 * week));
+        assert_eq!(event_time(Some(now.after(week)), now), now);
+        assert_eq!(event_time(Some(Timestamp::from_micros(60_000_000)), now), now);
+    }
 }

@@ -20,6 +20,9 @@ use serde_json::{Value, json, value::RawValue};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct PendingEvent {
     id: EventId,
+    /// Absent in records of older versions.
+    #[serde(default)]
+    raised_at: Option<Timestamp>,
     #[serde(rename = "type")]
     pub kind: EventType,
     actor: Actor,
@@ -85,6 +88,7 @@ impl PendingEvent {
     fn new(kind: &str, space: &Space, actor: Actor, payload: &Value) -> Self {
         Self {
             id: EventId::new(),
+            raised_at: Some(Timestamp::now()),
             kind: kind.parse().expect("the types of system events are legal"),
             actor,
             origin: space.origin(),
@@ -94,7 +98,7 @@ impl PendingEvent {
 
     /// The event in the form that the emitter takes.
     pub fn new_event(&self, space: SpaceId, owner: UserId) -> NewEvent {
-        let Self { id, kind, actor, origin, payload } = self.clone();
-        NewEvent { id: Some(id), kind, space_id: space, space: Some(origin), user_id: owner, actor, payload }
+        let Self { id, raised_at, kind, actor, origin, payload } = self.clone();
+        NewEvent { id: Some(id), raised_at, kind, space_id: space, space: Some(origin), user_id: owner, actor, payload }
     }
 }

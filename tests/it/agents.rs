@@ -60,9 +60,12 @@ fn events_emitted_while_the_server_is_down_and_the_agent_then_killed_all_arrive_
     let mut space = Space::create(&daemon, "notes");
     space.start(&daemon, &[]);
     daemon.kill();
+    let mut raised = Vec::new();
     for n in 0..20 {
-        let output = space.svc(&["event", "n", &json!({ "n": n }).to_string()]);
+        let output = space.svc(&["event", "n", &json!({ "n": n }).to_string(), "--json"]);
         assert!(output.status.success(), "{}", stderr(&output));
+        let receipt: Value = serde_json::from_slice(&output.stdout).unwrap();
+        raised.push(receipt["event_ts"].clone());
     }
     space.kill();
     daemon.restart();
@@ -70,6 +73,8 @@ fn events_emitted_while_the_server_is_down_and_the_agent_then_killed_all_arrive_
     let arrived =
         |count| receiver.wait_for(count).iter().map(|request| request.json()["data"]["n"].clone()).collect::<Vec<_>>();
     assert_eq!(arrived(20), (0..20).map(Value::from).collect::<Vec<_>>());
+    let times: Vec<_> = receiver.wait_for(20).iter().map(|request| request.json()["event_ts"].clone()).collect();
+    assert_eq!(times, raised, "an event has the time at which it was raised, not that of its arrival");
     // No event arrived twice, and a new event arrives next.
     space.svc(&["event", "n", r#"{"n": 20}"#]);
     assert_eq!(arrived(21).last(), Some(&json!(20)));

@@ -101,6 +101,7 @@ fn bad_emits_name_what_is_wrong_and_store_nothing() {
         (json!({"type": "a".repeat(249), "payload": {}}), 400, "255"),
         (json!({"type": "a", "payload": [1]}), 400, "payload"),
         (json!({"type": "a", "payload": "text"}), 400, "payload"),
+        (json!({"type": "a", "payload": null}), 400, "`payload`: null is no payload"),
         (json!({"type": "a", "payload": {}, "id": "zebra"}), 400, "id"),
         (json!({"type": "a", "payload": {}, "colour": 1}), 400, "colour"),
         (json!(["a"]), 400, ""),

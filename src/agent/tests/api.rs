@@ -37,6 +37,7 @@ async fn an_invalid_event_is_refused_with_its_field() {
         (r#"{"type":"a..b"}"#, 400, "position 3"),
         (r#"{"type":7}"#, 400, "`type`"),
         (r#"{"type":"a","payload":[1]}"#, 400, "`payload` must be a JSON object"),
+        (r#"{"type":"a","payload":null}"#, 400, "`payload`: null is no payload"),
         (r#"{"type":"a","payload":{"x":"\ud800"}}"#, 400, "`payload`"),
         (r#"{"type":"a","space":"x"}"#, 400, "`space`"),
         (r#"{"type":"a","id":"x"}"#, 400, "`id`"),

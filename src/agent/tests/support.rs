@@ -214,7 +214,7 @@ impl LinkedAgent {
 
     pub async fn receive_event(&mut self) -> (EventId, String, Value) {
         match self.receive_matching(|message| matches!(message, ToServer::Event { .. })).await {
-            ToServer::Event { id, kind, payload } => (id, kind, serde_json::from_str(payload.get()).unwrap()),
+            ToServer::Event { id, kind, payload, .. } => (id, kind, serde_json::from_str(payload.get()).unwrap()),
             other => panic!("{other:?}"),
         }
     }

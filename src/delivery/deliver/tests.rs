@@ -129,6 +129,7 @@ impl DeliveryFixture {
     async fn emit(&self, user: UserId, n: usize) -> Receipt {
         let new = NewEvent {
             id: None,
+            raised_at: None,
             kind: EventType::custom("x").unwrap(),
             space_id: SpaceId::NIL,
             space: None,

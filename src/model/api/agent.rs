@@ -6,6 +6,7 @@ use super::lenient::Lenient;
 use crate::model::{
     event::EventType,
     id::{EventId, SpaceId},
+    json_input,
     method::{MethodNames, MethodServerState},
     timestamp::Timestamp,
 };
@@ -21,7 +22,7 @@ pub struct AgentEmitBody {
     #[serde(rename = "type")]
     pub kind: String,
     /// An object; `{}` if absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "json_input::payload")]
     pub payload: Option<Box<RawValue>>,
 }
 
@@ -30,6 +31,9 @@ pub struct AgentEmitBody {
 pub struct SpoolReceiptView {
     pub event_id: EventId,
     pub event_type: EventType,
+    /// The moment of raising. Older agents do not tell it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event_ts: Option<Timestamp>,
 }
 
 /// The body of `POST /methods`: either a file (`path` and `source`) or a registration that a script has built.

@@ -5,6 +5,7 @@ use crate::model::{
     delivery::{AttemptOutcome, Delivery, DeliveryState},
     event::EventType,
     id::{EventId, SinkId, SpaceId, UserId},
+    json_input,
     owner::OwnerSpec,
     pattern::Patterns,
     timestamp::Timestamp,
@@ -21,8 +22,8 @@ pub struct EmitBody {
     #[serde(rename = "type")]
     pub kind: String,
     /// An object; `{}` if absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<schemas::AnyObject>")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "json_input::payload")]
+    #[schemars(with = "schemas::AnyObject")]
     pub payload: Option<Box<RawValue>>,
     /// Repeating an emit with its id stores nothing and answers as the first time.
     #[serde(skip_serializing_if = "Option::is_none")]

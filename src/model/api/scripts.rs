@@ -4,6 +4,7 @@ use super::{lenient::Lenient, list::Limit, schemas};
 use crate::model::{
     delivery::AttemptOutcome,
     id::ScriptId,
+    json_input,
     library::Language,
     owner::OwnerSpec,
     script_spec::{ScriptKind, ScriptSpec},
@@ -75,8 +76,8 @@ pub struct RunBody {
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// For a script: the payload of the sample event.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<schemas::AnyObject>")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "json_input::payload")]
+    #[schemars(with = "schemas::AnyObject")]
     pub payload: Option<Box<RawValue>>,
 }
 

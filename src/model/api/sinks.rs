@@ -4,6 +4,7 @@ use super::{lenient::Lenient, list::Limit, schemas};
 use crate::model::{
     delivery::AttemptOutcome,
     id::{EventId, SinkId},
+    json_input,
     owner::OwnerSpec,
     sink_spec::SinkSpec,
     timestamp::Timestamp,
@@ -62,8 +63,8 @@ pub struct SampleEvent {
     /// `sample` if absent; `custom.` is put in front.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<schemas::AnyObject>")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "json_input::payload")]
+    #[schemars(with = "schemas::AnyObject")]
     pub payload: Option<Box<RawValue>>,
 }
 
@@ -77,8 +78,8 @@ pub struct PreviewBody {
     pub sink_id: Option<SinkId>,
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<schemas::AnyObject>")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "json_input::payload")]
+    #[schemars(with = "schemas::AnyObject")]
     pub payload: Option<Box<RawValue>>,
 }
 

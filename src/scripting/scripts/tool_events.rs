@@ -34,6 +34,7 @@ impl ToolEventEmitter {
         }
         let event = NewEvent {
             id: None,
+            raised_at: None,
             kind: EventType::custom(kind).map_err(|error| format!("the type: {error}"))?,
             space_id: SpaceId::NIL,
             space: None,

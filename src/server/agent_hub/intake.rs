@@ -13,6 +13,7 @@ use crate::{
         health_check::CheckResult,
         id::{EventId, SpaceId},
         method::{MethodServerHealth, Registration},
+        timestamp::Timestamp,
     },
     platform::store::StoreError,
     routing::{
@@ -50,6 +51,7 @@ struct IncomingEvent {
     id: EventId,
     kind: String,
     payload: Box<RawValue>,
+    raised_at: Option<Timestamp>,
 }
 
 /// An event that was not stored.
@@ -70,8 +72,8 @@ impl Intake {
     /// Queues a message, once there is room for it.
     pub async fn push(&self, message: ToServer) -> Result<(), IntakeClosed> {
         match message {
-            ToServer::Event { id, kind, payload } => {
-                self.events.send(IncomingEvent { id, kind, payload }).await.map_err(|_| IntakeClosed)
+            ToServer::Event { id, kind, payload, raised_at } => {
+                self.events.send(IncomingEvent { id, kind, payload, raised_at }).await.map_err(|_| IntakeClosed)
             }
             other => self.notices.send(other).await.map_err(|_| IntakeClosed),
         }
@@ -212,13 +214,13 @@ impl AgentHub {
     }
 
     async fn store_event(&self, caller: &Caller, space_id: SpaceId, event: IncomingEvent) -> Result<(), NotStored> {
-        let IncomingEvent { id, kind, payload } = event;
+        let IncomingEvent { id, kind, payload, raised_at } = event;
         let kind = EventType::custom(&kind).map_err(|error| NotStored::Refused(format!("`type`: {error}")))?;
         let deps = &self.0.deps;
         let (space, user_id) = (deps.spaces.origin(space_id), caller.user.id);
         // A link lives long, and its owner may have been renamed since.
         let actor = deps.identity.user(user_id).map_or_else(|| caller.actor(), |user| user.agent_actor());
-        let event = NewEvent { id: Some(id), kind, space_id, space, user_id, actor, payload };
+        let event = NewEvent { id: Some(id), raised_at, kind, space_id, space, user_id, actor, payload };
         deps.emitter.emit(event).await.map(drop).map_err(|error| match error {
             // An event of this id is stored already, and a repeat would fail in the same way without end.
             EmitError::Accept(AcceptError::Store(error @ StoreError::Damaged { .. })) => {

@@ -31,6 +31,7 @@ pub async fn emit(
     let caller = request.caller();
     let event = NewEvent {
         id: body.id,
+        raised_at: None,
         kind: custom_type(&body.kind)?,
         space_id: SpaceId::NIL,
         space: None,
