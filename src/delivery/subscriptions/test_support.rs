@@ -8,16 +8,13 @@ use crate::{
         method::{Method, Registration},
         timestamp::Timestamp,
     },
-    platform::store::{Store, StoreOpenError},
+    platform::store::Store,
     routing::queue::test_support::copy_directory,
 };
 use futures_util::{FutureExt, future::BoxFuture};
 use parking_lot::Mutex;
 use serde_json::{json, value::RawValue};
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
 use tempfile::TempDir;
 
 /// A temporary directory for a store.
@@ -46,15 +43,7 @@ impl StoreDirectory {
     }
 
     pub fn store(&self) -> Store {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        loop {
-            match Store::open(self.0.path(), 0, Arc::default()) {
-                Ok(store) => return store,
-                // After a reopening: sled releases its files a moment later than its last handle.
-                Err(StoreOpenError::Database { .. }) if Instant::now() < deadline => std::thread::yield_now(),
-                Err(error) => panic!("{error}"),
-            }
-        }
+        Store::open(self.0.path(), 0, Arc::default()).unwrap()
     }
 
     /// Returns another directory with a copy of the files, as a process that has ended would have left them.

@@ -3,7 +3,7 @@
 use super::{
     StoreError,
     chunked::{self, Framed, Value},
-    keys,
+    frame, keys,
 };
 use std::collections::HashMap;
 
@@ -12,6 +12,8 @@ pub struct Batch<'a> {
     tree: &'a sled::Db,
     writes: HashMap<Vec<u8>, Option<Vec<u8>>>,
     bytes: usize,
+    /// Bytes of live rows that the group adds, less those that it removes.
+    growth: i64,
     /// The database could not be read while the writes were gathered. The group is not written then, because the pages
     /// that could not be read are those that it would change.
     fault: Option<StoreError>,
@@ -19,13 +21,16 @@ pub struct Batch<'a> {
 
 impl<'a> Batch<'a> {
     pub(super) fn new(tree: &'a sled::Db) -> Self {
-        Self { tree, writes: HashMap::new(), bytes: 0, fault: None }
+        Self { tree, writes: HashMap::new(), bytes: 0, growth: 0, fault: None }
     }
 
     /// Puts a value under a key, over the previous value if there is one.
-    pub fn put(&mut self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) {
-        let (key, value) = (key.into(), value.into());
-        self.drop_pieces(&key);
+    pub fn put(&mut self, key: impl Into<Vec<u8>>, value: impl AsRef<[u8]>) {
+        let (key, value) = (key.into(), value.as_ref());
+        self.remove_old(&key);
+        if !keys::is_counter(&key) {
+            self.growth += row_size(&key, value.len());
+        }
         self.bytes += value.len();
         self.writes.extend(chunked::writes(key, value).into_iter().map(|(key, value)| (key, Some(value))));
     }
@@ -33,7 +38,10 @@ impl<'a> Batch<'a> {
     /// Removes a key, if it is there.
     pub fn delete(&mut self, key: impl Into<Vec<u8>>) {
         let key = key.into();
-        self.drop_pieces(&key);
+        if keys::is_reference(&key) {
+            self.growth -= row_size(&key, keys::REFERENCE);
+        }
+        self.remove_old(&key);
         self.writes.insert(key, None);
     }
 
@@ -64,6 +72,12 @@ impl<'a> Batch<'a> {
     pub fn delete_prefix(&mut self, prefix: &[u8]) -> Result<usize, StoreError> {
         self.delete_raw(&keys::key(keys::PIECE, &[prefix]), |_| true)?;
         self.delete_raw(prefix, |_| true)
+    }
+
+    /// Bytes of live rows that the group adds, less those that it removes. Nearly exact: an entry of a queue or an index
+    /// that is deleted twice counts twice.
+    pub(super) const fn growth(&self) -> i64 {
+        self.growth
     }
 
     /// Bytes put so far.
@@ -97,25 +111,29 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Removes the pieces of the value under `key`, if it is in pieces.
+    /// Removes the pieces of the value under `key`, if it is in pieces, and counts what the value no longer takes.
     ///
     /// A damaged value does not say where its pieces are, so they are searched for. A record that cannot be read any
     /// more can then still be replaced and deleted.
-    fn drop_pieces(&mut self, key: &[u8]) {
+    fn remove_old(&mut self, key: &[u8]) {
         if keys::is_small(key) {
             return;
         }
-        let framed = match self.raw(key) {
-            Ok(Some(raw)) => chunked::read(key, raw),
+        let raw = match self.raw(key) {
+            Ok(Some(raw)) => raw,
             Ok(None) => return,
             Err(error) => {
                 self.fault = Some(error);
                 return;
             }
         };
-        match framed {
+        self.growth -= row_size(key, raw.len().saturating_sub(frame::LENGTH));
+        match chunked::read(key, &raw) {
             Ok(Framed::Whole(_)) => {}
-            Ok(Framed::Pieces(head)) => self.writes.extend(head.keys(key).map(|key| (key, None))),
+            Ok(Framed::Pieces(head)) => {
+                self.growth -= head.size().cast_signed();
+                self.writes.extend(head.keys(key).map(|key| (key, None)));
+            }
             Err(_) => {
                 let prefix = keys::key(keys::PIECE, &[key]);
                 if let Err(error) = self.delete_raw(&prefix, |piece| chunked::is_piece_of(key, piece)) {
@@ -127,15 +145,24 @@ impl<'a> Batch<'a> {
 
     fn delete_raw(&mut self, prefix: &[u8], wanted: impl Fn(&[u8]) -> bool) -> Result<usize, StoreError> {
         let mut found = 0;
-        for (_, value) in self.writes.iter_mut().filter(|(key, _)| key.starts_with(prefix) && wanted(key)) {
-            found += usize::from(value.take().is_some());
+        for (key, value) in self.writes.iter_mut().filter(|(key, _)| key.starts_with(prefix) && wanted(key)) {
+            if let Some(value) = value.take() {
+                found += 1;
+                self.growth -= (key.len() + value.len()) as i64;
+            }
         }
-        for key in self.tree.scan_prefix(prefix).keys() {
-            let key = key.map_err(StoreError::unreadable)?;
-            if wanted(&key) {
-                found += usize::from(self.writes.insert(key.to_vec(), None).is_none());
+        for row in self.tree.scan_prefix(prefix) {
+            let (key, value) = row.map_err(StoreError::unreadable)?;
+            if wanted(&key) && self.writes.insert(key.to_vec(), None).is_none() {
+                found += 1;
+                self.growth -= (key.len() + value.len()) as i64;
             }
         }
         Ok(found)
     }
+}
+
+/// Bytes of a row with a value of this length.
+fn row_size(key: &[u8], value: usize) -> i64 {
+    (key.len() + frame::LENGTH + value) as i64
 }

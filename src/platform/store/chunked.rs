@@ -4,11 +4,11 @@
 //! file, so that the values in such a page would not survive a power cut. A page holds at most seventeen keys, so values of
 //! a few KiB keep every page below that.
 //!
-//! A value's first byte says whether the rest is the value (`0`) or a head (`1`): generation and number of pieces.
-//! A new value under the same key has a new generation, so a reader that comes between the two finds pieces missing,
-//! never mixed, and reads again.
+//! The layout byte of the [`frame`] says whether the content is the value itself (`0`) or a head (`1`): generation and
+//! number of pieces. A new value under the same key has a new generation, so a reader that comes between the two finds
+//! pieces missing, never mixed, and reads again.
 
-use super::{StoreError, keys};
+use super::{StoreError, frame, keys};
 use crate::model::timestamp::Timestamp;
 use std::sync::{
     LazyLock,
@@ -24,7 +24,7 @@ pub const PIECE: usize = 4096;
 /// Pieces of the largest value, 4 GiB. A head that promises more is damaged.
 const MAX_PIECES: u32 = 1 << 20;
 
-const WHOLE: u8 = 0;
+pub const WHOLE: u8 = 0;
 const HEAD: u8 = 1;
 
 /// Starts beyond every generation that an earlier process of this directory can have used.
@@ -45,35 +45,41 @@ pub struct Head {
 }
 
 /// The writes that put `value` under `key`.
-pub fn writes(key: Vec<u8>, value: Vec<u8>) -> Vec<(Vec<u8>, Vec<u8>)> {
-    if keys::is_small(&key) {
-        return vec![(key, value)];
-    }
+pub fn writes(key: Vec<u8>, value: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     if value.len() <= PIECE {
-        let mut framed = Vec::with_capacity(value.len() + 1);
-        framed.push(WHOLE);
-        framed.extend_from_slice(&value);
+        let framed = frame::seal(&key, WHOLE, value);
         return vec![(key, framed)];
     }
     let count = u32::try_from(value.len().div_ceil(PIECE)).expect("a value has less than 4 GiB");
     let head = Head { generation: GENERATION.fetch_add(1, Ordering::Relaxed), count };
-    let mut writes: Vec<_> =
-        head.keys(&key).zip(value.chunks(PIECE)).map(|(key, piece)| (key, piece.to_vec())).collect();
-    writes.push((key, [&[HEAD][..], &head.generation.to_be_bytes(), &head.count.to_be_bytes()].concat()));
+    let mut writes: Vec<_> = head
+        .keys(&key)
+        .zip(value.chunks(PIECE))
+        .map(|(key, piece)| {
+            let framed = frame::seal(&key, WHOLE, piece);
+            (key, framed)
+        })
+        .collect();
+    let framed = frame::seal(&key, HEAD, &[head.generation.to_be_bytes().as_slice(), &count.to_be_bytes()].concat());
+    writes.push((key, framed));
     writes
 }
 
 /// Tells a whole value from the head of one in pieces.
-pub fn read(key: &[u8], raw: Value) -> Result<Framed, StoreError> {
-    if keys::is_small(key) {
-        return Ok(Framed::Whole(raw));
-    }
-    match (raw.first(), keys::number(&raw, 1), raw.get(9..13).and_then(|bytes| bytes.try_into().ok())) {
-        (Some(&WHOLE), ..) => Ok(Framed::Whole(raw.subslice(1, raw.len() - 1))),
-        (Some(&HEAD), Some(generation), Some(count)) if u32::from_be_bytes(count) <= MAX_PIECES => {
-            Ok(Framed::Pieces(Head { generation, count: u32::from_be_bytes(count) }))
+pub fn read(key: &[u8], raw: &Value) -> Result<Framed, StoreError> {
+    let (layout, content) = frame::open(key, raw)?;
+    match layout {
+        WHOLE => Ok(Framed::Whole(content)),
+        HEAD => {
+            let count = content.get(8..12).and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes);
+            match (keys::number(&content, 0), count) {
+                (Some(generation), Some(count)) if count <= MAX_PIECES => {
+                    Ok(Framed::Pieces(Head { generation, count }))
+                }
+                _ => Err(StoreError::damaged(key, "its head names no pieces")),
+            }
         }
-        _ => Err(StoreError::damaged(key, "its first bytes are unknown")),
+        _ => Err(StoreError::damaged(key, "its layout is unknown")),
     }
 }
 
@@ -90,6 +96,11 @@ impl Head {
             .map(move |index| keys::key(keys::PIECE, &[key, &self.generation.to_be_bytes(), &index.to_be_bytes()]))
     }
 
+    /// The bytes that all pieces take at most.
+    pub const fn size(self) -> u64 {
+        self.count as u64 * PIECE as u64
+    }
+
     /// The value, or `None` if a piece is gone because the value has changed since its head was read.
     pub fn join(
         self,
@@ -99,10 +110,10 @@ impl Head {
         // A damaged head may name any number of pieces, so only so much is allotted on its word.
         let mut value = Vec::with_capacity((self.count as usize).min(256) * PIECE);
         for piece in self.keys(key) {
-            match get(&piece)? {
-                Some(piece) => value.extend_from_slice(&piece),
-                None => return Ok(None),
-            }
+            let Some(raw) = get(&piece)? else { return Ok(None) };
+            let (_, content) = frame::open(&piece, &raw)
+                .map_err(|_| StoreError::damaged(key, "the checksum of one of its pieces does not match"))?;
+            value.extend_from_slice(&content);
         }
         Ok(Some(value.into()))
     }
@@ -113,7 +124,7 @@ pub fn get(key: &[u8], get: impl Fn(&[u8]) -> Result<Option<Value>, StoreError>)
     let mut seen = None;
     loop {
         let Some(raw) = get(key)? else { return Ok(None) };
-        match read(key, raw)? {
+        match read(key, &raw)? {
             Framed::Whole(value) => return Ok(Some(value)),
             Framed::Pieces(head) => {
                 if let Some(value) = head.join(key, &get)? {

@@ -1,69 +1,81 @@
 //! The number of the last group, kept in a file beside the database, so that a damaged database is not taken for a
 //! younger one.
 //!
-//! sled opens a database with damaged bytes as if what follows them had never been written. So every group carries a
-//! number, and once a second and at the end that number is put into a file of its own. The file is written after the
-//! group is on disk and is never ahead of a sound database, whatever kills the process.
+//! Every group carries a number. Once the group is on disk, its number is put into a file of its own, which is
+//! therefore never ahead of a sound database, whatever kills the process. After a power cut the file may be behind.
 
-use super::{StoreOpenError, keys};
+use super::{
+    chunked::{self, Framed, Value},
+    frame, keys,
+};
 use std::{
     fs::File,
     io,
     os::unix::fs::FileExt,
-    path::Path,
-    time::{Duration, Instant},
+    path::{Path, PathBuf},
 };
 
-/// Interval at which the file is written while groups are.
-const EVERY: Duration = Duration::from_secs(1);
+/// The file's name, in the database's folder.
+pub const FILE: &str = "mark";
 
 /// Digits in the file, so that a longer number never leaves the end of another behind.
 const DIGITS: usize = 20;
 
-pub(super) struct CommitMark {
+pub struct CommitMark {
     file: File,
     number: u64,
-    noted: Instant,
 }
 
 impl CommitMark {
-    /// # Errors
-    ///
-    /// Fails if the database ends before the number in the file, or the file cannot be read.
-    pub fn open(directory: &Path, tree: &sled::Db) -> Result<Self, StoreOpenError> {
-        let path = directory.join("mark");
-        let wrong = |source| StoreOpenError::Directory { path: path.clone(), source };
-        let file = File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(wrong)?;
-        let noted: u64 = match io::read_to_string(&file).map_err(wrong)?.trim() {
-            "" => 0,
-            text => text.parse().map_err(|_| wrong(io::ErrorKind::InvalidData.into()))?,
-        };
-        let stored = tree
-            .get([keys::COMMIT])
-            .map_err(|error| StoreOpenError::Database { path: directory.join("sled"), reason: error.to_string() })?;
-        let number = stored.and_then(|value| keys::number(&value, 0)).unwrap_or(0);
-        if number < noted {
-            return Err(StoreOpenError::Damaged { path: directory.to_owned(), stored: number, noted });
-        }
-        Ok(Self { file, number, noted: Instant::now() })
+    /// Continues after group `number`, the last one in the database.
+    pub fn open(database: &Path, number: u64) -> io::Result<Self> {
+        let file = File::options().write(true).create(true).truncate(false).open(database.join(FILE))?;
+        Ok(Self { file, number })
     }
 
     /// The write that numbers the next group.
-    pub fn next(&mut self) -> ([u8; 1], [u8; 8]) {
+    pub fn next(&mut self) -> ([u8; 1], Vec<u8>) {
         self.number += 1;
-        ([keys::COMMIT], self.number.to_be_bytes())
+        row(self.number)
     }
 
-    /// Called once the group is on disk. Writes the file if it is time to; a later write makes up for one that fails.
-    pub fn committed(&mut self) {
-        if self.noted.elapsed() >= EVERY {
-            let _ = self.note();
-        }
+    /// Notes the number of the group that has just reached the disk.
+    pub fn note(&self) -> io::Result<()> {
+        self.file.write_all_at(&text(self.number), 0)
     }
+}
 
-    /// Writes the file now.
-    pub fn note(&mut self) -> io::Result<()> {
-        self.noted = Instant::now();
-        self.file.write_all_at(format!("{:0DIGITS$}\n", self.number).as_bytes(), 0)
+/// The row that holds the number of the last group.
+pub fn row(number: u64) -> ([u8; 1], Vec<u8>) {
+    let key = [keys::COMMIT];
+    let value = frame::seal(&key, chunked::WHOLE, &number.to_be_bytes());
+    (key, value)
+}
+
+/// The number in that row; `None` if the row is damaged.
+pub fn number(row: &Value) -> Option<u64> {
+    match chunked::read(&[keys::COMMIT], row) {
+        Ok(Framed::Whole(value)) => keys::number(&value, 0),
+        _ => None,
     }
+}
+
+/// Returns the number in the file; 0 if there is none yet.
+pub fn noted(file: &PathBuf) -> io::Result<u64> {
+    let text = match std::fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        Err(error) => return Err(error),
+    };
+    match text.trim() {
+        "" => Ok(0),
+        text => text.parse().map_err(|_| {
+            io::Error::new(io::ErrorKind::InvalidData, format!("{} holds no number: {text:?}", file.display()))
+        }),
+    }
+}
+
+/// The content of the file for this number.
+pub fn text(number: u64) -> Vec<u8> {
+    format!("{number:0DIGITS$}\n").into_bytes()
 }

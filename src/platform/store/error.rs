@@ -2,7 +2,13 @@
 //! for a restart, so that no caller has to parse a message.
 
 use super::keys;
-use std::{fmt::Display, io, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    fmt::Display,
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 /// Reason for which a data directory could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -11,14 +17,32 @@ pub enum StoreOpenError {
     Directory { path: PathBuf, source: io::Error },
     #[error("data directory {} is in use by another svc server: stop it, or give this one its own with --data", .0.display())]
     InUse(PathBuf),
+    /// Nothing on disk was changed.
     #[error(
-        "the database in {} is damaged: it ends at write {stored}, and the server had got to {noted}. Restore a backup, \
-         or delete the file `mark` there to go on with what is left",
+        "the database in {} is damaged: {reason}. Restore a backup (`svc restore FILE --data DIR --force`), or save what is \
+         readable of it (`svc store salvage FILE --data DIR`)",
         path.display()
     )]
-    Damaged { path: PathBuf, stored: u64, noted: u64 },
-    #[error("cannot open the database in {}: {reason}", path.display())]
-    Database { path: PathBuf, reason: String },
+    Damaged { path: PathBuf, reason: String },
+    #[error(
+        "the database in {} has format {found}, and this version of svc knows formats up to {known}: start the newer \
+         version that wrote it, or restore a backup into another directory",
+        path.display()
+    )]
+    NewerFormat { path: PathBuf, found: u32, known: u32 },
+    #[error(
+        "the database in {} has format {found}, and this version of svc writes format {known}: start without \
+         --no-migrate to rewrite it (the old database is kept), or use the older version",
+        path.display()
+    )]
+    OlderFormat { path: PathBuf, found: u32, known: u32 },
+}
+
+impl StoreOpenError {
+    /// The database in this folder is damaged for this reason.
+    pub(super) fn damaged(database: &Path, reason: &str) -> Self {
+        Self::Damaged { path: database.to_owned(), reason: reason.to_owned() }
+    }
 }
 
 /// Reason for which a read or a write failed. Nothing was written.

@@ -3,76 +3,59 @@
 use super::{
     Batch, StoreError, StoreOpenError,
     chunked::{self, Framed, Value},
-    commit_mark::CommitMark,
+    open::{self, OpenDatabase, StoreOptions},
     state::{JOB_PANICKED, StoreState, WriteCallback, WriterMessage},
     writer,
 };
 use crate::platform::metrics::Metrics;
 use std::{
-    fs::{File, TryLockError},
-    io,
     path::Path,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
 };
 use tokio::sync::{mpsc, oneshot};
-
-/// Time for which the directory's lock is waited for. A process that has just closed it may have been starting a child,
-/// which holds a copy of the lock until it runs its program.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
-const LOCK_INTERVAL: Duration = Duration::from_millis(5);
+use tokio_util::sync::CancellationToken;
 
 /// A handle to the data directory. Cloning it is cheap.
 #[derive(Clone)]
 pub struct Store(Arc<StoreState>);
 
 impl Store {
+    /// Opens the data directory with the default options, except for the bytes of the disk to leave free.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Store::open_with`] does.
+    pub fn open(directory: &Path, keep_free: u64, metrics: Arc<Metrics>) -> Result<Self, StoreOpenError> {
+        Self::open_with(directory, &StoreOptions { keep_free, ..StoreOptions::default() }, metrics)
+    }
+
     /// Opens the database in `directory`, creating both if need be, and starts the writer.
     ///
     /// # Errors
     ///
-    /// Fails if another process keeps the directory open, or the database cannot be opened.
-    pub fn open(directory: &Path, keep_free: u64, metrics: Arc<Metrics>) -> Result<Self, StoreOpenError> {
-        let wrong = |source| StoreOpenError::Directory { path: directory.to_owned(), source };
-        private_directory(directory).map_err(wrong)?;
-        let lock = File::create(directory.join("lock")).map_err(wrong)?;
-        let began = Instant::now();
-        loop {
-            match lock.try_lock() {
-                Ok(()) => break,
-                Err(TryLockError::WouldBlock) if began.elapsed() < LOCK_TIMEOUT => std::thread::sleep(LOCK_INTERVAL),
-                Err(TryLockError::WouldBlock) => return Err(StoreOpenError::InUse(directory.to_owned())),
-                Err(TryLockError::Error(source)) => return Err(wrong(source)),
-            }
-        }
-        let path = directory.join("sled");
-        let broken = |reason: String| StoreOpenError::Database { path: path.clone(), reason };
-        let options = sled::Config::new().path(&path).cache_capacity(64 << 20);
-        let tree = loop {
-            match options.open() {
-                Ok(tree) => break tree,
-                // sled locks its file too, and its threads hold it a moment longer than its handle.
-                Err(sled::Error::Io(_)) if began.elapsed() < LOCK_TIMEOUT => std::thread::sleep(LOCK_INTERVAL),
-                Err(error) => return Err(broken(error.to_string())),
-            }
-        };
-        let database = File::open(path.join("db")).map_err(|error| broken(error.to_string()))?;
-        let mark = CommitMark::open(directory, &tree)?;
+    /// Fails if another process keeps the directory open, or the database cannot be opened. A database that is refused
+    /// because of its format or damage is not changed.
+    pub fn open_with(directory: &Path, options: &StoreOptions, metrics: Arc<Metrics>) -> Result<Self, StoreOpenError> {
+        let OpenDatabase { tree, file, mark, live, lock } = open::open(directory, options)?;
         let (jobs, inbox) = mpsc::unbounded_channel();
         let state = Arc::new(StoreState {
             tree,
             jobs,
             failure: OnceLock::new(),
+            stopped: CancellationToken::new(),
             short_of_room: AtomicBool::new(false),
-            keep_free,
+            keep_free: options.keep_free,
+            file,
+            live: AtomicU64::new(live),
             directory: directory.to_owned(),
             _lock: lock,
         });
         state.is_short_of_room();
-        writer::start(state.clone(), database, mark, inbox, metrics).map_err(wrong)?;
+        writer::start(state.clone(), mark, inbox, metrics)
+            .map_err(|source| StoreOpenError::Directory { path: directory.to_owned(), source })?;
         Ok(Self(state))
     }
 
@@ -172,6 +155,11 @@ impl Store {
         self.0.failure.get().cloned().map(StoreError::Stopped)
     }
 
+    /// Completes once a write has failed, after which every further one is refused.
+    pub async fn stopped(&self) {
+        self.0.stopped.cancelled().await;
+    }
+
     /// True if the disk has less room than is kept free.
     pub fn is_short_of_room(&self) -> bool {
         self.0.is_short_of_room()
@@ -197,7 +185,7 @@ impl Store {
                 Ok(entry) => entry,
                 Err(error) => return Some(Err(StoreError::unreadable(error))),
             };
-            let value = match chunked::read(&key, raw) {
+            let value = match chunked::read(&key, &raw) {
                 Ok(Framed::Whole(value)) => Ok(Some(value)),
                 Ok(Framed::Pieces(_)) => store.get(&key),
                 Err(error) => Err(error),
@@ -213,23 +201,12 @@ impl Store {
     }
 }
 
-/// Makes the directory readable for its owner alone: it holds webhook secrets and payloads.
-fn private_directory(directory: &Path) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::create_dir_all(directory)?;
-    let mut permissions = std::fs::metadata(directory)?.permissions();
-    if permissions.mode() & 0o077 != 0 {
-        permissions.set_mode(permissions.mode() & !0o077);
-        std::fs::set_permissions(directory, permissions)?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     use crate::platform::store::{Table, keys};
+    use std::io;
     use tempfile::TempDir;
 
     fn open(directory: &Path) -> Result<Store, StoreOpenError> {

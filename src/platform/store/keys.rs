@@ -21,6 +21,7 @@
 //! | `~` | key, generation, number | a piece of the large value under that key |
 
 pub const EVENT: u8 = b'E';
+pub const EVENT_INDEX: u8 = b'I';
 pub const TIMELINE: u8 = b'T';
 pub const QUEUE: u8 = b'Q';
 pub const SEQUENCE: u8 = b'S';
@@ -49,6 +50,7 @@ pub(super) const PIECE: u8 = b'~';
 pub(super) fn kind_name(key: &[u8]) -> &'static str {
     match key.first().copied().unwrap_or_default() {
         EVENT => "event",
+        EVENT_INDEX => "index entry",
         TIMELINE => "timeline entry",
         QUEUE => "queue entry",
         SEQUENCE => "sequence number",
@@ -88,9 +90,22 @@ pub(super) fn display(key: &[u8]) -> String {
     }
 }
 
-/// True if the values of this key's kind are a few bytes at most, and so need no frame.
+/// About the length of a value that refers to an event.
+pub(super) const REFERENCE: usize = 16;
+
+/// True if the values of this key's kind are a few bytes at most, and so are never in pieces.
 pub(super) fn is_small(key: &[u8]) -> bool {
-    matches!(key.first(), Some(&(TIMELINE | QUEUE | SEQUENCE | HISTORY | AUDIT_BYTES | COMMIT)))
+    is_counter(key) || is_reference(key)
+}
+
+/// True if the value is a number that is overwritten again and again.
+pub(super) fn is_counter(key: &[u8]) -> bool {
+    matches!(key.first(), Some(&(SEQUENCE | HISTORY | AUDIT_BYTES | COMMIT)))
+}
+
+/// True if the value refers to an event and is deleted with the need for it.
+pub(super) fn is_reference(key: &[u8]) -> bool {
+    matches!(key.first(), Some(&(QUEUE | EVENT_INDEX | TIMELINE)))
 }
 
 /// A key of this kind made of these parts.

@@ -10,11 +10,19 @@
 //! refused only until there is room again. A damaged record fails only its own readers: it can be replaced and deleted.
 
 mod batch;
+mod check;
 mod chunked;
 mod commit_mark;
+mod database;
 mod error;
+mod format;
+mod format1;
+mod frame;
 mod handle;
 pub mod keys;
+mod new_database;
+mod open;
+mod rewrite;
 mod state;
 mod table;
 mod writer;
@@ -23,4 +31,7 @@ pub use batch::Batch;
 pub use chunked::Value;
 pub use error::{StoreError, StoreOpenError};
 pub use handle::Store;
+pub use new_database::{NewDatabase, Previous};
+pub use open::{Migration, StoreOptions};
+pub use rewrite::Compaction;
 pub use table::Table;

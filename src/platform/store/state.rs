@@ -6,13 +6,17 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         OnceLock,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 
 /// Reason of a store that stopped because a job panicked.
 pub const JOB_PANICKED: &str = "a write job panicked";
+
+/// Bytes of sled's file that a byte of live rows takes at most before freed space is used again.
+const USED_PER_LIVE: u64 = 3;
 
 /// Called with the result of the group's write.
 pub type WriteCallback = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
@@ -34,6 +38,12 @@ pub struct StoreState {
     /// Set by the writer when less than `keep_free` is left; checked again by each write that is refused for it.
     pub short_of_room: AtomicBool,
     pub keep_free: u64,
+    /// A handle to sled's file.
+    pub file: File,
+    /// Bytes of all rows, nearly. Only the writer changes it.
+    pub live: AtomicU64,
+    /// Cancelled once a write has failed.
+    pub stopped: CancellationToken,
     pub directory: PathBuf,
     /// Held for as long as the store is open; the file's content does not matter.
     pub _lock: File,
@@ -41,9 +51,23 @@ pub struct StoreState {
 
 impl StoreState {
     pub fn is_short_of_room(&self) -> bool {
-        let short = free_bytes(&self.directory).is_some_and(|free| free < self.keep_free);
+        let room = |free: u64| free.saturating_add(self.reusable_bytes());
+        let short = free_bytes(&self.directory).is_some_and(|free| room(free) < self.keep_free);
         self.short_of_room.store(short, Ordering::Relaxed);
         short
+    }
+
+    /// Bytes of sled's file that deleted rows have left for new ones. sled does not tell, but lets a file grow only
+    /// if less than half of what it holds is unused, so what is beyond a multiple of the live rows is.
+    fn reusable_bytes(&self) -> u64 {
+        let used = self.live.load(Ordering::Relaxed).saturating_mul(USED_PER_LIVE);
+        self.file.metadata().map_or(0, |file| file.len()).saturating_sub(used)
+    }
+
+    /// Counts the rows of a group that was written.
+    pub fn grow(&self, growth: i64) {
+        let live = self.live.load(Ordering::Relaxed).saturating_add_signed(growth);
+        self.live.store(live, Ordering::Relaxed);
     }
 }
 

@@ -9,7 +9,6 @@ use super::{
 };
 use crate::platform::metrics::Metrics;
 use std::{
-    fs::File,
     io,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
@@ -25,18 +24,16 @@ const GROUP_BYTES: usize = 8 << 20;
 
 pub(super) fn start(
     state: Arc<StoreState>,
-    database: File,
     mark: CommitMark,
     inbox: mpsc::UnboundedReceiver<WriterMessage>,
     metrics: Arc<Metrics>,
 ) -> io::Result<()> {
-    std::thread::Builder::new().name("store".to_owned()).spawn(move || run(state, &database, mark, inbox, &metrics))?;
+    std::thread::Builder::new().name("store".to_owned()).spawn(move || run(state, mark, inbox, &metrics))?;
     Ok(())
 }
 
 fn run(
     state: Arc<StoreState>,
-    database: &File,
     mut mark: CommitMark,
     mut inbox: mpsc::UnboundedReceiver<WriterMessage>,
     metrics: &Metrics,
@@ -61,7 +58,7 @@ fn run(
             }
         }
         let jobs = answers.len();
-        let result = commit(&state, database, &mut mark, batch);
+        let result = commit(&state, &mut mark, batch);
         for answer in answers {
             answer(result.clone());
         }
@@ -70,11 +67,6 @@ fn run(
             inbox.close();
             // Jobs that came after the stop are dropped unanswered, which fails their callers.
             while inbox.try_recv().is_ok() {}
-            if state.failure.get().is_none()
-                && let Err(error) = mark.note()
-            {
-                log::warn!("the number of the last write could not be saved beside the database: {error}");
-            }
             // The caller may open the directory again, so this thread must no longer hold it.
             drop(state);
             let _ = done.send(());
@@ -85,11 +77,14 @@ fn run(
 }
 
 /// Makes the batch durable. A failure is final, because sled cannot be trusted after one.
-fn commit(state: &StoreState, database: &File, mark: &mut CommitMark, batch: Batch<'_>) -> Result<(), StoreError> {
-    if state.failure.get().is_none()
-        && let Err(error) = write(state, database, mark, batch)
-    {
-        fail(state, &error.to_string());
+fn commit(state: &StoreState, mark: &mut CommitMark, batch: Batch<'_>) -> Result<(), StoreError> {
+    if state.failure.get().is_none() {
+        // sled panics on some damage that it meets.
+        match catch_unwind(AssertUnwindSafe(|| write(state, mark, batch))) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => fail(state, &error.to_string()),
+            Err(_) => fail(state, "the database engine failed during a write"),
+        }
     }
     match state.failure.get() {
         Some(reason) => Err(StoreError::Stopped(reason.clone())),
@@ -97,19 +92,23 @@ fn commit(state: &StoreState, database: &File, mark: &mut CommitMark, batch: Bat
     }
 }
 
-fn write(state: &StoreState, database: &File, mark: &mut CommitMark, batch: Batch<'_>) -> io::Result<()> {
+fn write(state: &StoreState, mark: &mut CommitMark, batch: Batch<'_>) -> io::Result<()> {
+    let growth = batch.growth();
     let Some(mut writes) = batch.into_writes().map_err(io::Error::other)? else { return Ok(()) };
     let (key, number) = mark.next();
-    writes.insert(&key, &number);
+    writes.insert(&key, number);
     state.tree.apply_batch(writes)?;
     state.tree.flush()?;
-    database.sync_data()?;
-    mark.committed();
+    state.file.sync_data()?;
+    state.grow(growth);
+    // The next group makes up for a failure.
+    let _ = mark.note();
     Ok(())
 }
 
 fn fail(state: &StoreState, reason: &str) {
     if state.failure.set(reason.to_owned()).is_ok() {
         log::error!("the store stops: {reason}");
+        state.stopped.cancel();
     }
 }

@@ -71,7 +71,7 @@ impl History {
     pub fn put_event(&self, batch: &mut Batch<'_>, event: &Event, row: Vec<u8>) {
         self.resize(batch, 0, row.len());
         batch.put(event_key(event.id), row);
-        batch.put(timeline_key(HistoryCursor { ts: event.ts, id: event.id }), []);
+        batch.put(timeline_key(HistoryCursor { ts: event.ts, id: event.id }), b"");
     }
 
     /// Stores a delivery's row in place of one of `old_size` bytes.

@@ -1,0 +1,41 @@
+//! The format version of a database: a file in the database's folder, so that a replaced database brings its own.
+//!
+//! | format | rows |
+//! |---|---|
+//! | 1 | values without a checksum, events under their id; such a folder has no file |
+//! | 2 | every value in a frame with a checksum, events under the time of their acceptance |
+
+use std::{
+    fs::File,
+    io::{self, Write as _},
+    path::Path,
+};
+
+/// The format that this version reads and writes.
+pub const CURRENT: u32 = 2;
+
+/// The oldest format, which had no file.
+const FIRST: u32 = 1;
+
+const FILE: &str = "format";
+
+/// Returns the format of the database in this folder.
+pub fn read(database: &Path) -> io::Result<u32> {
+    let path = database.join(FILE);
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(FIRST),
+        Err(error) => return Err(error),
+    };
+    text.trim().parse().map_err(|_| {
+        let reason = format!("{} holds no format version: {:?}", path.display(), text.trim());
+        io::Error::new(io::ErrorKind::InvalidData, reason)
+    })
+}
+
+/// Notes in a new database's folder that it has the current format.
+pub fn write(database: &Path) -> io::Result<()> {
+    let mut file = File::create(database.join(FILE))?;
+    writeln!(file, "{CURRENT}")?;
+    file.sync_all()
+}

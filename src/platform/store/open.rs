@@ -1,0 +1,295 @@
+//! Opening a data directory: lock, format, checks, migration, compaction, and only then sled.
+//!
+//! Everything that can refuse the start is checked before sled opens the database, because sled changes the files of a
+//! damaged one. So a refused start leaves every byte of the database as it was.
+
+use super::{
+    StoreOpenError,
+    check::{self, DatabaseState},
+    commit_mark::{self, CommitMark},
+    database, format,
+    new_database::{self, NewDatabase, Previous},
+    rewrite,
+};
+use std::{
+    fs::{File, TryLockError},
+    io,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+/// Time for which the directory's lock is waited for. A process that has just closed it may have been starting a child,
+/// which holds a copy of the lock until it runs its program.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
+const LOCK_INTERVAL: Duration = Duration::from_millis(5);
+
+/// A database smaller than this is not worth compacting at start.
+const COMPACT_FROM: u64 = 32 << 20;
+
+/// Choices for opening a data directory.
+#[derive(Clone, Debug)]
+pub struct StoreOptions {
+    /// Bytes of the disk to leave free.
+    pub keep_free: u64,
+    /// The database is compacted when it takes this many times what is live; 0 for never.
+    pub compact_at: u32,
+    pub migration: Migration,
+}
+
+/// Treatment of a database of an older format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Migration {
+    Allowed,
+    Refused,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self { keep_free: 0, compact_at: 4, migration: Migration::Allowed }
+    }
+}
+
+impl StoreOptions {
+    fn is_worth_compacting(&self, state: &DatabaseState) -> bool {
+        let limit = state.live.saturating_mul(self.compact_at.into());
+        self.compact_at > 0 && state.size >= COMPACT_FROM && state.size > limit
+    }
+}
+
+/// An open database, before its writer is started.
+pub struct OpenDatabase {
+    pub tree: sled::Db,
+    /// A handle to sled's file, to sync it.
+    pub file: File,
+    pub mark: CommitMark,
+    /// Bytes of all rows.
+    pub live: u64,
+    pub lock: File,
+}
+
+/// Opens the database in `directory`, creating both if need be.
+pub fn open(directory: &Path, options: &StoreOptions) -> Result<OpenDatabase, StoreOpenError> {
+    let failed = |source| StoreOpenError::Directory { path: directory.to_owned(), source };
+    private_directory(directory).map_err(failed)?;
+    let lock = lock(directory)?;
+    new_database::recover(directory).map_err(failed)?;
+    let path = database::path(directory);
+    if !database::file(&path).exists() {
+        NewDatabase::create(directory)?.install(&Previous::Delete).map_err(failed)?;
+    }
+    let found = format::read(&path).map_err(failed)?;
+    if found > format::CURRENT {
+        return Err(StoreOpenError::NewerFormat { path, found, known: format::CURRENT });
+    }
+    if found < format::CURRENT && options.migration == Migration::Refused {
+        return Err(StoreOpenError::OlderFormat { path, found, known: format::CURRENT });
+    }
+    let mut state = check::check(directory, found)?;
+    if found < format::CURRENT {
+        migrate(directory, found)?;
+        state = check::check(directory, format::CURRENT)?;
+    }
+    if options.is_worth_compacting(&state) {
+        compact(directory, &state);
+        state = check::check(directory, format::CURRENT)?;
+    }
+    let tree = database::open(&path)?;
+    let file = File::open(database::file(&path)).map_err(failed)?;
+    let mark = CommitMark::open(&path, state.commit).map_err(failed)?;
+    Ok(OpenDatabase { tree, file, mark, live: state.live, lock })
+}
+
+fn migrate(directory: &Path, found: u32) -> Result<(), StoreOpenError> {
+    let (shown, current) = (directory.display(), format::CURRENT);
+    log::info!("the data in {shown} has format {found} and is rewritten in format {current}");
+    rewrite::migrate(directory, &mut |rows| log::info!("{rows} rows are rewritten"))?;
+    // It belonged to the old database.
+    let _ = std::fs::remove_file(directory.join(commit_mark::FILE));
+    log::info!("the data is rewritten; the old database is kept as {}", new_database::migrated_name(found));
+    Ok(())
+}
+
+/// Compacts the database. It is as sound as before if that fails, only large.
+fn compact(directory: &Path, state: &DatabaseState) {
+    log::info!("the database takes {} bytes for {} of data and is compacted", state.size, state.live);
+    match rewrite::compact(directory, &mut |rows| log::info!("{rows} rows are rewritten")) {
+        Ok(done) => log::info!("the database takes {} bytes now", done.after),
+        Err(error) => log::warn!("the database stays as large as it is: {error}"),
+    }
+}
+
+/// Takes the lock of a data directory, which is held for as long as the file is open.
+pub fn lock(directory: &Path) -> Result<File, StoreOpenError> {
+    let failed = |source| StoreOpenError::Directory { path: directory.to_owned(), source };
+    let lock = File::create(directory.join("lock")).map_err(failed)?;
+    let began = Instant::now();
+    loop {
+        match lock.try_lock() {
+            Ok(()) => return Ok(lock),
+            Err(TryLockError::WouldBlock) if began.elapsed() < LOCK_TIMEOUT => std::thread::sleep(LOCK_INTERVAL),
+            Err(TryLockError::WouldBlock) => return Err(StoreOpenError::InUse(directory.to_owned())),
+            Err(TryLockError::Error(source)) => return Err(failed(source)),
+        }
+    }
+}
+
+/// Makes the directory readable for its owner alone: it holds webhook secrets and payloads.
+fn private_directory(directory: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::create_dir_all(directory)?;
+    let mut permissions = std::fs::metadata(directory)?.permissions();
+    if permissions.mode() & 0o077 != 0 {
+        permissions.set_mode(permissions.mode() & !0o077);
+        std::fs::set_permissions(directory, permissions)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::platform::store::{Store, keys};
+    use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+    use tempfile::TempDir;
+
+    fn open(directory: &Path) -> Result<Store, StoreOpenError> {
+        Store::open(directory, 0, Arc::default())
+    }
+
+    async fn close(store: Store) {
+        let path = database::path(store.directory());
+        store.close().await;
+        drop(store);
+        database::wait_until_closed(&path).unwrap();
+    }
+
+    async fn put(store: &Store, rows: std::ops::Range<u32>) {
+        for n in rows {
+            let key = keys::key(keys::KV, &[&n.to_be_bytes()]);
+            store.write(move |batch| batch.put(key, vec![n as u8; 3000])).await.unwrap();
+        }
+    }
+
+    fn rows(store: &Store) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let rows = store.scan(&[keys::KV]).map(|row| row.unwrap());
+        rows.map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
+    }
+
+    /// Every file of the directory except the lock, with its content.
+    fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+        let mut files = BTreeMap::new();
+        for entry in directory.read_dir().unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                files.extend(self::files(&path));
+            } else if path.file_name().unwrap() != "lock" {
+                files.insert(path.clone(), std::fs::read(&path).unwrap());
+            }
+        }
+        files
+    }
+
+    #[tokio::test]
+    async fn a_database_of_a_newer_format_is_refused_with_both_versions_and_not_changed() {
+        let directory = TempDir::new().unwrap();
+        let store = open(directory.path()).unwrap();
+        put(&store, 0..3).await;
+        close(store).await;
+        std::fs::write(directory.path().join("sled/format"), "7\n").unwrap();
+        let before = files(directory.path());
+        let Err(error) = open(directory.path()) else { panic!("it opened") };
+        assert!(matches!(error, StoreOpenError::NewerFormat { found: 7, known: 2, .. }), "{error}");
+        assert!(error.to_string().contains("format 7") && error.to_string().contains("up to 2"), "{error}");
+        assert_eq!(files(directory.path()), before);
+    }
+
+    #[tokio::test]
+    async fn an_unfinished_snapshot_of_a_killed_start_is_not_in_the_way() {
+        let directory = TempDir::new().unwrap();
+        let store = open(directory.path()).unwrap();
+        put(&store, 0..3).await;
+        let expected = rows(&store);
+        close(store).await;
+        let unfinished = directory.path().join("sled/snap.00000000FFFFFFFF.generating");
+        std::fs::write(&unfinished, b"half a snapshot").unwrap();
+        let store = open(directory.path()).unwrap();
+        assert_eq!(rows(&store), expected);
+        assert!(!unfinished.exists());
+        close(store).await;
+    }
+
+    #[tokio::test]
+    async fn a_replacement_that_was_broken_off_leaves_the_old_database_or_the_new_one() {
+        let directory = TempDir::new().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let store = open(directory.path()).unwrap();
+        put(&store, 0..3).await;
+        let expected = rows(&store);
+        close(store).await;
+        // Broken off while the new one was built.
+        std::fs::create_dir(path("sled.new")).unwrap();
+        std::fs::write(path("sled.new/db"), b"half a database").unwrap();
+        let store = open(directory.path()).unwrap();
+        assert_eq!(rows(&store), expected);
+        close(store).await;
+        assert!(!path("sled.new").exists());
+        // Broken off between the two renames.
+        std::fs::rename(path("sled"), path("sled.old")).unwrap();
+        let store = open(directory.path()).unwrap();
+        assert_eq!(rows(&store), expected);
+        close(store).await;
+        // Broken off before the old one was deleted.
+        std::fs::create_dir(path("sled.old")).unwrap();
+        std::fs::write(path("sled.old/format"), "2\n").unwrap();
+        let store = open(directory.path()).unwrap();
+        assert_eq!(rows(&store), expected);
+        close(store).await;
+        assert!(!path("sled.old").exists());
+    }
+
+    #[tokio::test]
+    async fn a_database_far_larger_than_its_data_is_compacted_at_the_next_start() {
+        let directory = TempDir::new().unwrap();
+        let store = open(directory.path()).unwrap();
+        for round in 0..16 {
+            store
+                .write(move |batch| {
+                    for n in 0..1000_u32 {
+                        batch.put(keys::key(keys::KV, &[&[round], &n.to_be_bytes()]), vec![round; 3000]);
+                    }
+                })
+                .await
+                .unwrap();
+        }
+        store.write(|batch| batch.delete_prefix(&[keys::KV])).await.unwrap().unwrap();
+        put(&store, 0..20).await;
+        let expected = rows(&store);
+        close(store).await;
+        let size = || rewrite::size(&database::path(directory.path())).unwrap();
+        let before = size();
+        assert!(before > COMPACT_FROM, "{before}");
+        let never = StoreOptions { compact_at: 0, ..StoreOptions::default() };
+        close(Store::open_with(directory.path(), &never, Arc::default()).unwrap()).await;
+        assert!(size() > COMPACT_FROM, "it was told not to");
+        let store = open(directory.path()).unwrap();
+        assert_eq!(rows(&store), expected);
+        put(&store, 20..30).await;
+        close(store).await;
+        assert!(size() < before / 8, "{} of {before}", size());
+        let store = open(directory.path()).unwrap();
+        assert_eq!(rows(&store).len(), 30);
+        close(store).await;
+    }
+
+    #[tokio::test]
+    async fn a_disk_without_room_is_reported_as_such_and_not_as_a_lock() {
+        let directory = TempDir::new().unwrap();
+        close(open(directory.path()).unwrap()).await;
+        std::fs::remove_file(directory.path().join("sled/conf")).unwrap();
+        std::fs::create_dir(directory.path().join("sled/conf")).unwrap();
+        let began = Instant::now();
+        let Err(error) = open(directory.path()) else { panic!("it opened") };
+        assert!(!matches!(error, StoreOpenError::InUse(_)), "{error}");
+        assert!(began.elapsed() < Duration::from_secs(1), "an error that is not the lock is not retried");
+    }
+}

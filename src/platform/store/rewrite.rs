@@ -1,0 +1,101 @@
+//! Rewrites a database row by row into a new one: to give unused space back ([`compact`]), or into the current format
+//! ([`migrate`]).
+
+use super::{
+    StoreOpenError, commit_mark, database, format1, keys,
+    new_database::{NewDatabase, Previous, migrated_name},
+};
+use std::{
+    io,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+/// Interval at which a rewrite reports its progress.
+const REPORT: Duration = Duration::from_secs(2);
+
+/// The sizes of a database before and after it was compacted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Compaction {
+    pub before: u64,
+    pub after: u64,
+    pub rows: u64,
+}
+
+/// Called from time to time with the number of rows written so far.
+pub type Progress<'a> = dyn FnMut(u64) + 'a;
+
+/// Rewrites the database, whose lock the caller holds and which is sound, so that it takes only the space it needs.
+pub fn compact(directory: &Path, progress: &mut Progress<'_>) -> Result<Compaction, StoreOpenError> {
+    let path = database::path(directory);
+    let failed = |source| StoreOpenError::Directory { path: path.clone(), source };
+    let before = size(&path).map_err(failed)?;
+    let tree = database::open(&path)?;
+    let commit = tree.get([keys::COMMIT]).map_err(|error| failed(error.into()))?;
+    let commit = commit.as_ref().and_then(commit_mark::number).unwrap_or(0);
+    let mut new = NewDatabase::create(directory)?;
+    let mut report = Report::new(progress);
+    let copied: io::Result<()> = tree.iter().try_for_each(|row| {
+        let (key, raw) = row?;
+        new.put_raw(&key, &raw)?;
+        report.rows(new.rows());
+        Ok(())
+    });
+    copied.map_err(failed)?;
+    drop(tree);
+    database::wait_until_closed(&path).map_err(failed)?;
+    let rows = new.rows();
+    new.install_after(commit, &Previous::Delete).map_err(failed)?;
+    Ok(Compaction { before, after: size(&path).map_err(failed)?, rows })
+}
+
+/// Rewrites a database of format 1 into the current one, and keeps the old database beside it.
+pub fn migrate(directory: &Path, progress: &mut Progress<'_>) -> Result<(), StoreOpenError> {
+    let path = database::path(directory);
+    let failed = |source| StoreOpenError::Directory { path: path.clone(), source };
+    let tree = database::open(&path)?;
+    let commit = tree.get([keys::COMMIT]).map_err(|error| failed(error.into()))?;
+    let commit = commit.as_ref().and_then(format1::commit_number).unwrap_or(0);
+    let mut new = NewDatabase::create(directory)?;
+    let mut report = Report::new(progress);
+    let damaged = format1::rows(&tree, |key, value| {
+        new.put(key, value)?;
+        report.rows(new.rows());
+        Ok(())
+    });
+    let damaged = damaged.map_err(failed)?;
+    drop(tree);
+    database::wait_until_closed(&path).map_err(failed)?;
+    if damaged > 0 {
+        log::warn!("{damaged} damaged records of the old database were left out");
+    }
+    new.install_after(commit, &Previous::Keep(migrated_name(1))).map_err(failed)
+}
+
+/// Bytes of all files in the database's folder.
+pub fn size(database: &Path) -> io::Result<u64> {
+    let mut bytes = 0;
+    for entry in database.read_dir()? {
+        bytes += entry?.metadata()?.len();
+    }
+    Ok(bytes)
+}
+
+/// Limits the calls of a progress function.
+struct Report<'a, 'b> {
+    progress: &'a mut Progress<'b>,
+    last: Instant,
+}
+
+impl<'a, 'b> Report<'a, 'b> {
+    fn new(progress: &'a mut Progress<'b>) -> Self {
+        Self { progress, last: Instant::now() }
+    }
+
+    fn rows(&mut self, rows: u64) {
+        if rows % 1000 == 0 && self.last.elapsed() >= REPORT {
+            self.last = Instant::now();
+            (self.progress)(rows);
+        }
+    }
+}
