@@ -14,6 +14,7 @@ use super::{
 use crate::model::{
     agent_protocol::{self, CallReply, Goodbye, Hello, ToAgent, ToServer, Welcome},
     health_check::{CheckResult, HealthCheck},
+    method::MethodServerHealth,
 };
 use bytes::Bytes;
 use futures_util::{
@@ -236,9 +237,15 @@ impl<'a> Connection<'a> {
                 continue;
             };
             loop {
-                let now = health.borrow_and_update().reported();
+                // Of a stopping agent the server expects nothing new, and sends calls to other spaces.
+                let stopping = self.agent.shutdown.has_begun();
+                let now = match stopping {
+                    true => MethodServerHealth::Restarting { reason: "its agent is stopping".to_owned() },
+                    false => health.borrow_and_update().reported(),
+                };
                 self.link.outbox.send(&ToServer::Health { generation, health: now }).await?;
                 tokio::select! {
+                    _ = self.agent.shutdown.begun(), if !stopping => {}
                     changed = published.changed() => {
                         changed.map_err(|_| LinkDown)?;
                         break;

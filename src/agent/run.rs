@@ -19,6 +19,7 @@ use super::{
     state::AgentState,
 };
 use crate::platform::{
+    config::Span,
     kv::Kv,
     metrics::Metrics,
     store::{Store, StoreError, StoreOpenError},
@@ -35,9 +36,6 @@ use tokio_util::{
     sync::CancellationToken,
     task::{AbortOnDropHandle, TaskTracker},
 };
-
-/// Time for calls in flight to end once the agent stops. Longer ones fail.
-const FINISH_CALLS: Duration = Duration::from_secs(2);
 
 /// Time for the last events to reach a server once the agent stops. The rest stays spooled.
 const SEND_LAST_EVENTS: Duration = Duration::from_millis(1500);
@@ -158,12 +156,11 @@ async fn serve(
         () = signals.abandoned.cancelled() => agent.shutdown.begin(StopReason::Abandoned),
         _ = agent.shutdown.begun() => {}
     }
+    // The API serves on meanwhile: a call may need it for an event or a key.
+    finish_calls(&agent).await;
     close_api.cancel();
-    let last_events = async {
-        let _ = api.await;
-        send_last_events(&agent).await;
-    };
-    tokio::join!(last_events, finish_calls(&agent));
+    let _ = api.await;
+    send_last_events(&agent).await;
     stop_all(&agent, &link_tasks).await;
     match agent.shutdown.begun().await.clone() {
         StopReason::Requested | StopReason::Abandoned => log::info!("stopped"),
@@ -189,8 +186,9 @@ async fn purge(kv: Kv) {
 /// Waits for calls in flight, for a bounded time.
 async fn finish_calls(agent: &AgentState) {
     agent.calls.close();
-    if tokio::time::timeout(FINISH_CALLS, agent.calls.wait()).await.is_err() {
-        log::warn!("{} calls take longer than {FINISH_CALLS:?}, and fail", agent.calls.len());
+    let drain = agent.settings.drain;
+    if tokio::time::timeout(drain, agent.calls.wait()).await.is_err() {
+        log::warn!("{} calls take longer than {}, and fail", agent.calls.len(), Span(drain));
     }
 }
 

@@ -22,6 +22,8 @@ pub struct AgentSettings {
     pub max_payload: usize,
     /// Disk space that is kept free, in bytes.
     pub disk_free: u64,
+    /// Time for calls under way to end once the agent stops.
+    pub drain: Duration,
     /// Working directory of health checks and of the startup script.
     pub directory: PathBuf,
     /// The name of this machine.

@@ -24,6 +24,7 @@ use std::{
     },
     time::Instant,
 };
+use tokio_util::sync::CancellationToken;
 
 /// Total bytes of the answers of one batch. A single answer is bounded by the longest line of a method server; a thousand
 /// of those would not fit into memory.
@@ -35,6 +36,8 @@ pub struct Calls {
     registry: Registry,
     identity: Identity,
     metrics: Arc<Metrics>,
+    /// Cancelled once the server takes no new calls.
+    stopping: CancellationToken,
 }
 
 /// A call without an answer from its method.
@@ -50,14 +53,31 @@ pub enum CallError {
     Timeout { method: String, seconds: u64 },
     #[error("`{0}` has too many calls waiting: try again later")]
     Busy(String),
+    /// The server takes no new calls. Those under way end first.
+    #[error("the server is stopping: try again in a few seconds")]
+    Stopping,
     /// The method server answered, but not in JSON-RPC.
     #[error("`{method}` gave no valid answer: {why}")]
     Garbled { method: String, why: String },
 }
 
 impl Calls {
-    pub fn new(registry: Registry, identity: Identity, metrics: Arc<Metrics>) -> Self {
-        Self { registry, identity, metrics }
+    /// Once `stopping` is cancelled, new calls from outside are refused; scripts and deliveries under way still make
+    /// theirs.
+    pub fn new(registry: Registry, identity: Identity, metrics: Arc<Metrics>, stopping: CancellationToken) -> Self {
+        Self { registry, identity, metrics, stopping }
+    }
+
+    /// Refuses a call from outside once the server stops.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError::Stopping`].
+    pub fn check_open(&self) -> Result<(), CallError> {
+        match self.stopping.is_cancelled() {
+            true => Err(CallError::Stopping),
+            false => Ok(()),
+        }
     }
 
     pub fn identity(&self) -> &Identity {
@@ -130,13 +150,20 @@ impl Calls {
             Err(InvalidRequest { id, error }) => return Some((id, error.into())),
         };
         let Some(id) = id else {
-            if let Err(error) = self.notify(viewer, &method, params.as_deref()).await {
+            let notified = async {
+                self.check_open()?;
+                self.notify(viewer, &method, params.as_deref()).await
+            };
+            if let Err(error) = notified.await {
                 log::debug!("a notification went nowhere: {error}");
             }
             return None;
         };
-        let called = self.call(viewer, &method, params.as_deref()).await;
-        Some((id, called.unwrap_or_else(|error| ErrorObject::from(error).into())))
+        let called = async {
+            self.check_open()?;
+            self.call(viewer, &method, params.as_deref()).await
+        };
+        Some((id, called.await.unwrap_or_else(|error| ErrorObject::from(error).into())))
     }
 
     /// Resolves a name, and picks one of the method's providers.
@@ -211,6 +238,7 @@ impl From<CallError> for ErrorObject {
             CallError::Unavailable { .. } => code::UNAVAILABLE,
             CallError::Timeout { .. } => code::TIMEOUT,
             CallError::Busy(_) => code::BUSY,
+            CallError::Stopping => code::STOPPING,
             CallError::Garbled { .. } => code::INTERNAL,
         };
         Self::new(code, error.to_string())

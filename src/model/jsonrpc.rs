@@ -17,6 +17,7 @@ pub mod code {
     pub const UNAVAILABLE: i32 = -32000;
     pub const TIMEOUT: i32 = -32001;
     pub const BUSY: i32 = -32002;
+    pub const STOPPING: i32 = -32003;
 }
 
 /// The body of a call: one request or a batch.

@@ -9,9 +9,13 @@ use crate::{
     server::{
         http,
         services::{Services, ServicesError},
+        stop_phases::StopPhases,
         sweep,
     },
-    spaces::{ProcessDriver, process_driver::AgentLaunch},
+    spaces::{
+        ProcessDriver,
+        process_driver::{AgentLaunch, AgentRestartPolicy},
+    },
 };
 use std::{
     io::{self, Write as _},
@@ -22,11 +26,15 @@ use std::{
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-/// Time for deliveries in flight to end once the daemon stops. A delivery that is cut off is made again later.
-const DELIVERY_DRAIN: Duration = Duration::from_secs(6);
+/// Time for the answers to calls that failed because their links ended, on top of `limits.drain`.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
 /// Time to notify agents of the shutdown.
 const AGENT_DRAIN: Duration = Duration::from_secs(3);
+
+/// Time for an agent that the server runs to send its last events and to stop its method server, on top of the time for
+/// its calls.
+const AGENT_GRACE: Duration = Duration::from_secs(10);
 
 /// Failure of the daemon to start or to serve.
 #[derive(Debug, thiserror::Error)]
@@ -64,13 +72,17 @@ async fn serve(
     metrics: Arc<Metrics>,
     address: SocketAddr,
 ) -> Result<(), DaemonError> {
-    let (services, ready_queues) = Services::open(config, store, metrics, &shutdown).await?;
+    let phases = StopPhases::new(shutdown);
+    let (services, ready_queues) = Services::open(config, store, metrics, &phases).await?;
     let Services { config, spaces, agents, deliverer, .. } = &services;
+    let drain = config.limits.drain;
     let environment = vec![
         ("SVC_AGENT_HEARTBEAT", config.agent.heartbeat.to_string()),
         ("SVC_AGENT_SPOOL", config.agent.spool.to_string()),
+        ("SVC_LIMITS_DRAIN", drain.to_string()),
     ];
-    let launch = AgentLaunch { environment, ..AgentLaunch::of_server(address, &config.data)? };
+    let restart_policy = AgentRestartPolicy { grace: drain.0 + AGENT_GRACE, ..AgentRestartPolicy::default() };
+    let launch = AgentLaunch { environment, restart_policy, ..AgentLaunch::of_server(address, &config.data)? };
     let process_driver = ProcessDriver::new(spaces.clone(), launch);
     agents.tidy().await.map_err(ServicesError::from)?;
     // Events that an earlier run left unsent go out before the agents are launched, which emit more.
@@ -79,29 +91,48 @@ async fn serve(
 
     log::info!("serving zone `{}` on http://{address}, data in {}", config.zone, config.data.display());
     writeln!(io::stdout(), "listening on http://{address}")?;
+    let requests_ended = CancellationToken::new();
+    let serving = async {
+        let requests = Arc::new(services.http());
+        http::serve(listener, requests, phases.stopping.clone(), drain.0 + LAST_ANSWERS).await;
+        requests_ended.cancel();
+    };
     tokio::join!(
-        http::serve(listener, Arc::new(services.http()), shutdown.clone()),
+        serving,
         deliverer.run(ready_queues),
-        sweep::run(&services, &shutdown),
-        async {
-            shutdown.cancelled().await;
-            if tokio::time::timeout(DELIVERY_DRAIN, deliverer.finished()).await.is_err() {
-                log::warn!("some deliveries did not end in time; they are made again after the next start");
-            }
-        },
-        async {
-            shutdown.cancelled().await;
-            // Links that end from now on are no failure of their spaces.
-            spaces.pause();
-            if tokio::time::timeout(AGENT_DRAIN, agents.finished()).await.is_err() {
-                log::warn!("some agents were not notified of the shutdown in time");
-            }
-            process_driver.shut_down().await;
-        },
+        sweep::run(&services, &phases.stopping),
+        stop_in_phases(&services, &phases, &process_driver, &requests_ended),
     );
     services.runtime.shut_down();
     log::info!("stopped");
     Ok(())
+}
+
+/// Waits until the server begins to stop, and then ends everything that requests and deliveries under way need after
+/// they have ended. The only place that orders the [`StopPhases`].
+async fn stop_in_phases(
+    services: &Services,
+    phases: &StopPhases,
+    process_driver: &ProcessDriver,
+    requests_ended: &CancellationToken,
+) {
+    let Services { config, spaces, agents, deliverer, .. } = services;
+    phases.stopping.cancelled().await;
+    let drain = config.limits.drain;
+    let under_way = async { tokio::join!(requests_ended.cancelled(), deliverer.finished()) };
+    if tokio::time::timeout(drain.0, under_way).await.is_err() {
+        log::warn!(
+            "some calls, requests or deliveries did not end within {drain}: the calls fail, and the deliveries are made \
+             again after the next start"
+        );
+    }
+    // Links that end from now on are no failure of their spaces.
+    spaces.pause();
+    phases.links_ending.cancel();
+    if tokio::time::timeout(AGENT_DRAIN, agents.finished()).await.is_err() {
+        log::warn!("some agents were not notified of the shutdown in time");
+    }
+    process_driver.shut_down().await;
 }
 
 /// Raises the soft limit of open files, often a thousand, to the hard limit: every connection of a sink is a file.

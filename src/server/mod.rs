@@ -9,5 +9,6 @@ pub mod daemon;
 pub mod http;
 pub mod mcp;
 mod services;
+mod stop_phases;
 mod sweep;
 mod user_records;

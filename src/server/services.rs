@@ -40,13 +40,13 @@ use crate::{
             SinkServices, SpaceServices, StatusServices, SubscriptionServices, UserLimits, UserServices,
         },
         mcp,
+        stop_phases::StopPhases,
         user_records::UserRecords,
     },
     spaces::{Spaces, Templates},
 };
 use std::sync::Arc;
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
 /// The services of one server. Every field is a cheap handle.
 #[derive(Clone)]
@@ -92,7 +92,7 @@ pub enum ServicesError {
 impl Services {
     /// Opens all services. Nothing is delivered and no agent is launched yet.
     ///
-    /// `shutdown` ends deliveries, agent sessions and MCP streams once it is cancelled.
+    /// They follow `phases`: deliveries, new calls and MCP streams end first, the links of agents later.
     ///
     /// # Errors
     ///
@@ -101,7 +101,7 @@ impl Services {
         config: Config,
         store: Store,
         metrics: Arc<Metrics>,
-        shutdown: &CancellationToken,
+        phases: &StopPhases,
     ) -> Result<(Self, ReadyQueues), ServicesError> {
         let identity = Identity::open(store.clone(), config.auth.session.0).await?;
         let sinks = Sinks::open(store.clone(), config.limits.sinks)?;
@@ -118,7 +118,7 @@ impl Services {
         let engine: Arc<dyn Engine> = Arc::new(SledEngine::open(store.clone(), metrics.clone(), limits, hooks)?);
 
         let registry = Registry::default();
-        let calls = Calls::new(registry.clone(), identity.clone(), metrics.clone());
+        let calls = Calls::new(registry.clone(), identity.clone(), metrics.clone(), phases.stopping.clone());
         let egress = Egress::new(&config.egress);
         let libraries = HostServices {
             http: Arc::new(egress.clone()),
@@ -142,7 +142,7 @@ impl Services {
             feed: feed.clone(),
             metrics: metrics.clone(),
         };
-        let deliverer = Deliverer::new(&config.delivery, deps, shutdown.clone());
+        let deliverer = Deliverer::new(&config.delivery, deps, phases.stopping.clone());
         let routes = Arc::new(Routes::new());
         deliver::sync_routes(&routes, &deliverer);
         let emitter = Arc::new(Emitter::new(&config.zone, routes, engine.clone(), config.limits.payload.bytes()));
@@ -165,7 +165,7 @@ impl Services {
             subscriptions: subscriptions.clone(),
             emitter: emitter.clone(),
             deliverer: deliverer.clone(),
-            shutdown: shutdown.clone(),
+            shutdown: phases.links_ending.clone(),
         });
         let deps = mcp::EndpointDeps {
             registry: registry.clone(),
@@ -173,7 +173,7 @@ impl Services {
             calls: calls.clone(),
             scripts: scripts.clone(),
             tools: tools.clone(),
-            shutdown: shutdown.clone(),
+            shutdown: phases.stopping.clone(),
         };
         let mcp = mcp::Endpoint::new(&config.mcp, deps);
 

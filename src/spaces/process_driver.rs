@@ -341,8 +341,8 @@ impl Default for AgentRestartPolicy {
             first: Duration::from_secs(1),
             longest: Duration::from_secs(60),
             steady: Duration::from_secs(60),
-            // The agent's calls, its last events, and a method server that has to be killed: 7.5 s at worst.
-            grace: Duration::from_secs(8),
+            // The agent's calls, its last events, and a method server that has to be killed.
+            grace: Duration::from_secs(20),
         }
     }
 }

@@ -24,6 +24,7 @@ mod registration_languages;
 mod run;
 mod serial_mode;
 mod server;
+mod shutdown;
 mod sinks;
 mod space_scripts;
 mod spaces;

@@ -74,7 +74,7 @@ fn sigterm_finishes_the_delivery_in_flight_and_exits_with_zero() {
 #[test]
 fn a_delivery_that_does_not_end_does_not_hold_up_the_exit() {
     let receiver = Receiver::answering(|_| Answer::Custom(Box::new(|_| std::thread::sleep(Duration::from_secs(60)))));
-    let mut daemon = Daemon::with(&[("WEBHOOK_TIMEOUT", "60s")]);
+    let mut daemon = Daemon::with(&[("WEBHOOK_TIMEOUT", "60s"), ("LIMITS_DRAIN", "2s")]);
     daemon.create_sink(&json!({
         "name": "stuck", "events": "*", "type": "webhook", "owner": "global", "webhook": {"url": receiver.url("/")},
     }));

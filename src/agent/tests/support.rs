@@ -303,6 +303,7 @@ pub fn settings(scratch: &tempfile::TempDir, servers: &[&ScriptedServer]) -> Age
         heartbeat: Duration::from_secs(60),
         max_payload: 1024,
         disk_free: 0,
+        drain: Duration::from_secs(2),
         directory: scratch.path().to_owned(),
         node_id: "here".to_owned(),
         reconnect: ReconnectPolicy {

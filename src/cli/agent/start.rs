@@ -152,6 +152,7 @@ fn settings(config: &Config, secret: &str) -> Result<AgentSettings, Failure> {
         heartbeat: config.agent.heartbeat.0,
         max_payload: config.limits.payload.bytes(),
         disk_free: config.limits.disk_free.0,
+        drain: config.limits.drain.0,
         directory: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
         node_id: node_name(),
         reconnect: ReconnectPolicy::default(),

@@ -50,6 +50,7 @@ pub struct LimitsConfig {
     pub spaces: usize,
     pub scripts: usize,
     pub disk_free: Size,
+    pub drain: Span,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -356,6 +357,7 @@ impl Default for LimitsConfig {
             spaces: 200,
             scripts: 1000,
             disk_free: Size(64 << 20),
+            drain: seconds(10),
         }
     }
 }

@@ -46,10 +46,11 @@ pub(super) struct ConnectionTimeouts {
     pub drain: Duration,
 }
 
-/// A stopping daemon has ten seconds for everything; requests get half. A stream of events sends something every
-/// fifteen seconds, so that one that is read is never idle.
-const TIMEOUTS: ConnectionTimeouts =
-    ConnectionTimeouts { head: Duration::from_secs(5), idle: Duration::from_secs(30), drain: Duration::from_secs(5) };
+/// Time for the head of a request.
+const HEAD: Duration = Duration::from_secs(5);
+
+/// A stream of events sends something every fifteen seconds, so that one that is read is never idle.
+const IDLE: Duration = Duration::from_secs(30);
 
 /// Time for a closing connection to take the rest of a large response, in multiples of [`ConnectionTimeouts::idle`].
 const CLOSE_FACTOR: u32 = 4;
@@ -60,9 +61,10 @@ const HTTP2_STREAMS: u32 = 256;
 /// Interval of HTTP/2 keep-alive pings, and time for the peer to answer one.
 const HTTP2_PING: Duration = Duration::from_secs(20);
 
-/// Serves until `shutdown`, then finishes the requests in flight, and cuts off those that take too long.
-pub async fn serve(listener: TcpListener, services: Arc<HttpServices>, shutdown: CancellationToken) {
-    serve_with_timeouts(listener, services, shutdown, TIMEOUTS).await;
+/// Serves until `shutdown`, then finishes the requests in flight, and cuts off those that take longer than `drain`.
+pub async fn serve(listener: TcpListener, services: Arc<HttpServices>, shutdown: CancellationToken, drain: Duration) {
+    let timeouts = ConnectionTimeouts { head: HEAD, idle: IDLE, drain };
+    serve_with_timeouts(listener, services, shutdown, timeouts).await;
 }
 
 pub(super) async fn serve_with_timeouts(

@@ -12,7 +12,11 @@ use super::{
     state::{EndpointDeps, EndpointState, SESSION_HEADER},
     tool_changes::ToolChanges,
 };
-use crate::{identity::Caller, model::jsonrpc::code, platform::config};
+use crate::{
+    identity::Caller,
+    model::jsonrpc::{ErrorObject, code},
+    platform::config,
+};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, stream};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
@@ -64,6 +68,14 @@ impl Endpoint {
         }
         let starts_session = message.is("initialize");
         let id = message.id.and_then(|id| serde_json::from_str(id).ok());
+        if message.is("tools/call")
+            && let Err(error) = state.calls.check_open()
+        {
+            let error = ErrorObject::from(error);
+            let mut reply = rmcp_service::error_reply(id, error.code, error.message);
+            *reply.status_mut() = StatusCode::OK;
+            return Ok(reply);
+        }
         let is_stream = message.is("subscriptions/listen");
         let request = Arc::new(RequestState {
             caller: caller.clone(),

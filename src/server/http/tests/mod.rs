@@ -16,7 +16,7 @@ mod subscriptions;
 use super::{HttpServices, server};
 use crate::{
     platform::{config::Config, store::Store},
-    server::services::Services,
+    server::{services::Services, stop_phases::StopPhases},
 };
 use isahc::{AsyncReadResponseExt, HttpClient, Request};
 use serde_json::{Value, json};
@@ -59,7 +59,8 @@ impl TestServer {
         let store = Store::open(directory.path(), 0, Arc::clone(&metrics)).unwrap();
         let shutdown = CancellationToken::new();
         // No deliverer runs: these tests end at the HTTP API.
-        let (services, _) = Services::open(config, store, metrics, &shutdown).await.unwrap();
+        let phases = StopPhases { stopping: shutdown.clone(), links_ending: shutdown.clone() };
+        let (services, _) = Services::open(config, store, metrics, &phases).await.unwrap();
         let http = Arc::new(services.http());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
