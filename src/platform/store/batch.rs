@@ -85,6 +85,11 @@ impl<'a> Batch<'a> {
         self.bytes
     }
 
+    /// The keys that the writes put or remove.
+    pub(super) fn changed_keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.writes.keys().map(Vec::as_slice)
+    }
+
     /// The writes, as sled takes them; `None` if there are none.
     pub(super) fn into_writes(self) -> Result<Option<sled::Batch>, StoreError> {
         if let Some(fault) = self.fault {

@@ -89,6 +89,12 @@ pub fn is_piece_of(key: &[u8], piece: &[u8]) -> bool {
     piece.len() == key.len() + around && piece[0] == keys::PIECE && piece[1..].starts_with(key)
 }
 
+/// The key of the value that the piece under this key belongs to.
+pub fn value_of_piece(piece: &[u8]) -> Option<&[u8]> {
+    let key = piece.get(1..piece.len().checked_sub(size_of::<u64>() + size_of::<u32>())?)?;
+    (!key.is_empty()).then_some(key)
+}
+
 impl Head {
     /// The keys of the pieces of the value under `key`.
     pub fn keys<'a>(self, key: &'a [u8]) -> impl Iterator<Item = Vec<u8>> + use<'a> {

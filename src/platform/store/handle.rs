@@ -51,6 +51,7 @@ impl Store {
             file,
             live: AtomicU64::new(live),
             directory: directory.to_owned(),
+            snapshot: Default::default(),
             _lock: lock,
         });
         state.is_short_of_room();
@@ -163,6 +164,10 @@ impl Store {
     /// True if the disk has less room than is kept free.
     pub fn is_short_of_room(&self) -> bool {
         self.0.is_short_of_room()
+    }
+
+    pub(super) fn state(&self) -> &Arc<StoreState> {
+        &self.0
     }
 
     /// The data directory.

@@ -43,11 +43,11 @@ pub const SCRIPTS: u8 = b'l';
 pub const SUBSCRIPTIONS: u8 = b'm';
 pub const SPOOL: u8 = b'o';
 pub const AGENT: u8 = b'O';
-pub(super) const COMMIT: u8 = b'C';
-pub(super) const PIECE: u8 = b'~';
+pub(in crate::platform) const COMMIT: u8 = b'C';
+pub(in crate::platform) const PIECE: u8 = b'~';
 
 /// The noun for records under keys of this kind, for error messages.
-pub(super) fn kind_name(key: &[u8]) -> &'static str {
+pub(in crate::platform) fn kind_name(key: &[u8]) -> &'static str {
     match key.first().copied().unwrap_or_default() {
         EVENT => "event",
         EVENT_INDEX => "index entry",

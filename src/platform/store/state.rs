@@ -1,6 +1,6 @@
 //! State that the handles of the store share with its writer thread.
 
-use super::{Batch, StoreError};
+use super::{Batch, StoreError, snapshot_slot::SnapshotSlot};
 use std::{
     fs::File,
     path::{Path, PathBuf},
@@ -45,6 +45,8 @@ pub struct StoreState {
     /// Cancelled once a write has failed.
     pub stopped: CancellationToken,
     pub directory: PathBuf,
+    /// Old values for the reader of the whole store, if there is one.
+    pub snapshot: SnapshotSlot,
     /// Held for as long as the store is open; the file's content does not matter.
     pub _lock: File,
 }

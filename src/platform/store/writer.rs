@@ -94,6 +94,7 @@ fn commit(state: &StoreState, mark: &mut CommitMark, batch: Batch<'_>) -> Result
 
 fn write(state: &StoreState, mark: &mut CommitMark, batch: Batch<'_>) -> io::Result<()> {
     let growth = batch.growth();
+    state.snapshot.save(&state.tree, batch.changed_keys())?;
     let Some(mut writes) = batch.into_writes().map_err(io::Error::other)? else { return Ok(()) };
     let (key, number) = mark.next();
     writes.insert(&key, number);
