@@ -93,7 +93,7 @@ fn store_alone() -> f64 {
         let limits = QueueLimits { queue: usize::MAX, dead_letters: 1 };
         let engine = SledEngine::open(store.clone(), metrics, limits, hooks).expect("a fresh store opens");
         let target = RouteTarget { sink: SinkId::new(), name: "s".into() };
-        engine.open_queue(target.sink);
+        engine.open_queue(&target);
         let user = UserId::new();
         let started = Instant::now();
         let tasks: Vec<_> = (0..EMITTERS)

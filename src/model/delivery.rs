@@ -8,7 +8,7 @@ use super::{
     timestamp::Timestamp,
 };
 use serde::{Deserialize, Serialize};
-use std::{fmt, str::FromStr, sync::Arc};
+use std::{fmt, str::FromStr, sync::Arc, time::Duration};
 
 /// One event on its way to one sink.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -123,6 +123,13 @@ impl FromStr for DeliveryState {
     fn from_str(text: &str) -> Result<Self, String> {
         let known = Self::ALL.into_iter().find(|state| state.as_str() == text);
         known.ok_or_else(|| format!("expected one of {}", Self::ALL.map(Self::as_str).join(", ")))
+    }
+}
+
+impl Attempt {
+    /// The time at which the attempt ended.
+    pub fn ended_at(&self) -> Timestamp {
+        self.at.after(Duration::try_from_secs_f64(self.duration_ms / 1000.0).unwrap_or_default())
     }
 }
 

@@ -41,7 +41,12 @@ impl Timestamp {
 
     /// The time left until this timestamp; zero once it has passed.
     pub fn from_now(self) -> Duration {
-        Duration::from_micros(u64::try_from(self.0 - Self::now().0).unwrap_or(0))
+        self.since(Self::now())
+    }
+
+    /// The time from `earlier` to this timestamp; zero if `earlier` is later.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 }
 

@@ -32,6 +32,8 @@ fn an_api_event_has_the_nil_space_and_belongs_to_its_caller() {
     assert_eq!(event["actor"]["username"], "admin");
     assert_eq!(event["zone"], "default");
     assert_eq!(event["ts"], emitted["event_ts"]);
+    assert!(event["accepted_at"].as_str() >= event["ts"].as_str(), "{event}");
+    assert_eq!(daemon.get("/api/events").json()["items"][0], event);
     assert_eq!(event["data"], json!({"version": "1.2", "big": 9007199254740993_i64}));
 }
 

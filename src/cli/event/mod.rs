@@ -24,7 +24,7 @@ use crate::{
         timestamp::Timestamp,
     },
 };
-use std::num::NonZeroUsize;
+use std::{num::NonZeroUsize, time::Duration};
 
 command_family! {
     /// Raise an event, or show those that were raised. `svc event TYPE` is short for `svc event emit TYPE`.
@@ -144,6 +144,10 @@ impl ShowEvent {
         table.field("id", event.id.to_string());
         table.field("type", event.kind.as_str());
         table.field("time", event.ts.to_string());
+        // An event that an agent kept until it reached the server was accepted later than it was raised.
+        if event.accepted_at.since(event.ts) >= Duration::from_secs(1) {
+            table.field("accepted", event.accepted_at.to_string());
+        }
         table.field("by", format!("{} ({})", event.actor.username, event.actor.kind));
         table.field("zone", &*event.zone);
         if event.space_id != SpaceId::NIL {

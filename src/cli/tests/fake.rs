@@ -116,6 +116,7 @@ pub fn emitted() -> Value {
 pub fn event(state: &str) -> Value {
     json!({
         "id": "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77", "type": "custom.a", "ts": "2026-01-31T12:00:00.000000Z",
+        "accepted_at": "2026-01-31T12:00:00.000500Z",
         "zone": "default", "space_id": "00000000-0000-0000-0000-000000000000", "user_id": USER, "data": { "z": 1, "a": 2 },
         "actor": { "id": USER, "username": "ada", "kind": "user" },
         "deliveries": [{

@@ -355,6 +355,11 @@ fn an_event_is_shown_with_its_attempts_and_no_control_characters() {
     assert!(ran.out.contains("slack: dead  #7\n"), "{}", ran.out);
     assert!(ran.out.contains("  1  2026-01-31T12:00:01Z  failed  12 ms  the receiver answered 500\n"), "{}", ran.out);
     assert!(ran.out.contains("     | tried\\u{1b}[2J\n"), "{}", ran.out);
+    assert!(!ran.out.contains("accepted"), "{}", ran.out);
+    let mut late = event("dead");
+    late["accepted_at"] = json!("2026-01-31T13:00:00.000000Z");
+    let ran = FakeApi::always(200, late).run(&["event", "show", "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77"]);
+    assert!(ran.out.contains("accepted  2026-01-31T13:00:00.000000Z\n"), "{}", ran.out);
 }
 
 #[test]

@@ -59,7 +59,7 @@ impl RouteSync {
         let engine = &self.deliverer.0.engine;
         if let Some(route) = &after {
             // Before the route is added: an event routed to a sink without a queue would miss that sink.
-            engine.open_queue(route.target.sink);
+            engine.open_queue(&route.target);
         }
         self.routes.replace(before.as_ref().map(RecipientRoute::entry), after.as_ref().map(RecipientRoute::entry));
         match (before, after) {

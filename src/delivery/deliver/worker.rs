@@ -164,8 +164,8 @@ impl DelivererState {
 
     /// Waits for the time of the next attempt; stops if the queue is empty.
     async fn wait_until_due(&self, sink: SinkId, retry_now: &Notify) -> Next {
-        let Some(due) = self.engine.next_attempt_at(sink) else { return Next::Stop };
-        let wait = due.from_now().min(self.retry_policy.longest_wait());
+        let Some(wait) = self.engine.next_attempt_in(sink) else { return Next::Stop };
+        let wait = wait.min(self.retry_policy.longest_wait());
         if wait.is_zero() { Next::Continue } else { self.pause(wait, retry_now).await }
     }
 

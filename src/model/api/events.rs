@@ -47,7 +47,9 @@ pub struct HistoryQuery {
     pub sink: Option<SinkId>,
     /// Events with a delivery in this state.
     pub state: Option<DeliveryState>,
+    /// Events accepted at this time or later.
     pub since: Option<Timestamp>,
+    /// Events accepted at this time or earlier.
     pub until: Option<Timestamp>,
     #[serde(default)]
     pub limit: Limit,
@@ -114,6 +116,8 @@ pub struct EventView {
     #[schemars(with = "String")]
     pub kind: EventType,
     pub ts: Timestamp,
+    /// The time at which the server accepted it. The history is in this order, and `since` and `until` go by it.
+    pub accepted_at: Timestamp,
     #[schemars(with = "String")]
     pub zone: Arc<str>,
     pub space_id: SpaceId,

@@ -151,6 +151,15 @@ impl Store {
         self.entries(self.0.tree.range(range))
     }
 
+    /// Every key in a range, in order, without its value: for readers that go on past a damaged value, which they read
+    /// with [`Store::get`].
+    pub fn keys(
+        &self,
+        range: std::ops::Range<Vec<u8>>,
+    ) -> impl DoubleEndedIterator<Item = Result<Value, StoreError>> + use<> {
+        self.0.tree.range(range).keys().map(|key| key.map_err(StoreError::unreadable))
+    }
+
     /// [`StoreError::Stopped`] if a write has failed, after which every further one is refused.
     pub fn failure(&self) -> Option<StoreError> {
         self.0.failure.get().cloned().map(StoreError::Stopped)
@@ -203,6 +212,15 @@ impl Store {
     fn send(&self, job: impl FnOnce(&mut Batch<'_>) -> WriteCallback + Send + 'static) {
         // A closed channel drops the job, and with it the answer its caller waits for.
         let _ = self.0.jobs.send(WriterMessage::Job(Box::new(job)));
+    }
+}
+
+#[cfg(test)]
+impl Store {
+    /// Replaces the stored bytes under a key by some that are the value of no record.
+    pub fn damage(&self, key: &[u8]) {
+        self.0.tree.insert(key, b"\x09\xff").unwrap();
+        self.0.tree.flush().unwrap();
     }
 }
 

@@ -2,11 +2,11 @@
 //!
 //! | prefix | then | value |
 //! |---|---|---|
-//! | `E` | event id | the event's record: envelope and the sinks it was routed to |
-//! | `T` | ts, event id | nothing; the events in order of time |
-//! | `Q` | sink id, sequence | event id; an undelivered event |
+//! | `E` | accepted time, event id | the event's record: envelope and the sinks it was routed to |
+//! | `I` | event id | the event's accepted time |
+//! | `Q` | sink id, sequence | accepted time, event id; an undelivered event |
 //! | `S` | sink id | the sink's last sequence number |
-//! | `D` | event id, sink id | the delivery: state and attempts |
+//! | `D` | accepted time, event id, sink id | the delivery: state and attempts |
 //! | `X` | sink id, sequence | a dead letter |
 //! | `H` | | bytes of history |
 //! | `A` | audit id | an audit entry |
@@ -22,7 +22,6 @@
 
 pub const EVENT: u8 = b'E';
 pub const EVENT_INDEX: u8 = b'I';
-pub const TIMELINE: u8 = b'T';
 pub const QUEUE: u8 = b'Q';
 pub const SEQUENCE: u8 = b'S';
 pub const DELIVERY: u8 = b'D';
@@ -50,8 +49,7 @@ pub(in crate::platform) const PIECE: u8 = b'~';
 pub(in crate::platform) fn kind_name(key: &[u8]) -> &'static str {
     match key.first().copied().unwrap_or_default() {
         EVENT => "event",
-        EVENT_INDEX => "index entry",
-        TIMELINE => "timeline entry",
+        EVENT_INDEX => "index entry of an event",
         QUEUE => "queue entry",
         SEQUENCE => "sequence number",
         DELIVERY => "delivery",
@@ -80,7 +78,11 @@ pub(in crate::platform) fn kind_name(key: &[u8]) -> &'static str {
 
 /// The parts of a key after its kind, for error messages: ids as UUIDs where the length says that it is made of them.
 pub(super) fn display(key: &[u8]) -> String {
-    let parts = key.get(1..).unwrap_or_default();
+    let parts = match (key.first(), key.len()) {
+        // The accepted time comes before the ids and says nothing that they do not.
+        (Some(&EVENT), 25) | (Some(&DELIVERY), 41) => &key[9..],
+        _ => key.get(1..).unwrap_or_default(),
+    };
     let uuid = |at: usize| uuid::Uuid::from_slice(parts.get(at..at + 16)?).ok();
     match (parts.len(), uuid(0)) {
         (16, Some(id)) => id.to_string(),
@@ -105,7 +107,7 @@ pub(super) fn is_counter(key: &[u8]) -> bool {
 
 /// True if the value refers to an event and is deleted with the need for it.
 pub(super) fn is_reference(key: &[u8]) -> bool {
-    matches!(key.first(), Some(&(QUEUE | EVENT_INDEX | TIMELINE)))
+    matches!(key.first(), Some(&(QUEUE | EVENT_INDEX)))
 }
 
 /// A key of this kind made of these parts.

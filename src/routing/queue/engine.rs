@@ -5,7 +5,6 @@ use crate::{
     model::{
         event::Event,
         id::{EventId, SinkId},
-        timestamp::Timestamp,
     },
     platform::{audit::AuditEntry, store::StoreError},
 };
@@ -82,8 +81,8 @@ pub struct Retention {
 /// Bounded durable queues, and the history of the events that went through them.
 #[async_trait]
 pub trait Engine: Send + Sync + 'static {
-    /// Makes sure that the sink has a queue. Nothing is written before its first event.
-    fn open_queue(&self, sink: SinkId);
+    /// Makes sure that the sink has a queue, under its present name. Nothing is written before its first event.
+    fn open_queue(&self, target: &RouteTarget);
 
     /// Deletes the sink's queue and dead letters, and returns the number of events that were queued.
     async fn discard_queue(&self, sink: SinkId) -> Result<usize, StoreError>;
@@ -91,8 +90,9 @@ pub trait Engine: Send + Sync + 'static {
     /// Stores the event and queues it for each target, all or nothing.
     async fn accept(&self, event: Arc<Event>, targets: Vec<RouteTarget>) -> Result<Receipt, AcceptError>;
 
-    /// Returns the time of the next attempt for the head of the sink's queue; `None` if the queue is empty.
-    fn next_attempt_at(&self, sink: SinkId) -> Option<Timestamp>;
+    /// Returns the time left until the next attempt for the head of the sink's queue, by a clock that is never set;
+    /// `None` if the queue is empty.
+    fn next_attempt_in(&self, sink: SinkId) -> Option<Duration>;
 
     /// Returns the head of the sink's queue; `None` if the queue is empty.
     async fn head(&self, sink: SinkId) -> Result<Option<PendingDelivery>, StoreError>;
@@ -125,6 +125,12 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Returns a page of events, newest first.
     fn history(&self, filter: &HistoryFilter) -> Result<HistoryPage, StoreError>;
+
+    /// Returns the size of history.
+    fn history_bytes(&self) -> u64;
+
+    /// Waits until history is noticeably larger than the last [`Engine::prune`] left or allowed it.
+    async fn history_outgrown(&self);
 
     /// Deletes the oldest settled events beyond the retention, and returns their number.
     async fn prune(&self, retention: Retention) -> Result<usize, StoreError>;

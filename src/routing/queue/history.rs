@@ -14,6 +14,8 @@ use std::{fmt, str::FromStr, sync::Arc};
 /// An event with its deliveries.
 #[derive(Clone, Debug)]
 pub struct Record {
+    /// The time at which the engine accepted it.
+    pub accepted_at: Timestamp,
     pub event: Arc<Event>,
     pub deliveries: Vec<Delivery>,
 }
@@ -28,9 +30,12 @@ pub struct HistoryFilter {
     pub sink: Option<SinkId>,
     /// Events with a delivery in this state.
     pub state: Option<DeliveryState>,
+    /// Events accepted at this time or later.
     pub since: Option<Timestamp>,
+    /// Events accepted at this time or earlier.
     pub until: Option<Timestamp>,
-    pub after: Option<HistoryCursor>,
+    /// Events older than the one at this position.
+    pub after: Option<HistoryPosition>,
     pub limit: usize,
 }
 
@@ -38,14 +43,16 @@ pub struct HistoryFilter {
 #[derive(Debug)]
 pub struct HistoryPage {
     pub records: Vec<Record>,
-    pub next: Option<HistoryCursor>,
+    pub next: Option<HistoryPosition>,
 }
 
-/// A position in history; the page after it starts with the next older event.
+/// The place of an event in history, which is in the order of acceptance. As a cursor it stands for the events before
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HistoryCursor {
-    pub(super) ts: Timestamp,
-    pub(super) id: EventId,
+pub struct HistoryPosition {
+    /// Given by the engine, and different for each event.
+    pub accepted_at: Timestamp,
+    pub id: EventId,
 }
 
 impl HistoryFilter {
@@ -63,18 +70,18 @@ impl HistoryFilter {
     }
 }
 
-impl fmt::Display for HistoryCursor {
+impl fmt::Display for HistoryPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.ts.micros(), self.id)
+        write!(f, "{}.{}", self.accepted_at.micros(), self.id)
     }
 }
 
-impl FromStr for HistoryCursor {
+impl FromStr for HistoryPosition {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        let (ts, id) = text.split_once('.').ok_or(())?;
-        let ts = ts.parse().map_err(|_| ())?;
-        Ok(Self { ts: Timestamp::from_micros(ts), id: id.parse().map_err(|_| ())? })
+        let (accepted_at, id) = text.split_once('.').ok_or(())?;
+        let accepted_at = Timestamp::from_micros(accepted_at.parse().map_err(|_| ())?);
+        Ok(Self { accepted_at, id: id.parse().map_err(|_| ())? })
     }
 }

@@ -25,5 +25,5 @@ pub use crate::model::delivery::{Attempt, AttemptOutcome, DeadLetter, Delivery, 
 pub use engine::{
     AcceptError, Acceptance, DeadLetterFilter, Engine, QueueDepth, Receipt, Redelivered, Retention, RouteTarget,
 };
-pub use history::{HistoryCursor, HistoryFilter, HistoryPage, Record};
+pub use history::{HistoryFilter, HistoryPage, HistoryPosition, Record};
 pub use settlement::{PendingDelivery, SettledAttempt, Settlement};

@@ -1,19 +1,19 @@
 //! The stages of a delivery: pending at the head of its queue, then settled after an attempt.
 
-use super::{Attempt, AttemptOutcome, DeliveryState};
+use super::{Attempt, AttemptOutcome, DeliveryState, HistoryPosition};
 use crate::model::{event::Event, id::SinkId, timestamp::Timestamp};
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 /// The event at the head of a queue, handed to the sink's only worker. It stays at the head until it is settled.
 #[derive(Debug)]
 pub struct PendingDelivery {
     pub sink: SinkId,
     pub sequence: u64,
+    /// The time at which the event was accepted.
+    pub accepted_at: Timestamp,
     pub event: Arc<Event>,
     /// Attempts that have failed since the event was queued.
     pub failures: u32,
-    /// The time of the next attempt.
-    pub due: Timestamp,
 }
 
 /// An attempt together with its consequence for the queue.
@@ -28,13 +28,18 @@ pub struct SettledAttempt {
 pub enum Settlement {
     /// The event leaves the queue, delivered or skipped.
     Complete,
-    /// The event stays at the head and is attempted again at this time.
-    RetryAt(Timestamp),
+    /// The event stays at the head and is attempted again after this wait, which starts when the attempt has ended.
+    Retry(Duration),
     /// The event leaves the queue and becomes a dead letter for this reason.
     DeadLetter(String),
 }
 
 impl PendingDelivery {
+    /// The event's place in history.
+    pub fn position(&self) -> HistoryPosition {
+        HistoryPosition { accepted_at: self.accepted_at, id: self.event.id }
+    }
+
     /// The number of the attempt to be made now, counted from 1.
     pub fn attempt_number(&self) -> u32 {
         self.failures + 1
@@ -45,7 +50,7 @@ impl SettledAttempt {
     /// The state of the delivery after this attempt.
     pub fn state(&self) -> DeliveryState {
         match (&self.settlement, self.attempt.outcome) {
-            (Settlement::RetryAt(_), _) => DeliveryState::Queued,
+            (Settlement::Retry(_), _) => DeliveryState::Queued,
             (Settlement::DeadLetter(_), _) => DeliveryState::Dead,
             (Settlement::Complete, AttemptOutcome::Skipped) => DeliveryState::Skipped,
             (Settlement::Complete, _) => DeliveryState::Delivered,

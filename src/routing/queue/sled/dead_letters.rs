@@ -3,7 +3,7 @@
 use super::{
     history::History,
     queues::{QueueState, QueuedEvent},
-    rows::{DeliveryRow, dead_key, decode, delivery_key, encode, queue_key, sequence_key, undamaged},
+    rows::{DeliveryRow, dead_key, decode, delivery_key, encode, position_bytes, queue_key, sequence_key, undamaged},
 };
 use crate::{
     model::{
@@ -14,7 +14,7 @@ use crate::{
         audit::{Audit, AuditEntry},
         store::{Batch, StoreError},
     },
-    routing::queue::{DeadLetter, DeadLetterFilter, DeliveryState},
+    routing::queue::{DeadLetter, DeadLetterFilter, DeliveryState, HistoryPosition},
 };
 use std::sync::Arc;
 
@@ -25,14 +25,14 @@ const UNKNOWN_TYPE: &str = "unknown";
 #[derive(Default)]
 pub struct Requeued {
     /// The new sequence numbers, with the events.
-    pub queued: Vec<(u64, EventId)>,
+    pub queued: Vec<(u64, HistoryPosition)>,
     /// Letters that stay, because the letter or its event is damaged.
     pub damaged: usize,
 }
 
 /// The result for one dead letter.
 enum LetterResult {
-    Queued(u64, EventId),
+    Queued(u64, HistoryPosition),
     NotSelected,
     Damaged,
     QueueFull,
@@ -42,19 +42,21 @@ impl QueueState {
     /// Returns the sink's dead letters after the given sequence number, oldest first. A damaged letter is left out.
     pub fn dead_letters(&self, sink: SinkId, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
         let range = dead_key(sink, after.saturating_add(1))..dead_key(sink, u64::MAX);
-        let letters = self.store.range(range).map(|entry| {
-            let (key, value) = entry?;
-            decode(&key, &value)
+        let letters = self.store.keys(range).map(|key| {
+            let key = key?;
+            self.store.get(&key)?.map(|value| decode(&key, &value)).transpose()
         });
-        letters.filter_map(|letter| undamaged(letter).transpose()).take(limit).collect()
+        // A letter that is deleted between the two reads is absent.
+        letters.filter_map(|letter| undamaged(letter).map(Option::flatten).transpose()).take(limit).collect()
     }
 
     /// Stores a dead letter, and deletes the oldest if that is one too many.
     pub fn put_dead_letter(&self, batch: &mut Batch<'_>, sink: SinkId, letter: &DeadLetter) {
         let DeadLetter { event_id, event_type, attempts, why, .. } = letter;
-        log::warn!("sink {sink}: event {event_id} is given up after {attempts} attempts: {why}");
+        let Some(name) = self.queues().get(&sink).map(|queue| queue.name.clone()) else { return };
+        log::warn!("sink `{name}` ({sink}): event {event_id} is given up after {attempts} attempts: {why}");
         let entry = AuditEntry::new(None, "event.give_up", format!("sink:{sink}")).with(serde_json::json!({
-            "event_id": event_id, "event_type": event_type, "attempts": attempts, "reason": why,
+            "sink": name, "event_id": event_id, "event_type": event_type, "attempts": attempts, "reason": why,
         }));
         Audit::record(batch, &entry);
         batch.put(dead_key(sink, letter.sequence), encode(letter));
@@ -64,7 +66,9 @@ impl QueueState {
         while queue.dead_letters.len() > self.limits.dead_letters
             && let Some(oldest) = queue.dead_letters.pop_front()
         {
-            log::warn!("sink {sink}: its oldest dead letter, number {oldest}, is deleted to make room for a new one");
+            log::warn!(
+                "sink `{name}` ({sink}): its oldest dead letter, number {oldest}, is deleted to make room for a new one"
+            );
             batch.delete(dead_key(sink, oldest));
         }
     }
@@ -74,9 +78,9 @@ impl QueueState {
     pub fn give_up_damaged(self: &Arc<Self>, sink: SinkId, queued: QueuedEvent, damage: &StoreError) {
         self.metrics.dead.increment();
         let letter = DeadLetter {
-            event_id: queued.event,
+            event_id: queued.event.map_or(EventId::NIL, |at| at.id),
             event_type: UNKNOWN_TYPE.to_owned(),
-            event_ts: creation_time(queued.event),
+            event_ts: queued.event.map_or(Timestamp::from_micros(0), |at| at.accepted_at),
             sequence: queued.sequence,
             died_at: Timestamp::now(),
             why: damage.to_string(),
@@ -136,13 +140,14 @@ impl QueueState {
         if matches!(letters, DeadLetterFilter::Events(events) if !events.contains(&letter.event_id)) {
             return Ok(LetterResult::NotSelected);
         }
-        if undamaged(History::event_in(batch, letter.event_id))?.flatten().is_none() {
+        let Some(at) = History::locate_in(batch, letter.event_id)? else { return Ok(LetterResult::Damaged) };
+        if undamaged(History::event_in(batch, at))?.flatten().is_none() {
             return Ok(LetterResult::Damaged);
         }
-        let delivery = History::delivery_in(batch, letter.event_id, sink)?;
+        let delivery = History::delivery_in(batch, at, sink)?;
         let Some(sequence) = self.reserve_for_letter(sink, old_sequence) else { return Ok(LetterResult::QueueFull) };
         batch.put(sequence_key(sink), sequence.to_be_bytes());
-        batch.put(queue_key(sink, sequence), *letter.event_id.as_bytes());
+        batch.put(queue_key(sink, sequence), position_bytes(at));
         batch.delete(key);
         // Written even if there was no delivery: retention finds the queued event by its new sequence number.
         let (size, attempts) =
@@ -154,8 +159,8 @@ impl QueueState {
             due: Timestamp::from_micros(0),
             attempts: attempts.unwrap_or_default(),
         };
-        self.history.put_delivery(batch, delivery_key(letter.event_id, sink), size, &row);
-        Ok(LetterResult::Queued(sequence, letter.event_id))
+        self.history.put_delivery(batch, delivery_key(at, sink), size, &row);
+        Ok(LetterResult::Queued(sequence, at))
     }
 
     /// Reserves a place in the queue for a dead letter and returns its new sequence number; `None` without room.
@@ -170,14 +175,4 @@ impl QueueState {
         queue.last_sequence += 1;
         Some(queue.last_sequence)
     }
-}
-
-/// Returns the time in an event's id; 1970 if the id was chosen by the emitter and has none.
-fn creation_time(id: EventId) -> Timestamp {
-    let time = uuid::Uuid::from_bytes(*id.as_bytes()).get_timestamp();
-    let micros = time.and_then(|time| {
-        let (seconds, nanos) = time.to_unix();
-        i64::try_from(seconds).ok()?.checked_mul(1_000_000)?.checked_add(i64::from(nanos / 1000))
-    });
-    Timestamp::from_micros(micros.unwrap_or(0))
 }

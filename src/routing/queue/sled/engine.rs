@@ -10,7 +10,6 @@ use crate::{
     model::{
         event::Event,
         id::{EventId, SinkId},
-        timestamp::Timestamp,
     },
     platform::{
         audit::{Audit, AuditEntry},
@@ -23,7 +22,8 @@ use crate::{
     },
 };
 use async_trait::async_trait;
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
 
 /// Queues in the embedded store. Cloning the handle is cheap.
 #[derive(Clone)]
@@ -43,8 +43,8 @@ impl SledEngine {
 
 #[async_trait]
 impl Engine for SledEngine {
-    fn open_queue(&self, sink: SinkId) {
-        self.0.queues().entry(sink).or_default();
+    fn open_queue(&self, target: &RouteTarget) {
+        self.0.queues().entry(target.sink).or_default().name = target.name.clone();
     }
 
     async fn discard_queue(&self, sink: SinkId) -> Result<usize, StoreError> {
@@ -84,8 +84,9 @@ impl Engine for SledEngine {
         }
     }
 
-    fn next_attempt_at(&self, sink: SinkId) -> Option<Timestamp> {
-        self.0.head(sink).map(|head| head.due)
+    fn next_attempt_in(&self, sink: SinkId) -> Option<Duration> {
+        let head = self.0.head(sink)?;
+        Some(head.due.map_or(Duration::ZERO, |due| due.saturating_duration_since(Instant::now())))
     }
 
     async fn head(&self, sink: SinkId) -> Result<Option<PendingDelivery>, StoreError> {
@@ -94,22 +95,21 @@ impl Engine for SledEngine {
             return Err(stopped);
         }
         while let Some(head) = self.0.head(sink) {
-            let damage = match self.0.history.event(head.event) {
-                Ok(Some(row)) => {
+            let damaged = |reason: String| StoreError::damaged(&queue_key(sink, head.sequence), reason);
+            let damage = match head.event.map(|at| (at, self.0.history.event(at))) {
+                Some((at, Ok(Some(row)))) => {
                     return Ok(Some(PendingDelivery {
                         sink,
                         sequence: head.sequence,
+                        accepted_at: at.accepted_at,
                         event: Arc::new(row.event),
                         failures: head.failures,
-                        due: head.due,
                     }));
                 }
-                Ok(None) => {
-                    let reason = format!("its event {} is missing", head.event);
-                    StoreError::damaged(&queue_key(sink, head.sequence), reason)
-                }
-                Err(error @ StoreError::Damaged { .. }) => error,
-                Err(error) => return Err(error),
+                Some((at, Ok(None))) => damaged(format!("its event {} is missing", at.id)),
+                Some((_, Err(error @ StoreError::Damaged { .. }))) => error,
+                Some((_, Err(error))) => return Err(error),
+                None => damaged("it names no event".to_owned()),
             };
             if self.0.remove_head(sink, head) {
                 self.0.give_up_damaged(sink, head, &damage);
@@ -173,11 +173,22 @@ impl Engine for SledEngine {
     }
 
     fn record(&self, id: EventId) -> Result<Option<Record>, StoreError> {
-        self.0.history.record(id, |sink| self.0.has_queue(sink))
+        match self.0.history.locate(id)? {
+            Some(at) => self.0.history.record(at, |sink| self.0.has_queue(sink)),
+            None => Ok(None),
+        }
     }
 
     fn history(&self, filter: &HistoryFilter) -> Result<HistoryPage, StoreError> {
         self.0.history.page(filter, |sink| self.0.has_queue(sink))
+    }
+
+    fn history_bytes(&self) -> u64 {
+        self.0.history.bytes()
+    }
+
+    async fn history_outgrown(&self) {
+        self.0.history.outgrown().await;
     }
 
     async fn prune(&self, retention: Retention) -> Result<usize, StoreError> {
@@ -191,6 +202,6 @@ impl SledEngine {
     pub(in crate::routing::queue) fn waiting(&self, sink: SinkId) -> Vec<(u64, EventId, u32)> {
         let queues = self.0.queues();
         let ready = queues.get(&sink).map(|queue| &queue.ready).into_iter().flatten();
-        ready.map(|queued| (queued.sequence, queued.event, queued.failures)).collect()
+        ready.map(|queued| (queued.sequence, queued.event.unwrap().id, queued.failures)).collect()
     }
 }

@@ -1,26 +1,28 @@
 //! History of the embedded engine: storing events and deliveries, and reading them back in pages.
 //!
-//! The size of all rows is counted as they are written, so that the limit on history needs no scan. A page continues
-//! past damaged rows. Old events are deleted in [`super::retention`].
+//! History is in the order in which events were accepted. The accepted time of an event is later than that of every event
+//! before it, also if the machine's clock was set back. The size of all rows is counted as they are written, so that the
+//! limit on history needs no scan. A page continues past damaged rows. [`super::event_index`] finds an event by its id, and
+//! [`super::retention`] deletes old ones.
 
 use super::rows::{
-    DeliveryRow, EventRow, RoutedSink, StoredDelivery, decode, delivery_key, encode, event_key, timeline_key,
-    timeline_position, timeline_start, undamaged,
+    DeliveryRow, EventRow, RoutedSink, StoredDelivery, decode, delivery_key, encode, event_key, event_position,
+    first_event_key, readable, stored_number, undamaged,
 };
 use crate::{
     model::{
         delivery::{Attempt, Delivery, DeliveryState},
-        event::Event,
-        id::{EventId, SinkId},
+        id::SinkId,
         timestamp::Timestamp,
     },
     platform::store::{Batch, Store, StoreError, keys},
-    routing::queue::{HistoryCursor, HistoryFilter, HistoryPage, Record},
+    routing::queue::{HistoryFilter, HistoryPage, HistoryPosition, Record},
 };
 use std::sync::{
     Arc,
-    atomic::{AtomicU64, Ordering::Relaxed},
+    atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
 };
+use tokio::sync::Notify;
 
 /// Events read for one page. A filter that matches little then gives a short page and a cursor to continue from.
 const EVENTS_PER_PAGE: usize = 5000;
@@ -29,37 +31,60 @@ const EVENTS_PER_PAGE: usize = 5000;
 #[derive(Clone)]
 pub struct History {
     pub(super) store: Store,
-    /// The size of all event and delivery rows. Only the writer thread changes it.
-    pub(super) bytes: Arc<AtomicU64>,
+    pub(super) counters: Arc<HistoryCounters>,
+}
+
+/// Counters of history. Only the writer thread changes the first two, so load and store need not be one atomic step.
+pub(super) struct HistoryCounters {
+    /// The size of all event and delivery rows.
+    pub bytes: AtomicU64,
+    /// The accepted time of the last event, in microseconds since 1970.
+    last_accepted: AtomicI64,
+    /// The size past which `outgrown` is notified.
+    pub threshold: AtomicU64,
+    pub outgrown: Notify,
 }
 
 impl History {
     pub fn open(store: Store) -> Result<Self, StoreError> {
-        let bytes = store.get(&[keys::HISTORY])?.and_then(|value| keys::number(&value, 0)).unwrap_or(0);
-        Ok(Self { store, bytes: Arc::new(AtomicU64::new(bytes)) })
+        let last = store.keys(vec![keys::EVENT]..vec![keys::EVENT + 1]).rev().find_map(|key| match key {
+            Ok(key) => event_position(&key).map(Ok),
+            Err(error) => Some(Err(error)),
+        });
+        let counters = HistoryCounters {
+            bytes: AtomicU64::new(stored_size(&store)?),
+            last_accepted: AtomicI64::new(last.transpose()?.map_or(0, |at| at.accepted_at.micros())),
+            threshold: AtomicU64::new(u64::MAX),
+            outgrown: Notify::new(),
+        };
+        Ok(Self { store, counters: Arc::new(counters) })
     }
 
     /// Returns an event's row as of the last group that was written.
-    pub fn event(&self, id: EventId) -> Result<Option<EventRow>, StoreError> {
-        let key = event_key(id);
+    pub fn event(&self, at: HistoryPosition) -> Result<Option<EventRow>, StoreError> {
+        let key = event_key(at);
         self.store.get(&key)?.map(|value| decode(&key, &value)).transpose()
     }
 
     /// Returns an event's row as the batch sees it, the writes of its own group included.
-    pub fn event_in(batch: &Batch<'_>, id: EventId) -> Result<Option<EventRow>, StoreError> {
-        let key = event_key(id);
+    pub fn event_in(batch: &Batch<'_>, at: HistoryPosition) -> Result<Option<EventRow>, StoreError> {
+        let key = event_key(at);
         batch.get(&key)?.map(|value| decode(&key, &value)).transpose()
     }
 
     /// Returns a delivery's row as of the last group that was written.
-    pub fn delivery(&self, event: EventId, sink: SinkId) -> Result<Option<DeliveryRow>, StoreError> {
-        let key = delivery_key(event, sink);
+    pub fn delivery(&self, at: HistoryPosition, sink: SinkId) -> Result<Option<DeliveryRow>, StoreError> {
+        let key = delivery_key(at, sink);
         self.store.get(&key)?.map(|value| decode(&key, &value)).transpose()
     }
 
     /// Returns a delivery's row as the batch sees it; `None` if there was no attempt yet.
-    pub fn delivery_in(batch: &Batch<'_>, event: EventId, sink: SinkId) -> Result<Option<StoredDelivery>, StoreError> {
-        let key = delivery_key(event, sink);
+    pub fn delivery_in(
+        batch: &Batch<'_>,
+        at: HistoryPosition,
+        sink: SinkId,
+    ) -> Result<Option<StoredDelivery>, StoreError> {
+        let key = delivery_key(at, sink);
         let value = match undamaged(batch.get(&key))? {
             Some(Some(value)) => value,
             Some(None) => return Ok(None),
@@ -68,10 +93,18 @@ impl History {
         Ok(Some(StoredDelivery { row: undamaged(decode(&key, &value))?, size: value.len() }))
     }
 
-    pub fn put_event(&self, batch: &mut Batch<'_>, event: &Event, row: Vec<u8>) {
+    /// Returns the accepted time of the next event. Only the writer thread calls this.
+    pub fn next_accepted_time(&self) -> Timestamp {
+        let last = self.counters.last_accepted.load(Relaxed);
+        let accepted_at = Timestamp::now().micros().max(last.saturating_add(1));
+        self.counters.last_accepted.store(accepted_at, Relaxed);
+        Timestamp::from_micros(accepted_at)
+    }
+
+    pub fn put_event(&self, batch: &mut Batch<'_>, at: HistoryPosition, row: Vec<u8>) {
         self.resize(batch, 0, row.len());
-        batch.put(event_key(event.id), row);
-        batch.put(timeline_key(HistoryCursor { ts: event.ts, id: event.id }), b"");
+        batch.put(event_key(at), row);
+        Self::put_index(batch, at);
     }
 
     /// Stores a delivery's row in place of one of `old_size` bytes.
@@ -81,36 +114,40 @@ impl History {
         batch.put(key, row);
     }
 
-    pub fn record(&self, id: EventId, has_queue: impl Fn(SinkId) -> bool) -> Result<Option<Record>, StoreError> {
-        self.event(id)?.map(|row| self.with_deliveries(row, has_queue)).transpose()
+    /// Returns an event with its deliveries. `has_queue` tells the sinks that exist from those that were deleted.
+    pub fn record(
+        &self,
+        at: HistoryPosition,
+        has_queue: impl Fn(SinkId) -> bool,
+    ) -> Result<Option<Record>, StoreError> {
+        self.event(at)?.map(|row| self.with_deliveries(at, row, has_queue)).transpose()
     }
 
     pub fn page(&self, filter: &HistoryFilter, has_queue: impl Fn(SinkId) -> bool) -> Result<HistoryPage, StoreError> {
-        let first = timeline_start(filter.since.unwrap_or(Timestamp::from_micros(0)));
+        let first = first_event_key(filter.since.unwrap_or(Timestamp::from_micros(0)));
         let end = match (filter.after, filter.until) {
-            (Some(cursor), _) => timeline_key(cursor),
-            (None, Some(until)) => timeline_start(Timestamp::from_micros(until.micros() + 1)),
-            (None, None) => vec![keys::TIMELINE + 1],
+            (Some(position), _) => event_key(position),
+            (None, Some(until)) => first_event_key(Timestamp::from_micros(until.micros().saturating_add(1))),
+            (None, None) => vec![keys::EVENT + 1],
         };
         let mut page = HistoryPage { records: Vec::new(), next: None };
         if first >= end {
             return Ok(page);
         }
         let mut position = None;
-        for (read, entry) in self.store.range(first..end).rev().enumerate() {
+        for (read, key) in self.store.keys(first..end).rev().enumerate() {
             if page.records.len() == filter.limit || read == EVENTS_PER_PAGE {
                 page.next = position;
                 break;
             }
-            let (key, _) = entry?;
-            let Some(at) = timeline_position(&key) else { continue };
+            let Some(at) = event_position(&key?) else { continue };
             position = Some(at);
             // Absent if it was deleted between the two reads.
-            let Some(row) = undamaged(self.event(at.id))?.flatten() else { continue };
+            let Some(row) = undamaged(self.event(at))?.flatten() else { continue };
             if !filter.selects_event(&row.event) {
                 continue;
             }
-            let record = self.with_deliveries(row, &has_queue)?;
+            let record = self.with_deliveries(at, row, &has_queue)?;
             if filter.selects_any(&record.deliveries) {
                 page.records.push(record);
             }
@@ -118,24 +155,48 @@ impl History {
         Ok(page)
     }
 
-    fn with_deliveries(&self, row: EventRow, has_queue: impl Fn(SinkId) -> bool) -> Result<Record, StoreError> {
+    fn with_deliveries(
+        &self,
+        at: HistoryPosition,
+        row: EventRow,
+        has_queue: impl Fn(SinkId) -> bool,
+    ) -> Result<Record, StoreError> {
         let mut deliveries = Vec::with_capacity(row.routed.len());
         for routed in row.routed {
             // The state of a delivery whose row is damaged is unknown, so it is left out.
-            if let Some(stored) = undamaged(self.delivery(row.event.id, routed.sink))? {
+            if let Some(stored) = undamaged(self.delivery(at, routed.sink))? {
                 deliveries.push(delivery(routed, stored, &has_queue));
             }
         }
-        Ok(Record { event: Arc::new(row.event), deliveries })
+        Ok(Record { accepted_at: at.accepted_at, event: Arc::new(row.event), deliveries })
     }
 
-    /// Counts rows that leave and rows that come. Only the writer thread calls this, so load and store need not be
-    /// one atomic step.
+    /// Counts rows that leave and rows that come. Only the writer thread calls this.
     pub(super) fn resize(&self, batch: &mut Batch<'_>, removed: usize, added: usize) {
-        let bytes = (self.bytes.load(Relaxed) + added as u64).saturating_sub(removed as u64);
-        self.bytes.store(bytes, Relaxed);
+        let counters = &self.counters;
+        let bytes = (counters.bytes.load(Relaxed) + added as u64).saturating_sub(removed as u64);
+        counters.bytes.store(bytes, Relaxed);
         batch.put([keys::HISTORY], bytes.to_be_bytes());
+        if bytes > counters.threshold.load(Relaxed) {
+            counters.outgrown.notify_one();
+        }
     }
+}
+
+/// Returns the size of all event and delivery rows: as it was counted, or counted anew if that number is damaged.
+fn stored_size(store: &Store) -> Result<u64, StoreError> {
+    let key = [keys::HISTORY];
+    let counted = store.get(&key).and_then(|value| value.map(|value| stored_number(&key, &value)).transpose());
+    if let Some(counted) = undamaged(counted)? {
+        return Ok(counted.unwrap_or(0));
+    }
+    let mut bytes = 0;
+    for kind in [keys::EVENT, keys::DELIVERY] {
+        for key in store.keys(vec![kind]..vec![kind + 1]) {
+            bytes += readable(store.get(&key?))?.flatten().map_or(0, |value| value.len() as u64);
+        }
+    }
+    Ok(bytes)
 }
 
 /// Merges what the event's row and the delivery's row say of a delivery.

@@ -2,10 +2,12 @@
 //!
 //! [`engine`] implements the trait, [`recovery`] reads the queues back at start. [`queues`] is the state in memory,
 //! [`write_ops`] and [`dead_letters`] the steps that run on the writer thread and keep memory and disk in line.
-//! [`history`] reads events back, [`retention`] deletes old ones, [`rows`] is the layout on disk.
+//! [`history`] reads events back, [`event_index`] finds one by its id, [`retention`] deletes old ones, [`rows`] is the
+//! layout on disk.
 
 mod dead_letters;
 mod engine;
+mod event_index;
 mod history;
 mod queues;
 mod recovery;

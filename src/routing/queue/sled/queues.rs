@@ -9,19 +9,16 @@
 
 use super::history::History;
 use crate::{
-    model::{
-        event::Event,
-        id::{EventId, SinkId},
-        timestamp::Timestamp,
-    },
+    model::{event::Event, id::SinkId},
     platform::{metrics::Metrics, store::Store},
+    routing::queue::HistoryPosition,
 };
 use parking_lot::{Mutex, MutexGuard};
 use std::{
     collections::{HashMap, VecDeque},
     sync::Arc,
 };
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 
 /// Limits of every queue.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +53,8 @@ pub(super) struct QueueState {
 /// One sink's queue.
 #[derive(Default)]
 pub(super) struct SinkQueue {
+    /// The sink's name, for messages; empty until the queue is opened after a start.
+    pub name: Arc<str>,
     pub ready: VecDeque<QueuedEvent>,
     /// Places taken, by events that are ready and events that are still being written.
     pub reserved: usize,
@@ -68,9 +67,11 @@ pub(super) struct SinkQueue {
 #[derive(Clone, Copy)]
 pub(super) struct QueuedEvent {
     pub sequence: u64,
-    pub event: EventId,
+    /// The event's place in history; `None` if the queue's row is damaged. It becomes a dead letter at the head then.
+    pub event: Option<HistoryPosition>,
     pub failures: u32,
-    pub due: Timestamp,
+    /// The time of the next attempt, by a clock that is never set; `None` if it is due at once.
+    pub due: Option<Instant>,
 }
 
 impl QueueState {
@@ -101,12 +102,12 @@ impl QueueState {
     }
 
     /// Makes events that are on disk visible to the workers, and wakes the sinks whose queue was empty.
-    pub fn push_ready(&self, queued: impl Iterator<Item = (SinkId, u64, EventId)>) {
+    pub fn push_ready(&self, queued: impl Iterator<Item = (SinkId, u64, HistoryPosition)>) {
         let mut queues = self.queues();
         for (sink, sequence, event) in queued {
             let Some(queue) = queues.get_mut(&sink) else { continue };
             let was_empty = queue.ready.is_empty();
-            queue.ready.push_back(QueuedEvent { sequence, event, failures: 0, due: Timestamp::from_micros(0) });
+            queue.ready.push_back(QueuedEvent { sequence, event: Some(event), failures: 0, due: None });
             if was_empty {
                 // Fails only while the server stops and nothing is delivered any more.
                 let _ = self.hooks.ready.send(sink);

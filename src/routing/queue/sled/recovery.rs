@@ -1,26 +1,24 @@
-//! Reads the queues back from the store at start.
+//! Reads the queues back from the store at start. A damaged row stops nothing:
 //!
-//! A damaged queue entry becomes a dead letter. A damaged sequence number is an error: a number must not be given twice.
+//! - A damaged queue entry stays in its place and becomes a dead letter there.
+//! - The attempts of a delivery whose row is damaged are counted anew.
+//! - A damaged sequence number is replaced by one that is beyond every number given, because none must be given twice.
 
 use super::{
     history::History,
     queues::{EngineHooks, QueueLimits, QueueState, QueuedEvent, SinkQueue},
-    rows::{sink_and_sequence, undamaged},
+    rows::{DeliveryRow, position, readable, sequence_key, sink_and_sequence, stored_number, undamaged},
 };
 use crate::{
-    model::{
-        id::{EventId, SinkId},
-        timestamp::Timestamp,
-    },
+    model::{id::SinkId, timestamp::Timestamp},
     platform::{
         metrics::Metrics,
         store::{Store, StoreError, keys},
     },
 };
 use parking_lot::Mutex;
-use std::{collections::HashMap, sync::Arc};
-
-const MALFORMED_KEY: &str = "its key is no id and number";
+use std::{collections::HashMap, sync::Arc, time::Duration};
+use tokio::time::Instant;
 
 impl QueueState {
     /// Reads all queues and wakes the sinks that have something to deliver.
@@ -32,38 +30,9 @@ impl QueueState {
     ) -> Result<Arc<Self>, StoreError> {
         let history = History::open(store.clone())?;
         let mut queues = HashMap::<SinkId, SinkQueue>::new();
-        for entry in store.scan(&[keys::SEQUENCE]) {
-            let (key, value) = entry?;
-            let sink = SinkId::from_slice(&key[1..]).ok_or_else(|| StoreError::damaged(&key, "its key is no id"))?;
-            let last_sequence = keys::number(&value, 0).ok_or_else(|| StoreError::damaged(&key, "it is no number"))?;
-            queues.insert(sink, SinkQueue { last_sequence, ..SinkQueue::default() });
-        }
-        let mut damaged = Vec::new();
-        for entry in store.scan(&[keys::QUEUE]) {
-            let (key, value) = entry?;
-            let (sink, sequence) = sink_and_sequence(&key).ok_or_else(|| StoreError::damaged(&key, MALFORMED_KEY))?;
-            let queue = queues.entry(sink).or_default();
-            let due = Timestamp::from_micros(0);
-            let Some(event) = EventId::from_slice(&value) else {
-                let unknown = QueuedEvent { sequence, event: EventId::NIL, failures: 0, due };
-                damaged.push((sink, unknown, StoreError::damaged(&key, "it is no id of an event")));
-                continue;
-            };
-            // The attempts of a delivery whose row is damaged are counted anew.
-            let row = undamaged(history.delivery(event, sink))?.flatten();
-            queue.ready.push_back(QueuedEvent {
-                sequence,
-                event,
-                failures: row.as_ref().map_or(0, |row| row.failures),
-                due: row.map_or(due, |row| row.due),
-            });
-            queue.reserved += 1;
-        }
-        for entry in store.scan(&[keys::DEAD]) {
-            let (key, _) = entry?;
-            let (sink, sequence) = sink_and_sequence(&key).ok_or_else(|| StoreError::damaged(&key, MALFORMED_KEY))?;
-            queues.entry(sink).or_default().dead_letters.push_back(sequence);
-        }
+        read_queued(&store, &history, &mut queues)?;
+        read_dead_letters(&store, &mut queues)?;
+        read_sequences(&store, &mut queues)?;
         for (sink, queue) in &queues {
             if !queue.ready.is_empty() {
                 metrics.matched.add(queue.ready.len());
@@ -71,11 +40,87 @@ impl QueueState {
                 let _ = hooks.ready.send(*sink);
             }
         }
-        let state = Arc::new(Self { store, metrics, limits, history, hooks, queues: Mutex::new(queues) });
-        for (sink, queued, damage) in damaged {
-            state.metrics.matched.increment();
-            state.give_up_damaged(sink, queued, &damage);
-        }
-        Ok(state)
+        Ok(Arc::new(Self { store, metrics, limits, history, hooks, queues: Mutex::new(queues) }))
     }
+}
+
+fn read_queued(store: &Store, history: &History, queues: &mut HashMap<SinkId, SinkQueue>) -> Result<(), StoreError> {
+    for key in store.keys(kind(keys::QUEUE)) {
+        let key = key?;
+        let Some((sink, sequence)) = known(&key) else { continue };
+        // Absent only if it was deleted since its key was read, and nothing runs yet that could.
+        let Some(value) = readable(store.get(&key))?.map_or(Some(None), |value| value.map(Some)) else { continue };
+        let event = value.and_then(|value| position(&value));
+        let row = match event {
+            Some(at) => undamaged(history.delivery(at, sink))?.flatten(),
+            None => None,
+        };
+        let queue = queues.entry(sink).or_default();
+        queue.last_sequence = queue.last_sequence.max(sequence);
+        queue.ready.push_back(QueuedEvent {
+            sequence,
+            event,
+            failures: row.as_ref().map_or(0, |row| row.failures),
+            due: row.map(|row| Instant::now() + remaining_wait(&row)),
+        });
+        queue.reserved += 1;
+    }
+    Ok(())
+}
+
+fn read_dead_letters(store: &Store, queues: &mut HashMap<SinkId, SinkQueue>) -> Result<(), StoreError> {
+    for key in store.keys(kind(keys::DEAD)) {
+        let Some((sink, sequence)) = known(&key?) else { continue };
+        let queue = queues.entry(sink).or_default();
+        queue.last_sequence = queue.last_sequence.max(sequence);
+        queue.dead_letters.push_back(sequence);
+    }
+    Ok(())
+}
+
+fn read_sequences(store: &Store, queues: &mut HashMap<SinkId, SinkQueue>) -> Result<(), StoreError> {
+    for key in store.keys(kind(keys::SEQUENCE)) {
+        let key = key?;
+        let Some(sink) = SinkId::from_slice(&key[1..]) else {
+            log::warn!("{}", StoreError::damaged(&key, "its key is no id"));
+            continue;
+        };
+        let queue = queues.entry(sink).or_default();
+        let stored = store.get(&key).and_then(|value| value.map(|value| stored_number(&key, &value)).transpose());
+        match readable(stored)? {
+            Some(stored) => queue.last_sequence = queue.last_sequence.max(stored.unwrap_or(0)),
+            None => {
+                let last = queue.last_sequence.max(beyond_every_sequence());
+                queue.last_sequence = last;
+                log::warn!("the sequence number of sink {sink} is damaged: its events are numbered from {last} on");
+                store.write_soon(move |batch| batch.put(sequence_key(sink), last.to_be_bytes()));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns a number that no sink has reached: it would have needed an event in each millisecond since 1970.
+fn beyond_every_sequence() -> u64 {
+    u64::try_from(Timestamp::now().micros() / 1000).unwrap_or(0)
+}
+
+/// Returns the rest of the wait for the next attempt. It is never longer than the wait that was intended, however the
+/// clock was set since.
+fn remaining_wait(row: &DeliveryRow) -> Duration {
+    let Some(last) = row.attempts.last() else { return Duration::ZERO };
+    row.due.from_now().min(row.due.since(last.ended_at()))
+}
+
+fn kind(kind: u8) -> std::ops::Range<Vec<u8>> {
+    vec![kind]..vec![kind + 1]
+}
+
+/// Returns the sink and sequence number in a key; a key without them is logged.
+fn known(key: &[u8]) -> Option<(SinkId, u64)> {
+    let known = sink_and_sequence(key);
+    if known.is_none() {
+        log::warn!("{}", StoreError::damaged(key, "its key is no id and number"));
+    }
+    known
 }

@@ -3,12 +3,16 @@
 //! | key | value |
 //! |---|---|
 //! | `SEQUENCE` sink | the last sequence number given |
-//! | `QUEUE` sink sequence | the event's id |
+//! | `QUEUE` sink sequence | the event's position |
 //! | `DEAD` sink sequence | a [`DeadLetter`](crate::model::delivery::DeadLetter) |
-//! | `EVENT` event | an [`EventRow`] |
-//! | `DELIVERY` event sink | a [`DeliveryRow`], from the first attempt on |
-//! | `TIMELINE` time event | nothing; orders events by time |
+//! | `EVENT` position | an [`EventRow`] |
+//! | `EVENT_INDEX` event | the event's accepted time |
+//! | `DELIVERY` position sink | a [`DeliveryRow`], from the first attempt on |
 //! | `HISTORY` | the size of all event and delivery rows |
+//!
+//! A position is the accepted time and the id of an event. Rows in the order of time are appended at one place and deleted
+//! at another, which keeps the database small; an emitter may choose random ids, and rows in their order would be
+//! scattered.
 
 use crate::{
     model::{
@@ -18,7 +22,7 @@ use crate::{
         timestamp::Timestamp,
     },
     platform::store::{StoreError, keys},
-    routing::queue::{HistoryCursor, RouteTarget},
+    routing::queue::{HistoryPosition, RouteTarget},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::sync::Arc;
@@ -47,8 +51,15 @@ pub struct DeliveryRow {
     pub sequence: u64,
     /// Failed attempts since the event was last queued.
     pub failures: u32,
+    /// The time of the next attempt: the end of the last one and the wait after it.
     pub due: Timestamp,
     pub attempts: Vec<Attempt>,
+}
+
+/// The part of an event's row that retention needs.
+#[derive(Deserialize)]
+pub struct RoutedRow {
+    pub routed: Vec<RoutedSink>,
 }
 
 /// A delivery's row with its size on disk.
@@ -83,12 +94,18 @@ pub fn encode(record: &impl Serialize) -> Vec<u8> {
 
 /// Turns a damaged record into an absent one and logs the damage, for steps that can continue without the record.
 pub fn undamaged<T>(read: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
+    readable(read.inspect_err(|error| {
+        if matches!(error, StoreError::Damaged { .. }) {
+            log::warn!("{error}");
+        }
+    }))
+}
+
+/// Turns a damaged record into an absent one without a word, for steps that log the damage in their own way.
+pub fn readable<T>(read: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
     match read {
         Ok(record) => Ok(Some(record)),
-        Err(error @ StoreError::Damaged { .. }) => {
-            log::warn!("{error}");
-            Ok(None)
-        }
+        Err(StoreError::Damaged { .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -110,35 +127,58 @@ pub fn dead_key(sink: SinkId, sequence: u64) -> Vec<u8> {
     keys::key(keys::DEAD, &[sink.as_bytes(), &sequence.to_be_bytes()])
 }
 
-pub fn event_key(id: EventId) -> Vec<u8> {
-    keys::key(keys::EVENT, &[id.as_bytes()])
+pub fn event_key(at: HistoryPosition) -> Vec<u8> {
+    keys::key(keys::EVENT, &[&position_bytes(at)])
 }
 
-pub fn delivery_key(event: EventId, sink: SinkId) -> Vec<u8> {
-    keys::key(keys::DELIVERY, &[event.as_bytes(), sink.as_bytes()])
+/// Returns the first key that an event accepted at this time or later can have.
+pub fn first_event_key(accepted_at: Timestamp) -> Vec<u8> {
+    keys::key(keys::EVENT, &[&time_bytes(accepted_at)])
 }
 
-pub fn timeline_key(HistoryCursor { ts, id }: HistoryCursor) -> Vec<u8> {
-    keys::key(keys::TIMELINE, &[&sortable(ts), id.as_bytes()])
+pub fn event_index_key(id: EventId) -> Vec<u8> {
+    keys::key(keys::EVENT_INDEX, &[id.as_bytes()])
 }
 
-/// Returns the first key of the timeline at or after this time.
-pub fn timeline_start(ts: Timestamp) -> Vec<u8> {
-    keys::key(keys::TIMELINE, &[&sortable(ts)])
+pub fn delivery_key(at: HistoryPosition, sink: SinkId) -> Vec<u8> {
+    keys::key(keys::DELIVERY, &[&position_bytes(at), sink.as_bytes()])
+}
+
+/// Returns the bytes of a position in keys and queue rows. They sort as positions do.
+pub fn position_bytes(at: HistoryPosition) -> [u8; 24] {
+    let mut bytes = [0; 24];
+    bytes[..8].copy_from_slice(&time_bytes(at.accepted_at));
+    bytes[8..].copy_from_slice(at.id.as_bytes());
+    bytes
+}
+
+/// The inverse of [`position_bytes`].
+pub fn position(bytes: &[u8]) -> Option<HistoryPosition> {
+    Some(HistoryPosition { accepted_at: time(bytes.get(..8)?)?, id: EventId::from_slice(&bytes[8..])? })
+}
+
+/// Returns the position in a key made by [`event_key`].
+pub fn event_position(key: &[u8]) -> Option<HistoryPosition> {
+    position(key.get(1..)?)
+}
+
+/// Returns the bytes of an accepted time. No event was accepted before 1970.
+pub fn time_bytes(accepted_at: Timestamp) -> [u8; 8] {
+    u64::try_from(accepted_at.micros()).unwrap_or(0).to_be_bytes()
+}
+
+/// The inverse of [`time_bytes`].
+pub fn time(bytes: &[u8]) -> Option<Timestamp> {
+    let micros = u64::from_be_bytes(bytes.try_into().ok()?);
+    Some(Timestamp::from_micros(i64::try_from(micros).ok()?))
+}
+
+/// Returns the number in a row that holds nothing else.
+pub fn stored_number(key: &[u8], value: &[u8]) -> Result<u64, StoreError> {
+    value.try_into().map(u64::from_be_bytes).map_err(|_| StoreError::damaged(key, "it is no number"))
 }
 
 /// Returns the sink and sequence number of a key made by [`queue_key`] or [`dead_key`].
 pub fn sink_and_sequence(key: &[u8]) -> Option<(SinkId, u64)> {
-    Some((SinkId::from_slice(key.get(1..17)?)?, keys::number(key, 17)?))
-}
-
-/// Returns the position of a key made by [`timeline_key`].
-pub fn timeline_position(key: &[u8]) -> Option<HistoryCursor> {
-    let ts = i64::try_from(keys::number(key, 1)?).ok()?;
-    Some(HistoryCursor { ts: Timestamp::from_micros(ts), id: EventId::from_slice(key.get(9..)?)? })
-}
-
-/// Returns bytes that sort as the timestamps do. No event is older than 1970.
-fn sortable(ts: Timestamp) -> [u8; 8] {
-    u64::try_from(ts.micros()).unwrap_or(0).to_be_bytes()
+    Some((SinkId::from_slice(key.get(1..17)?)?, u64::from_be_bytes(key.get(17..)?.try_into().ok()?)))
 }

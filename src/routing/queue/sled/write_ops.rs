@@ -4,23 +4,28 @@
 use super::{
     history::History,
     queues::QueueState,
-    rows::{DeliveryRow, EventRow, RoutedSink, delivery_key, queue_key, sequence_key},
+    rows::{DeliveryRow, EventRow, RoutedSink, delivery_key, position_bytes, queue_key, sequence_key},
 };
 use crate::{
-    model::{event::Event, id::SinkId},
+    model::{
+        event::Event,
+        id::{EventId, SinkId},
+    },
     platform::{
         audit::{Audit, AuditEntry},
         store::{Batch, StoreError},
     },
     routing::queue::{
-        AttemptOutcome, DeadLetter, DeliveryState, PendingDelivery, RouteTarget, SettledAttempt, Settlement,
+        AttemptOutcome, DeadLetter, DeliveryState, HistoryPosition, PendingDelivery, RouteTarget, SettledAttempt,
+        Settlement,
     },
 };
 use std::sync::Arc;
+use tokio::time::Instant;
 
 /// The result of accepting an event on the writer thread.
 pub enum AcceptResult {
-    New { queued: Vec<(SinkId, u64)>, dropped: Vec<RouteTarget>, matched: Vec<RouteTarget> },
+    New { at: HistoryPosition, queued: Vec<(SinkId, u64)>, dropped: Vec<RouteTarget>, matched: Vec<RouteTarget> },
     Repeated(EventRow),
     IdTaken,
     Unreadable(StoreError),
@@ -35,12 +40,13 @@ impl QueueState {
         encoded: &[u8],
         targets: Vec<RouteTarget>,
     ) -> AcceptResult {
-        match History::event_in(batch, event.id) {
+        match stored_event(batch, event.id) {
             Ok(None) => {}
             Ok(Some(row)) if is_repeat(&row.event, event) => return AcceptResult::Repeated(row),
             Ok(Some(_)) => return AcceptResult::IdTaken,
             Err(error) => return AcceptResult::Unreadable(error),
         }
+        let at = HistoryPosition { accepted_at: self.history.next_accepted_time(), id: event.id };
         let mut routed = Vec::with_capacity(targets.len());
         let (mut queued, mut dropped, mut matched) = (Vec::new(), Vec::new(), Vec::new());
         let mut queues = self.queues();
@@ -55,7 +61,7 @@ impl QueueState {
                 dropped.push(target.clone());
             } else {
                 queue.reserved += 1;
-                batch.put(queue_key(target.sink, sequence), *event.id.as_bytes());
+                batch.put(queue_key(target.sink, sequence), position_bytes(at));
                 queued.push((target.sink, sequence));
             }
             routed.push(RoutedSink { sink: target.sink, name: target.name.clone(), sequence, dropped: full });
@@ -65,8 +71,8 @@ impl QueueState {
         for target in &dropped {
             self.audit_drop(batch, event, target);
         }
-        self.history.put_event(batch, event, EventRow::encode(encoded, &routed));
-        AcceptResult::New { queued, dropped, matched }
+        self.history.put_event(batch, at, EventRow::encode(encoded, &routed));
+        AcceptResult::New { at, queued, dropped, matched }
     }
 
     fn audit_drop(&self, batch: &mut Batch<'_>, event: &Event, target: &RouteTarget) {
@@ -80,7 +86,7 @@ impl QueueState {
     /// Publishes an event that is on disk to the hooks and the workers.
     pub fn accepted(&self, event: &Arc<Event>, result: &AcceptResult) {
         match result {
-            AcceptResult::New { queued, dropped, matched } => {
+            AcceptResult::New { at, queued, dropped, matched } => {
                 self.metrics.events_accepted.increment();
                 self.metrics.matched.add(matched.len());
                 self.metrics.dropped.add(dropped.len());
@@ -88,7 +94,7 @@ impl QueueState {
                     log::warn!("sink `{name}` ({sink}) is full: event {} is dropped for it", event.id);
                 }
                 (self.hooks.accepted)(event);
-                self.push_ready(queued.iter().map(|(sink, sequence)| (*sink, *sequence, event.id)));
+                self.push_ready(queued.iter().map(|(sink, sequence)| (*sink, *sequence, *at)));
             }
             AcceptResult::Repeated(_) => self.metrics.events_repeated.increment(),
             AcceptResult::IdTaken | AcceptResult::Unreadable(_) => {}
@@ -101,13 +107,13 @@ impl QueueState {
         let mut queues = self.queues();
         let Some(queue) = queues.get_mut(&pending.sink) else { return false };
         let Some(head) = queue.ready.front_mut() else { return false };
-        if head.sequence != pending.sequence || head.event != pending.event.id {
+        if head.sequence != pending.sequence || head.event != Some(pending.position()) {
             return false;
         }
         match settlement {
-            Settlement::RetryAt(due) => {
+            Settlement::Retry(wait) => {
                 head.failures += 1;
-                head.due = *due;
+                head.due = Some(Instant::now() + *wait);
             }
             Settlement::Complete | Settlement::DeadLetter(_) => {
                 queue.ready.pop_front();
@@ -136,13 +142,13 @@ impl QueueState {
         settled: SettledAttempt,
     ) -> Result<(), StoreError> {
         let PendingDelivery { sink, sequence, event, .. } = pending;
-        let (sink, sequence) = (*sink, *sequence);
+        let (sink, sequence, position) = (*sink, *sequence, pending.position());
         if !self.has_queue(sink) {
             return Ok(());
         }
         let state = settled.state();
         let SettledAttempt { attempt, settlement } = settled;
-        let old = History::delivery_in(batch, event.id, sink)?;
+        let old = History::delivery_in(batch, position, sink)?;
         let old_size = old.as_ref().map_or(0, |old| old.size);
         let mut row = old.and_then(|old| old.row).unwrap_or(DeliveryRow {
             state,
@@ -152,12 +158,12 @@ impl QueueState {
             attempts: Vec::new(),
         });
         row.state = state;
-        let (number, at) = (attempt.number, attempt.at);
+        let (number, at, ended_at) = (attempt.number, attempt.at, attempt.ended_at());
         row.attempts.push(attempt);
         match settlement {
-            Settlement::RetryAt(due) => {
+            Settlement::Retry(wait) => {
                 row.failures += 1;
-                row.due = due;
+                row.due = ended_at.after(wait);
             }
             Settlement::Complete => batch.delete(queue_key(sink, sequence)),
             Settlement::DeadLetter(why) => {
@@ -174,8 +180,16 @@ impl QueueState {
                 self.put_dead_letter(batch, sink, &letter);
             }
         }
-        self.history.put_delivery(batch, delivery_key(event.id, sink), old_size, &row);
+        self.history.put_delivery(batch, delivery_key(position, sink), old_size, &row);
         Ok(())
+    }
+}
+
+/// Returns the event with this id as the batch sees it. An entry of the index without an event means nothing.
+fn stored_event(batch: &mut Batch<'_>, id: EventId) -> Result<Option<EventRow>, StoreError> {
+    match History::locate_in(batch, id)? {
+        Some(at) => History::event_in(batch, at),
+        None => Ok(None),
     }
 }
 

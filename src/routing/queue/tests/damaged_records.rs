@@ -12,19 +12,21 @@ use std::time::Duration;
 
 const GARBAGE: &[u8] = b"{\"event\":\xff";
 
-fn event_key(id: EventId) -> Vec<u8> {
-    keys::key(keys::EVENT, &[id.as_bytes()])
-}
-
-fn delivery_key(id: EventId, sink: SinkId) -> Vec<u8> {
-    keys::key(keys::DELIVERY, &[id.as_bytes(), sink.as_bytes()])
-}
-
 fn sequenced_key(kind: u8, sink: SinkId, sequence: u64) -> Vec<u8> {
     keys::key(kind, &[sink.as_bytes(), &sequence.to_be_bytes()])
 }
 
 impl EngineFixture {
+    fn event_key(&self, id: EventId) -> Vec<u8> {
+        let HistoryPosition { accepted_at, id } = self.position(id);
+        keys::key(keys::EVENT, &[&accepted_at.micros().to_be_bytes(), id.as_bytes()])
+    }
+
+    fn delivery_key(&self, id: EventId, sink: SinkId) -> Vec<u8> {
+        let HistoryPosition { accepted_at, id } = self.position(id);
+        keys::key(keys::DELIVERY, &[&accepted_at.micros().to_be_bytes(), id.as_bytes(), sink.as_bytes()])
+    }
+
     async fn damage(&self, key: Vec<u8>) {
         self.store.write(move |batch| batch.put(key, GARBAGE)).await.unwrap();
     }
@@ -62,7 +64,7 @@ impl EngineFixture {
 async fn a_damaged_event_at_the_head_becomes_a_dead_letter_and_the_queue_continues() {
     let mut fixture = EngineFixture::new().await;
     let ids = fixture.push_to_first(3).await;
-    fixture.damage(event_key(ids[0])).await;
+    fixture.damage(fixture.event_key(ids[0])).await;
     assert_eq!(fixture.head_of_first().await, Some((ids[1], 0)));
     fixture.written().await;
     let letters = fixture.letters_of_first();
@@ -84,7 +86,7 @@ async fn a_damaged_event_at_the_head_becomes_a_dead_letter_and_the_queue_continu
 async fn a_queued_event_whose_record_is_missing_becomes_a_dead_letter() {
     let fixture = EngineFixture::new().await;
     let ids = fixture.push_to_first(2).await;
-    let key = event_key(ids[0]);
+    let key = fixture.event_key(ids[0]);
     fixture.store.write(move |batch| batch.delete(key)).await.unwrap();
     assert_eq!(fixture.head_of_first().await, Some((ids[1], 0)));
     fixture.written().await;
@@ -97,12 +99,12 @@ async fn a_queued_event_whose_record_is_missing_becomes_a_dead_letter() {
 async fn a_queue_of_damaged_events_only_ends_empty() {
     let fixture = EngineFixture::new().await;
     for id in fixture.push_to_first(2).await {
-        fixture.damage(event_key(id)).await;
+        fixture.damage(fixture.event_key(id)).await;
     }
     assert_eq!(fixture.head_of_first().await, None);
     fixture.written().await;
     assert_eq!(fixture.letters_of_first().len(), 2);
-    assert_eq!(fixture.engine.next_attempt_at(fixture.sinks[0]), None);
+    assert_eq!(fixture.engine.next_attempt_in(fixture.sinks[0]), None);
     fixture.end().await;
 }
 
@@ -112,7 +114,7 @@ async fn an_event_whose_delivery_record_is_damaged_is_delivered_and_leaves_the_q
     let id = fixture.push_to_first(1).await[0];
     fixture.settle(0, AttemptEnding::Retry).await;
     fixture.written().await;
-    fixture.damage(delivery_key(id, fixture.sinks[0])).await;
+    fixture.damage(fixture.delivery_key(id, fixture.sinks[0])).await;
     fixture.settle(0, AttemptEnding::Done).await;
     fixture.written().await;
     fixture.crash().await;
@@ -128,7 +130,7 @@ async fn a_start_that_finds_a_damaged_delivery_record_counts_its_attempts_anew()
     let ids = fixture.push_to_first(2).await;
     fixture.settle(0, AttemptEnding::Retry).await;
     fixture.written().await;
-    fixture.damage(delivery_key(ids[0], fixture.sinks[0])).await;
+    fixture.damage(fixture.delivery_key(ids[0], fixture.sinks[0])).await;
     fixture.crash().await;
     assert_eq!(fixture.head_of_first().await, Some((ids[0], 0)));
     fixture.settle(0, AttemptEnding::Done).await;
@@ -142,8 +144,8 @@ async fn a_start_that_finds_a_damaged_queue_entry_makes_it_a_dead_letter() {
     let ids = fixture.push_to_first(2).await;
     fixture.damage(sequenced_key(keys::QUEUE, fixture.sinks[0], 1)).await;
     fixture.crash().await;
-    fixture.written().await;
     assert_eq!(fixture.head_of_first().await, Some((ids[1], 0)));
+    fixture.written().await;
     let letters = fixture.letters_of_first();
     assert_eq!((letters.len(), letters[0].sequence), (1, 1));
     assert!(letters[0].why.contains("damaged"), "{:?}", letters[0]);
@@ -159,7 +161,7 @@ async fn a_dead_letter_of_a_damaged_event_is_not_redelivered_and_the_result_says
         fixture.settle(0, AttemptEnding::Dead).await;
     }
     fixture.written().await;
-    fixture.damage(event_key(ids[0])).await;
+    fixture.damage(fixture.event_key(ids[0])).await;
     fixture.damage(sequenced_key(keys::DEAD, fixture.sinks[0], 2)).await;
     assert_eq!(fixture.letters_of_first().iter().map(|letter| letter.sequence).collect::<Vec<_>>(), [1, 3]);
     assert_eq!(fixture.redeliver_to_first().await, Redelivered { queued: 1, remaining: 2, damaged: 2 });
@@ -173,7 +175,7 @@ async fn a_dead_letter_whose_delivery_record_is_damaged_is_redelivered() {
     let id = fixture.push_to_first(1).await[0];
     fixture.settle(0, AttemptEnding::Dead).await;
     fixture.written().await;
-    fixture.damage(delivery_key(id, fixture.sinks[0])).await;
+    fixture.damage(fixture.delivery_key(id, fixture.sinks[0])).await;
     assert_eq!(fixture.redeliver_to_first().await, Redelivered { queued: 1, remaining: 0, damaged: 0 });
     assert_eq!(fixture.head_of_first().await, Some((id, 0)));
     assert_eq!(fixture.engine.record(id).unwrap().unwrap().deliveries[0].state, DeliveryState::Queued);
@@ -186,7 +188,7 @@ async fn a_redelivered_event_is_kept_while_its_delivery_record_is_missing_or_dam
     let id = fixture.push_to_first(1).await[0];
     fixture.settle(0, AttemptEnding::Dead).await;
     fixture.written().await;
-    let key = delivery_key(id, fixture.sinks[0]);
+    let key = fixture.delivery_key(id, fixture.sinks[0]);
     let missing = key.clone();
     fixture.store.write(move |batch| batch.delete(missing)).await.unwrap();
     assert_eq!(fixture.redeliver_to_first().await, Redelivered { queued: 1, remaining: 0, damaged: 0 });
@@ -206,7 +208,7 @@ async fn a_redelivered_event_is_kept_while_its_delivery_record_is_missing_or_dam
 async fn a_repeated_emit_of_a_damaged_event_is_refused_as_damaged() {
     let fixture = EngineFixture::new().await;
     let id = fixture.push_to_first(1).await[0];
-    fixture.damage(event_key(id)).await;
+    fixture.damage(fixture.event_key(id)).await;
     let refused = fixture.engine.accept(event(Some(id)), Vec::new()).await;
     assert!(matches!(refused, Err(AcceptError::Store(StoreError::Damaged { .. }))), "{refused:?}");
     fixture.end().await;
@@ -220,8 +222,8 @@ async fn history_and_sweeps_continue_past_damaged_records() {
         fixture.settle(0, AttemptEnding::Done).await;
     }
     fixture.written().await;
-    fixture.damage(event_key(ids[1])).await;
-    fixture.damage(delivery_key(ids[2], fixture.sinks[0])).await;
+    fixture.damage(fixture.event_key(ids[1])).await;
+    fixture.damage(fixture.delivery_key(ids[2], fixture.sinks[0])).await;
     let page = fixture.engine.history(&HistoryFilter { limit: 9, ..HistoryFilter::default() }).unwrap();
     let seen: Vec<_> = page.records.iter().map(|record| (record.event.id, record.deliveries.len())).collect();
     assert_eq!(seen, [(ids[3], 1), (ids[2], 0), (ids[0], 1)]);
@@ -229,7 +231,7 @@ async fn history_and_sweeps_continue_past_damaged_records() {
 
     let none = Retention { keep: Duration::ZERO, bytes: 0 };
     assert_eq!(fixture.engine.prune(none).await.unwrap(), 4);
-    for kind in [keys::EVENT, keys::DELIVERY, keys::TIMELINE] {
+    for kind in [keys::EVENT, keys::DELIVERY, keys::EVENT_INDEX] {
         assert_eq!(fixture.store.scan(&[kind]).count(), 0, "{}", kind as char);
     }
     fixture.end().await;

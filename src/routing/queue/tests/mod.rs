@@ -1,6 +1,7 @@
 //! Tests of the embedded engine: its plain properties here, a comparison with a model under random steps in [`model`],
-//! damaged records in [`damaged_records`].
+//! the order of events in [`acceptance`], damaged records in [`damaged_records`].
 
+mod acceptance;
 mod damaged_records;
 mod model;
 
@@ -43,17 +44,28 @@ impl EngineFixture {
         let root = TempDir::new().unwrap();
         let (store, engine, wakes) = open(&root.path().join("0"));
         let sinks = std::array::from_fn(|_| SinkId::new());
-        for sink in sinks {
-            engine.open_queue(sink);
-        }
-        Self { root, generation: 0, store, engine, sinks, wakes }
+        let fixture = Self { root, generation: 0, store, engine, sinks, wakes };
+        fixture.open_queues();
+        fixture
+    }
+
+    /// Every start does this for the sinks it knows.
+    fn open_queues(&self) {
+        (0..SINKS).for_each(|n| self.engine.open_queue(&self.target(n)));
+    }
+
+    fn target(&self, n: usize) -> RouteTarget {
+        RouteTarget { sink: self.sinks[n], name: format!("s{n}").into() }
+    }
+
+    /// Returns the position of an event that is on disk.
+    fn position(&self, id: EventId) -> HistoryPosition {
+        let record = self.engine.record(id).unwrap().unwrap();
+        HistoryPosition { accepted_at: record.accepted_at, id }
     }
 
     async fn push(&self, id: Option<EventId>, mask: u8) -> Receipt {
-        let targets = (0..SINKS)
-            .filter(|n| mask & 1 << n != 0)
-            .map(|n| RouteTarget { sink: self.sinks[n], name: format!("s{n}").into() })
-            .collect();
+        let targets = (0..SINKS).filter(|n| mask & 1 << n != 0).map(|n| self.target(n)).collect();
         self.engine.accept(event(id), targets).await.unwrap()
     }
 
@@ -61,7 +73,7 @@ impl EngineFixture {
         let Some(pending) = self.engine.head(self.sinks[n]).await.unwrap() else { return };
         let (outcome, settlement) = match ending {
             AttemptEnding::Done => (AttemptOutcome::Delivered, Settlement::Complete),
-            AttemptEnding::Retry => (AttemptOutcome::Failed, Settlement::RetryAt(Timestamp::now())),
+            AttemptEnding::Retry => (AttemptOutcome::Failed, Settlement::Retry(Duration::ZERO)),
             AttemptEnding::Dead => (AttemptOutcome::Failed, Settlement::DeadLetter("no".to_owned())),
         };
         let attempt = attempt(pending.attempt_number(), outcome);
@@ -75,8 +87,7 @@ impl EngineFixture {
         copy_directory(self.store.directory(), &copy);
         self.store.close().await;
         (self.store, self.engine, self.wakes) = open(&copy);
-        // Every start does this for the sinks it knows.
-        self.sinks.iter().for_each(|sink| self.engine.open_queue(*sink));
+        self.open_queues();
     }
 
     async fn end(self) {

@@ -91,7 +91,8 @@ fn view(services: &EventServices, caller: &Caller, record: Record) -> EventView 
         })
         .collect();
     let Event { id, kind, ts, zone, space_id, user_id, actor, data, .. } = Arc::unwrap_or_clone(record.event);
-    EventView { id, kind, ts, zone, space_id, user_id, actor: actor.into(), data, deliveries }
+    let accepted_at = record.accepted_at;
+    EventView { id, kind, ts, accepted_at, zone, space_id, user_id, actor: actor.into(), data, deliveries }
 }
 
 /// The owner of a sink or subscription; `None` if it was deleted.
