@@ -83,16 +83,19 @@ pub async fn run(settings: AgentSettings, listener: TcpListener, signals: StopSi
         return Err(AgentError::NotLoopback(address));
     }
     let store =
-        Store::open(&settings.data, settings.disk_free, Arc::<Metrics>::default()).map_err(|error| match error {
+        Store::open_with(&settings.data, &settings.store, Arc::<Metrics>::default()).map_err(|error| match error {
             StoreOpenError::InUse(path) => AgentError::InUse(path),
             other => AgentError::Open(other),
         })?;
     let ran = match open(settings, address, store.clone()) {
-        Ok(agent) => serve(agent, listener, address, signals).await,
+        Ok(agent) => serve(agent, &store, listener, address, signals).await,
         Err(error) => Err(error.into()),
     };
     store.close().await;
-    ran
+    match store.failure() {
+        Some(failure) => Err(failure.into()),
+        None => ran,
+    }
 }
 
 /// Opens the state in the data directory.
@@ -137,6 +140,7 @@ fn open(settings: AgentSettings, address: SocketAddr, store: Store) -> Result<Ar
 
 async fn serve(
     agent: Arc<AgentState>,
+    store: &Store,
     listener: TcpListener,
     address: SocketAddr,
     signals: StopSignals,
@@ -154,6 +158,8 @@ async fn serve(
     tokio::select! {
         () = signals.stop.cancelled() => agent.shutdown.begin(StopReason::Requested),
         () = signals.abandoned.cancelled() => agent.shutdown.begin(StopReason::Abandoned),
+        // Nothing can be spooled or settled any more; whoever runs the agent starts it again.
+        () = store.stopped() => agent.shutdown.begin(StopReason::Requested),
         _ = agent.shutdown.begun() => {}
     }
     // The API serves on meanwhile: a call may need it for an event or a key.

@@ -1,6 +1,7 @@
 //! The settings of one agent process, and the signals that stop it.
 
 use super::server_url::{BearerToken, ServerUrl};
+use crate::platform::store::StoreOptions;
 use std::{path::PathBuf, time::Duration};
 use tokio_util::sync::CancellationToken;
 
@@ -20,10 +21,10 @@ pub struct AgentSettings {
     pub heartbeat: Duration,
     /// The largest event payload until a server has named its own limit, in bytes.
     pub max_payload: usize,
-    /// Disk space that is kept free, in bytes.
-    pub disk_free: u64,
     /// Time for calls under way to end once the agent stops.
     pub drain: Duration,
+    /// The way in which the data directory is opened.
+    pub store: StoreOptions,
     /// Working directory of health checks and of the startup script.
     pub directory: PathBuf,
     /// The name of this machine.

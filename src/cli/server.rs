@@ -44,6 +44,10 @@ pub struct ServerCommand {
     /// address and port to listen on; port 0 picks a free one
     #[argh(option, arg_name = "addr")]
     listen: Option<SocketAddr>,
+
+    /// refuse data of an older format instead of rewriting it
+    #[argh(switch)]
+    no_migrate: bool,
 }
 
 command_family! {
@@ -97,6 +101,9 @@ impl ServerCommand {
         }
         if let Some(dir) = self.data {
             config.data = dir;
+        }
+        if self.no_migrate {
+            config.store.migrate = false;
         }
         config.data = config.data_dir(environment)?;
         Ok(config)

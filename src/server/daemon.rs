@@ -4,7 +4,7 @@ use crate::{
     platform::{
         config::Config,
         metrics::Metrics,
-        store::{Store, StoreOpenError},
+        store::{Store, StoreError, StoreOpenError},
     },
     server::{
         http,
@@ -24,7 +24,7 @@ use std::{
     time::Duration,
 };
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 /// Time for the answers to calls that failed because their links ended, on top of `limits.drain`.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
@@ -43,6 +43,8 @@ pub enum DaemonError {
     Open(#[from] StoreOpenError),
     #[error(transparent)]
     Services(#[from] ServicesError),
+    #[error(transparent)]
+    StoreStopped(StoreError),
     #[error("cannot serve: {0}")]
     Serve(#[from] io::Error),
 }
@@ -58,10 +60,24 @@ pub async fn run(config: Config, listener: TcpListener, shutdown: CancellationTo
     raise_open_file_limit();
     let address = listener.local_addr()?;
     let metrics = Arc::<Metrics>::default();
-    let store = Store::open(&config.data, config.limits.disk_free.0, metrics.clone())?;
+    let store = Store::open_with(&config.data, &config.store_options(), metrics.clone())?;
+    let stop_with_store =
+        AbortOnDropHandle::new(tokio::spawn(shut_down_after_failure(store.clone(), shutdown.clone())));
     let served = serve(config, listener, shutdown, store.clone(), metrics, address).await;
+    drop(stop_with_store);
     store.close().await;
-    served
+    match store.failure() {
+        Some(failure) => Err(DaemonError::StoreStopped(failure)),
+        None => served,
+    }
+}
+
+/// Shuts the daemon down once a write has failed: only a new process can open the store again. Deliveries and answers
+/// under way still end, and whoever runs the daemon starts it again because of its exit code.
+async fn shut_down_after_failure(store: Store, shutdown: CancellationToken) {
+    store.stopped().await;
+    log::error!("stopping: the store takes no more writes");
+    shutdown.cancel();
 }
 
 async fn serve(

@@ -7,6 +7,7 @@ use crate::{
         id::{EventId, SpaceId},
         method::{MethodServerHealth, Registration},
     },
+    platform::store::StoreOptions,
 };
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json, value::RawValue};
@@ -302,8 +303,8 @@ pub fn settings(scratch: &tempfile::TempDir, servers: &[&ScriptedServer]) -> Age
         spool: 100,
         heartbeat: Duration::from_secs(60),
         max_payload: 1024,
-        disk_free: 0,
         drain: Duration::from_secs(2),
+        store: StoreOptions::default(),
         directory: scratch.path().to_owned(),
         node_id: "here".to_owned(),
         reconnect: ReconnectPolicy {

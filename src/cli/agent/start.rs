@@ -66,6 +66,10 @@ pub struct StartAgent {
     /// the config file
     #[argh(option, arg_name = "file")]
     config: Option<PathBuf>,
+
+    /// refuse data of an older format instead of rewriting it
+    #[argh(switch)]
+    no_migrate: bool,
 }
 
 /// The settings that the flags, the environment and the file give together.
@@ -102,6 +106,9 @@ impl StartAgent {
         }
         if let Some(dir) = self.data {
             config.agent.data = dir;
+        }
+        if self.no_migrate {
+            config.store.migrate = false;
         }
         config.agent.data = config.agent_data_dir(environment)?;
         // SVC_AGENT_…, which `Config` has read already, wins over the variable for all commands.
@@ -151,8 +158,8 @@ fn settings(config: &Config, secret: &str) -> Result<AgentSettings, Failure> {
         spool: config.agent.spool,
         heartbeat: config.agent.heartbeat.0,
         max_payload: config.limits.payload.bytes(),
-        disk_free: config.limits.disk_free.0,
         drain: config.limits.drain.0,
+        store: config.store_options(),
         directory: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
         node_id: node_name(),
         reconnect: ReconnectPolicy::default(),

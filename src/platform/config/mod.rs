@@ -5,7 +5,10 @@
 
 pub use crate::model::units::{Size, Span, UnitError};
 
-use crate::model::jsonrpc::MAX_BATCH;
+use crate::{
+    model::jsonrpc::MAX_BATCH,
+    platform::store::{Migration, StoreOptions},
+};
 use serde::{Deserialize, Serialize};
 use std::{
     net::SocketAddr,
@@ -29,6 +32,7 @@ pub struct Config {
     pub limits: LimitsConfig,
     pub delivery: DeliveryConfig,
     pub history: HistoryConfig,
+    pub store: StoreConfig,
     pub webhook: WebhookConfig,
     pub script: ScriptConfig,
     pub egress: EgressConfig,
@@ -70,6 +74,13 @@ pub struct HistoryConfig {
     pub size: Size,
     pub audit: Span,
     pub audit_size: Size,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StoreConfig {
+    pub compact_at: u32,
+    pub migrate: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -243,6 +254,13 @@ impl Config {
         Ok(server.with_file_name("svc-agent"))
     }
 
+    /// The options with which server and agent open their data directory.
+    pub fn store_options(&self) -> StoreOptions {
+        let StoreConfig { compact_at, migrate } = self.store;
+        let migration = if migrate { Migration::Allowed } else { Migration::Refused };
+        StoreOptions { keep_free: self.limits.disk_free.0, compact_at, migration }
+    }
+
     fn check(&self) -> Result<(), ConfigError> {
         let positive = |key, value| match value {
             0 => Err(ConfigError::Value { key, reason: "must be at least 1" }),
@@ -334,6 +352,7 @@ impl Default for Config {
             limits: LimitsConfig::default(),
             delivery: DeliveryConfig::default(),
             history: HistoryConfig::default(),
+            store: StoreConfig::default(),
             webhook: WebhookConfig::default(),
             script: ScriptConfig::default(),
             egress: EgressConfig::default(),
@@ -382,6 +401,12 @@ impl Default for HistoryConfig {
             audit: seconds(90 * 86_400),
             audit_size: Size(256 << 20),
         }
+    }
+}
+
+impl Default for StoreConfig {
+    fn default() -> Self {
+        Self { compact_at: 4, migrate: true }
     }
 }
 

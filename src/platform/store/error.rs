@@ -17,6 +17,8 @@ pub enum StoreOpenError {
     Directory { path: PathBuf, source: io::Error },
     #[error("data directory {} is in use by another svc server: stop it, or give this one its own with --data", .0.display())]
     InUse(PathBuf),
+    #[error("{} holds no database of svc: give the directory that the server uses with --data", .0.display())]
+    NoDatabase(PathBuf),
     /// Nothing on disk was changed.
     #[error(
         "the database in {} is damaged: {reason}. Restore a backup (`svc restore FILE --data DIR --force`), or save what is \

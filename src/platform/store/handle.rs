@@ -4,7 +4,7 @@ use super::{
     Batch, StoreError, StoreOpenError,
     chunked::{self, Framed, Value},
     open::{self, OpenDatabase, StoreOptions},
-    state::{JOB_PANICKED, StoreState, WriteCallback, WriterMessage},
+    state::{JOB_PANICKED, StoreSizes, StoreState, WriteCallback, WriterMessage},
     writer,
 };
 use crate::platform::metrics::Metrics;
@@ -177,6 +177,11 @@ impl Store {
 
     pub(super) fn state(&self) -> &Arc<StoreState> {
         &self.0
+    }
+
+    /// The sizes of the records and of the file that holds them.
+    pub fn sizes(&self) -> StoreSizes {
+        self.0.sizes()
     }
 
     /// The data directory.

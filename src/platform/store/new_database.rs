@@ -145,6 +145,11 @@ pub fn recover(directory: &Path) -> io::Result<()> {
     delete_folder(&new)
 }
 
+/// True if the database of this directory is under its name for a replaced one, which [`recover`] mends.
+pub fn is_replaced(directory: &Path) -> bool {
+    replaced(directory).exists()
+}
+
 fn unfinished(directory: &Path) -> PathBuf {
     directory.join("sled.new")
 }

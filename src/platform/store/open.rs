@@ -9,12 +9,13 @@ use super::{
     commit_mark::{self, CommitMark},
     database, format,
     new_database::{self, NewDatabase, Previous},
-    rewrite,
+    rewrite::{self, Compaction, Progress},
 };
 use std::{
+    cmp::Ordering,
     fs::{File, TryLockError},
     io,
-    path::Path,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -118,6 +119,38 @@ fn compact(directory: &Path, state: &DatabaseState) {
     }
 }
 
+/// Rewrites the database in a data directory that no server uses, so that it takes only the space it needs.
+///
+/// # Errors
+///
+/// Fails if the directory is in use or has no sound database of the current format; the database is as it was then.
+pub fn compact_offline(directory: &Path, progress: &mut Progress<'_>) -> Result<Compaction, StoreOpenError> {
+    let (path, _lock) = lock_database(directory)?;
+    let failed = |source| StoreOpenError::Directory { path: directory.to_owned(), source };
+    new_database::recover(directory).map_err(failed)?;
+    let (found, known) = (format::read(&path).map_err(failed)?, format::CURRENT);
+    match found.cmp(&known) {
+        Ordering::Less => return Err(StoreOpenError::OlderFormat { path, found, known }),
+        Ordering::Greater => return Err(StoreOpenError::NewerFormat { path, found, known }),
+        Ordering::Equal => {}
+    }
+    check::check(directory, found)?;
+    rewrite::compact(directory, progress)
+}
+
+/// Takes the lock of a data directory that has a database, and returns the database's folder with it.
+///
+/// # Errors
+///
+/// [`StoreOpenError::NoDatabase`] without one, so that a mistyped path creates nothing.
+pub fn lock_database(directory: &Path) -> Result<(PathBuf, File), StoreOpenError> {
+    let path = database::path(directory);
+    if !path.exists() && !new_database::is_replaced(directory) {
+        return Err(StoreOpenError::NoDatabase(directory.to_owned()));
+    }
+    Ok((path, lock(directory)?))
+}
+
 /// Takes the lock of a data directory, which is held for as long as the file is open.
 pub fn lock(directory: &Path) -> Result<File, StoreOpenError> {
     let failed = |source| StoreOpenError::Directory { path: directory.to_owned(), source };
@@ -149,7 +182,7 @@ fn private_directory(directory: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::platform::store::{Store, keys};
-    use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+    use std::{collections::BTreeMap, sync::Arc};
     use tempfile::TempDir;
 
     fn open(directory: &Path) -> Result<Store, StoreOpenError> {

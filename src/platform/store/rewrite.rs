@@ -93,7 +93,7 @@ impl<'a, 'b> Report<'a, 'b> {
     }
 
     fn rows(&mut self, rows: u64) {
-        if rows % 1000 == 0 && self.last.elapsed() >= REPORT {
+        if rows.is_multiple_of(1000) && self.last.elapsed() >= REPORT {
             self.last = Instant::now();
             (self.progress)(rows);
         }

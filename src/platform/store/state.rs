@@ -30,6 +30,13 @@ pub enum WriterMessage {
     Stop(oneshot::Sender<()>),
 }
 
+/// Bytes of all rows, nearly, and of sled's file.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreSizes {
+    pub live: u64,
+    pub file: u64,
+}
+
 pub struct StoreState {
     pub tree: sled::Db,
     pub jobs: mpsc::UnboundedSender<WriterMessage>,
@@ -62,8 +69,13 @@ impl StoreState {
     /// Bytes of sled's file that deleted rows have left for new ones. sled does not tell, but lets a file grow only
     /// if less than half of what it holds is unused, so what is beyond a multiple of the live rows is.
     fn reusable_bytes(&self) -> u64 {
-        let used = self.live.load(Ordering::Relaxed).saturating_mul(USED_PER_LIVE);
-        self.file.metadata().map_or(0, |file| file.len()).saturating_sub(used)
+        let StoreSizes { live, file } = self.sizes();
+        file.saturating_sub(live.saturating_mul(USED_PER_LIVE))
+    }
+
+    pub fn sizes(&self) -> StoreSizes {
+        let file = self.file.metadata().map_or(0, |file| file.len());
+        StoreSizes { live: self.live.load(Ordering::Relaxed), file }
     }
 
     /// Counts the rows of a group that was written.

@@ -48,7 +48,7 @@ fn routes() -> Vec<Route> {
     // Names and passwords are short, and anybody may send them.
     const CREDENTIALS: usize = 8 << 10;
     vec![
-        get("/healthz", Open, status::health, "Answers 200 while the process is alive"),
+        get("/healthz", Open, status::health, "Answers 200 while the process is alive and its store takes writes"),
         get(
             "/readyz",
             Open,

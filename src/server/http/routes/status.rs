@@ -4,7 +4,7 @@ use crate::{
     model::{api::health::HealthView, id::SinkId, owner::Owner, space_state::SpaceState},
     platform::metrics::{self, Depth},
     server::http::{
-        ApiError, ApiRequest, Json, Response,
+        ApiError, ApiRequest, Response,
         response::{IntoResponse, PlainText, json},
         services::StatusServices,
     },
@@ -16,8 +16,10 @@ use std::sync::Arc;
 /// A [`HealthView`], with 503 if it has a reason against readiness.
 pub struct Readiness(HealthView);
 
-pub async fn health(_: ApiRequest) -> Result<Json<HealthView>, ApiError> {
-    Ok(Json(HealthView { status: "ok", reason: None }))
+pub async fn health(services: Arc<StatusServices>, _: ApiRequest) -> Result<Readiness, ApiError> {
+    let reason = services.store.failure().map(|failure| failure.to_string());
+    let status = if reason.is_none() { "ok" } else { "failed" };
+    Ok(Readiness(HealthView { status, reason }))
 }
 
 pub async fn ready(services: Arc<StatusServices>, request: ApiRequest) -> Result<Readiness, ApiError> {
@@ -51,6 +53,9 @@ pub async fn metrics(services: Arc<StatusServices>, _: ApiRequest) -> Result<Pla
     metrics::gauge(&mut text, "spaces", "Spaces by state.", "state", states);
     let linked = all.iter().filter(|space| spaces.status(space.id).linked).count();
     metrics::gauge(&mut text, "spaces_linked", "Spaces whose agent is connected.", "", [("", linked)]);
+    let sizes = services.store.sizes();
+    metrics::gauge(&mut text, "store_live_bytes", "Size of all stored records.", "", [("", sizes.live as usize)]);
+    metrics::gauge(&mut text, "store_file_bytes", "Size of the database file.", "", [("", sizes.file as usize)]);
     metrics::gauge(&mut text, "mcp_streams", "Streams on which MCP clients listen.", "", [("", mcp.streams())]);
     Ok(PlainText(text))
 }

@@ -154,6 +154,17 @@ async fn health_readiness_and_metrics_are_served() {
 }
 
 #[tokio::test]
+async fn health_tells_of_a_store_that_has_stopped() {
+    let server = TestServer::start().await;
+    let job = |_: &mut crate::platform::store::Batch<'_>| panic!("a job that stops the store");
+    let _: Result<(), _> = server.services.store.write(job).await;
+    let health = server.send(server.request("GET", "/healthz").body(()).unwrap()).await;
+    assert_eq!((health.status, &health.body["status"]), (503, &json!("failed")));
+    assert!(health.body["reason"].as_str().unwrap().contains("needs a restart"), "{}", health.body);
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn deleting_a_user_deletes_the_data_of_its_scripts() {
     let server = TestServer::start().await;
     let (id, _) = server.user("ada", &["member"]).await;
