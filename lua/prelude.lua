@@ -2,7 +2,8 @@
 -- of the host in `native`. A script cannot reach the locals of this file.
 
 local native = ...
-local error, pcall, rawget, select, xpcall = error, pcall, rawget, select, xpcall
+local error, next, pcall, rawget, select, xpcall = error, next, pcall, rawget, select, xpcall
+local freeze = table.freeze
 local setmetatable = setmetatable
 local tonumber, tostring, type = tonumber, tostring, type
 local concat, create, find, match, sub = table.concat, table.create, table.find, string.match, string.sub
@@ -183,6 +184,24 @@ for _, level in { "debug", "info", "warn", "error" } do
 	end
 end
 
+-- Makes a library read-only, and the use of a member it does not have an error that names those it has. The metatable is
+-- locked after the library is frozen, because `table.freeze` refuses a table whose metatable is locked.
+function native.library(name, members)
+	local metatable = {}
+	function metatable.__index(_, key)
+		local names = {}
+		for member in next, members do
+			names[#names + 1] = member
+		end
+		sort(names)
+		error(name .. " has no `" .. tostring(key) .. "`: it has " .. concat(names, ", "), 2)
+	end
+	freeze(setmetatable(members, metatable))
+	metatable.__metatable = "library"
+	freeze(metatable)
+	return members
+end
+
 -- Without any memory `trace` fails too, with this message and only then.
 local function cause(problem)
 	return if problem == "error in error handling" then native.no_memory else problem
@@ -213,12 +232,16 @@ end
 
 -- Returns the result of a call, or the `code`, `message`, `data` and location of a structured error
 -- (`error { code = …, message = …, data = … }`). An error that a method answered with becomes the `data` of another. Every
--- other error is raised again as a text.
+-- other error is raised again as a text. A call that returned `nil` or `false` and a reason has failed with the reason.
 local function conclude(succeeded, ...)
-	if succeeded then
-		return true, (...)
-	end
 	local raised = ...
+	if succeeded then
+		local result, reason = ...
+		if result or reason == nil then
+			return true, result
+		end
+		raised = { problem = reason }
+	end
 	local problem = if type(raised) == "table" then raised.problem else nil
 	if type(problem) == "table" then
 		local location = raised.location
@@ -279,7 +302,7 @@ end
 
 function require(name)
 	if name == "svc.event" and native.event then
-		return native.event(native.scope())
+		return native.library("svc.event", native.event(native.scope()))
 	end
 	local module = native.modules[name]
 	if module ~= nil then

@@ -45,4 +45,4 @@ local function method(local_name, handler)
 	end
 end
 
-return { jsonrpc = table.freeze({ method = method }) }
+return { jsonrpc = native.library("runtime.jsonrpc", { method = method }) }

@@ -4,7 +4,7 @@
 -- `default` (or nil) if there is no such field or its value has another type.
 
 local gmatch, type, tonumber, getmetatable = string.gmatch, type, tonumber, getmetatable
-local floor, freeze = math.floor, table.freeze
+local floor = math.floor
 
 local function field(data, name)
 	local value = data[name]
@@ -50,7 +50,7 @@ return function(scope)
 		end
 	end
 
-	return freeze({
+	return {
 		id = function()
 			return event.id
 		end,
@@ -81,5 +81,5 @@ return function(scope)
 		end),
 		get_list = getter(is_list),
 		get_dict = getter(is_dict),
-	})
+	}
 end

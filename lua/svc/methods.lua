@@ -8,7 +8,7 @@
 -- be found earlier are errors on the line where they were written.
 --
 -- Registering makes the agent run a process, so a program without `process` (`svc run --sandbox`) has no `svc.agent` either.
-local agent = svc.agent
+local agent = rawget(svc, "agent")
 local schema = require("svc.methods.schema")
 local floor, gsub, array = math.floor, string.gsub, json.array
 
@@ -107,6 +107,11 @@ end
 local Server = {}
 Server.__index = Server
 Server.__metatable = "server"
+setmetatable(Server, {
+	__index = function(_, name)
+		error("a server has no `" .. tostring(name) .. "`: it has method, register, unregister", 2)
+	end,
+})
 
 -- Adds a method, to be published with the next `register`.
 function Server:method(fields)
@@ -161,7 +166,12 @@ function Server:unregister(local_name)
 	return names
 end
 
-local methods = { schema = schema }
+local methods = setmetatable({ schema = schema }, {
+	__index = function(_, name)
+		error("svc.methods has no `" .. tostring(name) .. "`: it has Server, schema", 2)
+	end,
+	__metatable = "library",
+})
 
 -- Describes the method server: its command and options.
 function methods.Server(command, options)

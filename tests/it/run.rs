@@ -208,7 +208,7 @@ fn in_the_sandbox_there_are_no_files_processes_or_environment() {
     let files = Files::new(&[
         ("main.lua", "print(fs, process, os, svc.client ~= nil, require('lib'))"),
         ("lib.lua", "return 5"),
-        ("agent.lua", "print(svc.agent, (pcall(require, 'svc.agent')))"),
+        ("agent.lua", "print(rawget(svc, 'agent'), (pcall(require, 'svc.agent')))"),
         ("register.lua", "\nrequire('svc.methods').Server('sh', { args = { '-c', 'touch made' } }):register()"),
         ("unregister.lua", "\nrequire('svc.methods').Server('sh'):unregister()"),
         (

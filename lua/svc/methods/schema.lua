@@ -136,7 +136,17 @@ local function joined(builder, known, options, fixed, otherwise)
 	return schema
 end
 
-local s = {}
+local s = setmetatable({}, {
+	__index = function(s, name)
+		local names = {}
+		for builder in next, s do
+			names[#names + 1] = builder
+		end
+		sort(names)
+		error("svc.methods.schema has no `" .. tostring(name) .. "`: it has " .. table.concat(names, ", "), 2)
+	end,
+	__metatable = "library",
+})
 
 for kind, own in
 	pairs({

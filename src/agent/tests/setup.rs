@@ -383,6 +383,13 @@ async fn misuse_in_lua_is_an_error_on_the_line_of_the_script() {
         (method("result = s.optional(s.null())"), 4, "`result` cannot be optional"),
         ("server:method { name = 'a', local_name = 'a' }".to_owned(), 4, "a method needs a `description`"),
         ("methods.Server(5)".to_owned(), 4, "`command` is a string"),
+        ("methods.server('x')".to_owned(), 4, "svc.methods has no `server`: it has Server, schema"),
+        ("server:regster()".to_owned(), 4, "a server has no `regster`: it has method, register, unregister"),
+        (
+            "methods.schema.str()".to_owned(),
+            4,
+            "svc.methods.schema has no `str`: it has array, boolean, integer, null, number, object, optional, string",
+        ),
         ("methods.Server('x', { timeout = 1.5 })".to_owned(), 4, "`timeout` is a whole number, not 1.5"),
         ("methods.Server('x', { port = 1 })".to_owned(), 4, "`port` is nothing that a server has"),
         ("\n\nserver:register()".to_owned(), 6, "`methods`: there must be at least one"),

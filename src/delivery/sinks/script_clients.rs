@@ -107,11 +107,34 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_short_form_sends_the_request_that_it_names() {
+        for (call, line, end) in [
+            ("http.get(url)", "GET / ", "\r\n\r\n"),
+            ("http.delete(url)", "DELETE / ", "\r\n\r\n"),
+            ("http.post(url, {a = 1})", "POST / ", r#"{"a":1}"#),
+            ("http.put(url, 'text')", "PUT / ", "text"),
+            ("http.patch(url, nil, {json = 1})", "PATCH / ", "1"),
+        ] {
+            let receiver = Receiver::start(Behaviour::Answer("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")).await;
+            let attempted = run("global", format!("local url = '{}' print({call}.status)", receiver.url())).await;
+            assert_eq!(
+                (attempted.outcome, attempted.log),
+                (AttemptOutcome::Delivered, vec!["200".to_owned()]),
+                "{call}"
+            );
+            let request = receiver.request(0);
+            assert!(request.starts_with(line) && request.ends_with(end), "{call}: {request}");
+        }
+    }
+
+    #[tokio::test]
     async fn a_users_script_is_subject_to_the_same_egress_policy_as_a_webhook() {
         let receiver = Receiver::start(Behaviour::Silence).await;
-        let attempted = run("me", format!("http.request{{url = '{}'}}", receiver.url())).await;
-        let error = attempted.error.unwrap();
-        assert!(error.contains("not allowed"), "{error}");
+        for call in ["request{url = url}", "get(url)", "delete(url)", "post(url)", "put(url, 'x')", "patch(url, {})"] {
+            let attempted = run("me", format!("local url = '{}' http.{call}", receiver.url())).await;
+            let error = attempted.error.unwrap();
+            assert!(error.contains("not allowed"), "{call}: {error}");
+        }
         assert_eq!(receiver.connections(), 0);
     }
 
@@ -127,7 +150,9 @@ mod tests {
     #[tokio::test]
     async fn a_response_over_the_size_limit_is_an_error() {
         let receiver = Receiver::start(Behaviour::Endless("HTTP/1.1 200 OK\r\n\r\n")).await;
-        let error = run("global", format!("http.request{{url = '{}'}}", receiver.url())).await.error.unwrap();
-        assert!(error.contains("more than 1048576 bytes"), "{error}");
+        for call in [format!("http.request{{url = '{}'}}", receiver.url()), format!("http.get('{}')", receiver.url())] {
+            let error = run("global", call).await.error.unwrap();
+            assert!(error.contains("more than 1048576 bytes"), "{error}");
+        }
     }
 }

@@ -104,7 +104,6 @@ async fn a_script_decides_by_what_it_returns_or_raises() {
     for (source, verdict) in [
         ("", Verdict::Ack),
         ("return 5", Verdict::Ack),
-        ("svc.skip('not returned')", Verdict::Ack),
         ("local a = 1\nerror('boom')", Verdict::Failed("script:2: boom".into())),
         ("error('boom', 0)", Verdict::Failed("boom".into())),
         ("local x = nil\n\nx.y = 1", Verdict::Failed("script:3: attempt to index nil with 'y'".into())),
@@ -117,6 +116,74 @@ async fn a_script_decides_by_what_it_returns_or_raises() {
         ),
     ] {
         assert_eq!(host.run_script(source).await.verdict, verdict, "{source}");
+    }
+}
+
+#[tokio::test]
+async fn a_verdict_that_is_made_and_not_returned_counts_and_the_log_says_so() {
+    let host = TestRuntime::new();
+    let retry = || Verdict::Retry { after: Duration::from_secs(30), why: "later".into() };
+    for (source, verdict, name) in [
+        ("svc.retry(30, 'later')", retry(), Some("svc.retry")),
+        ("if true then svc.retry(30, 'later') end\nreturn true", retry(), Some("svc.retry")),
+        ("svc.skip('not mine') print('on')", Verdict::Skip("not mine".into()), Some("svc.skip")),
+        ("svc.dead('hopeless') return {}", Verdict::Dead("hopeless".into()), Some("svc.dead")),
+        ("pcall(function() svc.retry(30, 'later') error('x') end)", retry(), Some("svc.retry")),
+        ("svc.retry(30, 'later') svc.skip()", retry(), Some("svc.retry")),
+        ("svc.retry(30, 'later') return svc.skip('done')", Verdict::Skip("done".into()), None),
+        ("svc.skip('x') error('boom', 0)", Verdict::Failed("boom".into()), None),
+        ("svc.skip('x') return nil, 'why'", Verdict::Failed("why".into()), None),
+    ] {
+        let run = host.run_script(source).await;
+        assert_eq!(run.verdict, verdict, "{source}");
+        let warning = name.map(|name| format!("warn: {name} was called without `return`: write `return {name}(…)`"));
+        assert_eq!(run.log.iter().find(|line| line.starts_with("warn: ")), warning.as_ref(), "{source}");
+    }
+    // Nothing of it is left for the next run in the same state.
+    let program = Program::script("script", "if event.attempt == 1 then svc.retry(1) end").unwrap();
+    for (attempt, verdict) in
+        [(1, Verdict::Retry { after: Duration::from_secs(1), why: String::new() }), (2, Verdict::Ack)]
+    {
+        let input = EventInput { attempt, ..input(event()) };
+        assert_eq!(host.runtime.run_script(&program, Owner::Global, input).await.verdict, verdict);
+    }
+}
+
+#[tokio::test]
+async fn a_failure_that_a_script_returns_is_no_ack() {
+    let host = TestRuntime::new();
+    for (source, error) in [
+        ("return nil, 'why'", "why"),
+        ("return false", "the script returned false"),
+        ("return false, 'why'", "why"),
+        ("return pcall(error, 'inner', 0)", "inner"),
+        ("return nil, { message = 'why' }", "why"),
+        ("return nil, 5", "it returned nil and a reason that is no text"),
+        ("return svc.retry", "the script returned a function: call it, as in `return svc.retry(30, \"why\")`"),
+    ] {
+        assert_eq!(host.run_script(source).await.verdict, Verdict::Failed(error.into()), "{source}");
+    }
+    let wrapped = host.run_script("return nil, svc.dead('x')").await;
+    assert_eq!(wrapped.verdict, Verdict::Dead("x".into()));
+    for source in ["return", "return nil", "return true", "return {}, 'note'", "return 0, 'note'", "return 'ok', 5"] {
+        assert_eq!(host.run_script(source).await.verdict, Verdict::Ack, "{source}");
+    }
+}
+
+#[tokio::test]
+async fn a_failure_that_a_template_or_a_tool_returns_is_its_error() {
+    let host = TestRuntime::new();
+    for (source, error) in [("return nil, 'no channel'", "no channel"), ("return false, 'no'", "no")] {
+        assert_eq!(host.render(source).await.unwrap_err().to_string(), error, "{source}");
+        assert_eq!(host.run_tool(source, "{}").await.result.unwrap_err().to_string(), error, "{source}");
+        let program = host.run_program(source, &[]).await;
+        assert_eq!(program.result.unwrap_err().to_string(), error, "{source}");
+    }
+    let raised =
+        host.run_tool("return nil, { code = 7, message = 'full', data = { 1 } }", "{}").await.result.unwrap_err();
+    assert!(matches!(&raised, ScriptError::RaisedWith { code: Some(7), message, data: Some(_) } if message == "full"));
+    for (source, result) in [("return false", "false"), ("return nil", "null"), ("return 1, 'note'", "1")] {
+        assert_eq!(host.run_tool(source, "{}").await.result.unwrap().get(), result, "{source}");
     }
 }
 
@@ -224,7 +291,7 @@ async fn a_tool_takes_arguments_and_returns_any_json() {
         ("return {}", "{}", "{}"),
         ("return svc.call('echo', params)", r#"{"a":1}"#, r#"{"a":1}"#),
         ("return require('svc.event') == svc.event and type(event)", "{}", r#""nil""#),
-        ("return { svc.retry, svc.skip, svc.dead }", "{}", "{}"),
+        ("return { rawget(svc, 'retry'), rawget(svc, 'skip') }", "{}", "{}"),
     ] {
         assert_eq!(host.run_tool(source, arguments).await.result.unwrap().get(), result, "{source}");
     }

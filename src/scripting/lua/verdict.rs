@@ -1,6 +1,7 @@
 //! The decision of a script about its event.
 
-use mlua::{UserData, Value};
+use super::bounded_text::bounded;
+use mlua::{Lua, UserData, Value};
 use std::time::Duration;
 
 /// The end of a script's run.
@@ -8,7 +9,7 @@ use std::time::Duration;
 pub enum Verdict {
     /// The script returned: the event is handled.
     Ack,
-    /// The script raised an error or exceeded a limit; the message says which and on what line.
+    /// The script raised an error, returned `false` or `nil` and a reason, or exceeded a limit. The message says which.
     Failed(String),
     /// `svc.retry`: try again, no sooner than `after`.
     Retry { after: Duration, why: String },
@@ -23,12 +24,59 @@ pub enum Verdict {
 // A script holds a verdict as an opaque value: it can return one, and make one only through `svc`.
 impl UserData for Verdict {}
 
+/// The first verdict that the present run of a script has made, with the name of the function that made it.
+///
+/// An author who leaves `return` out believes that `svc.retry(…)` ends the run, so the first call is the one that counts.
+#[derive(Default)]
+pub(super) struct FirstVerdict(pub Option<(&'static str, Verdict)>);
+
+impl FirstVerdict {
+    /// Records a verdict of the present run, unless it has made one, and returns it.
+    pub fn record(lua: &Lua, name: &'static str, verdict: Verdict) -> Verdict {
+        if let Some(mut first) = lua.app_data_mut::<Self>() {
+            first.0.get_or_insert_with(|| (name, verdict.clone()));
+        }
+        verdict
+    }
+}
+
 impl Verdict {
-    /// Reads the verdict from a script's return value. A value that is no verdict is an ordinary return, an ack.
-    pub(super) fn of(returned: &Value) -> Self {
-        match returned {
-            Value::UserData(data) => data.borrow::<Self>().map_or(Self::Ack, |verdict| verdict.clone()),
-            _ => Self::Ack,
+    /// Reads the verdict from the first two values that a script returned. `None` is an ordinary return, which is an ack
+    /// unless the run has made a verdict without returning it.
+    pub(super) fn returned(first: &Value, second: &Value) -> Option<Self> {
+        if let Some(verdict) = Self::held(first) {
+            return Some(verdict);
+        }
+        match first {
+            Value::Nil | Value::Boolean(false) if Self::held(second).is_some() => Self::held(second),
+            Value::Boolean(false) if second.is_nil() => Some(Self::Failed("the script returned false".to_owned())),
+            Value::Function(_) => {
+                let message = "the script returned a function: call it, as in `return svc.retry(30, \"why\")`";
+                Some(Self::Failed(message.to_owned()))
+            }
+            _ => returned_failure(first, second).map(Self::Failed),
         }
     }
+
+    fn held(value: &Value) -> Option<Self> {
+        value.as_userdata()?.borrow::<Self>().ok().map(|verdict| verdict.clone())
+    }
+}
+
+/// The reason in `return nil, "why"` and `return false, "why"`, by which Lua code reports a failure without an error.
+pub(super) fn returned_failure(first: &Value, second: &Value) -> Option<String> {
+    if !matches!(first, Value::Nil | Value::Boolean(false)) || second.is_nil() {
+        return None;
+    }
+    let text = match second {
+        Value::String(why) => Some(why.to_string_lossy()),
+        Value::Table(table) => {
+            table.raw_get::<Option<mlua::LuaString>>("message").ok().flatten().map(|why| why.to_string_lossy())
+        }
+        _ => None,
+    };
+    Some(match text {
+        Some(why) => bounded(&why).to_owned(),
+        None => format!("it returned {} and a reason that is no text", if first.is_nil() { "nil" } else { "false" }),
+    })
 }

@@ -1,5 +1,6 @@
-//! `http.request{method, url, headers, body, json, timeout}` returns `{status, headers, body}`. Every request goes through
-//! the host's [`HttpClient`], which enforces the rules for outbound connections.
+//! `http.request{method, url, headers, body, json, timeout}` returns `{status, headers, body}`; `get` and `delete` of
+//! `(url, [options])` and `post`, `put` and `patch` of `(url, [body], [options])` are shorter forms of it. Every request
+//! goes through the host's [`HttpClient`], which enforces the rules for outbound connections.
 
 use super::{
     arguments::{seconds, text},
@@ -24,83 +25,168 @@ const MAX_FIELDS: usize = 8;
 /// The most bytes of method, URL and headers, as servers commonly limit them. One long text can be there many times.
 const MAX_HEAD: usize = 64 << 10;
 
+/// A request while its description is read.
+#[derive(Default)]
+struct DraftRequest {
+    method: Option<String>,
+    url: Option<String>,
+    headers: Vec<(String, String)>,
+    body: Option<Bytes>,
+    json: Option<Bytes>,
+    timeout: Option<Duration>,
+}
+
+/// The fields that a table of a request may have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RequestFields {
+    All,
+    /// Method and URL are given already.
+    Options,
+}
+
 pub(super) fn library(
     builder: &FunctionBuilder<'_>,
     owner: Owner,
     client: &Arc<dyn HttpClient>,
 ) -> mlua::Result<Table> {
     let library = builder.lua.create_table()?;
-    let client = client.clone();
-    library.raw_set(
-        "request",
+    let send = {
+        let client = client.clone();
         builder.async_function("http.request", move |lua, request: Table| {
             let client = client.clone();
             async move {
-                let response = client.send(owner, read_request(&lua, &request)?).await?;
-                response_table(&lua, &response)
+                let mut draft = DraftRequest::default();
+                draft.read_fields(&lua, &request, RequestFields::All)?;
+                response_table(&lua, &client.send(owner, draft.finish()?).await?)
             }
-        })?,
-    )?;
+        })?
+    };
+    library.raw_set("request", send)?;
+    for (name, method) in [("http.get", "GET"), ("http.delete", "DELETE")] {
+        let client = client.clone();
+        let send = builder.async_function(name, move |lua, (url, options): (LuaString, Option<Table>)| {
+            let client = client.clone();
+            async move {
+                let draft = DraftRequest::new(method, &url)?;
+                let request = draft.with_options(&lua, options.as_ref())?.finish()?;
+                response_table(&lua, &client.send(owner, request).await?)
+            }
+        })?;
+        library.raw_set(name.trim_start_matches("http."), send)?;
+    }
+    for (name, method) in [("http.post", "POST"), ("http.put", "PUT"), ("http.patch", "PATCH")] {
+        let client = client.clone();
+        type Arguments = (LuaString, Value, Option<Table>);
+        let send = builder.async_function(name, move |lua, (url, body, options): Arguments| {
+            let client = client.clone();
+            async move {
+                let draft = DraftRequest::new(method, &url)?.with_body(&lua, &body)?;
+                let request = draft.with_options(&lua, options.as_ref())?.finish()?;
+                response_table(&lua, &client.send(owner, request).await?)
+            }
+        })?;
+        library.raw_set(name.trim_start_matches("http."), send)?;
+    }
     Ok(library)
 }
 
-fn read_request(lua: &Lua, table: &Table) -> Result<HttpRequest, LibraryError> {
-    let mut request = HttpRequest {
-        method: String::new(),
-        url: String::new(),
-        headers: Vec::new(),
-        body: Bytes::new(),
-        timeout: None,
-    };
-    let (mut has_body, mut is_json) = (false, false);
-    // Fields are read without metamethods, and an unknown name is an error.
-    let mut fields = Vec::new();
-    for pair in table.pairs::<Value, Value>().take(MAX_FIELDS + 1) {
-        fields.push(pair?);
+impl DraftRequest {
+    fn new(method: &str, url: &LuaString) -> Result<Self, LibraryError> {
+        let url = text(&url.as_bytes(), "url", MAX_HEAD)?.to_owned();
+        Ok(Self { method: Some(method.to_owned()), url: Some(url), ..Self::default() })
     }
-    if fields.len() > MAX_FIELDS {
-        return Err(LibraryError::Message("the request has fields that mean nothing here".to_owned()));
+
+    /// Adds the body that was given as an argument: a string as it is, a table as JSON.
+    fn with_body(self, lua: &Lua, body: &Value) -> Result<Self, LibraryError> {
+        match body {
+            Value::Nil => Ok(self),
+            Value::String(body) => {
+                Ok(Self { body: Some(Bytes::copy_from_slice(check_body(&body.as_bytes())?)), ..self })
+            }
+            Value::Table(_) => Ok(Self { json: Some(json::write(lua, body)?.into()), ..self }),
+            _ => {
+                let message = "the body must be a string, or a table that is sent as JSON";
+                Err(LibraryError::Message(message.to_owned()))
+            }
+        }
     }
-    for (name, value) in fields {
-        let Value::String(name) = name else {
-            return Err(LibraryError::Message("the request is no table of names".into()));
-        };
+
+    fn with_options(mut self, lua: &Lua, options: Option<&Table>) -> Result<Self, LibraryError> {
+        let Some(options) = options else { return Ok(self) };
+        let given = (self.body.take(), self.json.take());
+        self.read_fields(lua, options, RequestFields::Options)?;
+        match (&given, self.body.is_some() || self.json.is_some()) {
+            ((None, None), _) => Ok(self),
+            (_, false) => Ok(Self { body: given.0, json: given.1, ..self }),
+            (_, true) => Err(LibraryError::Message("the body is given twice: leave the option out".to_owned())),
+        }
+    }
+
+    /// Reads the fields of a table, without metamethods. An unknown name is an error.
+    fn read_fields(&mut self, lua: &Lua, table: &Table, known: RequestFields) -> Result<(), LibraryError> {
+        let mut fields = Vec::new();
+        for pair in table.pairs::<Value, Value>().take(MAX_FIELDS + 1) {
+            fields.push(pair?);
+        }
+        if fields.len() > MAX_FIELDS {
+            return Err(LibraryError::Message("the request has fields that mean nothing here".to_owned()));
+        }
+        for (name, value) in fields {
+            let Value::String(name) = name else {
+                return Err(LibraryError::Message("the request is no table of names".into()));
+            };
+            self.read_field(lua, &name, value, known)?;
+        }
+        Ok(())
+    }
+
+    fn read_field(
+        &mut self,
+        lua: &Lua,
+        name: &LuaString,
+        value: Value,
+        known: RequestFields,
+    ) -> Result<(), LibraryError> {
         let wrong = |kind: &str| LibraryError::Message(format!("`{}` must be {kind}", name.to_string_lossy()));
         match (&*name.as_bytes(), value) {
+            (b"method" | b"url", _) if known == RequestFields::Options => {
+                let message = format!("`{}` is no option here: it is in the call", name.to_string_lossy());
+                return Err(LibraryError::Message(message));
+            }
             (b"method", Value::String(method)) => {
-                request.method = text(&method.as_bytes(), "method", MAX_HEAD)?.to_owned();
+                self.method = Some(text(&method.as_bytes(), "method", MAX_HEAD)?.to_owned());
             }
-            (b"url", Value::String(url)) => request.url = text(&url.as_bytes(), "url", MAX_HEAD)?.to_owned(),
-            (b"headers", Value::Table(headers)) => request.headers = read_headers(&headers)?,
+            (b"url", Value::String(url)) => self.url = Some(text(&url.as_bytes(), "url", MAX_HEAD)?.to_owned()),
+            (b"headers", Value::Table(headers)) => self.headers = read_headers(&headers)?,
             (b"body", Value::String(body)) => {
-                request.body = Bytes::copy_from_slice(check_body(&body.as_bytes())?);
-                has_body = true;
+                self.body = Some(Bytes::copy_from_slice(check_body(&body.as_bytes())?));
             }
-            (b"json", value) => {
-                request.body = json::write(lua, &value)?.into();
-                is_json = true;
-            }
-            (b"timeout", Value::Integer(span)) => request.timeout = Some(timeout(lua, span as f64)?),
-            (b"timeout", Value::Number(span)) => request.timeout = Some(timeout(lua, span)?),
+            (b"json", value) => self.json = Some(json::write(lua, &value)?.into()),
+            (b"timeout", Value::Integer(span)) => self.timeout = Some(timeout(lua, span as f64)?),
+            (b"timeout", Value::Number(span)) => self.timeout = Some(timeout(lua, span)?),
             (b"method" | b"url" | b"body", _) => return Err(wrong("a string")),
             (b"headers", _) => return Err(wrong("a table of strings")),
             (b"timeout", _) => return Err(wrong("a number of seconds")),
             _ => return Err(LibraryError::Message(format!("`{}` means nothing here", name.to_string_lossy()))),
         }
+        Ok(())
     }
-    if request.url.is_empty() {
-        return Err(LibraryError::Message("`url` is missing".to_owned()));
+
+    fn finish(self) -> Result<HttpRequest, LibraryError> {
+        let Self { method, url, mut headers, body, json, timeout } = self;
+        let url = url.filter(|url| !url.is_empty());
+        let url = url.ok_or_else(|| LibraryError::Message("`url` is missing".to_owned()))?;
+        if body.is_some() && json.is_some() {
+            return Err(LibraryError::Message("`body` and `json` exclude each other".to_owned()));
+        }
+        if json.is_some() && !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) {
+            headers.push(("Content-Type".to_owned(), "application/json".to_owned()));
+        }
+        let body = body.or(json);
+        let method = method.filter(|method| !method.is_empty());
+        let method = method.unwrap_or_else(|| if body.is_some() { "POST" } else { "GET" }.to_owned());
+        Ok(HttpRequest { method, url, headers, body: body.unwrap_or_default(), timeout })
     }
-    if has_body && is_json {
-        return Err(LibraryError::Message("`body` and `json` exclude each other".to_owned()));
-    }
-    if request.method.is_empty() {
-        request.method = if has_body || is_json { "POST" } else { "GET" }.to_owned();
-    }
-    if is_json && !request.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) {
-        request.headers.push(("Content-Type".to_owned(), "application/json".to_owned()));
-    }
-    Ok(request)
 }
 
 fn check_body(body: &[u8]) -> Result<&[u8], LibraryError> {

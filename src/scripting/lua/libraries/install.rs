@@ -104,18 +104,20 @@ pub(in crate::scripting::lua) fn install(
         }
         ProgramKind::Template | ProgramKind::Library => {}
     }
-    for library in libraries.pairs::<String, Table>() {
-        let (name, library) = library?;
-        library.set_readonly(true);
-        globals.raw_set(name, library)?;
-    }
     // The tables within `svc` can be required by themselves too.
     if let Some(svc) = libraries.raw_get::<Option<Table>>("svc")? {
         for name in ["agent", "client", "event"] {
             if let Some(table) = svc.raw_get::<Option<Table>>(name)? {
-                table.set_readonly(true);
                 libraries.raw_set(format!("svc.{name}"), table)?;
             }
+        }
+    }
+    let freeze: Function = native.raw_get("library")?;
+    for library in libraries.pairs::<String, Table>() {
+        let (name, library) = library?;
+        freeze.call::<()>((name.as_str(), &library))?;
+        if !name.contains('.') {
+            globals.raw_set(name, library)?;
         }
     }
     libraries.set_readonly(true);

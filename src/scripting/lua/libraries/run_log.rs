@@ -30,7 +30,7 @@ impl RunLog {
         }
     }
 
-    fn add(&mut self, line: &[u8]) {
+    pub fn add(&mut self, line: &[u8]) {
         if self.full {
             return;
         }

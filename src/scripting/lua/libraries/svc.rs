@@ -1,4 +1,4 @@
-//! `svc` on the server. A script gets `retry`, `skip` and `dead`, each to be returned as its verdict, and `call(method,
+//! `svc` on the server. A script gets `retry`, `skip` and `dead`, each of which makes its verdict, and `call(method,
 //! params)`. A tool gets `call` and `event.emit(type, payload)`, both as the user who runs it.
 
 use super::{arguments::seconds, boxed_json::BoxedJson, function_builder::FunctionBuilder, run_context::tool_context};
@@ -8,7 +8,7 @@ use crate::{
         bounded_text::bounded,
         host::{MethodCaller, ToolContext},
         json::write_raw,
-        verdict::Verdict,
+        verdict::{FirstVerdict, Verdict},
     },
 };
 use mlua::{Table, Value};
@@ -24,12 +24,19 @@ pub(super) fn for_scripts(
     let library = builder.lua.create_table()?;
     library.raw_set(
         "retry",
-        builder.function("svc.retry", |_, (after, why): (f64, Option<String>)| {
-            Ok(Verdict::Retry { after: seconds(after, "the wait")?, why: reason(why) })
+        builder.function("svc.retry", |lua, (after, why): (f64, Option<String>)| {
+            let verdict = Verdict::Retry { after: seconds(after, "the wait")?, why: reason(why) };
+            Ok(FirstVerdict::record(lua, "svc.retry", verdict))
         })?,
     )?;
-    library.raw_set("skip", builder.function("svc.skip", |_, why: Option<String>| Ok(Verdict::Skip(reason(why))))?)?;
-    library.raw_set("dead", builder.function("svc.dead", |_, why: Option<String>| Ok(Verdict::Dead(reason(why))))?)?;
+    let skip = builder.function("svc.skip", |lua, why: Option<String>| {
+        Ok(FirstVerdict::record(lua, "svc.skip", Verdict::Skip(reason(why))))
+    })?;
+    library.raw_set("skip", skip)?;
+    let dead = builder.function("svc.dead", |lua, why: Option<String>| {
+        Ok(FirstVerdict::record(lua, "svc.dead", Verdict::Dead(reason(why))))
+    })?;
+    library.raw_set("dead", dead)?;
     let caller = caller.clone();
     let call = builder.async_function("svc.call", move |lua, (method, params): (String, Value)| {
         let caller = caller.clone();
@@ -63,7 +70,6 @@ pub(super) fn for_tools(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
             Ok(BoxedJson::new(&lua, Some(emitted.get()))?)
         })?;
     event.raw_set("emit", emit)?;
-    event.set_readonly(true);
     library.raw_set("event", event)?;
     Ok(library)
 }

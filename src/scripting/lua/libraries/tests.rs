@@ -146,6 +146,97 @@ async fn a_request_is_sent_as_its_owner_and_its_response_returned() {
 }
 
 #[tokio::test]
+async fn each_http_method_has_a_short_form() {
+    let host = TestRuntime::new();
+    let source = "
+        assert(http.get('http://x.test/a').status == 201)
+        http.delete('http://x.test/b', { headers = { A = 'b' }, timeout = 1 })
+        assert(http.post('http://x.test/c', { n = 1 }).body == '{\"n\":1}')
+        assert(http.put('http://x.test/d', 'text', { headers = { ['Content-Type'] = 'text/plain' } }).body == 'text')
+        assert(http.patch('http://x.test/e', nil, { json = json.array() }).body == '[]')
+        assert(http.post('http://x.test/f').body == '')
+    ";
+    assert_eq!(host.run_script(source).await.verdict, Verdict::Ack);
+    assert!(host.run_program(source, &[]).await.result.is_ok());
+    let requests = std::mem::take(&mut *host.http.requests.lock());
+    let seen: Vec<_> = requests.iter().map(|(_, request)| (&request.method[..], &request.url[14..])).collect();
+    let expected =
+        [("GET", "a"), ("DELETE", "b"), ("POST", "c"), ("PUT", "d"), ("PATCH", "e"), ("POST", "f")].repeat(2);
+    assert_eq!(seen, expected);
+    let headers: Vec<_> = requests[1..5].iter().map(|(_, request)| request.headers.clone()).collect();
+    let pair = |name: &str, value: &str| vec![(name.to_owned(), value.to_owned())];
+    let json = pair("Content-Type", "application/json");
+    assert_eq!(headers, [pair("A", "b"), json.clone(), pair("Content-Type", "text/plain"), json]);
+    assert_eq!(requests[1].1.timeout, Some(std::time::Duration::from_secs(1)));
+    let long = format!("http.post('x', ('x'):rep({}))", 2_000_000);
+    all_fail(&[
+        ("http.get()", "script:1: http.get: cannot take a nil as string (expected string or number)"),
+        ("http.get('')", "script:1: http.get: `url` is missing"),
+        ("http.get{ url = 'x' }", "script:1: http.get: cannot take a table as string (expected string or number)"),
+        ("http.get('x', { url = 'y' })", "script:1: http.get: `url` is no option here: it is in the call"),
+        ("http.get('x', { heders = {} })", "script:1: http.get: `heders` means nothing here"),
+        ("http.get('http://refused.test')", "script:1: http.get: refused.test may not be reached"),
+        ("http.put('x', 5)", "script:1: http.put: the body must be a string, or a table that is sent as JSON"),
+        ("http.post('x', 'a', { json = 1 })", "script:1: http.post: the body is given twice: leave the option out"),
+        (long.as_str(), "script:1: http.post: the body has 2000000 bytes; at most 1048576 are sent"),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn a_missing_member_of_a_library_is_named_with_the_members_there_are() {
+    let http = "delete, get, patch, post, put, request";
+    all_fail(&[
+        ("\nhttp.fetch('x')", &format!("script:2: http has no `fetch`: it has {http}")),
+        ("if http.fetch then end", &format!("script:1: http has no `fetch`: it has {http}")),
+        ("svc.rerty(5)", "script:1: svc has no `rerty`: it has call, dead, retry, skip"),
+        ("kv.put('a', 1)", "script:1: kv has no `put`: it has add, delete, get, increment, set"),
+        ("json.parse('1')", "script:1: json has no `parse`: it has array, decode, encode, null"),
+        ("log.warning('x')", "script:1: log has no `warning`: it has debug, error, info, warn"),
+        ("time.time()", "script:1: time has no `time`: it has format, now, parse"),
+        ("re.gsub('a', 'b', 'c')", "script:1: re has no `gsub`: it has escape, find_all, match, replace, split, test"),
+        ("crypto[5]()", "script:1: crypto has no `5`: it has base64_decode, base64_encode, equal, hex_decode, hex_encode, hmac_sha256, random, sha256, uuid"),
+        (
+            "require('svc.event').get('x')",
+            "script:1: svc.event has no `get`: it has actor, custom, get_bool, get_dict, get_int, get_list, get_string, id, \
+             space, space_urls, ts, type",
+        ),
+    ])
+    .await;
+    all_succeed(&[
+        "assert(rawget(http, 'fetch') == nil and rawget(http, 'get') == http.get)",
+        "local n = 0 for name, f in pairs(http) do n += 1 end assert(n == 6)",
+        "assert(not pcall(setmetatable, http, {}) and not pcall(rawset, http, 'x', 1))",
+        "assert(getmetatable(http) == 'library' and not pcall(function() http.get = nil end))",
+        "assert(not pcall(function() return svc.nope end))",
+    ])
+    .await;
+    let host = TestRuntime::new();
+    for (source, error) in [
+        (
+            "fs.open('x')",
+            "fs has no `open`: it has append, copy, exists, list, mkdir, read, remove, rename, stat, write",
+        ),
+        ("process.start{}", "process has no `start`: it has run, spawn"),
+        ("os.time()", "os has no `time`: it has getenv"),
+        ("svc.clent.list()", "svc has no `clent`: it has agent, call, client, event"),
+        ("svc.client.get()", "svc.client has no `get`: it has batch, call, list, notify"),
+        ("svc.event.raise('x')", "svc.event has no `raise`: it has emit"),
+        ("require('svc.agent').go()", "svc.agent has no `go`: it has register, unregister"),
+        ("runtime.json.method()", "runtime has no `json`: it has jsonrpc"),
+        ("runtime.jsonrpc.handler()", "runtime.jsonrpc has no `handler`: it has method"),
+        ("time.wait(1)", "time has no `wait`: it has format, now, parse, sleep"),
+    ] {
+        let run = host.run_program(source, &[]).await;
+        assert_eq!(run.result.unwrap_err().to_string(), format!("main.lua:1: {error}"), "{source}");
+    }
+    let rendered = host.render("return { json.stringify(event) }").await.unwrap_err();
+    assert_eq!(rendered.to_string(), "template:1: json has no `stringify`: it has array, decode, encode, null");
+    let tool = host.run_tool("svc.event.raise('x')", "{}").await.result.unwrap_err();
+    assert_eq!(tool.to_string(), "tool:1: svc.event has no `raise`: it has emit");
+}
+
+#[tokio::test]
 async fn values_are_kept_between_runs() {
     let host = TestRuntime::new();
     assert_eq!(

@@ -12,7 +12,7 @@ use crate::scripting::lua::{
     libraries::{RegisteredHandlers, RunLog, registry_keys},
     limits::RunClock,
     results::{BodyFormat, CheckVerdict, MethodHandler, RenderedBody},
-    verdict::Verdict,
+    verdict::{FirstVerdict, Verdict, returned_failure},
 };
 use mlua::{Function, Table, Value, Variadic};
 use serde_json::value::RawValue;
@@ -29,8 +29,9 @@ impl Sandbox {
             self.begin_run(clock, RunLog::default(), |environment| scope::fill_event(&self.lua, environment, input))?;
         let (body, kind) = match &self.code {
             LoadedCode::Chunk(function) => {
-                let value = self.call(function, &environment, clock, 1)?;
+                let (value, why) = self.call(function, &environment, clock, 1)?;
                 match value {
+                    other if let Some(why) = returned_failure(&other, &why) => return Err(ScriptError::Raised(why)),
                     Value::String(text) => (text.as_bytes().to_vec(), BodyFormat::Text),
                     Value::Table(_) => {
                         let body = json::write(&self.lua, &value).map_err(|error| self.not_json(error, clock))?;
@@ -51,8 +52,21 @@ impl Sandbox {
     pub async fn run_script(&self, input: &EventInput, clock: &Arc<RunClock>) -> Result<Verdict, ScriptError> {
         let environment =
             self.begin_run(clock, RunLog::default(), |environment| scope::fill_event(&self.lua, environment, input))?;
-        let (returned, _) = self.call_script(environment, clock).await?;
-        Ok(Verdict::of(&returned))
+        self.lua.set_app_data(FirstVerdict::default());
+        let (returned, why) = self.call_script(environment, clock).await?;
+        Ok(Verdict::returned(&returned, &why).unwrap_or_else(|| self.unreturned_verdict()))
+    }
+
+    /// The verdict of a script that returned none: the first that it made, or an ack. Never an ack for a script that called
+    /// `svc.retry` and went on.
+    fn unreturned_verdict(&self) -> Verdict {
+        let Some((name, verdict)) = self.lua.remove_app_data::<FirstVerdict>().and_then(|first| first.0) else {
+            return Verdict::Ack;
+        };
+        if let Some(mut log) = self.lua.app_data_mut::<RunLog>() {
+            log.add(format!("warn: {name} was called without `return`: write `return {name}(…)`").as_bytes());
+        }
+        verdict
     }
 
     /// Runs a health check.
@@ -164,7 +178,7 @@ impl Sandbox {
         for piece in pieces {
             match piece {
                 LoadedPiece::Literal(text) => body.extend_from_slice(text.as_bytes()),
-                LoadedPiece::Expression { function, line } => match self.call(function, environment, clock, *line)? {
+                LoadedPiece::Expression { function, line } => match self.call(function, environment, clock, *line)?.0 {
                     Value::String(text) => body.extend_from_slice(&text.as_bytes()),
                     other => {
                         let json =
@@ -185,13 +199,14 @@ impl Sandbox {
         Ok(body)
     }
 
+    /// Calls a function of a template and returns its first two values.
     fn call(
         &self,
         function: &Function,
         environment: &Table,
         clock: &RunClock,
         line: u32,
-    ) -> Result<Value, ScriptError> {
+    ) -> Result<(Value, Value), ScriptError> {
         let call = || {
             function.set_environment(environment.clone())?;
             function.call(())
