@@ -27,7 +27,7 @@ const CHUNK_ROWS: usize = 512;
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// The kinds that are read last: they hold most of the data, and new rows come at their end.
-const LATE: [u8; 4] = [keys::AUDIT, keys::TIMELINE, keys::DELIVERY, keys::EVENT];
+const LATE: [u8; 3] = [keys::AUDIT, keys::DELIVERY, keys::EVENT];
 
 /// Reason for which the store could not be read as a whole.
 #[derive(Debug, thiserror::Error)]
