@@ -14,6 +14,7 @@ mod health;
 mod hostile_lua;
 mod mcp;
 mod methods;
+mod migration;
 mod openapi;
 mod process_driver;
 mod python;

@@ -38,6 +38,11 @@ impl Daemon {
 
     /// A daemon with these settings, as environment variables without `SVC_`.
     pub fn with(settings: &[(&str, &str)]) -> Self {
+        Self::on(|_| {}, settings)
+    }
+
+    /// A daemon on a data directory that `fill` makes at the path it is given.
+    pub fn on(fill: impl FnOnce(&Path), settings: &[(&str, &str)]) -> Self {
         let directory = temp_dir();
         let mut settings: Vec<(String, String)> =
             settings.iter().map(|(name, value)| (format!("SVC_{name}"), (*value).to_owned())).collect();
@@ -45,6 +50,7 @@ impl Daemon {
             settings.push(("SVC_DELIVERY_BACKOFF".to_owned(), "20ms,40ms".to_owned()));
         }
         let data = directory.path().join("data");
+        fill(&data);
         let (child, url) = launch(&data, &settings, &free_address());
         Self { directory, data, settings, child, url }
     }
