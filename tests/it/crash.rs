@@ -9,15 +9,17 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-const KILLS: usize = 50;
+const KILLS: usize = 150;
+/// After every so many kills under load, the next start is killed too.
+const KILLS_PER_START: usize = 3;
 const EMITTERS: usize = 4;
 const SINKS: usize = 3;
 
 #[test]
-fn fifty_kills_under_load_lose_no_accepted_event_and_no_order() {
+fn two_hundred_kills_under_load_and_during_start_lose_no_accepted_event_and_no_order() {
     let receiver = Receiver::start();
     // Large enough that no event is dropped: a drop is no loss, but would hide one.
     let mut daemon = Daemon::with(&[("DELIVERY_QUEUE", "100000"), ("DELIVERY_BACKOFF", "5ms,5ms,5ms,5ms,5ms,5ms,5ms")]);
@@ -46,6 +48,9 @@ fn fifty_kills_under_load_lose_no_accepted_event_and_no_order() {
         daemon.kill();
         stop.store(true, Ordering::Relaxed);
         load.into_iter().for_each(|thread| thread.join().unwrap());
+        if round % KILLS_PER_START == 0 {
+            daemon.kill_during_start(Duration::from_micros((round as u64 * 7919) % 60_000));
+        }
         daemon.restart();
     }
     let accepted = accepted.lock().unwrap();
@@ -69,6 +74,49 @@ fn fifty_kills_under_load_lose_no_accepted_event_and_no_order() {
 
 /// Checks that first deliveries arrive in sequence without a gap. A crash may undo settlements that were not yet on disk;
 /// delivery then continues from an earlier number, again in order.
+/// Each start reads the log of the killed server, writes a snapshot of it, and is killed at another moment.
+#[test]
+fn a_hundred_kills_during_start_leave_a_database_that_opens_with_every_event() {
+    let mut daemon = Daemon::start();
+    let mut accepted = Vec::new();
+    let mut emit = |daemon: &Daemon, count: usize| {
+        for n in 0..count {
+            let event = json!({"type": "load", "payload": {"n": n, "text": "x".repeat(2000)}});
+            let reply = daemon.post("/api/events/emit", &event);
+            assert_eq!(reply.status, 202);
+            accepted.push(reply.json()["event_id"].as_str().unwrap().to_owned());
+        }
+    };
+    emit(&daemon, 200);
+    daemon.kill();
+    let began = Instant::now();
+    daemon.restart();
+    let start = began.elapsed();
+    for round in 0..100_u32 {
+        if round % 10 == 0 {
+            // Without new events there would be nothing to write a snapshot of.
+            emit(&daemon, 20);
+            daemon.kill();
+        }
+        daemon.kill_during_start(start * (round * 37 % 100) / 100);
+        if round % 10 == 9 {
+            daemon.restart();
+        }
+    }
+    let (mut stored, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let page = daemon.get(&format!("/api/events?limit=100{cursor}")).json();
+        let events = page["items"].as_array().unwrap();
+        stored.extend(events.iter().map(|event| event["id"].as_str().unwrap().to_owned()));
+        match page["next"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    stored.reverse();
+    assert_eq!(stored, accepted);
+}
+
 fn in_order(sink: &str, deliveries: &[(u64, String)]) {
     let mut owner = BTreeMap::<u64, &String>::new();
     let mut next = 1;

@@ -78,7 +78,8 @@ fn a_directory_of_format_1_is_rewritten_at_start_with_everything_in_it_and_the_o
 
     // An emit is still recognised as a repetition by its id, and new events come after the old ones.
     let text = "y".repeat(9000);
-    let repeated = json!({"id": "11111111-2222-4333-8444-555555555555", "type": "order.paid", "payload": {"text": text}});
+    let repeated =
+        json!({"id": "11111111-2222-4333-8444-555555555555", "type": "order.paid", "payload": {"text": text}});
     assert_eq!(daemon.post("/api/events/emit", &repeated).status, 202);
     let events = daemon.get("/api/events?limit=100").json();
     let old = answers_of_format_1();

@@ -72,6 +72,14 @@ impl Daemon {
         (self.child, self.url) = launch(&self.data, &self.settings, &address);
     }
 
+    /// Starts the stopped daemon and kills it after this time, whether it listens by then or not.
+    pub fn kill_during_start(&mut self, after: Duration) {
+        let address = self.url.trim_start_matches("http://").to_owned();
+        self.child = spawn(&self.data, &self.settings, &address);
+        std::thread::sleep(after);
+        self.kill();
+    }
+
     /// Sends SIGKILL and waits until the process has ended.
     pub fn kill(&mut self) {
         self.child.kill().expect("the daemon can be killed");
@@ -307,8 +315,17 @@ fn temp_dir() -> TempDir {
 
 /// Starts a server with this data directory. Its log is beside it.
 fn launch(data: &Path, settings: &[(String, String)], address: &str) -> (Child, String) {
+    let mut child = spawn(data, settings, address);
+    let line = first_line(&mut child).unwrap_or_else(|| {
+        panic!("the daemon did not start:\n{}", std::fs::read_to_string(data.with_extension("log")).unwrap())
+    });
+    let url = line.strip_prefix("listening on ").unwrap_or_else(|| panic!("unexpected first line: {line}"));
+    (child, url.to_owned())
+}
+
+fn spawn(data: &Path, settings: &[(String, String)], address: &str) -> Child {
     let log = File::options().create(true).append(true).open(data.with_extension("log"));
-    let mut child = Command::new(env!("CARGO_BIN_EXE_svc"))
+    Command::new(env!("CARGO_BIN_EXE_svc"))
         .args(["server", "--listen", address, "--data"])
         .arg(data)
         .envs(settings.iter().map(|(name, value)| (name, value)))
@@ -316,12 +333,7 @@ fn launch(data: &Path, settings: &[(String, String)], address: &str) -> (Child, 
         .stdout(Stdio::piped())
         .stderr(log.expect("the log can be written"))
         .spawn()
-        .expect("the binary starts");
-    let line = first_line(&mut child).unwrap_or_else(|| {
-        panic!("the daemon did not start:\n{}", std::fs::read_to_string(data.with_extension("log")).unwrap())
-    });
-    let url = line.strip_prefix("listening on ").unwrap_or_else(|| panic!("unexpected first line: {line}"));
-    (child, url.to_owned())
+        .expect("the binary starts")
 }
 
 /// The first line that a process prints.
