@@ -197,6 +197,15 @@ impl Client {
         }
     }
 
+    /// The response to a request for a file, with its body not read yet.
+    pub fn download(&self, path: &str) -> Result<Response<Body>, Failure> {
+        let response = self.send(self.request(Method::GET, path).body(()))?;
+        match response.status() {
+            StatusCode::OK => Ok(response),
+            status => Err(self.read_answer(response).err().unwrap_or_else(|| self.foreign(status, "no file"))),
+        }
+    }
+
     /// Logs in with a password. Later requests carry the session's cookie instead of the token.
     pub fn log_in(&mut self, name: &str, password: &str) -> Result<(), Failure> {
         self.access.token = None;

@@ -42,8 +42,8 @@ macro_rules! client_command {
     };
 }
 
-/// Declares a command that talks to the agent: its own arguments, and the one that all of these share.
-macro_rules! agent_command {
+/// Declares a command that needs no server: it talks to the agent, or works on files. Its own arguments, and `--json`.
+macro_rules! local_command {
     (
         $(#[$($attribute:tt)*])*
         $name:ident = $word:tt { $($arguments:tt)* }

@@ -41,7 +41,7 @@ command_family! {
     MethodsCommand(MethodsSubcommand) = "methods" { RegisterMethods, UnregisterMethods }
 }
 
-agent_command! {
+local_command! {
     /// Register the methods that a file declares, in place of all that this space registered before.
     #[argh(
         example = "{command_name} methods.toml\n{command_name} methods.lua",
@@ -54,7 +54,7 @@ agent_command! {
     }
 }
 
-agent_command! {
+local_command! {
     /// Remove methods of this space; without any left their server is stopped.
     #[argh(example = "{command_name}\n{command_name} search")]
     UnregisterMethods = "unregister" {

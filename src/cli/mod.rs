@@ -13,6 +13,7 @@ pub mod access;
 pub mod agent;
 pub mod arguments;
 pub mod audit;
+pub mod backup;
 pub mod client;
 pub mod completions;
 pub mod event;
@@ -23,7 +24,10 @@ pub mod login;
 pub mod mcp;
 pub mod method;
 pub mod normalize_args;
+pub mod partial_file;
+pub mod progress;
 pub mod resource;
+pub mod restore;
 pub mod run;
 pub mod script;
 pub mod server;
@@ -31,6 +35,7 @@ pub mod shell;
 pub mod sink;
 pub mod sink_file;
 pub mod space;
+pub mod store;
 pub mod table;
 pub mod template;
 pub mod user;
@@ -87,6 +92,9 @@ pub enum Command {
     Role(identity::RoleCommand),
     Group(identity::GroupCommand),
     Audit(audit::AuditCommand),
+    Backup(backup::BackupCommand),
+    Restore(restore::RestoreCommand),
+    Store(store::StoreCommand),
     Login(login::LoginCommand),
     Whoami(login::WhoamiCommand),
     Config(server::ConfigCommand),
@@ -149,6 +157,9 @@ fn dispatch(shell: &mut Shell<'_>, words: &[String]) -> Result<(), Failure> {
         Some(Command::Role(command)) => command.run(shell),
         Some(Command::Group(command)) => command.run(shell),
         Some(Command::Audit(command)) => command.run(shell),
+        Some(Command::Backup(command)) => command.run(shell),
+        Some(Command::Restore(command)) => command.run(shell),
+        Some(Command::Store(command)) => command.run(shell),
         Some(Command::Login(command)) => command.run(shell),
         Some(Command::Whoami(command)) => command.run(shell),
         Some(Command::Config(command)) => command.run(shell),

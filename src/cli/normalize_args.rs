@@ -1,9 +1,9 @@
 //! Normalisation of the command line: spellings that argh does not know.
 //!
 //! `--name=value` becomes two words, `help` and `-h` become `--help`, `-` becomes `@-`, and `svc event
-//! TYPE` becomes `svc event emit TYPE`. Words after the file of `svc run` are its arguments, and stay as they are.
+//! TYPE` becomes `svc event emit TYPE`, and `svc backup FILE` becomes `svc backup create FILE`. Words after the file of `svc run` are its arguments, and stay as they are.
 
-use super::{event::EventSubcommand, failure::Failure};
+use super::{backup::BackupSubcommand, event::EventSubcommand, failure::Failure};
 use argh::SubCommands as _;
 use std::ffi::OsString;
 
@@ -47,6 +47,7 @@ pub fn normalize(typed: impl IntoIterator<Item = OsString>) -> Result<Vec<String
         words.push("--help".to_owned());
     }
     insert_emit(&mut words)?;
+    insert_create(&mut words);
     Ok(words)
 }
 
@@ -86,6 +87,18 @@ fn insert_emit(words: &mut Vec<String>) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Inserts the `create` that `svc backup FILE` leaves out.
+fn insert_create(words: &mut Vec<String>) {
+    let is_command = |word: &String| BackupSubcommand::COMMANDS.iter().any(|command| command.name == word.as_str());
+    if let [first, second, ..] = &**words
+        && first == "backup"
+        && second != "--help"
+        && !is_command(second)
+    {
+        words.insert(1, "create".to_owned());
+    }
+}
+
 fn utf8(word: OsString) -> Result<String, Failure> {
     word.into_string().map_err(|word| Failure::Usage(format!("`{}` is not UTF-8", word.display())))
 }
@@ -106,6 +119,15 @@ mod tests {
         assert_eq!(words("event emit list"), "event emit list");
         assert_eq!(words("event --help"), "event --help");
         assert_eq!(words("sink list"), "sink list");
+    }
+
+    #[test]
+    fn the_file_of_a_backup_needs_no_command() {
+        assert_eq!(words("backup svc.backup --json"), "backup create svc.backup --json");
+        assert_eq!(words("backup --force svc.backup"), "backup create --force svc.backup");
+        assert_eq!(words("backup verify svc.backup"), "backup verify svc.backup");
+        assert_eq!(words("backup --help"), "backup --help");
+        assert_eq!(words("backup"), "backup");
     }
 
     #[test]

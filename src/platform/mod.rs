@@ -1,12 +1,13 @@
 //! Technical services that every higher folder is built on.
 //!
 //! - [`config`], [`logging`], [`metrics`]: settings and observability
-//! - [`store`]: everything durable; [`collection`]: typed records in memory over it; [`audit`], [`kv`]: its direct users
+//! - [`store`]: everything durable; [`archive`]: backups of it; [`collection`]: typed records in memory over it; [`audit`], [`kv`]: its direct users
 //! - [`egress`]: outgoing HTTP under the egress policy
 //! - [`accept`], [`outbox`], [`lines`], [`percent`], [`process_group`]: connections, paths and child processes
 //! - [`backoff`], [`keyed_limit`], [`keyed_mutex`], [`run_to_completion`]: waiting and concurrency
 
 pub mod accept;
+pub mod archive;
 pub mod audit;
 pub mod backoff;
 pub mod collection;

@@ -36,8 +36,9 @@ use crate::{
     server::{
         agent_hub::{AgentHub, AgentHubDeps},
         http::{
-            EventServices, HttpLimits, HttpServices, LoginServices, MethodServices, ScriptRunServices, ScriptServices,
-            SinkServices, SpaceServices, StatusServices, SubscriptionServices, UserLimits, UserServices,
+            BackupServices, EventServices, HttpLimits, HttpServices, LoginServices, MethodServices, ScriptRunServices,
+            ScriptServices, SinkServices, SpaceServices, StatusServices, SubscriptionServices, UserLimits,
+            UserServices,
         },
         mcp,
         stop_phases::StopPhases,
@@ -280,6 +281,11 @@ impl Services {
                 subscriptions: self.subscriptions.clone(),
                 spaces: self.spaces.clone(),
                 mcp: self.mcp.clone(),
+            }),
+            backup: Arc::new(BackupServices {
+                store: self.store.clone(),
+                audit: self.audit.clone(),
+                identity: self.identity.clone(),
             }),
         }
     }

@@ -15,6 +15,10 @@ pub async fn run(services: &Services, shutdown: &CancellationToken) {
     let sweeping = async {
         loop {
             interval.tick().await;
+            // A backup keeps the old value of everything that is deleted before it has read it.
+            if services.store.has_snapshot() {
+                continue;
+            }
             if let Err(error) = purge_records(services).await {
                 log::warn!("old records stay for now: {error}");
             }

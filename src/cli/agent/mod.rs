@@ -25,7 +25,7 @@ command_family! {
     AgentCommand(AgentSubcommand) = "agent" { StartAgent, ShowAgentStatus }
 }
 
-agent_command! {
+local_command! {
     /// Show the status of the agent of this space: its servers, its events, its methods.
     #[argh(
         example = "{command_name}\n{command_name} --json",

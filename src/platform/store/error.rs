@@ -38,6 +38,12 @@ pub enum StoreOpenError {
         path.display()
     )]
     OlderFormat { path: PathBuf, found: u32, known: u32 },
+    #[error(
+        "a restore into {} was broken off: run `svc restore FILE --data {}` again",
+        .0.display(),
+        .0.display()
+    )]
+    UnfinishedRestore(PathBuf),
 }
 
 impl StoreOpenError {

@@ -27,6 +27,9 @@ const LOCK_INTERVAL: Duration = Duration::from_millis(5);
 /// A database smaller than this is not worth compacting at start.
 const COMPACT_FROM: u64 = 32 << 20;
 
+/// The file that a data directory holds while a restore replaces its files.
+pub const RESTORE_MARKER: &str = "restore.unfinished";
+
 /// Choices for opening a data directory.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
@@ -73,6 +76,7 @@ pub fn open(directory: &Path, options: &StoreOptions) -> Result<OpenDatabase, St
     let failed = |source| StoreOpenError::Directory { path: directory.to_owned(), source };
     private_directory(directory).map_err(failed)?;
     let lock = lock(directory)?;
+    refuse_unfinished_restore(directory)?;
     new_database::recover(directory).map_err(failed)?;
     let path = database::path(directory);
     if !database::file(&path).exists() {
@@ -151,6 +155,13 @@ pub fn lock_database(directory: &Path) -> Result<(PathBuf, File), StoreOpenError
     Ok((path, lock(directory)?))
 }
 
+fn refuse_unfinished_restore(directory: &Path) -> Result<(), StoreOpenError> {
+    match directory.join(RESTORE_MARKER).exists() {
+        true => Err(StoreOpenError::UnfinishedRestore(directory.to_owned())),
+        false => Ok(()),
+    }
+}
+
 /// Takes the lock of a data directory, which is held for as long as the file is open.
 pub fn lock(directory: &Path) -> Result<File, StoreOpenError> {
     let failed = |source| StoreOpenError::Directory { path: directory.to_owned(), source };
@@ -167,7 +178,7 @@ pub fn lock(directory: &Path) -> Result<File, StoreOpenError> {
 }
 
 /// Makes the directory readable for its owner alone: it holds webhook secrets and payloads.
-fn private_directory(directory: &Path) -> io::Result<()> {
+pub fn private_directory(directory: &Path) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     std::fs::create_dir_all(directory)?;
     let mut permissions = std::fs::metadata(directory)?.permissions();

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     identity::{Caller, Credential, Identity},
-    model::permission::TokenScope,
+    model::{permission::TokenScope, permissions::Permissions},
 };
 use hyper::{
     Method, Request,
@@ -125,7 +125,8 @@ fn check_agent(caller: &Caller, route: &Route) -> Result<(), ApiError> {
 /// else, not even its own space: a stolen agent token must not gain anything that stays when the space is gone.
 fn is_for_agents(route: &Route) -> bool {
     const CHANGES: [&str; 4] = ["/api/events/", "/api/event-sinks", "/api/methods/call", "/mcp"];
-    route.method == Method::GET || CHANGES.iter().any(|path| route.path.starts_with(path))
+    let is_reading = route.method == Method::GET && route.access != RouteAccess::AllPermissions;
+    is_reading || CHANGES.iter().any(|path| route.path.starts_with(path))
 }
 
 fn check_permissions(caller: &Caller, access: RouteAccess) -> Result<(), ApiError> {
@@ -133,6 +134,9 @@ fn check_permissions(caller: &Caller, access: RouteAccess) -> Result<(), ApiErro
         RouteAccess::AnyOf(permissions) if !caller.permissions.contains_any(permissions) => {
             let names: Vec<_> = permissions.iter().map(|permission| permission.as_str()).collect();
             Err(ApiError::Forbidden(format!("this needs the permission {}", names.join(" or "))))
+        }
+        RouteAccess::AllPermissions if !caller.permissions.covers(Permissions::all()) => {
+            Err(ApiError::Forbidden("this needs all permissions, as the role admin has them".to_owned()))
         }
         _ => Ok(()),
     }

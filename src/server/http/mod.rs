@@ -43,11 +43,11 @@ mod write_timeout;
 pub use error::ApiError;
 pub use extract::{Json, Query};
 pub use request::ApiRequest;
-pub use response::{Accepted, Created, EventStream, NoContent};
+pub use response::{Accepted, ArchiveStream, Created, EventStream, NoContent};
 pub use server::serve;
 pub use services::{
-    EventServices, HttpLimits, HttpServices, LoginServices, MethodServices, ScriptRunServices, ScriptServices,
-    SinkServices, SpaceServices, StatusServices, SubscriptionServices, UserServices,
+    BackupServices, EventServices, HttpLimits, HttpServices, LoginServices, MethodServices, ScriptRunServices,
+    ScriptServices, SinkServices, SpaceServices, StatusServices, SubscriptionServices, UserServices,
 };
 pub use user_limits::UserLimits;
 

@@ -78,8 +78,10 @@ fn operation(route: &Route, generator: &mut SchemaGenerator, error: &Schema) -> 
             "content": {"application/json": {"schema": body}},
         });
     }
-    if let RouteAccess::AnyOf(permissions) = route.access {
-        operation["x-permissions"] = json!(permissions);
+    match route.access {
+        RouteAccess::Open | RouteAccess::User => {}
+        RouteAccess::AnyOf(permissions) => operation["x-permissions"] = json!(permissions),
+        RouteAccess::AllPermissions => operation["x-all-permissions"] = json!(true),
     }
     if let Some(scope) = route.scope {
         operation["x-scope"] = json!(scope);
@@ -110,6 +112,8 @@ fn parameters(route: &Route, query: Option<&Schema>) -> Value {
 fn security(route: &Route) -> Value {
     match route.access {
         RouteAccess::Open => json!([]),
-        RouteAccess::User | RouteAccess::AnyOf(_) => json!([{"token": []}, {"session": []}]),
+        RouteAccess::User | RouteAccess::AnyOf(_) | RouteAccess::AllPermissions => {
+            json!([{"token": []}, {"session": []}])
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Outputs of handlers, which become responses: JSON with the status of its wrapper, plain text, or a stream of events.
+//! Outputs of handlers, which become responses: JSON with the status of its wrapper, plain text, a stream of events, or a backup.
 //!
 //! Each output describes itself, so that the OpenAPI document says what the code answers.
 
@@ -7,7 +7,7 @@ use hyper::{
     StatusCode,
     header::{CONTENT_TYPE, HeaderValue},
 };
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 
 /// The successful result of a handler.
@@ -39,6 +39,9 @@ pub struct PlainText(pub String);
 
 /// Server-sent events: a response built by `warp::sse`, which this only describes.
 pub struct EventStream(pub Response);
+
+/// A backup: a stream of compressed bytes, which this only describes.
+pub struct ArchiveStream(pub Response);
 
 /// A JSON response with this status.
 pub fn json(status: StatusCode, value: &impl Serialize) -> Response {
@@ -120,6 +123,18 @@ impl IntoResponse for EventStream {
 
     fn schema(generator: &mut SchemaGenerator) -> Option<Schema> {
         Some(generator.subschema_for::<String>())
+    }
+
+    fn into_response(self) -> Response {
+        self.0
+    }
+}
+
+impl IntoResponse for ArchiveStream {
+    const CONTENT_TYPE: &'static str = "application/zstd";
+
+    fn schema(_: &mut SchemaGenerator) -> Option<Schema> {
+        Some(json_schema!({"type": "string", "format": "binary", "description": "JSON lines, compressed"}))
     }
 
     fn into_response(self) -> Response {

@@ -44,6 +44,8 @@ pub enum RouteAccess {
     User,
     /// Users with at least one of these permissions.
     AnyOf(&'static [Permission]),
+    /// Users with all permissions there are, and no agents.
+    AllPermissions,
 }
 
 /// Routes with a tree over the segments of their paths.

@@ -9,7 +9,7 @@ use super::{
     request::ApiRequest,
     route::{Route, RouteAccess, RouteTable, delete, get, patch, post, put},
     routes::{
-        audit, auth, event_explanation, event_stream, events, groups, mcp, methods, queues, roles, script_runs,
+        audit, auth, backup, event_explanation, event_stream, events, groups, mcp, methods, queues, roles, script_runs,
         scripts, sink_preview, sinks, spaces, status, subscriptions, templates, tokens, users,
     },
 };
@@ -25,7 +25,7 @@ static DOCUMENT: LazyLock<Value> = LazyLock::new(|| openapi::build(TABLE.routes(
 
 /// All routes, by subject.
 fn routes() -> Vec<Route> {
-    use RouteAccess::{AnyOf, Open, User};
+    use RouteAccess::{AllPermissions, AnyOf, Open, User};
     const EVENTS: RouteAccess = AnyOf(&[Permission::UseSpaces, Permission::ManageSpaces]);
     const SPACES: RouteAccess = EVENTS;
     const TEMPLATES: RouteAccess = AnyOf(&[Permission::ManageSpaces]);
@@ -185,6 +185,12 @@ fn routes() -> Vec<Route> {
             .in_scope(TokenScope::Mcp),
         get("/api/agent", User, agent_socket::explain, "The WebSocket of agents; needs the agent token of a space"),
         get("/api/audit", AnyOf(&[Permission::ViewAuditLog]), audit::list, "The audit log, newest first"),
+        get(
+            "/api/backup",
+            AllPermissions,
+            backup::create,
+            "Everything the server holds, secrets included, as one archive",
+        ),
     ]
 }
 

@@ -41,6 +41,7 @@ pub struct HttpServices {
     pub script_runs: Arc<ScriptRunServices>,
     pub methods: Arc<MethodServices>,
     pub status: Arc<StatusServices>,
+    pub backup: Arc<BackupServices>,
 }
 
 /// Limits of the HTTP server as a whole.
@@ -151,6 +152,14 @@ pub struct StatusServices {
     pub mcp: mcp::Endpoint,
 }
 
+/// Services of making a backup.
+pub struct BackupServices {
+    pub store: Store,
+    pub audit: Audit,
+    /// Ends the backup of a caller whose credential lapses.
+    pub identity: Identity,
+}
+
 /// Lets handlers take these fields of [`HttpServices`].
 macro_rules! from_services {
     ($($type:ty: $field:ident;)*) => {$(
@@ -176,4 +185,5 @@ from_services! {
     Arc<ScriptRunServices>: script_runs;
     Arc<MethodServices>: methods;
     Arc<StatusServices>: status;
+    Arc<BackupServices>: backup;
 }

@@ -12,6 +12,7 @@ mod views;
 
 pub mod audit;
 pub mod auth;
+pub mod backup;
 pub mod event_explanation;
 pub mod event_stream;
 pub mod events;

@@ -1,0 +1,133 @@
+//! Writing an archive. Lines are gathered here; a thread of its own hashes, compresses and writes them, so that reading
+//! the store and compressing it share the processors.
+
+use super::{
+    Manifest,
+    kinds::KindCounts,
+    manifest::{ArchiveEnd, EndLine, digits},
+    record,
+};
+use sha2::{Digest as _, Sha256};
+use std::{
+    io::{self, Write},
+    sync::mpsc,
+    thread::JoinHandle,
+};
+
+/// The longest line. Readers refuse a longer one, so that a damaged archive does not fill their memory.
+pub const LINE_LIMIT: usize = 256 << 20;
+
+/// Bytes of lines that are handed to the thread at once, and the number of such buffers that may wait for it.
+const BUFFER: usize = 1 << 20;
+const BUFFERS: usize = 2;
+
+/// Little compression: the disk and the store should be the bottleneck.
+const LEVEL: i32 = 1;
+
+/// An archive that is being written. One that is dropped unfinished is incomplete.
+pub struct ArchiveWriter<W: Write> {
+    lines: Vec<u8>,
+    counts: KindCounts,
+    lost: u64,
+    /// `None` once the archive is finished or has failed.
+    full: Option<mpsc::SyncSender<Vec<u8>>>,
+    thread: Option<JoinHandle<io::Result<Compressor<W>>>>,
+}
+
+/// The hashing and compressing end.
+struct Compressor<W: Write> {
+    hash: Sha256,
+    encoder: zstd::Encoder<'static, W>,
+}
+
+impl<W: Write + Send + 'static> ArchiveWriter<W> {
+    /// Begins an archive with its manifest.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no thread or no compressor can be had.
+    pub fn new(out: W, manifest: &Manifest) -> io::Result<Self> {
+        let mut compressor = Compressor { hash: Sha256::new(), encoder: zstd::Encoder::new(out, LEVEL)? };
+        let (full, filled) = mpsc::sync_channel::<Vec<u8>>(BUFFERS);
+        let thread = std::thread::Builder::new().name("archive".to_owned()).spawn(move || {
+            for lines in filled {
+                compressor.hash.update(&lines);
+                compressor.encoder.write_all(&lines)?;
+            }
+            Ok(compressor)
+        })?;
+        let mut lines = serde_json::to_vec(manifest)?;
+        lines.push(b'\n');
+        Ok(Self { lines, counts: KindCounts::default(), lost: 0, full: Some(full), thread: Some(thread) })
+    }
+
+    /// Adds a record of the store.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the archive cannot be written. It is of no use then.
+    pub fn row(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        let start = self.lines.len();
+        record::write_row(&mut self.lines, key, value);
+        if self.lines.len() - start > LINE_LIMIT {
+            return Err(io::Error::other(format!("a record of {} bytes is too large for an archive", value.len())));
+        }
+        self.counts.add(key.first().copied());
+        self.flush_full()
+    }
+
+    /// Adds a file of the data directory.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Self::row`] does.
+    pub fn file(&mut self, name: &str, content: &[u8]) -> io::Result<()> {
+        record::write_file(&mut self.lines, name, content);
+        self.counts.add(None);
+        self.flush_full()
+    }
+
+    /// Counts a record that cannot be read, and so is not in the archive.
+    pub const fn lose_row(&mut self) {
+        self.lost += 1;
+    }
+
+    /// Writes the last line, and returns it with the output, which is not flushed.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Self::row`] does.
+    pub fn finish(mut self) -> io::Result<(W, ArchiveEnd)> {
+        self.flush()?;
+        let mut compressor = self.join()?;
+        let (rows, by_kind) = (self.counts.total(), self.counts.by_name());
+        let end = ArchiveEnd { rows, by_kind, lost: self.lost, sha256: digits(compressor.hash.clone()) };
+        let mut line = serde_json::to_vec(&EndLine { end: end.clone() })?;
+        line.push(b'\n');
+        compressor.encoder.write_all(&line)?;
+        Ok((compressor.encoder.finish()?, end))
+    }
+
+    fn flush_full(&mut self) -> io::Result<()> {
+        if self.lines.len() < BUFFER { Ok(()) } else { self.flush() }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let lines = std::mem::replace(&mut self.lines, Vec::with_capacity(BUFFER + (BUFFER >> 3)));
+        let sent = self.full.as_ref().is_some_and(|full| full.send(lines).is_ok());
+        if sent {
+            return Ok(());
+        }
+        // The thread has ended early, with the error of its write.
+        self.join().and(Err(io::ErrorKind::BrokenPipe.into()))
+    }
+
+    /// Ends the thread.
+    fn join(&mut self) -> io::Result<Compressor<W>> {
+        self.full = None;
+        let joined = self.thread.take().map(JoinHandle::join);
+        joined
+            .unwrap_or_else(|| Ok(Err(io::ErrorKind::BrokenPipe.into())))
+            .unwrap_or_else(|_| Err(io::Error::other("the compressor panicked")))
+    }
+}
