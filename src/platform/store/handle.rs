@@ -2,8 +2,9 @@
 
 use super::{
     Batch, StoreError, StoreOpenError,
-    chunked::{self, Framed, Value},
+    chunked::Value,
     open::{self, OpenDatabase, StoreOptions},
+    scan::{self, Scan},
     state::{JOB_PANICKED, StoreSizes, StoreState, WriteCallback, WriterMessage},
     writer,
 };
@@ -135,12 +136,12 @@ impl Store {
     ///
     /// [`StoreError::Damaged`] or [`StoreError::Unreadable`].
     pub fn get(&self, key: &[u8]) -> Result<Option<Value>, StoreError> {
-        chunked::get(key, |key| self.0.tree.get(key).map_err(StoreError::unreadable))
+        scan::get(&self.0.tree, key)
     }
 
     /// Every key that starts with `prefix`, in order; `rev()` reads it backwards.
     pub fn scan(&self, prefix: &[u8]) -> impl DoubleEndedIterator<Item = Result<(Value, Value), StoreError>> + use<> {
-        self.entries(self.0.tree.scan_prefix(prefix))
+        Scan::new(&self.0.tree, self.0.tree.scan_prefix(prefix))
     }
 
     /// Every key in a range, in order.
@@ -148,7 +149,7 @@ impl Store {
         &self,
         range: std::ops::Range<Vec<u8>>,
     ) -> impl DoubleEndedIterator<Item = Result<(Value, Value), StoreError>> + use<> {
-        self.entries(self.0.tree.range(range))
+        Scan::new(&self.0.tree, self.0.tree.range(range))
     }
 
     /// Every key in a range, in order, without its value: for readers that go on past a damaged value, which they read
@@ -197,23 +198,6 @@ impl Store {
         }
     }
 
-    fn entries(&self, iter: sled::Iter) -> impl DoubleEndedIterator<Item = Result<(Value, Value), StoreError>> + use<> {
-        let store = self.clone();
-        iter.filter_map(move |entry| {
-            let (key, raw) = match entry {
-                Ok(entry) => entry,
-                Err(error) => return Some(Err(StoreError::unreadable(error))),
-            };
-            let value = match chunked::read(&key, &raw) {
-                Ok(Framed::Whole(value)) => Ok(Some(value)),
-                Ok(Framed::Pieces(_)) => store.get(&key),
-                Err(error) => Err(error),
-            };
-            // A value that is deleted before its pieces are read is left out.
-            value.transpose().map(|value| Ok((key, value?)))
-        })
-    }
-
     fn send(&self, job: impl FnOnce(&mut Batch<'_>) -> WriteCallback + Send + 'static) {
         // A closed channel drops the job, and with it the answer its caller waits for.
         let _ = self.0.jobs.send(WriterMessage::Job(Box::new(job)));
@@ -233,7 +217,7 @@ impl Store {
 mod tests {
     use super::*;
 
-    use crate::platform::store::{Table, keys};
+    use crate::platform::store::{Table, chunked, keys};
     use std::io;
     use tempfile::TempDir;
 
@@ -306,6 +290,27 @@ mod tests {
         store.write(|batch| batch.put(b"k", b"v")).await.unwrap();
         store.close().await;
         assert_eq!(store.get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
+    }
+
+    #[tokio::test]
+    async fn the_size_of_the_records_follows_what_comes_and_goes() {
+        let directory = TempDir::new().unwrap();
+        let store = open(directory.path()).unwrap();
+        let empty = store.sizes().live;
+        let key = |n: u8| keys::key(keys::KV, &[&[n]]);
+        let put = |n: u8, length: usize| store.write(move |batch| batch.put(key(n), vec![n; length]));
+        for n in 0..10 {
+            put(n, 1000).await.unwrap();
+        }
+        let full = store.sizes().live - empty;
+        assert!((10_000..10_200).contains(&full), "{full}");
+        put(0, 3 * chunked::PIECE).await.unwrap();
+        put(0, 500).await.unwrap();
+        let smaller = store.sizes().live - empty;
+        assert!((9_500 - 16..9_700).contains(&smaller), "{smaller}");
+        store.write(|batch| batch.delete_prefix(&[keys::KV])).await.unwrap().unwrap();
+        assert!(store.sizes().live.abs_diff(empty) <= 16, "{} of {empty}", store.sizes().live);
+        store.close().await;
     }
 
     #[tokio::test]

@@ -25,6 +25,7 @@ mod new_database;
 mod offline;
 mod open;
 mod rewrite;
+mod scan;
 mod snapshot_read;
 mod snapshot_slot;
 mod state;

@@ -37,6 +37,14 @@ pub struct StoreSizes {
     pub file: u64,
 }
 
+impl StoreSizes {
+    /// Bytes of sled's file that deleted rows have left for new ones. sled does not tell, but lets a file grow only if
+    /// less than half of what it holds is unused, so what is beyond a multiple of the live rows is.
+    const fn reusable(self) -> u64 {
+        self.file.saturating_sub(self.live.saturating_mul(USED_PER_LIVE))
+    }
+}
+
 pub struct StoreState {
     pub tree: sled::Db,
     pub jobs: mpsc::UnboundedSender<WriterMessage>,
@@ -60,17 +68,10 @@ pub struct StoreState {
 
 impl StoreState {
     pub fn is_short_of_room(&self) -> bool {
-        let room = |free: u64| free.saturating_add(self.reusable_bytes());
+        let room = |free: u64| free.saturating_add(self.sizes().reusable());
         let short = free_bytes(&self.directory).is_some_and(|free| room(free) < self.keep_free);
         self.short_of_room.store(short, Ordering::Relaxed);
         short
-    }
-
-    /// Bytes of sled's file that deleted rows have left for new ones. sled does not tell, but lets a file grow only
-    /// if less than half of what it holds is unused, so what is beyond a multiple of the live rows is.
-    fn reusable_bytes(&self) -> u64 {
-        let StoreSizes { live, file } = self.sizes();
-        file.saturating_sub(live.saturating_mul(USED_PER_LIVE))
     }
 
     pub fn sizes(&self) -> StoreSizes {
@@ -98,4 +99,15 @@ fn free_bytes(path: &Path) -> Option<u64> {
         stat.assume_init()
     };
     Some(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn space_that_deleted_records_have_left_in_the_file_counts_as_room() {
+        assert_eq!(StoreSizes { live: 7 << 20, file: 224 << 20 }.reusable(), 203 << 20);
+        assert_eq!(StoreSizes { live: 7 << 20, file: 20 << 20 }.reusable(), 0);
+    }
 }
