@@ -1,14 +1,14 @@
-//! Tells whether a database is sound before sled may open it.
+//! Tells whether a database is sound before sled may open it. Nothing on disk is changed.
 
-use super::{StoreOpenError, chunked::Value, commit_mark, database, format1, keys, rewrite};
-use std::path::Path;
+use super::{StoreOpenError, chunked::Value, commit_mark, database, format, format1, keys, log_file::LogFile, rewrite};
+use std::{io, path::Path};
 
 /// Facts about a sound database.
 #[derive(Clone, Copy, Debug)]
 pub struct DatabaseState {
     /// The number of its last group.
     pub commit: u64,
-    /// Bytes of all rows.
+    /// Bytes of its files that are in use.
     pub live: u64,
     /// Bytes of its files.
     pub size: u64,
@@ -21,38 +21,60 @@ pub struct DatabaseState {
 /// [`StoreOpenError::Damaged`] if it is not sound.
 pub fn check(directory: &Path, format: u32) -> Result<DatabaseState, StoreOpenError> {
     let path = database::path(directory);
-    let failed = |source| StoreOpenError::Directory { path: path.clone(), source };
-    let tree = database::open(&path)?;
-    let mut live = 0;
-    for row in tree.iter() {
-        let (key, raw) = row.map_err(|error| StoreOpenError::damaged(&path, &error.to_string()))?;
-        live += (key.len() + raw.len()) as u64;
-    }
-    let row = tree.get([keys::COMMIT]).map_err(|error| StoreOpenError::damaged(&path, &error.to_string()))?;
-    let commit = number(row.as_ref(), format);
-    drop(tree);
-    database::wait_until_closed(&path).map_err(failed)?;
-    let noted = commit_mark::noted(&mark_file(directory, format)).map_err(failed)?;
-    if commit < noted {
-        let reason = format!("it ends at write {commit}, and write {noted} had been made");
+    let failed = |source| unusable(&path, source);
+    let log = LogFile::read(&path).map_err(failed)?;
+    if let Some(first) = log.damages().first() {
+        let reason = match log.damage_count() - 1 {
+            0 => first.to_string(),
+            1 => format!("{first}; and another place"),
+            more => format!("{first}; and {more} more places"),
+        };
         return Err(StoreOpenError::damaged(&path, &reason));
     }
-    Ok(DatabaseState { commit, live, size: rewrite::size(&path).map_err(failed)? })
+    let commit = number(log.get(&[keys::COMMIT]).map_err(failed)?, format);
+    let noted = noted(directory, format).map_err(failed)?;
+    if commit < noted {
+        let reason = format!("`db` ends at write {commit}, and write {noted} had been made");
+        return Err(StoreOpenError::damaged(&path, &reason));
+    }
+    Ok(DatabaseState { commit, live: log.live_bytes(), size: rewrite::size(&path).map_err(failed)? })
+}
+
+/// The format of the database in `directory`.
+///
+/// # Errors
+///
+/// [`StoreOpenError::Damaged`] if the file that tells is damaged or missing.
+pub fn format(directory: &Path) -> Result<u32, StoreOpenError> {
+    let path = database::path(directory);
+    format::read(&path).map_err(|source| unusable(&path, source))
+}
+
+/// Tells content that makes no sense from a file that cannot be read.
+fn unusable(database: &Path, source: io::Error) -> StoreOpenError {
+    match source.kind() {
+        io::ErrorKind::InvalidData => StoreOpenError::damaged(database, &source.to_string()),
+        _ => StoreOpenError::Directory { path: database.to_owned(), source },
+    }
 }
 
 /// The number in the row of the last group; 0 without one.
-fn number(row: Option<&Value>, format: u32) -> u64 {
+fn number(row: Option<Vec<u8>>, format: u32) -> u64 {
+    let row = row.map(Value::from);
     let number = match format {
-        1 => row.and_then(format1::commit_number),
-        _ => row.and_then(commit_mark::number),
+        1 => row.as_ref().and_then(format1::commit_number),
+        _ => row.as_ref().and_then(commit_mark::number),
     };
     number.unwrap_or(0)
 }
 
-/// Format 1 kept the file beside the database.
-fn mark_file(directory: &Path, format: u32) -> std::path::PathBuf {
+/// The number of the last group as it was noted. Format 1 kept the file beside the database, and wrote it late.
+fn noted(directory: &Path, format: u32) -> io::Result<u64> {
     match format {
-        1 => directory.join(commit_mark::FILE),
-        _ => database::path(directory).join(commit_mark::FILE),
+        1 => match commit_mark::noted(&directory.join(commit_mark::FILE)) {
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(0),
+            noted => noted,
+        },
+        _ => commit_mark::noted(&database::path(directory).join(commit_mark::FILE)),
     }
 }

@@ -8,12 +8,7 @@ use super::{
     chunked::{self, Framed, Value},
     frame, keys,
 };
-use std::{
-    fs::File,
-    io,
-    os::unix::fs::FileExt,
-    path::{Path, PathBuf},
-};
+use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
 
 /// The file's name, in the database's folder.
 pub const FILE: &str = "mark";
@@ -60,18 +55,18 @@ pub fn number(row: &Value) -> Option<u64> {
     }
 }
 
-/// Returns the number in the file; 0 if there is none yet.
-pub fn noted(file: &PathBuf) -> io::Result<u64> {
-    let text = match std::fs::read_to_string(file) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-        Err(error) => return Err(error),
-    };
-    match text.trim() {
-        "" => Ok(0),
-        text => text.parse().map_err(|_| {
-            io::Error::new(io::ErrorKind::InvalidData, format!("{} holds no number: {text:?}", file.display()))
-        }),
+/// Returns the number in the file.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::InvalidData`] if the file is missing or holds no number: it is on disk before the database is used.
+pub fn noted(file: &Path) -> io::Result<u64> {
+    let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("`{FILE}` {what}"));
+    match std::fs::read_to_string(file) {
+        Ok(text) => text.trim().parse().map_err(|_| invalid("holds no number")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(invalid("is missing")),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(invalid("holds no number")),
+        Err(error) => Err(error),
     }
 }
 

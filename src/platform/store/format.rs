@@ -5,6 +5,7 @@
 //! | 1 | values without a checksum, events under their id; such a folder has no file |
 //! | 2 | every value in a frame with a checksum, events under the time of their acceptance |
 
+use super::commit_mark;
 use std::{
     fs::File,
     io::{self, Write as _},
@@ -24,13 +25,16 @@ pub fn read(database: &Path) -> io::Result<u32> {
     let path = database.join(FILE);
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(FIRST),
-        Err(error) => return Err(error),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        // Format 1 kept this file elsewhere.
+        Err(_) if database.join(commit_mark::FILE).exists() => return Err(invalid("is missing")),
+        Err(_) => return Ok(FIRST),
     };
-    text.trim().parse().map_err(|_| {
-        let reason = format!("{} holds no format version: {:?}", path.display(), text.trim());
-        io::Error::new(io::ErrorKind::InvalidData, reason)
-    })
+    text.trim().parse().map_err(|_| invalid("holds no format version"))
+}
+
+fn invalid(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("`{FILE}` {what}"))
 }
 
 /// Notes in a new database's folder that it has the current format.

@@ -79,10 +79,10 @@ pub fn open(directory: &Path, options: &StoreOptions) -> Result<OpenDatabase, St
     refuse_unfinished_restore(directory)?;
     new_database::recover(directory).map_err(failed)?;
     let path = database::path(directory);
-    if !database::file(&path).exists() {
+    if is_absent(&path).map_err(failed)? {
         NewDatabase::create(directory)?.install(&Previous::Delete).map_err(failed)?;
     }
-    let found = format::read(&path).map_err(failed)?;
+    let found = check::format(directory)?;
     if found > format::CURRENT {
         return Err(StoreOpenError::NewerFormat { path, found, known: format::CURRENT });
     }
@@ -102,6 +102,15 @@ pub fn open(directory: &Path, options: &StoreOptions) -> Result<OpenDatabase, St
     let file = File::open(database::file(&path)).map_err(failed)?;
     let mark = CommitMark::open(&path, state.commit).map_err(failed)?;
     Ok(OpenDatabase { tree, file, mark, live: state.live, lock })
+}
+
+/// True without a database's folder. An empty one is what a first start of format 1 left that was killed.
+fn is_absent(database: &Path) -> io::Result<bool> {
+    match database.read_dir() {
+        Ok(mut entries) => Ok(entries.next().is_none()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(error),
+    }
 }
 
 fn migrate(directory: &Path, found: u32) -> Result<(), StoreOpenError> {
@@ -132,7 +141,7 @@ pub fn compact_offline(directory: &Path, progress: &mut Progress<'_>) -> Result<
     let (path, _lock) = lock_database(directory)?;
     let failed = |source| StoreOpenError::Directory { path: directory.to_owned(), source };
     new_database::recover(directory).map_err(failed)?;
-    let (found, known) = (format::read(&path).map_err(failed)?, format::CURRENT);
+    let (found, known) = (check::format(directory)?, format::CURRENT);
     match found.cmp(&known) {
         Ordering::Less => return Err(StoreOpenError::OlderFormat { path, found, known }),
         Ordering::Greater => return Err(StoreOpenError::NewerFormat { path, found, known }),
@@ -245,6 +254,50 @@ mod tests {
         assert!(matches!(error, StoreOpenError::NewerFormat { found: 7, known: 2, .. }), "{error}");
         assert!(error.to_string().contains("format 7") && error.to_string().contains("up to 2"), "{error}");
         assert_eq!(files(directory.path()), before);
+    }
+
+    #[tokio::test]
+    async fn a_refused_start_changes_no_byte_and_names_the_file_and_the_way_out() {
+        let pristine = TempDir::new().unwrap();
+        let store = open(pristine.path()).unwrap();
+        put(&store, 0..40).await;
+        close(store).await;
+        let length = std::fs::metadata(pristine.path().join("sled/db")).unwrap().len();
+        type Change = fn(&Path, u64);
+        let changes: [(&str, Change); 8] = [
+            ("`db`", |sled, length| truncate(&sled.join("db"), length / 2)),
+            ("`db`", |sled, _| truncate(&sled.join("db"), 1000)),
+            ("`db`", |sled, _| overwrite(&sled.join("db"), 400, &[0xff; 16])),
+            ("`db`", |sled, _| overwrite(&sled.join("db"), 40_000, &[0; 4096])),
+            ("`db`", |sled, _| std::fs::remove_file(sled.join("db")).unwrap()),
+            ("`conf`", |sled, _| overwrite(&sled.join("conf"), 3, b"x")),
+            ("`format`", |sled, _| std::fs::remove_file(sled.join("format")).unwrap()),
+            ("`mark`", |sled, _| std::fs::write(sled.join("mark"), "00000000000000009999\n").unwrap()),
+        ];
+        for (number, (file, change)) in changes.into_iter().enumerate() {
+            let copy = TempDir::new().unwrap();
+            let mut copied = std::process::Command::new("cp");
+            copied.arg("-r").arg(pristine.path().join("sled")).arg(copy.path());
+            assert!(copied.status().unwrap().success());
+            change(&copy.path().join("sled"), length);
+            let before = files(copy.path());
+            let Err(error) = open(copy.path()) else { panic!("change {number} was not noticed") };
+            assert!(matches!(error, StoreOpenError::Damaged { .. }), "{number}: {error}");
+            let text = error.to_string();
+            let named = text.contains(file) || file == "`mark`" && text.contains("write 9999");
+            assert!(named && text.contains("svc store salvage") && text.contains("svc restore"), "{number}: {text}");
+            assert_eq!(text.lines().count(), 1, "{text}");
+            assert!(files(copy.path()) == before, "change {number}: the refused start wrote something");
+        }
+    }
+
+    fn truncate(file: &Path, length: u64) {
+        File::options().write(true).open(file).unwrap().set_len(length).unwrap();
+    }
+
+    fn overwrite(file: &Path, at: u64, bytes: &[u8]) {
+        use std::os::unix::fs::FileExt;
+        File::options().write(true).open(file).unwrap().write_all_at(bytes, at).unwrap();
     }
 
     #[tokio::test]
