@@ -112,7 +112,7 @@ impl Failure {
             Self::Unreachable { .. } | Self::NoAgent { .. } | Self::AgentNotConnected(_) => 3,
             Self::Refused { .. }
             | Self::AgentRefused(_)
-            | Self::Startup(StartupError::Agent(AgentError::Revoked(_))) => 4,
+            | Self::Startup(StartupError::Agent(AgentError::Revoked(_) | AgentError::Replaced(_))) => 4,
             Self::Rejected { .. }
             | Self::Foreign { .. }
             | Self::Bad(_)

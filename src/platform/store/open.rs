@@ -7,7 +7,7 @@ use super::{
     StoreOpenError,
     check::{self, DatabaseState},
     commit_mark::{self, CommitMark},
-    database, format,
+    database, disk, format,
     new_database::{self, NewDatabase, Previous},
     rewrite::{self, Compaction, Progress},
 };
@@ -29,6 +29,9 @@ const COMPACT_FROM: u64 = 32 << 20;
 
 /// The file that a data directory holds while a restore replaces its files.
 pub const RESTORE_MARKER: &str = "restore.unfinished";
+
+/// Bytes that the new database of a compaction takes for each byte of data, at most.
+const COMPACT_ROOM: u64 = 3;
 
 /// Choices for opening a data directory.
 #[derive(Clone, Debug)]
@@ -95,7 +98,7 @@ pub fn open(directory: &Path, options: &StoreOptions) -> Result<OpenDatabase, St
         state = check::check(directory, format::CURRENT)?;
     }
     if options.is_worth_compacting(&state) {
-        compact(directory, &state);
+        compact(directory, options, &state);
         state = check::check(directory, format::CURRENT)?;
     }
     let tree = database::open(&path)?;
@@ -124,11 +127,24 @@ fn migrate(directory: &Path, found: u32) -> Result<(), StoreOpenError> {
 }
 
 /// Compacts the database. It is as sound as before if that fails, only large.
-fn compact(directory: &Path, state: &DatabaseState) {
+fn compact(directory: &Path, options: &StoreOptions, state: &DatabaseState) {
+    let needed = state.live.saturating_mul(COMPACT_ROOM).saturating_add(options.keep_free);
+    if disk::free_bytes(directory).is_some_and(|free| free < needed) {
+        log::warn!(
+            "the database takes {} bytes for {} of data; to compact it, free {needed} bytes",
+            state.size,
+            state.live
+        );
+        return;
+    }
     log::info!("the database takes {} bytes for {} of data and is compacted", state.size, state.live);
     match rewrite::compact(directory, &mut |rows| log::info!("{rows} rows are rewritten")) {
         Ok(done) => log::info!("the database takes {} bytes now", done.after),
-        Err(error) => log::warn!("the database stays as large as it is: {error}"),
+        Err(error) => {
+            log::warn!("the database stays as large as it is: {error}");
+            // What was built of the new one would only take space.
+            let _ = new_database::recover(directory);
+        }
     }
 }
 

@@ -1,9 +1,9 @@
 //! State that the handles of the store share with its writer thread.
 
-use super::{Batch, StoreError, snapshot_slot::SnapshotSlot};
+use super::{Batch, StoreError, disk, snapshot_slot::SnapshotSlot};
 use std::{
     fs::File,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
         OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -69,7 +69,7 @@ pub struct StoreState {
 impl StoreState {
     pub fn is_short_of_room(&self) -> bool {
         let room = |free: u64| free.saturating_add(self.sizes().reusable());
-        let short = free_bytes(&self.directory).is_some_and(|free| room(free) < self.keep_free);
+        let short = disk::free_bytes(&self.directory).is_some_and(|free| room(free) < self.keep_free);
         self.short_of_room.store(short, Ordering::Relaxed);
         short
     }
@@ -84,21 +84,6 @@ impl StoreState {
         let live = self.live.load(Ordering::Relaxed).saturating_add_signed(growth);
         self.live.store(live, Ordering::Relaxed);
     }
-}
-
-/// Bytes that an unprivileged process may still write on the disk under `path`; `None` if the system does not say.
-fn free_bytes(path: &Path) -> Option<u64> {
-    use std::os::unix::ffi::OsStrExt;
-    let path = std::ffi::CString::new(path.as_os_str().as_bytes()).ok()?;
-    let mut stat = std::mem::MaybeUninit::<libc::statvfs>::uninit();
-    // SAFETY: `path` ends in a NUL and `stat` has room for what is written, which is read only on success.
-    let stat = unsafe {
-        if libc::statvfs(path.as_ptr(), stat.as_mut_ptr()) != 0 {
-            return None;
-        }
-        stat.assume_init()
-    };
-    Some(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
 #[cfg(test)]
