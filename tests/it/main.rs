@@ -5,6 +5,7 @@
 mod agents;
 mod cli;
 mod crash;
+mod damage;
 mod delivery;
 mod docs;
 mod events;

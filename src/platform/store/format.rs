@@ -30,7 +30,10 @@ pub fn read(database: &Path) -> io::Result<u32> {
         Err(_) if database.join(commit_mark::FILE).exists() => return Err(invalid("is missing")),
         Err(_) => return Ok(FIRST),
     };
-    text.trim().parse().map_err(|_| invalid("holds no format version"))
+    match text.trim().parse() {
+        Ok(format) if format > FIRST => Ok(format),
+        _ => Err(invalid("holds no format version")),
+    }
 }
 
 fn invalid(what: &str) -> io::Error {

@@ -22,6 +22,15 @@ pub struct Daemon {
     pub url: String,
 }
 
+/// A start that the server refused, with an account of its data directory before and after.
+pub struct Refusal<T> {
+    pub status: ExitStatus,
+    /// Everything that it wrote to its standard error.
+    pub log: String,
+    pub before: T,
+    pub after: T,
+}
+
 /// A response of the daemon.
 #[derive(Debug)]
 pub struct Reply {
@@ -43,6 +52,16 @@ impl Daemon {
 
     /// A daemon on a data directory that `fill` makes at the path it is given.
     pub fn on(fill: impl FnOnce(&Path), settings: &[(&str, &str)]) -> Self {
+        let started = Self::try_on(fill, settings, |_| ());
+        started.unwrap_or_else(|refusal| panic!("the daemon did not start:\n{}", refusal.log))
+    }
+
+    /// Like [`Daemon::on`], for a directory that may be refused. `account` is taken of it before and after.
+    pub fn try_on<T>(
+        fill: impl FnOnce(&Path),
+        settings: &[(&str, &str)],
+        account: impl Fn(&Path) -> T,
+    ) -> Result<Self, Refusal<T>> {
         let directory = temp_dir();
         let mut settings: Vec<(String, String)> =
             settings.iter().map(|(name, value)| (format!("SVC_{name}"), (*value).to_owned())).collect();
@@ -51,8 +70,17 @@ impl Daemon {
         }
         let data = directory.path().join("data");
         fill(&data);
-        let (child, url) = launch(&data, &settings, &free_address());
-        Self { directory, data, settings, child, url }
+        let before = data.exists().then(|| account(&data));
+        let mut child = spawn(&data, &settings, &free_address());
+        match first_line(&mut child) {
+            Some(line) => Ok(Self { directory, data, settings, child, url: url(&line) }),
+            None => {
+                let status = child.wait().expect("the daemon ends");
+                let log = std::fs::read_to_string(data.with_extension("log")).expect("the log is readable");
+                let after = account(&data);
+                Err(Refusal { status, log, before: before.expect("only a filled directory is refused"), after })
+            }
+        }
     }
 
     /// Kills the process and starts it again with the same data.
@@ -319,8 +347,12 @@ fn launch(data: &Path, settings: &[(String, String)], address: &str) -> (Child, 
     let line = first_line(&mut child).unwrap_or_else(|| {
         panic!("the daemon did not start:\n{}", std::fs::read_to_string(data.with_extension("log")).unwrap())
     });
-    let url = line.strip_prefix("listening on ").unwrap_or_else(|| panic!("unexpected first line: {line}"));
-    (child, url.to_owned())
+    (child, url(&line))
+}
+
+/// The address in the first line of a server.
+fn url(line: &str) -> String {
+    line.strip_prefix("listening on ").unwrap_or_else(|| panic!("unexpected first line: {line}")).to_owned()
 }
 
 fn spawn(data: &Path, settings: &[(String, String)], address: &str) -> Child {

@@ -6,7 +6,7 @@ mod daemon;
 mod receiver;
 mod space;
 
-pub use daemon::{Daemon, Reply};
+pub use daemon::{Daemon, Refusal, Reply};
 pub use receiver::{Answer, Received, Receiver};
 pub use space::{Space, registration};
 
