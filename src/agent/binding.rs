@@ -121,7 +121,10 @@ impl Binding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{agent_protocol::EventReceipt, timestamp::Timestamp};
+    use crate::model::{
+        agent_protocol::{EventConfirmation, EventReceipt},
+        timestamp::Timestamp,
+    };
     use serde_json::value::RawValue;
     use std::sync::Arc;
 
@@ -172,7 +175,7 @@ mod tests {
             let error = binding.bind(&other, &spool).await.unwrap_err().to_string();
             assert!(error.contains("--data") && error.contains("`notes`") && error.contains("`other`"), "{error}");
             assert_eq!(binding.space().unwrap().name, "notes");
-            spool.settle(event, &EventReceipt::Stored);
+            spool.settle(&[EventConfirmation { id: event, receipt: EventReceipt::Stored }]);
             assert_eq!(binding.bind(&other, &spool).await.unwrap(), BindingChange::Rebound);
         })
         .await;

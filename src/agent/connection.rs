@@ -73,6 +73,7 @@ pub async fn say_hello(socket: &mut Socket, node_id: &str, returning: bool) -> R
         version: env!("CARGO_PKG_VERSION").to_owned(),
         node_id: node_id.to_owned(),
         returning,
+        confirmations_in_groups: true,
     };
     let exchange = async {
         socket.send(Message::binary(agent_protocol::encode(&ToServer::Hello(hello)))).await?;
@@ -209,7 +210,8 @@ impl<'a> Connection<'a> {
                 });
             }
             ToAgent::Cancel { id } => self.calls.cancel(id),
-            ToAgent::Confirm { id, receipt } => self.agent.spool.settle(id, &receipt),
+            ToAgent::Confirm(confirmation) => self.agent.spool.settle(&[confirmation]),
+            ToAgent::ConfirmMany(confirmations) => self.agent.spool.settle(&confirmations),
             ToAgent::Registered { generation } => self.link.resolve(generation, Ok(())),
             ToAgent::Refused { generation, reason } => self.link.resolve(generation, Err(reason)),
             ToAgent::Check(check) => {

@@ -10,7 +10,7 @@
 use super::server_link::{LinkDown, ServerOutbox};
 use crate::{
     model::{
-        agent_protocol::{EventReceipt, ToServer},
+        agent_protocol::{EventConfirmation, EventReceipt, ToServer},
         id::EventId,
         timestamp::Timestamp,
     },
@@ -146,24 +146,23 @@ impl Spool {
         accepted.await?.map(|entry| entry.id)
     }
 
-    /// Deletes an event that a server has stored, or has refused for good.
-    pub fn settle(&self, id: EventId, receipt: &EventReceipt) {
-        if let EventReceipt::Refused(reason) = receipt {
-            log::error!("the server refused event {id}, which is lost: {reason}");
-        }
+    /// Deletes events that a server has stored, or has refused for good, in one write.
+    pub fn settle(&self, confirmations: &[EventConfirmation]) {
+        let mut settled = Vec::with_capacity(confirmations.len());
         let mut state = self.state();
-        // Events are confirmed in order, so this finds it at the front.
-        let Some(index) = state.entries.iter().position(|entry| entry.id == id) else { return };
-        let settled = state.entries.remove(index).expect("it was found there");
-        if index < state.sent {
-            state.sent -= 1;
-            state.sent_bytes -= settled.bytes;
+        for EventConfirmation { id, receipt } in confirmations {
+            if let EventReceipt::Refused(reason) = receipt {
+                log::error!("the server refused event {id}, which is lost: {reason}");
+            }
+            settled.extend(state.remove(*id));
         }
-        state.depth -= 1;
+        if settled.is_empty() {
+            return;
+        }
         state.last_progress = Instant::now();
         self.0.depth.send_replace(state.depth);
         drop(state);
-        self.0.store.write_soon(move |batch| batch.delete(key(settled.number)));
+        self.0.store.write_soon(move |batch| settled.iter().for_each(|number| batch.delete(key(*number))));
     }
 
     /// Sends the events over one link until it ends, once no other link sends.
@@ -273,6 +272,21 @@ impl Spool {
     }
 }
 
+impl SpoolState {
+    /// Removes a confirmed event, and returns its number.
+    fn remove(&mut self, id: EventId) -> Option<u64> {
+        // Events are confirmed in order, so this finds it at the front.
+        let index = self.entries.iter().position(|entry| entry.id == id)?;
+        let settled = self.entries.remove(index).expect("it was found there");
+        if index < self.sent {
+            self.sent -= 1;
+            self.sent_bytes -= settled.bytes;
+        }
+        self.depth -= 1;
+        Some(settled.number)
+    }
+}
+
 fn key(number: u64) -> Vec<u8> {
     keys::key(keys::SPOOL, &[&number.to_be_bytes()])
 }
@@ -301,6 +315,10 @@ mod tests {
             ids.push(spool.push("deploy.done", payload(n), RAISED_AT).await.unwrap());
         }
         ids
+    }
+
+    fn settle(spool: &Spool, id: EventId, receipt: EventReceipt) {
+        spool.settle(&[EventConfirmation { id, receipt }]);
     }
 
     /// A task that sends over a link, and the messages on it.
@@ -345,8 +363,8 @@ mod tests {
         assert_eq!(sent_ids(&mut messages, 1).await, late);
         assert_eq!(spool.depth(), 4);
         for id in early.iter().chain(&late) {
-            spool.settle(*id, &EventReceipt::Stored);
-            spool.settle(*id, &EventReceipt::Stored);
+            settle(&spool, *id, EventReceipt::Stored);
+            settle(&spool, *id, EventReceipt::Stored);
         }
         tokio::time::timeout(Duration::from_secs(10), spool.emptied()).await.unwrap();
         task.abort();
@@ -363,8 +381,8 @@ mod tests {
         let (waiting, mut next) = sending(&spool);
         assert_eq!(sent_ids(&mut messages, 5).await, ids);
         // Out of order, which a server would not do.
-        spool.settle(ids[2], &EventReceipt::Stored);
-        spool.settle(ids[0], &EventReceipt::Refused("no".to_owned()));
+        settle(&spool, ids[2], EventReceipt::Stored);
+        settle(&spool, ids[0], EventReceipt::Refused("no".to_owned()));
         assert!(next.try_recv().is_none(), "one link sends at a time");
         task.abort();
         assert_eq!(sent_ids(&mut next, 3).await, [ids[1], ids[3], ids[4]]);
@@ -411,7 +429,7 @@ mod tests {
         let ids = push(&spool, 0..3).await;
         let error = spool.push("deploy.done", payload(4), RAISED_AT).await.unwrap_err();
         assert!(matches!(error, SpoolError::Full(3)) && error.to_string().contains("agent.spool"), "{error}");
-        spool.settle(ids[0], &EventReceipt::Stored);
+        settle(&spool, ids[0], EventReceipt::Stored);
         push(&spool, 4..5).await;
         store.close().await;
     }
@@ -447,7 +465,7 @@ mod tests {
         let (task, mut messages) = sending(&spool);
         let ids = sent_ids(&mut messages, WINDOW).await;
         assert!(spool.advance().is_none());
-        spool.settle(ids[0], &EventReceipt::Stored);
+        settle(&spool, ids[0], EventReceipt::Stored);
         sent(&mut messages).await;
         task.abort();
         store.close().await;

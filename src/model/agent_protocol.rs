@@ -10,7 +10,7 @@
 //!          ◀──────────────────── Call
 //!   Reply  ────────────────────▶          unless it is a notification
 //!   Event  ────────────────────▶
-//!          ◀──────────────────── Confirm  once it is on disk, or can never be
+//!          ◀──────────────────── Confirm | ConfirmMany  once it is on disk, or can never be
 //!   Goodbye ◀──────────────────▶ Goodbye  the leaving side gives the reason
 //! ```
 //! Both sides send WebSocket pings as heartbeats. Params, results and payloads pass through as raw JSON: the enums are
@@ -99,11 +99,9 @@ pub enum ToAgent {
     Cancel {
         id: u64,
     },
-    Confirm {
-        id: EventId,
-        #[serde(rename = "fate")]
-        receipt: EventReceipt,
-    },
+    Confirm(EventConfirmation),
+    /// Several confirmations at once, for an agent that reads them.
+    ConfirmMany(Vec<EventConfirmation>),
     /// The health check to run from now on, as the server stores it.
     Check(Option<Box<RawValue>>),
     /// Every library that programs of the space can load: after the welcome, and again when one changes.
@@ -121,6 +119,9 @@ pub struct Hello {
     /// True if this process was connected to this server before: a stop in between is meant for it.
     #[serde(default)]
     pub returning: bool,
+    /// True if the agent reads [`ToAgent::ConfirmMany`].
+    #[serde(default)]
+    pub confirmations_in_groups: bool,
 }
 
 /// The facts about its space that an agent needs.
@@ -159,6 +160,14 @@ pub enum CallReply {
     Busy,
     /// The reply of the process was not a JSON-RPC response.
     Garbled(String),
+}
+
+/// The outcome of one event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventConfirmation {
+    pub id: EventId,
+    #[serde(rename = "fate")]
+    pub receipt: EventReceipt,
 }
 
 /// The outcome of an event.

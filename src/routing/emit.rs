@@ -14,8 +14,9 @@ use crate::{
         queue::{AcceptError, Engine, Receipt, RouteTarget},
     },
 };
+use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
-use std::sync::Arc;
+use std::{future::ready, sync::Arc, task::Poll};
 use tokio::sync::Semaphore;
 
 /// The total payload of events that wait for the disk, in KiB. Further emits wait for a permit, so that a slow disk
@@ -53,6 +54,9 @@ pub struct NewEvent {
     pub payload: Box<RawValue>,
 }
 
+/// An event that was handed over; resolves to its receipt once it is on disk.
+pub type PendingReceipt<'a> = BoxFuture<'a, Result<Receipt, EmitError>>;
+
 /// The reason that an event was not accepted. Nothing is stored then.
 #[derive(Debug, thiserror::Error)]
 pub enum EmitError {
@@ -84,17 +88,37 @@ impl Emitter {
     ///
     /// Nothing is queued then.
     pub async fn emit(&self, new: NewEvent) -> Result<Receipt, EmitError> {
+        self.hand_over(new).await?.await
+    }
+
+    /// Hands an event to the queue engine and returns before it is on disk; the returned future resolves to its receipt.
+    /// Events that are handed over one after the other are accepted in that order.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the event breaks a rule, or cannot be stored now; nothing is queued then. Later errors are those of the
+    /// returned future.
+    pub async fn hand_over(&self, new: NewEvent) -> Result<PendingReceipt<'_>, EmitError> {
         if new.id == Some(EventId::NIL) {
             return Err(EmitError::NilId);
         }
         check_payload(&new.payload, self.max_payload)?;
         let bytes = new.payload.get().len();
         let kib = u32::try_from(bytes / 1024 + 1).unwrap_or(u32::MAX).min(WAITING_KIB as u32);
-        let _permit = self.waiting.acquire_many(kib).await.expect("the semaphore is never closed");
+        let permit = self.waiting.acquire_many(kib).await.expect("the semaphore is never closed");
 
         let event = Arc::new(self.stamp(new));
         let targets = self.routes.matches(event.kind.segments(), event.user_id);
-        Ok(self.engine.accept(event, targets).await?)
+        let mut accepting: PendingReceipt<'_> = Box::pin(async move {
+            let accepted = self.engine.accept(event, targets).await;
+            drop(permit);
+            Ok(accepted?)
+        });
+        // The first poll gives the event its place in the order of the engine.
+        match futures_util::poll!(&mut accepting) {
+            Poll::Ready(accepted) => accepted.map(|receipt| Box::pin(ready(Ok(receipt))) as PendingReceipt<'_>),
+            Poll::Pending => Ok(accepting),
+        }
     }
 
     fn stamp(&self, new: NewEvent) -> Event {

@@ -132,7 +132,13 @@ impl Agent {
         request.headers_mut().insert("Authorization", format!("Bearer {token}").parse().unwrap());
         let (socket, _) = tungstenite::connect(request).unwrap();
         let mut agent = Self(socket);
-        let hello = Hello { protocol: PROTOCOL, version: "0".to_owned(), node_id: "test".to_owned(), returning: false };
+        let hello = Hello {
+            protocol: PROTOCOL,
+            version: "0".to_owned(),
+            node_id: "test".to_owned(),
+            returning: false,
+            confirmations_in_groups: true,
+        };
         agent.0.send(Message::text(serde_json::to_string(&ToServer::Hello(hello)).unwrap())).unwrap();
         match agent.next() {
             ToAgent::Welcome(welcome) => (agent, welcome),

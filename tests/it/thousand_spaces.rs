@@ -69,8 +69,13 @@ impl FakeAgent {
     }
 
     async fn register(&mut self) {
-        let hello =
-            Hello { protocol: PROTOCOL, version: "0".to_owned(), node_id: "shared".to_owned(), returning: false };
+        let hello = Hello {
+            protocol: PROTOCOL,
+            version: "0".to_owned(),
+            node_id: "shared".to_owned(),
+            returning: false,
+            confirmations_in_groups: true,
+        };
         self.send(&ToServer::Hello(hello)).await;
         let welcome = self.receive().await;
         assert!(matches!(&welcome, ToAgent::Welcome(space) if space.space_name == format!("s{}", self.number)));

@@ -4,7 +4,7 @@ use super::support::{LinkedAgent, RunningAgent, ScriptedServer, raw, settings, s
 use crate::{
     agent::AgentError,
     model::{
-        agent_protocol::{EventReceipt, Goodbye, ToAgent},
+        agent_protocol::{EventConfirmation, EventReceipt, Goodbye, ToAgent},
         id::EventId,
     },
 };
@@ -251,7 +251,7 @@ async fn an_event_that_the_server_refuses_is_dropped() {
     let mut linked = server.welcome_idle().await;
     let id = agent.emit("a", json!({})).await;
     assert_eq!(received_events(&mut linked, 1).await, [id]);
-    linked.send(ToAgent::Confirm { id, receipt: EventReceipt::Refused("too old".to_owned()) }).await;
+    linked.send(ToAgent::Confirm(EventConfirmation { id, receipt: EventReceipt::Refused("too old".to_owned()) })).await;
     agent.status(|status| status["spool"]["depth"] == 0).await;
     agent.stop(linked).await;
 }

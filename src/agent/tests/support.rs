@@ -3,7 +3,9 @@
 use crate::{
     agent::{self, AgentError, AgentSettings, ReconnectPolicy, StopSignals},
     model::{
-        agent_protocol::{self, CallReply, EventReceipt, Goodbye, StartupScript, ToAgent, ToServer, Welcome},
+        agent_protocol::{
+            self, CallReply, EventConfirmation, EventReceipt, Goodbye, StartupScript, ToAgent, ToServer, Welcome,
+        },
         id::{EventId, SpaceId},
         method::{MethodServerHealth, Registration},
     },
@@ -247,7 +249,7 @@ impl LinkedAgent {
     }
 
     pub async fn confirm(&mut self, id: EventId) {
-        self.send(ToAgent::Confirm { id, receipt: EventReceipt::Stored }).await;
+        self.send(ToAgent::Confirm(EventConfirmation { id, receipt: EventReceipt::Stored })).await;
     }
 
     pub async fn goodbye(&mut self, why: Goodbye) {

@@ -88,6 +88,8 @@ pub trait Engine: Send + Sync + 'static {
     async fn discard_queue(&self, sink: SinkId) -> Result<usize, StoreError>;
 
     /// Stores the event and queues it for each target, all or nothing.
+    ///
+    /// Its place among other events is decided when the future is first polled.
     async fn accept(&self, event: Arc<Event>, targets: Vec<RouteTarget>) -> Result<Receipt, AcceptError>;
 
     /// Returns the time left until the next attempt for the head of the sink's queue, by a clock that is never set;

@@ -1,27 +1,22 @@
 //! The intake of a session: registrations, events, method server health and check results of the agent.
+//! [`event_intake`](super::event_intake) stores the events.
 //!
 //! Two queues decouple it from the reader, so that a reply never waits for the disk: one for events, one for the rest. A
 //! full queue stops the reader.
 
-use super::hub::AgentHub;
+use super::{
+    event_intake::{ConfirmationStyle, IncomingEvent},
+    hub::AgentHub,
+};
 use crate::{
     calls::{agent_link::AgentLink, registry::ServeRequest},
     identity::Caller,
     model::{
-        agent_protocol::{EventReceipt, Goodbye, ToAgent, ToServer},
-        event::EventType,
+        agent_protocol::{Goodbye, ToAgent, ToServer},
         health_check::CheckResult,
-        id::{EventId, SpaceId},
         method::{MethodServerHealth, Registration},
-        timestamp::Timestamp,
-    },
-    platform::store::StoreError,
-    routing::{
-        emit::{EmitError, NewEvent},
-        queue::AcceptError,
     },
 };
-use serde_json::value::RawValue;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -45,22 +40,6 @@ pub(super) struct IntakeReceivers {
 
 /// The session does not take in messages any more.
 pub(super) struct IntakeClosed;
-
-/// An event of the agent.
-struct IncomingEvent {
-    id: EventId,
-    kind: String,
-    payload: Box<RawValue>,
-    raised_at: Option<Timestamp>,
-}
-
-/// An event that was not stored.
-enum NotStored {
-    /// The event breaks a rule, and is refused for good.
-    Refused(String),
-    /// The server cannot store it now.
-    Unavailable(String),
-}
 
 impl Intake {
     pub fn new() -> (Self, IntakeReceivers) {
@@ -87,11 +66,12 @@ impl AgentHub {
         &self,
         caller: &Caller,
         link: &Arc<AgentLink>,
+        style: ConfirmationStyle,
         receivers: IntakeReceivers,
     ) -> Option<Goodbye> {
         tokio::select! {
             goodbye = self.handle_notices(link, receivers.notices) => goodbye,
-            goodbye = self.store_events(caller, link, receivers.events) => goodbye,
+            goodbye = self.store_events(caller, link, style, receivers.events) => goodbye,
         }
     }
 
@@ -186,48 +166,5 @@ impl AgentHub {
         log::info!("space `{}` publishes {} methods", space.name, methods.len());
         deps.deliverer.space_served(id);
         Ok(())
-    }
-
-    /// Stores events in order, and confirms each.
-    async fn store_events(
-        &self,
-        caller: &Caller,
-        link: &AgentLink,
-        mut events: mpsc::Receiver<IncomingEvent>,
-    ) -> Option<Goodbye> {
-        while let Some(event) = events.recv().await {
-            let id = event.id;
-            let receipt = match self.store_event(caller, link.space(), event).await {
-                Ok(()) => EventReceipt::Stored,
-                Err(NotStored::Refused(reason)) => EventReceipt::Refused(reason),
-                Err(NotStored::Unavailable(reason)) => {
-                    log::warn!("an event of space {} must wait: {reason}", link.space());
-                    // The agent sends unconfirmed events again, in order, with its next link.
-                    return Some(Goodbye::Restarting);
-                }
-            };
-            if link.send(ToAgent::Confirm { id, receipt }).await.is_err() {
-                break;
-            }
-        }
-        None
-    }
-
-    async fn store_event(&self, caller: &Caller, space_id: SpaceId, event: IncomingEvent) -> Result<(), NotStored> {
-        let IncomingEvent { id, kind, payload, raised_at } = event;
-        let kind = EventType::custom(&kind).map_err(|error| NotStored::Refused(format!("`type`: {error}")))?;
-        let deps = &self.0.deps;
-        let (space, user_id) = (deps.spaces.origin(space_id), caller.user.id);
-        // A link lives long, and its owner may have been renamed since.
-        let actor = deps.identity.user(user_id).map_or_else(|| caller.actor(), |user| user.agent_actor());
-        let event = NewEvent { id: Some(id), raised_at, kind, space_id, space, user_id, actor, payload };
-        deps.emitter.emit(event).await.map(drop).map_err(|error| match error {
-            // An event of this id is stored already, and a repeat would fail in the same way without end.
-            EmitError::Accept(AcceptError::Store(error @ StoreError::Damaged { .. })) => {
-                NotStored::Refused(error.to_string())
-            }
-            EmitError::Accept(AcceptError::Store(error)) => NotStored::Unavailable(error.to_string()),
-            other => NotStored::Refused(other.to_string()),
-        })
     }
 }

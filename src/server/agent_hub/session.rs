@@ -1,6 +1,7 @@
 //! One session of an agent: hello, welcome, messages in both directions, goodbye.
 
 use super::{
+    event_intake::ConfirmationStyle,
     hub::{AgentHub, AgentSession, raw_json},
     intake::Intake,
 };
@@ -120,9 +121,13 @@ impl AgentHub {
             Err(_) => SessionEnd::Lost("it could not be welcomed"),
             Ok(()) => {
                 let (intake, receivers) = Intake::new();
+                let style = match hello.confirmations_in_groups {
+                    true => ConfirmationStyle::Many,
+                    false => ConfirmationStyle::One,
+                };
                 tokio::select! {
                     end = self.read_messages(&session, stream, &intake) => end,
-                    goodbye = self.take_in(caller, &session.link, receivers) => match goodbye {
+                    goodbye = self.take_in(caller, &session.link, style, receivers) => match goodbye {
                         Some(goodbye) => SessionEnd::ServerGoodbye(goodbye),
                         None => SessionEnd::Lost("it is not listened to any more"),
                     },

@@ -1,0 +1,177 @@
+//! Stores the events of one agent, in the order of its spool, and confirms them in groups.
+//!
+//! An event is handed to the queue engine without waiting for the disk write of the one before, so that many share one.
+//! Their number is bounded by [`MAX_STORING`] and their bytes by the [`Emitter`](crate::routing::emit::Emitter). An event
+//! that breaks a rule is confirmed as refused; an error of the store ends the order at its event, and the session.
+
+use super::hub::AgentHub;
+use crate::{
+    calls::agent_link::{AgentLink, LinkError},
+    identity::Caller,
+    model::{
+        agent_protocol::{EventConfirmation, EventReceipt, Goodbye, ToAgent},
+        event::EventType,
+        id::{EventId, SpaceId},
+        timestamp::Timestamp,
+    },
+    platform::store::StoreError,
+    routing::{
+        emit::{EmitError, NewEvent, PendingReceipt},
+        queue::AcceptError,
+    },
+};
+use futures_util::FutureExt;
+use serde_json::value::RawValue;
+use std::pin::pin;
+use tokio::sync::mpsc;
+
+/// Events of one agent that are being written at once.
+const MAX_STORING: usize = 512;
+
+/// An event of the agent.
+pub(super) struct IncomingEvent {
+    pub id: EventId,
+    pub kind: String,
+    pub payload: Box<RawValue>,
+    pub raised_at: Option<Timestamp>,
+}
+
+/// The messages in which an agent reads confirmations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ConfirmationStyle {
+    One,
+    Many,
+}
+
+/// An event that was handed over, or refused before that.
+struct StoringEvent<'a> {
+    id: EventId,
+    outcome: Result<PendingReceipt<'a>, NotStored>,
+}
+
+/// An event that was not stored.
+enum NotStored {
+    /// The event breaks a rule, and is refused for good.
+    Refused(String),
+    /// The server cannot store it now.
+    Unavailable(String),
+}
+
+impl AgentHub {
+    /// Stores events in order, and confirms each. Returns the goodbye for the agent, if the server ends the session.
+    pub(super) async fn store_events(
+        &self,
+        caller: &Caller,
+        link: &AgentLink,
+        style: ConfirmationStyle,
+        mut events: mpsc::Receiver<IncomingEvent>,
+    ) -> Option<Goodbye> {
+        let (storing, stored) = mpsc::channel(MAX_STORING);
+        let handing_over = async move {
+            while let Some(event) = events.recv().await {
+                let id = event.id;
+                let outcome = self.hand_over(caller, link.space(), event).await;
+                let is_last = matches!(outcome, Err(NotStored::Unavailable(_)));
+                if storing.send(StoringEvent { id, outcome }).await.is_err() || is_last {
+                    return;
+                }
+            }
+        };
+        let mut confirming = pin!(confirm(link, style, stored));
+        // Both at once: events that are on disk release the bytes for which further ones wait.
+        tokio::select! {
+            goodbye = &mut confirming => goodbye,
+            () = handing_over => confirming.await,
+        }
+    }
+
+    async fn hand_over(
+        &self,
+        caller: &Caller,
+        space_id: SpaceId,
+        event: IncomingEvent,
+    ) -> Result<PendingReceipt<'_>, NotStored> {
+        let IncomingEvent { id, kind, payload, raised_at } = event;
+        let kind = EventType::custom(&kind).map_err(|error| NotStored::Refused(format!("`type`: {error}")))?;
+        let deps = &self.0.deps;
+        let (space, user_id) = (deps.spaces.origin(space_id), caller.user.id);
+        // A link lives long, and its owner may have been renamed since.
+        let actor = deps.identity.user(user_id).map_or_else(|| caller.actor(), |user| user.agent_actor());
+        let event = NewEvent { id: Some(id), raised_at, kind, space_id, space, user_id, actor, payload };
+        Ok(deps.emitter.hand_over(event).await?)
+    }
+}
+
+/// Confirms events in order, those together that are on disk at the same time.
+async fn confirm(
+    link: &AgentLink,
+    style: ConfirmationStyle,
+    mut storing: mpsc::Receiver<StoringEvent<'_>>,
+) -> Option<Goodbye> {
+    let mut group = Vec::new();
+    let mut next = storing.recv().await;
+    while let Some(StoringEvent { id, outcome }) = next {
+        let stored = match outcome {
+            Ok(mut receipt) => match (&mut receipt).now_or_never() {
+                Some(stored) => stored.map(drop).map_err(NotStored::from),
+                None => {
+                    send_group(link, style, &mut group).await.ok()?;
+                    receipt.await.map(drop).map_err(NotStored::from)
+                }
+            },
+            Err(not_stored) => Err(not_stored),
+        };
+        let receipt = match stored {
+            Ok(()) => EventReceipt::Stored,
+            Err(NotStored::Refused(reason)) => EventReceipt::Refused(reason),
+            Err(NotStored::Unavailable(reason)) => {
+                log::warn!("an event of space {} must wait: {reason}", link.space());
+                let _ = send_group(link, style, &mut group).await;
+                // The agent sends unconfirmed events again, in order, with its next link.
+                return Some(Goodbye::Restarting);
+            }
+        };
+        group.push(EventConfirmation { id, receipt });
+        next = match storing.try_recv() {
+            Ok(next) if group.len() < MAX_STORING => Some(next),
+            next => {
+                send_group(link, style, &mut group).await.ok()?;
+                match next {
+                    Ok(next) => Some(next),
+                    Err(_) => storing.recv().await,
+                }
+            }
+        };
+    }
+    None
+}
+
+async fn send_group(
+    link: &AgentLink,
+    style: ConfirmationStyle,
+    group: &mut Vec<EventConfirmation>,
+) -> Result<(), LinkError> {
+    let group = std::mem::take(group);
+    match style {
+        ConfirmationStyle::Many if group.len() > 1 => link.send(ToAgent::ConfirmMany(group)).await,
+        ConfirmationStyle::One | ConfirmationStyle::Many => {
+            for confirmation in group {
+                link.send(ToAgent::Confirm(confirmation)).await?;
+            }
+            Ok(())
+        }
+    }
+}
+
+impl From<EmitError> for NotStored {
+    fn from(error: EmitError) -> Self {
+        match error {
+            // An event of this id is stored already, and a repeat would fail in the same way without end.
+            EmitError::Accept(AcceptError::Store(error @ StoreError::Damaged { .. })) => {
+                Self::Refused(error.to_string())
+            }
+            EmitError::Accept(AcceptError::Store(error)) => Self::Unavailable(error.to_string()),
+            other => Self::Refused(other.to_string()),
+        }
+    }
+}
