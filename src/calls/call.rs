@@ -184,7 +184,7 @@ impl Calls {
         params: Option<&RawValue>,
     ) -> Result<RpcResponse, CallError> {
         let began = Instant::now();
-        let answer = place.link().call(agent_call(place, params), place.timeout()).await;
+        let answer = place.link().call(agent_call(place, params), place.reply_limit()).await;
         let outcome =
             answer.map_err(|error| link_failed(place, name, error)).and_then(|answer| outcome_of(place, name, answer));
         self.metrics.call_time.observe(began.elapsed());

@@ -82,6 +82,48 @@ fn events_emitted_while_the_server_is_down_and_the_agent_then_killed_all_arrive_
     assert_eq!(history["items"].as_array().map(Vec::len), Some(21));
 }
 
+/// The number of write groups of the store so far.
+fn writes(daemon: &Daemon) -> f64 {
+    daemon.metric("svc_store_flushes_total")
+}
+
+#[test]
+fn a_spool_is_stored_in_order_with_few_writes_and_a_refused_event_holds_up_no_other() {
+    const EVENTS: usize = 190;
+    const REFUSED: usize = 70;
+    let mut daemon = Daemon::start();
+    let mut space = Space::create(&daemon, "notes");
+    space.start(&daemon, &[]);
+    daemon.kill();
+    let api = format!("{}/event", space.url);
+    let client = isahc::HttpClient::new().expect("it starts");
+    for n in 0..EVENTS {
+        let filler = if n == REFUSED { 5000 } else { 10 };
+        let body = json!({"type": "n", "payload": {"n": n, "filler": "x".repeat(filler)}}).to_string();
+        let event = isahc::Request::post(&api).header("content-type", "application/json").body(body);
+        assert_eq!(client.send(event.expect("it is well-formed")).expect("the agent answers").status(), 202);
+    }
+    daemon.set("LIMITS_PAYLOAD", "1KiB");
+    daemon.restart();
+    let before = writes(&daemon);
+    let history = |limit: usize| daemon.get(&format!("/api/events?limit={limit}&pattern=custom.n")).json();
+    eventually("all events but one to arrive", || {
+        (history(EVENTS)["items"].as_array()?.len() == EVENTS - 1).then_some(())
+    });
+    let shared = writes(&daemon) - before;
+    assert!(shared < EVENTS as f64 / 2.0, "{shared} writes for {EVENTS} events");
+    let mut arrived: Vec<_> = history(EVENTS)["items"].as_array().expect("a list").clone();
+    arrived.reverse();
+    let numbers: Vec<_> = arrived.iter().map(|event| event["data"]["n"].as_u64().expect("a number")).collect();
+    let expected: Vec<_> = (0..EVENTS as u64).filter(|n| *n != REFUSED as u64).collect();
+    assert_eq!(numbers, expected);
+    eventually("the spool to be empty", || {
+        let status: Value = serde_json::from_slice(&space.svc(&["agent", "status", "--json"]).stdout).ok()?;
+        (status["spool"]["depth"] == 0).then_some(())
+    });
+    assert!(space.log().contains("which is lost: `payload` has"), "{}", space.log());
+}
+
 #[test]
 fn a_full_spool_says_so_and_takes_no_more() {
     let daemon = Daemon::start();

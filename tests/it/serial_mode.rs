@@ -1,4 +1,4 @@
-//! Serial mode: the wait for the slot counts towards the timeout, and the number of waiting calls is bounded.
+//! Serial mode: the wait for the slot does not count towards the timeout, and the number of waiting calls is bounded.
 
 use crate::support::{Daemon, Reply, Space, eventually, registration};
 use serde_json::{Value, json};
@@ -30,22 +30,22 @@ fn hold_file(space: &Space) -> (std::path::PathBuf, Value) {
 }
 
 #[test]
-fn waiting_for_the_slot_counts_towards_the_timeout() {
-    let (daemon, space) = serial(2);
+fn waiting_for_the_slot_does_not_count_and_a_job_over_the_timeout_fails_its_own_call_alone() {
+    let (daemon, space) = serial(3);
     let (gate, params) = hold_file(&space);
     let process = daemon.call("s.quick", &json!({}))["result"]["pid"].clone();
     thread::scope(|scope| {
         let held = scope.spawn(|| daemon.call("s.hold", &params));
         wait_in_flight(&daemon, "s.hold", 1);
         // The call is not sent while the other one has the slot, that is, until the file exists.
-        let waited = daemon.call("s.quick", &json!({}));
-        assert_eq!(waited["error"], json!({"code": -32001, "message": "`s.quick` did not reply within 2 s"}));
+        let waiting = scope.spawn(|| daemon.call("s.quick", &json!({"n": 1})));
+        wait_in_flight(&daemon, "s.quick", 1);
         let held = held.join().expect("it does not panic");
-        assert_eq!(held["error"], json!({"code": -32001, "message": "`s.hold` did not reply within 2 s"}));
+        assert_eq!(held["error"], json!({"code": -32001, "message": "`s.hold` did not reply within 3 s"}));
+        std::fs::write(gate, "").expect("there is room");
+        let waited = waiting.join().expect("it does not panic");
+        assert_eq!(waited["result"], json!({"pid": process, "hurried": false, "params": {"n": 1}}), "{waited}");
     });
-    std::fs::write(gate, "").expect("there is room");
-    let after = daemon.call("s.quick", &json!({"n": 1}));
-    assert_eq!(after["result"], json!({"pid": process, "hurried": false, "params": {"n": 1}}), "{after}");
     assert_eq!((in_flight(&daemon, "s.hold"), in_flight(&daemon, "s.quick")), (0, 0));
 }
 
@@ -87,16 +87,25 @@ fn at_most_a_thousand_calls_wait_for_a_serial_server() {
 }
 
 #[test]
-fn a_serial_server_that_is_stuck_is_restarted() {
+fn a_serial_server_that_is_stuck_is_restarted_once_and_waiting_calls_go_to_the_next_process() {
     let (daemon, space) = serial(1);
     let (_, params) = hold_file(&space);
     let before = daemon.call("s.quick", &json!({}))["result"]["pid"].clone();
-    assert_eq!(daemon.call("s.hold", &params)["error"]["code"], -32001);
-    let after = eventually("another process to answer", || {
-        let pid = daemon.call("s.quick", &json!({}))["result"]["pid"].clone();
-        pid.is_i64().then_some(pid)
+    let batch: Value =
+        (0..5).map(|n| json!({"jsonrpc": "2.0", "method": "s.quick", "params": {"n": n}, "id": n})).collect();
+    let waited = thread::scope(|scope| {
+        let held = scope.spawn(|| daemon.call("s.hold", &params));
+        wait_in_flight(&daemon, "s.hold", 1);
+        let waiting = scope.spawn(|| daemon.post("/api/methods/call", &batch).json());
+        assert_eq!(held.join().expect("it does not panic")["error"]["code"], -32001);
+        waiting.join().expect("it does not panic")
     });
+    let after = waited[0]["result"]["pid"].clone();
     assert_ne!(after, before);
+    for (n, answer) in waited.as_array().expect("a batch").iter().enumerate() {
+        assert_eq!(answer["result"], json!({"pid": after, "hurried": false, "params": {"n": n}}), "{answer}");
+    }
     eventually("the stuck one to be gone", || crate::support::ended(before.as_u64().expect("an id")).then_some(()));
-    assert!(space.log().contains("it has not answered a call for 2s"), "{}", space.log());
+    assert_eq!(space.log().matches("it has not answered a call for 2s").count(), 1, "{}", space.log());
+    assert_eq!(space.log().matches("runs as process").count(), 2, "{}", space.log());
 }

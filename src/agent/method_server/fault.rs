@@ -12,7 +12,7 @@ pub enum CallFault {
     /// The call was sent, and may or may not have been carried out.
     #[error("the method server died during the call: {0}")]
     Died(Arc<str>),
-    /// The timeout includes the time in the queue.
+    /// The time in the queue of a serial process does not count.
     #[error("the method server did not answer within {0:?}")]
     Timeout(Duration),
     #[error("too many calls are waiting for the method server")]

@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 use std::{path::PathBuf, sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
-    time::{Instant, timeout_at},
+    time::{Instant, timeout, timeout_at},
 };
 
 /// A running method server. Cloning it is cheap; when the last clone is dropped, the process is stopped.
@@ -126,8 +126,17 @@ impl MethodServer {
         let limit = self.0.timeout;
         let deadline = Instant::now() + limit;
         async move {
-            let PendingReply { mut request, reply } = queued?;
-            match timeout_at(deadline, reply).await {
+            let PendingReply { mut request, turn, mut reply } = queued?;
+            let answered = match turn {
+                None => timeout_at(deadline, reply).await,
+                // The wait for a turn does not count. It ends with a reply if there is no process any more.
+                Some(turn) => tokio::select! {
+                    biased;
+                    reply = &mut reply => Ok(reply),
+                    Ok(()) = turn => timeout(limit, reply).await,
+                },
+            };
+            match answered {
                 Ok(Ok(reply)) => {
                     request.settled();
                     reply

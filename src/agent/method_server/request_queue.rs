@@ -3,7 +3,7 @@
 //! A caller holds a [`RequestGuard`]; its request stays here until it is answered or the guard is dropped, and a request
 //! that was not sent by then never is. In serial mode the process gets one call at a time: a sent call takes the *slot*
 //! until its answer arrives, even if its caller is gone, because the process is busy with it. Notifications wait for the
-//! slot and do not take it.
+//! slot and do not take it. Requests that wait for the slot stay while a process that hangs is replaced ([`RequestQueue::pause`]).
 //!
 //! One lock guards everything; no code waits while holding it.
 
@@ -64,6 +64,8 @@ enum QueueIntake {
     Open,
     /// No new requests; those in the queue are still sent.
     Draining,
+    /// New requests wait with the unsent ones for the next process.
+    Paused,
     /// No process runs, for this reason.
     Closed(Arc<str>),
 }
@@ -72,6 +74,8 @@ struct QueuedRequest {
     reply: ReplySender,
     /// The encoded request; `None` once it was sent.
     unsent: Option<Vec<u8>>,
+    /// Tells the caller of a serial process that the request is being sent.
+    turn: Option<oneshot::Sender<()>>,
 }
 
 enum ReplySender {
@@ -95,6 +99,8 @@ pub struct RequestGuard {
 /// A queued request, and the receiver of its reply.
 pub struct PendingReply<T> {
     pub request: RequestGuard,
+    /// Resolves once a serial process gets the request. `None` for a concurrent one, which gets it at once.
+    pub turn: Option<oneshot::Receiver<()>>,
     pub reply: oneshot::Receiver<Result<T, CallFault>>,
 }
 
@@ -134,13 +140,15 @@ impl RequestQueue {
         params: Option<&RawValue>,
     ) -> Result<PendingReply<RpcResponse>, CallFault> {
         let (sender, reply) = oneshot::channel();
-        Ok(PendingReply { request: Self::enqueue(this, name, params, ReplySender::Call(sender))?, reply })
+        let (request, turn) = Self::enqueue(this, name, params, ReplySender::Call(sender))?;
+        Ok(PendingReply { request, turn, reply })
     }
 
     /// Queues a notification.
     pub fn notify(this: &Arc<Self>, name: &str, params: Option<&RawValue>) -> Result<PendingReply<()>, CallFault> {
         let (sender, reply) = oneshot::channel();
-        Ok(PendingReply { request: Self::enqueue(this, name, params, ReplySender::Notification(sender))?, reply })
+        let (request, turn) = Self::enqueue(this, name, params, ReplySender::Notification(sender))?;
+        Ok(PendingReply { request, turn, reply })
     }
 
     fn enqueue(
@@ -148,7 +156,7 @@ impl RequestQueue {
         name: &str,
         params: Option<&RawValue>,
         reply: ReplySender,
-    ) -> Result<RequestGuard, CallFault> {
+    ) -> Result<(RequestGuard, Option<oneshot::Receiver<()>>), CallFault> {
         let id = this.next_id.fetch_add(1, Ordering::Relaxed);
         let request = match reply {
             ReplySender::Call(_) => encode_request(Some(id), name, params),
@@ -156,7 +164,7 @@ impl RequestQueue {
         };
         let mut state = this.state();
         match &state.intake {
-            QueueIntake::Open => {}
+            QueueIntake::Open | QueueIntake::Paused => {}
             QueueIntake::Draining => return Err(CallFault::NotRunning("it is being stopped".into())),
             QueueIntake::Closed(reason) => return Err(CallFault::NotRunning(reason.clone())),
         }
@@ -167,10 +175,14 @@ impl RequestQueue {
         state.unsent += 1;
         state.unsent_bytes += request.len();
         state.order.push_back(id);
-        state.requests.insert(id, QueuedRequest { reply, unsent: Some(request) });
+        let (turn, awaited) = match this.mode {
+            ServerMode::Serial => Some(oneshot::channel()).unzip(),
+            ServerMode::Concurrent => (None, None),
+        };
+        state.requests.insert(id, QueuedRequest { reply, unsent: Some(request), turn });
         drop(state);
         this.sendable.notify_one();
-        Ok(RequestGuard { queue: this.clone(), id, queued: true })
+        Ok((RequestGuard { queue: this.clone(), id, queued: true }, awaited))
     }
 
     /// Moves requests that may be sent now to `batch`, up to about one write.
@@ -178,11 +190,15 @@ impl RequestQueue {
         let before = batch.len();
         let mut guard = self.state();
         let state = &mut *guard;
-        let mut notified = Vec::new();
+        let (mut notified, mut turns) = (Vec::new(), Vec::new());
+        if matches!(state.intake, QueueIntake::Paused) {
+            return Taken::Closed;
+        }
         while batch.len() - before < BATCH && !(self.mode == ServerMode::Serial && state.slot.is_some()) {
             let Some(id) = state.order.pop_front() else { break };
-            let unsent = state.requests.get_mut(&id).and_then(|request| request.unsent.take());
-            let Some(unsent) = unsent else { continue };
+            let Some(request) = state.requests.get_mut(&id) else { continue };
+            let Some(unsent) = request.unsent.take() else { continue };
+            turns.extend(request.turn.take());
             state.unsent -= 1;
             state.unsent_bytes -= unsent.len();
             batch.extend_from_slice(&unsent);
@@ -197,6 +213,9 @@ impl RequestQueue {
         let closed = state.order.is_empty() && matches!(state.intake, QueueIntake::Closed(_));
         self.notify_idle(state);
         drop(guard);
+        for turn in turns {
+            let _ = turn.send(());
+        }
         for request in notified {
             request.reply.sent();
         }
@@ -261,6 +280,24 @@ impl RequestQueue {
     pub async fn idle(&self) {
         while !self.state().requests.is_empty() {
             self.idle.notified().await;
+        }
+    }
+
+    /// Sends nothing more to the process, which is to be replaced for this reason, and fails the requests that it has.
+    /// The others wait until the queue is opened again, unless it is closed.
+    pub fn pause(&self, reason: &Arc<str>) {
+        let mut state = self.state();
+        state.intake = QueueIntake::Paused;
+        state.slot = None;
+        let (kept, lost) =
+            std::mem::take(&mut state.requests).into_iter().partition(|(_, request)| request.unsent.is_some());
+        state.requests = kept;
+        self.notify_idle(&state);
+        drop(state);
+        self.sendable.notify_one();
+        let lost: HashMap<u64, QueuedRequest> = lost;
+        for request in lost.into_values() {
+            request.reply.fail(CallFault::Died(reason.clone()));
         }
     }
 

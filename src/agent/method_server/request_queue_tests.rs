@@ -54,7 +54,7 @@ fn a_concurrent_process_gets_all_at_once_and_may_answer_in_any_order() {
 #[test]
 fn an_answer_that_nobody_waits_for_is_counted_and_ignored() {
     let queue = queue_of(ServerMode::Concurrent);
-    let PendingReply { request: _request, mut reply } = RequestQueue::call(&queue, "m", None).unwrap();
+    let PendingReply { request: _request, mut reply, .. } = RequestQueue::call(&queue, "m", None).unwrap();
     assert_eq!(answer(&queue, 1), 1, "it was not even sent");
     assert_eq!(ids(&queue), [1]);
     assert_eq!(answer(&queue, 7), 1);
@@ -181,4 +181,22 @@ async fn a_draining_queue_accepts_nothing_and_is_idle_once_all_is_answered() {
     assert!(!waiting.is_finished());
     drop(second);
     waiting.await.unwrap();
+}
+
+#[test]
+fn a_paused_queue_fails_the_sent_call_and_keeps_the_others_for_the_next_process() {
+    let queue = queue_of(ServerMode::Serial);
+    let mut calls: Vec<_> = (0..3).map(|_| RequestQueue::call(&queue, "m", None).unwrap()).collect();
+    assert_eq!(ids(&queue), [1]);
+    assert!(calls[0].turn.as_mut().unwrap().try_recv().is_ok() && calls[1].turn.as_mut().unwrap().try_recv().is_err());
+    queue.pause(&"it hangs".into());
+    assert!(matches!(calls[0].reply.try_recv(), Ok(Err(CallFault::Died(why))) if &*why == "it hangs"));
+    let late = RequestQueue::call(&queue, "m", None).unwrap();
+    assert_eq!(queue.take(&mut Vec::new()), Taken::Closed, "nothing goes to the process that is ending");
+    queue.open();
+    for id in [2, 3, 4] {
+        assert_eq!(ids(&queue), [id]);
+        assert_eq!(answer(&queue, id), 0);
+    }
+    drop((calls, late));
 }

@@ -69,6 +69,8 @@ enum ServiceEnd {
     Exited(String),
     /// The process runs, but cannot serve any more.
     Broken(String),
+    /// The process, a serial one, hangs. Calls that wait for their turn go to the next process.
+    Hung(String),
     /// The supervisor was asked to stop it.
     Demanded,
 }
@@ -167,7 +169,7 @@ impl ServerSupervisor {
                 status = process.exited() => break ServiceEnd::Exited(describe_exit(&status)),
                 _ = &mut reader => break after_close(&mut process, "it closed its standard output").await,
                 _ = &mut writer => break after_close(&mut process, "it closed its standard input").await,
-                reason = self.unresponsive() => break ServiceEnd::Broken(reason),
+                reason = self.unresponsive() => break ServiceEnd::Hung(reason),
                 () = self.queue.idle(), if state == DesiredState::Drained => break ServiceEnd::Demanded,
                 desired = next_desired(desires, state) => match desired {
                     DesiredState::Stopped => break ServiceEnd::Demanded,
@@ -189,9 +191,12 @@ impl ServerSupervisor {
                 process.sweep().await;
                 Some(reason)
             }
-            ServiceEnd::Broken(reason) => {
-                let reason: Arc<str> = reason.into();
-                self.queue.close(&reason);
+            ServiceEnd::Broken(ref text) | ServiceEnd::Hung(ref text) => {
+                let reason: Arc<str> = text.as_str().into();
+                match end {
+                    ServiceEnd::Hung(_) if state == DesiredState::Serving => self.queue.pause(&reason),
+                    _ => self.queue.close(&reason),
+                }
                 self.set_health(MethodServerHealth::Restarting { reason: reason.to_string() });
                 process.end(self.policy.close, self.policy.terminate).await;
                 Some(reason)
@@ -211,7 +216,8 @@ impl ServerSupervisor {
     }
 
     /// Resolves if a serial process has not answered its current call for twice the timeout. It could not be sent
-    /// anything else, since only an answer frees it for the next call.
+    /// anything else, since only an answer frees it for the next call. The call itself has failed after the timeout; a
+    /// process that is only late keeps running.
     async fn unresponsive(&self) -> String {
         if self.definition.mode == ServerMode::Concurrent {
             return std::future::pending().await;

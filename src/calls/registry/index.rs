@@ -10,7 +10,7 @@ use crate::{
     identity::Identity,
     model::{
         id::{SpaceId, UserId},
-        method::{Method, MethodInterface, MethodScope, MethodServerHealth},
+        method::{Method, MethodInterface, MethodScope, MethodServerHealth, ServerMode},
     },
 };
 use parking_lot::RwLock;
@@ -65,6 +65,7 @@ pub struct ServeRequest {
     pub generation: u64,
     /// The timeout of each call.
     pub timeout: Duration,
+    pub mode: ServerMode,
     pub methods: Vec<Method>,
 }
 
@@ -98,10 +99,10 @@ impl Registry {
     pub fn register(&self, request: ServeRequest) -> Result<(), MethodConflict> {
         let mut state = self.0.state.write();
         state.check(&request)?;
-        let ServeRequest { space, space_name, owner, link, generation, timeout, methods } = request;
+        let ServeRequest { space, space_name, owner, link, generation, timeout, mode, methods } = request;
         let methods: Vec<_> = methods.into_iter().map(Arc::new).collect();
         let health = RwLock::new(MethodServerHealth::Running);
-        let server = Arc::new(RegisteredServer { space, space_name, link, generation, timeout, health });
+        let server = Arc::new(RegisteredServer { space, space_name, link, generation, timeout, mode, health });
         let served = ServedMethods { owner, generation, server: server.clone(), methods: methods.clone() };
         let before = state.spaces.insert(space, served);
         // A method that stays keeps its position among the providers and its count of calls in flight.

@@ -36,6 +36,7 @@ impl ServingSpace {
             link: self.link.clone(),
             generation: 1,
             timeout: registration.server.timeout,
+            mode: registration.server.mode,
             methods: registration.publish(self.name, |_| GroupId::from_slice(&[7; 16])).unwrap(),
         }
     }
@@ -193,7 +194,7 @@ async fn a_dropped_call_frees_its_place() {
     let call = tokio::spawn(async move {
         let place = calling.take_place().unwrap();
         let call = AgentCall { generation: 1, local_name: "x", params: None };
-        place.link().call(call, Duration::from_secs(60)).await.is_ok()
+        place.link().call(call, Some(Duration::from_secs(60))).await.is_ok()
     });
     while published.providers[0].in_flight() == 0 {
         tokio::task::yield_now().await;

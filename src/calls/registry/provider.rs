@@ -4,7 +4,7 @@ use crate::{
     calls::agent_link::AgentLink,
     model::{
         id::SpaceId,
-        method::{Method, MethodServerHealth},
+        method::{Method, MethodServerHealth, ServerMode},
     },
 };
 use parking_lot::RwLock;
@@ -31,6 +31,7 @@ pub(super) struct RegisteredServer {
     pub link: Arc<AgentLink>,
     pub generation: u64,
     pub timeout: Duration,
+    pub mode: ServerMode,
     /// The health that the agent reported last.
     pub health: RwLock<MethodServerHealth>,
 }
@@ -80,6 +81,15 @@ impl Provider {
 
     pub fn timeout(&self) -> Duration {
         self.server.timeout
+    }
+
+    /// Time in which the agent must reply; `None` for a serial method server, whose calls wait for their turn first. The
+    /// agent bounds their number, and the time of each from its turn on.
+    pub fn reply_limit(&self) -> Option<Duration> {
+        match self.server.mode {
+            ServerMode::Concurrent => Some(self.server.timeout),
+            ServerMode::Serial => None,
+        }
     }
 
     pub fn in_flight(&self) -> usize {

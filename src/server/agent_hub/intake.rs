@@ -132,7 +132,8 @@ impl AgentHub {
     async fn register(&self, link: &Arc<AgentLink>, generation: u64, registration: Registration) -> Result<(), String> {
         let (deps, id) = (&self.0.deps, link.space());
         let space = deps.spaces.get(id).ok_or("the space is gone")?;
-        let (identity, name, timeout) = (deps.identity.clone(), space.name.to_string(), registration.server.timeout);
+        let (identity, name) = (deps.identity.clone(), space.name.to_string());
+        let (timeout, mode) = (registration.server.timeout, registration.server.mode);
         // Schemas are compiled to be checked, which takes long if they are large.
         let published = tokio::task::spawn_blocking(move || {
             registration.publish(&name, |group| identity.find_group(group).map(|group| group.id))
@@ -145,6 +146,7 @@ impl AgentHub {
             link: link.clone(),
             generation,
             timeout,
+            mode,
             methods: methods.clone(),
         };
         // Subscriptions come first, because a method that is visible must get its events. The lock keeps other

@@ -546,28 +546,43 @@ async fn a_thousand_calls_wait_for_a_serial_server_and_the_next_is_refused() {
 }
 
 #[tokio::test]
-async fn the_timeout_includes_waiting_for_a_serial_server_whose_late_answer_frees_it() {
+async fn waiting_for_a_serial_server_does_not_count_and_a_late_answer_frees_it() {
     let server = python(&["serial.py"], ServerMode::Serial, SHORT).await;
     let pid = answer(&server, "m", json!([])).await["pid"].clone();
     let signal = SignalFile::new();
-    let (held, waited) = tokio::join!(call(&server, "hold", signal.params()), call(&server, "m", json!([])));
-    assert_eq!((held, waited), (Err(CallFault::Timeout(SHORT)), Err(CallFault::Timeout(SHORT))));
-    assert!(server.0.queue.busy_since().is_some(), "it still works on what nobody waits for");
-    signal.create();
-    assert_eq!(answer(&server, "m", json!([])).await["pid"], pid, "it was not started again");
+    let held = async {
+        let held = call(&server, "hold", signal.params()).await;
+        assert!(server.0.queue.busy_since().is_some(), "it still works on what nobody waits for");
+        signal.create();
+        held
+    };
+    let began = Instant::now();
+    let (held, waited) = tokio::join!(held, call(&server, "m", json!([7])));
+    assert_eq!(held, Err(CallFault::Timeout(SHORT)));
+    assert!(began.elapsed() >= SHORT, "the other waited as long as that");
+    let waited = waited.unwrap();
+    assert_eq!((&waited["pid"], &waited["params"]), (&pid, &json!([7])), "it was not started again");
 }
 
 #[tokio::test]
-async fn a_serial_server_that_never_answers_is_restarted() {
+async fn a_serial_server_that_hangs_is_restarted_once_and_the_next_process_answers_the_waiting_calls() {
     let server = python(&["serial.py"], ServerMode::Serial, SHORT).await;
     let pid = answer(&server, "m", json!([])).await["pid"].clone();
     let never = SignalFile::new();
-    assert_eq!(call(&server, "hold", never.params()).await, Err(CallFault::Timeout(SHORT)));
-    let health = health(&server, |health| *health != MethodServerHealth::Running).await;
-    assert!(
-        matches!(&health, MethodServerHealth::Restarting { reason } if reason.contains("not answered")),
-        "{health:?}"
-    );
-    assert_ne!(answer(&server, "m", json!([])).await["pid"], pid);
+    let hung = async {
+        assert_eq!(call(&server, "hold", never.params()).await, Err(CallFault::Timeout(SHORT)));
+        let health = health(&server, |health| *health != MethodServerHealth::Running).await;
+        assert!(
+            matches!(&health, MethodServerHealth::Restarting { reason } if reason.contains("not answered")),
+            "{health:?}"
+        );
+    };
+    let waiting = join_all((0..5).map(|number| call(&server, "m", json!([number]))));
+    let ((), waiting) = tokio::join!(hung, waiting);
+    let next = waiting[0].clone().unwrap()["pid"].clone();
+    assert_ne!(next, pid);
+    for (number, answered) in waiting.into_iter().enumerate() {
+        assert_eq!(answered.unwrap(), json!({"pid": next, "hurried": false, "params": [number]}));
+    }
     assert!(!runs(pid.as_i64().unwrap()));
 }

@@ -46,6 +46,7 @@ impl TestSpace {
             link: self.link.clone(),
             generation: 1,
             timeout: registration.server.timeout,
+            mode: registration.server.mode,
             methods,
         })
     }
