@@ -55,12 +55,13 @@ impl ServerProxy {
         Self { links, token, client: OnceLock::new() }
     }
 
-    /// Sends a request to the first linked server, as the owner of the space.
+    /// Sends a request to the first linked server, as the owner of the space. It waits for a link that is being made.
     ///
     /// # Errors
     ///
     /// Fails if no server is linked, or the server does not answer. A status of failure is no error here.
     pub async fn forward(&self, method: Method, path: &str, body: Bytes) -> Result<ProxyResponse, ProxyError> {
+        self.links.wait_up().await;
         let links = self.links.up();
         let server = &links.first().ok_or(ProxyError::NotConnected)?.server;
         let unreachable = |error: &dyn std::fmt::Display| ProxyError::Unreachable {

@@ -129,7 +129,8 @@ async fn run_connection(
     let (starting, publishing, script) = (agent.clone(), link.clone(), welcome.startup_script.clone());
     tokio::spawn(async move {
         startup::start_up(&starting, script).await;
-        starting.registrar.publish_on_new_link(&publishing).await;
+        let publish = starting.registrar.publish_on_new_link(&publishing);
+        tokio::join!(publish, startup::retry_methods_file(&starting, &publishing));
     });
     let end = Connection::new(agent, &link, welcome).run(socket, messages, activity).await;
     link.close();

@@ -2,16 +2,20 @@
 //!
 //! An error in a file names the line, and an error in a script's registration the field.
 
+use super::server_url::ServerUrl;
 use crate::{
     model::{
         id::GroupId,
-        method::{Method, MethodNames, PublishError, Registration},
+        method::{GroupIds, Method, MethodNames, PublishError, Registration},
     },
     platform::config::toml_fault,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 use toml::de::{DeTable, DeValue};
 
 /// A registration and the file that it comes from.
@@ -23,6 +27,9 @@ pub struct Declaration {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
     pub registration: Registration,
+    /// The groups that each server found for it, by the server's URL: a renamed group stays the same one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub groups: BTreeMap<String, GroupIds>,
 }
 
 /// A registration that a script has built.
@@ -76,7 +83,7 @@ impl Declaration {
             Ok(registration) => registration,
             Err(fault) => return Err(RegistrationFileError::Toml { path, message: toml_fault(&fault) }),
         };
-        let declared = Self { path, directory: None, registration };
+        let declared = Self { path, directory: None, registration, groups: BTreeMap::new() };
         match declared.names(space) {
             Ok(_) => Ok(declared),
             Err(fault) => {
@@ -99,7 +106,7 @@ impl Declaration {
         let read = crate::model::json_input::parse(registration.get().as_bytes());
         let registration = read.map_err(|fault| RegistrationFileError::Field(fault.to_string()))?;
         let path = script.as_ref().unwrap_or(directory).clone();
-        let declared = Self { path, directory: Some(directory.clone()), registration };
+        let declared = Self { path, directory: Some(directory.clone()), registration, groups: BTreeMap::new() };
         declared.names(space).map_err(|fault| RegistrationFileError::Field(fault.to_string()))?;
         Ok(declared)
     }
@@ -116,6 +123,11 @@ impl Declaration {
         let named =
             |method: Method| MethodNames { name: method.name.to_string(), local_name: method.local_name.to_string() };
         Ok(methods.into_iter().map(named).collect())
+    }
+
+    /// The groups that this server found for the registration before.
+    pub fn groups_at(&self, server: &ServerUrl) -> GroupIds {
+        self.groups.get(&server.to_string()).cloned().unwrap_or_default()
     }
 
     /// The method server's working directory.

@@ -8,7 +8,7 @@ use super::server_url::ServerUrl;
 use crate::{
     model::{
         agent_protocol::{self, ToServer},
-        method::Registration,
+        method::{GroupIds, Registration},
     },
     platform::{
         config::Span,
@@ -27,7 +27,7 @@ pub struct ServerLink {
     pub server: ServerUrl,
     pub outbox: ServerOutbox,
     /// Registrations that wait for the server's answer, by generation.
-    pending: Mutex<HashMap<u64, oneshot::Sender<Result<(), String>>>>,
+    pending: Mutex<HashMap<u64, oneshot::Sender<Result<GroupIds, String>>>>,
     /// The generation that the server accepted last on this link; `None` if it has no methods of this space.
     published: watch::Sender<Option<u64>>,
     /// The server's reason for refusing the current registration.
@@ -87,17 +87,23 @@ impl ServerLink {
         (Arc::new(link), messages)
     }
 
-    /// Publishes a registration under a generation, and waits until the server has accepted it.
+    /// Publishes a registration under a generation, and waits until the server has accepted it. `groups` are those that
+    /// this server found for it before; returns those that it found now.
     ///
     /// # Errors
     ///
     /// Fails if the server refuses it or does not answer.
-    pub async fn register(&self, generation: u64, registration: &Registration) -> Result<(), PublishFault> {
-        let message = ToServer::Register { generation, registration: registration.clone() };
-        self.request(generation, &message).await?;
+    pub async fn register(
+        &self,
+        generation: u64,
+        registration: &Registration,
+        groups: GroupIds,
+    ) -> Result<GroupIds, PublishFault> {
+        let message = ToServer::Register { generation, registration: registration.clone(), groups };
+        let groups = self.request(generation, &message).await?;
         self.published.send_replace(Some(generation));
         self.set_refusal(None);
-        Ok(())
+        Ok(groups)
     }
 
     /// Withdraws all methods.
@@ -113,7 +119,7 @@ impl ServerLink {
     }
 
     /// Hands the server's answer to the registration that waits for it.
-    pub fn resolve(&self, generation: u64, answer: Result<(), String>) {
+    pub fn resolve(&self, generation: u64, answer: Result<GroupIds, String>) {
         let pending = self.pending.lock().remove(&generation);
         match pending {
             Some(pending) => {
@@ -148,7 +154,7 @@ impl ServerLink {
         self.down.cancelled().await;
     }
 
-    async fn request(&self, generation: u64, message: &ToServer) -> Result<(), PublishFault> {
+    async fn request(&self, generation: u64, message: &ToServer) -> Result<GroupIds, PublishFault> {
         let (sender, answer) = oneshot::channel();
         self.pending.lock().insert(generation, sender);
         if self.down.is_cancelled() {
@@ -212,7 +218,7 @@ mod tests {
         let asked = tokio::spawn(async move { asker.unregister(7).await });
         let QueuedMessage::Encoded(bytes) = messages.recv().await.unwrap().message else { panic!("a message") };
         assert!(matches!(agent_protocol::decode(&bytes).unwrap(), ToServer::Unregister { generation: 7 }));
-        link.resolve(6, Ok(()));
+        link.resolve(6, Ok(GroupIds::new()));
         link.resolve(7, Err("no".to_owned()));
         assert_eq!(asked.await.unwrap(), Err(PublishFault::Refused("no".to_owned())));
         assert!(link.pending.lock().is_empty());

@@ -3,16 +3,35 @@
 use super::{server_link::ServerLink, server_url::ServerUrl};
 use crate::model::{api::agent::ServerLinkView, timestamp::Timestamp};
 use parking_lot::Mutex;
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout_at},
+};
+
+/// Time for which a request waits for a link that is being made, from the start of the agent or the loss of the link.
+pub const LINK_WAIT: Duration = Duration::from_secs(10);
 
 /// One slot for each server, in the order in which they were configured.
-pub struct ServerLinks(Vec<ServerSlot>);
+pub struct ServerLinks {
+    slots: Vec<ServerSlot>,
+    /// Notified when a link is made.
+    made: watch::Sender<()>,
+}
 
 /// One server.
 pub struct ServerSlot {
     pub server: ServerUrl,
-    /// The state of its link, and the time at which it became connected or disconnected.
-    state: Mutex<(LinkState, Timestamp)>,
+    state: Mutex<SlotState>,
+    made: watch::Sender<()>,
+}
+
+/// The state of a link, and the time at which it became connected or disconnected.
+#[derive(Clone, Debug)]
+struct SlotState {
+    link: LinkState,
+    since: Timestamp,
+    began: Instant,
 }
 
 #[derive(Clone, Debug)]
@@ -23,52 +42,62 @@ enum LinkState {
 
 impl ServerLinks {
     pub fn new(servers: &[ServerUrl]) -> Self {
-        Self(servers.iter().cloned().map(ServerSlot::new).collect())
+        let made = watch::Sender::new(());
+        Self { slots: servers.iter().map(|server| ServerSlot::new(server.clone(), made.clone())).collect(), made }
     }
 
     pub fn slots(&self) -> &[ServerSlot] {
-        &self.0
+        &self.slots
     }
 
     /// The links that are up.
     pub fn up(&self) -> Vec<Arc<ServerLink>> {
-        self.0.iter().filter_map(ServerSlot::link).collect()
+        self.slots.iter().filter_map(ServerSlot::link).collect()
+    }
+
+    /// Waits until a link is up, if the agent has just started or has just lost one.
+    pub async fn wait_up(&self) {
+        let mut made = self.made.subscribe();
+        let Some(began) = self.slots.iter().map(|slot| slot.state.lock().began).max() else { return };
+        let up = async { while self.up().is_empty() && made.changed().await.is_ok() {} };
+        let _ = timeout_at(began + LINK_WAIT, up).await;
     }
 
     pub fn statuses(&self) -> Vec<ServerLinkView> {
-        self.0.iter().map(ServerSlot::status).collect()
+        self.slots.iter().map(ServerSlot::status).collect()
     }
 }
 
 impl ServerSlot {
-    fn new(server: ServerUrl) -> Self {
-        Self { server, state: Mutex::new((LinkState::Connecting { error: None }, Timestamp::now())) }
+    fn new(server: ServerUrl, made: watch::Sender<()>) -> Self {
+        Self { server, state: Mutex::new(SlotState::now(LinkState::Connecting { error: None })), made }
     }
 
     pub fn connected(&self, link: Arc<ServerLink>) {
-        *self.state.lock() = (LinkState::Connected(link), Timestamp::now());
+        *self.state.lock() = SlotState::now(LinkState::Connected(link));
+        self.made.send_replace(());
     }
 
     pub fn disconnected(&self, error: String) {
         let mut state = self.state.lock();
-        let since = match &state.0 {
-            LinkState::Connecting { .. } => state.1,
-            LinkState::Connected(_) => Timestamp::now(),
-        };
-        *state = (LinkState::Connecting { error: Some(error) }, since);
+        let link = LinkState::Connecting { error: Some(error) };
+        match &state.link {
+            LinkState::Connecting { .. } => state.link = link,
+            LinkState::Connected(_) => *state = SlotState::now(link),
+        }
     }
 
     fn link(&self) -> Option<Arc<ServerLink>> {
-        match &self.state.lock().0 {
+        match &self.state.lock().link {
             LinkState::Connected(link) => Some(link.clone()),
             LinkState::Connecting { .. } => None,
         }
     }
 
     fn status(&self) -> ServerLinkView {
-        let (state, since) = self.state.lock().clone();
+        let SlotState { link, since, .. } = self.state.lock().clone();
         let url = self.server.to_string();
-        match state {
+        match link {
             LinkState::Connected(link) => {
                 let published = link.published().borrow().is_some();
                 ServerLinkView { url, connected: true, since, error: None, published, refusal: link.refusal() }
@@ -77,5 +106,11 @@ impl ServerSlot {
                 ServerLinkView { url, connected: false, since, error, published: false, refusal: None }
             }
         }
+    }
+}
+
+impl SlotState {
+    fn now(link: LinkState) -> Self {
+        Self { link, since: Timestamp::now(), began: Instant::now() }
     }
 }

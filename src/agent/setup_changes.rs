@@ -19,11 +19,21 @@ pub const HEADER: &str = "svc-setup";
 #[derive(Default)]
 pub struct SetupRuns(Mutex<HashMap<String, Arc<SetupChanges>>>);
 
+/// The cause of a registration, which decides about the groups that it names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RegisterCause {
+    /// A command or a program: names mean the groups that have them now.
+    Command,
+    /// The start of the agent: names mean the groups that they meant in the registration before.
+    Startup,
+}
+
 /// The changes of one run of a set-up script.
 pub struct SetupChanges {
     pub token: String,
     /// The registration when the script began.
     pub before: Option<Declaration>,
+    pub cause: RegisterCause,
     changes: Mutex<ChangeSummary>,
 }
 
@@ -38,13 +48,15 @@ pub struct ChangeSummary {
     pub last_change: Option<u64>,
     /// True if the script has ended; changes that still arrive from it are refused.
     pub ended: bool,
+    /// True if a server refused a registration of the script.
+    pub refused: bool,
 }
 
 impl SetupRuns {
     /// Begins a run, with `before` registered.
-    pub fn begin(&self, before: Option<Declaration>) -> Arc<SetupChanges> {
+    pub fn begin(&self, before: Option<Declaration>, cause: RegisterCause) -> Arc<SetupChanges> {
         let token = Uuid::new_v4().to_string();
-        let changes = Arc::new(SetupChanges { token: token.clone(), before, changes: Mutex::default() });
+        let changes = Arc::new(SetupChanges { token: token.clone(), before, cause, changes: Mutex::default() });
         self.0.lock().insert(token, changes.clone());
         changes
     }
@@ -77,6 +89,11 @@ impl SetupChanges {
         changes.registered.retain(|method| !methods.contains(method));
         changes.removed.extend_from_slice(methods);
         changes.last_change = Some(change);
+    }
+
+    /// Records that a server refused a registration.
+    pub fn note_refused(&self) {
+        self.changes.lock().refused = true;
     }
 
     /// Refuses further changes.

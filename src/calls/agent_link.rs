@@ -288,7 +288,7 @@ mod tests {
         assert!(matches!(link.call(CALL, LIMIT).await, Err(LinkError::Timeout)));
         // A call to an agent whose outbox is full times out too.
         for _ in 0..outbox::MAX_MESSAGES {
-            link.outbox.try_send(ToAgent::Registered { generation: 0 }, 0);
+            link.outbox.try_send(ToAgent::Cancel { id: 0 }, 0);
         }
         assert!(matches!(link.call(CALL, LIMIT).await, Err(LinkError::Timeout)));
         assert!(link.pending.lock().is_empty());

@@ -7,10 +7,12 @@
 use super::{
     access::{Access, AccessFlags, ServerAddress},
     failure::{Failure, Refusal, TokenSource},
+    shell::Shell,
 };
 use crate::{
     agent::NOT_CONNECTED,
     model::api::{
+        agent::AgentStatusView,
         error::ErrorBody,
         identity::Credentials,
         list::{Limit, List},
@@ -24,7 +26,12 @@ use isahc::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, value::RawValue};
-use std::{fmt::Display, io::Read as _, num::NonZeroUsize, time::Duration};
+use std::{
+    fmt::Display,
+    io::{self, IsTerminal as _, Read as _},
+    num::NonZeroUsize,
+    time::Duration,
+};
 
 /// The timeout of a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -334,6 +341,17 @@ impl AgentHttp {
 
     pub fn read<'a, T: Deserialize<'a>>(&self, answer: &'a ResponseText) -> Result<T, Failure> {
         self.0.read(answer).map_err(|failure| self.of_agent(failure))
+    }
+
+    /// Tells the user at a terminal that the agent, if no server is linked yet, waits for one before it answers.
+    pub fn note_wait_for_link(&self, shell: &mut Shell<'_>) {
+        if !io::stderr().is_terminal() {
+            return;
+        }
+        let status = self.get("/status").and_then(|answer| self.read::<AgentStatusView>(&answer));
+        if status.is_ok_and(|status| !status.servers.iter().any(|server| server.connected)) {
+            shell.note("the agent is not connected to a server yet; waiting up to 10 s");
+        }
     }
 
     /// The same failure, worded for an agent.

@@ -3,9 +3,9 @@
 
 use super::{
     arguments::{Moment, brief},
-    client::Client,
+    client::{Client, QueryString},
     failure::Failure,
-    resource::{Resource, ResourceKind, joined},
+    resource::{self, Resource, ResourceKind, joined},
     shell::{OutputFormat, Shell},
     table::{Cell, Fit, TextTable},
 };
@@ -94,16 +94,28 @@ list_command! {
     ListGroups of GroupView
 }
 
-show_and_delete_commands! {
+client_command! {
     /// Show one group.
     #[argh(example = "{command_name} web")]
-    ShowGroup,
-    /// Delete a group.
-    #[argh(example = "{command_name} web")]
-    DeleteGroup
-    of GroupView by
-    /// the group's name or id
-    group
+    ShowGroup = "show" {
+        /// the group's name or id
+        #[argh(positional)]
+        group: String,
+    }
+}
+
+client_command! {
+    /// Delete a group. One that methods are limited to is kept, unless it is deleted by force.
+    #[argh(example = "{command_name} web\n{command_name} web --force")]
+    DeleteGroup = "delete" {
+        /// the group's name or id
+        #[argh(positional)]
+        group: String,
+
+        /// delete it even if methods are limited to it: its members do not see them any more
+        #[argh(switch)]
+        force: bool,
+    }
 }
 
 client_command! {
@@ -190,6 +202,21 @@ impl UpdateRole {
         let client = self.client(shell)?;
         let answer = client.patch(&ResourceKind::ROLE.path_of(&client, &self.role)?, &changes)?;
         ResourceKind::ROLE.report(shell, "updated", &client, &answer, self.format())
+    }
+}
+
+impl ShowGroup {
+    pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+        let client = self.client(shell)?;
+        resource::show::<GroupView>(shell, &client, &self.group, self.format())
+    }
+}
+
+impl DeleteGroup {
+    pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+        let client = self.client(shell)?;
+        let query = QueryString::default().with_some("force", self.force.then_some("true"));
+        ResourceKind::GROUP.delete_with(shell, &client, &self.group, &query, self.format())
     }
 }
 

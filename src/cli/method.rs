@@ -1,7 +1,7 @@
 //! `svc method` finds and calls methods. `svc methods` publishes methods from inside a space, and removes them.
 
 use super::{
-    arguments::{PayloadSource, read_file},
+    arguments::{PayloadSource, brief, read_file},
     client::{AgentHttp, Client, QueryString, to_json},
     failure::Failure,
     json::{indented, on_one_line},
@@ -13,7 +13,7 @@ use crate::{
     model::{
         api::{
             agent::{RegisterBody, RegisteredView, UnregisteredView},
-            methods::{MethodDetail, MethodView, MethodsView},
+            methods::{MethodDetail, MethodView, MethodsView, RefusalView, RefusedSpaceView},
         },
         jsonrpc::{self, Id, MAX_BATCH, Request, ResponseMembers, RpcResponse},
         method::MethodNames,
@@ -125,15 +125,24 @@ impl ListMethods {
             ("AVAILABLE", Fit::Rigid),
             ("DESCRIPTION", Fit::Elastic),
         ]);
-        for method in client.read::<MethodsView>(&answer)?.methods {
+        let MethodsView { methods, refused } = client.read(&answer)?;
+        for method in methods {
             let tool = if method.mcp_tool { "yes" } else { "no" };
             let available = available(&method);
             let scope = method.scope.to_string().into();
             let [name, owner, description] = [method.name, method.owner, method.description].map(Cell::from);
             table.row([name, scope, owner, tool.into(), available, description]);
         }
-        shell.out.table(&table)
+        shell.out.table(&table)?;
+        refused.iter().try_for_each(|RefusedSpaceView { space, refusal, .. }| {
+            shell.out.line(&printable(&format!("space {space}: its registration is {}", refused_line(refusal))))
+        })
     }
+}
+
+/// The refusal of a registration, in words that follow its subject.
+pub fn refused_line(refusal: &RefusalView) -> String {
+    format!("refused since {}: {}", brief(refusal.since), refusal.reason)
 }
 
 fn show(shell: &mut Shell<'_>, client: &Client, name: &str, format: OutputFormat) -> Result<(), Failure> {
@@ -307,6 +316,7 @@ impl RegisterMethods {
             return Err(Failure::Usage(format!("`{}` is not UTF-8", path.display())));
         }
         let body = RegisterBody { path: Some(path), source: Some(source), ..RegisterBody::default() };
+        agent.note_wait_for_link(shell);
         let answer = agent.post_without_timeout("/methods", to_json(&body))?;
         if self.format() == OutputFormat::Json {
             return shell.out.json(answer.as_str());
@@ -330,7 +340,10 @@ impl UnregisterMethods {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let agent = AgentHttp::find(shell.environment)?;
         let answer = match &self.local_name {
-            Some(name) => agent.delete(&format!("/methods/{}", percent::encode(name)))?,
+            Some(name) => {
+                agent.note_wait_for_link(shell);
+                agent.delete(&format!("/methods/{}", percent::encode(name)))?
+            }
             None => agent.delete("/methods")?,
         };
         if self.format() == OutputFormat::Json {

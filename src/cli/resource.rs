@@ -45,6 +45,11 @@ pub trait Resource: DeserializeOwned {
     /// The cells of an item, one for each column.
     fn row(item: Self::Item) -> Vec<Cell>;
 
+    /// A line about an item that follows the table of the list.
+    fn remark(_: &Self::Item) -> Option<String> {
+        None
+    }
+
     /// Adds the record's fields to the table that `show` prints. The client looks up names of other records.
     fn add_fields(&self, table: &mut TextTable, client: &Client);
 
@@ -81,10 +86,13 @@ pub fn list<R: Resource>(
         return shell.out.json(&listing.to_json());
     }
     let mut table = TextTable::new(R::COLUMNS);
+    let mut remarks = Vec::new();
     for item in listing.read(client)? {
+        remarks.extend(R::remark(&item));
         table.row(R::row(item));
     }
-    shell.out.table(&table)
+    shell.out.table(&table)?;
+    remarks.iter().try_for_each(|remark| shell.out.line(&printable(remark)))
 }
 
 /// Prints the record called `text`.
@@ -197,8 +205,24 @@ impl ResourceKind {
         text: &str,
         format: OutputFormat,
     ) -> Result<(), Failure> {
+        self.delete_with(shell, client, text, &QueryString::default(), format)
+    }
+
+    /// Like [`Self::delete`], with further parameters.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Self::delete`] does.
+    pub fn delete_with(
+        self,
+        shell: &mut Shell<'_>,
+        client: &Client,
+        text: &str,
+        query: &QueryString,
+        format: OutputFormat,
+    ) -> Result<(), Failure> {
         let found = self.find(client, text)?;
-        client.delete(&self.path_of_id(&found.id))?;
+        client.delete(&query.on(&self.path_of_id(&found.id)))?;
         match format {
             OutputFormat::Json => shell.out.json(&serde_json::json!({ "deleted": found.id }).to_string()),
             OutputFormat::Text => shell.out.line(&format!("deleted {} {}", self.noun, printable(&found.name))),

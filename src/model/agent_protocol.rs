@@ -20,7 +20,7 @@ use crate::model::{
     id::{EventId, SpaceId},
     jsonrpc::RpcResponse,
     library::Library,
-    method::{MethodServerHealth, Registration},
+    method::{GroupIds, MethodServerHealth, Registration},
     timestamp::Timestamp,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -41,6 +41,9 @@ pub enum ToServer {
     Register {
         generation: u64,
         registration: Registration,
+        /// The groups that this server found before, so that a renamed group stays the same one.
+        #[serde(default, skip_serializing_if = "GroupIds::is_empty")]
+        groups: GroupIds,
     },
     /// Removes all methods; the reply is `Registered`.
     Unregister {
@@ -81,6 +84,9 @@ pub enum ToAgent {
     Welcome(Welcome),
     Registered {
         generation: u64,
+        /// The groups of the registration, for the agent to send with it next time.
+        #[serde(default, skip_serializing_if = "GroupIds::is_empty")]
+        groups: GroupIds,
     },
     /// The previous registration stays in force.
     Refused {

@@ -248,6 +248,7 @@ impl Services {
             }),
             spaces: Arc::new(SpaceServices {
                 spaces: self.spaces.clone(),
+                registry: self.registry.clone(),
                 templates: self.templates.clone(),
                 identity: self.identity.clone(),
                 scripts: self.scripts.clone(),

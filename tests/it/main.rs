@@ -23,6 +23,7 @@ mod readme;
 mod ready_made_sinks;
 mod registration_fields;
 mod registration_languages;
+mod registrations;
 mod run;
 mod serial_mode;
 mod server;

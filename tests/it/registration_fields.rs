@@ -138,7 +138,7 @@ fn missing_and_invalid_fields_of_a_method_are_refused_with_their_line() {
         let fields = format!("scope = \"shared\"\ngroups = [\"ops\", \"{group}\"]");
         test.assert_refused(&registration("echo.py", "", &[("x.echo", &fields)]), group);
     }
-    assert_eq!(test.daemon.get("/api/methods").json(), json!({"methods": []}));
+    assert_eq!(test.daemon.get("/api/methods").json()["methods"], json!([]));
 }
 
 #[test]

@@ -87,9 +87,9 @@ impl FakeAgent {
             "methods": [method("{{space}}.own", "own"), method("common.echo", "echo")],
         });
         let registration = serde_json::from_value(registration).expect("it is a registration");
-        self.send(&ToServer::Register { generation: 1, registration }).await;
+        self.send(&ToServer::Register { generation: 1, registration, groups: Default::default() }).await;
         let answer = self.receive().await;
-        assert!(matches!(answer, ToAgent::Registered { generation: 1 }), "{}: {answer:?}", self.number);
+        assert!(matches!(answer, ToAgent::Registered { generation: 1, .. }), "{}: {answer:?}", self.number);
     }
 
     /// Answers every call with the number of the space and the params of the call.

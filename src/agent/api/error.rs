@@ -117,7 +117,8 @@ impl From<SetupError> for ApiRefusal {
     fn from(error: SetupError) -> Self {
         match error {
             SetupError::Register(error) => error.into(),
-            error @ (SetupError::Failed { .. }
+            error @ (SetupError::Refused(_)
+            | SetupError::Failed { .. }
             | SetupError::NoPython(_)
             | SetupError::Timeout { .. }
             | SetupError::NothingRegistered { .. }) => Self::bad_request(error.to_string()),

@@ -10,7 +10,7 @@ use crate::{
     agent::{
         registration_file::BuiltRegistration,
         setup,
-        setup_changes::{self, SetupChanges},
+        setup_changes::{self, RegisterCause, SetupChanges},
         state::AgentState,
     },
     model::api::agent::{AgentEmitBody, RegisterBody, RegisteredView, UnregisteredView},
@@ -104,7 +104,7 @@ async fn register(
     let agent = agent.clone();
     match body {
         RegisterBody { path: Some(path), source: Some(source), registration: None, directory: None, script: None } => {
-            let registering = async move { setup::register(&agent, &path, &source).await };
+            let registering = async move { setup::register(&agent, &path, &source, RegisterCause::Command).await };
             Ok(json(StatusCode::OK, &run_detached(registering).await?))
         }
         RegisterBody {
@@ -115,7 +115,8 @@ async fn register(
             script,
         } => {
             let built = BuiltRegistration { directory, script, registration };
-            let registering = async move { agent.registrar.register_built(&built, by.as_deref()).await };
+            let cause = by.as_ref().map_or(RegisterCause::Command, |by| by.cause);
+            let registering = async move { agent.registrar.register_built(&built, by.as_deref(), cause).await };
             let methods = run_detached(registering).await?;
             Ok(json(StatusCode::OK, &RegisteredView { methods, removed: Vec::new(), output: None }))
         }

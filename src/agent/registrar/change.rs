@@ -14,13 +14,13 @@ use crate::{
         registration_file::{BuiltRegistration, Declaration, RegistrationFileError},
         server_link::ServerLink,
         server_links::ServerLinks,
-        setup_changes::SetupChanges,
+        setup_changes::{RegisterCause, SetupChanges},
     },
     model::{
         api::agent::RegistrationView,
         method::{MethodNames, MethodServerHealth},
     },
-    platform::store::Store,
+    platform::{backoff::Backoff, store::Store},
 };
 use parking_lot::Mutex;
 use std::{
@@ -33,8 +33,10 @@ use std::{
 };
 use tokio::sync::{Mutex as AsyncMutex, watch};
 
-/// Pause before another attempt to take up the saved registration.
-const RETRY_PAUSE: Duration = Duration::from_secs(15);
+/// Waits between attempts to take up the saved registration, and to publish one that a server refuses: the method of
+/// another space that it conflicts with may go. They double.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LONGEST_RETRY: Duration = Duration::from_secs(15);
 
 /// Time for which a replaced method server still takes calls that were under way when the servers changed over.
 const OVERLAP: Duration = Duration::from_secs(1);
@@ -112,8 +114,13 @@ impl Registrar {
     ///
     /// Fails if the file is invalid, its process does not start, or a server does not accept it. The registration before
     /// stays in force then.
-    pub async fn register_toml(&self, path: &Path, text: &str) -> Result<Vec<MethodNames>, RegisterError> {
-        self.replace(|space: &str| Declaration::from_toml(path, text, space), Some(text), None).await
+    pub async fn register_toml(
+        &self,
+        path: &Path,
+        text: &str,
+        cause: RegisterCause,
+    ) -> Result<Vec<MethodNames>, RegisterError> {
+        self.replace(|space: &str| Declaration::from_toml(path, text, space), Some(text), None, cause).await
     }
 
     /// Registers what a script has built, in place of everything registered before.
@@ -125,8 +132,13 @@ impl Registrar {
         &self,
         built: &BuiltRegistration,
         by: Option<&SetupChanges>,
+        cause: RegisterCause,
     ) -> Result<Vec<MethodNames>, RegisterError> {
-        self.replace(|space: &str| Declaration::from_script(built, space), None, by).await
+        let registered = self.replace(|space: &str| Declaration::from_script(built, space), None, by, cause).await;
+        if let (Err(RegisterError::Refused { .. }), Some(by)) = (&registered, by) {
+            by.note_refused();
+        }
+        registered
     }
 
     /// Removes all methods and stops their server. Servers that are not linked learn of it with their next link.
@@ -154,6 +166,7 @@ impl Registrar {
         local_name: &str,
         by: Option<&SetupChanges>,
     ) -> Result<Vec<MethodNames>, RegisterError> {
+        self.links.wait_up().await;
         let mut active = self.active.lock().await;
         check_script_runs(by)?;
         let removed = self.remove_one(&mut active, local_name).await?;
@@ -190,11 +203,18 @@ impl Registrar {
 
     /// Publishes the registration on a new link, with retries until the link ends.
     pub async fn publish_on_new_link(&self, link: &Arc<ServerLink>) {
+        let mut backoff = Backoff::new(FIRST_RETRY, LONGEST_RETRY);
         while let Err(error) = self.try_publish_on(link).await {
-            log::error!("the saved registration cannot be taken up again: {error}");
-            link.set_refusal(Some(error.to_string()));
+            let reason = match error {
+                RegisterError::Refused { reason, .. } => reason,
+                other => other.to_string(),
+            };
+            if link.refusal().as_ref() != Some(&reason) {
+                log::error!("{}: the registration is not published, and is tried again: {reason}", link.server);
+            }
+            link.set_refusal(Some(reason));
             tokio::select! {
-                () = tokio::time::sleep(RETRY_PAUSE) => {}
+                () = tokio::time::sleep(backoff.next_wait()) => {}
                 () = link.closed() => return,
             }
         }
@@ -241,11 +261,17 @@ impl Registrar {
         declare: impl FnOnce(&str) -> Result<Declaration, RegistrationFileError>,
         text: Option<&str>,
         by: Option<&SetupChanges>,
+        cause: RegisterCause,
     ) -> Result<Vec<MethodNames>, RegisterError> {
+        self.links.wait_up().await;
         let mut active = self.active.lock().await;
         check_script_runs(by)?;
         let space = self.binding.space().ok_or(RegisterError::NotConnected)?;
-        let declaration = declare(&space.name)?;
+        let mut declaration = declare(&space.name)?;
+        if cause == RegisterCause::Startup {
+            let before = active.as_ref().map(|active| active.declaration.clone()).or_else(|| self.saved.load());
+            declaration.groups = before.map(|before| before.groups).unwrap_or_default();
+        }
         if self.links.up().is_empty() {
             return Err(RegisterError::NotConnected);
         }
@@ -321,36 +347,34 @@ impl Registrar {
     /// Fails if the saved registration cannot be taken up now.
     async fn try_publish_on(&self, link: &ServerLink) -> Result<(), RegisterError> {
         let mut active = self.active.lock().await;
-        if let Some(active) = &*active {
-            self.publisher.publish_on(link, active).await;
-            return Ok(());
-        }
-        match self.saved.load() {
-            Some(saved) => self.take_up(&mut active, saved).await,
-            None => {
-                self.publisher.withdraw_on(link).await;
-                Ok(())
-            }
-        }
-    }
-
-    /// Puts the saved registration into force.
-    async fn take_up(&self, active: &mut Option<ActiveRegistration>, saved: Declaration) -> Result<(), RegisterError> {
-        let count = saved.registration.methods.len();
-        let server = self.start_server(&saved, StartCheck::Skip).await?;
-        match self.publish(active, &self.links.up(), saved, server.clone(), None).await {
-            Ok(()) => {
-                log::info!("took {count} methods up again");
-                Ok(())
-            }
-            Err(error) => {
-                self.generations.discard(server);
-                match error {
-                    // The next link gets another attempt.
-                    RegisterError::LinkLost { .. } => Ok(()),
-                    error => Err(error),
+        if active.is_none() {
+            match self.saved.load() {
+                Some(saved) => *active = Some(self.take_up(saved).await?),
+                None => {
+                    self.publisher.withdraw_on(link).await;
+                    return Ok(());
                 }
             }
+        }
+        let Some(active) = &mut *active else { return Ok(()) };
+        if self.publisher.publish_on(link, active).await? {
+            self.save(&active.declaration).await;
+        }
+        Ok(())
+    }
+
+    /// Puts the saved registration into force, which servers have accepted before. A server that refuses it now changes
+    /// nothing for the others.
+    async fn take_up(&self, saved: Declaration) -> Result<ActiveRegistration, RegisterError> {
+        let server = self.start_server(&saved, StartCheck::Skip).await?;
+        log::info!("taking {} methods up again", saved.registration.methods.len());
+        self.show(Some((&saved, &server)));
+        Ok(ActiveRegistration { generation: self.publisher.begin(&server), declaration: saved, server })
+    }
+
+    async fn save(&self, declaration: &Declaration) {
+        if let Err(error) = self.saved.save(declaration.clone()).await {
+            log::error!("the registration is in force, and would not be after a restart: {error}");
         }
     }
 
@@ -381,15 +405,13 @@ impl Registrar {
         &self,
         active: &mut Option<ActiveRegistration>,
         links: &[Arc<ServerLink>],
-        declaration: Declaration,
+        mut declaration: Declaration,
         server: Arc<MethodServer>,
         text: Option<&str>,
     ) -> Result<(), RegisterError> {
-        let published = self.publisher.publish(active.as_ref(), links, &declaration.registration, &server, text);
+        let published = self.publisher.publish(active.as_ref(), links, &mut declaration, &server, text);
         let generation = published.await?;
-        if let Err(error) = self.saved.save(declaration.clone()).await {
-            log::error!("the registration is in force, and would not be after a restart: {error}");
-        }
+        self.save(&declaration).await;
         self.show(Some((&declaration, &server)));
         let before = active.replace(ActiveRegistration { generation, declaration, server: server.clone() });
         if let Some(before) = before.filter(|before| !Arc::ptr_eq(&before.server, &server)) {

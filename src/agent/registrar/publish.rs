@@ -8,7 +8,7 @@ use crate::{
         registration_file::{Declaration, line_of},
         server_link::{PublishFault, ServerLink},
     },
-    model::method::Registration,
+    model::method::GroupIds,
 };
 use futures_util::future::join_all;
 use std::sync::{
@@ -34,7 +34,8 @@ impl Publisher {
         Self { generations, next_generation: AtomicU64::new(1) }
     }
 
-    /// Publishes a registration, answered by `server`, on all these links; `before` is the registration in force.
+    /// Publishes a registration, answered by `server`, on all these links; `before` is the registration in force. The
+    /// groups that the servers found are noted in it.
     ///
     /// # Errors
     ///
@@ -44,16 +45,23 @@ impl Publisher {
         &self,
         before: Option<&ActiveRegistration>,
         links: &[Arc<ServerLink>],
-        registration: &Registration,
+        declaration: &mut Declaration,
         server: &Arc<MethodServer>,
         text: Option<&str>,
     ) -> Result<u64, RegisterError> {
-        let generation = self.next_generation();
-        self.generations.begin(generation, server.clone());
-        let publishing = links.iter().map(|link| link.register(generation, registration));
+        let generation = self.begin(server);
+        let declared = &*declaration;
+        let publishing = links.iter().map(|link| publish_on(link, generation, declared));
         let answers = join_all(publishing).await;
         match failure(links, &answers, text) {
-            None => Ok(generation),
+            None => {
+                for (link, answer) in links.iter().zip(answers) {
+                    if let Ok(groups) = answer {
+                        declaration.groups.insert(link.server.to_string(), groups);
+                    }
+                }
+                Ok(generation)
+            }
             Some(error) => {
                 self.generations.end(generation);
                 self.restore(before, links, &answers).await;
@@ -62,10 +70,32 @@ impl Publisher {
         }
     }
 
-    /// Publishes the registration in force on one link that does not have it yet. A failure is only logged.
-    pub async fn publish_on(&self, link: &ServerLink, active: &ActiveRegistration) {
-        if *link.published().borrow() != Some(active.generation) {
-            log_refusal(link, link.register(active.generation, &active.declaration.registration).await);
+    /// Makes a method server answer for a new generation.
+    pub fn begin(&self, server: &Arc<MethodServer>) -> u64 {
+        let generation = self.next_generation();
+        self.generations.begin(generation, server.clone());
+        generation
+    }
+
+    /// Publishes the registration in force on one link that does not have it yet. Returns whether the server found other
+    /// groups for it than before.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the server refuses it. A link that is lost begins anew.
+    pub async fn publish_on(&self, link: &ServerLink, active: &mut ActiveRegistration) -> Result<bool, RegisterError> {
+        if *link.published().borrow() == Some(active.generation) {
+            return Ok(false);
+        }
+        match publish_on(link, active.generation, &active.declaration).await {
+            Ok(groups) => {
+                let before = active.declaration.groups.insert(link.server.to_string(), groups.clone());
+                Ok(before.as_ref() != Some(&groups))
+            }
+            Err(PublishFault::Refused(reason)) => {
+                Err(RegisterError::Refused { server: link.server.to_string(), line: None, reason })
+            }
+            Err(PublishFault::Down | PublishFault::Timeout(_)) => Ok(false),
         }
     }
 
@@ -89,12 +119,12 @@ impl Publisher {
         &self,
         before: Option<&ActiveRegistration>,
         links: &[Arc<ServerLink>],
-        answers: &[Result<(), PublishFault>],
+        answers: &[Result<GroupIds, PublishFault>],
     ) {
         let accepted = links.iter().zip(answers).filter(|(_, answer)| answer.is_ok());
         let restoring = accepted.map(async |(link, _)| {
             let restored = match before {
-                Some(before) => link.register(before.generation, &before.declaration.registration).await,
+                Some(before) => publish_on(link, before.generation, &before.declaration).await.map(drop),
                 None => link.unregister(self.next_generation()).await,
             };
             log_refusal(link, restored);
@@ -107,18 +137,22 @@ impl Publisher {
     }
 }
 
+async fn publish_on(link: &ServerLink, generation: u64, declaration: &Declaration) -> Result<GroupIds, PublishFault> {
+    link.register(generation, &declaration.registration, declaration.groups_at(&link.server)).await
+}
+
 /// The error of a publication, if it failed. A server whose link is lost gets the registration when it is back, as long as
 /// another server has accepted it.
 fn failure(
     links: &[Arc<ServerLink>],
-    answers: &[Result<(), PublishFault>],
+    answers: &[Result<GroupIds, PublishFault>],
     text: Option<&str>,
 ) -> Option<RegisterError> {
     let mut lost = None;
     for (link, answer) in links.iter().zip(answers) {
         let server = link.server.to_string();
         match answer {
-            Ok(()) => {}
+            Ok(_) => {}
             Err(PublishFault::Refused(reason)) => {
                 let line = text.and_then(|text| line_of(text, refused_field(reason)?));
                 return Some(RegisterError::Refused { server, line, reason: reason.clone() });

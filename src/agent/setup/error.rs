@@ -12,6 +12,9 @@ use std::{
 pub enum SetupError {
     #[error(transparent)]
     Register(#[from] RegisterError),
+    /// A server refused the registration of a script, which failed then.
+    #[error("{0}")]
+    Refused(Box<Self>),
     #[error("{} failed: {reason}", path.display())]
     Failed { path: PathBuf, reason: String },
     #[error("{} needs python3, and there is none on the PATH: install it, or register with TOML or Lua", .0.display())]

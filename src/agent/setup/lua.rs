@@ -5,7 +5,12 @@
 
 use super::error::{PrintedBefore, SetupError};
 use crate::{
-    agent::{packages::Packages, registration_file::BuiltRegistration, setup_changes::SetupChanges, state::AgentState},
+    agent::{
+        packages::Packages,
+        registration_file::BuiltRegistration,
+        setup_changes::{RegisterCause, SetupChanges},
+        state::AgentState,
+    },
     platform::{
         config::{self, Size, Span},
         egress::Egress,
@@ -51,6 +56,7 @@ pub async fn run(
     agent: &Arc<AgentState>,
     script: &SetupScript<'_>,
     changes: Option<Arc<SetupChanges>>,
+    cause: RegisterCause,
     limit: Duration,
 ) -> Result<String, SetupError> {
     let failed = |reason: String| SetupError::failed(script.path, reason);
@@ -61,6 +67,7 @@ pub async fn run(
         kv: agent.kv.clone(),
         script: script.path.to_owned(),
         changes,
+        cause,
     });
     let settings = config::ScriptConfig { wall: Span(limit), cpu: Span(limit), memory: Size(MEMORY), threads: 1 };
     let modules = SpaceModules::new(script.directory.to_owned(), agent.packages.clone());
@@ -93,6 +100,7 @@ struct InProcessAgent {
     /// The script's path, which its registrations show.
     script: PathBuf,
     changes: Option<Arc<SetupChanges>>,
+    cause: RegisterCause,
 }
 
 impl InProcessAgent {
@@ -132,9 +140,9 @@ impl SpaceAgent for InProcessAgent {
 
     fn register(&self, directory: PathBuf, registration: Box<RawValue>) -> AgentReply<Box<RawValue>> {
         let built = BuiltRegistration { directory, script: Some(self.script.clone()), registration };
-        let changes = self.changes.clone();
-        self.request(|agent| async move {
-            let registered = agent.registrar.register_built(&built, changes.as_deref()).await;
+        let (changes, cause) = (self.changes.clone(), self.cause);
+        self.request(move |agent| async move {
+            let registered = agent.registrar.register_built(&built, changes.as_deref(), cause).await;
             let methods = registered.map_err(|error| error.to_string())?;
             Ok(raw(&json!({ "methods": methods })))
         })

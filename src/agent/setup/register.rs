@@ -7,7 +7,9 @@ use super::{
 };
 use crate::{
     agent::{
-        registrar::RegisterError, registration_file::RegistrationFileError, setup_changes::SetupChanges,
+        registrar::RegisterError,
+        registration_file::RegistrationFileError,
+        setup_changes::{RegisterCause, SetupChanges},
         state::AgentState,
     },
     model::{agent_protocol::StartupScript, api::agent::RegisteredView},
@@ -28,21 +30,27 @@ enum FileLanguage {
 ///
 /// Fails if the file is invalid, a server does not accept its registration, or it is a script that registers nothing.
 /// The registration before stays in force then.
-pub async fn register(agent: &Arc<AgentState>, path: &Path, source: &str) -> Result<RegisteredView, SetupError> {
+pub async fn register(
+    agent: &Arc<AgentState>,
+    path: &Path,
+    source: &str,
+    cause: RegisterCause,
+) -> Result<RegisteredView, SetupError> {
     let invalid = |error: RegistrationFileError| SetupError::from(RegisterError::from(error));
     let language = FileLanguage::of(path).ok_or_else(|| invalid(RegistrationFileError::Unknown(path.to_owned())))?;
     if language == FileLanguage::Toml {
-        let methods = agent.registrar.register_toml(path, source).await?;
+        let methods = agent.registrar.register_toml(path, source, cause).await?;
         return Ok(RegisteredView { methods, removed: Vec::new(), output: Some(String::new()) });
     }
     if !path.is_absolute() {
         return Err(invalid(RegistrationFileError::Relative(path.to_owned())));
     }
+    agent.links.wait_up().await;
     // The script would find out by itself, with a less helpful error.
     if !agent.registrar.is_connected() {
         return Err(RegisterError::NotConnected.into());
     }
-    let changes = agent.setup_runs.begin(agent.registrar.declaration().await);
+    let changes = agent.setup_runs.begin(agent.registrar.declaration().await, cause);
     let ran = run(agent, language, path, source, &changes).await;
     agent.setup_runs.end(&changes);
     let summary = changes.summary();
@@ -60,12 +68,12 @@ pub async fn register(agent: &Arc<AgentState>, path: &Path, source: &str) -> Res
                     path.display()
                 );
             }
-            Err(error)
+            Err(if summary.refused { SetupError::Refused(Box::new(error)) } else { error })
         }
     }
 }
 
-/// Reads a file, and registers it.
+/// Reads the methods file of the agent, and registers it.
 ///
 /// # Errors
 ///
@@ -74,7 +82,7 @@ pub async fn register_file(agent: &Arc<AgentState>, path: &Path) -> Result<Regis
     let unreadable = |source| RegisterError::from(RegistrationFileError::Unreadable { path: path.to_owned(), source });
     let path = std::path::absolute(path).map_err(unreadable)?;
     let source = tokio::fs::read_to_string(&path).await.map_err(unreadable)?;
-    register(agent, &path, &source).await
+    register(agent, &path, &source, RegisterCause::Startup).await
 }
 
 /// Runs the space's startup script in the agent's working directory, and returns its output. It need not register
@@ -86,7 +94,7 @@ pub async fn register_file(agent: &Arc<AgentState>, path: &Path) -> Result<Regis
 pub async fn run_startup_script(agent: &Arc<AgentState>, script: &StartupScript) -> Result<String, SetupError> {
     let StartupScript { name, source } = script;
     let script = SetupScript { name, source, path: Path::new(name), directory: &agent.settings.directory };
-    lua::run(agent, &script, None, agent.settings.setup_timeout).await
+    lua::run(agent, &script, None, RegisterCause::Startup, agent.settings.setup_timeout).await
 }
 
 /// Runs a script, and returns its output.
@@ -103,7 +111,7 @@ async fn run(
             let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
             let directory = path.parent().unwrap_or(Path::new("/"));
             let script = SetupScript { name: &name, source, path, directory };
-            lua::run(agent, &script, Some(changes.clone()), limit).await
+            lua::run(agent, &script, Some(changes.clone()), changes.cause, limit).await
         }
         FileLanguage::Toml | FileLanguage::Python => python::run(path, &agent.child_env, changes, limit).await,
     }

@@ -7,7 +7,7 @@ use crate::{
             self, CallReply, EventConfirmation, EventReceipt, Goodbye, StartupScript, ToAgent, ToServer, Welcome,
         },
         id::{EventId, SpaceId},
-        method::{MethodServerHealth, Registration},
+        method::{GroupIds, MethodServerHealth, Registration},
     },
     platform::store::StoreOptions,
 };
@@ -176,7 +176,7 @@ impl LinkedAgent {
     pub async fn expect_unregister(&mut self) -> u64 {
         match self.receive_matching(is_registration).await {
             ToServer::Unregister { generation } => {
-                self.send(ToAgent::Registered { generation }).await;
+                self.send(ToAgent::Registered { generation, groups: GroupIds::new() }).await;
                 generation
             }
             other => panic!("{other:?}"),
@@ -186,7 +186,7 @@ impl LinkedAgent {
     /// Receives a registration for the caller to answer: its generation and local names.
     pub async fn receive_register(&mut self) -> (u64, Vec<String>) {
         match self.receive_matching(is_registration).await {
-            ToServer::Register { generation, registration } => {
+            ToServer::Register { generation, registration, .. } => {
                 (generation, registration.methods.into_iter().map(|method| method.local_name).collect())
             }
             other => panic!("{other:?}"),
@@ -196,8 +196,8 @@ impl LinkedAgent {
     /// Receives a registration, accepts it, and returns all of it.
     pub async fn expect_whole_register(&mut self) -> Registration {
         match self.receive_matching(is_registration).await {
-            ToServer::Register { generation, registration } => {
-                self.send(ToAgent::Registered { generation }).await;
+            ToServer::Register { generation, registration, .. } => {
+                self.send(ToAgent::Registered { generation, groups: GroupIds::new() }).await;
                 registration
             }
             other => panic!("{other:?}"),
@@ -207,7 +207,7 @@ impl LinkedAgent {
     /// Receives a registration and accepts it.
     pub async fn expect_register(&mut self) -> (u64, Vec<String>) {
         let (generation, names) = self.receive_register().await;
-        self.send(ToAgent::Registered { generation }).await;
+        self.send(ToAgent::Registered { generation, groups: GroupIds::new() }).await;
         (generation, names)
     }
 

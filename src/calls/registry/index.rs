@@ -3,13 +3,14 @@
 use super::{
     provider::{Provider, RegisteredServer},
     published::{MethodSchemas, PublishedMethod},
+    refusals::{Refusals, RegistrationRefusal},
     viewer::Viewer,
 };
 use crate::{
     calls::agent_link::AgentLink,
     identity::Identity,
     model::{
-        id::{SpaceId, UserId},
+        id::{GroupId, SpaceId, UserId},
         method::{Method, MethodInterface, MethodScope, MethodServerHealth, ServerMode},
     },
 };
@@ -28,6 +29,7 @@ pub struct Registry(Arc<RegistryShared>);
 #[derive(Default)]
 struct RegistryShared {
     state: RwLock<RegistryState>,
+    refusals: Refusals,
     /// Notified whenever a method is published or withdrawn.
     changed: watch::Sender<()>,
 }
@@ -95,7 +97,8 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// Fails if another space of the same owner publishes one of the names with another definition; nothing changes then.
+    /// Fails if another space of the same owner, whose agent is linked, publishes one of the names with another definition;
+    /// nothing changes then. A definition of an agent that is away gives way: a registration lives with its session.
     pub fn register(&self, request: ServeRequest) -> Result<(), MethodConflict> {
         let mut state = self.0.state.write();
         state.check(&request)?;
@@ -115,12 +118,44 @@ impl Registry {
             state.publish(owner, &method, &server);
         }
         drop(state);
+        self.0.refusals.clear(space);
         self.0.changed.send_replace(());
         Ok(())
     }
 
+    /// Notes that a registration over this link was refused, unless an earlier one over it is in force.
+    pub fn note_refusal(&self, link: &Arc<AgentLink>, refusal: RegistrationRefusal) {
+        let in_force = |served: &ServedMethods| Arc::ptr_eq(&served.server.link, link);
+        if !self.0.state.read().spaces.get(&refusal.space).is_some_and(in_force) {
+            self.0.refusals.note(refusal);
+        }
+    }
+
+    /// Forgets the refused registration of a space whose agent is gone.
+    pub fn clear_refusal(&self, space: SpaceId) {
+        self.0.refusals.clear(space);
+    }
+
+    /// The refused registration of a space.
+    pub fn refusal(&self, space: SpaceId) -> Option<RegistrationRefusal> {
+        self.0.refusals.of_space(space)
+    }
+
+    /// The refused registrations of an owner's spaces.
+    pub fn refusals_of(&self, owner: UserId) -> Vec<RegistrationRefusal> {
+        self.0.refusals.of_owner(owner)
+    }
+
+    /// The shared methods that name this group.
+    pub fn limited_to(&self, group: GroupId) -> Vec<Arc<PublishedMethod>> {
+        let state = self.0.state.read();
+        let shared = state.shared.iter().filter_map(|(owner, name)| state.owners.get(owner)?.by_name.get(name));
+        shared.filter(|published| published.method.definition.groups.contains(&group)).cloned().collect()
+    }
+
     /// Removes all methods that the space serves, and returns their number.
     pub fn unregister(&self, space: SpaceId) -> usize {
+        self.0.refusals.clear(space);
         let mut state = self.0.state.write();
         let Some(served) = state.spaces.remove(&space) else { return 0 };
         for method in &served.methods {
@@ -184,22 +219,23 @@ impl Registry {
 impl RegistryState {
     fn check(&self, request: &ServeRequest) -> Result<(), MethodConflict> {
         let Some(methods) = self.owners.get(&request.owner) else { return Ok(()) };
-        let others = |name: &str| {
-            let published = methods.by_name.get(name)?;
-            let other = published.providers.iter().find(|provider| provider.space() != request.space)?;
-            Some((published, other.space_name().clone()))
+        let linked_others = |name: &str| {
+            let providers = methods.by_name.get(name).into_iter().flat_map(|published| &published.providers);
+            providers.filter(|provider| provider.space() != request.space && provider.link().is_up())
         };
         for method in &request.methods {
-            if let Some((published, space)) = others(&method.name)
-                && let Some(field) = difference(&published.method.definition, &method.definition)
-            {
-                return Err(MethodConflict::Definition { method: method.name.clone(), space, field });
+            for other in linked_others(&method.name) {
+                if let Some(field) = difference(&other.method.definition, &method.definition) {
+                    let space = other.space_name().clone();
+                    return Err(MethodConflict::Definition { method: method.name.clone(), space, field });
+                }
             }
             let tool = method.tool_name();
             if method.definition.mcp_tool
                 && let Some(other) = methods.tools.get(&tool).filter(|other| **other != method.name)
-                && let Some((_, space)) = others(other)
+                && let Some(provider) = linked_others(other).next()
             {
+                let space = provider.space_name().clone();
                 return Err(MethodConflict::Tool { method: method.name.clone(), tool, other: other.clone(), space });
             }
         }
@@ -210,6 +246,10 @@ impl RegistryState {
         let methods = self.owners.entry(owner).or_default();
         let before = methods.by_name.get(&method.name);
         let mut providers = before.map_or_else(Vec::new, |published| published.providers.clone());
+        // Those that differ are of agents that are away, as the check has made sure.
+        providers.retain(|provider| {
+            provider.space() == server.space || difference(&provider.method.definition, &method.definition).is_none()
+        });
         let position = providers.iter().position(|provider| provider.space() == server.space);
         match position {
             Some(at) => providers[at] = Arc::new(Provider::new(method, server, Some(&providers[at]))),

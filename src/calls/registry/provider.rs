@@ -20,6 +20,8 @@ use std::{
 pub struct Provider {
     server: Arc<RegisteredServer>,
     pub local_name: Arc<str>,
+    /// The method as this space defines it.
+    pub(super) method: Arc<Method>,
     /// Calls of this method in flight to this space. A registration that replaces another keeps the count.
     in_flight: Arc<AtomicUsize>,
 }
@@ -43,10 +45,11 @@ pub struct CallPlace {
 
 impl Provider {
     /// The provider of a method, with the count of the provider that it replaces.
-    pub(super) fn new(method: &Method, server: &Arc<RegisteredServer>, before: Option<&Self>) -> Self {
+    pub(super) fn new(method: &Arc<Method>, server: &Arc<RegisteredServer>, before: Option<&Self>) -> Self {
         Self {
             server: server.clone(),
             local_name: method.local_name.clone(),
+            method: method.clone(),
             in_flight: before.map_or_else(Arc::default, |before| before.in_flight.clone()),
         }
     }

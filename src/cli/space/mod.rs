@@ -7,6 +7,7 @@ use crate::{
         arguments::brief,
         client::{Client, QueryString},
         failure::Failure,
+        method::refused_line,
         resource::{self, Resource, ResourceKind},
         shell::{OutputFormat, Shell},
         table::{Cell, Fit, TextTable, Tone, yes_or_no},
@@ -210,15 +211,21 @@ impl Resource for SpaceView {
     ];
 
     fn row(space: Self) -> Vec<Cell> {
+        let linked = linked_cell(&space);
         vec![
             space.name.to_string().into(),
             space.owner.into(),
             state_cell(&space.state),
             health_cell(&space.health),
-            yes_or_no(space.linked),
+            linked,
             space.urls.join(" ").into(),
             space.id.to_string().into(),
         ]
+    }
+
+    fn remark(space: &Self) -> Option<String> {
+        let refused = space.refused_registration.as_ref()?;
+        Some(format!("{}: its registration is {}", space.name, refused_line(refused)))
     }
 
     fn add_fields(&self, table: &mut TextTable, client: &Client) {
@@ -231,6 +238,9 @@ impl Resource for SpaceView {
         table.field("driver", self.driver.to_string());
         table.field("state", state_cell(&self.state));
         table.field("linked", yes_or_no(self.linked));
+        if let Some(refused) = &self.refused_registration {
+            table.field("methods", Cell::toned(refused_line(refused), Tone::Bad));
+        }
         table.field("node", self.node_id.as_deref().unwrap_or_default());
         if let Some(process) = &self.process {
             let running = process.pid.map_or_else(|| "waiting to be run again".to_owned(), |pid| pid.to_string());
@@ -263,6 +273,14 @@ impl Resource for SpaceView {
         table.field("created", brief(self.created_at));
         table.field("started", self.started_at.map(brief).unwrap_or_default());
         table.field("stopped", self.stopped_at.map(brief).unwrap_or_default());
+    }
+}
+
+/// Whether the agent is linked, and if its registration is refused.
+fn linked_cell(space: &SpaceView) -> Cell {
+    match space.refused_registration {
+        Some(_) => Cell::toned("yes, registration refused", Tone::Bad),
+        None => yes_or_no(space.linked),
     }
 }
 

@@ -108,6 +108,14 @@ pub struct GroupView {
     pub created_at: Timestamp,
 }
 
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GroupDeletion {
+    /// Deletes a group that methods are limited to as well. Its members do not see them any more.
+    #[serde(default)]
+    pub force: bool,
+}
+
 /// A group as it is mentioned elsewhere.
 #[derive(Serialize, Deserialize, JsonSchema)]
 pub struct GroupName {

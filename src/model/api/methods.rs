@@ -4,6 +4,7 @@ use super::{identity::GroupName, lenient::Lenient, schemas};
 use crate::model::{
     id::SpaceId,
     method::{MethodScope, MethodServerState},
+    timestamp::Timestamp,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
@@ -21,6 +22,28 @@ pub struct MethodQuery {
 #[schemars(rename = "Methods")]
 pub struct MethodsView {
     pub methods: Vec<MethodView>,
+    /// The caller's spaces whose registration is refused, unless words are searched for; absent if there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<RefusedSpaceView>,
+}
+
+/// A space whose registration is refused.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "RefusedSpace")]
+pub struct RefusedSpaceView {
+    pub space_id: SpaceId,
+    pub space: String,
+    #[serde(flatten)]
+    pub refusal: RefusalView,
+}
+
+/// The refusal of a registration. The agent tries again by itself.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Refusal")]
+pub struct RefusalView {
+    pub reason: String,
+    /// The time of the first refusal for this reason.
+    pub since: Timestamp,
 }
 
 #[derive(Serialize, Deserialize, JsonSchema)]
@@ -31,7 +54,7 @@ pub struct MethodView {
     pub description: String,
     pub keywords: Vec<String>,
     pub scope: Lenient<MethodScope>,
-    /// The groups that a shared method is limited to.
+    /// The groups that a shared method is limited to. A deleted one has its id for a name.
     pub groups: Vec<GroupName>,
     /// The owner's name.
     pub owner: String,

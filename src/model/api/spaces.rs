@@ -1,6 +1,6 @@
 //! Spaces: their settings, their agents and the agents' tokens.
 
-use super::{lenient::Lenient, list::Limit};
+use super::{lenient::Lenient, list::Limit, methods::RefusalView};
 use crate::model::{
     health_check::HealthCheck,
     id::{ScriptId, SpaceId, TemplateId, UserId},
@@ -70,6 +70,9 @@ pub struct SpaceView {
     pub state: Lenient<SpaceState>,
     /// True if its agent is connected now.
     pub linked: bool,
+    /// The refusal of its registration, while its agent is linked and publishes nothing.
+    #[serde(default)]
+    pub refused_registration: Option<RefusalView>,
     pub health: Lenient<SpaceHealth>,
     /// Checks that failed since one succeeded.
     pub consecutive_failures: u32,

@@ -14,7 +14,7 @@ pub use registration::{MethodDefinition, MethodScope, Registration, ServerDefini
 use crate::model::{id::GroupId, pattern::Patterns};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 /// A published method of one space.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,6 +42,9 @@ pub struct MethodInterface {
     /// Patterns of the events it is called for.
     pub events: Option<Patterns>,
 }
+
+/// The groups that a registration names, by the name or id it uses for them.
+pub type GroupIds = BTreeMap<String, GroupId>;
 
 /// The two names of a published method.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

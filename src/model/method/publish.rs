@@ -30,6 +30,11 @@ pub struct PublishError {
 }
 
 impl Registration {
+    /// The names and ids by which its methods name groups.
+    pub fn group_references(&self) -> impl Iterator<Item = &str> {
+        self.methods.iter().flat_map(|method| &method.groups).map(String::as_str)
+    }
+
     /// Checks every rule and returns the methods that the space of this name publishes. `find_group` resolves the name or id
     /// of a group.
     pub fn publish(

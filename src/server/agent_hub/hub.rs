@@ -177,6 +177,7 @@ impl HubShared {
         let (mut sessions, space) = (self.sessions.lock(), session.link.space());
         if sessions.get(&space).is_some_and(|current| Arc::ptr_eq(current, session)) {
             sessions.remove(&space);
+            self.deps.registry.clear_refusal(space);
         }
     }
 

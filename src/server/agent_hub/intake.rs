@@ -9,13 +9,18 @@ use super::{
     hub::AgentHub,
 };
 use crate::{
-    calls::{agent_link::AgentLink, registry::ServeRequest},
+    calls::{
+        agent_link::AgentLink,
+        registry::{RegistrationRefusal, ServeRequest},
+    },
     identity::Caller,
     model::{
         agent_protocol::{Goodbye, ToAgent, ToServer},
         health_check::CheckResult,
-        method::{MethodServerHealth, Registration},
+        method::{GroupIds, MethodServerHealth, Registration},
+        timestamp::Timestamp,
     },
+    spaces::Space,
 };
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -90,10 +95,13 @@ impl AgentHub {
     async fn handle_notice(&self, link: &Arc<AgentLink>, notice: ToServer) {
         let (deps, space) = (&self.0.deps, link.space());
         let answer = match notice {
-            ToServer::Register { generation, registration } => {
-                match self.register(link, generation, registration).await {
-                    Ok(()) => ToAgent::Registered { generation },
-                    Err(reason) => ToAgent::Refused { generation, reason },
+            ToServer::Register { generation, registration, groups } => {
+                match self.register(link, generation, registration, groups).await {
+                    Ok(groups) => ToAgent::Registered { generation, groups },
+                    Err(reason) => {
+                        self.note_refusal(link, &reason);
+                        ToAgent::Refused { generation, reason }
+                    }
                 }
             }
             ToServer::Unregister { generation } => {
@@ -103,7 +111,7 @@ impl AgentHub {
                 }
                 deps.registry.unregister(space);
                 match deps.subscriptions.remove(space).await {
-                    Ok(()) => ToAgent::Registered { generation },
+                    Ok(()) => ToAgent::Registered { generation, groups: GroupIds::new() },
                     Err(error) => ToAgent::Refused { generation, reason: error.to_string() },
                 }
             }
@@ -128,16 +136,23 @@ impl AgentHub {
         let _ = link.send(answer).await;
     }
 
-    /// Publishes a registration as a whole or not at all. An error is the reason, in one line for people.
-    async fn register(&self, link: &Arc<AgentLink>, generation: u64, registration: Registration) -> Result<(), String> {
+    /// Publishes a registration as a whole or not at all, and returns its groups; `known` are those that the agent was
+    /// told before. An error is the reason, in one line for people.
+    async fn register(
+        &self,
+        link: &Arc<AgentLink>,
+        generation: u64,
+        registration: Registration,
+        known: GroupIds,
+    ) -> Result<GroupIds, String> {
         let (deps, id) = (&self.0.deps, link.space());
         let space = deps.spaces.get(id).ok_or("the space is gone")?;
-        let (identity, name) = (deps.identity.clone(), space.name.to_string());
+        let (groups, name) = (self.resolve_groups(&space, &registration, &known), space.name.to_string());
+        let found = groups.clone();
         let (timeout, mode) = (registration.server.timeout, registration.server.mode);
         // Schemas are compiled to be checked, which takes long if they are large.
-        let published = tokio::task::spawn_blocking(move || {
-            registration.publish(&name, |group| identity.find_group(group).map(|group| group.id))
-        });
+        let published =
+            tokio::task::spawn_blocking(move || registration.publish(&name, |group| found.get(group).copied()));
         let methods = published.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
         let request = ServeRequest {
             space: id,
@@ -167,6 +182,40 @@ impl AgentHub {
         }
         log::info!("space `{}` publishes {} methods", space.name, methods.len());
         deps.deliverer.space_served(id);
-        Ok(())
+        Ok(groups)
+    }
+
+    /// The groups that a registration names. A name that the agent knows the group of means that one, whatever it is
+    /// called by now; otherwise the group of that name. A known group that was deleted stays: no user is in it, so it
+    /// shows its methods to nobody, and the others are not affected.
+    fn resolve_groups(&self, space: &Space, registration: &Registration, known: &GroupIds) -> GroupIds {
+        let identity = &self.0.deps.identity;
+        let resolve = |reference: &str| {
+            let before = known.get(reference).copied();
+            let current = before.filter(|id| identity.group(*id).is_some());
+            let current = current.or_else(|| identity.find_group(reference).map(|group| group.id));
+            if let (None, Some(id)) = (current, before) {
+                log::warn!(
+                    "space `{}`: the group `{reference}` ({id}) of its registration was deleted and shows its methods to nobody",
+                    space.name
+                );
+            }
+            Some((reference.to_owned(), current.or(before)?))
+        };
+        registration.group_references().filter_map(resolve).collect()
+    }
+
+    fn note_refusal(&self, link: &Arc<AgentLink>, reason: &str) {
+        let deps = &self.0.deps;
+        let Some(space) = deps.spaces.get(link.space()).filter(|_| link.is_up()) else { return };
+        log::warn!("space `{}`: its registration is refused: {reason}", space.name);
+        let refusal = RegistrationRefusal {
+            space: space.id,
+            space_name: space.name.to_string().into(),
+            owner: space.owner,
+            reason: reason.to_owned(),
+            since: Timestamp::now(),
+        };
+        deps.registry.note_refusal(link, refusal);
     }
 }

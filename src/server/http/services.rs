@@ -107,6 +107,7 @@ pub struct SubscriptionServices {
 /// Services of the routes of spaces and templates.
 pub struct SpaceServices {
     pub spaces: Spaces,
+    pub registry: Registry,
     pub templates: Templates,
     pub identity: Identity,
     pub scripts: Scripts,

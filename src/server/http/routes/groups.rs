@@ -1,13 +1,18 @@
 //! Groups. Every user reads them; a change needs the permission manage_groups.
 
 use crate::{
+    calls::registry::PublishedMethod,
     identity::{Group, Identity},
     model::api::{
-        identity::{GroupBody, GroupView},
+        identity::{GroupBody, GroupDeletion, GroupView},
         list::{List, PageQuery},
     },
-    server::http::{ApiError, ApiRequest, Created, Json, NoContent, Query},
+    server::http::{ApiError, ApiRequest, Created, Json, MethodServices, NoContent, Query},
 };
+use std::sync::Arc;
+
+/// Methods that the refusal to delete a group names.
+const NAMED_METHODS: usize = 5;
 
 pub async fn list(
     identity: Identity,
@@ -41,9 +46,39 @@ pub async fn rename(
     Ok(Json(GroupView::from(&*group)))
 }
 
-pub async fn delete(identity: Identity, request: ApiRequest) -> Result<NoContent, ApiError> {
-    identity.delete_group(request.caller(), request.id()?).await?;
+/// Deletes a group. One that methods are limited to needs `force`: its members would not see them any more.
+pub async fn delete(
+    services: Arc<MethodServices>,
+    request: ApiRequest,
+    Query(query): Query<GroupDeletion>,
+) -> Result<NoContent, ApiError> {
+    let MethodServices { identity, registry, .. } = &*services;
+    let group = identity.group(request.id()?).ok_or_else(|| ApiError::missing("group"))?;
+    let limited = registry.limited_to(group.id);
+    if !limited.is_empty() && !query.force {
+        return Err(ApiError::Conflict(in_use(identity, &group, &limited)));
+    }
+    identity.delete_group(request.caller(), group.id).await?;
     Ok(NoContent)
+}
+
+/// The reason why a group is not deleted, with some of its methods.
+fn in_use(identity: &Identity, group: &Group, limited: &[Arc<PublishedMethod>]) -> String {
+    let describe = |published: &Arc<PublishedMethod>| {
+        let owner = identity.user(published.owner).map(|user| user.name.to_string()).unwrap_or_default();
+        let spaces: Vec<_> = published.providers.iter().map(|provider| provider.space_name().to_string()).collect();
+        format!("`user.{owner}.{}` of space {}", published.method.name, spaces.join(" and "))
+    };
+    let mut named: Vec<_> = limited.iter().take(NAMED_METHODS).map(describe).collect();
+    if limited.len() > NAMED_METHODS {
+        named.push(format!("{} more", limited.len() - NAMED_METHODS));
+    }
+    format!(
+        "group `{}` is in use, by {}: register the methods without it first, or delete it by force \
+         (`svc group delete --force`, `?force=true`), after which its members do not see them any more",
+        group.name,
+        named.join(", ")
+    )
 }
 
 impl From<&Group> for GroupView {

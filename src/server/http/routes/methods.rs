@@ -1,11 +1,17 @@
 //! Methods: listing the callable ones, and calling them. Every user sees its own; shared ones of others need the
 //! permission use_methods.
 
-use super::views::group_names;
 use crate::{
-    calls::registry::{PublishedMethod, Viewer},
+    calls::registry::{PublishedMethod, RegistrationRefusal, Viewer},
+    identity::Identity,
     model::{
-        api::methods::{MethodDetail, MethodQuery, MethodView, MethodsView, ProviderView},
+        api::{
+            identity::GroupName,
+            methods::{
+                MethodDetail, MethodQuery, MethodView, MethodsView, ProviderView, RefusalView, RefusedSpaceView,
+            },
+        },
+        id::GroupId,
         jsonrpc::{ErrorObject, Id, RpcResponse, code},
     },
     server::http::{
@@ -72,7 +78,18 @@ fn search(services: &MethodServices, viewer: &Viewer, words: &str) -> MethodsVie
     let views = visible.iter().filter_map(|method| view(services, viewer, method));
     let mut methods: Vec<_> = views.filter(|method| words.iter().all(|word| mentions(method, word))).collect();
     methods.sort_by(|one, two| one.name.cmp(&two.name));
-    MethodsView { methods }
+    let owner = viewer.user().filter(|_| words.is_empty());
+    let refused = owner.map(|owner| services.registry.refusals_of(owner)).unwrap_or_default();
+    MethodsView { methods, refused: refused.into_iter().map(RefusedSpaceView::from).collect() }
+}
+
+/// The groups of a method. One that was deleted is shown by its id: without it the method would seem to be for everybody.
+fn group_names(identity: &Identity, ids: &[GroupId]) -> Vec<GroupName> {
+    let name = |id: &GroupId| match identity.group(*id) {
+        Some(group) => group.name.clone(),
+        None => id.to_string().parse().expect("an id is a name by its rules"),
+    };
+    ids.iter().map(|id| GroupName { id: *id, name: name(id) }).collect()
 }
 
 /// The method as the viewer sees it; `None` if its owner was just deleted.
@@ -114,6 +131,13 @@ fn providers(published: &PublishedMethod) -> Vec<ProviderView> {
 fn mentions(method: &MethodView, word: &str) -> bool {
     let texts = [&method.name, &method.description].into_iter().chain(&method.keywords);
     texts.into_iter().any(|text| text.to_lowercase().contains(word))
+}
+
+impl From<RegistrationRefusal> for RefusedSpaceView {
+    fn from(refused: RegistrationRefusal) -> Self {
+        let RegistrationRefusal { space, space_name, reason, since, .. } = refused;
+        Self { space_id: space, space: space_name.to_string(), refusal: RefusalView { reason, since } }
+    }
 }
 
 impl FromRequest for JsonRpcBody {

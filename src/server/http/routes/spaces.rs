@@ -6,6 +6,7 @@ use crate::{
     model::{
         api::{
             list::List,
+            methods::RefusalView,
             spaces::{CheckView, IssuedSpace, ProcessView, SpaceBody, SpacePatch, SpaceQuery, SpaceView},
         },
         health_check::CheckResult,
@@ -186,6 +187,10 @@ fn view(services: &SpaceServices, space: &Space) -> SpaceView {
         driver: space.driver.into(),
         state: space.state.into(),
         linked: status.linked,
+        refused_registration: services
+            .registry
+            .refusal(space.id)
+            .map(|refused| RefusalView { reason: refused.reason, since: refused.since }),
         health: space.health.into(),
         consecutive_failures: status.consecutive_failures,
         last_check: status.last_check.map(CheckView::from),
