@@ -72,8 +72,6 @@ fn two_hundred_kills_under_load_and_during_start_lose_no_accepted_event_and_no_o
     }
 }
 
-/// Checks that first deliveries arrive in sequence without a gap. A crash may undo settlements that were not yet on disk;
-/// delivery then continues from an earlier number, again in order.
 /// Each start reads the log of the killed server, writes a snapshot of it, and is killed at another moment.
 #[test]
 fn a_hundred_kills_during_start_leave_a_database_that_opens_with_every_event() {
@@ -117,6 +115,8 @@ fn a_hundred_kills_during_start_leave_a_database_that_opens_with_every_event() {
     assert_eq!(stored, accepted);
 }
 
+/// Checks that first deliveries arrive in sequence without a gap. A crash may undo settlements that were not yet on disk;
+/// delivery then continues from an earlier number, again in order.
 fn in_order(sink: &str, deliveries: &[(u64, String)]) {
     let mut owner = BTreeMap::<u64, &String>::new();
     let mut next = 1;

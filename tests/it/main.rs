@@ -17,6 +17,7 @@ mod mcp;
 mod methods;
 mod migration;
 mod openapi;
+mod power_cut;
 mod process_driver;
 mod python;
 mod readme;
