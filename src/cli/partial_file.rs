@@ -6,7 +6,6 @@
 use super::failure::Failure;
 use std::{
     fs::{File, TryLockError},
-    io,
     os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
@@ -90,25 +89,25 @@ impl Drop for PartialFile {
     }
 }
 
-/// Deletes the file and ends the process on the signals that ask for its end.
+/// Deletes the file and ends the process on the signals that ask for its end. Without a way to wait for them they end the
+/// process as usual, and the file stays.
 fn delete_when_interrupted(partial: PathBuf) {
-    let wait = async {
-        let (mut interrupt, mut terminate, mut hangup) =
-            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
-        }
-        io::Result::Ok(())
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build() else { return };
+    let signals = {
+        let _context = runtime.enter();
+        [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal)
     };
+    let [Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)] = signals else { return };
     std::thread::spawn(move || {
-        // Without a runtime the signals end the process as usual, and the file stays.
-        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build() else { return };
-        if runtime.block_on(wait).is_ok() {
-            let _ = std::fs::remove_file(&partial);
-            eprintln!("\nsvc: interrupted: {} is deleted", partial.display());
-            std::process::exit(INTERRUPTED);
-        }
+        runtime.block_on(async {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+                _ = hangup.recv() => {}
+            }
+        });
+        let _ = std::fs::remove_file(&partial);
+        eprintln!("\nsvc: interrupted: {} is deleted", partial.display());
+        std::process::exit(INTERRUPTED);
     });
 }

@@ -183,6 +183,9 @@ impl Help {
             } else if command == ["event"] {
                 // `svc event TYPE` is short for `svc event emit TYPE`.
                 command.push("emit".to_owned());
+            } else if command == ["backup"] {
+                // `svc backup FILE` is short for `svc backup create FILE`.
+                command.push("create".to_owned());
             } else {
                 return Err(format!("no command `{next}`"));
             }

@@ -31,6 +31,10 @@ pub(super) fn print_kinds(shell: &mut Shell<'_>, end: &ArchiveEnd) -> Result<(),
         table.row([kind.as_str().into(), count.to_string().into()]);
     }
     shell.out.table(&table)?;
+    if end.lost_pages > 0 {
+        let pages = end.lost_pages;
+        shell.note(&format!("{pages} pages of the database could not be read, with an unknown number of records"));
+    }
     if end.lost > 0 {
         shell.note(&format!("{} damaged records could not be read when it was made, and are not in it", end.lost));
     }

@@ -67,7 +67,7 @@ impl Backup {
                     Ok(value) => archive.row(&key, &value)?,
                     Err(error) => {
                         log::warn!("a backup goes on without a record: {error}");
-                        archive.lose_row();
+                        archive.lose_rows(1);
                     }
                 }
             }

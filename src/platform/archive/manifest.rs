@@ -37,6 +37,9 @@ pub struct ArchiveEnd {
     /// Records that could not be read when the archive was made, and are not in it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lost: u64,
+    /// Pages of the database that could not be read, each with some records.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub lost_pages: u64,
     /// Of the bytes of all lines before, in hexadecimal digits.
     pub sha256: String,
 }

@@ -6,7 +6,7 @@
 //! the database it was made from.
 //!
 //! [`write`](mod@write) and [`read`] are the two directions. [`backup`] makes an archive from a store in use, and
-//! [`restore`] makes a store from an archive.
+//! [`restore`] makes a store from an archive; [`salvage`] makes one from a store that may be damaged.
 
 pub mod backup;
 mod error;
@@ -16,6 +16,7 @@ mod read;
 mod record;
 mod repair;
 pub mod restore;
+pub mod salvage;
 mod write;
 
 pub use error::ArchiveError;

@@ -114,7 +114,7 @@ impl<R: Read> ArchiveReader<R> {
         Ok((self.manifest, end))
     }
 
-    /// Reads a line into `self.line`, without its line feed.
+    /// Reads a line into `self.line`, with its line feed.
     fn read_line(&mut self) -> Result<(), ArchiveError> {
         let rows = self.rows();
         let incomplete = ArchiveError::Incomplete { rows };
@@ -126,8 +126,8 @@ impl<R: Read> ArchiveReader<R> {
             Ok(0) => return Err(incomplete),
             Ok(_) => {}
         }
-        if self.line.pop_if(|last| *last == b'\n').is_some() {
-            self.bytes += self.line.len() as u64 + 1;
+        if self.line.last() == Some(&b'\n') {
+            self.bytes += self.line.len() as u64;
             return Ok(());
         }
         match self.line.len() > LINE_LIMIT {
@@ -138,7 +138,6 @@ impl<R: Read> ArchiveReader<R> {
 
     fn hash_line(&mut self) {
         self.hash.update(&self.line);
-        self.hash.update(b"\n");
     }
 
     /// Compares the last line with what was read, and checks that the file ends there.

@@ -84,7 +84,7 @@ pub(super) fn write_file(line: &mut Vec<u8>, name: &str, content: &[u8]) {
     line.extend_from_slice(b"\"}\n");
 }
 
-/// Reads a line without its line feed.
+/// Reads a line.
 ///
 /// # Errors
 ///

@@ -29,6 +29,7 @@ pub struct ArchiveWriter<W: Write> {
     lines: Vec<u8>,
     counts: KindCounts,
     lost: u64,
+    lost_pages: u64,
     /// `None` once the archive is finished or has failed.
     full: Option<mpsc::SyncSender<Vec<u8>>>,
     thread: Option<JoinHandle<io::Result<Compressor<W>>>>,
@@ -58,7 +59,14 @@ impl<W: Write + Send + 'static> ArchiveWriter<W> {
         })?;
         let mut lines = serde_json::to_vec(manifest)?;
         lines.push(b'\n');
-        Ok(Self { lines, counts: KindCounts::default(), lost: 0, full: Some(full), thread: Some(thread) })
+        Ok(Self {
+            lines,
+            counts: KindCounts::default(),
+            lost: 0,
+            lost_pages: 0,
+            full: Some(full),
+            thread: Some(thread),
+        })
     }
 
     /// Adds a record of the store.
@@ -87,9 +95,14 @@ impl<W: Write + Send + 'static> ArchiveWriter<W> {
         self.flush_full()
     }
 
-    /// Counts a record that cannot be read, and so is not in the archive.
-    pub const fn lose_row(&mut self) {
-        self.lost += 1;
+    /// Counts records that cannot be read, and so are not in the archive.
+    pub const fn lose_rows(&mut self, count: u64) {
+        self.lost += count;
+    }
+
+    /// Counts pages of a database that cannot be read, each with some records.
+    pub const fn lose_pages(&mut self, count: u64) {
+        self.lost_pages += count;
     }
 
     /// Writes the last line, and returns it with the output, which is not flushed.
@@ -101,7 +114,8 @@ impl<W: Write + Send + 'static> ArchiveWriter<W> {
         self.flush()?;
         let mut compressor = self.join()?;
         let (rows, by_kind) = (self.counts.total(), self.counts.by_name());
-        let end = ArchiveEnd { rows, by_kind, lost: self.lost, sha256: digits(compressor.hash.clone()) };
+        let (lost, lost_pages) = (self.lost, self.lost_pages);
+        let end = ArchiveEnd { rows, by_kind, lost, lost_pages, sha256: digits(compressor.hash.clone()) };
         let mut line = serde_json::to_vec(&EndLine { end: end.clone() })?;
         line.push(b'\n');
         compressor.encoder.write_all(&line)?;

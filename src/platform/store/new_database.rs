@@ -158,6 +158,11 @@ fn replaced(directory: &Path) -> PathBuf {
     directory.join("sled.old")
 }
 
+/// The database that [`recover`] would leave in place: the replaced one if there is no other.
+pub fn present(directory: &Path) -> Option<PathBuf> {
+    [database::path(directory), replaced(directory)].into_iter().find(|path| path.exists())
+}
+
 /// A name in the directory that begins with `name` and is not taken.
 fn free_name(directory: &Path, name: &str) -> PathBuf {
     let names = std::iter::once(name.to_owned()).chain((2..).map(|number| format!("{name}.{number}")));

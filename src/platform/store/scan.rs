@@ -77,7 +77,7 @@ pub fn get(tree: &sled::Db, key: &[u8]) -> Result<Option<Value>, StoreError> {
 }
 
 /// Runs a read; a panic of sled becomes [`StoreError::Unreadable`].
-fn guarded<T>(read: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
+pub fn guarded<T>(read: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
     catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| {
         let reason = io::Error::other("the database engine failed while it read it");
         Err(StoreError::Unreadable(std::sync::Arc::new(reason)))

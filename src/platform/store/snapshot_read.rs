@@ -12,7 +12,7 @@
 use super::{
     Store, StoreError,
     chunked::{self, Framed, Value},
-    keys,
+    keys, scan,
     snapshot_slot::{SAVED_BYTES, SavedKey, SavedValues},
     state::StoreState,
 };
@@ -102,6 +102,10 @@ impl Snapshot {
     ///
     /// [`SnapshotError::TooManyChanges`], or an error of the database. The snapshot is of no use then.
     pub fn next_chunk(&mut self) -> Result<Vec<SnapshotRow>, SnapshotError> {
+        scan::guarded(|| Ok(self.read_chunk()))?
+    }
+
+    fn read_chunk(&mut self) -> Result<Vec<SnapshotRow>, SnapshotError> {
         while let Some((kind, last)) = self.kinds.get(self.rank).cloned() {
             let from = if self.passed.is_empty() { vec![kind] } else { self.passed.clone() };
             // The first key of a kind may be its one byte alone.

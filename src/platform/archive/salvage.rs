@@ -1,0 +1,205 @@
+//! Verifies a store that no server uses, and saves what is readable of it as an archive.
+
+use super::{
+    ARCHIVED_FILES, ArchiveEnd, ArchiveWriter, Manifest,
+    kinds::{self, ValueForm},
+};
+use crate::platform::store::{Inspection, StoreError, StoreOpenError, inspect};
+use serde::de::IgnoredAny;
+use std::{
+    io::{self, Write},
+    path::Path,
+};
+
+/// Reason for which a store could not be saved.
+#[derive(Debug, thiserror::Error)]
+pub enum SalvageError {
+    #[error(transparent)]
+    Store(#[from] StoreOpenError),
+    #[error("the archive cannot be written: {0}")]
+    Write(#[from] io::Error),
+}
+
+/// Reads everything in a store, and checks it as far as that can be told without its users: checksums, and that records
+/// are JSON where they should be. `progress` gets the records read.
+///
+/// # Errors
+///
+/// Fails if the store cannot be read at all. Damage is no error.
+pub fn verify(directory: &Path, progress: &mut dyn FnMut(u64)) -> Result<Inspection, StoreOpenError> {
+    inspect(directory, |inspection, key, value| {
+        let form = key.first().and_then(|byte| kinds::of_byte(*byte)).map(|kind| kind.value);
+        let fault = match form {
+            None => Some(StoreError::damaged(key, "records of this kind are unknown")),
+            Some(ValueForm::Bytes) => None,
+            Some(ValueForm::Json) => {
+                serde_json::from_slice::<IgnoredAny>(value).err().map(|error| StoreError::damaged(key, error))
+            }
+        };
+        if let Some(fault) = fault {
+            inspection.add_damage(fault);
+        }
+        progress(inspection.rows);
+        Ok(())
+    })
+}
+
+/// Writes everything that is readable in a store as an archive. `progress` gets the records written.
+///
+/// # Errors
+///
+/// Fails if the store cannot be read at all, or the archive cannot be written. Damage is no error.
+pub fn salvage<W: Write + Send + 'static>(
+    directory: &Path,
+    out: W,
+    progress: &mut dyn FnMut(u64),
+) -> Result<(W, ArchiveEnd, Inspection), SalvageError> {
+    let manifest = Manifest { salvaged: true, ..Manifest::new(0) };
+    let mut archive = ArchiveWriter::new(out, &manifest)?;
+    for name in ARCHIVED_FILES {
+        // A file that cannot be read is lost, like a record.
+        match std::fs::read(directory.join(name)) {
+            Ok(content) => archive.file(name, &content)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(_) => archive.lose_rows(1),
+        }
+    }
+    let mut failure = None;
+    let inspected = inspect(directory, |inspection, key, value| {
+        progress(inspection.rows);
+        archive.row(key, value).map_err(|error| {
+            let kind = error.kind();
+            failure = Some(error);
+            kind.into()
+        })
+    });
+    if let Some(failure) = failure {
+        return Err(failure.into());
+    }
+    let inspection = inspected?;
+    archive.lose_rows(inspection.lost);
+    archive.lose_pages(inspection.lost_pages);
+    let (out, end) = archive.finish()?;
+    Ok((out, end, inspection))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::platform::{
+        archive::{
+            ArchiveReader, ArchiveRecord,
+            restore::{ExistingDatabase, restore},
+        },
+        store::{Store, keys},
+    };
+    use std::{collections::BTreeMap, fs::File, path::PathBuf, sync::Arc};
+    use tempfile::TempDir;
+
+    type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
+    /// A store with small and large records, closed.
+    async fn store() -> (TempDir, Rows) {
+        let directory = TempDir::new().unwrap();
+        let store = Store::open(directory.path(), 0, Arc::default()).unwrap();
+        let mut rows = Rows::new();
+        for n in 0..400_u64 {
+            let id = uuid::Uuid::from_u64_pair(n.wrapping_mul(0x9e37_79b9_7f4a_7c15), n);
+            let key = keys::key(keys::SINKS, &[id.as_bytes()]);
+            let value = format!("{{\"n\":{n},\"x\":\"{}\"}}", "x".repeat((n as usize % 50) * 300)).into_bytes();
+            rows.insert(key.clone(), value.clone());
+            store.write(move |batch| batch.put(key, value)).await.unwrap();
+        }
+        rows.insert(vec![keys::HISTORY], 0_u64.to_be_bytes().to_vec());
+        rows.insert(vec![keys::AUDIT_BYTES], 0_u64.to_be_bytes().to_vec());
+        store
+            .write(|batch| {
+                batch.put([keys::HISTORY], 0_u64.to_be_bytes());
+                batch.put([keys::AUDIT_BYTES], 0_u64.to_be_bytes());
+            })
+            .await
+            .unwrap();
+        store.close().await;
+        drop(store);
+        // sled's threads end a moment after its handle.
+        let database = File::open(directory.path().join("sled/db")).unwrap();
+        while database.try_lock().is_err() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        std::fs::write(directory.path().join("admin.token"), "svc_token\n").unwrap();
+        (directory, rows)
+    }
+
+    /// Every file of the database with its content.
+    fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+        let entries = directory.join("sled").read_dir().unwrap().map(|entry| entry.unwrap().path());
+        entries.filter(|path| path.is_file()).map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
+    }
+
+    fn rows_of(archive: &[u8]) -> Rows {
+        let mut reader = ArchiveReader::new(archive).unwrap();
+        assert!(reader.manifest().salvaged);
+        let mut rows = Rows::new();
+        while let Some(record) = reader.next_record().unwrap() {
+            if let ArchiveRecord::Row { key, value } = record {
+                assert!(rows.insert(key, value.into_owned()).is_none(), "a record comes once");
+            }
+        }
+        rows
+    }
+
+    #[tokio::test]
+    async fn a_sound_store_is_verified_and_saved_whole_without_changing_a_byte() {
+        let (directory, rows) = store().await;
+        let before = files(directory.path());
+        let found = verify(directory.path(), &mut |_| ()).unwrap();
+        assert_eq!((found.damages.as_slice(), found.rows, found.format), (&[][..], rows.len() as u64, 2));
+        assert!(found.live > 0 && found.size >= found.live, "{found:?}");
+        let (archive, end, _) = salvage(directory.path(), Vec::new(), &mut |_| ()).unwrap();
+        assert_eq!((rows_of(&archive), end.lost, end.by_kind["file"]), (rows.clone(), 0, 1));
+        assert_eq!(files(directory.path()), before);
+
+        let file = directory.path().join("saved");
+        std::fs::write(&file, &archive).unwrap();
+        let copy = directory.path().join("copy");
+        restore(&file, &copy, ExistingDatabase::Refuse, &mut |_| ()).unwrap();
+        assert_eq!(std::fs::read_to_string(copy.join("admin.token")).unwrap(), "svc_token\n");
+        let store = Store::open(&copy, 0, Arc::default()).unwrap();
+        for (key, value) in rows {
+            assert_eq!(store.get(&key).unwrap().as_deref(), Some(&*value));
+        }
+        store.close().await;
+    }
+
+    #[tokio::test]
+    async fn a_damaged_store_is_told_as_such_and_what_is_saved_of_it_is_never_other_content() {
+        let (directory, rows) = store().await;
+        let log = directory.path().join("sled/db");
+        let whole = std::fs::read(&log).unwrap();
+        let mut kept = 0;
+        for round in 0..24 {
+            let mut damaged = whole.clone();
+            let at = damaged.len() * round / 24;
+            let end = (at + 700).min(damaged.len());
+            match round % 3 {
+                0 => damaged[at..end].fill(0),
+                1 => damaged[at..end].iter_mut().for_each(|byte| *byte ^= 0x55),
+                _ => damaged.truncate(at),
+            }
+            std::fs::write(&log, &damaged).unwrap();
+            let before = files(directory.path());
+            let found = verify(directory.path(), &mut |_| ()).unwrap();
+            let (archive, end, _) = salvage(directory.path(), Vec::new(), &mut |_| ()).unwrap();
+            assert_eq!(files(directory.path()), before, "no byte is changed");
+            let saved = rows_of(&archive);
+            for (key, value) in &saved {
+                assert_eq!(Some(value), rows.get(key), "round {round}: {}", key.escape_ascii());
+            }
+            assert!(!found.is_sound() || saved == rows, "round {round}: a loss that nobody is told of");
+            assert!(found.damages.iter().all(|damage| damage.lines().count() == 1), "{found:?}");
+            assert_eq!(end.rows, saved.len() as u64 + 1);
+            kept += saved.len();
+        }
+        assert!(kept > 24 * rows.len() / 4, "{kept} of {}", 24 * rows.len());
+    }
+}

@@ -1,0 +1,160 @@
+//! Reads the database of a data directory that no server uses, without changing a byte of it: to verify it, or to save
+//! what is left of it.
+
+use super::{
+    StoreError, StoreOpenError,
+    chunked::{self, Framed, Value},
+    commit_mark, format, keys,
+    log_file::LogFile,
+    new_database, open,
+};
+use std::{cmp::Ordering, io, path::Path};
+
+/// Damages that are told one by one; further ones are only counted.
+const TOLD: usize = 100;
+
+/// The result of reading a whole database.
+#[derive(Debug, Default)]
+pub struct Inspection {
+    pub format: u32,
+    /// Records that were read.
+    pub rows: u64,
+    /// Records that are there and cannot be read.
+    pub lost: u64,
+    /// Pages of which nothing can be read, each with some records.
+    pub lost_pages: u64,
+    /// Pages that can be read only as they once were.
+    pub stale_pages: u64,
+    /// Bytes of the file that are in use.
+    pub live: u64,
+    /// Bytes of the file.
+    pub size: u64,
+    /// The damages, each in one line. Empty if the database is sound.
+    pub damages: Vec<String>,
+    pub damage_count: u64,
+}
+
+impl Inspection {
+    pub fn is_sound(&self) -> bool {
+        self.damage_count == 0
+    }
+
+    pub fn add_damage(&mut self, damage: impl ToString) {
+        self.damage_count += 1;
+        if self.damages.len() < TOLD {
+            self.damages.push(damage.to_string());
+        }
+    }
+
+    fn lose(&mut self, error: &StoreError) {
+        self.lost += 1;
+        self.add_damage(error);
+    }
+}
+
+/// Visits every record that can be read, in no order if the database is damaged. The visitor may tell damages of its own.
+///
+/// # Errors
+///
+/// Fails if a server uses the directory, it holds no database or one of another format, a file cannot be read, or the
+/// visitor fails. Damage is no error.
+pub fn inspect(
+    directory: &Path,
+    mut visit: impl FnMut(&mut Inspection, &[u8], &[u8]) -> io::Result<()>,
+) -> Result<Inspection, StoreOpenError> {
+    let (place, _lock) = open::lock_database(directory)?;
+    let path = new_database::present(directory).unwrap_or(place);
+    let failed = |source| StoreOpenError::Directory { path: path.clone(), source };
+    let mut file_damages = Vec::new();
+    // A file with nonsense is a damage; the rows tell more.
+    let mut sensible = |read: io::Result<u64>, otherwise: u64| match read {
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            file_damages.push(error.to_string());
+            Ok(otherwise)
+        }
+        read => read.map_err(failed),
+    };
+    let known = format::CURRENT;
+    let found = sensible(format::read(&path).map(u64::from), known.into())? as u32;
+    let noted = sensible(commit_mark::noted(&path.join(commit_mark::FILE)), 0);
+    match found.cmp(&known) {
+        Ordering::Less => return Err(StoreOpenError::OlderFormat { path, found, known }),
+        Ordering::Greater => return Err(StoreOpenError::NewerFormat { path, found, known }),
+        Ordering::Equal => {}
+    }
+    let noted = noted?;
+    let log = LogFile::read(&path).map_err(failed)?;
+    let mut inspection = Inspection {
+        format: found,
+        live: log.live_bytes(),
+        size: log.file_bytes(),
+        damages: log.damages().iter().map(ToString::to_string).collect(),
+        damage_count: log.damage_count(),
+        ..Inspection::default()
+    };
+    file_damages.into_iter().for_each(|damage| inspection.add_damage(damage));
+    let (mut commit, mut result) = (0, Ok(()));
+    let read = log.rows(|key, raw| {
+        if result.is_ok() {
+            result = read_row(&log, key, raw, &mut inspection, &mut commit, &mut visit);
+        }
+    });
+    let read = read.and_then(|read| result.map(|()| read)).map_err(failed)?;
+    (inspection.lost_pages, inspection.stale_pages) = (read.lost_pages, read.stale_pages);
+    if commit < noted {
+        inspection.add_damage(format!("it ends at write {commit}, and write {noted} had been made"));
+    }
+    Ok(inspection)
+}
+
+fn read_row(
+    log: &LogFile,
+    key: &[u8],
+    raw: &[u8],
+    inspection: &mut Inspection,
+    commit: &mut u64,
+    visit: &mut impl FnMut(&mut Inspection, &[u8], &[u8]) -> io::Result<()>,
+) -> io::Result<()> {
+    let raw = Value::from(raw);
+    match key.first() {
+        // The pieces of a value are read with it.
+        Some(&keys::PIECE) => return Ok(()),
+        Some(&keys::COMMIT) => {
+            *commit = commit_mark::number(&raw).unwrap_or(0);
+            return Ok(());
+        }
+        _ => {}
+    }
+    let value = match chunked::read(key, &raw) {
+        Ok(Framed::Whole(value)) => Ok(value),
+        Ok(Framed::Pieces(_)) => join(log, key, &raw)?,
+        Err(error) => Err(error),
+    };
+    match value {
+        Ok(value) => {
+            inspection.rows += 1;
+            visit(inspection, key, &value)
+        }
+        Err(error) => {
+            inspection.lose(&error);
+            Ok(())
+        }
+    }
+}
+
+/// The value in pieces whose head is `head`.
+fn join(log: &LogFile, key: &[u8], head: &Value) -> io::Result<Result<Value, StoreError>> {
+    let joined = chunked::get(key, |wanted| {
+        if wanted == key {
+            return Ok(Some(head.clone()));
+        }
+        let piece = log.get(wanted).map_err(|error| StoreError::Unreadable(error.into()))?;
+        Ok(piece.map(Value::from))
+    });
+    match joined {
+        Ok(Some(value)) => Ok(Ok(value)),
+        Ok(None) => Ok(Err(StoreError::damaged(key, "it has no value"))),
+        Err(StoreError::Unreadable(error)) => Err(io::Error::new(error.kind(), error.to_string())),
+        Err(error) => Ok(Err(error)),
+    }
+}
