@@ -1,11 +1,12 @@
 //! The audit log: every action with its actor and object, and every delivery that the service gave up.
 //!
 //! An entry is written in the same batch as the change it describes ([`Audit::record`]), so that neither is
-//! ever on disk without the other. Keys are UUIDv7 and so sort by time; reading goes backwards from now.
+//! ever on disk without the other. Keys are UUIDv7 and so sort by time; reading goes backwards from now. A damaged entry is
+//! left out of pages and deleted in its time.
 
 use crate::{
     model::{event::Actor, id::AuditId, timestamp::Timestamp},
-    platform::store::{Batch, Store, StoreError, keys},
+    platform::store::{Batch, Store, StoreError, Value as Bytes, keys, readable},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -107,14 +108,14 @@ impl Audit {
     pub async fn purge(&self, limit: Timestamp, bytes: u64) -> Result<usize, StoreError> {
         let mut purged = 0;
         loop {
-            let surplus = size(self.store.get(&[keys::AUDIT_BYTES])?.as_deref()).saturating_sub(bytes);
+            let surplus = self.bytes().await?.saturating_sub(bytes);
             let (mut old, mut freed) = (Vec::new(), 0);
-            for entry in self.store.range(keys::key(keys::AUDIT, &[&[0; 16]])..vec![keys::AUDIT + 1]).take(PURGE) {
-                let (key, value) = entry?;
+            for key in self.store.keys(keys::key(keys::AUDIT, &[&[0; 16]])..vec![keys::AUDIT + 1]).take(PURGE) {
+                let key = key?;
                 if *key >= *bound(limit) && freed as u64 >= surplus {
                     break;
                 }
-                freed += value.len();
+                freed += length(self.store.get(&key))?;
                 old.push(key);
             }
             let count = old.len();
@@ -129,6 +130,14 @@ impl Audit {
             if count < PURGE {
                 return Ok(purged);
             }
+        }
+    }
+
+    /// The size of the log: as it was counted, or counted anew if that number is damaged.
+    async fn bytes(&self) -> Result<u64, StoreError> {
+        match readable(self.store.get(&[keys::AUDIT_BYTES]))? {
+            Some(value) => Ok(size(value.as_deref())),
+            None => self.store.write(|batch| resize(batch, 0, 0)).await,
         }
     }
 }
@@ -178,29 +187,58 @@ fn read(store: &Store, filter: &AuditFilter, cursor: Option<AuditId>, limit: usi
         (None, None) => vec![keys::AUDIT + 1],
     };
     let mut entries: Vec<AuditEntry> = Vec::new();
-    let mut last = None;
+    let (mut last, mut damaged) = (None, 0);
     if end <= start {
         return Ok(AuditPage { entries, next: None });
     }
-    for (seen, entry) in store.range(start..end).rev().enumerate() {
+    let mut next = None;
+    for (seen, key) in store.keys(start..end).rev().enumerate() {
         if entries.len() == limit || seen == SCAN {
-            return Ok(AuditPage { entries, next: last });
+            next = last;
+            break;
         }
-        let (key, value) = entry?;
-        let entry: AuditEntry = serde_json::from_slice(&value).map_err(|error| StoreError::damaged(&key, error))?;
-        last = Some(entry.id);
-        if filter.passes(&entry) {
-            entries.push(entry);
+        let key = key?;
+        last = AuditId::from_slice(&key[1..]).or(last);
+        match readable(decode(&key, store.get(&key)))? {
+            Some(Some(entry)) if filter.passes(&entry) => entries.push(entry),
+            // Absent if it was deleted between the two reads.
+            Some(_) => {}
+            None => damaged += 1,
         }
     }
-    Ok(AuditPage { entries, next: None })
+    if damaged > 0 {
+        log::warn!("{damaged} damaged entries of the audit log are left out");
+    }
+    Ok(AuditPage { entries, next })
 }
 
-/// Updates the size of the log.
-fn resize(batch: &mut Batch<'_>, gone: usize, come: usize) {
-    let now = batch.get(&[keys::AUDIT_BYTES]).ok().flatten();
-    let bytes = (size(now.as_deref()) + come as u64).saturating_sub(gone as u64);
+fn decode(key: &[u8], read: Result<Option<Bytes>, StoreError>) -> Result<Option<AuditEntry>, StoreError> {
+    let Some(value) = read? else { return Ok(None) };
+    serde_json::from_slice(&value).map(Some).map_err(|error| StoreError::damaged(key, error))
+}
+
+/// The length of a value; zero if it is damaged or absent.
+fn length(read: Result<Option<Bytes>, StoreError>) -> Result<usize, StoreError> {
+    Ok(readable(read)?.flatten().map_or(0, |value| value.len()))
+}
+
+/// Updates the size of the log and returns it. A damaged size is counted anew; an unreadable one stays as it is, and the
+/// group is not written then.
+fn resize(batch: &mut Batch<'_>, gone: usize, come: usize) -> u64 {
+    let now = match batch.get(&[keys::AUDIT_BYTES]) {
+        Err(StoreError::Damaged { .. }) => count(batch),
+        read => size(read.ok().flatten().as_deref()),
+    };
+    let bytes = (now + come as u64).saturating_sub(gone as u64);
     batch.put([keys::AUDIT_BYTES], bytes.to_be_bytes());
+    bytes
+}
+
+/// Counts the bytes of all entries.
+fn count(batch: &Batch<'_>) -> u64 {
+    log::warn!("the size of the audit log is damaged and counted anew");
+    let entries = batch.keys(&[keys::AUDIT]).filter_map(Result::ok);
+    entries.map(|key| length(batch.get(&key)).unwrap_or(0) as u64).sum()
 }
 
 fn size(value: Option<&[u8]>) -> u64 {
@@ -298,6 +336,41 @@ mod tests {
         assert_eq!(audit.purge(Timestamp::now().before(hour), u64::MAX).await.unwrap(), 0);
         assert_eq!(audit.purge(Timestamp::now().after(hour), u64::MAX).await.unwrap(), 3);
         assert_eq!(actions(&audit, AuditFilter::default()).await, [""; 0]);
+        close(audit).await;
+    }
+
+    #[tokio::test]
+    async fn a_damaged_entry_is_left_out_of_pages_and_purged_in_its_time() {
+        let audit = open();
+        let entries: Vec<_> = (0..4).map(|number| AuditEntry::new(None, "a.b", number)).collect();
+        for entry in &entries {
+            put(&audit, entry).await;
+        }
+        for entry in [&entries[1], &entries[3]] {
+            audit.store.damage(&keys::key(keys::AUDIT, &[entry.id.as_bytes()]));
+        }
+        let first = audit.list(AuditFilter::default(), None, 1).await.unwrap();
+        assert_eq!(first.entries, [entries[2].clone()]);
+        let second = audit.list(AuditFilter::default(), first.next, 9).await.unwrap();
+        assert_eq!((second.entries, second.next), (vec![entries[0].clone()], None));
+        assert_eq!(audit.purge(Timestamp::from_micros(0), u64::MAX).await.unwrap(), 0);
+        assert_eq!(audit.purge(Timestamp::now().after(DRIFT), u64::MAX).await.unwrap(), 4);
+        assert_eq!(audit.store.keys(vec![keys::AUDIT]..vec![keys::AUDIT + 1]).count(), 0);
+        close(audit).await;
+    }
+
+    #[tokio::test]
+    async fn a_damaged_size_of_the_log_is_counted_anew() {
+        let audit = open();
+        for number in 0..5 {
+            put(&audit, &AuditEntry::new(None, "a.b", number)).await;
+        }
+        let all = audit.bytes().await.unwrap();
+        audit.store.damage(&[keys::AUDIT_BYTES]);
+        put(&audit, &AuditEntry::new(None, "a.b", 5)).await;
+        assert_eq!(audit.bytes().await.unwrap(), all / 5 * 6);
+        audit.store.damage(&[keys::AUDIT_BYTES]);
+        assert_eq!(audit.purge(Timestamp::from_micros(0), all).await.unwrap(), 1);
         close(audit).await;
     }
 

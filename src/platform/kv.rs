@@ -3,14 +3,23 @@
 //! A value is stored as its expiry (microseconds since 1970, big-endian, 0 for never) and its JSON. An
 //! expired value reads as absent at once and leaves the disk with the next [`Kv::purge`]. Every change
 //! runs as one job on the store's writer, so that `add` and `increment` need no lock to be atomic.
+//!
+//! A damaged value fails its readers. It can be set anew and deleted, and stays in the way of nothing else.
 
 use crate::{
     model::{owner::Owner, timestamp::Timestamp},
-    platform::store::{Batch, Store, StoreError, keys},
+    platform::store::{Batch, Store, StoreError, keys, readable},
 };
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
 
 /// The longest key, in bytes.
 pub const MAX_KEY: usize = 256;
@@ -29,13 +38,15 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 pub struct Kv {
     store: Store,
     counts: Arc<Mutex<HashMap<Owner, KeyCount>>>,
+    /// Damaged values that the last purge found, so that they are logged once.
+    damaged: Arc<AtomicUsize>,
 }
 
 /// The number of keys of an owner, kept so that the limit costs no scan.
 #[derive(Default)]
 struct KeyCount {
     keys: usize,
-    swept: Option<Timestamp>,
+    swept: Option<Instant>,
 }
 
 impl KeyCount {
@@ -68,12 +79,12 @@ impl Kv {
     /// Fails if the store cannot be read.
     pub fn new(store: Store) -> Result<Self, StoreError> {
         let mut counts = HashMap::<Owner, KeyCount>::new();
-        for entry in store.scan(&[keys::KV]) {
-            if let Some(owner) = owner_of(&entry?.0) {
+        for key in store.keys(vec![keys::KV]..vec![keys::KV + 1]) {
+            if let Some(owner) = owner_of(&key?) {
                 counts.entry(owner).or_default().keys += 1;
             }
         }
-        Ok(Self { store, counts: Arc::new(Mutex::new(counts)) })
+        Ok(Self { store, counts: Arc::new(Mutex::new(counts)), damaged: Arc::default() })
     }
 
     /// The value under `key`, unless it is absent or expired.
@@ -157,26 +168,33 @@ impl Kv {
     /// Fails if the key is too long or the store cannot be written.
     pub async fn delete(&self, owner: Owner, key: &str) -> Result<bool, KvError> {
         self.change(owner, key, |change| {
-            let there = change.current()?.is_some();
+            // A damaged value is there, whatever it was.
+            let there = readable(change.current())?.is_none_or(|value| value.is_some());
             change.delete()?;
             Ok(there)
         })
         .await
     }
 
-    /// Removes every expired value from the disk and returns how many there were. To be called periodically.
+    /// Removes every expired value from the disk and returns how many there were. To be called periodically. The
+    /// expiry of a damaged value is unknown, so it stays.
     ///
     /// # Errors
     ///
     /// Fails if the store cannot be read or written.
     pub async fn purge(&self) -> Result<usize, StoreError> {
         let now = Timestamp::now();
-        let mut expired = Vec::new();
-        for entry in self.store.scan(&[keys::KV]) {
-            let (key, value) = entry?;
-            if KvEntry::read(&value, now).is_none() {
-                expired.push(key);
+        let (mut expired, mut damaged) = (Vec::new(), 0);
+        for key in self.store.keys(vec![keys::KV]..vec![keys::KV + 1]) {
+            let key = key?;
+            match readable(self.store.get(&key))? {
+                Some(Some(value)) if KvEntry::read(&value, now).is_none() => expired.push(key),
+                Some(_) => {}
+                None => damaged += 1,
             }
+        }
+        if self.damaged.swap(damaged, Relaxed) < damaged {
+            log::warn!("{damaged} stored values of scripts are damaged: they can be set anew or deleted");
         }
         if expired.is_empty() {
             return Ok(0);
@@ -188,7 +206,7 @@ impl Kv {
                 let mut purged = 0;
                 for key in expired {
                     // It may have been set anew since the scan.
-                    let Some(value) = batch.get(&key)? else { continue };
+                    let Some(value) = readable(batch.get(&key))?.flatten() else { continue };
                     let Some(owner) = owner_of(&key) else { continue };
                     if KvEntry::read(&value, now).is_none() {
                         batch.delete(&*key);
@@ -250,8 +268,13 @@ impl KvChange<'_, '_> {
         Ok(self.batch.get(&self.key)?.and_then(|value| KvEntry::read(&value, self.now)))
     }
 
+    /// True if there is a value under the key, also one that has expired or is damaged.
+    fn is_taken(&self) -> Result<bool, StoreError> {
+        Ok(readable(self.batch.get(&self.key))?.is_none_or(|value| value.is_some()))
+    }
+
     fn put(&mut self, json: &[u8], expires: i64) -> Result<(), KvError> {
-        if self.batch.get(&self.key)?.is_none() {
+        if !self.is_taken()? {
             if self.count.keys >= MAX_KEYS {
                 self.sweep()?;
             }
@@ -268,7 +291,7 @@ impl KvChange<'_, '_> {
     }
 
     fn delete(&mut self) -> Result<(), StoreError> {
-        if self.batch.get(&self.key)?.is_some() {
+        if self.is_taken()? {
             self.batch.delete(self.key.clone());
             self.count.removed();
         }
@@ -277,14 +300,14 @@ impl KvChange<'_, '_> {
 
     /// Deletes the owner's expired keys, unless that was just done.
     fn sweep(&mut self) -> Result<(), StoreError> {
-        if self.count.swept.is_some_and(|swept| swept.after(SWEEP_EVERY) > self.now) {
+        if self.count.swept.is_some_and(|swept| swept.elapsed() < SWEEP_EVERY) {
             return Ok(());
         }
-        self.count.swept = Some(self.now);
+        self.count.swept = Some(Instant::now());
         let prefix = keys::key(keys::KV, &[&self.owner.key()]);
         let found = self.batch.keys(&prefix).collect::<Result<Vec<_>, _>>()?;
         for key in found {
-            let Some(value) = self.batch.get(&key)? else { continue };
+            let Some(value) = readable(self.batch.get(&key))?.flatten() else { continue };
             if KvEntry::read(&value, self.now).is_none() {
                 self.batch.delete(&*key);
                 self.count.removed();
@@ -415,6 +438,44 @@ mod tests {
         assert!(!kv.delete(user, "k").await.unwrap());
         assert_eq!(text(kv.get(user, "k").unwrap()), None);
         KvDirectory { directory, kv }.end().await;
+    }
+
+    #[tokio::test]
+    async fn a_damaged_value_fails_its_readers_only_and_can_be_set_anew_and_deleted() {
+        let KvDirectory { directory, kv } = KvDirectory::new();
+        for key in ["bad", "worse"] {
+            kv.set(Owner::Global, key, json("1"), Some(Duration::from_secs(600))).await.unwrap();
+            kv.store.damage(&store_key(Owner::Global, key).unwrap());
+        }
+        kv.set(Owner::Global, "gone", json("1"), Some(Duration::ZERO)).await.unwrap();
+        kv.set(Owner::Global, "stays", json("1"), None).await.unwrap();
+        let damaged = |read: Result<_, KvError>| matches!(read, Err(KvError::Store(StoreError::Damaged { .. })));
+        assert!(damaged(kv.get(Owner::Global, "bad").map(drop)));
+        assert!(damaged(kv.add(Owner::Global, "bad", json("2"), None).await.map(drop)));
+        assert!(damaged(kv.increment(Owner::Global, "bad", 1, None).await.map(drop)));
+        assert_eq!(kv.purge().await.unwrap(), 1, "the expired value behind the damaged ones");
+        assert_eq!(kv.purge().await.unwrap(), 0);
+        kv.store.close().await;
+        drop(kv);
+        let kv = Kv::new(Store::open(directory.path(), 0, Arc::default()).unwrap()).unwrap();
+        assert_eq!(kv.counts.lock()[&Owner::Global].keys, 3);
+        kv.set(Owner::Global, "bad", json("3"), None).await.unwrap();
+        assert_eq!(text(kv.get(Owner::Global, "bad").unwrap()).as_deref(), Some("3"));
+        assert!(kv.delete(Owner::Global, "worse").await.unwrap());
+        assert_eq!(kv.counts.lock()[&Owner::Global].keys, 2);
+        KvDirectory { directory, kv }.end().await;
+    }
+
+    #[tokio::test]
+    async fn a_full_owner_makes_room_past_a_damaged_value() {
+        let opened = KvDirectory::new();
+        let kv = &opened.kv;
+        kv.set(Owner::Global, "a", json("1"), None).await.unwrap();
+        kv.store.damage(&store_key(Owner::Global, "a").unwrap());
+        kv.set(Owner::Global, "short-lived", json("1"), Some(Duration::ZERO)).await.unwrap();
+        kv.counts.lock().get_mut(&Owner::Global).unwrap().keys = MAX_KEYS;
+        kv.set(Owner::Global, "takes its place", json("1"), None).await.unwrap();
+        opened.end().await;
     }
 
     #[tokio::test]

@@ -73,6 +73,19 @@ pub enum StoreError {
     Closing,
 }
 
+/// Turns a damaged record into an absent one, for steps that go on without the record.
+///
+/// # Errors
+///
+/// Every other error of the read.
+pub fn readable<T>(read: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
+    match read {
+        Ok(record) => Ok(Some(record)),
+        Err(StoreError::Damaged { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 impl StoreError {
     /// The record under `key` cannot be decoded for this reason.
     pub fn damaged(key: &[u8], reason: impl Display) -> Self {

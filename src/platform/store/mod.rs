@@ -36,7 +36,7 @@ mod writer;
 
 pub use batch::Batch;
 pub use chunked::Value;
-pub use error::{StoreError, StoreOpenError};
+pub use error::{StoreError, StoreOpenError, readable};
 pub use format::CURRENT as FORMAT;
 pub use handle::Store;
 pub use inspect::{Inspection, inspect};
