@@ -1,43 +1,85 @@
 //! Periodic deletion of records past their retention: events, audit entries, key-value data, sessions and orphans.
+//!
+//! History is pruned more often than once a minute: as soon as it has outgrown its size limit, so that the database does
+//! not grow with the load between two sweeps; and while the disk is short of room, when the oldest events are deleted beyond
+//! what the retention asks for, so that a server whose own history filled the disk recovers by itself.
 
 use super::services::Services;
 use crate::{model::timestamp::Timestamp, platform::store::StoreError, routing::queue::Retention};
 use std::time::Duration;
+use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 /// Time between two sweeps.
 const INTERVAL: Duration = Duration::from_secs(60);
 
+/// Time between two looks at the room on the disk.
+const ROOM_INTERVAL: Duration = Duration::from_secs(5);
+
 /// Sweeps at once and then once a minute, until `shutdown`. Failures are logged; the next sweep tries again.
 pub async fn run(services: &Services, shutdown: &CancellationToken) {
-    let user_records = services.user_records();
-    let mut interval = tokio::time::interval(INTERVAL);
-    let sweeping = async {
-        loop {
-            interval.tick().await;
-            // A backup keeps the old value of everything that is deleted before it has read it.
-            if services.store.has_snapshot() {
-                continue;
-            }
-            if let Err(error) = purge_records(services).await {
-                log::warn!("old records stay for now: {error}");
-            }
-            if let Err(error) = services.identity.purge_sessions().await {
-                log::warn!("old sessions stay for now: {error}");
-            }
-            user_records.delete_orphans().await;
-        }
-    };
     tokio::select! {
         () = shutdown.cancelled() => {}
-        () = sweeping => {}
+        () = async { tokio::join!(sweep_records(services), sweep_history(services)); } => {}
+    }
+}
+
+async fn sweep_records(services: &Services) {
+    let user_records = services.user_records();
+    let mut interval = interval(INTERVAL);
+    loop {
+        interval.tick().await;
+        // A backup keeps the old value of everything that is deleted before it has read it.
+        if services.store.has_snapshot() {
+            continue;
+        }
+        if let Err(error) = purge_records(services).await {
+            log::warn!("old records stay for now: {error}");
+        }
+        if let Err(error) = services.identity.purge_sessions().await {
+            log::warn!("old sessions stay for now: {error}");
+        }
+        user_records.delete_orphans().await;
     }
 }
 
 async fn purge_records(services: &Services) -> Result<(), StoreError> {
     let history = &services.config.history;
-    services.engine.prune(Retention { keep: history.keep.0, bytes: history.size.0 }).await?;
-    services.audit.purge(Timestamp::now().before(history.audit.0), history.audit_size.0).await?;
+    let audit = services.audit.purge(Timestamp::now().before(history.audit.0), history.audit_size.0).await;
     services.kv.purge().await?;
+    audit?;
+    Ok(())
+}
+
+async fn sweep_history(services: &Services) {
+    let (mut minute, mut room) = (interval(INTERVAL), interval(ROOM_INTERVAL));
+    minute.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    room.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = minute.tick() => {}
+            () = services.engine.history_outgrown() => {}
+            _ = room.tick() => if !services.store.is_short_of_room() { continue },
+        }
+        if services.store.has_snapshot() {
+            continue;
+        }
+        if let Err(error) = prune_history(services).await {
+            log::warn!("old events stay for now: {error}");
+        }
+    }
+}
+
+async fn prune_history(services: &Services) -> Result<(), StoreError> {
+    let (engine, history) = (&services.engine, &services.config.history);
+    let retention = Retention { keep: history.keep.0, bytes: history.size.0 };
+    if !services.store.is_short_of_room() {
+        engine.prune(retention).await?;
+        return Ok(());
+    }
+    let deleted = engine.prune(retention.short_of_room(engine.history_bytes())).await?;
+    if deleted > 0 {
+        log::warn!("the disk is almost full: the {deleted} oldest events of the history are deleted");
+    }
     Ok(())
 }

@@ -128,6 +128,19 @@ fn with_little_disk_space_events_are_refused_with_the_reason_and_deliveries_cont
     assert_eq!(daemon.get("/api/events").json()["items"].as_array().unwrap().len(), 1, "nothing was half-written");
 }
 
+#[test]
+fn with_little_disk_space_the_oldest_history_is_deleted_and_the_newest_kept() {
+    let mut daemon = Daemon::start();
+    let payload = json!({"x": "x".repeat(200 << 10)});
+    let emitted: Vec<_> = (0..20).map(|_| daemon.emit("x", &payload)["event_id"].clone()).collect();
+    daemon.kill();
+    daemon.set("LIMITS_DISK_FREE", "1000000GiB");
+    daemon.restart();
+    let status = |id: &Value| daemon.get(&format!("/api/events/{}", id.as_str().unwrap())).status;
+    eventually("the oldest event to be deleted", || (status(&emitted[0]) == 404).then_some(()));
+    assert_eq!(status(&emitted[19]), 200);
+}
+
 /// A file-size limit simulates a full disk: the write fails in the same place, without root.
 #[test]
 fn a_write_error_ends_the_daemon_with_exit_code_1_and_keeps_all_confirmed_events() {

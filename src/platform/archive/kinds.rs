@@ -50,7 +50,6 @@ const QUEUED: &[KeyPart] = &[KeyPart::Id, KeyPart::Number];
 /// Every kind.
 const KINDS: &[ArchivedKind] = &[
     json(keys::EVENT, "event", &[KeyPart::Number, KeyPart::Id]),
-    bytes(keys::EVENT_INDEX, "event_index", ID),
     bytes(keys::QUEUE, "queue", QUEUED),
     bytes(keys::SEQUENCE, "sequence", ID),
     json(keys::DELIVERY, "delivery", &[KeyPart::Number, KeyPart::Id, KeyPart::Id]),

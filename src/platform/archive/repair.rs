@@ -1,5 +1,4 @@
-//! Puts a salvaged archive right where one record follows from others: the counters, and the index of events. Either may be
-//! lost, or tell of records that are.
+//! Puts a salvaged archive right where one record follows from others: the counters may be lost, or count records that are.
 
 use crate::platform::store::keys;
 use std::collections::BTreeMap;
@@ -27,18 +26,10 @@ impl Repair {
                 self.saw(key, keys::number(value, 0));
                 return false;
             }
-            Some(&(keys::HISTORY | keys::AUDIT_BYTES | keys::EVENT_INDEX)) => return false,
+            Some(&(keys::HISTORY | keys::AUDIT_BYTES)) => return false,
             _ => {}
         }
         true
-    }
-
-    /// The entry of the index that leads to the event under this key: key and value. `None` if it is no event's.
-    pub fn index_entry(key: &[u8]) -> Option<(Vec<u8>, &[u8])> {
-        match (key.split_first()?, key.len()) {
-            ((&keys::EVENT, position), 25) => Some((keys::key(keys::EVENT_INDEX, &[&position[8..]]), &position[..8])),
-            _ => None,
-        }
     }
 
     /// The counters.
@@ -62,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_and_index_are_made_from_the_records_that_are_left() {
+    fn counters_are_made_from_the_records_that_are_left() {
         let mut repair = Repair::default();
         let queued = |kind: u8, sequence: u64| keys::key(kind, &[&[7; 16], &sequence.to_be_bytes()]);
         assert!(repair.keeps(&queued(keys::QUEUE, 9), b""));
@@ -71,10 +62,6 @@ mod tests {
         assert!(!repair.keeps(&keys::key(keys::SEQUENCE, &[&[8; 16]]), &4_u64.to_be_bytes()));
         assert!(repair.keeps(&[keys::EVENT, 1], b"12345") && repair.keeps(&[keys::DELIVERY, 1], b"123"));
         assert!(repair.keeps(&[keys::AUDIT, 1], b"12") && !repair.keeps(&[keys::HISTORY], &99_u64.to_be_bytes()));
-        assert!(!repair.keeps(&[keys::EVENT_INDEX, 1], b""));
-        let event = keys::key(keys::EVENT, &[&[1; 8], &[2; 16]]);
-        assert_eq!(Repair::index_entry(&event), Some((keys::key(keys::EVENT_INDEX, &[&[2; 16]]), &[1; 8][..])));
-        assert_eq!(Repair::index_entry(&[keys::EVENT; 24]), None);
         let expected = [
             (keys::key(keys::SEQUENCE, &[&[7; 16]]), 9),
             (keys::key(keys::SEQUENCE, &[&[8; 16]]), 4),

@@ -97,11 +97,6 @@ pub fn restore(
                 if is_kept {
                     database.put(&key, &value).map_err(failed)?;
                 }
-                if repair.is_some()
-                    && let Some((index, position)) = Repair::index_entry(&key)
-                {
-                    database.put(&index, position).map_err(failed)?;
-                }
                 progress(RestoreStep::Writing { bytes: read, of: bytes, rows });
             }
             Some(ArchiveRecord::File { name, content }) => files.push((name, content)),

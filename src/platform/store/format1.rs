@@ -4,7 +4,7 @@
 //! |---|---|
 //! | values without a checksum | values in a frame |
 //! | `E` event | `E` time event |
-//! | `T` time event | `I` event: time |
+//! | `T` time event | none; `E` is in the order of time |
 //! | `D` event sink | `D` time event sink |
 //! | `Q` sink sequence: event | `Q` sink sequence: time event |
 //!
@@ -49,9 +49,7 @@ pub fn rows(tree: &sled::Db, mut visit: impl FnMut(&[u8], &[u8]) -> io::Result<(
         };
         match (kind, array::<ID>(&key, 1)) {
             (keys::EVENT, Some(event)) => {
-                let time = time_of(&event);
-                visit(&keys::key(keys::EVENT, &[&time, &event]), &value)?;
-                visit(&keys::key(keys::EVENT_INDEX, &[&event]), &time)?;
+                visit(&keys::key(keys::EVENT, &[&time_of(&event), &event]), &value)?;
             }
             (keys::DELIVERY, Some(event)) => {
                 visit(&keys::key(keys::DELIVERY, &[&time_of(&event), &event, &key[1 + ID..]]), &value)?;

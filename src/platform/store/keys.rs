@@ -3,7 +3,6 @@
 //! | prefix | then | value |
 //! |---|---|---|
 //! | `E` | accepted time, event id | the event's record: envelope and the sinks it was routed to |
-//! | `I` | event id | the event's accepted time |
 //! | `Q` | sink id, sequence | accepted time, event id; an undelivered event |
 //! | `S` | sink id | the sink's last sequence number |
 //! | `D` | accepted time, event id, sink id | the delivery: state and attempts |
@@ -21,7 +20,6 @@
 //! | `~` | key, generation, number | a piece of the large value under that key |
 
 pub const EVENT: u8 = b'E';
-pub const EVENT_INDEX: u8 = b'I';
 pub const QUEUE: u8 = b'Q';
 pub const SEQUENCE: u8 = b'S';
 pub const DELIVERY: u8 = b'D';
@@ -49,7 +47,6 @@ pub(in crate::platform) const PIECE: u8 = b'~';
 pub(in crate::platform) fn kind_name(key: &[u8]) -> &'static str {
     match key.first().copied().unwrap_or_default() {
         EVENT => "event",
-        EVENT_INDEX => "index entry of an event",
         QUEUE => "queue entry",
         SEQUENCE => "sequence number",
         DELIVERY => "delivery",
@@ -107,7 +104,7 @@ pub(super) fn is_counter(key: &[u8]) -> bool {
 
 /// True if the value refers to an event and is deleted with the need for it.
 pub(super) fn is_reference(key: &[u8]) -> bool {
-    matches!(key.first(), Some(&(QUEUE | EVENT_INDEX)))
+    matches!(key.first(), Some(&QUEUE))
 }
 
 /// A key of this kind made of these parts.

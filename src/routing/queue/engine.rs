@@ -78,6 +78,17 @@ pub struct Retention {
     pub bytes: u64,
 }
 
+impl Retention {
+    /// History below this size is kept also on a full disk. It is not what fills the disk.
+    const SMALL: u64 = 1 << 20;
+
+    /// The retention of a history of `bytes` while the disk is short of room: a quarter of it is deleted at a time.
+    #[must_use]
+    pub fn short_of_room(self, bytes: u64) -> Self {
+        Self { bytes: self.bytes.min((bytes / 4 * 3).max(Self::SMALL)), ..self }
+    }
+}
+
 /// Bounded durable queues, and the history of the events that went through them.
 #[async_trait]
 pub trait Engine: Send + Sync + 'static {

@@ -5,12 +5,10 @@ use std::path::Path;
 /// Copies a data directory, as a killed process would have left it.
 pub fn copy_directory(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        // The copy of this file could be newer than that of the database, which a crash cannot cause.
-        if entry.file_name() == "mark" {
-            continue;
-        }
+    let mut entries: Vec<_> = std::fs::read_dir(from).unwrap().map(|entry| entry.unwrap()).collect();
+    // Copied last, this file could be newer than the copy of the database, which a crash cannot cause.
+    entries.sort_by_key(|entry| entry.file_name() != "mark");
+    for entry in entries {
         let target = to.join(entry.file_name());
         if entry.file_type().unwrap().is_dir() {
             copy_directory(&entry.path(), &target);

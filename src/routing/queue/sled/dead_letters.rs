@@ -140,7 +140,7 @@ impl QueueState {
         if matches!(letters, DeadLetterFilter::Events(events) if !events.contains(&letter.event_id)) {
             return Ok(LetterResult::NotSelected);
         }
-        let Some(at) = History::locate_in(batch, letter.event_id)? else { return Ok(LetterResult::Damaged) };
+        let Some(at) = self.history.index.locate(letter.event_id) else { return Ok(LetterResult::Damaged) };
         if undamaged(History::event_in(batch, at))?.flatten().is_none() {
             return Ok(LetterResult::Damaged);
         }

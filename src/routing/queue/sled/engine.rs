@@ -173,7 +173,7 @@ impl Engine for SledEngine {
     }
 
     fn record(&self, id: EventId) -> Result<Option<Record>, StoreError> {
-        match self.0.history.locate(id)? {
+        match self.0.history.index.locate(id) {
             Some(at) => self.0.history.record(at, |sink| self.0.has_queue(sink)),
             None => Ok(None),
         }

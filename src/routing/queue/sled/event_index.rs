@@ -1,60 +1,75 @@
-//! The index from an event's id to its position in history.
+//! The index from an event's id to its accepted time, in memory.
 //!
-//! A damaged entry of the index costs a search through the keys of all events, and no event: the writer thread puts the
-//! entry back, or deletes it if there is no such event.
+//! Emitters choose ids as they like, and an index on disk in the order of random ids would change a page at a random place
+//! for each event, which multiplies the size of the database. The keys of the events hold ids and times, so the index is
+//! read from them at start. An entry takes about 35 bytes.
+//!
+//! The index has a keyed hash of each id instead of the id. Two events with one hash are as good as impossible; the row of
+//! the event, whose key has the whole id, decides in any case.
 
-use super::{
-    history::History,
-    rows::{event_index_key, event_position, time, time_bytes, undamaged},
-};
 use crate::{
-    model::id::EventId,
-    platform::store::{Batch, StoreError, Value, keys},
+    model::{id::EventId, timestamp::Timestamp},
     routing::queue::HistoryPosition,
 };
+use parking_lot::Mutex;
+use std::{
+    collections::HashMap,
+    hash::{BuildHasher, RandomState},
+};
 
-impl History {
-    /// Returns the position of an event as of the last group that was written.
-    pub fn locate(&self, id: EventId) -> Result<Option<HistoryPosition>, StoreError> {
-        match undamaged(read_entry(id, self.store.get(&event_index_key(id))))? {
-            Some(found) => Ok(found),
-            None => search(id, self.store.keys(vec![keys::EVENT]..vec![keys::EVENT + 1])),
+/// Entries up to which the index keeps its memory when events are deleted.
+const SMALL: usize = 1 << 16;
+
+#[derive(Default)]
+pub(super) struct EventIndex {
+    hasher: RandomState,
+    /// Accepted times by the hash of the id. Only the writer thread changes them.
+    times: Mutex<HashMap<u64, Timestamp>>,
+}
+
+impl EventIndex {
+    /// Returns the position of the event with this id, if there is one.
+    pub fn locate(&self, id: EventId) -> Option<HistoryPosition> {
+        let accepted_at = self.times.lock().get(&self.hash(id)).copied()?;
+        Some(HistoryPosition { accepted_at, id })
+    }
+
+    pub fn insert(&self, at: HistoryPosition) {
+        self.times.lock().insert(self.hash(at.id), at.accepted_at);
+    }
+
+    pub fn remove(&self, at: HistoryPosition) {
+        let mut times = self.times.lock();
+        if times.get(&self.hash(at.id)) == Some(&at.accepted_at) {
+            times.remove(&self.hash(at.id));
+        }
+        if times.capacity() > SMALL && times.len() < times.capacity() / 4 {
+            times.shrink_to_fit();
         }
     }
 
-    /// Returns the position of an event as the batch sees it, the writes of its own group included.
-    pub fn locate_in(batch: &mut Batch<'_>, id: EventId) -> Result<Option<HistoryPosition>, StoreError> {
-        if let Some(found) = undamaged(read_entry(id, batch.get(&event_index_key(id))))? {
-            return Ok(found);
-        }
-        let found = search(id, batch.keys(&[keys::EVENT]))?;
-        match found {
-            Some(at) => Self::put_index(batch, at),
-            None => batch.delete(event_index_key(id)),
-        }
-        Ok(found)
-    }
-
-    pub(super) fn put_index(batch: &mut Batch<'_>, at: HistoryPosition) {
-        batch.put(event_index_key(at.id), time_bytes(at.accepted_at));
+    fn hash(&self, id: EventId) -> u64 {
+        self.hasher.hash_one(id)
     }
 }
 
-fn read_entry(id: EventId, read: Result<Option<Value>, StoreError>) -> Result<Option<HistoryPosition>, StoreError> {
-    let Some(value) = read? else { return Ok(None) };
-    let accepted_at = time(&value).ok_or_else(|| StoreError::damaged(&event_index_key(id), "it is no time"))?;
-    Ok(Some(HistoryPosition { accepted_at, id }))
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn search(
-    id: EventId,
-    keys: impl Iterator<Item = Result<Value, StoreError>>,
-) -> Result<Option<HistoryPosition>, StoreError> {
-    for key in keys {
-        let at = event_position(&key?);
-        if at.is_some_and(|at| at.id == id) {
-            return Ok(at);
-        }
+    #[test]
+    fn an_event_is_found_until_it_is_removed_and_memory_is_given_back() {
+        let index = EventIndex::default();
+        let at = |n: i64| HistoryPosition { accepted_at: Timestamp::from_micros(n), id: EventId::new() };
+        let positions: Vec<_> = (0..200_000).map(at).collect();
+        positions.iter().for_each(|at| index.insert(*at));
+        assert!(positions.iter().all(|at| index.locate(at.id) == Some(*at)));
+        let other = HistoryPosition { accepted_at: Timestamp::from_micros(-1), ..positions[0] };
+        index.remove(other);
+        assert_eq!(index.locate(other.id), Some(positions[0]), "another event of the same id");
+        positions[1..].iter().for_each(|at| index.remove(*at));
+        assert_eq!(index.locate(positions[0].id), Some(positions[0]));
+        assert_eq!(index.locate(positions[1].id), None);
+        assert!(index.times.lock().capacity() <= SMALL);
     }
-    Ok(None)
 }

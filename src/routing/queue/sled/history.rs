@@ -2,12 +2,14 @@
 //!
 //! History is in the order in which events were accepted. The accepted time of an event is later than that of every event
 //! before it, also if the machine's clock was set back. The size of all rows is counted as they are written, so that the
-//! limit on history needs no scan. A page continues past damaged rows. [`super::event_index`] finds an event by its id, and
-//! [`super::retention`] deletes old ones.
+//! limit on history needs no scan. A page continues past damaged rows. [`super::retention`] deletes old events.
 
-use super::rows::{
-    DeliveryRow, EventRow, RoutedSink, StoredDelivery, decode, delivery_key, encode, event_key, event_position,
-    first_event_key, readable, stored_number, undamaged,
+use super::{
+    event_index::EventIndex,
+    rows::{
+        DeliveryRow, EventRow, RoutedSink, StoredDelivery, decode, delivery_key, encode, event_key, event_position,
+        first_event_key, stored_number, undamaged,
+    },
 };
 use crate::{
     model::{
@@ -15,7 +17,7 @@ use crate::{
         id::SinkId,
         timestamp::Timestamp,
     },
-    platform::store::{Batch, Store, StoreError, keys},
+    platform::store::{Batch, Store, StoreError, keys, readable},
     routing::queue::{HistoryFilter, HistoryPage, HistoryPosition, Record},
 };
 use std::sync::{
@@ -32,6 +34,7 @@ const EVENTS_PER_PAGE: usize = 5000;
 pub struct History {
     pub(super) store: Store,
     pub(super) counters: Arc<HistoryCounters>,
+    pub(super) index: Arc<EventIndex>,
 }
 
 /// Counters of history. Only the writer thread changes the first two, so load and store need not be one atomic step.
@@ -47,17 +50,19 @@ pub(super) struct HistoryCounters {
 
 impl History {
     pub fn open(store: Store) -> Result<Self, StoreError> {
-        let last = store.keys(vec![keys::EVENT]..vec![keys::EVENT + 1]).rev().find_map(|key| match key {
-            Ok(key) => event_position(&key).map(Ok),
-            Err(error) => Some(Err(error)),
-        });
+        let (index, mut last_accepted) = (EventIndex::default(), 0);
+        for key in store.keys(vec![keys::EVENT]..vec![keys::EVENT + 1]) {
+            let Some(at) = event_position(&key?) else { continue };
+            index.insert(at);
+            last_accepted = at.accepted_at.micros();
+        }
         let counters = HistoryCounters {
             bytes: AtomicU64::new(stored_size(&store)?),
-            last_accepted: AtomicI64::new(last.transpose()?.map_or(0, |at| at.accepted_at.micros())),
+            last_accepted: AtomicI64::new(last_accepted),
             threshold: AtomicU64::new(u64::MAX),
             outgrown: Notify::new(),
         };
-        Ok(Self { store, counters: Arc::new(counters) })
+        Ok(Self { store, counters: Arc::new(counters), index: Arc::new(index) })
     }
 
     /// Returns an event's row as of the last group that was written.
@@ -78,19 +83,20 @@ impl History {
         self.store.get(&key)?.map(|value| decode(&key, &value)).transpose()
     }
 
-    /// Returns a delivery's row as the batch sees it; `None` if there was no attempt yet.
+    /// Returns a delivery's row as the batch sees it; `None` if there was no attempt yet. Damage is not logged, because
+    /// every sweep would log it again.
     pub fn delivery_in(
         batch: &Batch<'_>,
         at: HistoryPosition,
         sink: SinkId,
     ) -> Result<Option<StoredDelivery>, StoreError> {
         let key = delivery_key(at, sink);
-        let value = match undamaged(batch.get(&key))? {
+        let value = match readable(batch.get(&key))? {
             Some(Some(value)) => value,
             Some(None) => return Ok(None),
             None => return Ok(Some(StoredDelivery { row: None, size: 0 })),
         };
-        Ok(Some(StoredDelivery { row: undamaged(decode(&key, &value))?, size: value.len() }))
+        Ok(Some(StoredDelivery { row: readable(decode(&key, &value))?, size: value.len() }))
     }
 
     /// Returns the accepted time of the next event. Only the writer thread calls this.
@@ -104,7 +110,7 @@ impl History {
     pub fn put_event(&self, batch: &mut Batch<'_>, at: HistoryPosition, row: Vec<u8>) {
         self.resize(batch, 0, row.len());
         batch.put(event_key(at), row);
-        Self::put_index(batch, at);
+        self.index.insert(at);
     }
 
     /// Stores a delivery's row in place of one of `old_size` bytes.
@@ -177,7 +183,7 @@ impl History {
         let bytes = (counters.bytes.load(Relaxed) + added as u64).saturating_sub(removed as u64);
         counters.bytes.store(bytes, Relaxed);
         batch.put([keys::HISTORY], bytes.to_be_bytes());
-        if bytes > counters.threshold.load(Relaxed) {
+        if added > 0 && bytes > counters.threshold.load(Relaxed) {
             counters.outgrown.notify_one();
         }
     }

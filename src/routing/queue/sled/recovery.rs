@@ -7,13 +7,13 @@
 use super::{
     history::History,
     queues::{EngineHooks, QueueLimits, QueueState, QueuedEvent, SinkQueue},
-    rows::{DeliveryRow, position, readable, sequence_key, sink_and_sequence, stored_number, undamaged},
+    rows::{DeliveryRow, position, sequence_key, sink_and_sequence, stored_number, undamaged},
 };
 use crate::{
     model::{id::SinkId, timestamp::Timestamp},
     platform::{
         metrics::Metrics,
-        store::{Store, StoreError, keys},
+        store::{Store, StoreError, keys, readable},
     },
 };
 use parking_lot::Mutex;

@@ -5,14 +5,11 @@
 
 use super::{
     history::History,
-    rows::{
-        RoutedRow, dead_key, decode, delivery_key, event_index_key, event_key, event_position, position_bytes,
-        queue_key, readable,
-    },
+    rows::{RoutedRow, dead_key, decode, delivery_key, event_key, event_position, position_bytes, queue_key},
 };
 use crate::{
     model::{id::SinkId, timestamp::Timestamp},
-    platform::store::{Batch, StoreError, keys},
+    platform::store::{Batch, StoreError, keys, readable},
     routing::queue::{DeadLetter, HistoryPosition, Retention},
 };
 use std::sync::atomic::Ordering::Relaxed;
@@ -157,7 +154,7 @@ impl History {
     fn delete_rows(&self, batch: &mut Batch<'_>, at: HistoryPosition, deliveries: Vec<Vec<u8>>, freed: usize) {
         self.resize(batch, freed, 0);
         batch.delete(event_key(at));
-        batch.delete(event_index_key(at.id));
+        self.index.remove(at);
         for key in deliveries {
             batch.delete(key);
         }

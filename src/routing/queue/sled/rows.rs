@@ -6,7 +6,6 @@
 //! | `QUEUE` sink sequence | the event's position |
 //! | `DEAD` sink sequence | a [`DeadLetter`](crate::model::delivery::DeadLetter) |
 //! | `EVENT` position | an [`EventRow`] |
-//! | `EVENT_INDEX` event | the event's accepted time |
 //! | `DELIVERY` position sink | a [`DeliveryRow`], from the first attempt on |
 //! | `HISTORY` | the size of all event and delivery rows |
 //!
@@ -21,7 +20,7 @@ use crate::{
         id::{EventId, SinkId},
         timestamp::Timestamp,
     },
-    platform::store::{StoreError, keys},
+    platform::store::{StoreError, keys, readable},
     routing::queue::{HistoryPosition, RouteTarget},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -101,15 +100,6 @@ pub fn undamaged<T>(read: Result<T, StoreError>) -> Result<Option<T>, StoreError
     }))
 }
 
-/// Turns a damaged record into an absent one without a word, for steps that log the damage in their own way.
-pub fn readable<T>(read: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
-    match read {
-        Ok(record) => Ok(Some(record)),
-        Err(StoreError::Damaged { .. }) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
 /// Decodes the record under `key`.
 pub fn decode<T: DeserializeOwned>(key: &[u8], value: &[u8]) -> Result<T, StoreError> {
     serde_json::from_slice(value).map_err(|error| StoreError::damaged(key, error))
@@ -136,10 +126,6 @@ pub fn first_event_key(accepted_at: Timestamp) -> Vec<u8> {
     keys::key(keys::EVENT, &[&time_bytes(accepted_at)])
 }
 
-pub fn event_index_key(id: EventId) -> Vec<u8> {
-    keys::key(keys::EVENT_INDEX, &[id.as_bytes()])
-}
-
 pub fn delivery_key(at: HistoryPosition, sink: SinkId) -> Vec<u8> {
     keys::key(keys::DELIVERY, &[&position_bytes(at), sink.as_bytes()])
 }
@@ -163,12 +149,12 @@ pub fn event_position(key: &[u8]) -> Option<HistoryPosition> {
 }
 
 /// Returns the bytes of an accepted time. No event was accepted before 1970.
-pub fn time_bytes(accepted_at: Timestamp) -> [u8; 8] {
+fn time_bytes(accepted_at: Timestamp) -> [u8; 8] {
     u64::try_from(accepted_at.micros()).unwrap_or(0).to_be_bytes()
 }
 
 /// The inverse of [`time_bytes`].
-pub fn time(bytes: &[u8]) -> Option<Timestamp> {
+fn time(bytes: &[u8]) -> Option<Timestamp> {
     let micros = u64::from_be_bytes(bytes.try_into().ok()?);
     Some(Timestamp::from_micros(i64::try_from(micros).ok()?))
 }

@@ -7,10 +7,7 @@ use super::{
     rows::{DeliveryRow, EventRow, RoutedSink, delivery_key, position_bytes, queue_key, sequence_key},
 };
 use crate::{
-    model::{
-        event::Event,
-        id::{EventId, SinkId},
-    },
+    model::{event::Event, id::SinkId},
     platform::{
         audit::{Audit, AuditEntry},
         store::{Batch, StoreError},
@@ -40,7 +37,9 @@ impl QueueState {
         encoded: &[u8],
         targets: Vec<RouteTarget>,
     ) -> AcceptResult {
-        match stored_event(batch, event.id) {
+        let stored = self.history.index.locate(event.id).map(|at| History::event_in(batch, at));
+        match stored.unwrap_or(Ok(None)) {
+            // Absent also if the index names an event that is gone.
             Ok(None) => {}
             Ok(Some(row)) if is_repeat(&row.event, event) => return AcceptResult::Repeated(row),
             Ok(Some(_)) => return AcceptResult::IdTaken,
@@ -182,14 +181,6 @@ impl QueueState {
         }
         self.history.put_delivery(batch, delivery_key(position, sink), old_size, &row);
         Ok(())
-    }
-}
-
-/// Returns the event with this id as the batch sees it. An entry of the index without an event means nothing.
-fn stored_event(batch: &mut Batch<'_>, id: EventId) -> Result<Option<EventRow>, StoreError> {
-    match History::locate_in(batch, id)? {
-        Some(at) => History::event_in(batch, at),
-        None => Ok(None),
     }
 }
 

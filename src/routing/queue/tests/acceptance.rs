@@ -22,7 +22,7 @@ impl EngineFixture {
 }
 
 #[tokio::test]
-async fn the_rows_of_an_event_are_keyed_by_its_accepted_time_and_indexed_by_its_id() {
+async fn the_rows_of_an_event_are_keyed_by_its_accepted_time() {
     let fixture = EngineFixture::new().await;
     let id = fixture.push(None, 0b01).await.event.id;
     let sink = *fixture.sinks[0].as_bytes();
@@ -34,8 +34,6 @@ async fn the_rows_of_an_event_are_keyed_by_its_accepted_time_and_indexed_by_its_
     fixture.settle(0, AttemptEnding::Done).await;
     fixture.store.write(|_| ()).await.unwrap();
     assert_eq!(fixture.stored_keys(keys::EVENT), [position.clone()]);
-    assert_eq!(fixture.stored_keys(keys::EVENT_INDEX), [id.as_bytes().to_vec()]);
-    assert_eq!(*fixture.store.get(&keys::key(keys::EVENT_INDEX, &[id.as_bytes()])).unwrap().unwrap(), time[..]);
     assert_eq!(fixture.stored_keys(keys::DELIVERY), [[&position[..], &sink].concat()]);
     assert_eq!(fixture.stored_keys(keys::QUEUE), Vec::<Vec<u8>>::new());
     fixture.end().await;

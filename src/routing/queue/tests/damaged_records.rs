@@ -74,7 +74,10 @@ async fn a_damaged_event_at_the_head_becomes_a_dead_letter_and_the_queue_continu
     let depth = fixture.engine.depth(fixture.sinks[0]);
     assert_eq!((depth.queued, depth.dead, depth.last_sequence), (2, 1, 3));
     let filter = AuditFilter { action: Some("event.give_up".to_owned()), ..AuditFilter::default() };
-    assert_eq!(Audit::new(fixture.store.clone()).list(filter, None, 9).await.unwrap().entries.len(), 1);
+    let given_up = Audit::new(fixture.store.clone()).list(filter, None, 9).await.unwrap().entries;
+    assert_eq!(given_up.len(), 1);
+    assert_eq!(given_up[0].object, format!("sink:{}", fixture.sinks[0]));
+    assert_eq!(given_up[0].detail["sink"], "s0");
 
     fixture.crash().await;
     assert_eq!(fixture.head_of_first().await, Some((ids[1], 0)));
@@ -231,8 +234,104 @@ async fn history_and_sweeps_continue_past_damaged_records() {
 
     let none = Retention { keep: Duration::ZERO, bytes: 0 };
     assert_eq!(fixture.engine.prune(none).await.unwrap(), 4);
-    for kind in [keys::EVENT, keys::DELIVERY, keys::EVENT_INDEX] {
+    for kind in [keys::EVENT, keys::DELIVERY] {
         assert_eq!(fixture.store.scan(&[kind]).count(), 0, "{}", kind as char);
     }
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn a_start_that_finds_a_damaged_sequence_number_gives_none_twice() {
+    let mut fixture = EngineFixture::new().await;
+    let ids = fixture.push_to_first(2).await;
+    fixture.push(None, 0b10).await;
+    fixture.store.damage(&keys::key(keys::SEQUENCE, &[fixture.sinks[0].as_bytes()]));
+    fixture.crash().await;
+    assert_eq!(fixture.head_of_first().await, Some((ids[0], 0)));
+    assert_eq!(fixture.engine.depth(fixture.sinks[1]).last_sequence, 1);
+    let skipped = fixture.engine.depth(fixture.sinks[0]).last_sequence;
+    assert!(skipped > 1_000_000_000_000, "{skipped} may have been given before");
+    let next = fixture.push(None, 1).await.event.id;
+    assert_eq!(fixture.engine.waiting(fixture.sinks[0]).last(), Some(&(skipped + 1, next, 0)));
+    fixture.crash().await;
+    assert_eq!(fixture.engine.depth(fixture.sinks[0]).last_sequence, skipped + 1, "the number is stored again");
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn a_missing_sequence_number_continues_after_the_greatest_that_is_known() {
+    let mut fixture = EngineFixture::new().await;
+    fixture.push_to_first(3).await;
+    fixture.settle(0, AttemptEnding::Done).await;
+    fixture.settle(0, AttemptEnding::Done).await;
+    fixture.settle(0, AttemptEnding::Dead).await;
+    fixture.written().await;
+    let key = keys::key(keys::SEQUENCE, &[fixture.sinks[0].as_bytes()]);
+    fixture.store.write(move |batch| batch.delete(key)).await.unwrap();
+    fixture.crash().await;
+    assert_eq!(fixture.engine.depth(fixture.sinks[0]).last_sequence, 3, "that of the dead letter");
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn a_start_that_finds_keys_of_an_unknown_form_leaves_them_alone() {
+    let mut fixture = EngineFixture::new().await;
+    let ids = fixture.push_to_first(1).await;
+    for kind in [keys::QUEUE, keys::DEAD, keys::SEQUENCE, keys::EVENT] {
+        fixture.store.write(move |batch| batch.put(vec![kind, 1, 2], b"{}")).await.unwrap();
+    }
+    fixture.crash().await;
+    assert_eq!(fixture.head_of_first().await, Some((ids[0], 0)));
+    assert_eq!(
+        fixture.engine.history(&HistoryFilter { limit: 9, ..HistoryFilter::default() }).unwrap().records.len(),
+        1
+    );
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn a_damaged_size_of_history_is_counted_anew() {
+    let mut fixture = EngineFixture::new().await;
+    fixture.push_to_first(3).await;
+    fixture.settle(0, AttemptEnding::Done).await;
+    fixture.written().await;
+    let bytes = fixture.engine.history_bytes();
+    fixture.store.damage(&[keys::HISTORY]);
+    fixture.crash().await;
+    assert_eq!(fixture.engine.history_bytes(), bytes);
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn rows_whose_stored_bytes_are_damaged_stop_nothing() {
+    let mut fixture = EngineFixture::new().await;
+    let ids = fixture.push_to_first(4).await;
+    fixture.settle(0, AttemptEnding::Dead).await;
+    fixture.settle(0, AttemptEnding::Retry).await;
+    fixture.written().await;
+    let sink = fixture.sinks[0];
+    let damaged = [
+        fixture.delivery_key(ids[1], sink),
+        fixture.event_key(ids[2]),
+        sequenced_key(keys::DEAD, sink, 1),
+        sequenced_key(keys::QUEUE, sink, 4),
+    ];
+    damaged.iter().for_each(|key| fixture.store.damage(key));
+    assert_eq!(fixture.letters_of_first().len(), 0, "a damaged letter is left out");
+    fixture.crash().await;
+    assert_eq!(fixture.head_of_first().await, Some((ids[1], 0)));
+    fixture.settle(0, AttemptEnding::Done).await;
+    assert_eq!(fixture.head_of_first().await, None);
+    fixture.written().await;
+    let letters = fixture.letters_of_first();
+    let letters: Vec<_> = letters.iter().map(|letter| (letter.sequence, letter.event_id, &*letter.why)).collect();
+    assert_eq!(letters.len(), 2);
+    assert_eq!((letters[0].0, letters[0].1, letters[0].2.contains("damaged")), (3, ids[2], true), "{letters:?}");
+    assert_eq!((letters[1].0, letters[1].1, letters[1].2.contains("damaged")), (4, EventId::NIL, true), "{letters:?}");
+    let page = fixture.engine.history(&HistoryFilter { limit: 9, ..HistoryFilter::default() }).unwrap();
+    assert_eq!(page.records.iter().map(|record| record.event.id).collect::<Vec<_>>(), [ids[3], ids[1], ids[0]]);
+    // The first event is kept for its dead letter, damaged as that is; the last one is in no readable queue any more.
+    let none = Retention { keep: Duration::ZERO, bytes: 0 };
+    assert_eq!(fixture.engine.prune(none).await.unwrap(), 2);
     fixture.end().await;
 }

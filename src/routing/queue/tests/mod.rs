@@ -1,9 +1,12 @@
 //! Tests of the embedded engine: its plain properties here, a comparison with a model under random steps in [`model`],
-//! the order of events in [`acceptance`], damaged records in [`damaged_records`].
+//! the order of events in [`acceptance`], waits in [`retries`], deletion in [`retention`], damaged records in
+//! [`damaged_records`].
 
 mod acceptance;
 mod damaged_records;
 mod model;
+mod retention;
+mod retries;
 
 use super::{sled::*, test_support::copy_directory, *};
 use crate::{

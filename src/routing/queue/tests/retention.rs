@@ -1,0 +1,77 @@
+//! Retention: history that outgrows its limit, and a disk that is short of room.
+
+use super::{super::*, AttemptEnding, EngineFixture, event};
+use crate::model::{event::Event, id::EventId};
+use std::{sync::Arc, time::Duration};
+
+const WEEK: Duration = Duration::from_secs(7 * 86_400);
+
+impl EngineFixture {
+    /// Accepts an event of about 100 KiB for the sinks whose bit is set.
+    async fn push_large(&self, mask: u8) -> EventId {
+        let mut event = Event::clone(&*event(None));
+        let data = format!("{{\"x\":\"{}\"}}", "x".repeat(100 << 10));
+        event.data = serde_json::value::RawValue::from_string(data).unwrap();
+        let targets = (0..2).filter(|n| mask & 1 << n != 0).map(|n| self.target(n)).collect();
+        self.engine.accept(Arc::new(event), targets).await.unwrap().event.id
+    }
+
+    fn has(&self, id: EventId) -> bool {
+        self.engine.record(id).unwrap().is_some()
+    }
+}
+
+#[tokio::test]
+async fn while_the_disk_is_short_of_room_the_oldest_settled_history_goes_a_quarter_at_a_time() {
+    let fixture = EngineFixture::new().await;
+    let retention = Retention { keep: WEEK, bytes: 1 << 30 };
+    let waiting = fixture.push_large(0b01).await;
+    let mut settled = Vec::new();
+    for _ in 0..40 {
+        settled.push(fixture.push_large(0b10).await);
+        fixture.settle(1, AttemptEnding::Done).await;
+    }
+    fixture.store.write(|_| ()).await.unwrap();
+    assert_eq!(fixture.engine.prune(retention).await.unwrap(), 0);
+    let before = fixture.engine.history_bytes();
+    assert_eq!(fixture.engine.prune(retention.short_of_room(before)).await.unwrap(), 11);
+    assert!(fixture.engine.history_bytes() <= before / 4 * 3);
+    assert!(fixture.has(waiting), "a queued event is kept");
+    assert_eq!(
+        settled.iter().map(|id| fixture.has(*id)).collect::<Vec<_>>(),
+        [vec![false; 11], vec![true; 29]].concat()
+    );
+    let mut last = usize::MAX;
+    while last > 0 {
+        last = fixture.engine.prune(retention.short_of_room(fixture.engine.history_bytes())).await.unwrap();
+    }
+    let left = fixture.engine.history_bytes();
+    assert!(left <= 1 << 20 && left > 800 << 10, "{left}: the last MiB stays");
+    assert!(fixture.has(settled[39]) && fixture.has(waiting));
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn history_that_has_outgrown_its_limit_is_reported_before_the_next_sweep() {
+    let fixture = EngineFixture::new().await;
+    let retention = Retention { keep: WEEK, bytes: 1 << 20 };
+    fixture.engine.prune(retention).await.unwrap();
+    for _ in 0..10 {
+        fixture.push_large(0).await;
+    }
+    let within = tokio::time::timeout(Duration::ZERO, fixture.engine.history_outgrown()).await;
+    assert!(within.is_err(), "it is within its limit");
+    fixture.push_large(0).await;
+    fixture.engine.history_outgrown().await;
+    assert_eq!(fixture.engine.prune(retention).await.unwrap(), 1);
+    // Events that cannot be deleted are not reported again and again.
+    for _ in 0..2 {
+        fixture.push_large(0b11).await;
+    }
+    fixture.engine.history_outgrown().await;
+    let everything = Retention { keep: WEEK, bytes: 0 };
+    assert_eq!(fixture.engine.prune(everything).await.unwrap(), 10);
+    let again = tokio::time::timeout(Duration::ZERO, fixture.engine.history_outgrown()).await;
+    assert!(again.is_err(), "nothing was added since");
+    fixture.end().await;
+}
