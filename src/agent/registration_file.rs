@@ -3,12 +3,10 @@
 //! An error in a file names the line, and an error in a script's registration the field.
 
 use super::server_url::ServerUrl;
-use crate::{
-    model::{
-        id::GroupId,
-        method::{GroupIds, Method, MethodNames, PublishError, Registration},
-    },
-    platform::config::toml_fault,
+use crate::model::{
+    id::GroupId,
+    method::{GroupIds, Method, MethodNames, PublishError, Registration},
+    toml_input::InvalidToml,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -53,8 +51,8 @@ pub enum RegistrationFileError {
     Relative(PathBuf),
     #[error("{}: {source}", path.display())]
     Unreadable { path: PathBuf, source: std::io::Error },
-    #[error("{}: {message}", path.display())]
-    Toml { path: PathBuf, message: String },
+    #[error("{}: {fault}", path.display())]
+    Toml { path: PathBuf, fault: InvalidToml },
     #[error("{}: {}{fault}", path.display(), LinePrefix(*line))]
     Rule { path: PathBuf, line: Option<usize>, fault: PublishError },
     /// The field and its fault; the script's own error carries the line.
@@ -81,7 +79,7 @@ impl Declaration {
         }
         let registration = match Registration::from_toml(text) {
             Ok(registration) => registration,
-            Err(fault) => return Err(RegistrationFileError::Toml { path, message: toml_fault(&fault) }),
+            Err(fault) => return Err(RegistrationFileError::Toml { path, fault }),
         };
         let declared = Self { path, directory: None, registration, groups: BTreeMap::new() };
         match declared.names(space) {
@@ -208,7 +206,7 @@ events = [
     #[test]
     fn an_error_in_a_file_names_its_line() {
         for (from, to, line) in [
-            ("command = \"./serve\"", "command = \"./serve\"\nport = 5", "line 3, "),
+            ("command = \"./serve\"", "command = \"./serve\"\nport = 5", "line 3: `server.port`"),
             ("\"custom.x\"", "\"a.*.b\"", "line 15: `methods[1].events[1]`"),
             ("name = \"b\"", "name = \"user.b\"", "line 10: `methods[1].name`"),
             ("name = \"b\"", "name = \"notes.a\"", "line 10: `methods[1].name`"),

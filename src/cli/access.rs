@@ -5,7 +5,7 @@
 //! local administrator's to this machine. One on a flag or in the environment goes wherever the user says.
 
 use super::failure::{Failure, TokenSource};
-use crate::platform::config::default_data_dir;
+use crate::{model::toml_input, platform::config::default_data_dir};
 use isahc::http::Uri;
 use serde::{Deserialize, Serialize};
 use std::{
@@ -138,9 +138,9 @@ fn read_client_file(path: &Path) -> Result<Option<ClientFile>, Failure> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(Failure::File { path: path.to_owned(), source }),
     };
-    toml::from_str(&text).map(Some).map_err(|error| Failure::Malformed {
+    toml_input::parse(&text).map(Some).map_err(|error| Failure::Malformed {
         path: path.to_owned(),
-        why: format!("{}; write it anew with `svc login`", error.message()),
+        why: format!("{error}; write it anew with `svc login`"),
     })
 }
 

@@ -292,6 +292,9 @@ impl Client {
         let detail = error.map_err(|_| self.foreign(status, "not our kind of error"))?.error;
         Err(match status {
             StatusCode::UNAUTHORIZED => self.refused(Refusal::Unknown, detail.message),
+            StatusCode::FORBIDDEN if detail.code == "insufficient_scope" => {
+                self.refused(Refusal::OutOfScope, detail.message)
+            }
             StatusCode::FORBIDDEN => self.refused(Refusal::Forbidden, detail.message),
             _ => Failure::Rejected { status: status.as_u16(), code: detail.code.into_owned(), message: detail.message },
         })

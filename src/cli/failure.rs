@@ -1,10 +1,7 @@
 //! Failures of commands: each has an exit code and one line on stderr that says what to do next.
 
 use crate::{
-    agent::AgentError,
-    cli::sink_file::SinkFileError,
-    platform::config::{ConfigError, toml_fault},
-    server::daemon::DaemonError,
+    agent::AgentError, cli::sink_file::SinkFileError, platform::config::ConfigError, server::daemon::DaemonError,
 };
 use std::{fmt, io, net::SocketAddr, path::PathBuf};
 
@@ -68,13 +65,15 @@ pub enum Failure {
     Output(io::Error),
 }
 
-/// The two refusals of a caller.
+/// The refusals of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// 401: the caller is unknown.
     Unknown,
     /// 403: the caller lacks a permission.
     Forbidden,
+    /// 403: the token's scopes do not reach this.
+    OutOfScope,
 }
 
 /// The place a token was found in.
@@ -159,6 +158,7 @@ impl fmt::Display for Failure {
             Self::Refused { refusal: Refusal::Unknown, token, .. } => {
                 write!(f, "the token from {token} is not valid: log in again with `svc login`, or set another token")
             }
+            Self::Refused { refusal: Refusal::OutOfScope, message, .. } => f.write_str(message),
             Self::Refused { refusal: Refusal::Forbidden, message, .. } => {
                 write!(f, "{message}: use a token of a user who may, or ask an administrator for the permission")
             }
@@ -171,10 +171,6 @@ impl fmt::Display for Failure {
             Self::Rejected { status, code, message } => write!(f, "{message} ({status} {code})"),
             Self::Foreign { server, why } => {
                 write!(f, "cannot make sense of the answer from {server} ({why}): check that it is an svc server")
-            }
-            Self::Config(ConfigError::File { path, source }) => write!(f, "{}: {}", path.display(), toml_fault(source)),
-            Self::SinkFile(SinkFileError::Toml { path, source }) => {
-                write!(f, "{}: {}", path.display(), toml_fault(source))
             }
             Self::Config(error) => error.fmt(f),
             Self::Startup(error) => error.fmt(f),

@@ -40,6 +40,7 @@ pub mod table;
 pub mod template;
 pub mod user;
 
+use crate::platform::config;
 use argh::{ArgsInfo, FromArgs};
 use failure::Failure;
 use shell::{Shell, Stdin, Stdout};
@@ -111,6 +112,14 @@ pub fn run(typed: impl IntoIterator<Item = OsString>) -> ExitCode {
         out: Stdout::of_process(&mut stdout, &environment),
         err: &mut stderr,
     };
+    let typed: Vec<OsString> = typed.into_iter().collect();
+    // The stderr of `svc run` is that of the program it runs.
+    if typed.first().is_none_or(|command| command != "run") {
+        let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        for warning in config::variable_warnings(names) {
+            shell.note(&format!("svc: warning: {warning}"));
+        }
+    }
     ExitCode::from(run_in(&mut shell, typed))
 }
 

@@ -22,6 +22,7 @@ use crate::model::{
     id::ScriptId,
     owner::OwnerSpec,
     sink_spec::{ScriptSinkSpec, SinkKind, SinkSpec, WebhookSpec},
+    toml_input::{self, InvalidToml},
 };
 use serde::Deserialize;
 use std::{
@@ -38,7 +39,7 @@ pub enum SinkFileError {
     #[error("cannot read {}: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
     #[error("{}: {source}", path.display())]
-    Toml { path: PathBuf, source: Box<toml::de::Error> },
+    Toml { path: PathBuf, source: InvalidToml },
     /// All unset variables, so that one run names them all.
     #[error("{}", .0.iter().map(Unset::to_string).collect::<Vec<_>>().join("; "))]
     Unset(Vec<Unset>),
@@ -156,8 +157,8 @@ struct Variable {
 /// The rules for sinks themselves are checked by [`SinkSpec::check`].
 pub fn read(path: &Path, environment: impl Fn(&str) -> Option<String>) -> Result<Draft, SinkFileError> {
     let text = read_text(path)?;
-    let file: SinkFile = toml::from_str(&text)
-        .map_err(|source| SinkFileError::Toml { path: path.to_owned(), source: Box::new(source) })?;
+    let file: SinkFile =
+        toml_input::parse(&text).map_err(|source| SinkFileError::Toml { path: path.to_owned(), source })?;
     let reader = Reader { path, environment, values: &file.values, unset: RefCell::default() };
     let spec = reader.spec(&file)?;
     let unset = reader.unset.into_inner();

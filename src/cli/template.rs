@@ -10,7 +10,9 @@ use super::{
     space::settings::{health_check_line, look_up_script},
     table::{Cell, Fit, TextTable},
 };
-use crate::model::{api::templates::TemplateView, owner::OwnerSpec, space_settings::Port, template_spec::TemplateSpec};
+use crate::model::{
+    api::templates::TemplateView, owner::OwnerSpec, space_settings::Port, template_spec::TemplateSpec, toml_input,
+};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -151,16 +153,10 @@ fn read_spec(path: &Path) -> Result<TemplateSpec, Failure> {
     let wrong = |why: String| Failure::Malformed { path: path.to_owned(), why };
     let spec: TemplateSpec = match path.extension().is_some_and(|extension| extension == "json") {
         true => serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?,
-        false => toml::from_str(&text).map_err(|error| wrong(in_one_line(&error)))?,
+        false => toml_input::parse(&text).map_err(|error| wrong(error.to_string()))?,
     };
     spec.check().map_err(|error| wrong(error.to_string()))?;
     Ok(spec)
-}
-
-/// The parser's error without its drawing of the source, which takes several lines.
-fn in_one_line(error: &toml::de::Error) -> String {
-    let drawn = error.to_string();
-    format!("{}: {}", drawn.lines().next().unwrap_or("TOML parse error"), error.message())
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 command_family! {
     /// Manage users.
-    #[argh(example = "{command_name} create ada --role operator\n{command_name} update ada --deactivate")]
+    #[argh(example = "{command_name} create ada --role member\n{command_name} update ada --deactivate")]
     UserCommand(UserSubcommand) = "user" { ListUsers, CreateUser, ShowUser, UpdateUser, DeleteUser }
 }
 
@@ -38,8 +38,8 @@ show_and_delete_commands! {
 client_command! {
     /// Create a user. Asks for a password at a terminal.
     #[argh(
-        example = "{command_name} ada --role operator --group web\n\
-                   {command_name} deploy-bot --role emitter --no-password\n\
+        example = "{command_name} ada --role member --group web\n\
+                   {command_name} deploy-bot --role member --no-password\n\
                    pass show ada | {command_name} ada --password-stdin"
     )]
     CreateUser = "create" {
@@ -47,7 +47,7 @@ client_command! {
         #[argh(positional)]
         name: String,
 
-        /// a role to give (name or id); repeat for more
+        /// a role to give (name or id), such as member or one that `svc role create` made; repeat for more
         #[argh(option)]
         role: Vec<String>,
 
@@ -68,7 +68,7 @@ client_command! {
 client_command! {
     /// Change a user. What is not mentioned stays.
     #[argh(
-        example = "{command_name} ada --role operator --role auditor\n\
+        example = "{command_name} ada --role member --role admin\n\
                    {command_name} ada --password\n\
                    {command_name} ada --deactivate"
     )]

@@ -27,5 +27,6 @@ pub mod space_state;
 mod strict;
 pub mod template_spec;
 pub mod timestamp;
+pub mod toml_input;
 pub mod units;
 pub mod webhook_secret;

@@ -244,3 +244,16 @@ fn every_command_of_spaces_and_methods_prints_json() {
         assert_eq!(daemon.get(path).json()["items"], json!([]), "{path}");
     }
 }
+
+#[test]
+fn a_mistyped_variable_of_the_environment_is_warned_about_by_every_command() {
+    let mut daemon = Daemon::start();
+    let output = daemon.command(&["whoami"]).env("SVC_TOKN", "x").output().unwrap();
+    let warning = "svc: warning: the environment variable SVC_TOKN has no meaning: did you mean SVC_TOKEN?\n";
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), warning));
+    daemon.kill();
+    daemon.set("DELIVRY_QUEUE", "5");
+    daemon.restart();
+    let warning = "the environment variable SVC_DELIVRY_QUEUE has no meaning: did you mean SVC_DELIVERY_QUEUE?";
+    assert_eq!(daemon.log().matches(warning).count(), 1, "{}", daemon.log());
+}

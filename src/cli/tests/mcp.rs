@@ -68,7 +68,7 @@ fn one_tool_is_shown_with_its_schema() {
 
 #[test]
 fn a_caller_who_may_not_use_mcp_is_refused() {
-    let fake = FakeApi::always(403, error("forbidden", "this token is limited to the scope methods"));
+    let fake = FakeApi::always(403, error("insufficient_scope", "this token has the scope methods"));
     assert_eq!(fake.run(&["mcp", "tools"]).code, 4);
     let fake = FakeApi::always(200, json!({"jsonrpc": "2.0", "id": 1, "error": {"code": -32603, "message": "no"}}));
     let ran = fake.run(&["mcp", "tools"]);

@@ -68,6 +68,18 @@ fn every_command_has_help_with_an_example() {
 }
 
 #[test]
+fn help_names_only_roles_that_the_first_start_creates() {
+    for command in commands() {
+        let words: Vec<&str> = command.iter().copied().chain(["--help"]).collect();
+        let help = run(&words).out;
+        let examples = help.split_once("Examples:\n").map_or("", |(_, examples)| examples);
+        for role in examples.split("--role ").skip(1).filter_map(|rest| rest.split_whitespace().next()) {
+            assert!(["admin", "member"].contains(&role), "{words:?} names the role {role}");
+        }
+    }
+}
+
+#[test]
 fn completions_name_every_command() {
     for shell in CompletionShell::ALL {
         let script = shell.script(&super::Svc::get_args_info());
@@ -186,6 +198,9 @@ fn being_refused_is_code_4_with_advice() {
     let ran = FakeApi::always(403, error("forbidden", "needs view_audit_log")).run(&["audit"]);
     assert_eq!(ran.code, 4);
     assert!(ran.err.contains("view_audit_log"), "{}", ran.err);
+    let ran =
+        FakeApi::always(403, error("insufficient_scope", "this token has the scope mcp: use another")).run(&["audit"]);
+    assert_eq!((ran.code, ran.err.as_str()), (4, "svc: this token has the scope mcp: use another\n"));
     let fake = FakeApi::always(401, error("unauthorized", "no token"));
     let ran = run(&["whoami", "--server", &fake.url]);
     assert!(ran.code == 4 && ran.err.contains("no token to show"), "{}", ran.err);

@@ -1,5 +1,6 @@
 //! A registration as users write it, in TOML or JSON: one server and its methods. Unknown keys are errors.
 
+use crate::model::toml_input::{self, InvalidToml};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::time::Duration;
@@ -96,9 +97,13 @@ pub struct MethodDefinition {
 }
 
 impl Registration {
-    /// Parses the text of a TOML file. Errors carry the line.
-    pub fn from_toml(text: &str) -> Result<Self, toml::de::Error> {
-        toml::from_str(text)
+    /// Parses the text of a TOML file.
+    ///
+    /// # Errors
+    ///
+    /// An error names the line and the field.
+    pub fn from_toml(text: &str) -> Result<Self, InvalidToml> {
+        toml_input::parse(text)
     }
 }
 
@@ -205,7 +210,7 @@ mod tests {
             ("command = \"./serve\"", "", 1, "command"),
         ] {
             let error = Registration::from_toml(&LEAST.replace(from, to)).unwrap_err().to_string();
-            assert!(error.contains(&format!("line {line},")) && error.contains(part), "{to}: {error}");
+            assert!(error.starts_with(&format!("line {line}: ")) && error.contains(part), "{to}: {error}");
         }
     }
 }

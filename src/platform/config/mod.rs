@@ -3,10 +3,16 @@
 //! `contrib/svc.default.toml` is embedded and documents every key; a test holds it to the defaults
 //! here. An unknown key is an error with its line, never silently ignored.
 
+mod variables;
+
 pub use crate::model::units::{Size, Span, UnitError};
+pub use variables::variable_warnings;
 
 use crate::{
-    model::jsonrpc::MAX_BATCH,
+    model::{
+        jsonrpc::MAX_BATCH,
+        toml_input::{self, InvalidToml},
+    },
     platform::store::{Migration, StoreOptions},
 };
 use serde::{Deserialize, Serialize};
@@ -180,7 +186,7 @@ pub enum ConfigError {
     #[error("cannot read {}: {source}", path.display())]
     Read { path: PathBuf, source: std::io::Error },
     #[error("{}: {source}", path.display())]
-    File { path: PathBuf, source: toml::de::Error },
+    File { path: PathBuf, source: InvalidToml },
     #[error("environment variable {name}: {reason}")]
     Environment { name: String, reason: String },
     #[error("`{key}` {reason}")]
@@ -208,8 +214,8 @@ impl Config {
         };
         let at = |source| ConfigError::File { path: file.unwrap_or(Path::new("")).to_owned(), source };
         // Read as a whole first: only here does an error know its line.
-        toml::from_str::<Self>(&text).map_err(at)?;
-        let mut table: toml::Table = toml::from_str(&text).map_err(at)?;
+        toml_input::parse::<Self>(&text).map_err(at)?;
+        let mut table: toml::Table = toml_input::parse(&text).map_err(at)?;
         let defaults: toml::Table = toml::from_str(DEFAULT_TOML).expect("the embedded defaults parse");
         overlay_environment(&mut table, &defaults, "SVC", &environment)?;
         let config: Self = table.try_into().map_err(|source: toml::de::Error| ConfigError::Environment {
@@ -290,13 +296,6 @@ impl Config {
         }
         Ok(())
     }
-}
-
-/// The position and reason of a TOML error in one line; the parser's own message has several.
-pub fn toml_fault(fault: &toml::de::Error) -> String {
-    let drawn = fault.to_string();
-    let place = drawn.lines().next().unwrap_or("TOML parse error");
-    format!("{place}: {}", fault.message())
 }
 
 /// `$XDG_DATA_HOME/svc`, or `~/.local/share/svc`; `None` without a home.
@@ -475,6 +474,13 @@ mod tests {
     fn an_unknown_key_is_an_error_with_its_name_and_line() {
         let error = load("zone = \"x\"\n[delivery]\nqueu = 5\n", &[]).unwrap_err().to_string();
         assert!(error.contains("line 3") && error.contains("queu"), "{error}");
+    }
+
+    #[test]
+    fn a_value_of_the_wrong_type_is_an_error_with_its_key_and_line() {
+        let error = load("zone = \"x\"\n[delivery]\nqueue = \"many\"\n", &[]).unwrap_err().to_string();
+        let said = "line 3: `delivery.queue`: expected an integer, found the string \"many\"";
+        assert!(error.ends_with(said), "{error}");
     }
 
     #[test]

@@ -97,21 +97,30 @@ fn is_open(found: &RouteMatch<'_>, path: &str) -> bool {
     }
 }
 
-/// Limits a scoped token to the routes that name one of its scopes. It is refused everything else, existing or not. A
-/// credential without scopes is not limited.
+/// Limits a scoped token to the routes that name one of its scopes. It is refused everything else; a route without a scope
+/// and an absent one look alike. A credential without scopes is not limited.
 fn check_token_scope(scopes: &[TokenScope], found: &RouteMatch<'_>) -> Result<(), ApiError> {
-    let in_scope = |route: &Route| route.scope.is_some_and(|scope| scopes.contains(&scope));
-    let reached = match found {
-        RouteMatch::Found(route, _) => in_scope(route),
+    if scopes.is_empty() {
+        return Ok(());
+    }
+    let needed = match found {
+        RouteMatch::Found(route, _) => route.scope.into_iter().collect(),
         // The token may know of a path that it reaches by another method.
-        RouteMatch::OtherMethods(routes) => routes.iter().any(|route| in_scope(route)),
-        RouteMatch::NotFound => false,
+        RouteMatch::OtherMethods(routes) => routes.iter().filter_map(|route| route.scope).collect(),
+        RouteMatch::NotFound => Vec::new(),
     };
-    if scopes.is_empty() || reached {
+    if needed.iter().any(|scope| scopes.contains(scope)) {
         return Ok(());
     }
     let names: Vec<_> = scopes.iter().map(|scope| scope.as_str()).collect();
-    Err(ApiError::Forbidden(format!("this token is limited to the scope {}", names.join(" and "))))
+    let has = format!("this token has the scope {}", names.join(" and "));
+    Err(ApiError::InsufficientScope(match needed.first() {
+        Some(scope) => {
+            let scope = scope.as_str();
+            format!("{has}, and this needs the scope {scope}: use a token with that scope, or one without scopes")
+        }
+        None => format!("{has}, and this is closed to scoped tokens: use one without scopes"),
+    }))
 }
 
 fn check_agent(caller: &Caller, route: &Route) -> Result<(), ApiError> {
@@ -200,6 +209,19 @@ mod tests {
         let mut methods = get("/y", RouteAccess::User, status::health, "");
         methods.scope = Some(TokenScope::Methods);
         let reaches = |scopes: &[TokenScope], found| check_token_scope(scopes, &found).is_ok();
+        let refusal = |found| match check_token_scope(&[TokenScope::Mcp], &found) {
+            Err(ApiError::InsufficientScope(message)) => message,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(
+            refusal(RouteMatch::Found(&methods, 0..0)),
+            "this token has the scope mcp, and this needs the scope methods: use a token with that scope, or one without \
+             scopes"
+        );
+        let closed_to_all =
+            "this token has the scope mcp, and this is closed to scoped tokens: use one without scopes".to_owned();
+        assert_eq!(refusal(RouteMatch::Found(&closed, 0..0)), closed_to_all);
+        assert_eq!(refusal(RouteMatch::NotFound), closed_to_all, "a route that is closed looks like an absent one");
         for (scopes, to_methods) in
             [(&[TokenScope::Methods][..], true), (&[TokenScope::Mcp], false), (TokenScope::ALL, true)]
         {

@@ -24,6 +24,9 @@ pub enum ApiError {
     Unauthorized(&'static str),
     #[error("{0}")]
     Forbidden(String),
+    /// The token's scopes do not reach the route. The code is that of RFC 6750.
+    #[error("{0}")]
+    InsufficientScope(String),
     /// Also for records of other users: a hidden record and an absent one look alike.
     #[error("{0}")]
     NotFound(String),
@@ -69,6 +72,7 @@ impl ApiError {
             Self::BadRequest(_) => (StatusCode::BAD_REQUEST, "bad_request"),
             Self::Unauthorized(_) => (StatusCode::UNAUTHORIZED, "unauthorized"),
             Self::Forbidden(_) => (StatusCode::FORBIDDEN, "forbidden"),
+            Self::InsufficientScope(_) => (StatusCode::FORBIDDEN, "insufficient_scope"),
             Self::NotFound(_) => (StatusCode::NOT_FOUND, "not_found"),
             Self::MethodNotAllowed { .. } => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
             Self::NotAcceptable(_) => (StatusCode::NOT_ACCEPTABLE, "not_acceptable"),
@@ -233,6 +237,7 @@ mod tests {
             ApiError::BadRequest(text()),
             ApiError::Unauthorized(""),
             ApiError::Forbidden(text()),
+            ApiError::InsufficientScope(text()),
             ApiError::NotFound(text()),
             ApiError::MethodNotAllowed { allow: text() },
             ApiError::NotAcceptable(text()),

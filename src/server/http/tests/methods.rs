@@ -337,7 +337,7 @@ async fn a_token_for_methods_reaches_methods_and_nothing_else() {
     let (methods, mcp) = (token(json!(["methods"])).await, token(json!(["mcp"])).await);
     assert_eq!(server.code(&methods, "e").await, 0);
     assert_eq!(server.sees(&methods).await, ["e"]);
-    let forbidden = |response: TestResponse| assert_eq!(response.code(), "forbidden");
+    let forbidden = |response: TestResponse| assert_eq!(response.code(), "insufficient_scope");
     forbidden(server.call(&methods, "GET", "/api/whoami", None).await);
     forbidden(server.call(&methods, "GET", "/api/spaces", None).await);
     forbidden(server.call(&methods, "POST", "/mcp", Some(json!({}))).await);

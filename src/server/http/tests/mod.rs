@@ -158,7 +158,7 @@ impl TestResponse {
         let status = match code {
             "bad_request" => 400,
             "unauthorized" => 401,
-            "forbidden" => 403,
+            "forbidden" | "insufficient_scope" => 403,
             "not_found" => 404,
             "method_not_allowed" => 405,
             "not_acceptable" => 406,

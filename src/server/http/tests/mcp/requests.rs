@@ -18,11 +18,11 @@ async fn every_http_method_of_the_endpoint_checks_scope_and_permission() {
     let unpermitted = server.member("uma", &["use_methods"], &[]).await;
     let list = request("tools/list", json!({}));
     assert_eq!(server.send_message(&mcp, OLDER, &list, &[]).await.status, 200);
-    for token in [&methods, &unpermitted] {
-        assert_eq!(server.send_message(token, OLDER, &list, &[]).await.code(), "forbidden");
-        assert_eq!(server.call(token, "GET", "/mcp", None).await.code(), "forbidden");
+    for (token, code) in [(&methods, "insufficient_scope"), (&unpermitted, "forbidden")] {
+        assert_eq!(server.send_message(token, OLDER, &list, &[]).await.code(), code);
+        assert_eq!(server.call(token, "GET", "/mcp", None).await.code(), code);
     }
-    assert_eq!(server.call(&methods, "DELETE", "/mcp", None).await.code(), "forbidden");
+    assert_eq!(server.call(&methods, "DELETE", "/mcp", None).await.code(), "insufficient_scope");
     for method in ["GET", "POST", "DELETE"] {
         assert_eq!(server.call("svc_wrong", method, "/mcp", None).await.code(), "unauthorized");
         let nobody = server.send(server.request(method, "/mcp").body(()).unwrap()).await;
