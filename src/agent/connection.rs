@@ -212,7 +212,10 @@ impl<'a> Connection<'a> {
             ToAgent::Cancel { id } => self.calls.cancel(id),
             ToAgent::Confirm(confirmation) => self.agent.spool.settle(&[confirmation]),
             ToAgent::ConfirmMany(confirmations) => self.agent.spool.settle(&confirmations),
-            ToAgent::Registered { generation, groups } => self.link.resolve(generation, Ok(groups)),
+            ToAgent::Registered { generation, groups, warnings } => {
+                self.link.set_warnings(warnings);
+                self.link.resolve(generation, Ok(groups));
+            }
             ToAgent::Refused { generation, reason } => self.link.resolve(generation, Err(reason)),
             ToAgent::Check(check) => {
                 self.check.send_replace(check);

@@ -32,6 +32,8 @@ pub struct ServerLink {
     published: watch::Sender<Option<u64>>,
     /// The server's reason for refusing the current registration.
     refusal: Mutex<Option<String>>,
+    /// The server's warnings about the registration that it accepted last.
+    warnings: Mutex<Vec<String>>,
     /// Time in which the server must answer a registration.
     answer_timeout: Duration,
     down: CancellationToken,
@@ -81,6 +83,7 @@ impl ServerLink {
             pending: Mutex::default(),
             published: watch::Sender::new(None),
             refusal: Mutex::default(),
+            warnings: Mutex::default(),
             answer_timeout,
             down: CancellationToken::new(),
         };
@@ -141,6 +144,19 @@ impl ServerLink {
     /// The server's reason for refusing the current registration.
     pub fn refusal(&self) -> Option<String> {
         self.refusal.lock().clone()
+    }
+
+    /// Keeps and logs the server's warnings about the registration that it has just accepted.
+    pub fn set_warnings(&self, warnings: Vec<String>) {
+        for warning in &warnings {
+            log::warn!("{} warns about the registration: {warning}", self.server);
+        }
+        *self.warnings.lock() = warnings;
+    }
+
+    /// The server's warnings about the registration that it accepted last.
+    pub fn warnings(&self) -> Vec<String> {
+        self.warnings.lock().clone()
     }
 
     /// Marks the link as down. Pending registrations fail.

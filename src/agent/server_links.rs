@@ -63,6 +63,14 @@ impl ServerLinks {
         let _ = timeout_at(began + LINK_WAIT, up).await;
     }
 
+    /// The warnings of all servers about the present registration, each once.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings: Vec<String> = self.up().iter().flat_map(|link| link.warnings()).collect();
+        warnings.sort_unstable();
+        warnings.dedup();
+        warnings
+    }
+
     pub fn statuses(&self) -> Vec<ServerLinkView> {
         self.slots.iter().map(ServerSlot::status).collect()
     }

@@ -325,6 +325,9 @@ impl RegisterMethods {
         for line in registered.output.iter().flat_map(|output| output.lines()) {
             shell.out.line(&printable(line))?;
         }
+        for warning in &registered.warnings {
+            shell.note(&format!("svc: warning: {warning}"));
+        }
         if !registered.methods.is_empty() {
             shell.out.line(&format!("registered {}", counted(&registered.methods)))?;
         }

@@ -87,6 +87,9 @@ pub enum ToAgent {
         /// The groups of the registration, for the agent to send with it next time.
         #[serde(default, skip_serializing_if = "GroupIds::is_empty")]
         groups: GroupIds,
+        /// Mistakes that do not prevent the registration, each in one line for people. Older servers tell none.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        warnings: Vec<String>,
     },
     /// The previous registration stays in force.
     Refused {

@@ -163,6 +163,7 @@ impl Services {
             identity: identity.clone(),
             spaces: spaces.clone(),
             registry: registry.clone(),
+            sinks: sinks.clone(),
             subscriptions: subscriptions.clone(),
             emitter: emitter.clone(),
             deliverer: deliverer.clone(),

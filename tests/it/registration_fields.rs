@@ -111,6 +111,29 @@ fn each_field_of_a_method_is_published_as_written() {
 }
 
 #[test]
+fn names_in_event_sinks_that_shape_nothing_are_warned_about() {
+    let test = RegistrationTest::new();
+    let hook = json!({"name": "hook", "events": "*", "type": "script", "script": {"source": "return"}});
+    test.daemon.create_sink(&hook);
+    let fields = "events = [\"custom.*\"]\nevent_sinks = [\"shape\", \"shpae\", \"hook\"]";
+    let text = registration("echo.py", "", &[("x.echo", fields)]);
+    let output = test.space.try_register(&text);
+    let expected = "svc: warning: `event_sinks` of `x.echo` names `hook`: that sink has the type script, and only json-rpc \
+                    sinks shape events\n\
+                    svc: warning: `event_sinks` of `x.echo` names `shpae`: no json-rpc sink has this name\n";
+    assert_eq!(String::from_utf8_lossy(&output.stderr), expected);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "registered 1 method: x.echo\n");
+    assert!(test.space.log().contains("names `shpae`"), "{}", test.space.log());
+    // A registration without the mistake has no warning.
+    let output = test.space.try_register(&text.replace(", \"shpae\", \"hook\"", ""));
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned()), (Some(0), String::new()));
+    let without_events = registration("echo.py", "", &[("x.echo", "event_sinks = [\"shape\"]")]);
+    let output = test.space.try_register(&without_events);
+    let expected = "svc: warning: `event_sinks` of `x.echo` have no effect without `events`\n";
+    assert_eq!(String::from_utf8_lossy(&output.stderr), expected);
+}
+
+#[test]
 fn missing_and_invalid_fields_of_a_method_are_refused_with_their_line() {
     let test = RegistrationTest::new();
     let good = registration("echo.py", "", &[("x.echo", "")]);
@@ -118,7 +141,11 @@ fn missing_and_invalid_fields_of_a_method_are_refused_with_their_line() {
         ("name = \"x.echo\"", "", "line 5"),
         ("local_name = \"echo\"", "", "local_name"),
         ("description = \"Does it\"", "", "description"),
-        ("description = \"Does it\"", "description = 5", "line 8"),
+        (
+            "description = \"Does it\"",
+            "description = 5",
+            "line 8: `methods[0].description`: expected a string, found the integer 5",
+        ),
         ("description = \"Does it\"", "description = \"x\"\nscope = \"public\"", "line 9"),
         ("description = \"Does it\"", "description = \"x\"\nmcp_tool = \"yes\"", "line 9"),
         ("description = \"Does it\"", "description = \"x\"\nkeywords = \"a\"", "line 9"),

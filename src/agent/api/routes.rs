@@ -116,9 +116,11 @@ async fn register(
         } => {
             let built = BuiltRegistration { directory, script, registration };
             let cause = by.as_ref().map_or(RegisterCause::Command, |by| by.cause);
+            let links = agent.links.clone();
             let registering = async move { agent.registrar.register_built(&built, by.as_deref(), cause).await };
             let methods = run_detached(registering).await?;
-            Ok(json(StatusCode::OK, &RegisteredView { methods, removed: Vec::new(), output: None }))
+            let view = RegisteredView { methods, removed: Vec::new(), output: None, warnings: links.warnings() };
+            Ok(json(StatusCode::OK, &view))
         }
         _ => Err(ApiRefusal::bad_request("give `path` and `source` of a file, or `registration` and `directory`")),
     }

@@ -40,7 +40,8 @@ pub async fn register(
     let language = FileLanguage::of(path).ok_or_else(|| invalid(RegistrationFileError::Unknown(path.to_owned())))?;
     if language == FileLanguage::Toml {
         let methods = agent.registrar.register_toml(path, source, cause).await?;
-        return Ok(RegisteredView { methods, removed: Vec::new(), output: Some(String::new()) });
+        let warnings = agent.links.warnings();
+        return Ok(RegisteredView { methods, removed: Vec::new(), output: Some(String::new()), warnings });
     }
     if !path.is_absolute() {
         return Err(invalid(RegistrationFileError::Relative(path.to_owned())));
@@ -59,7 +60,8 @@ pub async fn register(
             Err(SetupError::NothingRegistered { path: path.to_owned(), output })
         }
         Ok(output) => {
-            Ok(RegisteredView { methods: summary.registered, removed: summary.removed, output: Some(output) })
+            let (methods, removed, warnings) = (summary.registered, summary.removed, agent.links.warnings());
+            Ok(RegisteredView { methods, removed, output: Some(output), warnings })
         }
         Err(error) => {
             if let Err(stays) = agent.registrar.undo(&changes).await {

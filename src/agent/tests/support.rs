@@ -176,7 +176,7 @@ impl LinkedAgent {
     pub async fn expect_unregister(&mut self) -> u64 {
         match self.receive_matching(is_registration).await {
             ToServer::Unregister { generation } => {
-                self.send(ToAgent::Registered { generation, groups: GroupIds::new() }).await;
+                self.send(ToAgent::Registered { generation, groups: GroupIds::new(), warnings: Vec::new() }).await;
                 generation
             }
             other => panic!("{other:?}"),
@@ -197,7 +197,7 @@ impl LinkedAgent {
     pub async fn expect_whole_register(&mut self) -> Registration {
         match self.receive_matching(is_registration).await {
             ToServer::Register { generation, registration, .. } => {
-                self.send(ToAgent::Registered { generation, groups: GroupIds::new() }).await;
+                self.send(ToAgent::Registered { generation, groups: GroupIds::new(), warnings: Vec::new() }).await;
                 registration
             }
             other => panic!("{other:?}"),
@@ -207,7 +207,7 @@ impl LinkedAgent {
     /// Receives a registration and accepts it.
     pub async fn expect_register(&mut self) -> (u64, Vec<String>) {
         let (generation, names) = self.receive_register().await;
-        self.send(ToAgent::Registered { generation, groups: GroupIds::new() }).await;
+        self.send(ToAgent::Registered { generation, groups: GroupIds::new(), warnings: Vec::new() }).await;
         (generation, names)
     }
 

@@ -9,7 +9,7 @@ use crate::{
             formatter::{FormatError, MethodParams},
         },
     },
-    model::{event::EventType, jsonrpc, owner::Owner},
+    model::{event::EventType, id::UserId, jsonrpc, method::Method, owner::Owner, sink_spec::SinkKind},
     scripting::lua::{EventInput, Runtime},
 };
 use serde_json::value::RawValue;
@@ -48,12 +48,40 @@ pub async fn attempt(
 /// The names that the method gives are tried in order. Each means the sink of the subscription's owner before a global
 /// one; a sink that is inactive or no json-rpc sink is passed over. The first whose own patterns match is chosen.
 pub fn formatter_for(sinks: &Sinks, subscription: &Subscription, kind: &EventType) -> Option<Arc<Sink>> {
-    let usable = |sink: &Arc<Sink>| sink.active && matches!(sink.target, SinkTarget::JsonRpc(_));
     let named = |name: &String| {
         let owners = [subscription.event_owner(), Owner::Global];
-        owners.into_iter().filter_map(|owner| sinks.find(owner, name)).find(usable)
+        owners.into_iter().filter_map(|owner| sinks.find(owner, name)).find(is_formatter)
     };
     subscription.event_sinks.iter().filter_map(named).find(|sink| sink.events.matches(kind.as_str()))
+}
+
+/// Warnings about names in `event_sinks` that shape no event now, each in one line. A global sink that cannot be used
+/// looks like an absent one.
+pub fn event_sink_warnings(sinks: &Sinks, owner: UserId, methods: &[Method]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for method in methods {
+        let name = &method.name;
+        for sink in &method.event_sinks {
+            let fault = match sinks.find(Owner::User(owner), sink) {
+                Some(own) if is_formatter(&own) => continue,
+                _ if sinks.find(Owner::Global, sink).is_some_and(|global| is_formatter(&global)) => continue,
+                Some(own) if own.kind() != SinkKind::JsonRpc => {
+                    format!("that sink has the type {}, and only json-rpc sinks shape events", own.kind())
+                }
+                Some(_) => "that sink is inactive".to_owned(),
+                None => "no json-rpc sink has this name".to_owned(),
+            };
+            warnings.push(format!("`event_sinks` of `{name}` names `{sink}`: {fault}"));
+        }
+        if !method.event_sinks.is_empty() && method.definition.events.is_none() {
+            warnings.push(format!("`event_sinks` of `{name}` have no effect without `events`"));
+        }
+    }
+    warnings
+}
+
+fn is_formatter(sink: &Arc<Sink>) -> bool {
+    sink.active && matches!(sink.target, SinkTarget::JsonRpc(_))
 }
 
 /// Returns the params of the call, or the result of the attempt if there are none.
@@ -130,9 +158,8 @@ mod tests {
                 Sink,
                 test_support::{SinkFixture, input},
             },
-            subscriptions::test_support::{FakeGateway, StoreDirectory, error, subscription},
+            subscriptions::test_support::{FakeGateway, StoreDirectory, error, method, subscription},
         },
-        model::id::UserId,
         routing::queue::AttemptOutcome,
     };
     use serde_json::{Value, json};
@@ -227,6 +254,27 @@ mod tests {
         assert_eq!(fixture.params().await, json!({"by": "everybody"}));
         fixture.sink(fixture.mine(), "f", "*", json!({"template": "return {by = 'owner'}"})).await;
         assert_eq!(fixture.params().await, json!({"by": "owner"}));
+    }
+
+    #[tokio::test]
+    async fn a_name_that_shapes_nothing_is_told_with_the_reason() {
+        let fixture = MethodFixture::new(&[]);
+        let Owner::User(owner) = fixture.mine() else { panic!("it is a user's") };
+        fixture.sink(fixture.mine(), "mine", "*", json!({})).await;
+        fixture.sink(fixture.mine(), "off", "*", json!({"active": false})).await;
+        fixture.sink(Owner::Global, "off", "*", json!({})).await;
+        fixture.sink(fixture.mine(), "idle", "*", json!({"active": false})).await;
+        fixture.sink(Owner::Global, "hidden", "*", json!({"active": false})).await;
+        fixture.sink(Owner::User(UserId::new()), "theirs", "*", json!({})).await;
+        let methods =
+            [method("a", Some("*"), &["mine", "off", "idle", "hidden", "theirs"]), method("b", None, &["mine"])];
+        let expected = [
+            "`event_sinks` of `a` names `idle`: that sink is inactive",
+            "`event_sinks` of `a` names `hidden`: no json-rpc sink has this name",
+            "`event_sinks` of `a` names `theirs`: no json-rpc sink has this name",
+            "`event_sinks` of `b` have no effect without `events`",
+        ];
+        assert_eq!(event_sink_warnings(&fixture.context.sinks, owner, &methods), expected);
     }
 
     #[tokio::test]

@@ -67,6 +67,9 @@ pub struct RegisteredView {
     /// The output of the script, empty for a file in TOML. Absent for a registration that a script has built.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
+    /// Mistakes that did not prevent the registration, such as unknown names in `event_sinks`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// The answer to `DELETE /methods`.

@@ -5,7 +5,7 @@ use crate::{
         agent_link::{AgentLink, AgentOutboxReceiver},
         registry::Registry,
     },
-    delivery::{deliver::Deliverer, subscriptions::Subscriptions},
+    delivery::{deliver::Deliverer, sinks::Sinks, subscriptions::Subscriptions},
     identity::Identity,
     model::{
         agent_protocol::{Goodbye, ToAgent},
@@ -40,6 +40,7 @@ pub struct AgentHubDeps {
     pub spaces: Spaces,
     pub scripts: Scripts,
     pub registry: Registry,
+    pub sinks: Sinks,
     pub subscriptions: Subscriptions,
     pub emitter: Arc<Emitter>,
     pub deliverer: Deliverer,

@@ -13,6 +13,7 @@ use crate::{
         agent_link::AgentLink,
         registry::{RegistrationRefusal, ServeRequest},
     },
+    delivery::subscriptions::event_sink_warnings,
     identity::Caller,
     model::{
         agent_protocol::{Goodbye, ToAgent, ToServer},
@@ -97,7 +98,7 @@ impl AgentHub {
         let answer = match notice {
             ToServer::Register { generation, registration, groups } => {
                 match self.register(link, generation, registration, groups).await {
-                    Ok(groups) => ToAgent::Registered { generation, groups },
+                    Ok((groups, warnings)) => ToAgent::Registered { generation, groups, warnings },
                     Err(reason) => {
                         self.note_refusal(link, &reason);
                         ToAgent::Refused { generation, reason }
@@ -111,7 +112,7 @@ impl AgentHub {
                 }
                 deps.registry.unregister(space);
                 match deps.subscriptions.remove(space).await {
-                    Ok(()) => ToAgent::Registered { generation, groups: GroupIds::new() },
+                    Ok(()) => ToAgent::Registered { generation, groups: GroupIds::new(), warnings: Vec::new() },
                     Err(error) => ToAgent::Refused { generation, reason: error.to_string() },
                 }
             }
@@ -136,15 +137,15 @@ impl AgentHub {
         let _ = link.send(answer).await;
     }
 
-    /// Publishes a registration as a whole or not at all, and returns its groups; `known` are those that the agent was
-    /// told before. An error is the reason, in one line for people.
+    /// Publishes a registration as a whole or not at all, and returns its groups and warnings about it; `known` are the
+    /// groups that the agent was told before. An error is the reason, in one line for people.
     async fn register(
         &self,
         link: &Arc<AgentLink>,
         generation: u64,
         registration: Registration,
         known: GroupIds,
-    ) -> Result<GroupIds, String> {
+    ) -> Result<(GroupIds, Vec<String>), String> {
         let (deps, id) = (&self.0.deps, link.space());
         let space = deps.spaces.get(id).ok_or("the space is gone")?;
         let (groups, name) = (self.resolve_groups(&space, &registration, &known), space.name.to_string());
@@ -182,7 +183,7 @@ impl AgentHub {
         }
         log::info!("space `{}` publishes {} methods", space.name, methods.len());
         deps.deliverer.space_served(id);
-        Ok(groups)
+        Ok((groups, event_sink_warnings(&deps.sinks, space.owner, &methods)))
     }
 
     /// The groups that a registration names. A name that the agent knows the group of means that one, whatever it is
