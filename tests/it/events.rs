@@ -206,7 +206,7 @@ fn stream(daemon: &Daemon, path: &str) -> impl Iterator<Item = std::io::Result<S
 
 #[test]
 fn explain_tells_which_sinks_match_and_why_the_others_do_not_and_sends_nothing() {
-    let daemon = Daemon::start();
+    let daemon = Daemon::with(&[("EGRESS_ALLOW_PRIVATE", "true")]);
     let receiver = Receiver::start();
     daemon.create_sink(&sink("matching", "custom.deploy.*", "global", &receiver));
     daemon.create_sink(&sink("deaf", "space.*", "global", &receiver));

@@ -174,7 +174,7 @@ fn a_call_that_its_client_cancels_is_released() {
 
 #[test]
 fn a_stored_tool_runs_as_its_caller_and_its_events_reach_the_callers_sinks() {
-    let daemon = Daemon::start();
+    let daemon = Daemon::with(&[("EGRESS_ALLOW_PRIVATE", "true")]);
     let uma = daemon.create_user("uma", &["use_mcp_server", "use_spaces", "manage_own_event_sinks"]);
     let receiver = Receiver::start();
     let hook = |name: &str, owner: &str| {

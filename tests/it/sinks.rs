@@ -191,30 +191,52 @@ fn a_test_delivers_a_sample_now_and_leaves_the_queue_alone() {
 
 #[test]
 fn a_users_sink_cannot_reach_private_addresses_but_a_global_one_can() {
-    let daemon = Daemon::start();
+    let mut daemon = Daemon::with(&[("EGRESS_ALLOW_PRIVATE", "true")]);
     let receiver = Receiver::start();
     let url = receiver.url("/");
     let port = url.trim_end_matches('/').rsplit(':').next().unwrap();
-    for (n, host) in ["127.0.0.1", "2130706433", "127.1", "[::ffff:127.0.0.1]", "localhost"].iter().enumerate() {
-        let mut sink = webhook(&format!("s{n}"), "me");
-        sink["webhook"]["url"] = json!(format!("http://{host}:{port}/"));
-        let id = daemon.create_sink(&sink);
+    let hosts = ["127.0.0.1", "2130706433", "127.1", "[::ffff:127.0.0.1]", "localhost"];
+    let sink_at = |name: &str, owner: &str, url: &str| {
+        let mut sink = webhook(name, owner);
+        sink["webhook"]["url"] = json!(url);
+        sink
+    };
+    let at = |host: &str| format!("http://{host}:{port}/");
+    let numbered = hosts.iter().enumerate();
+    let ids: Vec<String> =
+        numbered.map(|(n, host)| daemon.create_sink(&sink_at(&format!("s{n}"), "me", &at(host)))).collect();
+    // The policy becomes stricter while the sinks are there: each delivery checks the address.
+    daemon.kill();
+    daemon.set("EGRESS_ALLOW_PRIVATE", "false");
+    daemon.restart();
+    for (host, id) in hosts.iter().zip(&ids) {
         let reply = daemon.post(&format!("/api/event-sinks/{id}/test"), &json!({})).json();
         assert_eq!(reply["outcome"], "failed", "{host}: {reply}");
-        assert!(
-            reply["error"].as_str().unwrap().contains("not allowed")
-                || reply["error"].as_str().unwrap().contains("denied"),
-            "{reply}"
-        );
+        assert!(reply["error"].as_str().unwrap().contains("not allowed"), "{reply}");
     }
     assert_eq!(receiver.received().len(), 0);
-    for owner in ["me", "global"] {
-        let mut sink = webhook("metadata", owner);
-        sink["webhook"]["url"] = json!("http://169.254.169.254/latest/meta-data/");
-        let id = daemon.create_sink(&sink);
-        let reply = daemon.post(&format!("/api/event-sinks/{id}/test"), &json!({})).json();
-        assert_eq!(reply["outcome"], "failed", "{reply}");
+    // Another field can still be changed, and what would never be delivered cannot be made.
+    let path = format!("/api/event-sinks/{}", ids[0]);
+    assert_eq!(daemon.patch(&path, &json!({"active": false})).status, 200);
+    let private = "loopback and private addresses are closed to user-owned sinks: make the sink global, or have \
+                   `egress.allow_private` set on the server";
+    for host in hosts.iter().chain(&["a.localhost", "10.1.2.3", "[fd00::1]"]) {
+        let reply = daemon.post("/api/event-sinks", &sink_at("new", "me", &at(host)));
+        assert_eq!(reply.status, 400, "{host}: {}", reply.text);
+        let message = reply.message();
+        assert!(message.starts_with("`webhook.url`: `") && message.ends_with(private), "{host}: {message}");
     }
+    let moved = daemon.patch(&path, &json!({"webhook": {"url": at("127.0.0.2")}}));
+    assert!(moved.status == 400 && moved.message().starts_with("`webhook.url`: "), "{}", moved.text);
+    for owner in ["me", "global"] {
+        let reply =
+            daemon.post("/api/event-sinks", &sink_at("metadata", owner, "http://169.254.169.254/latest/meta-data/"));
+        let expected = "`webhook.url`: `169.254.169.254` is at 169.254.169.254, which is not allowed: cloud metadata \
+                        addresses are never allowed";
+        assert_eq!((reply.status, reply.message().as_str()), (400, expected), "{owner}");
+    }
+    let by_name = daemon.post("/api/event-sinks", &sink_at("name", "me", "https://hooks.invalid/"));
+    assert_eq!(by_name.status, 201, "a name is resolved at delivery: {}", by_name.text);
     let mut sink = webhook("allowed", "global");
     sink["webhook"]["url"] = json!(url);
     let id = daemon.create_sink(&sink);

@@ -53,6 +53,14 @@ impl Sink {
         }
     }
 
+    /// Returns the URL of a webhook.
+    pub fn url(&self) -> Option<&str> {
+        match &self.target {
+            SinkTarget::Webhook(webhook) => Some(&webhook.url),
+            SinkTarget::Script(_) | SinkTarget::JsonRpc(_) => None,
+        }
+    }
+
     pub fn kind(&self) -> SinkKind {
         match self.target {
             SinkTarget::Webhook(_) => SinkKind::Webhook,

@@ -31,7 +31,7 @@ use policy::Policy;
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
     io,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::Arc,
     time::Duration,
 };
@@ -131,6 +131,25 @@ impl Egress {
     /// A client under this policy. Nothing is opened yet.
     pub fn new(config: &config::EgressConfig) -> Self {
         Self(Arc::new(EgressState { policy: Policy::new(config), clients: Default::default() }))
+    }
+
+    /// Checks a URL as far as that is possible without resolving a name: a literal address, or `localhost`, that the
+    /// policy refuses now is refused by every later [`Egress::send`] too.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no request of this owner can reach the URL.
+    pub fn check(&self, owner: Owner, url: &str) -> Result<(), EgressError> {
+        let url = check_url(url)?;
+        let address: IpAddr = match url.host() {
+            Some(Host::Ipv4(address)) => address.into(),
+            Some(Host::Ipv6(address)) => address.into(),
+            Some(Host::Domain(name)) if is_localhost(name) => Ipv4Addr::LOCALHOST.into(),
+            Some(Host::Domain(_)) | None => return Ok(()),
+        };
+        let denied =
+            |denial| EgressError::Denied { host: url.host_str().unwrap_or_default().to_owned(), address, denial };
+        self.0.policy.check(owner, address).map_err(denied)
     }
 
     /// Sends a request on behalf of `owner` and reads the response, whatever its status.
@@ -273,6 +292,12 @@ fn fault(error: isahc::Error, url: &Url, address: SocketAddr) -> EgressError {
         ErrorKind::Io | ErrorKind::ProtocolViolation | ErrorKind::InvalidContentEncoding => EgressError::Broken(reason),
         _ => EgressError::Client(reason),
     }
+}
+
+/// Returns true for the names that always mean this machine.
+fn is_localhost(name: &str) -> bool {
+    let name = name.trim_end_matches('.');
+    name == "localhost" || name.ends_with(".localhost")
 }
 
 #[cfg(test)]

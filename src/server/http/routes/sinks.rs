@@ -48,6 +48,7 @@ pub async fn create(
     Json(spec): Json<SinkSpec>,
 ) -> Result<Created<SinkView>, ApiError> {
     let sink = define(&services, request.caller(), spec, None).await?;
+    check_reachable(&services, &sink, None)?;
     let audited = audited(request.caller(), "sink.create", &sink);
     let sink = services.sinks.create(sink, audited).await?;
     Ok(Created(view(&services, &sink, Secrets::Shown)))
@@ -117,6 +118,17 @@ pub(super) async fn define(
     Ok(sink)
 }
 
+/// Refuses a webhook that the egress policy will refuse at every delivery. A change that leaves URL and owner as they are
+/// does not have to mend that: the policy may be stricter than when the sink was made.
+fn check_reachable(services: &SinkServices, sink: &Sink, before: Option<&Sink>) -> Result<(), ApiError> {
+    let Some(url) = sink.url() else { return Ok(()) };
+    if before.is_some_and(|before| before.owner == sink.owner && before.url() == Some(url)) {
+        return Ok(());
+    }
+    let checked = services.delivery.egress.check(sink.owner, url);
+    checked.map_err(|error| ApiError::BadRequest(format!("`webhook.url`: {error}")))
+}
+
 /// Puts `fields` over the `kept` fields of the sink of the path and saves the result.
 async fn change(
     services: &SinkServices,
@@ -134,7 +146,8 @@ async fn change(
         let mut spec = kept(&before)?;
         spec.extend(fields.clone());
         let spec: SinkSpec = json_input::interpret(Value::Object(spec))?;
-        let sink = define(services, caller, spec, Some(before)).await?;
+        let sink = define(services, caller, spec, Some(before.clone())).await?;
+        check_reachable(services, &sink, Some(&before))?;
         let audited = audited(caller, "sink.update", &sink);
         Ok(Edit::put(sink).with(audited))
     };
