@@ -125,6 +125,27 @@ fn a_spool_is_stored_in_order_with_few_writes_and_a_refused_event_holds_up_no_ot
 }
 
 #[test]
+fn a_server_without_room_leaves_events_in_the_spool_and_takes_them_in_order_later() {
+    let mut daemon = Daemon::start();
+    let mut space = Space::create(&daemon, "notes");
+    space.start(&daemon, &[]);
+    daemon.set("LIMITS_DISK_FREE", "1000000GiB");
+    daemon.crash_and_restart();
+    for n in 0..30 {
+        assert!(space.svc(&["event", "n", &json!({ "n": n }).to_string()]).status.success());
+    }
+    eventually("the server to send the agent away", || daemon.log().contains("must wait").then_some(()));
+    daemon.set("LIMITS_DISK_FREE", "0MiB");
+    daemon.crash_and_restart();
+    let arrived = eventually("all events to arrive", || {
+        let history = daemon.get("/api/events?limit=100&pattern=custom.n").json()["items"].as_array()?.clone();
+        (history.len() == 30).then_some(history)
+    });
+    let numbers: Vec<_> = arrived.iter().rev().map(|event| event["data"]["n"].clone()).collect();
+    assert_eq!(numbers, (0..30).map(Value::from).collect::<Vec<_>>());
+}
+
+#[test]
 fn a_full_spool_says_so_and_takes_no_more() {
     let daemon = Daemon::start();
     let mut space = Space::create(&daemon, "notes");

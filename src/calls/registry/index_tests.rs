@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     calls::agent_link::{AgentCall, AgentOutboxReceiver},
-    model::{id::GroupId, method::Registration},
+    model::{id::GroupId, method::Registration, timestamp::Timestamp},
 };
 use serde_json::{Value, json};
 
@@ -202,4 +202,66 @@ async fn a_dropped_call_frees_its_place() {
     call.abort();
     assert!(call.await.unwrap_err().is_cancelled());
     assert_eq!(published.providers[0].in_flight(), 0);
+}
+
+#[test]
+fn a_definition_of_an_agent_that_is_away_gives_way_and_is_refused_when_it_returns() {
+    let registry = Registry::default();
+    let (away, here, agreeing) = (ServingSpace::new("away"), ServingSpace::new("here"), ServingSpace::new("agreeing"));
+    let tool = |name: &str| with(name, json!({"mcp_tool": true}));
+    let old = json!([with("x", json!({"keywords": ["old"]})), tool("a.b"), method("y")]);
+    registry.register(away.request(user(1), old.clone())).unwrap();
+    registry.register(agreeing.request(user(1), json!([method("y")]))).unwrap();
+    let new = || here.request(user(1), json!([method("x"), tool("a_b"), method("y")]));
+    assert!(matches!(registry.register(new()), Err(MethodConflict::Definition { field: "keywords", .. })));
+    away.link.down();
+    registry.register(new()).unwrap();
+    let spaces = |name: &str| -> Vec<_> {
+        registry
+            .find(user(1), name)
+            .unwrap()
+            .providers
+            .iter()
+            .map(|provider| provider.space_name().to_string())
+            .collect()
+    };
+    assert_eq!(
+        (spaces("x"), spaces("y")),
+        (vec!["here".into()], vec!["away".into(), "agreeing".into(), "here".into()])
+    );
+    assert_eq!(&*registry.tool(user(1), "a_b").unwrap().method.name, "a_b");
+    // The agent is back, with another link.
+    let (link, _messages) = AgentLink::new(away.id);
+    let returned = ServeRequest { link, ..away.request(user(1), old) };
+    let conflict = registry.register(returned).unwrap_err();
+    assert!(matches!(conflict, MethodConflict::Definition { space, .. } if &*space == "here"));
+    assert_eq!(registry.unregister(away.id), 3);
+    assert_eq!((spaces("x"), spaces("y")), (vec!["here".into()], vec!["agreeing".into(), "here".into()]));
+}
+
+#[test]
+fn a_refusal_is_noted_unless_something_is_in_force_over_the_link_and_keeps_its_time() {
+    let (registry, space) = (Registry::default(), ServingSpace::new("a"));
+    let refusal = |reason: &str, since: i64| RegistrationRefusal {
+        space: space.id,
+        space_name: space.name.into(),
+        owner: user(1),
+        reason: reason.to_owned(),
+        since: Timestamp::from_micros(since),
+    };
+    registry.note_refusal(&space.link, refusal("no", 1));
+    registry.note_refusal(&space.link, refusal("no", 2));
+    assert_eq!(registry.refusal(space.id), Some(refusal("no", 1)));
+    registry.note_refusal(&space.link, refusal("never", 3));
+    assert_eq!(registry.refusals_of(user(1)), [refusal("never", 3)]);
+    assert_eq!(registry.refusals_of(user(2)), []);
+    registry.register(space.request(user(1), json!([method("x")]))).unwrap();
+    assert_eq!(registry.refusal(space.id), None);
+    registry.note_refusal(&space.link, refusal("no", 4));
+    assert_eq!(registry.refusal(space.id), None, "the registration before is in force");
+    let (link, _messages) = AgentLink::new(space.id);
+    registry.note_refusal(&link, refusal("no", 5));
+    assert_eq!(registry.refusal(space.id), Some(refusal("no", 5)));
+    registry.unregister(space.id);
+    assert_eq!(registry.refusal(space.id), None);
 }
