@@ -122,9 +122,10 @@ impl<'a> Message<'a> {
         })
     }
 
-    /// The segment number and the length that the message at the beginning of `bytes` claims, checksum or not.
-    pub fn claim(bytes: &[u8]) -> Option<(u64, u64)> {
-        Start::decode(&mut Decoder(bytes)).ok().map(|start| (start.segment, start.len))
+    /// Segment number, page id and length of the body as the message at the beginning of `bytes` claims them, whether its
+    /// checksum is right or not.
+    pub fn claim(bytes: &[u8]) -> Option<(u64, u64, u64)> {
+        Start::decode(&mut Decoder(bytes)).ok().map(|start| (start.segment, start.pid, start.len))
     }
 
     /// The last number of a batch, out of the message that opens it.

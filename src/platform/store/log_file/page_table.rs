@@ -23,6 +23,15 @@ pub(super) enum PageEntry {
 }
 
 impl PageEntry {
+    /// The places of all its messages, the oldest first.
+    pub fn parts(&self) -> impl Iterator<Item = &PageRef> + Clone {
+        let (first, links) = match self {
+            Self::Free(found) => (found, &[][..]),
+            Self::Present { base, links } => (base, links.as_slice()),
+        };
+        std::iter::once(first).chain(links)
+    }
+
     /// The newest message of the page.
     pub fn last(&self) -> PageRef {
         match self {

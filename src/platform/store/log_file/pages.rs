@@ -165,11 +165,11 @@ impl Pages {
     }
 }
 
+/// The parts of one slot, each with what it holds or the reason for which it cannot be used.
+type CheckedParts<'a> = Vec<(&'a Part, Result<Sound, &'static str>)>;
+
 /// Checks the parts of all slots, each slot read once.
-fn check_all<'a>(
-    slots: &Slots,
-    groups: &[&'a [Part]],
-) -> io::Result<Vec<Vec<(&'a Part, Result<Sound, &'static str>)>>> {
+fn check_all<'a>(slots: &Slots, groups: &[&'a [Part]]) -> io::Result<Vec<CheckedParts<'a>>> {
     let next = AtomicUsize::new(0);
     let work = || -> io::Result<Vec<_>> {
         let mut bytes = SlotBytes::default();
@@ -183,7 +183,7 @@ fn check_all<'a>(
     };
     let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS).min(groups.len().max(1));
     thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(&work)).collect();
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
         let mut all = work()?;
         for other in others {
             all.extend(other.join().expect("checking bytes does not panic")?);

@@ -5,12 +5,13 @@
 //! segments at which no message can be read. Messages behind that place were never confirmed as written, unless there is
 //! proof: the store flushes each batch before it begins the next one, so two openings of batches behind the end show that
 //! the end was on disk once. Before the end, sled takes an unreadable place for the rest of a segment that was freed and is
-//! being written anew. That is true only if messages of a newer segment follow in the same slot.
+//! being written anew. That is true only if messages of a newer segment follow in the same slot. A power cut may have torn
+//! all of them; then traces of the write must be there, and no page may consist of anything else in the slot.
 
 use super::{
     damage::Damages,
     messages::{Message, MessageKind, SEGMENT, SEGMENT_HEADER},
-    page_table::{MAX_LINKS, PageEntry, PageRef, PageTable},
+    page_table::{MAX_LINKS, PageRef, PageTable},
     segments::{SlotBytes, Slots, WalkEnd},
     snapshot::PageSnapshot,
 };
@@ -21,6 +22,10 @@ use std::{
 
 /// Segment numbers above the newest one that a message under way can have.
 const AHEAD: u64 = 4096;
+
+/// The same for a message whose checksum is wrong, and page ids above the highest one that it can have.
+const TORN_AHEAD: u64 = 64;
+const NEW_PAGES: u64 = 4096;
 
 /// A message found outside the way that sled takes through the log.
 struct Stray {
@@ -52,6 +57,8 @@ struct Recovery<'a> {
     openings: BTreeSet<u64>,
     /// Pages that were changed before anything was known of them.
     unknown: HashSet<u64>,
+    /// Unreadable places before the end, each with true if a torn write explains it.
+    gaps: Vec<(u64, bool)>,
 }
 
 /// Returns the page table that the log gives. If sled would come to another one, `damages` says so.
@@ -70,6 +77,7 @@ pub(super) fn recover(slots: &Slots, snapshot: Option<PageSnapshot>, damages: &m
         late: Vec::new(),
         openings: BTreeSet::new(),
         unknown: HashSet::new(),
+        gaps: Vec::new(),
     };
     let mut bytes = SlotBytes::default();
     let without_header = recovery.read_headers()?;
@@ -78,8 +86,9 @@ pub(super) fn recover(slots: &Slots, snapshot: Option<PageSnapshot>, damages: &m
         recovery.search_headerless(slot, &mut bytes)?;
     }
     recovery.replay(&mut bytes)?;
+    recovery.judge_gaps();
     recovery.judge_end();
-    recovery.judge_length(&mut bytes)?;
+    recovery.judge_length()?;
     recovery.judge_table();
     Ok(recovery.table)
 }
@@ -227,8 +236,11 @@ impl Recovery<'_> {
         let end = if self.cut.is_some() { base + at as u64 } else { self.end };
         let overwritten = rest.iter().any(|stray| stray.lsn / SEGMENT > segment && stray.lsn >= end);
         if base + (at as u64) < end && !overwritten {
-            let what = "a part of the log cannot be read, and changes after the last start were in it";
-            self.damages.log(Some(slot * SEGMENT + at as u64), what);
+            let newer = end / SEGMENT..=end / SEGMENT + TORN_AHEAD;
+            let pages = self.table.length() + NEW_PAGES;
+            let is_torn =
+                bytes.has_torn_write(at, |found, pid| newer.contains(&found) && found > segment && pid < pages);
+            self.gaps.push((slot * SEGMENT + at as u64, is_torn));
         }
         for stray in rest {
             if stray.lsn >= end {
@@ -266,6 +278,21 @@ impl Recovery<'_> {
         self.late.push(stray);
     }
 
+    /// Tells freed segments that are being written anew from damage.
+    fn judge_gaps(&mut self) {
+        if self.gaps.is_empty() {
+            return;
+        }
+        let parts = self.table.iter().flat_map(|(_, entry)| entry.parts());
+        let used: HashSet<u64> = parts.map(|part| part.offset / SEGMENT).collect();
+        for (offset, is_torn) in std::mem::take(&mut self.gaps) {
+            if !is_torn || used.contains(&(offset / SEGMENT)) {
+                let what = "a part of the log cannot be read, and changes after the last start were in it";
+                self.damages.log(Some(offset), what);
+            }
+        }
+    }
+
     /// Tells an end that was never on disk from one that was, and takes the messages behind the latter.
     fn judge_end(&mut self) {
         if self.openings.len() < 2 {
@@ -282,7 +309,7 @@ impl Recovery<'_> {
     }
 
     /// Tells a file that was cut short: only the segment that is being filled may end before its size.
-    fn judge_length(&mut self, bytes: &mut SlotBytes) -> io::Result<()> {
+    fn judge_length(&mut self) -> io::Result<()> {
         let length = self.slots.bytes();
         if length.is_multiple_of(SEGMENT) {
             return Ok(());
@@ -292,10 +319,8 @@ impl Recovery<'_> {
         let under_way = match self.slots.header(slot)? {
             _ if length % SEGMENT < SEGMENT_HEADER as u64 => false,
             Some(header) => header.lsn >= filling,
-            None => {
-                self.slots.read(slot, bytes)?;
-                !bytes.is_zero()
-            }
+            // A torn write of zeros or of the next segment.
+            None => true,
         };
         if !under_way {
             self.damages.log(Some(length), "the file ends inside a segment that was complete");
@@ -315,15 +340,12 @@ impl Recovery<'_> {
             self.damages.log(None, format!("{count} pages are changed and were never written"));
         }
         for (_, entry) in self.table.iter() {
-            let (base, links) = match entry {
-                PageEntry::Free(found) => (found, &[][..]),
-                PageEntry::Present { base, links } => (base, links.as_slice()),
-            };
-            if links.len() > MAX_LINKS {
-                self.damages
-                    .log(Some(base.offset), "a page has more changes than sled leaves, so a newer state of it is lost");
+            let parts = entry.parts();
+            if parts.clone().count() > MAX_LINKS + 1 {
+                let what = "a page has more changes than sled leaves, so a newer state of it is lost";
+                self.damages.log(Some(entry.last().offset), what);
             }
-            if let Some(hidden) = std::iter::once(base).chain(links).find(|part| part.hidden) {
+            if let Some(hidden) = parts.clone().find(|part| part.hidden) {
                 self.damages
                     .log(Some(hidden.offset), "sled would pass over this change, because of the damage before it");
             }

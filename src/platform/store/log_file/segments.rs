@@ -6,6 +6,9 @@ use std::{fs::File, io, os::unix::fs::FileExt};
 /// sled reads the beginning of a message into a buffer of this length that is zero where the file has ended.
 const READ_AHEAD: usize = 128;
 
+/// Bytes that a disk writes as a whole or not at all.
+const SECTOR: usize = 512;
+
 /// Bytes of checksums that the search in one segment may cost, which bounds it over hostile bytes.
 const SEARCH_BYTES: usize = 64 << 20;
 
@@ -36,7 +39,7 @@ impl Slots {
         self.read_at(&mut bytes, slot * SEGMENT)?;
         let Some(header) = SegmentHeader::decode(&bytes) else { return Ok(None) };
         Ok(match Message::claim(&bytes[SEGMENT_HEADER..]) {
-            Some((segment, _)) if segment != header.lsn / SEGMENT => None,
+            Some((segment, ..)) if segment != header.lsn / SEGMENT => None,
             _ => Some(header),
         })
     }
@@ -56,7 +59,7 @@ impl Slots {
         }
         into.resize(room.min(READ_AHEAD), 0);
         self.read_at(into, offset)?;
-        let claimed = Message::claim(into).and_then(|(_, len)| usize::try_from(len).ok());
+        let claimed = Message::claim(into).and_then(|(.., len)| usize::try_from(len).ok());
         match claimed {
             Some(len) if len <= room => {
                 into.resize((len + MESSAGE_HEADER).min(room), 0);
@@ -150,7 +153,7 @@ impl SlotBytes {
             }
             let bytes = self.from(at);
             match Message::claim(bytes) {
-                Some((segment, len)) if len <= bytes.len() as u64 && accept(segment) => {
+                Some((segment, _, len)) if len <= bytes.len() as u64 && accept(segment) => {
                     cost += usize::try_from(len).unwrap_or(usize::MAX) + MESSAGE_HEADER;
                     if let Some(message) = Message::decode(bytes, |_| true) {
                         visit(at, &message);
@@ -162,6 +165,21 @@ impl SlotBytes {
             }
             at += 1;
         }
+    }
+
+    /// True if a sector from `from` on is zero, or the beginning of a message is there that `accept` takes for one of a
+    /// newer segment by its segment number and page id. Such traces are left by a write that a power cut tore.
+    pub fn has_torn_write(&self, from: usize, accept: impl Fn(u64, u64) -> bool) -> bool {
+        let end = self.len.min(SEGMENT_LEN);
+        let mut sectors = self.bytes[from.next_multiple_of(SECTOR).min(end)..end].chunks_exact(SECTOR);
+        let is_claimed = |at: usize| {
+            // The kind of a message is its fifth byte, and few bytes are one.
+            (1..=11).contains(&self.bytes[at + 4])
+                && Message::claim(self.from(at))
+                    .is_some_and(|(segment, pid, len)| len <= (SEGMENT_LEN - at) as u64 && accept(segment, pid))
+        };
+        sectors.any(|sector| sector.iter().all(|byte| *byte == 0))
+            || (from..end.saturating_sub(MESSAGE_HEADER)).any(is_claimed)
     }
 
     /// The message at this place, if it is one of the segment.

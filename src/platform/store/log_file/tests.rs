@@ -1,9 +1,9 @@
 //! Compares the reader with sled itself: over sound databases both find the same rows, and over damaged ones the reader has
 //! told of it whenever sled panics, refuses, or has other rows.
 
-use super::LogFile;
+use super::{LogFile, damage::Damages, recovery, segments::Slots, snapshot};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     io::{BufRead, BufReader},
     os::unix::fs::FileExt,
@@ -359,6 +359,48 @@ fn damage(path: &Path, dice: &mut Dice) -> String {
             format!("{name} at {at}")
         }
     }
+}
+
+/// A power cut can tear the write of a new segment over a freed one, so that no message of the new one is whole.
+#[test]
+fn a_torn_write_is_no_damage_over_a_freed_segment_and_damage_over_one_in_use() {
+    let (mut freed, mut in_use) = (0, 0);
+    run(21, 450, 6, |path, _| {
+        let (log, rows) = read(path);
+        assert_eq!(log.damages(), []);
+        let mut damages = Damages::default();
+        let snapshot = snapshot::read(path, &mut damages).unwrap().unwrap_or_default();
+        let first = snapshot.stable / SEGMENT * SEGMENT;
+        let slots = Slots::new(File::open(path.join("db")).unwrap()).unwrap();
+        let table = recovery::recover(&slots, Some(snapshot), &mut damages).unwrap();
+        let used: BTreeSet<u64> =
+            table.iter().flat_map(|(_, page)| page.parts()).map(|part| part.offset / SEGMENT).collect();
+        let headers = (0..slots.count()).filter_map(|slot| Some((slot, slots.header(slot).unwrap()?.lsn)));
+        let headers: Vec<(u64, u64)> = headers.collect();
+        let newest = headers.iter().map(|(_, lsn)| *lsn).max().unwrap();
+        let directory = TempDir::new().unwrap();
+        let torn = directory.path().join("torn");
+        for (slot, _) in headers.into_iter().filter(|(_, lsn)| (first..newest).contains(lsn)) {
+            copy(path, &torn);
+            // The beginning of a node of the next segment but one, and the sector of another.
+            let segment = newest / SEGMENT + 2;
+            assert!(segment <= 240, "the number takes one byte");
+            let sector = [&[1, 2, 3, 4, 8, 250, 0, 9, 0, segment as u8, 3][..], &[7; 501]].concat();
+            let file = File::options().write(true).open(torn.join("db")).unwrap();
+            file.write_all_at(&sector, slot * SEGMENT + 512).unwrap();
+            file.write_all_at(&[9; 512], slot * SEGMENT + 4096).unwrap();
+            let (log, found) = read(&torn);
+            if used.contains(&slot) {
+                in_use += 1;
+                assert_ne!(log.damages(), []);
+            } else {
+                freed += 1;
+                assert_eq!(log.damages(), []);
+                assert!(found == rows);
+            }
+        }
+    });
+    assert!(freed > 0 && in_use > 0, "{freed} segments were freed and {in_use} in use");
 }
 
 #[test]
