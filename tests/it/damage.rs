@@ -1,10 +1,10 @@
 //! Damaged copies of a data directory: a server either has the original content or refuses to start, in one line that says
 //! what to do, and leaves every byte as it was.
 
-use crate::support::{Daemon, Receiver, Refusal, eventually};
+use crate::support::{Daemon, Receiver, Refusal, eventually, stderr};
 use serde_json::{Value, json};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
@@ -16,6 +16,8 @@ use tempfile::TempDir;
 
 /// Copies of the directory of a server that was killed, and of one that was stopped.
 const COPIES: usize = 104;
+/// Of every so many copies the readable rest is saved.
+const SALVAGED: usize = 6;
 const THREADS: usize = 3;
 
 const EVENTS: usize = 350;
@@ -81,7 +83,11 @@ fn a_damaged_copy_has_the_original_content_or_is_refused_in_one_line_without_a_c
                             }
                             Err(refusal) => {
                                 refused.fetch_add(1, Ordering::Relaxed);
-                                check_refusal(&refusal, &format!("{end:?} {number}: {what}"));
+                                let what = format!("{end:?} {number}: {what}");
+                                check_refusal(&refusal, &what);
+                                if number % SALVAGED == 0 && refusal.log.contains("store salvage") {
+                                    check_salvage(&refusal, &original, &what);
+                                }
                             }
                         }
                     }
@@ -114,6 +120,35 @@ fn check_refusal(refusal: &Refusal<BTreeMap<PathBuf, Vec<u8>>>, what: &str) {
         refusal.before.len() == refusal.after.len() && changed.is_empty(),
         "{what}: the refused start changed a file"
     );
+}
+
+/// Saves what is readable, restores it, and starts a server with it.
+fn check_salvage(refusal: &Refusal<BTreeMap<PathBuf, Vec<u8>>>, original: &Value, what: &str) {
+    let directory = tempfile::tempdir().unwrap();
+    let archive = directory.path().join("saved.backup");
+    let svc = |arguments: &[&str], file: &Path, data: &Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_svc"));
+        let output = command.args(arguments).arg(file).arg("--data").arg(data).output().unwrap();
+        assert!(output.status.success(), "{what}: {arguments:?}: {}", stderr(&output));
+    };
+    svc(&["store", "salvage"], &archive, &refusal.data);
+    assert!(files(&refusal.data) == refusal.before, "{what}: salvage changed a file");
+    let fill = |data: &Path| {
+        svc(&["restore"], &archive, data);
+        fs::copy(refusal.data.join("admin.token"), data.join("admin.token")).unwrap();
+    };
+    let daemon = Daemon::on(fill, &SETTINGS);
+    // The token itself may have been in the damaged part.
+    if daemon.get("/api/events").status == 200 {
+        let ids = |events: &[Value]| events.iter().map(|event| event["id"].to_string()).collect::<BTreeSet<_>>();
+        let (saved, all_ids) = (ids(&all(&daemon, "/api/events")), ids(original["events"].as_array().unwrap()));
+        assert!(saved.iter().all(|id| all_ids.contains(id)), "{what}: an event was made up");
+        assert!(
+            what.contains("cut at") || saved.len() * 2 > all_ids.len(),
+            "{what}: only {} events are saved",
+            saved.len()
+        );
+    }
 }
 
 /// Makes a data directory under load, with kills in between, and returns it with its content.

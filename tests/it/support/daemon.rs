@@ -29,6 +29,9 @@ pub struct Refusal<T> {
     pub log: String,
     pub before: T,
     pub after: T,
+    /// The data directory that was refused, which is kept for as long as this.
+    pub data: PathBuf,
+    _directory: TempDir,
 }
 
 /// A response of the daemon.
@@ -78,7 +81,8 @@ impl Daemon {
                 let status = child.wait().expect("the daemon ends");
                 let log = std::fs::read_to_string(data.with_extension("log")).expect("the log is readable");
                 let after = account(&data);
-                Err(Refusal { status, log, before: before.expect("only a filled directory is refused"), after })
+                let before = before.expect("only a filled directory is refused");
+                Err(Refusal { status, log, before, after, data, _directory: directory })
             }
         }
     }

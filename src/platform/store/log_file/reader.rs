@@ -5,11 +5,11 @@ use super::{
     page_table::PageTable,
     pages::Pages,
     recovery,
-    rows::{self, RowsRead},
+    rows::{self, RowsRead, Salvage},
     segments::Slots,
     snapshot, tree,
 };
-use std::{fs::File, io, path::Path};
+use std::{fs::File, io, path::Path, sync::OnceLock};
 
 /// The state of a database as sled would recover it, read without changing a byte.
 pub struct LogFile {
@@ -19,6 +19,8 @@ pub struct LogFile {
     /// The leaves in the order of their keys, if the tree is whole.
     leaves: Option<Vec<u64>>,
     damages: Damages,
+    /// The readable leaves of a broken tree, once they are needed.
+    salvage: OnceLock<Salvage>,
 }
 
 impl LogFile {
@@ -43,6 +45,7 @@ impl LogFile {
                     pages: Pages::default(),
                     leaves: Some(Vec::new()),
                     damages,
+                    salvage: OnceLock::new(),
                 });
             }
             Err(error) => return Err(error),
@@ -52,7 +55,7 @@ impl LogFile {
         let table = recovery::recover(&slots, snapshot, &mut damages)?;
         let pages = Pages::read(&slots, &table, &mut damages)?;
         let leaves = tree::leaves(&pages, &table, &mut damages);
-        Ok(Self { slots: Some(slots), table, pages, leaves, damages })
+        Ok(Self { slots: Some(slots), table, pages, leaves, damages, salvage: OnceLock::new() })
     }
 
     /// The damaged places, the first of them if there are very many. Empty means that sled may open the database.
@@ -79,9 +82,7 @@ impl LogFile {
     /// rows come in any order, some of them may be older than the last state, and none is visited twice.
     pub fn rows(&self, mut visit: impl FnMut(&[u8], &[u8])) -> io::Result<RowsRead> {
         let Some(slots) = &self.slots else { return Ok(RowsRead::default()) };
-        let Some(leaves) = self.leaves.as_ref().filter(|_| self.pages.broken.is_empty()) else {
-            return rows::salvage(slots, &self.table, &self.pages, visit);
-        };
+        let Some(leaves) = self.whole() else { return self.salvage(slots)?.rows(slots, &self.table, visit) };
         let mut read = RowsRead::default();
         for pid in leaves {
             match rows::leaf_of(slots, &self.table, *pid)? {
@@ -97,20 +98,25 @@ impl LogFile {
         Ok(read)
     }
 
-    /// The value of a key as it was last written, if the page that holds it can be read.
+    /// The value of a key: the row that [`Self::rows`] visits.
     pub fn get(&self, key: &[u8]) -> io::Result<Option<Vec<u8>>> {
         let Some(slots) = &self.slots else { return Ok(None) };
-        let pid = match &self.leaves {
-            Some(leaves) => {
-                let after = leaves.partition_point(|pid| *self.pages.outlines[pid].lo <= *key);
-                after.checked_sub(1).map(|index| leaves[index])
-            }
-            None => {
-                let leaves = self.pages.outlines.iter().filter(|(_, page)| page.children.is_none() && page.covers(key));
-                leaves.max_by_key(|(_, page)| page.last).map(|(pid, _)| *pid)
-            }
-        };
-        let Some(pid) = pid else { return Ok(None) };
+        let Some(leaves) = self.whole() else { return self.salvage(slots)?.get(slots, &self.table, key) };
+        let after = leaves.partition_point(|pid| *self.pages.outlines[pid].lo <= *key);
+        let Some(pid) = after.checked_sub(1).map(|index| leaves[index]) else { return Ok(None) };
         Ok(rows::leaf_of(slots, &self.table, pid)?.and_then(|mut leaf| leaf.rows.remove(key)))
+    }
+
+    /// The leaves in the order of their keys, if every one can be read.
+    fn whole(&self) -> Option<&[u64]> {
+        self.leaves.as_deref().filter(|_| self.pages.broken.is_empty())
+    }
+
+    fn salvage(&self, slots: &Slots) -> io::Result<&Salvage> {
+        if let Some(salvage) = self.salvage.get() {
+            return Ok(salvage);
+        }
+        let found = Salvage::search(slots, &self.table, &self.pages)?;
+        Ok(self.salvage.get_or_init(|| found))
     }
 }

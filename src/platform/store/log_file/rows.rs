@@ -12,7 +12,7 @@ use super::{
     segments::{SlotBytes, Slots},
 };
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     io,
     ops::Bound,
 };
@@ -91,50 +91,66 @@ impl LeafRows {
     }
 }
 
-/// Visits what can be read of a broken tree.
-pub(super) fn salvage(
-    slots: &Slots,
-    table: &PageTable,
-    pages: &Pages,
-    mut visit: impl FnMut(&[u8], &[u8]),
-) -> io::Result<RowsRead> {
-    let mut read = RowsRead::default();
-    let is_whole = |pid: u64| !pages.broken.contains(&pid) && pages.outlines.contains_key(&pid);
-    let older =
-        Older::search(slots, |pid| pid > 1 && !is_whole(pid) && !matches!(table.get(pid), Some(PageEntry::Free(_))))?;
-    // The newest number of each leaf, to visit the newest first without holding their rows.
-    let mut order = Vec::new();
-    for (pid, outline) in &pages.outlines {
-        if is_whole(*pid) && outline.children.is_none() {
-            order.push((outline.last, *pid));
-        }
-    }
-    let lost =
-        table.iter().filter(|(pid, entry)| *pid > 1 && !is_whole(*pid) && matches!(entry, PageEntry::Present { .. }));
-    let mut broken: Vec<u64> = lost.map(|(pid, _)| pid).chain(older.pids()).collect();
-    broken.sort_unstable();
-    broken.dedup();
-    for pid in broken {
-        match older.leaf(slots, table, pid)? {
-            Some(leaf) => order.push((leaf.last, pid)),
-            None => read.lost_pages += 1,
-        }
-    }
-    order.sort_unstable_by(|one, other| other.cmp(one));
-    let mut covered = Intervals::default();
-    for (_, pid) in order {
-        let leaf = if is_whole(pid) { leaf_of(slots, table, pid)? } else { older.leaf(slots, table, pid)? };
-        let Some(leaf) = leaf else { continue };
-        read.stale_pages += u64::from(leaf.is_stale);
-        for (key, value) in &leaf.rows {
-            if !covered.contains(key) {
-                read.rows += 1;
-                visit(key, value);
+/// The readable leaves of a broken tree.
+pub(super) struct Salvage {
+    /// The leaves, the newest first, each with the number of its newest message.
+    leaves: Vec<(u64, u64)>,
+    older: Older,
+    owners: Owners,
+    lost: u64,
+}
+
+impl Salvage {
+    /// Finds the leaves and the keys for which each of them counts.
+    pub fn search(slots: &Slots, table: &PageTable, pages: &Pages) -> io::Result<Self> {
+        let is_whole = |pid: u64| !pages.broken.contains(&pid) && pages.outlines.contains_key(&pid);
+        let is_free = |pid: u64| matches!(table.get(pid), Some(PageEntry::Free(_)));
+        let older = Older::search(slots, |pid| pid > 1 && !is_whole(pid) && !is_free(pid))?;
+        let mut found = Vec::new();
+        for (pid, outline) in pages.outlines.iter().filter(|(pid, _)| is_whole(**pid)) {
+            if outline.children.is_none() {
+                found.push((outline.last, *pid, outline.lo.to_vec(), outline.hi.to_vec()));
             }
         }
-        covered.add(leaf.lo, leaf.hi);
+        let lost_of_table =
+            table.iter().map(|(pid, _)| pid).filter(|pid| *pid > 1 && !is_whole(*pid) && !is_free(*pid));
+        let broken: BTreeSet<u64> = lost_of_table.chain(older.pids()).collect();
+        let mut lost = 0;
+        for pid in broken {
+            match older.leaf(slots, table, pid)? {
+                Some(leaf) => found.push((leaf.last, pid, leaf.lo, leaf.hi)),
+                None => lost += 1,
+            }
+        }
+        found.sort_unstable_by(|one, other| (other.0, other.1).cmp(&(one.0, one.1)));
+        let mut owners = Owners::default();
+        let leaves = found.into_iter().map(|(last, pid, lo, hi)| {
+            owners.add(lo, hi, pid);
+            (last, pid)
+        });
+        Ok(Self { leaves: leaves.collect(), older, owners, lost })
     }
-    Ok(read)
+
+    /// Visits every row that counts.
+    pub fn rows(&self, slots: &Slots, table: &PageTable, mut visit: impl FnMut(&[u8], &[u8])) -> io::Result<RowsRead> {
+        let mut read = RowsRead { lost_pages: self.lost, ..RowsRead::default() };
+        for (_, pid) in &self.leaves {
+            let Some(leaf) = self.older.leaf(slots, table, *pid)? else { continue };
+            read.stale_pages += u64::from(leaf.is_stale);
+            for (key, value) in &leaf.rows {
+                if self.owners.of(key) == Some(*pid) {
+                    read.rows += 1;
+                    visit(key, value);
+                }
+            }
+        }
+        Ok(read)
+    }
+
+    pub fn get(&self, slots: &Slots, table: &PageTable, key: &[u8]) -> io::Result<Option<Vec<u8>>> {
+        let Some(pid) = self.owners.of(key) else { return Ok(None) };
+        Ok(self.older.leaf(slots, table, pid)?.and_then(|mut leaf| leaf.rows.remove(key)))
+    }
 }
 
 /// Messages of broken pages that are anywhere in the log, by page and in the order of their numbers.
@@ -196,40 +212,60 @@ impl Older {
     }
 }
 
-/// A set of keys as intervals without overlap: first key to the key behind the last, where empty means no end.
+/// The page that counts for each key, as intervals without overlap: first key to the key behind the last, where empty means
+/// no end, and the page.
 #[derive(Default)]
-struct Intervals(BTreeMap<Vec<u8>, Vec<u8>>);
+struct Owners(BTreeMap<Vec<u8>, (Vec<u8>, u64)>);
 
-impl Intervals {
-    fn contains(&self, key: &[u8]) -> bool {
-        let before = self.0.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back();
-        before.is_some_and(|(_, hi)| hi.is_empty() || *key < **hi)
+impl Owners {
+    fn of(&self, key: &[u8]) -> Option<u64> {
+        let (_, (hi, pid)) = self.0.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back()?;
+        (hi.is_empty() || *key < **hi).then_some(*pid)
     }
 
-    fn add(&mut self, mut lo: Vec<u8>, mut hi: Vec<u8>) {
-        if let Some((before, end)) = self.0.range::<[u8], _>((Bound::Unbounded, Bound::Included(&lo[..]))).next_back()
-            && (end.is_empty() || **end >= *lo)
-        {
-            lo = before.clone();
-            hi = later(hi, end.clone());
-            self.0.remove(&lo);
-        }
-        while let Some((next, end)) = self.0.range::<[u8], _>((Bound::Included(&lo[..]), Bound::Unbounded)).next() {
-            if !hi.is_empty() && *next > hi {
-                break;
+    /// Gives the page those keys of its interval that no page has yet.
+    fn add(&mut self, lo: Vec<u8>, hi: Vec<u8>, pid: u64) {
+        let is_before_end = |key: &[u8]| hi.is_empty() || *key < *hi;
+        let mut at = lo;
+        if let Some((_, (end, _))) = self.0.range::<[u8], _>((Bound::Unbounded, Bound::Included(&at[..]))).next_back() {
+            if end.is_empty() {
+                return;
             }
-            let (next, end) = (next.clone(), end.clone());
-            hi = later(hi, end);
-            self.0.remove(&next);
+            if *at < **end {
+                at = end.clone();
+            }
         }
-        self.0.insert(lo, hi);
+        while is_before_end(&at) {
+            let next = self.0.range::<[u8], _>((Bound::Included(&at[..]), Bound::Unbounded)).next();
+            let next = next.filter(|(lo, _)| is_before_end(lo)).map(|(lo, (end, _))| (lo.clone(), end.clone()));
+            let (end, after) = next.map_or_else(|| (hi.clone(), None), |(lo, end)| (lo, Some(end)));
+            if at != end {
+                self.0.insert(at, (end, pid));
+            }
+            match after {
+                Some(after) if !after.is_empty() => at = after,
+                _ => return,
+            }
+        }
     }
 }
 
-fn later(one: Vec<u8>, other: Vec<u8>) -> Vec<u8> {
-    match (one.is_empty(), other.is_empty()) {
-        (true, _) => one,
-        (_, true) => other,
-        _ => one.max(other),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_belongs_to_the_first_page_that_covers_it() {
+        let mut owners = Owners::default();
+        for (lo, hi, pid) in [("c", "e", 1), ("g", "i", 2), ("a", "h", 3), ("d", "", 4), ("", "b", 5), ("", "", 6)] {
+            owners.add(lo.into(), hi.into(), pid);
+        }
+        let of = |key: &str| owners.of(key.as_bytes());
+        let found: Vec<_> =
+            ["", "a", "b", "c", "d", "e", "f", "g", "h", "i", "z"].map(of).into_iter().flatten().collect();
+        assert_eq!(found, [5, 3, 3, 1, 1, 3, 3, 2, 2, 4, 4]);
+        let mut owners = Owners::default();
+        owners.add(b"b".to_vec(), b"d".to_vec(), 1);
+        assert_eq!([&b"a"[..], b"b", b"d"].map(|key| owners.of(key)), [None, Some(1), None]);
     }
 }

@@ -186,8 +186,8 @@ fn read(path: &Path) -> (LogFile, RowMap) {
     let mut rows = RowMap::new();
     let read = log.rows(|key, value| assert_eq!(rows.insert(key.to_vec(), value.to_vec()), None, "visited twice"));
     assert_eq!(read.unwrap().rows, rows.len() as u64);
-    if log.damages().is_empty() {
-        assert_eq!(log.get(NUMBER).unwrap().as_ref(), rows.get(NUMBER));
+    for key in rows.keys().step_by(50).map(Vec::as_slice).chain([NUMBER]) {
+        assert_eq!(log.get(key).unwrap().as_ref(), rows.get(key));
     }
     assert!(before == files(path), "the reader changed a file");
     (log, rows)
