@@ -5,6 +5,7 @@
 use super::{
     Batch, StoreError,
     commit_mark::CommitMark,
+    keys,
     state::{JOB_PANICKED, StoreState, WriterMessage},
 };
 use crate::platform::metrics::Metrics;
@@ -18,6 +19,9 @@ use tokio::sync::mpsc;
 
 /// Jobs in one group. More would only make the first of them wait longer.
 const GROUP: usize = 1024;
+
+/// Changed rows for which one unchanged row is written to help sled reuse freed space.
+const CHANGES_PER_ASSIST: usize = 3;
 
 /// Bytes after which a group is written even if more jobs wait.
 const GROUP_BYTES: usize = 8 << 20;
@@ -94,8 +98,10 @@ fn commit(state: &StoreState, mark: &mut CommitMark, batch: Batch<'_>) -> Result
 
 fn write(state: &StoreState, mark: &mut CommitMark, batch: Batch<'_>) -> io::Result<()> {
     let growth = batch.growth();
+    let changes = batch.changed_keys().count();
     state.snapshot.save(&state.tree, batch.changed_keys())?;
     let Some(mut writes) = batch.into_writes().map_err(io::Error::other)? else { return Ok(()) };
+    assist_cleaning(&state.tree, changes)?;
     let (key, number) = mark.next();
     writes.insert(&key, number);
     state.tree.apply_batch(writes)?;
@@ -104,6 +110,20 @@ fn write(state: &StoreState, mark: &mut CommitMark, batch: Batch<'_>) -> io::Res
     state.grow(growth);
     // The next group makes up for a failure.
     let _ = mark.note();
+    Ok(())
+}
+
+/// Makes sled reuse freed space as fast as the group takes new space.
+///
+/// sled empties a segment of its file that is half unused by moving one page each time it rewrites a page as a whole,
+/// which is once in ten changes of the page. That is too seldom under load, and the file grows to several times its data. A
+/// small row that is written again, unchanged, for every few changes adds the rewrites that are missing.
+fn assist_cleaning(tree: &sled::Db, changes: usize) -> io::Result<()> {
+    let key = [keys::COMMIT];
+    let Some(number) = tree.get(key)? else { return Ok(()) };
+    for _ in 0..changes / CHANGES_PER_ASSIST {
+        tree.insert(key, number.clone())?;
+    }
     Ok(())
 }
 
