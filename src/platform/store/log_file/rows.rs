@@ -12,6 +12,7 @@ use super::{
     segments::{SlotBytes, Slots},
 };
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet, HashMap},
     io,
     ops::Bound,
@@ -122,7 +123,7 @@ impl Salvage {
                 None => lost += 1,
             }
         }
-        found.sort_unstable_by(|one, other| (other.0, other.1).cmp(&(one.0, one.1)));
+        found.sort_unstable_by_key(|(last, pid, ..)| Reverse((*last, *pid)));
         let mut owners = Owners::default();
         let leaves = found.into_iter().map(|(last, pid, lo, hi)| {
             owners.add(lo, hi, pid);
