@@ -59,11 +59,11 @@ struct Part {
     pid: u64,
     lsn: u64,
     offset: u64,
-    role: Role,
+    role: PartRole,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
+enum PartRole {
     Base,
     Link,
     /// sled does not read the message that frees a page again, so only its place counts.
@@ -91,10 +91,11 @@ impl Pages {
         for (pid, entry) in table.iter() {
             match entry {
                 PageEntry::Free(found) => {
-                    parts.push(Part { pid, lsn: found.lsn, offset: found.offset, role: Role::Free });
+                    parts.push(Part { pid, lsn: found.lsn, offset: found.offset, role: PartRole::Free });
                 }
                 PageEntry::Present { base, links } => {
-                    let roles = iter::once((base, Role::Base)).chain(links.iter().zip(iter::repeat(Role::Link)));
+                    let roles =
+                        iter::once((base, PartRole::Base)).chain(links.iter().zip(iter::repeat(PartRole::Link)));
                     parts.extend(roles.map(|(found, role)| Part { pid, lsn: found.lsn, offset: found.offset, role }));
                 }
             }
@@ -199,7 +200,7 @@ fn check(slots: &Slots, bytes: &SlotBytes, segment: u64, part: &Part) -> Result<
     if part.lsn / SEGMENT != segment || part.lsn % SEGMENT != part.offset % SEGMENT {
         return Err("two states of the segment are in use");
     }
-    if part.role == Role::Free {
+    if part.role == PartRole::Free {
         return Ok(Sound(Checked::Free, 0));
     }
     let at = usize::try_from(part.offset % SEGMENT).expect("a segment is smaller than memory");
@@ -209,14 +210,14 @@ fn check(slots: &Slots, bytes: &SlotBytes, segment: u64, part: &Part) -> Result<
     }
     let undecodable = "it cannot be decoded";
     let checked = match (part.role, message.kind, part.pid) {
-        (Role::Base, MessageKind::Meta, META_PID) => {
+        (PartRole::Base, MessageKind::Meta, META_PID) => {
             default_root(message.body).map(Checked::Meta).map_err(|_| undecodable)
         }
-        (Role::Base, MessageKind::Counter, COUNTER_PID) => Ok(Checked::Counter),
-        (Role::Base, MessageKind::Node, 2..) => {
+        (PartRole::Base, MessageKind::Counter, COUNTER_PID) => Ok(Checked::Counter),
+        (PartRole::Base, MessageKind::Node, 2..) => {
             Node::decode(message.body).map(|node| Checked::Outline(Box::new(outline(&node)))).map_err(|_| undecodable)
         }
-        (Role::Link, MessageKind::Link, 2..) => match Link::decode(message.body) {
+        (PartRole::Link, MessageKind::Link, 2..) => match Link::decode(message.body) {
             Ok(Link::Set(key, _)) => Ok(Checked::Set(key.into())),
             Ok(Link::Delete(_)) => Ok(Checked::Delete),
             Ok(Link::MergeChild(pid)) => Ok(Checked::MergeChild(pid)),
