@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     model::timestamp::Timestamp,
-    platform::store::{NewDatabase, OfflineDirectory, Previous, StoreOpenError},
+    platform::store::{NewDatabase, OfflineDirectory, StoreOpenError},
 };
 use std::{
     fs::File,
@@ -59,7 +59,8 @@ pub enum RestoreStep {
 ///
 /// # Errors
 ///
-/// Nothing is restored then, and a database in the directory is still there.
+/// Nothing is restored then, and a database in the directory is still there. An error after the new database is in place leaves
+/// the directory marked as unfinished.
 pub fn restore(
     file: &Path,
     directory: &Path,
@@ -80,9 +81,8 @@ pub fn restore(
 
     let failed = |source| RestoreError::Write { path: directory.to_owned(), source };
     let directory_lock = OfflineDirectory::create(directory)?;
-    let has_database = directory_lock.has_database();
     let may_replace = existing == ExistingDatabase::Replace || directory_lock.has_unfinished_restore();
-    if has_database && !may_replace {
+    if directory_lock.has_database()? && !may_replace {
         return Err(RestoreError::HasDatabase(directory.to_owned()));
     }
     let mut archive = open().map_err(damaged)?;
@@ -99,19 +99,19 @@ pub fn restore(
                 }
                 progress(RestoreStep::Writing { bytes: read, of: bytes, rows });
             }
-            Some(ArchiveRecord::File { name, content }) => files.push((name, content)),
+            Some(ArchiveRecord::File { name, content }) => {
+                files.push(StagedFile::write(directory, name, &content).map_err(failed)?);
+            }
             None => break,
         }
     }
     put_counters(&mut database, repair.map(Repair::finish)).map_err(failed)?;
 
-    let previous = has_database.then(|| format!("sled.before-restore-{}", Timestamp::now().seconds()));
-    directory_lock.begin_restore().map_err(failed)?;
-    for (name, content) in files {
-        write_private(directory, name, &content).map_err(failed)?;
-    }
-    let keep = previous.clone().map_or(Previous::Delete, Previous::Keep);
-    database.install(&keep).map_err(failed)?;
+    // Everything that needs room is on disk before anything is replaced.
+    let database = database.finish().map_err(failed)?;
+    let name = format!("sled.before-restore-{}", Timestamp::now().seconds());
+    let previous = directory_lock.begin_restore(database, &name).map_err(failed)?;
+    files.into_iter().try_for_each(StagedFile::put_in_place).map_err(failed)?;
     directory_lock.end_restore().map_err(failed)?;
     Ok(Restored { manifest, end, previous })
 }
@@ -120,12 +120,254 @@ fn put_counters(database: &mut NewDatabase, counters: Option<RepairedCounters>) 
     counters.into_iter().flatten().try_for_each(|(key, number)| database.put(&key, &number.to_be_bytes()))
 }
 
-/// Replaces a file of the directory with one that only its owner can read.
-fn write_private(directory: &Path, name: &str, content: &[u8]) -> io::Result<()> {
-    let unfinished = directory.join(format!("{name}.new"));
-    let _ = std::fs::remove_file(&unfinished);
-    let mut file = File::options().write(true).create_new(true).mode(0o600).open(&unfinished)?;
-    file.write_all(content)?;
-    file.sync_all()?;
-    std::fs::rename(&unfinished, directory.join(name))
+/// A file for the directory that only its owner can read, beside the one that it replaces. Dropping it deletes it.
+struct StagedFile {
+    staged: PathBuf,
+    place: PathBuf,
+}
+
+impl StagedFile {
+    fn write(directory: &Path, name: &str, content: &[u8]) -> io::Result<Self> {
+        let file = Self { staged: directory.join(format!("{name}.new")), place: directory.join(name) };
+        let _ = std::fs::remove_file(&file.staged);
+        let mut out = File::options().write(true).create_new(true).mode(0o600).open(&file.staged)?;
+        out.write_all(content)?;
+        out.sync_all()?;
+        Ok(file)
+    }
+
+    fn put_in_place(self) -> io::Result<()> {
+        std::fs::rename(&self.staged, &self.place)
+    }
+}
+
+impl Drop for StagedFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.staged);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::platform::{
+        archive::ArchiveWriter,
+        store::{Store, compact_offline, keys},
+    };
+    use std::{collections::BTreeMap, process::Command, sync::Arc};
+    use tempfile::TempDir;
+
+    const MARKER: &str = "restore.unfinished";
+    const KEPT: &str = "sled.before-restore-1";
+
+    fn key() -> Vec<u8> {
+        keys::key(keys::SINKS, &[&[0; 16]])
+    }
+
+    /// A data directory with the value "old" and the token "old", and an archive with "new" and "new".
+    struct Fixture {
+        folder: TempDir,
+        data: PathBuf,
+        archive: PathBuf,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            let folder = TempDir::new().unwrap();
+            let (data, archive) = (folder.path().join("data"), folder.path().join("new.backup"));
+            for value in ["old", "new"] {
+                let mut writer = ArchiveWriter::new(Vec::new(), &Manifest::new(0)).unwrap();
+                writer.file("admin.token", value.as_bytes()).unwrap();
+                writer.row(&key(), format!("\"{value}\"").as_bytes()).unwrap();
+                std::fs::write(&archive, writer.finish().unwrap().0).unwrap();
+                if value == "old" {
+                    restore(&archive, &data, ExistingDatabase::Refuse, &mut |_| ()).unwrap();
+                }
+            }
+            Self { folder, data, archive }
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.data.join(name)
+        }
+
+        fn rename(&self, from: &str, to: &str) {
+            std::fs::rename(self.path(from), self.path(to)).unwrap();
+        }
+
+        fn restore(&self, existing: ExistingDatabase) -> Result<Restored, RestoreError> {
+            restore(&self.archive, &self.data, existing, &mut |_| ())
+        }
+
+        /// Writes the database of the archive to this name.
+        fn put_restored(&self, name: &str) {
+            let other = self.folder.path().join("other");
+            restore(&self.archive, &other, ExistingDatabase::Refuse, &mut |_| ()).unwrap();
+            std::fs::rename(other.join("sled"), self.path(name)).unwrap();
+            std::fs::remove_dir_all(other).unwrap();
+        }
+
+        fn mark(&self, content: &str) {
+            std::fs::write(self.path(MARKER), content).unwrap();
+        }
+
+        /// Breaks a restore by force off after this many of its steps.
+        fn break_off(&self, steps: usize) {
+            self.mark(KEPT);
+            self.put_restored("sled.new");
+            let renames = [("sled", "sled.old"), ("sled.new", "sled"), ("sled.old", KEPT)];
+            renames.iter().take(steps).for_each(|(from, to)| self.rename(from, to));
+            if steps > renames.len() {
+                std::fs::write(self.path("admin.token"), "new").unwrap();
+            }
+        }
+
+        fn token(&self) -> String {
+            std::fs::read_to_string(self.path("admin.token")).unwrap()
+        }
+
+        fn names(&self) -> Vec<String> {
+            let entries = self.data.read_dir().unwrap();
+            let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+            names.retain(|name| name != "lock");
+            names.sort();
+            names
+        }
+
+        fn kept(&self) -> Vec<String> {
+            self.names().into_iter().filter(|name| name.starts_with("sled.")).collect()
+        }
+
+        /// The value in the database of this name.
+        async fn value(&self, name: &str) -> String {
+            let copy = TempDir::new().unwrap();
+            let sled = copy.path().join("sled");
+            assert!(Command::new("cp").arg("-r").arg(self.path(name)).arg(&sled).status().unwrap().success());
+            let store = Store::open(copy.path(), 0, Arc::default()).unwrap();
+            let value = store.get(&key()).unwrap().unwrap();
+            store.close().await;
+            serde_json::from_slice(&value).unwrap()
+        }
+
+        /// Every file with its content.
+        fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+            let mut files = BTreeMap::new();
+            let mut folders = vec![self.data.clone()];
+            while let Some(folder) = folders.pop() {
+                for path in folder.read_dir().unwrap().map(|entry| entry.unwrap().path()) {
+                    match path.is_dir() {
+                        true => folders.push(path),
+                        false => drop(files.insert(path.clone(), std::fs::read(&path).unwrap())),
+                    }
+                }
+            }
+            files
+        }
+    }
+
+    #[tokio::test]
+    async fn a_database_that_was_moved_aside_is_not_replaced_without_force() {
+        let fixture = Fixture::new();
+        fixture.rename("sled", "sled.old");
+        let before = fixture.files();
+        let refused = fixture.restore(ExistingDatabase::Refuse);
+        assert!(matches!(refused, Err(RestoreError::HasDatabase(_))), "{refused:?}");
+        assert!(fixture.files() == before);
+        let previous = fixture.restore(ExistingDatabase::Replace).unwrap().previous.unwrap();
+        assert_eq!((fixture.value("sled").await, fixture.value(&previous).await), ("new".into(), "old".into()));
+    }
+
+    #[tokio::test]
+    async fn a_restore_that_was_broken_off_at_any_step_is_run_again_and_keeps_the_database_of_before() {
+        for steps in 0..5 {
+            for existing in [ExistingDatabase::Refuse, ExistingDatabase::Replace] {
+                let fixture = Fixture::new();
+                fixture.break_off(steps);
+                let previous = fixture.restore(existing).unwrap().previous.unwrap();
+                assert_eq!(fixture.value(&previous).await, "old", "after {steps} steps");
+                assert_eq!((fixture.value("sled").await, fixture.token()), ("new".into(), "new".into()));
+                let rest = fixture.names();
+                assert!(["sled.old", "sled.new", MARKER].iter().all(|name| !rest.iter().any(|left| left == name)));
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_directory_with_half_a_restore_is_refused_unchanged_and_the_error_names_the_way_back() {
+        for steps in 0..5 {
+            let fixture = Fixture::new();
+            fixture.break_off(steps);
+            let before = fixture.files();
+            let opened = Store::open(&fixture.data, 0, Arc::default()).map(drop).unwrap_err().to_string();
+            let compacted = compact_offline(&fixture.data, &mut |_| ()).unwrap_err().to_string();
+            assert!(fixture.files() == before, "after {steps} steps");
+            assert_eq!(opened, compacted);
+            let previous = ["", "sled.old", "sled.old", KEPT, KEPT][steps];
+            let renames = format!("rename `{previous}` to `sled`, and delete `{MARKER}`");
+            let deletes = format!("again, or go back by hand: delete `{MARKER}` there");
+            assert!(opened.ends_with(if steps == 0 { &deletes } else { &renames }), "after {steps} steps: {opened}");
+            // These are the steps of the message.
+            if steps > 0 {
+                let _ = std::fs::remove_dir_all(fixture.path("sled"));
+                fixture.rename(previous, "sled");
+            }
+            std::fs::remove_file(fixture.path(MARKER)).unwrap();
+            Store::open(&fixture.data, 0, Arc::default()).unwrap().close().await;
+            assert_eq!((fixture.value("sled").await, fixture.kept()), ("old".into(), vec![]), "after {steps} steps");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_restore_into_an_empty_directory_that_was_broken_off_is_run_again() {
+        for is_in_place in [false, true] {
+            let fixture = Fixture::new();
+            std::fs::remove_dir_all(fixture.path("sled")).unwrap();
+            fixture.mark("\n");
+            fixture.put_restored(if is_in_place { "sled" } else { "sled.new" });
+            let error = Store::open(&fixture.data, 0, Arc::default()).map(drop).unwrap_err().to_string();
+            assert!(error.ends_with("again"), "there is no way back: {error}");
+            fixture.restore(ExistingDatabase::Refuse).unwrap();
+            assert_eq!((fixture.value("sled").await, fixture.token()), ("new".into(), "new".into()));
+            assert!(!fixture.path(MARKER).exists());
+        }
+    }
+
+    #[tokio::test]
+    async fn both_databases_of_a_broken_replacement_are_kept_by_a_restore_with_force() {
+        let fixture = Fixture::new();
+        fixture.put_restored("sled.old");
+        let previous = fixture.restore(ExistingDatabase::Replace).unwrap().previous.unwrap();
+        assert_eq!(fixture.kept(), [previous.as_str(), "sled.replaced"]);
+        assert_eq!(fixture.value(&previous).await, "old");
+        assert_eq!(fixture.value("sled.replaced").await, "new");
+    }
+
+    #[tokio::test]
+    async fn a_restore_that_fails_before_anything_is_replaced_leaves_the_directory_as_it_was() {
+        let fixture = Fixture::new();
+        let before = fixture.files();
+        let obstacle = fixture.path("sled.new/format");
+        let failed = restore(&fixture.archive, &fixture.data, ExistingDatabase::Replace, &mut |step| {
+            if matches!(step, RestoreStep::Writing { .. }) {
+                std::fs::create_dir(&obstacle).unwrap();
+            }
+        });
+        assert!(matches!(failed, Err(RestoreError::Write { .. })), "{failed:?}");
+        assert!(fixture.files() == before, "{:?}", fixture.names());
+        assert_eq!(fixture.names(), ["admin.token", "sled"]);
+        Store::open(&fixture.data, 0, Arc::default()).unwrap().close().await;
+    }
+
+    #[tokio::test]
+    async fn a_restore_that_cannot_replace_a_file_beside_the_database_can_be_run_again() {
+        let fixture = Fixture::new();
+        std::fs::remove_file(fixture.path("admin.token")).unwrap();
+        std::fs::create_dir(fixture.path("admin.token")).unwrap();
+        assert!(matches!(fixture.restore(ExistingDatabase::Replace), Err(RestoreError::Write { .. })));
+        let error = Store::open(&fixture.data, 0, Arc::default()).map(drop).unwrap_err().to_string();
+        assert!(error.contains("broken off"), "{error}");
+        std::fs::remove_dir(fixture.path("admin.token")).unwrap();
+        let previous = fixture.restore(ExistingDatabase::Refuse).unwrap().previous.unwrap();
+        assert_eq!((fixture.value(&previous).await, fixture.token()), ("old".into(), "new".into()));
+    }
 }

@@ -39,11 +39,11 @@ pub enum StoreOpenError {
     )]
     OlderFormat { path: PathBuf, found: u32, known: u32 },
     #[error(
-        "a restore into {} was broken off: run `svc restore FILE --data {}` again",
-        .0.display(),
-        .0.display()
+        "a restore into {} was broken off: run `svc restore FILE --data {}` again{way_back}",
+        path.display(),
+        path.display()
     )]
-    UnfinishedRestore(PathBuf),
+    UnfinishedRestore { path: PathBuf, way_back: String },
 }
 
 impl StoreOpenError {

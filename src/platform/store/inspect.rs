@@ -6,7 +6,7 @@ use super::{
     chunked::{self, Framed, Value},
     commit_mark, format, keys,
     log_file::LogFile,
-    new_database, open,
+    open, replacement,
 };
 use std::{cmp::Ordering, io, path::Path};
 
@@ -63,7 +63,9 @@ pub fn inspect(
     mut visit: impl FnMut(&mut Inspection, &[u8], &[u8]) -> io::Result<()>,
 ) -> Result<Inspection, StoreOpenError> {
     let (place, _lock) = open::lock_database(directory)?;
-    let path = new_database::present(directory).unwrap_or(place);
+    let present = replacement::present(directory);
+    let present = present.map_err(|source| StoreOpenError::Directory { path: place.clone(), source })?;
+    let path = present.unwrap_or(place);
     let failed = |source| StoreOpenError::Directory { path: path.clone(), source };
     let mut file_damages = Vec::new();
     // A file with nonsense is a damage; the rows tell more.

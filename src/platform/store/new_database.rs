@@ -1,10 +1,10 @@
-//! A database that is built aside and put in the place of the present one when it is whole.
-//!
-//! It grows in the folder `sled.new` of the data directory. [`NewDatabase::install`] syncs it, moves the present
-//! database to `sled.old` and the new one to `sled`. [`recover`] cleans up after a process that died in between: without a
-//! `sled` the old one moves back, and whatever else is left over is deleted.
+//! A database that is built aside, in the folder `sled.new` of the data directory, and put in the place of the present one
+//! when it is whole ([`replacement`]). Dropping it before deletes the folder.
 
-use super::{StoreOpenError, chunked, commit_mark, database, format};
+use super::{
+    StoreOpenError, chunked, commit_mark, database, format,
+    replacement::{self, Previous},
+};
 use std::{
     io,
     path::{Path, PathBuf},
@@ -14,22 +14,24 @@ use std::{
 const GROUP_ROWS: usize = 1000;
 const GROUP_BYTES: usize = 4 << 20;
 
-/// Use of the database that a new one replaces.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Previous {
-    Delete,
-    /// Keeps it in the data directory under this name.
-    Keep(String),
-}
-
 /// A database that is being built.
 pub struct NewDatabase {
-    directory: PathBuf,
+    // It is closed before its folder is deleted.
     tree: sled::Db,
+    folder: UnfinishedFolder,
     group: sled::Batch,
     group_rows: usize,
     group_bytes: usize,
     rows: u64,
+}
+
+/// A new database that is whole and on disk.
+pub struct FinishedDatabase(UnfinishedFolder);
+
+/// The folder of a new database, which is deleted if it does not become the one in place.
+struct UnfinishedFolder {
+    directory: PathBuf,
+    path: PathBuf,
 }
 
 impl NewDatabase {
@@ -39,13 +41,12 @@ impl NewDatabase {
     ///
     /// Fails if the directory cannot be written.
     pub fn create(directory: &Path) -> Result<Self, StoreOpenError> {
-        let path = unfinished(directory);
-        let failed = |source| StoreOpenError::Directory { path: path.clone(), source };
-        delete_folder(&path).map_err(failed)?;
-        std::fs::create_dir_all(&path).map_err(failed)?;
-        let tree = database::open(&path)?;
-        let directory = directory.to_owned();
-        Ok(Self { directory, tree, group: sled::Batch::default(), group_rows: 0, group_bytes: 0, rows: 0 })
+        let folder = UnfinishedFolder { directory: directory.to_owned(), path: replacement::unfinished(directory) };
+        let failed = |source| StoreOpenError::Directory { path: folder.path.clone(), source };
+        replacement::delete_folder(&folder.path).map_err(failed)?;
+        std::fs::create_dir_all(&folder.path).map_err(failed)?;
+        let tree = database::open(&folder.path)?;
+        Ok(Self { tree, folder, group: sled::Batch::default(), group_rows: 0, group_bytes: 0, rows: 0 })
     }
 
     /// Adds a value, in pieces if it is large.
@@ -74,44 +75,31 @@ impl NewDatabase {
         self.rows
     }
 
-    /// Puts the new database on disk and then in the place of the present one.
+    /// Puts the new database on disk, so that only its place is missing.
     ///
     /// # Errors
     ///
-    /// The present database is in its place still, or is moved back by the next start.
-    pub fn install(self, previous: &Previous) -> io::Result<()> {
-        self.install_after(0, previous)
+    /// Fails if the disk has no room for it; the present database is as it was.
+    pub fn finish(self) -> io::Result<FinishedDatabase> {
+        self.finish_after(0)
     }
 
-    /// Like [`NewDatabase::install`], and continues to number groups after `commit`.
-    pub(super) fn install_after(mut self, commit: u64, previous: &Previous) -> io::Result<()> {
+    /// Like [`NewDatabase::finish`], and continues to number groups after `commit`.
+    pub(super) fn finish_after(mut self, commit: u64) -> io::Result<FinishedDatabase> {
         let number = commit + 1;
         let (key, row) = commit_mark::row(number);
         self.put_raw(&key, &row)?;
         self.write_group()?;
         self.tree.flush()?;
-        let Self { directory, tree, .. } = self;
+        let Self { tree, folder, .. } = self;
         drop(tree);
-        let (new, old, place) = (unfinished(&directory), replaced(&directory), database::path(&directory));
-        database::wait_until_closed(&new)?;
+        let new = &folder.path;
+        database::wait_until_closed(new)?;
         std::fs::write(new.join(commit_mark::FILE), commit_mark::text(number))?;
-        format::write(&new)?;
-        database::sync(&new)?;
-        database::sync_folder(&directory)?;
-        delete_folder(&old)?;
-        if place.exists() {
-            std::fs::rename(&place, &old)?;
-        }
-        std::fs::rename(&new, &place)?;
-        database::sync_folder(&directory)?;
-        if !old.exists() {
-            return Ok(());
-        }
-        match previous {
-            Previous::Delete => delete_folder(&old)?,
-            Previous::Keep(name) => std::fs::rename(&old, free_name(&directory, name))?,
-        }
-        database::sync_folder(&directory)
+        format::write(new)?;
+        database::sync(new)?;
+        database::sync_folder(&folder.directory)?;
+        Ok(FinishedDatabase(folder))
     }
 
     fn write_group(&mut self) -> io::Result<()> {
@@ -121,58 +109,23 @@ impl NewDatabase {
     }
 }
 
-/// Name under which a database of an older format is kept.
-pub fn migrated_name(format: u32) -> String {
-    format!("sled.format-{format}")
-}
-
-/// Ends a replacement that a process began and did not finish. The caller holds the directory's lock.
-pub fn recover(directory: &Path) -> io::Result<()> {
-    let (new, old, place) = (unfinished(directory), replaced(directory), database::path(directory));
-    if old.exists() {
-        if !place.exists() {
-            std::fs::rename(&old, &place)?;
-        } else {
-            match format::read(&old) {
-                Ok(format) if format < format::CURRENT => {
-                    std::fs::rename(&old, free_name(directory, &migrated_name(format)))?;
-                }
-                _ => delete_folder(&old)?,
-            }
-        }
-        database::sync_folder(directory)?;
+impl FinishedDatabase {
+    /// Puts the new database in the place of the present one.
+    ///
+    /// # Errors
+    ///
+    /// The present database is in its place still, or is moved back by the next start.
+    pub fn install(self, previous: &Previous) -> io::Result<()> {
+        replacement::put_in_place(&self.0.directory, previous)
     }
-    delete_folder(&new)
 }
 
-/// True if the database of this directory is under its name for a replaced one, which [`recover`] mends.
-pub fn is_replaced(directory: &Path) -> bool {
-    replaced(directory).exists()
-}
-
-fn unfinished(directory: &Path) -> PathBuf {
-    directory.join("sled.new")
-}
-
-fn replaced(directory: &Path) -> PathBuf {
-    directory.join("sled.old")
-}
-
-/// The database that [`recover`] would leave in place: the replaced one if there is no other.
-pub fn present(directory: &Path) -> Option<PathBuf> {
-    [database::path(directory), replaced(directory)].into_iter().find(|path| path.exists())
-}
-
-/// A name in the directory that begins with `name` and is not taken.
-fn free_name(directory: &Path, name: &str) -> PathBuf {
-    let names = std::iter::once(name.to_owned()).chain((2..).map(|number| format!("{name}.{number}")));
-    let mut paths = names.map(|name| directory.join(name));
-    paths.find(|path| !path.exists()).expect("the numbers do not end")
-}
-
-fn delete_folder(path: &Path) -> io::Result<()> {
-    match std::fs::remove_dir_all(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => result,
+impl Drop for UnfinishedFolder {
+    fn drop(&mut self) {
+        if self.path.exists() {
+            // The engine's threads end a moment after its handle, and would write to the folder.
+            let _ = database::wait_until_closed(&self.path);
+            let _ = replacement::delete_folder(&self.path);
+        }
     }
 }

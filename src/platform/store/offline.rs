@@ -1,12 +1,6 @@
-//! Work on a data directory that no server uses: replacing its database, and the marker of a restore.
-//!
-//! A restore replaces files beside the database too. Between the first and the last of these steps the directory holds the
-//! marker, and no server opens it, so that nobody takes half a restore for a whole one.
+//! Work on a data directory that no server uses: replacing its database by a restored one.
 
-use super::{
-    NewDatabase, StoreOpenError, database, new_database,
-    open::{self, RESTORE_MARKER},
-};
+use super::{FinishedDatabase, NewDatabase, Previous, StoreOpenError, database, open, replacement, restore_marker};
 use std::{
     fs::File,
     io,
@@ -31,13 +25,19 @@ impl OfflineDirectory {
         Ok(Self { path: path.to_owned(), _lock: open::lock(path)? })
     }
 
-    pub fn has_database(&self) -> bool {
-        database::file(&database::path(&self.path)).exists()
+    /// True if there is a database, also one that a broken replacement has left under another name.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the directory cannot be read.
+    pub fn has_database(&self) -> Result<bool, StoreOpenError> {
+        let present = replacement::present(&self.path);
+        present.map(|path| path.is_some()).map_err(|source| self.unusable(source))
     }
 
     /// True if a restore into the directory was broken off.
     pub fn has_unfinished_restore(&self) -> bool {
-        self.path.join(RESTORE_MARKER).exists()
+        restore_marker::path(&self.path).exists()
     }
 
     /// Begins a database that is to replace the one of the directory.
@@ -46,20 +46,53 @@ impl OfflineDirectory {
     ///
     /// Fails if the directory cannot be written.
     pub fn new_database(&self) -> Result<NewDatabase, StoreOpenError> {
-        let failed = |source| StoreOpenError::Directory { path: self.path.clone(), source };
-        new_database::recover(&self.path).map_err(failed)?;
         NewDatabase::create(&self.path)
     }
 
-    /// Keeps servers from opening the directory until [`Self::end_restore`].
-    pub fn begin_restore(&self) -> io::Result<()> {
-        File::create(self.path.join(RESTORE_MARKER))?.sync_all()?;
-        database::sync_folder(&self.path)
+    /// Puts the restored database in place, keeps the one of before under a name that begins with `name`, and returns
+    /// that name. No server opens the directory from now on until [`Self::end_restore`].
+    ///
+    /// # Errors
+    ///
+    /// The directory is as it was. If the database of before cannot be moved back, no server opens the directory.
+    pub fn begin_restore(&self, database: FinishedDatabase, name: &str) -> io::Result<Option<String>> {
+        let was_unfinished = self.has_unfinished_restore();
+        let begun = self.replace(database, name, was_unfinished);
+        if begun.is_err() && !was_unfinished && !replacement::replaced(&self.path).exists() {
+            let _ = restore_marker::delete(&self.path);
+        }
+        begun
     }
 
+    fn replace(&self, database: FinishedDatabase, name: &str, was_unfinished: bool) -> io::Result<Option<String>> {
+        let directory = &self.path;
+        replacement::move_back(directory)?;
+        let name = replacement::free_name(directory, name);
+        // A restore that was broken off has promised to keep the database that it replaced.
+        let mut previous = restore_marker::kept(directory);
+        if was_unfinished && replacement::replaced(directory).exists() {
+            replacement::set_aside(directory, &name)?;
+            previous = previous.or_else(|| Some(name.clone()));
+        }
+        if !replacement::is_absent(&database::path(directory))? {
+            previous = previous.or_else(|| Some(name.clone()));
+        }
+        restore_marker::write(directory, previous.as_deref())?;
+        database.install(&Previous::Keep(name))?;
+        Ok(previous)
+    }
+
+    /// Lets servers open the directory again.
+    ///
+    /// # Errors
+    ///
+    /// No server opens the directory then.
     pub fn end_restore(&self) -> io::Result<()> {
         database::sync_folder(&self.path)?;
-        std::fs::remove_file(self.path.join(RESTORE_MARKER))?;
-        database::sync_folder(&self.path)
+        restore_marker::delete(&self.path)
+    }
+
+    fn unusable(&self, source: io::Error) -> StoreOpenError {
+        StoreOpenError::Directory { path: self.path.clone(), source }
     }
 }

@@ -1,14 +1,16 @@
 //! Opening a data directory: lock, format, checks, migration, compaction, and only then sled.
 //!
 //! Everything that can refuse the start is checked before sled opens the database, because sled changes the files of a
-//! damaged one. So a refused start leaves every byte of the database as it was.
+//! damaged one. So a refused start leaves every byte of every database as it was.
 
 use super::{
     StoreOpenError,
     check::{self, DatabaseState},
     commit_mark::{self, CommitMark},
     database, disk, format,
-    new_database::{self, NewDatabase, Previous},
+    new_database::NewDatabase,
+    replacement::{self, Previous},
+    restore_marker,
     rewrite::{self, Compaction, Progress},
 };
 use std::{
@@ -26,9 +28,6 @@ const LOCK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A database smaller than this is not worth compacting at start.
 const COMPACT_FROM: u64 = 32 << 20;
-
-/// The file that a data directory holds while a restore replaces its files.
-pub const RESTORE_MARKER: &str = "restore.unfinished";
 
 /// Bytes that the new database of a compaction takes for each byte of data, at most.
 const COMPACT_ROOM: u64 = 3;
@@ -79,11 +78,12 @@ pub fn open(directory: &Path, options: &StoreOptions) -> Result<OpenDatabase, St
     let failed = |source| StoreOpenError::Directory { path: directory.to_owned(), source };
     private_directory(directory).map_err(failed)?;
     let lock = lock(directory)?;
-    refuse_unfinished_restore(directory)?;
-    new_database::recover(directory).map_err(failed)?;
+    restore_marker::refuse(directory)?;
+    replacement::move_back(directory).map_err(failed)?;
     let path = database::path(directory);
-    if is_absent(&path).map_err(failed)? {
-        NewDatabase::create(directory)?.install(&Previous::Delete).map_err(failed)?;
+    if replacement::is_absent(&path).map_err(failed)? {
+        let first = NewDatabase::create(directory)?.finish().map_err(failed)?;
+        first.install(&Previous::Delete).map_err(failed)?;
     }
     let found = check::format(directory)?;
     if found > format::CURRENT {
@@ -93,6 +93,7 @@ pub fn open(directory: &Path, options: &StoreOptions) -> Result<OpenDatabase, St
         return Err(StoreOpenError::OlderFormat { path, found, known: format::CURRENT });
     }
     let mut state = check::check(directory, found)?;
+    replacement::tidy(directory).map_err(failed)?;
     if found < format::CURRENT {
         migrate(directory, found)?;
         state = check::check(directory, format::CURRENT)?;
@@ -107,22 +108,13 @@ pub fn open(directory: &Path, options: &StoreOptions) -> Result<OpenDatabase, St
     Ok(OpenDatabase { tree, file, mark, live: state.live, lock })
 }
 
-/// True without a database's folder. An empty one is what a first start of format 1 left that was killed.
-fn is_absent(database: &Path) -> io::Result<bool> {
-    match database.read_dir() {
-        Ok(mut entries) => Ok(entries.next().is_none()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
-        Err(error) => Err(error),
-    }
-}
-
 fn migrate(directory: &Path, found: u32) -> Result<(), StoreOpenError> {
     let (shown, current) = (directory.display(), format::CURRENT);
     log::info!("the data in {shown} has format {found} and is rewritten in format {current}");
     rewrite::migrate(directory, &mut |rows| log::info!("{rows} rows are rewritten"))?;
     // It belonged to the old database.
     let _ = std::fs::remove_file(directory.join(commit_mark::FILE));
-    log::info!("the data is rewritten; the old database is kept as {}", new_database::migrated_name(found));
+    log::info!("the data is rewritten; the old database is kept as {}", replacement::migrated_name(found));
     Ok(())
 }
 
@@ -140,11 +132,7 @@ fn compact(directory: &Path, options: &StoreOptions, state: &DatabaseState) {
     log::info!("the database takes {} bytes for {} of data and is compacted", state.size, state.live);
     match rewrite::compact(directory, &mut |rows| log::info!("{rows} rows are rewritten")) {
         Ok(done) => log::info!("the database takes {} bytes now", done.after),
-        Err(error) => {
-            log::warn!("the database stays as large as it is: {error}");
-            // What was built of the new one would only take space.
-            let _ = new_database::recover(directory);
-        }
+        Err(error) => log::warn!("the database stays as large as it is: {error}"),
     }
 }
 
@@ -156,7 +144,8 @@ fn compact(directory: &Path, options: &StoreOptions, state: &DatabaseState) {
 pub fn compact_offline(directory: &Path, progress: &mut Progress<'_>) -> Result<Compaction, StoreOpenError> {
     let (path, _lock) = lock_database(directory)?;
     let failed = |source| StoreOpenError::Directory { path: directory.to_owned(), source };
-    new_database::recover(directory).map_err(failed)?;
+    restore_marker::refuse(directory)?;
+    replacement::move_back(directory).map_err(failed)?;
     let (found, known) = (check::format(directory)?, format::CURRENT);
     match found.cmp(&known) {
         Ordering::Less => return Err(StoreOpenError::OlderFormat { path, found, known }),
@@ -164,6 +153,7 @@ pub fn compact_offline(directory: &Path, progress: &mut Progress<'_>) -> Result<
         Ordering::Equal => {}
     }
     check::check(directory, found)?;
+    replacement::tidy(directory).map_err(failed)?;
     rewrite::compact(directory, progress)
 }
 
@@ -174,17 +164,10 @@ pub fn compact_offline(directory: &Path, progress: &mut Progress<'_>) -> Result<
 /// [`StoreOpenError::NoDatabase`] without one, so that a mistyped path creates nothing.
 pub fn lock_database(directory: &Path) -> Result<(PathBuf, File), StoreOpenError> {
     let path = database::path(directory);
-    if !path.exists() && !new_database::is_replaced(directory) {
+    if !path.exists() && !replacement::replaced(directory).exists() {
         return Err(StoreOpenError::NoDatabase(directory.to_owned()));
     }
     Ok((path, lock(directory)?))
-}
-
-fn refuse_unfinished_restore(directory: &Path) -> Result<(), StoreOpenError> {
-    match directory.join(RESTORE_MARKER).exists() {
-        true => Err(StoreOpenError::UnfinishedRestore(directory.to_owned())),
-        false => Ok(()),
-    }
 }
 
 /// Takes the lock of a data directory, which is held for as long as the file is open.

@@ -3,7 +3,8 @@
 
 use super::{
     StoreOpenError, commit_mark, database, format1, keys,
-    new_database::{NewDatabase, Previous, migrated_name},
+    new_database::NewDatabase,
+    replacement::{Previous, migrated_name},
 };
 use std::{
     io,
@@ -45,7 +46,8 @@ pub fn compact(directory: &Path, progress: &mut Progress<'_>) -> Result<Compacti
     drop(tree);
     database::wait_until_closed(&path).map_err(failed)?;
     let rows = new.rows();
-    new.install_after(commit, &Previous::Delete).map_err(failed)?;
+    let finished = new.finish_after(commit).map_err(failed)?;
+    finished.install(&Previous::Delete).map_err(failed)?;
     Ok(Compaction { before, after: size(&path).map_err(failed)?, rows })
 }
 
@@ -69,7 +71,8 @@ pub fn migrate(directory: &Path, progress: &mut Progress<'_>) -> Result<(), Stor
     if damaged > 0 {
         log::warn!("{damaged} damaged records of the old database were left out");
     }
-    new.install_after(commit, &Previous::Keep(migrated_name(1))).map_err(failed)
+    let finished = new.finish_after(commit).map_err(failed)?;
+    finished.install(&Previous::Keep(migrated_name(1))).map_err(failed)
 }
 
 /// Bytes of all files in the database's folder.
