@@ -1,12 +1,14 @@
 //! A file that gets its name only when it is whole and on disk.
 //!
 //! Until then it is `FILE.partial`, which is deleted if the command fails or is interrupted. One that a killed command left
-//! behind is written over by the next.
+//! behind is deleted by the next. The file holds secrets and may be in a folder that others can write to, so it is always a
+//! new one: never a link, and never a file that another process has open.
 
 use super::failure::Failure;
 use std::{
     fs::{File, TryLockError},
-    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    io,
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
 use tokio::signal::unix::{SignalKind, signal};
@@ -45,18 +47,14 @@ impl PartialFile {
         let mut name = target.file_name().unwrap_or_default().to_owned();
         name.push(".partial");
         let partial = target.with_file_name(name);
-        let failed = |source| Failure::File { path: partial.clone(), source };
-        let file =
-            File::options().write(true).create(true).truncate(false).mode(0o600).open(&partial).map_err(failed)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(Failure::Bad(format!("another command is writing {}: wait for it", partial.display())));
-            }
-            Err(TryLockError::Error(source)) => return Err(failed(source)),
-        }
-        file.set_permissions(std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
-        file.set_len(0).map_err(failed)?;
+        delete_stale(&partial)?;
+        let mut options = File::options();
+        options.write(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+        let file = match options.open(&partial) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(busy(&partial)),
+            file => file.map_err(|source| Failure::File { path: partial.clone(), source })?,
+        };
+        lock(&file, &partial)?;
         delete_when_interrupted(partial.clone());
         Ok(Self { file, target: target.to_owned(), partial, is_finished: false })
     }
@@ -89,6 +87,47 @@ impl Drop for PartialFile {
     }
 }
 
+/// Deletes the partial file that a killed command left behind.
+fn delete_stale(partial: &Path) -> Result<(), Failure> {
+    let failed = |source| Failure::File { path: partial.to_owned(), source };
+    let found = match partial.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        found => found.map_err(failed)?,
+    };
+    // SAFETY: the call takes nothing and cannot fail.
+    let own = unsafe { libc::geteuid() };
+    if !found.is_file() || found.uid() != own {
+        return Err(Failure::Bad(format!(
+            "{} is in the way and no file of yours: delete it, or name another file",
+            partial.display()
+        )));
+    }
+    let mut options = File::options();
+    let stale = options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(partial).map_err(failed)?;
+    lock(&stale, partial)?;
+    std::fs::remove_file(partial).map_err(failed)
+}
+
+/// Takes the lock of a partial file, which tells other commands that it is being written.
+fn lock(file: &File, partial: &Path) -> Result<(), Failure> {
+    let failed = |source| Failure::File { path: partial.to_owned(), source };
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(busy(partial)),
+        Err(TryLockError::Error(source)) => return Err(failed(source)),
+    }
+    // Another command may have replaced the file since it was opened.
+    let locked = file.metadata().map_err(failed)?;
+    match partial.symlink_metadata() {
+        Ok(named) if (named.dev(), named.ino()) == (locked.dev(), locked.ino()) => Ok(()),
+        _ => Err(busy(partial)),
+    }
+}
+
+fn busy(partial: &Path) -> Failure {
+    Failure::Bad(format!("another command is writing {}: wait for it", partial.display()))
+}
+
 /// Deletes the file and ends the process on the signals that ask for its end. Without a way to wait for them they end the
 /// process as usual, and the file stays.
 fn delete_when_interrupted(partial: PathBuf) {
@@ -110,4 +149,65 @@ fn delete_when_interrupted(partial: PathBuf) {
         eprintln!("\nsvc: interrupted: {} is deleted", partial.display());
         std::process::exit(INTERRUPTED);
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        io::{Read as _, Write as _},
+        os::unix::fs::{PermissionsExt as _, symlink},
+    };
+    use tempfile::TempDir;
+
+    fn create(target: &Path) -> Result<PartialFile, String> {
+        PartialFile::create(target, Overwrite::Refuse).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn a_partial_file_that_a_killed_command_left_is_not_written_to_but_replaced() {
+        let folder = TempDir::new().unwrap();
+        let (target, partial) = (folder.path().join("a.backup"), folder.path().join("a.backup.partial"));
+        let linked = folder.path().join("linked");
+        std::fs::write(&partial, "stale").unwrap();
+        std::fs::set_permissions(&partial, std::fs::Permissions::from_mode(0o644)).unwrap();
+        std::fs::hard_link(&partial, &linked).unwrap();
+        let mut reader = File::open(&partial).unwrap();
+
+        let mut file = create(&target).unwrap();
+        assert_eq!(partial.metadata().unwrap().mode() & 0o777, 0o600);
+        file.file.write_all(b"secret").unwrap();
+        let mut read = String::new();
+        reader.read_to_string(&mut read).unwrap();
+        assert_eq!((read.as_str(), std::fs::read_to_string(&linked).unwrap().as_str()), ("stale", "stale"));
+
+        let second = create(&target).map(drop).unwrap_err();
+        assert!(second.contains("another command is writing"), "{second}");
+        assert_eq!(file.finish().unwrap(), 6);
+        assert_eq!(std::fs::read(&target).unwrap(), b"secret");
+        assert_eq!(target.metadata().unwrap().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_link_or_a_folder_in_the_place_of_the_partial_file_is_refused_and_not_touched() {
+        let folder = TempDir::new().unwrap();
+        let (target, partial) = (folder.path().join("a.backup"), folder.path().join("a.backup.partial"));
+        let victim = folder.path().join("victim");
+        std::fs::write(&victim, "untouched").unwrap();
+        symlink(&victim, &partial).unwrap();
+        let refused = create(&target).map(drop).unwrap_err();
+        assert!(refused.contains("a.backup.partial is in the way"), "{refused}");
+        assert_eq!(std::fs::read_to_string(&victim).unwrap(), "untouched");
+        assert!(partial.is_symlink() && victim.metadata().unwrap().mode() & 0o777 != 0o600);
+
+        std::fs::remove_file(&partial).unwrap();
+        symlink(folder.path().join("absent"), &partial).unwrap();
+        create(&target).map(drop).unwrap_err();
+        assert!(!folder.path().join("absent").exists());
+
+        std::fs::remove_file(&partial).unwrap();
+        std::fs::create_dir(&partial).unwrap();
+        create(&target).map(drop).unwrap_err();
+        assert!(partial.is_dir());
+    }
 }
