@@ -8,15 +8,14 @@
 //! number of pieces. A new value under the same key has a new generation, so a reader that comes between the two finds
 //! pieces missing, never mixed, and reads again.
 
+pub use super::frame::Value;
+
 use super::{StoreError, frame, keys};
 use crate::model::timestamp::Timestamp;
 use std::sync::{
     LazyLock,
     atomic::{AtomicU64, Ordering},
 };
-
-/// A value as the store holds it.
-pub type Value = sled::IVec;
 
 /// The most bytes of a value that one key holds.
 pub const PIECE: usize = 4096;

@@ -3,7 +3,10 @@
 //! The checksum includes the key, so that a value that turns up under another key is as damaged as a changed one. A value
 //! whose checksum does not hold is never returned.
 
-use super::{StoreError, chunked::Value};
+use super::StoreError;
+
+/// A value as the store holds it.
+pub type Value = sled::IVec;
 
 /// Bytes in front of the content.
 pub const LENGTH: usize = 5;

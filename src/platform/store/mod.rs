@@ -47,7 +47,7 @@ pub use new_database::{FinishedDatabase, NewDatabase};
 pub use offline::OfflineDirectory;
 pub use open::{Migration, StoreOptions, compact_offline, lock_database};
 pub use replacement::Previous;
-pub use rewrite::{Compaction, Progress};
+pub use rewrite::{Compaction, RewriteProgress};
 pub use snapshot_read::{Snapshot, SnapshotError, SnapshotRow};
 pub use state::StoreSizes;
 pub use table::Table;

@@ -11,7 +11,7 @@ use super::{
     new_database::NewDatabase,
     replacement::{self, Previous},
     restore_marker,
-    rewrite::{self, Compaction, Progress},
+    rewrite::{self, Compaction, RewriteProgress},
 };
 use std::{
     cmp::Ordering,
@@ -141,7 +141,7 @@ fn compact(directory: &Path, options: &StoreOptions, state: &DatabaseState) {
 /// # Errors
 ///
 /// Fails if the directory is in use or has no sound database of the current format; the database is as it was then.
-pub fn compact_offline(directory: &Path, progress: &mut Progress<'_>) -> Result<Compaction, StoreOpenError> {
+pub fn compact_offline(directory: &Path, progress: &mut RewriteProgress<'_>) -> Result<Compaction, StoreOpenError> {
     let (path, _lock) = lock_database(directory)?;
     let failed = |source| StoreOpenError::Directory { path: directory.to_owned(), source };
     restore_marker::refuse(directory)?;
@@ -262,8 +262,8 @@ mod tests {
         put(&store, 0..40).await;
         close(store).await;
         let length = std::fs::metadata(pristine.path().join("sled/db")).unwrap().len();
-        type Change = fn(&Path, u64);
-        let changes: [(&str, Change); 8] = [
+        type FileChange = fn(&Path, u64);
+        let changes: [(&str, FileChange); 8] = [
             ("`db`", |sled, length| truncate(&sled.join("db"), length / 2)),
             ("`db`", |sled, _| truncate(&sled.join("db"), 1000)),
             ("`db`", |sled, _| overwrite(&sled.join("db"), 400, &[0xff; 16])),

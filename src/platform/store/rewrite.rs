@@ -24,10 +24,10 @@ pub struct Compaction {
 }
 
 /// Called from time to time with the number of rows written so far.
-pub type Progress<'a> = dyn FnMut(u64) + 'a;
+pub type RewriteProgress<'a> = dyn FnMut(u64) + 'a;
 
 /// Rewrites the database, whose lock the caller holds and which is sound, so that it takes only the space it needs.
-pub fn compact(directory: &Path, progress: &mut Progress<'_>) -> Result<Compaction, StoreOpenError> {
+pub fn compact(directory: &Path, progress: &mut RewriteProgress<'_>) -> Result<Compaction, StoreOpenError> {
     let path = database::path(directory);
     let failed = |source| StoreOpenError::Directory { path: path.clone(), source };
     let before = size(&path).map_err(failed)?;
@@ -52,7 +52,7 @@ pub fn compact(directory: &Path, progress: &mut Progress<'_>) -> Result<Compacti
 }
 
 /// Rewrites a database of format 1 into the current one, and keeps the old database beside it.
-pub fn migrate(directory: &Path, progress: &mut Progress<'_>) -> Result<(), StoreOpenError> {
+pub fn migrate(directory: &Path, progress: &mut RewriteProgress<'_>) -> Result<(), StoreOpenError> {
     let path = database::path(directory);
     let failed = |source| StoreOpenError::Directory { path: path.clone(), source };
     let tree = database::open(&path)?;
@@ -86,12 +86,12 @@ pub fn size(database: &Path) -> io::Result<u64> {
 
 /// Limits the calls of a progress function.
 struct Report<'a, 'b> {
-    progress: &'a mut Progress<'b>,
+    progress: &'a mut RewriteProgress<'b>,
     last: Instant,
 }
 
 impl<'a, 'b> Report<'a, 'b> {
-    fn new(progress: &'a mut Progress<'b>) -> Self {
+    fn new(progress: &'a mut RewriteProgress<'b>) -> Self {
         Self { progress, last: Instant::now() }
     }
 

@@ -33,7 +33,7 @@ async fn the_rows_of_an_event_are_keyed_by_its_accepted_time() {
     assert_eq!(*fixture.store.get(&queue_key).unwrap().unwrap(), position[..]);
     fixture.settle(0, AttemptEnding::Done).await;
     fixture.store.write(|_| ()).await.unwrap();
-    assert_eq!(fixture.stored_keys(keys::EVENT), [position.clone()]);
+    assert_eq!(fixture.stored_keys(keys::EVENT), std::slice::from_ref(&position));
     assert_eq!(fixture.stored_keys(keys::DELIVERY), [[&position[..], &sink].concat()]);
     assert_eq!(fixture.stored_keys(keys::QUEUE), Vec::<Vec<u8>>::new());
     fixture.end().await;
