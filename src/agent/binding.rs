@@ -3,7 +3,7 @@
 use super::spool::Spool;
 use crate::{
     model::{agent_protocol::Welcome, id::SpaceId},
-    platform::store::{Store, StoreError, Table, keys},
+    platform::store::{Store, StoreError, Table, keys, readable},
 };
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -66,11 +66,14 @@ pub enum BindingError {
 }
 
 impl Binding {
+    /// The binding as it was saved. A damaged one counts as none: the next welcome brings it again.
+    ///
     /// # Errors
     ///
     /// Fails if the database cannot be read.
     pub fn open(store: Store) -> Result<Self, StoreError> {
-        let space = SPACES.get(&store, SPACE)?;
+        let saved = SPACES.get(&store, SPACE).inspect_err(|error| log::error!("the space is not known yet: {error}"));
+        let space = readable(saved)?.flatten();
         Ok(Self { store, current: Mutex::new(CurrentBinding { space, confirmed: Confirmed::NotYet }) })
     }
 
@@ -157,6 +160,21 @@ mod tests {
             assert_eq!(binding.bind(&welcome(id, "renamed"), &spool).await.unwrap(), BindingChange::Unchanged);
             let space = Binding::open(store).unwrap().space().unwrap();
             assert_eq!((space.id, space.name.as_str(), space.max_payload), (id, "renamed", 1024));
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn a_damaged_binding_is_made_again_by_the_next_welcome() {
+        with_store(async |store| {
+            let spool = Spool::open(store.clone(), 10).unwrap();
+            let id = SpaceId::new();
+            Binding::open(store.clone()).unwrap().bind(&welcome(id, "notes"), &spool).await.unwrap();
+            store.damage(&keys::key(keys::AGENT, &[SPACE]));
+            let binding = Binding::open(store.clone()).unwrap();
+            assert_eq!(binding.space(), None);
+            binding.bind(&welcome(id, "notes"), &spool).await.unwrap();
+            assert_eq!(Binding::open(store).unwrap().space().unwrap().id, id);
         })
         .await;
     }

@@ -90,7 +90,7 @@ pub enum SpoolError {
 }
 
 impl Spool {
-    /// Opens the spool with the events that an earlier run left.
+    /// Opens the spool with the events that an earlier run left. A damaged one is logged.
     ///
     /// # Errors
     ///
@@ -98,13 +98,18 @@ impl Spool {
     pub fn open(store: Store, limit: usize) -> Result<Self, StoreError> {
         let mut entries = VecDeque::new();
         let mut next = 0;
-        for entry in store.scan(&[keys::SPOOL]) {
-            let (key, value) = entry?;
-            let number = keys::number(&key, 1).ok_or_else(|| StoreError::damaged(&key, "its key is no number"))?;
+        for key in store.keys(vec![keys::SPOOL]..vec![keys::SPOOL + 1]) {
+            let key = key?;
+            let Some(number) = keys::number(&key, 1) else {
+                log::error!("{}", StoreError::damaged(&key, "its key is no number"));
+                continue;
+            };
             next = number + 1;
-            match serde_json::from_slice::<SpoolRecord>(&value) {
-                Ok(record) => entries.push_back(SpoolEntry { number, id: record.id, bytes: value.len() }),
-                Err(error) => log::error!("spooled event {number} cannot be read and is left where it is: {error}"),
+            match record(&store, number) {
+                Ok(Some((record, bytes))) => entries.push_back(SpoolEntry { number, id: record.id, bytes }),
+                Ok(None) => {}
+                Err(error @ StoreError::Damaged { .. }) => log::error!("{error}; it is not sent, and left where it is"),
+                Err(error) => return Err(error),
             }
         }
         let depth = entries.len();
@@ -254,17 +259,34 @@ impl Spool {
         }
     }
 
+    /// The event with this number. One that is damaged is no longer in the spool afterwards.
     fn read(&self, number: u64) -> Option<ToServer> {
-        let value = match self.0.store.get(&key(number)) {
-            Ok(value) => value?,
+        match record(&self.0.store, number) {
+            Ok(Some((SpoolRecord { id, kind, payload, raised_at }, _))) => {
+                Some(ToServer::Event { id, kind, payload, raised_at })
+            }
+            // It was settled meanwhile.
+            Ok(None) => None,
+            Err(error @ StoreError::Damaged { .. }) => {
+                self.discard(number, &error);
+                None
+            }
             Err(error) => {
                 log::error!("spooled event {number} stays for now: {error}");
-                return None;
+                None
             }
-        };
-        // It could be read when it was written or opened.
-        let SpoolRecord { id, kind, payload, raised_at } = serde_json::from_slice(&value).ok()?;
-        Some(ToServer::Event { id, kind, payload, raised_at })
+        }
+    }
+
+    /// Removes an event that cannot be read any more, so that the others are not held up by it.
+    fn discard(&self, number: u64, error: &StoreError) {
+        let mut state = self.state();
+        let Some(index) = state.entries.iter().position(|entry| entry.number == number) else { return };
+        let id = state.remove_at(index).id;
+        self.0.depth.send_replace(state.depth);
+        drop(state);
+        log::error!("event {id} is lost before it reached a server: {error}");
+        self.0.store.write_soon(move |batch| batch.delete(key(number)));
     }
 
     fn state(&self) -> MutexGuard<'_, SpoolState> {
@@ -277,14 +299,26 @@ impl SpoolState {
     fn remove(&mut self, id: EventId) -> Option<u64> {
         // Events are confirmed in order, so this finds it at the front.
         let index = self.entries.iter().position(|entry| entry.id == id)?;
-        let settled = self.entries.remove(index).expect("it was found there");
+        Some(self.remove_at(index).number)
+    }
+
+    fn remove_at(&mut self, index: usize) -> SpoolEntry {
+        let removed = self.entries.remove(index).expect("it was found there");
         if index < self.sent {
             self.sent -= 1;
-            self.sent_bytes -= settled.bytes;
+            self.sent_bytes -= removed.bytes;
         }
         self.depth -= 1;
-        Some(settled.number)
+        removed
     }
+}
+
+/// The record with this number and the bytes it takes.
+fn record(store: &Store, number: u64) -> Result<Option<(SpoolRecord, usize)>, StoreError> {
+    let key = key(number);
+    let Some(value) = store.get(&key)? else { return Ok(None) };
+    let record = serde_json::from_slice(&value).map_err(|error| StoreError::damaged(&key, error))?;
+    Ok(Some((record, value.len())))
 }
 
 fn key(number: u64) -> Vec<u8> {
@@ -420,6 +454,44 @@ mod tests {
         let sent = spool.read(spool.advance().unwrap()).unwrap();
         assert!(matches!(sent, ToServer::Event { id: sent, raised_at: None, .. } if sent == id), "{sent:?}");
         store.close().await;
+    }
+
+    #[tokio::test]
+    async fn a_damaged_event_stops_neither_the_start_nor_the_events_behind_it() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (store, spool) = open(scratch.path(), 100);
+        let ids = push(&spool, 0..3).await;
+        store.damage(&key(0));
+        store.damage(&key(2));
+        let spool = Spool::open(store.clone(), 100).unwrap();
+        assert_eq!(spool.depth(), 1);
+        let late = push(&spool, 3..4).await;
+        let (task, mut messages) = sending(&spool);
+        assert_eq!(sent_ids(&mut messages, 2).await, [ids[1], late[0]]);
+        assert_eq!(
+            store.get(&key(3)).unwrap().map(|_| ()),
+            Some(()),
+            "the number of a damaged event is not used again"
+        );
+        task.abort();
+        store.close().await;
+    }
+
+    #[tokio::test]
+    async fn an_event_that_is_damaged_later_is_given_up_and_the_spool_empties() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (store, spool) = open(scratch.path(), 100);
+        let ids = push(&spool, 0..3).await;
+        store.damage(&key(1));
+        let (task, mut messages) = sending(&spool);
+        assert_eq!(sent_ids(&mut messages, 2).await, [ids[0], ids[2]]);
+        assert_eq!(spool.depth(), 2);
+        settle(&spool, ids[0], EventReceipt::Stored);
+        settle(&spool, ids[2], EventReceipt::Stored);
+        tokio::time::timeout(Duration::from_secs(10), spool.emptied()).await.unwrap();
+        task.abort();
+        store.close().await;
+        assert_eq!(store.keys(vec![keys::SPOOL]..vec![keys::SPOOL + 1]).count(), 0);
     }
 
     #[tokio::test]

@@ -3,7 +3,7 @@
 use super::archive::{PackageArchive, archive, files_of};
 use crate::{
     model::library::Library,
-    platform::store::{Store, StoreError, Table, keys},
+    platform::store::{Store, StoreError, Table, keys, readable},
 };
 use parking_lot::Mutex;
 use std::{
@@ -66,14 +66,16 @@ struct UserLibraries {
 }
 
 impl Packages {
-    /// The packages of the agent whose data is in `directory`, with the libraries that were saved last.
+    /// The packages of the agent whose data is in `directory`, with the libraries that were saved last. Damaged ones count
+    /// as none: a server sends them after its welcome.
     ///
     /// # Errors
     ///
     /// Fails if the database cannot be read. A directory that cannot be written is only logged: Python then misses the
     /// bundled package, and everything else works.
     pub fn open(store: Store, directory: &Path) -> Result<Self, StoreError> {
-        let saved: Arc<[Library]> = without_shadowing(SAVED.get(&store, LIBRARIES)?.unwrap_or_default()).into();
+        let saved = SAVED.get(&store, LIBRARIES).inspect_err(|error| log::error!("the libraries are missing: {error}"));
+        let saved: Arc<[Library]> = without_shadowing(readable(saved)?.flatten().unwrap_or_default()).into();
         let packages = Self {
             store,
             directory: std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned()).join("packages"),
