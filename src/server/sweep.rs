@@ -2,7 +2,8 @@
 //!
 //! History is pruned more often than once a minute: as soon as it has outgrown its size limit, so that the database does
 //! not grow with the load between two sweeps; and while the disk is short of room, when the oldest events are deleted beyond
-//! what the retention asks for, so that a server whose own history filled the disk recovers by itself.
+//! what the retention asks for, so that a server whose own history filled the disk recovers by itself. If that cannot give
+//! enough room, because something else filled the disk, the history is kept.
 
 use super::services::Services;
 use crate::{model::timestamp::Timestamp, platform::store::StoreError, routing::queue::Retention};
@@ -55,6 +56,7 @@ async fn sweep_history(services: &Services) {
     let (mut minute, mut room) = (interval(INTERVAL), interval(ROOM_INTERVAL));
     minute.set_missed_tick_behavior(MissedTickBehavior::Delay);
     room.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut shortage = Shortage::None;
     loop {
         tokio::select! {
             _ = minute.tick() => {}
@@ -64,20 +66,40 @@ async fn sweep_history(services: &Services) {
         if services.store.has_snapshot() {
             continue;
         }
-        if let Err(error) = prune_history(services).await {
+        if let Err(error) = prune_history(services, &mut shortage).await {
             log::warn!("old events stay for now: {error}");
         }
     }
 }
 
-async fn prune_history(services: &Services) -> Result<(), StoreError> {
+/// The shortage of room as it was seen and logged last.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shortage {
+    None,
+    /// Deleting history gives room.
+    OfHistory,
+    /// Something else than the history takes the room.
+    OfOthers,
+}
+
+async fn prune_history(services: &Services, shortage: &mut Shortage) -> Result<(), StoreError> {
     let (engine, history) = (&services.engine, &services.config.history);
     let retention = Retention { keep: history.keep.0, bytes: history.size.0 };
-    if !services.store.is_short_of_room() {
+    let short = services.store.room().filter(|room| room.is_short());
+    let Some(room) = short else {
+        *shortage = Shortage::None;
         engine.prune(retention).await?;
         return Ok(());
-    }
-    let deleted = engine.prune(retention.short_of_room(engine.history_bytes())).await?;
+    };
+    let Some(shortened) = retention.short_of_room(engine.history_bytes(), room) else {
+        if std::mem::replace(shortage, Shortage::OfOthers) != Shortage::OfOthers {
+            log::warn!("the disk is almost full, and without the history it would be too: the history is kept");
+        }
+        engine.prune(retention).await?;
+        return Ok(());
+    };
+    *shortage = Shortage::OfHistory;
+    let deleted = engine.prune(shortened).await?;
     if deleted > 0 {
         log::warn!("the disk is almost full: the {deleted} oldest events of the history are deleted");
     }

@@ -4,8 +4,9 @@ use super::{
     Batch, StoreError, StoreOpenError,
     chunked::Value,
     open::{self, OpenDatabase, StoreOptions},
+    room::{StoreRoom, StoreSizes},
     scan::{self, Scan},
-    state::{JOB_PANICKED, StoreSizes, StoreState, WriteCallback, WriterMessage},
+    state::{JOB_PANICKED, StoreState, WriteCallback, WriterMessage},
     writer,
 };
 use crate::platform::metrics::Metrics;
@@ -176,6 +177,11 @@ impl Store {
         self.0.is_short_of_room()
     }
 
+    /// The room for new records; `None` if the system does not say.
+    pub fn room(&self) -> Option<StoreRoom> {
+        self.0.room()
+    }
+
     pub(super) fn state(&self) -> &Arc<StoreState> {
         &self.0
     }
@@ -290,6 +296,21 @@ mod tests {
         store.write(|batch| batch.put(b"k", b"v")).await.unwrap();
         store.close().await;
         assert_eq!(store.get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
+    }
+
+    #[tokio::test]
+    async fn the_size_of_the_records_is_the_same_after_a_queue_was_emptied() {
+        let directory = TempDir::new().unwrap();
+        let store = open(directory.path()).unwrap();
+        store.write(|batch| batch.put([keys::KV], b"v")).await.unwrap();
+        let before = store.sizes().live;
+        let key = |n: u64| keys::key(keys::QUEUE, &[&[7; 16], &n.to_be_bytes()]);
+        // The accepted time and the id of an event.
+        store.write(move |batch| (0..100).for_each(|n| batch.put(key(n), [7; 8 + 16]))).await.unwrap();
+        assert!(store.sizes().live > before + 100 * (25 + 24), "{before} {:?}", store.sizes());
+        store.write(move |batch| (0..100).for_each(|n| batch.delete(key(n)))).await.unwrap();
+        assert_eq!(store.sizes().live, before);
+        store.close().await;
     }
 
     #[tokio::test]

@@ -19,6 +19,8 @@
 //! | `C` | | the number of the last group |
 //! | `~` | key, generation, number | a piece of the large value under that key |
 
+use crate::model::timestamp::Timestamp;
+
 pub const EVENT: u8 = b'E';
 pub const QUEUE: u8 = b'Q';
 pub const SEQUENCE: u8 = b'S';
@@ -89,8 +91,8 @@ pub(super) fn display(key: &[u8]) -> String {
     }
 }
 
-/// About the length of a value that refers to an event.
-pub(super) const REFERENCE: usize = 16;
+/// The length of a value that refers to an event: its accepted time and its id.
+pub(super) const REFERENCE: usize = 24;
 
 /// True if the values of this key's kind are a few bytes at most, and so are never in pieces.
 pub(super) fn is_small(key: &[u8]) -> bool {
@@ -105,6 +107,11 @@ pub(super) fn is_counter(key: &[u8]) -> bool {
 /// True if the value refers to an event and is deleted with the need for it.
 pub(super) fn is_reference(key: &[u8]) -> bool {
     matches!(key.first(), Some(&QUEUE))
+}
+
+/// Returns a sequence number that no sink has reached: it would have needed an event in each millisecond since 1970.
+pub fn beyond_every_sequence() -> u64 {
+    u64::try_from(Timestamp::now().micros() / 1000).unwrap_or(0)
 }
 
 /// A key of this kind made of these parts.

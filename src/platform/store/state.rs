@@ -1,6 +1,10 @@
 //! State that the handles of the store share with its writer thread.
 
-use super::{Batch, StoreError, disk, snapshot_slot::SnapshotSlot};
+use super::{
+    Batch, StoreError, disk,
+    room::{StoreRoom, StoreSizes},
+    snapshot_slot::SnapshotSlot,
+};
 use std::{
     fs::File,
     path::PathBuf,
@@ -15,9 +19,6 @@ use tokio_util::sync::CancellationToken;
 /// Reason of a store that stopped because a job panicked.
 pub const JOB_PANICKED: &str = "a write job panicked";
 
-/// Bytes of sled's file that a byte of live rows takes at most before freed space is used again.
-const USED_PER_LIVE: u64 = 3;
-
 /// Called with the result of the group's write.
 pub type WriteCallback = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
@@ -28,21 +29,6 @@ pub type Job = Box<dyn FnOnce(&mut Batch<'_>) -> WriteCallback + Send>;
 pub enum WriterMessage {
     Job(Job),
     Stop(oneshot::Sender<()>),
-}
-
-/// Bytes of all rows, nearly, and of sled's file.
-#[derive(Clone, Copy, Debug)]
-pub struct StoreSizes {
-    pub live: u64,
-    pub file: u64,
-}
-
-impl StoreSizes {
-    /// Bytes of sled's file that deleted rows have left for new ones. sled does not tell, but lets a file grow only if
-    /// less than half of what it holds is unused, so what is beyond a multiple of the live rows is.
-    const fn reusable(self) -> u64 {
-        self.file.saturating_sub(self.live.saturating_mul(USED_PER_LIVE))
-    }
 }
 
 pub struct StoreState {
@@ -68,10 +54,15 @@ pub struct StoreState {
 
 impl StoreState {
     pub fn is_short_of_room(&self) -> bool {
-        let room = |free: u64| free.saturating_add(self.sizes().reusable());
-        let short = disk::free_bytes(&self.directory).is_some_and(|free| room(free) < self.keep_free);
+        let short = self.room().is_some_and(StoreRoom::is_short);
         self.short_of_room.store(short, Ordering::Relaxed);
         short
+    }
+
+    /// The room for new records; `None` if the system does not say.
+    pub fn room(&self) -> Option<StoreRoom> {
+        let free = disk::free_bytes(&self.directory)?;
+        Some(StoreRoom { free, keep_free: self.keep_free, sizes: self.sizes() })
     }
 
     pub fn sizes(&self) -> StoreSizes {
@@ -83,16 +74,5 @@ impl StoreState {
     pub fn grow(&self, growth: i64) {
         let live = self.live.load(Ordering::Relaxed).saturating_add_signed(growth);
         self.live.store(live, Ordering::Relaxed);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn space_that_deleted_records_have_left_in_the_file_counts_as_room() {
-        assert_eq!(StoreSizes { live: 7 << 20, file: 224 << 20 }.reusable(), 203 << 20);
-        assert_eq!(StoreSizes { live: 7 << 20, file: 20 << 20 }.reusable(), 0);
     }
 }

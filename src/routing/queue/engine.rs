@@ -6,7 +6,10 @@ use crate::{
         event::Event,
         id::{EventId, SinkId},
     },
-    platform::{audit::AuditEntry, store::StoreError},
+    platform::{
+        audit::AuditEntry,
+        store::{StoreError, StoreRoom},
+    },
 };
 use async_trait::async_trait;
 use std::{sync::Arc, time::Duration};
@@ -82,10 +85,12 @@ impl Retention {
     /// History below this size is kept also on a full disk. It is not what fills the disk.
     const SMALL: u64 = 1 << 20;
 
-    /// The retention of a history of `bytes` while the disk is short of room: a quarter of it is deleted at a time.
+    /// The retention of a history of `bytes` while the disk is short of room: a quarter of it is deleted at a time. `None`
+    /// if there would not be enough room without all of it.
     #[must_use]
-    pub fn short_of_room(self, bytes: u64) -> Self {
-        Self { bytes: self.bytes.min((bytes / 4 * 3).max(Self::SMALL)), ..self }
+    pub fn short_of_room(self, bytes: u64, room: StoreRoom) -> Option<Self> {
+        room.is_enough_without(bytes.saturating_sub(Self::SMALL))
+            .then(|| Self { bytes: self.bytes.min((bytes / 4 * 3).max(Self::SMALL)), ..self })
     }
 }
 

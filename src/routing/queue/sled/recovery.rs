@@ -10,7 +10,7 @@ use super::{
     rows::{DeliveryRow, position, sequence_key, sink_and_sequence, stored_number, undamaged},
 };
 use crate::{
-    model::{id::SinkId, timestamp::Timestamp},
+    model::id::SinkId,
     platform::{
         metrics::Metrics,
         store::{Store, StoreError, keys, readable},
@@ -90,7 +90,7 @@ fn read_sequences(store: &Store, queues: &mut HashMap<SinkId, SinkQueue>) -> Res
         match readable(stored)? {
             Some(stored) => queue.last_sequence = queue.last_sequence.max(stored.unwrap_or(0)),
             None => {
-                let last = queue.last_sequence.max(beyond_every_sequence());
+                let last = queue.last_sequence.max(keys::beyond_every_sequence());
                 queue.last_sequence = last;
                 log::warn!("the sequence number of sink {sink} is damaged: its events are numbered from {last} on");
                 store.write_soon(move |batch| batch.put(sequence_key(sink), last.to_be_bytes()));
@@ -98,11 +98,6 @@ fn read_sequences(store: &Store, queues: &mut HashMap<SinkId, SinkQueue>) -> Res
         }
     }
     Ok(())
-}
-
-/// Returns a number that no sink has reached: it would have needed an event in each millisecond since 1970.
-fn beyond_every_sequence() -> u64 {
-    u64::try_from(Timestamp::now().micros() / 1000).unwrap_or(0)
 }
 
 /// Returns the rest of the wait for the next attempt. It is never longer than the wait that was intended, however the

@@ -1,7 +1,10 @@
 //! Retention: history that outgrows its limit, and a disk that is short of room.
 
 use super::{super::*, AttemptEnding, EngineFixture, event};
-use crate::model::{event::Event, id::EventId};
+use crate::{
+    model::{event::Event, id::EventId},
+    platform::store::{StoreRoom, StoreSizes},
+};
 use std::{sync::Arc, time::Duration};
 
 const WEEK: Duration = Duration::from_secs(7 * 86_400);
@@ -34,7 +37,12 @@ async fn while_the_disk_is_short_of_room_the_oldest_settled_history_goes_a_quart
     fixture.store.write(|_| ()).await.unwrap();
     assert_eq!(fixture.engine.prune(retention).await.unwrap(), 0);
     let before = fixture.engine.history_bytes();
-    assert_eq!(fixture.engine.prune(retention.short_of_room(before)).await.unwrap(), 11);
+    let shortened = || {
+        let live = fixture.engine.history_bytes();
+        let room = StoreRoom { free: 63 << 20, keep_free: 64 << 20, sizes: StoreSizes { live, file: 2 * before } };
+        retention.short_of_room(live, room).unwrap()
+    };
+    assert_eq!(fixture.engine.prune(shortened()).await.unwrap(), 11);
     assert!(fixture.engine.history_bytes() <= before / 4 * 3);
     assert!(fixture.has(waiting), "a queued event is kept");
     assert_eq!(
@@ -43,12 +51,26 @@ async fn while_the_disk_is_short_of_room_the_oldest_settled_history_goes_a_quart
     );
     let mut last = usize::MAX;
     while last > 0 {
-        last = fixture.engine.prune(retention.short_of_room(fixture.engine.history_bytes())).await.unwrap();
+        last = fixture.engine.prune(shortened()).await.unwrap();
     }
     let left = fixture.engine.history_bytes();
     assert!(left <= 1 << 20 && left > 800 << 10, "{left}: the last MiB stays");
     assert!(fixture.has(settled[39]) && fixture.has(waiting));
     fixture.end().await;
+}
+
+#[test]
+fn history_is_kept_if_the_disk_would_be_short_of_room_without_it() {
+    let retention = Retention { keep: WEEK, bytes: 1 << 30 };
+    let room = |free: u64| StoreRoom {
+        free: free << 20,
+        keep_free: 64 << 20,
+        sizes: StoreSizes { live: 40 << 20, file: 60 << 20 },
+    };
+    // Without 39 MiB of the history, 57 MiB of the file can be used again.
+    assert_eq!(retention.short_of_room(40 << 20, room(16)).map(|retention| retention.bytes), Some(30 << 20));
+    assert!(retention.short_of_room(20 << 20, room(16)).is_none());
+    assert!(retention.short_of_room(40 << 20, room(6)).is_none());
 }
 
 #[tokio::test]
