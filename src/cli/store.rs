@@ -125,6 +125,12 @@ impl SalvageStore {
             let pages = found.stale_pages;
             shell.note(&format!("{pages} pages of the database could be read only as they once were"));
         }
+        if !found.is_sound() {
+            shell.note(
+                "records that were deleted or changed last may be back as they were: after the restore, check users and \
+                 tokens, and revoke those that should be gone",
+            );
+        }
         print_kinds(shell, &end)
     }
 }

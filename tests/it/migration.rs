@@ -113,6 +113,41 @@ fn with_no_migrate_a_directory_of_format_1_is_refused_with_both_formats_and_not_
     assert_eq!(files(&data), before);
 }
 
+/// Runs a command that must succeed.
+fn svc(arguments: &[&str], data: &Path) {
+    let run = Command::new(env!("CARGO_BIN_EXE_svc")).args(arguments).arg("--data").arg(data).output().unwrap();
+    assert!(run.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&run.stderr));
+}
+
+#[test]
+fn a_directory_of_format_1_that_is_damaged_can_be_salvaged_into_the_current_format() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (data, saved) = (scratch.path().join("data"), scratch.path().join("saved"));
+    let saved = saved.to_str().unwrap();
+    unpack(&data);
+    let before = files(&data);
+    svc(&["store", "verify"], &data);
+    svc(&["store", "salvage", saved], &data);
+    assert_eq!(files(&data), before);
+    let daemon = Daemon::on(|restored| svc(&["restore", saved], restored), &KEEP);
+    assert_nothing_is_missing(&daemon);
+    drop(daemon);
+
+    let mut database = before[&data.join("sled/db")].clone();
+    database[400..416].fill(0xff);
+    std::fs::write(data.join("sled/db"), database).unwrap();
+    let start = Command::new(env!("CARGO_BIN_EXE_svc"))
+        .args(["server", "--listen", "127.0.0.1:0", "--data"])
+        .arg(&data)
+        .output()
+        .unwrap();
+    let error = String::from_utf8(start.stderr).unwrap();
+    assert!(start.status.code() == Some(1) && error.contains("svc store salvage"), "{error}");
+    svc(&["store", "salvage", saved, "--force"], &data);
+    let daemon = Daemon::on(|restored| svc(&["restore", saved], restored), &KEEP);
+    assert_eq!(daemon.send("GET", "/readyz", None, None).status, 200);
+}
+
 #[test]
 fn a_migration_that_is_killed_at_any_moment_loses_nothing() {
     let directory = tempfile::tempdir().unwrap();

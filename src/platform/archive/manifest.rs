@@ -40,6 +40,9 @@ pub struct ArchiveEnd {
     /// Pages of the database that could not be read, each with some records.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lost_pages: u64,
+    /// Set if the database was damaged, so that records may be missing or older than they were.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub damaged: bool,
     /// Of the bytes of all lines before, in hexadecimal digits.
     pub sha256: String,
 }
@@ -57,6 +60,13 @@ struct ManifestVersion {
     svc_backup: u32,
     #[serde(default)]
     version: String,
+}
+
+impl ArchiveEnd {
+    /// True if the archive has every record as it was.
+    pub const fn is_whole(&self) -> bool {
+        self.lost == 0 && self.lost_pages == 0 && !self.damaged
+    }
 }
 
 impl Manifest {

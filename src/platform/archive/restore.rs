@@ -88,7 +88,7 @@ pub fn restore(
     let mut archive = open().map_err(damaged)?;
     let mut database = directory_lock.new_database()?;
     let mut files = Vec::new();
-    let mut repair = manifest.salvaged.then(Repair::default);
+    let mut repair = (!end.is_whole()).then(Repair::new);
     loop {
         let (read, rows) = (archive.bytes(), archive.rows());
         match archive.next_record().map_err(damaged)? {

@@ -30,6 +30,7 @@ pub struct ArchiveWriter<W: Write> {
     counts: KindCounts,
     lost: u64,
     lost_pages: u64,
+    damaged: bool,
     /// `None` once the archive is finished or has failed.
     full: Option<mpsc::SyncSender<Vec<u8>>>,
     thread: Option<JoinHandle<io::Result<Compressor<W>>>>,
@@ -64,6 +65,7 @@ impl<W: Write + Send + 'static> ArchiveWriter<W> {
             counts: KindCounts::default(),
             lost: 0,
             lost_pages: 0,
+            damaged: false,
             full: Some(full),
             thread: Some(thread),
         })
@@ -105,6 +107,11 @@ impl<W: Write + Send + 'static> ArchiveWriter<W> {
         self.lost_pages += count;
     }
 
+    /// Notes that the database is damaged.
+    pub const fn note_damage(&mut self) {
+        self.damaged = true;
+    }
+
     /// Writes the last line, and returns it with the output, which is not flushed.
     ///
     /// # Errors
@@ -114,8 +121,8 @@ impl<W: Write + Send + 'static> ArchiveWriter<W> {
         self.flush()?;
         let mut compressor = self.join()?;
         let (rows, by_kind) = (self.counts.total(), self.counts.by_name());
-        let (lost, lost_pages) = (self.lost, self.lost_pages);
-        let end = ArchiveEnd { rows, by_kind, lost, lost_pages, sha256: digits(compressor.hash.clone()) };
+        let (lost, lost_pages, damaged) = (self.lost, self.lost_pages, self.damaged);
+        let end = ArchiveEnd { rows, by_kind, lost, lost_pages, damaged, sha256: digits(compressor.hash.clone()) };
         let mut line = serde_json::to_vec(&EndLine { end: end.clone() })?;
         line.push(b'\n');
         compressor.encoder.write_all(&line)?;

@@ -4,11 +4,13 @@
 use super::{
     StoreError, StoreOpenError,
     chunked::{self, Framed, Value},
-    commit_mark, format, keys,
+    commit_mark, format,
+    format1::{self, CurrentRow, EventTimes},
+    keys,
     log_file::LogFile,
     open, replacement,
 };
-use std::{cmp::Ordering, io, path::Path};
+use std::{io, path::Path};
 
 /// Damages that are told one by one; further ones are only counted.
 const TOLD: usize = 100;
@@ -56,8 +58,8 @@ impl Inspection {
 ///
 /// # Errors
 ///
-/// Fails if a server uses the directory, it holds no database or one of another format, a file cannot be read, or the
-/// visitor fails. Damage is no error.
+/// Fails if a server uses the directory, it holds no database or one of a newer format, a file cannot be read, or the
+/// visitor fails. Damage is no error. The records of an older format come as those of the current one.
 pub fn inspect(
     directory: &Path,
     mut visit: impl FnMut(&mut Inspection, &[u8], &[u8]) -> io::Result<()>,
@@ -78,13 +80,12 @@ pub fn inspect(
     };
     let known = format::CURRENT;
     let found = sensible(format::read(&path).map(u64::from), known.into())? as u32;
-    let noted = sensible(commit_mark::noted(&path.join(commit_mark::FILE)), 0);
-    match found.cmp(&known) {
-        Ordering::Less => return Err(StoreOpenError::OlderFormat { path, found, known }),
-        Ordering::Greater => return Err(StoreOpenError::NewerFormat { path, found, known }),
-        Ordering::Equal => {}
+    if found > known {
+        return Err(StoreOpenError::NewerFormat { path, found, known });
     }
-    let noted = noted?;
+    // Format 1 kept the file beside the database.
+    let mark = if found == 1 { directory.join(commit_mark::FILE) } else { path.join(commit_mark::FILE) };
+    let noted = sensible(commit_mark::noted(&mark), 0)?;
     let log = LogFile::read(&path).map_err(failed)?;
     let mut inspection = Inspection {
         format: found,
@@ -95,10 +96,17 @@ pub fn inspect(
         ..Inspection::default()
     };
     file_damages.into_iter().for_each(|damage| inspection.add_damage(damage));
+    let mut times = EventTimes::default();
+    if found == 1 {
+        log.rows(|key, _| times.see(key)).map_err(failed)?;
+    }
     let (mut commit, mut result) = (0, Ok(()));
     let read = log.rows(|key, raw| {
         if result.is_ok() {
-            result = read_row(&log, key, raw, &mut inspection, &mut commit, &mut visit);
+            result = match found {
+                1 => read_row_of_format1(&log, &times, key, raw, &mut inspection, &mut commit, &mut visit),
+                _ => read_row(&log, key, raw, &mut inspection, &mut commit, &mut visit),
+            };
         }
     });
     let read = read.and_then(|read| result.map(|()| read)).map_err(failed)?;
@@ -107,6 +115,32 @@ pub fn inspect(
         inspection.add_damage(format!("it ends at write {commit}, and write {noted} had been made"));
     }
     Ok(inspection)
+}
+
+fn read_row_of_format1(
+    log: &LogFile,
+    times: &EventTimes,
+    key: &[u8],
+    raw: &[u8],
+    inspection: &mut Inspection,
+    commit: &mut u64,
+    visit: &mut impl FnMut(&mut Inspection, &[u8], &[u8]) -> io::Result<()>,
+) -> io::Result<()> {
+    let raw = Value::from(raw);
+    if key.first() == Some(&keys::COMMIT) {
+        *commit = format1::commit_number(&raw).unwrap_or(0);
+    }
+    match format1::current_row(times, key, &raw, |piece| Ok(log.get(piece)?.map(Value::from)))? {
+        CurrentRow::Row { key, value } => {
+            inspection.rows += 1;
+            visit(inspection, &key, &value)
+        }
+        CurrentRow::Absent => Ok(()),
+        CurrentRow::Damaged => {
+            inspection.lose(&StoreError::damaged(key, "its value cannot be read"));
+            Ok(())
+        }
+    }
 }
 
 fn read_row(
