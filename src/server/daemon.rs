@@ -24,10 +24,16 @@ use std::{
     time::Duration,
 };
 use tokio::net::TcpListener;
-use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use tokio_util::{
+    sync::CancellationToken,
+    task::{AbortOnDropHandle, TaskTracker},
+};
 
 /// Time for the answers to calls that failed because their links ended, on top of `limits.drain`.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
+
+/// Time in which probes can learn of a failed write before the server ends because of it.
+const TELL_PROBES: Duration = Duration::from_secs(1);
 
 /// Time to notify agents of the shutdown.
 const AGENT_DRAIN: Duration = Duration::from_secs(3);
@@ -108,20 +114,29 @@ async fn serve(
     log::info!("serving zone `{}` on http://{address}, data in {}", config.zone, config.data.display());
     writeln!(io::stdout(), "listening on http://{address}")?;
     let requests_ended = CancellationToken::new();
+    let requests = Arc::new(services.http());
+    let progress = HttpProgress { under_way: requests.under_way.clone(), ended: requests_ended.clone() };
     let serving = async {
-        let requests = Arc::new(services.http());
-        http::serve(listener, requests, phases.stopping.clone(), drain.0 + LAST_ANSWERS).await;
+        http::serve(listener, requests, phases.clone(), drain.0 + LAST_ANSWERS).await;
         requests_ended.cancel();
     };
     tokio::join!(
         serving,
         deliverer.run(ready_queues),
         sweep::run(&services, &phases.stopping),
-        stop_in_phases(&services, &phases, &process_driver, &requests_ended),
+        stop_in_phases(&services, &phases, &process_driver, &progress),
     );
     services.runtime.shut_down();
     log::info!("stopped");
     Ok(())
+}
+
+/// The progress of the HTTP server.
+struct HttpProgress {
+    /// The requests that are being answered.
+    under_way: TaskTracker,
+    /// Cancelled once the last connection has ended.
+    ended: CancellationToken,
 }
 
 /// Waits until the server begins to stop, and then ends everything that requests and deliveries under way need after
@@ -130,18 +145,26 @@ async fn stop_in_phases(
     services: &Services,
     phases: &StopPhases,
     process_driver: &ProcessDriver,
-    requests_ended: &CancellationToken,
+    requests: &HttpProgress,
 ) {
-    let Services { config, spaces, agents, deliverer, .. } = services;
+    let Services { config, spaces, agents, deliverer, store, .. } = services;
     phases.stopping.cancelled().await;
     let drain = config.limits.drain;
-    let under_way = async { tokio::join!(requests_ended.cancelled(), deliverer.finished()) };
+    let under_way = async {
+        if store.failure().is_some() {
+            requests.under_way.close();
+            tokio::join!(tokio::time::sleep(TELL_PROBES), deliverer.finished(), requests.under_way.wait());
+        }
+        phases.closing.cancel();
+        tokio::join!(requests.ended.cancelled(), deliverer.finished());
+    };
     if tokio::time::timeout(drain.0, under_way).await.is_err() {
         log::warn!(
             "some calls, requests or deliveries did not end within {drain}: the calls fail, and the deliveries are made \
              again after the next start"
         );
     }
+    phases.closing.cancel();
     // Links that end from now on are no failure of their spaces.
     spaces.pause();
     phases.links_ending.cancel();

@@ -213,6 +213,7 @@ impl Services {
         let zone: Arc<str> = self.config.zone.as_str().into();
         HttpServices {
             limits: HttpLimits { connections: self.config.limits.connections, body: self.config.limits.body.bytes() },
+            under_way: Default::default(),
             metrics: self.metrics.clone(),
             identity: self.identity.clone(),
             audit: self.audit.clone(),

@@ -55,6 +55,7 @@ where
 {
     let _active = connection.idle.begin_request();
     let services = &connection.services;
+    let _under_way = services.under_way.token();
     let origin = CorsOrigin::of(&services.mcp, &request);
     let mut response = match origin.as_ref().and_then(CorsOrigin::preflight_response) {
         Some(response) => response,

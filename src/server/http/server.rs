@@ -19,6 +19,7 @@ use crate::{
         accept::{AcceptLimits, accept_until},
         keyed_limit::KeyedLimit,
     },
+    server::stop_phases::StopPhases,
 };
 use http_body_util::Limited;
 use hyper::{
@@ -61,33 +62,33 @@ const HTTP2_STREAMS: u32 = 256;
 /// Interval of HTTP/2 keep-alive pings, and time for the peer to answer one.
 const HTTP2_PING: Duration = Duration::from_secs(20);
 
-/// Serves until `shutdown`, then finishes the requests in flight, and cuts off those that take longer than `drain`.
-pub async fn serve(listener: TcpListener, services: Arc<HttpServices>, shutdown: CancellationToken, drain: Duration) {
+/// Serves until the server is closing, then finishes the requests in flight, and cuts off those that take longer than `drain`.
+pub async fn serve(listener: TcpListener, services: Arc<HttpServices>, phases: StopPhases, drain: Duration) {
     let timeouts = ConnectionTimeouts { head: HEAD, idle: IDLE, drain };
-    serve_with_timeouts(listener, services, shutdown, timeouts).await;
+    serve_with_timeouts(listener, services, phases, timeouts).await;
 }
 
 pub(super) async fn serve_with_timeouts(
     listener: TcpListener,
     services: Arc<HttpServices>,
-    shutdown: CancellationToken,
+    StopPhases { stopping, closing, .. }: StopPhases,
     timeouts: ConnectionTimeouts,
 ) {
     let connections = services.limits.connections;
     let addresses = KeyedLimit::new(connections.div_ceil(2));
-    let routes = TowerToHyperService::new(warp::service(dispatch::routes(services.clone(), shutdown.clone())));
+    let routes = TowerToHyperService::new(warp::service(dispatch::routes(services.clone(), stopping)));
     let limits = AcceptLimits { connections, drain: timeouts.drain };
     let admit = |stream, peer: SocketAddr| {
         let permit = addresses.take(identity::network(peer.ip()))?;
         let idle = Arc::new(IdleTimer::new());
         let context = Arc::new(ConnectionContext { services: services.clone(), routes: routes.clone(), peer, idle });
-        let shutdown = shutdown.clone();
+        let closing = closing.clone();
         Some(async move {
-            serve_connection(stream, context, timeouts, shutdown).await;
+            serve_connection(stream, context, timeouts, closing).await;
             drop(permit);
         })
     };
-    accept_until(listener, limits, shutdown.clone(), admit).await;
+    accept_until(listener, limits, closing.clone(), admit).await;
 }
 
 /// Serves one connection from its first byte to its last. Its errors are the peer's and are ignored.
@@ -95,7 +96,7 @@ async fn serve_connection<R>(
     stream: TcpStream,
     context: Arc<ConnectionContext<R>>,
     timeouts: ConnectionTimeouts,
-    shutdown: CancellationToken,
+    closing: CancellationToken,
 ) where
     R: Service<Request<Limited<Incoming>>, Response = Response, Error = Infallible> + Send + Sync + 'static,
     R::Future: Send,
@@ -111,7 +112,7 @@ async fn serve_connection<R>(
         // hyper's own header timeout starts only once it knows the HTTP version, for which a silent peer could make it
         // wait for ever.
         () = idle_timer.expired(head * 2, idle) => {}
-        () = shutdown.cancelled() => {}
+        () = closing.cancelled() => {}
     }
     connection.as_mut().graceful_shutdown();
     tokio::select! {

@@ -21,10 +21,13 @@ use crate::{
     spaces::{Spaces, Templates},
 };
 use std::{sync::Arc, time::Duration};
+use tokio_util::task::TaskTracker;
 
 /// Everything that the HTTP server uses.
 pub struct HttpServices {
     pub limits: HttpLimits,
+    /// The requests that are being answered.
+    pub under_way: TaskTracker,
     pub metrics: Arc<Metrics>,
     /// Authenticates requests, and serves the routes of roles, groups and tokens.
     pub identity: Identity,

@@ -59,13 +59,14 @@ impl TestServer {
         let store = Store::open(directory.path(), 0, Arc::clone(&metrics)).unwrap();
         let shutdown = CancellationToken::new();
         // No deliverer runs: these tests end at the HTTP API.
-        let phases = StopPhases { stopping: shutdown.clone(), links_ending: shutdown.clone() };
+        let phases =
+            StopPhases { stopping: shutdown.clone(), closing: shutdown.clone(), links_ending: shutdown.clone() };
         let (services, _) = Services::open(config, store, metrics, &phases).await.unwrap();
         let http = Arc::new(services.http());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let timeouts = server::ConnectionTimeouts { head: timeout, idle: timeout, drain: timeout };
-        let serving = tokio::spawn(server::serve_with_timeouts(listener, http.clone(), shutdown.clone(), timeouts));
+        let serving = tokio::spawn(server::serve_with_timeouts(listener, http.clone(), phases, timeouts));
         let token = std::fs::read_to_string(directory.path().join("admin.token")).unwrap().trim().to_owned();
         Self { services, http, address, token, client: HttpClient::new().unwrap(), shutdown, serving, directory }
     }
