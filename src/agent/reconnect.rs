@@ -130,7 +130,7 @@ async fn run_connection(
     tokio::spawn(async move {
         startup::start_up(&starting, script).await;
         let publish = starting.registrar.publish_on_new_link(&publishing);
-        tokio::join!(publish, startup::retry_methods_file(&starting, &publishing));
+        tokio::join!(publish, startup::retry_pending(&starting, &publishing));
     });
     let end = Connection::new(agent, &link, welcome).run(socket, messages, activity).await;
     link.close();

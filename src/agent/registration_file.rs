@@ -31,7 +31,7 @@ pub struct Declaration {
 }
 
 /// A registration that a script has built.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct BuiltRegistration {
     /// The method server's working directory.
     pub directory: PathBuf,

@@ -58,6 +58,8 @@ pub enum AgentError {
     Open(StoreOpenError),
     #[error("cannot read the data directory: {0}")]
     Store(#[from] StoreError),
+    #[error("stopped after a failed write to the data directory; events that were accepted are kept: {0}")]
+    WriteFailed(StoreError),
     #[error("cannot serve: {0}")]
     Serve(#[from] io::Error),
     #[error("{0} is no loopback address, and everybody could emit events there: use one such as 127.0.0.1:7301")]
@@ -93,7 +95,7 @@ pub async fn run(settings: AgentSettings, listener: TcpListener, signals: StopSi
     };
     store.close().await;
     match store.failure() {
-        Some(failure) => Err(failure.into()),
+        Some(failure) => Err(AgentError::WriteFailed(failure)),
         None => ran,
     }
 }

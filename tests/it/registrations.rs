@@ -185,6 +185,32 @@ fn a_methods_file_that_is_refused_is_registered_once_the_other_space_is_gone() {
 }
 
 #[test]
+fn a_registration_of_a_startup_script_that_is_refused_is_made_once_the_other_space_is_gone() {
+    let daemon = Daemon::start();
+    let mut old = Space::create(&daemon, "old");
+    old.start(&daemon, &[]);
+    old.register(&registration("echo.py", "", &[("x.echo", "")]));
+    let content = format!(
+        "local server = require('svc.methods').Server('python3', {{ args = {{ '{}/tests/fixtures/methods/echo.py' }} }})\n\
+         server:method {{ name = 'x.echo', local_name = 'echo', description = 'Another' }}\n\
+         server:register()\n",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    let script = daemon.post("/api/scripts", &json!({"name": "set-up", "content": content}));
+    assert_eq!(script.status, 201, "{}", script.text);
+    let fields = json!({"name": "new", "startup_script_id": script.json()["id"]});
+    let mut new = Space::create_with(&daemon, &daemon.admin_token(), fields);
+    new.start(&daemon, &[]);
+    eventually("the script to be refused", || (!new.view(&daemon)["refused_registration"].is_null()).then_some(()));
+    old.kill();
+    eventually("its methods to be registered", || {
+        let method = daemon.get("/api/methods/x.echo").json();
+        (method["providers"][0]["space"] == "new" && method["available_count"] == 1).then_some(())
+    });
+    assert_eq!(daemon.call("x.echo", &json!([1]))["result"], json!([1]));
+}
+
+#[test]
 fn commands_in_a_space_wait_for_an_agent_that_has_just_started_to_be_linked() {
     let mut daemon = Daemon::start();
     let mut space = Space::create(&daemon, "notes");

@@ -2,6 +2,7 @@
 
 use super::{
     error::RegisterError,
+    pending::PendingRegistration,
     publish::{ActiveRegistration, Publisher},
     saved::SavedRegistration,
 };
@@ -57,8 +58,8 @@ pub struct Registrar {
     shown: Mutex<Option<ShownRegistration>>,
     /// Number of changes in this run.
     changes: AtomicU64,
-    /// The methods file to register once there is a link.
-    methods_file: Mutex<Option<PathBuf>>,
+    /// The registration to make once there is a link, and servers accept it.
+    pending: Mutex<Option<PendingRegistration>>,
 }
 
 /// Everything that a registrar works with.
@@ -104,7 +105,7 @@ impl Registrar {
             active: AsyncMutex::new(None),
             shown: Mutex::new(None),
             changes: AtomicU64::new(0),
-            methods_file: Mutex::new(methods_file),
+            pending: Mutex::new(methods_file.map(PendingRegistration::File)),
         }
     }
 
@@ -135,8 +136,16 @@ impl Registrar {
         cause: RegisterCause,
     ) -> Result<Vec<MethodNames>, RegisterError> {
         let registered = self.replace(|space: &str| Declaration::from_script(built, space), None, by, cause).await;
-        if let (Err(RegisterError::Refused { .. }), Some(by)) = (&registered, by) {
-            by.note_refused();
+        match (&registered, by) {
+            (Err(RegisterError::Refused { .. }), Some(by)) => by.note_refused(),
+            // The startup script runs once, so its registration is kept for another attempt.
+            (
+                Err(RegisterError::Refused { .. } | RegisterError::NotConnected | RegisterError::LinkLost { .. }),
+                None,
+            ) if cause == RegisterCause::Startup => {
+                self.put_back(PendingRegistration::Built(built.clone()));
+            }
+            _ => {}
         }
         registered
     }
@@ -149,7 +158,7 @@ impl Registrar {
     pub async fn unregister_all(&self, by: Option<&SetupChanges>) -> Result<Vec<MethodNames>, RegisterError> {
         let mut active = self.active.lock().await;
         check_script_runs(by)?;
-        self.methods_file.lock().take();
+        self.pending.lock().take();
         let removed = self.remove_all(&mut active).await;
         let change = self.count_change();
         by.inspect(|by| by.note_removed(&removed, change));
@@ -245,14 +254,14 @@ impl Registrar {
         self.binding.space().is_some() && !self.links.up().is_empty()
     }
 
-    /// Takes the methods file, to register it now.
-    pub fn take_methods_file(&self) -> Option<PathBuf> {
-        self.methods_file.lock().take()
+    /// Takes the pending registration, to make it now.
+    pub fn take_pending(&self) -> Option<PendingRegistration> {
+        self.pending.lock().take()
     }
 
-    /// Puts the methods file back, to be registered with the next link.
-    pub fn put_back_methods_file(&self, path: PathBuf) {
-        self.methods_file.lock().replace(path);
+    /// Puts a registration back, to be made later.
+    pub fn put_back(&self, pending: PendingRegistration) {
+        self.pending.lock().replace(pending);
     }
 
     /// `text` is the file in which a refused field is looked up.
@@ -285,8 +294,8 @@ impl Registrar {
         };
         match published {
             Ok(()) => {
-                // This registration is newer than the methods file.
-                self.methods_file.lock().take();
+                // This registration is newer than the pending one.
+                self.pending.lock().take();
                 let change = self.count_change();
                 by.inspect(|by| by.note_registered(&names, change));
                 Ok(names)

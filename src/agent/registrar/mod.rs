@@ -9,8 +9,10 @@
 
 mod change;
 mod error;
+mod pending;
 mod publish;
 mod saved;
 
 pub use change::{Registrar, RegistrarDeps};
 pub use error::RegisterError;
+pub use pending::PendingRegistration;
