@@ -1,17 +1,19 @@
 //! Misbehaving receivers and clients, and full disks.
 
-use crate::support::{Answer, Daemon, Receiver, eventually};
+use crate::support::{Answer, Daemon, Receiver, Space, eventually};
 use serde_json::{Value, json};
 use std::{
+    fs::File,
     io::{BufRead, BufReader, Write},
     net::TcpStream,
     process::{Child, Command, Stdio},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
+        mpsc,
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Short where the test is about the timeout, long where another failure must come first.
@@ -129,16 +131,17 @@ fn with_little_disk_space_events_are_refused_with_the_reason_and_deliveries_cont
 }
 
 #[test]
-fn with_little_disk_space_the_oldest_history_is_deleted_and_the_newest_kept() {
+fn with_a_disk_that_others_filled_the_history_is_kept() {
     let mut daemon = Daemon::start();
     let payload = json!({"x": "x".repeat(200 << 10)});
     let emitted: Vec<_> = (0..20).map(|_| daemon.emit("x", &payload)["event_id"].clone()).collect();
     daemon.kill();
     daemon.set("LIMITS_DISK_FREE", "1000000GiB");
     daemon.restart();
-    let status = |id: &Value| daemon.get(&format!("/api/events/{}", id.as_str().unwrap())).status;
-    eventually("the oldest event to be deleted", || (status(&emitted[0]) == 404).then_some(()));
-    assert_eq!(status(&emitted[19]), 200);
+    eventually("the sweep of the history", || daemon.log().contains("the history is kept").then_some(()));
+    for id in &emitted {
+        assert_eq!(daemon.get(&format!("/api/events/{}", id.as_str().unwrap())).status, 200);
+    }
 }
 
 /// A file-size limit simulates a full disk: the write fails in the same place, without root.
@@ -148,7 +151,13 @@ fn a_write_error_ends_the_daemon_with_exit_code_1_and_keeps_all_confirmed_events
     let directory = directory.path().join("data");
     let (mut child, url) = start_with_file_limit(&directory, Some(4096));
     let token = std::fs::read_to_string(directory.join("admin.token")).unwrap().trim().to_owned();
-    let receiver = Receiver::answering(|_| Answer::Status(500));
+    // The first delivery lasts until the end is wanted.
+    let (release, released) = mpsc::channel::<()>();
+    let released = Mutex::new(released);
+    let receiver = Receiver::answering(move |_| {
+        let _ = released.lock().unwrap().recv();
+        Answer::Status(500)
+    });
     let sink = json!({
         "name": "s", "events": "*", "type": "webhook", "owner": "global", "webhook": {"url": receiver.url("/")},
     });
@@ -168,6 +177,21 @@ fn a_write_error_ends_the_daemon_with_exit_code_1_and_keeps_all_confirmed_events
     let (status, answer) = refused.expect("the limit is reached");
     assert_eq!((status, &answer["error"]["code"]), (503, &json!("store_stopped")), "{answer}");
     assert!(!accepted.is_empty());
+    // Probes are told for as long as the delivery lasts, which is longer than they would be without one.
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(3) {
+        for path in ["/healthz", "/readyz"] {
+            let (status, answer) = request(&url, &token, "GET", path, "");
+            assert_eq!(status, 503, "{answer}");
+            assert!(answer["reason"].as_str().unwrap().contains("the store has stopped"), "{answer}");
+        }
+        let emit = request(&url, &token, "POST", "/api/events/emit", r#"{"type":"x","payload":{}}"#);
+        assert_eq!((emit.0, &emit.1["error"]["code"]), (503, &json!("store_stopped")));
+        let read = request(&url, &token, "GET", &format!("/api/events/{}", accepted[0]), "");
+        assert_eq!(read.0, 200, "{}", read.1);
+        thread::sleep(Duration::from_millis(100));
+    }
+    drop(release);
     assert_eq!(child.wait().unwrap().code(), Some(1), "the daemon ends, so that its supervisor starts it again");
 
     let (mut child, url) = start_with_file_limit(&directory, None);
@@ -179,19 +203,103 @@ fn a_write_error_ends_the_daemon_with_exit_code_1_and_keeps_all_confirmed_events
     child.wait().unwrap();
 }
 
+#[test]
+fn a_server_that_cannot_write_at_its_start_ends_at_once_with_the_reason_and_loses_nothing() {
+    let scratch = tempfile::tempdir().unwrap();
+    let directory = scratch.path().join("data");
+    let (mut child, url) = start_with_file_limit(&directory, None);
+    let token = std::fs::read_to_string(directory.join("admin.token")).unwrap().trim().to_owned();
+    let accepted: Vec<_> = (0..30)
+        .map(|n| {
+            let body = json!({"type": "x", "payload": {"n": n, "x": "x".repeat(40_000)}}).to_string();
+            let (status, answer) = request(&url, &token, "POST", "/api/events/emit", &body);
+            assert_eq!(status, 202, "{answer}");
+            answer["event_id"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // Less than the database has, so that no write at its end succeeds, and less than any file needs.
+    for kib in [1024, 0] {
+        let began = Instant::now();
+        let output = with_file_limit(&directory, Some(kib)).stderr(Stdio::piped()).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{kib}: {error}");
+        assert!(output.stdout.is_empty(), "it did not serve");
+        assert!(error.contains("File too large"), "{kib}: {error}");
+        assert!(!error.contains("in use") && !error.contains("damaged"), "{kib}: {error}");
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    }
+    let (mut child, url) = start_with_file_limit(&directory, None);
+    for id in &accepted {
+        assert_eq!(request(&url, &token, "GET", &format!("/api/events/{id}"), "").0, 200, "{id} was lost");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_write_error_ends_an_agent_with_exit_code_1_and_its_accepted_events_reach_the_server_later() {
+    let mut daemon = Daemon::start();
+    let mut space = Space::create(&daemon, "notes");
+    daemon.kill();
+    let mut command = Command::new("sh");
+    let agent = space.agent_command(&daemon.url, &[]);
+    command.args(["-c", "trap '' XFSZ; ulimit -f 4096; exec \"$0\" \"$@\""]).arg(agent.get_program());
+    command.args(agent.get_args()).stdin(Stdio::null()).stdout(Stdio::piped());
+    command.envs(agent.get_envs().filter_map(|(name, value)| Some((name, value?)))).env_remove("SVC_METHODS_FILE");
+    command.stderr(File::options().append(true).open(space.directory().join("agent.log")).unwrap());
+    space.launch_as(command);
+    let address = space.url.trim_start_matches("http://").to_owned();
+    let mut accepted = 0;
+    let refused = (0..1000).find_map(|n| {
+        let noise: String = (0..40_000).map(|k| char::from(b'a' + ((n * 31 + k * k) % 26) as u8)).collect();
+        let body = json!({"type": "n", "payload": {"n": n, "noise": noise}}).to_string();
+        match request(&address, "", "POST", "/event", &body) {
+            (202, _) => {
+                accepted += 1;
+                None
+            }
+            other => Some(other),
+        }
+    });
+    let (status, answer) = refused.expect("the limit is reached");
+    assert_eq!((status, &answer["error"]["code"]), (503, &json!("store_stopped")), "{answer}");
+    assert_eq!(space.ended().code(), Some(1));
+    assert!(space.log().contains("stopped after a failed write to the data directory"), "{}", space.log());
+    assert!(accepted > 10, "{accepted}");
+
+    daemon.restart();
+    space.start(&daemon, &[]);
+    let numbers = eventually("the events to arrive", || {
+        let events = daemon.get("/api/events?limit=100&pattern=custom.n").json();
+        let items = events["items"].as_array()?.clone();
+        let mut numbers: Vec<_> = items.iter().map(|event| event["data"]["n"].as_u64().unwrap()).collect();
+        numbers.reverse();
+        (numbers.len() >= accepted).then_some(numbers)
+    });
+    assert_eq!(numbers[..accepted], (0..accepted as u64).collect::<Vec<_>>());
+    // The write that failed may be on disk after all.
+    assert!(numbers.len() <= accepted + 1, "{}", numbers.len());
+}
+
 /// A server whose files are limited to this size in KiB; a write beyond it fails instead of killing the process.
-fn start_with_file_limit(directory: &std::path::Path, kib: Option<u32>) -> (Child, String) {
+fn with_file_limit(directory: &std::path::Path, kib: Option<u32>) -> Command {
     let limit = kib.map_or_else(String::new, |kib| format!("ulimit -f {};", kib * 2));
-    let mut child = Command::new("sh")
+    let mut command = Command::new("sh");
+    command
         .arg("-c")
         .arg(format!("trap '' XFSZ; {limit} exec \"$0\" server --listen 127.0.0.1:0 --data \"$1\""))
         .arg(env!("CARGO_BIN_EXE_svc"))
         .arg(directory)
         .env("SVC_DELIVERY_BACKOFF", ["1s"; 30].join(","))
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+        .stderr(Stdio::null());
+    command
+}
+
+fn start_with_file_limit(directory: &std::path::Path, kib: Option<u32>) -> (Child, String) {
+    let mut child = with_file_limit(directory, kib).spawn().unwrap();
     let line = BufReader::new(child.stdout.take().unwrap()).lines().next().unwrap().unwrap();
     (child, line.strip_prefix("listening on http://").unwrap().to_owned())
 }
