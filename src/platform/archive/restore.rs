@@ -37,6 +37,13 @@ pub enum RestoreError {
     Directory(#[from] StoreOpenError),
     #[error("cannot write to {}: {source}", path.display())]
     Write { path: PathBuf, source: io::Error },
+    /// The database is in place, and a file beside it is not.
+    #[error(
+        "the restore into {} is not finished: {source}. Run it again when this is mended; no server opens the directory \
+         until then",
+        path.display()
+    )]
+    Unfinished { path: PathBuf, source: io::Error },
 }
 
 /// A restore that was carried out.
@@ -111,8 +118,8 @@ pub fn restore(
     let database = database.finish().map_err(failed)?;
     let name = format!("sled.before-restore-{}", Timestamp::now().seconds());
     let previous = directory_lock.begin_restore(database, &name).map_err(failed)?;
-    files.into_iter().try_for_each(StagedFile::put_in_place).map_err(failed)?;
-    directory_lock.end_restore().map_err(failed)?;
+    let finished = files.into_iter().try_for_each(StagedFile::put_in_place).and_then(|()| directory_lock.end_restore());
+    finished.map_err(|source| RestoreError::Unfinished { path: directory.to_owned(), source })?;
     Ok(Restored { manifest, end, previous })
 }
 
@@ -363,7 +370,8 @@ mod tests {
         let fixture = Fixture::new();
         std::fs::remove_file(fixture.path("admin.token")).unwrap();
         std::fs::create_dir(fixture.path("admin.token")).unwrap();
-        assert!(matches!(fixture.restore(ExistingDatabase::Replace), Err(RestoreError::Write { .. })));
+        let failed = fixture.restore(ExistingDatabase::Replace);
+        assert!(matches!(failed, Err(RestoreError::Unfinished { .. })), "{failed:?}");
         let error = Store::open(&fixture.data, 0, Arc::default()).map(drop).unwrap_err().to_string();
         assert!(error.contains("broken off"), "{error}");
         std::fs::remove_dir(fixture.path("admin.token")).unwrap();

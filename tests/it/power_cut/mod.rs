@@ -86,7 +86,8 @@ fn check_cut(cut: usize, changes: &[(usize, Change)], answered: &[AnsweredEmit],
         random.below(2);
     }
     // Half of the cuts fall into the first changes, which are those of the first start.
-    let until = if cut.is_multiple_of(2) { random.below(200) } else { random.below(changes.len()) }.min(changes.len() - 1);
+    let until =
+        if cut.is_multiple_of(2) { random.below(200) } else { random.below(changes.len()) }.min(changes.len() - 1);
     let unsynced = [Unsynced::Torn, Unsynced::Dropped, Unsynced::Torn, Unsynced::Kept][cut / 2 % 4];
     let before: Vec<Change> = changes[..=until].iter().map(|(_, change)| change.clone()).collect();
     let expected: Vec<_> = answered.iter().filter(|emit| emit.log_length <= changes[until].0).collect();
