@@ -3,7 +3,8 @@
 use super::{
     StoreError,
     chunked::{self, Framed, Value},
-    frame, keys,
+    digest::Digest,
+    keys,
 };
 use std::collections::HashMap;
 
@@ -12,8 +13,9 @@ pub struct Batch<'a> {
     tree: &'a sled::Db,
     writes: HashMap<Vec<u8>, Option<Vec<u8>>>,
     bytes: usize,
-    /// Bytes of live rows that the group adds, less those that it removes.
+    /// Bytes of rows that the group adds, less those that it removes.
     growth: i64,
+    digest: Digest,
     /// The database could not be read while the writes were gathered. The group is not written then, because the pages
     /// that could not be read are those that it would change.
     fault: Option<StoreError>,
@@ -21,26 +23,33 @@ pub struct Batch<'a> {
 
 impl<'a> Batch<'a> {
     pub(super) fn new(tree: &'a sled::Db) -> Self {
-        Self { tree, writes: HashMap::new(), bytes: 0, growth: 0, fault: None }
+        Self { tree, writes: HashMap::new(), bytes: 0, growth: 0, digest: Digest::default(), fault: None }
     }
 
     /// Puts a value under a key, over the previous value if there is one.
     pub fn put(&mut self, key: impl Into<Vec<u8>>, value: impl AsRef<[u8]>) {
         let (key, value) = (key.into(), value.as_ref());
         self.remove_old(&key);
-        if !keys::is_counter(&key) {
-            self.growth += row_size(&key, value.len());
-        }
         self.bytes += value.len();
-        self.writes.extend(chunked::writes(key, value).into_iter().map(|(key, value)| (key, Some(value))));
+        for (key, raw) in chunked::writes(key, value) {
+            self.growth += row_size(&key, &raw);
+            self.digest.add(&key, &raw);
+            self.writes.insert(key, Some(raw));
+        }
+    }
+
+    /// Puts stored bytes under a key, which need be the value of no record.
+    #[cfg(test)]
+    pub(super) fn put_raw(&mut self, key: Vec<u8>, raw: &[u8]) {
+        self.remove_old(&key);
+        self.growth += row_size(&key, raw);
+        self.digest.add(&key, raw);
+        self.writes.insert(key, Some(raw.to_vec()));
     }
 
     /// Removes a key, if it is there.
     pub fn delete(&mut self, key: impl Into<Vec<u8>>) {
         let key = key.into();
-        if keys::is_reference(&key) {
-            self.growth -= row_size(&key, keys::REFERENCE);
-        }
         self.remove_old(&key);
         self.writes.insert(key, None);
     }
@@ -74,10 +83,14 @@ impl<'a> Batch<'a> {
         self.delete_raw(prefix, |_| true)
     }
 
-    /// Bytes of live rows that the group adds, less those that it removes. Nearly exact: an entry of a queue or an index
-    /// that is deleted twice counts twice.
+    /// Bytes of rows that the group adds, less those that it removes.
     pub(super) const fn growth(&self) -> i64 {
         self.growth
+    }
+
+    /// The change of the digest of all rows.
+    pub(super) const fn digest(&self) -> Digest {
+        self.digest
     }
 
     /// Bytes put so far.
@@ -121,9 +134,6 @@ impl<'a> Batch<'a> {
     /// A damaged value does not say where its pieces are, so they are searched for. A record that cannot be read any
     /// more can then still be replaced and deleted.
     fn remove_old(&mut self, key: &[u8]) {
-        if keys::is_small(key) {
-            return;
-        }
         let raw = match self.raw(key) {
             Ok(Some(raw)) => raw,
             Ok(None) => return,
@@ -132,11 +142,12 @@ impl<'a> Batch<'a> {
                 return;
             }
         };
-        self.growth -= row_size(key, raw.len().saturating_sub(frame::LENGTH));
+        self.growth -= row_size(key, &raw);
+        self.digest.remove(key, &raw);
         match chunked::read(key, &raw) {
             Ok(Framed::Whole(_)) => {}
             Ok(Framed::Pieces(head)) => {
-                self.growth -= head.size().cast_signed();
+                self.growth -= head.size(key).cast_signed();
                 self.writes.extend(head.keys(key).map(|key| (key, None)));
             }
             Err(_) => {
@@ -153,21 +164,22 @@ impl<'a> Batch<'a> {
         for (key, value) in self.writes.iter_mut().filter(|(key, _)| key.starts_with(prefix) && wanted(key)) {
             if let Some(value) = value.take() {
                 found += 1;
-                self.growth -= (key.len() + value.len()) as i64;
+                self.growth -= row_size(key, &value);
+                self.digest.remove(key, &value);
             }
         }
         for row in self.tree.scan_prefix(prefix) {
             let (key, value) = row.map_err(StoreError::unreadable)?;
             if wanted(&key) && self.writes.insert(key.to_vec(), None).is_none() {
                 found += 1;
-                self.growth -= (key.len() + value.len()) as i64;
+                self.growth -= row_size(&key, &value);
+                self.digest.remove(&key, &value);
             }
         }
         Ok(found)
     }
 }
 
-/// Bytes of a row with a value of this length.
-fn row_size(key: &[u8], value: usize) -> i64 {
-    (key.len() + frame::LENGTH + value) as i64
+fn row_size(key: &[u8], raw: &[u8]) -> i64 {
+    (key.len() + raw.len()) as i64
 }

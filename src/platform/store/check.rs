@@ -1,13 +1,21 @@
 //! Tells whether a database is sound before sled may open it. Nothing on disk is changed.
 
-use super::{StoreOpenError, chunked::Value, commit_mark, database, format, format1, keys, log_file::LogFile, rewrite};
+use super::{
+    StoreOpenError,
+    chunked::Value,
+    commit_mark::{self, Commit},
+    database,
+    digest::Digest,
+    format, format1, keys,
+    log_file::LogFile,
+    rewrite,
+};
 use std::{io, path::Path};
 
 /// Facts about a sound database.
 #[derive(Clone, Copy, Debug)]
 pub struct DatabaseState {
-    /// The number of its last group.
-    pub commit: u64,
+    pub commit: Commit,
     /// Bytes of its files that are in use.
     pub live: u64,
     /// Bytes of its files.
@@ -31,13 +39,34 @@ pub fn check(directory: &Path, format: u32) -> Result<DatabaseState, StoreOpenEr
         };
         return Err(StoreOpenError::damaged(&path, &reason));
     }
-    let commit = number(log.get(&[keys::COMMIT]).map_err(failed)?, format);
     let noted = noted(directory, format).map_err(failed)?;
-    if commit < noted {
-        let reason = format!("`db` ends at write {commit}, and write {noted} had been made");
+    let row = log.get(&[keys::COMMIT]).map_err(failed)?.map(Value::from);
+    let commit = match format {
+        1 => Commit { number: row.as_ref().and_then(format1::commit_number).unwrap_or(0), ..Commit::default() },
+        _ => row.as_ref().and_then(Commit::of_row).unwrap_or_default(),
+    };
+    let mut digest = commit.digest;
+    if format > 1 {
+        digest = Digest::default();
+        log.rows(|key, raw| digest.add(key, raw)).map_err(failed)?;
+    }
+    if let Some(reason) = gap(commit, digest, noted) {
         return Err(StoreOpenError::damaged(&path, &reason));
     }
     Ok(DatabaseState { commit, live: log.live_bytes(), size: rewrite::size(&path).map_err(failed)? })
+}
+
+/// Tells what is missing from a database whose files are sound, if anything is: later groups than its last one, or rows
+/// of that group.
+pub fn gap(commit: Commit, found: Digest, noted: u64) -> Option<String> {
+    let Commit { number, digest } = commit;
+    if number < noted {
+        return Some(format!("`db` ends at write {number}, and write {noted} had been made"));
+    }
+    if found.rows != digest.rows {
+        return Some(format!("`db` holds {} records, and {} had been written", found.rows, digest.rows));
+    }
+    (found != digest).then(|| "some records in `db` are older than the last write of them".to_owned())
 }
 
 /// The format of the database in `directory`.
@@ -56,16 +85,6 @@ fn unusable(database: &Path, source: io::Error) -> StoreOpenError {
         io::ErrorKind::InvalidData => StoreOpenError::damaged(database, &source.to_string()),
         _ => StoreOpenError::Directory { path: database.to_owned(), source },
     }
-}
-
-/// The number in the row of the last group; 0 without one.
-fn number(row: Option<Vec<u8>>, format: u32) -> u64 {
-    let row = row.map(Value::from);
-    let number = match format {
-        1 => row.as_ref().and_then(format1::commit_number),
-        _ => row.as_ref().and_then(commit_mark::number),
-    };
-    number.unwrap_or(0)
 }
 
 /// The number of the last group as it was noted. Format 1 kept the file beside the database, and wrote it late.

@@ -5,7 +5,7 @@
 //! a few KiB keep every page below that.
 //!
 //! The layout byte of the [`frame`] says whether the content is the value itself (`0`) or a head (`1`): generation and
-//! number of pieces. A new value under the same key has a new generation, so a reader that comes between the two finds
+//! length. A new value under the same key has a new generation, so a reader that comes between the two finds
 //! pieces missing, never mixed, and reads again.
 
 pub use super::frame::Value;
@@ -20,8 +20,11 @@ use std::sync::{
 /// The most bytes of a value that one key holds.
 pub const PIECE: usize = 4096;
 
-/// Pieces of the largest value, 4 GiB. A head that promises more is damaged.
-const MAX_PIECES: u32 = 1 << 20;
+/// The length of the largest value. A head that promises more is damaged.
+const MAX_LENGTH: u64 = 4 << 30;
+
+/// Bytes in the key of a piece around the key of its value.
+const PIECE_KEY: usize = 1 + size_of::<u64>() + size_of::<u32>();
 
 pub const WHOLE: u8 = 0;
 const HEAD: u8 = 1;
@@ -40,7 +43,7 @@ pub enum Framed {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     generation: u64,
-    count: u32,
+    length: u64,
 }
 
 /// The writes that put `value` under `key`.
@@ -49,8 +52,7 @@ pub fn writes(key: Vec<u8>, value: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
         let framed = frame::seal(&key, WHOLE, value);
         return vec![(key, framed)];
     }
-    let count = u32::try_from(value.len().div_ceil(PIECE)).expect("a value has less than 4 GiB");
-    let head = Head { generation: GENERATION.fetch_add(1, Ordering::Relaxed), count };
+    let head = Head { generation: GENERATION.fetch_add(1, Ordering::Relaxed), length: value.len() as u64 };
     let mut writes: Vec<_> = head
         .keys(&key)
         .zip(value.chunks(PIECE))
@@ -59,7 +61,7 @@ pub fn writes(key: Vec<u8>, value: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
             (key, framed)
         })
         .collect();
-    let framed = frame::seal(&key, HEAD, &[head.generation.to_be_bytes().as_slice(), &count.to_be_bytes()].concat());
+    let framed = frame::seal(&key, HEAD, &[head.generation.to_be_bytes(), head.length.to_be_bytes()].concat());
     writes.push((key, framed));
     writes
 }
@@ -69,23 +71,17 @@ pub fn read(key: &[u8], raw: &Value) -> Result<Framed, StoreError> {
     let (layout, content) = frame::open(key, raw)?;
     match layout {
         WHOLE => Ok(Framed::Whole(content)),
-        HEAD => {
-            let count = content.get(8..12).and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes);
-            match (keys::number(&content, 0), count) {
-                (Some(generation), Some(count)) if count <= MAX_PIECES => {
-                    Ok(Framed::Pieces(Head { generation, count }))
-                }
-                _ => Err(StoreError::damaged(key, "its head names no pieces")),
-            }
-        }
+        HEAD => match (keys::number(&content, 0), keys::number(&content, 8)) {
+            (Some(generation), Some(length)) if length <= MAX_LENGTH => Ok(Framed::Pieces(Head { generation, length })),
+            _ => Err(StoreError::damaged(key, "its head names no pieces")),
+        },
         _ => Err(StoreError::damaged(key, "its layout is unknown")),
     }
 }
 
 /// True if `piece` is the key of a piece of the value under `key`, of any generation.
 pub fn is_piece_of(key: &[u8], piece: &[u8]) -> bool {
-    let around = 1 + size_of::<u64>() + size_of::<u32>();
-    piece.len() == key.len() + around && piece[0] == keys::PIECE && piece[1..].starts_with(key)
+    piece.len() == key.len() + PIECE_KEY && piece[0] == keys::PIECE && piece[1..].starts_with(key)
 }
 
 /// The key of the value that the piece under this key belongs to.
@@ -97,13 +93,18 @@ pub fn value_of_piece(piece: &[u8]) -> Option<&[u8]> {
 impl Head {
     /// The keys of the pieces of the value under `key`.
     pub fn keys<'a>(self, key: &'a [u8]) -> impl Iterator<Item = Vec<u8>> + use<'a> {
-        (0..self.count)
+        (0..self.count())
             .map(move |index| keys::key(keys::PIECE, &[key, &self.generation.to_be_bytes(), &index.to_be_bytes()]))
     }
 
-    /// The bytes that all pieces take at most.
-    pub const fn size(self) -> u64 {
-        self.count as u64 * PIECE as u64
+    /// The bytes of all rows that hold pieces of the value under `key`.
+    pub fn size(self, key: &[u8]) -> u64 {
+        let around = key.len() + PIECE_KEY + frame::LENGTH;
+        u64::from(self.count()) * around as u64 + self.length
+    }
+
+    fn count(self) -> u32 {
+        u32::try_from(self.length.div_ceil(PIECE as u64)).expect("a length is checked before")
     }
 
     /// The value, or `None` if a piece is gone because the value has changed since its head was read.
@@ -113,7 +114,7 @@ impl Head {
         get: impl Fn(&[u8]) -> Result<Option<Value>, StoreError>,
     ) -> Result<Option<Value>, StoreError> {
         // A damaged head may name any number of pieces, so only so much is allotted on its word.
-        let mut value = Vec::with_capacity((self.count as usize).min(256) * PIECE);
+        let mut value = Vec::with_capacity((self.length as usize).min(256 * PIECE));
         for piece in self.keys(key) {
             let Some(raw) = get(&piece)? else { return Ok(None) };
             let (_, content) = frame::open(&piece, &raw)

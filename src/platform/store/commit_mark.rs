@@ -1,11 +1,12 @@
 //! The number of the last group, kept in a file beside the database, so that a damaged database is not taken for a
 //! younger one.
 //!
-//! Every group carries a number. Once the group is on disk, its number is put into a file of its own, which is
+//! Every group carries a number, and a digest of all rows. Once the group is on disk, its number is put into a file of its own, which is
 //! therefore never ahead of a sound database, whatever kills the process. After a power cut the file may be behind.
 
 use super::{
     chunked::{self, Framed, Value},
+    digest::Digest,
     frame, keys,
 };
 use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
@@ -18,40 +19,53 @@ const DIGITS: usize = 20;
 
 pub struct CommitMark {
     file: File,
-    number: u64,
+    last: Commit,
+}
+
+/// The last group: its number, and the digest of all rows after it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Commit {
+    pub number: u64,
+    pub digest: Digest,
 }
 
 impl CommitMark {
-    /// Continues after group `number`, the last one in the database.
-    pub fn open(database: &Path, number: u64) -> io::Result<Self> {
+    /// Continues after the last group in the database.
+    pub fn open(database: &Path, last: Commit) -> io::Result<Self> {
         let file = File::options().write(true).create(true).truncate(false).open(database.join(FILE))?;
-        Ok(Self { file, number })
+        Ok(Self { file, last })
     }
 
-    /// The write that numbers the next group.
-    pub fn next(&mut self) -> ([u8; 1], Vec<u8>) {
-        self.number += 1;
-        row(self.number)
+    /// The write that goes with the next group, which changes the digest so.
+    pub fn next(&mut self, change: Digest) -> ([u8; 1], Vec<u8>) {
+        self.last.number += 1;
+        self.last.digest.merge(change);
+        self.last.row()
     }
 
     /// Notes the number of the group that has just reached the disk.
     pub fn note(&self) -> io::Result<()> {
-        self.file.write_all_at(&text(self.number), 0)
+        self.file.write_all_at(&text(self.last.number), 0)
     }
 }
 
-/// The row that holds the number of the last group.
-pub fn row(number: u64) -> ([u8; 1], Vec<u8>) {
-    let key = [keys::COMMIT];
-    let value = frame::seal(&key, chunked::WHOLE, &number.to_be_bytes());
-    (key, value)
-}
+impl Commit {
+    /// The row that holds this.
+    pub fn row(self) -> ([u8; 1], Vec<u8>) {
+        let key = [keys::COMMIT];
+        let value = [self.number.to_be_bytes().as_slice(), &self.digest.to_bytes()].concat();
+        let raw = frame::seal(&key, chunked::WHOLE, &value);
+        (key, raw)
+    }
 
-/// The number in that row; `None` if the row is damaged.
-pub fn number(row: &Value) -> Option<u64> {
-    match chunked::read(&[keys::COMMIT], row) {
-        Ok(Framed::Whole(value)) => keys::number(&value, 0),
-        _ => None,
+    /// Reads the row; `None` if it is damaged.
+    pub fn of_row(raw: &Value) -> Option<Self> {
+        match chunked::read(&[keys::COMMIT], raw) {
+            Ok(Framed::Whole(value)) => {
+                Some(Self { number: keys::number(&value, 0)?, digest: Digest::from_bytes(value.get(8..)?)? })
+            }
+            _ => None,
+        }
     }
 }
 

@@ -110,7 +110,7 @@ fn value(
     raw: &Value,
     mut piece: impl FnMut(&[u8]) -> io::Result<Option<Value>>,
 ) -> io::Result<Option<Value>> {
-    if keys::is_small(key) {
+    if is_small(key) {
         return Ok(Some(raw.clone()));
     }
     match (raw.first(), array::<8>(raw, 1), array::<4>(raw, 9)) {
@@ -127,6 +127,11 @@ fn value(
         }
         _ => Ok(None),
     }
+}
+
+/// Tells the kinds whose values are a few bytes at most, and had no frame.
+fn is_small(key: &[u8]) -> bool {
+    matches!(key.first(), Some(&(TIMELINE | keys::QUEUE | keys::SEQUENCE | keys::HISTORY | keys::AUDIT_BYTES)))
 }
 
 fn array<const LENGTH: usize>(bytes: &[u8], at: usize) -> Option<[u8; LENGTH]> {

@@ -2,9 +2,11 @@
 //! what is left of it.
 
 use super::{
-    StoreError, StoreOpenError,
+    StoreError, StoreOpenError, check,
     chunked::{self, Framed, Value},
-    commit_mark, format,
+    commit_mark::{self, Commit},
+    digest::Digest,
+    format,
     format1::{self, CurrentRow, EventTimes},
     keys,
     log_file::LogFile,
@@ -100,8 +102,9 @@ pub fn inspect(
     if found == 1 {
         log.rows(|key, _| times.see(key)).map_err(failed)?;
     }
-    let (mut commit, mut result) = (0, Ok(()));
+    let (mut commit, mut digest, mut result) = (Commit::default(), Digest::default(), Ok(()));
     let read = log.rows(|key, raw| {
+        digest.add(key, raw);
         if result.is_ok() {
             result = match found {
                 1 => read_row_of_format1(&log, &times, key, raw, &mut inspection, &mut commit, &mut visit),
@@ -111,8 +114,10 @@ pub fn inspect(
     });
     let read = read.and_then(|read| result.map(|()| read)).map_err(failed)?;
     (inspection.lost_pages, inspection.stale_pages) = (read.lost_pages, read.stale_pages);
-    if commit < noted {
-        inspection.add_damage(format!("it ends at write {commit}, and write {noted} had been made"));
+    // Format 1 had no digest.
+    let digest = if found == 1 { commit.digest } else { digest };
+    if let Some(reason) = check::gap(commit, digest, noted) {
+        inspection.add_damage(reason);
     }
     Ok(inspection)
 }
@@ -123,12 +128,12 @@ fn read_row_of_format1(
     key: &[u8],
     raw: &[u8],
     inspection: &mut Inspection,
-    commit: &mut u64,
+    commit: &mut Commit,
     visit: &mut impl FnMut(&mut Inspection, &[u8], &[u8]) -> io::Result<()>,
 ) -> io::Result<()> {
     let raw = Value::from(raw);
     if key.first() == Some(&keys::COMMIT) {
-        *commit = format1::commit_number(&raw).unwrap_or(0);
+        commit.number = format1::commit_number(&raw).unwrap_or(0);
     }
     match format1::current_row(times, key, &raw, |piece| Ok(log.get(piece)?.map(Value::from)))? {
         CurrentRow::Row { key, value } => {
@@ -148,7 +153,7 @@ fn read_row(
     key: &[u8],
     raw: &[u8],
     inspection: &mut Inspection,
-    commit: &mut u64,
+    commit: &mut Commit,
     visit: &mut impl FnMut(&mut Inspection, &[u8], &[u8]) -> io::Result<()>,
 ) -> io::Result<()> {
     let raw = Value::from(raw);
@@ -156,7 +161,7 @@ fn read_row(
         // The pieces of a value are read with it.
         Some(&keys::PIECE) => return Ok(()),
         Some(&keys::COMMIT) => {
-            *commit = commit_mark::number(&raw).unwrap_or(0);
+            *commit = Commit::of_row(&raw).unwrap_or_default();
             return Ok(());
         }
         _ => {}

@@ -91,24 +91,6 @@ pub(super) fn display(key: &[u8]) -> String {
     }
 }
 
-/// The length of a value that refers to an event: its accepted time and its id.
-pub(super) const REFERENCE: usize = 24;
-
-/// True if the values of this key's kind are a few bytes at most, and so are never in pieces.
-pub(super) fn is_small(key: &[u8]) -> bool {
-    is_counter(key) || is_reference(key)
-}
-
-/// True if the value is a number that is overwritten again and again.
-pub(super) fn is_counter(key: &[u8]) -> bool {
-    matches!(key.first(), Some(&(SEQUENCE | HISTORY | AUDIT_BYTES | COMMIT)))
-}
-
-/// True if the value refers to an event and is deleted with the need for it.
-pub(super) fn is_reference(key: &[u8]) -> bool {
-    matches!(key.first(), Some(&QUEUE))
-}
-
 /// Returns a sequence number that no sink has reached: it would have needed an event in each millisecond since 1970.
 pub fn beyond_every_sequence() -> u64 {
     u64::try_from(Timestamp::now().micros() / 1000).unwrap_or(0)

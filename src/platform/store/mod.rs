@@ -14,6 +14,7 @@ mod check;
 mod chunked;
 mod commit_mark;
 mod database;
+mod digest;
 mod disk;
 mod error;
 mod format;

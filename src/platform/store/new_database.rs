@@ -2,7 +2,11 @@
 //! when it is whole ([`replacement`]). Dropping it before deletes the folder.
 
 use super::{
-    StoreOpenError, chunked, commit_mark, database, format,
+    StoreOpenError, chunked,
+    commit_mark::{self, Commit},
+    database,
+    digest::Digest,
+    format,
     replacement::{self, Previous},
 };
 use std::{
@@ -86,8 +90,14 @@ impl NewDatabase {
 
     /// Like [`NewDatabase::finish`], and continues to number groups after `commit`.
     pub(super) fn finish_after(mut self, commit: u64) -> io::Result<FinishedDatabase> {
+        self.write_group()?;
         let number = commit + 1;
-        let (key, row) = commit_mark::row(number);
+        let mut digest = Digest::default();
+        for row in self.tree.iter() {
+            let (key, raw) = row?;
+            digest.add(&key, &raw);
+        }
+        let (key, row) = Commit { number, digest }.row();
         self.put_raw(&key, &row)?;
         self.write_group()?;
         self.tree.flush()?;

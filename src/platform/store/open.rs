@@ -301,6 +301,40 @@ mod tests {
         File::options().write(true).open(file).unwrap().write_all_at(bytes, at).unwrap();
     }
 
+    /// Opens the database behind the store's back, as sled would serve it after a loss that it does not notice.
+    fn with_sled(directory: &Path, change: impl Fn(&sled::Db)) {
+        let path = database::path(directory);
+        let tree = database::open(&path).unwrap();
+        change(&tree);
+        tree.flush().unwrap();
+        drop(tree);
+        database::wait_until_closed(&path).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_database_with_missing_or_outdated_rows_is_refused_though_each_row_is_sound() {
+        let directory = TempDir::new().unwrap();
+        let store = open(directory.path()).unwrap();
+        put(&store, 0..5).await;
+        close(store).await;
+        let key = keys::key(keys::KV, &[&3_u32.to_be_bytes()]);
+        let old = std::cell::RefCell::new(None);
+        with_sled(directory.path(), |tree| *old.borrow_mut() = tree.get(&key).unwrap());
+        let store = open(directory.path()).unwrap();
+        let changed = key.clone();
+        store.write(move |batch| batch.put(changed, b"newer")).await.unwrap();
+        close(store).await;
+        let newer = std::cell::RefCell::new(None);
+        with_sled(directory.path(), |tree| *newer.borrow_mut() = tree.get(&key).unwrap());
+        let refusal = || open(directory.path()).err().expect("it opened").to_string();
+        with_sled(directory.path(), |tree| drop(tree.insert(&key, old.borrow().clone().unwrap()).unwrap()));
+        assert!(refusal().contains("some records in `db` are older"), "{}", refusal());
+        with_sled(directory.path(), |tree| drop(tree.remove(&key).unwrap()));
+        assert!(refusal().contains("`db` holds 4 records, and 5 had been written"), "{}", refusal());
+        with_sled(directory.path(), |tree| drop(tree.insert(&key, newer.borrow().clone().unwrap()).unwrap()));
+        close(open(directory.path()).unwrap()).await;
+    }
+
     #[tokio::test]
     async fn an_unfinished_snapshot_of_a_killed_start_is_not_in_the_way() {
         let directory = TempDir::new().unwrap();

@@ -2,7 +2,9 @@
 //! ([`migrate`]).
 
 use super::{
-    StoreOpenError, commit_mark, database, format1, keys,
+    StoreOpenError,
+    commit_mark::Commit,
+    database, format1, keys,
     new_database::NewDatabase,
     replacement::{Previous, migrated_name},
 };
@@ -33,7 +35,7 @@ pub fn compact(directory: &Path, progress: &mut RewriteProgress<'_>) -> Result<C
     let before = size(&path).map_err(failed)?;
     let tree = database::open(&path)?;
     let commit = tree.get([keys::COMMIT]).map_err(|error| failed(error.into()))?;
-    let commit = commit.as_ref().and_then(commit_mark::number).unwrap_or(0);
+    let commit = commit.as_ref().and_then(Commit::of_row).unwrap_or_default().number;
     let mut new = NewDatabase::create(directory)?;
     let mut report = Report::new(progress);
     let copied: io::Result<()> = tree.iter().try_for_each(|row| {

@@ -97,12 +97,12 @@ fn commit(state: &StoreState, mark: &mut CommitMark, batch: Batch<'_>) -> Result
 }
 
 fn write(state: &StoreState, mark: &mut CommitMark, batch: Batch<'_>) -> io::Result<()> {
-    let growth = batch.growth();
+    let (growth, digest) = (batch.growth(), batch.digest());
     let changes = batch.changed_keys().count();
     state.snapshot.save(&state.tree, batch.changed_keys())?;
     let Some(mut writes) = batch.into_writes().map_err(io::Error::other)? else { return Ok(()) };
     assist_cleaning(&state.tree, changes)?;
-    let (key, number) = mark.next();
+    let (key, number) = mark.next(digest);
     writes.insert(&key, number);
     state.tree.apply_batch(writes)?;
     state.tree.flush()?;
