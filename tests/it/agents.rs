@@ -210,7 +210,7 @@ fn of_two_agents_with_one_token_the_newer_one_replaces_the_older() {
     older.register(&registration("echo.py", "", &[("x.echo", "")]));
     let mut newer = older.twin();
     newer.launch(&daemon.url, &[]);
-    assert_eq!(older.ended().code(), Some(1));
+    assert_eq!(older.ended().code(), Some(4));
     assert!(older.log().contains("another agent"), "{}", older.log());
     newer.wait_linked(&daemon);
     assert_eq!(older.view(&daemon)["state"], "deployed", "being replaced is no stop");
