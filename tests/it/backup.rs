@@ -436,12 +436,14 @@ fn a_store_is_compacted_offline_and_only_then() {
     let mut daemon = Daemon::start();
     fill_history(&daemon, 20);
     let data = daemon.directory().to_str().unwrap().to_owned();
-    for command in [&["compact"][..], &["verify"], &["salvage", "/tmp/none.backup"]] {
+    let elsewhere = tempfile::tempdir().unwrap();
+    let saved = elsewhere.path().join("saved.backup");
+    for command in [&["compact"][..], &["verify"], &["salvage", saved.to_str().unwrap()]] {
         let words: Vec<&str> = ["store"].into_iter().chain(command.iter().copied()).chain(["--data", &data]).collect();
         let used = daemon.svc(&words);
         assert!(used.status.code() == Some(1) && stderr(&used).contains("in use"), "{words:?}: {}", stderr(&used));
     }
-    assert!(!Path::new("/tmp/none.backup").exists() && !Path::new("/tmp/none.backup.partial").exists());
+    assert_eq!(elsewhere.path().read_dir().unwrap().count(), 0, "a refused salvage writes nothing");
     daemon.terminate();
     daemon.ended();
     let report = success(&daemon.svc(&["store", "compact", "--data", &data, "--json"]));
