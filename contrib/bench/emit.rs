@@ -14,13 +14,9 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use support::{Daemon, requirement, temp_dir};
+use support::{Daemon, PAYLOAD, event, requirement, temp_dir};
 use svc::{
-    model::{
-        event::{Actor, ActorKind, Event, EventType},
-        id::{EventId, SinkId, SpaceId, UserId},
-        timestamp::Timestamp,
-    },
+    model::id::{EventId, SinkId, UserId},
     platform::{metrics::Metrics, store::Store},
     routing::queue::{
         Engine, RouteTarget,
@@ -31,7 +27,6 @@ use svc::{
 const ROUNDS: usize = 3;
 const TURN: Duration = Duration::from_secs(4);
 const EMITTERS: usize = 64;
-const PAYLOAD: &str = r#"{"service":"checkout","version":"2026.11.3","commit":"9f1c2ab","environment":"production","duration_ms":48211,"by":"ada","notes":"rolled out to all regions after the canary held for thirty minutes"}"#;
 
 fn main() -> ExitCode {
     // One inactive sink with a queue that never fills: every emit writes an event and a queue entry.
@@ -102,7 +97,10 @@ fn store_alone() -> f64 {
                 tokio::spawn(async move {
                     let mut count = 0_u64;
                     while started.elapsed() < TURN {
-                        engine.accept(event(user), vec![target.clone()]).await.expect("the engine accepts the event");
+                        engine
+                            .accept(event(EventId::new(), user), vec![target.clone()])
+                            .await
+                            .expect("the engine accepts the event");
                         count += 1;
                     }
                     count
@@ -116,19 +114,5 @@ fn store_alone() -> f64 {
         let rate = count as f64 / started.elapsed().as_secs_f64();
         store.close().await;
         rate
-    })
-}
-
-fn event(user: UserId) -> Arc<Event> {
-    Arc::new(Event {
-        id: EventId::new(),
-        kind: EventType::custom("deploy.done").expect("a valid type"),
-        ts: Timestamp::now(),
-        zone: "default".into(),
-        space_id: SpaceId::NIL,
-        user_id: user,
-        actor: Actor { id: uuid::Uuid::nil(), username: "admin".to_owned(), kind: ActorKind::User },
-        space: None,
-        data: serde_json::value::RawValue::from_string(PAYLOAD.to_owned()).expect("valid JSON"),
     })
 }

@@ -21,8 +21,8 @@ use std::{
 use support::{requirement, temp_dir};
 use svc::{
     model::{
-        event::{Actor, ActorKind, Event, EventType},
-        id::{EventId, SinkId, SpaceId, UserId},
+        event::Event,
+        id::{EventId, SinkId, UserId},
         timestamp::Timestamp,
     },
     platform::{
@@ -45,8 +45,6 @@ const BACKLOG: usize = 100;
 
 /// The interval of the server's sweep.
 const SWEEP: Duration = Duration::from_secs(60);
-
-const PAYLOAD: &str = r#"{"service":"checkout","version":"2026.11.3","commit":"9f1c2ab","environment":"production","duration_ms":48211,"by":"ada","notes":"rolled out to all regions after the canary held for thirty minutes"}"#;
 
 #[derive(Clone, Copy)]
 enum IdChoice {
@@ -200,17 +198,7 @@ fn event(user: UserId, ids: IdChoice) -> Arc<Event> {
         IdChoice::Server => EventId::new(),
         IdChoice::Emitter => EventId::from_slice(uuid::Uuid::new_v4().as_bytes()).expect("a UUID has sixteen bytes"),
     };
-    Arc::new(Event {
-        id,
-        kind: EventType::custom("deploy.done").expect("a valid type"),
-        ts: Timestamp::now(),
-        zone: "default".into(),
-        space_id: SpaceId::NIL,
-        user_id: user,
-        actor: Actor { id: uuid::Uuid::nil(), username: "admin".to_owned(), kind: ActorKind::User },
-        space: None,
-        data: serde_json::value::RawValue::from_string(PAYLOAD.to_owned()).expect("valid JSON"),
-    })
+    support::event(id, user)
 }
 
 impl StoreSize {

@@ -6,9 +6,33 @@ use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpStream},
     process::{Child, Command, Stdio},
+    sync::Arc,
     time::Duration,
 };
+use svc::model::{
+    event::{Actor, ActorKind, Event, EventType},
+    id::{EventId, SpaceId, UserId},
+    timestamp::Timestamp,
+};
 use tempfile::TempDir;
+
+/// The payload of a typical event.
+pub const PAYLOAD: &str = r#"{"service":"checkout","version":"2026.11.3","commit":"9f1c2ab","environment":"production","duration_ms":48211,"by":"ada","notes":"rolled out to all regions after the canary held for thirty minutes"}"#;
+
+/// A typical event, as the emitter hands it to the queue engine.
+pub fn event(id: EventId, user: UserId) -> Arc<Event> {
+    Arc::new(Event {
+        id,
+        kind: EventType::custom("deploy.done").expect("a valid type"),
+        ts: Timestamp::now(),
+        zone: "default".into(),
+        space_id: SpaceId::NIL,
+        user_id: user,
+        actor: Actor { id: uuid::Uuid::nil(), username: "admin".to_owned(), kind: ActorKind::User },
+        space: None,
+        data: serde_json::value::RawValue::from_string(PAYLOAD.to_owned()).expect("valid JSON"),
+    })
+}
 
 /// A running `svc server` with a temporary data directory. Dropping it kills the process.
 pub struct Daemon {

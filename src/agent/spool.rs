@@ -330,6 +330,7 @@ mod tests {
     use super::*;
     use crate::agent::server_link::{QueuedMessage, ServerLink, ServerOutboxReceiver};
     use crate::model::agent_protocol;
+    use crate::platform::store::test_support::copy_directory;
     use std::path::Path;
 
     const RAISED_AT: Timestamp = Timestamp::from_micros(1_700_000_000_000_120);
@@ -555,18 +556,5 @@ mod tests {
         tokio::time::resume();
         task.abort();
         store.close().await;
-    }
-
-    fn copy_directory(from: &Path, to: &Path) {
-        std::fs::create_dir_all(to).unwrap();
-        for entry in std::fs::read_dir(from).unwrap() {
-            let entry = entry.unwrap();
-            let target = to.join(entry.file_name());
-            if entry.file_type().unwrap().is_dir() {
-                copy_directory(&entry.path(), &target);
-            } else {
-                std::fs::copy(entry.path(), target).unwrap();
-            }
-        }
     }
 }

@@ -61,16 +61,8 @@ fn listed(daemon: &Daemon, path: &str) -> Vec<Value> {
 
 /// The numbers of all events of the load.
 fn numbers_of_load(daemon: &Daemon) -> BTreeSet<u64> {
-    let (mut numbers, mut cursor) = (BTreeSet::new(), String::new());
-    loop {
-        let page = daemon.get(&format!("/api/events?pattern=custom.load.*&limit=100{cursor}")).json();
-        let items = page["items"].as_array().unwrap_or_else(|| panic!("{page}"));
-        numbers.extend(items.iter().map(|event| event["data"]["n"].as_u64().unwrap_or_else(|| panic!("{event}"))));
-        match page["next"].as_str() {
-            Some(next) => cursor = format!("&cursor={next}"),
-            None => return numbers,
-        }
-    }
+    let events = daemon.items("/api/events?pattern=custom.load.*");
+    events.iter().map(|event| event["data"]["n"].as_u64().unwrap_or_else(|| panic!("{event}"))).collect()
 }
 
 const LISTS: [&str; 10] = [

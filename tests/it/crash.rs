@@ -101,16 +101,8 @@ fn a_hundred_kills_during_start_leave_a_database_that_opens_with_every_event() {
             daemon.restart();
         }
     }
-    let (mut stored, mut cursor) = (Vec::new(), String::new());
-    loop {
-        let page = daemon.get(&format!("/api/events?limit=100{cursor}")).json();
-        let events = page["items"].as_array().unwrap();
-        stored.extend(events.iter().map(|event| event["id"].as_str().unwrap().to_owned()));
-        match page["next"].as_str() {
-            Some(next) => cursor = format!("&cursor={next}"),
-            None => break,
-        }
-    }
+    let stored = daemon.items("/api/events");
+    let mut stored: Vec<_> = stored.iter().map(|event| event["id"].as_str().unwrap().to_owned()).collect();
     stored.reverse();
     assert_eq!(stored, accepted);
 }

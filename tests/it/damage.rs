@@ -1,7 +1,7 @@
 //! Damaged copies of a data directory: a server either has the original content or refuses to start, in one line that says
 //! what to do, and leaves every byte as it was.
 
-use crate::support::{Daemon, Receiver, Refusal, eventually, stderr};
+use crate::support::{Daemon, Random, Receiver, Refusal, eventually, files, stderr};
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,26 +27,6 @@ const SETTINGS: [(&str, &str); 3] = [("DELIVERY_BACKOFF", ""), ("HISTORY_KEEP", 
 
 const SEGMENT: u64 = 512 * 1024;
 
-/// A generator of numbers that gives the same ones for the same seed.
-struct Dice(u64);
-
-impl Dice {
-    fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % limit
-    }
-
-    fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count).map(|_| self.below(256) as u8).collect()
-    }
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Killed,
@@ -71,7 +51,8 @@ fn a_damaged_copy_has_the_original_content_or_is_refused_in_one_line_without_a_c
                         let started = Daemon::try_on(
                             |copied| {
                                 copy(&data, copied);
-                                what = damage(&copied.join("sled"), &mut Dice::new(number as u64 * 2 + end as u64 + 1));
+                                what =
+                                    damage(&copied.join("sled"), &mut Random::new(number as u64 * 2 + end as u64 + 1));
                             },
                             &SETTINGS,
                             files,
@@ -141,7 +122,7 @@ fn check_salvage(refusal: &Refusal<BTreeMap<PathBuf, Vec<u8>>>, original: &Value
     // The token itself may have been in the damaged part.
     if daemon.get("/api/events").status == 200 {
         let ids = |events: &[Value]| events.iter().map(|event| event["id"].to_string()).collect::<BTreeSet<_>>();
-        let (saved, all_ids) = (ids(&all(&daemon, "/api/events")), ids(original["events"].as_array().unwrap()));
+        let (saved, all_ids) = (ids(&daemon.items("/api/events")), ids(original["events"].as_array().unwrap()));
         assert!(saved.iter().all(|id| all_ids.contains(id)), "{what}: an event was made up");
         assert!(
             what.contains("cut at") || saved.len() * 2 > all_ids.len(),
@@ -202,16 +183,16 @@ fn original(end: End) -> (TempDir, Value) {
 
 /// Everything that the server tells of its data.
 fn content(daemon: &Daemon) -> Value {
-    let sinks = all(daemon, "/api/event-sinks");
+    let sinks = daemon.items("/api/event-sinks");
     let dead: Vec<_> = sinks
         .iter()
-        .map(|sink| all(daemon, &format!("/api/event-sinks/{}/dead-letters", sink["id"].as_str().unwrap())))
+        .map(|sink| daemon.items(&format!("/api/event-sinks/{}/dead-letters", sink["id"].as_str().unwrap())))
         .collect();
     let events =
-        all(daemon, "/api/events").into_iter().filter(|event| event["type"] != "custom.values").collect::<Vec<_>>();
+        daemon.items("/api/events").into_iter().filter(|event| event["type"] != "custom.values").collect::<Vec<_>>();
     let details: Vec<_> = events.iter().step_by(17).map(|event| daemon.event(&event["id"])).collect();
-    let audit = all(daemon, "/api/audit");
-    let users = all(daemon, "/api/users");
+    let audit = daemon.items("/api/audit");
+    let users = daemon.items("/api/users");
     let asked = daemon.emit("values", &json!({}));
     let values = daemon.delivery(&asked["event_id"], "delivered")["attempts"][0]["log"].clone();
     json!({
@@ -219,52 +200,23 @@ fn content(daemon: &Daemon) -> Value {
     })
 }
 
-/// The items of all pages.
-fn all(daemon: &Daemon, path: &str) -> Vec<Value> {
-    let (mut items, mut cursor) = (Vec::new(), String::new());
-    loop {
-        let page = daemon.get(&format!("{path}?limit=100{cursor}"));
-        assert_eq!(page.status, 200, "{path}: {}", page.text);
-        let page = page.json();
-        items.extend(page["items"].as_array().unwrap_or_else(|| panic!("{path}: {page}")).iter().cloned());
-        match page["next"].as_str() {
-            Some(next) => cursor = format!("&cursor={next}"),
-            None => return items,
-        }
-    }
-}
-
 fn copy(from: &Path, to: &Path) {
     assert!(Command::new("cp").arg("-r").args([from, to]).status().unwrap().success());
 }
 
-/// Every file of a directory except the lock, with its content.
-fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut found = BTreeMap::new();
-    for entry in directory.read_dir().unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            found.extend(files(&path));
-        } else if path.file_name().unwrap() != "lock" {
-            found.insert(path.clone(), fs::read(&path).unwrap());
-        }
-    }
-    found
-}
-
 /// Damages the database in one place and says how.
-fn damage(database: &Path, dice: &mut Dice) -> String {
+fn damage(database: &Path, random: &mut Random) -> String {
     let log = File::options().read(true).write(true).open(database.join("db")).unwrap();
     let length = log.metadata().unwrap().len();
-    let block = [512, 4096][dice.below(2) as usize];
-    let at = dice.below(length);
+    let block = [512, 4096][random.below(2) as usize];
+    let at = random.below(length);
     let aligned = at / block * block;
     let count = block.min(length - aligned) as usize;
-    match dice.below(12) {
+    match random.below(12) {
         kind @ 0..=2 => {
             // Every third one near the header of a segment.
-            let at = if kind == 0 { (at / SEGMENT * SEGMENT + dice.below(60)).min(length - 1) } else { at };
-            flip(&log, at, dice);
+            let at = if kind == 0 { (at / SEGMENT * SEGMENT + random.below(60)).min(length - 1) } else { at };
+            flip(&log, at, random);
             format!("a bit of byte {at} is flipped")
         }
         3 => {
@@ -276,7 +228,7 @@ fn damage(database: &Path, dice: &mut Dice) -> String {
             format!("the first {count} bytes of the segment at {at} are zero")
         }
         5..=6 => {
-            log.write_all_at(&dice.bytes(count), aligned).unwrap();
+            log.write_all_at(&random.bytes(count), aligned).unwrap();
             format!("{count} bytes at {aligned} are random")
         }
         7..=8 => {
@@ -284,7 +236,7 @@ fn damage(database: &Path, dice: &mut Dice) -> String {
             format!("the log is cut at {at} of {length}")
         }
         9 => {
-            let other = dice.below(length) / block * block;
+            let other = random.below(length) / block * block;
             let (mut one, mut two) = (vec![0; count], vec![0; count]);
             log.read_exact_at(&mut one, aligned).unwrap();
             let read = log.read_at(&mut two, other).unwrap();
@@ -294,22 +246,22 @@ fn damage(database: &Path, dice: &mut Dice) -> String {
         }
         _ => {
             let others: Vec<PathBuf> = files(database).into_keys().filter(|path| !path.ends_with("db")).collect();
-            let path = &others[dice.below(others.len() as u64) as usize];
+            let path = &others[random.below(others.len() as u64) as usize];
             let name = path.file_name().unwrap().display();
             let length = fs::metadata(path).unwrap().len();
-            match dice.below(3) {
+            match random.below(3) {
                 0 => {
                     fs::remove_file(path).unwrap();
                     format!("{name} is removed")
                 }
                 1 => {
-                    let at = dice.below(length);
+                    let at = random.below(length);
                     File::options().write(true).open(path).unwrap().set_len(at).unwrap();
                     format!("{name} is cut at {at}")
                 }
                 _ => {
-                    let at = dice.below(length);
-                    flip(&File::options().read(true).write(true).open(path).unwrap(), at, dice);
+                    let at = random.below(length);
+                    flip(&File::options().read(true).write(true).open(path).unwrap(), at, random);
                     format!("a bit of byte {at} of {name} is flipped")
                 }
             }
@@ -317,8 +269,8 @@ fn damage(database: &Path, dice: &mut Dice) -> String {
     }
 }
 
-fn flip(file: &File, at: u64, dice: &mut Dice) {
+fn flip(file: &File, at: u64, random: &mut Random) {
     let mut byte = [0];
     file.read_exact_at(&mut byte, at).unwrap();
-    file.write_all_at(&[byte[0] ^ (1 << dice.below(8))], at).unwrap();
+    file.write_all_at(&[byte[0] ^ (1 << random.below(8))], at).unwrap();
 }

@@ -1,10 +1,9 @@
 //! Data directories of older formats. `fixtures/format-1.tar.gz` was written by a server of format 1, and
 //! `fixtures/format-1.json` holds that server's own answers about it.
 
-use crate::support::{Daemon, eventually};
+use crate::support::{Daemon, eventually, files};
 use serde_json::{Value, json};
 use std::{
-    collections::BTreeMap,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     time::Duration,
@@ -27,20 +26,6 @@ fn unpack(data: &Path) {
 
 fn answers_of_format_1() -> Value {
     serde_json::from_str(&std::fs::read_to_string(fixture("format-1.json")).unwrap()).unwrap()
-}
-
-/// Every file of a directory except the lock, with its content.
-fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut files = BTreeMap::new();
-    for entry in directory.read_dir().unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            files.extend(self::files(&path));
-        } else if path.file_name().unwrap() != "lock" {
-            files.insert(path.clone(), std::fs::read(&path).unwrap());
-        }
-    }
-    files
 }
 
 /// True if `new` says everything that `old` says. Fields that the old server did not know, and attempts since, may be added.

@@ -162,24 +162,12 @@ fn kills_between_a_state_change_and_its_event_lose_and_repeat_no_event() {
         daemon.restart();
     }
     let mut space_events = BTreeMap::<String, Vec<String>>::new();
-    let mut cursor = String::new();
-    loop {
-        let page = daemon.get(&format!("/api/events?pattern=space.*&limit=200{cursor}")).json();
-        for event in page["items"].as_array().unwrap() {
-            let space = event["space_id"].as_str().unwrap().to_owned();
-            space_events.entry(space).or_default().insert(0, event["type"].as_str().unwrap().to_owned());
-        }
-        let Some(next) = page["next"].as_str() else { break };
-        cursor = format!("&cursor={next}");
+    for event in daemon.items("/api/events?pattern=space.*") {
+        let space = event["space_id"].as_str().unwrap().to_owned();
+        space_events.entry(space).or_default().insert(0, event["type"].as_str().unwrap().to_owned());
     }
-    let mut there = Vec::new();
-    let mut cursor = String::new();
-    loop {
-        let page = daemon.get(&format!("/api/spaces?limit=200{cursor}")).json();
-        there.extend(page["items"].as_array().unwrap().iter().map(|space| space["id"].as_str().unwrap().to_owned()));
-        let Some(next) = page["next"].as_str() else { break };
-        cursor = format!("&cursor={next}");
-    }
+    let there = daemon.items("/api/spaces");
+    let there: Vec<_> = there.iter().map(|space| space["id"].as_str().unwrap().to_owned()).collect();
     assert!(space_events.len() > 25, "there was load");
     for (space, kinds) in &space_events {
         match there.contains(space) {

@@ -8,8 +8,7 @@ use crate::{
         method::{Method, Registration},
         timestamp::Timestamp,
     },
-    platform::store::Store,
-    routing::queue::test_support::copy_directory,
+    platform::store::{Store, test_support::copy_directory},
 };
 use futures_util::{FutureExt, future::BoxFuture};
 use parking_lot::Mutex;

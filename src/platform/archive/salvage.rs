@@ -99,9 +99,9 @@ mod tests {
             ArchiveReader, ArchiveRecord,
             restore::{ExistingDatabase, restore},
         },
-        store::{Store, keys},
+        store::{Store, keys, test_support::files},
     };
-    use std::{collections::BTreeMap, fs::File, path::PathBuf, sync::Arc};
+    use std::{collections::BTreeMap, fs::File, sync::Arc};
     use tempfile::TempDir;
 
     type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -141,12 +141,6 @@ mod tests {
         (directory, rows)
     }
 
-    /// Every file of the database with its content.
-    fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-        let entries = directory.join("sled").read_dir().unwrap().map(|entry| entry.unwrap().path());
-        entries.filter(|path| path.is_file()).map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
-    }
-
     fn rows_of(archive: &[u8]) -> Rows {
         let mut reader = ArchiveReader::new(archive).unwrap();
         assert!(reader.manifest().salvaged);
@@ -162,14 +156,14 @@ mod tests {
     #[tokio::test]
     async fn a_sound_store_is_verified_and_saved_whole_without_changing_a_byte() {
         let (directory, rows) = store().await;
-        let before = files(directory.path());
+        let before = files(&directory.path().join("sled"));
         let found = verify(directory.path(), &mut |_| ()).unwrap();
         assert_eq!((found.damages.as_slice(), found.rows, found.format), (&[][..], rows.len() as u64, 2));
         assert!(found.live > 0 && found.size >= found.live, "{found:?}");
         let (archive, end, _) = salvage(directory.path(), Vec::new(), &mut |_| ()).unwrap();
         let rows: Rows = rows.into_iter().filter(|(key, _)| key[0] != keys::SESSIONS).collect();
         assert_eq!((rows_of(&archive), end.lost, end.by_kind["file"]), (rows.clone(), 0, 1), "all but the session");
-        assert_eq!(files(directory.path()), before);
+        assert_eq!(files(&directory.path().join("sled")), before);
 
         let file = directory.path().join("saved");
         std::fs::write(&file, &archive).unwrap();
@@ -199,10 +193,10 @@ mod tests {
                 _ => damaged.truncate(at),
             }
             std::fs::write(&log, &damaged).unwrap();
-            let before = files(directory.path());
+            let before = files(&directory.path().join("sled"));
             let found = verify(directory.path(), &mut |_| ()).unwrap();
             let (archive, end, _) = salvage(directory.path(), Vec::new(), &mut |_| ()).unwrap();
-            assert_eq!(files(directory.path()), before, "no byte is changed");
+            assert_eq!(files(&directory.path().join("sled")), before, "no byte is changed");
             let saved = rows_of(&archive);
             for (key, value) in &saved {
                 assert_eq!(Some(value), rows.get(key), "round {round}: {}", key.escape_ascii());

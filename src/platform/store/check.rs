@@ -39,7 +39,7 @@ pub fn check(directory: &Path, format: u32) -> Result<DatabaseState, StoreOpenEr
         };
         return Err(StoreOpenError::damaged(&path, &reason));
     }
-    let noted = noted(directory, format).map_err(failed)?;
+    let noted = noted(directory, &path, format).map_err(failed)?;
     let row = log.get(&[keys::COMMIT]).map_err(failed)?.map(Value::from);
     let commit = match format {
         1 => Commit { number: row.as_ref().and_then(format1::commit_number).unwrap_or(0), ..Commit::default() },
@@ -88,12 +88,12 @@ fn unusable(database: &Path, source: io::Error) -> StoreOpenError {
 }
 
 /// The number of the last group as it was noted. Format 1 kept the file beside the database, and wrote it late.
-fn noted(directory: &Path, format: u32) -> io::Result<u64> {
+pub fn noted(directory: &Path, database: &Path, format: u32) -> io::Result<u64> {
     match format {
         1 => match commit_mark::noted(&directory.join(commit_mark::FILE)) {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(0),
             noted => noted,
         },
-        _ => commit_mark::noted(&database::path(directory).join(commit_mark::FILE)),
+        _ => commit_mark::noted(&database.join(commit_mark::FILE)),
     }
 }

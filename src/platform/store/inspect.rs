@@ -4,7 +4,7 @@
 use super::{
     StoreError, StoreOpenError, check,
     chunked::{self, Framed, Value},
-    commit_mark::{self, Commit},
+    commit_mark::Commit,
     digest::Digest,
     format,
     format1::{self, CurrentRow, EventTimes},
@@ -85,9 +85,7 @@ pub fn inspect(
     if found > known {
         return Err(StoreOpenError::NewerFormat { path, found, known });
     }
-    // Format 1 kept the file beside the database.
-    let mark = if found == 1 { directory.join(commit_mark::FILE) } else { path.join(commit_mark::FILE) };
-    let noted = sensible(commit_mark::noted(&mark), 0)?;
+    let noted = sensible(check::noted(directory, &path, found), 0)?;
     let log = LogFile::read(&path).map_err(failed)?;
     let mut inspection = Inspection {
         format: found,

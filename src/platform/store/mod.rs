@@ -36,6 +36,8 @@ mod snapshot_read;
 mod snapshot_slot;
 mod state;
 mod table;
+#[cfg(test)]
+pub(crate) mod test_support;
 mod writer;
 
 pub use batch::Batch;

@@ -202,7 +202,7 @@ pub fn private_directory(directory: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::platform::store::{Store, keys};
+    use crate::platform::store::{Store, keys, test_support::files};
     use std::{collections::BTreeMap, sync::Arc};
     use tempfile::TempDir;
 
@@ -227,20 +227,6 @@ mod tests {
     fn rows(store: &Store) -> BTreeMap<Vec<u8>, Vec<u8>> {
         let rows = store.scan(&[keys::KV]).map(|row| row.unwrap());
         rows.map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
-    }
-
-    /// Every file of the directory except the lock, with its content.
-    fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-        let mut files = BTreeMap::new();
-        for entry in directory.read_dir().unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                files.extend(self::files(&path));
-            } else if path.file_name().unwrap() != "lock" {
-                files.insert(path.clone(), std::fs::read(&path).unwrap());
-            }
-        }
-        files
     }
 
     #[tokio::test]

@@ -139,8 +139,8 @@ pub fn free_name(directory: &Path, name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::platform::store::{NewDatabase, Store, StoreOpenError, compact_offline, keys};
-    use std::{collections::BTreeMap, process::Command, sync::Arc};
+    use crate::platform::store::{NewDatabase, Store, StoreOpenError, compact_offline, keys, test_support::files};
+    use std::{process::Command, sync::Arc};
     use tempfile::TempDir;
 
     const KEY: [u8; 2] = [keys::KV, 1];
@@ -199,15 +199,6 @@ mod tests {
         names.retain(|name| name != "lock");
         names.sort();
         names
-    }
-
-    fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-        let paths = directory.read_dir().unwrap().map(|entry| entry.unwrap().path());
-        let nested = paths.filter(|path| !path.ends_with("lock")).map(|path| match path.is_dir() {
-            true => files(&path),
-            false => BTreeMap::from([(path.clone(), std::fs::read(&path).unwrap())]),
-        });
-        nested.flatten().collect()
     }
 
     #[tokio::test]

@@ -4,6 +4,7 @@
 //! in part, in steps of a sector. Changes of names are journalled: they survive up to some point in their order, which
 //! is not before the last sync of anything.
 
+use crate::support::Random;
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -52,18 +53,6 @@ pub enum Unsynced {
     Torn,
 }
 
-/// A small generator of numbers, so that every run makes the same cuts.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % end.max(1) as u64).expect("it is below a usize")
-    }
-}
-
 /// Reads the records, each with the number of bytes of the log up to its end.
 pub fn read_log(log: &[u8]) -> Vec<(usize, Change)> {
     let mut changes = Vec::new();
@@ -98,7 +87,7 @@ pub fn cut(changes: &[Change], unsynced: Unsynced, random: &mut Random, recorded
     let names_until = match unsynced {
         Unsynced::Kept => changes.len(),
         Unsynced::Dropped => last_sync,
-        Unsynced::Torn => last_sync + random.below(changes.len() - last_sync + 1),
+        Unsynced::Torn => last_sync + random.below((changes.len() - last_sync + 1) as u64) as usize,
     };
     let mut contents = BTreeMap::<u64, Vec<u8>>::new();
     let mut names = BTreeMap::<PathBuf, Option<u64>>::new();

@@ -3,8 +3,8 @@
 
 mod disk;
 
-use crate::support::Daemon;
-use disk::{Change, Random, Unsynced};
+use crate::support::{Daemon, Random};
+use disk::{Change, Unsynced};
 use serde_json::{Value, json};
 use std::{
     path::{Path, PathBuf},
@@ -81,13 +81,10 @@ fn emit(daemon: &Daemon, log: &Path, emitter: usize) -> Vec<AnsweredEmit> {
 }
 
 fn check_cut(cut: usize, changes: &[(usize, Change)], answered: &[AnsweredEmit], recorded: &Path) {
-    let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ (cut as u64 + 1).wrapping_mul(0x1000_0000_01b3));
-    for _ in 0..10 {
-        random.below(2);
-    }
+    let mut random = Random::new(cut as u64 + 1);
+    let mut below = |end: usize| random.below(end as u64) as usize;
     // Half of the cuts fall into the first changes, which are those of the first start.
-    let until =
-        if cut.is_multiple_of(2) { random.below(200) } else { random.below(changes.len()) }.min(changes.len() - 1);
+    let until = if cut.is_multiple_of(2) { below(200) } else { below(changes.len()) }.min(changes.len() - 1);
     let unsynced = [Unsynced::Torn, Unsynced::Dropped, Unsynced::Torn, Unsynced::Kept][cut / 2 % 4];
     let before: Vec<Change> = changes[..=until].iter().map(|(_, change)| change.clone()).collect();
     let expected: Vec<_> = answered.iter().filter(|emit| emit.log_length <= changes[until].0).collect();
@@ -100,18 +97,10 @@ fn check_cut(cut: usize, changes: &[(usize, Change)], answered: &[AnsweredEmit],
     }
     // The events of one emitter come in the order in which they were answered.
     let mut last = std::collections::BTreeMap::<u64, u64>::new();
-    let mut cursor = String::new();
-    loop {
-        let page = daemon.get(&format!("/api/events?limit=100{cursor}")).json();
-        for event in page["items"].as_array().unwrap() {
-            let number = |key: &str| event["data"][key].as_u64().unwrap();
-            let newer = last.insert(number("emitter"), number("n"));
-            assert!(newer.is_none_or(|newer| number("n") < newer), "{what}: {event}");
-        }
-        match page["next"].as_str() {
-            Some(next) => cursor = format!("&cursor={next}"),
-            None => break,
-        }
+    for event in daemon.items("/api/events") {
+        let number = |key: &str| event["data"][key].as_u64().unwrap();
+        let newer = last.insert(number("emitter"), number("n"));
+        assert!(newer.is_none_or(|newer| number("n") < newer), "{what}: {event}");
     }
     assert_eq!(daemon.post("/api/events/emit", &json!({"type": "after", "payload": {}})).status, 202, "{what}");
 }

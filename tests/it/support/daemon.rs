@@ -196,6 +196,23 @@ impl Daemon {
         self.send("DELETE", path, Some(&self.admin_token()), None)
     }
 
+    /// The items of all pages of a list.
+    #[track_caller]
+    pub fn items(&self, path: &str) -> Vec<Value> {
+        let first = format!("{path}{}limit=100", if path.contains('?') { '&' } else { '?' });
+        let (mut items, mut cursor) = (Vec::new(), String::new());
+        loop {
+            let page = self.get(&format!("{first}{cursor}"));
+            assert_eq!(page.status, 200, "{path}: {}", page.text);
+            let page = page.json();
+            items.extend(page["items"].as_array().unwrap_or_else(|| panic!("{path}: {page}")).iter().cloned());
+            match page["next"].as_str() {
+                Some(next) => cursor = format!("&cursor={next}"),
+                None => return items,
+            }
+        }
+    }
+
     /// Sends a request; the content type of a body is JSON.
     pub fn send(&self, method: &str, path: &str, token: Option<&str>, body: Option<Vec<u8>>) -> Reply {
         self.try_send(method, path, token, body).unwrap_or_else(|error| panic!("{method} {path}: {error}"))

@@ -3,10 +3,14 @@
 
 pub mod clients;
 mod daemon;
+mod files;
+mod random;
 mod receiver;
 mod space;
 
 pub use daemon::{Daemon, Refusal, Reply};
+pub use files::files;
+pub use random::Random;
 pub use receiver::{Answer, Received, Receiver};
 pub use space::{Space, registration};
 

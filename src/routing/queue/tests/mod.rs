@@ -8,14 +8,17 @@ mod model;
 mod retention;
 mod retries;
 
-use super::{sled::*, test_support::copy_directory, *};
+use super::{sled::*, *};
 use crate::{
     model::{
         event::{Actor, ActorKind, Event, EventType},
         id::{EventId, SinkId, SpaceId, UserId},
         timestamp::Timestamp,
     },
-    platform::{metrics::Metrics, store::Store},
+    platform::{
+        metrics::Metrics,
+        store::{Store, test_support::copy_directory},
+    },
 };
 use std::{path::Path, sync::Arc, time::Duration};
 use tempfile::TempDir;

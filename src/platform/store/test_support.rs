@@ -1,6 +1,23 @@
-//! Support for tests that continue with the files of a process that has ended.
+//! Support for tests that look at the files of a data directory, or continue with those of a process that has ended.
 
-use std::path::Path;
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+/// Every file of a directory except the lock, with its content.
+pub fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in directory.read_dir().unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else if path.file_name().unwrap() != "lock" {
+            found.insert(path.clone(), std::fs::read(&path).unwrap());
+        }
+    }
+    found
+}
 
 /// Copies a data directory, as a killed process would have left it.
 pub fn copy_directory(from: &Path, to: &Path) {
