@@ -1,4 +1,4 @@
-//! `svc role`, `svc group` and `svc token`: permissions, sets of users, and the caller's own API tokens. Users are in
+//! `svc role`, `svc group` and `svc token`: permissions, sets of users, and API tokens. Users are in
 //! [`super::user`].
 
 use super::{
@@ -33,7 +33,7 @@ command_family! {
 }
 
 command_family! {
-    /// Manage your API tokens.
+    /// Manage API tokens: your own, and those of others if you manage users.
     #[argh(example = "{command_name} create ci --expires 90d\n{command_name} list\n{command_name} delete ci")]
     TokenCommand(TokenSubcommand) = "token" { ListTokens, CreateToken, ShowToken, DeleteToken }
 }
@@ -142,22 +142,41 @@ client_command! {
     }
 }
 
-list_command! {
-    /// List your tokens.
-    #[argh(example = "{command_name}")]
-    ListTokens of TokenView
+client_command! {
+    /// List your tokens, or those of another user if you manage users.
+    #[argh(example = "{command_name}\n{command_name} --user ada")]
+    ListTokens = "list" {
+        /// the user's name or id
+        #[argh(option)]
+        user: Option<String>,
+    }
 }
 
-show_and_delete_commands! {
+client_command! {
     /// Show one token's record.
     #[argh(example = "{command_name} ci")]
-    ShowToken,
-    /// Delete a token. Programs that use it are cut off at once.
-    #[argh(example = "{command_name} ci")]
-    DeleteToken
-    of TokenView by
-    /// the token's name or id
-    token_name
+    ShowToken = "show" {
+        /// the token's name or id
+        #[argh(positional)]
+        token_name: String,
+    }
+}
+
+client_command! {
+    /// Delete a token, or one of another user if you manage users. Programs that use it are cut off at once.
+    #[argh(
+        example = "{command_name} ci\n{command_name} ci --user ada",
+        note = "`svc user update ada --revoke-tokens` deletes all tokens of a user."
+    )]
+    DeleteToken = "delete" {
+        /// the token's name or id
+        #[argh(positional)]
+        token_name: String,
+
+        /// the user's name or id
+        #[argh(option)]
+        user: Option<String>,
+    }
 }
 
 client_command! {
@@ -235,6 +254,40 @@ impl UpdateGroup {
         let answer = client.patch(&path, &json!({ "name": self.name }))?;
         ResourceKind::GROUP.report(shell, "updated", &client, &answer, self.format())
     }
+}
+
+impl ListTokens {
+    pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+        let client = self.client(shell)?;
+        let path = match &self.user {
+            Some(user) => tokens_of(&client, user)?,
+            None => ResourceKind::TOKEN.path.to_owned(),
+        };
+        resource::list_at::<TokenView>(shell, &client, &path, &QueryString::default(), self.format())
+    }
+}
+
+impl ShowToken {
+    pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+        let client = self.client(shell)?;
+        resource::show::<TokenView>(shell, &client, &self.token_name, self.format())
+    }
+}
+
+impl DeleteToken {
+    pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+        let client = self.client(shell)?;
+        let found = match &self.user {
+            Some(user) => ResourceKind::TOKEN.find_at(&client, &tokens_of(&client, user)?, &self.token_name)?,
+            None => ResourceKind::TOKEN.find(&client, &self.token_name)?,
+        };
+        ResourceKind::TOKEN.delete_found(shell, &client, &found, &QueryString::default(), self.format())
+    }
+}
+
+/// The path of the tokens of the user with this name or id.
+fn tokens_of(client: &Client, user: &str) -> Result<String, Failure> {
+    Ok(format!("{}/tokens", ResourceKind::USER.path_of(client, user)?))
 }
 
 impl CreateToken {

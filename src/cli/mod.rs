@@ -18,6 +18,7 @@ pub mod client;
 pub mod completions;
 pub mod event;
 pub mod failure;
+mod hide_argv;
 pub mod identity;
 pub mod json;
 pub mod login;
@@ -40,7 +41,7 @@ pub mod table;
 pub mod template;
 pub mod user;
 
-use crate::platform::config;
+use crate::platform::{config, file_mode};
 use argh::{ArgsInfo, FromArgs};
 use failure::Failure;
 use shell::{Shell, Stdin, Stdout};
@@ -102,6 +103,9 @@ pub enum Command {
     Completions(completions::CompletionsCommand),
 }
 
+/// Commands that write databases and archives. Files of theirs are accessible to this user alone.
+const PRIVATE_FILES: [&str; 5] = ["server", "agent", "backup", "restore", "store"];
+
 /// Runs the command of this process and returns its exit code.
 pub fn run(typed: impl IntoIterator<Item = OsString>) -> ExitCode {
     let environment = |name: &str| std::env::var(name).ok();
@@ -113,6 +117,11 @@ pub fn run(typed: impl IntoIterator<Item = OsString>) -> ExitCode {
         err: &mut stderr,
     };
     let typed: Vec<OsString> = typed.into_iter().collect();
+    // First of all, while there is one thread: every user of the machine can read the arguments.
+    hide_argv::hide_secret_options();
+    if typed.first().is_some_and(|command| PRIVATE_FILES.iter().any(|private| command == private)) {
+        file_mode::make_new_files_private();
+    }
     // The stderr of `svc run` is that of the program it runs.
     if typed.first().is_none_or(|command| command != "run") {
         let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());

@@ -81,7 +81,22 @@ pub fn list<R: Resource>(
     query: &QueryString,
     format: OutputFormat,
 ) -> Result<(), Failure> {
-    let listing = client.list(R::KIND.path, query, usize::MAX)?;
+    list_at::<R>(shell, client, R::KIND.path, query, format)
+}
+
+/// Like [`list`], with the records at another path.
+///
+/// # Errors
+///
+/// Fails as [`list`] does.
+pub fn list_at<R: Resource>(
+    shell: &mut Shell<'_>,
+    client: &Client,
+    path: &str,
+    query: &QueryString,
+    format: OutputFormat,
+) -> Result<(), Failure> {
+    let listing = client.list(path, query, usize::MAX)?;
     if format == OutputFormat::Json {
         return shell.out.json(&listing.to_json());
     }
@@ -147,6 +162,19 @@ impl ResourceKind {
         };
         if all.is_empty() {
             all = list(&query)?;
+        }
+        self.pick(all, text)
+    }
+
+    /// The record called `text`, by name or id, among those at another path.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Self::find`] does.
+    pub fn find_at(self, client: &Client, path: &str, text: &str) -> Result<Named, Failure> {
+        let all = client.list(path, &QueryString::default(), usize::MAX)?.read::<Named>(client)?;
+        if let Some(found) = all.iter().find(|named| named.id == text) {
+            return Ok(found.clone());
         }
         self.pick(all, text)
     }
@@ -222,6 +250,22 @@ impl ResourceKind {
         format: OutputFormat,
     ) -> Result<(), Failure> {
         let found = self.find(client, text)?;
+        self.delete_found(shell, client, &found, query, format)
+    }
+
+    /// Deletes a record that was found, and prints that it did.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the server refuses.
+    pub fn delete_found(
+        self,
+        shell: &mut Shell<'_>,
+        client: &Client,
+        found: &Named,
+        query: &QueryString,
+        format: OutputFormat,
+    ) -> Result<(), Failure> {
         client.delete(&query.on(&self.path_of_id(&found.id)))?;
         match format {
             OutputFormat::Json => shell.out.json(&serde_json::json!({ "deleted": found.id }).to_string()),

@@ -2,13 +2,13 @@
 
 use super::{
     arguments::{PasswordSource, brief},
-    client::Client,
+    client::{Client, QueryString},
     failure::Failure,
     resource::{Resource, ResourceKind, joined},
     shell::Shell,
     table::{Cell, Fit, TextTable, yes_or_no},
 };
-use crate::model::api::identity::UserView;
+use crate::model::api::identity::{TokenView, UserView};
 use serde_json::{Map, Value, json};
 
 command_family! {
@@ -69,7 +69,7 @@ client_command! {
     /// Change a user. What is not mentioned stays.
     #[argh(
         example = "{command_name} ada --role member --role admin\n\
-                   {command_name} ada --password\n\
+                   {command_name} ada --password --revoke-tokens\n\
                    {command_name} ada --deactivate"
     )]
     UpdateUser = "update" {
@@ -112,6 +112,10 @@ client_command! {
         /// read a new password from the first line of stdin
         #[argh(switch)]
         password_stdin: bool,
+
+        /// revoke the user's API tokens, which a new password leaves valid
+        #[argh(switch)]
+        revoke_tokens: bool,
     }
 }
 
@@ -154,8 +158,22 @@ impl UpdateUser {
         if let Some(password) = source.read(shell, "New password")? {
             changes.insert("password".to_owned(), password.into());
         }
+        let resets_password = source != PasswordSource::None;
         let answer = client.patch(&path, &Value::Object(changes))?;
-        ResourceKind::USER.report(shell, "updated", &client, &answer, self.format())
+        ResourceKind::USER.report(shell, "updated", &client, &answer, self.format())?;
+        if resets_password && !self.revoke_tokens {
+            // The password is set. If the tokens cannot be counted, the advice is left out.
+            let tokens = client.list(&format!("{path}/tokens"), &QueryString::default(), usize::MAX);
+            let count = tokens.and_then(|tokens| tokens.read::<TokenView>(&client)).map_or(0, |tokens| tokens.len());
+            if count > 0 {
+                let user = &self.user;
+                shell.note(&format!(
+                    "{count} API tokens of `{user}` stay valid: `svc token list --user {user}` shows them, and \
+                     `svc user update {user} --revoke-tokens` revokes them"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// The fields that change; nothing else is sent.
@@ -176,6 +194,9 @@ impl UpdateUser {
                     changes.insert(field.to_owned(), list.clone().into());
                 }
             }
+        }
+        if self.revoke_tokens {
+            changes.insert("revoke_tokens".to_owned(), true.into());
         }
         match (self.activate, self.deactivate) {
             (true, true) => Err(Failure::Usage("--activate and --deactivate exclude each other".to_owned())),

@@ -37,4 +37,5 @@ pub use login_throttle::network;
 pub use password::PasswordError;
 pub use records::{Group, Role, Session, Token, User};
 pub use secret::{Secret, SecretDigest};
+pub use sessions::PasswordChange;
 pub use users::{NewUser, UserChange};

@@ -28,6 +28,14 @@ const MAX_SESSIONS: usize = 20;
 /// The characters of a presented name that are recorded. No user's name is longer, and a request may send a megabyte.
 const MAX_RECORDED_NAME: usize = 64;
 
+/// A user's change of its own password.
+pub struct PasswordChange {
+    pub current: String,
+    pub new: String,
+    /// Revokes the user's API tokens.
+    pub revoke_tokens: bool,
+}
+
 impl Identity {
     /// Starts a session and returns its caller and the cookie's value.
     pub async fn login(&self, name: &str, password: String, from: IpAddr) -> Result<(Caller, Secret), IdentityError> {
@@ -66,30 +74,37 @@ impl Identity {
         .await
     }
 
-    /// Changes the caller's own password and ends all its sessions except the one it presented.
+    /// Changes the caller's own password, ends all its sessions, and revokes its tokens if that is asked for, except the
+    /// credential it presented.
     pub async fn change_own_password(
         &self,
         caller: &Caller,
-        current: String,
-        new: String,
+        change: PasswordChange,
         from: IpAddr,
     ) -> Result<(), IdentityError> {
+        let PasswordChange { current, new, revoke_tokens } = change;
         caller.check_may_manage_credentials()?;
         let name = caller.user.name.clone();
         let user = self.check_password(name.as_str(), current, from).await?;
         self.0.login_throttle.record_success(recorded_name(name.as_str()), from);
         let password = self.hash(Some(new)).await?;
-        let via = caller.via.clone();
+        let caller = caller.clone();
         self.change(move |state| {
             let account = state.accounts.get(&user.id).ok_or(IdentityError::Missing("user"))?;
             let user = Arc::new(User { password, ..User::clone(&account.user) });
             let here = |write: &RecordWrite| {
-                matches!((write, &via), (RecordWrite::DeleteSession(one), Credential::Session { digest }) if one == digest)
+                matches!((write, &caller.via), (RecordWrite::DeleteSession(one), Credential::Session { digest }) if one == digest)
             };
             let mut writes: Vec<_> = users::sessions(state, user.id).filter(|write| !here(write)).collect();
+            let mut detail = json!({"id": user.id, "changed": ["password"]});
+            if revoke_tokens {
+                let revoked = users::revocations(state, user.id, &caller);
+                detail["changed"] = json!(["password", "tokens"]);
+                detail["tokens_revoked"] = json!(revoked.len());
+                writes.extend(revoked);
+            }
             writes.push(RecordWrite::PutUser(user.clone()));
-            let entry = AuditEntry::new(Some(user.actor()), "user.update", &user.name)
-                .with(json!({"id": user.id, "changed": ["password"]}));
+            let entry = AuditEntry::new(Some(user.actor()), "user.update", &user.name).with(detail);
             Ok(DecidedChange { writes, entry, value: () })
         })
         .await

@@ -269,8 +269,8 @@ async fn a_new_password_ends_the_sessions_but_the_one_it_was_changed_in() {
     let user = test.user("ada", &[]).await;
     let ((ada, here), (_, there)) = (test.login("ada").await, test.login("ada").await);
     let change = |current: &str, new: &str| {
-        let (current, new) = (current.to_owned(), new.to_owned());
-        test.identity.change_own_password(&ada, current, new, HOME)
+        let change = PasswordChange { current: current.to_owned(), new: new.to_owned(), revoke_tokens: false };
+        test.identity.change_own_password(&ada, change, HOME)
     };
     assert!(matches!(change("wrong", "battery staple").await, Err(IdentityError::WrongPassword)));
     assert!(matches!(change("correct horse", "short").await, Err(IdentityError::Invalid { field: "password", .. })));
@@ -442,7 +442,7 @@ async fn a_tokens_last_use_is_known_and_survives_a_restart() {
     let second = first.after(Duration::from_secs(30));
     test.identity.authenticate_at(&headers, first);
     test.identity.authenticate_at(&headers, second);
-    let used = |test: &TestIdentity| test.identity.token(test.admin.user.id, token.id).unwrap().last_used_at;
+    let used = |test: &TestIdentity| test.identity.token(&test.admin, token.id).unwrap().last_used_at;
     assert_eq!(used(&test), Some(second));
     let test = test.reopened().await;
     assert_eq!(used(&test), Some(first), "written at most once a minute");
@@ -452,10 +452,10 @@ async fn a_tokens_last_use_is_known_and_survives_a_restart() {
 #[tokio::test]
 async fn the_token_of_another_user_is_not_found() {
     let test = TestIdentity::new().await;
-    let user = test.user("ada", &[]).await;
+    test.user("ada", &[]).await;
     let (token, _) = test.token(&test.admin).await;
     let (ada, _) = test.login("ada").await;
-    assert!(test.identity.token(user.id, token.id).is_none());
+    assert!(test.identity.token(&ada, token.id).is_none());
     assert!(matches!(test.identity.delete_token(&ada, token.id).await, Err(IdentityError::Missing("token"))));
     test.close().await;
 }
@@ -583,7 +583,8 @@ async fn an_agent_creates_and_changes_no_credentials() {
     assert!(refused(identity.create_token(&agent, "t".to_owned(), Vec::new(), None).await.map(|_| ())));
     assert!(refused(identity.delete_token(&agent, token.id).await));
     let (current, new) = (secret_in(test.directory(), "admin.password"), "correct horse".to_owned());
-    assert!(refused(identity.change_own_password(&agent, current, new.clone(), HOME).await));
+    let change = PasswordChange { current, new: new.clone(), revoke_tokens: false };
+    assert!(refused(identity.change_own_password(&agent, change, HOME).await));
     let password = UserChange { password: Some(new.clone()), ..UserChange::default() };
     assert!(refused(test.change(&agent, agent.user.id, password).await.map(|_| ())));
     let name = "eve".parse().unwrap();

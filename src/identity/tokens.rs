@@ -1,4 +1,5 @@
-//! Changes to API tokens. Users see and delete only their own; the token itself is shown once, when it is created.
+//! Changes to API tokens. Users see and delete only their own, and those who manage users also the tokens of the users that
+//! they may change; the token itself is shown once, when it is created.
 
 use super::{
     caller::{Caller, Credential},
@@ -7,11 +8,12 @@ use super::{
     records::Token,
     secret::Secret,
     state::{RecordWrite, TrackedToken},
+    users::find_changeable,
 };
 use crate::{
     model::{
         id::{TokenId, UserId},
-        permission::TokenScope,
+        permission::{Permission, TokenScope},
         timestamp::Timestamp,
     },
     platform::audit::AuditEntry,
@@ -33,9 +35,10 @@ impl Identity {
         tokens
     }
 
-    /// A user's token; `None` for one of another user.
-    pub fn token(&self, user: UserId, id: TokenId) -> Option<Token> {
-        self.state().tokens.get(&id).map(|token| token.token()).filter(|token| token.user_id == user)
+    /// A token that the caller sees: its own, or any if it manages users.
+    pub fn token(&self, caller: &Caller, id: TokenId) -> Option<Token> {
+        let token = self.state().tokens.get(&id).map(|token| token.token());
+        token.filter(|token| token.user_id == caller.user.id || caller.may(Permission::ManageUsers))
     }
 
     /// Creates a token for the caller. A token created with an expiring token expires no later, so that a stolen token
@@ -94,15 +97,20 @@ impl Identity {
         .await
     }
 
-    /// Deletes one of the caller's tokens, possibly the one it presented.
+    /// Deletes one of the caller's tokens, possibly the one it presented, or one of a user that the caller may change.
     pub async fn delete_token(&self, caller: &Caller, id: TokenId) -> Result<(), IdentityError> {
         caller.check_may_manage_credentials()?;
         let caller = caller.clone();
         self.change(move |state| {
-            let token = state.tokens.get(&id).map(|token| token.record());
-            let own = token.filter(|token| token.user_id == caller.user.id);
-            let token = own.ok_or(IdentityError::Missing("token"))?;
-            let entry = AuditEntry::new(Some(caller.actor()), "token.delete", &token.name).with(json!({"id": id}));
+            let token = state.tokens.get(&id).map(|token| token.record()).ok_or(IdentityError::Missing("token"))?;
+            let mut detail = json!({"id": id});
+            if token.user_id != caller.user.id {
+                if !caller.may(Permission::ManageUsers) {
+                    return Err(IdentityError::Missing("token"));
+                }
+                detail["user"] = json!(find_changeable(state, token.user_id, &caller)?.name);
+            }
+            let entry = AuditEntry::new(Some(caller.actor()), "token.delete", &token.name).with(detail);
             Ok(DecidedChange { writes: vec![RecordWrite::DeleteToken(id)], entry, value: () })
         })
         .await

@@ -4,7 +4,7 @@
 //! that user's. The permission to edit roles lifts both rules.
 
 use super::{
-    caller::Caller,
+    caller::{Caller, Credential},
     error::IdentityError,
     handle::{DecidedChange, Identity},
     password::{HashedPassword, PasswordError},
@@ -42,6 +42,8 @@ pub struct UserChange {
     pub roles: Option<Vec<String>>,
     pub groups: Option<Vec<String>>,
     pub active: Option<bool>,
+    /// Revokes the user's API tokens.
+    pub revoke_tokens: bool,
 }
 
 impl Identity {
@@ -90,14 +92,15 @@ impl Identity {
         .await
     }
 
-    /// Changes a user. A new password, and deactivation, end the user's sessions.
+    /// Changes a user. A new password, and deactivation, end the user's sessions. Tokens stay valid unless they are revoked
+    /// too; the one that the caller presented stays in any case.
     pub async fn update_user(
         &self,
         caller: &Caller,
         id: UserId,
         change: UserChange,
     ) -> Result<Arc<User>, IdentityError> {
-        if change.password.is_some() {
+        if change.password.is_some() || change.revoke_tokens {
             caller.check_may_manage_credentials()?;
         }
         let password = self.hash(change.password).await?;
@@ -130,10 +133,17 @@ impl Identity {
             if changed.contains(&"password") || !user.active {
                 writes.extend(sessions(state, id));
             }
+            let mut detail = json!({"id": id, "active": user.active});
+            if change.revoke_tokens {
+                let revoked = revocations(state, id, &caller);
+                changed.push("tokens");
+                detail["tokens_revoked"] = json!(revoked.len());
+                writes.extend(revoked);
+            }
+            detail["changed"] = json!(changed);
             let user = Arc::new(user);
             writes.push(RecordWrite::PutUser(user.clone()));
-            let entry = AuditEntry::new(Some(caller.actor()), "user.update", &user.name)
-                .with(json!({"id": id, "changed": changed, "active": user.active}));
+            let entry = AuditEntry::new(Some(caller.actor()), "user.update", &user.name).with(detail);
             Ok(DecidedChange { writes, entry, value: user })
         })
         .await
@@ -165,8 +175,18 @@ pub(super) fn sessions(state: &IdentityState, user: UserId) -> impl Iterator<Ite
     state.sessions_of(user).map(|session| RecordWrite::DeleteSession(session.digest))
 }
 
+/// The deletions that revoke a user's tokens, except the one that the caller presented.
+pub(super) fn revocations(state: &IdentityState, user: UserId, caller: &Caller) -> Vec<RecordWrite> {
+    let presented = match &caller.via {
+        Credential::Token { id, .. } => Some(*id),
+        Credential::Session { .. } | Credential::Agent { .. } => None,
+    };
+    let ids = state.tokens_of(user).map(|token| token.record().id).filter(|id| Some(*id) != presented);
+    ids.map(RecordWrite::DeleteToken).collect()
+}
+
 /// Finds a user that the caller may change.
-fn find_changeable(state: &IdentityState, id: UserId, caller: &Caller) -> Result<Arc<User>, IdentityError> {
+pub(super) fn find_changeable(state: &IdentityState, id: UserId, caller: &Caller) -> Result<Arc<User>, IdentityError> {
     let account = state.accounts.get(&id).ok_or(IdentityError::Missing("user"))?;
     if !caller.permissions.covers(account.permissions) && !caller.may(Permission::ManageRoles) {
         return Err(IdentityError::BeyondUser(account.user.name.clone()));

@@ -13,6 +13,7 @@ pub mod backoff;
 pub mod collection;
 pub mod config;
 pub mod egress;
+pub mod file_mode;
 pub mod keyed_limit;
 pub mod keyed_mutex;
 pub mod kv;

@@ -4,6 +4,7 @@
 //! If this process is killed itself, the kernel kills a child that was started with [`OnParentDeath::Kill`] (on Linux).
 //! Its stdin ends in any case. A process that is to outlive this one is started by [`spawn_detached`] instead.
 
+use super::file_mode;
 use std::{
     io,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -66,6 +67,7 @@ impl ProcessGroup {
     /// Fails if the command cannot be run.
     pub async fn spawn(mut command: Command, on_parent_death: OnParentDeath) -> io::Result<Self> {
         command.process_group(0);
+        file_mode::restore_in(&mut command);
         match on_parent_death {
             OnParentDeath::Kill => {
                 #[cfg(target_os = "linux")]
@@ -206,6 +208,7 @@ pub fn spawn_detached(mut command: Command) -> io::Result<u32> {
     };
     // SAFETY: `start_session` allocates nothing and takes no lock.
     unsafe { command.pre_exec(start_session) };
+    file_mode::restore_in(&mut command);
     // tokio waits for a child that was dropped, so that it does not stay behind as a zombie.
     let child = command.spawn()?;
     Ok(child.id().expect("it was not waited for yet"))

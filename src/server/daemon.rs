@@ -2,12 +2,12 @@
 
 use crate::{
     platform::{
-        config::Config,
+        config::{Config, MetricsAccess},
         metrics::Metrics,
         store::{Store, StoreError, StoreOpenError},
     },
     server::{
-        http,
+        http::{self, StatusServices},
         services::{Services, ServicesError},
         stop_phases::StopPhases,
         sweep,
@@ -51,6 +51,8 @@ pub enum DaemonError {
     Services(#[from] ServicesError),
     #[error(transparent)]
     StoreStopped(StoreError),
+    #[error("cannot listen on {address} for the metrics: {source}; stop what is there, or change `http.metrics`")]
+    ListenForMetrics { address: SocketAddr, source: io::Error },
     #[error("cannot serve: {0}")]
     Serve(#[from] io::Error),
 }
@@ -65,17 +67,27 @@ pub enum DaemonError {
 pub async fn run(config: Config, listener: TcpListener, shutdown: CancellationToken) -> Result<(), DaemonError> {
     raise_open_file_limit();
     let address = listener.local_addr()?;
+    let metrics_listener = listen_for_metrics(config.http.metrics).await?;
     let metrics = Arc::<Metrics>::default();
     let store = Store::open_with(&config.data, &config.store_options(), metrics.clone())?;
     let stop_with_store =
         AbortOnDropHandle::new(tokio::spawn(shut_down_after_failure(store.clone(), shutdown.clone())));
-    let served = serve(config, listener, shutdown, store.clone(), metrics, address).await;
+    let served = serve(config, listener, metrics_listener, shutdown, store.clone(), metrics, address).await;
     drop(stop_with_store);
     store.close().await;
     match store.failure() {
         Some(failure) => Err(DaemonError::StoreStopped(failure)),
         None => served,
     }
+}
+
+/// Binds the address that serves nothing but the metrics, if there is one.
+async fn listen_for_metrics(access: MetricsAccess) -> Result<Option<TcpListener>, DaemonError> {
+    let MetricsAccess::Listener(address) = access else { return Ok(None) };
+    let bound = TcpListener::bind(address).await;
+    let listener = bound.map_err(|source| DaemonError::ListenForMetrics { address, source })?;
+    log::info!("serving metrics on http://{}/metrics", listener.local_addr()?);
+    Ok(Some(listener))
 }
 
 /// Shuts the daemon down once a write has failed: only a new process can open the store again. Deliveries and answers
@@ -89,6 +101,7 @@ async fn shut_down_after_failure(store: Store, shutdown: CancellationToken) {
 async fn serve(
     config: Config,
     listener: TcpListener,
+    metrics_listener: Option<TcpListener>,
     shutdown: CancellationToken,
     store: Store,
     metrics: Arc<Metrics>,
@@ -115,6 +128,7 @@ async fn serve(
     writeln!(io::stdout(), "listening on http://{address}")?;
     let requests_ended = CancellationToken::new();
     let requests = Arc::new(services.http());
+    let serving_metrics = serve_metrics(metrics_listener, requests.status.clone(), phases.closing.clone());
     let progress = HttpProgress { under_way: requests.under_way.clone(), ended: requests_ended.clone() };
     let serving = async {
         http::serve(listener, requests, phases.clone(), drain.0 + LAST_ANSWERS).await;
@@ -122,6 +136,7 @@ async fn serve(
     };
     tokio::join!(
         serving,
+        serving_metrics,
         deliverer.run(ready_queues),
         sweep::run(&services, &phases.stopping),
         stop_in_phases(&services, &phases, &process_driver, &progress),
@@ -129,6 +144,12 @@ async fn serve(
     services.runtime.shut_down();
     log::info!("stopped");
     Ok(())
+}
+
+async fn serve_metrics(listener: Option<TcpListener>, services: Arc<StatusServices>, shutdown: CancellationToken) {
+    if let Some(listener) = listener {
+        http::serve_metrics(listener, services, shutdown).await;
+    }
 }
 
 /// The progress of the HTTP server.

@@ -36,9 +36,9 @@ use crate::{
     server::{
         agent_hub::{AgentHub, AgentHubDeps},
         http::{
-            BackupServices, EventServices, HttpLimits, HttpServices, LoginServices, MethodServices, ScriptRunServices,
-            ScriptServices, SinkServices, SpaceServices, StatusServices, SubscriptionServices, UserLimits,
-            UserServices,
+            BackupServices, EventServices, HttpServices, HttpSettings, LoginServices, MethodServices,
+            ScriptRunServices, ScriptServices, SinkServices, SpaceServices, StatusServices, SubscriptionServices,
+            UserLimits, UserServices,
         },
         mcp,
         stop_phases::StopPhases,
@@ -212,7 +212,12 @@ impl Services {
         let user_limits = Arc::new(UserLimits::new());
         let zone: Arc<str> = self.config.zone.as_str().into();
         HttpServices {
-            limits: HttpLimits { connections: self.config.limits.connections, body: self.config.limits.body.bytes() },
+            settings: HttpSettings {
+                connections: self.config.limits.connections,
+                body: self.config.limits.body.bytes(),
+                trusted_proxies: self.config.http.trusted_proxies.clone(),
+                metrics: self.config.http.metrics,
+            },
             under_way: Default::default(),
             metrics: self.metrics.clone(),
             identity: self.identity.clone(),
@@ -255,6 +260,7 @@ impl Services {
                 identity: self.identity.clone(),
                 scripts: self.scripts.clone(),
                 user_limits: user_limits.clone(),
+                records: self.user_records(),
             }),
             scripts: Arc::new(ScriptServices {
                 scripts: self.scripts.clone(),

@@ -2,13 +2,18 @@
 //!
 //! A user's records are deleted after the user, so that a refused deletion of the user costs nothing. A crash between the
 //! two leaves orphans, which [`UserRecords::delete_orphans`] finds later. Without this, agents would go on running and
-//! queued events would be delivered in a name that no longer exists.
+//! queued events would be delivered in a name that no longer exists. The sinks that an agent made are deleted with its
+//! space in the same way: a stolen agent token must gain nothing that outlives the space.
 
 use super::audit_entries::{script_entry, sink_entry};
 use crate::{
     delivery::sinks::{Sinks, SinksError},
     identity::Identity,
-    model::{event::Actor, id::UserId, owner::Owner},
+    model::{
+        event::Actor,
+        id::{SpaceId, UserId},
+        owner::Owner,
+    },
     platform::{
         audit::{Audit, AuditEntry},
         kv::Kv,
@@ -18,6 +23,10 @@ use crate::{
     spaces::{SpaceError, Spaces},
 };
 use serde_json::json;
+
+/// Reasons of the deletion of an orphan.
+const USER_DELETED: &str = "its user was deleted";
+const SPACE_DELETED: &str = "its space was deleted";
 
 /// The stores in which a user owns records.
 #[derive(Clone)]
@@ -65,21 +74,45 @@ impl UserRecords {
         Ok(())
     }
 
-    /// Deletes spaces, sinks and scripts whose user does not exist any more. Failures are logged; the next run tries again.
+    /// Deletes a space, and then the sinks that its agent made.
+    ///
+    /// # Errors
+    ///
+    /// Stops at the first record that cannot be deleted. Remaining sinks are deleted later as orphans.
+    pub async fn delete_space(&self, actor: &Actor, space: SpaceId) -> Result<(), UserRecordsError> {
+        self.spaces.delete(actor.clone(), space).await?;
+        for sink in self.sinks.all().into_iter().filter(|sink| sink.space == Some(space)) {
+            let entry = sink_entry(actor.clone(), "sink.delete", &sink);
+            match self.sinks.delete(sink.id, move |batch| Audit::record(batch, &entry)).await {
+                Ok(_) | Err(SinksError::NotFound(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes spaces, sinks and scripts whose user, or whose space, does not exist any more. Failures are logged; the next run tries again.
     pub async fn delete_orphans(&self) {
         for space in self.spaces.all().into_iter().filter(|space| self.is_orphan(Owner::User(space.owner))) {
             if let Err(error) = self.spaces.delete(Actor::system(), space.id).await {
                 log::warn!("space {} of a deleted user stays for now: {error}", space.id);
             }
         }
-        for sink in self.sinks.all().into_iter().filter(|sink| self.is_orphan(sink.owner)) {
-            let entry = orphan_entry("sink.delete", format!("sink:{}", sink.id), &sink.name);
+        for sink in self.sinks.all() {
+            let reason = if self.is_orphan(sink.owner) {
+                USER_DELETED
+            } else if sink.space.is_some_and(|space| self.spaces.get(space).is_none()) {
+                SPACE_DELETED
+            } else {
+                continue;
+            };
+            let entry = orphan_entry("sink.delete", format!("sink:{}", sink.id), &sink.name, reason);
             if let Err(error) = self.sinks.delete(sink.id, move |batch| Audit::record(batch, &entry)).await {
-                log::warn!("sink {} of a deleted user stays for now: {error}", sink.id);
+                log::warn!("sink {} stays for now, although {reason}: {error}", sink.id);
             }
         }
         for script in self.scripts.all().into_iter().filter(|script| self.is_orphan(script.owner)) {
-            let entry = orphan_entry("script.delete", format!("script:{}", script.id), &script.name);
+            let entry = orphan_entry("script.delete", format!("script:{}", script.id), &script.name, USER_DELETED);
             if let Err(error) = self.scripts.delete(script.id, move |batch| Audit::record(batch, &entry)).await {
                 log::warn!("script {} of a deleted user stays for now: {error}", script.id);
             }
@@ -91,6 +124,6 @@ impl UserRecords {
     }
 }
 
-fn orphan_entry(action: &str, object: String, name: &str) -> AuditEntry {
-    AuditEntry::new(None, action, object).with(json!({"name": name, "reason": "its user was deleted"}))
+fn orphan_entry(action: &str, object: String, name: &str, reason: &str) -> AuditEntry {
+    AuditEntry::new(None, action, object).with(json!({"name": name, "reason": reason}))
 }

@@ -26,6 +26,7 @@ mod ready_made_sinks;
 mod registration_fields;
 mod registration_languages;
 mod registrations;
+mod rights;
 mod run;
 mod serial_mode;
 mod server;

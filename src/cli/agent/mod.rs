@@ -1,6 +1,5 @@
 //! `svc agent`: runs the agent of a space ([`start`]) and shows its status.
 
-mod hide_argv;
 mod start;
 
 pub use start::StartAgent;

@@ -1,6 +1,5 @@
 //! `svc agent start`: reads the settings, binds the address, and runs the agent until a signal or a server ends it.
 
-use super::hide_argv::hide_secret;
 use crate::{
     agent::{
         self, AgentError, AgentSettings, BearerToken, BearerTokenError, ReconnectPolicy, ServerUrl, ServerUrlError,
@@ -9,6 +8,7 @@ use crate::{
     cli::{
         access::DEFAULT_SERVER,
         failure::{Failure, StartupError},
+        hide_argv::hide_secret,
         server::{cancel_on_signal, start_logging},
         shell::Shell,
     },

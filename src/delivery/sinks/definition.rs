@@ -63,6 +63,7 @@ impl Sink {
             description: spec.description,
             events: spec.events,
             owner: spec.owner.of(user),
+            space: previous.and_then(|sink| sink.space),
             active: spec.active.unwrap_or_else(|| previous.is_none_or(|sink| sink.active)),
             created_at: previous.map_or(now, |sink| sink.created_at),
             updated_at: now,

@@ -2,7 +2,7 @@
 
 use super::{Formatter, SinkScript, Webhook};
 use crate::model::{
-    id::{ScriptId, SinkId},
+    id::{ScriptId, SinkId, SpaceId},
     owner::Owner,
     pattern::Patterns,
     sink_spec::SinkKind,
@@ -20,6 +20,9 @@ pub struct Sink {
     pub description: String,
     pub events: Patterns,
     pub owner: Owner,
+    /// The space whose agent made the sink, which is deleted with that space; `None` for a sink that a user made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub space: Option<SpaceId>,
     /// An inactive sink keeps its queue and is not delivered to.
     pub active: bool,
     pub created_at: Timestamp,

@@ -50,6 +50,9 @@ pub struct UserPatch {
     pub roles: Option<Vec<String>>,
     pub groups: Option<Vec<String>>,
     pub active: Option<bool>,
+    /// Revokes the user's API tokens, except one that this request carries. Agent tokens of the user's spaces stay.
+    #[serde(default)]
+    pub revoke_tokens: bool,
 }
 
 #[derive(Serialize, Deserialize, JsonSchema)]
@@ -167,6 +170,9 @@ pub struct Credentials {
 pub struct NewPassword {
     pub current: String,
     pub new: String,
+    /// Revokes the caller's API tokens, except one that this request carries.
+    #[serde(default)]
+    pub revoke_tokens: bool,
 }
 
 /// The caller.

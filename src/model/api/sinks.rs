@@ -3,7 +3,7 @@
 use super::{lenient::Lenient, list::Limit, schemas};
 use crate::model::{
     delivery::AttemptOutcome,
-    id::{EventId, SinkId},
+    id::{EventId, SinkId, SpaceId},
     json_input,
     owner::OwnerSpec,
     sink_spec::SinkSpec,
@@ -40,6 +40,9 @@ pub struct SinkView {
     pub id: SinkId,
     #[serde(flatten)]
     pub spec: SinkSpec,
+    /// The space whose agent made the sink. The sink is deleted with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub space_id: Option<SpaceId>,
     pub queue: QueueView,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,

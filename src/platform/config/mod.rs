@@ -3,9 +3,11 @@
 //! `contrib/svc.default.toml` is embedded and documents every key; a test holds it to the defaults
 //! here. An unknown key is an error with its line, never silently ignored.
 
+mod http;
 mod variables;
 
 pub use crate::model::units::{Size, Span, UnitError};
+pub use http::{AddressRange, HttpConfig, MetricsAccess};
 pub use variables::variable_warnings;
 
 use crate::{
@@ -35,6 +37,7 @@ pub struct Config {
     pub zone: String,
     /// Threads that serve connections; 0 leaves it to [`Config::workers`].
     pub workers: usize,
+    pub http: HttpConfig,
     pub limits: LimitsConfig,
     pub delivery: DeliveryConfig,
     pub history: HistoryConfig,
@@ -348,6 +351,7 @@ impl Default for Config {
             data: PathBuf::new(),
             zone: "default".to_owned(),
             workers: 0,
+            http: HttpConfig::default(),
             limits: LimitsConfig::default(),
             delivery: DeliveryConfig::default(),
             history: HistoryConfig::default(),

@@ -15,6 +15,13 @@ use std::{
 pub enum StoreOpenError {
     #[error("cannot use data directory {}: {source}", path.display())]
     Directory { path: PathBuf, source: io::Error },
+    /// Nothing on disk was changed.
+    #[error(
+        "cannot use data directory {}: it {reason}. Give svc a directory of its own with --data: an empty one, or one that \
+         does not exist yet",
+        path.display()
+    )]
+    ForeignDirectory { path: PathBuf, reason: &'static str },
     #[error("data directory {} is in use by another svc server: stop it, or give this one its own with --data", .0.display())]
     InUse(PathBuf),
     #[error("{} holds no database of svc: give the directory that the server uses with --data", .0.display())]

@@ -27,6 +27,7 @@ mod log_file;
 mod new_database;
 mod offline;
 mod open;
+mod private_directory;
 mod replacement;
 mod restore_marker;
 mod rewrite;

@@ -1,6 +1,9 @@
 //! Work on a data directory that no server uses: replacing its database by a restored one.
 
-use super::{FinishedDatabase, NewDatabase, Previous, StoreOpenError, database, open, replacement, restore_marker};
+use super::{
+    FinishedDatabase, NewDatabase, Previous, StoreOpenError, database, open, private_directory::private_directory,
+    replacement, restore_marker,
+};
 use std::{
     fs::File,
     io,
@@ -20,8 +23,7 @@ impl OfflineDirectory {
     ///
     /// [`StoreOpenError::InUse`] while a server uses it.
     pub fn create(path: &Path) -> Result<Self, StoreOpenError> {
-        let failed = |source| StoreOpenError::Directory { path: path.to_owned(), source };
-        open::private_directory(path).map_err(failed)?;
+        private_directory(path)?;
         Ok(Self { path: path.to_owned(), _lock: open::lock(path)? })
     }
 

@@ -9,6 +9,7 @@ use super::{
     commit_mark::{self, CommitMark},
     database, disk, format,
     new_database::NewDatabase,
+    private_directory::private_directory,
     replacement::{self, Previous},
     restore_marker,
     rewrite::{self, Compaction, RewriteProgress},
@@ -16,7 +17,6 @@ use super::{
 use std::{
     cmp::Ordering,
     fs::{File, TryLockError},
-    io,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -78,7 +78,7 @@ pub struct OpenDatabase {
 /// Opens the database in `directory`, creating both if need be.
 pub fn open(directory: &Path, options: &StoreOptions) -> Result<OpenDatabase, StoreOpenError> {
     let failed = |source| StoreOpenError::Directory { path: directory.to_owned(), source };
-    private_directory(directory).map_err(failed)?;
+    private_directory(directory)?;
     let lock = lock(directory)?;
     restore_marker::refuse(directory)?;
     replacement::move_back(directory).map_err(failed)?;
@@ -185,18 +185,6 @@ pub fn lock(directory: &Path) -> Result<File, StoreOpenError> {
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
     }
-}
-
-/// Makes the directory readable for its owner alone: it holds webhook secrets and payloads.
-pub fn private_directory(directory: &Path) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::create_dir_all(directory)?;
-    let mut permissions = std::fs::metadata(directory)?.permissions();
-    if permissions.mode() & 0o077 != 0 {
-        permissions.set_mode(permissions.mode() & !0o077);
-        std::fs::set_permissions(directory, permissions)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

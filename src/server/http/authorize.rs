@@ -15,10 +15,12 @@ use super::{
     extract::{HeaderUse, RequestBody},
     request::RequestHead,
     route::{Route, RouteAccess, RouteMatch, RouteTable},
+    services::HttpSettings,
 };
 use crate::{
     identity::{Caller, Credential, Identity},
     model::{permission::TokenScope, permissions::Permissions},
+    platform::config::MetricsAccess,
 };
 use hyper::{
     Method, Request,
@@ -38,13 +40,13 @@ pub struct Authorized {
 pub fn authorize<B: Body>(
     table: &'static RouteTable,
     identity: &Identity,
-    service_body_limit: usize,
+    settings: &HttpSettings,
     request: &Request<B>,
     peer: SocketAddr,
 ) -> Result<Authorized, ApiError> {
     let headers = request.headers();
-    let found = table.find(request.method(), request.uri().path());
-    let caller = authenticate(identity, &found, request)?;
+    let found = visible(table.find(request.method(), request.uri().path()), settings.metrics);
+    let caller = authenticate(identity, &found, settings.metrics, request)?;
     if let Some(caller) = &caller {
         check_token_scope(caller.scopes(), &found)?;
     }
@@ -58,13 +60,13 @@ pub fn authorize<B: Body>(
         check_permissions(caller, route.access)?;
         check_session_origin(caller, request)?;
     }
-    let body_limit = route.body_limit(service_body_limit);
+    let body_limit = route.body_limit(settings.body);
     check_body(request, route.body, body_limit)?;
     let head = RequestHead {
         uri: request.uri().clone(),
         parameter,
         caller,
-        client: ClientInfo::of(headers, peer),
+        client: ClientInfo::of(headers, peer, &settings.trusted_proxies),
         headers: match route.headers {
             HeaderUse::Read => headers.clone(),
             HeaderUse::Unused => HeaderMap::new(),
@@ -74,13 +76,25 @@ pub fn authorize<B: Body>(
     Ok(Authorized { route, head: Arc::new(head) })
 }
 
+/// Hides the metrics if they have a listener of their own.
+fn visible(found: RouteMatch<'_>, metrics: MetricsAccess) -> RouteMatch<'_> {
+    let is_elsewhere =
+        |route: &Route| route.access == RouteAccess::Metrics && matches!(metrics, MetricsAccess::Listener(_));
+    match found {
+        RouteMatch::Found(route, _) if is_elsewhere(route) => RouteMatch::NotFound,
+        RouteMatch::OtherMethods(routes) if routes.iter().all(|route| is_elsewhere(route)) => RouteMatch::NotFound,
+        found => found,
+    }
+}
+
 /// Resolves the request's token or session cookie to its caller; `None` if the request needs no caller.
 fn authenticate<B>(
     identity: &Identity,
     found: &RouteMatch<'_>,
+    metrics: MetricsAccess,
     request: &Request<B>,
 ) -> Result<Option<Caller>, ApiError> {
-    if is_open(found, request.uri().path()) {
+    if is_open(found, metrics, request.uri().path()) {
         return Ok(None);
     }
     let caller = identity.authenticate(request.headers());
@@ -88,8 +102,12 @@ fn authenticate<B>(
 }
 
 /// Returns whether a request needs no caller: it is for an open route, or for a path outside of `/api` and `/mcp`.
-fn is_open(found: &RouteMatch<'_>, path: &str) -> bool {
-    let open = |route: &Route| route.access == RouteAccess::Open;
+fn is_open(found: &RouteMatch<'_>, metrics: MetricsAccess, path: &str) -> bool {
+    let open = |route: &Route| match route.access {
+        RouteAccess::Open => true,
+        RouteAccess::Metrics => metrics == MetricsAccess::Open,
+        RouteAccess::User | RouteAccess::AnyOf(_) | RouteAccess::AllPermissions => false,
+    };
     match found {
         RouteMatch::Found(route, _) => open(route),
         RouteMatch::OtherMethods(routes) => routes.iter().all(|route| open(route)),

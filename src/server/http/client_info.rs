@@ -1,5 +1,6 @@
 //! The address and scheme a request comes from, as far as they can be trusted.
 
+use crate::platform::config::AddressRange;
 use hyper::header::{HeaderMap, HeaderName};
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,7 +10,7 @@ static FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto"
 /// Origin of a request on the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientInfo {
-    /// The peer's address, or the one that a proxy on this machine reports.
+    /// The peer's address, or the one that a trusted proxy reports.
     pub address: IpAddr,
     pub scheme: Scheme,
 }
@@ -22,37 +23,76 @@ pub enum Scheme {
 }
 
 impl ClientInfo {
-    /// Reads the forwarding headers of a proxy on this machine, and only the part that the proxy added itself: the last
-    /// address of the list. Any other peer could write anything there.
-    pub fn of(headers: &HeaderMap, peer: SocketAddr) -> Self {
+    /// Reads the forwarding headers of a trusted proxy. Any other peer could write anything there, so its own address
+    /// counts.
+    ///
+    /// Each proxy appends the address of its peer. From the end of the list, the first address that is no trusted proxy
+    /// is the client; what stands before it, the client may have written itself.
+    pub fn of(headers: &HeaderMap, peer: SocketAddr, trusted_proxies: &[AddressRange]) -> Self {
+        let is_trusted = |address: &IpAddr| trusted_proxies.iter().any(|range| range.contains(*address));
         let mut client = Self { address: peer.ip().to_canonical(), scheme: Scheme::Http };
-        if client.address.is_loopback() {
-            let last = headers.get_all(&FORWARDED_FOR).iter().next_back().and_then(|value| value.to_str().ok());
-            if let Some(address) = last.and_then(|list| list.rsplit(',').next()?.trim().parse().ok()) {
-                client.address = address;
+        if !is_trusted(&client.address) {
+            return client;
+        }
+        let lists = headers.get_all(&FORWARDED_FOR).iter().rev();
+        let entries = lists.flat_map(|list| list.to_str().unwrap_or_default().rsplit(','));
+        for entry in entries {
+            // A malformed entry ends the part of the list that trusted proxies wrote.
+            let Some(address) = parse_address(entry.trim()) else { break };
+            client.address = address;
+            if !is_trusted(&address) {
+                break;
             }
-            if headers.get(&FORWARDED_PROTO).is_some_and(|proto| proto.as_bytes().eq_ignore_ascii_case(b"https")) {
-                client.scheme = Scheme::Https;
-            }
+        }
+        if headers.get(&FORWARDED_PROTO).is_some_and(|proto| proto.as_bytes().eq_ignore_ascii_case(b"https")) {
+            client.scheme = Scheme::Https;
         }
         client
     }
+}
+
+/// An address of the list. Some proxies write it with a port, and an IPv6 address in brackets.
+fn parse_address(entry: &str) -> Option<IpAddr> {
+    let bare = entry.trim_start_matches('[').trim_end_matches(']');
+    let address = bare.parse().ok().or_else(|| Some(entry.parse::<SocketAddr>().ok()?.ip()))?;
+    Some(IpAddr::to_canonical(&address))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn info(forwarded: &[&str], peer: &str, trusted: &[&str]) -> (String, Scheme) {
+        let mut headers = HeaderMap::new();
+        for list in forwarded {
+            headers.append(&FORWARDED_FOR, list.parse().unwrap());
+        }
+        headers.append(&FORWARDED_PROTO, "https".parse().unwrap());
+        let trusted: Vec<_> = trusted.iter().map(|range| range.parse().unwrap()).collect();
+        let client = ClientInfo::of(&headers, peer.parse().unwrap(), &trusted);
+        (client.address.to_string(), client.scheme)
+    }
+
     #[test]
-    fn only_a_proxy_on_this_machine_is_believed_about_the_address() {
-        let pairs = [(&FORWARDED_FOR, "10.9.9.9, 192.0.2.7"), (&FORWARDED_PROTO, "https")];
-        let headers: HeaderMap =
-            pairs.into_iter().map(|(name, value)| (name.clone(), value.parse().unwrap())).collect();
-        let proxied = ClientInfo::of(&headers, "127.0.0.1:5".parse().unwrap());
-        assert_eq!(proxied, ClientInfo { address: "192.0.2.7".parse().unwrap(), scheme: Scheme::Https });
-        let direct = ClientInfo::of(&headers, "198.51.100.1:5".parse().unwrap());
-        assert_eq!(direct, ClientInfo { address: "198.51.100.1".parse().unwrap(), scheme: Scheme::Http });
-        let mapped = ClientInfo::of(&HeaderMap::new(), "[::ffff:198.51.100.1]:5".parse().unwrap());
-        assert_eq!(mapped.address.to_string(), "198.51.100.1");
+    fn without_trusted_proxies_the_address_of_the_connection_counts_even_on_this_machine() {
+        for peer in ["127.0.0.1:5", "[::1]:5", "198.51.100.1:5"] {
+            let own = peer.parse::<SocketAddr>().unwrap().ip().to_string();
+            assert_eq!(info(&["192.0.2.7"], peer, &[]), (own, Scheme::Http));
+        }
+        assert_eq!(info(&[], "[::ffff:198.51.100.1]:5", &[]).0, "198.51.100.1");
+    }
+
+    #[test]
+    fn a_trusted_proxy_is_believed_about_the_last_address_that_is_no_proxy() {
+        let trusted = ["127.0.0.1", "10.1.0.0/16"];
+        let of = |forwarded: &[&str]| info(forwarded, "127.0.0.1:5", &trusted);
+        assert_eq!(of(&["10.9.9.9, 192.0.2.7"]), ("192.0.2.7".to_owned(), Scheme::Https));
+        assert_eq!(of(&["6.6.6.6, 192.0.2.7, 10.1.2.3"]).0, "192.0.2.7");
+        assert_eq!(of(&["6.6.6.6", "192.0.2.7", "10.1.2.3"]).0, "192.0.2.7");
+        assert_eq!(of(&["192.0.2.7:4711"]).0, "192.0.2.7");
+        assert_eq!(of(&["[2001:db8::7]"]).0, "2001:db8::7");
+        assert_eq!(of(&["6.6.6.6, unknown, 10.1.2.3"]).0, "10.1.2.3", "nothing before a malformed entry counts");
+        assert_eq!(of(&[]).0, "127.0.0.1");
+        assert_eq!(info(&["192.0.2.7"], "198.51.100.1:5", &trusted), ("198.51.100.1".to_owned(), Scheme::Http));
     }
 }

@@ -79,8 +79,8 @@ async fn respond<R>(connection: &ConnectionContext<R>, request: Request<Incoming
 where
     R: Service<Request<Limited<Incoming>>, Response = Response, Error = Infallible>,
 {
-    let HttpServices { identity, limits, .. } = &*connection.services;
-    match authorize(&TABLE, identity, limits.body, &request, connection.peer) {
+    let HttpServices { identity, settings, .. } = &*connection.services;
+    match authorize(&TABLE, identity, settings, &request, connection.peer) {
         Ok(authorized) => {
             let limit = authorized.head.body_limit;
             let mut request = request.map(|body| Limited::new(body, limit));

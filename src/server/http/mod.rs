@@ -28,6 +28,7 @@ mod error;
 mod extract;
 mod handler;
 mod idle;
+mod metrics_listener;
 mod openapi;
 mod pagination;
 mod request;
@@ -42,11 +43,12 @@ mod write_timeout;
 
 pub use error::ApiError;
 pub use extract::{Json, Query};
+pub use metrics_listener::serve_metrics;
 pub use request::ApiRequest;
 pub use response::{Accepted, ArchiveStream, Created, EventStream, NoContent};
 pub use server::serve;
 pub use services::{
-    BackupServices, EventServices, HttpLimits, HttpServices, LoginServices, MethodServices, ScriptRunServices,
+    BackupServices, EventServices, HttpServices, HttpSettings, LoginServices, MethodServices, ScriptRunServices,
     ScriptServices, SinkServices, SpaceServices, StatusServices, SubscriptionServices, UserServices,
 };
 pub use user_limits::UserLimits;

@@ -79,7 +79,7 @@ fn operation(route: &Route, generator: &mut SchemaGenerator, error: &Schema) -> 
         });
     }
     match route.access {
-        RouteAccess::Open | RouteAccess::User => {}
+        RouteAccess::Open | RouteAccess::Metrics | RouteAccess::User => {}
         RouteAccess::AnyOf(permissions) => operation["x-permissions"] = json!(permissions),
         RouteAccess::AllPermissions => operation["x-all-permissions"] = json!(true),
     }
@@ -112,6 +112,7 @@ fn parameters(route: &Route, query: Option<&Schema>) -> Value {
 fn security(route: &Route) -> Value {
     match route.access {
         RouteAccess::Open => json!([]),
+        RouteAccess::Metrics => json!([{}, {"token": []}, {"session": []}]),
         RouteAccess::User | RouteAccess::AnyOf(_) | RouteAccess::AllPermissions => {
             json!([{"token": []}, {"session": []}])
         }

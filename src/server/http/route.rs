@@ -40,6 +40,8 @@ type RouteFuture = BoxFuture<'static, Result<Response, ApiError>>;
 pub enum RouteAccess {
     /// Anybody, without a credential.
     Open,
+    /// Anybody, or every authenticated user, or nobody here: by the setting `http.metrics`.
+    Metrics,
     /// Every authenticated user. The handler decides what the user sees.
     User,
     /// Users with at least one of these permissions.

@@ -25,7 +25,7 @@ static DOCUMENT: LazyLock<Value> = LazyLock::new(|| openapi::build(TABLE.routes(
 
 /// All routes, by subject.
 fn routes() -> Vec<Route> {
-    use RouteAccess::{AllPermissions, AnyOf, Open, User};
+    use RouteAccess::{AllPermissions, AnyOf, Metrics, Open, User};
     const EVENTS: RouteAccess = AnyOf(&[Permission::UseSpaces, Permission::ManageSpaces]);
     const SPACES: RouteAccess = EVENTS;
     const TEMPLATES: RouteAccess = AnyOf(&[Permission::ManageSpaces]);
@@ -55,7 +55,12 @@ fn routes() -> Vec<Route> {
             status::ready,
             "Answers 200 while the service takes events, 503 with the reason otherwise",
         ),
-        get("/metrics", Open, status::metrics, "Counters and latencies as Prometheus text"),
+        get(
+            "/metrics",
+            Metrics,
+            status::metrics,
+            "Counters and latencies as Prometheus text, as `http.metrics` allows",
+        ),
         get("/api/openapi.json", User, openapi_document, "This document"),
         post("/api/auth/login", Open, auth::login, "Starts a session, carried by the cookie svc_session")
             .with_max_body(CREDENTIALS),
@@ -66,8 +71,8 @@ fn routes() -> Vec<Route> {
         get("/api/whoami", User, auth::whoami, "The caller, its permissions and its kind of credential"),
         get("/api/tokens", User, tokens::list, "The caller's API tokens"),
         post("/api/tokens", User, tokens::create, "Makes an API token; only this response shows it"),
-        get("/api/tokens/{id}", User, tokens::show, "One of the caller's tokens"),
-        delete("/api/tokens/{id}", User, tokens::delete, "Deletes a token, which is refused from then on"),
+        get("/api/tokens/{id}", User, tokens::show, "A token: the caller's, or any for callers with manage_users"),
+        delete("/api/tokens/{id}", User, tokens::delete, "Deletes such a token, which is refused from then on"),
         get("/api/users", USERS, users::list, "All users"),
         post("/api/users", USERS, users::create, "Makes a user"),
         get(
@@ -79,6 +84,7 @@ fn routes() -> Vec<Route> {
         put("/api/users/{id}", USERS, users::replace, "Replaces a user, who keeps the old password if none is given"),
         patch("/api/users/{id}", USERS, users::update, "Changes the given fields of a user"),
         delete("/api/users/{id}", USERS, users::delete, "Deletes a user with all its sinks, spaces and scripts"),
+        get("/api/users/{id}/tokens", USERS, users::tokens, "The API tokens of a user"),
         get("/api/roles", User, roles::list, "All roles"),
         post("/api/roles", ROLES, roles::create, "Makes a role"),
         get("/api/roles/{id}", User, roles::show, "A role"),
@@ -255,7 +261,7 @@ mod tests {
     #[test]
     fn only_routes_that_need_no_caller_are_open() {
         let open = TABLE.routes().iter().filter(|route| route.access == RouteAccess::Open).map(|route| route.path);
-        assert_eq!(open.collect::<Vec<_>>(), ["/healthz", "/readyz", "/metrics", "/api/auth/login"]);
+        assert_eq!(open.collect::<Vec<_>>(), ["/healthz", "/readyz", "/api/auth/login"]);
     }
 
     /// Every `$ref` in the document.

@@ -74,7 +74,7 @@ pub(super) async fn serve_with_timeouts(
     StopPhases { stopping, closing, .. }: StopPhases,
     timeouts: ConnectionTimeouts,
 ) {
-    let connections = services.limits.connections;
+    let connections = services.settings.connections;
     let addresses = KeyedLimit::new(connections.div_ceil(2));
     let routes = TowerToHyperService::new(warp::service(dispatch::routes(services.clone(), stopping)));
     let limits = AcceptLimits { connections, drain: timeouts.drain };

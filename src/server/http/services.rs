@@ -11,7 +11,12 @@ use crate::{
         subscriptions::Subscriptions,
     },
     identity::Identity,
-    platform::{audit::Audit, metrics::Metrics, store::Store},
+    platform::{
+        audit::Audit,
+        config::{AddressRange, MetricsAccess},
+        metrics::Metrics,
+        store::Store,
+    },
     routing::{emit::Emitter, feed::Feed, queue::Engine},
     scripting::{
         lua::Runtime,
@@ -25,7 +30,7 @@ use tokio_util::task::TaskTracker;
 
 /// Everything that the HTTP server uses.
 pub struct HttpServices {
-    pub limits: HttpLimits,
+    pub settings: HttpSettings,
     /// The requests that are being answered.
     pub under_way: TaskTracker,
     pub metrics: Arc<Metrics>,
@@ -47,13 +52,15 @@ pub struct HttpServices {
     pub backup: Arc<BackupServices>,
 }
 
-/// Limits of the HTTP server as a whole.
-#[derive(Clone, Copy)]
-pub struct HttpLimits {
+/// Settings of the HTTP server as a whole.
+pub struct HttpSettings {
     /// Connections at once.
     pub connections: usize,
     /// Largest request body in bytes.
     pub body: usize,
+    /// Proxies whose forwarding headers count.
+    pub trusted_proxies: Vec<AddressRange>,
+    pub metrics: MetricsAccess,
 }
 
 /// First argument of a handler: the services it uses. Extraction costs no more than clones of handles.
@@ -115,6 +122,8 @@ pub struct SpaceServices {
     pub identity: Identity,
     pub scripts: Scripts,
     pub user_limits: Arc<UserLimits>,
+    /// Deletes a space together with the sinks that its agent made.
+    pub records: UserRecords,
 }
 
 /// Services of the routes of stored scripts. Sinks, spaces and templates are searched for references to a script.

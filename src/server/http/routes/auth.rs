@@ -2,7 +2,7 @@
 
 use super::views::{group_names, role_names};
 use crate::{
-    identity::{COOKIE_NAME, Caller, Identity, Secret},
+    identity::{COOKIE_NAME, Caller, Identity, PasswordChange, Secret},
     model::api::identity::{Credentials, NewPassword, WhoamiView},
     server::http::{
         ApiError, ApiRequest, Json, NoContent, Response,
@@ -49,8 +49,9 @@ pub async fn password(
     request: ApiRequest,
     Json(passwords): Json<NewPassword>,
 ) -> Result<NoContent, ApiError> {
-    let NewPassword { current, new } = passwords;
-    identity.change_own_password(request.caller(), current, new, request.client().address).await?;
+    let NewPassword { current, new, revoke_tokens } = passwords;
+    let change = PasswordChange { current, new, revoke_tokens };
+    identity.change_own_password(request.caller(), change, request.client().address).await?;
     Ok(NoContent)
 }
 

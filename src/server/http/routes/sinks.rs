@@ -1,18 +1,21 @@
 //! Sinks: listing, making, changing and deleting them. [`super::sink_preview`] tests them, and [`super::queues`] serves
 //! their queues.
+//!
+//! An agent sees the sinks of its owner without their secrets, and changes only those that it made itself. Those are
+//! deleted with its space.
 
 use super::{
     compile::compile, ownership::manages_sinks_of, script_references::check_script_reference, views::queue_view,
 };
 use crate::{
     delivery::sinks::{Sink, SinksError, definition::Secrets},
-    identity::Caller,
+    identity::{Caller, Credential},
     model::{
         api::{
             list::List,
             sinks::{SinkFields, SinkPatch, SinkQuery, SinkView},
         },
-        id::SinkId,
+        id::{SinkId, SpaceId},
         json_input,
         owner::OwnerSpec,
         sink_spec::SinkSpec,
@@ -47,7 +50,8 @@ pub async fn create(
     request: ApiRequest,
     Json(spec): Json<SinkSpec>,
 ) -> Result<Created<SinkView>, ApiError> {
-    let sink = define(&services, request.caller(), spec, None).await?;
+    let mut sink = define(&services, request.caller(), spec, None).await?;
+    sink.space = space_of_agent(request.caller());
     check_reachable(&services, &sink, None)?;
     let audited = audited(request.caller(), "sink.create", &sink);
     let sink = services.sinks.create(sink, audited).await?;
@@ -56,7 +60,7 @@ pub async fn create(
 
 pub async fn show(services: Arc<SinkServices>, request: ApiRequest) -> Result<Json<SinkView>, ApiError> {
     let sink = find(&services, request.caller(), request.id()?)?;
-    Ok(Json(view(&services, &sink, Secrets::Shown)))
+    Ok(Json(view(&services, &sink, secrets_for(request.caller()))))
 }
 
 /// Replaces a sink. The owner stays unless it is given: a forgotten field must not take a global sink from all users.
@@ -84,6 +88,7 @@ pub async fn update(
 
 pub async fn delete(services: Arc<SinkServices>, request: ApiRequest) -> Result<NoContent, ApiError> {
     let sink = find(&services, request.caller(), request.id()?)?;
+    check_changeable(request.caller(), &sink)?;
     let audited = audited(request.caller(), "sink.delete", &sink);
     services.sinks.delete(sink.id, audited).await?;
     Ok(NoContent)
@@ -93,6 +98,33 @@ pub async fn delete(services: Arc<SinkServices>, request: ApiRequest) -> Result<
 pub(super) fn find(services: &SinkServices, caller: &Caller, id: SinkId) -> Result<Arc<Sink>, ApiError> {
     let sink = services.sinks.get(id).filter(|sink| manages_sinks_of(caller, sink.owner));
     sink.ok_or_else(|| ApiError::missing("sink"))
+}
+
+/// The form in which a caller reads secrets: an agent reads none.
+fn secrets_for(caller: &Caller) -> Secrets {
+    match caller.via {
+        Credential::Token { .. } | Credential::Session { .. } => Secrets::Shown,
+        Credential::Agent { .. } => Secrets::Masked,
+    }
+}
+
+/// The space that a new sink of this caller is bound to.
+fn space_of_agent(caller: &Caller) -> Option<SpaceId> {
+    match caller.via {
+        Credential::Agent { space, .. } => Some(space),
+        Credential::Token { .. } | Credential::Session { .. } => None,
+    }
+}
+
+/// Limits an agent to the sinks that agents of its space made.
+fn check_changeable(caller: &Caller, sink: &Sink) -> Result<(), ApiError> {
+    match space_of_agent(caller) {
+        Some(space) if sink.space != Some(space) => {
+            let message = "an agent's token changes only the sinks that it made: use a token of the user";
+            Err(ApiError::Forbidden(message.to_owned()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Checks and compiles the sink that a caller describes.
@@ -138,7 +170,9 @@ async fn change(
 ) -> Result<Json<SinkView>, ApiError> {
     let (caller, kept) = (request.caller(), &kept);
     // Found before the wait, so that a caller who may not change the sink is refused at once.
-    let id = find(services, caller, request.id()?)?.id;
+    let before = find(services, caller, request.id()?)?;
+    check_changeable(caller, &before)?;
+    let id = before.id;
     let decide = |before: Arc<Sink>| async move {
         if !manages_sinks_of(caller, before.owner) {
             return Err(ApiError::missing("sink"));
@@ -152,7 +186,7 @@ async fn change(
         Ok(Edit::put(sink).with(audited))
     };
     let sink = services.sinks.edit(id, decide).await?;
-    Ok(Json(view(services, &sink, Secrets::Shown)))
+    Ok(Json(view(services, &sink, secrets_for(caller))))
 }
 
 /// Adds the audit entry to the batch of the change.
@@ -165,6 +199,7 @@ fn view(services: &SinkServices, sink: &Sink, secrets: Secrets) -> SinkView {
     SinkView {
         id: sink.id,
         spec: sink.spec(secrets),
+        space_id: sink.space,
         queue: queue_view(&*services.engine, sink.id),
         created_at: sink.created_at,
         updated_at: sink.updated_at,

@@ -89,7 +89,7 @@ pub async fn update(
 
 pub async fn delete(services: Arc<SpaceServices>, request: ApiRequest) -> Result<NoContent, ApiError> {
     let space = find(&services, &request)?;
-    services.spaces.delete(request.caller().actor(), space.id).await?;
+    services.records.delete_space(&request.caller().actor(), space.id).await?;
     Ok(NoContent)
 }
 
@@ -109,6 +109,7 @@ pub async fn stop(services: Arc<SpaceServices>, request: ApiRequest) -> Result<J
 pub async fn rotate_token(services: Arc<SpaceServices>, request: ApiRequest) -> Result<Json<IssuedSpace>, ApiError> {
     let space = find(&services, &request)?;
     request.caller().check_may_manage_credentials()?;
+    check_owner(request.caller(), &space)?;
     let (space, token) = services.spaces.rotate_token(request.caller().actor(), space.id).await?;
     Ok(Json(issued(&services, &space, Some(&token))))
 }
@@ -117,6 +118,15 @@ pub async fn rotate_token(services: Arc<SpaceServices>, request: ApiRequest) -> 
 fn find(services: &SpaceServices, request: &ApiRequest) -> Result<Arc<Space>, ApiError> {
     let space = services.spaces.get(request.id()?).filter(|space| sees_space(request.caller(), space));
     space.ok_or_else(|| ApiError::missing("space"))
+}
+
+/// Limits the agent token to the owner of the space: the token acts as the owner, with all of the owner's permissions.
+fn check_owner(caller: &Caller, space: &Space) -> Result<(), ApiError> {
+    if space.owner == caller.user.id {
+        return Ok(());
+    }
+    let message = "only the owner of a space makes its agent token, which acts as the owner: ask the owner to do it";
+    Err(ApiError::Forbidden(message.to_owned()))
 }
 
 /// The user with this name or id. An id need not belong to an existing user.

@@ -38,10 +38,15 @@ pub async fn ready(services: Arc<StatusServices>, request: ApiRequest) -> Result
 }
 
 pub async fn metrics(services: Arc<StatusServices>, _: ApiRequest) -> Result<PlainText, ApiError> {
-    let StatusServices { metrics, engine, sinks, subscriptions, spaces, mcp, .. } = &*services;
+    Ok(render_metrics(&services))
+}
+
+/// The metrics as Prometheus reads them.
+pub fn render_metrics(services: &StatusServices) -> PlainText {
+    let StatusServices { metrics, engine, sinks, subscriptions, spaces, mcp, .. } = services;
     let depth =
         |queue: SinkId, name: String| Depth { sink: queue.to_string(), name, queued: engine.depth(queue).queued };
-    // The route is open to anybody, so only global sinks are shown by name.
+    // The metrics may be open to anybody, so only global sinks are shown by name.
     let sinks = sinks.all().into_iter().filter(|sink| sink.receives_events()).map(|sink| {
         let name = if sink.owner == Owner::Global { sink.name.clone() } else { String::new() };
         depth(sink.id, name)
@@ -57,7 +62,7 @@ pub async fn metrics(services: Arc<StatusServices>, _: ApiRequest) -> Result<Pla
     metrics::gauge(&mut text, "store_live_bytes", "Size of all stored records.", "", [("", sizes.live as usize)]);
     metrics::gauge(&mut text, "store_file_bytes", "Size of the database file.", "", [("", sizes.file as usize)]);
     metrics::gauge(&mut text, "mcp_streams", "Streams on which MCP clients listen.", "", [("", mcp.streams())]);
-    Ok(PlainText(text))
+    PlainText(text)
 }
 
 impl IntoResponse for Readiness {

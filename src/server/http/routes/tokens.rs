@@ -1,4 +1,4 @@
-//! The caller's own API tokens.
+//! API tokens: the caller's own, and single ones of other users for callers who manage users. [`super::users`] lists those.
 
 use crate::{
     identity::{Identity, Token},
@@ -28,7 +28,7 @@ pub async fn create(
 }
 
 pub async fn show(identity: Identity, request: ApiRequest) -> Result<Json<TokenView>, ApiError> {
-    let token = identity.token(request.caller().user.id, request.id()?);
+    let token = identity.token(request.caller(), request.id()?);
     token.map(|token| Json(token.into())).ok_or_else(|| ApiError::missing("token"))
 }
 

@@ -5,7 +5,7 @@ use crate::{
     identity::{Identity, NewUser, User, UserChange},
     model::{
         api::{
-            identity::{UserBody, UserPatch, UserView},
+            identity::{TokenView, UserBody, UserPatch, UserView},
             list::{List, PageQuery},
         },
         id::UserId,
@@ -52,8 +52,14 @@ pub async fn replace(
     Json(body): Json<UserBody>,
 ) -> Result<Json<UserView>, ApiError> {
     let UserBody { name, password, roles, groups, active } = body;
-    let change =
-        UserChange { name: Some(name), password, roles: Some(roles), groups: Some(groups), active: Some(active) };
+    let change = UserChange {
+        name: Some(name),
+        password,
+        roles: Some(roles),
+        groups: Some(groups),
+        active: Some(active),
+        revoke_tokens: false,
+    };
     apply(&identity, &request, change).await
 }
 
@@ -62,8 +68,18 @@ pub async fn update(
     request: ApiRequest,
     Json(patch): Json<UserPatch>,
 ) -> Result<Json<UserView>, ApiError> {
-    let UserPatch { name, password, roles, groups, active } = patch;
-    apply(&identity, &request, UserChange { name, password, roles, groups, active }).await
+    let UserPatch { name, password, roles, groups, active, revoke_tokens } = patch;
+    apply(&identity, &request, UserChange { name, password, roles, groups, active, revoke_tokens }).await
+}
+
+/// Lists the API tokens of a user, so that whoever manages users can revoke them.
+pub async fn tokens(
+    identity: Identity,
+    request: ApiRequest,
+    Query(page): Query<PageQuery>,
+) -> Result<Json<List<TokenView>>, ApiError> {
+    let user = identity.user(request.id()?).ok_or_else(|| ApiError::missing("user"))?;
+    List::page(identity.tokens(user.id), &page, |token| token.id, TokenView::from).map(Json)
 }
 
 /// Deletes the user first, so that a refusal costs nothing, and then everything that belongs to the user.

@@ -13,7 +13,7 @@ fn closed() -> impl Iterator<Item = (&'static Route, String)> {
     TABLE
         .routes()
         .iter()
-        .filter(|route| route.access != RouteAccess::Open)
+        .filter(|route| !matches!(route.access, RouteAccess::Open | RouteAccess::Metrics))
         .map(move |route| (route, route.path.replace("{id}", &id)))
 }
 
