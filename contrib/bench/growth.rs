@@ -91,15 +91,17 @@ async fn engine(events: usize, ids: IdChoice) -> StoreSize {
     let target = RouteTarget { sink: SinkId::new(), name: "s".into() };
     engine.open_queue(&target);
     let longest_history = Arc::new(AtomicU64::new(0));
-    let sweeping = tokio::spawn(sweep(engine.clone(), longest_history.clone()));
+    let sweeping = tokio::spawn(sweep(engine.clone()));
     let delivering = tokio::spawn(deliver(engine.clone(), wakes, events));
     let (emitted, user, started) = (Arc::new(AtomicUsize::new(0)), UserId::new(), Instant::now());
     let emitters: Vec<_> = (0..EMITTERS)
         .map(|_| {
             let (engine, target, emitted) = (engine.clone(), target.clone(), emitted.clone());
+            let longest_history = longest_history.clone();
             tokio::spawn(async move {
                 while emitted.fetch_add(1, Relaxed) < events {
                     engine.accept(event(user, ids), vec![target.clone()]).await.expect("the engine accepts the event");
+                    longest_history.fetch_max(engine.history_bytes(), Relaxed);
                     while engine.depth(target.sink).queued > BACKLOG {
                         tokio::time::sleep(Duration::from_millis(1)).await;
                     }
@@ -119,15 +121,11 @@ async fn engine(events: usize, ids: IdChoice) -> StoreSize {
     StoreSize::measure(store, directory.path()).await
 }
 
-/// Prunes history as the server does it: periodically, and when it has outgrown its limit.
-async fn sweep(engine: SledEngine, longest_history: Arc<AtomicU64>) {
+/// Prunes history periodically, as the server does it.
+async fn sweep(engine: SledEngine) {
     let mut interval = tokio::time::interval(SWEEP);
     loop {
-        tokio::select! {
-            _ = interval.tick() => {}
-            () = engine.history_outgrown() => {}
-        }
-        longest_history.fetch_max(engine.history_bytes(), Relaxed);
+        interval.tick().await;
         engine.prune(retention()).await.expect("history can be pruned");
     }
 }

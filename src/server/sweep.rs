@@ -1,9 +1,8 @@
 //! Periodic deletion of records past their retention: events, audit entries, key-value data, sessions and orphans.
 //!
-//! History is pruned more often than once a minute: as soon as it has outgrown its size limit, so that the database does
-//! not grow with the load between two sweeps; and while the disk is short of room, when the oldest events are deleted beyond
-//! what the retention asks for, so that a server whose own history filled the disk recovers by itself. If that cannot give
-//! enough room, because something else filled the disk, the history is kept.
+//! History is pruned more often than once a minute while the disk is short of room: the oldest events are then deleted
+//! beyond what the retention asks for, so that a server whose own history filled the disk recovers by itself. If that cannot
+//! give enough room, because something else filled the disk, the history is kept.
 
 use super::services::Services;
 use crate::{model::timestamp::Timestamp, platform::store::StoreError, routing::queue::Retention};
@@ -60,7 +59,6 @@ async fn sweep_history(services: &Services) {
     loop {
         tokio::select! {
             _ = minute.tick() => {}
-            () = services.engine.history_outgrown() => {}
             _ = room.tick() => if !services.store.is_short_of_room() { continue },
         }
         if services.store.has_snapshot() {

@@ -66,11 +66,12 @@ impl<'a> Batch<'a> {
     /// Every key on disk that starts with `prefix`, in order, except those that the group deleted. Keys that the group
     /// itself put are not among them.
     pub fn keys(&self, prefix: &[u8]) -> impl Iterator<Item = Result<Value, StoreError>> + '_ {
-        self.tree
-            .scan_prefix(prefix)
-            .keys()
-            .map(|key| key.map_err(StoreError::unreadable))
-            .filter(|key| !matches!(key, Ok(key) if self.writes.get(&**key).is_some_and(Option::is_none)))
+        self.present(self.tree.scan_prefix(prefix))
+    }
+
+    /// Every key on disk from `first` to before `end`, in order, as [`Batch::keys`] has them.
+    pub fn keys_between(&self, first: &[u8], end: &[u8]) -> impl Iterator<Item = Result<Value, StoreError>> + '_ {
+        self.present(self.tree.range(first..end))
     }
 
     /// Removes every key that starts with `prefix`, the group's own writes included, and returns their number.
@@ -119,6 +120,12 @@ impl<'a> Batch<'a> {
             }
         }
         Ok(Some(writes))
+    }
+
+    fn present(&self, rows: sled::Iter) -> impl Iterator<Item = Result<Value, StoreError>> + '_ {
+        rows.keys()
+            .map(|key| key.map_err(StoreError::unreadable))
+            .filter(|key| !matches!(key, Ok(key) if self.writes.get(&**key).is_some_and(Option::is_none)))
     }
 
     /// The bytes under a key as they are stored.

@@ -147,9 +147,7 @@ pub trait Engine: Send + Sync + 'static {
     /// Returns the size of history.
     fn history_bytes(&self) -> u64;
 
-    /// Waits until history is noticeably larger than the last [`Engine::prune`] left or allowed it.
-    async fn history_outgrown(&self);
-
-    /// Deletes the oldest settled events beyond the retention, and returns their number.
+    /// Deletes the oldest settled events beyond the retention, and returns their number. Until the next call, each
+    /// accepted event does the same for the size.
     async fn prune(&self, retention: Retention) -> Result<usize, StoreError>;
 }

@@ -187,10 +187,6 @@ impl Engine for SledEngine {
         self.0.history.bytes()
     }
 
-    async fn history_outgrown(&self) {
-        self.0.history.outgrown().await;
-    }
-
     async fn prune(&self, retention: Retention) -> Result<usize, StoreError> {
         self.0.history.prune(retention).await
     }

@@ -20,11 +20,11 @@ use crate::{
     platform::store::{Batch, Store, StoreError, keys, readable},
     routing::queue::{HistoryFilter, HistoryPage, HistoryPosition, Record},
 };
+use parking_lot::Mutex;
 use std::sync::{
     Arc,
     atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
 };
-use tokio::sync::Notify;
 
 /// Events read for one page. A filter that matches little then gives a short page and a cursor to continue from.
 const EVENTS_PER_PAGE: usize = 5000;
@@ -43,9 +43,10 @@ pub(super) struct HistoryCounters {
     pub bytes: AtomicU64,
     /// The accepted time of the last event, in microseconds since 1970.
     last_accepted: AtomicI64,
-    /// The size past which `outgrown` is notified.
-    pub threshold: AtomicU64,
-    pub outgrown: Notify,
+    /// The size beyond which a write deletes the oldest events.
+    pub limit: AtomicU64,
+    /// The key from which a write searches the oldest event it can delete. Only the writer thread uses it for long.
+    pub oldest: Mutex<Vec<u8>>,
 }
 
 impl History {
@@ -59,8 +60,8 @@ impl History {
         let counters = HistoryCounters {
             bytes: AtomicU64::new(stored_size(&store)?),
             last_accepted: AtomicI64::new(last_accepted),
-            threshold: AtomicU64::new(u64::MAX),
-            outgrown: Notify::new(),
+            limit: AtomicU64::new(u64::MAX),
+            oldest: Mutex::new(vec![keys::EVENT]),
         };
         Ok(Self { store, counters: Arc::new(counters), index: Arc::new(index) })
     }
@@ -183,9 +184,6 @@ impl History {
         let bytes = (counters.bytes.load(Relaxed) + added as u64).saturating_sub(removed as u64);
         counters.bytes.store(bytes, Relaxed);
         batch.put([keys::HISTORY], bytes.to_be_bytes());
-        if added > 0 && bytes > counters.threshold.load(Relaxed) {
-            counters.outgrown.notify_one();
-        }
     }
 }
 

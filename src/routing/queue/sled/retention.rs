@@ -1,7 +1,8 @@
 //! Deletes old events. An event that is still queued, or is a dead letter, is never deleted.
 //!
-//! Deletion in small steps, soon after history has grown, keeps the database small: sled reuses the room of deleted rows
-//! and never gives it back, so that the file keeps the size of the longest history it has held.
+//! A write that adds to a history beyond its limit deletes as much from its other end, so that history cannot grow faster than
+//! it is deleted: sled reuses the room of deleted rows and never gives it back, and the file keeps the size of the longest
+//! history it has held. [`History::prune`] deletes by age, and what the writes left.
 
 use super::{
     history::History,
@@ -14,14 +15,14 @@ use crate::{
 };
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Events deleted in one write, so that emits do not wait long behind it.
-const DELETED_PER_WRITE: usize = 100;
+/// Old events looked at in one write of [`History::prune`], so that emits do not wait long behind it.
+const EVENTS_PER_WRITE: usize = 100;
 
-/// Events deleted in one write if history grows faster than it is deleted. A group of writes holds about as many emits.
-const DELETED_PER_WRITE_BEHIND: usize = 1000;
+/// Old events looked at in a write that adds one. More than one, because some are kept, and others may be smaller than the new one.
+const EVENTS_PER_ACCEPT: usize = 32;
 
-/// The part of the size limit by which history may outgrow it before it is pruned.
-const SLACK: u64 = 16;
+/// Bytes by which history may exceed its limit. A few events are then deleted together.
+const SLACK: u64 = 64 << 10;
 
 /// The result for one old event.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -39,64 +40,88 @@ struct DeletedCount {
     damaged: usize,
 }
 
+/// The rule by which one write deletes.
+#[derive(Clone, Copy)]
+struct DeleteRule {
+    /// Events before this time are deleted, whatever the size of history.
+    horizon: Timestamp,
+    /// The size down to which the oldest events are deleted.
+    bytes: u64,
+    /// Events to look at.
+    events: usize,
+}
+
 impl History {
     pub fn bytes(&self) -> u64 {
         self.counters.bytes.load(Relaxed)
     }
 
-    /// Waits until history is larger than the last [`History::prune`] left or allowed it, by a part of that limit.
-    pub async fn outgrown(&self) {
-        self.counters.outgrown.notified().await;
+    /// Deletes the oldest events if history has outgrown the limit of the last [`History::prune`]. Part of every write
+    /// that adds an event.
+    pub fn make_room(&self, batch: &mut Batch<'_>) -> Result<(), StoreError> {
+        let bytes = self.counters.limit.load(Relaxed);
+        if self.bytes() <= bytes.saturating_add(SLACK) || self.store.has_snapshot() {
+            return Ok(());
+        }
+        let rule = DeleteRule { horizon: Timestamp::from_micros(0), bytes, events: EVENTS_PER_ACCEPT };
+        let from = self.counters.oldest.lock().clone();
+        let (_, next) = self.delete_from(batch, &from, rule)?;
+        *self.counters.oldest.lock() = next.unwrap_or(from);
+        Ok(())
     }
 
     /// Deletes events, oldest first, until the rest is neither too old nor too large. Returns the number deleted.
     pub async fn prune(&self, retention: Retention) -> Result<usize, StoreError> {
+        self.counters.limit.store(retention.bytes, Relaxed);
         let mut deleted = DeletedCount::default();
         let result = self.delete_old(retention, &mut deleted).await;
         if deleted.damaged > 0 {
             log::warn!("history: {} damaged events were past their retention and are deleted", deleted.damaged);
         }
-        let threshold = self.bytes().max(retention.bytes).saturating_add(retention.bytes / SLACK);
-        self.counters.threshold.store(threshold, Relaxed);
         result.map(|()| deleted.events)
     }
 
     async fn delete_old(&self, retention: Retention, deleted: &mut DeletedCount) -> Result<(), StoreError> {
         let horizon = Timestamp::now().before(retention.keep);
+        let rule = DeleteRule { horizon, bytes: retention.bytes, events: EVENTS_PER_WRITE };
         let mut from = vec![keys::EVENT];
         loop {
-            let bytes = self.bytes();
-            let behind = bytes > retention.bytes.saturating_add(retention.bytes / SLACK * 2);
-            let limit = if behind { DELETED_PER_WRITE_BEHIND } else { DELETED_PER_WRITE };
-            let mut candidates = Vec::with_capacity(limit);
-            for key in self.store.keys(from.clone()..vec![keys::EVENT + 1]).take(limit) {
-                let Some(at) = event_position(&key?) else { continue };
-                if bytes <= retention.bytes && at.accepted_at >= horizon {
-                    break;
-                }
-                candidates.push(at);
-            }
-            let Some(last) = candidates.last() else { return Ok(()) };
-            // The next round starts behind the events of this one, those that were kept included.
-            from = event_key(*last);
-            from.push(0);
-            let history = self.clone();
-            let delete = move |batch: &mut Batch<'_>| {
-                let mut count = DeletedCount::default();
-                for at in candidates {
-                    if history.bytes() <= retention.bytes && at.accepted_at >= horizon {
-                        break;
-                    }
-                    let result = history.delete_settled(batch, at)?;
-                    count.events += usize::from(result != DeleteResult::Kept);
-                    count.damaged += usize::from(result == DeleteResult::DeletedDamaged);
-                }
-                Ok::<_, StoreError>(count)
-            };
-            let count = self.store.write(delete).await??;
+            let (history, first) = (self.clone(), from.clone());
+            let result = self.store.write(move |batch| history.delete_from(batch, &first, rule)).await?;
+            let (count, next) = result?;
             deleted.events += count.events;
             deleted.damaged += count.damaged;
+            let Some(next) = next else { break };
+            from = next;
         }
+        // The events before this one were kept, and are looked at again by the next call.
+        *self.counters.oldest.lock() = from;
+        Ok(())
+    }
+
+    /// Deletes old events from this key on. Returns the key to continue from, or none if nothing is left to delete.
+    fn delete_from(
+        &self,
+        batch: &mut Batch<'_>,
+        from: &[u8],
+        rule: DeleteRule,
+    ) -> Result<(DeletedCount, Option<Vec<u8>>), StoreError> {
+        let keys: Vec<_> = batch.keys_between(from, &[keys::EVENT + 1]).take(rule.events).collect();
+        let (mut count, mut next) = (DeletedCount::default(), None);
+        for key in keys {
+            let key = key?;
+            let Some(at) = event_position(&key) else { continue };
+            if self.bytes() <= rule.bytes && at.accepted_at >= rule.horizon {
+                return Ok((count, None));
+            }
+            let result = self.delete_settled(batch, at)?;
+            count.events += usize::from(result != DeleteResult::Kept);
+            count.damaged += usize::from(result == DeleteResult::DeletedDamaged);
+            let mut after = key.to_vec();
+            after.push(0);
+            next = Some(after);
+        }
+        Ok((count, next))
     }
 
     /// Deletes an event and its deliveries, unless a queue or a dead letter still needs it.

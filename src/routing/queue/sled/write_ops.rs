@@ -45,6 +45,9 @@ impl QueueState {
             Ok(Some(_)) => return AcceptResult::IdTaken,
             Err(error) => return AcceptResult::Unreadable(error),
         }
+        if let Err(error) = self.history.make_room(batch) {
+            return AcceptResult::Unreadable(error);
+        }
         let at = HistoryPosition { accepted_at: self.history.next_accepted_time(), id: event.id };
         let mut routed = Vec::with_capacity(targets.len());
         let (mut queued, mut dropped, mut matched) = (Vec::new(), Vec::new(), Vec::new());

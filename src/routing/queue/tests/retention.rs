@@ -74,26 +74,18 @@ fn history_is_kept_if_the_disk_would_be_short_of_room_without_it() {
 }
 
 #[tokio::test]
-async fn history_that_has_outgrown_its_limit_is_reported_before_the_next_sweep() {
+async fn an_event_that_makes_history_too_large_replaces_the_oldest_ones_that_are_settled() {
     let fixture = EngineFixture::new().await;
-    let retention = Retention { keep: WEEK, bytes: 1 << 20 };
-    fixture.engine.prune(retention).await.unwrap();
-    for _ in 0..10 {
-        fixture.push_large(0).await;
+    let waiting = fixture.push_large(0b01).await;
+    let first = fixture.push_large(0).await;
+    fixture.engine.prune(Retention { keep: WEEK, bytes: 1 << 20 }).await.unwrap();
+    let mut later = Vec::new();
+    for _ in 0..30 {
+        later.push(fixture.push_large(0).await);
+        assert!(fixture.engine.history_bytes() < (1 << 20) + (64 << 10) + (102 << 10));
     }
-    let within = tokio::time::timeout(Duration::ZERO, fixture.engine.history_outgrown()).await;
-    assert!(within.is_err(), "it is within its limit");
-    fixture.push_large(0).await;
-    fixture.engine.history_outgrown().await;
-    assert_eq!(fixture.engine.prune(retention).await.unwrap(), 1);
-    // Events that cannot be deleted are not reported again and again.
-    for _ in 0..2 {
-        fixture.push_large(0b11).await;
-    }
-    fixture.engine.history_outgrown().await;
-    let everything = Retention { keep: WEEK, bytes: 0 };
-    assert_eq!(fixture.engine.prune(everything).await.unwrap(), 10);
-    let again = tokio::time::timeout(Duration::ZERO, fixture.engine.history_outgrown()).await;
-    assert!(again.is_err(), "nothing was added since");
+    assert!(fixture.has(waiting) && !fixture.has(first));
+    let kept: Vec<bool> = later.iter().map(|id| fixture.has(*id)).collect();
+    assert_eq!(kept, [vec![false; 20], vec![true; 10]].concat());
     fixture.end().await;
 }
