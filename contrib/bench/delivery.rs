@@ -9,14 +9,11 @@
 mod support;
 
 use std::{
-    io::{BufRead, BufReader, Read, Write},
-    net::{TcpListener, TcpStream},
     process::ExitCode,
-    sync::mpsc,
     thread,
     time::{Duration, Instant},
 };
-use support::{Daemon, percentile, requirement};
+use support::{Daemon, Receiver, percentile, requirement};
 
 const EVENTS: usize = 1000;
 const SINKS: usize = 10_000;
@@ -52,15 +49,8 @@ fn main() -> ExitCode {
 
 /// The latencies of deliveries and, measured in between, of empty round trips.
 fn latencies(daemon: &Daemon) -> (Vec<Duration>, Vec<Duration>) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-    let url = format!("http://{}/", listener.local_addr().expect("the listener is bound"));
-    let (arrived, arrivals) = mpsc::channel();
-    thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let arrived = arrived.clone();
-            thread::spawn(move || receive(stream, &arrived));
-        }
-    });
+    let receiver = Receiver::start();
+    let url = &receiver.url;
     let mut connection = daemon.connect();
     let sink = format!(
         r#"{{"name":"s","events":"*","type":"webhook","owner":"global","webhook":{{"url":"{url}","template":"return {{ text = event.data.n }}"}}}}"#
@@ -73,7 +63,7 @@ fn latencies(daemon: &Daemon) -> (Vec<Duration>, Vec<Duration>) {
             connection.request("POST", "/api/events/emit", &format!(r#"{{"type":"x","payload":{{"n":{n}}}}}"#));
         let answered = Instant::now();
         assert_eq!(status, 202);
-        let arrival: Instant = arrivals.recv_timeout(Duration::from_secs(10)).expect("the event is delivered");
+        let arrival = receiver.arrival();
         // The webhook request may arrive before the emit's response.
         delays.push(arrival.saturating_duration_since(answered));
         let sent = Instant::now();
@@ -81,31 +71,6 @@ fn latencies(daemon: &Daemon) -> (Vec<Duration>, Vec<Duration>) {
         trips.push(sent.elapsed());
     }
     (delays, trips)
-}
-
-/// Answers webhook requests on one connection and reports the arrival of each.
-fn receive(stream: TcpStream, arrived: &mpsc::Sender<Instant>) {
-    let mut writer = stream.try_clone().expect("a socket can be cloned");
-    let mut reader = BufReader::new(stream);
-    let mut line = String::new();
-    loop {
-        let mut length = 0;
-        line.clear();
-        if reader.read_line(&mut line).unwrap_or(0) == 0 {
-            return;
-        }
-        let now = Instant::now();
-        while line.trim_end() != "" {
-            if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-                length = value.trim().parse().expect("a length is a number");
-            }
-            line.clear();
-            reader.read_line(&mut line).expect("the daemon sends a whole head");
-        }
-        reader.read_exact(&mut vec![0; length]).expect("the daemon sends a whole body");
-        arrived.send(now).expect("the benchmark receives");
-        writer.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").expect("the daemon reads");
-    }
 }
 
 fn create_sinks(daemon: &Daemon) {

@@ -4,10 +4,11 @@
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
-    net::{SocketAddr, TcpStream},
+    net::{SocketAddr, TcpListener, TcpStream},
     process::{Child, Command, Stdio},
-    sync::Arc,
-    time::Duration,
+    sync::{Arc, mpsc},
+    thread,
+    time::{Duration, Instant},
 };
 use svc::model::{
     event::{Actor, ActorKind, Event, EventType},
@@ -123,6 +124,57 @@ impl Connection {
         self.body.resize(length, 0);
         self.reader.read_exact(&mut self.body).expect("the body has its announced length");
         (status, std::str::from_utf8(&self.body).expect("responses are text"))
+    }
+}
+
+/// A webhook receiver that answers every request and reports its arrival.
+pub struct Receiver {
+    pub url: String,
+    arrivals: mpsc::Receiver<Instant>,
+}
+
+impl Receiver {
+    pub fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+        let url = format!("http://{}/", listener.local_addr().expect("the listener is bound"));
+        let (arrived, arrivals) = mpsc::channel();
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let arrived = arrived.clone();
+                thread::spawn(move || receive(stream, &arrived));
+            }
+        });
+        Self { url, arrivals }
+    }
+
+    /// Waits for the next webhook request, and returns the moment of its arrival.
+    pub fn arrival(&self) -> Instant {
+        self.arrivals.recv_timeout(Duration::from_secs(60)).expect("the event is delivered")
+    }
+}
+
+/// Answers webhook requests on one connection and reports the arrival of each.
+fn receive(stream: TcpStream, arrived: &mpsc::Sender<Instant>) {
+    let mut writer = stream.try_clone().expect("a socket can be cloned");
+    let mut reader = BufReader::new(stream);
+    let mut line = String::new();
+    loop {
+        let mut length = 0;
+        line.clear();
+        if reader.read_line(&mut line).unwrap_or(0) == 0 {
+            return;
+        }
+        let now = Instant::now();
+        while line.trim_end() != "" {
+            if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                length = value.trim().parse().expect("a length is a number");
+            }
+            line.clear();
+            reader.read_line(&mut line).expect("the daemon sends a whole head");
+        }
+        reader.read_exact(&mut vec![0; length]).expect("the daemon sends a whole body");
+        arrived.send(now).expect("the benchmark receives");
+        writer.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").expect("the daemon reads");
     }
 }
 

@@ -14,6 +14,7 @@ mod examples;
 mod faults;
 mod health;
 mod hostile_lua;
+mod isolation;
 mod mcp;
 mod methods;
 mod migration;

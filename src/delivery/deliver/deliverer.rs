@@ -4,7 +4,8 @@
 //! Ten thousand idle sinks cost no task at all. [`super::worker`] is the life of one worker.
 
 use super::{
-    permits::DeliveryPermits,
+    health::SinkPools,
+    method_permits::MethodPermits,
     recipient::Recipients,
     retry_policy::RetryPolicy,
     worker::{DelivererState, WakeState, Worker},
@@ -47,8 +48,8 @@ impl Deliverer {
             engine,
             recipients: Recipients { sinks, subscriptions, sink_context, method_context },
             retry_policy: RetryPolicy::new(settings),
-            sink_permits: DeliveryPermits::shared(settings.concurrency),
-            method_permits: DeliveryPermits::per_owner(settings.concurrency.div_ceil(2)),
+            sink_pools: SinkPools::new(settings.concurrency),
+            method_permits: MethodPermits::new(settings.concurrency.div_ceil(2)),
             feed,
             metrics,
             workers: Mutex::default(),

@@ -1,7 +1,7 @@
 //! Keeps routes and queues in line with the sinks and subscriptions: each that receives events has a queue and a route
 //! for its patterns, and nothing else has.
 
-use super::Deliverer;
+use super::{Deliverer, worker::DelivererState};
 use crate::{
     delivery::{sinks::Sink, subscriptions::Subscription},
     model::{id::SinkId, owner::Owner, pattern::Patterns},
@@ -56,16 +56,22 @@ struct RecipientRoute<'a> {
 
 impl RouteSync {
     fn apply(&self, before: Option<RecipientRoute<'_>>, after: Option<RecipientRoute<'_>>) {
-        let engine = &self.deliverer.0.engine;
+        let DelivererState { engine, sink_pools, .. } = &*self.deliverer.0;
         if let Some(route) = &after {
             // Before the route is added: an event routed to a sink without a queue would miss that sink.
             engine.open_queue(&route.target);
         }
         self.routes.replace(before.as_ref().map(RecipientRoute::entry), after.as_ref().map(RecipientRoute::entry));
         match (before, after) {
-            (Some(removed), None) => discard_queue(engine, removed.target.sink),
+            (Some(removed), None) => {
+                sink_pools.forget(removed.target.sink);
+                discard_queue(engine, removed.target.sink);
+            }
             // An event that waited while the sink was inactive, or failed before the sink was corrected, is due at once.
-            (Some(_), Some(changed)) => self.deliverer.retry_now(changed.target.sink),
+            (Some(_), Some(changed)) => {
+                sink_pools.renew(changed.target.sink);
+                self.deliverer.retry_now(changed.target.sink);
+            }
             (None, Some(added)) => self.deliverer.wake(added.target.sink),
             (None, None) => {}
         }

@@ -5,7 +5,8 @@
 //! and this file calls both sinks.
 
 use super::{
-    permits::{DeliveryPermit, DeliveryPermits},
+    health::{SLOW_AFTER, SinkPermit, SinkPools},
+    method_permits::MethodPermits,
     recipient::{Recipient, Recipients},
     retry_policy::RetryPolicy,
 };
@@ -15,14 +16,14 @@ use crate::{
     platform::{metrics::Metrics, store::StoreError},
     routing::{
         feed::{DeliveryUpdate, Feed, FeedItem},
-        queue::{Engine, PendingDelivery, SettledAttempt},
+        queue::{Engine, PendingDelivery, QueueHead, SettledAttempt},
     },
     scripting::lua::EventInput,
 };
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 use std::{collections::HashMap, sync::Arc, time::Duration};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// The wait after a postponed attempt, and after a failed read of the queue.
@@ -33,11 +34,11 @@ pub(super) struct DelivererState {
     pub engine: Arc<dyn Engine>,
     pub recipients: Recipients,
     pub retry_policy: RetryPolicy,
-    /// Permits for attempts at sinks, whose duration is limited by the server.
-    pub sink_permits: DeliveryPermits,
+    /// Places for attempts at sinks, whose duration is limited by the server.
+    pub sink_pools: SinkPools,
     /// Permits for calls of methods, whose duration is limited by their owners. They are separate for each owner, so that
     /// long calls of one owner delay no other.
-    pub method_permits: DeliveryPermits,
+    pub method_permits: MethodPermits,
     pub feed: Feed,
     pub metrics: Arc<Metrics>,
     pub workers: Mutex<HashMap<SinkId, Worker>>,
@@ -67,6 +68,12 @@ struct TakenHead {
     permit: DeliveryPermit,
 }
 
+/// Permission to run one delivery, released when dropped.
+enum DeliveryPermit {
+    Sink(SinkPermit),
+    Method(#[expect(dead_code, reason = "held until it is dropped")] OwnedSemaphorePermit),
+}
+
 /// The continuation of a worker after one step.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
@@ -93,12 +100,12 @@ impl DelivererState {
 
     /// Delivers the event at the head of the queue: take, attempt, settle.
     async fn deliver_head(&self, sink: SinkId, retry_now: &Notify) -> Next {
-        let TakenHead { recipient, pending, permit } = match self.take(sink, retry_now).await {
+        let TakenHead { recipient, pending, mut permit } = match self.take(sink, retry_now).await {
             Ok(taken) => taken,
             Err(next) => return next,
         };
         let started_at = Timestamp::now();
-        let attempted = self.attempt(&recipient, &pending).await;
+        let attempted = self.attempt(&recipient, &pending, &mut permit).await;
         drop(permit);
         match attempted {
             Ok(completed) => self.settle(&recipient, pending, completed, started_at).await,
@@ -111,20 +118,14 @@ impl DelivererState {
     ///
     /// The event is read last: an event that waits, for its time or for a permit, waits on disk.
     async fn take(&self, sink: SinkId, retry_now: &Notify) -> Result<TakenHead, Next> {
-        if self.wait_until_due(sink, retry_now).await == Next::Stop {
-            return Err(Next::Stop);
-        }
+        let head = self.wait_until_due(sink, retry_now).await?;
         // Looked up for each attempt, so that a change of the sink takes effect on the next one. The lookup also sees
         // every change that a pending notification stands for.
         let _ = retry_now.notified().now_or_never();
         let recipient = self.recipients.find(sink).ok_or(Next::Stop)?;
-        let permits = match recipient {
-            Recipient::Sink(_) => &self.sink_permits,
-            Recipient::Method(_) => &self.method_permits,
-        };
         let permit = tokio::select! {
             () = self.shutdown.cancelled() => return Err(Next::Stop),
-            permit = permits.acquire(recipient.owner()) => permit,
+            permit = self.permit(&recipient, &head) => permit,
         };
         match self.engine.head(sink).await {
             Ok(Some(pending)) => Ok(TakenHead { recipient, pending, permit }),
@@ -142,10 +143,33 @@ impl DelivererState {
         }
     }
 
-    async fn attempt(&self, recipient: &Recipient, pending: &PendingDelivery) -> Result<CompletedAttempt, Postponed> {
+    async fn permit(&self, recipient: &Recipient, head: &QueueHead) -> DeliveryPermit {
+        match recipient {
+            Recipient::Sink(sink) => DeliveryPermit::Sink(self.sink_pools.acquire(sink.id, sink.owner, head).await),
+            Recipient::Method(_) => DeliveryPermit::Method(self.method_permits.acquire(recipient.owner()).await),
+        }
+    }
+
+    /// Makes the attempt. While it lasts, its place counts among those of slow sinks from [`SLOW_AFTER`] on.
+    async fn attempt(
+        &self,
+        recipient: &Recipient,
+        pending: &PendingDelivery,
+        permit: &mut DeliveryPermit,
+    ) -> Result<CompletedAttempt, Postponed> {
         let input =
             EventInput { event: pending.event.clone(), sequence: pending.sequence, attempt: pending.attempt_number() };
-        self.recipients.attempt(recipient, input).await
+        // On the heap, so that a worker that waits takes little memory.
+        let mut attempt = Box::pin(self.recipients.attempt(recipient, input));
+        if let DeliveryPermit::Sink(permit) = permit {
+            while !permit.is_slow() {
+                match tokio::time::timeout(SLOW_AFTER, &mut attempt).await {
+                    Ok(completed) => return completed,
+                    Err(_) => self.sink_pools.move_to_slow(permit),
+                }
+            }
+        }
+        attempt.await
     }
 
     /// Lets the retry policy decide about the event, and records the settled attempt in the queue and the feed.
@@ -157,16 +181,22 @@ impl DelivererState {
         started_at: Timestamp,
     ) {
         self.metrics.attempt_time.observe(completed.duration);
+        if let Recipient::Sink(sink) = recipient {
+            self.sink_pools.record(sink.id, &completed);
+        }
         let settled = self.retry_policy.decide(completed, pending.attempt_number(), started_at);
         self.publish(recipient, &pending, &settled);
         self.engine.settle(pending, settled).await;
     }
 
     /// Waits for the time of the next attempt; stops if the queue is empty.
-    async fn wait_until_due(&self, sink: SinkId, retry_now: &Notify) -> Next {
-        let Some(wait) = self.engine.next_attempt_in(sink) else { return Next::Stop };
-        let wait = wait.min(self.retry_policy.longest_wait());
-        if wait.is_zero() { Next::Continue } else { self.pause(wait, retry_now).await }
+    async fn wait_until_due(&self, sink: SinkId, retry_now: &Notify) -> Result<QueueHead, Next> {
+        let head = self.engine.queue_head(sink).ok_or(Next::Stop)?;
+        let wait = head.wait.min(self.retry_policy.longest_wait());
+        if !wait.is_zero() && self.pause(wait, retry_now).await == Next::Stop {
+            return Err(Next::Stop);
+        }
+        Ok(head)
     }
 
     /// Waits, unless the retry is made due at once.

@@ -57,6 +57,18 @@ pub struct QueueDepth {
     pub dead: usize,
 }
 
+/// The state of the event at the head of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueHead {
+    /// The time left until the next attempt, by a clock that is never set.
+    pub wait: Duration,
+    pub sequence: u64,
+    /// Attempts that have failed since the event was queued.
+    pub failures: u32,
+    /// The event before this one is a dead letter.
+    pub follows_dead_letter: bool,
+}
+
 /// Selects dead letters to deliver again.
 #[derive(Clone, Debug)]
 pub enum DeadLetterFilter {
@@ -108,11 +120,10 @@ pub trait Engine: Send + Sync + 'static {
     /// Its place among other events is decided when the future is first polled.
     async fn accept(&self, event: Arc<Event>, targets: Vec<RouteTarget>) -> Result<Receipt, AcceptError>;
 
-    /// Returns the time left until the next attempt for the head of the sink's queue, by a clock that is never set;
-    /// `None` if the queue is empty.
-    fn next_attempt_in(&self, sink: SinkId) -> Option<Duration>;
+    /// Returns the state of the head of the sink's queue, without its event; `None` if the queue is empty.
+    fn queue_head(&self, sink: SinkId) -> Option<QueueHead>;
 
-    /// Returns the head of the sink's queue; `None` if the queue is empty.
+    /// Reads the head of the sink's queue; `None` if the queue is empty.
     async fn head(&self, sink: SinkId) -> Result<Option<PendingDelivery>, StoreError>;
 
     /// Records an attempt and its consequence for the queue.

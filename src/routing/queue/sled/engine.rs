@@ -18,7 +18,7 @@ use crate::{
     },
     routing::queue::{
         AcceptError, Acceptance, DeadLetter, DeadLetterFilter, Engine, HistoryFilter, HistoryPage, PendingDelivery,
-        QueueDepth, Receipt, Record, Redelivered, Retention, RouteTarget, SettledAttempt,
+        QueueDepth, QueueHead, Receipt, Record, Redelivered, Retention, RouteTarget, SettledAttempt,
     },
 };
 use async_trait::async_trait;
@@ -84,9 +84,16 @@ impl Engine for SledEngine {
         }
     }
 
-    fn next_attempt_in(&self, sink: SinkId) -> Option<Duration> {
-        let head = self.0.head(sink)?;
-        Some(head.due.map_or(Duration::ZERO, |due| due.saturating_duration_since(Instant::now())))
+    fn queue_head(&self, sink: SinkId) -> Option<QueueHead> {
+        let queues = self.0.queues();
+        let queue = queues.get(&sink)?;
+        let head = queue.ready.front()?;
+        Some(QueueHead {
+            wait: head.due.map_or(Duration::ZERO, |due| due.saturating_duration_since(Instant::now())),
+            sequence: head.sequence,
+            failures: head.failures,
+            follows_dead_letter: queue.dead_letters.back().is_some_and(|letter| letter + 1 == head.sequence),
+        })
     }
 
     async fn head(&self, sink: SinkId) -> Result<Option<PendingDelivery>, StoreError> {
@@ -96,13 +103,13 @@ impl Engine for SledEngine {
         }
         while let Some(head) = self.0.head(sink) {
             let damaged = |reason: String| StoreError::damaged(&queue_key(sink, head.sequence), reason);
-            let damage = match head.event.map(|at| (at, self.0.history.event(at))) {
-                Some((at, Ok(Some(row)))) => {
+            let damage = match head.event.map(|at| (at, self.0.history.event_alone(at))) {
+                Some((at, Ok(Some(event)))) => {
                     return Ok(Some(PendingDelivery {
                         sink,
                         sequence: head.sequence,
                         accepted_at: at.accepted_at,
-                        event: Arc::new(row.event),
+                        event: Arc::new(event),
                         failures: head.failures,
                     }));
                 }

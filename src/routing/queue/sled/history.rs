@@ -14,6 +14,7 @@ use super::{
 use crate::{
     model::{
         delivery::{Attempt, Delivery, DeliveryState},
+        event::Event,
         id::SinkId,
         timestamp::Timestamp,
     },
@@ -70,6 +71,12 @@ impl History {
     pub fn event(&self, at: HistoryPosition) -> Result<Option<EventRow>, StoreError> {
         let key = event_key(at);
         self.store.get(&key)?.map(|value| decode(&key, &value)).transpose()
+    }
+
+    /// Returns an event as of the last group that was written.
+    pub fn event_alone(&self, at: HistoryPosition) -> Result<Option<Event>, StoreError> {
+        let key = event_key(at);
+        self.store.get(&key)?.map(|value| EventRow::decode_event(&key, &value)).transpose()
     }
 
     /// Returns an event's row as the batch sees it, the writes of its own group included.

@@ -69,10 +69,22 @@ pub struct StoredDelivery {
 }
 
 impl EventRow {
+    const EVENT_FIELD: &[u8] = b"{\"event\":";
+
+    /// Decodes the event of a row without its routes, of which there may be thousands.
+    pub fn decode_event(key: &[u8], row: &[u8]) -> Result<Event, StoreError> {
+        let Some(event) = row.strip_prefix(Self::EVENT_FIELD) else {
+            return decode::<Self>(key, row).map(|row| row.event);
+        };
+        let mut events = serde_json::Deserializer::from_slice(event).into_iter();
+        let event = events.next().unwrap_or_else(|| Err(serde::de::Error::custom("the event is missing")));
+        event.map_err(|error| StoreError::damaged(key, error))
+    }
+
     /// Returns the row's bytes, given an event that is JSON already.
     pub fn encode(event: &[u8], routed: &[RoutedSink]) -> Vec<u8> {
         let mut row = Vec::with_capacity(event.len() + 32 + routed.len() * 96);
-        row.extend_from_slice(b"{\"event\":");
+        row.extend_from_slice(Self::EVENT_FIELD);
         row.extend_from_slice(event);
         row.extend_from_slice(b",\"routed\":");
         serde_json::to_writer(&mut row, routed).expect("writing to a vector does not fail");

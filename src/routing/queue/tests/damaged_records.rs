@@ -107,7 +107,7 @@ async fn a_queue_of_damaged_events_only_ends_empty() {
     assert_eq!(fixture.head_of_first().await, None);
     fixture.written().await;
     assert_eq!(fixture.letters_of_first().len(), 2);
-    assert_eq!(fixture.engine.next_attempt_in(fixture.sinks[0]), None);
+    assert_eq!(fixture.engine.queue_head(fixture.sinks[0]), None);
     fixture.end().await;
 }
 

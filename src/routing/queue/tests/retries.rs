@@ -33,7 +33,7 @@ impl EngineFixture {
     }
 
     fn next_in(&self) -> Duration {
-        self.engine.next_attempt_in(self.sinks[0]).unwrap()
+        self.engine.queue_head(self.sinks[0]).unwrap().wait
     }
 }
 
