@@ -2,6 +2,7 @@
 //!
 //! - [`config`], [`logging`], [`metrics`]: settings and observability
 //! - [`store`]: everything durable; [`archive`]: backups of it; [`collection`]: typed records in memory over it; [`audit`], [`kv`]: its direct users
+//! - [`secret_keys`]: encryption of stored secrets; [`file_mode`]: private files
 //! - [`egress`]: outgoing HTTP under the egress policy
 //! - [`accept`], [`outbox`], [`lines`], [`percent`], [`process_group`]: connections, paths and child processes
 //! - [`backoff`], [`keyed_limit`], [`keyed_mutex`], [`run_to_completion`]: waiting and concurrency
@@ -24,4 +25,5 @@ pub mod outbox;
 pub mod percent;
 pub mod process_group;
 pub mod run_to_completion;
+pub mod secret_keys;
 pub mod store;

@@ -7,7 +7,7 @@ use crate::{
     calls::{call::Calls, registry::Registry},
     delivery::{
         deliver::{self, Deliverer, DelivererDeps},
-        sinks::{self, Sinks},
+        sinks::{self, Sinks, SinksError},
         subscriptions::Subscriptions,
     },
     identity::{self, Identity},
@@ -18,6 +18,7 @@ use crate::{
         egress::Egress,
         kv::Kv,
         metrics::Metrics,
+        secret_keys::{SecretKeys, SecretKeysError},
         store::{Store, StoreError},
     },
     routing::{
@@ -86,6 +87,10 @@ pub type ReadyQueues = mpsc::UnboundedReceiver<SinkId>;
 pub enum ServicesError {
     #[error(transparent)]
     Identity(#[from] identity::IdentityOpenError),
+    #[error(transparent)]
+    Secrets(#[from] SecretKeysError),
+    #[error("the webhook secrets cannot be encrypted: {0}")]
+    Sinks(#[from] SinksError),
     #[error("cannot read the data directory: {0}")]
     Store(#[from] StoreError),
 }
@@ -105,7 +110,9 @@ impl Services {
         phases: &StopPhases,
     ) -> Result<(Self, ReadyQueues), ServicesError> {
         let identity = Identity::open(store.clone(), config.auth.session.0).await?;
-        let sinks = Sinks::open(store.clone(), config.limits.sinks)?;
+        let keys = SecretKeys::open(&config.key_file())?;
+        let sinks = Sinks::open(store.clone(), config.limits.sinks, keys)?;
+        sinks.encrypt_stored().await?;
         let scripts = Scripts::open(store.clone(), config.limits.scripts)?;
         let subscriptions = Subscriptions::open(store.clone())?;
         let kv = Kv::new(store.clone())?;

@@ -29,6 +29,7 @@ mod registration_languages;
 mod registrations;
 mod rights;
 mod run;
+mod secrets;
 mod serial_mode;
 mod server;
 mod shutdown;

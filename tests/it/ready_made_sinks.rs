@@ -210,7 +210,7 @@ fn url(sink: &Sink) -> &str {
 
 fn header<'a>(sink: &'a Sink, name: &str) -> &'a str {
     let SinkTarget::Webhook(webhook) = &sink.target else { panic!("{} is no webhook", sink.name) };
-    &webhook.headers[name]
+    &webhook.secrets.read().unwrap().headers[name]
 }
 
 #[test]

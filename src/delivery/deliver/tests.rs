@@ -76,7 +76,8 @@ impl DeliveryFixture {
         let subscriptions = Subscriptions::open(store.clone()).unwrap();
         let deps = DelivererDeps {
             engine: engine.clone(),
-            sinks: Sinks::open(store.clone(), usize::MAX).unwrap(),
+            sinks: Sinks::open(store.clone(), usize::MAX, crate::platform::secret_keys::SecretKeys::for_tests())
+                .unwrap(),
             subscriptions: subscriptions.clone(),
             methods: gateway.clone(),
             sink_context: sink_fixture.context.clone(),

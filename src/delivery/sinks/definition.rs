@@ -5,6 +5,7 @@
 use super::{
     Formatter, Sink, SinkScript, SinkTarget, Webhook,
     lazy_program::{LazyProgram, ScriptSource},
+    webhook_secrets::{ClearSecrets, WebhookSecrets},
 };
 use crate::{
     model::{
@@ -13,8 +14,10 @@ use crate::{
         timestamp::Timestamp,
         webhook_secret::{self, WebhookSecret},
     },
+    platform::secret_keys::UnsealError,
     scripting::lua::CompileError,
 };
+use std::collections::BTreeMap;
 
 /// The form of secrets in a [`SinkSpec`] made of a [`Sink`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +33,8 @@ pub enum SinkDefinitionError {
     Spec(#[from] SinkSpecError),
     #[error("`type` cannot change from \"{0}\": delete the sink and make another")]
     KindChanged(SinkKind),
+    #[error("`webhook.secret`: give a new one, and the headers with it; the stored one cannot be used: {0}")]
+    SecretLost(UnsealError),
     #[error("`{field}` does not compile: {error}")]
     Lua { field: &'static str, error: CompileError },
 }
@@ -44,7 +49,7 @@ impl Sink {
         let spec = spec.check()?;
         let target = match spec.target {
             TargetSpec::Webhook(webhook) => {
-                SinkTarget::Webhook(Webhook::define(webhook, previous.and_then(Self::secret))?)
+                SinkTarget::Webhook(Webhook::define(webhook, previous.and_then(Self::webhook_secrets))?)
             }
             TargetSpec::ScriptSource(source) => {
                 let compiled = LazyProgram::new(ScriptSource(source));
@@ -92,43 +97,46 @@ impl Sink {
         spec
     }
 
-    fn secret(&self) -> Option<&WebhookSecret> {
+    pub(super) fn webhook_secrets(&self) -> Option<&WebhookSecrets> {
         match &self.target {
-            SinkTarget::Webhook(webhook) => Some(&webhook.secret),
+            SinkTarget::Webhook(webhook) => Some(&webhook.secrets),
             SinkTarget::Script(_) | SinkTarget::JsonRpc(_) => None,
         }
     }
 }
 
 impl Webhook {
-    fn define(spec: WebhookSpec, kept: Option<&WebhookSecret>) -> Result<Self, SinkDefinitionError> {
+    fn define(spec: WebhookSpec, kept: Option<&WebhookSecrets>) -> Result<Self, SinkDefinitionError> {
         let secret = match (spec.secret.as_deref(), kept) {
-            (None | Some(webhook_secret::MASK), Some(kept)) => kept.clone(),
+            (None | Some(webhook_secret::MASK), Some(kept)) => {
+                kept.read().map_err(|reason| SinkDefinitionError::SecretLost(reason.clone()))?.secret.clone()
+            }
             (None, None) => WebhookSecret::generate(),
             (Some(given), _) => WebhookSecret::parse(given).map_err(SinkSpecError::from)?,
         };
         let template = spec.template.map(LazyProgram::new).transpose().map_err(in_field("webhook.template"))?;
         Ok(Self {
             url: spec.url.into(),
-            secret,
-            headers: spec.headers,
+            secrets: WebhookSecrets::new(ClearSecrets { secret, headers: spec.headers }),
             template,
             skip_tls_verify: spec.skip_tls_verify,
         })
     }
 
     fn spec(&self, secrets: Secrets) -> WebhookSpec {
+        let masked = || webhook_secret::MASK.to_owned();
+        let (secret, headers) = match (self.secrets.read(), secrets) {
+            (Ok(clear), Secrets::Shown) => (clear.secret.reveal().to_owned(), clear.headers.clone()),
+            // A header value is often a credential, such as Authorization.
+            (Ok(clear), Secrets::Masked) => {
+                (masked(), clear.headers.keys().map(|name| (name.clone(), "****".to_owned())).collect())
+            }
+            (Err(_), Secrets::Shown | Secrets::Masked) => (masked(), BTreeMap::new()),
+        };
         WebhookSpec {
             url: self.url.clone().into(),
-            secret: Some(match secrets {
-                Secrets::Shown => self.secret.reveal().to_owned(),
-                Secrets::Masked => webhook_secret::MASK.to_owned(),
-            }),
-            headers: match secrets {
-                Secrets::Shown => self.headers.clone(),
-                // A header value is often a credential, such as Authorization.
-                Secrets::Masked => self.headers.keys().map(|name| (name.clone(), "****".to_owned())).collect(),
-            },
+            secret: Some(secret),
+            headers,
             template: self.template.as_ref().map(|template| template.source().clone()),
             skip_tls_verify: self.skip_tls_verify,
         }
@@ -168,7 +176,7 @@ mod tests {
         let sink = define(plain()).unwrap();
         assert!(sink.active && matches!(sink.owner, Owner::User(_)));
         let SinkTarget::Webhook(webhook) = &sink.target else { panic!("{sink:?}") };
-        assert!(webhook.secret.reveal().starts_with("whsec_"));
+        assert!(webhook.secrets.read().unwrap().secret.reveal().starts_with("whsec_"));
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod sink;
 #[cfg(test)]
 pub(crate) mod test_support;
 pub mod webhook;
+mod webhook_secrets;
 
 pub use attempt::{PreviewError, attempt, preview};
 pub use body::{BodyError, EventBody};

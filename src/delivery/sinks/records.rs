@@ -1,5 +1,7 @@
 //! All sinks, as a [`Collection`]: unique by name within their owner, bounded in number for each user.
 //!
+//! The secrets of webhooks are encrypted in every write, and decrypted when the collection is opened.
+//!
 //! Routes and queues follow by listening to each [`Change`] (`delivery::deliver::route_sync`).
 
 use super::Sink;
@@ -7,6 +9,7 @@ use crate::{
     model::{id::SinkId, owner::Owner},
     platform::{
         collection::{Change, Collection, CollectionError, CollectionRecord, Edit},
+        secret_keys::SecretKeys,
         store::{Batch, Store, StoreError, Table, keys},
     },
 };
@@ -14,7 +17,10 @@ use std::{convert::Infallible, sync::Arc};
 
 /// Every sink there is. Cloning the handle is cheap.
 #[derive(Clone)]
-pub struct Sinks(Collection<Sink>);
+pub struct Sinks {
+    records: Collection<Sink>,
+    keys: SecretKeys,
+}
 
 /// Reason for which a change was not made.
 #[derive(Debug, thiserror::Error)]
@@ -32,18 +38,53 @@ pub enum SinksError {
 }
 
 impl Sinks {
-    /// Reads all sinks. Their Lua is compiled later, when each is first used. A user can have `most` of their own.
+    /// Reads all sinks, and decrypts their secrets with `keys`. Their Lua is compiled later, when each is first used. A user
+    /// can have `most` of their own.
+    ///
+    /// A sink whose secrets cannot be decrypted is there; its deliveries fail with the reason.
     ///
     /// # Errors
     ///
     /// Fails if the store cannot be read.
-    pub fn open(store: Store, most: usize) -> Result<Self, StoreError> {
-        Ok(Self(Collection::open(store, most)?))
+    pub fn open(store: Store, most: usize, keys: SecretKeys) -> Result<Self, StoreError> {
+        let records: Collection<Sink> = Collection::open(store, most)?;
+        let (mut lost, mut example) = (0, None);
+        for sink in records.all() {
+            let Some(secrets) = sink.webhook_secrets() else { continue };
+            secrets.unseal(&keys, sink.id);
+            if let Err(reason) = secrets.read() {
+                lost += 1;
+                example.get_or_insert_with(|| format!("sink `{}` ({}): {reason}", sink.name, sink.id));
+            }
+        }
+        if let Some(example) = example {
+            log::error!("the secrets of {lost} webhooks cannot be decrypted, and their deliveries fail: {example}");
+        }
+        Ok(Self { records, keys })
+    }
+
+    /// Encrypts the secrets that an older version stored in clear, or that are encrypted with a former key.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be written.
+    pub async fn encrypt_stored(&self) -> Result<(), SinksError> {
+        let is_outdated = |sink: &Sink| sink.webhook_secrets().is_some_and(|secrets| secrets.is_outdated(&self.keys));
+        let mut count = 0;
+        for sink in self.records.all().into_iter().filter(|sink| is_outdated(sink)) {
+            let renew = |before: Arc<Sink>| async move { Ok::<_, SinksError>(Edit::put(before.with_new_secrets())) };
+            self.edit(sink.id, renew).await?;
+            count += 1;
+        }
+        if count > 0 {
+            log::info!("the secrets of {count} webhooks are encrypted with the current key now");
+        }
+        Ok(())
     }
 
     /// Calls `listener` with every change from now on, by the rules of [`Collection::listen`].
     pub fn listen(&self, listener: impl Fn(&Change<Sink>) + Send + Sync + 'static) {
-        self.0.listen(listener);
+        self.records.listen(listener);
     }
 
     /// Adds a sink. `also` writes into the same batch, so that an audit entry stands or falls with the change.
@@ -56,7 +97,8 @@ impl Sinks {
         sink: Sink,
         also: impl FnOnce(&mut Batch<'_>) + Send + 'static,
     ) -> Result<Arc<Sink>, SinksError> {
-        Ok(self.0.create(sink, also).await?)
+        self.seal(&sink);
+        Ok(self.records.create(sink, also).await?)
     }
 
     /// Changes a sink by a decision on its present state, by the rules of [`Collection::edit`].
@@ -68,9 +110,23 @@ impl Sinks {
     pub async fn edit<E: From<SinksError>, F: Future<Output = Result<Edit<Sink>, E>>>(
         &self,
         id: SinkId,
-        decide: impl FnMut(Arc<Sink>) -> F,
+        mut decide: impl FnMut(Arc<Sink>) -> F,
     ) -> Result<Arc<Sink>, E> {
-        self.0.edit(id, decide).await.map_err(SinksError::from)?
+        let decide = |before| {
+            let deciding = decide(before);
+            async move {
+                let edit = deciding.await?;
+                edit.record().into_iter().for_each(|sink| self.seal(sink));
+                Ok(edit)
+            }
+        };
+        self.records.edit(id, decide).await.map_err(SinksError::from)?
+    }
+
+    fn seal(&self, sink: &Sink) {
+        if let Some(secrets) = sink.webhook_secrets() {
+            secrets.seal(&self.keys, sink.id);
+        }
     }
 
     /// Removes a sink and returns it.
@@ -83,21 +139,21 @@ impl Sinks {
         id: SinkId,
         also: impl FnOnce(&mut Batch<'_>) + Send + 'static,
     ) -> Result<Arc<Sink>, SinksError> {
-        Ok(self.0.delete(id, also).await?)
+        Ok(self.records.delete(id, also).await?)
     }
 
     pub fn get(&self, id: SinkId) -> Option<Arc<Sink>> {
-        self.0.get(id)
+        self.records.get(id)
     }
 
     /// The sink of this owner with this name.
     pub fn find(&self, owner: Owner, name: &str) -> Option<Arc<Sink>> {
-        self.0.find(owner, name)
+        self.records.find(owner, name)
     }
 
     /// Up to `limit` of the sinks that are `wanted`, oldest first, beginning after `cursor`.
     pub fn page(&self, cursor: Option<SinkId>, limit: usize, wanted: impl Fn(&Sink) -> bool) -> Vec<Arc<Sink>> {
-        self.0.page(cursor, limit, wanted)
+        self.records.page(cursor, limit, wanted)
     }
 
     /// Every sink of these owners, oldest first.
@@ -107,7 +163,7 @@ impl Sinks {
 
     /// Every sink, oldest first.
     pub fn all(&self) -> Vec<Arc<Sink>> {
-        self.0.all()
+        self.records.all()
     }
 }
 
@@ -155,7 +211,7 @@ impl From<CollectionError<Sink>> for SinksError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::id::UserId;
+    use crate::{delivery::sinks::Secrets, model::id::UserId};
     use parking_lot::Mutex;
     use serde_json::json;
     use std::future::ready;
@@ -163,7 +219,7 @@ mod tests {
 
     fn open(directory: &TempDir) -> (Store, Sinks) {
         let store = Store::open(directory.path(), 0, Arc::default()).unwrap();
-        (store.clone(), Sinks::open(store, usize::MAX).unwrap())
+        (store.clone(), Sinks::open(store, usize::MAX, SecretKeys::for_tests()).unwrap())
     }
 
     fn sink(user: UserId, name: &str, owner: &str, previous: Option<&Sink>) -> Sink {
@@ -288,5 +344,35 @@ mod tests {
         let rest = sinks.page(Some(first[1].id), 2, |_| true);
         let names: Vec<_> = first.iter().chain(&rest).map(|sink| sink.name.as_str()).collect();
         assert_eq!(names, ["a", "b", "c"]);
+    }
+
+    #[tokio::test]
+    async fn a_secret_that_an_older_version_stored_in_clear_is_encrypted_at_the_next_start() {
+        let directory = TempDir::new().unwrap();
+        let store = Store::open(directory.path(), 0, Arc::default()).unwrap();
+        let spec = json!({"name": "x", "events": "*", "type": "webhook", "webhook":
+            {"url": "https://a.example", "secret": "plain-secret", "headers": {"X-Key": "plain-header"}}});
+        let sink = Sink::define(serde_json::from_value(spec).unwrap(), UserId::new(), None).unwrap();
+        let id = sink.id;
+        let before = sink.spec(Secrets::Shown);
+        // A sink that was not encrypted is written as older versions wrote it.
+        store.write(move |batch| Sink::TABLE.put(batch, &sink.key(), &sink)).await.unwrap();
+        let stored = |store: &Store| {
+            let value = store.get(&keys::key(keys::SINKS, &[id.as_bytes()])).unwrap().unwrap();
+            String::from_utf8(value.to_vec()).unwrap()
+        };
+        assert!(stored(&store).contains("plain-secret") && stored(&store).contains("plain-header"));
+        let secret_keys = SecretKeys::for_tests();
+        let sinks = Sinks::open(store.clone(), usize::MAX, secret_keys.clone()).unwrap();
+        sinks.encrypt_stored().await.unwrap();
+        assert!(!stored(&store).contains("plain-"), "{}", stored(&store));
+        assert_eq!(sinks.get(id).unwrap().spec(Secrets::Shown), before);
+        let again = Sinks::open(store.clone(), usize::MAX, secret_keys).unwrap();
+        assert_eq!(again.get(id).unwrap().spec(Secrets::Shown), before);
+        let without = Sinks::open(store.clone(), usize::MAX, SecretKeys::for_tests()).unwrap();
+        assert_eq!(without.get(id).unwrap().spec(Secrets::Shown).webhook.unwrap().secret.unwrap(), "whsec_****");
+        without.encrypt_stored().await.unwrap();
+        assert_eq!(again.get(id).unwrap().spec(Secrets::Shown), before, "what cannot be read is not written over");
+        store.close().await;
     }
 }

@@ -1,6 +1,6 @@
 //! A sink that was checked, as it is stored.
 
-use super::{Formatter, SinkScript, Webhook};
+use super::{Formatter, SinkScript, Webhook, webhook_secrets::WebhookSecrets};
 use crate::model::{
     id::{ScriptId, SinkId, SpaceId},
     owner::Owner,
@@ -40,6 +40,18 @@ pub enum SinkTarget {
 }
 
 impl Sink {
+    /// The same sink with its webhook's secrets to be encrypted anew, if they can be read.
+    pub(super) fn with_new_secrets(&self) -> Self {
+        let json = serde_json::to_vec(self).expect("records have string keys and no failing serializers");
+        let mut copy: Self = serde_json::from_slice(&json).expect("a sink reads back as it was written");
+        if let (SinkTarget::Webhook(webhook), SinkTarget::Webhook(new)) = (&self.target, &mut copy.target)
+            && let Ok(clear) = webhook.secrets.read()
+        {
+            new.secrets = WebhookSecrets::new(clear.clone());
+        }
+        copy
+    }
+
     /// Tells if events are queued for the sink. A formatter only shapes events for methods.
     pub fn receives_events(&self) -> bool {
         match self.target {

@@ -5,10 +5,11 @@ use super::{
     context::SinkContext,
     lazy_program::LazyProgram,
     signature::{sign_body, sign_standard},
+    webhook_secrets::{ClearSecrets, WebhookSecrets},
 };
 use crate::{
     delivery::{CompletedAttempt, Postponed, RetryAfter},
-    model::{body_template::BodyTemplate, owner::Owner, timestamp::Timestamp, webhook_secret::WebhookSecret},
+    model::{body_template::BodyTemplate, owner::Owner, timestamp::Timestamp},
     platform::egress::{self, Tls},
     scripting::lua::EventInput,
 };
@@ -18,7 +19,7 @@ use http::{
     header::{CONTENT_TYPE, LOCATION, RETRY_AFTER},
 };
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 /// The bytes of a receiver's response that are kept with the attempt.
 const KEPT_RESPONSE: usize = 1 << 10;
@@ -27,9 +28,8 @@ const KEPT_RESPONSE: usize = 1 << 10;
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Webhook {
     pub url: Box<str>,
-    pub secret: WebhookSecret,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub headers: BTreeMap<String, String>,
+    #[serde(flatten)]
+    pub secrets: WebhookSecrets,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<LazyProgram<BodyTemplate>>,
     #[serde(default)]
@@ -43,6 +43,10 @@ impl Webhook {
         owner: Owner,
         input: EventInput,
     ) -> Result<CompletedAttempt, Postponed> {
+        let secrets = match self.secrets.read() {
+            Ok(secrets) => secrets,
+            Err(reason) => return Ok(CompletedAttempt::failed(format!("the secret of the webhook is lost: {reason}"))),
+        };
         let body = match body::render(&context.runtime, self.template.as_ref(), owner, input.clone()).await {
             Ok(body) => body,
             Err(error) => return error.into_attempt(),
@@ -50,7 +54,7 @@ impl Webhook {
         let request = egress::OutboundRequest {
             method: Method::POST,
             url: self.url.as_ref().to_owned(),
-            headers: self.headers(&input, &body, Timestamp::now()),
+            headers: headers(secrets, &input, &body, Timestamp::now()),
             body: body.bytes.clone(),
             timeout: context.timeout,
             tls: if self.skip_tls_verify { Tls::SkipVerify } else { Tls::Verify },
@@ -62,35 +66,35 @@ impl Webhook {
         };
         Ok(CompletedAttempt { sent: Some(body.bytes), log: body.log, ..completed })
     }
+}
 
-    /// Returns the service's headers and then the sink's own. Those may override only the content type: saving a sink
-    /// refuses the names of the others.
-    fn headers(&self, input: &EventInput, body: &EventBody, now: Timestamp) -> HeaderMap {
-        let event = &input.event;
-        let id = event.id.to_string();
-        let mut headers = HeaderMap::new();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(body.content_type));
-        for (name, value) in [
-            ("x-service-event-type", event.kind.to_string()),
-            ("x-service-event-ts", event.ts.to_string()),
-            ("x-service-sequence", input.sequence.to_string()),
-            ("x-service-attempt", input.attempt.to_string()),
-            ("x-service-signature", sign_body(&self.secret, &body.bytes)),
-            ("webhook-timestamp", now.seconds().to_string()),
-            ("webhook-signature", sign_standard(&self.secret, &id, now.seconds(), &body.bytes)),
-            ("webhook-id", id.clone()),
-            ("x-service-event-id", id),
-        ] {
-            let value = HeaderValue::try_from(value).expect("types, times, numbers and signatures are plain ASCII");
-            headers.insert(HeaderName::from_static(name), value);
-        }
-        for (name, value) in &self.headers {
-            if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value.parse()) {
-                headers.insert(name, value);
-            }
-        }
-        headers
+/// Returns the service's headers and then the sink's own. Those may override only the content type: saving a sink
+/// refuses the names of the others.
+fn headers(secrets: &ClearSecrets, input: &EventInput, body: &EventBody, now: Timestamp) -> HeaderMap {
+    let event = &input.event;
+    let id = event.id.to_string();
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(body.content_type));
+    for (name, value) in [
+        ("x-service-event-type", event.kind.to_string()),
+        ("x-service-event-ts", event.ts.to_string()),
+        ("x-service-sequence", input.sequence.to_string()),
+        ("x-service-attempt", input.attempt.to_string()),
+        ("x-service-signature", sign_body(&secrets.secret, &body.bytes)),
+        ("webhook-timestamp", now.seconds().to_string()),
+        ("webhook-signature", sign_standard(&secrets.secret, &id, now.seconds(), &body.bytes)),
+        ("webhook-id", id.clone()),
+        ("x-service-event-id", id),
+    ] {
+        let value = HeaderValue::try_from(value).expect("types, times, numbers and signatures are plain ASCII");
+        headers.insert(HeaderName::from_static(name), value);
     }
+    for (name, value) in &secrets.headers {
+        if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value.parse()) {
+            headers.insert(name, value);
+        }
+    }
+    headers
 }
 
 /// Turns the receiver's response into the result of the attempt.
@@ -189,9 +193,10 @@ mod tests {
         let SinkTarget::Webhook(webhook) = &sink.target else { panic!("{sink:?}") };
         let stamp: i64 = header(&request, "webhook-timestamp").unwrap().parse().unwrap();
         assert!((Timestamp::now().seconds() - stamp).abs() < 60);
-        let standard = sign_standard(&webhook.secret, &id, stamp, body.as_bytes());
+        let secret = &webhook.secrets.read().unwrap().secret;
+        let standard = sign_standard(secret, &id, stamp, body.as_bytes());
         assert_eq!(header(&request, "webhook-signature"), Some(standard.as_str()));
-        assert_eq!(header(&request, "x-service-signature"), Some(sign_body(&webhook.secret, body.as_bytes()).as_str()));
+        assert_eq!(header(&request, "x-service-signature"), Some(sign_body(secret, body.as_bytes()).as_str()));
     }
 
     #[tokio::test]

@@ -176,7 +176,9 @@ mod tests {
         /// A method that names these formatters and is called for all events.
         fn new(event_sinks: &[&str]) -> Self {
             let (directory, sink_fixture, gateway) = (StoreDirectory::new(), SinkFixture::new(), FakeGateway::ready());
-            let sinks = Sinks::open(directory.store(), usize::MAX).unwrap();
+            let sinks =
+                Sinks::open(directory.store(), usize::MAX, crate::platform::secret_keys::SecretKeys::for_tests())
+                    .unwrap();
             let runtime = sink_fixture.context.runtime.clone();
             let context = MethodContext { sinks, runtime, methods: gateway.clone() };
             let subscription = subscription(UserId::new(), "*", event_sinks);

@@ -5,14 +5,16 @@
 //! `"key64"`. A kind without a name is written as `x` and its byte in hexadecimal digits.
 
 use super::kinds::{self, ArchivedKind, FILE, KeyPart, ValueForm};
+use crate::platform::secret_keys::KEY_FILE;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::{borrow::Cow, io::Write as _};
 use uuid::Uuid;
 
-/// The files of a data directory that belong into an archive: without them an administrator could not log in.
-pub const ARCHIVED_FILES: [&str; 2] = ["admin.token", "admin.password"];
+/// The files of a data directory that belong into an archive: without them an administrator could not log in, and webhook
+/// secrets could not be decrypted. A key file that the settings put elsewhere is not among them, and its owner keeps it.
+pub const ARCHIVED_FILES: [&str; 3] = ["admin.token", "admin.password", KEY_FILE];
 
 /// One record, as it was read.
 #[derive(Debug, PartialEq, Eq)]

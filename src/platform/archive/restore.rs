@@ -9,7 +9,10 @@ use super::{
 };
 use crate::{
     model::timestamp::Timestamp,
-    platform::store::{NewDatabase, OfflineDirectory, StoreOpenError},
+    platform::{
+        secret_keys,
+        store::{NewDatabase, OfflineDirectory, StoreOpenError},
+    },
 };
 use std::{
     fs::File,
@@ -107,6 +110,7 @@ pub fn restore(
                 progress(RestoreStep::Writing { bytes: read, of: bytes, rows });
             }
             Some(ArchiveRecord::File { name, content }) => {
+                let content = with_present_keys(directory, name, content).map_err(failed)?;
                 files.push(StagedFile::write(directory, name, &content).map_err(failed)?);
             }
             None => break,
@@ -121,6 +125,18 @@ pub fn restore(
     let finished = files.into_iter().try_for_each(StagedFile::put_in_place).and_then(|()| directory_lock.end_restore());
     finished.map_err(|source| RestoreError::Unfinished { path: directory.to_owned(), source })?;
     Ok(Restored { manifest, end, previous })
+}
+
+/// Adds the keys that the directory has to those of the archive: the database that is kept aside needs them.
+fn with_present_keys(directory: &Path, name: &str, content: Vec<u8>) -> io::Result<Vec<u8>> {
+    if name != secret_keys::KEY_FILE {
+        return Ok(content);
+    }
+    match std::fs::read(directory.join(name)) {
+        Ok(present) => Ok(secret_keys::merged(&content, &present)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(content),
+        Err(error) => Err(error),
+    }
 }
 
 fn put_counters(database: &mut NewDatabase, counters: Option<RepairedCounters>) -> io::Result<()> {

@@ -164,6 +164,11 @@ impl<T: CollectionRecord> Edit<T> {
         Self { after: None, also: None }
     }
 
+    /// The record that is put; `None` if it is deleted.
+    pub const fn record(&self) -> Option<&Arc<T>> {
+        self.after.as_ref()
+    }
+
     /// Has `also` write into the same batch, as [`Changes::with`].
     #[must_use]
     pub fn with(mut self, also: impl FnOnce(&mut Batch<'_>) + Send + 'static) -> Self {

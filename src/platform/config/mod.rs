@@ -15,7 +15,10 @@ use crate::{
         jsonrpc::MAX_BATCH,
         toml_input::{self, InvalidToml},
     },
-    platform::store::{Migration, StoreOptions},
+    platform::{
+        secret_keys::KEY_FILE,
+        store::{Migration, StoreOptions},
+    },
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -42,6 +45,7 @@ pub struct Config {
     pub delivery: DeliveryConfig,
     pub history: HistoryConfig,
     pub store: StoreConfig,
+    pub secrets: SecretsConfig,
     pub webhook: WebhookConfig,
     pub script: ScriptConfig,
     pub egress: EgressConfig,
@@ -90,6 +94,13 @@ pub struct HistoryConfig {
 pub struct StoreConfig {
     pub compact_at: u32,
     pub migrate: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SecretsConfig {
+    /// Empty means a file in the data directory: see [`Config::key_file`].
+    pub key_file: PathBuf,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -263,6 +274,14 @@ impl Config {
         Ok(server.with_file_name("svc-agent"))
     }
 
+    /// The file with the keys of stored secrets: as set, or in the data directory.
+    pub fn key_file(&self) -> PathBuf {
+        match self.secrets.key_file.as_os_str().is_empty() {
+            true => self.data.join(KEY_FILE),
+            false => self.secrets.key_file.clone(),
+        }
+    }
+
     /// The options with which server and agent open their data directory.
     pub fn store_options(&self) -> StoreOptions {
         let StoreConfig { compact_at, migrate } = self.store;
@@ -356,6 +375,7 @@ impl Default for Config {
             delivery: DeliveryConfig::default(),
             history: HistoryConfig::default(),
             store: StoreConfig::default(),
+            secrets: SecretsConfig::default(),
             webhook: WebhookConfig::default(),
             script: ScriptConfig::default(),
             egress: EgressConfig::default(),

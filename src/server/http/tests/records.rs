@@ -158,6 +158,7 @@ async fn health_tells_of_a_store_that_has_stopped() {
     let server = TestServer::start().await;
     let job = |_: &mut crate::platform::store::Batch<'_>| panic!("a job that stops the store");
     let _: Result<(), _> = server.services.store.write(job).await;
+    server.services.store.stopped().await;
     let health = server.send(server.request("GET", "/healthz").body(()).unwrap()).await;
     assert_eq!((health.status, &health.body["status"]), (503, &json!("failed")));
     assert!(health.body["reason"].as_str().unwrap().contains("needs a restart"), "{}", health.body);
