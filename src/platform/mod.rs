@@ -5,7 +5,7 @@
 //! - [`secret_keys`]: encryption of stored secrets; [`file_mode`]: private files
 //! - [`egress`]: outgoing HTTP under the egress policy
 //! - [`accept`], [`outbox`], [`lines`], [`percent`], [`process_group`]: connections, paths and child processes
-//! - [`backoff`], [`keyed_limit`], [`keyed_mutex`], [`run_to_completion`]: waiting and concurrency
+//! - [`backoff`], [`keyed_limit`], [`keyed_mutex`], [`keyed_semaphore`], [`run_to_completion`]: waiting and concurrency
 
 pub mod accept;
 pub mod archive;
@@ -17,6 +17,7 @@ pub mod egress;
 pub mod file_mode;
 pub mod keyed_limit;
 pub mod keyed_mutex;
+pub mod keyed_semaphore;
 pub mod kv;
 pub mod lines;
 pub mod logging;

@@ -32,7 +32,7 @@ use crate::{
     },
     scripting::{
         lua::{HostServices, Runtime},
-        scripts::{Scripts, ToolEventEmitter, ToolRunner},
+        scripts::{ArgumentChecker, Scripts, ToolEventEmitter, ToolRunner},
     },
     server::{
         agent_hub::{AgentHub, AgentHubDeps},
@@ -158,6 +158,7 @@ impl Services {
             runtime: runtime.clone(),
             caller: Arc::new(calls.clone()),
             emitter: Arc::new(ToolEventEmitter::new(emitter.clone(), identity.clone())),
+            arguments: ArgumentChecker::new(),
         };
 
         let templates = Templates::open(store.clone())?;

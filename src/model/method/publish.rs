@@ -4,7 +4,7 @@ use super::{MAX_TOOL_NAME, Method, MethodDefinition, MethodInterface, Registrati
 use crate::model::{
     id::GroupId,
     pattern::Patterns,
-    schema::{self, SchemaError},
+    schema::{SchemaChecker, SchemaError},
 };
 use std::collections::HashSet;
 
@@ -19,6 +19,9 @@ const MAX_NAME: usize = 255;
 const MAX_DESCRIPTION: usize = 4096;
 const MAX_COMMAND: usize = 4096;
 const MAX_WORDS: usize = 100;
+
+/// The largest automata of the patterns of all schemas together, in bytes.
+const MAX_AUTOMATA: usize = 8 << 20;
 
 /// The first field of a registration that breaks a rule. Nothing is published then.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,6 +45,16 @@ impl Registration {
         space: &str,
         find_group: impl Fn(&str) -> Option<GroupId>,
     ) -> Result<Vec<Method>, PublishError> {
+        self.publish_while(space, find_group, || true)
+    }
+
+    /// As [`Registration::publish`], and stops between two methods once `wanted` returns false.
+    pub fn publish_while(
+        &self,
+        space: &str,
+        find_group: impl Fn(&str) -> Option<GroupId>,
+        wanted: impl Fn() -> bool,
+    ) -> Result<Vec<Method>, PublishError> {
         self.check_server()?;
         if self.methods.is_empty() {
             return Err(error("methods", "there must be at least one: add a [[methods]] table"));
@@ -49,11 +62,14 @@ impl Registration {
         if self.methods.len() > MAX_METHODS {
             return Err(error("methods", format!("there are at most {MAX_METHODS}; these are {}", self.methods.len())));
         }
-        let (mut names, mut tools) = (HashSet::new(), HashSet::new());
+        let (mut names, mut tools, mut schemas) = (HashSet::new(), HashSet::new(), SchemaChecker::new(MAX_AUTOMATA));
         let mut published = Vec::with_capacity(self.methods.len());
         for (index, definition) in self.methods.iter().enumerate() {
             let at = |field: &str| format!("methods[{index}].{field}");
-            let method = definition.publish(space, &at, &find_group)?;
+            if !wanted() {
+                return Err(error("methods", "nobody waits for the result of the check any more"));
+            }
+            let method = definition.publish(space, &at, &find_group, &mut schemas)?;
             if !names.insert(method.name.clone()) {
                 return Err(error(at("name"), format!("`{}` is there twice", method.name)));
             }
@@ -92,6 +108,7 @@ impl MethodDefinition {
         space: &str,
         at: &impl Fn(&str) -> String,
         find_group: &impl Fn(&str) -> Option<GroupId>,
+        schemas: &mut SchemaChecker,
     ) -> Result<Method, PublishError> {
         let name = self.name.replace(SPACE, space);
         check_name(&name).map_err(|reason| error(at("name"), reason))?;
@@ -115,7 +132,7 @@ impl MethodDefinition {
             }
         }
         for (field, schema) in [("params_schema", &self.params_schema), ("result_schema", &self.result_schema)] {
-            let checked = schema.as_ref().map_or(Ok(()), schema::check);
+            let checked = schema.as_ref().map_or(Ok(()), |schema| schemas.check(schema));
             checked.map_err(|fault: SchemaError| error(at(field), fault.to_string()))?;
         }
         let mut groups = Vec::with_capacity(self.groups.len());

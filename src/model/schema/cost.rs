@@ -5,63 +5,36 @@
 //! A schema visits its value itself and through the schemas beside it (`allOf`, `$ref`, …), and the values within through the
 //! schemas below it (`properties`, `items`, …). Both are followed, level by level of the value. A schema that is reached
 //! along two paths counts twice, since that is how a short schema can take long.
-//!
-//! Uncertain cases are overestimated: a reference whose base is unknown counts for every place it could lead to.
 
-use super::error::{MAX_VISITS, SchemaError};
-use serde_json::{Map, Value};
-use std::collections::HashMap;
+use super::{
+    error::{MAX_VISITS, SchemaError},
+    graph::{Number, SchemaGraph, SchemaNode},
+};
 
 /// The deepest nesting of schema applications for a value of [`LEVELS`]. Each takes a part of the thread's stack.
 const MAX_DEPTH: u64 = 1000;
 
-/// The most levels of a value that arguments may have.
-const LEVELS: usize = 64;
+/// The most levels of a value that is validated.
+pub const LEVELS: usize = 64;
 
-/// The most edges between schemas.
-const MAX_EDGES: usize = 100_000;
+/// Comparisons of a place with others that `uniqueItems` makes: the library compares up to 15 items pairwise.
+const UNIQUE_COMPARISONS: u64 = 8;
 
-/// Keywords that apply another schema to the same value.
-const BESIDE: [&str; 4] = ["not", "if", "then", "else"];
-const ALL_BESIDE: [&str; 3] = ["allOf", "anyOf", "oneOf"];
-const NAMED_BESIDE: [&str; 2] = ["dependentSchemas", "dependencies"];
-const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
-
-/// The number of a schema in the graph.
-type Number = usize;
-
-/// One schema and its edges.
-#[derive(Default)]
-struct SchemaNode {
-    /// Schemas for the same value. One of each list applies.
-    beside: Vec<Vec<Number>>,
-    /// Schemas for a field by name.
-    properties: Vec<Number>,
-    /// Schemas for fields by pattern.
-    patterns: Vec<Number>,
-    /// Schemas for the other fields.
-    additional: Vec<Number>,
-    /// Schemas for every field.
-    fields: Vec<Number>,
-    /// Schemas for the item at one position.
-    places: Vec<Number>,
-    /// Schemas for every item.
-    items: Vec<Number>,
-    /// Applies the schemas beside it a second time (`unevaluated…`).
-    revisits: bool,
+/// The cost of a schema for each part of a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SchemaCost {
+    /// The most visits to one place of a value, by the levels of the value below its first.
+    visits: Vec<u64>,
+    /// The most states of automata entered for one byte of an object's key.
+    pub key_states: u64,
 }
 
-/// The schemas reached from the root, which is the first.
-struct Graph<'s> {
-    root: &'s Value,
-    /// The `$id`s of schemas.
-    ids: Vec<&'s str>,
-    /// The schemas that a base could mean.
-    bases: Vec<&'s Value>,
-    anchors: HashMap<&'s str, Vec<&'s Value>>,
-    numbers: HashMap<*const Value, Number>,
-    found: Vec<&'s Value>,
-    edges: usize,
+impl SchemaCost {
+    /// The most visits to one place of a value of this depth; at least one.
+    pub fn visits(&self, depth: usize) -> u64 {
+        let visits = self.visits.get(depth.saturating_sub(1)).or(self.visits.last());
+        visits.copied().unwrap_or(1).max(1)
+    }
 }
 
 /// The cost of one schema for a value of some number of levels.
@@ -74,23 +47,47 @@ struct Cost {
     path: u64,
 }
 
-/// Computes the most visits to one place, or fails if there could be too many.
-pub fn measure(schema: &Value) -> Result<u64, SchemaError> {
-    let nodes = Graph::of(schema).nodes()?;
-    let order = order(&nodes)?;
-    let (mut below, mut most) = (vec![Cost::default(); nodes.len()], 0);
+/// Computes the cost of a schema, or fails if it could be too high.
+pub fn measure(graph: &SchemaGraph<'_>) -> Result<SchemaCost, SchemaError> {
+    if let Some(reference) = &graph.outside {
+        return Err(SchemaError::Outside(reference.clone()));
+    }
+    let order = order(&graph.nodes)?;
+    let visits = most(&graph.nodes, &order, |node, level| match level {
+        0 => node.own,
+        _ if node.unique => UNIQUE_COMPARISONS,
+        _ => 0,
+    })?;
+    if visits.last().is_some_and(|most| *most > MAX_VISITS) {
+        return Err(SchemaError::TooMuch);
+    }
+    let has_key_patterns = graph.nodes.iter().any(|node| node.key_states > 0);
+    let key_states = if has_key_patterns {
+        let states = most(&graph.nodes, &order, |node, level| if level == 0 { node.key_states } else { 0 })?;
+        states.last().copied().unwrap_or(0)
+    } else {
+        0
+    };
+    Ok(SchemaCost { visits, key_states })
+}
+
+/// The highest cost at one place of a value, for values of more and more levels; the last holds for all others. `own` is the
+/// cost of a schema by itself, that many levels further down.
+fn most(
+    nodes: &[SchemaNode],
+    order: &[Number],
+    own: impl Fn(&SchemaNode, usize) -> u64,
+) -> Result<Vec<u64>, SchemaError> {
+    let (mut below, mut most) = (vec![Cost::default(); nodes.len()], Vec::new());
     for level in 0..=LEVELS {
         let mut now = vec![Cost::default(); nodes.len()];
-        for &number in &order {
-            now[number] = nodes[number].cost(&now, &below, if level == 0 { 1 } else { 0 });
-        }
-        if now[0].visits > MAX_VISITS {
-            return Err(SchemaError::TooMuch);
+        for &number in order {
+            now[number] = nodes[number].cost(&now, &below, own(&nodes[number], level));
         }
         if now[0].path > MAX_DEPTH {
             return Err(SchemaError::TooDeep);
         }
-        most = most.max(now[0].visits);
+        most.push(now[0].visits.max(most.last().copied().unwrap_or(0)));
         if level > 0 && now == below {
             break;
         }
@@ -120,106 +117,6 @@ impl SchemaNode {
         let down = lists.into_iter().flatten().map(|&one| below[one].path);
         let path = down.chain(self.beside.iter().flatten().map(|&one| now[one].path)).max().unwrap_or(0);
         Cost { visits, again, path: path + 1 }
-    }
-}
-
-impl<'s> Graph<'s> {
-    fn of(root: &'s Value) -> Self {
-        let (mut ids, mut bases, mut anchors) = (Vec::new(), vec![root], HashMap::<_, Vec<_>>::new());
-        let mut left = vec![root];
-        while let Some(value) = left.pop() {
-            match value {
-                Value::Array(items) => left.extend(items),
-                Value::Object(fields) => {
-                    left.extend(fields.values());
-                    let text = |name: &str| fields.get(name).and_then(Value::as_str);
-                    for id in ["$id", "id"].into_iter().filter_map(text) {
-                        match id.strip_prefix('#') {
-                            // Older drafts write an anchor this way.
-                            Some(anchor) => anchors.entry(anchor).or_default().push(value),
-                            None => {
-                                ids.push(id.trim_end_matches('#'));
-                                bases.push(value);
-                            }
-                        }
-                    }
-                    for anchor in ["$anchor", "$dynamicAnchor"].into_iter().filter_map(text) {
-                        anchors.entry(anchor).or_default().push(value);
-                    }
-                }
-                _ => {}
-            }
-        }
-        bases.dedup_by_key(|base| std::ptr::from_ref(*base));
-        Self { root, ids, bases, anchors, numbers: HashMap::new(), found: Vec::new(), edges: 0 }
-    }
-
-    fn nodes(mut self) -> Result<Vec<SchemaNode>, SchemaError> {
-        self.number(self.root);
-        let mut nodes = Vec::new();
-        while let Some(schema) = self.found.get(nodes.len()).copied() {
-            // The other schemas are `true` and `false`.
-            let node = schema.as_object().map_or_else(|| Ok(SchemaNode::default()), |schema| self.node(schema))?;
-            nodes.push(node);
-            if self.edges > MAX_EDGES {
-                return Err(SchemaError::TooMuch);
-            }
-        }
-        Ok(nodes)
-    }
-
-    fn node(&mut self, schema: &'s Map<String, Value>) -> Result<SchemaNode, SchemaError> {
-        let one = |name: &str| schema.get(name).filter(|value| !value.is_array());
-        let list = |name: &str| schema.get(name).and_then(Value::as_array).into_iter().flatten();
-        let named = |name: &str| schema.get(name).and_then(Value::as_object).into_iter().flat_map(Map::values);
-        let mut node = SchemaNode::default();
-        let beside = BESIDE.into_iter().filter_map(one);
-        let beside = beside.chain(ALL_BESIDE.into_iter().flat_map(list));
-        for schema in beside.chain(NAMED_BESIDE.into_iter().flat_map(named)) {
-            node.beside.push(vec![self.number(schema)]);
-        }
-        for name in REFERENCES {
-            if let Some(reference) = schema.get(name).and_then(Value::as_str) {
-                node.beside.push(self.follow(reference)?);
-            }
-        }
-        node.properties = self.numbers(named("properties"));
-        node.patterns = self.numbers(named("patternProperties"));
-        node.additional = self.numbers(one("additionalProperties"));
-        node.fields = self.numbers(["unevaluatedProperties", "propertyNames"].into_iter().filter_map(one));
-        let places = ["items", "additionalItems"].into_iter().filter_map(one);
-        node.places = self.numbers(places.chain(["items", "prefixItems"].into_iter().flat_map(list)));
-        node.items = self.numbers(["contains", "unevaluatedItems"].into_iter().filter_map(one));
-        node.revisits = ["unevaluatedProperties", "unevaluatedItems"].into_iter().any(|name| one(name).is_some());
-        Ok(node)
-    }
-
-    /// The schemas that a reference could lead to.
-    fn follow(&mut self, reference: &str) -> Result<Vec<Number>, SchemaError> {
-        let (base, fragment) = reference.split_once('#').unwrap_or((reference, ""));
-        let fragment = decode(fragment);
-        let to: Vec<_> = if fragment.is_empty() || fragment.starts_with('/') {
-            self.bases.iter().filter_map(|base| base.pointer(&fragment)).collect()
-        } else {
-            self.anchors.get(&*fragment).cloned().unwrap_or_default()
-        };
-        // The base may be a well-known schema outside this one, whose cost is unknown.
-        if !base.is_empty() && !self.ids.contains(&base) {
-            return Err(SchemaError::Outside(reference.to_owned()));
-        }
-        Ok(self.numbers(to))
-    }
-
-    fn numbers(&mut self, schemas: impl IntoIterator<Item = &'s Value>) -> Vec<Number> {
-        schemas.into_iter().map(|schema| self.number(schema)).collect()
-    }
-
-    fn number(&mut self, schema: &'s Value) -> Number {
-        self.edges += 1;
-        *self.numbers.entry(std::ptr::from_ref(schema)).or_insert_with(|| {
-            self.found.push(schema);
-            self.found.len() - 1
-        })
     }
 }
 
@@ -256,29 +153,14 @@ fn order(nodes: &[SchemaNode]) -> Result<Vec<Number>, SchemaError> {
     Ok(order)
 }
 
-/// Percent-decodes a fragment.
-fn decode(fragment: &str) -> String {
-    let (mut bytes, mut rest) = (Vec::new(), fragment.as_bytes());
-    while let [first, more @ ..] = rest {
-        let digits = more.get(..2).filter(|_| *first == b'%').and_then(|digits| std::str::from_utf8(digits).ok());
-        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &more[2..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = more;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Map, Value, json};
+
+    fn measure(schema: &Value) -> Result<u64, SchemaError> {
+        super::measure(&SchemaGraph::of(schema)?).map(|cost| cost.visits(LEVELS))
+    }
 
     /// Definitions of which each asks the next one twice.
     fn doubling(levels: usize, twice: impl Fn(Value) -> Value) -> Value {
@@ -299,7 +181,7 @@ mod tests {
         let named = json!({"$id": "https://a.example/s", "$anchor": "top", "properties": {
             "a": {"$ref": "#top"}, "b": {"$ref": "https://a.example/s"}, "c": {"$ref": "#/$defs/a%20b"}},
             "$defs": {"a b": {}}});
-        for (schema, visits) in [(json!({}), 1), (flat, 1), (tree, 4), (named, 2)] {
+        for (schema, visits) in [(json!({}), 1), (flat, 2), (tree, 4), (named, 2)] {
             assert_eq!(measure(&schema), Ok(visits), "{schema}");
         }
         assert!(measure(&doubling(8, |next: Value| json!({"allOf": [next, next]}))).is_ok());

@@ -2,34 +2,96 @@
 //!
 //! Schemas of methods are checked when they are published and never applied: the method server validates its own params and
 //! results. Tools run in the daemon, which validates their arguments with a [`SchemaValidator`].
+//!
+//! Users and agents write schemas, so that both are bounded: compiling by the size of the schema ([`error`]) and of its
+//! patterns ([`patterns`]), validation by the visits to a value ([`cost`]) and the states that patterns enter
+//! ([`match_budget`]).
 
 mod cost;
 mod error;
+mod graph;
+#[cfg(test)]
+mod hostile_tests;
+mod match_budget;
+mod pattern_keyword;
+mod patterns;
 
-pub use error::{MAX_BYTES, SchemaError};
+pub use error::{MAX_BYTES, PatternFault, SchemaError};
 
+use cost::SchemaCost;
+use error::{MAX_AUTOMATON, MAX_NESTING};
+use graph::SchemaGraph;
+use jsonschema::PatternOptions;
+use match_budget::{MAX_STATES, MatchStop};
+use pattern_keyword::PatternKeyword;
+use patterns::{BoundedPattern, CompiledPatterns, LAZY_AUTOMATON};
 use serde_json::Value;
+use std::sync::{Arc, atomic::AtomicBool};
 
-/// The most visits to all places of one validated value.
-const MAX_TOTAL_VISITS: u64 = 20_000_000;
+/// The most visits to all places of one validated value: about half a second in an unoptimised build.
+const MAX_TOTAL_VISITS: u64 = 5_000_000;
+
+/// The most visits after which a mismatch is located: the library builds an error for each branch that failed.
+const MAX_LOCATED_VISITS: u64 = 50_000;
+
+/// Bytes of text that take as long as a visit to a value.
+const BYTES_PER_VISIT: usize = 64;
 
 /// Checks a schema against the rules of JSON Schema (2020-12, unless it names another draft). A reference must stay within
 /// the schema: nothing is fetched.
 pub fn check(schema: &Value) -> Result<(), SchemaError> {
-    check_size(schema)?;
-    compile(schema).map(drop)
+    SchemaChecker::new(usize::MAX).check(schema)
+}
+
+/// Checks several schemas of one origin, whose patterns have a common limit beside that of each schema.
+pub struct SchemaChecker {
+    /// Bytes that the automata of patterns may still take.
+    left: usize,
+    limit: usize,
+}
+
+impl SchemaChecker {
+    /// The patterns of all schemas compile to at most `limit` bytes.
+    pub fn new(limit: usize) -> Self {
+        Self { left: limit, limit }
+    }
+
+    /// Does the same as [`check`].
+    pub fn check(&mut self, schema: &Value) -> Result<(), SchemaError> {
+        check_size(schema)?;
+        let patterns = patterns::compile(&mut SchemaGraph::of(schema)?)?;
+        let bytes = patterns.values().map(|pattern| pattern.memory()).sum();
+        self.left = self.left.checked_sub(bytes).ok_or(SchemaError::PatternsTogether { limit: self.limit })?;
+        compile(schema, patterns).map(drop)
+    }
 }
 
 fn check_size(schema: &Value) -> Result<(), SchemaError> {
     if !schema.is_object() {
         return Err(SchemaError::NotObject);
     }
+    if Extent::of(schema, usize::MAX).depth > MAX_NESTING {
+        return Err(SchemaError::TooNested);
+    }
     let bytes = schema.to_string().len();
     if bytes > MAX_BYTES { Err(SchemaError::TooLarge(bytes)) } else { Ok(()) }
 }
 
-fn compile(schema: &Value) -> Result<jsonschema::Validator, SchemaError> {
-    jsonschema::validator_for(schema).map_err(|error| SchemaError::Malformed {
+fn compile(schema: &Value, patterns: CompiledPatterns) -> Result<jsonschema::Validator, SchemaError> {
+    // A pattern that is not among these belongs to a well-known schema that this one refers to.
+    let find =
+        move |source: &str| patterns.get(source).cloned().map_or_else(|| BoundedPattern::new(source).map(Arc::new), Ok);
+    let options = jsonschema::options()
+        .offline()
+        .with_pattern_options(PatternOptions::regex().size_limit(MAX_AUTOMATON).dfa_size_limit(LAZY_AUTOMATON))
+        // An annotation in 2020-12. The check for `regex` takes time quadratic in the text.
+        .should_validate_formats(false)
+        .with_keyword("pattern", move |_, value, _| {
+            let found = find(value.as_str().unwrap_or_default());
+            let pattern = found.map_err(|fault| jsonschema::ValidationError::custom(fault.to_string()))?;
+            Ok(Box::new(PatternKeyword(pattern)))
+        });
+    options.build(schema).map_err(|error| SchemaError::Malformed {
         at: error.instance_path().to_string(),
         reason: error.masked().to_string(),
     })
@@ -38,8 +100,7 @@ fn compile(schema: &Value) -> Result<jsonschema::Validator, SchemaError> {
 /// A compiled schema whose validation time is bounded.
 pub struct SchemaValidator {
     validator: jsonschema::Validator,
-    /// The most visits to one place of a value.
-    visits: u64,
+    cost: SchemaCost,
 }
 
 /// The first mismatch between a value and a schema.
@@ -55,39 +116,86 @@ impl SchemaValidator {
     /// Compiles a schema. Fails as [`check`] does, and if validation with it could take very long.
     pub fn new(schema: &Value) -> Result<Self, SchemaError> {
         check_size(schema)?;
-        let visits = cost::measure(schema)?;
-        Ok(Self { validator: compile(schema)?, visits })
+        let mut graph = SchemaGraph::of(schema)?;
+        let patterns = patterns::compile(&mut graph)?;
+        let cost = cost::measure(&graph)?;
+        Ok(Self { validator: compile(schema, patterns)?, cost })
     }
 
     /// Validates a value. A value that would take too long is rejected.
     ///
     /// The error does not repeat the value, which may be long or secret.
     pub fn check(&self, value: &Value) -> Result<(), ValidationError> {
-        let most = usize::try_from(MAX_TOTAL_VISITS / self.visits.max(1)).unwrap_or(usize::MAX);
-        if has_more(value, most) {
-            let reason = format!("there are more than {most} values, too many for this schema");
-            return Err(ValidationError { at: String::new(), reason });
+        self.check_unless(value, &Arc::default())
+    }
+
+    /// Validates a value until `cancelled` is set: patterns are not matched any more then, and the value is rejected.
+    pub fn check_unless(&self, value: &Value, cancelled: &Arc<AtomicBool>) -> Result<(), ValidationError> {
+        let whole = |reason: String| ValidationError { at: String::new(), reason };
+        let most = |visits: u64| usize::try_from(MAX_TOTAL_VISITS / visits).unwrap_or(usize::MAX);
+        let extent = Extent::of(value, most(self.cost.visits(1)));
+        let visits = self.cost.visits(extent.depth);
+        let most = most(visits);
+        if extent.depth > cost::LEVELS {
+            return Err(whole(format!("it is nested more than {} levels deep", cost::LEVELS)));
         }
-        self.validator.validate(value).map_err(|error| ValidationError {
-            at: error.instance_path().to_string(),
-            reason: error.masked().to_string(),
-        })
+        if extent.size > most {
+            return Err(whole(format!("there are more than {most} values, too many for this schema")));
+        }
+        if self.cost.key_states.saturating_mul(extent.key_bytes as u64) > MAX_STATES {
+            return Err(whole(
+                "the names of its fields are too long for the `patternProperties` of this schema".to_owned(),
+            ));
+        }
+        let located = visits.saturating_mul(extent.size as u64) <= MAX_LOCATED_VISITS;
+        let checked = match_budget::run(cancelled, || {
+            if self.validator.is_valid(value) {
+                return Ok(());
+            }
+            let fault = if located { self.validator.validate(value).err() } else { None };
+            Err(fault.map(|error| (error.instance_path().to_string(), error.masked().to_string())))
+        });
+        match checked {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(Some((at, reason)))) => Err(ValidationError { at, reason }),
+            Ok(Err(None)) => Err(whole("it does not fit the schema, and is too large to say where".to_owned())),
+            Err(MatchStop::Exhausted) => {
+                Err(whole("its texts are too long for the patterns of this schema".to_owned()))
+            }
+            Err(MatchStop::Cancelled) => Err(whole("the check was cancelled".to_owned())),
+        }
     }
 }
 
-/// Returns true if the value contains more than `most` values, itself included.
-fn has_more(value: &Value, most: usize) -> bool {
-    let (mut left, mut count) = (vec![value], 0);
-    while let Some(value) = left.pop() {
-        count += 1;
-        match value {
-            _ if count > most => return true,
-            Value::Array(items) => left.extend(items),
-            Value::Object(fields) => left.extend(fields.values()),
-            _ => {}
+/// The size of a value.
+#[derive(Default)]
+struct Extent {
+    /// The values, itself included, and the length of texts in units of [`BYTES_PER_VISIT`].
+    size: usize,
+    key_bytes: usize,
+    depth: usize,
+}
+
+impl Extent {
+    /// Measures a value, up to a size of `most` and a little more.
+    fn of(value: &Value, most: usize) -> Self {
+        let (mut left, mut extent) = (vec![(value, 1)], Self::default());
+        while let Some((value, depth)) = left.pop() {
+            extent.depth = extent.depth.max(depth);
+            extent.size += 1;
+            match value {
+                _ if extent.size > most => break,
+                Value::String(text) => extent.size += text.len() / BYTES_PER_VISIT,
+                Value::Array(items) => left.extend(items.iter().map(|item| (item, depth + 1))),
+                Value::Object(fields) => {
+                    extent.key_bytes += fields.keys().map(|key| key.len() + 1).sum::<usize>();
+                    left.extend(fields.values().map(|field| (field, depth + 1)));
+                }
+                _ => {}
+            }
         }
+        extent
     }
-    false
 }
 
 #[cfg(test)]
@@ -116,10 +224,10 @@ mod tests {
             let Err(SchemaError::Malformed { at, .. }) = check(&schema) else { panic!("{schema} is malformed") };
             assert_eq!(at, place);
         }
-        for schema in [json!({"pattern": "("}), json!({"$ref": "#/$defs/none"}), json!({"$ref": "https://a.example/s"})]
-        {
+        for schema in [json!({"$ref": "#/$defs/none"}), json!({"$ref": "https://a.example/s"})] {
             assert!(matches!(check(&schema), Err(SchemaError::Malformed { .. })), "{schema}");
         }
+        assert!(matches!(check(&json!({"pattern": "("})), Err(SchemaError::Pattern { .. })));
         assert_eq!(check(&json!(true)), Err(SchemaError::NotObject));
         assert!(matches!(check(&json!({"title": "x".repeat(MAX_BYTES)})), Err(SchemaError::TooLarge(_))));
     }

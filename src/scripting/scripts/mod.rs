@@ -3,8 +3,9 @@
 //!
 //! [`definition`] makes a [`Script`] of a user's spec, and [`records`] keeps all of them. A program of an owner finds the
 //! owner's scripts and the global ones; an owner's library or tool hides the global one of the same name. [`tools`] runs
-//! tools, and [`tool_events`] emits their events.
+//! tools, whose [`arguments`] are checked first, and [`tool_events`] emits their events.
 
+mod arguments;
 pub mod definition;
 pub mod records;
 mod script;
@@ -13,6 +14,7 @@ mod tests;
 pub mod tool_events;
 pub mod tools;
 
+pub use arguments::{ArgumentChecker, ArgumentsError};
 pub use definition::ScriptDefinitionError;
 pub use records::{ScriptRefusal, Scripts, ScriptsError};
 pub use script::{Script, ScriptUnavailable};

@@ -5,7 +5,6 @@ use crate::{
         id::ScriptId,
         library::{Language, Library, LibraryName},
         owner::Owner,
-        schema,
         script_spec::ScriptKind,
         timestamp::Timestamp,
     },
@@ -44,7 +43,6 @@ pub struct Script {
 #[derive(Default)]
 pub(super) struct DerivedParts {
     pub program: OnceLock<Result<Program, CompileError>>,
-    validator: OnceLock<Result<schema::SchemaValidator, schema::SchemaError>>,
     digest: OnceLock<[u8; 32]>,
 }
 
@@ -93,19 +91,6 @@ impl Script {
     /// The name of a tool in MCP.
     pub fn mcp_name(&self) -> String {
         self.name.replace('.', "_")
-    }
-
-    /// Checks arguments against the tool's schema, if it has one.
-    pub fn check_arguments(&self, arguments: &Value) -> Result<(), schema::ValidationError> {
-        let Some(schema) = &self.params_schema else { return Ok(()) };
-        match self.derived.validator.get_or_init(|| schema::SchemaValidator::new(schema)) {
-            Ok(validator) => validator.check(arguments),
-            // A schema saved by an older version may no longer be accepted.
-            Err(error) => {
-                let reason = format!("nothing fits the tool's `params_schema`: {error}");
-                Err(schema::ValidationError { at: String::new(), reason })
-            }
-        }
     }
 }
 

@@ -13,7 +13,9 @@ use crate::{
         script_spec::ScriptKind,
         space_state::SpaceState,
     },
-    platform::{collection::Change as ScriptChange, keyed_mutex::KeyedMutex, store::StoreError},
+    platform::{
+        collection::Change as ScriptChange, keyed_mutex::KeyedMutex, keyed_semaphore::KeyedSemaphore, store::StoreError,
+    },
     routing::emit::Emitter,
     scripting::scripts::{Script, Scripts},
     spaces::{SpaceChange, Spaces},
@@ -26,6 +28,9 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// Agents that may be connected and not have sent their hello yet. They do not count among the connections.
 const MAX_GREETINGS: usize = 1024;
+
+/// Registrations of one owner that wait for their check.
+const MAX_CHECKING: usize = 256;
 
 /// All sessions of agents. Cloning the handle is cheap.
 #[derive(Clone)]
@@ -53,6 +58,8 @@ pub(super) struct HubShared {
     sessions: Mutex<HashMap<SpaceId, Arc<AgentSession>>>,
     /// Locks by owner, held over a registration from its check to its publication: only methods of one owner can conflict.
     registering: KeyedMutex,
+    /// Registrations of an owner whose schemas are being checked.
+    pub checking: KeyedSemaphore<UserId>,
     pub greetings: Semaphore,
     /// Counts the running sessions.
     pub running: TaskTracker,
@@ -73,6 +80,7 @@ impl AgentHub {
             deps,
             sessions: Mutex::default(),
             registering: KeyedMutex::new(),
+            checking: KeyedSemaphore::new(1, MAX_CHECKING),
             greetings: Semaphore::new(MAX_GREETINGS),
             running: TaskTracker::new(),
         }));

@@ -151,9 +151,14 @@ impl AgentHub {
         let (groups, name) = (self.resolve_groups(&space, &registration, &known), space.name.to_string());
         let found = groups.clone();
         let (timeout, mode) = (registration.server.timeout, registration.server.mode);
-        // Schemas are compiled to be checked, which takes long if they are large.
-        let published =
-            tokio::task::spawn_blocking(move || registration.publish(&name, |group| found.get(group).copied()));
+        // Schemas are compiled to be checked, which takes long if they are large. The owner has one such check at a time, and
+        // it ends with the link.
+        let turn = self.0.checking.acquire(space.owner).await.ok_or("too many registrations of this owner wait")?;
+        let checked_link = link.clone();
+        let published = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            registration.publish_while(&name, |group| found.get(group).copied(), || checked_link.is_up())
+        });
         let methods = published.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
         let request = ServeRequest {
             space: id,

@@ -17,7 +17,7 @@ use crate::{
     },
     scripting::{
         lua::{ScriptError, Verdict},
-        scripts::{Script, ToolError},
+        scripts::{ArgumentsError, Script, ToolError},
     },
     server::http::{ApiError, ApiRequest, Json, services::ScriptRunServices},
 };
@@ -74,11 +74,12 @@ async fn run_tool(
     let _permit = services.user_limits.test_run(user)?;
     let arguments = params.unwrap_or_else(empty_object);
     let run = services.tools.run(tool, user, arguments).await.map_err(|error| match error {
-        ToolError::NotAnObject | ToolError::Unreadable(_) | ToolError::TooLarge(_) | ToolError::SchemaMismatch(_) => {
-            ApiError::BadRequest(format!("`params`: {error}"))
+        ToolError::Arguments(error @ ArgumentsError::Busy) => {
+            ApiError::TooManyRequests { message: error.to_string(), wait: Duration::from_secs(1) }
         }
+        ToolError::Arguments(error @ ArgumentsError::Stopped) => ApiError::Unavailable(error.to_string()),
+        ToolError::Arguments(error) => ApiError::BadRequest(format!("`params`: {error}")),
         ToolError::Compile(_) | ToolError::NotATool => ApiError::Conflict(format!("`{}`: {error}", tool.name)),
-        ToolError::Stopped => ApiError::Unavailable(error.to_string()),
     })?;
     let (result, error) = match run.result {
         Ok(result) => (Some(result), None),
