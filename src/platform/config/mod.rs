@@ -123,6 +123,7 @@ pub struct ScriptConfig {
 pub struct EgressConfig {
     pub allow_private: bool,
     pub deny: Vec<ipnet::IpNet>,
+    pub dns: Vec<std::net::SocketAddr>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,14 +1,19 @@
 //! The guarded HTTP client: every HTTP request that the daemon makes on behalf of a user goes through [`Egress::send`].
 //!
-//! The host is resolved here, each of its addresses is checked against the [`policy`], and the connection is pinned to a
+//! The host is resolved by the [`resolver`], each of its addresses is checked against the [`policy`], and the connection is pinned to a
 //! checked address, so that no second resolution, redirect or proxy leads elsewhere. One timeout spans the whole
 //! exchange, and a response is read up to a limit.
 
+mod own_addresses;
 mod policy;
 #[cfg(test)]
 pub(crate) mod receiver;
+mod resolver;
+#[cfg(test)]
+mod resolver_tests;
 
 pub use policy::Denial;
+pub use resolver::ResolveError;
 
 use crate::{
     model::{
@@ -28,10 +33,10 @@ use isahc::{
     tls::TlsConfig,
 };
 use policy::Policy;
+use resolver::NameResolver;
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
-    io,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::Arc,
     time::Duration,
 };
@@ -60,6 +65,7 @@ pub struct Egress(Arc<EgressState>);
 
 struct EgressState {
     policy: Policy,
+    resolver: NameResolver,
     /// Created on first use: a daemon that sends nothing does not pay for them.
     clients: [OnceCell<HttpClient>; CLIENTS],
 }
@@ -110,7 +116,7 @@ pub enum EgressError {
     #[error(transparent)]
     Url(#[from] UrlError),
     #[error("cannot resolve `{host}`: {source}")]
-    Resolve { host: String, source: io::Error },
+    Resolve { host: String, source: ResolveError },
     #[error("`{host}` has no address")]
     NoAddress { host: String },
     #[error("`{host}` is at {address}, which is not allowed: {denial}")]
@@ -130,7 +136,8 @@ pub enum EgressError {
 impl Egress {
     /// A client under this policy. Nothing is opened yet.
     pub fn new(config: &config::EgressConfig) -> Self {
-        Self(Arc::new(EgressState { policy: Policy::new(config), clients: Default::default() }))
+        let (policy, resolver) = (Policy::new(config), NameResolver::new(&config.dns));
+        Self(Arc::new(EgressState { policy, resolver, clients: Default::default() }))
     }
 
     /// Checks a URL as far as that is possible without resolving a name: a literal address, or `localhost`, that the
@@ -195,10 +202,14 @@ impl Egress {
         let mut addresses: Vec<SocketAddr> = match url.host() {
             Some(Host::Ipv4(address)) => vec![(address, port).into()],
             Some(Host::Ipv6(address)) => vec![(address, port).into()],
-            Some(Host::Domain(name)) => tokio::net::lookup_host((name, port))
-                .await
-                .map_err(|source| EgressError::Resolve { host: host(), source })?
-                .collect(),
+            Some(Host::Domain(name)) if is_localhost(name) => {
+                vec![(Ipv4Addr::LOCALHOST, port).into(), (Ipv6Addr::LOCALHOST, port).into()]
+            }
+            Some(Host::Domain(name)) => {
+                let found = self.0.resolver.resolve(owner, name).await;
+                let found = found.map_err(|source| EgressError::Resolve { host: host(), source })?;
+                found.iter().map(|address| (*address, port).into()).collect()
+            }
             None => vec![],
         };
         for address in &addresses {

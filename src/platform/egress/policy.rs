@@ -3,6 +3,7 @@
 //! Addresses are checked, never names, because a name can resolve to another address at the moment of connecting. An IPv6
 //! address that embeds an IPv4 one is checked as both.
 
+use super::own_addresses::OwnAddresses;
 use crate::{model::owner::Owner, platform::config};
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -11,6 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub(super) struct Policy {
     private: Private,
     deny: Vec<IpNet>,
+    own: OwnAddresses,
 }
 
 /// Owners whose sinks reach private addresses. Global ones always do: the users who may create those are trusted.
@@ -35,6 +37,11 @@ pub enum Denial {
          make the sink global, or have `egress.allow_private` set on the server"
     )]
     Private,
+    #[error(
+        "the server's own addresses are closed to user-owned sinks: \
+         make the sink global, or have `egress.allow_private` set on the server"
+    )]
+    OwnAddress,
 }
 
 /// Metadata services of clouds, which hand out credentials, outside the link-local ranges: Alibaba, Oracle, Azure, AWS, Google.
@@ -49,7 +56,7 @@ const METADATA: [IpAddr; 5] = [
 impl Policy {
     pub(super) fn new(config: &config::EgressConfig) -> Self {
         let private = if config.allow_private { Private::Everyone } else { Private::GlobalOnly };
-        Self { private, deny: config.deny.clone() }
+        Self { private, deny: config.deny.clone(), own: OwnAddresses::default() }
     }
 
     /// Checks a connection to `address` on behalf of `owner`.
@@ -77,6 +84,7 @@ impl Policy {
         match (owner, &self.private) {
             (Owner::Global, _) | (Owner::User(_), Private::Everyone) => Ok(()),
             (Owner::User(_), Private::GlobalOnly) if is_private(address) => Err(Denial::Private),
+            (Owner::User(_), Private::GlobalOnly) if self.own.contains(address) => Err(Denial::OwnAddress),
             (Owner::User(_), Private::GlobalOnly) => Ok(()),
         }
     }
@@ -106,11 +114,20 @@ fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-/// Unspecified, multicast and broadcast addresses. On Linux `0.0.0.0` connects to the local machine.
+/// Unspecified, multicast and broadcast addresses, and those set aside for documentation (2001:db8::/32, 3fff::/20),
+/// discarding (100::/64) and segment routing (5f00::/16). On Linux `0.0.0.0` connects to the local machine.
 fn is_no_host(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.octets()[0] == 0 || v4.is_multicast() || v4.is_broadcast(),
-        IpAddr::V6(v6) => v6.is_unspecified() || v6.is_multicast(),
+        IpAddr::V6(v6) => {
+            let [a, b, c, d, ..] = v6.segments();
+            v6.is_unspecified()
+                || v6.is_multicast()
+                || (a == 0x2001 && b == 0xdb8)
+                || (a == 0x3fff && b & 0xf000 == 0)
+                || [a, b, c, d] == [0x100, 0, 0, 0]
+                || a == 0x5f00
+        }
     }
 }
 
@@ -148,7 +165,7 @@ mod tests {
 
     #[test]
     fn link_local_and_metadata_are_closed_to_everyone_in_every_spelling() {
-        let open = Policy::new(&config::EgressConfig { allow_private: true, deny: vec![] });
+        let open = Policy::new(&config::EgressConfig { allow_private: true, ..config::EgressConfig::default() });
         for owner in [Owner::Global, Owner::User(UserId::new())] {
             for address in [
                 "169.254.169.254",
@@ -175,14 +192,31 @@ mod tests {
 
     #[test]
     fn an_address_of_no_single_host_is_closed_to_everyone() {
-        for address in ["0.0.0.0", "0.1.2.3", "224.0.0.1", "255.255.255.255", "::", "ff02::1", "::ffff:0.0.0.0"] {
-            assert_eq!(check(&strict(), Owner::Global, address), Err(Denial::NotAHost), "{address}");
+        let open = Policy::new(&config::EgressConfig { allow_private: true, ..config::EgressConfig::default() });
+        for address in [
+            "0.0.0.0",
+            "0.1.2.3",
+            "224.0.0.1",
+            "255.255.255.255",
+            "::",
+            "ff02::1",
+            "::ffff:0.0.0.0",
+            "2001:db8::1",
+            "2001:db8:ffff::1",
+            "3fff::1",
+            "3fff:fff::1",
+            "100::1",
+            "100::ffff:ffff:ffff:ffff",
+            "5f00::1",
+            "5f00:ffff::1",
+        ] {
+            assert_eq!(check(&open, Owner::Global, address), Err(Denial::NotAHost), "{address}");
         }
     }
 
     #[test]
     fn private_addresses_are_for_global_sinks_unless_the_server_allows_them() {
-        let open = Policy::new(&config::EgressConfig { allow_private: true, deny: vec![] });
+        let open = Policy::new(&config::EgressConfig { allow_private: true, ..config::EgressConfig::default() });
         let user = Owner::User(UserId::new());
         for address in [
             "127.0.0.1",
@@ -210,7 +244,18 @@ mod tests {
 
     #[test]
     fn public_addresses_are_open_to_everyone() {
-        for address in ["1.1.1.1", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "::ffff:8.8.8.8"] {
+        for address in [
+            "1.1.1.1",
+            "172.32.0.1",
+            "100.128.0.1",
+            "2606:4700::1111",
+            "::ffff:8.8.8.8",
+            "2001:db9::1",
+            "3ffe::1",
+            "4000::1",
+            "100:0:0:1::1",
+            "5f01::1",
+        ] {
             assert_eq!(check(&strict(), Owner::User(UserId::new()), address), Ok(()), "{address}");
         }
     }
@@ -218,10 +263,28 @@ mod tests {
     #[test]
     fn the_deny_list_holds_for_global_sinks_and_disguised_addresses() {
         let deny = vec!["10.1.0.0/16".parse().unwrap(), "2606::/16".parse().unwrap()];
-        let policy = Policy::new(&config::EgressConfig { allow_private: true, deny });
+        let policy =
+            Policy::new(&config::EgressConfig { allow_private: true, deny, ..config::EgressConfig::default() });
         for address in ["10.1.2.3", "::ffff:10.1.2.3", "2606::1"] {
             assert_eq!(check(&policy, Owner::Global, address), Err(Denial::Listed), "{address}");
         }
         assert_eq!(check(&policy, Owner::Global, "10.2.0.1"), Ok(()));
+    }
+
+    #[test]
+    fn the_hosts_own_addresses_are_closed_to_users_in_every_spelling() {
+        let own = ["203.0.114.7".parse().unwrap(), "2606:4700::7".parse().unwrap()];
+        let user = Owner::User(UserId::new());
+        for (allow_private, expected) in [(false, Err(Denial::OwnAddress)), (true, Ok(()))] {
+            let mut policy = Policy::new(&config::EgressConfig { allow_private, ..config::EgressConfig::default() });
+            policy.own = OwnAddresses::fixed(own);
+            for address in
+                ["203.0.114.7", "2606:4700::7", "::ffff:203.0.114.7", "64:ff9b::203.0.114.7", "2002:cb00:7207::"]
+            {
+                assert_eq!(check(&policy, user, address), expected, "{address}");
+                assert_eq!(check(&policy, Owner::Global, address), Ok(()), "{address}");
+            }
+            assert_eq!(check(&policy, user, "203.0.114.8"), Ok(()));
+        }
     }
 }

@@ -1,0 +1,105 @@
+//! The addresses of this host's network interfaces. They reach services that listen for this host alone as loopback does,
+//! also where the address is a public one.
+
+use parking_lot::Mutex;
+use std::{
+    collections::HashSet,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    time::{Duration, Instant},
+};
+
+/// Interfaces come and go; a new address is known after this time.
+const REFRESH: Duration = Duration::from_secs(10);
+
+/// The addresses of the interfaces, read again now and then.
+#[derive(Default)]
+pub(super) struct OwnAddresses(Mutex<Option<ReadAddresses>>);
+
+struct ReadAddresses {
+    addresses: HashSet<IpAddr>,
+    /// `None` for addresses that are not read again.
+    until: Option<Instant>,
+}
+
+impl OwnAddresses {
+    /// These addresses for ever.
+    #[cfg(test)]
+    pub fn fixed(addresses: impl IntoIterator<Item = IpAddr>) -> Self {
+        Self(Mutex::new(Some(ReadAddresses { addresses: addresses.into_iter().collect(), until: None })))
+    }
+
+    /// True if an interface of this host has the address. An address behind a translating router is not known here.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let now = Instant::now();
+        let mut read = self.0.lock();
+        if let Some(read) = &*read
+            && read.until.is_none_or(|until| now < until)
+        {
+            return read.addresses.contains(&address);
+        }
+        let addresses = interface_addresses();
+        let contains = addresses.contains(&address);
+        *read = Some(ReadAddresses { addresses, until: Some(now + REFRESH) });
+        contains
+    }
+}
+
+fn interface_addresses() -> HashSet<IpAddr> {
+    let mut first: *mut libc::ifaddrs = std::ptr::null_mut();
+    // SAFETY: the pointer is valid for a write; the list is freed below, after its last use.
+    if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
+        let error = std::io::Error::last_os_error();
+        log::warn!("cannot read the addresses of this host, which sinks of users must not reach: {error}");
+        return HashSet::new();
+    }
+    let mut addresses = HashSet::new();
+    let mut next = first;
+    // SAFETY: each entry of the list is valid until the list is freed, and the last one points to nothing.
+    while let Some(interface) = unsafe { next.as_ref() } {
+        // SAFETY: the address of an entry is null or points to a socket address of its family.
+        addresses.extend(unsafe { ip_address(interface.ifa_addr) });
+        next = interface.ifa_next;
+    }
+    // SAFETY: the list came from `getifaddrs` and is not used any more.
+    unsafe { libc::freeifaddrs(first) };
+    addresses
+}
+
+/// The IP address in a socket address; none if it is of another family.
+///
+/// # Safety
+///
+/// The pointer is null or points to a socket address of its family.
+unsafe fn ip_address(address: *const libc::sockaddr) -> Option<IpAddr> {
+    // SAFETY: as the caller guarantees.
+    match i32::from(unsafe { address.as_ref() }?.sa_family) {
+        libc::AF_INET => {
+            // SAFETY: an address of this family has this type; it need not be aligned to it.
+            let v4 = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
+            Some(Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr)).into())
+        }
+        libc::AF_INET6 => {
+            // SAFETY: as above.
+            let v6 = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
+            Some(Ipv6Addr::from(v6.sin6_addr.s6_addr).into())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_addresses_of_all_interfaces_are_known() {
+        let own = OwnAddresses::default();
+        assert!(own.contains(Ipv4Addr::LOCALHOST.into()), "the loopback interface has it");
+        assert!(!own.contains(Ipv4Addr::new(192, 0, 2, 1).into()));
+        // The address that a packet to another network would leave from; a host without a route has none.
+        let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+        if socket.connect("192.0.2.1:9").is_ok() {
+            assert!(own.contains(socket.local_addr().unwrap().ip()));
+        }
+    }
+}
