@@ -109,6 +109,19 @@ async fn regular_expressions_match_replace_and_split() {
 }
 
 #[tokio::test]
+async fn a_request_of_a_global_tool_is_sent_as_the_user_who_runs_the_tool() {
+    let host = TestRuntime::new();
+    let source = "
+        http.get('http://x.test/a')
+        http.post('http://x.test/b', 'x')
+        return http.request{ url = 'http://x.test/c' }.status";
+    assert!(host.run_tool(source, "{}").await.result.is_ok());
+    assert!(matches!(host.run_script("http.get('http://x.test/d')").await.verdict, Verdict::Ack));
+    let owners: Vec<_> = host.http.requests.lock().iter().map(|(owner, _)| *owner).collect();
+    assert_eq!(owners, [tool_user(), tool_user(), tool_user(), Owner::Global]);
+}
+
+#[tokio::test]
 async fn a_request_is_sent_as_its_owner_and_its_response_returned() {
     let host = TestRuntime::new();
     let source = "
