@@ -35,3 +35,7 @@ pub mod server;
 
 // Level 7: the command line.
 pub mod cli;
+
+// Level 8: the entry points of the fuzz targets in `tests/fuzz/`.
+#[doc(hidden)]
+pub mod fuzz_entry;

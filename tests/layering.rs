@@ -22,6 +22,7 @@ const LEVELS: &[&[&str]] = &[
     &["delivery"],
     &["agent", "server"],
     &["cli"],
+    &["fuzz_entry"],
 ];
 
 #[test]

@@ -45,6 +45,8 @@ pub use host::{
     ModuleSource, NoModules, OutputWriter, ProgramOutput, SpaceAgent, SpaceKv, ToolContext,
 };
 pub use inputs::{CheckedSpace, EventInput, ProgramContext, ToolCall};
+#[doc(hidden)]
+pub use json::fuzz_json;
 pub use json::{JsonError, check_size};
 pub use limits::LimitExceeded;
 pub use program::{Capabilities, CompileError, MAX_SPACE_FILE, Program};

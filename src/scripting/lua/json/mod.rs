@@ -12,9 +12,12 @@
 //! A value that JSON cannot express (a function, a cycle, NaN, a table that is both list and map) is an error that names
 //! its path, such as `$.items[2].x`.
 
+mod fuzz;
 mod read;
 mod write;
 
+#[doc(hidden)]
+pub use fuzz::fuzz_json;
 pub(super) use read::read_into;
 pub(super) use write::{write, write_raw};
 

@@ -1,0 +1,173 @@
+//! Entry points of the fuzz targets in `tests/fuzz/`: each takes any bytes and panics if a rule does not hold.
+//!
+//! The targets of `cargo fuzz` and a test below, which replays the stored inputs, call the same functions.
+
+use crate::{
+    delivery::sinks::signature,
+    model::{
+        agent_protocol::{self, ToAgent, ToServer},
+        id::UserId,
+        jsonrpc::{Id, Request, RpcBody, RpcResponse},
+        method::Registration,
+        owner::Owner,
+        pattern::Patterns,
+        sink_spec::SinkSpec,
+        template_spec::TemplateSpec,
+        toml_input,
+        webhook_secret::WebhookSecret,
+    },
+    platform::config::Config,
+    routing::matcher::Trie,
+};
+use serde_json::{Value, value::RawValue};
+
+pub use crate::scripting::lua::fuzz_json as lua_json;
+
+/// Every target by its name, which is also that of its binary and its folder of inputs.
+pub const TARGETS: [(&str, fn(&[u8])); 6] = [
+    ("event_patterns", event_patterns),
+    ("json_rpc", json_rpc),
+    ("agent_protocol", agent_protocol),
+    ("toml_definitions", toml_definitions),
+    ("webhook_signatures", webhook_signatures),
+    ("lua_json", lua_json),
+];
+
+/// The first line is a list of patterns; each other line is the type of an event. The trie and the patterns agree.
+pub fn event_patterns(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let (list, kinds) = text.split_once('\n').unwrap_or((text, ""));
+    let Ok(patterns) = list.parse::<Patterns>() else { return };
+    assert_eq!(patterns.as_str(), list);
+    let written: Vec<_> = patterns.iter().map(ToString::to_string).collect();
+    let again: Patterns = written.join(",").parse().expect("written patterns are patterns");
+    assert!(again.iter().eq(patterns.iter()), "{list:?} was written as {written:?}");
+    let (mut trie, user) = (Trie::new(), UserId::new());
+    trie.insert(&patterns, Owner::Global, &1);
+    for kind in kinds.lines().filter(|kind| kind.split('.').all(|segment| !segment.is_empty())) {
+        let found = trie.matches(kind.split('.'), user);
+        assert_eq!(found == [1], patterns.matches(kind), "{list:?} for {kind:?}");
+    }
+    trie.remove(&patterns, Owner::Global, &1);
+    assert!(trie.matches(["a"].into_iter(), user).is_empty());
+}
+
+/// The body of a request. A request reads back as it was written, and a response to it is JSON with its id.
+pub fn json_rpc(data: &[u8]) {
+    let requests = match RpcBody::read(data, 16) {
+        Ok(RpcBody::Single(request)) => vec![request],
+        Ok(RpcBody::Batch(requests)) => requests,
+        Err(error) => return check_response(&RpcResponse::Error(error.to_raw()), &Id::null()),
+    };
+    for request in requests {
+        match request {
+            Ok(request) => {
+                let written = serde_json::to_vec(&request).expect("a request is JSON");
+                let Ok(RpcBody::Single(Ok(again))) = RpcBody::read(&written, 16) else {
+                    panic!("{} does not read back", String::from_utf8_lossy(&written))
+                };
+                let Request { method, params, id } = &again;
+                assert_eq!(*method, request.method);
+                assert_eq!(params.as_ref().map(|raw| raw.get()), request.params.as_ref().map(|raw| raw.get()));
+                let result = RpcResponse::Result(params.clone().unwrap_or_else(null));
+                check_response(&result, id.as_ref().unwrap_or(&Id::null()));
+            }
+            Err(invalid) => check_response(&RpcResponse::Error(invalid.error.to_raw()), &invalid.id),
+        }
+    }
+}
+
+fn check_response(response: &RpcResponse, id: &Id) {
+    let mut out = Vec::new();
+    response.write(id, &mut out);
+    let value: Value = serde_json::from_slice(&out).expect("a response is JSON");
+    assert_eq!(value["jsonrpc"], "2.0");
+    assert_eq!(value["id"], serde_json::to_value(id).expect("an id is JSON"));
+    assert!(value.get("result").is_some() != value.get("error").is_some());
+}
+
+fn null() -> Box<RawValue> {
+    RawValue::from_string("null".to_owned()).expect("null is JSON")
+}
+
+/// A frame of an agent or of a server. A message reads back as it was written, and a registration is checked in bounded time.
+pub fn agent_protocol(data: &[u8]) {
+    if let Ok(message) = agent_protocol::decode::<ToServer>(data) {
+        let written = agent_protocol::encode(&message);
+        let again: ToServer = agent_protocol::decode(&written).expect("a written message is one");
+        assert_eq!(agent_protocol::encode(&again), written);
+        if let ToServer::Register { registration, .. } = again {
+            let _ = registration.publish("space", |_| None);
+        }
+    }
+    if let Ok(message) = agent_protocol::decode::<ToAgent>(data) {
+        let written = agent_protocol::encode(&message);
+        let again: ToAgent = agent_protocol::decode(&written).expect("a written message is one");
+        assert_eq!(agent_protocol::encode(&again), written);
+    }
+}
+
+/// The text of a TOML file, as each thing that is defined in one. An accepted definition is JSON for the API.
+pub fn toml_definitions(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    if let Ok(registration) = Registration::from_toml(text) {
+        let _ = registration.publish("space", |_| None);
+        serde_json::to_vec(&registration).expect("a registration is JSON");
+    }
+    if let Ok(sink) = toml_input::parse::<SinkSpec>(text) {
+        serde_json::to_vec(&sink).expect("a sink is JSON");
+        let _ = sink.check();
+    }
+    if let Ok(template) = toml_input::parse::<TemplateSpec>(text) {
+        serde_json::to_vec(&template).expect("a template is JSON");
+        let _ = template.check();
+    }
+    let _ = toml_input::parse::<Config>(text);
+}
+
+/// A secret, an id, a time and a body, on a line each. Signatures have their form, and depend on each byte of the body.
+pub fn webhook_signatures(data: &[u8]) {
+    let mut parts = data.splitn(4, |byte| *byte == b'\n');
+    let mut text = || parts.next().and_then(|part| std::str::from_utf8(part).ok());
+    let (Some(secret), Some(id), Some(time)) = (text(), text(), text()) else { return };
+    let Ok(secret) = WebhookSecret::parse(secret) else { return };
+    let (time, body) = (time.parse().unwrap_or(0), parts.next().unwrap_or_default());
+    let mut other = body.to_vec();
+    other.push(b'x');
+
+    let plain = signature::sign_body(&secret, body);
+    let hex = plain.strip_prefix("sha256=").expect("the prefix of the form");
+    assert!(hex.len() == 64 && hex.bytes().all(|digit| digit.is_ascii_hexdigit()), "{plain}");
+    assert_ne!(plain, signature::sign_body(&secret, &other));
+
+    let standard = signature::sign_standard(&secret, id, time, body);
+    assert_eq!(standard.strip_prefix("v1,").map(str::len), Some(44), "{standard}");
+    assert_ne!(standard, signature::sign_standard(&secret, id, time, &other));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{fs, path::Path};
+
+    #[test]
+    fn every_stored_input_of_the_fuzz_targets_holds() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/corpus");
+        for (name, target) in TARGETS {
+            let inputs: Vec<_> = fs::read_dir(folder.join(name)).unwrap().map(|entry| entry.unwrap().path()).collect();
+            assert!(inputs.len() >= 3, "{name} has {} inputs", inputs.len());
+            for path in inputs {
+                target(&fs::read(&path).unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn every_fuzz_target_has_its_binary() {
+        let manifest = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/Cargo.toml")).unwrap();
+        for (name, _) in TARGETS {
+            assert!(manifest.contains(&format!("path = \"fuzz_targets/{name}.rs\"")), "{name}");
+        }
+        assert_eq!(manifest.matches("[[bin]]").count(), TARGETS.len());
+    }
+}
