@@ -113,9 +113,8 @@ fn texts_that_are_too_long_for_the_patterns_do_not_fit_and_take_bounded_time() {
     let letter = |n: u64| if n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63 == 0 { 'a' } else { 'b' };
     let text = |length: u64| (0..length).map(letter).collect::<String>();
     let started = Instant::now();
-    let error = validator.check(&json!([text(150_000)])).unwrap_err();
+    let error = validator.check(&json!([text(40_000)])).unwrap_err();
     assert!(error.reason.contains("does not match"), "{error}");
-    eprintln!("{:?}", started.elapsed());
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     let error = validator.check(&json!([text(1 << 20)])).unwrap_err();
     assert_eq!(error.to_string(), "its texts are too long for the patterns of this schema");

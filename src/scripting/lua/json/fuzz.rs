@@ -38,7 +38,10 @@ pub fn fuzz_json(data: &[u8]) {
         let written = write(&lua, &value).expect("a value that was read is JSON");
         serde_json::from_slice::<serde_json::Value>(&written).expect("written text is JSON");
     }
-    let Ok(value) = build(&lua, &mut Bytes(data)) else { return };
+    let Ok(built) = build(&lua, &mut Bytes(data)) else { return };
+    // The writer is given values that come from the state, which may be of another type than those that were put there.
+    slot.raw_set(3, built).expect("a new state has memory");
+    let value: Value = slot.raw_get(3).expect("the value was put there");
     let Ok(written) = write(&lua, &value) else { return };
     let text = std::str::from_utf8(&written).expect("JSON is text");
     serde_json::from_str::<serde_json::Value>(text).expect("written text is JSON");
