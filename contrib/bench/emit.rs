@@ -85,7 +85,7 @@ fn store_alone() -> f64 {
         let store = Store::open(directory.path(), 0, metrics.clone()).expect("a fresh directory opens");
         let (ready, _wakes) = tokio::sync::mpsc::unbounded_channel();
         let hooks = EngineHooks { accepted: Box::new(|_| ()), ready };
-        let limits = QueueLimits { queue: usize::MAX, dead_letters: 1 };
+        let limits = QueueLimits { queue: usize::MAX, dead_letters: 1, undelivered: u64::MAX };
         let engine = SledEngine::open(store.clone(), metrics, limits, hooks).expect("a fresh store opens");
         let target = RouteTarget { sink: SinkId::new(), name: "s".into() };
         engine.open_queue(&target);

@@ -86,7 +86,7 @@ async fn engine(events: usize, ids: IdChoice) -> StoreSize {
     let store = Store::open(directory.path(), 0, metrics.clone()).expect("a fresh directory opens");
     let (ready, wakes) = mpsc::unbounded_channel();
     let hooks = EngineHooks { accepted: Box::new(|_| ()), ready };
-    let limits = QueueLimits { queue: usize::MAX, dead_letters: 1 };
+    let limits = QueueLimits { queue: usize::MAX, dead_letters: 1, undelivered: u64::MAX };
     let engine = SledEngine::open(store.clone(), metrics, limits, hooks).expect("a fresh store opens");
     let target = RouteTarget { sink: SinkId::new(), name: "s".into() };
     engine.open_queue(&target);
@@ -131,7 +131,7 @@ async fn sweep(engine: SledEngine) {
 }
 
 fn retention() -> Retention {
-    Retention { keep: Duration::from_secs(7 * 86_400), bytes: HISTORY }
+    Retention { keep: Duration::from_secs(7 * 86_400), bytes: HISTORY, dead_letter_bytes: HISTORY }
 }
 
 /// Acknowledges every event in order, until all are delivered.

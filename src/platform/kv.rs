@@ -7,7 +7,7 @@
 //! A damaged value fails its readers. It can be set anew and deleted, and stays in the way of nothing else.
 
 use crate::{
-    model::{owner::Owner, timestamp::Timestamp},
+    model::{owner::Owner, timestamp::Timestamp, units::Size},
     platform::store::{Batch, Store, StoreError, keys, readable},
 };
 use parking_lot::Mutex;
@@ -30,6 +30,9 @@ pub const MAX_VALUE: usize = 64 << 10;
 /// Keys an owner can have, expired ones included until they are purged.
 pub const MAX_KEYS: usize = 10_000;
 
+/// Bytes of keys and values that an owner can have, unless [`Kv::limited_to`] sets another limit.
+const MAX_BYTES: u64 = 16 << 20;
+
 /// A full owner's expired keys are looked for at most this often: the search runs on the writer.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
@@ -37,22 +40,27 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub struct Kv {
     store: Store,
+    /// Bytes of keys and values that each owner can have.
+    max_bytes: u64,
     counts: Arc<Mutex<HashMap<Owner, KeyCount>>>,
     /// Damaged values that the last purge found, so that they are logged once.
     damaged: Arc<AtomicUsize>,
 }
 
-/// The number of keys of an owner, kept so that the limit costs no scan.
+/// The number of keys of an owner and the size of all, kept so that the limits cost no scan.
 #[derive(Default)]
 struct KeyCount {
     keys: usize,
+    /// Bytes of keys and values. A damaged value counts as empty.
+    bytes: u64,
     swept: Option<Instant>,
 }
 
 impl KeyCount {
-    fn removed(&mut self) {
+    fn removed(&mut self, bytes: u64) {
         // Saturating, because a panic on the writer would stop the store for everyone.
         self.keys = self.keys.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(bytes);
     }
 }
 
@@ -65,6 +73,11 @@ pub enum KvError {
     ValueTooLarge(usize),
     #[error("there are {MAX_KEYS} keys already: delete some, or give them a time to live")]
     TooManyKeys,
+    #[error(
+        "the keys and values would take more than {limit} (on a server `limits.kv`): delete some, or give them a time to live",
+        limit = Size(*.0)
+    )]
+    TooManyBytes(u64),
     #[error("the value under `{0}` is no integer, or would grow past one")]
     NotAnInteger(String),
     #[error(transparent)]
@@ -80,11 +93,20 @@ impl Kv {
     pub fn new(store: Store) -> Result<Self, StoreError> {
         let mut counts = HashMap::<Owner, KeyCount>::new();
         for key in store.keys(vec![keys::KV]..vec![keys::KV + 1]) {
-            if let Some(owner) = owner_of(&key?) {
-                counts.entry(owner).or_default().keys += 1;
+            let key = key?;
+            if let Some(owner) = owner_of(&key) {
+                let count = counts.entry(owner).or_default();
+                count.keys += 1;
+                count.bytes += size(&key, readable(store.get(&key))?.flatten().as_deref());
             }
         }
-        Ok(Self { store, counts: Arc::new(Mutex::new(counts)), damaged: Arc::default() })
+        Ok(Self { store, max_bytes: MAX_BYTES, counts: Arc::new(Mutex::new(counts)), damaged: Arc::default() })
+    }
+
+    /// Limits the keys and values of each owner to this many bytes.
+    #[must_use]
+    pub fn limited_to(self, max_bytes: u64) -> Self {
+        Self { max_bytes, ..self }
     }
 
     /// The value under `key`, unless it is absent or expired.
@@ -211,7 +233,7 @@ impl Kv {
                     if KvEntry::read(&value, now).is_none() {
                         batch.delete(&*key);
                         purged += 1;
-                        counts.entry(owner).or_default().removed();
+                        counts.entry(owner).or_default().removed(size(&key, Some(&value)));
                     }
                 }
                 Ok(purged)
@@ -242,12 +264,12 @@ impl Kv {
         job: impl FnOnce(&mut KvChange<'_, '_>) -> Result<T, KvError> + Send + 'static,
     ) -> Result<T, KvError> {
         let key = store_key(owner, key)?;
-        let counts = self.counts.clone();
+        let (counts, max_bytes) = (self.counts.clone(), self.max_bytes);
         self.store
             .write(move |batch| {
                 let mut counts = counts.lock();
                 let count = counts.entry(owner).or_default();
-                job(&mut KvChange { batch, owner, key, count, now: Timestamp::now() })
+                job(&mut KvChange { batch, owner, key, count, max_bytes, now: Timestamp::now() })
             })
             .await?
     }
@@ -259,6 +281,7 @@ struct KvChange<'a, 'b> {
     owner: Owner,
     key: Vec<u8>,
     count: &'a mut KeyCount,
+    max_bytes: u64,
     now: Timestamp,
 }
 
@@ -268,32 +291,48 @@ impl KvChange<'_, '_> {
         Ok(self.batch.get(&self.key)?.and_then(|value| KvEntry::read(&value, self.now)))
     }
 
-    /// True if there is a value under the key, also one that has expired or is damaged.
-    fn is_taken(&self) -> Result<bool, StoreError> {
-        Ok(readable(self.batch.get(&self.key))?.is_none_or(|value| value.is_some()))
+    /// The size of the key and its value, also of one that has expired or is damaged; `None` if there is none.
+    fn taken(&self) -> Result<Option<u64>, StoreError> {
+        let value = readable(self.batch.get(&self.key))?;
+        Ok(value.map_or(Some(None), |value| value.map(Some)).map(|value| size(&self.key, value.as_deref())))
     }
 
     fn put(&mut self, json: &[u8], expires: i64) -> Result<(), KvError> {
-        if !self.is_taken()? {
-            if self.count.keys >= MAX_KEYS {
-                self.sweep()?;
-            }
-            if self.count.keys >= MAX_KEYS {
-                return Err(KvError::TooManyKeys);
-            }
-            self.count.keys += 1;
-        }
         let mut value = Vec::with_capacity(8 + json.len());
         value.extend_from_slice(&expires.to_be_bytes());
         value.extend_from_slice(json);
+        let (taken, new) = (self.taken()?, size(&self.key, Some(&value)));
+        let mut refusal = self.refusal(taken, new);
+        if refusal.is_some() {
+            self.sweep()?;
+            // The sweep may have deleted an expired value under this key too.
+            refusal = self.refusal(self.taken()?, new);
+        }
+        if let Some(refusal) = refusal {
+            return Err(refusal);
+        }
+        let taken = self.taken()?;
+        self.count.keys += usize::from(taken.is_none());
+        self.count.bytes = (self.count.bytes + new).saturating_sub(taken.unwrap_or(0));
         self.batch.put(self.key.clone(), value);
         Ok(())
     }
 
+    /// The limit that a key and value of `new` bytes would pass, in place of one of `taken` bytes. A smaller value is never
+    /// refused.
+    fn refusal(&self, taken: Option<u64>, new: u64) -> Option<KvError> {
+        if taken.is_none() && self.count.keys >= MAX_KEYS {
+            return Some(KvError::TooManyKeys);
+        }
+        let grows = new > taken.unwrap_or(0);
+        let bytes = (self.count.bytes + new).saturating_sub(taken.unwrap_or(0));
+        (grows && bytes > self.max_bytes).then_some(KvError::TooManyBytes(self.max_bytes))
+    }
+
     fn delete(&mut self) -> Result<(), StoreError> {
-        if self.is_taken()? {
+        if let Some(bytes) = self.taken()? {
             self.batch.delete(self.key.clone());
-            self.count.removed();
+            self.count.removed(bytes);
         }
         Ok(())
     }
@@ -310,7 +349,7 @@ impl KvChange<'_, '_> {
             let Some(value) = readable(self.batch.get(&key))?.flatten() else { continue };
             if KvEntry::read(&value, self.now).is_none() {
                 self.batch.delete(&*key);
-                self.count.removed();
+                self.count.removed(size(&key, Some(&value)));
             }
         }
         Ok(())
@@ -366,6 +405,11 @@ pub fn check_value(value: &RawValue) -> Result<(), KvError> {
         true => Err(KvError::ValueTooLarge(value.get().len())),
         false => Ok(()),
     }
+}
+
+/// The bytes that a key and its value count for.
+fn size(key: &[u8], value: Option<&[u8]>) -> u64 {
+    (key.len() + value.map_or(0, <[u8]>::len)) as u64
 }
 
 fn store_key(owner: Owner, key: &str) -> Result<Vec<u8>, KvError> {
@@ -437,6 +481,34 @@ mod tests {
         assert!(kv.delete(user, "k").await.unwrap());
         assert!(!kv.delete(user, "k").await.unwrap());
         assert_eq!(text(kv.get(user, "k").unwrap()), None);
+        KvDirectory { directory, kv }.end().await;
+    }
+
+    #[tokio::test]
+    async fn the_bytes_of_an_owner_are_limited_and_deleted_and_expired_ones_are_free_again() {
+        let KvDirectory { directory, kv } = KvDirectory::new();
+        let kv = kv.limited_to(3000);
+        let large = || json(&format!("\"{}\"", "x".repeat(1000)));
+        let (user, other) = (Owner::User(UserId::new()), Owner::User(UserId::new()));
+        kv.set(user, "a", large(), None).await.unwrap();
+        kv.set(user, "b", large(), Some(Duration::ZERO)).await.unwrap();
+        kv.set(user, "c", large(), None).await.unwrap();
+        let refused = kv.set(user, "d", large(), None).await;
+        assert_eq!(
+            refused.unwrap_err().to_string(),
+            "the keys and values would take more than 3000B (on a server `limits.kv`): delete some, or give them a time to live"
+        );
+        assert_eq!(kv.counts.lock()[&user].keys, 2, "the expired one made room, and not enough");
+        kv.set(other, "d", large(), None).await.unwrap();
+        kv.set(user, "a", json("1"), None).await.unwrap();
+        kv.set(user, "d", large(), None).await.unwrap();
+        assert!(kv.delete(user, "c").await.unwrap());
+        kv.set(user, "e", large(), None).await.unwrap();
+        let counted = kv.counts.lock()[&user].bytes;
+        kv.store.close().await;
+        drop(kv);
+        let kv = Kv::new(Store::open(directory.path(), 0, Arc::default()).unwrap()).unwrap();
+        assert_eq!(kv.counts.lock()[&user].bytes, counted, "counted anew at the next start");
         KvDirectory { directory, kv }.end().await;
     }
 

@@ -115,13 +115,17 @@ impl Services {
         sinks.encrypt_stored().await?;
         let scripts = Scripts::open(store.clone(), config.limits.scripts)?;
         let subscriptions = Subscriptions::open(store.clone())?;
-        let kv = Kv::new(store.clone())?;
+        let kv = Kv::new(store.clone())?.limited_to(config.limits.kv.0);
         let feed = Feed::new();
 
         let (ready, ready_queues) = mpsc::unbounded_channel();
         let accepted_feed = feed.clone();
         let accepted = Box::new(move |event: &Arc<Event>| accepted_feed.publish(FeedItem::Accepted(event.clone())));
-        let limits = QueueLimits { queue: config.delivery.queue, dead_letters: config.delivery.dead_letters };
+        let limits = QueueLimits {
+            queue: config.delivery.queue,
+            dead_letters: config.delivery.dead_letters,
+            undelivered: config.limits.undelivered.0,
+        };
         let hooks = EngineHooks { accepted, ready };
         let engine: Arc<dyn Engine> = Arc::new(SledEngine::open(store.clone(), metrics.clone(), limits, hooks)?);
 

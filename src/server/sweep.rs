@@ -82,7 +82,7 @@ enum Shortage {
 
 async fn prune_history(services: &Services, shortage: &mut Shortage) -> Result<(), StoreError> {
     let (engine, history) = (&services.engine, &services.config.history);
-    let retention = Retention { keep: history.keep.0, bytes: history.size.0 };
+    let retention = Retention { keep: history.keep.0, bytes: history.size.0, dead_letter_bytes: history.size.0 };
     let short = services.store.room().filter(|room| room.is_short());
     let Some(room) = short else {
         *shortage = Shortage::None;

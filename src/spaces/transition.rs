@@ -156,6 +156,11 @@ impl SpacesState {
                     }
                     break;
                 }
+                Err(EmitError::Accept(error @ AcceptError::UndeliveredFull { .. })) => {
+                    log::warn!("{} of space {id} waits to be emitted: {error}", pending.kind);
+                    self.emit_later(id);
+                    break;
+                }
                 // A later attempt would fail too, and the events after it must not wait for it.
                 Err(error) => log::error!("{} of space {id} cannot be emitted: {error}", pending.kind),
             }

@@ -76,7 +76,7 @@ impl From<KvError> for ApiRefusal {
         let (status, code) = match &error {
             KvError::KeyTooLong(_) => (StatusCode::BAD_REQUEST, "bad_request"),
             KvError::ValueTooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
-            KvError::TooManyKeys => (StatusCode::CONFLICT, "kv_full"),
+            KvError::TooManyKeys | KvError::TooManyBytes(_) => (StatusCode::CONFLICT, "kv_full"),
             KvError::NotAnInteger(_) => (StatusCode::CONFLICT, "not_an_integer"),
             KvError::Store(error) => return error.into(),
         };

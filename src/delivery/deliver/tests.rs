@@ -70,7 +70,7 @@ impl DeliveryFixture {
             config::DeliveryConfig { backoff: vec![millisecond, millisecond], ..config::DeliveryConfig::default() };
         let (ready, wakes) = mpsc::unbounded_channel();
         let hooks = EngineHooks { accepted: Box::new(|_| ()), ready };
-        let limits = QueueLimits { queue: settings.queue, dead_letters: settings.dead_letters };
+        let limits = QueueLimits { queue: settings.queue, dead_letters: settings.dead_letters, undelivered: u64::MAX };
         let engine = SledEngine::open(store.clone(), Arc::default(), limits, hooks).unwrap();
         let engine: Arc<dyn Engine> = Arc::new(engine);
         let subscriptions = Subscriptions::open(store.clone()).unwrap();

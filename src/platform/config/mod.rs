@@ -66,6 +66,8 @@ pub struct LimitsConfig {
     pub batch: usize,
     pub spaces: usize,
     pub scripts: usize,
+    pub undelivered: Size,
+    pub kv: Size,
     pub disk_free: Size,
     pub drain: Span,
 }
@@ -399,6 +401,8 @@ impl Default for LimitsConfig {
             batch: MAX_BATCH,
             spaces: 200,
             scripts: 1000,
+            undelivered: Size(256 << 20),
+            kv: Size(16 << 20),
             disk_free: Size(64 << 20),
             drain: seconds(10),
         }

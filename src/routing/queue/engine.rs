@@ -5,6 +5,7 @@ use crate::{
     model::{
         event::Event,
         id::{EventId, SinkId},
+        units::Size,
     },
     platform::{
         audit::AuditEntry,
@@ -46,6 +47,11 @@ pub enum AcceptError {
     Store(#[from] StoreError),
     #[error("the id {0} belongs to another event: use a new one")]
     IdTaken(EventId),
+    #[error(
+        "the undelivered events of this user are over {limit} (`limits.undelivered`): wait until sinks have delivered them, or delete \
+         the sinks that fail"
+    )]
+    UndeliveredFull { limit: Size },
 }
 
 /// The fill of a queue.
@@ -91,6 +97,8 @@ pub struct Redelivered {
 pub struct Retention {
     pub keep: Duration,
     pub bytes: u64,
+    /// The size of history beyond which dead letters are deleted too.
+    pub dead_letter_bytes: u64,
 }
 
 impl Retention {
@@ -158,7 +166,8 @@ pub trait Engine: Send + Sync + 'static {
     /// Returns the size of history.
     fn history_bytes(&self) -> u64;
 
-    /// Deletes the oldest settled events beyond the retention, and returns their number. Until the next call, each
+    /// Deletes settled events beyond the retention, and returns their number. The oldest of the user with the largest history
+    /// go first; if there are no settled ones left, the oldest dead letters go with their events. Until the next call, each
     /// accepted event does the same for the size.
     async fn prune(&self, retention: Retention) -> Result<usize, StoreError>;
 }

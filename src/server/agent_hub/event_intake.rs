@@ -170,7 +170,9 @@ impl From<EmitError> for NotStored {
             EmitError::Accept(AcceptError::Store(error @ StoreError::Damaged { .. })) => {
                 Self::Refused(error.to_string())
             }
-            EmitError::Accept(AcceptError::Store(error)) => Self::Unavailable(error.to_string()),
+            EmitError::Accept(error @ (AcceptError::Store(_) | AcceptError::UndeliveredFull { .. })) => {
+                Self::Unavailable(error.to_string())
+            }
             other => Self::Refused(other.to_string()),
         }
     }

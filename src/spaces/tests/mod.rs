@@ -68,7 +68,7 @@ impl TestSpaces {
             accepted: Box::new(move |event| seen.lock().push(event.clone())),
             ready: tokio::sync::mpsc::unbounded_channel().0,
         };
-        let limits = QueueLimits { queue: 100, dead_letters: 100 };
+        let limits = QueueLimits { queue: 100, dead_letters: 100, undelivered: u64::MAX };
         let engine = SledEngine::open(store.clone(), Arc::default(), limits, hooks).unwrap();
         let emitter = Emitter::new("zone", Arc::new(Routes::new()), Arc::new(engine), 64 << 10);
         let spaces = Spaces::open(store.clone(), identity.clone(), Arc::new(emitter), 3).unwrap();

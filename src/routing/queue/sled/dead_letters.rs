@@ -16,7 +16,7 @@ use crate::{
     },
     routing::queue::{DeadLetter, DeadLetterFilter, DeliveryState, HistoryPosition},
 };
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 /// The event type of a dead letter whose event cannot be read.
 const UNKNOWN_TYPE: &str = "unknown";
@@ -29,6 +29,10 @@ pub struct Requeued {
     /// Letters that stay, because the letter or its event is damaged.
     pub damaged: usize,
 }
+
+/// Dead letters that were dropped in one write, by sink: their number, and the first and last sequence number.
+#[derive(Default)]
+pub struct DroppedLetters(BTreeMap<SinkId, (usize, u64, u64)>);
 
 /// The result for one dead letter.
 enum LetterResult {
@@ -70,6 +74,41 @@ impl QueueState {
                 "sink `{name}` ({sink}): its oldest dead letter, number {oldest}, is deleted to make room for a new one"
             );
             batch.delete(dead_key(sink, oldest));
+        }
+    }
+
+    /// Deletes dead letters, to make room for newer events.
+    pub fn drop_dead_letters(&self, batch: &mut Batch<'_>, letters: &[(SinkId, u64)], dropped: &mut DroppedLetters) {
+        let mut queues = self.queues();
+        for (sink, sequence) in letters {
+            batch.delete(dead_key(*sink, *sequence));
+            if let Some(queue) = queues.get_mut(sink) {
+                // The oldest letter is dropped first, unless it was redelivered meanwhile.
+                if queue.dead_letters.front() == Some(sequence) {
+                    queue.dead_letters.pop_front();
+                } else {
+                    queue.dead_letters.retain(|other| other != sequence);
+                }
+            }
+            let (count, first, last) = dropped.0.entry(*sink).or_insert((0, *sequence, *sequence));
+            *count += 1;
+            (*first, *last) = ((*first).min(*sequence), (*last).max(*sequence));
+        }
+    }
+
+    /// Logs and audits dropped dead letters.
+    pub fn report_dropped(&self, batch: &mut Batch<'_>, dropped: DroppedLetters, limit: u64) {
+        for (sink, (count, first, last)) in dropped.0 {
+            let name = self.queues().get(&sink).map(|queue| queue.name.clone()).unwrap_or_default();
+            log::warn!(
+                "sink `{name}` ({sink}): {count} dead letters, numbers {first} to {last}, are deleted: the history is over its {limit} bytes"
+            );
+            let entry =
+                AuditEntry::new(None, "event.drop_dead_letters", format!("sink:{sink}")).with(serde_json::json!({
+                    "sink": name, "dead_letters": count, "first_sequence": first, "last_sequence": last,
+                    "reason": format!("the history is over its {limit} bytes (`history.size`)"),
+                }));
+            Audit::record(batch, &entry);
         }
     }
 
@@ -141,9 +180,9 @@ impl QueueState {
             return Ok(LetterResult::NotSelected);
         }
         let Some(at) = self.history.index.locate(letter.event_id) else { return Ok(LetterResult::Damaged) };
-        if undamaged(History::event_in(batch, at))?.flatten().is_none() {
+        let Some(event) = undamaged(History::event_in(batch, at))?.flatten().map(|row| row.event) else {
             return Ok(LetterResult::Damaged);
-        }
+        };
         let delivery = History::delivery_in(batch, at, sink)?;
         let Some(sequence) = self.reserve_for_letter(sink, old_sequence) else { return Ok(LetterResult::QueueFull) };
         batch.put(sequence_key(sink), sequence.to_be_bytes());
@@ -159,7 +198,8 @@ impl QueueState {
             due: Timestamp::from_micros(0),
             attempts: attempts.unwrap_or_default(),
         };
-        self.history.put_delivery(batch, delivery_key(at, sink), size, &row);
+        self.history.put_delivery(batch, event.user_id, delivery_key(at, sink), size, &row);
+        self.undelivered.add(at, event.user_id, event.data.get().len(), 1);
         Ok(LetterResult::Queued(sequence, at))
     }
 

@@ -10,6 +10,7 @@ use crate::{
     model::{
         event::Event,
         id::{EventId, SinkId},
+        units::Size,
     },
     platform::{
         audit::{Audit, AuditEntry},
@@ -54,7 +55,9 @@ impl Engine for SledEngine {
             batch.delete(sequence_key(sink));
             batch.delete_prefix(&keys::key(keys::QUEUE, &[sink.as_bytes()]))?;
             batch.delete_prefix(&keys::key(keys::DEAD, &[sink.as_bytes()]))?;
-            Ok(queue.map_or(0, |queue| queue.reserved))
+            let Some(queue) = queue else { return Ok(0) };
+            queue.ready.iter().filter_map(|queued| queued.event).for_each(|at| state.undelivered.remove(at));
+            Ok(queue.reserved)
         });
         let queued = queued.await??;
         self.0.metrics.discarded.add(queued);
@@ -80,6 +83,9 @@ impl Engine for SledEngine {
                 Ok(Receipt { event: Arc::new(row.event), matched, dropped, acceptance: Acceptance::Repeated })
             }
             AcceptResult::IdTaken => Err(AcceptError::IdTaken(event.id)),
+            AcceptResult::UndeliveredFull => {
+                Err(AcceptError::UndeliveredFull { limit: Size(self.0.limits.undelivered) })
+            }
             AcceptResult::Unreadable(error) => Err(error.into()),
         }
     }
@@ -195,7 +201,7 @@ impl Engine for SledEngine {
     }
 
     async fn prune(&self, retention: Retention) -> Result<usize, StoreError> {
-        self.0.history.prune(retention).await
+        self.0.prune(retention).await
     }
 }
 

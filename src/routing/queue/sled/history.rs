@@ -6,22 +6,22 @@
 
 use super::{
     event_index::EventIndex,
+    owner_index::OwnerIndex,
     rows::{
-        DeliveryRow, EventRow, RoutedSink, StoredDelivery, decode, delivery_key, encode, event_key, event_position,
-        first_event_key, stored_number, undamaged,
+        DeliveryRow, EventRow, RoutedSink, StoredDelivery, decode, delivery_key, delivery_position, encode, event_key,
+        event_position, first_event_key, stored_number, undamaged,
     },
 };
 use crate::{
     model::{
         delivery::{Attempt, Delivery, DeliveryState},
         event::Event,
-        id::SinkId,
+        id::{SinkId, UserId},
         timestamp::Timestamp,
     },
     platform::store::{Batch, Store, StoreError, keys, readable},
     routing::queue::{HistoryFilter, HistoryPage, HistoryPosition, Record},
 };
-use parking_lot::Mutex;
 use std::sync::{
     Arc,
     atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
@@ -36,6 +36,7 @@ pub struct History {
     pub(super) store: Store,
     pub(super) counters: Arc<HistoryCounters>,
     pub(super) index: Arc<EventIndex>,
+    pub(super) owners: Arc<OwnerIndex>,
 }
 
 /// Counters of history. Only the writer thread changes the first two, so load and store need not be one atomic step.
@@ -44,27 +45,38 @@ pub(super) struct HistoryCounters {
     pub bytes: AtomicU64,
     /// The accepted time of the last event, in microseconds since 1970.
     last_accepted: AtomicI64,
-    /// The size beyond which a write deletes the oldest events.
+    /// The size beyond which a write deletes old events.
     pub limit: AtomicU64,
-    /// The key from which a write searches the oldest event it can delete. Only the writer thread uses it for long.
-    pub oldest: Mutex<Vec<u8>>,
+    /// The size beyond which it deletes old dead letters too.
+    pub dead_letter_limit: AtomicU64,
 }
 
 impl History {
     pub fn open(store: Store) -> Result<Self, StoreError> {
         let (index, mut last_accepted) = (EventIndex::default(), 0);
+        let owners = OwnerIndex::default();
+        let mut users = Vec::new();
         for key in store.keys(vec![keys::EVENT]..vec![keys::EVENT + 1]) {
-            let Some(at) = event_position(&key?) else { continue };
+            let key = key?;
+            let Some(at) = event_position(&key) else { continue };
             index.insert(at);
             last_accepted = at.accepted_at.micros();
+            // The user of a damaged event is unknown, and its age alone deletes it.
+            if let Some(value) = readable(store.get(&key))?.flatten()
+                && let Some(user) = EventRow::user(&value)
+            {
+                owners.add(user, at.accepted_at, value.len());
+                users.push((at.accepted_at, user));
+            }
         }
+        count_deliveries(&store, &owners, users)?;
         let counters = HistoryCounters {
             bytes: AtomicU64::new(stored_size(&store)?),
             last_accepted: AtomicI64::new(last_accepted),
             limit: AtomicU64::new(u64::MAX),
-            oldest: Mutex::new(vec![keys::EVENT]),
+            dead_letter_limit: AtomicU64::new(u64::MAX),
         };
-        Ok(Self { store, counters: Arc::new(counters), index: Arc::new(index) })
+        Ok(Self { store, counters: Arc::new(counters), index: Arc::new(index), owners: Arc::new(owners) })
     }
 
     /// Returns an event's row as of the last group that was written.
@@ -115,16 +127,18 @@ impl History {
         Timestamp::from_micros(accepted_at)
     }
 
-    pub fn put_event(&self, batch: &mut Batch<'_>, at: HistoryPosition, row: Vec<u8>) {
+    pub fn put_event(&self, batch: &mut Batch<'_>, at: HistoryPosition, user: UserId, row: Vec<u8>) {
         self.resize(batch, 0, row.len());
+        self.owners.add(user, at.accepted_at, row.len());
         batch.put(event_key(at), row);
         self.index.insert(at);
     }
 
-    /// Stores a delivery's row in place of one of `old_size` bytes.
-    pub fn put_delivery(&self, batch: &mut Batch<'_>, key: Vec<u8>, old_size: usize, row: &DeliveryRow) {
+    /// Stores a delivery's row, of an event of this user, in place of one of `old_size` bytes.
+    pub fn put_delivery(&self, batch: &mut Batch<'_>, user: UserId, key: Vec<u8>, old_size: usize, row: &DeliveryRow) {
         let row = encode(row);
         self.resize(batch, old_size, row.len());
+        self.owners.resize(user, old_size, row.len());
         batch.put(key, row);
     }
 
@@ -192,6 +206,20 @@ impl History {
         counters.bytes.store(bytes, Relaxed);
         batch.put([keys::HISTORY], bytes.to_be_bytes());
     }
+}
+
+/// Adds the sizes of deliveries to the users of their events, which are in the same order.
+fn count_deliveries(store: &Store, owners: &OwnerIndex, users: Vec<(Timestamp, UserId)>) -> Result<(), StoreError> {
+    let mut users = users.into_iter().peekable();
+    for key in store.keys(vec![keys::DELIVERY]..vec![keys::DELIVERY + 1]) {
+        let key = key?;
+        let Some(at) = delivery_position(&key) else { continue };
+        while users.next_if(|(accepted_at, _)| *accepted_at < at.accepted_at).is_some() {}
+        if let Some((_, user)) = users.peek().filter(|(accepted_at, _)| *accepted_at == at.accepted_at) {
+            owners.resize(*user, 0, readable(store.get(&key))?.flatten().map_or(0, |value| value.len()));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the size of all event and delivery rows: as it was counted, or counted anew if that number is damaged.

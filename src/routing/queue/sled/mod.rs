@@ -2,17 +2,19 @@
 //!
 //! [`engine`] implements the trait, [`recovery`] reads the queues back at start. [`queues`] is the state in memory,
 //! [`write_ops`] and [`dead_letters`] the steps that run on the writer thread and keep memory and disk in line.
-//! [`history`] reads events back, [`event_index`] finds one by its id, [`retention`] deletes old ones, [`rows`] is the
-//! layout on disk.
+//! [`history`] reads events back, [`event_index`] finds one by its id, [`retention`] deletes old ones by the size that
+//! [`owner_index`] counts for each user, [`undelivered`] counts what waits, [`rows`] is the layout on disk.
 
 mod dead_letters;
 mod engine;
 mod event_index;
 mod history;
+mod owner_index;
 mod queues;
 mod recovery;
 mod retention;
 mod rows;
+mod undelivered;
 mod write_ops;
 
 pub use engine::SledEngine;

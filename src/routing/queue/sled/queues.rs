@@ -7,7 +7,7 @@
 //! Invariants: `ready` ascends in sequence; `ready.len() <= reserved <= limit`, except for a queue that was longer
 //! when a lowered limit took effect at start; a sequence number is never given twice.
 
-use super::history::History;
+use super::{history::History, undelivered::Undelivered};
 use crate::{
     model::{event::Event, id::SinkId},
     platform::{metrics::Metrics, store::Store},
@@ -27,6 +27,8 @@ pub struct QueueLimits {
     pub queue: usize,
     /// Dead letters kept per sink.
     pub dead_letters: usize,
+    /// Bytes of payloads of one user that wait for delivery. Beyond them, new events of the user are refused.
+    pub undelivered: u64,
 }
 
 /// A function that the engine calls with each event that is on disk.
@@ -48,6 +50,8 @@ pub(super) struct QueueState {
     pub history: History,
     pub hooks: EngineHooks,
     pub queues: Mutex<HashMap<SinkId, SinkQueue>>,
+    /// The sizes of all events in `queues`.
+    pub undelivered: Undelivered,
 }
 
 /// One sink's queue.
@@ -98,6 +102,9 @@ impl QueueState {
         }
         queue.ready.pop_front();
         queue.reserved -= 1;
+        if let Some(at) = head.event {
+            self.undelivered.remove(at);
+        }
         true
     }
 
@@ -105,7 +112,11 @@ impl QueueState {
     pub fn push_ready(&self, queued: impl Iterator<Item = (SinkId, u64, HistoryPosition)>) {
         let mut queues = self.queues();
         for (sink, sequence, event) in queued {
-            let Some(queue) = queues.get_mut(&sink) else { continue };
+            let Some(queue) = queues.get_mut(&sink) else {
+                // The queue was discarded since the event was accepted.
+                self.undelivered.remove(event);
+                continue;
+            };
             let was_empty = queue.ready.is_empty();
             queue.ready.push_back(QueuedEvent { sequence, event: Some(event), failures: 0, due: None });
             if was_empty {

@@ -8,6 +8,7 @@ use super::{
     history::History,
     queues::{EngineHooks, QueueLimits, QueueState, QueuedEvent, SinkQueue},
     rows::{DeliveryRow, position, sequence_key, sink_and_sequence, stored_number, undamaged},
+    undelivered::Undelivered,
 };
 use crate::{
     model::id::SinkId,
@@ -30,7 +31,8 @@ impl QueueState {
     ) -> Result<Arc<Self>, StoreError> {
         let history = History::open(store.clone())?;
         let mut queues = HashMap::<SinkId, SinkQueue>::new();
-        read_queued(&store, &history, &mut queues)?;
+        let undelivered = Undelivered::default();
+        read_queued(&store, &history, &mut queues, &undelivered)?;
         read_dead_letters(&store, &mut queues)?;
         read_sequences(&store, &mut queues)?;
         for (sink, queue) in &queues {
@@ -40,11 +42,16 @@ impl QueueState {
                 let _ = hooks.ready.send(*sink);
             }
         }
-        Ok(Arc::new(Self { store, metrics, limits, history, hooks, queues: Mutex::new(queues) }))
+        Ok(Arc::new(Self { store, metrics, limits, history, hooks, queues: Mutex::new(queues), undelivered }))
     }
 }
 
-fn read_queued(store: &Store, history: &History, queues: &mut HashMap<SinkId, SinkQueue>) -> Result<(), StoreError> {
+fn read_queued(
+    store: &Store,
+    history: &History,
+    queues: &mut HashMap<SinkId, SinkQueue>,
+    undelivered: &Undelivered,
+) -> Result<(), StoreError> {
     for key in store.keys(kind(keys::QUEUE)) {
         let key = key?;
         let Some((sink, sequence)) = known(&key) else { continue };
@@ -55,6 +62,11 @@ fn read_queued(store: &Store, history: &History, queues: &mut HashMap<SinkId, Si
             Some(at) => undamaged(history.delivery(at, sink))?.flatten(),
             None => None,
         };
+        if let Some(at) = event
+            && let Some(event) = readable(history.event_alone(at))?.flatten()
+        {
+            undelivered.add(at, event.user_id, event.data.get().len(), 1);
+        }
         let queue = queues.entry(sink).or_default();
         queue.last_sequence = queue.last_sequence.max(sequence);
         queue.ready.push_back(QueuedEvent {

@@ -17,7 +17,7 @@ use crate::{
     model::{
         delivery::{Attempt, DeliveryState},
         event::Event,
-        id::{EventId, SinkId},
+        id::{EventId, SinkId, UserId},
         timestamp::Timestamp,
     },
     platform::store::{StoreError, keys, readable},
@@ -58,7 +58,14 @@ pub struct DeliveryRow {
 /// The part of an event's row that retention needs.
 #[derive(Deserialize)]
 pub struct RoutedRow {
+    pub event: EventUser,
     pub routed: Vec<RoutedSink>,
+}
+
+/// The user of an event.
+#[derive(Deserialize)]
+pub struct EventUser {
+    pub user_id: UserId,
 }
 
 /// A delivery's row with its size on disk.
@@ -79,6 +86,14 @@ impl EventRow {
         let mut events = serde_json::Deserializer::from_slice(event).into_iter();
         let event = events.next().unwrap_or_else(|| Err(serde::de::Error::custom("the event is missing")));
         event.map_err(|error| StoreError::damaged(key, error))
+    }
+
+    /// Finds the user of a row's event without decoding the row; `None` if it is damaged.
+    pub fn user(row: &[u8]) -> Option<UserId> {
+        // Quotes are escaped in strings, so that this is a field; the fields before it are short.
+        const FIELD: &[u8] = b"\"user_id\":\"";
+        let start = row.windows(FIELD.len()).position(|window| window == FIELD)? + FIELD.len();
+        std::str::from_utf8(row.get(start..start + 36)?).ok()?.parse().ok()
     }
 
     /// Returns the row's bytes, given an event that is JSON already.
@@ -158,6 +173,11 @@ pub fn position(bytes: &[u8]) -> Option<HistoryPosition> {
 /// Returns the position in a key made by [`event_key`].
 pub fn event_position(key: &[u8]) -> Option<HistoryPosition> {
     position(key.get(1..)?)
+}
+
+/// Returns the position in a key made by [`delivery_key`].
+pub fn delivery_position(key: &[u8]) -> Option<HistoryPosition> {
+    position(key.get(1..25)?)
 }
 
 /// Returns the bytes of an accepted time. No event was accepted before 1970.

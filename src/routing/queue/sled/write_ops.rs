@@ -22,9 +22,16 @@ use tokio::time::Instant;
 
 /// The result of accepting an event on the writer thread.
 pub enum AcceptResult {
-    New { at: HistoryPosition, queued: Vec<(SinkId, u64)>, dropped: Vec<RouteTarget>, matched: Vec<RouteTarget> },
+    New {
+        at: HistoryPosition,
+        queued: Vec<(SinkId, u64)>,
+        dropped: Vec<RouteTarget>,
+        matched: Vec<RouteTarget>,
+    },
     Repeated(EventRow),
     IdTaken,
+    /// The user has too many bytes of undelivered events.
+    UndeliveredFull,
     Unreadable(StoreError),
 }
 
@@ -45,7 +52,12 @@ impl QueueState {
             Ok(Some(_)) => return AcceptResult::IdTaken,
             Err(error) => return AcceptResult::Unreadable(error),
         }
-        if let Err(error) = self.history.make_room(batch) {
+        if self.undelivered.bytes(event.user_id) > self.limits.undelivered
+            && targets.iter().any(|target| self.has_queue(target.sink))
+        {
+            return AcceptResult::UndeliveredFull;
+        }
+        if let Err(error) = self.make_room(batch) {
             return AcceptResult::Unreadable(error);
         }
         let at = HistoryPosition { accepted_at: self.history.next_accepted_time(), id: event.id };
@@ -73,7 +85,8 @@ impl QueueState {
         for target in &dropped {
             self.audit_drop(batch, event, target);
         }
-        self.history.put_event(batch, at, EventRow::encode(encoded, &routed));
+        self.undelivered.add(at, event.user_id, event.data.get().len(), queued.len());
+        self.history.put_event(batch, at, event.user_id, EventRow::encode(encoded, &routed));
         AcceptResult::New { at, queued, dropped, matched }
     }
 
@@ -99,7 +112,7 @@ impl QueueState {
                 self.push_ready(queued.iter().map(|(sink, sequence)| (*sink, *sequence, *at)));
             }
             AcceptResult::Repeated(_) => self.metrics.events_repeated.increment(),
-            AcceptResult::IdTaken | AcceptResult::Unreadable(_) => {}
+            AcceptResult::IdTaken | AcceptResult::UndeliveredFull | AcceptResult::Unreadable(_) => {}
         }
     }
 
@@ -120,6 +133,7 @@ impl QueueState {
             Settlement::Complete | Settlement::DeadLetter(_) => {
                 queue.ready.pop_front();
                 queue.reserved -= 1;
+                self.undelivered.remove(pending.position());
             }
         }
         true
@@ -182,7 +196,7 @@ impl QueueState {
                 self.put_dead_letter(batch, sink, &letter);
             }
         }
-        self.history.put_delivery(batch, delivery_key(position, sink), old_size, &row);
+        self.history.put_delivery(batch, event.user_id, delivery_key(position, sink), old_size, &row);
         Ok(())
     }
 }

@@ -195,7 +195,7 @@ async fn a_redelivered_event_is_kept_while_its_delivery_record_is_missing_or_dam
     let missing = key.clone();
     fixture.store.write(move |batch| batch.delete(missing)).await.unwrap();
     assert_eq!(fixture.redeliver_to_first().await, Redelivered { queued: 1, remaining: 0, damaged: 0 });
-    let none = Retention { keep: Duration::ZERO, bytes: 0 };
+    let none = Retention { keep: Duration::ZERO, bytes: 0, dead_letter_bytes: u64::MAX };
     assert_eq!(fixture.engine.prune(none).await.unwrap(), 0);
     fixture.damage(key.clone()).await;
     assert_eq!(fixture.engine.prune(none).await.unwrap(), 0, "it is still queued");
@@ -232,7 +232,7 @@ async fn history_and_sweeps_continue_past_damaged_records() {
     assert_eq!(seen, [(ids[3], 1), (ids[2], 0), (ids[0], 1)]);
     assert!(fixture.engine.record(ids[1]).is_err(), "asked for by its id, a damaged event is an error");
 
-    let none = Retention { keep: Duration::ZERO, bytes: 0 };
+    let none = Retention { keep: Duration::ZERO, bytes: 0, dead_letter_bytes: u64::MAX };
     assert_eq!(fixture.engine.prune(none).await.unwrap(), 4);
     for kind in [keys::EVENT, keys::DELIVERY] {
         assert_eq!(fixture.store.scan(&[kind]).count(), 0, "{}", kind as char);
@@ -331,7 +331,7 @@ async fn rows_whose_stored_bytes_are_damaged_stop_nothing() {
     let page = fixture.engine.history(&HistoryFilter { limit: 9, ..HistoryFilter::default() }).unwrap();
     assert_eq!(page.records.iter().map(|record| record.event.id).collect::<Vec<_>>(), [ids[3], ids[1], ids[0]]);
     // The first event is kept for its dead letter, damaged as that is; the last one is in no readable queue any more.
-    let none = Retention { keep: Duration::ZERO, bytes: 0 };
+    let none = Retention { keep: Duration::ZERO, bytes: 0, dead_letter_bytes: u64::MAX };
     assert_eq!(fixture.engine.prune(none).await.unwrap(), 2);
     fixture.end().await;
 }

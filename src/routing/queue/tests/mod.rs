@@ -27,6 +27,7 @@ use tokio::sync::mpsc;
 const SINKS: usize = 3;
 const CAPACITY: usize = 4;
 const DEAD_LETTERS: usize = 3;
+const UNDELIVERED: u64 = 512 << 10;
 
 #[derive(Clone, Copy, Debug)]
 enum AttemptEnding {
@@ -106,7 +107,7 @@ fn open(directory: &Path) -> (Store, SledEngine, mpsc::UnboundedReceiver<SinkId>
     let store = Store::open(directory, 0, metrics.clone()).unwrap();
     let (ready, wakes) = mpsc::unbounded_channel();
     let hooks = EngineHooks { accepted: Box::new(|_| ()), ready };
-    let limits = QueueLimits { queue: CAPACITY, dead_letters: DEAD_LETTERS };
+    let limits = QueueLimits { queue: CAPACITY, dead_letters: DEAD_LETTERS, undelivered: UNDELIVERED };
     let engine = SledEngine::open(store.clone(), metrics, limits, hooks).unwrap();
     (store, engine, wakes)
 }
@@ -175,7 +176,7 @@ async fn history_shows_each_delivery_and_prunes_only_settled_events() {
     assert_eq!(delivery(waiting).state, DeliveryState::Queued);
     assert_eq!(delivery(dead).state, DeliveryState::Dead);
 
-    let none = Retention { keep: Duration::ZERO, bytes: 0 };
+    let none = Retention { keep: Duration::ZERO, bytes: 0, dead_letter_bytes: u64::MAX };
     assert_eq!(fixture.engine.prune(none).await.unwrap(), 1);
     assert!(fixture.engine.record(settled).unwrap().is_none());
     assert!(fixture.engine.record(waiting).unwrap().is_some());

@@ -1,9 +1,15 @@
 //! Retention: history that outgrows its limit, and a disk that is short of room.
 
-use super::{super::*, AttemptEnding, EngineFixture, event};
+use super::{super::*, AttemptEnding, EngineFixture, event, user};
 use crate::{
-    model::{event::Event, id::EventId},
-    platform::store::{StoreRoom, StoreSizes},
+    model::{
+        event::Event,
+        id::{EventId, UserId},
+    },
+    platform::{
+        audit::{Audit, AuditFilter},
+        store::{StoreRoom, StoreSizes},
+    },
 };
 use std::{sync::Arc, time::Duration};
 
@@ -12,11 +18,16 @@ const WEEK: Duration = Duration::from_secs(7 * 86_400);
 impl EngineFixture {
     /// Accepts an event of about 100 KiB for the sinks whose bit is set.
     async fn push_large(&self, mask: u8) -> EventId {
+        self.try_push_large(user(), mask).await.unwrap()
+    }
+
+    async fn try_push_large(&self, user: UserId, mask: u8) -> Result<EventId, AcceptError> {
         let mut event = Event::clone(&*event(None));
+        event.user_id = user;
         let data = format!("{{\"x\":\"{}\"}}", "x".repeat(100 << 10));
         event.data = serde_json::value::RawValue::from_string(data).unwrap();
         let targets = (0..2).filter(|n| mask & 1 << n != 0).map(|n| self.target(n)).collect();
-        self.engine.accept(Arc::new(event), targets).await.unwrap().event.id
+        Ok(self.engine.accept(Arc::new(event), targets).await?.event.id)
     }
 
     fn has(&self, id: EventId) -> bool {
@@ -27,7 +38,7 @@ impl EngineFixture {
 #[tokio::test]
 async fn while_the_disk_is_short_of_room_the_oldest_settled_history_goes_a_quarter_at_a_time() {
     let fixture = EngineFixture::new().await;
-    let retention = Retention { keep: WEEK, bytes: 1 << 30 };
+    let retention = Retention { keep: WEEK, bytes: 1 << 30, dead_letter_bytes: 1 << 30 };
     let waiting = fixture.push_large(0b01).await;
     let mut settled = Vec::new();
     for _ in 0..40 {
@@ -61,7 +72,7 @@ async fn while_the_disk_is_short_of_room_the_oldest_settled_history_goes_a_quart
 
 #[test]
 fn history_is_kept_if_the_disk_would_be_short_of_room_without_it() {
-    let retention = Retention { keep: WEEK, bytes: 1 << 30 };
+    let retention = Retention { keep: WEEK, bytes: 1 << 30, dead_letter_bytes: 1 << 30 };
     let room = |free: u64| StoreRoom {
         free: free << 20,
         keep_free: 64 << 20,
@@ -78,7 +89,7 @@ async fn an_event_that_makes_history_too_large_replaces_the_oldest_ones_that_are
     let fixture = EngineFixture::new().await;
     let waiting = fixture.push_large(0b01).await;
     let first = fixture.push_large(0).await;
-    fixture.engine.prune(Retention { keep: WEEK, bytes: 1 << 20 }).await.unwrap();
+    fixture.engine.prune(Retention { keep: WEEK, bytes: 1 << 20, dead_letter_bytes: 1 << 20 }).await.unwrap();
     let mut later = Vec::new();
     for _ in 0..30 {
         later.push(fixture.push_large(0).await);
@@ -87,5 +98,92 @@ async fn an_event_that_makes_history_too_large_replaces_the_oldest_ones_that_are
     assert!(fixture.has(waiting) && !fixture.has(first));
     let kept: Vec<bool> = later.iter().map(|id| fixture.has(*id)).collect();
     assert_eq!(kept, [vec![false; 20], vec![true; 10]].concat());
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn events_of_one_user_push_out_their_own_before_those_of_others() {
+    let mut fixture = EngineFixture::new().await;
+    let (quiet, busy) = (UserId::new(), UserId::new());
+    let mut kept = Vec::new();
+    for _ in 0..3 {
+        kept.push(fixture.try_push_large(quiet, 0).await.unwrap());
+    }
+    let retention = Retention { keep: WEEK, bytes: 1 << 20, dead_letter_bytes: 1 << 20 };
+    fixture.engine.prune(retention).await.unwrap();
+    for restart in [false, true] {
+        if restart {
+            fixture.crash().await;
+            fixture.engine.prune(retention).await.unwrap();
+        }
+        for _ in 0..30 {
+            fixture.try_push_large(busy, 0).await.unwrap();
+        }
+        assert!(kept.iter().all(|id| fixture.has(*id)), "after a restart: {restart}");
+        assert!(fixture.engine.history_bytes() < (1 << 20) + (64 << 10) + (102 << 10));
+    }
+    // With as much as the busy one, the quiet one pays too.
+    for _ in 0..5 {
+        kept.push(fixture.try_push_large(quiet, 0).await.unwrap());
+    }
+    assert!(!fixture.has(kept[0]) && fixture.has(kept[7]));
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn dead_letters_count_towards_the_size_of_history_and_the_oldest_go_with_an_entry() {
+    let fixture = EngineFixture::new().await;
+    let mut dead = Vec::new();
+    for _ in 0..3 {
+        dead.push(fixture.push_large(0b01).await);
+        fixture.settle(0, AttemptEnding::Dead).await;
+    }
+    let waiting = fixture.push_large(0b10).await;
+    let settled = fixture.push_large(0).await;
+    fixture.store.write(|_| ()).await.unwrap();
+    let keep_letters = Retention { keep: WEEK, bytes: 250 << 10, dead_letter_bytes: 1 << 20 };
+    assert_eq!(fixture.engine.prune(keep_letters).await.unwrap(), 1);
+    assert!(!fixture.has(settled), "the settled event goes first, though it is the newest");
+    assert!(dead.iter().all(|id| fixture.has(*id)));
+    let retention = Retention { dead_letter_bytes: 250 << 10, ..keep_letters };
+    assert_eq!(fixture.engine.prune(retention).await.unwrap(), 2);
+    assert_eq!(dead.iter().map(|id| fixture.has(*id)).collect::<Vec<_>>(), [false, false, true]);
+    assert!(fixture.has(waiting), "a queued event is never deleted");
+    let sink = fixture.sinks[0];
+    assert_eq!(fixture.engine.depth(sink).dead, 1);
+    assert_eq!(fixture.engine.dead_letters(sink, 0, 9).unwrap()[0].event_id, dead[2]);
+    let filter = AuditFilter { action: Some("event.drop_dead_letters".to_owned()), ..AuditFilter::default() };
+    let entries = Audit::new(fixture.store.clone()).list(filter, None, 9).await.unwrap().entries;
+    assert_eq!((entries.len(), &entries[0].object), (1, &format!("sink:{sink}")));
+    assert_eq!(
+        entries[0].detail,
+        serde_json::json!({
+            "sink": "s0", "dead_letters": 2, "first_sequence": 1, "last_sequence": 2,
+            "reason": "the history is over its 256000 bytes (`history.size`)",
+        })
+    );
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn a_user_with_too_many_undelivered_bytes_is_refused_until_some_are_delivered() {
+    let mut fixture = EngineFixture::new().await;
+    for mask in [0b01, 0b01, 0b01, 0b11, 0b10, 0b10] {
+        fixture.push_large(mask).await;
+    }
+    fixture.crash().await;
+    let refused = fixture.try_push_large(user(), 0b10).await.unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "the undelivered events of this user are over 512KiB (`limits.undelivered`): wait until sinks have delivered them, or \
+         delete the sinks that fail"
+    );
+    assert!(matches!(refused, AcceptError::UndeliveredFull { .. }));
+    fixture.push_large(0).await;
+    fixture.try_push_large(UserId::new(), 0b10).await.unwrap();
+    for _ in 0..2 {
+        fixture.settle(0, AttemptEnding::Dead).await;
+    }
+    fixture.push_large(0b01).await;
     fixture.end().await;
 }

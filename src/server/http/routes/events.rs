@@ -21,7 +21,7 @@ use crate::{
     },
     server::http::{Accepted, ApiError, ApiRequest, Json, Query, pagination, services::EventServices},
 };
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 pub async fn emit(
     services: Arc<EventServices>,
@@ -132,6 +132,9 @@ impl From<EmitError> for ApiError {
             | EmitError::PayloadUnreadable(_) => Self::BadRequest(message),
             EmitError::PayloadTooLarge { .. } => Self::PayloadTooLarge(message),
             EmitError::Accept(AcceptError::IdTaken(_)) => Self::Conflict(message),
+            EmitError::Accept(AcceptError::UndeliveredFull { .. }) => {
+                Self::TooManyRequests { message, wait: Duration::from_secs(60) }
+            }
             EmitError::Accept(AcceptError::Store(error)) => error.into(),
         }
     }

@@ -1,0 +1,80 @@
+//! The size of the events that wait for delivery, by user. An event in several queues counts once.
+
+use crate::{model::id::UserId, routing::queue::HistoryPosition};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+
+#[derive(Default)]
+pub(super) struct Undelivered(Mutex<UndeliveredState>);
+
+#[derive(Default)]
+struct UndeliveredState {
+    /// By the accepted time, which is unique.
+    events: HashMap<i64, WaitingEvent>,
+    bytes: HashMap<UserId, u64>,
+}
+
+struct WaitingEvent {
+    user: UserId,
+    bytes: u64,
+    queues: usize,
+}
+
+impl Undelivered {
+    /// Counts an event that `queues` more queues hold.
+    pub fn add(&self, at: HistoryPosition, user: UserId, bytes: usize, queues: usize) {
+        if queues == 0 {
+            return;
+        }
+        let UndeliveredState { events, bytes: users } = &mut *self.0.lock();
+        let event = events.entry(at.accepted_at.micros()).or_insert_with(|| {
+            *users.entry(user).or_default() += bytes as u64;
+            WaitingEvent { user, bytes: bytes as u64, queues: 0 }
+        });
+        event.queues += queues;
+    }
+
+    /// Counts that one queue less holds the event.
+    pub fn remove(&self, at: HistoryPosition) {
+        let UndeliveredState { events, bytes: users } = &mut *self.0.lock();
+        let key = at.accepted_at.micros();
+        let Some(event) = events.get_mut(&key) else { return };
+        event.queues -= 1;
+        if event.queues > 0 {
+            return;
+        }
+        let Some(WaitingEvent { user, bytes, .. }) = events.remove(&key) else { return };
+        if let Some(left) = users.get_mut(&user) {
+            *left -= bytes;
+            if *left == 0 {
+                users.remove(&user);
+            }
+        }
+    }
+
+    pub fn bytes(&self, user: UserId) -> u64 {
+        self.0.lock().bytes.get(&user).copied().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{id::EventId, timestamp::Timestamp};
+
+    #[test]
+    fn an_event_counts_once_until_the_last_queue_has_let_it_go() {
+        let (undelivered, user) = (Undelivered::default(), UserId::new());
+        let at = |n| HistoryPosition { accepted_at: Timestamp::from_micros(n), id: EventId::new() };
+        undelivered.add(at(1), user, 100, 2);
+        undelivered.add(at(2), user, 10, 1);
+        undelivered.add(at(3), user, 1000, 0);
+        undelivered.add(at(2), user, 10, 1);
+        assert_eq!(undelivered.bytes(user), 110);
+        for (n, left) in [(1, 110), (1, 10), (2, 10), (2, 0), (2, 0)] {
+            undelivered.remove(at(n));
+            assert_eq!(undelivered.bytes(user), left);
+        }
+        assert!(undelivered.0.lock().events.is_empty() && undelivered.0.lock().bytes.is_empty());
+    }
+}
