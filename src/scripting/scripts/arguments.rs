@@ -70,10 +70,10 @@ struct KeptValidator {
     last_use: u64,
 }
 
-/// Sets the flag when the caller of a check is gone.
-struct CancelOnDrop(Arc<AtomicBool>);
+/// Sets its flag when it is dropped, with the caller of a check.
+struct CallerGone(Arc<AtomicBool>);
 
-impl Drop for CancelOnDrop {
+impl Drop for CallerGone {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -95,7 +95,7 @@ impl ArgumentChecker {
         }
         lua::check_size(arguments)?;
         let turn = self.0.turns.acquire(user).await.ok_or(ArgumentsError::Busy)?;
-        let cancel = CancelOnDrop(Arc::default());
+        let cancel = CallerGone(Arc::default());
         let (state, tool, arguments, cancelled) =
             (self.0.clone(), tool.clone(), arguments.to_owned(), cancel.0.clone());
         let checked = tokio::task::spawn_blocking(move || -> Result<(), ArgumentsError> {
