@@ -267,7 +267,8 @@ fn a_backup_that_is_killed_or_broken_off_leaves_nothing_under_its_name() {
 #[test]
 fn there_is_one_backup_at_a_time_and_a_reader_that_goes_away_ends_its_own() {
     let daemon = Daemon::start();
-    fill_history(&daemon, 120);
+    // More than the buffers of a connection hold.
+    fill_history(&daemon, 300);
     let directory = TempDir::new().unwrap();
     let (path, file) = path_in(&directory, "svc.backup");
     let mut slow = TcpStream::connect(daemon.url.trim_start_matches("http://")).unwrap();

@@ -91,13 +91,13 @@ fn read_all<R: Read>(
     input: R,
     bar: &mut ProgressBar,
 ) -> Result<(Manifest, ArchiveEnd, u64), ArchiveError> {
-    let mut archive = ArchiveReader::new(input)?;
-    let total = archive.manifest().bytes_estimate;
-    while archive.next_record()?.is_some() {
-        bar.update(shell, archive.bytes(), total, archive.rows());
-    }
-    let end = archive.end().cloned().ok_or(ArchiveError::Incomplete { rows: archive.rows() })?;
-    Ok((archive.manifest().clone(), end, archive.bytes()))
+    let archive = ArchiveReader::new(input)?;
+    let (total, mut bytes) = (archive.manifest().bytes_estimate, 0);
+    let (manifest, end) = archive.check_hash(|read, rows| {
+        bytes = read;
+        bar.update(shell, bytes, total, rows);
+    })?;
+    Ok((manifest, end, bytes))
 }
 
 impl<R: Read> Read for Copied<'_, R> {

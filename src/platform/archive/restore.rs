@@ -1,7 +1,8 @@
 //! Restores an archive into a data directory.
 //!
-//! The whole archive is checked before anything is written. The database is then built aside and put in its place at the
-//! end, so that a restore that is broken off leaves the directory as it was, or marked as unfinished.
+//! The hash of the whole archive is checked before anything is written. The database is then built aside, while a thread of
+//! its own reads the records ahead, and put in its place at the end, so that a restore that is broken off leaves the directory
+//! as it was, or marked as unfinished.
 
 use super::{
     ArchiveEnd, ArchiveError, ArchiveReader, ArchiveRecord, Manifest,
@@ -19,7 +20,12 @@ use std::{
     io::{self, Write as _},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
+    sync::mpsc,
 };
+
+/// Bytes of lines that the reading thread hands over at once, and the number of such groups that may wait.
+const GROUP_BYTES: u64 = 1 << 20;
+const GROUPS: usize = 2;
 
 /// Treatment of a database that is in the directory already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +71,13 @@ pub enum RestoreStep {
     Writing { bytes: u64, of: u64, rows: u64 },
 }
 
+/// Records that were read one after the other, with the bytes and records up to the last of them.
+struct RecordGroup {
+    records: Vec<ArchiveRecord<'static>>,
+    bytes: u64,
+    rows: u64,
+}
+
 /// Restores the archive in `file` into `directory`.
 ///
 /// # Errors
@@ -82,7 +95,7 @@ pub fn restore(
     let mut bytes = 0;
     let checked = open().and_then(|archive| {
         let of = archive.manifest().bytes_estimate;
-        archive.check(|read, rows| {
+        archive.check_hash(|read, rows| {
             bytes = read;
             progress(RestoreStep::Checking { bytes, of, rows });
         })
@@ -95,27 +108,32 @@ pub fn restore(
     if directory_lock.has_database()? && !may_replace {
         return Err(RestoreError::HasDatabase(directory.to_owned()));
     }
-    let mut archive = open().map_err(damaged)?;
+    let archive = open().map_err(damaged)?;
     let mut database = directory_lock.new_database()?;
     let mut files = Vec::new();
     let mut repair = (!end.is_whole()).then(Repair::new);
-    loop {
-        let (read, rows) = (archive.bytes(), archive.rows());
-        match archive.next_record().map_err(damaged)? {
-            Some(ArchiveRecord::Row { key, value }) => {
-                let is_kept = repair.as_mut().is_none_or(|repair| repair.keeps(&key, &value));
-                if is_kept {
-                    database.put(&key, &value).map_err(failed)?;
+    let (full, filled) = mpsc::sync_channel(GROUPS);
+    std::thread::scope(|scope| {
+        let reading = scope.spawn(move || read_ahead(archive, &full));
+        for RecordGroup { records, bytes: read, rows } in filled {
+            for record in records {
+                match record {
+                    ArchiveRecord::Row { key, value } => {
+                        if repair.as_mut().is_none_or(|repair| repair.keeps(&key, &value)) {
+                            database.put(&key, &value).map_err(failed)?;
+                        }
+                    }
+                    ArchiveRecord::File { name, content } => {
+                        let content = with_present_keys(directory, name, content).map_err(failed)?;
+                        files.push(StagedFile::write(directory, name, &content).map_err(failed)?);
+                    }
                 }
-                progress(RestoreStep::Writing { bytes: read, of: bytes, rows });
             }
-            Some(ArchiveRecord::File { name, content }) => {
-                let content = with_present_keys(directory, name, content).map_err(failed)?;
-                files.push(StagedFile::write(directory, name, &content).map_err(failed)?);
-            }
-            None => break,
+            progress(RestoreStep::Writing { bytes: read, of: bytes, rows });
         }
-    }
+        let read = reading.join();
+        read.unwrap_or_else(|_| Err(ArchiveError::Unreadable(io::Error::other("the reader panicked")))).map_err(damaged)
+    })?;
     put_counters(&mut database, repair.map(Repair::finish)).map_err(failed)?;
 
     // Everything that needs room is on disk before anything is replaced.
@@ -136,6 +154,28 @@ fn with_present_keys(directory: &Path, name: &str, content: Vec<u8>) -> io::Resu
         Ok(present) => Ok(secret_keys::merged(&content, &present)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(content),
         Err(error) => Err(error),
+    }
+}
+
+/// Reads the records of an archive, in groups, until its end or until nobody takes them.
+fn read_ahead(mut archive: ArchiveReader<File>, full: &mpsc::SyncSender<RecordGroup>) -> Result<(), ArchiveError> {
+    let (mut records, mut sent) = (Vec::new(), 0);
+    loop {
+        let is_last = match archive.next_record()? {
+            Some(record) => {
+                records.push(record.into_owned());
+                false
+            }
+            None => true,
+        };
+        let (bytes, rows) = (archive.bytes(), archive.rows());
+        if is_last || bytes - sent >= GROUP_BYTES {
+            sent = bytes;
+            let group = RecordGroup { records: std::mem::take(&mut records), bytes, rows };
+            if full.send(group).is_err() || is_last {
+                return Ok(());
+            }
+        }
     }
 }
 

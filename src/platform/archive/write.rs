@@ -1,4 +1,4 @@
-//! Writing an archive. Lines are gathered here; a thread of its own hashes, compresses and writes them, so that reading
+//! Writing an archive. Lines are gathered and hashed here; a thread of its own compresses and writes them, so that reading
 //! the store and compressing it share the processors.
 
 use super::{
@@ -27,6 +27,7 @@ const LEVEL: i32 = 1;
 /// An archive that is being written. One that is dropped unfinished is incomplete.
 pub struct ArchiveWriter<W: Write> {
     lines: Vec<u8>,
+    hash: Sha256,
     counts: KindCounts,
     lost: u64,
     lost_pages: u64,
@@ -36,11 +37,7 @@ pub struct ArchiveWriter<W: Write> {
     thread: Option<JoinHandle<io::Result<Compressor<W>>>>,
 }
 
-/// The hashing and compressing end.
-struct Compressor<W: Write> {
-    hash: Sha256,
-    encoder: zstd::Encoder<'static, W>,
-}
+type Compressor<W> = zstd::Encoder<'static, W>;
 
 impl<W: Write + Send + 'static> ArchiveWriter<W> {
     /// Begins an archive with its manifest.
@@ -49,12 +46,11 @@ impl<W: Write + Send + 'static> ArchiveWriter<W> {
     ///
     /// Fails if no thread or no compressor can be had.
     pub fn new(out: W, manifest: &Manifest) -> io::Result<Self> {
-        let mut compressor = Compressor { hash: Sha256::new(), encoder: zstd::Encoder::new(out, LEVEL)? };
+        let mut compressor = zstd::Encoder::new(out, LEVEL)?;
         let (full, filled) = mpsc::sync_channel::<Vec<u8>>(BUFFERS);
         let thread = std::thread::Builder::new().name("archive".to_owned()).spawn(move || {
             for lines in filled {
-                compressor.hash.update(&lines);
-                compressor.encoder.write_all(&lines)?;
+                compressor.write_all(&lines)?;
             }
             Ok(compressor)
         })?;
@@ -62,6 +58,7 @@ impl<W: Write + Send + 'static> ArchiveWriter<W> {
         lines.push(b'\n');
         Ok(Self {
             lines,
+            hash: Sha256::new(),
             counts: KindCounts::default(),
             lost: 0,
             lost_pages: 0,
@@ -122,11 +119,11 @@ impl<W: Write + Send + 'static> ArchiveWriter<W> {
         let mut compressor = self.join()?;
         let (rows, by_kind) = (self.counts.total(), self.counts.by_name());
         let (lost, lost_pages, damaged) = (self.lost, self.lost_pages, self.damaged);
-        let end = ArchiveEnd { rows, by_kind, lost, lost_pages, damaged, sha256: digits(compressor.hash.clone()) };
+        let end = ArchiveEnd { rows, by_kind, lost, lost_pages, damaged, sha256: digits(self.hash.clone()) };
         let mut line = serde_json::to_vec(&EndLine { end: end.clone() })?;
         line.push(b'\n');
-        compressor.encoder.write_all(&line)?;
-        Ok((compressor.encoder.finish()?, end))
+        compressor.write_all(&line)?;
+        Ok((compressor.finish()?, end))
     }
 
     fn flush_full(&mut self) -> io::Result<()> {
@@ -134,6 +131,7 @@ impl<W: Write + Send + 'static> ArchiveWriter<W> {
     }
 
     fn flush(&mut self) -> io::Result<()> {
+        self.hash.update(&self.lines);
         let lines = std::mem::replace(&mut self.lines, Vec::with_capacity(BUFFER + (BUFFER >> 3)));
         let sent = self.full.as_ref().is_some_and(|full| full.send(lines).is_ok());
         if sent {

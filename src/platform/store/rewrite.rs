@@ -81,7 +81,8 @@ pub fn migrate(directory: &Path, progress: &mut RewriteProgress<'_>) -> Result<(
 pub fn size(database: &Path) -> io::Result<u64> {
     let mut bytes = 0;
     for entry in database.read_dir()? {
-        bytes += entry?.metadata()?.len();
+        let metadata = entry?.metadata()?;
+        bytes += if metadata.is_file() { metadata.len() } else { 0 };
     }
     Ok(bytes)
 }
