@@ -1,10 +1,17 @@
-//! Processor time of rendering a template for a 500-byte event, in a pooled Lua state and in a new one.
+//! Processor time of rendering a template for a 500-byte event in a worker process, in a pooled Lua state and in a new one,
+//! and what the way to the worker and back adds to it in both processes. The yardstick is a message of the same size to a
+//! thread and back over the same kind of socket.
 //!
-//! Run with `cargo bench --bench render`; exits 1 if a render in a pooled state exceeds its budget.
+//! Run with `cargo bench --bench render`; exits 1 if a render in a pooled state or the way exceeds its budget.
 
 use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
-use std::{process::ExitCode, sync::Arc, time::Instant};
+use std::{
+    io::{Read as _, Write as _},
+    process::ExitCode,
+    sync::Arc,
+    time::Instant,
+};
 use svc::{
     model::{
         body_template::BodyTemplate,
@@ -14,13 +21,22 @@ use svc::{
         timestamp::Timestamp,
     },
     platform::{config, kv::Kv, metrics::Metrics, store::Store},
-    scripting::lua::{
-        EventInput, HostServices, HttpClient, HttpRequest, HttpResponse, MethodCaller, NoModules, Program, Runtime,
+    scripting::{
+        lua::{EventInput, HttpClient, HttpRequest, HttpResponse, MethodCaller},
+        workers::{LibraryTexts, LuaWorkers, ProgramText, WorkerCommand, WorkerServices},
     },
 };
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// Microseconds of processor time that a render in a pooled state may take.
 const BUDGET: f64 = 80.0;
+
+/// Microseconds of processor time that the way to the worker and back may take, and how many times the yardstick it may
+/// take on a machine on which that is more.
+const WAY_BUDGET: f64 = 25.0;
+const WAY_RATIO: f64 = 2.0;
+
+const RENDERS: usize = 20_000;
 
 const TEMPLATE: &str = r#"
 return {
@@ -34,63 +50,123 @@ return {
 fn main() -> ExitCode {
     let directory = tempfile::tempdir().expect("the temporary directory is writable");
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
-    let (pooled, wall) = tokio.block_on(async {
+    let (pooled, way, wall) = tokio.block_on(async {
         let metrics = Arc::<Metrics>::default();
-        let runtime = runtime(directory.path(), &metrics);
-        let program = compiled();
+        let workers = workers(directory.path(), &metrics);
+        let program = template();
         for _ in 0..2_000 {
-            render(&runtime, &program).await;
+            render(&workers, &program).await;
         }
-        let before = lua_micros(&metrics);
-        let began = Instant::now();
-        for _ in 0..20_000 {
-            render(&runtime, &program).await;
+        let (lua, cpu, began) = (lua_micros(&metrics), cpu_micros(), Instant::now());
+        for _ in 0..RENDERS {
+            render(&workers, &program).await;
         }
-        let wall = began.elapsed().as_secs_f64() * 1e6 / 20_000.0;
-        ((lua_micros(&metrics) - before) / 20_000.0, wall)
+        let per_render = |micros: f64| micros / RENDERS as f64;
+        let wall = per_render(began.elapsed().as_secs_f64() * 1e6);
+        let lua = lua_micros(&metrics) - lua;
+        let way = per_render(cpu_micros() - cpu - lua);
+        workers.shut_down();
+        (per_render(lua), way, wall)
     });
     let fresh = tokio.block_on(async {
         let metrics = Arc::<Metrics>::default();
-        let runtime = runtime(&directory.path().join("fresh"), &metrics);
+        let workers = workers(&directory.path().join("fresh"), &metrics);
         // A program that never ran has no pooled state.
-        let programs: Vec<_> = (0..2_000).map(|_| compiled()).collect();
+        let programs: Vec<_> = (0..2_000).map(|_| template()).collect();
         for program in &programs {
-            render(&runtime, program).await;
+            render(&workers, program).await;
         }
+        workers.shut_down();
         lua_micros(&metrics) / 2_000.0
     });
+    let yardstick = tokio.block_on(yardstick());
     println!("event               {} bytes", serde_json::to_vec(&event()).expect("an event is JSON").len());
     println!(
         "pooled state        {pooled:.1} us of processor time per render ({wall:.1} us until the caller has the result)"
     );
-    println!("fresh state         {fresh:.1} us of processor time per render");
-    println!("ratio               {:.1}", fresh / pooled);
+    println!("fresh state         {fresh:.1} us of processor time per render, {:.1} times as much", fresh / pooled);
+    println!("way to the worker   {way:.1} us of processor time per render, in both processes");
+    println!(
+        "yardstick           {yardstick:.1} us for a message and its echo; the way takes {:.2} of it",
+        way / yardstick
+    );
+    let mut code = ExitCode::SUCCESS;
     if pooled > BUDGET {
-        println!("over the budget of {BUDGET} us");
-        return ExitCode::FAILURE;
+        println!("a render is over the budget of {BUDGET} us");
+        code = ExitCode::FAILURE;
     }
-    ExitCode::SUCCESS
+    if way > WAY_BUDGET && way > yardstick * WAY_RATIO {
+        println!("the way is over the budget of {WAY_BUDGET} us and over {WAY_RATIO} times the yardstick");
+        code = ExitCode::FAILURE;
+    }
+    code
 }
 
-async fn render(runtime: &Runtime, program: &Program) {
+/// Processor time of sending a message of an event's size to a thread and receiving it back, in microseconds.
+async fn yardstick() -> f64 {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().expect("a socket pair");
+    let length = serde_json::to_vec(&event()).expect("an event is JSON").len();
+    let echo = std::thread::spawn(move || {
+        let (mut socket, mut message) = (theirs, vec![0; length]);
+        while socket.read_exact(&mut message).is_ok() {
+            socket.write_all(&message).expect("the other end reads");
+        }
+    });
+    ours.set_nonblocking(true).expect("a socket can be");
+    let mut ours = tokio::net::UnixStream::from_std(ours).expect("a socket can be watched");
+    let mut message = vec![0; length];
+    let before = cpu_micros();
+    for _ in 0..RENDERS {
+        ours.write_all(&message).await.expect("the thread reads");
+        ours.read_exact(&mut message).await.expect("the thread answers");
+    }
+    let took = (cpu_micros() - before) / RENDERS as f64;
+    drop(ours);
+    echo.join().expect("the thread ends");
+    took
+}
+
+/// Processor time of this process and its children that run now, in microseconds.
+fn cpu_micros() -> f64 {
+    let own = std::process::id().to_string();
+    let processes = std::fs::read_dir("/proc").expect("/proc is mounted").filter_map(Result::ok);
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let family = pids.filter(|pid| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1).map(str::to_owned));
+        pid.to_string() == own || parent.as_deref() == Some(&own)
+    });
+    family.map(process_micros).sum()
+}
+
+fn process_micros(pid: i32) -> f64 {
+    let mut clock: libc::clockid_t = 0;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: both pointers are valid for writing.
+    let read = unsafe { libc::clock_getcpuclockid(pid, &mut clock) == 0 && libc::clock_gettime(clock, &mut time) == 0 };
+    if read { time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3 } else { 0.0 }
+}
+
+async fn render(workers: &LuaWorkers, program: &ProgramText) {
     let input = EventInput { event: Arc::new(event()), sequence: 1, attempt: 1 };
-    runtime.render(program, Owner::Global, input).await.expect("the template renders");
+    workers.render(program, Owner::Global, input).await.expect("the template renders");
 }
 
-fn compiled() -> Program {
-    Program::template(&BodyTemplate::Lua(TEMPLATE.to_owned())).expect("the template compiles")
+fn template() -> ProgramText {
+    ProgramText::template(&BodyTemplate::Lua(TEMPLATE.to_owned()))
 }
 
-fn runtime(directory: &std::path::Path, metrics: &Arc<Metrics>) -> Runtime {
+fn workers(directory: &std::path::Path, metrics: &Arc<Metrics>) -> LuaWorkers {
     let store = Store::open(directory, 0, metrics.clone()).expect("the store opens");
     let kv = Kv::new(store).expect("the store can be read");
-    let libraries = HostServices {
+    let services = WorkerServices {
         http: Arc::new(Unreachable),
-        kv: Some(kv),
+        kv,
         caller: Arc::new(Unreachable),
-        modules: Arc::new(NoModules),
+        libraries: Arc::new(Unreachable),
     };
-    Runtime::new(&config::ScriptConfig::default(), libraries, metrics.clone())
+    let command = WorkerCommand::of_program(env!("CARGO_BIN_EXE_svc").into());
+    LuaWorkers::new(&config::ScriptConfig::default(), command, services, metrics.clone()).expect("a thread starts")
 }
 
 /// Total processor time of all Lua runs so far, from the metric that the daemon exports.
@@ -125,6 +201,12 @@ struct Unreachable;
 impl HttpClient for Unreachable {
     fn send(&self, _: Owner, _: HttpRequest) -> BoxFuture<'static, Result<HttpResponse, String>> {
         Box::pin(async { Err("unreachable".to_owned()) })
+    }
+}
+
+impl LibraryTexts for Unreachable {
+    fn find(&self, _: Owner, _: &str) -> Option<ProgramText> {
+        None
     }
 }
 

@@ -63,11 +63,11 @@ impl HealthChecker {
         let egress = Egress::new(&config::EgressConfig::default());
         let libraries = HostServices {
             http: Arc::new(egress.clone()),
-            kv: Some(kv),
+            kv: Some(Arc::new(kv)),
             caller: Arc::new(NoMethodCalls),
             modules: Arc::new(NoModules),
         };
-        let lua = Runtime::new(&config::ScriptConfig::default(), libraries, Arc::default());
+        let lua = Runtime::new(&config::ScriptConfig::default(), 0, libraries);
         Self { egress, lua, directory, child_env, checked_space }
     }
 
@@ -148,7 +148,7 @@ impl HealthChecker {
 
     async fn lua(&self, program: &Result<Program, String>) -> Result<(), String> {
         let program = program.as_ref().map_err(Clone::clone)?;
-        match self.lua.run_check(program, Owner::Global, self.checked_space.clone()).await {
+        match self.lua.run_check(program, self.checked_space.clone()).await {
             Ok(CheckVerdict::Healthy) => Ok(()),
             Ok(CheckVerdict::Unhealthy(why)) => Err(why),
             Err(error) => Err(error.to_string()),

@@ -41,7 +41,10 @@ pub mod table;
 pub mod template;
 pub mod user;
 
-use crate::platform::{config, file_mode};
+use crate::{
+    platform::{config, file_mode},
+    scripting::workers::{WORKER_COMMAND, run_worker},
+};
 use argh::{ArgsInfo, FromArgs};
 use failure::Failure;
 use shell::{Shell, Stdin, Stdout};
@@ -108,6 +111,11 @@ const PRIVATE_FILES: [&str; 5] = ["server", "agent", "backup", "restore", "store
 
 /// Runs the command of this process and returns its exit code.
 pub fn run(typed: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let typed: Vec<OsString> = typed.into_iter().collect();
+    // The server starts its worker processes so. It is no command for people, and in no help.
+    if typed.first().is_some_and(|command| command == WORKER_COMMAND) {
+        return run_worker();
+    }
     let environment = |name: &str| std::env::var(name).ok();
     let (mut stdin, mut stdout, mut stderr) = (io::stdin(), io::stdout(), io::stderr());
     let mut shell = Shell {
@@ -116,7 +124,6 @@ pub fn run(typed: impl IntoIterator<Item = OsString>) -> ExitCode {
         out: Stdout::of_process(&mut stdout, &environment),
         err: &mut stderr,
     };
-    let typed: Vec<OsString> = typed.into_iter().collect();
     // First of all, while there is one thread: every user of the machine can read the arguments.
     hide_argv::hide_secret_options();
     if typed.first().is_some_and(|command| PRIVATE_FILES.iter().any(|private| command == private)) {

@@ -141,7 +141,7 @@ async fn serve(
         sweep::run(&services, &phases.stopping),
         stop_in_phases(&services, &phases, &process_driver, &progress),
     );
-    services.runtime.shut_down();
+    services.workers.shut_down();
     log::info!("stopped");
     Ok(())
 }

@@ -31,8 +31,8 @@ use crate::{
         },
     },
     scripting::{
-        lua::{HostServices, Runtime},
         scripts::{ArgumentChecker, Scripts, ToolEventEmitter, ToolRunner},
+        workers::{LuaWorkers, WorkerCommand, WorkerServices},
     },
     server::{
         agent_hub::{AgentHub, AgentHubDeps},
@@ -72,7 +72,8 @@ pub struct Services {
     pub scripts: Scripts,
     /// Runs stored tools.
     pub tools: ToolRunner,
-    pub runtime: Runtime,
+    /// Runs the Lua of users.
+    pub workers: LuaWorkers,
     pub spaces: Spaces,
     pub templates: Templates,
     pub agents: AgentHub,
@@ -93,6 +94,8 @@ pub enum ServicesError {
     Sinks(#[from] SinksError),
     #[error("cannot read the data directory: {0}")]
     Store(#[from] StoreError),
+    #[error("cannot start a thread for worker processes: {0}")]
+    Workers(std::io::Error),
 }
 
 impl Services {
@@ -132,16 +135,18 @@ impl Services {
         let registry = Registry::default();
         let calls = Calls::new(registry.clone(), identity.clone(), metrics.clone(), phases.stopping.clone());
         let egress = Egress::new(&config.egress);
-        let libraries = HostServices {
+        let worker_services = WorkerServices {
             http: Arc::new(egress.clone()),
-            kv: Some(kv.clone()),
+            kv: kv.clone(),
             caller: Arc::new(calls.clone()),
-            modules: Arc::new(scripts.clone()),
+            libraries: Arc::new(scripts.clone()),
         };
-        let runtime = Runtime::new(&config.script, libraries, metrics.clone());
+        let command = WorkerCommand::this_program();
+        let workers = LuaWorkers::new(&config.script, command, worker_services, metrics.clone());
+        let workers = workers.map_err(ServicesError::Workers)?;
         let delivery = sinks::SinkContext {
             egress,
-            runtime: runtime.clone(),
+            workers: workers.clone(),
             scripts: scripts.clone(),
             timeout: config.webhook.timeout.0,
         };
@@ -159,7 +164,7 @@ impl Services {
         deliver::sync_routes(&routes, &deliverer);
         let emitter = Arc::new(Emitter::new(&config.zone, routes, engine.clone(), config.limits.payload.bytes()));
         let tools = ToolRunner {
-            runtime: runtime.clone(),
+            workers: workers.clone(),
             caller: Arc::new(calls.clone()),
             emitter: Arc::new(ToolEventEmitter::new(emitter.clone(), identity.clone())),
             arguments: ArgumentChecker::new(),
@@ -210,7 +215,7 @@ impl Services {
             deliverer,
             scripts,
             tools,
-            runtime,
+            workers,
             spaces,
             templates,
             agents,
@@ -271,7 +276,7 @@ impl Services {
                 templates: self.templates.clone(),
                 identity: self.identity.clone(),
                 scripts: self.scripts.clone(),
-                user_limits: user_limits.clone(),
+                workers: self.workers.clone(),
                 records: self.user_records(),
             }),
             scripts: Arc::new(ScriptServices {
@@ -279,12 +284,13 @@ impl Services {
                 sinks: self.sinks.clone(),
                 spaces: self.spaces.clone(),
                 templates: self.templates.clone(),
+                workers: self.workers.clone(),
                 user_limits: user_limits.clone(),
             }),
             script_runs: Arc::new(ScriptRunServices {
                 scripts: self.scripts.clone(),
                 tools: self.tools.clone(),
-                runtime: self.runtime.clone(),
+                workers: self.workers.clone(),
                 user_limits,
                 zone,
             }),
@@ -302,6 +308,7 @@ impl Services {
                 subscriptions: self.subscriptions.clone(),
                 spaces: self.spaces.clone(),
                 mcp: self.mcp.clone(),
+                workers: self.workers.clone(),
             }),
             backup: Arc::new(BackupServices {
                 store: self.store.clone(),

@@ -24,8 +24,9 @@ use svc::{
     platform::{config, egress::Egress, kv::Kv, store::Store},
     routing::queue::AttemptOutcome,
     scripting::{
-        lua::{EventInput, HostServices, MethodCaller, Runtime},
+        lua::{EventInput, MethodCaller},
         scripts::Scripts,
+        workers::{LuaWorkers, WorkerCommand, WorkerServices},
     },
 };
 use tempfile::TempDir;
@@ -56,14 +57,15 @@ impl SinkTest {
         let egress = Egress::new(&config::EgressConfig::default());
         let scripts = Scripts::open(store.clone(), usize::MAX).unwrap();
         let kv = Kv::new(store).unwrap();
-        let libraries = HostServices {
+        let services = WorkerServices {
             http: Arc::new(egress.clone()),
-            kv: Some(kv),
+            kv,
             caller: Arc::new(NoMethods),
-            modules: Arc::new(scripts.clone()),
+            libraries: Arc::new(scripts.clone()),
         };
-        let runtime = Runtime::new(&config::ScriptConfig::default(), libraries, Arc::default());
-        Self { context: SinkContext { egress, runtime, scripts, timeout: Duration::from_secs(10) }, directory }
+        let command = WorkerCommand::of_program(env!("CARGO_BIN_EXE_svc").into());
+        let workers = LuaWorkers::new(&config::ScriptConfig::default(), command, services, Arc::default()).unwrap();
+        Self { context: SinkContext { egress, workers, scripts, timeout: Duration::from_secs(10) }, directory }
     }
 
     /// The body that a webhook sink sends, as JSON.

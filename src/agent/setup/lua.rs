@@ -69,7 +69,8 @@ pub async fn run(
         changes,
         cause,
     });
-    let settings = config::ScriptConfig { wall: Span(limit), cpu: Span(limit), memory: Size(MEMORY), threads: 1 };
+    let (wall, cpu, memory) = (Span(limit), Span(limit), Size(MEMORY));
+    let settings = config::ScriptConfig { wall, cpu, memory, ..config::ScriptConfig::default() };
     let modules = SpaceModules::new(script.directory.to_owned(), agent.packages.clone());
     let services = HostServices {
         http: Arc::new(Egress::new(&config::EgressConfig::default())),
@@ -83,7 +84,7 @@ pub async fn run(
         agent: in_process,
         output: ProgramOutput::Captured,
     };
-    let runtime = Runtime::for_space(&settings, services);
+    let runtime = Runtime::new(&settings, 1, services);
     let ProgramRun { result, log, .. } = runtime.run_program(&program, Arc::new(context), Vec::new()).await;
     let output: String = log.iter().flat_map(|line| [line, "\n"]).collect();
     match result {

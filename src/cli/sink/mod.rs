@@ -21,7 +21,7 @@ use crate::{
         table::{Cell, Fit, TextTable, Tone, yes_or_no},
     },
     model::{
-        api::sinks::SinkView,
+        api::sinks::{QuarantineView, SinkView},
         body_template::BodyTemplate,
         owner::OwnerSpec,
         sink_spec::{ScriptSinkSpec, SinkSpec},
@@ -92,7 +92,10 @@ impl Resource for SinkView {
             owner.as_str().into(),
             kind.to_string().into(),
             events.into(),
-            yes_or_no(active.unwrap_or(true)),
+            match sink.quarantine {
+                Some(_) => Cell::toned("quarantined", Tone::Bad),
+                None => yes_or_no(active.unwrap_or(true)),
+            },
             Cell::count(sink.queue.depth, Tone::Doubtful),
             Cell::count(sink.queue.dead, Tone::Bad),
             sink.id.to_string().into(),
@@ -111,6 +114,10 @@ impl Resource for SinkView {
         table.field("queued", Cell::count(self.queue.depth, Tone::Doubtful));
         table.field("dead", Cell::count(self.queue.dead, Tone::Bad));
         table.field("next sequence", self.queue.next_sequence.to_string());
+        if let Some(QuarantineView { until, count, reason }) = &self.quarantine {
+            let told = format!("until {until}: its Lua ended its process {count} times in a row: {reason}");
+            table.field("quarantine", Cell::toned(told, Tone::Bad));
+        }
         if let Some(webhook) = &spec.webhook {
             table.field("url", webhook.url.as_str());
             table.field("secret", webhook.secret.as_deref().unwrap_or_default());

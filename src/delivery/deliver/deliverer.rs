@@ -43,7 +43,7 @@ impl Deliverer {
     /// Makes a deliverer that starts no new attempt once `shutdown` is cancelled.
     pub fn new(settings: &config::DeliveryConfig, deps: DelivererDeps, shutdown: CancellationToken) -> Self {
         let DelivererDeps { engine, sinks, subscriptions, methods, sink_context, feed, metrics } = deps;
-        let method_context = MethodContext { sinks: sinks.clone(), runtime: sink_context.runtime.clone(), methods };
+        let method_context = MethodContext { sinks: sinks.clone(), workers: sink_context.workers.clone(), methods };
         Self(Arc::new(DelivererState {
             engine,
             recipients: Recipients { sinks, subscriptions, sink_context, method_context },

@@ -1,4 +1,4 @@
-//! One delivery attempt at a sink, and the preview of the body it would send.
+//! One delivery attempt at a sink, the preview of the body it would send, and the quarantine of its Lua.
 
 use super::{
     Sink, SinkTarget,
@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     delivery::{CompletedAttempt, Postponed},
-    scripting::lua::EventInput,
+    scripting::{lua::EventInput, workers::Quarantined},
 };
 use std::time::Instant;
 
@@ -40,5 +40,19 @@ pub async fn preview(context: &SinkContext, sink: &Sink, input: EventInput) -> R
         SinkTarget::JsonRpc(formatter) => Some(&formatter.template),
         SinkTarget::Script(_) => return Err(PreviewError::Script),
     };
-    Ok(body::render(&context.runtime, template, sink.owner, input).await?)
+    Ok(body::render(&context.workers, template, sink.owner, input).await?)
+}
+
+/// Returns the quarantine of the sink's Lua, if it is in one.
+pub fn quarantine(context: &SinkContext, sink: &Sink) -> Option<Quarantined> {
+    // A sink that never ran has no program yet, and needs none for this.
+    if !context.workers.any_quarantined() {
+        return None;
+    }
+    let program = match &sink.target {
+        SinkTarget::Webhook(webhook) => webhook.template.as_ref()?.program().clone(),
+        SinkTarget::JsonRpc(formatter) => formatter.template.program().clone(),
+        SinkTarget::Script(script) => script.program(context, sink.owner).ok()?,
+    };
+    context.workers.quarantined(&program, sink.owner)
 }

@@ -10,7 +10,10 @@ use crate::{
         owner::Owner,
         timestamp::Timestamp,
     },
-    scripting::lua::{BodyFormat, CompileError, EventInput, Runtime, ScriptError},
+    scripting::{
+        lua::{BodyFormat, EventInput, ScriptError},
+        workers::LuaWorkers,
+    },
 };
 use bytes::Bytes;
 use serde::{Serialize, de::IgnoredAny};
@@ -32,8 +35,6 @@ pub struct EventBody {
 /// The reason that a template gave no body.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
-    #[error("the template does not compile: {0}")]
-    Compile(CompileError),
     #[error("the template failed: {0}")]
     Script(#[from] ScriptError),
 }
@@ -44,7 +45,7 @@ impl BodyError {
     pub fn into_attempt(self) -> Result<CompletedAttempt, Postponed> {
         match self {
             Self::Script(ScriptError::Busy | ScriptError::Stopped) => Err(Postponed(self.to_string())),
-            Self::Script(_) | Self::Compile(_) => Ok(CompletedAttempt::failed(self.to_string())),
+            Self::Script(_) => Ok(CompletedAttempt::failed(self.to_string())),
         }
     }
 }
@@ -67,14 +68,13 @@ pub fn default(event: &Event) -> EventBody {
 
 /// Renders the event with the template, or returns the default body without one.
 pub async fn render(
-    runtime: &Runtime,
+    workers: &LuaWorkers,
     template: Option<&LazyProgram<BodyTemplate>>,
     owner: Owner,
     input: EventInput,
 ) -> Result<EventBody, BodyError> {
     let Some(template) = template else { return Ok(default(&input.event)) };
-    let program = template.program().map_err(|error| BodyError::Compile(error.clone()))?;
-    let rendered = runtime.render(program, owner, input).await?;
+    let rendered = workers.render(template.program(), owner, input).await?;
     let content_type = match rendered.kind {
         BodyFormat::Json => JSON,
         // The output of a text template that is valid JSON is sent as JSON.

@@ -2,7 +2,7 @@
 
 use crate::{
     platform::egress::Egress,
-    scripting::{lua::Runtime, scripts::Scripts},
+    scripting::{scripts::Scripts, workers::LuaWorkers},
 };
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 #[derive(Clone)]
 pub struct SinkContext {
     pub egress: Egress,
-    pub runtime: Runtime,
+    pub workers: LuaWorkers,
     /// The stored scripts that sinks name.
     pub scripts: Scripts,
     /// The limit of one webhook exchange, from resolving the host to the end of the response.

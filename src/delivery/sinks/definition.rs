@@ -1,4 +1,5 @@
-//! Makes a [`Sink`] of a [`SinkSpec`]: compiles its Lua, so that a stored sink runs, and chooses its secret.
+//! Makes a [`Sink`] of a [`SinkSpec`] and chooses its secret. [`Sink::check_lua`] then compiles its Lua, so that a stored
+//! sink runs.
 //!
 //! Every other rule is checked in [`crate::model::sink_spec`]. Each error names the field and the way out.
 
@@ -10,12 +11,13 @@ use super::{
 use crate::{
     model::{
         id::{SinkId, UserId},
+        owner::Owner,
         sink_spec::{SinkKind, SinkSpec, SinkSpecError, TargetSpec, WebhookSpec},
         timestamp::Timestamp,
         webhook_secret::{self, WebhookSecret},
     },
     platform::secret_keys::UnsealError,
-    scripting::lua::CompileError,
+    scripting::{lua::ScriptError, workers::LuaWorkers},
 };
 use std::collections::BTreeMap;
 
@@ -35,8 +37,14 @@ pub enum SinkDefinitionError {
     KindChanged(SinkKind),
     #[error("`webhook.secret`: give a new one, and the headers with it; the stored one cannot be used: {0}")]
     SecretLost(UnsealError),
-    #[error("`{field}` does not compile: {error}")]
-    Lua { field: &'static str, error: CompileError },
+}
+
+/// The reason that the Lua of a sink was not compiled.
+#[derive(Debug, thiserror::Error)]
+#[error("`{field}`: {error}")]
+pub struct SinkLuaError {
+    pub field: &'static str,
+    pub error: ScriptError,
 }
 
 impl Sink {
@@ -52,14 +60,10 @@ impl Sink {
                 SinkTarget::Webhook(Webhook::define(webhook, previous.and_then(Self::webhook_secrets))?)
             }
             TargetSpec::ScriptSource(source) => {
-                let compiled = LazyProgram::new(ScriptSource(source));
-                SinkTarget::Script(SinkScript::Source(compiled.map_err(in_field("script.source"))?))
+                SinkTarget::Script(SinkScript::Source(LazyProgram::new(ScriptSource(source))))
             }
             TargetSpec::StoredScript(id) => SinkTarget::Script(SinkScript::Stored(id)),
-            TargetSpec::JsonRpc(template) => {
-                let template = LazyProgram::new(template).map_err(in_field("template"))?;
-                SinkTarget::JsonRpc(Formatter { template })
-            }
+            TargetSpec::JsonRpc(template) => SinkTarget::JsonRpc(Formatter { template: LazyProgram::new(template) }),
         };
         let now = Timestamp::now();
         Ok(Self {
@@ -74,6 +78,22 @@ impl Sink {
             updated_at: now,
             target,
         })
+    }
+
+    /// Checks that the sink's Lua compiles, in a worker of this user.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the field, and the line of a syntax error.
+    pub async fn check_lua(&self, workers: &LuaWorkers, user: UserId) -> Result<(), SinkLuaError> {
+        let (field, program) = match &self.target {
+            SinkTarget::Webhook(Webhook { template: Some(template), .. }) => ("webhook.template", template.program()),
+            SinkTarget::Script(SinkScript::Source(source)) => ("script.source", source.program()),
+            SinkTarget::JsonRpc(formatter) => ("template", formatter.template.program()),
+            SinkTarget::Webhook(_) | SinkTarget::Script(SinkScript::Stored(_)) => return Ok(()),
+        };
+        let compiled = workers.compile(program, Owner::User(user)).await;
+        compiled.map_err(|error| SinkLuaError { field, error })
     }
 
     /// The sink in the form in which users write it.
@@ -114,7 +134,7 @@ impl Webhook {
             (None, None) => WebhookSecret::generate(),
             (Some(given), _) => WebhookSecret::parse(given).map_err(SinkSpecError::from)?,
         };
-        let template = spec.template.map(LazyProgram::new).transpose().map_err(in_field("webhook.template"))?;
+        let template = spec.template.map(LazyProgram::new);
         Ok(Self {
             url: spec.url.into(),
             secrets: WebhookSecrets::new(ClearSecrets { secret, headers: spec.headers }),
@@ -143,14 +163,10 @@ impl Webhook {
     }
 }
 
-fn in_field(field: &'static str) -> impl FnOnce(CompileError) -> SinkDefinitionError {
-    move |error| SinkDefinitionError::Lua { field, error }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{id::ScriptId, owner::Owner};
+    use crate::{delivery::sinks::test_support::SinkFixture, model::id::ScriptId};
     use serde_json::{Value, json};
 
     fn define(value: Value) -> Result<Sink, String> {
@@ -181,7 +197,6 @@ mod tests {
 
     #[test]
     fn each_refusal_names_its_field() {
-        let lua = |source: &str| json!({"url": "https://a.example", "template": source});
         let header = |name: &str, value: &str| webhook(json!({"url": "https://a.example", "headers": {name: value}}));
         for (value, field) in [
             (with(plain(), "name", json!("")), "`name`"),
@@ -207,9 +222,6 @@ mod tests {
             (webhook(json!({"url": "http://a", "secret": ""})), "`webhook.secret`"),
             (webhook(json!({"url": "http://a", "secret": "whsec_?"})), "`webhook.secret`"),
             (webhook(json!({"url": "http://a", "secret": "whsec_****"})), "`webhook.secret`"),
-            (webhook(lua("return {")), "`webhook.template`"),
-            (json!({"name": "x", "events": "*", "type": "script", "script": {"source": "x ="}}), "`script.source`"),
-            (json!({"name": "x", "events": "*", "type": "json-rpc", "template": "x ="}), "`template`"),
             (json!({"name": "x", "events": "*", "type": "script", "script": {}}), "`script`: give either"),
             (
                 json!({"name": "x", "events": "*", "type": "script",
@@ -229,10 +241,21 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_syntax_error_carries_its_line() {
-        let error = define(webhook(json!({"url": "http://a", "template": "local a = 1\nreturn {"}))).unwrap_err();
-        assert!(error.contains("line 2"), "{error}");
+    #[tokio::test]
+    async fn a_syntax_error_names_its_field_and_its_line() {
+        let fixture = SinkFixture::new();
+        let script = |source: &str| json!({"name": "x", "events": "*", "type": "script", "script": {"source": source}});
+        for (value, field) in [
+            (webhook(json!({"url": "http://a", "template": "local a = 1\nreturn {"})), "`webhook.template`"),
+            (script("\nx ="), "`script.source`"),
+            (json!({"name": "x", "events": "*", "type": "json-rpc", "template": "\nx ="}), "`template`"),
+        ] {
+            let checked = define(value).unwrap().check_lua(&fixture.context.workers, UserId::new()).await;
+            let error = checked.unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{field}: it does not compile: line 2: ")), "{error}");
+        }
+        let fine = define(script("return")).unwrap().check_lua(&fixture.context.workers, UserId::new()).await;
+        assert!(fine.is_ok(), "{fine:?}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     model::{body_template::BodyTemplate, owner::Owner},
-    scripting::lua::{EventInput, Runtime},
+    scripting::{lua::EventInput, workers::LuaWorkers},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -39,11 +39,11 @@ impl Formatter {
     /// Returns the params that a method which names this sink is called with.
     pub async fn format(
         &self,
-        runtime: &Runtime,
+        workers: &LuaWorkers,
         owner: Owner,
         input: EventInput,
     ) -> Result<MethodParams, FormatError> {
-        let body = body::render(runtime, Some(&self.template), owner, input).await?;
+        let body = body::render(workers, Some(&self.template), owner, input).await?;
         let json: Box<RawValue> = serde_json::from_slice(&body.bytes).map_err(|_| FormatError::NotStructured)?;
         match json.get().as_bytes().first() {
             Some(b'{' | b'[') => Ok(MethodParams { json, log: body.log }),
@@ -67,7 +67,7 @@ mod tests {
     async fn format(template: &str) -> Result<String, FormatError> {
         let sink = sink(json!({"type": "json-rpc", "template": template}));
         let SinkTarget::JsonRpc(formatter) = &sink.target else { panic!("{sink:?}") };
-        let params = formatter.format(&SinkFixture::new().context.runtime, sink.owner, input()).await?;
+        let params = formatter.format(&SinkFixture::new().context.workers, sink.owner, input()).await?;
         Ok(params.json.get().to_owned())
     }
 

@@ -1,12 +1,9 @@
-//! Lua that comes with a sink: the source is stored, the program is compiled at first use and then kept.
+//! Lua that comes with a sink: the source is stored, the program is made at first use and then kept.
 //!
 //! Saving a sink compiles the source once to check it, so that a syntax error is reported to the user who saves it.
 //! Thousands of sinks that never run cost their source and nothing more.
 
-use crate::{
-    model::body_template::BodyTemplate,
-    scripting::lua::{CompileError, Program},
-};
+use crate::{model::body_template::BodyTemplate, scripting::workers::ProgramText};
 use serde::{Deserialize, Serialize};
 use std::{fmt, sync::OnceLock};
 
@@ -16,12 +13,12 @@ use std::{fmt, sync::OnceLock};
 pub struct LazyProgram<S> {
     source: S,
     #[serde(skip)]
-    program: OnceLock<Result<Program, CompileError>>,
+    program: OnceLock<ProgramText>,
 }
 
-/// A text that compiles to a [`Program`].
+/// A text that is a program.
 pub trait LuaSource {
-    fn compile(&self) -> Result<Program, CompileError>;
+    fn program(&self) -> ProgramText;
 }
 
 /// The Lua of a script sink.
@@ -30,39 +27,28 @@ pub trait LuaSource {
 pub struct ScriptSource(pub String);
 
 impl<S: LuaSource> LazyProgram<S> {
-    /// Checks that the source compiles. The program is not kept before it is needed.
-    ///
-    /// # Errors
-    ///
-    /// A syntax error, with its line.
-    pub fn new(source: S) -> Result<Self, CompileError> {
-        source.compile()?;
-        Ok(Self { source, program: OnceLock::new() })
+    pub fn new(source: S) -> Self {
+        Self { source, program: OnceLock::new() }
     }
 
     pub fn source(&self) -> &S {
         &self.source
     }
 
-    /// Returns the program.
-    ///
-    /// # Errors
-    ///
-    /// A source that was saved by an older version may no longer compile.
-    pub fn program(&self) -> Result<&Program, &CompileError> {
-        self.program.get_or_init(|| self.source.compile()).as_ref()
+    pub fn program(&self) -> &ProgramText {
+        self.program.get_or_init(|| self.source.program())
     }
 }
 
 impl LuaSource for BodyTemplate {
-    fn compile(&self) -> Result<Program, CompileError> {
-        Program::template(self)
+    fn program(&self) -> ProgramText {
+        ProgramText::template(self)
     }
 }
 
 impl LuaSource for ScriptSource {
-    fn compile(&self) -> Result<Program, CompileError> {
-        Program::script("script", &self.0)
+    fn program(&self) -> ProgramText {
+        ProgramText::script("script", &self.0)
     }
 }
 

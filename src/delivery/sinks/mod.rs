@@ -20,10 +20,10 @@ pub(crate) mod test_support;
 pub mod webhook;
 mod webhook_secrets;
 
-pub use attempt::{PreviewError, attempt, preview};
+pub use attempt::{PreviewError, attempt, preview, quarantine};
 pub use body::{BodyError, EventBody};
 pub use context::SinkContext;
-pub use definition::{Secrets, SinkDefinitionError};
+pub use definition::{Secrets, SinkDefinitionError, SinkLuaError};
 pub use formatter::Formatter;
 pub use records::{Sinks, SinksError};
 pub use script::SinkScript;

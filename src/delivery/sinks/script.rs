@@ -8,7 +8,11 @@ use super::{
 use crate::{
     delivery::{CompletedAttempt, Postponed, RetryAfter},
     model::{id::ScriptId, owner::Owner, sink_spec::ScriptSinkSpec},
-    scripting::lua::{EventInput, Program, Verdict},
+    scripting::{
+        lua::{EventInput, Verdict},
+        scripts::ScriptUnavailable,
+        workers::ProgramText,
+    },
 };
 use serde::{Deserialize, Serialize};
 
@@ -30,9 +34,9 @@ impl SinkScript {
     ) -> Result<CompletedAttempt, Postponed> {
         let program = match self.program(context, owner) {
             Ok(program) => program,
-            Err(error) => return Ok(CompletedAttempt::failed(error)),
+            Err(error) => return Ok(CompletedAttempt::failed(error.to_string())),
         };
-        let mut run = context.runtime.run_script(&program, owner, input).await;
+        let mut run = context.workers.run_script(&program, owner, input).await;
         let completed = match run.verdict {
             Verdict::Ack => CompletedAttempt::delivered(),
             Verdict::Failed(why) => CompletedAttempt::failed(why),
@@ -52,12 +56,10 @@ impl SinkScript {
         Ok(CompletedAttempt { log: run.log, ..completed })
     }
 
-    fn program(&self, context: &SinkContext, owner: Owner) -> Result<Program, String> {
+    pub(super) fn program(&self, context: &SinkContext, owner: Owner) -> Result<ProgramText, ScriptUnavailable> {
         match self {
-            Self::Source(source) => {
-                source.program().cloned().map_err(|error| format!("the script does not compile: {error}"))
-            }
-            Self::Stored(id) => context.scripts.program(owner, *id).map_err(|error| error.to_string()),
+            Self::Source(source) => Ok(source.program().clone()),
+            Self::Stored(id) => context.scripts.program(owner, *id),
         }
     }
 

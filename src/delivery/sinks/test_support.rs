@@ -11,8 +11,9 @@ use crate::{
     },
     platform::{config, egress::Egress, kv::Kv, store::Store},
     scripting::{
-        lua::{EventInput, HostServices, MethodCaller, Runtime},
+        lua::{EventInput, MethodCaller},
         scripts::Scripts,
+        workers::{LuaWorkers, WorkerCommand, WorkerServices},
     },
 };
 use futures_util::{FutureExt, future::BoxFuture};
@@ -40,15 +41,16 @@ impl SinkFixture {
         let store = Store::open(directory.path(), 0, Arc::default()).unwrap();
         let egress = Egress::new(&config::EgressConfig::default());
         let scripts = Scripts::open(store.clone(), usize::MAX).unwrap();
-        let libraries = HostServices {
+        let services = WorkerServices {
             http: Arc::new(egress.clone()),
-            kv: Some(Kv::new(store).unwrap()),
+            kv: Kv::new(store).unwrap(),
             caller: Arc::new(NoMethodsServed),
-            modules: Arc::new(scripts.clone()),
+            libraries: Arc::new(scripts.clone()),
         };
-        let runtime = Runtime::new(&config::ScriptConfig::default(), libraries, Arc::default());
+        let (config, command) = (config::ScriptConfig::default(), WorkerCommand::this_program());
+        let workers = LuaWorkers::new(&config, command, services, Arc::default()).unwrap();
         Self {
-            context: SinkContext { egress, runtime, scripts, timeout: Duration::from_secs(30) },
+            context: SinkContext { egress, workers, scripts, timeout: Duration::from_secs(30) },
             _directory: directory,
         }
     }

@@ -47,7 +47,7 @@ impl Webhook {
             Ok(secrets) => secrets,
             Err(reason) => return Ok(CompletedAttempt::failed(format!("the secret of the webhook is lost: {reason}"))),
         };
-        let body = match body::render(&context.runtime, self.template.as_ref(), owner, input.clone()).await {
+        let body = match body::render(&context.workers, self.template.as_ref(), owner, input.clone()).await {
             Ok(body) => body,
             Err(error) => return error.into_attempt(),
         };

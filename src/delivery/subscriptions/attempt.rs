@@ -10,7 +10,7 @@ use crate::{
         },
     },
     model::{event::EventType, id::UserId, jsonrpc, method::Method, owner::Owner, sink_spec::SinkKind},
-    scripting::lua::{EventInput, Runtime},
+    scripting::{lua::EventInput, workers::LuaWorkers},
 };
 use serde_json::value::RawValue;
 use std::{sync::Arc, time::Instant};
@@ -23,7 +23,7 @@ const KEPT_RESPONSE: usize = 1 << 10;
 pub struct MethodContext {
     /// The sinks, among them the formatters.
     pub sinks: Sinks,
-    pub runtime: Runtime,
+    pub workers: LuaWorkers,
     pub methods: Arc<dyn MethodGateway>,
 }
 
@@ -96,7 +96,7 @@ async fn shape(
     };
     let SinkTarget::JsonRpc(formatter) = &sink.target else { unreachable!("a formatter is a json-rpc sink") };
     // The sandbox is the sink owner's: a global template may store values that the method's owner must not see.
-    let shaped = formatter.format(&context.runtime, sink.owner, input).await;
+    let shaped = formatter.format(&context.workers, sink.owner, input).await;
     match (shaped, sink.owner) {
         (Ok(params), Owner::User(_)) => Ok(params),
         // The output and errors of global sinks are only for the people who manage them.
@@ -179,8 +179,8 @@ mod tests {
             let sinks =
                 Sinks::open(directory.store(), usize::MAX, crate::platform::secret_keys::SecretKeys::for_tests())
                     .unwrap();
-            let runtime = sink_fixture.context.runtime.clone();
-            let context = MethodContext { sinks, runtime, methods: gateway.clone() };
+            let workers = sink_fixture.context.workers.clone();
+            let context = MethodContext { sinks, workers, methods: gateway.clone() };
             let subscription = subscription(UserId::new(), "*", event_sinks);
             Self { context, gateway, subscription, _directory: directory, _sink_fixture: sink_fixture }
         }

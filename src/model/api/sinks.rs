@@ -44,8 +44,22 @@ pub struct SinkView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub space_id: Option<SpaceId>,
     pub queue: QueueView,
+    /// Present while attempts fail at once, because the sink's Lua ended its process several times in a row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quarantine: Option<QuarantineView>,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Quarantine")]
+pub struct QuarantineView {
+    /// The end of the quarantine. A change of the Lua ends it at once.
+    pub until: Timestamp,
+    /// The number of times in a row that the Lua ended its process.
+    pub count: u32,
+    /// The last reason.
+    pub reason: String,
 }
 
 #[derive(Serialize, Deserialize, JsonSchema)]

@@ -117,7 +117,7 @@ pub struct ScriptConfig {
     pub wall: Span,
     pub cpu: Span,
     pub memory: Size,
-    pub threads: usize,
+    pub workers: usize,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -446,7 +446,7 @@ impl Default for WebhookConfig {
 
 impl Default for ScriptConfig {
     fn default() -> Self {
-        Self { wall: seconds(10), cpu: seconds(1), memory: Size(32 << 20), threads: 0 }
+        Self { wall: seconds(10), cpu: seconds(1), memory: Size(32 << 20), workers: 0 }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The error of a run.
 
-use super::{json::JsonError, limits::LimitExceeded};
+use super::{json::JsonError, limits::LimitExceeded, program::CompileError};
+use crate::model::timestamp::Timestamp;
 use serde_json::value::RawValue;
 
 /// The reason a run gave no result.
@@ -24,6 +25,19 @@ pub enum ScriptError {
     /// The input of the run is over a budget of [`super::json`].
     #[error("the data cannot be read: {0}")]
     Data(JsonError),
+    #[error("it does not compile: {0}")]
+    Compile(CompileError),
+    /// The run exceeded a limit where it could not be interrupted, and its worker process was killed.
+    #[error("it {0}, and its process was killed")]
+    Killed(LimitExceeded),
+    /// The worker process ended by itself during the run.
+    #[error("its process ended: {0}")]
+    Crashed(String),
+    /// The program killed its worker too often.
+    #[error(
+        "it is quarantined until {until} or until it is changed, because its process ended {count} times in a row: {why}"
+    )]
+    Quarantined { until: Timestamp, count: u32, why: String },
     #[error("too many scripts are waiting to run")]
     Busy,
     #[error("the server shuts down")]

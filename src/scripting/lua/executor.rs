@@ -1,16 +1,13 @@
-//! The threads that Lua runs on, apart from tokio's, and the scheduler that shares them between owners.
+//! The threads that Lua runs on in an agent or in `svc run`, apart from tokio's.
 //!
-//! A run is a future. A thread polls it; while the run waits for something, the thread is free for others. Turns go
-//! round the owners, and in a runtime of many owners each has at most half of everything: of the threads, of the runs in
-//! progress, and of the places in the queue. So the scripts of one owner cannot keep another's from running.
+//! A run is a future. A thread polls it; while the run waits for something, the thread is free for others.
 //!
 //! Threads start when there is work for them, and end with [`Executor::stop`].
 
 use super::limits::RunClock;
-use crate::model::owner::Owner;
 use parking_lot::{Condvar, Mutex};
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::{Arc, Weak},
@@ -30,8 +27,6 @@ pub(super) struct Capacity {
     in_progress: usize,
     /// Runs that have not begun.
     queue: usize,
-    /// One owner gets the `1 / owner_divisor` part of each of these.
-    owner_divisor: usize,
 }
 
 /// A handle to the threads.
@@ -51,13 +46,13 @@ struct ExecutorShared {
     capacity: Capacity,
 }
 
-/// The runs of all owners, and the state of the threads.
+/// The runs, and the state of the threads.
 #[derive(Default)]
 struct Scheduler {
-    queues: HashMap<Owner, OwnerQueue>,
-    /// Owners with something to run, in the order of their next turn. Each is here once.
-    round: VecDeque<Owner>,
-    queued: usize,
+    /// Begun, and ready to go on.
+    woken: VecDeque<Arc<Task>>,
+    /// Not begun.
+    queued: VecDeque<Arc<Task>>,
     in_progress: usize,
     started: usize,
     idle: usize,
@@ -66,26 +61,14 @@ struct Scheduler {
     stopped: bool,
 }
 
-/// The runs of one owner.
-#[derive(Default)]
-struct OwnerQueue {
-    /// Begun, and ready to go on.
-    woken: VecDeque<Arc<Task>>,
-    /// Not begun.
-    queued: VecDeque<Arc<Task>>,
-    running: usize,
-    in_progress: usize,
-}
-
 struct Task {
-    owner: Owner,
     clock: Arc<RunClock>,
     executor: Weak<ExecutorShared>,
     state: Mutex<TaskState>,
 }
 
 enum TaskState {
-    /// The run is in its owner's queue, or on a thread that has just taken it from there.
+    /// The run is in a queue, or on a thread that has just taken it from there.
     Ready(Work),
     /// The run is on a thread; `woken` if it was woken meanwhile.
     Running {
@@ -97,19 +80,9 @@ enum TaskState {
 }
 
 impl Capacity {
-    /// The bounds of an executor that many owners share.
-    pub fn for_many_owners(threads: usize) -> Self {
-        Self { threads: threads.max(1), in_progress: 64, queue: 1024, owner_divisor: 2 }
-    }
-
-    /// The bounds of an executor that one owner has to itself.
-    pub fn for_one_owner(threads: usize) -> Self {
-        Self { threads: threads.max(1), in_progress: 256, queue: 4096, owner_divisor: 1 }
-    }
-
-    /// The part of `total` that one owner gets.
-    fn per_owner(self, total: usize) -> usize {
-        (total / self.owner_divisor).max(1)
+    /// The bounds of an executor with this many threads.
+    pub fn new(threads: usize) -> Self {
+        Self { threads: threads.max(1), in_progress: 256, queue: 4096 }
     }
 }
 
@@ -118,22 +91,18 @@ impl Executor {
         Self(Arc::new(ExecutorShared { scheduler: Mutex::default(), work_available: Condvar::new(), capacity }))
     }
 
-    /// Queues a run. It begins when its owner has a turn.
-    pub fn spawn(&self, owner: Owner, clock: Arc<RunClock>, work: Work) -> Result<(), ExecutorError> {
+    /// Queues a run.
+    pub fn spawn(&self, clock: Arc<RunClock>, work: Work) -> Result<(), ExecutorError> {
         let executor = Arc::downgrade(&self.0);
-        let task = Arc::new(Task { owner, clock, executor, state: Mutex::new(TaskState::Ready(work)) });
+        let task = Arc::new(Task { clock, executor, state: Mutex::new(TaskState::Ready(work)) });
         let mut scheduler = self.0.scheduler.lock();
         if scheduler.stopped {
             return Err(ExecutorError::Stopped);
         }
-        let queued_by_owner = scheduler.queues.get(&owner).map_or(0, |queue| queue.queued.len());
-        let capacity = self.0.capacity;
-        if scheduler.queued >= capacity.queue || queued_by_owner >= capacity.per_owner(capacity.queue) {
+        if scheduler.queued.len() >= self.0.capacity.queue {
             return Err(ExecutorError::QueueFull);
         }
-        scheduler.queued += 1;
-        scheduler.queue(owner).queued.push_back(task);
-        scheduler.enter_round(owner);
+        scheduler.queued.push_back(task);
         self.0.provide_thread(&mut scheduler);
         Ok(())
     }
@@ -142,8 +111,7 @@ impl Executor {
     pub fn stop(&self) {
         let mut scheduler = self.0.scheduler.lock();
         scheduler.stopped = true;
-        scheduler.queued = 0;
-        let dropped: Vec<_> = scheduler.queues.values_mut().flat_map(|queue| queue.queued.drain(..)).collect();
+        let dropped = std::mem::take(&mut scheduler.queued);
         drop(scheduler);
         drop(dropped);
         self.0.work_available.notify_all();
@@ -176,14 +144,9 @@ impl ExecutorShared {
         loop {
             if let Some(task) = scheduler.next(self.capacity) {
                 drop(scheduler);
-                let owner = task.owner;
                 let progress = task.take_turn();
                 scheduler = self.scheduler.lock();
-                scheduler.end_turn(owner, progress);
-                // The end of a turn may allow another one, of this owner or of one that waited for a place.
-                if !scheduler.round.is_empty() && scheduler.idle > scheduler.notified {
-                    self.notify_thread(&mut scheduler);
-                }
+                scheduler.in_progress -= usize::from(progress == Progress::Finished);
             } else if scheduler.stopped && scheduler.in_progress == 0 {
                 drop(scheduler);
                 self.work_available.notify_all();
@@ -206,59 +169,17 @@ enum Progress {
 }
 
 impl Scheduler {
-    /// Takes the next run to have a turn, if some owner may have one.
+    /// Takes the next run to have a turn.
     fn next(&mut self, capacity: Capacity) -> Option<Arc<Task>> {
-        for _ in 0..self.round.len() {
-            let owner = self.round.pop_front()?;
-            let has_place = self.in_progress < capacity.in_progress;
-            let queue = self.queue(owner);
-            let task = if queue.running >= capacity.per_owner(capacity.threads) {
-                None
-            } else if let Some(task) = queue.woken.pop_front() {
-                Some(task)
-            } else if has_place && queue.in_progress < capacity.per_owner(capacity.in_progress) {
-                let task = queue.queued.pop_front();
-                queue.in_progress += usize::from(task.is_some());
-                self.in_progress += usize::from(task.is_some());
-                self.queued -= usize::from(task.is_some());
-                task
-            } else {
-                None
-            };
-            if task.is_some() {
-                self.queue(owner).running += 1;
-            }
-            self.enter_round(owner);
-            if task.is_some() {
-                return task;
-            }
+        if let Some(task) = self.woken.pop_front() {
+            return Some(task);
         }
-        None
-    }
-
-    fn end_turn(&mut self, owner: Owner, progress: Progress) {
-        let queue = self.queue(owner);
-        queue.running -= 1;
-        if progress == Progress::Finished {
-            queue.in_progress -= 1;
-            self.in_progress -= 1;
+        if self.in_progress >= capacity.in_progress {
+            return None;
         }
-        let queue = self.queue(owner);
-        if queue.in_progress == 0 && queue.queued.is_empty() && queue.woken.is_empty() {
-            self.queues.remove(&owner);
-        }
-    }
-
-    /// Puts an owner with something to run at the end of the round, unless it is in it.
-    fn enter_round(&mut self, owner: Owner) {
-        let queue = self.queue(owner);
-        if (!queue.woken.is_empty() || !queue.queued.is_empty()) && !self.round.contains(&owner) {
-            self.round.push_back(owner);
-        }
-    }
-
-    fn queue(&mut self, owner: Owner) -> &mut OwnerQueue {
-        self.queues.entry(owner).or_default()
+        let task = self.queued.pop_front()?;
+        self.in_progress += 1;
+        Some(task)
     }
 }
 
@@ -293,12 +214,11 @@ impl Task {
         Progress::Waiting
     }
 
-    /// Puts a begun run back into its owner's queue.
+    /// Puts a begun run back into the queue.
     fn requeue(self: &Arc<Self>) {
         let Some(executor) = self.executor.upgrade() else { return };
         let mut scheduler = executor.scheduler.lock();
-        scheduler.queue(self.owner).woken.push_back(self.clone());
-        scheduler.enter_round(self.owner);
+        scheduler.woken.push_back(self.clone());
         executor.provide_thread(&mut scheduler);
     }
 }
@@ -321,10 +241,7 @@ impl Wake for Task {
 #[cfg(test)]
 mod tests {
     use super::{Capacity, Executor, ExecutorError};
-    use crate::{
-        model::{id::UserId, owner::Owner},
-        scripting::lua::limits::{RunClock, RunLimits},
-    };
+    use crate::scripting::lua::limits::{RunClock, RunLimits};
     use parking_lot::Mutex;
     use std::{
         sync::{Arc, mpsc},
@@ -337,56 +254,29 @@ mod tests {
         RunClock::new(RunLimits { wall: long, cpu: long, memory: 1 })
     }
 
-    fn spawn(
-        executor: &Executor,
-        owner: Owner,
-        work: impl Future<Output = ()> + Send + 'static,
-    ) -> Result<(), ExecutorError> {
-        executor.spawn(owner, clock(), Box::pin(work))
-    }
-
-    fn user() -> Owner {
-        Owner::User(UserId::new())
+    fn spawn(executor: &Executor, work: impl Future<Output = ()> + Send + 'static) -> Result<(), ExecutorError> {
+        executor.spawn(clock(), Box::pin(work))
     }
 
     #[test]
     fn no_thread_exists_before_there_is_work() {
-        let executor = Executor::new(Capacity::for_many_owners(4));
+        let executor = Executor::new(Capacity::new(4));
         assert_eq!(executor.0.scheduler.lock().started, 0);
         let (done, wait) = mpsc::channel();
-        spawn(&executor, user(), async move { done.send(()).unwrap() }).unwrap();
+        spawn(&executor, async move { done.send(()).unwrap() }).unwrap();
         wait.recv().unwrap();
         assert_eq!(executor.0.scheduler.lock().started, 1);
         executor.stop();
     }
 
     #[test]
-    fn an_owner_that_fills_its_half_leaves_the_other_half_free() {
-        let executor = Executor::new(Capacity::for_many_owners(2));
-        let busy = user();
-        let (release, gate) = mpsc::channel::<()>();
-        let gate = Arc::new(Mutex::new(gate));
-        for _ in 0..10 {
-            let gate = gate.clone();
-            spawn(&executor, busy, async move { gate.lock().recv().unwrap_or_default() }).unwrap();
-        }
-        let (done, wait) = mpsc::channel();
-        spawn(&executor, user(), async move { done.send(()).unwrap() }).unwrap();
-        // Returns although nothing of the first owner has ended.
-        wait.recv().unwrap();
-        assert_eq!(executor.0.scheduler.lock().queues[&busy].running, 1);
-        drop(release);
-        executor.stop();
-    }
-
-    #[test]
     fn a_run_that_waits_leaves_its_thread_to_others() {
-        let executor = Executor::new(Capacity::for_many_owners(1));
+        let executor = Executor::new(Capacity::new(1));
         let (reply, waits) = oneshot::channel();
         let (done, wait) = mpsc::channel();
         let first = done.clone();
-        spawn(&executor, user(), async move { first.send(waits.await.unwrap()).unwrap() }).unwrap();
-        spawn(&executor, user(), async move { done.send("second").unwrap() }).unwrap();
+        spawn(&executor, async move { first.send(waits.await.unwrap()).unwrap() }).unwrap();
+        spawn(&executor, async move { done.send("second").unwrap() }).unwrap();
         assert_eq!(wait.recv().unwrap(), "second");
         reply.send("first").unwrap();
         assert_eq!(wait.recv().unwrap(), "first");
@@ -395,9 +285,8 @@ mod tests {
 
     #[test]
     fn runs_spawned_together_get_a_thread_each_although_one_was_idle() {
-        let executor = Executor::new(Capacity::for_one_owner(2));
-        let owner = user();
-        spawn(&executor, owner, async {}).unwrap();
+        let executor = Executor::new(Capacity::new(2));
+        spawn(&executor, async {}).unwrap();
         while executor.0.scheduler.lock().idle == 0 {
             std::thread::yield_now();
         }
@@ -410,7 +299,7 @@ mod tests {
                 begun.send(()).unwrap();
                 gate.lock().recv().unwrap_or_default();
             };
-            spawn(&executor, owner, run).unwrap();
+            spawn(&executor, run).unwrap();
         }
         for _ in 0..2 {
             begins.recv_timeout(Duration::from_secs(30)).expect("it has begun while the other waits");
@@ -420,33 +309,31 @@ mod tests {
     }
 
     #[test]
-    fn the_queue_is_bounded_and_one_owner_gets_half_of_it() {
-        let executor = Executor::new(Capacity::for_many_owners(1));
-        let busy = user();
+    fn the_queue_is_bounded() {
+        let executor = Executor::new(Capacity::new(1));
         let (release, gate) = mpsc::channel::<()>();
         let (begun, begins) = mpsc::channel();
         let block = async move {
             begun.send(()).unwrap();
             gate.recv().unwrap_or_default();
         };
-        spawn(&executor, busy, block).unwrap();
+        spawn(&executor, block).unwrap();
         begins.recv().unwrap();
-        for _ in 0..executor.0.capacity.queue / 2 {
-            spawn(&executor, busy, async {}).unwrap();
+        for _ in 0..executor.0.capacity.queue {
+            spawn(&executor, async {}).unwrap();
         }
-        assert_eq!(spawn(&executor, busy, async {}), Err(ExecutorError::QueueFull));
-        assert_eq!(spawn(&executor, user(), async {}), Ok(()));
+        assert_eq!(spawn(&executor, async {}), Err(ExecutorError::QueueFull));
         drop(release);
         executor.stop();
-        assert_eq!(spawn(&executor, busy, async {}), Err(ExecutorError::Stopped));
+        assert_eq!(spawn(&executor, async {}), Err(ExecutorError::Stopped));
     }
 
     #[test]
     fn a_panic_costs_its_run_and_not_the_thread() {
-        let executor = Executor::new(Capacity::for_many_owners(1));
-        spawn(&executor, user(), async { std::panic::panic_any("expected by the test") }).unwrap();
+        let executor = Executor::new(Capacity::new(1));
+        spawn(&executor, async { std::panic::panic_any("expected by the test") }).unwrap();
         let (done, wait) = mpsc::channel();
-        spawn(&executor, user(), async move { done.send(()).unwrap() }).unwrap();
+        spawn(&executor, async move { done.send(()).unwrap() }).unwrap();
         wait.recv().unwrap();
         executor.stop();
     }

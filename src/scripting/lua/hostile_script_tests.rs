@@ -5,6 +5,7 @@ use super::{test_support::*, *};
 use crate::{
     model::{id::UserId, owner::Owner, units::Span},
     platform::config,
+    scripting::workers::ProgramText,
 };
 use std::time::Duration;
 
@@ -140,11 +141,10 @@ async fn memory_is_limited() {
 async fn a_script_may_catch_a_lack_of_memory_but_its_state_is_not_reused() {
     let host = TestRuntime::strict();
     let source = "big = {} local ok = pcall(function() while true do big[#big + 1] = ('x'):rep(1e5) .. #big end end)
-        return svc.skip(tostring(ok))";
+        return not ok";
     let program = Program::script("script", source).unwrap();
-    let run = host.runtime.run_script(&program, Owner::Global, input(event())).await;
-    assert_eq!(run.verdict, Verdict::Skip("false".to_owned()));
-    assert!(host.runtime.0.pool.take(&program, Owner::Global).is_none());
+    assert_eq!(host.check(&program).await, CheckVerdict::Healthy);
+    assert!(!host.runtime.0.states.was_kept(&program));
 }
 
 #[tokio::test]
@@ -407,9 +407,9 @@ async fn nothing_shared_can_be_changed() {
         evil, string, json, table, svc = 1, nil, nil, nil, nil
         return verdict
     "#;
-    let program = Program::script("script", source).unwrap();
+    let program = ProgramText::script("script", source);
     for _ in 0..3 {
-        let run = host.runtime.run_script(&program, Owner::Global, input(event())).await;
+        let run = host.workers.run_script(&program, Owner::Global, input(event())).await;
         assert_eq!(run.verdict, Verdict::Skip("nilXuserdata".to_owned()));
     }
 }
@@ -423,7 +423,7 @@ async fn changes_to_the_environment_or_the_event_are_gone_with_the_run() {
         return before
     ");
     for _ in 0..3 {
-        let rendered = host.runtime.render(&program, Owner::Global, input(event())).await.unwrap();
+        let rendered = host.workers.render(&program, Owner::Global, input(event())).await.unwrap();
         assert_eq!(rendered.body, r#"{"version":"1.2"}"#);
     }
 }
@@ -434,7 +434,7 @@ async fn a_random_seed_set_by_one_run_does_not_affect_the_next() {
     let program = lua("local drawn = tostring(math.random(1e9)) math.randomseed(42) return drawn");
     let mut drawn = Vec::new();
     for _ in 0..3 {
-        drawn.push(host.runtime.render(&program, Owner::Global, input(event())).await.unwrap().body);
+        drawn.push(host.workers.render(&program, Owner::Global, input(event())).await.unwrap().body);
     }
     assert!(drawn[1] != drawn[2], "{drawn:?}");
 }
@@ -468,18 +468,18 @@ async fn a_run_that_waits_too_long_is_ended() {
 /// A runtime whose limits are never reached.
 fn without_limits() -> TestRuntime {
     let long = Span(Duration::from_secs(600));
-    TestRuntime::with(config::ScriptConfig { wall: long, cpu: long, threads: 2, ..config::ScriptConfig::default() })
+    TestRuntime::with(config::ScriptConfig { wall: long, cpu: long, ..config::ScriptConfig::default() })
 }
 
 #[tokio::test]
 async fn while_one_owner_loops_another_is_served() {
     let host = without_limits();
     let busy = Owner::User(UserId::new());
-    let looping = Program::script("script", "http.request{ url = 'http://x.test' } while true do end").unwrap();
+    let looping = ProgramText::script("script", "http.request{ url = 'http://x.test' } while true do end");
     let loops: Vec<_> = (0..20)
         .map(|_| {
-            let (runtime, looping) = (host.runtime.clone(), looping.clone());
-            tokio::spawn(async move { runtime.run_script(&looping, busy, input(event())).await })
+            let (workers, looping) = (host.workers.clone(), looping.clone());
+            tokio::spawn(async move { workers.run_script(&looping, busy, input(event())).await })
         })
         .collect();
     host.http.requested().await;
@@ -492,9 +492,9 @@ async fn while_one_owner_loops_another_is_served() {
 #[tokio::test]
 async fn a_dropped_future_frees_the_thread_its_loop_was_on() {
     let host = without_limits();
-    let looping = Program::script("script", "http.request{ url = 'http://x.test' } while true do end").unwrap();
+    let looping = ProgramText::script("script", "http.request{ url = 'http://x.test' } while true do end");
     for _ in 0..5 {
-        let run = host.runtime.run_script(&looping, Owner::Global, input(event()));
+        let run = host.workers.run_script(&looping, Owner::Global, input(event()));
         tokio::select! {
             _ = run => panic!("it never ends by itself"),
             () = host.http.requested() => {}

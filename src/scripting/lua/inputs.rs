@@ -15,6 +15,25 @@ pub struct EventInput {
     pub attempt: u32,
 }
 
+/// The parts of an [`EventInput`] that a template or a script reads, each as the text it becomes in Lua.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::scripting) struct EventFields {
+    pub id: String,
+    pub kind: String,
+    pub ts: String,
+    pub sequence: u64,
+    pub attempt: u32,
+    /// A JSON text.
+    pub data: String,
+    pub space_id: String,
+    pub space_name: String,
+    pub space_urls: Vec<String>,
+    pub custom: Vec<(String, String)>,
+    pub actor_id: String,
+    pub actor_username: String,
+    pub actor_kind: String,
+}
+
 /// One call of a tool.
 #[derive(Clone)]
 pub struct ToolCall {

@@ -1,32 +1,23 @@
-//! The handle through which everything runs Lua.
+//! The handle through which an agent and `svc run` run Lua in their own process.
 //!
-//! Each kind of run has a method: it queues the run on the [`Executor`], takes a [`Sandbox`] from the [`StatePool`] or
-//! makes one, calls the program under a [`RunClock`], and puts the sandbox back.
+//! Each kind of run has a method: it queues the run on the [`Executor`], takes a sandbox from the [`LuaStates`], calls the
+//! program under a [`RunClock`], and puts the sandbox back. The server runs nothing here: what its users write runs in
+//! worker processes.
 
 use super::{
     error::ScriptError,
     executor::{Capacity, Executor, ExecutorError},
     host::HostServices,
-    inputs::{CheckedSpace, EventInput, ProgramContext, ToolCall},
+    inputs::{CheckedSpace, ProgramContext},
     limits::{LimitExceeded, RunClock, RunLimits, Watchdog},
     program::Program,
-    results::{CheckVerdict, MethodHandler, ProgramRun, RenderedBody, ScriptRun, ToolRun},
-    sandbox::Sandbox,
+    results::{CheckVerdict, MethodHandler, ProgramRun},
     state_pool::StatePool,
-    verdict::Verdict,
+    states::{LuaStates, within},
 };
-use crate::{
-    model::owner::Owner,
-    platform::{config, metrics::Metrics},
-};
+use crate::platform::config;
 use serde_json::value::RawValue;
-use std::{
-    collections::BTreeMap,
-    pin::pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::sync::oneshot;
 
 /// Runs programs. Cloning it is cheap.
@@ -34,126 +25,37 @@ use tokio::sync::oneshot;
 pub struct Runtime(pub(super) Arc<RuntimeShared>);
 
 pub(super) struct RuntimeShared {
-    pub limits: RunLimits,
-    pub services: HostServices,
-    metrics: Arc<Metrics>,
-    pub pool: StatePool,
+    pub states: LuaStates,
     executor: Executor,
     watchdog: Watchdog,
 }
 
 impl Runtime {
-    /// Makes a runtime for many owners. Threads and Lua states come with the first runs.
-    pub fn new(config: &config::ScriptConfig, services: HostServices, metrics: Arc<Metrics>) -> Self {
-        let threads = match config.threads {
-            0 => cores().max(2),
-            threads => threads,
-        };
-        Self::with(config, services, metrics, StatePool::new(1), Capacity::for_many_owners(threads))
-    }
-
-    /// Makes a runtime for the programs of one space, which may use all of it.
-    pub fn for_space(config: &config::ScriptConfig, services: HostServices) -> Self {
-        let threads = match config.threads {
-            0 => cores(),
+    /// Makes a runtime for the programs and the health check of one space. Threads and Lua states come with the first
+    /// runs. 0 threads mean one per core.
+    pub fn new(config: &config::ScriptConfig, threads: usize, services: HostServices) -> Self {
+        let threads = match threads {
+            0 => std::thread::available_parallelism().map_or(2, usize::from),
             threads => threads,
         };
         // More states than threads: a run that waits keeps its state and frees its thread.
-        let pool = StatePool::new(threads * 4);
-        Self::with(config, services, Arc::default(), pool, Capacity::for_one_owner(threads))
-    }
-
-    fn with(
-        config: &config::ScriptConfig,
-        services: HostServices,
-        metrics: Arc<Metrics>,
-        pool: StatePool,
-        capacity: Capacity,
-    ) -> Self {
-        let (limits, executor, watchdog) = (RunLimits::from(config), Executor::new(capacity), Watchdog::default());
-        Self(Arc::new(RuntimeShared { limits, services, metrics, pool, executor, watchdog }))
-    }
-
-    /// Renders the body that a template returns for an event. Dropping the future ends the run.
-    pub async fn render(
-        &self,
-        program: &Program,
-        owner: Owner,
-        input: EventInput,
-    ) -> Result<RenderedBody, ScriptError> {
-        let (shared, program, clock) = (self.0.clone(), program.clone(), RunClock::new(self.0.limits));
-        let run_clock = clock.clone();
-        self.execute(owner, clock, async move {
-            let sandbox = shared.sandbox(&program, owner)?;
-            let rendered = within(&run_clock, async { sandbox.render(&input, &run_clock) }).await;
-            shared.finish(&program, owner, sandbox, &run_clock, rendered.as_ref().err());
-            rendered
-        })
-        .await?
-    }
-
-    /// Runs a script for an event. Dropping the future ends the run, also while it waits.
-    ///
-    /// Every failure is a verdict: an error or a limit is [`Verdict::Failed`], and a full executor
-    /// [`Verdict::NotRun`], since the script is not to blame for it.
-    pub async fn run_script(&self, program: &Program, owner: Owner, input: EventInput) -> ScriptRun {
-        let (shared, program, clock) = (self.0.clone(), program.clone(), RunClock::new(self.0.limits));
-        let run_clock = clock.clone();
-        let run = self.execute(owner, clock, async move {
-            let sandbox = shared.sandbox(&program, owner)?;
-            let verdict = within(&run_clock, sandbox.run_script(&input, &run_clock)).await;
-            let verdict = verdict.map_err(|error| sandbox.with_location(error));
-            let log = sandbox.end_run();
-            shared.finish(&program, owner, sandbox, &run_clock, verdict.as_ref().err());
-            let verdict = verdict.unwrap_or_else(|error| Verdict::Failed(error.to_string()));
-            Ok(ScriptRun { verdict, log, cpu: run_clock.cpu() })
-        });
-        match run.await {
-            Ok(Ok(run)) => run,
-            Ok(Err(error)) | Err(error) => {
-                ScriptRun { verdict: verdict_not_begun(&error), log: Vec::new(), cpu: Duration::ZERO }
-            }
-        }
+        let states = LuaStates::new(RunLimits::from(config), services, StatePool::new(threads * 4));
+        let executor = Executor::new(Capacity::new(threads));
+        Self(Arc::new(RuntimeShared { states, executor, watchdog: Watchdog::default() }))
     }
 
     /// Runs a health check: a script that returns `true`, or `false` and the reason. Dropping the future ends the run.
-    pub async fn run_check(
-        &self,
-        program: &Program,
-        owner: Owner,
-        space: CheckedSpace,
-    ) -> Result<CheckVerdict, ScriptError> {
-        let (shared, program, clock) = (self.0.clone(), program.clone(), RunClock::new(self.0.limits));
+    pub async fn run_check(&self, program: &Program, space: CheckedSpace) -> Result<CheckVerdict, ScriptError> {
+        let (shared, program, clock) = (self.0.clone(), program.clone(), RunClock::new(self.0.states.limits));
         let run_clock = clock.clone();
-        self.execute(owner, clock, async move {
-            let sandbox = shared.sandbox(&program, owner)?;
+        self.execute(clock, async move {
+            let sandbox = shared.states.take(&program)?;
             let verdict = within(&run_clock, sandbox.run_check(&space, &run_clock)).await;
             sandbox.end_run();
-            shared.finish(&program, owner, sandbox, &run_clock, verdict.as_ref().err());
+            shared.states.put(&program, sandbox, verdict.as_ref().err());
             verdict
         })
         .await?
-    }
-
-    /// Runs a tool. Dropping the future ends the run, also while it waits.
-    ///
-    /// The libraries that the tool requires and its `kv` are those of `owner`; its turns on the executor are those of
-    /// the user it acts as.
-    pub async fn run_tool(&self, program: &Program, owner: Owner, call: ToolCall) -> ToolRun {
-        let (shared, program, clock) = (self.0.clone(), program.clone(), RunClock::new(self.0.limits));
-        let run_clock = clock.clone();
-        let run = self.execute(call.context.owner, clock, async move {
-            let sandbox = shared.sandbox(&program, owner)?;
-            let result = within(&run_clock, sandbox.run_tool(&call, &run_clock)).await;
-            let result = result.map_err(|error| sandbox.with_location(error));
-            let log = sandbox.end_run();
-            shared.finish(&program, owner, sandbox, &run_clock, result.as_ref().err());
-            Ok(ToolRun { result, log, cpu: run_clock.cpu() })
-        });
-        match run.await {
-            Ok(Ok(run)) => run,
-            Ok(Err(error)) | Err(error) => ToolRun { result: Err(error), log: Vec::new(), cpu: Duration::ZERO },
-        }
     }
 
     /// Runs a program of a space ([`Program::for_space`]). Dropping the future ends the run, also while it waits.
@@ -163,14 +65,14 @@ impl Runtime {
         context: Arc<ProgramContext>,
         arguments: Vec<String>,
     ) -> ProgramRun {
-        let (shared, program, clock) = (self.0.clone(), program.clone(), RunClock::new(self.0.limits));
+        let (shared, program, clock) = (self.0.clone(), program.clone(), RunClock::new(self.0.states.limits));
         let run_clock = clock.clone();
-        let run = self.execute(Owner::Global, clock, async move {
-            let sandbox = shared.sandbox(&program, Owner::Global)?;
+        let run = self.execute(clock, async move {
+            let sandbox = shared.states.take(&program)?;
             let result = within(&run_clock, sandbox.run_program(&context, &arguments, &run_clock)).await;
             let result = result.map_err(|error| sandbox.with_location(error));
             let (log, handlers) = (sandbox.end_run(), sandbox.take_handlers());
-            shared.finish(&program, Owner::Global, sandbox, &run_clock, result.as_ref().err());
+            shared.states.put(&program, sandbox, result.as_ref().err());
             Ok(ProgramRun { result, log, cpu: run_clock.cpu(), handlers })
         });
         match run.await {
@@ -194,14 +96,14 @@ impl Runtime {
         handler: MethodHandler,
         params: Option<Box<RawValue>>,
     ) -> Result<Box<RawValue>, ScriptError> {
-        let (shared, program, clock) = (self.0.clone(), program.clone(), RunClock::new(self.0.limits));
+        let (shared, program, clock) = (self.0.clone(), program.clone(), RunClock::new(self.0.states.limits));
         let run_clock = clock.clone();
-        self.execute(Owner::Global, clock, async move {
-            let sandbox = shared.sandbox(&program, Owner::Global)?;
+        self.execute(clock, async move {
+            let sandbox = shared.states.take(&program)?;
             let call = sandbox.call_handler(&context, &handler, params.as_deref(), &run_clock);
             let result = within(&run_clock, call).await.map_err(|error| sandbox.with_location(error));
             sandbox.end_run();
-            shared.finish(&program, Owner::Global, sandbox, &run_clock, result.as_ref().err());
+            shared.states.put(&program, sandbox, result.as_ref().err());
             result
         })
         .await?
@@ -215,7 +117,6 @@ impl Runtime {
     /// Executes `work` on the script threads and waits for its result.
     async fn execute<T: Send + 'static>(
         &self,
-        owner: Owner,
         clock: Arc<RunClock>,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, ScriptError> {
@@ -236,7 +137,7 @@ impl Runtime {
             work.as_mut().poll(context)
         });
         let _cancel = CancelOnDrop(clock.clone());
-        self.0.executor.spawn(owner, clock, Box::pin(work)).map_err(|error| match error {
+        self.0.executor.spawn(clock, Box::pin(work)).map_err(|error| match error {
             ExecutorError::QueueFull => ScriptError::Busy,
             ExecutorError::Stopped => ScriptError::Stopped,
         })?;
@@ -245,33 +146,10 @@ impl Runtime {
 }
 
 impl RuntimeShared {
-    /// Takes a sandbox of this program and owner from the pool, or makes one.
-    fn sandbox(&self, program: &Program, owner: Owner) -> Result<Sandbox, ScriptError> {
-        if let Some(sandbox) = self.pool.take(program, owner) {
-            return Ok(sandbox);
-        }
-        Sandbox::new(program, owner, &self.services, self.limits).map_err(|error| match error {
-            mlua::Error::MemoryError(_) => ScriptError::Limit(LimitExceeded::Memory(self.limits.memory)),
-            other => {
-                log::error!("cannot make a Lua state: {other}");
-                ScriptError::Host
-            }
-        })
-    }
-
-    /// Counts a run that is over, and pools its sandbox unless the run exceeded a limit.
-    fn finish(&self, program: &Program, owner: Owner, sandbox: Sandbox, clock: &RunClock, error: Option<&ScriptError>) {
-        self.metrics.lua_time.observe(clock.cpu());
-        let exceeded_limit = matches!(error, Some(ScriptError::Limit(_) | ScriptError::LimitAt { .. }));
-        if !exceeded_limit && sandbox.is_reusable() {
-            self.pool.put(program, owner, sandbox);
-        }
-    }
-
     fn shut_down(&self) {
         self.watchdog.stop();
         self.executor.stop();
-        self.pool.clear();
+        self.states.clear();
     }
 }
 
@@ -281,37 +159,11 @@ impl Drop for RuntimeShared {
     }
 }
 
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(2, usize::from)
-}
-
 /// Ends a run whose caller is gone. A run that is over is not affected.
 struct CancelOnDrop(Arc<RunClock>);
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.end(LimitExceeded::Cancelled);
-    }
-}
-
-/// Polls `run` until it is done or over a limit, also while it waits.
-async fn within<T>(clock: &RunClock, run: impl Future<Output = Result<T, ScriptError>>) -> Result<T, ScriptError> {
-    let mut run = pin!(run);
-    let result = std::future::poll_fn(|context: &mut Context<'_>| match clock.check() {
-        Ok(()) => run.as_mut().poll(context),
-        Err(limit) => Poll::Ready(Err(ScriptError::Limit(limit))),
-    })
-    .await;
-    match clock.exceeded() {
-        Some(limit) => Err(ScriptError::Limit(limit)),
-        None => result,
-    }
-}
-
-/// The verdict on a run that never began.
-fn verdict_not_begun(error: &ScriptError) -> Verdict {
-    match error {
-        ScriptError::Busy | ScriptError::Stopped => Verdict::NotRun(error.to_string()),
-        other => Verdict::Failed(other.to_string()),
     }
 }

@@ -2,14 +2,9 @@
 
 use super::{test_support::*, *};
 use crate::{
-    model::{
-        body_template::BodyTemplate,
-        event::Event,
-        id::{SpaceId, UserId},
-        owner::Owner,
-        units::Span,
-    },
+    model::{body_template::BodyTemplate, event::Event, id::SpaceId, owner::Owner, units::Span},
     platform::config,
+    scripting::workers::ProgramText,
 };
 use std::time::Duration;
 
@@ -60,7 +55,7 @@ async fn an_event_from_no_space_has_an_empty_space() {
     let host = TestRuntime::new();
     let event = Event { space: None, ..event() };
     let program = lua("return { space = space.name, urls = space.urls, custom = custom }");
-    let rendered = host.runtime.render(&program, Owner::Global, input(event)).await.unwrap();
+    let rendered = host.workers.render(&program, Owner::Global, input(event)).await.unwrap();
     assert_eq!(rendered.body, r#"{"custom":{},"space":"","urls":[]}"#);
 }
 
@@ -68,8 +63,8 @@ async fn an_event_from_no_space_has_an_empty_space() {
 async fn a_text_template_fills_strings_in_as_they_are_and_the_rest_as_json() {
     let host = TestRuntime::new();
     let render = async |source: &str| {
-        let program = Program::template(&BodyTemplate::Text(source.to_owned())).unwrap();
-        host.runtime.render(&program, Owner::Global, input(event())).await
+        let program = ProgramText::template(&BodyTemplate::Text(source.to_owned()));
+        host.workers.render(&program, Owner::Global, input(event())).await
     };
     let source =
         "{\"v\": \"${{ event.data.version }}\",\n\"n\": ${{ event.data.big }}, \"e\": ${{ {} }}, \"x\": ${{ nil }}}";
@@ -140,12 +135,12 @@ async fn a_verdict_that_is_made_and_not_returned_counts_and_the_log_says_so() {
         assert_eq!(run.log.iter().find(|line| line.starts_with("warn: ")), warning.as_ref(), "{source}");
     }
     // Nothing of it is left for the next run in the same state.
-    let program = Program::script("script", "if event.attempt == 1 then svc.retry(1) end").unwrap();
+    let program = ProgramText::script("script", "if event.attempt == 1 then svc.retry(1) end");
     for (attempt, verdict) in
         [(1, Verdict::Retry { after: Duration::from_secs(1), why: String::new() }), (2, Verdict::Ack)]
     {
         let input = EventInput { attempt, ..input(event()) };
-        assert_eq!(host.runtime.run_script(&program, Owner::Global, input).await.verdict, verdict);
+        assert_eq!(host.workers.run_script(&program, Owner::Global, input).await.verdict, verdict);
     }
 }
 
@@ -203,11 +198,9 @@ async fn runs_of_one_program_share_a_state_and_nothing_else() {
     let host = TestRuntime::new();
     let program = lua("count = (count or 0) + 1 return { count }");
     for _ in 0..3 {
-        let rendered = host.runtime.render(&program, Owner::Global, input(event())).await.unwrap();
+        let rendered = host.workers.render(&program, Owner::Global, input(event())).await.unwrap();
         assert_eq!(rendered.body, "[1]");
     }
-    assert!(host.runtime.0.pool.take(&program, Owner::Global).is_some());
-    assert!(host.runtime.0.pool.take(&program, Owner::User(UserId::new())).is_none());
 }
 
 #[tokio::test]
@@ -223,8 +216,8 @@ async fn every_run_is_measured() {
 #[tokio::test]
 async fn a_dropped_future_ends_its_run_although_it_waits() {
     let host = TestRuntime::new();
-    let program = Program::script("script", "http.request{ url = 'http://never.test' }").unwrap();
-    let run = host.runtime.run_script(&program, Owner::Global, input(event()));
+    let program = ProgramText::script("script", "http.request{ url = 'http://never.test' }");
+    let run = host.workers.run_script(&program, Owner::Global, input(event()));
     tokio::select! {
         _ = run => panic!("nothing answers"),
         () = host.http.requested() => {}
@@ -236,12 +229,12 @@ async fn a_dropped_future_ends_its_run_although_it_waits() {
 #[tokio::test]
 async fn a_runtime_that_shuts_down_ends_waiting_runs_and_accepts_no_more() {
     let host = TestRuntime::new();
-    let program = Program::script("script", "http.request{ url = 'http://never.test' }").unwrap();
-    let runtime = host.runtime.clone();
-    let run = tokio::spawn(async move { runtime.run_script(&program, Owner::Global, input(event())).await });
+    let program = ProgramText::script("script", "http.request{ url = 'http://never.test' }");
+    let workers = host.workers.clone();
+    let run = tokio::spawn(async move { workers.run_script(&program, Owner::Global, input(event())).await });
     host.http.requested().await;
-    host.runtime.shut_down();
-    assert_eq!(run.await.unwrap().verdict, Verdict::Failed("it was stopped: the server shuts down".into()));
+    host.workers.shut_down();
+    assert_eq!(run.await.unwrap().verdict, Verdict::NotRun("the server shuts down".into()));
     let later = host.run_script("").await.verdict;
     assert_eq!(later, Verdict::NotRun("the server shuts down".into()));
 }
@@ -258,7 +251,7 @@ async fn a_check_is_healthy_if_it_returns_true() {
     let host = TestRuntime::new();
     let check = async |source: &str| {
         let space = CheckedSpace { id: SpaceId::NIL, name: "web".to_owned() };
-        host.runtime.run_check(&Program::script("script", source).unwrap(), Owner::Global, space).await
+        host.runtime.run_check(&Program::script("script", source).unwrap(), space).await
     };
     assert_eq!(check("return space.name == 'web' and event == nil").await.unwrap(), CheckVerdict::Healthy);
     assert_eq!(
@@ -368,14 +361,14 @@ async fn the_error_of_an_exceeded_limit_names_the_line() {
         (grow, ":3: it needed more than 8MiB of memory"),
         ("\npcall(function()\n  while true do end\nend)", ":3: it took more than 100ms of processor time"),
     ] {
-        let tool = Program::tool("greet", source).unwrap();
+        let tool = ProgramText::tool("greet", source);
         assert_eq!(
             host.call_tool(&tool, "{}").await.result.unwrap_err().to_string(),
             format!("greet{problem}"),
             "{source}"
         );
-        let script = Program::script("acme.nightly", source).unwrap();
-        let run = host.runtime.run_script(&script, Owner::Global, input(event())).await;
+        let script = ProgramText::script("acme.nightly", source);
+        let run = host.workers.run_script(&script, Owner::Global, input(event())).await;
         assert_eq!(run.verdict, Verdict::Failed(format!("acme.nightly{problem}")), "{source}");
     }
     let source = "\n\n\n\nrequire('lib').loop()";
@@ -387,7 +380,7 @@ async fn the_error_of_an_exceeded_limit_names_the_line() {
 #[tokio::test]
 async fn the_error_of_a_run_that_waits_too_long_names_the_line() {
     let wall = Span(Duration::from_millis(300));
-    let host = TestRuntime::with(config::ScriptConfig { wall, threads: 2, ..config::ScriptConfig::default() });
+    let host = TestRuntime::with(config::ScriptConfig { wall, ..config::ScriptConfig::default() });
     let source = "\nhttp.request{ url = 'http://never.test' }";
     let problem = ":2: it took longer than 300ms";
     assert_eq!(host.run_tool(source, "{}").await.result.unwrap_err().to_string(), format!("tool{problem}"));
@@ -397,13 +390,13 @@ async fn the_error_of_a_run_that_waits_too_long_names_the_line() {
 #[tokio::test]
 async fn the_errors_of_a_stored_program_begin_with_its_name() {
     let host = TestRuntime::new();
-    let tool = Program::tool("greet", "\nerror('no')").unwrap();
+    let tool = ProgramText::tool("greet", "\nerror('no')");
     assert_eq!(host.call_tool(&tool, "{}").await.result.unwrap_err().to_string(), "greet:2: no");
-    let tool = Program::tool("greet", "return { a = print }").unwrap();
+    let tool = ProgramText::tool("greet", "return { a = print }");
     let problem = "greet: the result cannot be sent: $.a is a function, which is not JSON";
     assert_eq!(host.call_tool(&tool, "{}").await.result.unwrap_err().to_string(), problem);
-    let script = Program::script("acme.nightly", "string.find()").unwrap();
-    let Verdict::Failed(problem) = host.runtime.run_script(&script, Owner::Global, input(event())).await.verdict else {
+    let script = ProgramText::script("acme.nightly", "string.find()");
+    let Verdict::Failed(problem) = host.workers.run_script(&script, Owner::Global, input(event())).await.verdict else {
         panic!("the script did not fail");
     };
     assert!(problem.starts_with("acme.nightly:1: invalid argument"), "{problem}");

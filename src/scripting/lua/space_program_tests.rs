@@ -249,7 +249,7 @@ async fn a_request_that_fails_names_its_line_and_the_next_is_served() {
         wall: Span(Duration::from_secs(60)),
         cpu: Span(Duration::from_millis(100)),
         memory: Size(8 << 20),
-        threads: 2,
+        ..config::ScriptConfig::default()
     });
     host.modules.put(
         "handlers",
@@ -303,7 +303,6 @@ return M",
 async fn a_request_that_waits_too_long_names_its_line() {
     let host = TestRuntime::with(config::ScriptConfig {
         wall: Span(Duration::from_millis(300)),
-        threads: 2,
         ..config::ScriptConfig::default()
     });
     host.modules.put("handlers", "return {\nwaits = function()\n  time.sleep(60)\nend }");
@@ -313,10 +312,10 @@ async fn a_request_that_waits_too_long_names_its_line() {
 
 #[tokio::test]
 async fn requests_run_at_the_same_time_and_wait_at_the_same_time() {
-    let config = config::ScriptConfig { threads: 2, ..config::ScriptConfig::default() };
+    let config = config::ScriptConfig::default();
     let host = TestRuntime::with(config.clone());
     host.modules.put("handlers", "return { wait = function() time.sleep(0.1) return 1 end }");
-    let runtime = Runtime::for_space(&config, host.runtime.0.services.clone());
+    let runtime = Runtime::new(&config, 2, host.runtime.0.states.services.clone());
     let (program, context) = (server(), host.program_context());
     let handler = MethodHandler { library: "handlers".to_owned(), function: "wait".to_owned() };
     let begun = std::time::Instant::now();

@@ -1,4 +1,4 @@
-//! Test fixtures of this folder: a runtime with fake services, and a sample event.
+//! Test fixtures of this folder: workers and a runtime with fake services, and a sample event.
 
 use super::{sandbox::Sandbox, *};
 use crate::{
@@ -11,16 +11,20 @@ use crate::{
         units::{Size, Span},
     },
     platform::{config, kv::Kv, metrics::Metrics, store::Store},
+    scripting::workers::{LibraryTexts, LuaWorkers, ProgramText, WorkerCommand, WorkerServices},
 };
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 use tempfile::TempDir;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
-/// A runtime with fake services, on a store in a directory of its own.
+/// Workers and a runtime with fake services, on a store in a directory of its own.
 pub struct TestRuntime {
+    /// Runs templates, scripts and tools.
+    pub workers: LuaWorkers,
+    /// Runs health checks and programs of a space.
     pub runtime: Runtime,
     pub metrics: Arc<Metrics>,
     pub http: Arc<FakeHttp>,
@@ -30,18 +34,18 @@ pub struct TestRuntime {
 }
 
 impl TestRuntime {
-    /// A runtime of two threads with the default limits.
+    /// The default limits.
     pub fn new() -> Self {
-        Self::with(config::ScriptConfig { threads: 2, ..config::ScriptConfig::default() })
+        Self::with(config::ScriptConfig::default())
     }
 
-    /// A runtime with low limits.
+    /// Low limits.
     pub fn strict() -> Self {
         Self::with(config::ScriptConfig {
             wall: Span(Duration::from_secs(10)),
             cpu: Span(Duration::from_millis(100)),
             memory: Size(8 << 20),
-            threads: 2,
+            ..config::ScriptConfig::default()
         })
     }
 
@@ -53,38 +57,51 @@ impl TestRuntime {
         let kv = Kv::new(store).unwrap();
         let services = HostServices {
             http: http.clone(),
-            kv: Some(kv.clone()),
+            kv: Some(Arc::new(kv.clone())),
             caller: Arc::new(FakeHost),
             modules: modules.clone(),
         };
-        let runtime = Runtime::new(&config, services, metrics.clone());
-        Self { runtime, metrics, http, modules, kv, directory }
+        let runtime = Runtime::new(&config, 2, services);
+        let services = WorkerServices {
+            http: http.clone(),
+            kv: kv.clone(),
+            caller: Arc::new(FakeHost),
+            libraries: modules.clone(),
+        };
+        let workers = LuaWorkers::new(&config, WorkerCommand::this_program(), services, metrics.clone()).unwrap();
+        Self { workers, runtime, metrics, http, modules, kv, directory }
     }
 
-    pub fn sandbox(&self, program: &Program, owner: Owner) -> Sandbox {
-        Sandbox::new(program, owner, &self.runtime.0.services, self.runtime.0.limits).unwrap()
+    pub fn sandbox(&self, program: &Program) -> Sandbox {
+        Sandbox::new(program, &self.runtime.0.states.services, self.runtime.0.states.limits).unwrap()
     }
 
     /// Renders a Lua template for the sample event.
     pub async fn render(&self, source: &str) -> Result<RenderedBody, ScriptError> {
-        self.runtime.render(&lua(source), Owner::Global, input(event())).await
+        self.workers.render(&lua(source), Owner::Global, input(event())).await
     }
 
     /// Runs a script for the sample event.
     pub async fn run_script(&self, source: &str) -> ScriptRun {
-        self.runtime.run_script(&Program::script("script", source).unwrap(), Owner::Global, input(event())).await
+        self.workers.run_script(&ProgramText::script("script", source), Owner::Global, input(event())).await
+    }
+
+    /// Runs a health check in this process.
+    pub async fn check(&self, program: &Program) -> CheckVerdict {
+        let space = CheckedSpace { id: SpaceId::NIL, name: "web".to_owned() };
+        self.runtime.run_check(program, space).await.unwrap()
     }
 
     /// Runs a tool as [`tool_user`].
     pub async fn run_tool(&self, source: &str, arguments: &str) -> ToolRun {
-        self.call_tool(&Program::tool("tool", source).unwrap(), arguments).await
+        self.call_tool(&ProgramText::tool("tool", source), arguments).await
     }
 
-    /// Runs a compiled tool as [`tool_user`].
-    pub async fn call_tool(&self, program: &Program, arguments: &str) -> ToolRun {
+    /// Runs a tool as [`tool_user`].
+    pub async fn call_tool(&self, program: &ProgramText, arguments: &str) -> ToolRun {
         let arguments = RawValue::from_string(arguments.to_owned()).unwrap();
         let context = ToolContext { owner: tool_user(), caller: Arc::new(FakeHost), emitter: Arc::new(FakeHost) };
-        self.runtime.run_tool(program, Owner::Global, ToolCall { arguments, context }).await
+        self.workers.run_tool(program, Owner::Global, ToolCall { arguments, context }).await
     }
 
     /// The context of a space's program, in this runtime's directory.
@@ -116,22 +133,30 @@ impl TestRuntime {
 
 impl Drop for TestRuntime {
     fn drop(&mut self) {
+        self.workers.shut_down();
         self.runtime.shut_down();
     }
 }
 
-/// Answers every request with its own body, except to `never.test`, which never answers, and `refused.test`.
+/// Answers every request with its own body, except to `never.test`, which never answers, `gate.test`, which answers once
+/// the gate is open, and `refused.test`.
 #[derive(Default)]
 pub struct FakeHttp {
     pub requests: Mutex<Vec<(Owner, HttpRequest)>>,
     requested: Notify,
     abandoned: Arc<Notify>,
+    gate: watch::Sender<bool>,
 }
 
 impl FakeHttp {
     /// Returns once a request has been sent.
     pub async fn requested(&self) {
         self.requested.notified().await;
+    }
+
+    /// Lets the requests to `gate.test` through.
+    pub fn open_gate(&self) {
+        self.gate.send_replace(true);
     }
 
     /// Returns once a request has been dropped unanswered.
@@ -149,12 +174,16 @@ impl HttpClient for FakeHttp {
             }
         }
         let notice = NotifyOnDrop(self.abandoned.clone());
+        let mut gate = self.gate.subscribe();
         self.requests.lock().push((owner, request.clone()));
         self.requested.notify_one();
         Box::pin(async move {
             if request.url.contains("never.test") {
                 let _notice = notice;
                 std::future::pending::<()>().await;
+            }
+            if request.url.contains("gate.test") {
+                gate.wait_for(|open| *open).await.map_err(|error| error.to_string())?;
             }
             if request.url.contains("refused.test") {
                 return Err("refused.test may not be reached".to_owned());
@@ -250,11 +279,21 @@ impl SpaceAgent for FakeAgent {
 
 /// Modules by name, the same for every owner.
 #[derive(Default)]
-pub struct FakeModules(Mutex<HashMap<String, Program>>);
+pub struct FakeModules(Mutex<HashMap<String, (Program, ProgramText)>>);
 
 impl FakeModules {
     pub fn put(&self, name: &str, source: &str) {
-        self.0.lock().insert(name.to_owned(), Program::library(name, source).unwrap());
+        let library = (Program::library(name, source).unwrap(), ProgramText::library(name, source));
+        self.0.lock().insert(name.to_owned(), library);
+    }
+}
+
+impl LibraryTexts for FakeModules {
+    fn find(&self, _: Owner, name: &str) -> Option<ProgramText> {
+        if name == "broken" {
+            return Some(ProgramText::library(name, "x ="));
+        }
+        self.0.lock().get(name).map(|(_, text)| text.clone())
     }
 }
 
@@ -263,12 +302,12 @@ impl ModuleSource for FakeModules {
         if name == "broken" {
             return Err("its file cannot be read".to_owned());
         }
-        Ok(self.0.lock().get(name).cloned())
+        Ok(self.0.lock().get(name).map(|(program, _)| program.clone()))
     }
 }
 
-pub fn lua(source: &str) -> Program {
-    Program::template(&BodyTemplate::Lua(source.to_owned())).unwrap()
+pub fn lua(source: &str) -> ProgramText {
+    ProgramText::template(&BodyTemplate::Lua(source.to_owned()))
 }
 
 pub fn event() -> Event {

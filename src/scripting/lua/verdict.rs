@@ -28,15 +28,29 @@ impl UserData for Verdict {}
 ///
 /// An author who leaves `return` out believes that `svc.retry(…)` ends the run, so the first call is the one that counts.
 #[derive(Default)]
-pub(super) struct FirstVerdict(pub Option<(&'static str, Verdict)>);
+pub(super) struct FirstVerdict {
+    pub first: Option<(&'static str, Verdict)>,
+    made: usize,
+}
+
+/// The most verdicts of one run. Their reasons are held outside of Lua's memory.
+const MAX_VERDICTS: usize = 100;
 
 impl FirstVerdict {
     /// Records a verdict of the present run, unless it has made one, and returns it.
-    pub fn record(lua: &Lua, name: &'static str, verdict: Verdict) -> Verdict {
-        if let Some(mut first) = lua.app_data_mut::<Self>() {
-            first.0.get_or_insert_with(|| (name, verdict.clone()));
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run has made too many.
+    pub fn record(lua: &Lua, name: &'static str, verdict: Verdict) -> Result<Verdict, String> {
+        if let Some(mut verdicts) = lua.app_data_mut::<Self>() {
+            verdicts.made += 1;
+            if verdicts.made > MAX_VERDICTS {
+                return Err(format!("a run makes at most {MAX_VERDICTS} verdicts"));
+            }
+            verdicts.first.get_or_insert_with(|| (name, verdict.clone()));
         }
-        verdict
+        Ok(verdict)
     }
 }
 

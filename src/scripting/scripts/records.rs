@@ -13,7 +13,7 @@ use crate::{
         collection::{Change, Collection, CollectionError, CollectionRecord, Edit},
         store::{Batch, Store, StoreError, Table, keys},
     },
-    scripting::lua::{CompileError, ModuleSource, Program},
+    scripting::workers::{LibraryTexts, ProgramText},
 };
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -146,30 +146,19 @@ impl Scripts {
         }
     }
 
-    /// The compiled script of this id, if `owner` may run it.
-    pub fn program(&self, owner: Owner, id: ScriptId) -> Result<Program, ScriptUnavailable> {
-        let script = self.script(owner, id)?;
-        match script.program() {
-            Some(Ok(program)) => Ok(program.clone()),
-            Some(Err(error)) => Err(ScriptUnavailable::Compile { name: script.name.clone(), error: error.clone() }),
-            None => Err(ScriptUnavailable::Missing(id)),
-        }
+    /// The program of this id, if `owner` may run it.
+    pub fn program(&self, owner: Owner, id: ScriptId) -> Result<ProgramText, ScriptUnavailable> {
+        self.script(owner, id)?.program().cloned().ok_or(ScriptUnavailable::Missing(id))
     }
 
     /// The Lua library that `require` finds under this name in scripts of `owner`: the owner's own, or else the global one.
-    ///
-    /// # Errors
-    ///
-    /// A library that an older version saved may no longer compile.
-    pub fn library(&self, owner: Owner, name: &str) -> Result<Option<Program>, CompileError> {
+    pub fn library(&self, owner: Owner, name: &str) -> Option<ProgramText> {
         let found = |owner: Owner| {
             self.find(owner, name).filter(|script| {
                 script.kind == ScriptKind::Library && script.active && script.language == Language::Lua
             })
         };
-        let library = found(owner).or_else(|| found(Owner::Global));
-        let program = library.as_ref().and_then(|library| library.program()).transpose();
-        program.map(Option::<&Program>::cloned).map_err(CompileError::clone)
+        found(owner).or_else(|| found(Owner::Global))?.program().cloned()
     }
 
     /// Every library that scripts of `owner` can load, by name and language. The owner's own hide global ones.
@@ -194,9 +183,9 @@ impl Scripts {
     }
 }
 
-impl ModuleSource for Scripts {
-    fn find(&self, owner: Owner, name: &str) -> Result<Option<Program>, String> {
-        self.library(owner, name).map_err(|error| format!("the library `{name}` does not compile: {error}"))
+impl LibraryTexts for Scripts {
+    fn find(&self, owner: Owner, name: &str) -> Option<ProgramText> {
+        self.library(owner, name)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{
         script_spec::ScriptKind,
         timestamp::Timestamp,
     },
-    scripting::lua::{CompileError, Program},
+    scripting::workers::ProgramText,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -42,7 +42,7 @@ pub struct Script {
 /// Values derived from this version of a script, each made when it is first needed.
 #[derive(Default)]
 pub(super) struct DerivedParts {
-    pub program: OnceLock<Result<Program, CompileError>>,
+    pub program: OnceLock<ProgramText>,
     digest: OnceLock<[u8; 32]>,
 }
 
@@ -56,21 +56,19 @@ pub enum ScriptUnavailable {
     Inactive(String),
     #[error("`{name}` is no script but a {kind}: name a script")]
     OtherKind { name: String, kind: ScriptKind },
-    #[error("the stored script `{name}` does not compile: {error}")]
-    Compile { name: String, error: CompileError },
 }
 
 impl Script {
-    /// The compiled program; `None` if the script is not Lua.
-    ///
-    /// # Errors
-    ///
-    /// A script saved by an older version may no longer compile.
-    pub fn program(&self) -> Option<Result<&Program, &CompileError>> {
+    /// The program; `None` if the script is not Lua.
+    pub fn program(&self) -> Option<&ProgramText> {
         if self.language != Language::Lua {
             return None;
         }
-        Some(self.derived.program.get_or_init(|| compile(self.kind, &self.name, &self.content)).as_ref())
+        Some(self.derived.program.get_or_init(|| match self.kind {
+            ScriptKind::Script => ProgramText::script(&self.name, &self.content),
+            ScriptKind::Library => ProgramText::library(&self.name, &self.content),
+            ScriptKind::Tool => ProgramText::tool(&self.name, &self.content),
+        }))
     }
 
     /// The library for spaces, if the script is a library.
@@ -91,15 +89,6 @@ impl Script {
     /// The name of a tool in MCP.
     pub fn mcp_name(&self) -> String {
         self.name.replace('.', "_")
-    }
-}
-
-/// Compiles a Lua script according to its kind.
-pub(super) fn compile(kind: ScriptKind, name: &str, source: &str) -> Result<Program, CompileError> {
-    match kind {
-        ScriptKind::Script => Program::script(name, source),
-        ScriptKind::Library => Program::library(name, source),
-        ScriptKind::Tool => Program::tool(name, source),
     }
 }
 

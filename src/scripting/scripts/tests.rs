@@ -148,9 +148,9 @@ async fn an_owners_library_hides_the_global_one_of_its_name_while_it_is_active()
     let expected = [("more.lua", "return 2"), ("snake.py", "x = 1"), ("text.lua", "return 'own'")];
     assert_eq!(sources(&scripts.libraries_for(mine)), expected.map(|(path, source)| (path.to_owned(), source)));
     assert_eq!(sources(&scripts.libraries_for(global)).len(), 2);
-    assert!(scripts.library(mine, "text").unwrap().is_some() && scripts.library(mine, "more").unwrap().is_some());
+    assert!(scripts.library(mine, "text").is_some() && scripts.library(mine, "more").is_some());
     for absent in ["script", "snake", "none"] {
-        assert!(scripts.library(mine, absent).unwrap().is_none(), "{absent}");
+        assert!(scripts.library(mine, absent).is_none(), "{absent}");
     }
 
     update(&scripts, ada, &own, json!({"active": false})).await.unwrap();

@@ -7,7 +7,10 @@ use super::{
 };
 use crate::{
     model::{id::UserId, owner::Owner, script_spec::ScriptKind},
-    scripting::lua::{CompileError, EventEmitter, MethodCaller, Runtime, ToolCall, ToolContext, ToolRun},
+    scripting::{
+        lua::{EventEmitter, MethodCaller, ToolCall, ToolContext, ToolRun},
+        workers::LuaWorkers,
+    },
 };
 use serde_json::value::RawValue;
 use std::sync::Arc;
@@ -15,7 +18,7 @@ use std::sync::Arc;
 /// Runs tools. Cloning it is cheap.
 #[derive(Clone)]
 pub struct ToolRunner {
-    pub runtime: Runtime,
+    pub workers: LuaWorkers,
     pub caller: Arc<dyn MethodCaller>,
     pub emitter: Arc<dyn EventEmitter>,
     pub arguments: ArgumentChecker,
@@ -26,9 +29,6 @@ pub struct ToolRunner {
 pub enum ToolError {
     #[error(transparent)]
     Arguments(#[from] ArgumentsError),
-    /// A tool saved by an older version may no longer compile.
-    #[error("it no longer compiles: {0}")]
-    Compile(CompileError),
     #[error("it is no tool")]
     NotATool,
 }
@@ -43,13 +43,9 @@ impl ToolRunner {
     /// [`ToolRun`].
     pub async fn run(&self, tool: &Arc<Script>, user: UserId, arguments: Box<RawValue>) -> Result<ToolRun, ToolError> {
         self.arguments.check(tool, user, &arguments).await?;
-        let program = match tool.program().filter(|_| tool.kind == ScriptKind::Tool) {
-            Some(Ok(program)) => program,
-            Some(Err(error)) => return Err(ToolError::Compile(error.clone())),
-            None => return Err(ToolError::NotATool),
-        };
+        let program = tool.program().filter(|_| tool.kind == ScriptKind::Tool).ok_or(ToolError::NotATool)?;
         let (caller, emitter) = (self.caller.clone(), self.emitter.clone());
         let context = ToolContext { owner: Owner::User(user), caller, emitter };
-        Ok(self.runtime.run_tool(program, tool.owner, ToolCall { arguments, context }).await)
+        Ok(self.workers.run_tool(program, tool.owner, ToolCall { arguments, context }).await)
     }
 }

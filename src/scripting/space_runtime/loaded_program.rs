@@ -90,14 +90,15 @@ impl LoadedProgram {
         let memory = Size(limits.memory.unwrap_or(0));
         // Processor time is not limited by itself: the wall-clock limit is the only one.
         let cpu = Span(Duration::MAX);
-        let config = config::ScriptConfig { wall, cpu, memory, threads: limits.threads };
+        let config = config::ScriptConfig { wall, cpu, memory, ..config::ScriptConfig::default() };
         let context = ProgramContext {
             directory: settings.directory,
             environment: settings.environment,
             agent: settings.agent,
             output: settings.output,
         };
-        Ok(Self { runtime: Runtime::for_space(&config, services), program, context: Arc::new(context) })
+        let runtime = Runtime::new(&config, limits.threads, services);
+        Ok(Self { runtime, program, context: Arc::new(context) })
     }
 
     /// Runs the file from its beginning to its end, with `arguments` as `arg` and `...`. Dropping the future ends it.

@@ -19,8 +19,8 @@ use crate::{
     },
     routing::{emit::Emitter, feed::Feed, queue::Engine},
     scripting::{
-        lua::Runtime,
         scripts::{Scripts, ToolRunner},
+        workers::LuaWorkers,
     },
     server::{agent_hub::AgentHub, mcp, user_records::UserRecords},
     spaces::{Spaces, Templates},
@@ -121,7 +121,8 @@ pub struct SpaceServices {
     pub templates: Templates,
     pub identity: Identity,
     pub scripts: Scripts,
-    pub user_limits: Arc<UserLimits>,
+    /// Compiles the Lua of health checks.
+    pub workers: LuaWorkers,
     /// Deletes a space together with the sinks that its agent made.
     pub records: UserRecords,
 }
@@ -132,6 +133,8 @@ pub struct ScriptServices {
     pub sinks: Sinks,
     pub spaces: Spaces,
     pub templates: Templates,
+    /// Compiles scripts.
+    pub workers: LuaWorkers,
     pub user_limits: Arc<UserLimits>,
 }
 
@@ -139,7 +142,7 @@ pub struct ScriptServices {
 pub struct ScriptRunServices {
     pub scripts: Scripts,
     pub tools: ToolRunner,
-    pub runtime: Runtime,
+    pub workers: LuaWorkers,
     pub user_limits: Arc<UserLimits>,
     /// Zone of sample events.
     pub zone: Arc<str>,
@@ -163,6 +166,7 @@ pub struct StatusServices {
     pub subscriptions: Subscriptions,
     pub spaces: Spaces,
     pub mcp: mcp::Endpoint,
+    pub workers: LuaWorkers,
 }
 
 /// Services of making a backup.

@@ -161,6 +161,19 @@ impl Daemon {
         line.trim().trim_end_matches(" kB").parse().expect("a number")
     }
 
+    /// The process ids of the daemon's worker processes.
+    pub fn workers(&self) -> Vec<u64> {
+        let parent = self.child.id().to_string();
+        let processes = std::fs::read_dir("/proc").expect("/proc is mounted").filter_map(Result::ok);
+        let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u64>().ok());
+        let is_worker = |pid: &u64| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let fields = stat.rsplit_once(") ").filter(|(name, _)| name.ends_with("(svc-lua-worker"));
+            fields.is_some_and(|(_, rest)| rest.split(' ').nth(1) == Some(&parent) && !rest.starts_with('Z'))
+        };
+        pids.filter(is_worker).collect()
+    }
+
     /// The data directory.
     pub fn directory(&self) -> &Path {
         &self.data

@@ -31,12 +31,15 @@ const MAX_MOVE: usize = 1_000_000;
 /// The most text among the arguments of a built-in function that reads numbers from it: some tens of milliseconds.
 const MAX_ARGUMENT_TEXT: usize = 16 << 20;
 
+/// The owner under which every program of a runtime makes its requests. A runtime serves one owner; the server, which
+/// answers the requests of a worker, knows which.
+const OWNER: Owner = Owner::Global;
+
 /// Puts every library that this program gets into the globals of `lua`. Each module it requires gets an environment
 /// with the metatable `environment`.
 pub(in crate::scripting::lua) fn install(
     lua: &Lua,
     program: &Program,
-    owner: Owner,
     services: &HostServices,
     environment: &Table,
 ) -> mlua::Result<()> {
@@ -60,7 +63,7 @@ pub(in crate::scripting::lua) fn install(
     };
     native.raw_set("record_location", lua.create_function(record)?)?;
     native.raw_set("location", lua.create_function(|lua, ()| Ok(location::current(lua)))?)?;
-    native.raw_set("find", modules::finder(lua, owner, services.modules.clone(), environment, &chunks)?)?;
+    native.raw_set("find", modules::finder(lua, OWNER, services.modules.clone(), environment, &chunks)?)?;
     native.raw_set("chunks", chunks)?;
     if runs_for_an_event(kind) {
         native.raw_set("event", load(lua, "svc/event", &EVENT)?.call::<Function>(())?)?;
@@ -78,17 +81,17 @@ pub(in crate::scripting::lua) fn install(
     libraries.raw_set("crypto", crypto::library(&builder)?)?;
     libraries.raw_set("re", re::library(&builder)?)?;
     if has_effects(kind) {
-        libraries.raw_set("http", http::library(&builder, owner, &services.http)?)?;
+        libraries.raw_set("http", http::library(&builder, OWNER, &services.http)?)?;
         let backend = match kind {
             ProgramKind::Space(_) => Some(kv::KvBackend::Agent),
-            _ => services.kv.clone().map(|kv| kv::KvBackend::Host(owner, kv)),
+            _ => services.kv.clone().map(kv::KvBackend::Host),
         };
         if let Some(backend) = backend {
             libraries.raw_set("kv", kv::library(&builder, &backend)?)?;
         }
     }
     match kind {
-        ProgramKind::Script => libraries.raw_set("svc", svc::for_scripts(&builder, owner, &services.caller)?)?,
+        ProgramKind::Script => libraries.raw_set("svc", svc::for_scripts(&builder, OWNER, &services.caller)?)?,
         ProgramKind::Tool => libraries.raw_set("svc", svc::for_tools(&builder)?)?,
         ProgramKind::Space(capabilities) => {
             libraries.raw_set("svc", space_svc::svc(&builder, capabilities)?)?;

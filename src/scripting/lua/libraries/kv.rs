@@ -8,19 +8,19 @@ use super::{
     run_context::agent,
 };
 use crate::{
-    model::owner::Owner,
-    platform::kv::{Kv, KvError, check_key, check_value},
-    scripting::lua::json::write_raw,
+    platform::kv::{KvError, check_key, check_value},
+    scripting::lua::{host::SpaceKv, json::write_raw},
 };
+use futures_util::FutureExt as _;
 use mlua::{Table, Value};
 use serde_json::value::RawValue;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 /// The store of the values.
 #[derive(Clone)]
 pub(super) enum KvBackend {
-    /// The host's store, under this owner.
-    Host(Owner, Kv),
+    /// The store of the runtime.
+    Host(Arc<dyn SpaceKv>),
     /// The agent of the present run's space.
     Agent,
 }
@@ -28,8 +28,8 @@ pub(super) enum KvBackend {
 pub(super) fn library(builder: &FunctionBuilder<'_>, backend: &KvBackend) -> mlua::Result<Table> {
     let library = builder.lua.create_table()?;
     let get = match backend.clone() {
-        KvBackend::Host(owner, kv) => builder.function("kv.get", move |lua, key: String| {
-            let value = kv.get(owner, &key)?;
+        KvBackend::Host(kv) => builder.function("kv.get", move |lua, key: String| {
+            let value = kv.get(&key).now_or_never().expect("the `get` of a runtime's store never waits")?;
             Ok(BoxedJson::new(lua, value.as_ref().map(|value| value.get()))?)
         })?,
         KvBackend::Agent => builder.async_function("kv.get", |lua, key: String| async move {
@@ -46,7 +46,7 @@ pub(super) fn library(builder: &FunctionBuilder<'_>, backend: &KvBackend) -> mlu
             async move {
                 let (value, ttl) = (stored_value(&lua, &value)?, time_to_live(ttl)?);
                 match backend {
-                    KvBackend::Host(owner, kv) => kv.set(owner, &key, value, ttl).await?,
+                    KvBackend::Host(kv) => kv.set(&key, value, ttl).await?,
                     KvBackend::Agent => {
                         check_sizes(&key, &value)?;
                         agent(&lua)?.kv().set(&key, value, ttl).await?;
@@ -64,7 +64,7 @@ pub(super) fn library(builder: &FunctionBuilder<'_>, backend: &KvBackend) -> mlu
             async move {
                 let (value, ttl) = (stored_value(&lua, &value)?, time_to_live(ttl)?);
                 Ok(match backend {
-                    KvBackend::Host(owner, kv) => kv.add(owner, &key, value, ttl).await?,
+                    KvBackend::Host(kv) => kv.add(&key, value, ttl).await?,
                     KvBackend::Agent => {
                         check_sizes(&key, &value)?;
                         agent(&lua)?.kv().add(&key, value, ttl).await?
@@ -81,7 +81,7 @@ pub(super) fn library(builder: &FunctionBuilder<'_>, backend: &KvBackend) -> mlu
             async move {
                 let (by, ttl) = (by.unwrap_or(1), time_to_live(ttl)?);
                 Ok(match backend {
-                    KvBackend::Host(owner, kv) => kv.increment(owner, &key, by, ttl).await?,
+                    KvBackend::Host(kv) => kv.increment(&key, by, ttl).await?,
                     KvBackend::Agent => {
                         check_key(&key)?;
                         agent(&lua)?.kv().increment(&key, by, ttl).await?
@@ -97,7 +97,7 @@ pub(super) fn library(builder: &FunctionBuilder<'_>, backend: &KvBackend) -> mlu
             let backend = backend.clone();
             async move {
                 Ok(match backend {
-                    KvBackend::Host(owner, kv) => kv.delete(owner, &key).await?,
+                    KvBackend::Host(kv) => kv.delete(&key).await?,
                     KvBackend::Agent => {
                         check_key(&key)?;
                         agent(&lua)?.kv().delete(&key).await?

@@ -26,15 +26,15 @@ pub(super) fn for_scripts(
         "retry",
         builder.function("svc.retry", |lua, (after, why): (f64, Option<String>)| {
             let verdict = Verdict::Retry { after: seconds(after, "the wait")?, why: reason(why) };
-            Ok(FirstVerdict::record(lua, "svc.retry", verdict))
+            Ok(FirstVerdict::record(lua, "svc.retry", verdict)?)
         })?,
     )?;
     let skip = builder.function("svc.skip", |lua, why: Option<String>| {
-        Ok(FirstVerdict::record(lua, "svc.skip", Verdict::Skip(reason(why))))
+        Ok(FirstVerdict::record(lua, "svc.skip", Verdict::Skip(reason(why)))?)
     })?;
     library.raw_set("skip", skip)?;
     let dead = builder.function("svc.dead", |lua, why: Option<String>| {
-        Ok(FirstVerdict::record(lua, "svc.dead", Verdict::Dead(reason(why))))
+        Ok(FirstVerdict::record(lua, "svc.dead", Verdict::Dead(reason(why)))?)
     })?;
     library.raw_set("dead", dead)?;
     let caller = caller.clone();

@@ -7,7 +7,8 @@ mod run_clock;
 mod run_limits;
 mod watchdog;
 
-pub(super) use run_clock::{RunClock, check};
+pub(in crate::scripting) use run_clock::RunClock;
+pub(super) use run_clock::check;
 pub use run_limits::LimitExceeded;
-pub(super) use run_limits::RunLimits;
-pub(super) use watchdog::Watchdog;
+pub(in crate::scripting) use run_limits::RunLimits;
+pub(in crate::scripting) use watchdog::Watchdog;

@@ -17,7 +17,7 @@ use std::{
 };
 
 /// The clock of one run.
-pub(in crate::scripting::lua) struct RunClock {
+pub(in crate::scripting) struct RunClock {
     limits: RunLimits,
     /// Set when the run should compare its times with its limits; stays set once it is over one.
     attention: AtomicBool,
@@ -107,6 +107,11 @@ impl RunClock {
         if self.is_past_wall_limit() {
             self.end(LimitExceeded::Wall(self.limits.wall));
         }
+    }
+
+    /// Returns true if the watchdog has asked for attention, and so runs.
+    pub fn was_ticked(&self) -> bool {
+        self.attention.load(Relaxed)
     }
 
     fn is_past_wall_limit(&self) -> bool {

@@ -9,7 +9,7 @@ use std::{fmt, time::Duration};
 
 /// The most that one run may use.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::scripting::lua) struct RunLimits {
+pub(in crate::scripting) struct RunLimits {
     /// Wall-clock time, waiting included.
     pub wall: Duration,
     /// Processor time.

@@ -15,7 +15,7 @@ const IDLE_TICKS: u32 = 200;
 
 /// A handle to the watchdog thread.
 #[derive(Default)]
-pub(in crate::scripting::lua) struct Watchdog(Arc<WatchdogShared>);
+pub(in crate::scripting) struct Watchdog(Arc<WatchdogShared>);
 
 #[derive(Default)]
 struct WatchdogShared {
@@ -33,7 +33,7 @@ struct WatchdogState {
 }
 
 /// Keeps a run watched until it is dropped.
-pub(in crate::scripting::lua) struct WatchGuard {
+pub(in crate::scripting) struct WatchGuard {
     clock: Arc<RunClock>,
     shared: Arc<WatchdogShared>,
 }

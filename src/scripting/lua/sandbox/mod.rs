@@ -9,4 +9,4 @@ mod runs;
 mod scope;
 mod state;
 
-pub(super) use state::Sandbox;
+pub(in crate::scripting) use state::Sandbox;

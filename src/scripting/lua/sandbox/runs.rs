@@ -7,7 +7,8 @@ use super::{
 use crate::scripting::lua::{
     bounded_text::bounded,
     error::ScriptError,
-    inputs::{CheckedSpace, EventInput, ProgramContext, ToolCall},
+    host::ToolContext,
+    inputs::{CheckedSpace, EventFields, ProgramContext},
     json::{self, JsonError},
     libraries::{RegisteredHandlers, RunLog, registry_keys},
     limits::RunClock,
@@ -24,7 +25,7 @@ type AttemptValues = (bool, Value, Value, Value, Option<String>);
 
 impl Sandbox {
     /// Runs a template.
-    pub fn render(&self, input: &EventInput, clock: &Arc<RunClock>) -> Result<RenderedBody, ScriptError> {
+    pub fn render(&self, input: &EventFields, clock: &Arc<RunClock>) -> Result<RenderedBody, ScriptError> {
         let environment =
             self.begin_run(clock, RunLog::default(), |environment| scope::fill_event(&self.lua, environment, input))?;
         let (body, kind) = match &self.code {
@@ -49,7 +50,7 @@ impl Sandbox {
     }
 
     /// Runs a script.
-    pub async fn run_script(&self, input: &EventInput, clock: &Arc<RunClock>) -> Result<Verdict, ScriptError> {
+    pub async fn run_script(&self, input: &EventFields, clock: &Arc<RunClock>) -> Result<Verdict, ScriptError> {
         let environment =
             self.begin_run(clock, RunLog::default(), |environment| scope::fill_event(&self.lua, environment, input))?;
         self.lua.set_app_data(FirstVerdict::default());
@@ -60,7 +61,8 @@ impl Sandbox {
     /// The verdict of a script that returned none: the first that it made, or an ack. Never an ack for a script that called
     /// `svc.retry` and went on.
     fn unreturned_verdict(&self) -> Verdict {
-        let Some((name, verdict)) = self.lua.remove_app_data::<FirstVerdict>().and_then(|first| first.0) else {
+        let Some((name, verdict)) = self.lua.remove_app_data::<FirstVerdict>().and_then(|verdicts| verdicts.first)
+        else {
             return Verdict::Ack;
         };
         if let Some(mut log) = self.lua.app_data_mut::<RunLog>() {
@@ -80,11 +82,16 @@ impl Sandbox {
         })
     }
 
-    /// Runs a tool and returns its result as JSON.
-    pub async fn run_tool(&self, tool_call: &ToolCall, clock: &Arc<RunClock>) -> Result<Box<RawValue>, ScriptError> {
-        self.lua.set_app_data(tool_call.context.clone());
+    /// Runs a tool with these arguments, a JSON object, and returns its result as JSON.
+    pub async fn run_tool(
+        &self,
+        arguments: &str,
+        context: ToolContext,
+        clock: &Arc<RunClock>,
+    ) -> Result<Vec<u8>, ScriptError> {
+        self.lua.set_app_data(context);
         let environment = self.begin_run(clock, RunLog::default(), |environment| {
-            json::read_into(&self.lua, tool_call.arguments.get(), environment, "params")
+            json::read_into(&self.lua, arguments, environment, "params")
         })?;
         let LoadedCode::Chunk(function) = &self.code else { unreachable!("a tool is one chunk") };
         let call = async {
@@ -93,7 +100,7 @@ impl Sandbox {
             attempt.call_async::<AttemptValues>((function, environment.raw_get::<Value>("params")?)).await
         };
         let result = self.attempted(call.await, clock)?;
-        match json::write_raw(&self.lua, &result).map_err(|error| self.not_json(error, clock)) {
+        match json::write(&self.lua, &result).map_err(|error| self.not_json(error, clock)) {
             // The line of the `return` is no longer known.
             Err(error @ ScriptError::NotJson(_)) => Err(ScriptError::Raised(format!("{}: {error}", self.name))),
             other => other,

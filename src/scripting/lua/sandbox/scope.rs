@@ -1,11 +1,8 @@
 //! The variables of a run's environment: `event`, `space`, `actor` and `custom`, made anew for every run.
 
-use crate::{
-    model::event::{ActorKind, EventSpace},
-    scripting::lua::{
-        inputs::{CheckedSpace, EventInput},
-        json,
-    },
+use crate::scripting::lua::{
+    inputs::{CheckedSpace, EventFields},
+    json,
 };
 use mlua::{Lua, Table};
 
@@ -14,30 +11,30 @@ use mlua::{Lua, Table};
 /// # Errors
 ///
 /// Fails if the event's data is over a budget or the state runs out of memory.
-pub(super) fn fill_event(lua: &Lua, environment: &Table, input: &EventInput) -> Result<(), json::JsonError> {
+pub(super) fn fill_event(lua: &Lua, environment: &Table, fields: &EventFields) -> Result<(), json::JsonError> {
     let event = table(lua, |event| {
-        event.raw_set("id", input.event.id.to_string())?;
-        event.raw_set("type", input.event.kind.as_str())?;
-        event.raw_set("ts", input.event.ts.to_string())?;
-        event.raw_set("sequence", input.sequence)?;
-        event.raw_set("attempt", input.attempt)
+        event.raw_set("id", fields.id.as_str())?;
+        event.raw_set("type", fields.kind.as_str())?;
+        event.raw_set("ts", fields.ts.as_str())?;
+        event.raw_set("sequence", fields.sequence)?;
+        event.raw_set("attempt", fields.attempt)
     })?;
-    json::read_into(lua, input.event.data.get(), &event, "data")?;
-    let origin = input.event.space.as_ref();
+    json::read_into(lua, &fields.data, &event, "data")?;
     let space = table(lua, |space| {
-        let urls =
-            lua.create_sequence_from(origin.map_or(&[][..], |origin| &origin.urls).iter().map(String::as_str))?;
+        let urls = lua.create_sequence_from(fields.space_urls.iter().map(String::as_str))?;
         urls.set_metatable(Some(json::array_metatable(lua)?))?;
-        space.raw_set("id", input.event.space_id.to_string())?;
-        space.raw_set("name", origin.map_or("", |origin| origin.name.as_str()))?;
+        space.raw_set("id", fields.space_id.as_str())?;
+        space.raw_set("name", fields.space_name.as_str())?;
         space.raw_set("urls", urls)
     })?;
     let actor = table(lua, |actor| {
-        actor.raw_set("id", input.event.actor.id.to_string())?;
-        actor.raw_set("username", input.event.actor.username.as_str())?;
-        actor.raw_set("kind", actor_kind(input.event.actor.kind))
+        actor.raw_set("id", fields.actor_id.as_str())?;
+        actor.raw_set("username", fields.actor_username.as_str())?;
+        actor.raw_set("kind", fields.actor_kind.as_str())
     })?;
-    let custom = table(lua, |custom| custom_fields(custom, origin))?;
+    let custom = table(lua, |custom| {
+        fields.custom.iter().try_for_each(|(name, value)| custom.raw_set(name.as_str(), value.as_str()))
+    })?;
     let put = |name, table| environment.raw_set(name, table).map_err(json::JsonError::Lua);
     put("event", event)?;
     put("space", space)?;
@@ -58,20 +55,4 @@ fn table(lua: &Lua, fill: impl FnOnce(&Table) -> mlua::Result<()>) -> Result<Tab
     let table = lua.create_table_with_capacity(0, 6).map_err(json::JsonError::Lua)?;
     fill(&table).map_err(json::JsonError::Lua)?;
     Ok(table)
-}
-
-fn custom_fields(custom: &Table, origin: Option<&EventSpace>) -> mlua::Result<()> {
-    for (name, value) in origin.iter().flat_map(|origin| &origin.custom) {
-        custom.raw_set(name.as_str(), value.as_str())?;
-    }
-    Ok(())
-}
-
-/// The name of an actor's kind in the event's JSON.
-const fn actor_kind(kind: ActorKind) -> &'static str {
-    match kind {
-        ActorKind::User => "user",
-        ActorKind::Agent => "agent",
-        ActorKind::System => "system",
-    }
 }

@@ -1,4 +1,4 @@
-//! A Lua state for one program and one owner.
+//! A Lua state for one program.
 //!
 //! The state has the pure standard libraries and those of [`libraries`]. All globals are read-only, so that nothing a run
 //! does is there for the next: a run sees the globals through an environment of its own, which is thrown away. There
@@ -6,19 +6,16 @@
 //! would return nonsense).
 
 use super::raised_errors;
-use crate::{
-    model::owner::Owner,
-    scripting::lua::{
-        error::ScriptError,
-        host::{HostServices, ToolContext},
-        inputs::ProgramContext,
-        json::{self, JsonError},
-        libraries::{self, RegisteredHandlers, RunLog, registry_keys},
-        limits::{LimitExceeded, RunClock, RunLimits},
-        location,
-        program::{self, Program, ProgramCode, TemplatePiece},
-        results::MethodHandler,
-    },
+use crate::scripting::lua::{
+    error::ScriptError,
+    host::{HostServices, ToolContext},
+    inputs::ProgramContext,
+    json::{self, JsonError},
+    libraries::{self, RegisteredHandlers, RunLog, registry_keys},
+    limits::{LimitExceeded, RunClock, RunLimits},
+    location,
+    program::{self, Program, ProgramCode, TemplatePiece},
+    results::MethodHandler,
 };
 use mlua::{Function, Lua, LuaOptions, StdLib, Table, Value, VmState};
 use std::{collections::BTreeMap, sync::Arc};
@@ -35,7 +32,7 @@ const REMOVED: [&str; 8] =
 const REMOVED_FROM_TABLE: [&str; 4] = ["foreach", "foreachi", "getn", "maxn"];
 
 /// A Lua state, ready to run its program.
-pub(in crate::scripting::lua) struct Sandbox {
+pub(in crate::scripting) struct Sandbox {
     pub(super) lua: Lua,
     pub(super) code: LoadedCode,
     /// The prefix of the line number in the program's errors.
@@ -62,13 +59,13 @@ pub(super) enum LoadedPiece {
 }
 
 impl Sandbox {
-    /// Makes a state for this program and owner: installs the libraries, loads the program, and sets the memory limit last,
+    /// Makes a state for this program: installs the libraries, loads the program, and sets the memory limit last,
     /// so that it bounds runs and not this set-up.
     ///
     /// # Errors
     ///
     /// Fails if Lua cannot allocate the state or load the program.
-    pub fn new(program: &Program, owner: Owner, services: &HostServices, limits: RunLimits) -> mlua::Result<Self> {
+    pub fn new(program: &Program, services: &HostServices, limits: RunLimits) -> mlua::Result<Self> {
         let name = &program.0.name;
         let std = StdLib::TABLE
             | StdLib::STRING
@@ -83,7 +80,7 @@ impl Sandbox {
         let environment = lua.create_table()?;
         environment.raw_set("__index", &globals)?;
         environment.set_readonly(true);
-        libraries::install(&lua, program, owner, services, &environment)?;
+        libraries::install(&lua, program, services, &environment)?;
         for name in REMOVED {
             globals.raw_remove(name)?;
         }

@@ -1,12 +1,19 @@
-//! Compilation of Lua that callers send. It can take long, so it runs on a thread where no other request waits behind it.
+//! Checks of what callers send that can take long: Lua compiles in a worker of the caller, the rest runs on a thread where
+//! no other request waits behind it.
 
 use crate::{
-    model::health_check::{HealthCheck, Probe},
-    scripting::lua::Program,
+    model::{
+        health_check::{HealthCheck, Probe},
+        owner::Owner,
+    },
+    scripting::{
+        lua::ScriptError,
+        workers::{LuaWorkers, ProgramText},
+    },
     server::http::{error::ApiError, user_limits::UserLimits},
 };
 
-/// Runs a compilation once a permit is free. The permit is held until it ends, even if the caller hangs up.
+/// Runs a check once a permit is free. The permit is held until it ends, even if the caller hangs up.
 pub async fn compile<T: Send + 'static>(
     limits: &UserLimits,
     compile: impl FnOnce() -> T + Send + 'static,
@@ -20,9 +27,21 @@ pub async fn compile<T: Send + 'static>(
 }
 
 /// Checks that a health check written in Lua compiles.
-pub async fn check_health_check(limits: &UserLimits, check: Option<&HealthCheck>) -> Result<(), ApiError> {
+pub async fn check_health_check(
+    workers: &LuaWorkers,
+    owner: Owner,
+    check: Option<&HealthCheck>,
+) -> Result<(), ApiError> {
     let Some(HealthCheck { probe: Probe::Lua { source }, .. }) = check else { return Ok(()) };
-    let source = source.clone();
-    let compiled = compile(limits, move || Program::script("script", &source).map(drop)).await?;
-    compiled.map_err(|error| ApiError::BadRequest(format!("`health_check.source` does not compile: {error}")))
+    let compiled = workers.compile(&ProgramText::script("script", source), owner).await;
+    compiled.map_err(|error| not_compiled("health_check.source", error))
+}
+
+/// The answer to a caller whose Lua does not compile.
+pub fn not_compiled(field: &str, error: ScriptError) -> ApiError {
+    match error {
+        ScriptError::Compile(error) => ApiError::BadRequest(format!("`{field}` does not compile: {error}")),
+        ScriptError::Busy | ScriptError::Stopped | ScriptError::Host => ApiError::Unavailable(error.to_string()),
+        other => ApiError::BadRequest(format!("`{field}`: {other}")),
+    }
 }

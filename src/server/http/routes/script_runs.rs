@@ -79,7 +79,7 @@ async fn run_tool(
         }
         ToolError::Arguments(error @ ArgumentsError::Stopped) => ApiError::Unavailable(error.to_string()),
         ToolError::Arguments(error) => ApiError::BadRequest(format!("`params`: {error}")),
-        ToolError::Compile(_) | ToolError::NotATool => ApiError::Conflict(format!("`{}`: {error}", tool.name)),
+        ToolError::NotATool => ApiError::Conflict(format!("`{}`: {error}", tool.name)),
     })?;
     let (result, error) = match run.result {
         Ok(result) => (Some(result), None),
@@ -102,14 +102,8 @@ async fn run_script(
     let user = caller.user.id;
     let _permit = services.user_limits.test_run(user)?;
     let input = sample_input(caller, &services.zone, sample)?;
-    let program = match script.program() {
-        Some(Ok(program)) => program,
-        Some(Err(error)) => {
-            return Err(ApiError::Conflict(format!("`{}` no longer compiles: {error}", script.name)));
-        }
-        None => return Err(ApiError::BadRequest("only Lua is run here".to_owned())),
-    };
-    let mut run = services.runtime.run_script(program, Owner::User(user), input).await;
+    let program = script.program().ok_or_else(|| ApiError::BadRequest("only Lua is run here".to_owned()))?;
+    let mut run = services.workers.run_script(program, Owner::User(user), input).await;
     let (outcome, error) = match run.verdict {
         Verdict::Ack => (AttemptOutcome::Delivered, None),
         Verdict::Skip(why) => {

@@ -1,7 +1,7 @@
 //! Stored scripts: the caller's own, and global ones, which every user reads.
 
 use super::{
-    compile::compile,
+    compile::{compile, not_compiled},
     ownership::{check_manages_scripts_of, sees_scripts_of},
     script_references::refuse_if_referenced,
 };
@@ -120,7 +120,9 @@ async fn define(
     let user = caller.user.id;
     check_manages_scripts_of(caller, spec.owner.of(user))?;
     let defined = compile(&services.user_limits, move || Script::define(spec, user, previous.as_deref())).await?;
-    defined.map_err(|error| ApiError::BadRequest(error.to_string()))
+    let script = defined.map_err(|error| ApiError::BadRequest(error.to_string()))?;
+    script.check_lua(&services.workers, user).await.map_err(|error| not_compiled("content", error))?;
+    Ok(script)
 }
 
 /// Saves the spec that `new_spec` makes of the script of the path, one change after the other.

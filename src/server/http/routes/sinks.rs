@@ -5,15 +5,15 @@
 //! deleted with its space.
 
 use super::{
-    compile::compile, ownership::manages_sinks_of, script_references::check_script_reference, views::queue_view,
+    compile::not_compiled, ownership::manages_sinks_of, script_references::check_script_reference, views::queue_view,
 };
 use crate::{
-    delivery::sinks::{Sink, SinksError, definition::Secrets},
+    delivery::sinks::{Sink, SinksError, definition::Secrets, quarantine},
     identity::{Caller, Credential},
     model::{
         api::{
             list::List,
-            sinks::{SinkFields, SinkPatch, SinkQuery, SinkView},
+            sinks::{QuarantineView, SinkFields, SinkPatch, SinkQuery, SinkView},
         },
         id::{SinkId, SpaceId},
         json_input,
@@ -21,6 +21,7 @@ use crate::{
         sink_spec::SinkSpec,
     },
     platform::{audit::Audit, collection::Edit, store::Batch},
+    scripting::workers::Quarantined,
     server::{
         audit_entries::sink_entry,
         http::{ApiError, ApiRequest, Created, Json, NoContent, Query, pagination, services::SinkServices},
@@ -136,8 +137,10 @@ pub(super) async fn define(
 ) -> Result<Sink, ApiError> {
     let user = caller.user.id;
     let before = previous.as_ref().and_then(|sink| Some((sink.script_id()?, sink.owner)));
-    let defined = compile(&services.user_limits, move || Sink::define(spec, user, previous.as_deref())).await?;
-    let sink = defined.map_err(|error| ApiError::BadRequest(error.to_string()))?;
+    let sink =
+        Sink::define(spec, user, previous.as_deref()).map_err(|error| ApiError::BadRequest(error.to_string()))?;
+    let compiled = sink.check_lua(&services.delivery.workers, user).await;
+    compiled.map_err(|error| not_compiled(error.field, error.error))?;
     if !manages_sinks_of(caller, sink.owner) {
         return Err(ApiError::Forbidden("a global sink needs the permission manage_global_event_sinks".to_owned()));
     }
@@ -201,6 +204,11 @@ fn view(services: &SinkServices, sink: &Sink, secrets: Secrets) -> SinkView {
         spec: sink.spec(secrets),
         space_id: sink.space,
         queue: queue_view(&*services.engine, sink.id),
+        quarantine: quarantine(&services.delivery, sink).map(|Quarantined { until, count, why }| QuarantineView {
+            until,
+            count,
+            reason: why,
+        }),
         created_at: sink.created_at,
         updated_at: sink.updated_at,
     }

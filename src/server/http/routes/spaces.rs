@@ -153,7 +153,7 @@ async fn check(
     settings: &SpaceSettings,
 ) -> Result<(), ApiError> {
     check_startup_script(&services.scripts, Owner::User(owner), before, settings.startup_script_id)?;
-    check_health_check(&services.user_limits, settings.health_check.as_ref()).await
+    check_health_check(&services.workers, Owner::User(owner), settings.health_check.as_ref()).await
 }
 
 /// The space that a user describes: the given fields over those of the template.

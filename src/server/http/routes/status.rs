@@ -62,6 +62,9 @@ pub fn render_metrics(services: &StatusServices) -> PlainText {
     metrics::gauge(&mut text, "store_live_bytes", "Size of all stored records.", "", [("", sizes.live as usize)]);
     metrics::gauge(&mut text, "store_file_bytes", "Size of the database file.", "", [("", sizes.file as usize)]);
     metrics::gauge(&mut text, "mcp_streams", "Streams on which MCP clients listen.", "", [("", mcp.streams())]);
+    let (running, quarantined) = services.workers.counts();
+    metrics::gauge(&mut text, "lua_workers", "Worker processes for Lua.", "", [("", running)]);
+    metrics::gauge(&mut text, "lua_quarantined", "Programs in quarantine.", "", [("", quarantined)]);
     PlainText(text)
 }
 

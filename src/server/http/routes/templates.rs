@@ -81,7 +81,7 @@ fn find(services: &SpaceServices, request: &ApiRequest) -> Result<Arc<Template>,
 /// Checks the startup script and the health check of a template whose startup script was `before`.
 async fn check(services: &SpaceServices, before: Option<ScriptId>, spec: &TemplateSpec) -> Result<(), ApiError> {
     check_startup_script(&services.scripts, Owner::Global, before, spec.startup_script_id)?;
-    check_health_check(&services.user_limits, spec.health_check.as_ref()).await
+    check_health_check(&services.workers, Owner::Global, spec.health_check.as_ref()).await
 }
 
 impl From<&Template> for TemplateView {

@@ -74,20 +74,18 @@ async fn a_user_tests_eight_sinks_at_once() {
 async fn a_compilation_delays_only_other_compilations() {
     let server = TestServer::start().await;
     let turns = [server.http.sinks.user_limits.compilation().await, server.http.sinks.user_limits.compilation().await];
-    // A preview writes nothing, so that it waits only for the compilation.
-    let preview = json!({"sink": sink("a", "me", "http://a.example")});
-    let mut previewing = Box::pin(server.post("/api/event-sinks/preview", preview));
+    let mut saving = Box::pin(server.post("/api/scripts", json!({"name": "a", "content": "return 1"})));
     let others = async {
         for _ in 0..100 {
             assert_eq!(server.get("/api/whoami").await.status, 200);
         }
     };
     tokio::select! {
-        shown = &mut previewing => panic!("it did not wait: {shown:?}"),
+        saved = &mut saving => panic!("it did not wait: {saved:?}"),
         () = others => {}
     }
     drop(turns);
-    assert_eq!(previewing.await.status, 200);
+    assert_eq!(saving.await.status, 201);
     server.stop().await;
 }
 

@@ -1,0 +1,157 @@
+//! What a worker gives up before it runs anything: every file descriptor but its socket, files, network, other programs,
+//! and memory beyond its limit.
+//!
+//! Landlock and seccomp are applied where the kernel has them; `no_new_privs` and the resource limits always.
+
+use landlock::{ABI, Access as _, AccessFs, AccessNet, Ruleset, RulesetAttr as _, Scope};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+};
+use std::{io, os::fd::RawFd};
+
+/// The exit code of a worker that ran out of memory.
+pub(super) const OUT_OF_MEMORY: i32 = 71;
+
+/// The exit code of a worker that aborted for another reason.
+pub(super) const ABORTED: i32 = 70;
+
+/// The exit code of a worker that could not confine itself.
+pub(super) const NOT_CONFINED: i32 = 72;
+
+/// The only file descriptor of a worker.
+pub(super) const SOCKET: RawFd = 0;
+
+/// Memory that a worker has besides that of Lua, in bytes: the program's own data, stacks, frames.
+const BASE_MEMORY: usize = 64 << 20;
+
+/// The number of runs that can use all their memory at the same time in one worker.
+const FULL_RUNS: usize = 4;
+
+/// The memory left at which an abort is taken for a lack of memory.
+const MEMORY_PROBE: usize = 16 << 20;
+
+/// Limits what the process may use and open. It must be called before any other thread starts.
+///
+/// # Errors
+///
+/// Fails if a limit that every kernel has cannot be set.
+pub(super) fn confine_process(run_memory: usize) -> io::Result<()> {
+    // Killed with the server, also in the middle of a loop.
+    prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)?;
+    prctl(libc::PR_SET_NO_NEW_PRIVS, 1)?;
+    // No core dump, and no other process of this user may attach.
+    prctl(libc::PR_SET_DUMPABLE, 0)?;
+    // SAFETY: the name is a string with a terminating zero.
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"svc-lua-worker".as_ptr()) };
+    // When the machine runs out of memory, the kernel ends a worker rather than the server.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
+    // SAFETY: closing descriptors that nothing in this process uses.
+    let closed = unsafe { libc::close_range(SOCKET as u32 + 1, u32::MAX, 0) };
+    check(closed)?;
+    let memory = memory_limit(run_memory) as u64;
+    for (resource, most) in [(libc::RLIMIT_CORE, 0), (libc::RLIMIT_FSIZE, 0), (libc::RLIMIT_DATA, memory)] {
+        let limits = libc::rlimit { rlim_cur: most, rlim_max: most };
+        // SAFETY: `limits` is valid for reading.
+        check(unsafe { libc::setrlimit(resource, &limits) })?;
+    }
+    handle_abort();
+    // A kernel without Landlock leaves the work to seccomp.
+    let abi = ABI::V6;
+    let ruleset = Ruleset::default().handle_access(AccessFs::from_all(abi));
+    let ruleset = ruleset.and_then(|ruleset| ruleset.handle_access(AccessNet::from_all(abi)));
+    let ruleset = ruleset.and_then(|ruleset| ruleset.scope(Scope::from_all(abi)));
+    let restricted = ruleset.and_then(|ruleset| ruleset.create()?.restrict_self().map(drop));
+    restricted.map_err(io::Error::other)?;
+    // Landlock needed a descriptor until now.
+    let limits = libc::rlimit { rlim_cur: SOCKET as u64 + 1, rlim_max: SOCKET as u64 + 1 };
+    // SAFETY: `limits` is valid for reading.
+    check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limits) })
+}
+
+/// Refuses every system call but those that computing and the socket need, in all threads.
+///
+/// # Errors
+///
+/// Fails if the kernel has seccomp and refuses the filter.
+pub(super) fn confine_system_calls() -> io::Result<()> {
+    let Ok(arch) = std::env::consts::ARCH.try_into() else { return Ok(()) };
+    let calls: Vec<(i64, Vec<SeccompRule>)> = ALLOWED
+        .iter()
+        .map(|call| (*call, Vec::new()))
+        .chain([
+            (libc::SYS_mmap, vec![without(2, libc::PROT_EXEC)?]),
+            (libc::SYS_mprotect, vec![without(2, libc::PROT_EXEC)?]),
+        ])
+        .collect();
+    let refused = SeccompAction::Errno(libc::EPERM as u32);
+    let filter = SeccompFilter::new(calls.into_iter().collect(), refused, SeccompAction::Allow, arch);
+    let program: BpfProgram = filter.and_then(TryInto::try_into).map_err(io::Error::other)?;
+    match seccompiler::apply_filter_all_threads(&program) {
+        // The kernel has no seccomp.
+        Err(seccompiler::Error::Seccomp(error)) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
+        other => other.map_err(io::Error::other),
+    }
+}
+
+/// The memory of a worker whose runs may each use `run_memory`, in bytes.
+pub(super) fn memory_limit(run_memory: usize) -> usize {
+    BASE_MEMORY.saturating_add(run_memory.saturating_mul(FULL_RUNS))
+}
+
+const ALLOWED: &[i64] = &[
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_close,
+    libc::SYS_futex,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_nanosleep,
+    libc::SYS_gettimeofday,
+    libc::SYS_getrandom,
+    libc::SYS_brk,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_madvise,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sigaltstack,
+    libc::SYS_restart_syscall,
+    libc::SYS_sched_yield,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_getpid,
+    libc::SYS_gettid,
+    libc::SYS_tgkill,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+];
+
+/// The rule that an argument has none of these bits.
+fn without(argument: u8, bits: i32) -> io::Result<SeccompRule> {
+    let operator = SeccompCmpOp::MaskedEq(bits as u64);
+    let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, 0);
+    condition.and_then(|condition| SeccompRule::new(vec![condition])).map_err(io::Error::other)
+}
+
+/// Makes an abort an exit whose code names the reason. An allocation that fails aborts the process, and so does C++.
+fn handle_abort() {
+    extern "C" fn on_abort(_: libc::c_int) {
+        // SAFETY: both are system calls, which a signal handler may make.
+        unsafe {
+            let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            let probe = libc::mmap(std::ptr::null_mut(), MEMORY_PROBE, protection, flags, -1, 0);
+            libc::_exit(if probe == libc::MAP_FAILED { OUT_OF_MEMORY } else { ABORTED });
+        }
+    }
+    // SAFETY: the handler makes system calls only.
+    unsafe { libc::signal(libc::SIGABRT, on_abort as *const () as libc::sighandler_t) };
+}
+
+fn prctl(option: libc::c_int, value: libc::c_ulong) -> io::Result<()> {
+    // SAFETY: the options used here take one number.
+    check(unsafe { libc::prctl(option, value, 0, 0, 0) })
+}
+
+fn check(returned: libc::c_int) -> io::Result<()> {
+    if returned == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

@@ -1,0 +1,214 @@
+//! The handle through which the server runs the Lua of its users, in worker processes.
+//!
+//! A run takes a seat in a worker ([`super::pool`]), is begun there ([`super::worker_link`]), and has its requests
+//! answered ([`super::host_requests`]) in the caller's own task until it is done. A run whose worker was lost through no
+//! fault of its own is repeated.
+
+use super::{
+    host_requests::{Answer, RunEffects, RunRights, WorkerServices},
+    messages::{FinishedRun, RunOutput, RunWork},
+    places::{PoolBounds, WorkerClass, WorkerKey, WorkerPlace},
+    pool::WorkerPool,
+    process::WorkerCommand,
+    program_text::ProgramText,
+    quarantine::{Quarantine, Quarantined},
+    worker_link::{LostRun, RunEvent, RunHandle},
+};
+use crate::{
+    model::owner::Owner,
+    platform::{config, metrics::Metrics},
+    scripting::lua::{
+        EventInput, LimitExceeded, RenderedBody, RunLimits, ScriptError, ScriptRun, ToolCall, ToolRun, Verdict,
+    },
+};
+use serde_json::value::RawValue;
+use std::{io, sync::Arc, time::Duration};
+
+/// The number of times that a run is repeated because its worker was lost.
+const MAX_REPEATS: usize = 10;
+
+/// Runs the templates, scripts and tools of users. Cloning it is cheap.
+#[derive(Clone)]
+pub struct LuaWorkers(Arc<WorkersShared>);
+
+struct WorkersShared {
+    pool: Arc<WorkerPool>,
+    limits: RunLimits,
+    services: WorkerServices,
+    quarantine: Arc<Quarantine>,
+    metrics: Arc<Metrics>,
+}
+
+impl LuaWorkers {
+    /// Makes the handle. The first worker starts with the first run.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no thread can be started.
+    pub fn new(
+        config: &config::ScriptConfig,
+        command: WorkerCommand,
+        services: WorkerServices,
+        metrics: Arc<Metrics>,
+    ) -> io::Result<Self> {
+        let (bounds, limits) = (PoolBounds::new(config.workers), RunLimits::from(config));
+        let quarantine = Arc::<Quarantine>::default();
+        let pool = WorkerPool::new(bounds, limits, command, quarantine.clone(), metrics.clone())?;
+        Ok(Self(Arc::new(WorkersShared { pool, limits, services, quarantine, metrics })))
+    }
+
+    /// Renders the body that a template returns for an event. Dropping the future ends the run.
+    pub async fn render(
+        &self,
+        program: &ProgramText,
+        owner: Owner,
+        input: EventInput,
+    ) -> Result<RenderedBody, ScriptError> {
+        let place = WorkerPlace::new(WorkerKey::of_owner(owner), WorkerClass::Template);
+        let finished = self.run(program, place, RunEffects::None, &RunWork::Render(input)).await?;
+        match finished.outcome? {
+            RunOutput::Rendered { kind, body } => Ok(RenderedBody { body, kind, log: finished.log }),
+            _ => Err(ScriptError::Host),
+        }
+    }
+
+    /// Runs a script for an event. Dropping the future ends the run, also while it waits.
+    ///
+    /// Every failure is a verdict: an error or a limit is [`Verdict::Failed`], and a lack of room
+    /// [`Verdict::NotRun`], since the script is not to blame for it.
+    pub async fn run_script(&self, program: &ProgramText, owner: Owner, input: EventInput) -> ScriptRun {
+        let place = WorkerPlace::new(WorkerKey::of_owner(owner), WorkerClass::Script);
+        let run = self.run(program, place, RunEffects::Script, &RunWork::Script(input)).await;
+        let (log, cpu, outcome) = match run {
+            Ok(finished) => (finished.log, finished.cpu, finished.outcome),
+            Err(error) => (Vec::new(), Duration::ZERO, Err(error)),
+        };
+        let verdict = match outcome {
+            Ok(RunOutput::Verdict(verdict)) => verdict,
+            Ok(_) => Verdict::Failed(ScriptError::Host.to_string()),
+            Err(error @ (ScriptError::Busy | ScriptError::Stopped)) => Verdict::NotRun(error.to_string()),
+            Err(error) => Verdict::Failed(error.to_string()),
+        };
+        ScriptRun { verdict, log, cpu }
+    }
+
+    /// Runs a tool. Dropping the future ends the run, also while it waits.
+    ///
+    /// The libraries that the tool requires and its `kv` are those of `owner`; its other rights and its places are those
+    /// of the user it acts as.
+    pub async fn run_tool(&self, program: &ProgramText, owner: Owner, call: ToolCall) -> ToolRun {
+        let ToolCall { arguments, context } = call;
+        let key = WorkerKey { code_owner: owner, acts_for: context.owner };
+        let place = WorkerPlace::new(key, WorkerClass::Script);
+        match self.run(program, place, RunEffects::Tool(context), &RunWork::Tool { arguments }).await {
+            Ok(FinishedRun { cpu, log, outcome }) => {
+                let result = outcome.and_then(|output| match output {
+                    RunOutput::Json(json) => RawValue::from_string(json).map_err(|_| ScriptError::Host),
+                    _ => Err(ScriptError::Host),
+                });
+                ToolRun { result, log, cpu }
+            }
+            Err(error) => ToolRun { result: Err(error), log: Vec::new(), cpu: Duration::ZERO },
+        }
+    }
+
+    /// Checks that a program compiles.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`ScriptError::Compile`] if it does not, or as every run does.
+    pub async fn compile(&self, program: &ProgramText, owner: Owner) -> Result<(), ScriptError> {
+        let place = WorkerPlace::new(WorkerKey::of_owner(owner), WorkerClass::Template);
+        self.run(program, place, RunEffects::None, &RunWork::Compile).await?.outcome.map(drop)
+    }
+
+    /// The quarantine of a program that its owner runs, if it is in one.
+    pub fn quarantined(&self, program: &ProgramText, owner: Owner) -> Option<Quarantined> {
+        self.0.quarantine.find(WorkerKey::of_owner(owner), program)
+    }
+
+    /// Returns true if any program is in quarantine.
+    pub fn any_quarantined(&self) -> bool {
+        self.0.quarantine.len() > 0
+    }
+
+    /// The number of worker processes, and of programs in quarantine.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.0.pool.workers(), self.0.quarantine.len())
+    }
+
+    /// The process ids of the workers.
+    #[cfg(test)]
+    pub(super) fn pids(&self) -> Vec<u32> {
+        self.0.pool.pids()
+    }
+
+    /// Ends every worker and accepts no more runs. Runs in progress are lost.
+    pub fn shut_down(&self) {
+        self.0.pool.stop();
+    }
+
+    /// Runs a program until it is done, again if its worker is lost.
+    async fn run(
+        &self,
+        program: &ProgramText,
+        place: WorkerPlace,
+        effects: RunEffects,
+        work: &RunWork,
+    ) -> Result<FinishedRun, ScriptError> {
+        let rights = RunRights { key: place.key, effects };
+        for _ in 0..MAX_REPEATS {
+            if let Some(quarantined) = self.0.quarantine.find(place.key, program) {
+                return Err(quarantined.into());
+            }
+            let seat = self.0.pool.seat(place).await?;
+            let Some(handle) = seat.begin(program, work) else { continue };
+            match self.attend(handle, &rights).await {
+                Ok(finished) => {
+                    self.0.metrics.lua_time.observe(finished.cpu);
+                    return Ok(finished);
+                }
+                Err(LostRun::Failed(error)) => return Err(error),
+                Err(LostRun::Stopped) => return Err(ScriptError::Stopped),
+                Err(LostRun::Repeat) => {}
+            }
+        }
+        // The worker was lost again and again through no fault of this run.
+        Err(ScriptError::Busy)
+    }
+
+    /// Answers the requests of a run until it is over.
+    async fn attend(&self, mut handle: RunHandle, rights: &RunRights) -> Result<FinishedRun, LostRun> {
+        loop {
+            match handle.next().await {
+                RunEvent::Done(finished) => return Ok(finished),
+                RunEvent::Lost(lost) => return Err(lost),
+                RunEvent::Ask(request) => {
+                    let Answer { result, library } = self.0.services.answer(rights, request).await;
+                    handle.reply(&result, library.as_ref());
+                }
+                RunEvent::Request(request) => {
+                    let answer = self.0.services.answer(rights, request);
+                    let answered = tokio::time::timeout(handle.time_left(), answer);
+                    tokio::select! {
+                        answered = answered => match answered {
+                            Ok(Answer { result, library }) => handle.reply(&result, library.as_ref()),
+                            Err(_) => handle.end(LimitExceeded::Wall(self.0.limits.wall)),
+                        },
+                        // Nothing else can happen to a run that waits than the loss of its worker.
+                        event = handle.next() => match event {
+                            RunEvent::Lost(lost) => return Err(lost),
+                            _ => return Err(LostRun::Repeat),
+                        },
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Drop for WorkersShared {
+    fn drop(&mut self) {
+        self.pool.stop();
+    }
+}

@@ -1,0 +1,506 @@
+//! The messages between the server and a worker.
+//!
+//! The conversation goes in turns. [`ToWorker::Start`], [`ToWorker::Reply`] to a request and [`ToWorker::End`] each begin
+//! one turn of one run, and the worker takes the turns in the order in which they were sent. A turn ends with
+//! [`FromWorker::Done`], or with [`FromWorker::Request`] when the run waits for the server. During a turn the worker may
+//! [`FromWorker::Ask`]: then it does nothing else until it has the reply. So the server knows at any moment which run a
+//! worker executes, and every message of a worker is about that run.
+
+use super::{
+    host_messages::{HostRequest, HostResult, read_result, write_result},
+    program_text::{ProgramContent, TextKind},
+    wire::{FrameReader, FrameWriter, Malformed},
+};
+use crate::scripting::lua::{
+    BodyFormat, CompileError, EventFields, EventInput, LimitExceeded, RunLimits, ScriptError, Verdict,
+};
+use bytes::Bytes;
+use serde_json::value::RawValue;
+use std::time::Duration;
+
+/// A message of the server, as the worker reads it.
+pub(super) enum ToWorker {
+    /// The limits of every run. The first message.
+    Limits(RunLimits),
+    /// A program that later messages name by its id.
+    Program {
+        id: u64,
+        content: ProgramContent,
+    },
+    /// A program that no later message names.
+    Forget {
+        id: u64,
+    },
+    Start {
+        run: u64,
+        program: u64,
+        work: StartedWork,
+    },
+    Reply {
+        run: u64,
+        result: HostResult,
+    },
+    /// Ends a run that waits.
+    End {
+        run: u64,
+        why: LimitExceeded,
+    },
+}
+
+/// The work of a run, as the worker reads it.
+pub(super) enum StartedWork {
+    Render(EventFields),
+    Script(EventFields),
+    Tool {
+        arguments: String,
+    },
+    /// Compiles the program and does not run it.
+    Compile,
+}
+
+/// The work of a run, as the server sends it.
+#[derive(Clone)]
+pub(super) enum RunWork {
+    Render(EventInput),
+    Script(EventInput),
+    Tool { arguments: Box<RawValue> },
+    Compile,
+}
+
+/// A message of a worker.
+#[derive(Debug)]
+pub(super) enum FromWorker {
+    Request { run: u64, request: HostRequest },
+    Ask { run: u64, request: HostRequest },
+    Done { run: u64, finished: FinishedRun },
+}
+
+/// A run that is over.
+#[derive(Debug)]
+pub(super) struct FinishedRun {
+    pub cpu: Duration,
+    /// The lines that it printed and logged.
+    pub log: Vec<String>,
+    pub outcome: Result<RunOutput, ScriptError>,
+}
+
+/// The result of a run.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum RunOutput {
+    Rendered {
+        kind: BodyFormat,
+        body: Bytes,
+    },
+    Verdict(Verdict),
+    /// The JSON text that a tool returned.
+    Json(String),
+    Compiled,
+}
+
+pub(super) fn write_limits(writer: &mut FrameWriter, limits: RunLimits) {
+    writer.frame(|frame| {
+        frame.u8(0);
+        frame.u64(micros(limits.wall));
+        frame.u64(micros(limits.cpu));
+        frame.u64(limits.memory as u64);
+    });
+}
+
+pub(super) fn write_program(writer: &mut FrameWriter, id: u64, content: &ProgramContent) {
+    writer.frame(|frame| {
+        frame.u8(1);
+        frame.u64(id);
+        frame.u8(content.kind.code());
+        frame.text(&content.name);
+        frame.text(&content.source);
+    });
+}
+
+pub(super) fn write_forget(writer: &mut FrameWriter, id: u64) {
+    writer.frame(|frame| {
+        frame.u8(2);
+        frame.u64(id);
+    });
+}
+
+pub(super) fn write_start(writer: &mut FrameWriter, run: u64, program: u64, work: &RunWork) {
+    writer.frame(|frame| {
+        frame.u8(3);
+        frame.u64(run);
+        frame.u64(program);
+        match work {
+            RunWork::Render(input) => {
+                frame.u8(0);
+                write_event(frame, input);
+            }
+            RunWork::Script(input) => {
+                frame.u8(1);
+                write_event(frame, input);
+            }
+            RunWork::Tool { arguments } => {
+                frame.u8(2);
+                frame.text(arguments.get());
+            }
+            RunWork::Compile => frame.u8(3),
+        }
+    });
+}
+
+pub(super) fn write_reply(writer: &mut FrameWriter, run: u64, result: &HostResult) {
+    writer.frame(|frame| {
+        frame.u8(4);
+        frame.u64(run);
+        write_result(frame, result);
+    });
+}
+
+pub(super) fn write_end(writer: &mut FrameWriter, run: u64, why: LimitExceeded) {
+    writer.frame(|frame| {
+        frame.u8(5);
+        frame.u64(run);
+        write_limit(frame, why);
+    });
+}
+
+impl ToWorker {
+    pub fn read(mut frame: FrameReader) -> Result<Self, Malformed> {
+        let message = match frame.u8()? {
+            0 => {
+                let (wall, cpu) = (Duration::from_micros(frame.u64()?), Duration::from_micros(frame.u64()?));
+                Self::Limits(RunLimits { wall, cpu, memory: frame.u64()? as usize })
+            }
+            1 => {
+                let (id, kind) = (frame.u64()?, TextKind::of_code(frame.u8()?).ok_or(Malformed)?);
+                Self::Program { id, content: ProgramContent { kind, name: frame.text()?, source: frame.text()? } }
+            }
+            2 => Self::Forget { id: frame.u64()? },
+            3 => {
+                let (run, program) = (frame.u64()?, frame.u64()?);
+                let work = match frame.u8()? {
+                    0 => StartedWork::Render(read_event(&mut frame)?),
+                    1 => StartedWork::Script(read_event(&mut frame)?),
+                    2 => StartedWork::Tool { arguments: frame.text()? },
+                    3 => StartedWork::Compile,
+                    _ => return Err(Malformed),
+                };
+                Self::Start { run, program, work }
+            }
+            4 => Self::Reply { run: frame.u64()?, result: read_result(&mut frame)? },
+            5 => Self::End { run: frame.u64()?, why: read_limit(&mut frame)? },
+            _ => return Err(Malformed),
+        };
+        frame.end()?;
+        Ok(message)
+    }
+}
+
+impl FromWorker {
+    pub fn write(&self, writer: &mut FrameWriter) {
+        writer.frame(|frame| match self {
+            Self::Request { run, request } => {
+                frame.u8(0);
+                frame.u64(*run);
+                request.write(frame);
+            }
+            Self::Ask { run, request } => {
+                frame.u8(1);
+                frame.u64(*run);
+                request.write(frame);
+            }
+            Self::Done { run, finished } => {
+                frame.u8(2);
+                frame.u64(*run);
+                frame.u64(u64::try_from(finished.cpu.as_nanos()).unwrap_or(u64::MAX));
+                frame.list(finished.log.iter(), |frame, line| frame.text(line));
+                match &finished.outcome {
+                    Ok(output) => output.write(frame),
+                    Err(error) => write_error(frame, error),
+                }
+            }
+        });
+    }
+
+    pub fn read(mut frame: FrameReader) -> Result<Self, Malformed> {
+        let message = match frame.u8()? {
+            0 => Self::Request { run: frame.u64()?, request: HostRequest::read(&mut frame)? },
+            1 => Self::Ask { run: frame.u64()?, request: HostRequest::read(&mut frame)? },
+            2 => {
+                let run = frame.u64()?;
+                let cpu = Duration::from_nanos(frame.u64()?);
+                let log = frame.list(FrameReader::text)?;
+                Self::Done { run, finished: FinishedRun { cpu, log, outcome: read_outcome(&mut frame)? } }
+            }
+            _ => return Err(Malformed),
+        };
+        frame.end()?;
+        Ok(message)
+    }
+
+    /// The run that the message is about.
+    pub fn run(&self) -> u64 {
+        match self {
+            Self::Request { run, .. } | Self::Ask { run, .. } | Self::Done { run, .. } => *run,
+        }
+    }
+}
+
+impl RunOutput {
+    fn write(&self, frame: &mut FrameWriter) {
+        match self {
+            Self::Rendered { kind, body } => {
+                frame.u8(match kind {
+                    BodyFormat::Json => 0,
+                    BodyFormat::Text => 1,
+                });
+                frame.data(body);
+            }
+            Self::Verdict(verdict) => {
+                let (code, span, text) = match verdict {
+                    Verdict::Ack => (2, Duration::ZERO, ""),
+                    Verdict::Failed(why) => (3, Duration::ZERO, why.as_str()),
+                    Verdict::Retry { after, why } => (4, *after, why.as_str()),
+                    Verdict::Skip(why) => (5, Duration::ZERO, why.as_str()),
+                    Verdict::Dead(why) => (6, Duration::ZERO, why.as_str()),
+                    Verdict::NotRun(_) => unreachable!("a worker has room for the runs it is given"),
+                };
+                frame.u8(code);
+                frame.u64(micros(span));
+                frame.text(text);
+            }
+            Self::Json(json) => {
+                frame.u8(7);
+                frame.text(json);
+            }
+            Self::Compiled => frame.u8(8),
+        }
+    }
+}
+
+fn read_outcome(frame: &mut FrameReader) -> Result<Result<RunOutput, ScriptError>, Malformed> {
+    let code = frame.u8()?;
+    Ok(Ok(match code {
+        0 => RunOutput::Rendered { kind: BodyFormat::Json, body: frame.data()? },
+        1 => RunOutput::Rendered { kind: BodyFormat::Text, body: frame.data()? },
+        2..=6 => {
+            let (after, why) = (Duration::from_micros(frame.u64()?), frame.text()?);
+            RunOutput::Verdict(match code {
+                2 => Verdict::Ack,
+                3 => Verdict::Failed(why),
+                4 => Verdict::Retry { after, why },
+                5 => Verdict::Skip(why),
+                _ => Verdict::Dead(why),
+            })
+        }
+        7 => RunOutput::Json(frame.text()?),
+        8 => RunOutput::Compiled,
+        code => return read_error(frame, code).map(Err),
+    }))
+}
+
+fn write_error(frame: &mut FrameWriter, error: &ScriptError) {
+    match error {
+        ScriptError::RaisedWith { code, message, data } => {
+            frame.u8(10);
+            frame.option(*code, FrameWriter::i64);
+            frame.text(message);
+            frame.option(data.as_deref(), |frame, data| frame.text(data.get()));
+        }
+        ScriptError::Limit(limit) => {
+            frame.u8(11);
+            write_limit(frame, *limit);
+        }
+        ScriptError::LimitAt { limit, location } => {
+            frame.u8(12);
+            write_limit(frame, *limit);
+            frame.text(location);
+        }
+        ScriptError::Compile(CompileError { line, message }) => {
+            frame.u8(13);
+            frame.u32(*line);
+            frame.text(message);
+        }
+        ScriptError::Host => frame.u8(14),
+        other => {
+            frame.u8(9);
+            frame.text(&other.to_string());
+        }
+    }
+}
+
+fn read_error(frame: &mut FrameReader, code: u8) -> Result<ScriptError, Malformed> {
+    Ok(match code {
+        9 => ScriptError::Raised(frame.text()?),
+        10 => ScriptError::RaisedWith {
+            code: frame.option(FrameReader::i64)?,
+            message: frame.text()?,
+            data: frame.option(FrameReader::text)?.map(RawValue::from_string).transpose().map_err(|_| Malformed)?,
+        },
+        11 => ScriptError::Limit(read_limit(frame)?),
+        12 => ScriptError::LimitAt { limit: read_limit(frame)?, location: frame.text()? },
+        13 => ScriptError::Compile(CompileError { line: frame.u32()?, message: frame.text()? }),
+        14 => ScriptError::Host,
+        _ => return Err(Malformed),
+    })
+}
+
+fn write_limit(frame: &mut FrameWriter, limit: LimitExceeded) {
+    let (code, value) = match limit {
+        LimitExceeded::Wall(span) => (0, micros(span)),
+        LimitExceeded::Cpu(span) => (1, micros(span)),
+        LimitExceeded::Memory(bytes) => (2, bytes as u64),
+        LimitExceeded::Cancelled => (3, 0),
+        LimitExceeded::Stopped => (4, 0),
+    };
+    frame.u8(code);
+    frame.u64(value);
+}
+
+fn read_limit(frame: &mut FrameReader) -> Result<LimitExceeded, Malformed> {
+    let (code, value) = (frame.u8()?, frame.u64()?);
+    Ok(match code {
+        0 => LimitExceeded::Wall(Duration::from_micros(value)),
+        1 => LimitExceeded::Cpu(Duration::from_micros(value)),
+        2 => LimitExceeded::Memory(usize::try_from(value).map_err(|_| Malformed)?),
+        3 => LimitExceeded::Cancelled,
+        4 => LimitExceeded::Stopped,
+        _ => return Err(Malformed),
+    })
+}
+
+/// Writes what a template or a script reads of an event. [`read_event`] reads it.
+fn write_event(frame: &mut FrameWriter, input: &EventInput) {
+    let event = &*input.event;
+    frame.text(&event.id.to_string());
+    frame.text(event.kind.as_str());
+    frame.text(&event.ts.to_string());
+    frame.u64(input.sequence);
+    frame.u32(input.attempt);
+    frame.text(event.data.get());
+    frame.text(&event.space_id.to_string());
+    let origin = event.space.as_ref();
+    frame.text(origin.map_or("", |origin| &origin.name));
+    frame.list(origin.map_or(&[][..], |origin| &origin.urls).iter(), |frame, url| frame.text(url));
+    match origin {
+        Some(origin) => frame.list(origin.custom.iter(), |frame, (name, value)| {
+            frame.text(name);
+            frame.text(value);
+        }),
+        None => frame.u32(0),
+    }
+    frame.text(&event.actor.id.to_string());
+    frame.text(&event.actor.username);
+    frame.text(event.actor.kind.as_str());
+}
+
+fn read_event(frame: &mut FrameReader) -> Result<EventFields, Malformed> {
+    Ok(EventFields {
+        id: frame.text()?,
+        kind: frame.text()?,
+        ts: frame.text()?,
+        sequence: frame.u64()?,
+        attempt: frame.u32()?,
+        data: frame.text()?,
+        space_id: frame.text()?,
+        space_name: frame.text()?,
+        space_urls: frame.list(FrameReader::text)?,
+        custom: frame.list(|frame| Ok((frame.text()?, frame.text()?)))?,
+        actor_id: frame.text()?,
+        actor_username: frame.text()?,
+        actor_kind: frame.text()?,
+    })
+}
+
+fn micros(span: Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scripting::lua::test_support::{event, input};
+
+    fn from_worker(message: &FromWorker) -> FromWorker {
+        let mut writer = FrameWriter::default();
+        message.write(&mut writer);
+        FromWorker::read(FrameReader(Bytes::from(writer.bytes).slice(4..))).unwrap()
+    }
+
+    fn to_worker(write: impl FnOnce(&mut FrameWriter)) -> ToWorker {
+        let mut writer = FrameWriter::default();
+        write(&mut writer);
+        ToWorker::read(FrameReader(Bytes::from(writer.bytes).slice(4..))).unwrap()
+    }
+
+    #[test]
+    fn an_event_reaches_the_worker_as_it_is() {
+        let event = event();
+        let input = input(event.clone());
+        let read = to_worker(|writer| write_start(writer, 1, 2, &RunWork::Script(input)));
+        let ToWorker::Start { run: 1, program: 2, work: StartedWork::Script(fields) } = read else {
+            panic!("it is another message")
+        };
+        assert_eq!((fields.id, fields.kind), (event.id.to_string(), event.kind.to_string()));
+        assert_eq!((fields.sequence, fields.attempt, fields.data.as_str()), (7, 1, event.data.get()));
+        assert_eq!((fields.space_name.as_str(), fields.space_urls), ("web", vec!["http://web".to_owned()]));
+        assert_eq!(fields.custom, [("CHANNEL".to_owned(), "ops".to_owned())]);
+        assert_eq!((fields.actor_username.as_str(), fields.actor_kind.as_str()), ("ada", "user"));
+    }
+
+    #[test]
+    fn every_outcome_reads_back_as_it_was_written() {
+        let why = || "why".to_owned();
+        for output in [
+            RunOutput::Rendered { kind: BodyFormat::Json, body: "{}".into() },
+            RunOutput::Rendered { kind: BodyFormat::Text, body: "\u{1}".into() },
+            RunOutput::Verdict(Verdict::Ack),
+            RunOutput::Verdict(Verdict::Failed(why())),
+            RunOutput::Verdict(Verdict::Retry { after: Duration::from_millis(1500), why: why() }),
+            RunOutput::Verdict(Verdict::Skip(why())),
+            RunOutput::Verdict(Verdict::Dead(why())),
+            RunOutput::Json("[1]".to_owned()),
+            RunOutput::Compiled,
+        ] {
+            let finished = FinishedRun { cpu: Duration::from_nanos(5), log: vec![why()], outcome: Ok(output) };
+            let FromWorker::Done { run: 9, finished: read } = from_worker(&FromWorker::Done { run: 9, finished })
+            else {
+                panic!("it is another message")
+            };
+            assert_eq!((read.cpu, read.log), (Duration::from_nanos(5), vec![why()]));
+            let again = FinishedRun { cpu: read.cpu, log: vec![], outcome: read.outcome };
+            let FromWorker::Done { finished: twice, .. } =
+                from_worker(&FromWorker::Done { run: 9, finished: FinishedRun { log: vec![], ..again } })
+            else {
+                panic!("it is another message")
+            };
+            assert!(twice.outcome.is_ok());
+        }
+        let data = RawValue::from_string("[1]".to_owned()).unwrap();
+        for error in [
+            ScriptError::Raised(why()),
+            ScriptError::RaisedWith { code: Some(-7), message: why(), data: Some(data) },
+            ScriptError::Limit(LimitExceeded::Cpu(Duration::from_secs(1))),
+            ScriptError::LimitAt { limit: LimitExceeded::Memory(32 << 20), location: "script:3".to_owned() },
+            ScriptError::Compile(CompileError { line: 3, message: why() }),
+            ScriptError::Host,
+        ] {
+            let told = format!("{error:?}");
+            let finished = FinishedRun { cpu: Duration::ZERO, log: Vec::new(), outcome: Err(error) };
+            let FromWorker::Done { finished: read, .. } = from_worker(&FromWorker::Done { run: 1, finished }) else {
+                panic!("it is another message")
+            };
+            assert_eq!(format!("{:?}", read.outcome.unwrap_err()), told);
+        }
+    }
+
+    #[test]
+    fn a_message_that_is_cut_or_too_long_is_refused() {
+        let mut writer = FrameWriter::default();
+        FromWorker::Request { run: 1, request: HostRequest::KvGet { key: "key".to_owned() } }.write(&mut writer);
+        let whole = Bytes::from(writer.bytes).slice(4..);
+        for length in 0..whole.len() {
+            assert_eq!(FromWorker::read(FrameReader(whole.slice(..length))).err(), Some(Malformed), "{length}");
+        }
+        let longer = Bytes::from([&whole[..], b"x"].concat());
+        assert_eq!(FromWorker::read(FrameReader(longer)).err(), Some(Malformed));
+    }
+}

@@ -1,0 +1,34 @@
+//! The Lua of users runs in worker processes, never in the server.
+//!
+//! The server's side, top to bottom: [`lua_workers`] is the handle that callers use, [`pool`] has the workers
+//! ([`places`], [`seat_queue`]) and starts them ([`process`]), [`worker_link`] is the connection to one of them,
+//! [`host_requests`] answers what runs ask for, and [`quarantine`] remembers programs that end their workers. The worker's
+//! side is [`worker`], which gives up everything but its socket ([`confinement`]). Between them are [`messages`] and
+//! [`host_messages`] in frames ([`wire`]).
+//!
+//! A worker belongs to one owner until it ends, and everything it sends is untrusted: whose run it is, the server knows.
+
+mod confinement;
+mod host_messages;
+mod host_requests;
+mod lua_workers;
+mod messages;
+mod places;
+mod pool;
+mod process;
+mod program_text;
+mod quarantine;
+mod seat_queue;
+mod wire;
+mod worker;
+mod worker_link;
+
+#[cfg(test)]
+mod tests;
+
+pub use host_requests::WorkerServices;
+pub use lua_workers::LuaWorkers;
+pub use process::{WORKER_COMMAND, WorkerCommand};
+pub use program_text::{LibraryTexts, ProgramText};
+pub use quarantine::Quarantined;
+pub use worker::run_worker;
