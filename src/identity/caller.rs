@@ -9,7 +9,10 @@ use crate::{
         permissions::Permissions,
         timestamp::Timestamp,
     },
-    platform::store::keys,
+    platform::{
+        audit::{AuditEntry, AuditRoom},
+        store::keys,
+    },
 };
 use hyper::header::{AUTHORIZATION, COOKIE, HeaderMap};
 use std::{sync::Arc, time::Duration};
@@ -56,6 +59,18 @@ impl Caller {
             Credential::Token { .. } | Credential::Session { .. } => self.user.actor(),
             Credential::Agent { .. } => self.user.agent_actor(),
         }
+    }
+
+    /// An audit entry of an action of this caller.
+    pub fn audit_entry(&self, action: &str, object: impl ToString) -> AuditEntry {
+        AuditEntry::new(Some(self.actor()), action, object).in_room(self.audit_room())
+    }
+
+    /// The room of the audit log for entries of this caller. An agent's token is handed to programs, so that its entries are
+    /// not those of an administrator.
+    pub fn audit_room(&self) -> AuditRoom {
+        let is_agent = matches!(self.via, Credential::Agent { .. });
+        if self.permissions.is_administrative() && !is_agent { AuditRoom::Administrative } else { AuditRoom::Ordinary }
     }
 
     /// Fails with [`IdentityError::AgentCredentials`] for an agent: a stolen agent token must not create a credential that

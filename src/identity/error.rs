@@ -41,6 +41,9 @@ pub enum IdentityError {
     AgentCredentials,
     #[error("name or password is wrong")]
     WrongPassword,
+    /// Nothing is wrong with the password.
+    #[error("too many passwords are being checked: try again in a second")]
+    Overload,
     #[error("too many failed attempts: try again in {} s", .0.as_secs().max(1))]
     Throttled(Duration),
 }

@@ -7,10 +7,7 @@ use super::{
     records::{Group, User},
     state::{IdentityState, RecordWrite, is_free},
 };
-use crate::{
-    model::{id::GroupId, name::Name, timestamp::Timestamp},
-    platform::audit::AuditEntry,
-};
+use crate::model::{id::GroupId, name::Name, timestamp::Timestamp};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -32,32 +29,33 @@ impl Identity {
     }
 
     pub async fn create_group(&self, caller: &Caller, name: Name) -> Result<Arc<Group>, IdentityError> {
-        let actor = caller.actor();
+        let caller = caller.clone();
         self.change(move |state| {
             check_name(state, &name, None)?;
             let group = Arc::new(Group { id: GroupId::new(), name, created_at: Timestamp::now() });
-            let entry = AuditEntry::new(Some(actor), "group.create", &group.name).with(json!({"id": group.id}));
+            let entry = caller.audit_entry("group.create", &group.name).with(json!({"id": group.id}));
             Ok(DecidedChange { writes: vec![RecordWrite::PutGroup(group.clone())], entry, value: group })
         })
         .await
     }
 
     pub async fn rename_group(&self, caller: &Caller, id: GroupId, name: Name) -> Result<Arc<Group>, IdentityError> {
-        let actor = caller.actor();
+        let caller = caller.clone();
         self.change(move |state| {
             let old = state.groups.get(&id).ok_or(IdentityError::Missing("group"))?;
             check_name(state, &name, Some(id))?;
             let group = Arc::new(Group { name, ..Group::clone(old) });
-            let entry =
-                AuditEntry::new(Some(actor), "group.update", &group.name).with(json!({"id": id, "before": old.name}));
-            Ok(DecidedChange { writes: vec![RecordWrite::PutGroup(group.clone())], entry, value: group })
+            let entry = caller.audit_entry("group.update", &group.name).with(json!({"id": id, "before": old.name}));
+            let is_same = group.name == old.name;
+            let writes = if is_same { Vec::new() } else { vec![RecordWrite::PutGroup(group.clone())] };
+            Ok(DecidedChange { writes, entry, value: group })
         })
         .await
     }
 
     /// Deletes a group and removes it from its members.
     pub async fn delete_group(&self, caller: &Caller, id: GroupId) -> Result<(), IdentityError> {
-        let actor = caller.actor();
+        let caller = caller.clone();
         self.change(move |state| {
             let group = state.groups.get(&id).ok_or(IdentityError::Missing("group"))?;
             let members = state.accounts.values().filter(|account| account.user.groups.contains(&id));
@@ -68,8 +66,7 @@ impl Identity {
                     RecordWrite::PutUser(Arc::new(user))
                 })
                 .collect();
-            let entry = AuditEntry::new(Some(actor), "group.delete", &group.name)
-                .with(json!({"id": id, "users": writes.len()}));
+            let entry = caller.audit_entry("group.delete", &group.name).with(json!({"id": id, "users": writes.len()}));
             writes.push(RecordWrite::DeleteGroup(id));
             Ok(DecidedChange { writes, entry, value: () })
         })

@@ -43,7 +43,8 @@ pub(super) struct DecidedChange<T> {
 }
 
 impl Identity {
-    /// Makes one change: `decide` sees the result of every change before it; then the change is written and applied.
+    /// Makes one change: `decide` sees the result of every change before it; then the change is written and applied. A change
+    /// without writes leaves no audit entry.
     ///
     /// # Errors
     ///
@@ -64,6 +65,9 @@ impl Identity {
                 }
                 decided
             };
+            if writes.is_empty() {
+                return Ok(value);
+            }
             let written = identity.0.store.write(move |batch| {
                 writes.iter().for_each(|write| write.put(batch));
                 Audit::record(batch, &entry);

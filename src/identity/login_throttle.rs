@@ -75,6 +75,17 @@ impl LoginThrottle {
         Ok(if of_name > FREE_PER_NAME { DELAY } else { Duration::ZERO })
     }
 
+    /// Takes back the failure that an attempt was counted as which ended without an answer about the password.
+    pub fn withdraw(&self, name: &str, address: IpAddr) {
+        let mut failures = self.failures.lock();
+        let Failures { pairs, names, addresses } = &mut *failures;
+        let address = network(address);
+        let counts = [pairs.get_mut(&(name.to_owned(), address)), addresses.get_mut(&address), names.get_mut(name)];
+        for failures in counts.into_iter().flatten() {
+            failures.count = failures.count.saturating_sub(1);
+        }
+    }
+
     /// Takes back the failure that a successful attempt was counted as, and clears the address with this name.
     ///
     /// The counts of the address and of the name go down by one only: a user with a password could otherwise reset them

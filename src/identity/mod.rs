@@ -12,6 +12,7 @@ mod caller;
 mod error;
 mod groups;
 mod handle;
+mod hashing_queue;
 mod login_throttle;
 mod open;
 mod password;

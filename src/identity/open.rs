@@ -21,7 +21,7 @@ use crate::{
         timestamp::Timestamp,
     },
     platform::{
-        audit::{Audit, AuditEntry},
+        audit::{Audit, AuditEntry, AuditRoom},
         store::Store,
     },
 };
@@ -72,7 +72,7 @@ impl Identity {
             write_private(&path, secret).map_err(|source| IdentityOpenError::File { path, source })?;
         }
         let hash = self.0.passwords.hash(password.reveal().to_owned()).await;
-        let password = hash.expect("43 characters are neither too few nor too many");
+        let password = hash.expect("43 characters are neither too few nor too many, and nobody else is there yet");
         let now = Timestamp::now();
         let name = |name: &str| name.parse().expect("a plain name");
         let role =
@@ -98,6 +98,7 @@ impl Identity {
             digest: token.digest(),
         });
         let entry = AuditEntry::new(Some(Actor::system()), "user.create", &user.name);
+        let entry = entry.in_room(AuditRoom::Administrative);
         let writes = vec![
             RecordWrite::PutRole(admin),
             RecordWrite::PutRole(member),

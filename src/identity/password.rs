@@ -1,15 +1,17 @@
 //! Password hashing with argon2id.
 //!
-//! Hashing is slow and memory-hungry on purpose. It runs on blocking threads, a few at a time, so that a flood of logins
-//! waits and uses bounded memory.
+//! Hashing is slow and memory-hungry on purpose. It runs on blocking threads, in the turns of [`super::hashing_queue`].
 
-use argon2::{Argon2, PasswordHasher, PasswordVerifier, password_hash::phc::PasswordHash};
+use super::hashing_queue::{HashRank, HashingOverload, HashingQueue};
+use argon2::{Algorithm, Argon2, Block, Params, Version, password_hash::phc::PasswordHash};
+use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
 use serde::{Deserialize, Serialize};
-use std::{fmt, sync::Arc};
-use tokio::sync::Semaphore;
+use std::fmt;
+use subtle::ConstantTimeEq as _;
 
-/// The most concurrent hashings; each takes 19 MiB.
-const MAX_CONCURRENT: usize = 2;
+/// Bytes of a hash, and of its salt.
+const HASH_BYTES: usize = 32;
+const SALT_BYTES: usize = 16;
 
 /// The shortest password, in characters.
 const MIN_CHARACTERS: usize = 8;
@@ -25,7 +27,7 @@ const UNKNOWN_USER: &str =
 /// Hashes and verifies passwords with bounded concurrency.
 #[derive(Clone)]
 pub struct PasswordHashing {
-    permits: Arc<Semaphore>,
+    pub queue: HashingQueue,
 }
 
 /// The stored form of a password: a PHC string.
@@ -40,14 +42,16 @@ pub enum PasswordError {
     TooShort,
     #[error("a password has at most {MAX_BYTES} bytes")]
     TooLong,
+    #[error("too many passwords are being checked")]
+    Overload,
 }
 
 impl PasswordHashing {
     pub fn new() -> Self {
-        Self { permits: Arc::new(Semaphore::new(MAX_CONCURRENT)) }
+        Self { queue: HashingQueue::new() }
     }
 
-    /// Hashes a new password.
+    /// Hashes a new password, for an authenticated caller.
     pub async fn hash(&self, password: String) -> Result<HashedPassword, PasswordError> {
         if password.chars().count() < MIN_CHARACTERS {
             return Err(PasswordError::TooShort);
@@ -55,38 +59,74 @@ impl PasswordHashing {
         if password.len() > MAX_BYTES {
             return Err(PasswordError::TooLong);
         }
-        Ok(self
-            .hashing(move || {
-                let hash = Argon2::default().hash_password(password.as_bytes());
-                HashedPassword(
-                    hash.expect("the length is within argon2's limits and the system has randomness").to_string(),
-                )
-            })
-            .await)
+        let hashing = self.hashing(HashRank::Caller, move |memory| {
+            let mut salt = [0; SALT_BYTES];
+            getrandom::fill(&mut salt).expect("the system has randomness");
+            let params = Params::default();
+            let hash = hash_with(&params, password.as_bytes(), &salt, HASH_BYTES, memory);
+            let hash = hash.expect("the lengths are within argon2's limits");
+            let (m, t, p) = (params.m_cost(), params.t_cost(), params.p_cost());
+            let (salt, hash) = (STANDARD_NO_PAD.encode(salt), STANDARD_NO_PAD.encode(hash));
+            HashedPassword(format!("$argon2id$v=19$m={m},t={t},p={p}${salt}${hash}"))
+        });
+        hashing.await.map_err(|HashingOverload| PasswordError::Overload)
     }
 
     /// Returns true if `kept` is the hash of `password`. Without a hash it takes as long and returns false.
-    pub async fn verify(&self, password: String, kept: Option<HashedPassword>) -> bool {
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no turn for it soon.
+    pub async fn verify(
+        &self,
+        password: String,
+        kept: Option<HashedPassword>,
+        rank: HashRank,
+    ) -> Result<bool, HashingOverload> {
         if password.len() > MAX_BYTES {
-            return false;
+            return Ok(false);
         }
-        self.hashing(move || {
-            let hash = PasswordHash::new(kept.as_ref().map_or(UNKNOWN_USER, |kept| &kept.0));
-            let fits = hash.is_ok_and(|hash| Argon2::default().verify_password(password.as_bytes(), &hash).is_ok());
-            fits && kept.is_some()
+        self.hashing(rank, move |memory| {
+            let text = kept.as_ref().map_or(UNKNOWN_USER, |kept| &kept.0);
+            matches(text, password.as_bytes(), memory).unwrap_or(false) && kept.is_some()
         })
         .await
     }
 
-    async fn hashing<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
-        let permit = self.permits.clone().acquire_owned().await.expect("the semaphore is never closed");
-        // The permit moves with the work: a caller that disconnects does not release it early.
-        let hashing = tokio::task::spawn_blocking(move || {
-            let _permit = permit;
-            work()
-        });
-        hashing.await.expect("hashing does not panic")
+    async fn hashing<T: Send + 'static>(
+        &self,
+        rank: HashRank,
+        work: impl FnOnce(&mut Vec<Block>) -> T + Send + 'static,
+    ) -> Result<T, HashingOverload> {
+        let mut turn = self.queue.turn(rank).await?;
+        // The turn moves with the work: a caller that disconnects does not end it early.
+        let hashing = tokio::task::spawn_blocking(move || work(&mut turn.memory));
+        Ok(hashing.await.expect("hashing does not panic"))
     }
+}
+
+/// Returns whether the password has this hash; `None` if the hash cannot be read.
+fn matches(hash: &str, password: &[u8], memory: &mut Vec<Block>) -> Option<bool> {
+    let hash = PasswordHash::new(hash).ok()?;
+    let (salt, expected) = (hash.salt.as_ref()?, hash.hash.as_ref()?.as_bytes());
+    let params = Params::try_from(&hash).ok()?;
+    let found = hash_with(&params, password, salt, expected.len(), memory).ok()?;
+    Some(found.ct_eq(expected).into())
+}
+
+/// Hashes with argon2id, in memory that is kept between two hashings.
+fn hash_with(
+    params: &Params,
+    password: &[u8],
+    salt: &[u8],
+    length: usize,
+    memory: &mut Vec<Block>,
+) -> Result<Vec<u8>, argon2::Error> {
+    let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params.clone());
+    memory.resize(params.block_count(), Block::default());
+    let mut hash = vec![0; length];
+    argon2.hash_password_into_with_memory(password, salt, &mut hash, &mut memory[..])?;
+    Ok(hash)
 }
 
 impl fmt::Debug for HashedPassword {
@@ -98,15 +138,20 @@ impl fmt::Debug for HashedPassword {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use argon2::PasswordVerifier as _;
 
     #[tokio::test]
     async fn a_password_verifies_against_its_own_hash_only() {
         let passwords = PasswordHashing::new();
         let kept = passwords.hash("correct horse".to_owned()).await.unwrap();
         assert!(kept.0.starts_with("$argon2id$"), "{}", kept.0);
-        assert!(passwords.verify("correct horse".to_owned(), Some(kept.clone())).await);
-        assert!(!passwords.verify("correct house".to_owned(), Some(kept)).await);
-        assert!(!passwords.verify("anything".to_owned(), None).await);
+        let verify = |password: &str, kept| passwords.verify(password.to_owned(), kept, HashRank::Caller);
+        assert_eq!(verify("correct horse", Some(kept.clone())).await, Ok(true));
+        assert_eq!(verify("correct house", Some(kept.clone())).await, Ok(false));
+        assert_eq!(verify("anything", None).await, Ok(false));
+        let broken = HashedPassword("$argon2id$".to_owned());
+        assert_eq!(verify("correct horse", Some(broken)).await, Ok(false));
+        assert!(Argon2::default().verify_password(b"correct horse", &PasswordHash::new(&kept.0).unwrap()).is_ok());
     }
 
     #[tokio::test]

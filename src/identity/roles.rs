@@ -8,10 +8,7 @@ use super::{
     records::{Role, User},
     state::{IdentityState, RecordWrite, is_free},
 };
-use crate::{
-    model::{id::RoleId, name::Name, permissions::Permissions, timestamp::Timestamp},
-    platform::audit::AuditEntry,
-};
+use crate::model::{id::RoleId, name::Name, permissions::Permissions, timestamp::Timestamp};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -33,12 +30,12 @@ impl Identity {
         name: Name,
         permissions: Permissions,
     ) -> Result<Arc<Role>, IdentityError> {
-        let actor = caller.actor();
+        let caller = caller.clone();
         self.change(move |state| {
             check_name(state, &name, None)?;
             let role = Arc::new(Role { id: RoleId::new(), name, permissions, created_at: Timestamp::now() });
             let detail = json!({"id": role.id, "permissions": role.permissions});
-            let entry = AuditEntry::new(Some(actor), "role.create", &role.name).with(detail);
+            let entry = caller.audit_entry("role.create", &role.name).with(detail);
             Ok(DecidedChange { writes: vec![RecordWrite::PutRole(role.clone())], entry, value: role })
         })
         .await
@@ -52,23 +49,26 @@ impl Identity {
         name: Option<Name>,
         permissions: Option<Permissions>,
     ) -> Result<Arc<Role>, IdentityError> {
-        let actor = caller.actor();
+        let caller = caller.clone();
         self.change(move |state| {
             let old = state.roles.get(&id).ok_or(IdentityError::Missing("role"))?;
             let name = name.unwrap_or_else(|| old.name.clone());
             check_name(state, &name, Some(id))?;
             let permissions = permissions.unwrap_or(old.permissions);
             let role = Arc::new(Role { name, permissions, ..Role::clone(old) });
-            let entry = AuditEntry::new(Some(actor), "role.update", &role.name)
+            let entry = caller
+                .audit_entry("role.update", &role.name)
                 .with(json!({"id": id, "permissions": permissions, "before": old.permissions}));
-            Ok(DecidedChange { writes: vec![RecordWrite::PutRole(role.clone())], entry, value: role })
+            let is_same = role.name == old.name && role.permissions == old.permissions;
+            let writes = if is_same { Vec::new() } else { vec![RecordWrite::PutRole(role.clone())] };
+            Ok(DecidedChange { writes, entry, value: role })
         })
         .await
     }
 
     /// Deletes a role and removes it from every user who has it.
     pub async fn delete_role(&self, caller: &Caller, id: RoleId) -> Result<(), IdentityError> {
-        let actor = caller.actor();
+        let caller = caller.clone();
         self.change(move |state| {
             let role = state.roles.get(&id).ok_or(IdentityError::Missing("role"))?;
             let holders = state.accounts.values().filter(|account| account.user.roles.contains(&id));
@@ -79,8 +79,7 @@ impl Identity {
                     RecordWrite::PutUser(Arc::new(user))
                 })
                 .collect();
-            let entry =
-                AuditEntry::new(Some(actor), "role.delete", &role.name).with(json!({"id": id, "users": writes.len()}));
+            let entry = caller.audit_entry("role.delete", &role.name).with(json!({"id": id, "users": writes.len()}));
             writes.push(RecordWrite::DeleteRole(id));
             Ok(DecidedChange { writes, entry, value: () })
         })

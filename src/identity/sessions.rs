@@ -53,9 +53,8 @@ impl Identity {
                 let mut writes = make_room(state, user.id);
                 writes.push(RecordWrite::PutSession(Arc::new(session)));
                 let (user, permissions) = (account.user.clone(), account.permissions);
-                let entry =
-                    AuditEntry::new(Some(user.actor()), "login.success", &user.name).with(json!({"from": from}));
                 let caller = Caller { user, permissions, via: Credential::Session { digest } };
+                let entry = caller.audit_entry("login.success", &caller.user.name).with(json!({"from": from}));
                 Ok(DecidedChange { writes, entry, value: (caller, secret) })
             })
             .await?;
@@ -66,9 +65,9 @@ impl Identity {
     /// Ends the session the caller presented. Does nothing for a caller with a token.
     pub async fn logout(&self, caller: &Caller) -> Result<(), IdentityError> {
         let Credential::Session { digest } = caller.via else { return Ok(()) };
-        let user = caller.user.clone();
+        let caller = caller.clone();
         self.change(move |_| {
-            let entry = AuditEntry::new(Some(user.actor()), "logout", &user.name);
+            let entry = caller.audit_entry("logout", &caller.user.name);
             Ok(DecidedChange { writes: vec![RecordWrite::DeleteSession(digest)], entry, value: () })
         })
         .await
@@ -104,7 +103,7 @@ impl Identity {
                 writes.extend(revoked);
             }
             writes.push(RecordWrite::PutUser(user.clone()));
-            let entry = AuditEntry::new(Some(user.actor()), "user.update", &user.name).with(detail);
+            let entry = caller.audit_entry("user.update", &user.name).with(detail);
             Ok(DecidedChange { writes, entry, value: () })
         })
         .await
@@ -130,9 +129,14 @@ impl Identity {
         tokio::time::sleep(admitted.map_err(IdentityError::Throttled)?).await;
         let user = self.state().user_named(name).map(|account| account.user.clone());
         let kept = user.as_ref().filter(|user| user.active).and_then(|user| user.password.clone());
-        if self.0.passwords.verify(password, kept).await
-            && let Some(user) = user
-        {
+        let passwords = &self.0.passwords;
+        let rank = passwords.queue.count_attempt(from);
+        let Ok(fits) = passwords.verify(password, kept, rank).await else {
+            self.0.login_throttle.withdraw(recorded_name(name), from);
+            return Err(IdentityError::Overload);
+        };
+        if fits && let Some(user) = user {
+            passwords.queue.forget_attempts(from);
             return Ok(user);
         }
         self.0.audit.note(AuditEntry::new(None, "login.failure", recorded_name(name)).with(json!({"from": from})));

@@ -10,13 +10,10 @@ use super::{
     state::{RecordWrite, TrackedToken},
     users::find_changeable,
 };
-use crate::{
-    model::{
-        id::{TokenId, UserId},
-        permission::{Permission, TokenScope},
-        timestamp::Timestamp,
-    },
-    platform::audit::AuditEntry,
+use crate::model::{
+    id::{TokenId, UserId},
+    permission::{Permission, TokenScope},
+    timestamp::Timestamp,
 };
 use serde_json::json;
 use std::sync::Arc;
@@ -89,7 +86,8 @@ impl Identity {
                 last_used_at: None,
                 digest: secret.digest(),
             };
-            let entry = AuditEntry::new(Some(caller.actor()), "token.create", &token.name)
+            let entry = caller
+                .audit_entry("token.create", &token.name)
                 .with(json!({"id": token.id, "scopes": token.scopes, "expires_at": token.expires_at}));
             let write = RecordWrite::PutToken(Arc::new(TrackedToken::new(token.clone())));
             Ok(DecidedChange { writes: vec![write], entry, value: (token, secret) })
@@ -110,7 +108,7 @@ impl Identity {
                 }
                 detail["user"] = json!(find_changeable(state, token.user_id, &caller)?.name);
             }
-            let entry = AuditEntry::new(Some(caller.actor()), "token.delete", &token.name).with(detail);
+            let entry = caller.audit_entry("token.delete", &token.name).with(detail);
             Ok(DecidedChange { writes: vec![RecordWrite::DeleteToken(id)], entry, value: () })
         })
         .await

@@ -11,15 +11,12 @@ use super::{
     records::User,
     state::{IdentityState, RecordWrite, is_free},
 };
-use crate::{
-    model::{
-        id::{GroupId, RoleId, UserId},
-        name::Name,
-        permission::Permission,
-        permissions::Permissions,
-        timestamp::Timestamp,
-    },
-    platform::audit::AuditEntry,
+use crate::model::{
+    id::{GroupId, RoleId, UserId},
+    name::Name,
+    permission::Permission,
+    permissions::Permissions,
+    timestamp::Timestamp,
 };
 use serde_json::json;
 use std::sync::Arc;
@@ -86,7 +83,7 @@ impl Identity {
                 active: new.active,
                 created_at: Timestamp::now(),
             });
-            let entry = AuditEntry::new(Some(caller.actor()), "user.create", &user.name).with(json!({"id": user.id}));
+            let entry = caller.audit_entry("user.create", &user.name).with(json!({"id": user.id}));
             Ok(DecidedChange { writes: vec![RecordWrite::PutUser(user.clone())], entry, value: user })
         })
         .await
@@ -108,20 +105,26 @@ impl Identity {
         self.change(move |state| {
             let mut user = User::clone(&*find_changeable(state, id, &caller)?);
             let mut changed = Vec::new();
-            if let Some(name) = change.name {
+            if let Some(name) = change.name.filter(|name| *name != user.name) {
                 check_name(state, &name, Some(id))?;
                 user.name = name;
                 changed.push("name");
             }
             if let Some(references) = change.roles {
-                user.roles = roles(state, &references, &caller, &user.roles)?;
-                changed.push("roles");
+                let roles = roles(state, &references, &caller, &user.roles)?;
+                if roles != user.roles {
+                    user.roles = roles;
+                    changed.push("roles");
+                }
             }
             if let Some(references) = change.groups {
-                user.groups = groups(state, &references)?;
-                changed.push("groups");
+                let groups = groups(state, &references)?;
+                if groups != user.groups {
+                    user.groups = groups;
+                    changed.push("groups");
+                }
             }
-            if let Some(active) = change.active {
+            if let Some(active) = change.active.filter(|active| *active != user.active) {
                 user.active = active;
                 changed.push("active");
             }
@@ -134,16 +137,18 @@ impl Identity {
                 writes.extend(sessions(state, id));
             }
             let mut detail = json!({"id": id, "active": user.active});
-            if change.revoke_tokens {
-                let revoked = revocations(state, id, &caller);
+            let revoked = if change.revoke_tokens { revocations(state, id, &caller) } else { Vec::new() };
+            if !revoked.is_empty() {
                 changed.push("tokens");
                 detail["tokens_revoked"] = json!(revoked.len());
                 writes.extend(revoked);
             }
             detail["changed"] = json!(changed);
             let user = Arc::new(user);
-            writes.push(RecordWrite::PutUser(user.clone()));
-            let entry = AuditEntry::new(Some(caller.actor()), "user.update", &user.name).with(detail);
+            if !changed.is_empty() {
+                writes.push(RecordWrite::PutUser(user.clone()));
+            }
+            let entry = caller.audit_entry("user.update", &user.name).with(detail);
             Ok(DecidedChange { writes, entry, value: user })
         })
         .await
@@ -157,7 +162,7 @@ impl Identity {
             let tokens = state.tokens_of(id).map(|token| RecordWrite::DeleteToken(token.record().id));
             let mut writes: Vec<_> = tokens.chain(sessions(state, id)).collect();
             writes.push(RecordWrite::DeleteUser(id));
-            let entry = AuditEntry::new(Some(caller.actor()), "user.delete", &user.name).with(json!({"id": id}));
+            let entry = caller.audit_entry("user.delete", &user.name).with(json!({"id": id}));
             Ok(DecidedChange { writes, entry, value: () })
         })
         .await
@@ -165,7 +170,12 @@ impl Identity {
 
     pub(super) async fn hash(&self, password: Option<String>) -> Result<Option<HashedPassword>, IdentityError> {
         let Some(password) = password else { return Ok(None) };
-        let unfit = |error: PasswordError| IdentityError::Invalid { field: "password", reason: error.to_string() };
+        let unfit = |error| match error {
+            PasswordError::Overload => IdentityError::Overload,
+            PasswordError::TooShort | PasswordError::TooLong => {
+                IdentityError::Invalid { field: "password", reason: error.to_string() }
+            }
+        };
         self.0.passwords.hash(password).await.map(Some).map_err(unfit)
     }
 }

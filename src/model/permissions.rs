@@ -27,6 +27,19 @@ impl Permissions {
         self.0 & other.0 == other.0
     }
 
+    /// Returns true if the set has a permission over things of others.
+    pub fn is_administrative(self) -> bool {
+        self.contains_any(&[
+            Permission::ManageSpaces,
+            Permission::ManageGlobalEventSinks,
+            Permission::ManageGlobalScripts,
+            Permission::ManageUsers,
+            Permission::ManageGroups,
+            Permission::ManageRoles,
+            Permission::ViewAuditLog,
+        ])
+    }
+
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)

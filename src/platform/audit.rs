@@ -3,6 +3,9 @@
 //! An entry is written in the same batch as the change it describes ([`Audit::record`]), so that neither is
 //! ever on disk without the other. Keys are UUIDv7 and so sort by time; reading goes backwards from now. A damaged entry is
 //! left out of pages and deleted in its time.
+//!
+//! The log has two rooms, each with a bound of its own: one for the entries of administrators, and one for all others. So
+//! nobody else can push an administrator's entries out, however many entries they cause.
 
 use crate::{
     model::{event::Actor, id::AuditId, timestamp::Timestamp},
@@ -42,6 +45,40 @@ pub struct AuditEntry {
     /// Further facts: a JSON object, or null.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub detail: Value,
+    #[serde(default, skip_serializing_if = "AuditRoom::is_ordinary")]
+    pub room: AuditRoom,
+}
+
+/// The room of the log that an entry takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AuditRoom {
+    #[default]
+    Ordinary,
+    /// Entries of actions that need a permission to administer the service.
+    Administrative,
+}
+
+/// Bytes of the two rooms.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AuditSizes {
+    pub ordinary: u64,
+    pub administrative: u64,
+}
+
+/// The part of an entry that says which room it takes.
+#[derive(Default, Deserialize)]
+struct EntryRoom {
+    #[serde(default)]
+    room: AuditRoom,
+}
+
+/// Entries to delete, as one step of a purge found them.
+struct Purgeable {
+    keys: Vec<Vec<u8>>,
+    freed: AuditSizes,
+    /// The key to go on from; `None` at the end.
+    next: Option<Vec<u8>>,
 }
 
 /// Selects entries; the default selects all.
@@ -71,7 +108,7 @@ impl Audit {
     /// Puts `entry` into the batch of the change it describes.
     pub fn record(batch: &mut Batch<'_>, entry: &AuditEntry) {
         let value = serde_json::to_vec(entry).expect("an entry has string keys and no failing serializers");
-        resize(batch, 0, value.len());
+        resize(batch, AuditSizes::default(), AuditSizes::default().plus(entry.room, value.len()));
         batch.put(keys::key(keys::AUDIT, &[entry.id.as_bytes()]), value);
     }
 
@@ -99,45 +136,90 @@ impl Audit {
             .unwrap_or(Err(StoreError::Closing))
     }
 
-    /// Deletes the entries written before `limit`, then the oldest ones until the log has at most `bytes`, and returns how
-    /// many entries it deleted.
+    /// Deletes the entries written before `limit`, then the oldest ones of each room until it has at most its part of `most`,
+    /// and returns how many entries it deleted.
     ///
     /// # Errors
     ///
     /// Fails if the store cannot be read or written; entries deleted before that stay deleted.
-    pub async fn purge(&self, limit: Timestamp, bytes: u64) -> Result<usize, StoreError> {
+    pub async fn purge(&self, limit: Timestamp, most: AuditSizes) -> Result<usize, StoreError> {
         let mut purged = 0;
+        let mut from = keys::key(keys::AUDIT, &[&[0; 16]]);
         loop {
-            let surplus = self.bytes().await?.saturating_sub(bytes);
-            let (mut old, mut freed) = (Vec::new(), 0);
-            for key in self.store.keys(keys::key(keys::AUDIT, &[&[0; 16]])..vec![keys::AUDIT + 1]).take(PURGE) {
-                let key = key?;
-                if *key >= *bound(limit) && freed as u64 >= surplus {
-                    break;
-                }
-                freed += length(self.store.get(&key))?;
-                old.push(key);
-            }
-            let count = old.len();
-            if count > 0 {
+            let surplus = self.sizes().await?.beyond(most);
+            let store = self.store.clone();
+            let scan = tokio::task::spawn_blocking(move || purgeable(&store, from, limit, surplus));
+            let Purgeable { keys, freed, next } = scan.await.unwrap_or(Err(StoreError::Closing))?;
+            if !keys.is_empty() {
+                purged += keys.len();
                 let delete = move |batch: &mut Batch<'_>| {
-                    resize(batch, freed, 0);
-                    old.iter().for_each(|key| batch.delete(key.to_vec()));
+                    resize(batch, freed, AuditSizes::default());
+                    keys.into_iter().for_each(|key| batch.delete(key));
                 };
                 self.store.write(delete).await?;
             }
-            purged += count;
-            if count < PURGE {
-                return Ok(purged);
+            match next {
+                Some(next) => from = next,
+                None => return Ok(purged),
             }
         }
     }
 
-    /// The size of the log: as it was counted, or counted anew if that number is damaged.
-    async fn bytes(&self) -> Result<u64, StoreError> {
-        match readable(self.store.get(&[keys::AUDIT_BYTES]))? {
-            Some(value) => Ok(size(value.as_deref())),
-            None => self.store.write(|batch| resize(batch, 0, 0)).await,
+    /// The sizes of the rooms: as they were counted, or counted anew if those numbers are damaged.
+    async fn sizes(&self) -> Result<AuditSizes, StoreError> {
+        match readable(self.store.get(&[keys::AUDIT_BYTES]))?.map(|value| AuditSizes::of_stored(value.as_deref())) {
+            Some(Some(sizes)) => Ok(sizes),
+            Some(None) | None => {
+                self.store.write(|batch| resize(batch, AuditSizes::default(), AuditSizes::default())).await
+            }
+        }
+    }
+}
+
+impl AuditRoom {
+    const fn is_ordinary(&self) -> bool {
+        matches!(self, Self::Ordinary)
+    }
+}
+
+impl AuditSizes {
+    /// The sizes as they are stored; `None` for another form, as older versions and repairs write it.
+    fn of_stored(value: Option<&[u8]>) -> Option<Self> {
+        let Some(value) = value else { return Some(Self::default()) };
+        if value.len() != 16 {
+            return None;
+        }
+        Some(Self { ordinary: keys::number(value, 0)?, administrative: keys::number(value, 8)? })
+    }
+
+    fn to_stored(self) -> [u8; 16] {
+        let mut value = [0; 16];
+        value[..8].copy_from_slice(&self.ordinary.to_be_bytes());
+        value[8..].copy_from_slice(&self.administrative.to_be_bytes());
+        value
+    }
+
+    const fn of(&self, room: AuditRoom) -> u64 {
+        match room {
+            AuditRoom::Ordinary => self.ordinary,
+            AuditRoom::Administrative => self.administrative,
+        }
+    }
+
+    #[must_use]
+    const fn plus(mut self, room: AuditRoom, bytes: usize) -> Self {
+        match room {
+            AuditRoom::Ordinary => self.ordinary += bytes as u64,
+            AuditRoom::Administrative => self.administrative += bytes as u64,
+        }
+        self
+    }
+
+    /// The bytes of each room that are more than `most`.
+    const fn beyond(self, most: Self) -> Self {
+        Self {
+            ordinary: self.ordinary.saturating_sub(most.ordinary),
+            administrative: self.administrative.saturating_sub(most.administrative),
         }
     }
 }
@@ -153,7 +235,14 @@ impl AuditEntry {
             action: action.to_owned(),
             object: object.to_string(),
             detail: Value::Null,
+            room: AuditRoom::Ordinary,
         }
+    }
+
+    /// The same entry in this room.
+    #[must_use]
+    pub fn in_room(self, room: AuditRoom) -> Self {
+        Self { room, ..self }
     }
 
     /// The same entry with further facts.
@@ -217,32 +306,60 @@ fn decode(key: &[u8], read: Result<Option<Bytes>, StoreError>) -> Result<Option<
     serde_json::from_slice(&value).map(Some).map_err(|error| StoreError::damaged(key, error))
 }
 
-/// The length of a value; zero if it is damaged or absent.
-fn length(read: Result<Option<Bytes>, StoreError>) -> Result<usize, StoreError> {
-    Ok(readable(read)?.flatten().map_or(0, |value| value.len()))
+/// The room and length of an entry; length zero if it is damaged or absent.
+fn place(read: Result<Option<Bytes>, StoreError>) -> Result<(AuditRoom, usize), StoreError> {
+    let Some(value) = readable(read)?.flatten() else { return Ok((AuditRoom::Ordinary, 0)) };
+    let EntryRoom { room } = serde_json::from_slice(&value).unwrap_or_default();
+    Ok((room, value.len()))
 }
 
-/// Updates the size of the log and returns it. A damaged size is counted anew; an unreadable one stays as it is, and the
+/// One step of a purge: the entries from `from` on that are older than `limit`, or that are the oldest of a room with a
+/// surplus.
+fn purgeable(store: &Store, from: Vec<u8>, limit: Timestamp, surplus: AuditSizes) -> Result<Purgeable, StoreError> {
+    let (old, mut found) = (bound(limit), Purgeable { keys: Vec::new(), freed: AuditSizes::default(), next: None });
+    for key in store.keys(from..vec![keys::AUDIT + 1]) {
+        let key = key?;
+        let is_old = *key < *old;
+        let left = surplus.beyond(found.freed);
+        if !is_old && left == AuditSizes::default() {
+            return Ok(found);
+        }
+        if found.keys.len() == PURGE {
+            found.next = Some(key.to_vec());
+            return Ok(found);
+        }
+        let (room, length) = place(store.get(&key))?;
+        if is_old || left.of(room) > 0 {
+            found.freed = found.freed.plus(room, length);
+            found.keys.push(key.to_vec());
+        }
+    }
+    Ok(found)
+}
+
+/// Updates the sizes of the rooms and returns them. Damaged sizes are counted anew; unreadable ones stay as they are, and the
 /// group is not written then.
-fn resize(batch: &mut Batch<'_>, gone: usize, come: usize) -> u64 {
+fn resize(batch: &mut Batch<'_>, gone: AuditSizes, come: AuditSizes) -> AuditSizes {
     let now = match batch.get(&[keys::AUDIT_BYTES]) {
         Err(StoreError::Damaged { .. }) => count(batch),
-        read => size(read.ok().flatten().as_deref()),
+        read => AuditSizes::of_stored(read.ok().flatten().as_deref()).unwrap_or_else(|| count(batch)),
     };
-    let bytes = (now + come as u64).saturating_sub(gone as u64);
-    batch.put([keys::AUDIT_BYTES], bytes.to_be_bytes());
-    bytes
+    let sizes = AuditSizes {
+        ordinary: (now.ordinary + come.ordinary).saturating_sub(gone.ordinary),
+        administrative: (now.administrative + come.administrative).saturating_sub(gone.administrative),
+    };
+    batch.put([keys::AUDIT_BYTES], sizes.to_stored());
+    sizes
 }
 
 /// Counts the bytes of all entries.
-fn count(batch: &Batch<'_>) -> u64 {
-    log::warn!("the size of the audit log is damaged and counted anew");
+fn count(batch: &Batch<'_>) -> AuditSizes {
+    log::info!("the entries of the audit log are counted");
     let entries = batch.keys(&[keys::AUDIT]).filter_map(Result::ok);
-    entries.map(|key| length(batch.get(&key)).unwrap_or(0) as u64).sum()
-}
-
-fn size(value: Option<&[u8]>) -> u64 {
-    value.and_then(|value| keys::number(value, 0)).unwrap_or(0)
+    entries.fold(AuditSizes::default(), |sizes, key| {
+        let (room, length) = place(batch.get(&key)).unwrap_or((AuditRoom::Ordinary, 0));
+        sizes.plus(room, length)
+    })
 }
 
 /// The first key an entry of this moment can have: a UUIDv7 begins with its milliseconds in 48 bits.
@@ -256,6 +373,8 @@ mod tests {
     use super::*;
     use crate::model::event::ActorKind;
     use serde_json::json;
+
+    const NO_BOUND: AuditSizes = AuditSizes { ordinary: u64::MAX, administrative: u64::MAX };
 
     fn open() -> Audit {
         let directory = tempfile::TempDir::new().unwrap().keep();
@@ -333,8 +452,8 @@ mod tests {
             put(&audit, &AuditEntry::new(None, "old.one", "x")).await;
         }
         let hour = Duration::from_secs(3600);
-        assert_eq!(audit.purge(Timestamp::now().before(hour), u64::MAX).await.unwrap(), 0);
-        assert_eq!(audit.purge(Timestamp::now().after(hour), u64::MAX).await.unwrap(), 3);
+        assert_eq!(audit.purge(Timestamp::now().before(hour), NO_BOUND).await.unwrap(), 0);
+        assert_eq!(audit.purge(Timestamp::now().after(hour), NO_BOUND).await.unwrap(), 3);
         assert_eq!(actions(&audit, AuditFilter::default()).await, [""; 0]);
         close(audit).await;
     }
@@ -353,39 +472,68 @@ mod tests {
         assert_eq!(first.entries, [entries[2].clone()]);
         let second = audit.list(AuditFilter::default(), first.next, 9).await.unwrap();
         assert_eq!((second.entries, second.next), (vec![entries[0].clone()], None));
-        assert_eq!(audit.purge(Timestamp::from_micros(0), u64::MAX).await.unwrap(), 0);
-        assert_eq!(audit.purge(Timestamp::now().after(DRIFT), u64::MAX).await.unwrap(), 4);
+        assert_eq!(audit.purge(Timestamp::from_micros(0), NO_BOUND).await.unwrap(), 0);
+        assert_eq!(audit.purge(Timestamp::now().after(DRIFT), NO_BOUND).await.unwrap(), 4);
         assert_eq!(audit.store.keys(vec![keys::AUDIT]..vec![keys::AUDIT + 1]).count(), 0);
         close(audit).await;
     }
 
     #[tokio::test]
-    async fn a_damaged_size_of_the_log_is_counted_anew() {
+    async fn damaged_sizes_and_those_of_an_older_form_are_counted_anew() {
         let audit = open();
         for number in 0..5 {
             put(&audit, &AuditEntry::new(None, "a.b", number)).await;
         }
-        let all = audit.bytes().await.unwrap();
+        put(&audit, &AuditEntry::new(None, "a.b", 5).in_room(AuditRoom::Administrative)).await;
+        let all = audit.sizes().await.unwrap();
+        assert!(all.ordinary > 0 && all.administrative > 0, "{all:?}");
         audit.store.damage(&[keys::AUDIT_BYTES]);
         put(&audit, &AuditEntry::new(None, "a.b", 5)).await;
-        assert_eq!(audit.bytes().await.unwrap(), all / 5 * 6);
+        let more = AuditSizes { ordinary: all.ordinary / 5 * 6, ..all };
+        assert_eq!(audit.sizes().await.unwrap(), more);
+        audit.store.write(|batch| batch.put([keys::AUDIT_BYTES], 7_u64.to_be_bytes())).await.unwrap();
+        assert_eq!(audit.sizes().await.unwrap(), more);
         audit.store.damage(&[keys::AUDIT_BYTES]);
         assert_eq!(audit.purge(Timestamp::from_micros(0), all).await.unwrap(), 1);
         close(audit).await;
     }
 
     #[tokio::test]
-    async fn a_log_that_takes_too_much_room_loses_its_oldest_entries() {
+    async fn a_room_that_is_full_loses_its_own_oldest_entries() {
         let audit = open();
-        for number in 0..5 {
-            put(&audit, &AuditEntry::new(None, "a.b", number)).await;
+        let room = |number| if number % 2 == 0 { AuditRoom::Ordinary } else { AuditRoom::Administrative };
+        for number in 0..10 {
+            put(&audit, &AuditEntry::new(None, "a.b", number).in_room(room(number))).await;
         }
-        let all = size(audit.store.get(&[keys::AUDIT_BYTES]).unwrap().as_deref());
-        let long_ago = Timestamp::from_micros(0);
+        let (all, long_ago) = (audit.sizes().await.unwrap(), Timestamp::from_micros(0));
         assert_eq!(audit.purge(long_ago, all).await.unwrap(), 0);
-        assert_eq!(audit.purge(long_ago, all * 3 / 5).await.unwrap(), 2);
-        let left = audit.list(AuditFilter::default(), None, 9).await.unwrap().entries;
-        assert_eq!(left.iter().map(|entry| entry.object.as_str()).collect::<Vec<_>>(), ["4", "3", "2"]);
+        let most = AuditSizes { ordinary: all.ordinary * 2 / 5, ..all };
+        assert_eq!(audit.purge(long_ago, most).await.unwrap(), 3);
+        let left = async || {
+            let left = audit.list(AuditFilter::default(), None, 99).await.unwrap().entries;
+            left.into_iter().map(|entry| entry.object).collect::<Vec<_>>()
+        };
+        assert_eq!(left().await, ["9", "8", "7", "6", "5", "3", "1"]);
+        assert_eq!(audit.sizes().await.unwrap(), most);
+        let none = AuditSizes { ordinary: u64::MAX, administrative: 0 };
+        assert_eq!(audit.purge(long_ago, none).await.unwrap(), 5);
+        assert_eq!(left().await, ["8", "6"]);
+        close(audit).await;
+    }
+
+    #[tokio::test]
+    async fn ordinary_entries_push_no_administrative_one_out() {
+        let audit = open();
+        put(&audit, &AuditEntry::new(None, "user.delete", "ada").in_room(AuditRoom::Administrative)).await;
+        let flood = |batch: &mut Batch<'_>| {
+            (0..2_500).for_each(|number| Audit::record(batch, &AuditEntry::new(None, "login.failure", number)));
+        };
+        audit.store.write(flood).await.unwrap();
+        let most = AuditSizes { ordinary: 1_000, administrative: 1_000 };
+        assert!(audit.purge(Timestamp::from_micros(0), most).await.unwrap() > 2_400);
+        assert!(audit.sizes().await.unwrap().ordinary <= 1_000);
+        let filter = AuditFilter { action: Some("user.*".to_owned()), ..AuditFilter::default() };
+        assert_eq!(actions(&audit, filter).await, ["user.delete"]);
         close(audit).await;
     }
 }

@@ -6,6 +6,7 @@ use crate::{
         metrics::Metrics,
         store::{Store, StoreError, StoreOpenError},
     },
+    routing::queue::BurstEnd,
     server::{
         http::{self, StatusServices},
         services::{Services, ServicesError},
@@ -141,6 +142,9 @@ async fn serve(
         sweep::run(&services, &phases.stopping),
         stop_in_phases(&services, &phases, &process_driver, &progress),
     );
+    if let Err(error) = services.engine.end_bursts(BurstEnd::All).await {
+        log::warn!("the losses of sinks in the last minute are not summed up: {error}");
+    }
     services.workers.shut_down();
     log::info!("stopped");
     Ok(())

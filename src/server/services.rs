@@ -113,7 +113,7 @@ impl Services {
         phases: &StopPhases,
     ) -> Result<(Self, ReadyQueues), ServicesError> {
         let identity = Identity::open(store.clone(), config.auth.session.0).await?;
-        let keys = SecretKeys::open(&config.key_file())?;
+        let keys = SecretKeys::open(&config.key_file(store.directory()))?;
         let sinks = Sinks::open(store.clone(), config.limits.sinks, keys)?;
         sinks.encrypt_stored().await?;
         let scripts = Scripts::open(store.clone(), config.limits.scripts)?;

@@ -5,7 +5,11 @@
 //! give enough room, because something else filled the disk, the history is kept.
 
 use super::services::Services;
-use crate::{model::timestamp::Timestamp, platform::store::StoreError, routing::queue::Retention};
+use crate::{
+    model::timestamp::Timestamp,
+    platform::{audit::AuditSizes, store::StoreError},
+    routing::queue::{BurstEnd, Retention},
+};
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
@@ -33,6 +37,9 @@ async fn sweep_records(services: &Services) {
         if services.store.has_snapshot() {
             continue;
         }
+        if let Err(error) = services.engine.end_bursts(BurstEnd::Over).await {
+            log::warn!("the losses of sinks are summed up later: {error}");
+        }
         if let Err(error) = purge_records(services).await {
             log::warn!("old records stay for now: {error}");
         }
@@ -45,7 +52,8 @@ async fn sweep_records(services: &Services) {
 
 async fn purge_records(services: &Services) -> Result<(), StoreError> {
     let history = &services.config.history;
-    let audit = services.audit.purge(Timestamp::now().before(history.audit.0), history.audit_size.0).await;
+    let most = AuditSizes { ordinary: history.audit_size.0, administrative: history.audit_admin_size.0 };
+    let audit = services.audit.purge(Timestamp::now().before(history.audit.0), most).await;
     services.kv.purge().await?;
     audit?;
     Ok(())

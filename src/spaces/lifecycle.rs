@@ -119,6 +119,9 @@ impl Spaces {
         self.change(id, move |present| {
             let before = present.space.clone();
             let settings = change(&before)?;
+            if settings == before.settings {
+                return Ok(SpaceTransition::to(Space::clone(&before), present));
+            }
             settings.check(before.driver).map_err(SpaceError::from)?;
             // Without a check the health is unknown.
             let health = if settings.health_check.is_some() { before.health } else { SpaceHealth::Unknown };

@@ -10,7 +10,7 @@ use crate::{
         timestamp::Timestamp,
     },
     platform::{
-        audit::{Audit, AuditEntry},
+        audit::{Audit, AuditEntry, AuditRoom},
         collection::{Collection, CollectionError, CollectionRecord, Edit},
         store::{Batch, Store, StoreError, Table, keys},
     },
@@ -102,14 +102,17 @@ impl Templates {
         id: TemplateId,
         change: impl Fn(&Template) -> Result<TemplateSpec, E>,
     ) -> Result<Arc<Template>, E> {
-        let decide = move |before: &Template| -> Result<_, E> {
-            let spec = change(before)?;
+        let decide = move |before: Arc<Template>| -> Result<_, E> {
+            let spec = change(&before)?;
             spec.check().map_err(TemplateError::from)?;
+            if spec == before.spec {
+                return Ok(Edit::put(before));
+            }
             let template = Template { id, spec, created_at: before.created_at, updated_at: Timestamp::now() };
             let audit = audited(by.clone(), "template.update", &template);
             Ok(Edit::put(template).with(audit))
         };
-        let updated = self.records.edit(id, move |before| ready(decide(&before))).await;
+        let updated = self.records.edit(id, move |before| ready(decide(before))).await;
         updated.map_err(TemplateError::from)?
     }
 
@@ -161,6 +164,7 @@ impl From<CollectionError<Template>> for TemplateError {
 /// Writes the audit entry of a change.
 fn audited(by: Actor, action: &str, template: &Template) -> impl FnOnce(&mut Batch<'_>) + Send + 'static {
     let entry = AuditEntry::new(Some(by), action, format!("template:{}", template.id))
+        .in_room(AuditRoom::Administrative)
         .with(json!({"name": template.spec.name}));
     move |batch| Audit::record(batch, &entry)
 }

@@ -15,14 +15,14 @@ use super::{
 use crate::{
     identity::SecretDigest,
     model::{
-        event::Actor,
+        event::{Actor, ActorKind},
         health_check::CheckResult,
         id::SpaceId,
         space_state::{SpaceHealth, SpaceState},
         timestamp::Timestamp,
     },
     platform::{
-        audit::{Audit, AuditEntry},
+        audit::{Audit, AuditEntry, AuditRoom},
         collection::{Changes, Precondition},
         run_to_completion::run_to_completion,
         store::{Batch, StoreError},
@@ -250,7 +250,13 @@ impl SpaceTransition {
 }
 
 pub(super) fn audit_entry(by: Actor, action: &str, space: &Space) -> AuditEntry {
+    let is_owner = by.id.as_bytes() == space.owner.as_bytes();
+    let room = match by.kind {
+        ActorKind::User if !is_owner => AuditRoom::Administrative,
+        _ => AuditRoom::Ordinary,
+    };
     AuditEntry::new(Some(by), action, format!("space:{}", space.id))
+        .in_room(room)
         .with(json!({"name": space.name, "owner": space.owner}))
 }
 

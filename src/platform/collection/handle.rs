@@ -99,7 +99,8 @@ impl<T: CollectionRecord> Collection<T> {
     /// Changes or deletes one record by a decision on its present state, and returns the record as the change left it.
     ///
     /// The change is made at the revision that `decide` saw. If another change came in between, `decide` is asked
-    /// again, about the record as it has become, up to [`ATTEMPTS`] times in all. It must not edit the same collection.
+    /// again, about the record as it has become, up to [`ATTEMPTS`] times in all. It must not edit the same collection. If it
+    /// puts the very record that it was given, nothing is written and no listener is called.
     ///
     /// # Errors
     ///
@@ -115,10 +116,13 @@ impl<T: CollectionRecord> Collection<T> {
         let _editing = self.0.editing.lock(&id).await;
         for _ in 0..ATTEMPTS {
             let (before, revision) = self.get_revision(id).ok_or(CollectionError::NotFound(id))?;
-            let edit = match decide(before).await {
+            let edit = match decide(before.clone()).await {
                 Ok(edit) => edit,
                 Err(error) => return Ok(Err(error)),
             };
+            if edit.record().is_some_and(|after| Arc::ptr_eq(after, &before)) {
+                return Ok(Ok(before));
+            }
             match self.commit(edit.into_changes(id, revision)).await {
                 Err(CollectionError::Conflict(_)) => {}
                 made => return only_record(id, &made?).map(Ok),

@@ -89,6 +89,7 @@ pub struct HistoryConfig {
     pub size: Size,
     pub audit: Span,
     pub audit_size: Size,
+    pub audit_admin_size: Size,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -277,10 +278,10 @@ impl Config {
         Ok(server.with_file_name("svc-agent"))
     }
 
-    /// The file with the keys of stored secrets: as set, or in the data directory.
-    pub fn key_file(&self) -> PathBuf {
+    /// The file with the keys of stored secrets: as set, or in this data directory.
+    pub fn key_file(&self, data: &Path) -> PathBuf {
         match self.secrets.key_file.as_os_str().is_empty() {
-            true => self.data.join(KEY_FILE),
+            true => data.join(KEY_FILE),
             false => self.secrets.key_file.clone(),
         }
     }
@@ -428,6 +429,7 @@ impl Default for HistoryConfig {
             size: Size(1 << 30),
             audit: seconds(90 * 86_400),
             audit_size: Size(256 << 20),
+            audit_admin_size: Size(64 << 20),
         }
     }
 }

@@ -92,6 +92,14 @@ pub struct Redelivered {
     pub damaged: usize,
 }
 
+/// The minutes of losses to sum up in the audit log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BurstEnd {
+    /// Those that are over.
+    Over,
+    All,
+}
+
 /// The bounds of history.
 #[derive(Clone, Copy, Debug)]
 pub struct Retention {
@@ -119,6 +127,9 @@ impl Retention {
 pub trait Engine: Send + Sync + 'static {
     /// Makes sure that the sink has a queue, under its present name. Nothing is written before its first event.
     fn open_queue(&self, target: &RouteTarget);
+
+    /// Writes the audit entries that sum up the events which sinks lost within a minute after the first.
+    async fn end_bursts(&self, end: BurstEnd) -> Result<(), StoreError>;
 
     /// Deletes the sink's queue and dead letters, and returns the number of events that were queued.
     async fn discard_queue(&self, sink: SinkId) -> Result<usize, StoreError>;

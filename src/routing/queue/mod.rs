@@ -21,8 +21,8 @@ mod tests;
 
 pub use crate::model::delivery::{Attempt, AttemptOutcome, DeadLetter, Delivery, DeliveryState};
 pub use engine::{
-    AcceptError, Acceptance, DeadLetterFilter, Engine, QueueDepth, QueueHead, Receipt, Redelivered, Retention,
-    RouteTarget,
+    AcceptError, Acceptance, BurstEnd, DeadLetterFilter, Engine, QueueDepth, QueueHead, Receipt, Redelivered,
+    Retention, RouteTarget,
 };
 pub use history::{HistoryFilter, HistoryPage, HistoryPosition, Record};
 pub use settlement::{PendingDelivery, SettledAttempt, Settlement};

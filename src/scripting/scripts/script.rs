@@ -59,6 +59,16 @@ pub enum ScriptUnavailable {
 }
 
 impl Script {
+    /// Tells if a change from `other` to this version changes nothing.
+    pub fn is_same_as(&self, other: &Self) -> bool {
+        let key = |script: &Self| (script.id, script.kind, script.language, script.owner, script.active);
+        key(self) == key(other)
+            && self.name == other.name
+            && self.description == other.description
+            && self.content == other.content
+            && self.params_schema == other.params_schema
+    }
+
     /// The program; `None` if the script is not Lua.
     pub fn program(&self) -> Option<&ProgramText> {
         if self.language != Language::Lua {

@@ -14,7 +14,11 @@ use crate::{
         space_state::SpaceState,
     },
     platform::{
-        collection::Change as ScriptChange, keyed_mutex::KeyedMutex, keyed_semaphore::KeyedSemaphore, store::StoreError,
+        collection::Change as ScriptChange,
+        keyed_limit::{KeyedLimit, KeyedPermit},
+        keyed_mutex::KeyedMutex,
+        keyed_semaphore::KeyedSemaphore,
+        store::StoreError,
     },
     routing::emit::Emitter,
     scripting::scripts::{Script, Scripts},
@@ -31,6 +35,9 @@ const MAX_GREETINGS: usize = 1024;
 
 /// Registrations of one owner that wait for their check.
 const MAX_CHECKING: usize = 256;
+
+/// Sockets that one agent token has open at once. An agent has one; while it reconnects, some that are lost may linger.
+pub const MAX_SOCKETS: usize = 8;
 
 /// All sessions of agents. Cloning the handle is cheap.
 #[derive(Clone)]
@@ -61,6 +68,8 @@ pub(super) struct HubShared {
     /// Registrations of an owner whose schemas are being checked.
     pub checking: KeyedSemaphore<UserId>,
     pub greetings: Semaphore,
+    /// The open sockets of each space, with those whose agent has not said hello yet.
+    sockets: KeyedLimit<SpaceId>,
     /// Counts the running sessions.
     pub running: TaskTracker,
 }
@@ -82,6 +91,7 @@ impl AgentHub {
             registering: KeyedMutex::new(),
             checking: KeyedSemaphore::new(1, MAX_CHECKING),
             greetings: Semaphore::new(MAX_GREETINGS),
+            sockets: KeyedLimit::new(MAX_SOCKETS),
             running: TaskTracker::new(),
         }));
         let listening = hub.clone();
@@ -89,6 +99,11 @@ impl AgentHub {
         let listening = hub.clone();
         hub.0.deps.scripts.listen(move |change| listening.follow_script(change));
         hub
+    }
+
+    /// A place for one more socket of the space's agent; `None` if it has [`MAX_SOCKETS`] open.
+    pub fn admit_socket(&self, space: SpaceId) -> Option<KeyedPermit<SpaceId>> {
+        self.0.sockets.take(space)
     }
 
     /// Removes the subscriptions of spaces that stopped while an earlier server did.

@@ -13,5 +13,5 @@ mod intake;
 mod libraries;
 mod session;
 
-pub use hub::{AgentHub, AgentHubDeps};
+pub use hub::{AgentHub, AgentHubDeps, MAX_SOCKETS};
 pub use session::SocketFrame;

@@ -263,3 +263,25 @@ async fn read_hello<E>(
 fn frame(message: &ToAgent) -> SocketFrame {
     SocketFrame::Message(agent_protocol::encode(message).into())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::stream;
+    use tokio::time::Instant;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_agent_that_does_not_say_hello_is_given_up_after_ten_seconds() {
+        let began = Instant::now();
+        let mut silent = stream::pending::<Result<SocketFrame, ()>>();
+        assert!(matches!(read_hello(&mut silent, SpaceId::new()).await, Err(None)));
+        assert_eq!(began.elapsed(), Duration::from_secs(10));
+        let pings = stream::repeat_with(|| Ok::<_, ()>(SocketFrame::Alive));
+        let mut pings = Box::pin(pings.then(|ping| async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            ping
+        }));
+        assert!(matches!(read_hello(&mut pings, SpaceId::new()).await, Err(None)), "pings are no hello");
+        assert_eq!(began.elapsed(), Duration::from_secs(20));
+    }
+}

@@ -4,29 +4,47 @@ use super::{
     Response,
     authorize::Authorized,
     error::ApiError,
+    greeting_limit::GreetingLimit,
     request::{ApiRequest, RequestHead},
     response::NoContent,
 };
 use crate::{
     identity::Credential,
     model::{agent_protocol, id::SpaceId},
-    server::agent_hub::{AgentHub, SocketFrame},
+    server::agent_hub::{AgentHub, MAX_SOCKETS, SocketFrame},
 };
 use futures_util::{Sink, SinkExt, Stream, StreamExt, future};
-use warp::{
-    Filter, Reply,
-    ws::{Message, WebSocket, Ws},
+use http::header::{CONNECTION, HeaderValue, SEC_WEBSOCKET_ACCEPT, UPGRADE};
+use hyper::{StatusCode, upgrade::OnUpgrade};
+use hyper_util::rt::TokioIo;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{
+        self, Message,
+        handshake::derive_accept_key,
+        protocol::{Role, WebSocketConfig},
+    },
 };
+use warp::Filter;
+
+/// Advice to an agent that has too many sockets. They end when their agents do not answer heartbeats.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// Takes authorized requests for a WebSocket at the agents' path.
 pub(super) fn filter(
     agents: AgentHub,
 ) -> impl Filter<Extract = (Response,), Error = warp::Rejection> + Clone + Send + Sync + 'static {
-    warp::path!("api" / "agent").and(warp::ext::get::<Authorized>()).and(warp::ws()).map(
-        move |authorized: Authorized, upgrade: Ws| {
-            accept_agent(&agents, &authorized.head, upgrade).unwrap_or_else(ApiError::into_response)
-        },
-    )
+    warp::path!("api" / "agent")
+        .and(warp::ext::get::<Authorized>())
+        .and(warp::header::exact_ignore_case("upgrade", "websocket"))
+        .and(warp::header::exact("sec-websocket-version", "13"))
+        .and(warp::header::<String>("sec-websocket-key"))
+        .and(warp::ext::get::<OnUpgrade>())
+        .map(move |authorized: Authorized, key: String, upgrade: OnUpgrade| {
+            accept_agent(&agents, &authorized.head, &key, upgrade).unwrap_or_else(ApiError::into_response)
+        })
 }
 
 /// Answers a request at the agents' path that asks for no WebSocket.
@@ -34,14 +52,35 @@ pub async fn explain(_: ApiRequest) -> Result<NoContent, ApiError> {
     Err(ApiError::BadRequest("this is a WebSocket for agents: `svc agent start` speaks it".to_owned()))
 }
 
-fn accept_agent(agents: &AgentHub, head: &RequestHead, upgrade: Ws) -> Result<Response, ApiError> {
+fn accept_agent(agents: &AgentHub, head: &RequestHead, key: &str, upgrade: OnUpgrade) -> Result<Response, ApiError> {
     let space = require_agent(head)?;
     let caller = head.caller.clone().ok_or(ApiError::Unauthorized("send the token of a space's agent"))?;
+    let place = agents.admit_socket(space).ok_or_else(|| ApiError::TooManyRequests {
+        message: format!(
+            "{MAX_SOCKETS} connections with this agent token are open already: end the other agents that use it"
+        ),
+        wait: RETRY_AFTER,
+    })?;
     let agents = agents.clone();
-    let upgrade = upgrade.max_message_size(agent_protocol::MAX_MESSAGE).max_frame_size(agent_protocol::MAX_MESSAGE);
-    let upgraded =
-        upgrade.on_upgrade(move |socket| async move { agents.run_session(caller, space, framed(socket)).await });
-    Ok(upgraded.into_response())
+    tokio::spawn(async move {
+        if let Ok(upgraded) = upgrade.await {
+            let limit = GreetingLimit::new();
+            let stream = limit.applied_to(TokioIo::new(upgraded));
+            let config = WebSocketConfig::default()
+                .max_message_size(Some(agent_protocol::MAX_MESSAGE))
+                .max_frame_size(Some(agent_protocol::MAX_MESSAGE));
+            let socket = WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await;
+            agents.run_session(caller, space, framed(socket, limit)).await;
+        }
+        drop(place);
+    });
+    let accept = HeaderValue::try_from(derive_accept_key(key.as_bytes()));
+    let mut response = Response::default();
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    response.headers_mut().insert(UPGRADE, HeaderValue::from_static("websocket"));
+    response.headers_mut().insert(SEC_WEBSOCKET_ACCEPT, accept.expect("base64 is a header"));
+    Ok(response)
 }
 
 fn require_agent(head: &RequestHead) -> Result<SpaceId, ApiError> {
@@ -53,23 +92,25 @@ fn require_agent(head: &RequestHead) -> Result<SpaceId, ApiError> {
     }
 }
 
-/// Converts between WebSocket messages and the frames of an agent session.
-fn framed(
-    socket: WebSocket,
-) -> impl Stream<Item = Result<SocketFrame, warp::Error>> + Sink<SocketFrame, Error = warp::Error> {
-    let read = |message: Message| {
-        if message.is_binary() || message.is_text() {
-            SocketFrame::Message(message.into_bytes())
-        } else if message.is_close() {
-            SocketFrame::Close
-        } else {
-            SocketFrame::Alive
+/// Converts between WebSocket messages and the frames of an agent session. The first message ends the limit of the stream:
+/// it is the hello, or the session ends.
+fn framed<S: AsyncRead + AsyncWrite + Unpin>(
+    socket: WebSocketStream<S>,
+    limit: GreetingLimit,
+) -> impl Stream<Item = Result<SocketFrame, tungstenite::Error>> + Sink<SocketFrame, Error = tungstenite::Error> {
+    let read = move |message: Message| match message {
+        Message::Binary(_) | Message::Text(_) => {
+            limit.lift();
+            SocketFrame::Message(message.into_data())
         }
+        Message::Close(_) => SocketFrame::Close,
+        Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => SocketFrame::Alive,
     };
     let write = |frame: SocketFrame| match frame {
-        SocketFrame::Message(bytes) => Message::binary(bytes),
-        SocketFrame::Ping | SocketFrame::Alive => Message::ping(bytes::Bytes::new()),
-        SocketFrame::Close => Message::close(),
+        SocketFrame::Message(bytes) => Message::Binary(bytes),
+        SocketFrame::Ping | SocketFrame::Alive => Message::Ping(bytes::Bytes::new()),
+        SocketFrame::Close => Message::Close(None),
     };
-    socket.map(move |message| message.map(read)).with(move |frame| future::ok::<_, warp::Error>(write(frame)))
+    let reading = socket.map(move |message| message.map(&read));
+    reading.with(move |frame| future::ok::<_, tungstenite::Error>(write(frame)))
 }

@@ -55,6 +55,9 @@ pub enum ApiError {
     /// Something other than the store cannot serve the request now.
     #[error("{0}")]
     Unavailable(String),
+    /// Too much is under way; the same request may succeed after the wait.
+    #[error("{message}")]
+    Overload { message: String, wait: Duration },
 }
 
 impl ApiError {
@@ -83,7 +86,7 @@ impl ApiError {
             Self::TooManyRequests { .. } => (StatusCode::TOO_MANY_REQUESTS, "too_many_requests"),
             Self::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
             Self::Store(error) => (store_status(error), error.code()),
-            Self::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
+            Self::Unavailable(_) | Self::Overload { .. } => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
         }
     }
 
@@ -92,7 +95,9 @@ impl ApiError {
         match self {
             Self::Unauthorized(_) => Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))),
             Self::MethodNotAllowed { allow } => Some((ALLOW, HeaderValue::from_str(allow).ok()?)),
-            Self::TooManyRequests { wait, .. } => Some((RETRY_AFTER, whole_seconds(*wait))),
+            Self::TooManyRequests { wait, .. } | Self::Overload { wait, .. } => {
+                Some((RETRY_AFTER, whole_seconds(*wait)))
+            }
             Self::Store(error) => Some((RETRY_AFTER, whole_seconds(error.retry_after()?))),
             _ => None,
         }
@@ -138,6 +143,7 @@ impl From<IdentityError> for ApiError {
                 Self::Forbidden(message)
             }
             IdentityError::WrongPassword => Self::Unauthorized("name or password is wrong"),
+            IdentityError::Overload => Self::Overload { message, wait: Duration::from_secs(1) },
             IdentityError::Throttled(wait) => Self::TooManyRequests { message, wait },
         }
     }

@@ -26,6 +26,7 @@ mod cors;
 mod dispatch;
 mod error;
 mod extract;
+mod greeting_limit;
 mod handler;
 mod idle;
 mod metrics_listener;

@@ -1,6 +1,7 @@
 //! Dead letters: storing one, listing them, and queueing them again. The writing steps run on the writer thread.
 
 use super::{
+    audit_bursts::EventLoss,
     history::History,
     queues::{QueueState, QueuedEvent},
     rows::{DeliveryRow, dead_key, decode, delivery_key, encode, position_bytes, queue_key, sequence_key, undamaged},
@@ -17,6 +18,7 @@ use crate::{
     routing::queue::{DeadLetter, DeadLetterFilter, DeliveryState, HistoryPosition},
 };
 use std::{collections::BTreeMap, sync::Arc};
+use tokio::time::Instant;
 
 /// The event type of a dead letter whose event cannot be read.
 const UNKNOWN_TYPE: &str = "unknown";
@@ -57,12 +59,22 @@ impl QueueState {
     /// Stores a dead letter, and deletes the oldest if that is one too many.
     pub fn put_dead_letter(&self, batch: &mut Batch<'_>, sink: SinkId, letter: &DeadLetter) {
         let DeadLetter { event_id, event_type, attempts, why, .. } = letter;
-        let Some(name) = self.queues().get(&sink).map(|queue| queue.name.clone()) else { return };
+        let detail = |name: &str| {
+            serde_json::json!({
+                "sink": name, "event_id": event_id, "event_type": event_type, "sequence": letter.sequence,
+                "attempts": attempts, "reason": why,
+            })
+        };
+        let Some((name, entries)) = self.queues().get_mut(&sink).map(|queue| {
+            let (name, now) = (queue.name.clone(), Instant::now());
+            let losses = &mut queue.losses;
+            let entries = losses.count(EventLoss::GivenUp, (sink, &name), letter.sequence, || detail(&name), now);
+            (name, entries)
+        }) else {
+            return;
+        };
         log::warn!("sink `{name}` ({sink}): event {event_id} is given up after {attempts} attempts: {why}");
-        let entry = AuditEntry::new(None, "event.give_up", format!("sink:{sink}")).with(serde_json::json!({
-            "sink": name, "event_id": event_id, "event_type": event_type, "attempts": attempts, "reason": why,
-        }));
-        Audit::record(batch, &entry);
+        entries.iter().for_each(|entry| Audit::record(batch, entry));
         batch.put(dead_key(sink, letter.sequence), encode(letter));
         let mut queues = self.queues();
         let Some(queue) = queues.get_mut(&sink) else { return };

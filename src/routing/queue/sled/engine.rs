@@ -18,8 +18,8 @@ use crate::{
         store::{Store, StoreError, keys},
     },
     routing::queue::{
-        AcceptError, Acceptance, DeadLetter, DeadLetterFilter, Engine, HistoryFilter, HistoryPage, PendingDelivery,
-        QueueDepth, QueueHead, Receipt, Record, Redelivered, Retention, RouteTarget, SettledAttempt,
+        AcceptError, Acceptance, BurstEnd, DeadLetter, DeadLetterFilter, Engine, HistoryFilter, HistoryPage,
+        PendingDelivery, QueueDepth, QueueHead, Receipt, Record, Redelivered, Retention, RouteTarget, SettledAttempt,
     },
 };
 use async_trait::async_trait;
@@ -46,6 +46,18 @@ impl SledEngine {
 impl Engine for SledEngine {
     fn open_queue(&self, target: &RouteTarget) {
         self.0.queues().entry(target.sink).or_default().name = target.name.clone();
+    }
+
+    async fn end_bursts(&self, end: BurstEnd) -> Result<(), StoreError> {
+        let now = Instant::now();
+        let entries: Vec<_> = {
+            let mut queues = self.0.queues();
+            queues.iter_mut().flat_map(|(sink, queue)| queue.losses.end(*sink, &queue.name, end, now)).collect()
+        };
+        if entries.is_empty() {
+            return Ok(());
+        }
+        self.0.store.write(move |batch| entries.iter().for_each(|entry| Audit::record(batch, entry))).await
     }
 
     async fn discard_queue(&self, sink: SinkId) -> Result<usize, StoreError> {
@@ -154,8 +166,10 @@ impl Engine for SledEngine {
         let requeued = self.0.store.write_then(
             move |batch| {
                 let requeued = state.requeue(batch, sink, &letters)?;
-                let detail = serde_json::json!({"redelivered": requeued.queued.len()});
-                Audit::record(batch, &entry.with(detail));
+                if !requeued.queued.is_empty() {
+                    let detail = serde_json::json!({"redelivered": requeued.queued.len()});
+                    Audit::record(batch, &entry.with(detail));
+                }
                 Ok::<_, StoreError>(requeued)
             },
             move |requeued| {

@@ -7,7 +7,7 @@
 //! Invariants: `ready` ascends in sequence; `ready.len() <= reserved <= limit`, except for a queue that was longer
 //! when a lowered limit took effect at start; a sequence number is never given twice.
 
-use super::{history::History, undelivered::Undelivered};
+use super::{audit_bursts::LossBursts, history::History, undelivered::Undelivered};
 use crate::{
     model::{event::Event, id::SinkId},
     platform::{metrics::Metrics, store::Store},
@@ -65,6 +65,8 @@ pub(super) struct SinkQueue {
     pub last_sequence: u64,
     /// The sequence numbers of the dead letters, oldest first. Only the writer thread changes them.
     pub dead_letters: VecDeque<u64>,
+    /// Events that the sink has lost in the present minute.
+    pub losses: LossBursts,
 }
 
 /// An event that waits in a queue.

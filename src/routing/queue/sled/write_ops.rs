@@ -2,6 +2,7 @@
 //! queues in memory in line with them.
 
 use super::{
+    audit_bursts::EventLoss,
     history::History,
     queues::QueueState,
     rows::{DeliveryRow, EventRow, RoutedSink, delivery_key, position_bytes, queue_key, sequence_key},
@@ -9,7 +10,7 @@ use super::{
 use crate::{
     model::{event::Event, id::SinkId},
     platform::{
-        audit::{Audit, AuditEntry},
+        audit::Audit,
         store::{Batch, StoreError},
     },
     routing::queue::{
@@ -62,7 +63,7 @@ impl QueueState {
         }
         let at = HistoryPosition { accepted_at: self.history.next_accepted_time(), id: event.id };
         let mut routed = Vec::with_capacity(targets.len());
-        let (mut queued, mut dropped, mut matched) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut queued, mut dropped, mut matched, mut entries) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut queues = self.queues();
         for target in targets {
             // A sink deleted since the event was routed has no queue any more.
@@ -73,6 +74,14 @@ impl QueueState {
             let full = queue.reserved >= self.limits.queue;
             if full {
                 dropped.push(target.clone());
+                let detail = || {
+                    serde_json::json!({
+                        "sink": target.name, "event_id": event.id, "event_type": event.kind, "sequence": sequence,
+                        "reason": format!("the queue holds {} events", self.limits.queue),
+                    })
+                };
+                let sink = (target.sink, &*target.name);
+                entries.extend(queue.losses.count(EventLoss::Dropped, sink, sequence, detail, Instant::now()));
             } else {
                 queue.reserved += 1;
                 batch.put(queue_key(target.sink, sequence), position_bytes(at));
@@ -82,20 +91,10 @@ impl QueueState {
             matched.push(target);
         }
         drop(queues);
-        for target in &dropped {
-            self.audit_drop(batch, event, target);
-        }
+        entries.iter().for_each(|entry| Audit::record(batch, entry));
         self.undelivered.add(at, event.user_id, event.data.get().len(), queued.len());
         self.history.put_event(batch, at, event.user_id, EventRow::encode(encoded, &routed));
         AcceptResult::New { at, queued, dropped, matched }
-    }
-
-    fn audit_drop(&self, batch: &mut Batch<'_>, event: &Event, target: &RouteTarget) {
-        let entry = AuditEntry::new(None, "event.drop", format!("sink:{}", target.sink)).with(serde_json::json!({
-            "sink": target.name, "event_id": event.id, "event_type": event.kind,
-            "reason": format!("the queue holds {} events", self.limits.queue),
-        }));
-        Audit::record(batch, &entry);
     }
 
     /// Publishes an event that is on disk to the hooks and the workers.

@@ -26,7 +26,7 @@ pub async fn list(
 
 impl From<AuditEntry> for AuditEntryView {
     fn from(entry: AuditEntry) -> Self {
-        let AuditEntry { id, at, actor, action, object, detail } = entry;
+        let AuditEntry { id, at, actor, action, object, detail, .. } = entry;
         Self { id, at, actor: actor.map(Into::into), action, object, detail }
     }
 }

@@ -9,7 +9,6 @@ use crate::{
             ArchiveEnd,
             backup::{Backup, BackupError},
         },
-        audit::AuditEntry,
         store::SnapshotError,
     },
     server::http::{ApiError, ApiRequest, ArchiveStream, services::BackupServices},
@@ -38,7 +37,7 @@ pub async fn create(services: Arc<BackupServices>, request: ApiRequest) -> Resul
     let caller = request.caller().clone();
     let backup = Backup::start(&services.store).await?;
     let manifest = backup.manifest();
-    let entry = AuditEntry::new(Some(caller.actor()), "backup.create", "store");
+    let entry = caller.audit_entry("backup.create", "store");
     services.audit.note(entry.with(json!({"bytes_estimate": manifest.bytes_estimate})));
     let estimate = HeaderValue::from(manifest.bytes_estimate);
     let (pieces, taken) = mpsc::channel(PIECES);

@@ -9,7 +9,6 @@ use crate::{
         },
         id::SinkId,
     },
-    platform::audit::AuditEntry,
     routing::queue::{DeadLetter, DeadLetterFilter},
     server::{
         audit_entries::sink_object,
@@ -39,7 +38,7 @@ pub async fn redeliver(
         Some(ids) => DeadLetterFilter::Events(ids),
         None => DeadLetterFilter::All,
     };
-    let entry = AuditEntry::new(Some(request.caller().actor()), "sink.redeliver", sink_object(queue));
+    let entry = request.caller().audit_entry("sink.redeliver", sink_object(queue));
     let done = services.engine.redeliver(queue, which, entry).await?;
     Ok(Json(RedeliverView { redelivered: done.queued, remaining: done.remaining, damaged: done.damaged }))
 }

@@ -145,6 +145,9 @@ async fn change(
             let owners = |owner: Owner| !owner.can_use(script.owner);
             refuse_if_referenced(services, caller, &before, owners, "taken from them")?;
         }
+        if script.is_same_as(&before) {
+            return Ok(Edit::put(before));
+        }
         let audited = audited(caller, "script.update", &script);
         Ok::<_, ApiError>(Edit::put(script).with(audited))
     };
@@ -154,7 +157,7 @@ async fn change(
 
 /// Adds the audit entry to the batch of the change.
 fn audited(caller: &Caller, action: &str, script: &Script) -> impl FnOnce(&mut Batch<'_>) + Send + 'static {
-    let entry = script_entry(caller.actor(), action, script);
+    let entry = script_entry(caller.actor(), action, script).in_room(caller.audit_room());
     move |batch| Audit::record(batch, &entry)
 }
 

@@ -185,6 +185,9 @@ async fn change(
         let spec: SinkSpec = json_input::interpret(Value::Object(spec))?;
         let sink = define(services, caller, spec, Some(before.clone())).await?;
         check_reachable(services, &sink, Some(&before))?;
+        if sink.owner == before.owner && sink.spec(Secrets::Shown) == before.spec(Secrets::Shown) {
+            return Ok(Edit::put(before));
+        }
         let audited = audited(caller, "sink.update", &sink);
         Ok(Edit::put(sink).with(audited))
     };
@@ -194,7 +197,7 @@ async fn change(
 
 /// Adds the audit entry to the batch of the change.
 fn audited(caller: &Caller, action: &str, sink: &Sink) -> impl FnOnce(&mut Batch<'_>) + Send + 'static {
-    let entry = sink_entry(caller.actor(), action, sink);
+    let entry = sink_entry(caller.actor(), action, sink).in_room(caller.audit_room());
     move |batch| Audit::record(batch, &entry)
 }
 

@@ -7,6 +7,7 @@ mod limits;
 mod mcp;
 mod methods;
 mod records;
+mod route_sweep;
 mod scripts;
 mod sessions;
 mod spaces;
