@@ -6,6 +6,7 @@ use serde_json::Value;
 use std::{
     fs::File,
     io::{BufRead, BufReader},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Output, Stdio},
     time::Duration,
@@ -172,6 +173,24 @@ impl Daemon {
             fields.is_some_and(|(_, rest)| rest.split(' ').nth(1) == Some(&parent) && !rest.starts_with('Z'))
         };
         pids.filter(is_worker).collect()
+    }
+
+    /// The number of its threads.
+    pub fn threads(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("the daemon runs").count()
+    }
+
+    /// Bytes that the files of the data directory take on disk.
+    pub fn disk(&self) -> u64 {
+        fn of(directory: &Path) -> u64 {
+            let entries = directory.read_dir().into_iter().flatten().flatten();
+            let sizes = entries.filter_map(|entry| {
+                let file = entry.metadata().ok()?;
+                Some(if file.is_dir() { of(&entry.path()) } else { file.blocks() * 512 })
+            });
+            sizes.sum()
+        }
+        of(&self.data)
     }
 
     /// The data directory.
