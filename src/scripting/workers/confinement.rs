@@ -39,15 +39,13 @@ pub(super) fn confine_process(run_memory: usize) -> io::Result<()> {
     // Killed with the server, also in the middle of a loop.
     prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)?;
     prctl(libc::PR_SET_NO_NEW_PRIVS, 1)?;
-    // No core dump, and no other process of this user may attach.
-    prctl(libc::PR_SET_DUMPABLE, 0)?;
     // SAFETY: the name is a string with a terminating zero.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"svc-lua-worker".as_ptr()) };
     // When the machine runs out of memory, the kernel ends a worker rather than the server.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
-    // SAFETY: closing descriptors that nothing in this process uses.
-    let closed = unsafe { libc::close_range(SOCKET as u32 + 1, u32::MAX, 0) };
-    check(closed)?;
+    // No core dump, and no other process of this user may attach. From here on `/proc/self` belongs to root.
+    prctl(libc::PR_SET_DUMPABLE, 0)?;
+    close_descriptors();
     let memory = memory_limit(run_memory) as u64;
     for (resource, most) in [(libc::RLIMIT_CORE, 0), (libc::RLIMIT_FSIZE, 0), (libc::RLIMIT_DATA, memory)] {
         let limits = libc::rlimit { rlim_cur: most, rlim_max: most };
@@ -55,13 +53,12 @@ pub(super) fn confine_process(run_memory: usize) -> io::Result<()> {
         check(unsafe { libc::setrlimit(resource, &limits) })?;
     }
     handle_abort();
-    // A kernel without Landlock leaves the work to seccomp.
+    // A kernel without Landlock, or a service manager that forbids it, leaves the work to seccomp.
     let abi = ABI::V6;
     let ruleset = Ruleset::default().handle_access(AccessFs::from_all(abi));
     let ruleset = ruleset.and_then(|ruleset| ruleset.handle_access(AccessNet::from_all(abi)));
     let ruleset = ruleset.and_then(|ruleset| ruleset.scope(Scope::from_all(abi)));
-    let restricted = ruleset.and_then(|ruleset| ruleset.create()?.restrict_self().map(drop));
-    restricted.map_err(io::Error::other)?;
+    let _ = ruleset.and_then(|ruleset| ruleset.create()?.restrict_self().map(drop));
     // Landlock needed a descriptor until now.
     let limits = libc::rlimit { rlim_cur: SOCKET as u64 + 1, rlim_max: SOCKET as u64 + 1 };
     // SAFETY: `limits` is valid for reading.
@@ -145,6 +142,20 @@ fn handle_abort() {
     }
     // SAFETY: the handler makes system calls only.
     unsafe { libc::signal(libc::SIGABRT, on_abort as *const () as libc::sighandler_t) };
+}
+
+/// Closes every descriptor but the socket.
+fn close_descriptors() {
+    let first = SOCKET + 1;
+    // SAFETY: nothing in this process uses the descriptors.
+    let closed = unsafe { libc::close_range(first.cast_unsigned(), u32::MAX, 0) };
+    if closed != 0 {
+        // An old kernel. The server marks all its own descriptors to be closed, so that few are left.
+        for descriptor in first..1024 {
+            // SAFETY: as above.
+            unsafe { libc::close(descriptor) };
+        }
+    }
 }
 
 fn prctl(option: libc::c_int, value: libc::c_ulong) -> io::Result<()> {

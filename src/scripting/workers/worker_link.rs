@@ -29,7 +29,11 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::{
-    net::UnixStream,
+    io::AsyncReadExt as _,
+    net::{
+        UnixStream,
+        unix::{OwnedReadHalf, OwnedWriteHalf},
+    },
     sync::{Notify, mpsc},
 };
 
@@ -51,7 +55,7 @@ pub(super) struct WorkerLink {
     key: WorkerKey,
     pid: u32,
     limits: RunLimits,
-    socket: UnixStream,
+    socket: OwnedWriteHalf,
     child: Mutex<Option<Child>>,
     state: Mutex<WorkerLinkState>,
     /// The number of turns that the worker has to take.
@@ -178,12 +182,13 @@ impl WorkerLink {
     ) -> io::Result<Arc<Self>> {
         let mut writer = FrameWriter::default();
         write_limits(&mut writer, limits);
+        let (reader, socket) = UnixStream::from_std(process.socket)?.into_split();
         let link = Arc::new(Self {
             id,
             key,
             pid: process.child.id(),
             limits,
-            socket: UnixStream::from_std(process.socket)?,
+            socket,
             child: Mutex::new(Some(process.child)),
             state: Mutex::new(WorkerLinkState { outbox: writer.bytes, ..WorkerLinkState::default() }),
             turns: AtomicUsize::new(0),
@@ -197,7 +202,7 @@ impl WorkerLink {
         let served = link.clone();
         tokio::spawn(async move {
             let cause = tokio::select! {
-                cause = served.read() => cause,
+                cause = served.read(reader) => cause,
                 () = served.write() => EndCause::Closed,
             };
             served.end(cause).await;
@@ -219,7 +224,7 @@ impl WorkerLink {
     /// Begins a run; `None` if the worker is gone.
     pub fn begin(self: &Arc<Self>, program: &ProgramText, work: &RunWork) -> Option<RunHandle> {
         let run = self.next_run.fetch_add(1, Relaxed);
-        let mut start = FrameWriter::default();
+        let mut start = FrameWriter { bytes: Vec::with_capacity(1 << 10) };
         write_start(&mut start, run, program.id(), work);
         let (sender, events) = mpsc::unbounded_channel();
         {
@@ -265,9 +270,9 @@ impl WorkerLink {
                 Some(seen) if seen.number == number => seen,
                 other => other.insert(ObservedTurn { number, cpu, at: Instant::now() }),
             };
-            if cpu.saturating_sub(seen.cpu) > self.limits.cpu + CPU_GRACE {
+            if cpu.saturating_sub(seen.cpu) > self.limits.cpu.saturating_add(CPU_GRACE) {
                 Some(EndCause::Limit(LimitExceeded::Cpu(self.limits.cpu)))
-            } else if !asking && seen.at.elapsed() > self.limits.wall + WALL_GRACE {
+            } else if !asking && seen.at.elapsed() > self.limits.wall.saturating_add(WALL_GRACE) {
                 Some(EndCause::Limit(LimitExceeded::Wall(self.limits.wall)))
             } else if !asking && head.is_some_and(|since| since.elapsed() > ABANDONED_GRACE) {
                 Some(EndCause::Abandoned)
@@ -436,17 +441,11 @@ impl WorkerLink {
     }
 
     /// Reads messages until the worker ends or breaks the rules.
-    async fn read(&self) -> EndCause {
+    async fn read(&self, mut reader: OwnedReadHalf) -> EndCause {
         let mut buffer = FrameBuffer::default();
         loop {
-            if self.socket.readable().await.is_err() {
+            if !matches!(reader.read_buf(buffer.room()).await, Ok(1..)) {
                 return EndCause::Closed;
-            }
-            match self.socket.try_read_buf(buffer.room()) {
-                Ok(0) => return EndCause::Closed,
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-                Err(_) => return EndCause::Closed,
             }
             loop {
                 let taken = match buffer.next(MAX_FRAME) {

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     model::owner::Owner,
     scripting::lua::{
-        host::{HttpClient, HttpRequest, HttpResponse, MAX_BODY, ToolContext},
+        host::{HttpClient, HttpRequest, HttpResponse, MAX_BODY},
         json,
         limits::RunClock,
     },
@@ -57,7 +57,7 @@ pub(super) fn library(
             async move {
                 let mut draft = DraftRequest::default();
                 draft.read_fields(&lua, &request, RequestFields::All)?;
-                response_table(&lua, &client.send(acting(&lua, owner), draft.finish()?).await?)
+                response_table(&lua, &client.send(owner, draft.finish()?).await?)
             }
         })?
     };
@@ -69,7 +69,7 @@ pub(super) fn library(
             async move {
                 let draft = DraftRequest::new(method, &url)?;
                 let request = draft.with_options(&lua, options.as_ref())?.finish()?;
-                response_table(&lua, &client.send(acting(&lua, owner), request).await?)
+                response_table(&lua, &client.send(owner, request).await?)
             }
         })?;
         library.raw_set(name.trim_start_matches("http."), send)?;
@@ -82,18 +82,12 @@ pub(super) fn library(
             async move {
                 let draft = DraftRequest::new(method, &url)?.with_body(&lua, &body)?;
                 let request = draft.with_options(&lua, options.as_ref())?.finish()?;
-                response_table(&lua, &client.send(acting(&lua, owner), request).await?)
+                response_table(&lua, &client.send(owner, request).await?)
             }
         })?;
         library.raw_set(name.trim_start_matches("http."), send)?;
     }
     Ok(library)
-}
-
-/// The owner whose rules for outbound connections apply: the user who runs a tool, whoever the tool belongs to, and
-/// otherwise the owner of the program.
-fn acting(lua: &Lua, owner: Owner) -> Owner {
-    lua.app_data_ref::<ToolContext>().map_or(owner, |context| context.owner)
 }
 
 impl DraftRequest {
