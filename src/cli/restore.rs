@@ -7,7 +7,7 @@ use super::{
     progress::ProgressBar,
     shell::{OutputFormat, Shell},
 };
-use crate::platform::archive::restore::{ExistingDatabase, RestoreStep, Restored, restore};
+use crate::platform::archive::restore::{ExistingDatabase, RestoreProgress, Restored, restore};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -15,8 +15,7 @@ local_command! {
     /// Make a data directory from a backup. No server may be running on it.
     #[argh(
         example = "{command_name} svc.backup --data ./data\n{command_name} svc.backup --data ./data --force --json",
-        note = "The whole backup is checked before anything is written, and the database appears in its place when it is \
-                whole."
+        note = "The database is built aside, and appears in its place when the whole backup was read and found right."
     )]
     RestoreCommand = "restore" {
         /// the backup
@@ -36,12 +35,11 @@ local_command! {
 impl RestoreCommand {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let existing = if self.force { ExistingDatabase::Replace } else { ExistingDatabase::Refuse };
-        let (mut checking, mut writing) = (ProgressBar::new("check"), ProgressBar::new("restore"));
-        let restored = restore(&self.file, &self.data, existing, &mut |step| match step {
-            RestoreStep::Checking { bytes, of, rows } => checking.update(shell, bytes, of, rows),
-            RestoreStep::Writing { bytes, of, rows } => writing.update(shell, bytes, of, rows),
+        let mut bar = ProgressBar::new("restore");
+        let restored = restore(&self.file, &self.data, existing, &mut |RestoreProgress { bytes, of, rows }| {
+            bar.update(shell, bytes, of, rows);
         });
-        writing.clear(shell);
+        bar.clear(shell);
         let Restored { manifest, end, previous } = restored.map_err(|error| Failure::Bad(error.to_string()))?;
         let data = self.data.display().to_string();
         if self.format() == OutputFormat::Json {

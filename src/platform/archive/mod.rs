@@ -1,4 +1,4 @@
-//! Backup archives: everything in a data directory, as JSON lines in one zstd stream.
+//! Backup archives: everything in a data directory, as JSON lines in zstd frames.
 //!
 //! The first line is the [`Manifest`]. One line for each record follows ([`record`]): its kind by name, the parts of its
 //! key, and its value as it is stored. The last line is the [`ArchiveEnd`]: the number of records, and a SHA-256 of all

@@ -43,7 +43,7 @@ impl<R: Read> ArchiveReader<R> {
             let why = if magic.is_empty() { "it is empty" } else { "it is not compressed with zstd" };
             return Err(ArchiveError::Foreign(why.to_owned()));
         }
-        let decoder = zstd::Decoder::with_buffer(input).map_err(ArchiveError::Unreadable)?.single_frame();
+        let decoder = zstd::Decoder::with_buffer(input).map_err(ArchiveError::Unreadable)?;
         let mut reader = Self {
             lines: Some(BufReader::with_capacity(BUFFER, decoder)),
             line: Vec::new(),
@@ -168,13 +168,11 @@ impl<R: Read> ArchiveReader<R> {
             return Err(damaged("its content does not have the SHA-256 that its last line tells".to_owned()));
         }
         let Some(mut lines) = self.lines.take() else { return Err(ArchiveError::Incomplete { rows }) };
-        // Reading on also makes the decoder check the end of its frame.
-        if !lines.fill_buf().map_err(|error| of_stream(error, rows))?.is_empty() {
-            return Err(damaged("there is more after its last line".to_owned()));
-        }
-        let mut input = lines.into_inner().finish();
-        if !input.fill_buf().map_err(ArchiveError::Unreadable)?.is_empty() {
-            return Err(damaged("there is more after its last line".to_owned()));
+        // Reading on also makes the decoder check the end of its frame. Bytes that are no frame are an error to it.
+        match lines.fill_buf().map(<[u8]>::is_empty) {
+            Ok(true) => {}
+            Err(error) if error.raw_os_error().is_some() => return Err(ArchiveError::Unreadable(error)),
+            Ok(false) | Err(_) => return Err(damaged("there is more after its last line".to_owned())),
         }
         self.end = Some(end);
         Ok(())

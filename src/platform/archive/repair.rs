@@ -1,5 +1,5 @@
-//! Puts an archive right that has lost records, where one record follows from others: the counters may be lost, or count
-//! records that are.
+//! The counters of an archive that is restored. An archive that has lost records is put right where one record follows from
+//! others: its counters may be lost, or count records that are.
 //!
 //! The number of a sink's last event cannot be told from the records that are left, because those of delivered events are
 //! gone. Its events get numbers beyond every one that was given, so that none is given twice.
@@ -12,8 +12,10 @@ use uuid::Uuid;
 /// The counters of a store with the keys they have.
 pub type RepairedCounters = Vec<(Vec<u8>, u64)>;
 
-/// Counts the records of an archive as the store does.
+/// Holds the counters of an archive back until its end tells if it is whole, and counts its records as the store does.
 pub struct Repair {
+    /// The counters as they are in the archive.
+    archived: Vec<(Vec<u8>, Vec<u8>)>,
     history: u64,
     audit: u64,
     /// A sequence number that no sink has reached.
@@ -30,10 +32,16 @@ struct QueueOwner {
 
 impl Repair {
     pub fn new() -> Self {
-        Self { history: 0, audit: 0, beyond: keys::beyond_every_sequence(), sequences: BTreeMap::new() }
+        Self {
+            archived: Vec::new(),
+            history: 0,
+            audit: 0,
+            beyond: keys::beyond_every_sequence(),
+            sequences: BTreeMap::new(),
+        }
     }
 
-    /// Counts a record, and returns `false` for one that is made anew.
+    /// Counts a record, and returns `false` for one that is held back.
     pub fn keeps(&mut self, key: &[u8], value: &[u8]) -> bool {
         match key.first() {
             Some(&keys::EVENT) => self.history += value.len() as u64,
@@ -45,24 +53,34 @@ impl Repair {
             Some(&(keys::QUEUE | keys::DEAD)) => self.saw(key.get(1..17), keys::number(key, 17)),
             Some(&keys::SEQUENCE) => {
                 self.saw(key.get(1..17), keys::number(value, 0));
-                return false;
+                return self.hold_back(key, value);
             }
             Some(&keys::SINKS) => self.saw(key.get(1..17), None),
             Some(&keys::SUBSCRIPTIONS) => {
                 let owner = serde_json::from_slice::<QueueOwner>(value).ok();
                 self.saw(owner.as_ref().map(|owner| &owner.id.as_bytes()[..]), None);
             }
-            Some(&(keys::HISTORY | keys::AUDIT_BYTES)) => return false,
+            Some(&(keys::HISTORY | keys::AUDIT_BYTES)) => return self.hold_back(key, value),
             _ => {}
         }
         true
     }
 
-    /// The counters.
-    pub fn finish(self) -> RepairedCounters {
+    /// The counters of a whole archive.
+    pub fn archived(self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        self.archived
+    }
+
+    /// The counters of an archive that has lost records.
+    pub fn repaired(self) -> RepairedCounters {
         let sequences = self.sequences.into_iter().map(|(sink, last)| (keys::key(keys::SEQUENCE, &[&sink]), last));
         let sizes = [(vec![keys::HISTORY], self.history), (vec![keys::AUDIT_BYTES], self.audit)];
         sequences.chain(sizes).collect()
+    }
+
+    fn hold_back(&mut self, key: &[u8], value: &[u8]) -> bool {
+        self.archived.push((key.to_vec(), value.to_vec()));
+        false
     }
 
     fn saw(&mut self, sink: Option<&[u8]>, sequence: Option<u64>) {
@@ -105,6 +123,6 @@ mod tests {
             (vec![keys::HISTORY], 8),
             (vec![keys::AUDIT_BYTES], 2),
         ];
-        assert_eq!(repair.finish(), expected);
+        assert_eq!(repair.repaired(), expected);
     }
 }

@@ -1,13 +1,10 @@
 //! Restores an archive into a data directory.
 //!
-//! The hash of the whole archive is checked before anything is written. The database is then built aside, while a thread of
-//! its own reads the records ahead, and put in its place at the end, so that a restore that is broken off leaves the directory
-//! as it was, or marked as unfinished.
+//! The database is built aside, while a thread of its own reads the records ahead and checks them. It is put in its place when the
+//! whole archive was found right, so that a damaged archive or a restore that is broken off leaves the directory as it was, or
+//! marked as unfinished.
 
-use super::{
-    ArchiveEnd, ArchiveError, ArchiveReader, ArchiveRecord, Manifest,
-    repair::{Repair, RepairedCounters},
-};
+use super::{ArchiveEnd, ArchiveError, ArchiveReader, ArchiveRecord, Manifest, repair::Repair};
 use crate::{
     model::timestamp::Timestamp,
     platform::{
@@ -64,11 +61,12 @@ pub struct Restored {
     pub previous: Option<String>,
 }
 
-/// A step of a restore, with the bytes of lines and the records read in it.
+/// The bytes of lines and the records that are restored so far, of about this many bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RestoreStep {
-    Checking { bytes: u64, of: u64, rows: u64 },
-    Writing { bytes: u64, of: u64, rows: u64 },
+pub struct RestoreProgress {
+    pub bytes: u64,
+    pub of: u64,
+    pub rows: u64,
 }
 
 /// Records that were read one after the other, with the bytes and records up to the last of them.
@@ -88,38 +86,43 @@ pub fn restore(
     file: &Path,
     directory: &Path,
     existing: ExistingDatabase,
-    progress: &mut dyn FnMut(RestoreStep),
+    progress: &mut dyn FnMut(RestoreProgress),
+) -> Result<Restored, RestoreError> {
+    let archive = File::open(file).map_err(ArchiveError::Unreadable).and_then(ArchiveReader::new);
+    let archive = archive.map_err(|source| RestoreError::Archive { path: file.to_owned(), source })?;
+    let offline = OfflineDirectory::create(directory)?;
+    let restored = restore_into(&offline, archive, file, directory, existing, progress);
+    if restored.is_err() {
+        offline.delete_if_created();
+    }
+    restored
+}
+
+fn restore_into(
+    offline: &OfflineDirectory,
+    archive: ArchiveReader<File>,
+    file: &Path,
+    directory: &Path,
+    existing: ExistingDatabase,
+    progress: &mut dyn FnMut(RestoreProgress),
 ) -> Result<Restored, RestoreError> {
     let damaged = |source| RestoreError::Archive { path: file.to_owned(), source };
-    let open = || File::open(file).map_err(ArchiveError::Unreadable).and_then(ArchiveReader::new);
-    let mut bytes = 0;
-    let checked = open().and_then(|archive| {
-        let of = archive.manifest().bytes_estimate;
-        archive.check_hash(|read, rows| {
-            bytes = read;
-            progress(RestoreStep::Checking { bytes, of, rows });
-        })
-    });
-    let (manifest, end) = checked.map_err(damaged)?;
-
     let failed = |source| RestoreError::Write { path: directory.to_owned(), source };
-    let directory_lock = OfflineDirectory::create(directory)?;
-    let may_replace = existing == ExistingDatabase::Replace || directory_lock.has_unfinished_restore();
-    if directory_lock.has_database()? && !may_replace {
+    let may_replace = existing == ExistingDatabase::Replace || offline.has_unfinished_restore();
+    if offline.has_database()? && !may_replace {
         return Err(RestoreError::HasDatabase(directory.to_owned()));
     }
-    let archive = open().map_err(damaged)?;
-    let mut database = directory_lock.new_database()?;
-    let mut files = Vec::new();
-    let mut repair = (!end.is_whole()).then(Repair::new);
+    let manifest = archive.manifest().clone();
+    let mut database = offline.new_database()?;
+    let (mut files, mut repair) = (Vec::new(), Repair::new());
     let (full, filled) = mpsc::sync_channel(GROUPS);
-    std::thread::scope(|scope| {
+    let end = std::thread::scope(|scope| {
         let reading = scope.spawn(move || read_ahead(archive, &full));
-        for RecordGroup { records, bytes: read, rows } in filled {
+        for RecordGroup { records, bytes, rows } in filled {
             for record in records {
                 match record {
                     ArchiveRecord::Row { key, value } => {
-                        if repair.as_mut().is_none_or(|repair| repair.keeps(&key, &value)) {
+                        if repair.keeps(&key, &value) {
                             database.put(&key, &value).map_err(failed)?;
                         }
                     }
@@ -129,18 +132,18 @@ pub fn restore(
                     }
                 }
             }
-            progress(RestoreStep::Writing { bytes: read, of: bytes, rows });
+            progress(RestoreProgress { bytes, of: manifest.bytes_estimate, rows });
         }
         let read = reading.join();
         read.unwrap_or_else(|_| Err(ArchiveError::Unreadable(io::Error::other("the reader panicked")))).map_err(damaged)
     })?;
-    put_counters(&mut database, repair.map(Repair::finish)).map_err(failed)?;
+    put_counters(&mut database, repair, end.is_whole()).map_err(failed)?;
 
     // Everything that needs room is on disk before anything is replaced.
     let database = database.finish().map_err(failed)?;
     let name = format!("sled.before-restore-{}", Timestamp::now().seconds());
-    let previous = directory_lock.begin_restore(database, &name).map_err(failed)?;
-    let finished = files.into_iter().try_for_each(StagedFile::put_in_place).and_then(|()| directory_lock.end_restore());
+    let previous = offline.begin_restore(database, &name).map_err(failed)?;
+    let finished = files.into_iter().try_for_each(StagedFile::put_in_place).and_then(|()| offline.end_restore());
     finished.map_err(|source| RestoreError::Unfinished { path: directory.to_owned(), source })?;
     Ok(Restored { manifest, end, previous })
 }
@@ -157,30 +160,33 @@ fn with_present_keys(directory: &Path, name: &str, content: Vec<u8>) -> io::Resu
     }
 }
 
-/// Reads the records of an archive, in groups, until its end or until nobody takes them.
-fn read_ahead(mut archive: ArchiveReader<File>, full: &mpsc::SyncSender<RecordGroup>) -> Result<(), ArchiveError> {
+/// Reads the records of an archive, in groups, and returns its last line.
+fn read_ahead(
+    mut archive: ArchiveReader<File>,
+    full: &mpsc::SyncSender<RecordGroup>,
+) -> Result<ArchiveEnd, ArchiveError> {
     let (mut records, mut sent) = (Vec::new(), 0);
-    loop {
-        let is_last = match archive.next_record()? {
-            Some(record) => {
-                records.push(record.into_owned());
-                false
-            }
-            None => true,
-        };
+    while let Some(record) = archive.next_record()? {
+        records.push(record.into_owned());
         let (bytes, rows) = (archive.bytes(), archive.rows());
-        if is_last || bytes - sent >= GROUP_BYTES {
+        if bytes - sent >= GROUP_BYTES {
             sent = bytes;
-            let group = RecordGroup { records: std::mem::take(&mut records), bytes, rows };
-            if full.send(group).is_err() || is_last {
-                return Ok(());
+            if full.send(RecordGroup { records: std::mem::take(&mut records), bytes, rows }).is_err() {
+                break;
             }
         }
     }
+    let (bytes, rows) = (archive.bytes(), archive.rows());
+    // An error means that the writing end has failed, which tells why.
+    let _ = full.send(RecordGroup { records, bytes, rows });
+    archive.end().cloned().ok_or(ArchiveError::Incomplete { rows })
 }
 
-fn put_counters(database: &mut NewDatabase, counters: Option<RepairedCounters>) -> io::Result<()> {
-    counters.into_iter().flatten().try_for_each(|(key, number)| database.put(&key, &number.to_be_bytes()))
+fn put_counters(database: &mut NewDatabase, counters: Repair, is_whole: bool) -> io::Result<()> {
+    if is_whole {
+        return counters.archived().iter().try_for_each(|(key, value)| database.put(key, value));
+    }
+    counters.repaired().iter().try_for_each(|(key, number)| database.put(key, &number.to_be_bytes()))
 }
 
 /// A file for the directory that only its owner can read, beside the one that it replaces. Dropping it deletes it.
@@ -410,10 +416,8 @@ mod tests {
         let fixture = Fixture::new();
         let before = fixture.files();
         let obstacle = fixture.path("sled.new/format");
-        let failed = restore(&fixture.archive, &fixture.data, ExistingDatabase::Replace, &mut |step| {
-            if matches!(step, RestoreStep::Writing { .. }) {
-                std::fs::create_dir(&obstacle).unwrap();
-            }
+        let failed = restore(&fixture.archive, &fixture.data, ExistingDatabase::Replace, &mut |_| {
+            std::fs::create_dir(&obstacle).unwrap();
         });
         assert!(matches!(failed, Err(RestoreError::Write { .. })), "{failed:?}");
         assert!(fixture.files() == before, "{:?}", fixture.names());

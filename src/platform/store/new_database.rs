@@ -10,27 +10,17 @@ use super::{
     replacement::{self, Previous},
 };
 use std::{
-    collections::HashMap,
     io,
     path::{Path, PathBuf},
 };
-
-/// Rows and bytes that are written to the new database at once.
-const GROUP_ROWS: usize = 1000;
-const GROUP_BYTES: usize = 4 << 20;
 
 /// A database that is being built.
 pub struct NewDatabase {
     // It is closed before its folder is deleted.
     tree: sled::Db,
     folder: UnfinishedFolder,
-    group: sled::Batch,
-    group_rows: usize,
-    group_bytes: usize,
     rows: u64,
     digest: Digest,
-    /// The last key of each kind. A key that follows it is new.
-    last_keys: HashMap<u8, Vec<u8>>,
 }
 
 /// A new database that is whole and on disk.
@@ -54,16 +44,7 @@ impl NewDatabase {
         replacement::delete_folder(&folder.path).map_err(failed)?;
         std::fs::create_dir_all(&folder.path).map_err(failed)?;
         let tree = database::open(&folder.path)?;
-        Ok(Self {
-            tree,
-            folder,
-            group: sled::Batch::default(),
-            group_rows: 0,
-            group_bytes: 0,
-            rows: 0,
-            digest: Digest::default(),
-            last_keys: HashMap::new(),
-        })
+        Ok(Self { tree, folder, rows: 0, digest: Digest::default() })
     }
 
     /// Adds a value, in pieces if it is large.
@@ -77,14 +58,11 @@ impl NewDatabase {
 
     /// Adds a row as another database of this format stores it.
     pub(super) fn put_raw(&mut self, key: &[u8], raw: &[u8]) -> io::Result<()> {
-        self.count(key, raw)?;
-        self.group.insert(key, raw);
-        self.group_rows += 1;
-        self.group_bytes += key.len() + raw.len();
-        self.rows += 1;
-        if self.group_rows >= GROUP_ROWS || self.group_bytes >= GROUP_BYTES {
-            self.write_group()?;
+        if let Some(earlier) = self.tree.insert(key, raw)? {
+            self.digest.remove(key, &earlier);
         }
+        self.digest.add(key, raw);
+        self.rows += 1;
         Ok(())
     }
 
@@ -104,11 +82,9 @@ impl NewDatabase {
 
     /// Like [`NewDatabase::finish`], and continues to number groups after `commit`.
     pub(super) fn finish_after(mut self, commit: u64) -> io::Result<FinishedDatabase> {
-        self.write_group()?;
         let number = commit + 1;
         let (key, row) = Commit { number, digest: self.digest }.row();
         self.put_raw(&key, &row)?;
-        self.write_group()?;
         self.tree.flush()?;
         let Self { tree, folder, .. } = self;
         drop(tree);
@@ -119,28 +95,6 @@ impl NewDatabase {
         database::sync(new)?;
         database::sync_folder(&folder.directory)?;
         Ok(FinishedDatabase(folder))
-    }
-
-    /// Counts a row in the digest, in place of an earlier one with its key.
-    fn count(&mut self, key: &[u8], raw: &[u8]) -> io::Result<()> {
-        let last = self.last_keys.entry(key.first().copied().unwrap_or(0)).or_default();
-        if key > last.as_slice() {
-            last.clear();
-            last.extend_from_slice(key);
-        } else {
-            self.write_group()?;
-            if let Some(earlier) = self.tree.get(key)? {
-                self.digest.remove(key, &earlier);
-            }
-        }
-        self.digest.add(key, raw);
-        Ok(())
-    }
-
-    fn write_group(&mut self) -> io::Result<()> {
-        self.tree.apply_batch(std::mem::take(&mut self.group))?;
-        (self.group_rows, self.group_bytes) = (0, 0);
-        Ok(())
     }
 }
 

@@ -13,6 +13,7 @@ use std::{
 /// A data directory with its lock held, so that no server starts on it.
 pub struct OfflineDirectory {
     path: PathBuf,
+    was_created: bool,
     _lock: File,
 }
 
@@ -23,8 +24,17 @@ impl OfflineDirectory {
     ///
     /// [`StoreOpenError::InUse`] while a server uses it.
     pub fn create(path: &Path) -> Result<Self, StoreOpenError> {
+        let was_created = !path.exists();
         private_directory(path)?;
-        Ok(Self { path: path.to_owned(), _lock: open::lock(path)? })
+        Ok(Self { path: path.to_owned(), was_created, _lock: open::lock(path)? })
+    }
+
+    /// Deletes the directory if it was made for this and nothing came of it.
+    pub fn delete_if_created(self) {
+        if self.was_created && !self.has_unfinished_restore() {
+            let _ = std::fs::remove_file(open::lock_file(&self.path));
+            let _ = std::fs::remove_dir(&self.path);
+        }
     }
 
     /// True if there is a database, also one that a broken replacement has left under another name.

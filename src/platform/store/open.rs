@@ -172,10 +172,15 @@ pub fn lock_database(directory: &Path) -> Result<(PathBuf, File), StoreOpenError
     Ok((path, lock(directory)?))
 }
 
+/// The file whose lock is that of a data directory.
+pub fn lock_file(directory: &Path) -> PathBuf {
+    directory.join("lock")
+}
+
 /// Takes the lock of a data directory, which is held for as long as the file is open.
 pub fn lock(directory: &Path) -> Result<File, StoreOpenError> {
     let failed = |source| StoreOpenError::Directory { path: directory.to_owned(), source };
-    let lock = File::create(directory.join("lock")).map_err(failed)?;
+    let lock = File::create(lock_file(directory)).map_err(failed)?;
     let began = Instant::now();
     loop {
         match lock.try_lock() {
