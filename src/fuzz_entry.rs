@@ -1,6 +1,7 @@
 //! Entry points of the fuzz targets in `tests/fuzz/`: each takes any bytes and panics if a rule does not hold.
 //!
-//! The targets of `cargo fuzz` and a test below, which replays the stored inputs, call the same functions.
+//! The targets of `cargo fuzz` and the tests below, which replay the stored inputs and mutations of them, call the same
+//! functions.
 
 use crate::{
     delivery::sinks::signature,
@@ -19,12 +20,16 @@ use crate::{
     platform::config::Config,
     routing::matcher::Trie,
 };
-use serde_json::{Value, value::RawValue};
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
 
 pub use crate::scripting::lua::fuzz_json as lua_json;
 
-/// Every target by its name, which is also that of its binary and its folder of inputs.
-pub const TARGETS: [(&str, fn(&[u8])); 6] = [
+/// A target and its name, which is also that of its binary and its folder of inputs.
+pub type FuzzTarget = (&'static str, fn(&[u8]));
+
+/// Every target.
+pub const TARGETS: [FuzzTarget; 6] = [
     ("event_patterns", event_patterns),
     ("json_rpc", json_rpc),
     ("agent_protocol", agent_protocol),
@@ -80,10 +85,11 @@ pub fn json_rpc(data: &[u8]) {
 fn check_response(response: &RpcResponse, id: &Id) {
     let mut out = Vec::new();
     response.write(id, &mut out);
-    let value: Value = serde_json::from_slice(&out).expect("a response is JSON");
-    assert_eq!(value["jsonrpc"], "2.0");
-    assert_eq!(value["id"], serde_json::to_value(id).expect("an id is JSON"));
-    assert!(value.get("result").is_some() != value.get("error").is_some());
+    // The values stay text: a number in them may be too large for every type.
+    let members: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(&out).expect("a response is an object");
+    assert_eq!(members["jsonrpc"].get(), "\"2.0\"");
+    assert_eq!(members["id"].get(), serde_json::to_string(id).expect("an id is JSON"));
+    assert!(members.contains_key("result") != members.contains_key("error"));
 }
 
 fn null() -> Box<RawValue> {
@@ -148,17 +154,109 @@ pub fn webhook_signatures(data: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{fs, path::Path};
+    use std::{
+        fs,
+        path::Path,
+        time::{Duration, Instant},
+    };
+
+    /// Mutated inputs of each target that a usual run tries. `SVC_FUZZ_SECONDS` makes it try others for that long instead.
+    const MUTATIONS: u64 = 300;
+
+    /// Texts that mean something to one of the parsers.
+    const TOKENS: [&str; 16] = [
+        "\"",
+        "{",
+        "}",
+        "[",
+        "]",
+        ",",
+        ".*",
+        "\\u0000",
+        "\\ud83d",
+        "1e999",
+        "-0.0",
+        "null",
+        "\n",
+        "=",
+        "whsec_",
+        "9007199254740993",
+    ];
+
+    fn inputs(name: &str) -> Vec<Vec<u8>> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/corpus").join(name);
+        let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        paths.sort();
+        paths.iter().map(|path| fs::read(path).unwrap()).collect()
+    }
 
     #[test]
     fn every_stored_input_of_the_fuzz_targets_holds() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/corpus");
         for (name, target) in TARGETS {
-            let inputs: Vec<_> = fs::read_dir(folder.join(name)).unwrap().map(|entry| entry.unwrap().path()).collect();
+            let inputs = inputs(name);
             assert!(inputs.len() >= 3, "{name} has {} inputs", inputs.len());
-            for path in inputs {
-                target(&fs::read(&path).unwrap());
+            inputs.iter().for_each(|input| target(input));
+        }
+    }
+
+    #[test]
+    fn mutated_inputs_of_the_fuzz_targets_hold() {
+        let seconds = std::env::var("SVC_FUZZ_SECONDS").ok().map(|text| text.parse().unwrap());
+        let mix = |sum: u64, byte: &u8| sum.wrapping_mul(31).wrapping_add(u64::from(*byte));
+        let start = seconds.map_or(1, |_| UserId::new().as_bytes().iter().fold(1, mix));
+        for (name, target) in TARGETS {
+            let (stored, started) = (inputs(name), Instant::now());
+            let goes_on = |count: u64| match seconds {
+                Some(seconds) => started.elapsed() < Duration::from_secs(seconds),
+                None => count < MUTATIONS,
+            };
+            let (mut random, mut count) = (Random(start), 0);
+            while goes_on(count) {
+                let input = random.mutate(&stored);
+                count += 1;
+                if let Err(panic) = std::panic::catch_unwind(|| target(&input)) {
+                    eprintln!("{name} does not hold for {:?}", String::from_utf8_lossy(&input));
+                    eprintln!("{name}: the bytes {input:?}");
+                    std::panic::resume_unwind(panic);
+                }
             }
+            if seconds.is_some() {
+                eprintln!("{name}: {count} inputs in {:?}", started.elapsed());
+            }
+        }
+    }
+
+    /// Numbers of a linear congruential generator: the same inputs for the same start.
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, end: usize) -> usize {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            usize::try_from(self.0 >> 33).unwrap() % end.max(1)
+        }
+
+        fn mutate(&mut self, stored: &[Vec<u8>]) -> Vec<u8> {
+            let mut input = stored[self.below(stored.len())].clone();
+            for _ in 0..=self.below(6) {
+                let at = self.below(input.len() + 1);
+                let end = (at + self.below(16)).min(input.len());
+                match self.below(6) {
+                    0 if at < input.len() => input[at] ^= 1 << self.below(8),
+                    1 => drop(input.drain(at..end)),
+                    2 => drop(input.splice(at..at, [u8::try_from(self.below(256)).unwrap()])),
+                    3 => drop(input.splice(at..at, TOKENS[self.below(TOKENS.len())].bytes())),
+                    4 => {
+                        let part = input[at..end].repeat(self.below(40));
+                        input.splice(at..at, part);
+                    }
+                    _ => {
+                        let other = &stored[self.below(stored.len())];
+                        let from = self.below(other.len() + 1);
+                        input.splice(at..at, other[from..].iter().copied());
+                    }
+                }
+            }
+            input
         }
     }
 

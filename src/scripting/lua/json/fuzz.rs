@@ -59,7 +59,7 @@ fn build(lua: &Lua, bytes: &mut Bytes<'_>) -> mlua::Result<Value> {
         match bytes.next() % 12 {
             0 => stack.push(Value::Nil),
             1 => stack.push(super::NULL),
-            2 => stack.push(Value::Boolean(bytes.next() % 2 == 0)),
+            2 => stack.push(Value::Boolean(bytes.next().is_multiple_of(2))),
             3 => {
                 let mut bits = [0; 8];
                 let taken = bytes.take(8);
