@@ -19,6 +19,7 @@ use serde_json::value::RawValue;
 use std::time::Duration;
 
 /// A message of the server, as the worker reads it.
+#[allow(clippy::large_enum_variant, reason = "there is one at a time, and most of them begin a run")]
 pub(super) enum ToWorker {
     /// The limits of every run. The first message.
     Limits(RunLimits),
