@@ -1,9 +1,9 @@
 //! Turns at hashing passwords: a few at a time, with a short queue, and memory that is used again.
 //!
-//! A flood of logins must neither take memory nor keep an honest user waiting. So few wait at all, and the rest are refused
-//! at once. Callers who are logged in come first, then addresses by the number of their recent attempts that did not succeed:
-//! an address that has tried nothing yet passes everyone who keeps trying. Among equals the newest comes first, because the
-//! longest waiting has the least chance to be in time.
+//! A flood of logins must neither take memory nor keep an honest user waiting. So few wait at all, fewer of one network, and
+//! the rest are refused at once. Callers who are logged in come first, then networks by the number of their recent attempts:
+//! a network that has tried nothing yet passes everyone who keeps trying. Attempts that succeed count as well, since a user
+//! with a password could otherwise keep the turns busy. Equals come in the order of their arrival.
 
 use super::login_throttle::network;
 use argon2::Block;
@@ -21,6 +21,9 @@ pub const MAX_CONCURRENT: usize = 2;
 
 /// The most that wait for a turn. All of them together take less than a second.
 pub const MAX_WAITING: usize = 16;
+
+/// The most that wait for a turn from one network.
+const MAX_WAITING_OF_NETWORK: usize = 4;
 
 /// Attempts are forgotten after one to two of these.
 const WINDOW: Duration = Duration::from_secs(60);
@@ -46,13 +49,13 @@ struct Waiting {
     turn: oneshot::Sender<HashingTurn>,
 }
 
-/// The place of a hashing among those that wait; the least comes first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// The rank of a hashing among those that wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HashRank {
-    /// An authenticated caller.
+    /// An authenticated caller, who comes first.
     Caller,
-    /// Somebody who logs in, with the number of recent attempts of the address that did not succeed.
-    Guest(u32),
+    /// Somebody who logs in, with the number of recent attempts of the network; the fewest come first.
+    Guest { network: IpAddr, attempts: u32 },
 }
 
 /// A turn at hashing, with the memory for it. Dropping it gives both to the next in the queue.
@@ -82,21 +85,16 @@ impl HashingQueue {
 
     /// Counts an attempt of an address, and returns its rank among those that wait.
     pub fn count_attempt(&self, address: IpAddr) -> HashRank {
-        HashRank::Guest(self.0.lock().attempts.count(network(address), Instant::now()))
-    }
-
-    /// Forgets the attempts of an address that has succeeded.
-    pub fn forget_attempts(&self, address: IpAddr) {
-        let attempts = &mut self.0.lock().attempts;
-        attempts.present.remove(&network(address));
-        attempts.before.remove(&network(address));
+        let network = network(address);
+        HashRank::Guest { network, attempts: self.0.lock().attempts.count(network, Instant::now()) }
     }
 
     /// Waits for a turn.
     ///
     /// # Errors
     ///
-    /// Fails if the queue is full and everyone in it comes first, or someone has come since who does.
+    /// Fails if the queue, or the part of it that one network may have, is full and everyone there comes first, or someone
+    /// has come since who does.
     pub async fn turn(&self, rank: HashRank) -> Result<HashingTurn, HashingOverload> {
         let waiting = {
             let mut state = self.0.lock();
@@ -109,11 +107,7 @@ impl HashingQueue {
             // Those who have gone away make room first.
             state.waiting.retain(|waiting| !waiting.turn.is_closed());
             state.waiting.push(Waiting { rank, arrival, turn });
-            if state.waiting.len() > MAX_WAITING {
-                let last = state.waiting.iter().enumerate().max_by_key(|(_, waiting)| waiting.place());
-                let last = last.map(|(position, _)| position).expect("it is not empty");
-                state.waiting.swap_remove(last);
-            }
+            state.refuse_excess(rank);
             waiting
         };
         waiting.await.map_err(|_| HashingOverload)
@@ -149,9 +143,39 @@ impl HashingQueue {
     }
 }
 
+impl HashingState {
+    /// Refuses the last of a network that has too many waiting, or else the last of all if there are too many.
+    fn refuse_excess(&mut self, newcomer: HashRank) {
+        let of_network = self.waiting.iter().filter(|waiting| waiting.rank.network() == newcomer.network()).count();
+        let network = newcomer.network().filter(|_| of_network > MAX_WAITING_OF_NETWORK);
+        if network.is_none() && self.waiting.len() <= MAX_WAITING {
+            return;
+        }
+        let candidates = self.waiting.iter().enumerate();
+        let candidates = candidates.filter(|(_, waiting)| network.is_none() || waiting.rank.network() == network);
+        if let Some((last, _)) = candidates.max_by_key(|(_, waiting)| waiting.place()) {
+            self.waiting.swap_remove(last);
+        }
+    }
+}
+
 impl Waiting {
-    fn place(&self) -> (HashRank, std::cmp::Reverse<u64>) {
-        (self.rank, std::cmp::Reverse(self.arrival))
+    /// The place in the queue; the least comes first.
+    fn place(&self) -> (Option<u32>, u64) {
+        let attempts = match self.rank {
+            HashRank::Caller => None,
+            HashRank::Guest { attempts, .. } => Some(attempts),
+        };
+        (attempts, self.arrival)
+    }
+}
+
+impl HashRank {
+    fn network(self) -> Option<IpAddr> {
+        match self {
+            Self::Caller => None,
+            Self::Guest { network, .. } => Some(network),
+        }
     }
 }
 
@@ -192,10 +216,14 @@ mod tests {
         IpAddr::from([192, 0, 2, last])
     }
 
+    fn guest(last: u8, attempts: u32) -> HashRank {
+        HashRank::Guest { network: address(last), attempts }
+    }
+
     async fn take_all(queue: &HashingQueue) -> Vec<HashingTurn> {
         let mut turns = Vec::new();
         for _ in 0..MAX_CONCURRENT {
-            turns.push(queue.turn(HashRank::Guest(0)).await.ok().unwrap());
+            turns.push(queue.turn(HashRank::Caller).await.ok().unwrap());
         }
         turns
     }
@@ -209,19 +237,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_least_rank_comes_first_and_the_newest_among_equals() {
+    async fn the_least_rank_comes_first_and_the_first_come_among_equals() {
         let queue = HashingQueue::new();
         let mut turns = take_all(&queue).await;
-        let ranks = [HashRank::Guest(3), HashRank::Guest(0), HashRank::Guest(0), HashRank::Caller];
+        let ranks = [guest(1, 3), guest(2, 0), guest(3, 0), HashRank::Caller];
         let mut waiting = Vec::new();
         for rank in ranks {
             waiting.push(wait(&queue, rank).await);
         }
-        for expected in [3, 2, 1, 0] {
+        for (served_before, expected) in [3, 1, 2, 0].into_iter().enumerate() {
             turns.pop();
             tokio::task::yield_now().await;
             let served: Vec<_> = (0..4).filter(|number| waiting[*number].is_finished()).collect();
-            assert!(served.contains(&expected) && served.len() == 4 - expected, "{expected}: {served:?}");
+            assert!(served.contains(&expected) && served.len() == served_before + 1, "{expected}: {served:?}");
             let turn = (&mut waiting[expected]).await.unwrap().ok().unwrap();
             turns.push(turn);
         }
@@ -232,14 +260,30 @@ mod tests {
         let queue = HashingQueue::new();
         let turns = take_all(&queue).await;
         let mut waiting = Vec::new();
-        for _ in 0..MAX_WAITING {
-            waiting.push(wait(&queue, HashRank::Guest(1)).await);
+        for number in 0..16 {
+            waiting.push(wait(&queue, guest(number, 1)).await);
         }
-        assert_eq!(queue.turn(HashRank::Guest(2)).now_or_never().unwrap().err(), Some(HashingOverload));
-        let honest = wait(&queue, HashRank::Guest(0)).await;
-        assert_eq!(waiting.remove(0).await.unwrap().err(), Some(HashingOverload), "the longest waiting made room");
+        assert_eq!(waiting.len(), MAX_WAITING);
+        assert_eq!(queue.turn(guest(16, 1)).now_or_never().unwrap().err(), Some(HashingOverload));
+        let honest = wait(&queue, guest(17, 0)).await;
+        assert_eq!(waiting.pop().unwrap().await.unwrap().err(), Some(HashingOverload), "the newest made room");
         drop(turns);
         assert!(honest.await.unwrap().is_ok());
+    }
+
+    #[tokio::test]
+    async fn one_network_has_a_part_of_the_queue() {
+        let queue = HashingQueue::new();
+        let _turns = take_all(&queue).await;
+        let mut waiting = Vec::new();
+        for _ in 0..MAX_WAITING_OF_NETWORK {
+            waiting.push(wait(&queue, queue.count_attempt(address(1))).await);
+        }
+        let refused = queue.turn(queue.count_attempt(address(1))).now_or_never().unwrap();
+        assert_eq!(refused.err(), Some(HashingOverload));
+        waiting.push(wait(&queue, queue.count_attempt(address(2))).await);
+        waiting.push(wait(&queue, HashRank::Caller).await);
+        assert!(waiting.iter().all(|one| !one.is_finished()), "others still find a place");
     }
 
     #[tokio::test]
@@ -253,15 +297,32 @@ mod tests {
         assert_eq!(take_all(&queue).await.len(), MAX_CONCURRENT);
     }
 
-    #[test]
-    fn attempts_count_by_network_until_a_success_or_until_they_are_old() {
+    #[tokio::test]
+    async fn logins_that_succeed_from_one_address_delay_an_honest_one_by_at_most_the_running_checks() {
         let queue = HashingQueue::new();
-        assert_eq!([(); 3].map(|()| queue.count_attempt(address(1))), [0, 1, 2].map(HashRank::Guest));
-        assert_eq!(queue.count_attempt(address(2)), HashRank::Guest(0));
-        queue.forget_attempts(address(1));
-        assert_eq!(queue.count_attempt(address(1)), HashRank::Guest(0));
+        let mut running = Vec::new();
+        for _ in 0..MAX_CONCURRENT {
+            running.push(queue.turn(queue.count_attempt(address(1))).await.ok().unwrap());
+        }
+        let honest = wait(&queue, queue.count_attempt(address(2))).await;
+        for _ in 0..MAX_CONCURRENT {
+            let newcomer = wait(&queue, queue.count_attempt(address(1))).await;
+            running.remove(0);
+            tokio::task::yield_now().await;
+            if newcomer.is_finished() {
+                running.push(newcomer.await.unwrap().ok().unwrap());
+            }
+        }
+        assert!(honest.is_finished(), "newcomers of the flood passed the honest login");
+    }
+
+    #[test]
+    fn attempts_count_by_network_until_they_are_old() {
+        let queue = HashingQueue::new();
+        assert_eq!([(); 3].map(|()| queue.count_attempt(address(1))), [0, 1, 2].map(|attempts| guest(1, attempts)));
+        assert_eq!(queue.count_attempt(address(2)), guest(2, 0));
         let (attempts, now) = (&mut queue.0.lock().attempts, Instant::now());
-        assert_eq!(attempts.count(address(1), now + WINDOW), 1, "the window before counts");
+        assert_eq!(attempts.count(address(1), now + WINDOW), 3, "the window before counts");
         assert_eq!(attempts.count(address(1), now + WINDOW * 4), 0);
     }
 }

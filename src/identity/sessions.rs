@@ -136,7 +136,6 @@ impl Identity {
             return Err(IdentityError::Overload);
         };
         if fits && let Some(user) = user {
-            passwords.queue.forget_attempts(from);
             return Ok(user);
         }
         self.0.audit.note(AuditEntry::new(None, "login.failure", recorded_name(name)).with(json!({"from": from})));
