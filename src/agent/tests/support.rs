@@ -13,7 +13,7 @@ use crate::{
 };
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json, value::RawValue};
-use std::{collections::VecDeque, time::Duration};
+use std::{collections::VecDeque, os::unix::fs::PermissionsExt as _, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -296,6 +296,8 @@ pub fn raw(value: &Value) -> Box<RawValue> {
 
 /// Settings for tests: short waits, and no heartbeat.
 pub fn settings(scratch: &tempfile::TempDir, servers: &[&ScriptedServer]) -> AgentSettings {
+    // A data directory with other files is taken only if nobody else can read it.
+    std::fs::set_permissions(scratch.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
     AgentSettings {
         servers: servers.iter().map(|server| server.url.parse().unwrap()).collect(),
         token: "sva_test".parse().unwrap(),

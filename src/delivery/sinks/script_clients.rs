@@ -54,7 +54,13 @@ impl HttpClient for Egress {
     }
 }
 
+/// Headers of a request that a script sends.
+const MAX_HEADERS: usize = 200;
+
 fn checked(request: HttpRequest) -> Result<egress::OutboundRequest, String> {
+    if request.headers.len() > MAX_HEADERS {
+        return Err(format!("the request has more than {MAX_HEADERS} headers"));
+    }
     let mut headers = HeaderMap::new();
     for (name, value) in &request.headers {
         let illegal = || format!("the header `{name}` is not legal");

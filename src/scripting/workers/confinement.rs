@@ -76,8 +76,10 @@ pub(super) fn confine_system_calls() -> io::Result<()> {
         .iter()
         .map(|call| (*call, Vec::new()))
         .chain([
-            (libc::SYS_mmap, vec![without(2, libc::PROT_EXEC)?]),
-            (libc::SYS_mprotect, vec![without(2, libc::PROT_EXEC)?]),
+            // The limit on memory does not count shared memory.
+            (libc::SYS_mmap, vec![rule(&[no_bits(2, libc::PROT_EXEC)?, private_mapping()?])?]),
+            (libc::SYS_mprotect, vec![rule(&[no_bits(2, libc::PROT_EXEC)?])?]),
+            (libc::SYS_tgkill, vec![rule(&[equal(0, std::process::id())?])?]),
         ])
         .collect();
     let refused = SeccompAction::Errno(libc::EPERM as u32);
@@ -118,16 +120,31 @@ const ALLOWED: &[i64] = &[
     libc::SYS_sched_getaffinity,
     libc::SYS_getpid,
     libc::SYS_gettid,
-    libc::SYS_tgkill,
     libc::SYS_exit,
     libc::SYS_exit_group,
 ];
 
-/// The rule that an argument has none of these bits.
-fn without(argument: u8, bits: i32) -> io::Result<SeccompRule> {
-    let operator = SeccompCmpOp::MaskedEq(bits as u64);
-    let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, 0);
-    condition.and_then(|condition| SeccompRule::new(vec![condition])).map_err(io::Error::other)
+/// The condition that an argument has none of these bits.
+fn no_bits(argument: u8, bits: i32) -> io::Result<SeccompCondition> {
+    condition(argument, SeccompCmpOp::MaskedEq(bits as u64), 0)
+}
+
+/// The condition that the type of a mapping is private.
+fn private_mapping() -> io::Result<SeccompCondition> {
+    condition(3, SeccompCmpOp::MaskedEq(libc::MAP_TYPE as u64), libc::MAP_PRIVATE as u64)
+}
+
+fn equal(argument: u8, value: u32) -> io::Result<SeccompCondition> {
+    condition(argument, SeccompCmpOp::Eq, value.into())
+}
+
+fn condition(argument: u8, operator: SeccompCmpOp, value: u64) -> io::Result<SeccompCondition> {
+    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value).map_err(io::Error::other)
+}
+
+/// The rule that a call is allowed if all conditions hold.
+fn rule(conditions: &[SeccompCondition]) -> io::Result<SeccompRule> {
+    SeccompRule::new(conditions.to_vec()).map_err(io::Error::other)
 }
 
 /// Makes an abort an exit whose code names the reason. An allocation that fails aborts the process, and so does C++.

@@ -27,6 +27,13 @@ use std::{io, sync::Arc, time::Duration};
 /// The number of times that a run is repeated because its worker was lost.
 const MAX_REPEATS: usize = 10;
 
+/// The times that a worker may be killed from outside while it executes a run. The system kills processes when memory is
+/// short, and a run that uses much of it would otherwise be repeated without end.
+const MAX_KILLS: usize = 3;
+
+/// The requests that a run may send after its time is over, until its worker is killed.
+const MAX_LATE_REQUESTS: usize = 3;
+
 /// Runs the templates, scripts and tools of users. Cloning it is cheap.
 #[derive(Clone)]
 pub struct LuaWorkers(Arc<WorkersShared>);
@@ -157,6 +164,7 @@ impl LuaWorkers {
         work: &RunWork,
     ) -> Result<FinishedRun, ScriptError> {
         let rights = RunRights { key: place.key, effects };
+        let mut kills = 0;
         for _ in 0..MAX_REPEATS {
             if let Some(quarantined) = self.0.quarantine.find(place.key, program) {
                 return Err(quarantined.into());
@@ -171,6 +179,14 @@ impl LuaWorkers {
                 Err(LostRun::Failed(error)) => return Err(error),
                 Err(LostRun::Stopped) => return Err(ScriptError::Stopped),
                 Err(LostRun::Repeat) => {}
+                Err(LostRun::Unexplained) => {
+                    kills += 1;
+                    if kills == MAX_KILLS {
+                        let error = ScriptError::Crashed(format!("it was killed from outside {kills} times"));
+                        self.0.quarantine.strike(place.key, program, error.to_string());
+                        return Err(error);
+                    }
+                }
             }
         }
         // The worker was lost again and again through no fault of this run.
@@ -179,13 +195,25 @@ impl LuaWorkers {
 
     /// Answers the requests of a run until it is over.
     async fn attend(&self, mut handle: RunHandle, rights: &RunRights) -> Result<FinishedRun, LostRun> {
+        let mut late_requests = 0;
         loop {
             match handle.next().await {
                 RunEvent::Done(finished) => return Ok(finished),
                 RunEvent::Lost(lost) => return Err(lost),
                 RunEvent::Ask(request) => {
-                    let Answer { result, library } = self.0.services.answer(rights, request).await;
-                    handle.reply(&result, library.as_ref());
+                    let answer = self.0.services.answer(rights, request);
+                    match tokio::time::timeout(handle.time_left(), answer).await {
+                        Ok(Answer { result, library }) => handle.reply(&result, library.as_ref()),
+                        Err(_) => handle.kill(LimitExceeded::Wall(self.0.limits.wall)),
+                    }
+                }
+                RunEvent::Request(_) if handle.time_left().is_zero() => {
+                    late_requests += 1;
+                    if late_requests > MAX_LATE_REQUESTS {
+                        handle.kill(LimitExceeded::Wall(self.0.limits.wall));
+                    } else {
+                        handle.end(LimitExceeded::Wall(self.0.limits.wall));
+                    }
                 }
                 RunEvent::Request(request) => {
                     let answer = self.0.services.answer(rights, request);

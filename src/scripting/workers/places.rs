@@ -48,6 +48,8 @@ pub(super) struct PoolBounds {
     pub queue: usize,
     /// Runs of one owner that wait for a worker.
     pub queue_per_owner: usize,
+    /// Runs of one owner that may wait however many of others do.
+    pub assured_per_owner: usize,
 }
 
 impl WorkerKey {
@@ -67,7 +69,16 @@ impl PoolBounds {
         };
         let script_workers = workers - (workers / 4).max(1);
         let per_owner = (cores / 2).clamp(1, script_workers);
-        Self { workers, script_workers, per_owner, runs: 16, turns: 4, queue: 1024, queue_per_owner: 512 }
+        Self {
+            workers,
+            script_workers,
+            per_owner,
+            runs: 16,
+            turns: 4,
+            queue: 1024,
+            queue_per_owner: 256,
+            assured_per_owner: 16,
+        }
     }
 }
 

@@ -126,11 +126,14 @@ impl WorkerPool {
             if state.stopped {
                 return Err(ScriptError::Stopped);
             }
+            // Checked first: what is chosen below must be carried out.
+            if !state.waiting.has_room(place.key.acts_for, self.bounds) {
+                return Err(ScriptError::Busy);
+            }
             // Nobody overtakes a run of the same owner that waits.
             let seated = if state.waiting.has(place) { None } else { self.choose(&mut state, place, &mut actions) };
             match seated {
                 Some(link) => Ok(self.granted(link)),
-                None if !state.waiting.has_room(place.key.acts_for, self.bounds) => return Err(ScriptError::Busy),
                 None => {
                     let (sender, receiver) = oneshot::channel();
                     state.waiting.push(place, sender);

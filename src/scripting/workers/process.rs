@@ -14,7 +14,7 @@ use std::{
     path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
     sync::mpsc::{self, RecvTimeoutError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::sync::oneshot;
 
@@ -105,8 +105,14 @@ impl ProcessThread {
 
 fn run(jobs: &mpsc::Receiver<ProcessJob>, tick: &impl Fn()) {
     let mut processes = 0_usize;
+    let mut last_tick = Instant::now();
     loop {
-        let wait = if processes == 0 { Duration::from_secs(3600) } else { TICK };
+        // Due also while one job follows the other: the tick holds every worker to its limits.
+        if processes > 0 && last_tick.elapsed() >= TICK {
+            tick();
+            last_tick = Instant::now();
+        }
+        let wait = if processes == 0 { Duration::from_secs(3600) } else { TICK.saturating_sub(last_tick.elapsed()) };
         match jobs.recv_timeout(wait) {
             Ok(ProcessJob::Start(command, sender)) => {
                 let started = command.start();
@@ -122,7 +128,7 @@ fn run(jobs: &mpsc::Receiver<ProcessJob>, tick: &impl Fn()) {
                 let _ = sender.send(child.wait());
                 processes = processes.saturating_sub(1);
             }
-            Err(RecvTimeoutError::Timeout) => tick(),
+            Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
     }

@@ -28,13 +28,33 @@ impl<T> SeatQueue<T> {
         self.queues.contains_key(&place)
     }
 
-    /// Returns true if another run of this owner may wait.
-    pub fn has_room(&self, owner: Owner, bounds: PoolBounds) -> bool {
-        let own = || {
-            let queues = self.queues.iter().filter(|(place, _)| place.key.acts_for == owner);
-            queues.map(|(_, queue)| queue.len()).sum::<usize>()
-        };
-        self.waiting < bounds.queue && own() < bounds.queue_per_owner
+    /// Returns true if another run of this owner may wait. Runs of others never keep an owner from it who has few.
+    pub fn has_room(&mut self, owner: Owner, bounds: PoolBounds) -> bool {
+        let own = self.waiting_of(owner);
+        if own < bounds.assured_per_owner || own < bounds.queue_per_owner && self.waiting < bounds.queue {
+            return true;
+        }
+        self.drop_closed(owner);
+        let own = self.waiting_of(owner);
+        own < bounds.assured_per_owner || own < bounds.queue_per_owner && self.waiting < bounds.queue
+    }
+
+    fn waiting_of(&self, owner: Owner) -> usize {
+        let queues = self.queues.iter().filter(|(place, _)| place.key.acts_for == owner);
+        queues.map(|(_, queue)| queue.len()).sum()
+    }
+
+    /// Removes the runs of an owner whose callers are gone.
+    fn drop_closed(&mut self, owner: Owner) {
+        let mut dropped = 0;
+        for (_, queue) in self.queues.iter_mut().filter(|(place, _)| place.key.acts_for == owner) {
+            let before = queue.len();
+            queue.retain(|sender| !sender.is_closed());
+            dropped += before - queue.len();
+        }
+        self.waiting -= dropped;
+        self.queues.retain(|_, queue| !queue.is_empty());
+        self.round.retain(|place| self.queues.contains_key(place));
     }
 
     /// The number of kinds that somebody waits for.
@@ -80,5 +100,39 @@ impl<T> SeatQueue<T> {
 impl<T> Default for SeatQueue<T> {
     fn default() -> Self {
         Self { queues: HashMap::new(), round: VecDeque::new(), waiting: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        model::id::UserId,
+        scripting::workers::places::{WorkerClass, WorkerKey},
+    };
+
+    #[test]
+    fn runs_that_wait_for_others_keep_nobody_out_and_those_without_a_caller_do_not_count() {
+        let bounds = PoolBounds { queue: 8, queue_per_owner: 4, assured_per_owner: 2, ..PoolBounds::new(4) };
+        let mut queue = SeatQueue::<()>::default();
+        let mut receivers = Vec::new();
+        let mut fill = |queue: &mut SeatQueue<()>, owner: Owner| {
+            let place = WorkerPlace { key: WorkerKey::of_owner(owner), class: WorkerClass::Script };
+            let mut count = 0;
+            while queue.has_room(owner, bounds) {
+                let (sender, receiver) = oneshot::channel();
+                queue.push(place, sender);
+                receivers.push(receiver);
+                count += 1;
+            }
+            count
+        };
+        let [first, second, third] = [(); 3].map(|()| Owner::User(UserId::new()));
+        assert_eq!((fill(&mut queue, first), fill(&mut queue, second)), (4, 4));
+        assert_eq!(fill(&mut queue, third), 2, "the queue is full, and a newcomer waits nevertheless");
+        assert!(!queue.has_room(first, bounds));
+        receivers.clear();
+        assert!(queue.has_room(first, bounds) && queue.waiting == 6);
+        assert_eq!(queue.places(), 2);
     }
 }

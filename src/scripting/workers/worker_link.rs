@@ -98,6 +98,8 @@ struct WorkerLinkState {
 
 struct RunRecord {
     program: ProgramText,
+    /// The program is compiled and not run, which tells nothing of how it behaves.
+    is_compilation: bool,
     events: mpsc::UnboundedSender<RunEvent>,
     phase: RunPhase,
     /// The time at which the first turn began.
@@ -156,6 +158,8 @@ pub(super) enum LostRun {
     Failed(ScriptError),
     /// The run is not to blame: it is to be repeated.
     Repeat,
+    /// Somebody else killed the worker while it executed the run.
+    Unexplained,
     Stopped,
 }
 
@@ -236,6 +240,7 @@ impl WorkerLink {
             state.outbox.append(&mut start.bytes);
             let record = RunRecord {
                 program: program.clone(),
+                is_compilation: matches!(work, RunWork::Compile),
                 events: sender,
                 phase: RunPhase::InTurn,
                 began: None,
@@ -376,7 +381,9 @@ impl WorkerLink {
         };
         match finished {
             Some((record, finished)) => {
-                self.quarantine.succeeded(self.key, &record.program);
+                if !record.is_compilation {
+                    self.quarantine.succeeded(self.key, &record.program);
+                }
                 // The place is free before the caller goes on, who may begin the next run.
                 if let Some(owner) = self.owner.upgrade() {
                     owner.run_ended(self.id);
@@ -490,6 +497,7 @@ impl WorkerLink {
                     self.quarantine.strike(self.key, &record.program, fault.to_string());
                     LostRun::Failed(fault)
                 }
+                (EndCause::Closed, None) if head == Some(run) => LostRun::Unexplained,
                 (_, None) => LostRun::Repeat,
             };
             let _ = record.events.send(RunEvent::Lost(lost));
@@ -543,6 +551,11 @@ impl RunHandle {
     /// Ends the run while it waits for a reply.
     pub fn end(&self, why: LimitExceeded) {
         self.link.end_waiting(self.run, why);
+    }
+
+    /// Kills the worker, because this run does not keep to its limits.
+    pub fn kill(&self, limit: LimitExceeded) {
+        self.link.kill(EndCause::Limit(limit));
     }
 
     /// The wall-clock time that the run has left.

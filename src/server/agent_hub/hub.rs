@@ -27,7 +27,7 @@ use crate::{
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use std::{collections::HashMap, sync::Arc, time::Duration};
-use tokio::sync::{MutexGuard, Notify, Semaphore};
+use tokio::sync::{Notify, OwnedMutexGuard, Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// Agents that may be connected and not have sent their hello yet. They do not count among the connections.
@@ -186,7 +186,7 @@ impl AgentHub {
 
 impl HubShared {
     /// Waits until no other registration of the same owner is under way.
-    pub async fn lock_registration(&self, link: &AgentLink) -> MutexGuard<'_, ()> {
+    pub async fn lock_registration(&self, link: &AgentLink) -> OwnedMutexGuard<()> {
         // A space that is gone by now registers nothing, so any lock will do.
         let owner = self.deps.spaces.get(link.space()).map_or([0; 16], |space| *space.owner.as_bytes());
         self.registering.lock(&owner).await
