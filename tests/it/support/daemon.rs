@@ -162,6 +162,15 @@ impl Daemon {
         line.trim().trim_end_matches(" kB").parse().expect("a number")
     }
 
+    /// The time of the processor that it has used, without its worker processes, in steps of 10 ms.
+    pub fn processor_time(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("the daemon runs");
+        let (_, fields) = stat.rsplit_once(") ").expect("the name of the process is in parentheses");
+        // The user time and the system time are the fields 14 and 15; the rest begins with field 3.
+        let ticks = fields.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number"));
+        Duration::from_millis(10 * ticks.sum::<u64>())
+    }
+
     /// The process ids of the daemon's worker processes.
     pub fn workers(&self) -> Vec<u64> {
         let parent = self.child.id().to_string();
