@@ -2,14 +2,10 @@
 
 use crate::support::{Answer, Daemon, Receiver, Space, TEST_TIMEOUT, eventually};
 use futures_util::{SinkExt as _, StreamExt as _};
-use isahc::{ReadResponseExt as _, Request};
 use serde_json::{Value, json};
 use std::{
-    io::Read as _,
-    sync::{
-        Barrier,
-        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
-    },
+    io::{Read as _, Write as _},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     thread,
     time::{Duration, Instant},
 };
@@ -25,62 +21,83 @@ const MAX_GROWTH: u64 = 64 << 10;
 /// The longest that an honest login may take beside the flood.
 const MAX_DELAY: Duration = Duration::from_secs(2);
 
+/// Threads of the flood, and the logins that each has under way at once, from an address each.
+const FLOOD_THREADS: usize = 50;
+const LOGINS: usize = 4;
+
+/// A login under way. The flood uses bare sockets, so that it takes little of the processor that the daemon needs.
+struct PendingLogin(std::net::TcpStream);
+
+impl PendingLogin {
+    fn send(daemon: &Daemon, from: &str, name: &str, password: &str) -> Self {
+        let body = json!({"name": name, "password": password}).to_string();
+        let mut stream = std::net::TcpStream::connect(daemon.url.trim_start_matches("http://")).unwrap();
+        stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
+        let head = "POST /api/auth/login HTTP/1.1\r\nhost: svc\r\nconnection: close\r\ncontent-type: application/json";
+        let request = format!("{head}\r\nx-forwarded-for: {from}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        stream.write_all(request.as_bytes()).unwrap();
+        Self(stream)
+    }
+
+    /// The status of the answer, and the seconds of its `Retry-After`.
+    fn answer(mut self) -> (u16, Option<u64>) {
+        let mut answer = String::new();
+        self.0.read_to_string(&mut answer).unwrap();
+        let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let wait = answer.lines().find_map(|line| line.strip_prefix("retry-after: "));
+        (status.unwrap_or_else(|| panic!("{answer}")), wait.map(|wait| wait.parse().unwrap()))
+    }
+}
+
 #[test]
 fn a_flood_of_logins_neither_grows_the_process_nor_delays_an_honest_one() {
     let daemon = Daemon::with(&[("HTTP_TRUSTED_PROXIES", "127.0.0.0/8")]);
     daemon.create_user("ada", &[]);
-    let login = |client: &isahc::HttpClient, from: &str, name: &str, password: &str| {
-        let request = Request::post(format!("{}/api/auth/login", daemon.url))
-            .header("content-type", "application/json")
-            .header("x-forwarded-for", from)
-            .body(json!({"name": name, "password": password}).to_string());
-        let mut response = client.send(request.unwrap()).unwrap();
-        let _ = response.text();
-        let wait = response.headers().get("retry-after").map(|wait| wait.to_str().unwrap().parse::<u64>().unwrap());
-        (response.status().as_u16(), wait)
-    };
     let before = daemon.memory();
     let (stop, refused, wrong) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
-    let begun = Barrier::new(201);
     let (delays, memory) = thread::scope(|scope| {
-        for number in 0..200 {
-            let (login, stop, refused, wrong, begun) = (&login, &stop, &refused, &wrong, &begun);
+        for thread in 0..FLOOD_THREADS {
+            let (daemon, stop, refused, wrong) = (&daemon, &stop, &refused, &wrong);
             scope.spawn(move || {
-                let client = isahc::HttpClient::new().unwrap();
-                let from = format!("198.51.100.{number}");
-                begun.wait();
                 while !stop.load(Relaxed) {
-                    match login(&client, &from, &format!("user{number}"), "a wrong password") {
-                        (401, None) => wrong.fetch_add(1, Relaxed),
-                        (503, Some(wait)) => {
-                            assert_eq!(wait, 1);
-                            refused.fetch_add(1, Relaxed)
-                        }
-                        // It has failed too often.
-                        (429, Some(_)) => 0,
-                        other => panic!("{other:?}"),
-                    };
+                    let numbers = (0..LOGINS).map(|login| thread * LOGINS + login);
+                    let logins = numbers.map(|number| {
+                        let (from, name) = (format!("198.51.100.{number}"), format!("user{number}"));
+                        PendingLogin::send(daemon, &from, &name, "a wrong password")
+                    });
+                    // All are sent before the first answer is awaited.
+                    for login in logins.collect::<Vec<_>>() {
+                        match login.answer() {
+                            (401, None) => wrong.fetch_add(1, Relaxed),
+                            (503, Some(1)) => refused.fetch_add(1, Relaxed),
+                            // It has failed too often.
+                            (429, Some(_)) => 0,
+                            other => panic!("{other:?}"),
+                        };
+                    }
                     thread::sleep(Duration::from_millis(50));
                 }
             });
         }
-        let client = isahc::HttpClient::new().unwrap();
-        begun.wait();
-        eventually("everyone in the flood to have tried", || {
-            (refused.load(Relaxed) + wrong.load(Relaxed) >= 200).then_some(())
+        eventually("the flood to be under way", || {
+            (refused.load(Relaxed) + wrong.load(Relaxed) >= FLOOD_THREADS * LOGINS).then_some(())
         });
         let mut delays = Vec::new();
         let mut memory = 0;
         for number in 0..5 {
-            let asked = Instant::now();
-            loop {
-                match login(&client, &format!("203.0.113.{number}"), "ada", "correct horse") {
-                    (200, _) => break,
-                    (503, Some(wait)) => thread::sleep(Duration::from_secs(wait)),
-                    other => panic!("{other:?}"),
-                }
+            // The time of the requests counts, and not that between them; one refusal is allowed.
+            let login = || {
+                let asked = Instant::now();
+                let login = PendingLogin::send(&daemon, &format!("203.0.113.{number}"), "ada", "correct horse");
+                (login.answer(), asked.elapsed())
+            };
+            let (mut answer, mut delay) = login();
+            if answer == (503, Some(1)) {
+                thread::sleep(Duration::from_secs(1));
+                let (second, further) = login();
+                (answer, delay) = (second, delay + further);
             }
-            delays.push(asked.elapsed());
+            delays.push((answer, delay));
             memory = memory.max(daemon.memory());
             thread::sleep(Duration::from_millis(200));
         }
@@ -89,10 +106,10 @@ fn a_flood_of_logins_neither_grows_the_process_nor_delays_an_honest_one() {
     });
     let (refused, wrong) = (refused.into_inner(), wrong.into_inner());
     let growth = memory.saturating_sub(before);
-    println!("delays {delays:?}, growth {growth} KiB, {refused} refused, {wrong} wrong");
+    println!("honest logins {delays:?}, growth {growth} KiB, {refused} refused, {wrong} wrong");
     assert!(refused > 0 && wrong > 0, "{refused} refused, {wrong} wrong");
     assert!(growth <= MAX_GROWTH, "the process grew by {growth} KiB");
-    assert!(delays.iter().all(|delay| *delay <= MAX_DELAY), "{delays:?}");
+    assert!(delays.iter().all(|(answer, delay)| *answer == (200, None) && *delay <= MAX_DELAY), "{delays:?}");
 }
 
 /// Opens an agent's socket with this token.

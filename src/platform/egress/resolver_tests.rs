@@ -117,9 +117,8 @@ async fn names_that_are_never_answered_hold_up_nobody_else_and_the_owner_hears_w
         }
     }
     assert_eq!(refused, 400 - 16 - 256);
-    let started = std::time::Instant::now();
     assert_eq!(resolver.resolve(other, "a.good.test").await.as_deref(), Ok(&[LOCAL][..]));
-    assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+    assert_eq!(server.asked("n16.slow.test"), 0, "the other owner waited for none of the 16 under way to end");
     drop(pending);
     assert!(resolver.resolve(slow, "b.good.test").await.is_ok(), "the look-ups ended with their callers");
 }
