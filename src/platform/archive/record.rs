@@ -30,16 +30,6 @@ pub enum ArchiveRecord<'l> {
     },
 }
 
-impl ArchiveRecord<'_> {
-    /// The record, independent of the line it was read from.
-    pub fn into_owned(self) -> ArchiveRecord<'static> {
-        match self {
-            ArchiveRecord::Row { key, value } => ArchiveRecord::Row { key, value: Cow::Owned(value.into_owned()) },
-            ArchiveRecord::File { name, content } => ArchiveRecord::File { name, content },
-        }
-    }
-}
-
 /// A line, before its kind gives its fields a meaning.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -69,9 +69,11 @@ pub struct RestoreProgress {
     pub rows: u64,
 }
 
-/// Records that were read one after the other, with the bytes and records up to the last of them.
+/// Records that were read one after the other, as rows of the database, with the bytes and records up to the last of them.
+#[derive(Default)]
 struct RecordGroup {
-    records: Vec<ArchiveRecord<'static>>,
+    stored: Vec<(Vec<u8>, Vec<u8>)>,
+    files: Vec<(&'static str, Vec<u8>)>,
     bytes: u64,
     rows: u64,
 }
@@ -114,36 +116,30 @@ fn restore_into(
     }
     let manifest = archive.manifest().clone();
     let mut database = offline.new_database()?;
-    let (mut files, mut repair) = (Vec::new(), Repair::new());
+    let mut staged = Vec::new();
     let (full, filled) = mpsc::sync_channel(GROUPS);
-    let end = std::thread::scope(|scope| {
+    let (end, counters) = std::thread::scope(|scope| {
         let reading = scope.spawn(move || read_ahead(archive, &full));
-        for RecordGroup { records, bytes, rows } in filled {
-            for record in records {
-                match record {
-                    ArchiveRecord::Row { key, value } => {
-                        if repair.keeps(&key, &value) {
-                            database.put(&key, &value).map_err(failed)?;
-                        }
-                    }
-                    ArchiveRecord::File { name, content } => {
-                        let content = with_present_keys(directory, name, content).map_err(failed)?;
-                        files.push(StagedFile::write(directory, name, &content).map_err(failed)?);
-                    }
-                }
+        for RecordGroup { stored, files, bytes, rows } in filled {
+            for (key, raw) in stored {
+                database.put_row(&key, &raw).map_err(failed)?;
+            }
+            for (name, content) in files {
+                let content = with_present_keys(directory, name, content).map_err(failed)?;
+                staged.push(StagedFile::write(directory, name, &content).map_err(failed)?);
             }
             progress(RestoreProgress { bytes, of: manifest.bytes_estimate, rows });
         }
         let read = reading.join();
         read.unwrap_or_else(|_| Err(ArchiveError::Unreadable(io::Error::other("the reader panicked")))).map_err(damaged)
     })?;
-    put_counters(&mut database, repair, end.is_whole()).map_err(failed)?;
+    put_counters(&mut database, counters, end.is_whole()).map_err(failed)?;
 
     // Everything that needs room is on disk before anything is replaced.
     let database = database.finish().map_err(failed)?;
     let name = format!("sled.before-restore-{}", Timestamp::now().seconds());
     let previous = offline.begin_restore(database, &name).map_err(failed)?;
-    let finished = files.into_iter().try_for_each(StagedFile::put_in_place).and_then(|()| offline.end_restore());
+    let finished = staged.into_iter().try_for_each(StagedFile::put_in_place).and_then(|()| offline.end_restore());
     finished.map_err(|source| RestoreError::Unfinished { path: directory.to_owned(), source })?;
     Ok(Restored { manifest, end, previous })
 }
@@ -160,26 +156,34 @@ fn with_present_keys(directory: &Path, name: &str, content: Vec<u8>) -> io::Resu
     }
 }
 
-/// Reads the records of an archive, in groups, and returns its last line.
+/// Reads the records of an archive in groups, until its end or until nobody takes them. Returns its last line and its counters.
 fn read_ahead(
     mut archive: ArchiveReader<File>,
     full: &mpsc::SyncSender<RecordGroup>,
-) -> Result<ArchiveEnd, ArchiveError> {
-    let (mut records, mut sent) = (Vec::new(), 0);
+) -> Result<(ArchiveEnd, Repair), ArchiveError> {
+    let (mut counters, mut group, mut sent) = (Repair::new(), RecordGroup::default(), 0);
     while let Some(record) = archive.next_record()? {
-        records.push(record.into_owned());
-        let (bytes, rows) = (archive.bytes(), archive.rows());
-        if bytes - sent >= GROUP_BYTES {
-            sent = bytes;
-            if full.send(RecordGroup { records: std::mem::take(&mut records), bytes, rows }).is_err() {
+        match record {
+            ArchiveRecord::Row { key, value } => {
+                if counters.keeps(&key, &value) {
+                    group.stored.extend(NewDatabase::rows_of(key, &value));
+                }
+            }
+            ArchiveRecord::File { name, content } => group.files.push((name, content)),
+        }
+        (group.bytes, group.rows) = (archive.bytes(), archive.rows());
+        if group.bytes - sent >= GROUP_BYTES {
+            sent = group.bytes;
+            if full.send(std::mem::take(&mut group)).is_err() {
                 break;
             }
         }
     }
-    let (bytes, rows) = (archive.bytes(), archive.rows());
+    (group.bytes, group.rows) = (archive.bytes(), archive.rows());
     // An error means that the writing end has failed, which tells why.
-    let _ = full.send(RecordGroup { records, bytes, rows });
-    archive.end().cloned().ok_or(ArchiveError::Incomplete { rows })
+    let _ = full.send(group);
+    let end = archive.end().cloned().ok_or(ArchiveError::Incomplete { rows: archive.rows() })?;
+    Ok((end, counters))
 }
 
 fn put_counters(database: &mut NewDatabase, counters: Repair, is_whole: bool) -> io::Result<()> {

@@ -47,17 +47,27 @@ impl NewDatabase {
         Ok(Self { tree, folder, rows: 0, digest: Digest::default() })
     }
 
-    /// Adds a value, in pieces if it is large.
+    /// The rows that store a value, several if it is large. They are made apart from [`Self::put_row`], so that another
+    /// thread can do it.
+    pub fn rows_of(key: Vec<u8>, value: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+        chunked::writes(key, value)
+    }
+
+    /// Adds a value.
     ///
     /// # Errors
     ///
     /// Fails if the new database cannot be written; the present one is as it was.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
-        chunked::writes(key.to_vec(), value).into_iter().try_for_each(|(key, raw)| self.put_raw(&key, &raw))
+        Self::rows_of(key.to_vec(), value).iter().try_for_each(|(key, raw)| self.put_row(key, raw))
     }
 
-    /// Adds a row as another database of this format stores it.
-    pub(super) fn put_raw(&mut self, key: &[u8], raw: &[u8]) -> io::Result<()> {
+    /// Adds a row as a database of this format stores it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::put`].
+    pub fn put_row(&mut self, key: &[u8], raw: &[u8]) -> io::Result<()> {
         if let Some(earlier) = self.tree.insert(key, raw)? {
             self.digest.remove(key, &earlier);
         }
@@ -84,7 +94,7 @@ impl NewDatabase {
     pub(super) fn finish_after(mut self, commit: u64) -> io::Result<FinishedDatabase> {
         let number = commit + 1;
         let (key, row) = Commit { number, digest: self.digest }.row();
-        self.put_raw(&key, &row)?;
+        self.put_row(&key, &row)?;
         self.tree.flush()?;
         let Self { tree, folder, .. } = self;
         drop(tree);

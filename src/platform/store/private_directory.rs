@@ -14,8 +14,8 @@ use std::{
 /// Permissions of others than the owner.
 const OTHERS: u32 = 0o077;
 
-/// A directory with no other entries counts as empty. The first is made by the file system.
-const OF_FILE_SYSTEM: &str = "lost+found";
+/// A directory with no other entries counts as empty: one is made by the file system, one by a start that was broken off.
+const OF_NOBODY: [&str; 2] = ["lost+found", "lock"];
 
 /// Makes the directory, or takes it from other users if it is empty or has a database: it holds webhook secrets and
 /// payloads.
@@ -71,16 +71,16 @@ fn content(directory: &Path) -> io::Result<Content> {
         if is_of_svc(&name.to_string_lossy()) {
             return Ok(Content::Data);
         }
-        if name != OF_FILE_SYSTEM {
+        if !OF_NOBODY.iter().any(|known| name == *known) {
             content = Content::Other;
         }
     }
     Ok(content)
 }
 
-/// Recognizes the databases, with those that were replaced, and the files of the first administrator.
+/// Recognizes the databases, with those that were replaced, the key of the secrets, and the files of the first administrator.
 fn is_of_svc(name: &str) -> bool {
-    name == "sled" || name.starts_with("sled.") || name.starts_with("admin.")
+    name == "sled" || ["sled.", "admin.", "secrets.key"].iter().any(|start| name.starts_with(start))
 }
 
 /// Closes the files that an older version left accessible to others. Other directories may be those of spaces, whose
@@ -166,7 +166,7 @@ mod tests {
     fn an_empty_directory_and_one_with_a_database_are_closed_to_others() {
         let directory = TempDir::new().unwrap();
         let (empty, used) = (directory.path().join("empty"), directory.path().join("used"));
-        fs::create_dir_all(empty.join(OF_FILE_SYSTEM)).unwrap();
+        fs::create_dir_all(empty.join(OF_NOBODY[0])).unwrap();
         fs::create_dir_all(used.join("sled/blobs")).unwrap();
         fs::create_dir_all(used.join("spaces")).unwrap();
         fs::write(used.join("sled/blobs/1"), "").unwrap();

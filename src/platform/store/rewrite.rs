@@ -40,7 +40,7 @@ pub fn compact(directory: &Path, progress: &mut RewriteProgress<'_>) -> Result<C
     let mut report = Report::new(progress);
     let copied: io::Result<()> = tree.iter().try_for_each(|row| {
         let (key, raw) = row?;
-        new.put_raw(&key, &raw)?;
+        new.put_row(&key, &raw)?;
         report.rows(new.rows());
         Ok(())
     });

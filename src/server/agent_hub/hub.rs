@@ -34,7 +34,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 const MAX_GREETINGS: usize = 1024;
 
 /// Registrations of one owner that wait for their check.
-const MAX_CHECKING: usize = 256;
+const MAX_CHECKING: usize = 2048;
 
 /// Sockets that one agent token has open at once. An agent has one; while it reconnects, some that are lost may linger.
 pub const MAX_SOCKETS: usize = 8;

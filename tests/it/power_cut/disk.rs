@@ -7,6 +7,8 @@
 use crate::support::Random;
 use std::{
     collections::BTreeMap,
+    fs::DirBuilder,
+    os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
 };
 
@@ -140,7 +142,8 @@ pub fn cut(changes: &[Change], unsynced: Unsynced, random: &mut Random, recorded
             Change::Sync { .. } => {}
         }
     }
-    std::fs::create_dir_all(directory).unwrap();
+    // As the server makes it.
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).unwrap();
     for (path, inode) in names {
         let path = directory.join(path.strip_prefix(recorded).unwrap());
         match inode {
