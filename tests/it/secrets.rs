@@ -83,8 +83,9 @@ fn without_its_key_a_webhook_fails_with_the_way_out_and_the_server_runs() {
     );
     assert_eq!(daemon.get(&path).json()["webhook"]["secret"], "whsec_****");
 
-    // The line of the old file is added to the new one.
-    daemon.kill();
+    // The line of the old file is added to the new one. A kill might repeat the attempt, and it would succeed then.
+    daemon.terminate();
+    daemon.ended();
     fs::write(&key, format!("{}{original}", fs::read_to_string(&key).unwrap())).unwrap();
     daemon.restart();
     assert_eq!(daemon.get(&path).json()["webhook"]["secret"], SECRET);
