@@ -6,7 +6,7 @@
 use crate::{
     calls::{call::Calls, registry::Registry},
     delivery::{
-        deliver::{self, Deliverer, DelivererDeps},
+        deliver::{self, Deliverer, DelivererDeps, RunningAttempts},
         sinks::{self, Sinks, SinksError},
         subscriptions::Subscriptions,
     },
@@ -94,6 +94,8 @@ pub enum ServicesError {
     Sinks(#[from] SinksError),
     #[error("cannot read the data directory: {0}")]
     Store(#[from] StoreError),
+    #[error("cannot open the file `attempts` of the data directory: {0}")]
+    Attempts(std::io::Error),
     #[error("cannot start a thread for worker processes: {0}")]
     Workers(std::io::Error),
 }
@@ -150,8 +152,11 @@ impl Services {
             scripts: scripts.clone(),
             timeout: config.webhook.timeout.0,
         };
+        let is_head = |sink, sequence| engine.queue_head(sink).is_some_and(|head| head.sequence == sequence);
+        let running_attempts = RunningAttempts::open(store.directory(), is_head).map_err(ServicesError::Attempts)?;
         let deps = DelivererDeps {
             engine: engine.clone(),
+            running_attempts,
             sinks: sinks.clone(),
             subscriptions: subscriptions.clone(),
             methods: Arc::new(calls.clone()),

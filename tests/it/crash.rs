@@ -1,9 +1,10 @@
 //! Kills the daemon under load repeatedly and checks that no accepted event is lost.
 
-use crate::support::{Daemon, Receiver, eventually};
+use crate::support::{Answer, Daemon, Receiver, eventually};
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, HashSet},
+    io::Read as _,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -105,6 +106,38 @@ fn a_hundred_kills_during_start_leave_a_database_that_opens_with_every_event() {
     let mut stored: Vec<_> = stored.iter().map(|event| event["id"].as_str().unwrap().to_owned()).collect();
     stored.reverse();
     assert_eq!(stored, accepted);
+}
+
+/// The kill stands for a defect of the server that the event sets off.
+#[test]
+fn an_event_that_ends_the_server_in_each_of_its_attempts_becomes_a_dead_letter_and_the_next_is_delivered() {
+    let receiver = Receiver::answering(|request| match request.json()["data"]["n"].as_u64() {
+        // Reads until the daemon is killed, and does not answer.
+        Some(1) => Answer::Custom(Box::new(|stream| drop(stream.read_to_end(&mut Vec::new())))),
+        _ => Answer::Status(200),
+    });
+    let mut daemon = Daemon::with(&[("DELIVERY_BACKOFF", "5ms,5ms")]);
+    let sink = daemon.create_sink(&json!({
+        "name": "s", "events": "custom.load", "type": "webhook", "owner": "global", "webhook": {"url": receiver.url("/")},
+    }));
+    let first = daemon.emit("load", &json!({"n": 1}))["event_id"].clone();
+    daemon.emit("load", &json!({"n": 2}));
+    // The first interruption is taken for chance; the three attempts follow.
+    for kills in 1..=4 {
+        receiver.wait_for(kills);
+        daemon.kill();
+        daemon.restart();
+    }
+    let received = receiver.wait_for(5);
+    let attempts: Vec<_> = received
+        .iter()
+        .map(|request| (request.json()["data"]["n"].as_u64(), request.header("x-service-attempt")))
+        .collect();
+    assert_eq!(attempts, [(Some(1), "1"), (Some(1), "1"), (Some(1), "2"), (Some(1), "3"), (Some(2), "1")]);
+    let letters = daemon.items(&format!("/api/event-sinks/{sink}/dead-letters"));
+    assert_eq!(letters.len(), 1);
+    assert_eq!(letters[0]["event_id"], first);
+    assert_eq!(letters[0]["why"], "the server ended unexpectedly during this attempt");
 }
 
 /// Checks that first deliveries arrive in sequence without a gap. A crash may undo settlements that were not yet on disk;

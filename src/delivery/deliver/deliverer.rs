@@ -8,6 +8,7 @@ use super::{
     method_permits::MethodPermits,
     recipient::Recipients,
     retry_policy::RetryPolicy,
+    running_attempts::RunningAttempts,
     worker::{DelivererState, WakeState, Worker},
 };
 use crate::{
@@ -31,6 +32,7 @@ pub struct Deliverer(pub(super) Arc<DelivererState>);
 /// The services that a deliverer uses.
 pub struct DelivererDeps {
     pub engine: Arc<dyn Engine>,
+    pub running_attempts: RunningAttempts,
     pub sinks: Sinks,
     pub subscriptions: Subscriptions,
     pub methods: Arc<dyn MethodGateway>,
@@ -42,10 +44,12 @@ pub struct DelivererDeps {
 impl Deliverer {
     /// Makes a deliverer that starts no new attempt once `shutdown` is cancelled.
     pub fn new(settings: &config::DeliveryConfig, deps: DelivererDeps, shutdown: CancellationToken) -> Self {
-        let DelivererDeps { engine, sinks, subscriptions, methods, sink_context, feed, metrics } = deps;
+        let DelivererDeps { engine, running_attempts, sinks, subscriptions, methods, sink_context, feed, metrics } =
+            deps;
         let method_context = MethodContext { sinks: sinks.clone(), workers: sink_context.workers.clone(), methods };
         Self(Arc::new(DelivererState {
             engine,
+            running_attempts,
             recipients: Recipients { sinks, subscriptions, sink_context, method_context },
             retry_policy: RetryPolicy::new(settings),
             sink_pools: SinkPools::new(settings.concurrency),

@@ -1,6 +1,6 @@
 //! Delivery to methods, from the emit to the settlement, with a gateway whose presence and responses a test sets.
 
-use super::{Deliverer, DelivererDeps, sync_routes};
+use super::{Deliverer, DelivererDeps, RunningAttempts, sync_routes};
 use crate::{
     delivery::{
         sinks::{Sinks, test_support::SinkFixture},
@@ -76,6 +76,7 @@ impl DeliveryFixture {
         let subscriptions = Subscriptions::open(store.clone()).unwrap();
         let deps = DelivererDeps {
             engine: engine.clone(),
+            running_attempts: RunningAttempts::open(store.directory(), |_, _| true).unwrap(),
             sinks: Sinks::open(store.clone(), usize::MAX, crate::platform::secret_keys::SecretKeys::for_tests())
                 .unwrap(),
             subscriptions: subscriptions.clone(),

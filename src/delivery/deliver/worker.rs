@@ -9,6 +9,7 @@ use super::{
     method_permits::MethodPermits,
     recipient::{Recipient, Recipients},
     retry_policy::RetryPolicy,
+    running_attempts::{INTERRUPTED, RunningAttempts},
 };
 use crate::{
     delivery::{CompletedAttempt, Postponed},
@@ -32,6 +33,7 @@ const POSTPONED_WAIT: Duration = Duration::from_secs(1);
 /// Everything that the workers share.
 pub(super) struct DelivererState {
     pub engine: Arc<dyn Engine>,
+    pub running_attempts: RunningAttempts,
     pub recipients: Recipients,
     pub retry_policy: RetryPolicy,
     /// Places for attempts at sinks, whose duration is limited by the server.
@@ -105,7 +107,12 @@ impl DelivererState {
             Err(next) => return next,
         };
         let started_at = Timestamp::now();
-        let attempted = self.attempt(&recipient, &pending, &mut permit).await;
+        let running = self.running_attempts.begin(sink, pending.sequence);
+        let attempted = if running.counts_as_failed() {
+            Ok(CompletedAttempt::failed(INTERRUPTED.to_owned()))
+        } else {
+            self.attempt(&recipient, &pending, &mut permit).await
+        };
         drop(permit);
         match attempted {
             Ok(completed) => self.settle(&recipient, pending, completed, started_at).await,

@@ -10,10 +10,15 @@ use std::{
     io::{self, Read as _, Write as _},
 };
 
+/// The most bytes of one read. Most messages are smaller.
+const READ_SIZE: usize = 64 << 10;
+
 /// The socket to the server.
 pub(super) struct ServerSocket {
     socket: File,
     received: FrameBuffer,
+    /// The bytes of one read.
+    reading: Box<[u8]>,
     /// Messages that were read while the worker waited for another one.
     kept: VecDeque<ToWorker>,
     sending: FrameWriter,
@@ -21,7 +26,13 @@ pub(super) struct ServerSocket {
 
 impl ServerSocket {
     pub fn new(socket: File) -> Self {
-        Self { socket, received: FrameBuffer::default(), kept: VecDeque::new(), sending: FrameWriter::default() }
+        Self {
+            socket,
+            received: FrameBuffer::default(),
+            reading: vec![0; READ_SIZE].into(),
+            kept: VecDeque::new(),
+            sending: FrameWriter::default(),
+        }
     }
 
     /// The next message.
@@ -62,13 +73,9 @@ impl ServerSocket {
             if let Some(frame) = self.received.next(usize::MAX).map_err(io::Error::other)? {
                 return ToWorker::read(frame).map_err(io::Error::other);
             }
-            let room = self.received.room();
-            let length = room.len();
-            room.resize(room.capacity(), 0);
-            let read = self.socket.read(&mut room[length..]);
-            room.truncate(length + *read.as_ref().unwrap_or(&0));
-            if read? == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
+            match self.socket.read(&mut self.reading)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                length => self.received.room().extend_from_slice(&self.reading[..length]),
             }
         }
     }
