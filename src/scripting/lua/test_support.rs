@@ -197,7 +197,7 @@ impl HttpClient for FakeHttp {
 }
 
 /// Has the method `echo`, which returns its params, and accepts every event but `refused`.
-struct FakeHost;
+pub struct FakeHost;
 
 impl MethodCaller for FakeHost {
     fn call(&self, _: Owner, method: &str, params: Box<RawValue>) -> BoxFuture<'static, Result<Box<RawValue>, String>> {

@@ -37,6 +37,11 @@ pub(super) enum HostReply {
 pub(super) type HostResult = Result<HostReply, String>;
 
 impl HostRequest {
+    /// Returns false if the request only reads what the server has.
+    pub fn may_change_something(&self) -> bool {
+        !matches!(self, Self::KvGet { .. } | Self::Require { .. })
+    }
+
     pub fn write(&self, frame: &mut FrameWriter) {
         match self {
             Self::Http(request) => {

@@ -34,6 +34,9 @@ const MAX_KILLS: usize = 3;
 /// The requests that a run may send after its time is over, until its worker is killed.
 const MAX_LATE_REQUESTS: usize = 3;
 
+/// The reason that a tool is not repeated.
+const NOT_REPEATED: &str = "another run ended it after this one had sent requests, which are not repeated: call the tool again if that is safe";
+
 /// Runs the templates, scripts and tools of users. Cloning it is cheap.
 #[derive(Clone)]
 pub struct LuaWorkers(Arc<WorkersShared>);
@@ -164,20 +167,26 @@ impl LuaWorkers {
         work: &RunWork,
     ) -> Result<FinishedRun, ScriptError> {
         let rights = RunRights { key: place.key, effects };
-        let mut kills = 0;
+        let (mut kills, mut acted) = (0, false);
         for _ in 0..MAX_REPEATS {
             if let Some(quarantined) = self.0.quarantine.find(place.key, program) {
                 return Err(quarantined.into());
             }
             let seat = self.0.pool.seat(place).await?;
             let Some(handle) = seat.begin(program, work) else { continue };
-            match self.attend(handle, &rights).await {
+            match self.attend(handle, &rights, &mut acted).await {
                 Ok(finished) => {
                     self.0.metrics.lua_time.observe(finished.cpu);
                     return Ok(finished);
                 }
                 Err(LostRun::Failed(error)) => return Err(error),
                 Err(LostRun::Stopped) => return Err(ScriptError::Stopped),
+                // An event is delivered at least once, but a tool is called once.
+                Err(LostRun::Repeat | LostRun::Unexplained)
+                    if acted && matches!(rights.effects, RunEffects::Tool(_)) =>
+                {
+                    return Err(ScriptError::Crashed(NOT_REPEATED.to_owned()));
+                }
                 Err(LostRun::Repeat) => {}
                 Err(LostRun::Unexplained) => {
                     kills += 1;
@@ -193,11 +202,20 @@ impl LuaWorkers {
         Err(ScriptError::Busy)
     }
 
-    /// Answers the requests of a run until it is over.
-    async fn attend(&self, mut handle: RunHandle, rights: &RunRights) -> Result<FinishedRun, LostRun> {
+    /// Answers the requests of a run until it is over. Sets `acted` if a request may have changed something.
+    async fn attend(
+        &self,
+        mut handle: RunHandle,
+        rights: &RunRights,
+        acted: &mut bool,
+    ) -> Result<FinishedRun, LostRun> {
         let mut late_requests = 0;
         loop {
-            match handle.next().await {
+            let event = handle.next().await;
+            if let RunEvent::Ask(request) | RunEvent::Request(request) = &event {
+                *acted |= request.may_change_something();
+            }
+            match event {
                 RunEvent::Done(finished) => return Ok(finished),
                 RunEvent::Lost(lost) => return Err(lost),
                 RunEvent::Ask(request) => {

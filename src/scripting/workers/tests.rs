@@ -5,11 +5,12 @@ use crate::{
     model::{id::UserId, owner::Owner, units::Span},
     platform::config::ScriptConfig,
     scripting::lua::{
-        Verdict,
-        test_support::{TestRuntime, event, input, lua},
+        ToolCall, ToolContext, Verdict,
+        test_support::{FakeHost, TestRuntime, event, input, lua},
     },
 };
-use std::{process::Command, time::Duration};
+use serde_json::value::RawValue;
+use std::{process::Command, sync::Arc, time::Duration};
 
 /// The worker of the tests, which is this program with this one test.
 #[test]
@@ -55,6 +56,21 @@ async fn a_run_far_over_its_limit_is_killed_and_the_other_runs_of_its_worker_are
     assert_eq!(waiting.await.unwrap(), Verdict::Skip("x".to_owned()));
     assert_eq!(host.http.requests.lock().len(), 2);
     assert!(host.metrics.render([]).contains("svc_lua_workers_lost_total 1\n"));
+}
+
+#[tokio::test]
+async fn a_tool_that_has_acted_is_not_repeated_when_another_run_ends_its_worker() {
+    let host = with_little_cpu();
+    let (workers, host_services) = (host.workers.clone(), Arc::new(FakeHost));
+    let program = ProgramText::tool("tool", "return http.post('http://gate.test', 'x').body");
+    let context = ToolContext { owner: Owner::Global, caller: host_services.clone(), emitter: host_services };
+    let call = ToolCall { arguments: RawValue::from_string("{}".to_owned()).unwrap(), context };
+    let tool = tokio::spawn(async move { workers.run_tool(&program, Owner::Global, call).await.result });
+    host.http.requested().await;
+    host.run_script(&uninterruptible()).await;
+    let error = tool.await.unwrap().unwrap_err().to_string();
+    assert!(error.starts_with("its process ended: another run ended it after this one had sent requests"), "{error}");
+    assert_eq!(host.http.requests.lock().len(), 1);
 }
 
 #[tokio::test]
