@@ -31,7 +31,7 @@ use crate::{
         },
     },
     scripting::{
-        scripts::{ArgumentChecker, Scripts, ToolEventEmitter, ToolRunner},
+        scripts::{ArgumentChecker, RunLimit, Scripts, ToolEventEmitter, ToolRunner},
         workers::{LuaWorkers, WorkerCommand, WorkerServices},
     },
     server::{
@@ -173,6 +173,7 @@ impl Services {
             caller: Arc::new(calls.clone()),
             emitter: Arc::new(ToolEventEmitter::new(emitter.clone(), identity.clone())),
             arguments: ArgumentChecker::new(),
+            run_limit: RunLimit::new(),
         };
 
         let templates = Templates::open(store.clone())?;
@@ -231,7 +232,7 @@ impl Services {
 
     /// The services of the HTTP server, in one group per subject.
     pub fn http(&self) -> HttpServices {
-        let user_limits = Arc::new(UserLimits::new());
+        let user_limits = Arc::new(UserLimits::new(self.tools.run_limit.clone()));
         let zone: Arc<str> = self.config.zone.as_str().into();
         HttpServices {
             settings: HttpSettings {

@@ -3,6 +3,7 @@
 
 use super::{
     arguments::{ArgumentChecker, ArgumentsError},
+    run_limit::{RunLimit, TooManyRuns},
     script::Script,
 };
 use crate::{
@@ -22,6 +23,7 @@ pub struct ToolRunner {
     pub caller: Arc<dyn MethodCaller>,
     pub emitter: Arc<dyn EventEmitter>,
     pub arguments: ArgumentChecker,
+    pub run_limit: RunLimit,
 }
 
 /// The reason a tool was not run.
@@ -29,6 +31,8 @@ pub struct ToolRunner {
 pub enum ToolError {
     #[error(transparent)]
     Arguments(#[from] ArgumentsError),
+    #[error(transparent)]
+    TooManyRuns(#[from] TooManyRuns),
     #[error("it is no tool")]
     NotATool,
 }
@@ -39,9 +43,10 @@ impl ToolRunner {
     ///
     /// # Errors
     ///
-    /// Fails if the arguments do not fit the schema or there is nothing to run. A failure of the tool itself is in the
+    /// Fails if the user has too many runs under way, the arguments do not fit the schema or there is nothing to run. A failure of the tool itself is in the
     /// [`ToolRun`].
     pub async fn run(&self, tool: &Arc<Script>, user: UserId, arguments: Box<RawValue>) -> Result<ToolRun, ToolError> {
+        let _permit = self.run_limit.take(user)?;
         self.arguments.check(tool, user, &arguments).await?;
         let program = tool.program().filter(|_| tool.kind == ScriptKind::Tool).ok_or(ToolError::NotATool)?;
         let (caller, emitter) = (self.caller.clone(), self.emitter.clone());

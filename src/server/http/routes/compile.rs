@@ -1,9 +1,10 @@
-//! Checks of what callers send that can take long: Lua compiles in a worker of the caller, the rest runs on a thread where
-//! no other request waits behind it.
+//! Checks of what callers send that can take long: Lua compiles in a worker of the caller, a schema on a
+//! thread where no other request waits behind it.
 
 use crate::{
     model::{
         health_check::{HealthCheck, Probe},
+        id::UserId,
         owner::Owner,
     },
     scripting::{
@@ -12,18 +13,21 @@ use crate::{
     },
     server::http::{error::ApiError, user_limits::UserLimits},
 };
+use tokio_util::task::AbortOnDropHandle;
 
-/// Runs a check once a permit is free. The permit is held until it ends, even if the caller hangs up.
-pub async fn compile<T: Send + 'static>(
+/// Runs a check of a schema on a thread, once the user has a permit. A check that has not begun when the caller hangs up
+/// does not begin; one that has is short, because schemas are small.
+pub async fn check_schema<T: Send + 'static>(
     limits: &UserLimits,
-    compile: impl FnOnce() -> T + Send + 'static,
+    user: UserId,
+    check: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, ApiError> {
-    let permit = limits.compilation().await;
-    let compiled = tokio::task::spawn_blocking(move || {
+    let permit = limits.schema_check(user).await?;
+    let checked = AbortOnDropHandle::new(tokio::task::spawn_blocking(move || {
         let _permit = permit;
-        compile()
-    });
-    compiled.await.map_err(|error| ApiError::Internal(error.to_string()))
+        check()
+    }));
+    checked.await.map_err(|error| ApiError::Internal(error.to_string()))
 }
 
 /// Checks that a health check written in Lua compiles.

@@ -1,7 +1,7 @@
 //! The handlers, one file per subject. [`super::route_table`] says which route each one serves.
 //!
 //! Several subjects share these: [`ownership`] decides which records a caller sees and manages, [`script_references`] checks
-//! that records name usable scripts, [`compile`] runs compilations, [`sample_event`] makes the events of tests and previews,
+//! that records name usable scripts, [`compile`] checks Lua and schemas, [`sample_event`] makes the events of tests and previews,
 //! and [`views`] converts records that several responses mention.
 
 mod compile;

@@ -71,10 +71,9 @@ async fn run_tool(
     params: Option<Box<RawValue>>,
 ) -> Result<RunView, ApiError> {
     let user = caller.user.id;
-    let _permit = services.user_limits.test_run(user)?;
     let arguments = params.unwrap_or_else(empty_object);
     let run = services.tools.run(tool, user, arguments).await.map_err(|error| match error {
-        ToolError::Arguments(error @ ArgumentsError::Busy) => {
+        error @ (ToolError::TooManyRuns(_) | ToolError::Arguments(ArgumentsError::Busy)) => {
             ApiError::TooManyRequests { message: error.to_string(), wait: Duration::from_secs(1) }
         }
         ToolError::Arguments(error @ ArgumentsError::Stopped) => ApiError::Unavailable(error.to_string()),

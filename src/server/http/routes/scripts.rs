@@ -1,7 +1,7 @@
 //! Stored scripts: the caller's own, and global ones, which every user reads.
 
 use super::{
-    compile::{compile, not_compiled},
+    compile::{check_schema, not_compiled},
     ownership::{check_manages_scripts_of, sees_scripts_of},
     script_references::refuse_if_referenced,
 };
@@ -119,7 +119,9 @@ async fn define(
 ) -> Result<Script, ApiError> {
     let user = caller.user.id;
     check_manages_scripts_of(caller, spec.owner.of(user))?;
-    let defined = compile(&services.user_limits, move || Script::define(spec, user, previous.as_deref())).await?;
+    let has_schema = spec.params_schema.is_some();
+    let define = move || Script::define(spec, user, previous.as_deref());
+    let defined = if has_schema { check_schema(&services.user_limits, user, define).await? } else { define() };
     let script = defined.map_err(|error| ApiError::BadRequest(error.to_string()))?;
     script.check_lua(&services.workers, user).await.map_err(|error| not_compiled("content", error))?;
     Ok(script)

@@ -1,6 +1,10 @@
-//! Limits per user: sinks, test runs, compilations and event streams.
+//! Limits per user: sinks, test runs, calls of tools, checks of schemas and event streams.
 
-use super::{TestServer, connections::watching};
+use super::{
+    TestServer,
+    connections::watching,
+    mcp::{self, OLDER},
+};
 use crate::{
     model::{
         event::{Event, EventType},
@@ -11,7 +15,7 @@ use crate::{
 };
 use futures_util::future::join_all;
 use serde_json::{Value, json, value::RawValue};
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 use tokio::net::TcpListener;
 
 fn sink(name: &str, owner: &str, url: &str) -> Value {
@@ -71,21 +75,59 @@ async fn a_user_tests_eight_sinks_at_once() {
 }
 
 #[tokio::test]
-async fn a_compilation_delays_only_other_compilations() {
+async fn a_check_of_a_schema_waits_only_for_those_of_the_same_user() {
     let server = TestServer::start().await;
-    let turns = [server.http.sinks.user_limits.compilation().await, server.http.sinks.user_limits.compilation().await];
-    let mut saving = Box::pin(server.post("/api/scripts", json!({"name": "a", "content": "return 1"})));
+    let (ada, token) = server.user("ada", &["member"]).await;
+    let ada = ada.parse().unwrap();
+    let limits = &server.http.scripts.user_limits;
+    let running = limits.schema_check(ada).await.unwrap();
+    let tool = |name: String| json!({"name": name, "kind": "tool", "content": "return 1", "params_schema": {}});
+    let save = |name: String| server.call(&token, "POST", "/api/scripts", Some(tool(name)));
+    let mut saving = Box::pin(join_all((0..16).map(|n| save(format!("a{n}")))));
     let others = async {
-        for _ in 0..100 {
-            assert_eq!(server.get("/api/whoami").await.status, 200);
+        assert_eq!(server.post("/api/scripts", tool("other".to_owned())).await.status, 201, "another user's");
+        let script = json!({"name": "plain", "content": "return 1"});
+        let plain = server.call(&token, "POST", "/api/scripts", Some(script)).await;
+        assert_eq!(plain.status, 201, "without a schema there is nothing to wait for");
+        loop {
+            let refused = save("b".to_owned());
+            // Until all sixteen have arrived, this one waits instead, and hangs up.
+            if let Ok(refused) = tokio::time::timeout(Duration::from_millis(50), refused).await {
+                break assert_eq!(refused.code(), "too_many_requests");
+            }
         }
     };
     tokio::select! {
         saved = &mut saving => panic!("it did not wait: {saved:?}"),
         () = others => {}
     }
-    drop(turns);
-    assert_eq!(saving.await.status, 201);
+    drop(running);
+    assert!(saving.await.iter().all(|saved| saved.status == 201));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn calls_of_tools_over_mcp_count_as_those_over_http_do() {
+    let server = TestServer::start().await;
+    let tool = json!({"name": "echo", "kind": "tool", "content": "return params"});
+    let path = format!("/api/scripts/{}/run", server.post("/api/scripts", tool).await.text("id"));
+    let limit = &server.services.tools.run_limit;
+    let held: Vec<_> = std::iter::from_fn(|| limit.take(server.admin()).ok()).collect();
+    assert_eq!(held.len(), 8);
+    let reason = "8 tests, previews and calls of tools of yours are under way: wait for one of them";
+    let over_http = server.post(&path, json!({})).await;
+    assert_eq!((over_http.code(), over_http.body["error"]["message"].as_str()), ("too_many_requests", Some(reason)));
+    let over_mcp = async || {
+        let answer = server.send_message(&server.token, OLDER, &mcp::call("echo", json!({})), &[]).await;
+        answer.body["result"].clone()
+    };
+    let refused = over_mcp().await;
+    assert_eq!(
+        (&refused["isError"], &refused["content"][0]["text"]),
+        (&json!(true), &json!(format!("`echo`: {reason}")))
+    );
+    drop(held);
+    assert_eq!(over_mcp().await["isError"], false);
     server.stop().await;
 }
 
