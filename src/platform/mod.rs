@@ -5,7 +5,8 @@
 //! - [`secret_keys`]: encryption of stored secrets; [`file_mode`]: private files
 //! - [`egress`]: outgoing HTTP under the egress policy
 //! - [`accept`], [`outbox`], [`lines`], [`percent`], [`process_group`]: connections, paths and child processes
-//! - [`backoff`], [`keyed_limit`], [`keyed_mutex`], [`keyed_semaphore`], [`run_to_completion`]: waiting and concurrency
+//! - [`backoff`], [`keyed_limit`], [`keyed_mutex`], [`keyed_semaphore`], [`owner_pool`],
+//!   [`run_to_completion`]: waiting and concurrency
 
 pub mod accept;
 pub mod archive;
@@ -23,6 +24,7 @@ pub mod lines;
 pub mod logging;
 pub mod metrics;
 pub mod outbox;
+pub mod owner_pool;
 pub mod percent;
 pub mod process_group;
 pub mod run_to_completion;

@@ -4,10 +4,10 @@
 //! of their own. Health follows the last attempt. A sink that hangs for the first time, or at its first attempt, holds a
 //! place of its former pool for [`SLOW_AFTER`] only; then the attempt counts as one of a slow sink.
 
-use super::pool::{Pool, PoolPermit};
 use crate::{
     delivery::CompletedAttempt,
     model::{id::SinkId, owner::Owner},
+    platform::owner_pool::{Pool, PoolPermit},
     routing::queue::{AttemptOutcome, QueueHead},
 };
 use parking_lot::Mutex;

@@ -2,12 +2,16 @@
 //!
 //! Look-ups are asynchronous and take no thread, so that a slow name server holds up only those who ask it. Each owner has
 //! a share of look-ups, and a cache of its own: nobody waits for the names of another. Callers that ask for the same name
-//! share one look-up, which ends when all of them are gone.
+//! share one look-up, which ends when all of them are gone. The places for look-ups of all owners are shared fairly: an
+//! owner without one finds one at once, however many names of others are never answered.
 //!
 //! Names come from `/etc/hosts`, then from the name servers of `egress.dns` or `/etc/resolv.conf`. Both files are read again
-//! when they change.
+//! when they change, on a thread that may wait for the disk.
 
-use crate::{model::owner::Owner, platform::keyed_semaphore::KeyedSemaphore};
+use crate::{
+    model::owner::Owner,
+    platform::{keyed_semaphore::KeyedSemaphore, owner_pool::Pool},
+};
 use futures_util::{
     FutureExt,
     future::{BoxFuture, Shared, WeakShared},
@@ -24,7 +28,7 @@ use std::{
     sync::Arc,
     time::{Duration, SystemTime},
 };
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::time::Instant;
 
 /// Look-ups that one user has under way at once, and waiting.
 const RUNNING: usize = 16;
@@ -87,7 +91,7 @@ struct ResolverState {
     servers: Vec<SocketAddr>,
     users: KeyedSemaphore<Owner>,
     global: KeyedSemaphore<()>,
-    total: Semaphore,
+    total: Arc<Pool>,
     names: Mutex<HashMap<Owner, HashMap<Box<str>, NameState>>>,
     dns: Mutex<Option<LoadedDns>>,
 }
@@ -116,7 +120,7 @@ impl NameResolver {
             servers: servers.to_vec(),
             users: KeyedSemaphore::new(RUNNING, WAITING),
             global: KeyedSemaphore::new(RUNNING_GLOBAL, WAITING_GLOBAL),
-            total: Semaphore::new(RUNNING_TOTAL),
+            total: Pool::new(RUNNING_TOTAL),
             names: Mutex::default(),
             dns: Mutex::default(),
         }))
@@ -184,7 +188,7 @@ impl ResolverState {
             Owner::User(_) => (self.users.acquire(owner).await, WAITING),
         };
         let _turn = turn.ok_or(ResolveError::Busy { waiting })?;
-        let _total = self.total.acquire().await.expect("the semaphore is never closed");
+        let _total = self.total.acquire(owner).await;
         let (addresses, keep) = match tokio::time::timeout(LOOKUP_TIMEOUT, self.ask(&name)).await {
             Ok(Ok((addresses, keep))) => (Ok(addresses), keep.clamp(KEEP_MIN, KEEP_MAX)),
             Ok(Err(error)) => (Err(error), KEEP_FAILURE),
@@ -196,7 +200,7 @@ impl ResolverState {
 
     /// Asks the name servers, and returns the time for which the answer holds too.
     async fn ask(&self, name: &str) -> Result<(Arc<[IpAddr]>, Duration), ResolveError> {
-        let client = self.client()?;
+        let client = self.client().await?;
         let found = client.lookup_ip(name).await.map_err(|error| match error {
             error if error.is_no_records_found() || error.is_nx_domain() => ResolveError::NotFound,
             NetError::Timeout => ResolveError::Timeout,
@@ -208,46 +212,57 @@ impl ResolverState {
         Ok((addresses.into(), keep))
     }
 
-    /// The client of the name servers, made anew if the system's files have changed.
-    fn client(&self) -> Result<TokioResolver, ResolveError> {
+    /// The client of the name servers, made anew if the system's files have changed. While one caller looks at them, the
+    /// others go on with the client there is.
+    async fn client(&self) -> Result<TokioResolver, ResolveError> {
         let now = Instant::now();
-        let mut dns = self.dns.lock();
-        if let Some(loaded) = dns.as_mut() {
-            if now < loaded.checked_at + FILES_CHECKED_AFTER {
-                return Ok(loaded.client.clone());
+        let before = {
+            let mut dns = self.dns.lock();
+            match dns.as_mut() {
+                Some(loaded) if now < loaded.checked_at + FILES_CHECKED_AFTER => return Ok(loaded.client.clone()),
+                Some(loaded) => {
+                    loaded.checked_at = now;
+                    Some(loaded.files)
+                }
+                None => None,
             }
-            loaded.checked_at = now;
-            if loaded.files == times_of_change() {
-                return Ok(loaded.client.clone());
-            }
-        }
-        let files = times_of_change();
-        let client = self.load().map_err(|error| ResolveError::Failed(error.to_string()))?;
-        *dns = Some(LoadedDns { client: client.clone(), files, checked_at: now });
-        Ok(client)
-    }
-
-    fn load(&self) -> Result<TokioResolver, NetError> {
-        let system =
-            if self.servers.is_empty() { hickory_resolver::system_conf::read_system_conf().ok() } else { None };
-        let (config, options) = system.unwrap_or_else(|| {
-            // The C library asks this address too if the file is missing or names no server.
-            let local = [SocketAddr::from((Ipv4Addr::LOCALHOST, 53))];
-            let servers = if self.servers.is_empty() { &local[..] } else { &self.servers };
-            let servers = servers.iter().map(name_server).collect();
-            (ResolverConfig::from_parts(None, vec![], servers), ResolverOpts::default())
+        };
+        let servers = self.servers.clone();
+        let loading = tokio::task::spawn_blocking(move || {
+            let files = times_of_change();
+            (before != Some(files)).then(|| load(&servers).map(|client| (client, files)))
         });
-        let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
-        let all = builder.options_mut();
-        *all = options;
-        all.timeout = TRY_TIMEOUT;
-        all.attempts = RETRIES;
-        all.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
-        // Answers are kept here, by owner.
-        all.cache_size = 0;
-        all.max_active_requests = RUNNING_TOTAL;
-        builder.build()
+        let loaded = loading.await.map_err(|error| ResolveError::Failed(error.to_string()))?;
+        let loaded = loaded.transpose().map_err(|error| ResolveError::Failed(error.to_string()))?;
+        let mut dns = self.dns.lock();
+        if let Some((client, files)) = loaded {
+            *dns = Some(LoadedDns { client, files, checked_at: now });
+        }
+        let client = dns.as_ref().map(|loaded| loaded.client.clone());
+        Ok(client.expect("it is loaded here unless it was before"))
     }
+}
+
+/// Reads the system's files, and makes a client of these name servers; of the system's if there are none.
+fn load(servers: &[SocketAddr]) -> Result<TokioResolver, NetError> {
+    let system = if servers.is_empty() { hickory_resolver::system_conf::read_system_conf().ok() } else { None };
+    let (config, options) = system.unwrap_or_else(|| {
+        // The C library asks this address too if the file is missing or names no server.
+        let local = [SocketAddr::from((Ipv4Addr::LOCALHOST, 53))];
+        let servers = if servers.is_empty() { &local[..] } else { servers };
+        let servers = servers.iter().map(name_server).collect();
+        (ResolverConfig::from_parts(None, vec![], servers), ResolverOpts::default())
+    });
+    let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
+    let all = builder.options_mut();
+    *all = options;
+    all.timeout = TRY_TIMEOUT;
+    all.attempts = RETRIES;
+    all.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
+    // Answers are kept here, by owner.
+    all.cache_size = 0;
+    all.max_active_requests = RUNNING_TOTAL;
+    builder.build()
 }
 
 impl NameState {

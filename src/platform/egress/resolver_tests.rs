@@ -124,6 +124,28 @@ async fn names_that_are_never_answered_hold_up_nobody_else_and_the_owner_hears_w
 }
 
 #[tokio::test]
+async fn an_owner_without_a_look_up_finds_a_place_beside_many_owners_of_silent_names() {
+    let server = NameServer::start(300).await;
+    let resolver = server.resolver();
+    let silent: Vec<_> = (0..60)
+        .flat_map(|_| {
+            let owner = user();
+            (0..16).map(move |n| (owner, format!("n{n}.slow.test")))
+        })
+        .collect();
+    let mut pending: Vec<_> = silent.iter().map(|(owner, name)| Box::pin(resolver.resolve(*owner, name))).collect();
+    for one in &mut pending {
+        assert!(futures_util::FutureExt::now_or_never(one).is_none());
+    }
+    // Nobody polls the silent ones meanwhile: none of their places becomes free.
+    for owner in [user(), Owner::Global] {
+        let found = tokio::time::timeout(Duration::from_secs(60), resolver.resolve(owner, "a.good.test")).await;
+        assert_eq!(found.expect("it finds a place").as_deref(), Ok(&[LOCAL][..]));
+    }
+    drop(pending);
+}
+
+#[tokio::test]
 async fn a_look_up_that_is_never_answered_ends_in_time() {
     let server = NameServer::start(300).await;
     let (resolver, owner) = (server.resolver(), user());

@@ -1,4 +1,4 @@
-//! A pool of places for concurrent deliveries, shared by owners.
+//! A pool of places for concurrent work, shared fairly by owners.
 //!
 //! An owner may hold no more places than are free. One owner alone thus gets half of the pool, two get a third each, and
 //! an owner without a place finds one at once, as long as there are fewer owners than places. Owners that wait take
@@ -12,7 +12,7 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-pub(super) struct Pool {
+pub struct Pool {
     size: usize,
     /// Places that [`Pool::transfer`] may fill; at least `size`.
     transfer_size: usize,
@@ -20,7 +20,7 @@ pub(super) struct Pool {
 }
 
 /// A place in a pool, freed when dropped.
-pub(super) struct PoolPermit {
+pub struct PoolPermit {
     pool: Arc<Pool>,
     owner: Owner,
 }
@@ -45,7 +45,7 @@ impl Pool {
         Self::with_transfers(size, size)
     }
 
-    /// A pool that grows up to `transfer_size` places for deliveries that come from other pools.
+    /// A pool that grows up to `transfer_size` places for work that comes from other pools.
     pub fn with_transfers(size: usize, transfer_size: usize) -> Arc<Self> {
         Arc::new(Self { size, transfer_size, state: Mutex::default() })
     }
@@ -62,7 +62,7 @@ impl Pool {
         place.await.expect("the pool keeps a waiter until it has a place")
     }
 
-    /// Takes a place for a delivery that is under way in another pool, ahead of those that wait; `None` if there is none.
+    /// Takes a place for work that is under way in another pool, ahead of those that wait; `None` if there is none.
     pub fn transfer(self: &Arc<Self>, owner: Owner) -> Option<PoolPermit> {
         let taken = self.state.lock().take_ahead(owner, self.transfer_size);
         taken.then(|| PoolPermit { pool: self.clone(), owner })
