@@ -85,7 +85,7 @@ impl Deliverer {
         let retry_now = Arc::new(Notify::new());
         workers.insert(sink, Worker { wake_state: WakeState::Woken, retry_now: retry_now.clone() });
         let state = self.0.clone();
-        self.0.tasks.spawn(async move { state.run_worker(sink, &retry_now).await });
+        self.0.tasks.spawn(async move { state.run_worker_again(sink, &retry_now).await });
     }
 
     /// Wakes the sink and makes a scheduled retry due at once. For a sink that was changed or activated.

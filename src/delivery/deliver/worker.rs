@@ -23,12 +23,15 @@ use crate::{
 };
 use futures_util::FutureExt;
 use parking_lot::Mutex;
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// The wait after a postponed attempt, and after a failed read of the queue.
 const POSTPONED_WAIT: Duration = Duration::from_secs(1);
+
+/// The wait after a defect of the server ended a worker.
+const PANIC_WAIT: Duration = Duration::from_secs(30);
 
 /// Everything that the workers share.
 pub(super) struct DelivererState {
@@ -84,8 +87,20 @@ enum Next {
 }
 
 impl DelivererState {
+    /// Runs a sink's worker, and again after a while if it panics: one attempt that hits a defect of the server must not
+    /// end the delivery to the sink.
+    pub async fn run_worker_again(&self, sink: SinkId, retry_now: &Notify) {
+        while AssertUnwindSafe(self.run_worker(sink, retry_now)).catch_unwind().await.is_err() {
+            log::error!("the worker of sink {sink} panicked and starts again in {} s", PANIC_WAIT.as_secs());
+            if self.pause(PANIC_WAIT, retry_now).await == Next::Stop {
+                self.workers.lock().remove(&sink);
+                return;
+            }
+        }
+    }
+
     /// Runs a sink's worker from its first event to an empty queue.
-    pub async fn run_worker(&self, sink: SinkId, retry_now: &Notify) {
+    async fn run_worker(&self, sink: SinkId, retry_now: &Notify) {
         loop {
             if let Some(worker) = self.workers.lock().get_mut(&sink) {
                 worker.wake_state = WakeState::Idle;
