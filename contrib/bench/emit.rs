@@ -16,7 +16,10 @@ use std::{
 };
 use support::{Daemon, PAYLOAD, event, requirement, temp_dir};
 use svc::{
-    model::id::{EventId, SinkId, UserId},
+    model::{
+        id::{EventId, SinkId, UserId},
+        owner::Owner,
+    },
     platform::{metrics::Metrics, store::Store},
     routing::queue::{
         Engine, RouteTarget,
@@ -88,7 +91,7 @@ fn store_alone() -> f64 {
         let limits = QueueLimits { queue: usize::MAX, dead_letters: 1, undelivered: u64::MAX };
         let engine = SledEngine::open(store.clone(), metrics, limits, hooks).expect("a fresh store opens");
         let target = RouteTarget { sink: SinkId::new(), name: "s".into() };
-        engine.open_queue(&target);
+        engine.open_queue(&target, Owner::User(UserId::new()));
         let user = UserId::new();
         let started = Instant::now();
         let tasks: Vec<_> = (0..EMITTERS)

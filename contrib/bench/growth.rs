@@ -23,6 +23,7 @@ use svc::{
     model::{
         event::Event,
         id::{EventId, SinkId, UserId},
+        owner::Owner,
         timestamp::Timestamp,
     },
     platform::{
@@ -89,7 +90,7 @@ async fn engine(events: usize, ids: IdChoice) -> StoreSize {
     let limits = QueueLimits { queue: usize::MAX, dead_letters: 1, undelivered: u64::MAX };
     let engine = SledEngine::open(store.clone(), metrics, limits, hooks).expect("a fresh store opens");
     let target = RouteTarget { sink: SinkId::new(), name: "s".into() };
-    engine.open_queue(&target);
+    engine.open_queue(&target, Owner::User(UserId::new()));
     let longest_history = Arc::new(AtomicU64::new(0));
     let sweeping = tokio::spawn(sweep(engine.clone()));
     let delivering = tokio::spawn(deliver(engine.clone(), wakes, events));

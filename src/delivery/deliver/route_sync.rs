@@ -59,7 +59,7 @@ impl RouteSync {
         let DelivererState { engine, sink_pools, .. } = &*self.deliverer.0;
         if let Some(route) = &after {
             // Before the route is added: an event routed to a sink without a queue would miss that sink.
-            engine.open_queue(&route.target);
+            engine.open_queue(&route.target, route.owner);
         }
         self.routes.replace(before.as_ref().map(RecipientRoute::entry), after.as_ref().map(RecipientRoute::entry));
         match (before, after) {

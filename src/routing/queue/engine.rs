@@ -5,6 +5,7 @@ use crate::{
     model::{
         event::Event,
         id::{EventId, SinkId},
+        owner::Owner,
         units::Size,
     },
     platform::{
@@ -48,7 +49,7 @@ pub enum AcceptError {
     #[error("the id {0} belongs to another event: use a new one")]
     IdTaken(EventId),
     #[error(
-        "the undelivered events of this user are over {limit} (`limits.undelivered`): wait until sinks have delivered them, or delete \
+        "the undelivered events of this user are over {limit} (`limits.undelivered`): wait until the user's own sinks have delivered them, or delete \
          the sinks that fail"
     )]
     UndeliveredFull { limit: Size },
@@ -125,8 +126,10 @@ impl Retention {
 /// Bounded durable queues, and the history of the events that went through them.
 #[async_trait]
 pub trait Engine: Send + Sync + 'static {
-    /// Makes sure that the sink has a queue, under its present name. Nothing is written before its first event.
-    fn open_queue(&self, target: &RouteTarget);
+    /// Makes sure that the sink has a queue, under its present name and owner. Nothing is written before its first event.
+    ///
+    /// Events that wait for a global sink count towards nobody's limit: whoever emits them cannot make it faster.
+    fn open_queue(&self, target: &RouteTarget, owner: Owner);
 
     /// Writes the audit entries that sum up the events which sinks lost within a minute after the first.
     async fn end_bursts(&self, end: BurstEnd) -> Result<(), StoreError>;

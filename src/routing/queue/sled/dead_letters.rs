@@ -211,7 +211,9 @@ impl QueueState {
             attempts: attempts.unwrap_or_default(),
         };
         self.history.put_delivery(batch, event.user_id, delivery_key(at, sink), size, &row);
-        self.undelivered.add(at, event.user_id, event.data.get().len(), 1);
+        if self.has_counted_queue(sink) {
+            self.undelivered.add(at, event.user_id, event.data.get().len(), &[sink]);
+        }
         Ok(LetterResult::Queued(sequence, at))
     }
 

@@ -10,6 +10,7 @@ use crate::{
     model::{
         event::Event,
         id::{EventId, SinkId},
+        owner::Owner,
         units::Size,
     },
     platform::{
@@ -44,8 +45,15 @@ impl SledEngine {
 
 #[async_trait]
 impl Engine for SledEngine {
-    fn open_queue(&self, target: &RouteTarget) {
-        self.0.queues().entry(target.sink).or_default().name = target.name.clone();
+    fn open_queue(&self, target: &RouteTarget, owner: Owner) {
+        let mut queues = self.0.queues();
+        let queue = queues.entry(target.sink).or_default();
+        queue.name = target.name.clone();
+        queue.owner = Some(owner);
+        if !queue.counts() {
+            let events = queue.ready.iter().filter_map(|queued| queued.event);
+            events.for_each(|at| self.0.undelivered.remove(at, target.sink));
+        }
     }
 
     async fn end_bursts(&self, end: BurstEnd) -> Result<(), StoreError> {
@@ -68,7 +76,7 @@ impl Engine for SledEngine {
             batch.delete_prefix(&keys::key(keys::QUEUE, &[sink.as_bytes()]))?;
             batch.delete_prefix(&keys::key(keys::DEAD, &[sink.as_bytes()]))?;
             let Some(queue) = queue else { return Ok(0) };
-            queue.ready.iter().filter_map(|queued| queued.event).for_each(|at| state.undelivered.remove(at));
+            queue.ready.iter().filter_map(|queued| queued.event).for_each(|at| state.undelivered.remove(at, sink));
             Ok(queue.reserved)
         });
         let queued = queued.await??;

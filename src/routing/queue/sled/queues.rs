@@ -9,7 +9,7 @@
 
 use super::{audit_bursts::LossBursts, history::History, undelivered::Undelivered};
 use crate::{
-    model::{event::Event, id::SinkId},
+    model::{event::Event, id::SinkId, owner::Owner},
     platform::{metrics::Metrics, store::Store},
     routing::queue::HistoryPosition,
 };
@@ -27,7 +27,7 @@ pub struct QueueLimits {
     pub queue: usize,
     /// Dead letters kept per sink.
     pub dead_letters: usize,
-    /// Bytes of payloads of one user that wait for delivery. Beyond them, new events of the user are refused.
+    /// Bytes of payloads of one user that wait for sinks of the user. Beyond them, new events for those sinks are refused.
     pub undelivered: u64,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct QueueState {
     pub history: History,
     pub hooks: EngineHooks,
     pub queues: Mutex<HashMap<SinkId, SinkQueue>>,
-    /// The sizes of all events in `queues`.
+    /// The sizes of the events in `queues` that count.
     pub undelivered: Undelivered,
 }
 
@@ -59,6 +59,8 @@ pub(super) struct QueueState {
 pub(super) struct SinkQueue {
     /// The sink's name, for messages; empty until the queue is opened after a start.
     pub name: Arc<str>,
+    /// The sink's owner; `None` until the queue is opened after a start.
+    pub owner: Option<Owner>,
     pub ready: VecDeque<QueuedEvent>,
     /// Places taken, by events that are ready and events that are still being written.
     pub reserved: usize,
@@ -80,6 +82,13 @@ pub(super) struct QueuedEvent {
     pub due: Option<Instant>,
 }
 
+impl SinkQueue {
+    /// Returns true if events that wait here count towards the limits of their users. For a global sink they do not.
+    pub fn counts(&self) -> bool {
+        self.owner != Some(Owner::Global)
+    }
+}
+
 impl QueueState {
     pub fn queues(&self) -> MutexGuard<'_, HashMap<SinkId, SinkQueue>> {
         self.queues.lock()
@@ -87,6 +96,11 @@ impl QueueState {
 
     pub fn has_queue(&self, sink: SinkId) -> bool {
         self.queues().contains_key(&sink)
+    }
+
+    /// Returns true if the sink has a queue whose events count towards the limits of their users.
+    pub fn has_counted_queue(&self, sink: SinkId) -> bool {
+        self.queues().get(&sink).is_some_and(SinkQueue::counts)
     }
 
     /// Returns the head of the sink's queue.
@@ -105,7 +119,7 @@ impl QueueState {
         queue.ready.pop_front();
         queue.reserved -= 1;
         if let Some(at) = head.event {
-            self.undelivered.remove(at);
+            self.undelivered.remove(at, sink);
         }
         true
     }
@@ -116,7 +130,7 @@ impl QueueState {
         for (sink, sequence, event) in queued {
             let Some(queue) = queues.get_mut(&sink) else {
                 // The queue was discarded since the event was accepted.
-                self.undelivered.remove(event);
+                self.undelivered.remove(event, sink);
                 continue;
             };
             let was_empty = queue.ready.is_empty();

@@ -65,7 +65,7 @@ fn read_queued(
         if let Some(at) = event
             && let Some(event) = readable(history.event_alone(at))?.flatten()
         {
-            undelivered.add(at, event.user_id, event.data.get().len(), 1);
+            undelivered.add(at, event.user_id, event.data.get().len(), &[sink]);
         }
         let queue = queues.entry(sink).or_default();
         queue.last_sequence = queue.last_sequence.max(sequence);

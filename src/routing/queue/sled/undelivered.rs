@@ -1,6 +1,9 @@
-//! The size of the events that wait for delivery, by user. An event in several queues counts once.
+//! The size of the events that wait for sinks of their user, by user. An event in several queues counts once.
 
-use crate::{model::id::UserId, routing::queue::HistoryPosition};
+use crate::{
+    model::id::{SinkId, UserId},
+    routing::queue::HistoryPosition,
+};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 
@@ -17,30 +20,31 @@ struct UndeliveredState {
 struct WaitingEvent {
     user: UserId,
     bytes: u64,
-    queues: usize,
+    /// The sinks that it waits for.
+    sinks: Vec<SinkId>,
 }
 
 impl Undelivered {
-    /// Counts an event that `queues` more queues hold.
-    pub fn add(&self, at: HistoryPosition, user: UserId, bytes: usize, queues: usize) {
-        if queues == 0 {
+    /// Counts an event that the queues of these sinks hold from now on.
+    pub fn add(&self, at: HistoryPosition, user: UserId, bytes: usize, sinks: &[SinkId]) {
+        if sinks.is_empty() {
             return;
         }
         let UndeliveredState { events, bytes: users } = &mut *self.0.lock();
         let event = events.entry(at.accepted_at.micros()).or_insert_with(|| {
             *users.entry(user).or_default() += bytes as u64;
-            WaitingEvent { user, bytes: bytes as u64, queues: 0 }
+            WaitingEvent { user, bytes: bytes as u64, sinks: Vec::new() }
         });
-        event.queues += queues;
+        event.sinks.extend_from_slice(sinks);
     }
 
-    /// Counts that one queue less holds the event.
-    pub fn remove(&self, at: HistoryPosition) {
+    /// Counts that the queue of this sink does not hold the event any more. Does nothing if it was not counted for the sink.
+    pub fn remove(&self, at: HistoryPosition, sink: SinkId) {
         let UndeliveredState { events, bytes: users } = &mut *self.0.lock();
         let key = at.accepted_at.micros();
         let Some(event) = events.get_mut(&key) else { return };
-        event.queues -= 1;
-        if event.queues > 0 {
+        event.sinks.retain(|waiting| *waiting != sink);
+        if !event.sinks.is_empty() {
             return;
         }
         let Some(WaitingEvent { user, bytes, .. }) = events.remove(&key) else { return };
@@ -66,13 +70,14 @@ mod tests {
     fn an_event_counts_once_until_the_last_queue_has_let_it_go() {
         let (undelivered, user) = (Undelivered::default(), UserId::new());
         let at = |n| HistoryPosition { accepted_at: Timestamp::from_micros(n), id: EventId::new() };
-        undelivered.add(at(1), user, 100, 2);
-        undelivered.add(at(2), user, 10, 1);
-        undelivered.add(at(3), user, 1000, 0);
-        undelivered.add(at(2), user, 10, 1);
+        let [a, b] = [SinkId::new(), SinkId::new()];
+        undelivered.add(at(1), user, 100, &[a, b]);
+        undelivered.add(at(2), user, 10, &[a]);
+        undelivered.add(at(3), user, 1000, &[]);
+        undelivered.add(at(2), user, 10, &[b]);
         assert_eq!(undelivered.bytes(user), 110);
-        for (n, left) in [(1, 110), (1, 10), (2, 10), (2, 0), (2, 0)] {
-            undelivered.remove(at(n));
+        for (n, sink, left) in [(1, a, 110), (1, a, 110), (1, b, 10), (2, b, 10), (2, a, 0), (2, a, 0)] {
+            undelivered.remove(at(n), sink);
             assert_eq!(undelivered.bytes(user), left);
         }
         assert!(undelivered.0.lock().events.is_empty() && undelivered.0.lock().bytes.is_empty());

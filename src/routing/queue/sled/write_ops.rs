@@ -54,7 +54,7 @@ impl QueueState {
             Err(error) => return AcceptResult::Unreadable(error),
         }
         if self.undelivered.bytes(event.user_id) > self.limits.undelivered
-            && targets.iter().any(|target| self.has_queue(target.sink))
+            && targets.iter().any(|target| self.has_counted_queue(target.sink))
         {
             return AcceptResult::UndeliveredFull;
         }
@@ -64,6 +64,7 @@ impl QueueState {
         let at = HistoryPosition { accepted_at: self.history.next_accepted_time(), id: event.id };
         let mut routed = Vec::with_capacity(targets.len());
         let (mut queued, mut dropped, mut matched, mut entries) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut counted = Vec::new();
         let mut queues = self.queues();
         for target in targets {
             // A sink deleted since the event was routed has no queue any more.
@@ -86,13 +87,14 @@ impl QueueState {
                 queue.reserved += 1;
                 batch.put(queue_key(target.sink, sequence), position_bytes(at));
                 queued.push((target.sink, sequence));
+                counted.extend(queue.counts().then_some(target.sink));
             }
             routed.push(RoutedSink { sink: target.sink, name: target.name.clone(), sequence, dropped: full });
             matched.push(target);
         }
         drop(queues);
         entries.iter().for_each(|entry| Audit::record(batch, entry));
-        self.undelivered.add(at, event.user_id, event.data.get().len(), queued.len());
+        self.undelivered.add(at, event.user_id, event.data.get().len(), &counted);
         self.history.put_event(batch, at, event.user_id, EventRow::encode(encoded, &routed));
         AcceptResult::New { at, queued, dropped, matched }
     }
@@ -132,7 +134,7 @@ impl QueueState {
             Settlement::Complete | Settlement::DeadLetter(_) => {
                 queue.ready.pop_front();
                 queue.reserved -= 1;
-                self.undelivered.remove(pending.position());
+                self.undelivered.remove(pending.position(), pending.sink);
             }
         }
         true

@@ -13,6 +13,7 @@ use crate::{
     model::{
         event::{Actor, ActorKind, Event, EventType},
         id::{EventId, SinkId, SpaceId, UserId},
+        owner::Owner,
         timestamp::Timestamp,
     },
     platform::{
@@ -58,7 +59,7 @@ impl EngineFixture {
 
     /// Every start does this for the sinks it knows.
     fn open_queues(&self) {
-        (0..SINKS).for_each(|n| self.engine.open_queue(&self.target(n)));
+        (0..SINKS).for_each(|n| self.engine.open_queue(&self.target(n), owner()));
     }
 
     fn target(&self, n: usize) -> RouteTarget {
@@ -129,6 +130,10 @@ fn event(id: Option<EventId>) -> Arc<Event> {
 
 fn user() -> UserId {
     UserId::from_slice(&[7; 16]).unwrap()
+}
+
+fn owner() -> Owner {
+    Owner::User(user())
 }
 
 fn attempt(number: u32, outcome: AttemptOutcome) -> Attempt {

@@ -156,7 +156,7 @@ async fn agree(steps: Vec<QueueStep>) -> Result<(), TestCaseError> {
             QueueStep::Discard(n) => {
                 let waiting = fixture.engine.discard_queue(fixture.sinks[n]).await.unwrap();
                 prop_assert_eq!(waiting, model.sinks[n].waiting.len());
-                fixture.engine.open_queue(&fixture.target(n));
+                fixture.engine.open_queue(&fixture.target(n), super::owner());
                 model.sinks[n] = ModelSink::default();
                 possible = vec![model.clone()];
             }

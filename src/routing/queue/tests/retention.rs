@@ -5,6 +5,7 @@ use crate::{
     model::{
         event::Event,
         id::{EventId, UserId},
+        owner::Owner,
     },
     platform::{
         audit::{Audit, AuditFilter},
@@ -175,8 +176,8 @@ async fn a_user_with_too_many_undelivered_bytes_is_refused_until_some_are_delive
     let refused = fixture.try_push_large(user(), 0b10).await.unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "the undelivered events of this user are over 512KiB (`limits.undelivered`): wait until sinks have delivered them, or \
-         delete the sinks that fail"
+        "the undelivered events of this user are over 512KiB (`limits.undelivered`): wait until the user's own sinks have \
+         delivered them, or delete the sinks that fail"
     );
     assert!(matches!(refused, AcceptError::UndeliveredFull { .. }));
     fixture.push_large(0).await;
@@ -185,5 +186,23 @@ async fn a_user_with_too_many_undelivered_bytes_is_refused_until_some_are_delive
         fixture.settle(0, AttemptEnding::Dead).await;
     }
     fixture.push_large(0b01).await;
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn events_that_wait_for_a_global_sink_count_towards_no_user() {
+    let mut fixture = EngineFixture::new().await;
+    let (global, own) = (0b01, 0b10);
+    let make_global = |fixture: &EngineFixture| fixture.engine.open_queue(&fixture.target(0), Owner::Global);
+    make_global(&fixture);
+    for mask in [global, global, global, global, own, own, own] {
+        fixture.push_large(mask).await;
+    }
+    fixture.crash().await;
+    let refused = fixture.try_push_large(user(), own).await.unwrap_err();
+    assert!(matches!(refused, AcceptError::UndeliveredFull { .. }), "both sinks are the user's: {refused}");
+    make_global(&fixture);
+    fixture.settle(0, AttemptEnding::Done).await;
+    fixture.push_large(global | own).await;
     fixture.end().await;
 }
