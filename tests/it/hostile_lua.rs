@@ -161,6 +161,33 @@ fn scripts_of_two_users_that_wait_do_not_delay_the_template_of_a_third() {
 }
 
 #[test]
+fn workers_yield_the_processor_to_the_daemon_and_are_no_more_than_the_setting_allows() {
+    let daemon = Daemon::with(&[("SCRIPT_WORKERS", "4"), ("SCRIPT_WALL", "60s"), ("EGRESS_ALLOW_PRIVATE", "true")]);
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let source = format!("http.request{{url = 'http://{}', timeout = 60}}", silent.local_addr().unwrap());
+    let waits = json!({
+        "name": "waits", "events": "custom.wait", "type": "script", "script": {"source": source},
+    });
+    for n in 0..6 {
+        let user = daemon.create_user(&format!("u{n}"), &["manage_own_event_sinks", "use_spaces"]);
+        let made = daemon.send("POST", "/api/event-sinks", Some(&user), Some(waits.to_string().into_bytes()));
+        assert_eq!(made.status, 201, "{}", made.text);
+        let event = json!({"type": "wait", "payload": {}}).to_string().into_bytes();
+        assert_eq!(daemon.send("POST", "/api/events/emit", Some(&user), Some(event)).status, 202);
+    }
+    let niceness = |pid: u64| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit_once(") ")?.1.split(' ').nth(16)?.parse::<i64>().ok()
+    };
+    let own = niceness(daemon.process_id()).expect("the daemon runs");
+    // Three places are for scripts; the fourth is left to templates.
+    let workers = eventually("the workers", || Some(daemon.workers()).filter(|workers| workers.len() >= 3));
+    assert!(workers.len() <= 4, "{workers:?}");
+    let expected = (own + 5).min(19);
+    assert!(workers.iter().all(|pid| niceness(*pid).is_none_or(|nice| nice == expected)), "{workers:?}");
+}
+
+#[test]
 fn workers_end_with_the_daemon_and_a_killed_worker_costs_no_attempt() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let mut daemon = Daemon::with(&[("SCRIPT_WALL", "60s"), ("DELIVERY_BACKOFF", "")]);

@@ -24,6 +24,9 @@ pub(super) const SOCKET: RawFd = 0;
 /// Memory that a worker has besides that of Lua, in bytes: the program's own data, stacks, frames.
 const BASE_MEMORY: usize = 64 << 20;
 
+/// The amount by which the priority of a worker for the processor is lower than the server's.
+const NICENESS: libc::c_int = 5;
+
 /// The number of runs that can use all their memory at the same time in one worker.
 const FULL_RUNS: usize = 4;
 
@@ -39,6 +42,9 @@ pub(super) fn confine_process(run_memory: usize) -> io::Result<()> {
     // Killed with the server, also in the middle of a loop.
     prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)?;
     prctl(libc::PR_SET_NO_NEW_PRIVS, 1)?;
+    // The processor is the server's first. A lower priority is always allowed.
+    // SAFETY: the call takes a number.
+    unsafe { libc::nice(NICENESS) };
     // SAFETY: the name is a string with a terminating zero.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"svc-lua-worker".as_ptr()) };
     // When the machine runs out of memory, the kernel ends a worker rather than the server.

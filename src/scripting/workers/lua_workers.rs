@@ -5,6 +5,7 @@
 //! fault of its own is repeated.
 
 use super::{
+    confinement::memory_limit,
     host_requests::{Answer, RunEffects, RunRights, WorkerServices},
     messages::{FinishedRun, RunOutput, RunWork},
     places::{PoolBounds, WorkerClass, WorkerKey, WorkerPlace},
@@ -61,7 +62,8 @@ impl LuaWorkers {
         services: WorkerServices,
         metrics: Arc<Metrics>,
     ) -> io::Result<Self> {
-        let (bounds, limits) = (PoolBounds::new(config.workers), RunLimits::from(config));
+        let limits = RunLimits::from(config);
+        let bounds = PoolBounds::new(config.workers, memory_limit(limits.memory));
         let quarantine = Arc::<Quarantine>::default();
         let pool = WorkerPool::new(bounds, limits, command, quarantine.clone(), metrics.clone())?;
         Ok(Self(Arc::new(WorkersShared { pool, limits, services, quarantine, metrics })))

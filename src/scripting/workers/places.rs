@@ -6,6 +6,12 @@
 use crate::model::owner::Owner;
 use std::fmt;
 
+/// The least default number of workers, whatever the memory.
+const MIN_WORKERS: usize = 4;
+
+/// The memory that this process and its children may use, in a container; `max` or absent without a limit.
+const CGROUP_MEMORY: &str = "/sys/fs/cgroup/memory.max";
+
 /// Whose code a worker runs, and on whose behalf. They differ only for a tool that one owner wrote and another runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct WorkerKey {
@@ -60,11 +66,11 @@ impl WorkerKey {
 }
 
 impl PoolBounds {
-    /// The bounds for this many workers; 0 means a number by the machine's cores.
-    pub fn new(workers: usize) -> Self {
+    /// The bounds for this many workers of `worker_memory` bytes each; 0 means a number by the machine's cores and memory.
+    pub fn new(workers: usize, worker_memory: usize) -> Self {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
         let workers = match workers {
-            0 => (cores * 16).clamp(16, 128),
+            0 => default_workers(cores, machine_memory(), worker_memory),
             workers => workers.max(2),
         };
         let script_workers = workers - (workers / 4).max(1);
@@ -82,11 +88,43 @@ impl PoolBounds {
     }
 }
 
+/// The number of workers for a machine: sixteen for each core, and at most as many as half of the memory holds.
+fn default_workers(cores: usize, memory: usize, worker_memory: usize) -> usize {
+    let fitting = (memory / 2).checked_div(worker_memory).unwrap_or(usize::MAX);
+    (cores * 16).clamp(16, 128).min(fitting.max(MIN_WORKERS))
+}
+
+/// The bytes of memory that the machine has, or that its container may use.
+fn machine_memory() -> usize {
+    // SAFETY: the calls take a number.
+    let (pages, size) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
+    let bytes = usize::try_from(pages).ok().zip(usize::try_from(size).ok()).map(|(pages, size)| pages * size);
+    let allowed = std::fs::read_to_string(CGROUP_MEMORY).ok().and_then(|text| text.trim().parse().ok());
+    bytes.unwrap_or(usize::MAX).min(allowed.unwrap_or(usize::MAX))
+}
+
 impl fmt::Display for WorkerKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.acts_for {
             Owner::Global => f.write_str("the global owner"),
             Owner::User(user) => write!(f, "the user {user}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_workers_together_take_at_most_half_of_the_memory() {
+        const MIB: usize = 1 << 20;
+        for (cores, memory, workers) in
+            [(2, 16 << 10, 32), (2, 4 << 10, 10), (64, 256 << 10, 128), (1, 256 << 10, 16), (8, 512, 4)]
+        {
+            assert_eq!(default_workers(cores, memory * MIB, 192 * MIB), workers, "{cores} cores, {memory} MiB");
+        }
+        assert_eq!(PoolBounds::new(3, 192 * MIB).workers, 3, "a setting counts as it is");
+        assert!(PoolBounds::new(0, usize::MAX).workers == 4 && machine_memory() > 64 * MIB);
     }
 }

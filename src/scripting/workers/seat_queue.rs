@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn runs_that_wait_for_others_keep_nobody_out_and_those_without_a_caller_do_not_count() {
-        let bounds = PoolBounds { queue: 8, queue_per_owner: 4, assured_per_owner: 2, ..PoolBounds::new(4) };
+        let bounds = PoolBounds { queue: 8, queue_per_owner: 4, assured_per_owner: 2, ..PoolBounds::new(4, 0) };
         let mut queue = SeatQueue::<()>::default();
         let mut receivers = Vec::new();
         let mut fill = |queue: &mut SeatQueue<()>, owner: Owner| {

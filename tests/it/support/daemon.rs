@@ -155,6 +155,10 @@ impl Daemon {
         Self { directory, data, settings, child, url }
     }
 
+    pub fn process_id(&self) -> u64 {
+        self.child.id().into()
+    }
+
     /// Resident memory in KiB.
     pub fn memory(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the daemon runs");
