@@ -6,6 +6,6 @@
 const MAX_MESSAGE: usize = 4 << 10;
 
 /// The beginning of `text` that is kept.
-pub(super) fn bounded(text: &str) -> &str {
+pub(in crate::scripting) fn bounded(text: &str) -> &str {
     &text[..text.floor_char_boundary(MAX_MESSAGE)]
 }

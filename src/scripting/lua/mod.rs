@@ -41,6 +41,7 @@ mod space_program_tests;
 #[cfg(test)]
 pub(in crate::scripting) mod test_support;
 
+pub(in crate::scripting) use bounded_text::bounded;
 pub use error::ScriptError;
 pub use host::{
     AgentReply, EventEmitter, HostServices, HttpClient, HttpRequest, HttpResponse, MAX_BODY, MethodCaller,
@@ -51,6 +52,7 @@ pub use inputs::{CheckedSpace, EventInput, ProgramContext, ToolCall};
 #[doc(hidden)]
 pub use json::fuzz_json;
 pub use json::{JsonError, check_size};
+pub(in crate::scripting) use libraries::bounded_log;
 pub use limits::LimitExceeded;
 pub(in crate::scripting) use limits::{RunClock, RunLimits, Watchdog};
 pub use program::{Capabilities, CompileError, MAX_SPACE_FILE, Program};

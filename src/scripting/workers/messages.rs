@@ -12,7 +12,8 @@ use super::{
     wire::{FrameReader, FrameWriter, Malformed},
 };
 use crate::scripting::lua::{
-    BodyFormat, CompileError, EventFields, EventInput, LimitExceeded, RunLimits, ScriptError, Verdict,
+    BodyFormat, CompileError, EventFields, EventInput, LimitExceeded, RunLimits, ScriptError, Verdict, bounded,
+    bounded_log,
 };
 use bytes::Bytes;
 use serde_json::value::RawValue;
@@ -228,7 +229,7 @@ impl FromWorker {
             2 => {
                 let run = frame.u64()?;
                 let cpu = Duration::from_nanos(frame.u64()?);
-                let log = frame.list(FrameReader::text)?;
+                let log = bounded_log(&frame.list(FrameReader::text)?);
                 Self::Done { run, finished: FinishedRun { cpu, log, outcome: read_outcome(&mut frame)? } }
             }
             _ => return Err(Malformed),
@@ -283,7 +284,7 @@ fn read_outcome(frame: &mut FrameReader) -> Result<Result<RunOutput, ScriptError
         0 => RunOutput::Rendered { kind: BodyFormat::Json, body: frame.data()? },
         1 => RunOutput::Rendered { kind: BodyFormat::Text, body: frame.data()? },
         2..=6 => {
-            let (after, why) = (Duration::from_micros(frame.u64()?), frame.text()?);
+            let (after, why) = (Duration::from_micros(frame.u64()?), message(frame)?);
             RunOutput::Verdict(match code {
                 2 => Verdict::Ack,
                 3 => Verdict::Failed(why),
@@ -330,18 +331,23 @@ fn write_error(frame: &mut FrameWriter, error: &ScriptError) {
 
 fn read_error(frame: &mut FrameReader, code: u8) -> Result<ScriptError, Malformed> {
     Ok(match code {
-        9 => ScriptError::Raised(frame.text()?),
+        9 => ScriptError::Raised(message(frame)?),
         10 => ScriptError::RaisedWith {
             code: frame.option(FrameReader::i64)?,
-            message: frame.text()?,
+            message: message(frame)?,
             data: frame.option(FrameReader::text)?.map(RawValue::from_string).transpose().map_err(|_| Malformed)?,
         },
         11 => ScriptError::Limit(read_limit(frame)?),
-        12 => ScriptError::LimitAt { limit: read_limit(frame)?, location: frame.text()? },
-        13 => ScriptError::Compile(CompileError { line: frame.u32()?, message: frame.text()? }),
+        12 => ScriptError::LimitAt { limit: read_limit(frame)?, location: message(frame)? },
+        13 => ScriptError::Compile(CompileError { line: frame.u32()?, message: message(frame)? }),
         14 => ScriptError::Host,
         _ => return Err(Malformed),
     })
+}
+
+/// A text for people. The worker has cut it already, unless somebody has taken the worker over.
+fn message(frame: &mut FrameReader) -> Result<String, Malformed> {
+    frame.text().map(|text| bounded(&text).to_owned())
 }
 
 fn write_limit(frame: &mut FrameWriter, limit: LimitExceeded) {
@@ -491,6 +497,38 @@ mod tests {
             };
             assert_eq!(format!("{:?}", read.outcome.unwrap_err()), told);
         }
+    }
+
+    #[test]
+    fn texts_that_a_worker_did_not_cut_are_cut_when_they_are_read() {
+        let long = || "é".repeat(1 << 20);
+        let read = |outcome, log| {
+            let finished = FinishedRun { cpu: Duration::ZERO, log, outcome };
+            match from_worker(&FromWorker::Done { run: 1, finished }) {
+                FromWorker::Done { finished, .. } => finished,
+                _ => panic!("it is another message"),
+            }
+        };
+        for verdict in [Verdict::Failed(long()), Verdict::Skip(long()), Verdict::Dead(long())] {
+            let read = read(Ok(RunOutput::Verdict(verdict)), Vec::new());
+            let Ok(RunOutput::Verdict(Verdict::Failed(why) | Verdict::Skip(why) | Verdict::Dead(why))) = read.outcome
+            else {
+                panic!("it is another outcome")
+            };
+            assert_eq!(why.len(), 4 << 10);
+        }
+        for error in [
+            ScriptError::Raised(long()),
+            ScriptError::RaisedWith { code: None, message: long(), data: None },
+            ScriptError::Compile(CompileError { line: 1, message: long() }),
+            ScriptError::LimitAt { limit: LimitExceeded::Cancelled, location: long() },
+        ] {
+            assert!(read(Err(error), Vec::new()).outcome.unwrap_err().to_string().len() < (4 << 10) + 100);
+        }
+        let lines = read(Ok(RunOutput::Compiled), vec!["x".to_owned(); 1000]).log;
+        assert_eq!((lines.len(), lines[200].as_str()), (201, "… truncated"));
+        let bytes: usize = read(Ok(RunOutput::Compiled), vec![long()]).log.iter().map(String::len).sum();
+        assert!(bytes <= (16 << 10) + "… truncated".len(), "{bytes}");
     }
 
     #[test]

@@ -32,4 +32,5 @@ mod time;
 pub(super) use install::{NO_MEMORY, install};
 pub(super) use modules::loaded_modules_size;
 pub(super) use run_log::RunLog;
+pub(in crate::scripting) use run_log::bounded_log;
 pub(super) use space_svc::RegisteredHandlers;

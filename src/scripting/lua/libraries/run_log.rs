@@ -35,22 +35,34 @@ impl RunLog {
             return;
         }
         let room = MAX_BYTES - self.bytes;
-        if self.lines.len() == MAX_LINES || line.len() > room {
+        let mut text = String::from_utf8_lossy(&line[..line.len().min(room + 1)]).into_owned();
+        if self.lines.len() == MAX_LINES || text.len() > room {
             self.full = true;
             // The beginning of a long line may be all there is of it.
             if self.lines.len() < MAX_LINES && room > 0 {
-                self.lines.push(String::from_utf8_lossy(&line[..room]).into_owned());
+                text.truncate(text.floor_char_boundary(room));
+                self.lines.push(text);
             }
             self.lines.push(TRUNCATED.to_owned());
             return;
         }
-        self.bytes += line.len();
-        self.lines.push(String::from_utf8_lossy(line).into_owned());
+        self.bytes += text.len();
+        self.lines.push(text);
     }
 
     pub fn into_lines(self) -> Vec<String> {
         self.lines
     }
+}
+
+/// The lines of a log that are kept. The log of a run within its bounds stays as it is.
+pub(in crate::scripting) fn bounded_log(lines: &[String]) -> Vec<String> {
+    let (mut log, was_cut) = (RunLog::default(), lines.last().is_some_and(|line| line == TRUNCATED));
+    lines[..lines.len() - usize::from(was_cut)].iter().for_each(|line| log.add(line.as_bytes()));
+    if was_cut && !log.full {
+        log.lines.push(TRUNCATED.to_owned());
+    }
+    log.into_lines()
 }
 
 /// The function behind `print` and `log`; its second argument is true for `log`.
@@ -88,5 +100,16 @@ mod tests {
         log.add(b"never seen");
         let lines = log.into_lines();
         assert_eq!(lines.iter().map(String::len).collect::<Vec<_>>(), [5, MAX_BYTES - 5, TRUNCATED.len()]);
+    }
+
+    #[test]
+    fn a_log_that_was_cut_is_not_cut_again() {
+        for line in [&[0xff; 1000][..], "é".repeat(501).as_bytes(), b"", &[b'x'; 1 << 20]] {
+            let mut log = RunLog::default();
+            (0..300).for_each(|_| log.add(line));
+            let lines = log.into_lines();
+            assert!(lines.iter().map(String::len).sum::<usize>() <= MAX_BYTES + TRUNCATED.len());
+            assert_eq!(bounded_log(&lines), lines);
+        }
     }
 }
