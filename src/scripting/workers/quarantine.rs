@@ -9,8 +9,9 @@ use parking_lot::Mutex;
 use std::{
     collections::HashMap,
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
-    time::{Duration, Instant},
+    time::Duration,
 };
+use tokio::time::Instant;
 
 /// The number of times in a row that a program may end its worker.
 const STRIKES: u32 = 3;
@@ -125,6 +126,26 @@ mod tests {
         assert!(quarantine.find(key, &ProgramText::script("script", "bad() ")).is_none());
         let user = WorkerKey { acts_for: Owner::User(UserId::new()), ..key };
         assert!(quarantine.find(user, &program).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_quarantine_ends_after_an_hour_and_so_does_the_memory_of_single_ends() {
+        let (quarantine, key) = (Quarantine::default(), WorkerKey::of_owner(Owner::Global));
+        let program = ProgramText::script("script", "bad()");
+        let strike = || quarantine.strike(key, &program, String::new());
+        (0..3).for_each(|_| strike());
+        tokio::time::advance(QUARANTINE - Duration::from_millis(1)).await;
+        assert!(quarantine.find(key, &program).is_some() && quarantine.len() == 1);
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(quarantine.find(key, &program).is_none() && quarantine.len() == 0);
+        // It begins with the first again.
+        (0..2).for_each(|_| strike());
+        assert!(quarantine.find(key, &program).is_none());
+        tokio::time::advance(QUARANTINE).await;
+        (0..2).for_each(|_| strike());
+        assert!(quarantine.find(key, &program).is_none());
+        strike();
+        assert_eq!(quarantine.find(key, &program).map(|found| found.count), Some(3));
     }
 
     #[test]
