@@ -8,14 +8,14 @@
 use super::audit_entries::{script_entry, sink_entry};
 use crate::{
     delivery::sinks::{Sinks, SinksError},
-    identity::Identity,
+    identity::{Caller, Identity},
     model::{
         event::Actor,
         id::{SpaceId, UserId},
         owner::Owner,
     },
     platform::{
-        audit::{Audit, AuditEntry},
+        audit::{Audit, AuditEntry, AuditRoom},
         kv::Kv,
         store::StoreError,
     },
@@ -52,21 +52,21 @@ pub enum UserRecordsError {
 }
 
 impl UserRecords {
-    /// Deletes what belonged to a user who has just been deleted by `actor`.
+    /// Deletes what belonged to a user whom `caller` has just deleted.
     ///
     /// # Errors
     ///
     /// Stops at the first record that cannot be deleted. Remaining spaces, sinks and scripts are deleted later as orphans.
-    pub async fn delete_of(&self, actor: &Actor, user: UserId) -> Result<(), UserRecordsError> {
+    pub async fn delete_of(&self, caller: &Caller, user: UserId) -> Result<(), UserRecordsError> {
         for space in self.spaces.of(user) {
-            self.spaces.delete(actor.clone(), space.id).await?;
+            self.spaces.delete(caller.actor(), space.id).await?;
         }
         for sink in self.sinks.visible_to(&[Owner::User(user)]) {
-            let entry = sink_entry(actor.clone(), "sink.delete", &sink);
+            let entry = sink_entry(caller.actor(), "sink.delete", &sink).in_room(caller.audit_room());
             self.sinks.delete(sink.id, move |batch| Audit::record(batch, &entry)).await?;
         }
         for script in self.scripts.of(Owner::User(user)) {
-            let entry = script_entry(actor.clone(), "script.delete", &script);
+            let entry = script_entry(caller.actor(), "script.delete", &script).in_room(caller.audit_room());
             self.scripts.delete(script.id, move |batch| Audit::record(batch, &entry)).await?;
         }
         // Last, when no script of the user is left to write to it.
@@ -79,10 +79,10 @@ impl UserRecords {
     /// # Errors
     ///
     /// Stops at the first record that cannot be deleted. Remaining sinks are deleted later as orphans.
-    pub async fn delete_space(&self, actor: &Actor, space: SpaceId) -> Result<(), UserRecordsError> {
-        self.spaces.delete(actor.clone(), space).await?;
+    pub async fn delete_space(&self, caller: &Caller, space: SpaceId) -> Result<(), UserRecordsError> {
+        self.spaces.delete(caller.actor(), space).await?;
         for sink in self.sinks.all().into_iter().filter(|sink| sink.space == Some(space)) {
-            let entry = sink_entry(actor.clone(), "sink.delete", &sink);
+            let entry = sink_entry(caller.actor(), "sink.delete", &sink).in_room(caller.audit_room());
             match self.sinks.delete(sink.id, move |batch| Audit::record(batch, &entry)).await {
                 Ok(_) | Err(SinksError::NotFound(_)) => {}
                 Err(error) => return Err(error.into()),
@@ -99,20 +99,21 @@ impl UserRecords {
             }
         }
         for sink in self.sinks.all() {
-            let reason = if self.is_orphan(sink.owner) {
-                USER_DELETED
+            let (reason, room) = if self.is_orphan(sink.owner) {
+                (USER_DELETED, AuditRoom::Administrative)
             } else if sink.space.is_some_and(|space| self.spaces.get(space).is_none()) {
-                SPACE_DELETED
+                (SPACE_DELETED, AuditRoom::Ordinary)
             } else {
                 continue;
             };
-            let entry = orphan_entry("sink.delete", format!("sink:{}", sink.id), &sink.name, reason);
+            let entry = orphan_entry("sink.delete", format!("sink:{}", sink.id), &sink.name, reason).in_room(room);
             if let Err(error) = self.sinks.delete(sink.id, move |batch| Audit::record(batch, &entry)).await {
                 log::warn!("sink {} stays for now, although {reason}: {error}", sink.id);
             }
         }
         for script in self.scripts.all().into_iter().filter(|script| self.is_orphan(script.owner)) {
             let entry = orphan_entry("script.delete", format!("script:{}", script.id), &script.name, USER_DELETED);
+            let entry = entry.in_room(AuditRoom::Administrative);
             if let Err(error) = self.scripts.delete(script.id, move |batch| Audit::record(batch, &entry)).await {
                 log::warn!("script {} of a deleted user stays for now: {error}", script.id);
             }

@@ -53,9 +53,16 @@ fn an_agent_token_reads_no_webhook_secrets() {
         assert_eq!(seen.status, 200, "{}", seen.text);
         assert!(!seen.text.contains("of-ada") && seen.text.contains("whsec_****"), "{}", seen.text);
     }
-    for (method, change) in [("PATCH", json!({"active": false})), ("PUT", webhook("hook")), ("DELETE", json!({}))] {
-        let refused = daemon.send(method, &path, Some(&space.token), body(&change));
-        assert_eq!(refused.status, 403, "{method}: {}", refused.text);
+    let (test, redeliver) = (format!("{path}/test"), format!("{path}/redeliver"));
+    for (method, path, change) in [
+        ("PATCH", &path, json!({"active": false})),
+        ("PUT", &path, webhook("hook")),
+        ("DELETE", &path, json!({})),
+        ("POST", &test, json!({})),
+        ("POST", &redeliver, json!({})),
+    ] {
+        let refused = daemon.send(method, path, Some(&space.token), body(&change));
+        assert_eq!(refused.status, 403, "{method} {path}: {}", refused.text);
         assert!(!refused.text.contains("of-ada"), "{}", refused.text);
     }
     assert_eq!(daemon.send("GET", &path, Some(&ada), None).json()["active"], true);
@@ -80,6 +87,8 @@ fn the_sinks_that_an_agent_made_end_with_its_space() {
     let changed = daemon.send("PATCH", &path, Some(&space.token), body(&json!({"description": "mine"})));
     assert_eq!(changed.status, 200, "{}", changed.text);
     assert!(!changed.text.contains("of-ada"), "{}", changed.text);
+    let redelivered = daemon.send("POST", &format!("{path}/redeliver"), Some(&space.token), body(&json!({})));
+    assert_eq!((redelivered.status, redelivered.json()["redelivered"].clone()), (200, json!(0)), "it is its own");
     let foreign = daemon.send("PATCH", &path, Some(&other.token), body(&json!({"description": "mine"})));
     assert_eq!(foreign.status, 403, "another space made it: {}", foreign.text);
     assert_eq!(daemon.send("DELETE", &format!("/api/spaces/{}", space.id), Some(&ada), None).status, 204);
@@ -179,6 +188,22 @@ fn a_password_reset_offers_to_revoke_the_tokens() {
 }
 
 #[test]
+fn replacing_a_user_can_revoke_the_tokens() {
+    let daemon = Daemon::start();
+    let ada = daemon.create_user("ada", &MEMBER);
+    let whoami = || daemon.send("GET", "/api/whoami", Some(&ada), None);
+    let roles: Vec<_> = whoami().json()["roles"].as_array().unwrap().iter().map(|role| role["name"].clone()).collect();
+    let path = format!("/api/users/{}", whoami().json()["id"].as_str().unwrap());
+    let mut user = json!({"name": "ada", "password": "battery staple", "roles": roles});
+    let admin = daemon.admin_token();
+    let replaced = daemon.send("PUT", &path, Some(&admin), body(&user));
+    assert_eq!((replaced.status, whoami().status), (200, 200), "{}", replaced.text);
+    user["revoke_tokens"] = json!(true);
+    let replaced = daemon.send("PUT", &path, Some(&admin), body(&user));
+    assert_eq!((replaced.status, whoami().status), (200, 401), "{}", replaced.text);
+}
+
+#[test]
 fn changing_ones_own_password_can_revoke_the_other_tokens() {
     let daemon = Daemon::start();
     let ada = daemon.create_user("ada", &MEMBER);
@@ -190,19 +215,56 @@ fn changing_ones_own_password_can_revoke_the_other_tokens() {
 }
 
 #[test]
-fn a_token_on_the_command_line_is_hidden_from_ps() {
-    let daemon = Daemon::start();
-    let token = daemon.admin_token();
-    let inline = format!("--token={token}");
-    for words in [&["event", "tail", "--token", &token][..], &["event", "tail", &inline]] {
-        let mut child = daemon.command(words).env_remove("SVC_TOKEN").stdout(Stdio::null()).spawn().unwrap();
+fn a_token_on_the_command_line_is_hidden_from_ps_in_every_command() {
+    let token = format!("svc_{}", "t".repeat(40));
+    // A server that never answers keeps every command waiting.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    let commands: &[&[&str]] = &[
+        &["whoami"],
+        &["event", "emit", "x"],
+        &["event", "tail"],
+        &["event", "list"],
+        &["sink", "list"],
+        &["sink", "test", "x"],
+        &["script", "list"],
+        &["space", "list"],
+        &["template", "list"],
+        &["method", "list"],
+        &["method", "call", "x"],
+        &["user", "list"],
+        &["role", "list"],
+        &["group", "list"],
+        &["token", "list"],
+        &["audit"],
+        &["backup", "create", "x.backup"],
+        &["mcp", "tools"],
+        &["subscription", "list"],
+        &["sink", "redeliver", "x"],
+    ];
+    let mut children = Vec::new();
+    for command in commands {
+        for option in [&["--token", token.as_str()][..], &[&format!("--token={token}")]] {
+            let home = tempfile::tempdir().unwrap();
+            let mut svc = Command::new(env!("CARGO_BIN_EXE_svc"));
+            svc.args(*command).args(option).env("SVC_SERVER", &url).env_remove("SVC_TOKEN");
+            svc.current_dir(home.path())
+                .env("HOME", home.path())
+                .env_remove("XDG_CONFIG_HOME")
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::piped());
+            children.push((command.join(" "), svc.spawn().unwrap(), home));
+        }
+    }
+    for (command, mut child, _home) in children {
         let line = || fs::read_to_string(format!("/proc/{}/cmdline", child.id())).unwrap();
-        eventually("the token to be hidden", || line().contains("****").then_some(()));
-        let shown = line();
-        assert!(shown.contains("--token") && !shown.contains(&token[..12]), "{shown}");
-        assert_eq!(child.try_wait().unwrap(), None, "it goes on with the token that it was given");
+        let shown = eventually(&command, || Some(line()).filter(|line| line.contains("****") || line.is_empty()));
+        let ended = child.try_wait().unwrap();
         child.kill().unwrap();
-        child.wait().unwrap();
+        let said = stderr(&child.wait_with_output().unwrap());
+        assert_eq!(ended, None, "`{command}` goes on with the token that it was given: {said}");
+        assert!(shown.contains("--token") && !shown.contains(&token[..12]), "{command}: {shown}");
     }
 }
 

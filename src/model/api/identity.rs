@@ -41,6 +41,26 @@ pub struct UserBody {
     pub active: bool,
 }
 
+/// All fields of a user that is replaced.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UserReplacement {
+    pub name: Name,
+    /// At least 8 characters. Without one the present password stays.
+    pub password: Option<String>,
+    /// Names or ids.
+    #[serde(default)]
+    pub roles: Vec<String>,
+    /// Names or ids.
+    #[serde(default)]
+    pub groups: Vec<String>,
+    #[serde(default = "active_by_default")]
+    pub active: bool,
+    /// Revokes the user's API tokens, except one that this request carries. Agent tokens of the user's spaces stay.
+    #[serde(default)]
+    pub revoke_tokens: bool,
+}
+
 /// Some fields of a user; absent ones stay.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -1,6 +1,9 @@
 //! Queues of sinks and subscriptions: dead letters, and their redelivery.
 
-use super::{ownership::manages_sinks, sinks::find};
+use super::{
+    ownership::manages_sinks,
+    sinks::{check_changeable, find, space_of_agent},
+};
 use crate::{
     model::{
         api::{
@@ -17,12 +20,20 @@ use crate::{
 };
 use std::sync::Arc;
 
+/// The use that a request makes of a queue.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum QueueAccess {
+    Read,
+    /// For an agent only on subscriptions of its space and sinks that it made.
+    Change,
+}
+
 pub async fn dead_letters(
     services: Arc<SinkServices>,
     request: ApiRequest,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<List<DeadLetter>>, ApiError> {
-    let queue = find_queue(&services, &request)?;
+    let queue = find_queue(&services, &request, QueueAccess::Read)?;
     let after = pagination::cursor(page.cursor.as_deref())?.unwrap_or(0);
     let letters = services.engine.dead_letters(queue, after, pagination::fetch_count(page.limit))?;
     Ok(Json(List::of_fetched(letters, page.limit, |letter| letter.sequence, |letter| letter)))
@@ -33,7 +44,7 @@ pub async fn redeliver(
     request: ApiRequest,
     body: Option<Json<RedeliverBody>>,
 ) -> Result<Json<RedeliverView>, ApiError> {
-    let queue = find_queue(&services, &request)?;
+    let queue = find_queue(&services, &request, QueueAccess::Change)?;
     let which = match body.unwrap_or_else(|| Json(RedeliverBody::default())).0.event_ids {
         Some(ids) => DeadLetterFilter::Events(ids),
         None => DeadLetterFilter::All,
@@ -44,14 +55,24 @@ pub async fn redeliver(
 }
 
 /// The queue of the path: of a subscription of the caller's, or of a sink that the caller manages.
-fn find_queue(services: &SinkServices, request: &ApiRequest) -> Result<SinkId, ApiError> {
+fn find_queue(services: &SinkServices, request: &ApiRequest, access: QueueAccess) -> Result<SinkId, ApiError> {
     let (id, caller) = (request.id()?, request.caller());
-    if services.subscriptions.get(id).is_some_and(|subscription| subscription.owner == caller.user.id) {
+    let subscription = services.subscriptions.get(id).filter(|subscription| subscription.owner == caller.user.id);
+    if let Some(subscription) = subscription {
+        let is_foreign = space_of_agent(caller).is_some_and(|space| space != subscription.space);
+        if access == QueueAccess::Change && is_foreign {
+            let message = "an agent's token redelivers to only the methods of its space: use a token of the user";
+            return Err(ApiError::Forbidden(message.to_owned()));
+        }
         return Ok(id);
     }
     if !manages_sinks(caller) {
         let reason = "this is no subscription of yours, and a sink needs the permission manage_own_event_sinks";
         return Err(ApiError::Forbidden(reason.to_owned()));
     }
-    Ok(find(services, caller, id)?.id)
+    let sink = find(services, caller, id)?;
+    if access == QueueAccess::Change {
+        check_changeable(caller, &sink)?;
+    }
+    Ok(sink.id)
 }

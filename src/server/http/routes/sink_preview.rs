@@ -2,7 +2,7 @@
 
 use super::{
     sample_event::sample_input,
-    sinks::{define, find},
+    sinks::{check_changeable, define, find},
 };
 use crate::{
     delivery::sinks::{self, PreviewError},
@@ -18,6 +18,7 @@ pub async fn test(
 ) -> Result<Json<TestView>, ApiError> {
     let caller = request.caller();
     let sink = find(&services, caller, request.id()?)?;
+    check_changeable(caller, &sink)?;
     let _permit = services.user_limits.test_run(caller.user.id)?;
     let sample = sample.map(|Json(sample)| sample).unwrap_or_default();
     let input = sample_input(caller, &services.zone, sample)?;

@@ -1,7 +1,7 @@
 //! Sinks: listing, making, changing and deleting them. [`super::sink_preview`] tests them, and [`super::queues`] serves
 //! their queues.
 //!
-//! An agent sees the sinks of its owner without their secrets, and changes only those that it made itself. Those are
+//! An agent sees the sinks of its owner without their secrets, and acts only on those that it made itself. Those are
 //! deleted with its space.
 
 use super::{
@@ -109,8 +109,8 @@ fn secrets_for(caller: &Caller) -> Secrets {
     }
 }
 
-/// The space that a new sink of this caller is bound to.
-fn space_of_agent(caller: &Caller) -> Option<SpaceId> {
+/// The space of an agent, to which a new sink of this caller is bound.
+pub(super) fn space_of_agent(caller: &Caller) -> Option<SpaceId> {
     match caller.via {
         Credential::Agent { space, .. } => Some(space),
         Credential::Token { .. } | Credential::Session { .. } => None,
@@ -118,10 +118,10 @@ fn space_of_agent(caller: &Caller) -> Option<SpaceId> {
 }
 
 /// Limits an agent to the sinks that agents of its space made.
-fn check_changeable(caller: &Caller, sink: &Sink) -> Result<(), ApiError> {
+pub(super) fn check_changeable(caller: &Caller, sink: &Sink) -> Result<(), ApiError> {
     match space_of_agent(caller) {
         Some(space) if sink.space != Some(space) => {
-            let message = "an agent's token changes only the sinks that it made: use a token of the user";
+            let message = "an agent's token changes, tests and redelivers to only the sinks that it made: use a token of the user";
             Err(ApiError::Forbidden(message.to_owned()))
         }
         _ => Ok(()),

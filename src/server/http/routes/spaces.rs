@@ -89,7 +89,7 @@ pub async fn update(
 
 pub async fn delete(services: Arc<SpaceServices>, request: ApiRequest) -> Result<NoContent, ApiError> {
     let space = find(&services, &request)?;
-    services.records.delete_space(&request.caller().actor(), space.id).await?;
+    services.records.delete_space(request.caller(), space.id).await?;
     Ok(NoContent)
 }
 

@@ -5,7 +5,7 @@ use crate::{
     identity::{Identity, NewUser, User, UserChange},
     model::{
         api::{
-            identity::{TokenView, UserBody, UserPatch, UserView},
+            identity::{TokenView, UserBody, UserPatch, UserReplacement, UserView},
             list::{List, PageQuery},
         },
         id::UserId,
@@ -49,16 +49,16 @@ pub async fn show(identity: Identity, request: ApiRequest) -> Result<Json<UserVi
 pub async fn replace(
     identity: Identity,
     request: ApiRequest,
-    Json(body): Json<UserBody>,
+    Json(body): Json<UserReplacement>,
 ) -> Result<Json<UserView>, ApiError> {
-    let UserBody { name, password, roles, groups, active } = body;
+    let UserReplacement { name, password, roles, groups, active, revoke_tokens } = body;
     let change = UserChange {
         name: Some(name),
         password,
         roles: Some(roles),
         groups: Some(groups),
         active: Some(active),
-        revoke_tokens: false,
+        revoke_tokens,
     };
     apply(&identity, &request, change).await
 }
@@ -86,7 +86,7 @@ pub async fn tokens(
 pub async fn delete(services: Arc<UserServices>, request: ApiRequest) -> Result<NoContent, ApiError> {
     let id: UserId = request.id()?;
     services.identity.delete_user(request.caller(), id).await?;
-    services.records.delete_of(&request.caller().actor(), id).await?;
+    services.records.delete_of(request.caller(), id).await?;
     Ok(NoContent)
 }
 

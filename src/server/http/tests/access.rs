@@ -1,9 +1,12 @@
 //! Authentication, token scopes, permissions and visibility on every route.
 
 use super::TestServer;
-use crate::server::http::{
-    route::{Route, RouteAccess},
-    route_table::TABLE,
+use crate::{
+    platform::audit::{AuditFilter, AuditRoom},
+    server::http::{
+        route::{Route, RouteAccess},
+        route_table::TABLE,
+    },
 };
 use serde_json::json;
 
@@ -128,19 +131,30 @@ async fn a_deleted_token_or_user_is_refused_from_the_response_on() {
 }
 
 #[tokio::test]
-async fn deleting_a_user_deletes_its_sinks() {
+async fn deleting_a_user_deletes_its_records_with_entries_in_the_administrative_room() {
     let server = TestServer::start().await;
     let (id, ada) = server.user("ada", &["member"]).await;
     let sink = json!({"name": "s", "events": "*", "type": "script", "owner": "me", "script": {"source": ""}});
     let made = server.call(&ada, "POST", "/api/event-sinks", Some(sink.clone())).await;
     assert_eq!(made.status, 201, "{made:?}");
     assert_eq!(server.post("/api/event-sinks", sink).await.status, 201);
+    for (path, body) in
+        [("/api/scripts", json!({"name": "s", "content": "return"})), ("/api/spaces", json!({"name": "s"}))]
+    {
+        assert_eq!(server.call(&ada, "POST", path, Some(body)).await.status, 201, "{path}");
+    }
     assert_eq!(server.call(&server.token, "DELETE", &format!("/api/users/{id}"), None).await.status, 204);
     let left: Vec<_> = server.services.sinks.all().iter().map(|sink| sink.owner).collect();
     let admin = server.services.identity.users()[0].id;
     assert_eq!(left, [crate::model::owner::Owner::User(admin)]);
     let audited = server.get("/api/audit?action=sink.delete").await;
     assert_eq!(audited.body["items"][0]["object"], format!("sink:{}", made.text("id")));
+    for action in ["sink.delete", "script.delete", "space.delete", "user.delete"] {
+        let filter = AuditFilter { action: Some(action.to_owned()), ..AuditFilter::default() };
+        let entries = server.services.audit.list(filter, None, 9).await.unwrap().entries;
+        let rooms: Vec<_> = entries.iter().map(|entry| entry.room).collect();
+        assert_eq!(rooms, [AuditRoom::Administrative], "{action}");
+    }
     server.stop().await;
 }
 
