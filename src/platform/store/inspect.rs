@@ -134,14 +134,10 @@ fn read_row_of_format1(
         commit.number = format1::commit_number(&raw).unwrap_or(0);
     }
     match format1::current_row(times, key, &raw, |piece| Ok(log.get(piece)?.map(Value::from)))? {
-        CurrentRow::Row { key, value } => {
-            inspection.rows += 1;
-            visit(inspection, &key, &value)
-        }
+        CurrentRow::Row { key, value } => take_row(&key, Ok(value), inspection, visit),
         CurrentRow::Absent => Ok(()),
         CurrentRow::Damaged => {
-            inspection.lose(&StoreError::damaged(key, "its value cannot be read"));
-            Ok(())
+            take_row(key, Err(StoreError::damaged(key, "its value cannot be read")), inspection, visit)
         }
     }
 }
@@ -169,6 +165,16 @@ fn read_row(
         Ok(Framed::Pieces(_)) => join(log, key, &raw)?,
         Err(error) => Err(error),
     };
+    take_row(key, value, inspection, visit)
+}
+
+/// Gives a row to the visitor, or counts it as lost.
+fn take_row(
+    key: &[u8],
+    value: Result<Value, StoreError>,
+    inspection: &mut Inspection,
+    visit: &mut impl FnMut(&mut Inspection, &[u8], &[u8]) -> io::Result<()>,
+) -> io::Result<()> {
     match value {
         Ok(value) => {
             inspection.rows += 1;
