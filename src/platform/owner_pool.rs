@@ -1,8 +1,9 @@
 //! A pool of places for concurrent work, shared fairly by owners.
 //!
-//! An owner may hold no more places than are free. One owner alone thus gets half of the pool, two get a third each, and
-//! an owner without a place finds one at once, as long as there are fewer owners than places. Owners that wait take
-//! turns, and an owner's own waiters are served in order.
+//! An owner may hold no more places than are free. One owner alone thus gets half of the pool, and two that ask by turns get
+//! a third each. Owners that fill the pool one after the other leave less and less to the next; a pool with a reserve
+//! keeps that many places for owners that hold none, so that those find one at once. Owners that wait take turns, and an
+//! owner's own waiters are served in order.
 
 use crate::model::owner::Owner;
 use parking_lot::Mutex;
@@ -16,6 +17,8 @@ pub struct Pool {
     size: usize,
     /// Places that [`Pool::transfer`] may fill; at least `size`.
     transfer_size: usize,
+    /// Places that only owners without a place take.
+    reserve: usize,
     state: Mutex<PoolState>,
 }
 
@@ -47,14 +50,19 @@ impl Pool {
 
     /// A pool that grows up to `transfer_size` places for work that comes from other pools.
     pub fn with_transfers(size: usize, transfer_size: usize) -> Arc<Self> {
-        Arc::new(Self { size, transfer_size, state: Mutex::default() })
+        Arc::new(Self { size, transfer_size, reserve: 0, state: Mutex::default() })
+    }
+
+    /// A pool that keeps `reserve` of its places for owners that hold none.
+    pub fn with_reserve(size: usize, reserve: usize) -> Arc<Self> {
+        Arc::new(Self { size, transfer_size: size, reserve, state: Mutex::default() })
     }
 
     /// Waits for a place.
     pub async fn acquire(self: &Arc<Self>, owner: Owner) -> PoolPermit {
         let place = {
             let mut state = self.state.lock();
-            if state.take(owner, self.size) {
+            if state.take(owner, self.size, self.reserve) {
                 return PoolPermit { pool: self.clone(), owner };
             }
             state.wait(owner)
@@ -64,7 +72,7 @@ impl Pool {
 
     /// Takes a place for work that is under way in another pool, ahead of those that wait; `None` if there is none.
     pub fn transfer(self: &Arc<Self>, owner: Owner) -> Option<PoolPermit> {
-        let taken = self.state.lock().take_ahead(owner, self.transfer_size);
+        let taken = self.state.lock().take_ahead(owner, self.transfer_size, self.reserve);
         taken.then(|| PoolPermit { pool: self.clone(), owner })
     }
 
@@ -72,7 +80,7 @@ impl Pool {
         let granted = {
             let mut state = self.state.lock();
             state.give_back(owner);
-            state.grant(self.size)
+            state.grant(self.size, self.reserve)
         };
         for (owner, waiter) in granted {
             // A waiter that has gone gives its place back by dropping it.
@@ -89,15 +97,16 @@ impl Drop for PoolPermit {
 
 impl PoolState {
     /// Takes a place for an owner that may hold one more and has no earlier waiter.
-    fn take(&mut self, owner: Owner, size: usize) -> bool {
+    fn take(&mut self, owner: Owner, size: usize, reserve: usize) -> bool {
         let waits = self.owners.get(&owner).is_some_and(|places| !places.waiting.is_empty());
-        !waits && self.take_ahead(owner, size)
+        !waits && self.take_ahead(owner, size, reserve)
     }
 
-    fn take_ahead(&mut self, owner: Owner, size: usize) -> bool {
+    fn take_ahead(&mut self, owner: Owner, size: usize, reserve: usize) -> bool {
         let held = self.owners.get(&owner).map_or(0, |places| places.held);
         let free = size.saturating_sub(self.used);
-        if held >= free {
+        let open = if held == 0 { free } else { free.saturating_sub(reserve) };
+        if held >= open {
             return false;
         }
         self.owners.entry(owner).or_default().held += 1;
@@ -126,13 +135,13 @@ impl PoolState {
     }
 
     /// Gives free places to waiting owners, in turns, until none of them may hold one more.
-    fn grant(&mut self, size: usize) -> Vec<(Owner, oneshot::Sender<PoolPermit>)> {
+    fn grant(&mut self, size: usize, reserve: usize) -> Vec<(Owner, oneshot::Sender<PoolPermit>)> {
         let mut granted = Vec::new();
         let mut refused = 0;
         while refused < self.turns.len()
             && let Some(owner) = self.turns.pop_front()
         {
-            if self.take_ahead(owner, size) {
+            if self.take_ahead(owner, size, reserve) {
                 refused = 0;
                 let places = self.owners.get_mut(&owner).expect("an owner with a place is known");
                 let waiter = places.waiting.pop_front().expect("an owner has its turn only while it waits");
@@ -184,6 +193,17 @@ mod tests {
         let held: Vec<_> = asked.filter_map(|owner| pool.acquire(*owner).now_or_never()).collect();
         assert_eq!(held.len(), 507, "each has five or six, and as many are free");
         assert!(pool.acquire(user()).now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_reserve_is_there_for_newcomers_after_owners_that_took_all_they_got_one_after_the_other() {
+        let pool = Pool::with_reserve(512, 128);
+        let greedy: Vec<_> = (0..100).map(|_| fill(&pool, user())).collect();
+        assert_eq!(greedy.iter().map(Vec::len).take(9).collect::<Vec<_>>(), [192, 96, 48, 24, 12, 6, 3, 2, 1]);
+        let newcomer = fill(&pool, user());
+        assert_eq!(newcomer.len(), 1);
+        drop(greedy);
+        assert_eq!(fill(&pool, user()).len(), 192);
     }
 
     #[tokio::test]

@@ -41,6 +41,9 @@ const WAITING_GLOBAL: usize = 1024;
 /// Look-ups under way for all owners together, which bounds the sockets.
 const RUNNING_TOTAL: usize = 512;
 
+/// Look-ups of those that only owners without any take, so that each owner has one under way.
+const RESERVED: usize = 128;
+
 /// Timeout of one look-up: two tries with an answer to each.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 const TRY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -120,7 +123,7 @@ impl NameResolver {
             servers: servers.to_vec(),
             users: KeyedSemaphore::new(RUNNING, WAITING),
             global: KeyedSemaphore::new(RUNNING_GLOBAL, WAITING_GLOBAL),
-            total: Pool::new(RUNNING_TOTAL),
+            total: Pool::with_reserve(RUNNING_TOTAL, RESERVED),
             names: Mutex::default(),
             dns: Mutex::default(),
         }))
