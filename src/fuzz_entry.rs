@@ -7,12 +7,23 @@ use crate::{
     delivery::sinks::signature,
     model::{
         agent_protocol::{self, ToAgent, ToServer},
+        api::{
+            agent::{AgentEmitBody, KvIncrementBody, KvPutBody, RegisterBody},
+            events::{EmitBody, ExplainBody},
+            identity::{Credentials, GroupBody, NewToken, RoleBody, UserBody},
+            scripts::RunBody,
+            sinks::{PreviewBody, RedeliverBody, SampleEvent},
+            spaces::SpaceBody,
+        },
         id::UserId,
+        json_input,
         jsonrpc::{Id, Request, RpcBody, RpcResponse},
         method::Registration,
         owner::Owner,
         pattern::Patterns,
+        script_spec::ScriptSpec,
         sink_spec::SinkSpec,
+        space_settings::{Driver, SpaceSettings},
         template_spec::TemplateSpec,
         toml_input,
         webhook_secret::WebhookSecret,
@@ -20,22 +31,25 @@ use crate::{
     platform::config::Config,
     routing::matcher::Trie,
 };
-use serde_json::value::RawValue;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Map, Value, value::RawValue};
 use std::collections::BTreeMap;
 
-pub use crate::scripting::lua::fuzz_json as lua_json;
+pub use crate::scripting::{lua::fuzz_json as lua_json, workers::fuzz_messages as worker_messages};
 
 /// A target and its name, which is also that of its binary and its folder of inputs.
 pub type FuzzTarget = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [FuzzTarget; 6] = [
+pub const TARGETS: [FuzzTarget; 8] = [
     ("event_patterns", event_patterns),
     ("json_rpc", json_rpc),
     ("agent_protocol", agent_protocol),
     ("toml_definitions", toml_definitions),
     ("webhook_signatures", webhook_signatures),
     ("lua_json", lua_json),
+    ("worker_messages", worker_messages),
+    ("json_bodies", json_bodies),
 ];
 
 /// The first line is a list of patterns; each other line is the type of an event. The trie and the patterns agree.
@@ -149,6 +163,55 @@ pub fn webhook_signatures(data: &[u8]) {
     let standard = signature::sign_standard(&secret, id, time, body);
     assert_eq!(standard.strip_prefix("v1,").map(str::len), Some(44), "{standard}");
     assert_ne!(standard, signature::sign_standard(&secret, id, time, &other));
+}
+
+/// The body of a request to the API, as each type of body. An accepted body reads back as it was written.
+pub fn json_bodies(data: &[u8]) {
+    for read in [
+        read_back::<EmitBody>,
+        read_back::<ExplainBody>,
+        read_back::<SampleEvent>,
+        read_back::<RunBody>,
+        read_back::<PreviewBody>,
+        read_back::<RedeliverBody>,
+        read_back::<AgentEmitBody>,
+        read_back::<RegisterBody>,
+        read_back::<KvPutBody>,
+        read_back::<KvIncrementBody>,
+        read_back::<UserBody>,
+        read_back::<RoleBody>,
+        read_back::<GroupBody>,
+        read_back::<NewToken>,
+        read_back::<Credentials>,
+    ] {
+        read(data);
+    }
+    let _ = json_input::parse::<SpaceBody>(data);
+    // Definitions are read as fields first, so that some of them can be put over the stored ones.
+    let Ok(fields) = json_input::parse::<Map<String, Value>>(data) else { return };
+    if let Ok(sink) = json_input::interpret::<SinkSpec>(Value::Object(fields.clone())) {
+        let again: SinkSpec = json_input::patched(&sink, Map::new()).expect("a sink reads back");
+        assert_eq!(again, sink);
+        let _ = sink.check();
+    }
+    if let Ok(script) = json_input::interpret::<ScriptSpec>(Value::Object(fields.clone())) {
+        let again: ScriptSpec = json_input::patched(&script, Map::new()).expect("a script reads back");
+        assert_eq!(again, script);
+        let _ = script.check();
+    }
+    if let Ok(settings) = json_input::patched::<SpaceSettings>(&SpaceSettings::default(), fields) {
+        let again: SpaceSettings = json_input::patched(&settings, Map::new()).expect("settings read back");
+        assert_eq!(again, settings);
+        let _ = settings.check(Driver::default());
+    }
+}
+
+fn read_back<T: DeserializeOwned + Serialize>(data: &[u8]) {
+    let Ok(body) = json_input::parse::<T>(data) else { return };
+    let written = serde_json::to_vec(&body).expect("a body is JSON");
+    let again: T = json_input::parse(&written)
+        .unwrap_or_else(|error| panic!("{} does not read back: {error}", String::from_utf8_lossy(&written)));
+    assert_eq!(serde_json::to_vec(&again).expect("a body is JSON"), written);
 }
 
 #[cfg(test)]

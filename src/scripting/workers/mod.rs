@@ -9,6 +9,7 @@
 //! A worker belongs to one owner until it ends, and everything it sends is untrusted: whose run it is, the server knows.
 
 mod confinement;
+mod fuzz;
 mod host_messages;
 mod host_requests;
 mod lua_workers;
@@ -26,6 +27,7 @@ mod worker_link;
 #[cfg(test)]
 mod tests;
 
+pub use fuzz::fuzz_messages;
 pub use host_requests::WorkerServices;
 pub use lua_workers::LuaWorkers;
 pub use process::{WORKER_COMMAND, WorkerCommand};
