@@ -3,7 +3,6 @@
 //! Each file is one subject; `support` has the daemon, the space, the webhook receiver and the MCP clients they share.
 
 mod agents;
-mod attacks;
 mod backup;
 mod cli;
 mod crash;

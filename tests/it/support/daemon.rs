@@ -6,7 +6,6 @@ use serde_json::Value;
 use std::{
     fs::File,
     io::{BufRead, BufReader},
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Output, Stdio},
     time::Duration,
@@ -159,16 +158,20 @@ impl Daemon {
         self.child.id().into()
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Resident memory in KiB.
     pub fn memory(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the daemon runs");
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("the daemon runs");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("the kernel reports it");
         line.trim().trim_end_matches(" kB").parse().expect("a number")
     }
 
     /// The time of the processor that it has used, without its worker processes, in steps of 10 ms.
     pub fn processor_time(&self) -> Duration {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("the daemon runs");
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("the daemon runs");
         let (_, fields) = stat.rsplit_once(") ").expect("the name of the process is in parentheses");
         // The user time and the system time are the fields 14 and 15; the rest begins with field 3.
         let ticks = fields.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number"));
@@ -186,24 +189,6 @@ impl Daemon {
             fields.is_some_and(|(_, rest)| rest.split(' ').nth(1) == Some(&parent) && !rest.starts_with('Z'))
         };
         pids.filter(is_worker).collect()
-    }
-
-    /// The number of its threads.
-    pub fn threads(&self) -> usize {
-        std::fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("the daemon runs").count()
-    }
-
-    /// Bytes that the files of the data directory take on disk.
-    pub fn disk(&self) -> u64 {
-        fn of(directory: &Path) -> u64 {
-            let entries = directory.read_dir().into_iter().flatten().flatten();
-            let sizes = entries.filter_map(|entry| {
-                let file = entry.metadata().ok()?;
-                Some(if file.is_dir() { of(&entry.path()) } else { file.blocks() * 512 })
-            });
-            sizes.sum()
-        }
-        of(&self.data)
     }
 
     /// The data directory.
