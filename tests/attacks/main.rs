@@ -29,8 +29,8 @@ use usage::{ProcessorShare, Usage};
 /// The factor by which an attack may slow the innocent user down.
 const FACTOR: u32 = 3;
 /// Latencies up to this are good whatever they were before. On two cores a debug build has one thread for connections and
-/// takes up to 10 ms for the largest request of an attack, and an event is several steps that each may wait for one: the
-/// worst p99 measured ahead of all other load was 55 ms.
+/// takes up to 10 ms for the largest request of an attack, and an event is several steps that each may wait for one. With
+/// little other load on the machine the worst p99 was 60 ms.
 const FLOOR: Duration = Duration::from_millis(75);
 /// Measurements during one attack. The first that is within the bounds counts: an attack that harms others harms them at every
 /// time. From the second on a control, a daemon that nobody attacks, is measured in turn and counts as well, so that other
