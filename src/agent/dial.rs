@@ -4,19 +4,15 @@ use super::{
     liveness::{CountedStream, LinkActivity},
     server_url::{BearerToken, ServerUrl},
 };
-use crate::model::agent_protocol;
+use crate::{model::agent_protocol, platform::tls};
 use http::StatusCode;
-use rustls_platform_verifier::BuilderVerifierExt;
 use std::{fmt, io, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
     sync::OnceCell,
 };
-use tokio_rustls::{
-    TlsConnector,
-    rustls::{self, ClientConfig, crypto::aws_lc_rs},
-};
+use tokio_rustls::{TlsConnector, rustls};
 use tokio_tungstenite::{
     WebSocketStream,
     tungstenite::{self, protocol::WebSocketConfig},
@@ -129,20 +125,10 @@ impl Dialer {
     }
 }
 
-/// TLS with the system's trust store. The crypto provider is named: the process's default is ambiguous when several are
-/// linked.
 async fn tls_connector() -> Result<TlsConnector, rustls::Error> {
-    let make = || {
-        let mut config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-            .with_safe_default_protocol_versions()?
-            .with_platform_verifier()?
-            .with_no_client_auth();
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(TlsConnector::from(Arc::new(config)))
-    };
     // On a blocking thread, because it reads files.
-    let made = tokio::task::spawn_blocking(make).await;
-    made.unwrap_or_else(|panic| Err(rustls::Error::General(panic.to_string())))
+    let made = tokio::task::spawn_blocking(tls::verifying_config).await;
+    made.unwrap_or_else(|panic| Err(rustls::Error::General(panic.to_string()))).map(TlsConnector::from)
 }
 
 impl ServerMessage {

@@ -30,3 +30,4 @@ pub mod process_group;
 pub mod run_to_completion;
 pub mod secret_keys;
 pub mod store;
+pub mod tls;

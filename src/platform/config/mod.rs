@@ -127,6 +127,17 @@ pub struct EgressConfig {
     pub allow_private: bool,
     pub deny: Vec<ipnet::IpNet>,
     pub dns: Vec<std::net::SocketAddr>,
+    pub client: EgressClient,
+}
+
+/// The HTTP client of deliveries and of Lua's `http`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EgressClient {
+    #[default]
+    Hyper,
+    /// curl.
+    Isahc,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,10 +1,20 @@
 //! The resolver against name servers that answer, stay silent or know nothing.
 
 use super::{resolver::*, *};
-use crate::model::id::UserId;
+use crate::{
+    model::{id::UserId, owner::Owner},
+    platform::config,
+};
+use bytes::Bytes;
 use futures_util::{FutureExt, future::join_all};
+use http::{HeaderMap, Method};
 use parking_lot::Mutex;
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 use tokio::net::UdpSocket;
 
 /// A name server: answers `A` questions for names under `good.test`, knows no name under `none.test`, and never answers

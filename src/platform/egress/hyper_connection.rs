@@ -1,0 +1,103 @@
+//! One HTTP/1.1 connection: sends a request and reads its response.
+//!
+//! The task that waits for the response drives the connection too. An exchange takes no second task and no wake-up
+//! between tasks, and a connection that rests takes none at all.
+
+use super::exchange::{Completeness, DRAIN, OutboundResponse};
+use bytes::{Bytes, BytesMut};
+use futures_util::FutureExt as _;
+use http_body_util::{BodyExt as _, Full};
+use hyper::client::conn::http1::{self, Connection, SendRequest};
+use hyper_util::rt::TokioIo;
+use std::{
+    future::poll_fn,
+    pin::{Pin, pin},
+    task::{Context, Poll, Waker},
+};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// The most headers of a response, and the bytes of its head.
+const MAX_HEADERS: usize = 200;
+const MAX_HEAD: usize = 64 << 10;
+
+/// A TCP connection, or TLS on top of one.
+pub(super) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
+
+/// An open connection.
+pub(super) struct HttpConnection {
+    requests: SendRequest<Full<Bytes>>,
+    /// `None` once it is closed.
+    driver: Option<Connection<TokioIo<Box<dyn ByteStream>>, Full<Bytes>>>,
+}
+
+/// The reason that an exchange failed.
+pub(super) struct ExchangeError {
+    pub error: hyper::Error,
+    /// The connection broke before any of the response came.
+    pub unanswered: bool,
+}
+
+impl HttpConnection {
+    pub async fn open(stream: Box<dyn ByteStream>) -> Result<Self, hyper::Error> {
+        let mut settings = http1::Builder::new();
+        settings.max_headers(MAX_HEADERS).max_buf_size(MAX_HEAD);
+        let (requests, driver) = settings.handshake(TokioIo::new(stream)).await?;
+        Ok(Self { requests, driver: Some(driver) })
+    }
+
+    /// Sends a request and reads the response, of which `keep` bytes of the body are kept.
+    pub async fn exchange(
+        &mut self,
+        request: http::Request<Full<Bytes>>,
+        keep: usize,
+    ) -> Result<OutboundResponse, ExchangeError> {
+        let Self { requests, driver } = self;
+        let response = driven(driver, requests.send_request(request)).await;
+        let response = response.map_err(|error| ExchangeError { unanswered: !error.is_parse(), error })?;
+        let (parts, mut body) = response.into_parts();
+        let (mut kept, mut seen) = (BytesMut::new(), 0);
+        while seen <= keep.max(DRAIN)
+            && let Some(frame) = driven(driver, body.frame()).await
+        {
+            let frame = frame.map_err(|error| ExchangeError { error, unanswered: false })?;
+            if let Some(data) = frame.data_ref() {
+                seen += data.len();
+                kept.extend_from_slice(&data[..data.len().min(keep - kept.len())]);
+            }
+        }
+        let completeness = if seen > kept.len() { Completeness::Cut } else { Completeness::Whole };
+        Ok(OutboundResponse { status: parts.status, headers: parts.headers, body: kept.freeze(), completeness })
+    }
+
+    /// Returns true if another request can be sent: the last response was read to its end, and the other side has not closed the
+    /// connection so far.
+    pub fn is_reusable(&mut self) -> bool {
+        drive(&mut self.driver, &mut Context::from_waker(Waker::noop()));
+        self.driver.is_some() && matches!(self.requests.ready().now_or_never(), Some(Ok(())))
+    }
+}
+
+/// Waits for `work`, and drives the connection that it depends on.
+async fn driven<T>(
+    driver: &mut Option<Connection<TokioIo<Box<dyn ByteStream>>, Full<Bytes>>>,
+    work: impl Future<Output = T>,
+) -> T {
+    let mut work = pin!(work);
+    poll_fn(|context| {
+        if let Poll::Ready(result) = work.as_mut().poll(context) {
+            return Poll::Ready(result);
+        }
+        drive(driver, context);
+        work.as_mut().poll(context)
+    })
+    .await
+}
+
+fn drive(driver: &mut Option<Connection<TokioIo<Box<dyn ByteStream>>, Full<Bytes>>>, context: &mut Context<'_>) {
+    if driver.as_mut().is_some_and(|driver| Pin::new(driver).poll(context).is_ready()) {
+        // An error reaches the request in progress.
+        *driver = None;
+    }
+}
