@@ -87,6 +87,30 @@ impl Daemon {
         lines.sum()
     }
 
+    /// Processor time of the daemon and its worker processes so far, in microseconds.
+    pub fn cpu_micros(&self) -> f64 {
+        let own = self.child.id().to_string();
+        let entries = std::fs::read_dir("/proc").expect("/proc is mounted").filter_map(Result::ok);
+        let pids =
+            entries.filter_map(|entry| entry.file_name().into_string().ok().filter(|name| name.parse::<u32>().is_ok()));
+        let ticks = pids.filter_map(|pid| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            let fields: Vec<_> = stat.rsplit_once(") ")?.1.split(' ').collect();
+            let number = |index: usize| fields.get(index)?.parse::<f64>().ok();
+            (pid == own || fields.get(1) == Some(&&*own)).then(|| number(11).zip(number(12))).flatten()
+        });
+        let ticks = ticks.map(|(user, system)| user + system);
+        // The kernel counts in hundredths of a second.
+        ticks.sum::<f64>() * 1e4
+    }
+
+    /// Bytes that the daemon has written to disk so far.
+    pub fn written(&self) -> u64 {
+        let io = std::fs::read_to_string(format!("/proc/{}/io", self.child.id())).expect("the daemon runs");
+        let line = io.lines().find_map(|line| line.strip_prefix("write_bytes:")).expect("Linux reports it");
+        line.trim().parse().expect("a number of bytes")
+    }
+
     /// Resident memory in MiB.
     pub fn resident(&self) -> f64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the daemon runs");

@@ -1,0 +1,258 @@
+//! Webhook deliveries per second and the processor time of one, with the default body and with a Lua template, for one sink
+//! up to ten thousand; and the bytes that the daemon writes to disk for each.
+//!
+//! The time runs from the first emit until the last webhook request has arrived at a receiver in this process. The
+//! yardstick is a bare hyper client that posts the same body to the same receiver over as many connections as there are
+//! sinks, without queue, order or disk.
+//!
+//! Run with `cargo bench --bench throughput`; exits 1 if a requirement is missed.
+
+mod support;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::rt::TokioIo;
+use std::{
+    net::SocketAddr,
+    process::ExitCode,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+use support::{Daemon, PAYLOAD, requirement};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+const EMITTERS: usize = 8;
+/// Deliveries of each measurement.
+const DELIVERIES: usize = 20_000;
+const SINKS: [usize; 5] = [1, 10, 64, 1000, 10_000];
+/// Microseconds of processor time that a delivery with the default body may take, to 64 sinks or more.
+const CPU: f64 = 120.0;
+/// Processor time of a delivery to the most sinks, in that of one to ten.
+const SPREAD: f64 = 1.2;
+/// Bytes that a delivered event may write: three times its payload, and this.
+const DISK: u64 = 300;
+
+const TEMPLATE: &str =
+    r#","template":"return { text = event.data.service .. ' ' .. event.data.version, by = event.data.by }""#;
+
+/// One measurement.
+struct Throughput {
+    per_second: f64,
+    cpu_micros: f64,
+    /// Bytes written to disk for each event.
+    written: u64,
+}
+
+fn main() -> ExitCode {
+    let receiver = CountingReceiver::start();
+    let mut met = Vec::new();
+    let mut of_ten = 0.0;
+    for sinks in SINKS {
+        let floor = bare_posts(&receiver, sinks.min(64));
+        for (body, template) in [("default body", ""), ("Lua template", TEMPLATE)] {
+            let measured = measure(&receiver, sinks, template);
+            println!(
+                "{sinks:>6} sinks, {body}: {:>6.0} deliveries/s, {:>4.0} us of processor time each, {} bytes written per event; bare posts \
+                 {floor:.0}/s, ratio {:.2}",
+                measured.per_second,
+                measured.cpu_micros,
+                measured.written,
+                measured.per_second / floor
+            );
+            if template.is_empty() {
+                let what = format!("processor time of a delivery to one of {sinks} sinks");
+                match sinks {
+                    10 => of_ten = measured.cpu_micros,
+                    64.. => met.push(requirement(
+                        &what,
+                        measured.cpu_micros,
+                        " us",
+                        measured.cpu_micros <= CPU,
+                        "at most 120 us",
+                    )),
+                    _ => {
+                        let most = 3 * PAYLOAD.len() as u64 + DISK;
+                        let bound = format!("at most {most}");
+                        met.push(requirement(
+                            "bytes written to disk for an event with one sink",
+                            measured.written as f64,
+                            "",
+                            measured.written <= most,
+                            &bound,
+                        ));
+                    }
+                }
+                if sinks == 10_000 {
+                    let ratio = measured.cpu_micros / of_ten;
+                    let bound = "at most 1.2 times";
+                    met.push(requirement(&what, ratio, " times that of one to ten", ratio <= SPREAD, bound));
+                }
+            }
+        }
+    }
+    if met.iter().all(|met| *met) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn measure(receiver: &CountingReceiver, sinks: usize, template: &str) -> Throughput {
+    let daemon = Daemon::start(&[("SVC_DELIVERY_QUEUE", "100000"), ("SVC_LIMITS_SINKS", "100000")]);
+    create_sinks(&daemon, sinks, &receiver.url, template);
+    let events = (DELIVERIES / sinks).max(3);
+    // Connections, worker processes and pools are there before the measurement.
+    emit(&daemon, (EMITTERS * 20 / sinks).max(1));
+    receiver.wait(&daemon, sinks);
+    thread::sleep(Duration::from_millis(500));
+    let (count, cpu, written) = (receiver.count(), daemon.cpu_micros(), daemon.written());
+    let began = Instant::now();
+    emit(&daemon, events);
+    receiver.wait_for(count + events * sinks);
+    let took = began.elapsed();
+    // The disk follows the deliveries.
+    thread::sleep(Duration::from_millis(1500));
+    let deliveries = (events * sinks) as f64;
+    Throughput {
+        per_second: deliveries / took.as_secs_f64(),
+        cpu_micros: (daemon.cpu_micros() - cpu) / deliveries,
+        written: (daemon.written() - written) / events as u64,
+    }
+}
+
+fn emit(daemon: &Daemon, events: usize) {
+    let event = format!(r#"{{"type":"load","payload":{PAYLOAD}}}"#);
+    thread::scope(|scope| {
+        for emitter in 0..EMITTERS.min(events) {
+            let (count, event) = (events / EMITTERS + usize::from(emitter < events % EMITTERS), &event);
+            scope.spawn(move || {
+                let mut connection = daemon.connect();
+                for _ in 0..count {
+                    let (status, answer) = connection.request("POST", "/api/events/emit", event);
+                    assert_eq!(status, 202, "{answer}");
+                }
+            });
+        }
+    });
+}
+
+fn create_sinks(daemon: &Daemon, sinks: usize, url: &str, template: &str) {
+    thread::scope(|scope| {
+        for part in 0..16 {
+            scope.spawn(move || {
+                let mut connection = daemon.connect();
+                for n in (part..sinks).step_by(16) {
+                    let sink = format!(
+                        r#"{{"name":"sink {n}","events":"custom.load","type":"webhook","owner":"global","webhook":{{"url":"{url}"{template}}}}}"#
+                    );
+                    let (status, answer) = connection.request("POST", "/api/event-sinks", &sink);
+                    assert_eq!(status, 201, "{answer}");
+                }
+            });
+        }
+    });
+}
+
+/// Posts per second of bare hyper connections.
+fn bare_posts(receiver: &CountingReceiver, connections: usize) -> f64 {
+    let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime starts");
+    let address = receiver.address;
+    tokio.block_on(async {
+        let began = Instant::now();
+        let senders = (0..connections).map(|_| {
+            tokio::spawn(async move {
+                let stream = tokio::net::TcpStream::connect(address).await.expect("the receiver listens");
+                stream.set_nodelay(true).expect("the socket accepts the option");
+                let opened = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+                let (mut requests, connection) = opened.expect("a connection opens");
+                tokio::spawn(connection);
+                for _ in 0..DELIVERIES / connections {
+                    let request =
+                        http::Request::post("/").header("host", "svc").header("content-type", "application/json");
+                    let request = request.body(Full::new(Bytes::from_static(PAYLOAD.as_bytes()))).expect("a request");
+                    let response = requests.send_request(request).await.expect("the receiver answers");
+                    response.into_body().collect().await.expect("the answer has a body");
+                }
+            })
+        });
+        futures_util::future::join_all(senders).await;
+        DELIVERIES as f64 / began.elapsed().as_secs_f64()
+    })
+}
+
+/// A webhook receiver on one thread that counts requests and answers each.
+struct CountingReceiver {
+    address: SocketAddr,
+    url: String,
+    requests: Arc<AtomicUsize>,
+}
+
+impl CountingReceiver {
+    fn start() -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+        let address = listener.local_addr().expect("the listener is bound");
+        let requests = Arc::<AtomicUsize>::default();
+        let counted = requests.clone();
+        thread::spawn(move || {
+            let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
+            tokio.block_on(async {
+                listener.set_nonblocking(true).expect("the listener accepts the option");
+                let listener = tokio::net::TcpListener::from_std(listener).expect("the listener is watched");
+                while let Ok((stream, _)) = listener.accept().await {
+                    tokio::spawn(answer_all(stream, counted.clone()));
+                }
+            });
+        });
+        Self { address, url: format!("http://{address}/"), requests }
+    }
+
+    fn count(&self) -> usize {
+        self.requests.load(Relaxed)
+    }
+
+    fn wait_for(&self, count: usize) {
+        let began = Instant::now();
+        while self.count() < count {
+            assert!(began.elapsed() < Duration::from_secs(300), "{} of {count} events are delivered", self.count());
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Waits until the daemon's queues are empty.
+    fn wait(&self, daemon: &Daemon, sinks: usize) {
+        let began = Instant::now();
+        while daemon.metric("svc_queue_depth") > 0.0 {
+            assert!(began.elapsed() < Duration::from_secs(300), "the events to {sinks} sinks are delivered");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// Answers every request on a connection.
+async fn answer_all(mut stream: tokio::net::TcpStream, requests: Arc<AtomicUsize>) {
+    let mut received = Vec::with_capacity(4 << 10);
+    loop {
+        if !matches!(stream.read_buf(&mut received).await, Ok(1..)) {
+            return;
+        }
+        while let Some(end) = request_end(&received) {
+            received.drain(..end);
+            requests.fetch_add(1, Relaxed);
+            if stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// The length of the first request, if it is complete.
+fn request_end(received: &[u8]) -> Option<usize> {
+    let head = received.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
+    let text = std::str::from_utf8(&received[..head]).expect("a head is text");
+    let lengths = text.lines().filter_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().expect("a length"))
+    });
+    let end = head + lengths.sum::<usize>();
+    (received.len() >= end).then_some(end)
+}
