@@ -51,7 +51,8 @@ impl SinkPools {
         let part = |divisor: usize| concurrency.div_ceil(divisor);
         Self {
             health: Mutex::default(),
-            healthy: Pool::new(concurrency),
+            // A part is for owners that have no attempt under way, also if others have taken all they could get.
+            healthy: Pool::with_reserve(concurrency, part(4)),
             new: Pool::new(part(8)),
             // Few, because attempts that fail at once follow each other without a pause.
             failing: Pool::new(part(32)),
