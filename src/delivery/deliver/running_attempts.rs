@@ -36,21 +36,21 @@ pub struct RunningAttempts(Arc<RunningAttemptsShared>);
 
 struct RunningAttemptsShared {
     file: File,
-    slots: Mutex<Slots>,
+    slots: Mutex<NoteSlots>,
 }
 
 /// The places of notes in the file.
 #[derive(Default)]
-struct Slots {
+struct NoteSlots {
     free: Vec<usize>,
     /// The number of places that the file has.
     count: usize,
     /// Events that were interrupted, with the place of their note.
-    interrupted: HashMap<SinkId, (usize, Note)>,
+    interrupted: HashMap<SinkId, (usize, AttemptNote)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Note {
+struct AttemptNote {
     sink: SinkId,
     sequence: u64,
     /// The number of attempts at this event that were interrupted.
@@ -72,7 +72,7 @@ enum NoteState {
 pub(super) struct RunningAttempt<'a> {
     shared: &'a RunningAttemptsShared,
     slot: usize,
-    note: Note,
+    note: AttemptNote,
     counts_as_failed: bool,
 }
 
@@ -89,10 +89,13 @@ impl RunningAttempts {
             options.read(true).write(true).create(true).truncate(false).mode(0o600).open(directory.join(FILE))?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
-        let mut slots = Slots { count: bytes.len().div_ceil(NOTE), ..Slots::default() };
+        let mut slots = NoteSlots { count: bytes.len().div_ceil(NOTE), ..NoteSlots::default() };
         for slot in 0..slots.count {
             let bytes = bytes.get(slot * NOTE..(slot + 1) * NOTE).unwrap_or_default();
-            match Note::read(bytes).filter(|note| is_head(note.sink, note.sequence)).map(Note::after_a_start) {
+            match AttemptNote::read(bytes)
+                .filter(|note| is_head(note.sink, note.sequence))
+                .map(AttemptNote::after_a_start)
+            {
                 Some(note) => {
                     file.write_all_at(&note.bytes(), offset(slot))?;
                     slots.interrupted.insert(note.sink, (slot, note));
@@ -119,7 +122,7 @@ impl RunningAttempts {
         let counts_as_failed =
             interruptions > FORGIVEN && found.is_some_and(|note| note.state == NoteState::Interrupted);
         let state = if counts_as_failed { NoteState::Waiting } else { NoteState::Running };
-        let note = Note { sink, sequence, interruptions, state };
+        let note = AttemptNote { sink, sequence, interruptions, state };
         self.0.write(slot, &note.bytes());
         RunningAttempt { shared: &self.0, slot, note, counts_as_failed }
     }
@@ -147,14 +150,14 @@ impl Drop for RunningAttempt<'_> {
             self.shared.write(self.slot, &[0; NOTE]);
             self.shared.slots.lock().free.push(self.slot);
         } else {
-            let note = Note { state: NoteState::Waiting, ..self.note };
+            let note = AttemptNote { state: NoteState::Waiting, ..self.note };
             self.shared.write(self.slot, &note.bytes());
             self.shared.slots.lock().interrupted.insert(note.sink, (self.slot, note));
         }
     }
 }
 
-impl Slots {
+impl NoteSlots {
     fn take(&mut self) -> usize {
         self.free.pop().unwrap_or_else(|| {
             self.count += 1;
@@ -163,7 +166,7 @@ impl Slots {
     }
 }
 
-impl Note {
+impl AttemptNote {
     /// Reads a note; `None` if the place is free or damaged.
     fn read(bytes: &[u8]) -> Option<Self> {
         let (content, checksum) = bytes.split_last_chunk::<4>()?;

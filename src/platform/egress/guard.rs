@@ -33,10 +33,11 @@ pub struct Egress(Arc<EgressState>);
 struct EgressState {
     policy: Policy,
     resolver: NameResolver,
-    client: Client,
+    client: HttpBackend,
 }
 
-enum Client {
+/// The client that sends.
+enum HttpBackend {
     Hyper(HyperClient),
     Isahc(IsahcClient),
 }
@@ -45,8 +46,8 @@ impl Egress {
     /// A client under this policy. Nothing is opened yet.
     pub fn new(config: &config::EgressConfig) -> Self {
         let client = match config.client {
-            config::EgressClient::Hyper => Client::Hyper(HyperClient::default()),
-            config::EgressClient::Isahc => Client::Isahc(IsahcClient::default()),
+            config::EgressClient::Hyper => HttpBackend::Hyper(HyperClient::default()),
+            config::EgressClient::Isahc => HttpBackend::Isahc(IsahcClient::default()),
         };
         Self(Arc::new(EgressState { policy: Policy::new(config), resolver: NameResolver::new(&config.dns), client }))
     }
@@ -96,8 +97,8 @@ impl Egress {
             let left = deadline - Instant::now();
             let connect = left / (waiting as u32 + 1);
             let sent = match &self.0.client {
-                Client::Hyper(client) => client.send(&request, &url, address, connect).await,
-                Client::Isahc(client) => client.send(&request, &url, address, left, connect).await,
+                HttpBackend::Hyper(client) => client.send(&request, &url, address, connect).await,
+                HttpBackend::Isahc(client) => client.send(&request, &url, address, left, connect).await,
             };
             match sent {
                 // Nothing was sent yet, so that the next address cannot receive it a second time.

@@ -6,7 +6,7 @@
 
 use super::{
     exchange::{AGENT_NAME, EgressError, OutboundRequest, OutboundResponse, Tls},
-    hyper_connection::{ByteStream, HttpConnection},
+    hyper_connection::{HttpConnection, HttpStream},
     idle_pool::{Destination, IdlePool},
 };
 use crate::platform::tls;
@@ -71,7 +71,7 @@ impl HyperClient {
         let failed = |error: io::Error| EgressError::Connect { address, reason: error.to_string() };
         let tcp = TcpStream::connect(address).await.map_err(failed)?;
         tcp.set_nodelay(true).map_err(failed)?;
-        let stream: Box<dyn ByteStream> = match &destination.tls {
+        let stream: Box<dyn HttpStream> = match &destination.tls {
             None => Box::new(tcp),
             Some((host, verification)) => {
                 let invalid = |reason: String| EgressError::Certificate { host: host.as_ref().to_owned(), reason };

@@ -21,15 +21,18 @@ const MAX_HEADERS: usize = 200;
 const MAX_HEAD: usize = 64 << 10;
 
 /// A TCP connection, or TLS on top of one.
-pub(super) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(super) trait HttpStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> HttpStream for T {}
+
+/// Reads and writes the bytes of a connection.
+type ConnectionDriver = Connection<TokioIo<Box<dyn HttpStream>>, Full<Bytes>>;
 
 /// An open connection.
 pub(super) struct HttpConnection {
     requests: SendRequest<Full<Bytes>>,
     /// `None` once it is closed.
-    driver: Option<Connection<TokioIo<Box<dyn ByteStream>>, Full<Bytes>>>,
+    driver: Option<ConnectionDriver>,
 }
 
 /// The reason that an exchange failed.
@@ -40,7 +43,7 @@ pub(super) struct ExchangeError {
 }
 
 impl HttpConnection {
-    pub async fn open(stream: Box<dyn ByteStream>) -> Result<Self, hyper::Error> {
+    pub async fn open(stream: Box<dyn HttpStream>) -> Result<Self, hyper::Error> {
         let mut settings = http1::Builder::new();
         settings.max_headers(MAX_HEADERS).max_buf_size(MAX_HEAD);
         let (requests, driver) = settings.handshake(TokioIo::new(stream)).await?;
@@ -80,10 +83,7 @@ impl HttpConnection {
 }
 
 /// Waits for `work`, and drives the connection that it depends on.
-async fn driven<T>(
-    driver: &mut Option<Connection<TokioIo<Box<dyn ByteStream>>, Full<Bytes>>>,
-    work: impl Future<Output = T>,
-) -> T {
+async fn driven<T>(driver: &mut Option<ConnectionDriver>, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
     poll_fn(|context| {
         if let Poll::Ready(result) = work.as_mut().poll(context) {
@@ -95,7 +95,7 @@ async fn driven<T>(
     .await
 }
 
-fn drive(driver: &mut Option<Connection<TokioIo<Box<dyn ByteStream>>, Full<Bytes>>>, context: &mut Context<'_>) {
+fn drive(driver: &mut Option<ConnectionDriver>, context: &mut Context<'_>) {
     if driver.as_mut().is_some_and(|driver| Pin::new(driver).poll(context).is_ready()) {
         // An error reaches the request in progress.
         *driver = None;
