@@ -1,10 +1,13 @@
 //! Writes Lua values as JSON text. No metamethod runs, so that no code of a script runs in here.
 
 use super::{CHECK_EVERY, JsonError, MAX_BYTES, MAX_DEPTH, MAX_NODES, NULL, array_metatable};
-use crate::scripting::lua::{bounded_text::bounded, limits};
+use crate::scripting::lua::limits;
 use mlua::{Lua, LuaString, Table, Value};
 use serde_json::value::RawValue;
 use std::{ffi::c_void, fmt::Write as _, io::Write as _};
+
+/// The most bytes kept of the path in an error. The whole message fits into the bound on texts then.
+const MAX_PATH: usize = 3 << 10;
 
 /// Writes `value` as JSON. The fields of an object are in order of their names, so that equal tables give equal text.
 pub fn write(lua: &Lua, value: &Value) -> Result<Vec<u8>, JsonError> {
@@ -253,7 +256,7 @@ impl WriteFailure {
 
     fn into_error(self) -> JsonError {
         let path: String = std::iter::once("$").chain(self.steps.iter().rev().map(String::as_str)).collect();
-        let path = bounded(&path).to_owned();
+        let path = path[..path.floor_char_boundary(MAX_PATH)].to_owned();
         match self.problem {
             WriteProblem::NotJson(kind) => JsonError::NotJson { path, kind },
             WriteProblem::NotFinite => JsonError::NotFinite { path },
