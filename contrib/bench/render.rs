@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     let (pooled, way, wall) = tokio.block_on(async {
         let metrics = Arc::<Metrics>::default();
         let workers = workers(directory.path(), &metrics);
-        let program = template();
+        let program = template(TEMPLATE);
         for _ in 0..2_000 {
             render(&workers, &program, &event).await;
         }
@@ -73,7 +73,7 @@ fn main() -> ExitCode {
         let metrics = Arc::<Metrics>::default();
         let workers = workers(&directory.path().join("fresh"), &metrics);
         // A program that never ran has no pooled state.
-        let programs: Vec<_> = (0..2_000).map(|_| template()).collect();
+        let programs: Vec<_> = (0..2_000).map(|n| template(&format!("-- {n}\n{TEMPLATE}"))).collect();
         for program in &programs {
             render(&workers, program, &event).await;
         }
@@ -153,8 +153,8 @@ async fn render(workers: &LuaWorkers, program: &ProgramText, event: &Arc<Event>)
     workers.render(program, Owner::Global, input).await.expect("the template renders");
 }
 
-fn template() -> ProgramText {
-    ProgramText::template(&BodyTemplate::Lua(TEMPLATE.to_owned()))
+fn template(source: &str) -> ProgramText {
+    ProgramText::template(&BodyTemplate::Lua(source.to_owned()))
 }
 
 fn workers(directory: &std::path::Path, metrics: &Arc<Metrics>) -> LuaWorkers {

@@ -4,19 +4,15 @@ use crate::model::{body_template::BodyTemplate, owner::Owner};
 use sha2::{Digest as _, Sha256};
 use std::{
     fmt,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, OnceLock},
 };
 
-/// A template, script, library or tool. Cloning it is cheap; clones share the states that workers keep for it.
+/// A template, script, library or tool. Cloning it is cheap. Programs with the same text share the states that the workers of
+/// one owner keep for it, so that a thousand sinks with one template cost as much as one.
 #[derive(Clone)]
 pub struct ProgramText(Arc<ProgramRecord>);
 
 struct ProgramRecord {
-    /// Unique in this process, also after the program is gone.
-    id: u64,
     content: ProgramContent,
     digest: OnceLock<[u8; 32]>,
 }
@@ -72,14 +68,14 @@ impl ProgramText {
     }
 
     fn new(kind: TextKind, name: &str, source: &str) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
         let content = ProgramContent { kind, name: name.to_owned(), source: source.to_owned() };
-        let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::new(ProgramRecord { id, content, digest: OnceLock::new() }))
+        Self(Arc::new(ProgramRecord { content, digest: OnceLock::new() }))
     }
 
+    /// The number that stands for the program in messages: a part of its digest. A worker has the programs of one owner, who
+    /// could make two of one number only to their own harm.
     pub(super) fn id(&self) -> u64 {
-        self.0.id
+        u64::from_le_bytes(*self.digest().first_chunk().expect("a digest has 32 bytes"))
     }
 
     pub(super) fn content(&self) -> &ProgramContent {
@@ -126,6 +122,6 @@ impl TextKind {
 
 impl fmt::Debug for ProgramText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ProgramText({} {:?})", self.0.id, self.0.content.kind)
+        write!(f, "ProgramText({:x} {:?})", self.id(), self.0.content.kind)
     }
 }
