@@ -391,6 +391,8 @@ async fn a_damaged_event_becomes_a_dead_letter_and_the_events_behind_it_are_deli
     let accepted_at = fixture.engine.record(ids[0]).unwrap().unwrap().accepted_at;
     let key = keys::key(keys::EVENT, &[&accepted_at.micros().to_be_bytes(), ids[0].as_bytes()]);
     fixture.store.write(move |batch| batch.put(key, b"garbage")).await.unwrap();
+    // So that the event is read.
+    let fixture = fixture.restart(FakeGateway::away()).await;
     fixture.connect();
     eventually("the events behind the damaged one", || fixture.received("m") == [1, 2]).await;
     fixture.written().await;

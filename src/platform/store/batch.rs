@@ -28,14 +28,16 @@ impl<'a> Batch<'a> {
 
     /// Puts a value under a key, over the previous value if there is one.
     pub fn put(&mut self, key: impl Into<Vec<u8>>, value: impl AsRef<[u8]>) {
-        let (key, value) = (key.into(), value.as_ref());
+        let key = key.into();
         self.remove_old(&key);
-        self.bytes += value.len();
-        for (key, raw) in chunked::writes(key, value) {
-            self.growth += row_size(&key, &raw);
-            self.digest.add(&key, &raw);
-            self.writes.insert(key, Some(raw));
-        }
+        self.add(key, value.as_ref());
+    }
+
+    /// Puts a value under a key that has none. Nothing is read, as [`Batch::put`] does to count the old value.
+    pub fn put_new(&mut self, key: impl Into<Vec<u8>>, value: impl AsRef<[u8]>) {
+        let key = key.into();
+        debug_assert!(!matches!(self.raw(&key), Ok(Some(_))), "the key is new");
+        self.add(key, value.as_ref());
     }
 
     /// Puts stored bytes under a key, which need be the value of no record.
@@ -51,6 +53,16 @@ impl<'a> Batch<'a> {
     pub fn delete(&mut self, key: impl Into<Vec<u8>>) {
         let key = key.into();
         self.remove_old(&key);
+        self.writes.insert(key, None);
+    }
+
+    /// Removes a key whose value is known and small. Nothing is read.
+    pub fn delete_known(&mut self, key: impl Into<Vec<u8>>, value: &[u8]) {
+        let key = key.into();
+        let raw = chunked::whole(&key, value);
+        debug_assert!(!self.raw(&key).is_ok_and(|found| found.as_deref() != Some(&raw[..])), "the value is known");
+        self.growth -= row_size(&key, &raw);
+        self.digest.remove(&key, &raw);
         self.writes.insert(key, None);
     }
 
@@ -120,6 +132,15 @@ impl<'a> Batch<'a> {
             }
         }
         Ok(Some(writes))
+    }
+
+    fn add(&mut self, key: Vec<u8>, value: &[u8]) {
+        self.bytes += value.len();
+        for (key, raw) in chunked::writes(key, value) {
+            self.growth += row_size(&key, &raw);
+            self.digest.add(&key, &raw);
+            self.writes.insert(key, Some(raw));
+        }
     }
 
     fn present(&self, rows: sled::Iter) -> impl Iterator<Item = Result<Value, StoreError>> + '_ {

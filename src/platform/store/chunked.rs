@@ -46,10 +46,15 @@ pub struct Head {
     length: u64,
 }
 
+/// The bytes under `key` for a value that is not in pieces.
+pub fn whole(key: &[u8], value: &[u8]) -> Vec<u8> {
+    frame::seal(key, WHOLE, value)
+}
+
 /// The writes that put `value` under `key`.
 pub fn writes(key: Vec<u8>, value: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     if value.len() <= PIECE {
-        let framed = frame::seal(&key, WHOLE, value);
+        let framed = whole(&key, value);
         return vec![(key, framed)];
     }
     let head = Head { generation: GENERATION.fetch_add(1, Ordering::Relaxed), length: value.len() as u64 };
@@ -57,7 +62,7 @@ pub fn writes(key: Vec<u8>, value: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
         .keys(&key)
         .zip(value.chunks(PIECE))
         .map(|(key, piece)| {
-            let framed = frame::seal(&key, WHOLE, piece);
+            let framed = whole(&key, piece);
             (key, framed)
         })
         .collect();

@@ -6,7 +6,7 @@ use super::{
     open::{self, OpenDatabase, StoreOptions},
     room::{StoreRoom, StoreSizes},
     scan::{self, Scan},
-    state::{JOB_PANICKED, StoreState, WriteCallback, WriterMessage},
+    state::{JOB_PANICKED, StoreState, Urgency, WriteCallback, WriterMessage},
     writer,
 };
 use crate::platform::metrics::Metrics;
@@ -15,9 +15,10 @@ use std::{
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc,
     },
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 /// A handle to the data directory. Cloning it is cheap.
@@ -42,10 +43,11 @@ impl Store {
     /// because of its format or damage is not changed.
     pub fn open_with(directory: &Path, options: &StoreOptions, metrics: Arc<Metrics>) -> Result<Self, StoreOpenError> {
         let OpenDatabase { tree, file, mark, live, lock } = open::open(directory, options)?;
-        let (jobs, inbox) = mpsc::unbounded_channel();
+        let (jobs, inbox) = mpsc::channel();
         let state = Arc::new(StoreState {
             tree,
             jobs,
+            closed: AtomicBool::new(false),
             failure: OnceLock::new(),
             stopped: CancellationToken::new(),
             short_of_room: AtomicBool::new(false),
@@ -101,7 +103,7 @@ impl Store {
         });
         answered.await.unwrap_or_else(|_| {
             // The job was dropped unanswered: by a closed channel, or by a panic that the writer is about to note.
-            let dropped = if self.0.jobs.is_closed() {
+            let dropped = if self.0.closed.load(Ordering::Acquire) {
                 StoreError::Closing
             } else {
                 StoreError::Stopped(JOB_PANICKED.to_owned())
@@ -123,12 +125,14 @@ impl Store {
         Ok(())
     }
 
-    /// Hands `job` to the writer without waiting for it. For settlements, which a crash may repeat.
+    /// Hands `job` to the writer without waiting for it. It is on disk with the next group that somebody waits for, or a little
+    /// later. For settlements, which a crash may repeat.
     pub fn write_soon(&self, job: impl FnOnce(&mut Batch<'_>) + Send + 'static) {
-        self.send(move |batch| {
+        let job = move |batch: &mut Batch<'_>| -> WriteCallback {
             job(batch);
             Box::new(|_| {})
-        });
+        };
+        self.send_with(job, Urgency::Soon);
     }
 
     /// The value under `key`, as of the last group that was written.
@@ -205,8 +209,12 @@ impl Store {
     }
 
     fn send(&self, job: impl FnOnce(&mut Batch<'_>) -> WriteCallback + Send + 'static) {
+        self.send_with(job, Urgency::Now);
+    }
+
+    fn send_with(&self, job: impl FnOnce(&mut Batch<'_>) -> WriteCallback + Send + 'static, urgency: Urgency) {
         // A closed channel drops the job, and with it the answer its caller waits for.
-        let _ = self.0.jobs.send(WriterMessage::Job(Box::new(job)));
+        let _ = self.0.jobs.send(WriterMessage::Job(Box::new(job), urgency));
     }
 }
 

@@ -11,9 +11,10 @@ use std::{
     sync::{
         OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc,
     },
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 /// Reason of a store that stopped because a job panicked.
@@ -25,15 +26,26 @@ pub type WriteCallback = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 /// Gathers its writes into the batch of its group.
 pub type Job = Box<dyn FnOnce(&mut Batch<'_>) -> WriteCallback + Send>;
 
+/// The time at which a job is to be on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urgency {
+    /// Somebody waits for it.
+    Now,
+    /// Nobody waits for it, and it can share a group with others.
+    Soon,
+}
+
 /// Order to the writer thread.
 pub enum WriterMessage {
-    Job(Job),
+    Job(Job, Urgency),
     Stop(oneshot::Sender<()>),
 }
 
 pub struct StoreState {
     pub tree: sled::Db,
-    pub jobs: mpsc::UnboundedSender<WriterMessage>,
+    pub jobs: mpsc::Sender<WriterMessage>,
+    /// Set by the writer when it takes no more jobs.
+    pub closed: AtomicBool,
     /// The reason of the write that failed, once one has.
     pub failure: OnceLock<String>,
     /// Set by the writer when less than `keep_free` is left; checked again by each write that is refused for it.

@@ -6,19 +6,21 @@ use super::{
     Batch, StoreError,
     commit_mark::CommitMark,
     keys,
-    state::{JOB_PANICKED, StoreState, WriterMessage},
+    state::{JOB_PANICKED, StoreState, Urgency, WriterMessage},
 };
 use crate::platform::metrics::Metrics;
 use std::{
     io,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
-    time::Instant,
+    sync::{Arc, atomic::Ordering, mpsc},
+    time::{Duration, Instant},
 };
-use tokio::sync::mpsc;
 
 /// Jobs in one group. More would only make the first of them wait longer.
 const GROUP: usize = 1024;
+
+/// The time for which a group that nobody waits for gathers jobs. A sync of the disk takes the place of many then.
+const GATHER: Duration = Duration::from_millis(10);
 
 /// Changed rows for which one unchanged row is written to help sled reuse freed space.
 const CHANGES_PER_ASSIST: usize = 3;
@@ -29,21 +31,18 @@ const GROUP_BYTES: usize = 8 << 20;
 pub(super) fn start(
     state: Arc<StoreState>,
     mark: CommitMark,
-    inbox: mpsc::UnboundedReceiver<WriterMessage>,
+    inbox: mpsc::Receiver<WriterMessage>,
     metrics: Arc<Metrics>,
 ) -> io::Result<()> {
     std::thread::Builder::new().name("store".to_owned()).spawn(move || run(state, mark, inbox, &metrics))?;
     Ok(())
 }
 
-fn run(
-    state: Arc<StoreState>,
-    mut mark: CommitMark,
-    mut inbox: mpsc::UnboundedReceiver<WriterMessage>,
-    metrics: &Metrics,
-) {
-    while let Some(first) = inbox.blocking_recv() {
-        let started = Instant::now();
+fn run(state: Arc<StoreState>, mut mark: CommitMark, inbox: mpsc::Receiver<WriterMessage>, metrics: &Metrics) {
+    while let Ok(first) = inbox.recv() {
+        let mut started = Instant::now();
+        let gathered = started + GATHER;
+        let mut urgency = Urgency::Soon;
         let mut batch = Batch::new(&state.tree);
         let mut answers = Vec::new();
         let mut next = Some(first);
@@ -51,15 +50,26 @@ fn run(
         while let Some(message) = next.take() {
             match message {
                 WriterMessage::Stop(done) => stop = Some(done),
-                WriterMessage::Job(job) => match catch_unwind(AssertUnwindSafe(|| job(&mut batch))) {
-                    Ok(answer) => answers.push(answer),
-                    // Half of its writes may be in the batch, so none of the group may be kept.
-                    Err(_) => fail(&state, JOB_PANICKED),
-                },
+                WriterMessage::Job(job, job_urgency) => {
+                    if urgency == Urgency::Soon && job_urgency == Urgency::Now {
+                        (urgency, started) = (Urgency::Now, Instant::now());
+                    }
+                    match catch_unwind(AssertUnwindSafe(|| job(&mut batch))) {
+                        Ok(answer) => answers.push(answer),
+                        // Half of its writes may be in the batch, so none of the group may be kept.
+                        Err(_) => fail(&state, JOB_PANICKED),
+                    }
+                }
             }
             if answers.len() < GROUP && batch.bytes() < GROUP_BYTES && stop.is_none() {
-                next = inbox.try_recv().ok();
+                next = match urgency {
+                    Urgency::Now => inbox.try_recv().ok(),
+                    Urgency::Soon => inbox.recv_timeout(gathered.saturating_duration_since(Instant::now())).ok(),
+                };
             }
+        }
+        if urgency == Urgency::Soon {
+            started = Instant::now();
         }
         let jobs = answers.len();
         let result = commit(&state, &mut mark, batch);
@@ -68,9 +78,9 @@ fn run(
         }
         metrics.flushed(jobs, started.elapsed());
         if let Some(done) = stop {
-            inbox.close();
+            state.closed.store(true, Ordering::Release);
             // Jobs that came after the stop are dropped unanswered, which fails their callers.
-            while inbox.try_recv().is_ok() {}
+            drop(inbox);
             // The caller may open the directory again, so this thread must no longer hold it.
             drop(state);
             let _ = done.send(());

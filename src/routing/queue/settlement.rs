@@ -14,6 +14,8 @@ pub struct PendingDelivery {
     pub event: Arc<Event>,
     /// Attempts that have failed since the event was queued.
     pub failures: u32,
+    /// The delivery was attempted before, and that is stored.
+    pub recorded: bool,
 }
 
 /// An attempt together with its consequence for the queue.

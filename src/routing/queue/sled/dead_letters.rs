@@ -2,9 +2,10 @@
 
 use super::{
     audit_bursts::EventLoss,
+    delivery_row::DeliveryRow,
     history::History,
     queues::{QueueState, QueuedEvent},
-    rows::{DeliveryRow, dead_key, decode, delivery_key, encode, position_bytes, queue_key, sequence_key, undamaged},
+    rows::{dead_key, decode, delivery_key, encode, position_bytes, queue_key, sequence_key, undamaged},
 };
 use crate::{
     model::{

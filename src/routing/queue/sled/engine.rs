@@ -129,14 +129,15 @@ impl Engine for SledEngine {
         }
         while let Some(head) = self.0.head(sink) {
             let damaged = |reason: String| StoreError::damaged(&queue_key(sink, head.sequence), reason);
-            let damage = match head.event.map(|at| (at, self.0.history.event_alone(at))) {
+            let damage = match head.event.map(|at| (at, self.0.event(at))) {
                 Some((at, Ok(Some(event)))) => {
                     return Ok(Some(PendingDelivery {
                         sink,
                         sequence: head.sequence,
                         accepted_at: at.accepted_at,
-                        event: Arc::new(event),
+                        event,
                         failures: head.failures,
+                        recorded: head.recorded,
                     }));
                 }
                 Some((at, Ok(None))) => damaged(format!("its event {} is missing", at.id)),
@@ -183,7 +184,7 @@ impl Engine for SledEngine {
             move |requeued| {
                 if let Ok(Requeued { queued, .. }) = requeued {
                     after.metrics.matched.add(queued.len());
-                    after.push_ready(queued.iter().map(|(sequence, event)| (sink, *sequence, *event)));
+                    after.push_ready(queued.iter().map(|(sequence, event)| (sink, *sequence, *event)), true);
                 }
             },
         );

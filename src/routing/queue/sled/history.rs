@@ -5,11 +5,12 @@
 //! limit on history needs no scan. A page continues past damaged rows. [`super::retention`] deletes old events.
 
 use super::{
+    delivery_row::{DeliveryRow, StoredDelivery},
     event_index::EventIndex,
     owner_index::OwnerIndex,
     rows::{
-        DeliveryRow, EventRow, RoutedSink, StoredDelivery, decode, delivery_key, delivery_position, encode, event_key,
-        event_position, first_event_key, stored_number, undamaged,
+        EventRow, RoutedSink, decode, delivery_key, delivery_position, event_key, event_position, first_event_key,
+        stored_number, undamaged,
     },
 };
 use crate::{
@@ -100,7 +101,7 @@ impl History {
     /// Returns a delivery's row as of the last group that was written.
     pub fn delivery(&self, at: HistoryPosition, sink: SinkId) -> Result<Option<DeliveryRow>, StoreError> {
         let key = delivery_key(at, sink);
-        self.store.get(&key)?.map(|value| decode(&key, &value)).transpose()
+        self.store.get(&key)?.map(|value| DeliveryRow::decode(&key, &value)).transpose()
     }
 
     /// Returns a delivery's row as the batch sees it; `None` if there was no attempt yet. Damage is not logged, because
@@ -116,7 +117,7 @@ impl History {
             Some(None) => return Ok(None),
             None => return Ok(Some(StoredDelivery { row: None, size: 0 })),
         };
-        Ok(Some(StoredDelivery { row: readable(decode(&key, &value))?, size: value.len() }))
+        Ok(Some(StoredDelivery { row: readable(DeliveryRow::decode(&key, &value))?, size: value.len() }))
     }
 
     /// Returns the accepted time of the next event. Only the writer thread calls this.
@@ -130,13 +131,13 @@ impl History {
     pub fn put_event(&self, batch: &mut Batch<'_>, at: HistoryPosition, user: UserId, row: Vec<u8>) {
         self.resize(batch, 0, row.len());
         self.owners.add(user, at.accepted_at, row.len());
-        batch.put(event_key(at), row);
+        batch.put_new(event_key(at), row);
         self.index.insert(at);
     }
 
     /// Stores a delivery's row, of an event of this user, in place of one of `old_size` bytes.
     pub fn put_delivery(&self, batch: &mut Batch<'_>, user: UserId, key: Vec<u8>, old_size: usize, row: &DeliveryRow) {
-        let row = encode(row);
+        let row = row.encode();
         self.resize(batch, old_size, row.len());
         self.owners.resize(user, old_size, row.len());
         batch.put(key, row);

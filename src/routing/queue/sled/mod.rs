@@ -3,12 +3,15 @@
 //! [`engine`] implements the trait, [`recovery`] reads the queues back at start. [`queues`] is the state in memory,
 //! [`write_ops`] and [`dead_letters`] the steps that run on the writer thread and keep memory and disk in line.
 //! [`history`] reads events back, [`event_index`] finds one by its id, [`retention`] deletes old ones by the size that
-//! [`owner_index`] counts for each user, [`undelivered`] counts what waits, [`rows`] is the layout on disk,
+//! [`owner_index`] counts for each user, [`undelivered`] counts what waits, [`event_cache`] keeps the last events in memory, [`rows`] and
+//! [`delivery_row`] are the layout on disk,
 //! [`audit_bursts`] the audit entries of lost events.
 
 mod audit_bursts;
 mod dead_letters;
+mod delivery_row;
 mod engine;
+mod event_cache;
 mod event_index;
 mod history;
 mod owner_index;

@@ -7,10 +7,13 @@
 //! Invariants: `ready` ascends in sequence; `ready.len() <= reserved <= limit`, except for a queue that was longer
 //! when a lowered limit took effect at start; a sequence number is never given twice.
 
-use super::{audit_bursts::LossBursts, history::History, undelivered::Undelivered};
+use super::{audit_bursts::LossBursts, event_cache::EventCache, history::History, undelivered::Undelivered};
 use crate::{
     model::{event::Event, id::SinkId, owner::Owner},
-    platform::{metrics::Metrics, store::Store},
+    platform::{
+        metrics::Metrics,
+        store::{Store, StoreError},
+    },
     routing::queue::HistoryPosition,
 };
 use parking_lot::{Mutex, MutexGuard};
@@ -52,6 +55,7 @@ pub(super) struct QueueState {
     pub queues: Mutex<HashMap<SinkId, SinkQueue>>,
     /// The sizes of the events in `queues` that count.
     pub undelivered: Undelivered,
+    pub cache: EventCache,
 }
 
 /// One sink's queue.
@@ -78,6 +82,8 @@ pub(super) struct QueuedEvent {
     /// The event's place in history; `None` if the queue's row is damaged. It becomes a dead letter at the head then.
     pub event: Option<HistoryPosition>,
     pub failures: u32,
+    /// The delivery has a row, because it was attempted before.
+    pub recorded: bool,
     /// The time of the next attempt, by a clock that is never set; `None` if it is due at once.
     pub due: Option<Instant>,
 }
@@ -108,6 +114,18 @@ impl QueueState {
         self.queues().get(&sink)?.ready.front().copied()
     }
 
+    /// Returns a queued event, which is rarely read from disk.
+    pub fn event(&self, at: HistoryPosition) -> Result<Option<Arc<Event>>, StoreError> {
+        if let Some(event) = self.cache.get(at) {
+            return Ok(Some(event));
+        }
+        let event = self.history.event_alone(at)?.map(Arc::new);
+        if let Some(event) = &event {
+            self.cache.insert(at, event.clone());
+        }
+        Ok(event)
+    }
+
     /// Removes this event from the head of the sink's queue. Returns `false` if it is not there any more, because the
     /// queue was discarded meanwhile.
     pub fn remove_head(&self, sink: SinkId, head: QueuedEvent) -> bool {
@@ -124,8 +142,9 @@ impl QueueState {
         true
     }
 
-    /// Makes events that are on disk visible to the workers, and wakes the sinks whose queue was empty.
-    pub fn push_ready(&self, queued: impl Iterator<Item = (SinkId, u64, HistoryPosition)>) {
+    /// Makes events that are on disk visible to the workers, and wakes the sinks whose queue was empty. `recorded` says if their
+    /// deliveries have rows.
+    pub fn push_ready(&self, queued: impl Iterator<Item = (SinkId, u64, HistoryPosition)>, recorded: bool) {
         let mut queues = self.queues();
         for (sink, sequence, event) in queued {
             let Some(queue) = queues.get_mut(&sink) else {
@@ -134,7 +153,7 @@ impl QueueState {
                 continue;
             };
             let was_empty = queue.ready.is_empty();
-            queue.ready.push_back(QueuedEvent { sequence, event: Some(event), failures: 0, due: None });
+            queue.ready.push_back(QueuedEvent { sequence, event: Some(event), failures: 0, recorded, due: None });
             if was_empty {
                 // Fails only while the server stops and nothing is delivered any more.
                 let _ = self.hooks.ready.send(sink);

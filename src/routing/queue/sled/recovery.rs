@@ -5,9 +5,11 @@
 //! - A damaged sequence number is replaced by one that is beyond every number given, because none must be given twice.
 
 use super::{
+    delivery_row::DeliveryRow,
+    event_cache::EventCache,
     history::History,
     queues::{EngineHooks, QueueLimits, QueueState, QueuedEvent, SinkQueue},
-    rows::{DeliveryRow, position, sequence_key, sink_and_sequence, stored_number, undamaged},
+    rows::{position, sequence_key, sink_and_sequence, stored_number, undamaged},
     undelivered::Undelivered,
 };
 use crate::{
@@ -42,7 +44,16 @@ impl QueueState {
                 let _ = hooks.ready.send(*sink);
             }
         }
-        Ok(Arc::new(Self { store, metrics, limits, history, hooks, queues: Mutex::new(queues), undelivered }))
+        Ok(Arc::new(Self {
+            store,
+            metrics,
+            limits,
+            history,
+            hooks,
+            queues: Mutex::new(queues),
+            undelivered,
+            cache: EventCache::default(),
+        }))
     }
 }
 
@@ -73,6 +84,8 @@ fn read_queued(
             sequence,
             event,
             failures: row.as_ref().map_or(0, |row| row.failures),
+            // A damaged row is one too.
+            recorded: true,
             due: row.map(|row| Instant::now() + remaining_wait(&row)),
         });
         queue.reserved += 1;

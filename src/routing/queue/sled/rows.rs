@@ -6,7 +6,7 @@
 //! | `QUEUE` sink sequence | the event's position |
 //! | `DEAD` sink sequence | a [`DeadLetter`](crate::model::delivery::DeadLetter) |
 //! | `EVENT` position | an [`EventRow`] |
-//! | `DELIVERY` position sink | a [`DeliveryRow`], from the first attempt on |
+//! | `DELIVERY` position sink | a [`DeliveryRow`](super::delivery_row::DeliveryRow), from the first attempt on, in a short form after a first one that succeeded |
 //! | `HISTORY` | the size of all event and delivery rows |
 //!
 //! A position is the accepted time and the id of an event. Rows in the order of time are appended at one place and deleted
@@ -15,7 +15,6 @@
 
 use crate::{
     model::{
-        delivery::{Attempt, DeliveryState},
         event::Event,
         id::{EventId, SinkId, UserId},
         timestamp::Timestamp,
@@ -43,18 +42,6 @@ pub struct RoutedSink {
     pub dropped: bool,
 }
 
-/// A delivery's row, written from its first attempt on. Until then the event's row says everything about the delivery.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct DeliveryRow {
-    pub state: DeliveryState,
-    pub sequence: u64,
-    /// Failed attempts since the event was last queued.
-    pub failures: u32,
-    /// The time of the next attempt: the end of the last one and the wait after it.
-    pub due: Timestamp,
-    pub attempts: Vec<Attempt>,
-}
-
 /// The part of an event's row that retention needs.
 #[derive(Deserialize)]
 pub struct RoutedRow {
@@ -66,13 +53,6 @@ pub struct RoutedRow {
 #[derive(Deserialize)]
 pub struct EventUser {
     pub user_id: UserId,
-}
-
-/// A delivery's row with its size on disk.
-pub struct StoredDelivery {
-    /// Absent if it is damaged; the attempts it held are lost then, and the delivery continues without them.
-    pub row: Option<DeliveryRow>,
-    pub size: usize,
 }
 
 impl EventRow {

@@ -3,9 +3,10 @@
 
 use super::{
     audit_bursts::EventLoss,
+    delivery_row::DeliveryRow,
     history::History,
     queues::QueueState,
-    rows::{DeliveryRow, EventRow, RoutedSink, delivery_key, position_bytes, queue_key, sequence_key},
+    rows::{EventRow, RoutedSink, delivery_key, position_bytes, queue_key, sequence_key},
 };
 use crate::{
     model::{event::Event, id::SinkId},
@@ -85,7 +86,7 @@ impl QueueState {
                 entries.extend(queue.losses.count(EventLoss::Dropped, sink, sequence, detail, Instant::now()));
             } else {
                 queue.reserved += 1;
-                batch.put(queue_key(target.sink, sequence), position_bytes(at));
+                batch.put_new(queue_key(target.sink, sequence), position_bytes(at));
                 queued.push((target.sink, sequence));
                 counted.extend(queue.counts().then_some(target.sink));
             }
@@ -110,7 +111,10 @@ impl QueueState {
                     log::warn!("sink `{name}` ({sink}) is full: event {} is dropped for it", event.id);
                 }
                 (self.hooks.accepted)(event);
-                self.push_ready(queued.iter().map(|(sink, sequence)| (*sink, *sequence, *at)));
+                if !queued.is_empty() {
+                    self.cache.insert(*at, event.clone());
+                }
+                self.push_ready(queued.iter().map(|(sink, sequence)| (*sink, *sequence, *at)), false);
             }
             AcceptResult::Repeated(_) => self.metrics.events_repeated.increment(),
             AcceptResult::IdTaken | AcceptResult::UndeliveredFull | AcceptResult::Unreadable(_) => {}
@@ -129,6 +133,7 @@ impl QueueState {
         match settlement {
             Settlement::Retry(wait) => {
                 head.failures += 1;
+                head.recorded = true;
                 head.due = Some(Instant::now() + *wait);
             }
             Settlement::Complete | Settlement::DeadLetter(_) => {
@@ -165,7 +170,7 @@ impl QueueState {
         }
         let state = settled.state();
         let SettledAttempt { attempt, settlement } = settled;
-        let old = History::delivery_in(batch, position, sink)?;
+        let old = if pending.recorded { History::delivery_in(batch, position, sink)? } else { None };
         let old_size = old.as_ref().map_or(0, |old| old.size);
         let mut row = old.and_then(|old| old.row).unwrap_or(DeliveryRow {
             state,
@@ -182,9 +187,9 @@ impl QueueState {
                 row.failures += 1;
                 row.due = ended_at.after(wait);
             }
-            Settlement::Complete => batch.delete(queue_key(sink, sequence)),
+            Settlement::Complete => batch.delete_known(queue_key(sink, sequence), &position_bytes(position)),
             Settlement::DeadLetter(why) => {
-                batch.delete(queue_key(sink, sequence));
+                batch.delete_known(queue_key(sink, sequence), &position_bytes(position));
                 let letter = DeadLetter {
                     event_id: event.id,
                     event_type: event.kind.as_str().to_owned(),

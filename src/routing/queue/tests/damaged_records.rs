@@ -31,6 +31,14 @@ impl EngineFixture {
         self.store.write(move |batch| batch.put(key, GARBAGE)).await.unwrap();
     }
 
+    /// Damages events, and starts again so that none of them is in memory.
+    async fn damage_events(&mut self, ids: &[EventId]) {
+        for id in ids {
+            self.damage(self.event_key(*id)).await;
+        }
+        self.crash().await;
+    }
+
     /// Waits until every settlement so far is on disk.
     async fn written(&self) {
         self.store.write(|_| ()).await.unwrap();
@@ -64,7 +72,7 @@ impl EngineFixture {
 async fn a_damaged_event_at_the_head_becomes_a_dead_letter_and_the_queue_continues() {
     let mut fixture = EngineFixture::new().await;
     let ids = fixture.push_to_first(3).await;
-    fixture.damage(fixture.event_key(ids[0])).await;
+    fixture.damage_events(&ids[..1]).await;
     assert_eq!(fixture.head_of_first().await, Some((ids[1], 0)));
     fixture.written().await;
     let letters = fixture.letters_of_first();
@@ -87,10 +95,11 @@ async fn a_damaged_event_at_the_head_becomes_a_dead_letter_and_the_queue_continu
 
 #[tokio::test]
 async fn a_queued_event_whose_record_is_missing_becomes_a_dead_letter() {
-    let fixture = EngineFixture::new().await;
+    let mut fixture = EngineFixture::new().await;
     let ids = fixture.push_to_first(2).await;
     let key = fixture.event_key(ids[0]);
     fixture.store.write(move |batch| batch.delete(key)).await.unwrap();
+    fixture.crash().await;
     assert_eq!(fixture.head_of_first().await, Some((ids[1], 0)));
     fixture.written().await;
     let letters = fixture.letters_of_first();
@@ -100,10 +109,9 @@ async fn a_queued_event_whose_record_is_missing_becomes_a_dead_letter() {
 
 #[tokio::test]
 async fn a_queue_of_damaged_events_only_ends_empty() {
-    let fixture = EngineFixture::new().await;
-    for id in fixture.push_to_first(2).await {
-        fixture.damage(fixture.event_key(id)).await;
-    }
+    let mut fixture = EngineFixture::new().await;
+    let ids = fixture.push_to_first(2).await;
+    fixture.damage_events(&ids).await;
     assert_eq!(fixture.head_of_first().await, None);
     fixture.written().await;
     assert_eq!(fixture.letters_of_first().len(), 2);

@@ -113,7 +113,7 @@ fn open(directory: &Path) -> (Store, SledEngine, mpsc::UnboundedReceiver<SinkId>
     (store, engine, wakes)
 }
 
-fn event(id: Option<EventId>) -> Arc<Event> {
+pub(super) fn event(id: Option<EventId>) -> Arc<Event> {
     let user = user();
     Arc::new(Event {
         id: id.unwrap_or_else(EventId::new),

@@ -1,0 +1,158 @@
+//! The row of one delivery. A delivery that succeeded at once, as nearly all do, is stored in a short form; the others are
+//! JSON.
+
+use super::rows::{decode, encode};
+use crate::{
+    model::{
+        delivery::{Attempt, AttemptOutcome, DeliveryState},
+        timestamp::Timestamp,
+    },
+    platform::store::StoreError,
+};
+use serde::{Deserialize, Serialize};
+
+/// A delivery's row, written from its first attempt on. Until then the event's row says everything about the delivery.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DeliveryRow {
+    pub state: DeliveryState,
+    pub sequence: u64,
+    /// Failed attempts since the event was last queued.
+    pub failures: u32,
+    /// The time of the next attempt: the end of the last one and the wait after it.
+    pub due: Timestamp,
+    pub attempts: Vec<Attempt>,
+}
+
+/// A delivery's row with its size on disk.
+pub struct StoredDelivery {
+    /// Absent if it is damaged; the attempts it held are lost then, and the delivery continues without them.
+    pub row: Option<DeliveryRow>,
+    pub size: usize,
+}
+
+impl DeliveryRow {
+    /// The first byte of a row in the short form: a delivery that succeeded at the first attempt. Other rows are JSON.
+    const SHORT: u8 = 1;
+    /// The length of the short form without the receiver's response.
+    const SHORT_LENGTH: usize = 1 + 1 + 8 + 8 + 8 + 2 + 1;
+
+    pub fn encode(&self) -> Vec<u8> {
+        self.encode_short().unwrap_or_else(|| encode(self))
+    }
+
+    /// Decodes the row under `key`.
+    pub fn decode(key: &[u8], row: &[u8]) -> Result<Self, StoreError> {
+        match row.first() {
+            Some(&Self::SHORT) => Self::decode_short(row).ok_or_else(|| StoreError::damaged(key, "it is no delivery")),
+            _ => decode(key, row),
+        }
+    }
+
+    /// Returns the short form: state, sequence number, time, duration, status, and the response if there is one.
+    fn encode_short(&self) -> Option<Vec<u8>> {
+        let [attempt] = &self.attempts[..] else { return None };
+        let state = match (self.state, attempt.outcome) {
+            (DeliveryState::Delivered, AttemptOutcome::Delivered) => 0,
+            (DeliveryState::Skipped, AttemptOutcome::Skipped) => 1,
+            _ => return None,
+        };
+        let is_plain = attempt.error.is_none() && attempt.log.is_empty() && attempt.number == 1;
+        if !is_plain || self.failures != 0 || self.due != attempt.at {
+            return None;
+        }
+        let response = attempt.response.as_deref();
+        let mut row = Vec::with_capacity(Self::SHORT_LENGTH + response.map_or(0, str::len));
+        row.extend_from_slice(&[Self::SHORT, state]);
+        row.extend_from_slice(&self.sequence.to_be_bytes());
+        row.extend_from_slice(&attempt.at.micros().to_be_bytes());
+        row.extend_from_slice(&attempt.duration_ms.to_be_bytes());
+        row.extend_from_slice(&attempt.status.unwrap_or(0).to_be_bytes());
+        row.push(u8::from(response.is_some()));
+        row.extend_from_slice(response.unwrap_or_default().as_bytes());
+        Some(row)
+    }
+
+    fn decode_short(row: &[u8]) -> Option<Self> {
+        let (state, outcome) = match row.get(1)? {
+            0 => (DeliveryState::Delivered, AttemptOutcome::Delivered),
+            1 => (DeliveryState::Skipped, AttemptOutcome::Skipped),
+            _ => return None,
+        };
+        let (sequence, rest) = row.get(2..)?.split_first_chunk()?;
+        let (at, rest) = rest.split_first_chunk()?;
+        let (duration, rest) = rest.split_first_chunk()?;
+        let (status, rest) = rest.split_first_chunk()?;
+        let (has_response, response) = rest.split_first()?;
+        let (at, status) = (Timestamp::from_micros(i64::from_be_bytes(*at)), u16::from_be_bytes(*status));
+        let attempt = Attempt {
+            number: 1,
+            at,
+            duration_ms: f64::from_be_bytes(*duration),
+            outcome,
+            status: (status != 0).then_some(status),
+            error: None,
+            response: (*has_response == 1).then(|| String::from_utf8_lossy(response).into_owned()),
+            log: Vec::new(),
+        };
+        Some(Self { state, sequence: u64::from_be_bytes(*sequence), failures: 0, due: at, attempts: vec![attempt] })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn delivered() -> DeliveryRow {
+        let at = Timestamp::from_micros(1_700_000_000_123_456);
+        let attempt = Attempt {
+            number: 1,
+            at,
+            duration_ms: 1.5,
+            outcome: AttemptOutcome::Delivered,
+            status: Some(204),
+            error: None,
+            response: None,
+            log: Vec::new(),
+        };
+        DeliveryRow { state: DeliveryState::Delivered, sequence: 7, failures: 0, due: at, attempts: vec![attempt] }
+    }
+
+    #[test]
+    fn a_delivery_that_succeeded_at_once_is_stored_in_few_bytes_and_every_other_one_as_json() {
+        let mut rows = vec![delivered()];
+        let mut vary = |change: fn(&mut DeliveryRow)| {
+            let mut row = delivered();
+            change(&mut row);
+            rows.push(row);
+        };
+        vary(|row| row.attempts[0].response = Some("fine".to_owned()));
+        vary(|row| row.attempts[0].response = Some(String::new()));
+        vary(|row| row.attempts[0].status = None);
+        vary(|row| {
+            (row.state, row.attempts[0].outcome) = (DeliveryState::Skipped, AttemptOutcome::Skipped);
+        });
+        let short = rows.len();
+        let mut vary = |change: fn(&mut DeliveryRow)| {
+            let mut row = delivered();
+            change(&mut row);
+            rows.push(row);
+        };
+        vary(|row| row.attempts[0].log.push("line".to_owned()));
+        vary(|row| row.attempts[0].error = Some("no".to_owned()));
+        vary(|row| row.attempts[0].number = 2);
+        vary(|row| row.attempts.push(row.attempts[0].clone()));
+        vary(|row| row.failures = 1);
+        vary(|row| row.due = Timestamp::from_micros(1));
+        vary(|row| row.state = DeliveryState::Dead);
+        for (n, row) in rows.iter().enumerate() {
+            let stored = row.encode();
+            assert_eq!(stored[0], if n < short { DeliveryRow::SHORT } else { b'{' }, "{row:?}");
+            let read = DeliveryRow::decode(b"k", &stored).unwrap();
+            assert_eq!(encode(&read), encode(row));
+        }
+        assert_eq!(delivered().encode().len(), DeliveryRow::SHORT_LENGTH);
+        for length in 1..DeliveryRow::SHORT_LENGTH {
+            assert!(DeliveryRow::decode(b"k", &delivered().encode()[..length]).is_err(), "{length}");
+        }
+    }
+}
