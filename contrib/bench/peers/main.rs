@@ -23,7 +23,7 @@ use std::{
     path::{Path, PathBuf},
     process::ExitCode,
 };
-use work::{Measured, Work};
+use work::{Summary, Work};
 
 const ROUNDS: usize = 5;
 /// Deliveries per second of svc, in those of knot.
@@ -38,10 +38,10 @@ struct Program {
     start: Start,
 }
 
-/// The medians of one server at one work.
+/// The result of one server at one work.
 struct Row {
     name: &'static str,
-    median: Measured,
+    summary: Summary,
 }
 
 fn main() -> ExitCode {
@@ -50,7 +50,9 @@ fn main() -> ExitCode {
     let words: Vec<&String> = arguments.iter().filter(|argument| argument.parse::<usize>().is_err()).collect();
     let mut skipped = Vec::new();
     let programs = programs(&mut skipped);
-    println!("medians of {rounds} rounds; us is processor time of the server for each event or delivery");
+    println!(
+        "medians of {rounds} rounds (slowest to fastest); us is processor time of the server for each event or delivery"
+    );
     for program in &programs {
         println!("{}: {}", program.name, server::version(&program.binary));
     }
@@ -115,8 +117,8 @@ fn measure(work: Work, programs: &[Program], rounds: usize, receiver: &Receiver)
             measured.push(work.run(&**server, receiver));
         }
     }
-    let medians = servers.into_iter().map(|(_, measured)| Measured::median(measured));
-    programs.iter().zip(medians).map(|(program, median)| Row { name: program.name, median }).collect()
+    let summaries = servers.iter().map(|(_, measured)| Summary::of(measured));
+    programs.iter().zip(summaries).map(|(program, summary)| Row { name: program.name, summary }).collect()
 }
 
 /// Prints one line of the table for each peer, and adds a line for each requirement to `requirements`; returns whether all
@@ -129,14 +131,14 @@ fn report(work: Work, rows: &[Row], requirements: &mut Vec<String>) -> bool {
         all_met &= met;
     };
     for peer in peers {
-        let ratio = own.median.per_second / peer.median.per_second;
-        println!("| {} | {} | {} {} | {ratio:.2} |", work.name(), own.median, peer.name, peer.median);
+        let ratio = own.summary.per_second / peer.summary.per_second;
+        println!("| {} | {} | {} {} | {ratio:.2} |", work.name(), own.summary, peer.name, peer.summary);
         if peer.name == "knot" && work.is_webhook() {
             require(ratio >= OVER_KNOT, format!("{ratio:.2} times knot (at least {OVER_KNOT})"));
         }
     }
-    if own.median.lost > 0 {
-        require(false, format!("svc lost {} deliveries", own.median.lost));
+    if own.summary.lost > 0 {
+        require(false, format!("svc lost {} deliveries", own.summary.lost));
     }
     all_met
 }

@@ -34,13 +34,21 @@ pub enum Work {
 }
 
 /// The outcome of one round.
-#[derive(Clone, Copy)]
 pub struct Measured {
     /// Events or deliveries.
-    pub per_second: f64,
+    per_second: f64,
     /// Processor time of the server for one of them.
-    pub cpu_micros: f64,
+    cpu_micros: f64,
     /// Deliveries that never came.
+    lost: usize,
+}
+
+/// The medians of the rounds, the slowest and the fastest of them, and all losses.
+pub struct Summary {
+    pub per_second: f64,
+    slowest: f64,
+    fastest: f64,
+    cpu_micros: f64,
     pub lost: usize,
 }
 
@@ -123,27 +131,31 @@ impl Work {
     }
 }
 
-impl Measured {
-    /// The median of each figure; losses are summed.
-    pub fn median(rounds: Vec<Self>) -> Self {
-        let middle = |figure: fn(&Self) -> f64| {
+impl Summary {
+    pub fn of(rounds: &[Measured]) -> Self {
+        let sorted = |figure: fn(&Measured) -> f64| {
             let mut figures: Vec<f64> = rounds.iter().map(figure).collect();
             figures.sort_by(f64::total_cmp);
-            figures[figures.len() / 2]
+            figures
         };
+        let (rates, times) = (sorted(|round| round.per_second), sorted(|round| round.cpu_micros));
+        let middle = |figures: &[f64]| (figures[(figures.len() - 1) / 2] + figures[figures.len() / 2]) / 2.0;
         Self {
-            per_second: middle(|round| round.per_second),
-            cpu_micros: middle(|round| round.cpu_micros),
+            per_second: middle(&rates),
+            slowest: rates[0],
+            fastest: rates[rounds.len() - 1],
+            cpu_micros: middle(&times),
             lost: rounds.iter().map(|round| round.lost).sum(),
         }
     }
 }
 
-impl fmt::Display for Measured {
+impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.0}/s, {:.0} us", self.per_second, self.cpu_micros)?;
-        if self.lost > 0 {
-            write!(f, ", {} lost", self.lost)?;
+        let Self { per_second, slowest, fastest, cpu_micros, lost } = self;
+        write!(f, "{per_second:.0}/s ({slowest:.0} to {fastest:.0}), {cpu_micros:.0} us")?;
+        if *lost > 0 {
+            write!(f, ", {lost} lost")?;
         }
         Ok(())
     }
