@@ -3,6 +3,7 @@
 use crate::{receiver::Receiver, server::Server};
 use std::{
     fmt,
+    process::Command,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     thread,
     time::{Duration, Instant},
@@ -100,8 +101,10 @@ impl Work {
         thread::sleep(Duration::from_millis(500));
     }
 
-    /// One round.
+    /// One round. It begins with an idle disk: writes that the server before left behind would delay this one's.
     pub fn run(self, server: &dyn Server, receiver: &Receiver) -> Measured {
+        let synced = Command::new("sync").status();
+        assert!(synced.is_ok_and(|status| status.success()), "`sync` writes what the servers left behind");
         match self {
             Self::Emit { emitters } => {
                 let cpu = server.process().cpu_micros();
