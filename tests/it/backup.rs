@@ -389,8 +389,13 @@ fn a_broken_or_newer_backup_is_told_in_one_line_and_restores_nothing() {
 #[test]
 fn a_damaged_database_is_told_by_verify_and_saved_by_salvage() {
     let mut daemon = Daemon::start();
+    let receiver = Receiver::start();
+    daemon.create_sink(&json!({
+        "name": "s", "events": "custom.kept.*", "type": "webhook", "owner": "global", "webhook": {"url": receiver.url("/")},
+    }));
     let events: Vec<_> =
         (0..60).map(|n| daemon.emit("kept.event", &json!({"n": n, "x": "y".repeat(n * 400)}))).collect();
+    receiver.wait_for(60);
     daemon.terminate();
     daemon.ended();
     let directory = TempDir::new().unwrap();

@@ -31,6 +31,8 @@ pub enum KeyPart {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum ValueForm {
     Json,
+    /// JSON, or bytes that do not begin with a brace.
+    JsonOrBytes,
     Bytes,
 }
 
@@ -52,7 +54,10 @@ const KINDS: &[ArchivedKind] = &[
     json(keys::EVENT, "event", &[KeyPart::Number, KeyPart::Id]),
     bytes(keys::QUEUE, "queue", QUEUED),
     bytes(keys::SEQUENCE, "sequence", ID),
-    json(keys::DELIVERY, "delivery", &[KeyPart::Number, KeyPart::Id, KeyPart::Id]),
+    ArchivedKind {
+        value: ValueForm::JsonOrBytes,
+        ..json(keys::DELIVERY, "delivery", &[KeyPart::Number, KeyPart::Id, KeyPart::Id])
+    },
     json(keys::DEAD, "dead_letter", QUEUED),
     bytes(keys::HISTORY, "history_bytes", &[]),
     json(keys::AUDIT, "audit", ID),

@@ -67,7 +67,7 @@ pub(super) fn write_row(line: &mut Vec<u8>, key: &[u8], value: &[u8]) {
         append_base64(line, rest);
         line.extend_from_slice(b"\",");
     }
-    let is_json = kind.is_some_and(|kind| kind.value == ValueForm::Json);
+    let is_json = kind.is_some_and(|kind| kind.value != ValueForm::Bytes);
     if is_json && fits_as_it_is(value) {
         line.extend_from_slice(b"\"value\":");
         line.extend_from_slice(value);

@@ -32,7 +32,8 @@ pub fn verify(directory: &Path, progress: &mut dyn FnMut(u64)) -> Result<Inspect
         let fault = match form {
             None => Some(StoreError::damaged(key, "records of this kind are unknown")),
             Some(ValueForm::Bytes) => None,
-            Some(ValueForm::Json) => {
+            Some(ValueForm::JsonOrBytes) if value.first() != Some(&b'{') => None,
+            Some(ValueForm::Json | ValueForm::JsonOrBytes) => {
                 serde_json::from_slice::<IgnoredAny>(value).err().map(|error| StoreError::damaged(key, error))
             }
         };
