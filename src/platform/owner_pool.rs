@@ -24,7 +24,8 @@ pub struct Pool {
 
 /// A place in a pool, freed when dropped.
 pub struct PoolPermit {
-    pool: Arc<Pool>,
+    /// `None` once the place is given back.
+    pool: Option<Arc<Pool>>,
     owner: Owner,
 }
 
@@ -63,7 +64,7 @@ impl Pool {
         let place = {
             let mut state = self.state.lock();
             if state.take(owner, self.size, self.reserve) {
-                return PoolPermit { pool: self.clone(), owner };
+                return PoolPermit { pool: Some(self.clone()), owner };
             }
             state.wait(owner)
         };
@@ -73,7 +74,7 @@ impl Pool {
     /// Takes a place for work that is under way in another pool, ahead of those that wait; `None` if there is none.
     pub fn transfer(self: &Arc<Self>, owner: Owner) -> Option<PoolPermit> {
         let taken = self.state.lock().take_ahead(owner, self.transfer_size, self.reserve);
-        taken.then(|| PoolPermit { pool: self.clone(), owner })
+        taken.then(|| PoolPermit { pool: Some(self.clone()), owner })
     }
 
     fn release(self: &Arc<Self>, owner: Owner) {
@@ -82,16 +83,25 @@ impl Pool {
             state.give_back(owner);
             state.grant(self.size, self.reserve)
         };
-        for (owner, waiter) in granted {
-            // A waiter that has gone gives its place back by dropping it.
-            let _ = waiter.send(PoolPermit { pool: self.clone(), owner });
+        let mut granted = VecDeque::from(granted);
+        while let Some((owner, waiter)) = granted.pop_front() {
+            if let Err(mut permit) = waiter.send(PoolPermit { pool: Some(self.clone()), owner }) {
+                // The waiter has gone. Its place is given back here and not by dropping the permit, which would call this
+                // function once more for each waiter that has gone.
+                permit.pool = None;
+                let mut state = self.state.lock();
+                state.give_back(owner);
+                granted.extend(state.grant(self.size, self.reserve));
+            }
         }
     }
 }
 
 impl Drop for PoolPermit {
     fn drop(&mut self) {
-        self.pool.release(self.owner);
+        if let Some(pool) = self.pool.take() {
+            pool.release(self.owner);
+        }
     }
 }
 
@@ -138,7 +148,8 @@ impl PoolState {
     fn grant(&mut self, size: usize, reserve: usize) -> Vec<(Owner, oneshot::Sender<PoolPermit>)> {
         let mut granted = Vec::new();
         let mut refused = 0;
-        while refused < self.turns.len()
+        while self.used < size
+            && refused < self.turns.len()
             && let Some(owner) = self.turns.pop_front()
         {
             if self.take_ahead(owner, size, reserve) {
@@ -204,6 +215,17 @@ mod tests {
         assert_eq!(newcomer.len(), 1);
         drop(greedy);
         assert_eq!(fill(&pool, user()).len(), 192);
+    }
+
+    #[tokio::test]
+    async fn a_place_that_thousands_of_gone_waiters_do_not_take_is_free_again() {
+        let pool = Pool::new(1);
+        let held = pool.acquire(user()).await;
+        for _ in 0..100_000 {
+            assert!(tokio::task::unconstrained(pool.acquire(user())).now_or_never().is_none());
+        }
+        drop(held);
+        assert!(pool.acquire(user()).now_or_never().is_some());
     }
 
     #[tokio::test]
