@@ -12,7 +12,7 @@ use crate::{
     },
     platform::{
         config::{self, Span},
-        egress::{Egress, OutboundRequest, Tls},
+        egress::{Egress, OutboundRequest, Resend, Tls},
         kv::Kv,
         process_group::describe_exit,
     },
@@ -118,6 +118,7 @@ impl HealthChecker {
             timeout: limit,
             tls: Tls::Verify,
             keep: 0,
+            resend: Resend::IfIdempotent,
         };
         // A check is meant for the space's own addresses, so no egress rule applies.
         let response = self.egress.send(Owner::Global, request).await.map_err(|error| error.to_string())?;

@@ -78,6 +78,7 @@ fn checked(request: HttpRequest) -> Result<egress::OutboundRequest, String> {
         timeout: request.timeout.unwrap_or(DEFAULT_TIMEOUT),
         tls: Tls::Verify,
         keep: MAX_BODY,
+        resend: egress::Resend::IfIdempotent,
     })
 }
 

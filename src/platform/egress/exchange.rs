@@ -27,6 +27,15 @@ pub struct OutboundRequest {
     pub tls: Tls,
     /// Bytes of the response body that the caller wants.
     pub keep: usize,
+    pub resend: Resend,
+}
+
+/// Permission to send a request again whose connection broke before the answer, so that the receiver may get it twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resend {
+    Allowed,
+    /// Only if its method is one that can be repeated without harm.
+    IfIdempotent,
 }
 
 /// Verification of the receiver's certificate.
@@ -79,6 +88,11 @@ pub enum EgressError {
 }
 
 impl OutboundRequest {
+    /// Returns true if the receiver may get the request twice.
+    pub(super) fn may_be_sent_again(&self) -> bool {
+        self.resend == Resend::Allowed || self.method.is_idempotent()
+    }
+
     /// Returns true if the request has no body, not even an empty one.
     pub(super) fn is_bodiless(&self) -> bool {
         self.body.is_empty() && ![Method::POST, Method::PUT, Method::PATCH].contains(&self.method)

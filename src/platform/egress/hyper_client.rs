@@ -13,7 +13,7 @@ use crate::platform::tls;
 use bytes::Bytes;
 use http::{
     HeaderValue,
-    header::{HOST, USER_AGENT},
+    header::{CONTENT_LENGTH, HOST, USER_AGENT},
 };
 use http_body_util::Full;
 use std::{error::Error as _, io, net::SocketAddr, sync::Arc, time::Duration};
@@ -42,6 +42,7 @@ impl HyperClient {
         connect_timeout: Duration,
     ) -> Result<OutboundResponse, EgressError> {
         let destination = destination(request, url, address);
+        let mut resent = false;
         if let Some(mut connection) = self.idle.take(&destination) {
             match connection.exchange(message(request, url)?, request.keep).await {
                 Ok(response) => {
@@ -49,14 +50,21 @@ impl HyperClient {
                     return Ok(response);
                 }
                 // The other side closed it at the same moment. The request is sent again, over a new connection.
-                Err(failed) if failed.unanswered => {}
+                Err(failed) if failed.unanswered && (failed.error.is_canceled() || request.may_be_sent_again()) => {
+                    resent = true;
+                }
                 Err(failed) => return Err(broken(&failed.error)),
             }
         }
         let opened = tokio::time::timeout(connect_timeout, self.open(&destination)).await;
-        let mut connection = opened.unwrap_or_else(|_| {
+        let opened = opened.unwrap_or_else(|_| {
             Err(EgressError::Connect { address, reason: format!("no connection within {connect_timeout:?}") })
-        })?;
+        });
+        let mut connection = match opened {
+            // The caller would try another address, as if nothing had been sent.
+            Err(EgressError::Connect { reason, .. }) if resent => return Err(EgressError::Broken(reason)),
+            opened => opened?,
+        };
         match connection.exchange(message(request, url)?, request.keep).await {
             Ok(response) => {
                 self.idle.put(destination, connection);
@@ -127,6 +135,10 @@ fn message(request: &OutboundRequest, url: &Url) -> Result<http::Request<Full<By
     *headers = request.headers.clone();
     headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(AGENT_NAME));
     headers.insert(HOST, host);
+    if request.body.is_empty() && !request.is_bodiless() {
+        // hyper leaves the length of an empty body out, and some receivers insist on it.
+        headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+    }
     Ok(message)
 }
 

@@ -38,7 +38,7 @@ pub(super) struct HttpConnection {
 /// The reason that an exchange failed.
 pub(super) struct ExchangeError {
     pub error: hyper::Error,
-    /// The connection broke before any of the response came.
+    /// The connection broke before the head of a response was complete.
     pub unanswered: bool,
 }
 
@@ -58,7 +58,8 @@ impl HttpConnection {
     ) -> Result<OutboundResponse, ExchangeError> {
         let Self { requests, driver } = self;
         let response = driven(driver, requests.send_request(request)).await;
-        let response = response.map_err(|error| ExchangeError { unanswered: !error.is_parse(), error })?;
+        let response =
+            response.map_err(|error| ExchangeError { unanswered: !error.is_parse() && !error.is_user(), error })?;
         let (parts, mut body) = response.into_parts();
         let (mut kept, mut seen) = (BytesMut::new(), 0);
         while seen <= keep.max(DRAIN)

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 /// The most connections that wait. The one that waits longest is closed for another.
 const MAX_IDLE: usize = 512;
 const IDLE_FOR: Duration = Duration::from_secs(60);
+const SWEEP: Duration = Duration::from_secs(5);
 
 /// The other end of a connection. A connection is reused only for the same one, so that a request goes to the address
 /// that was checked for it, with the certificate verified as it asks for.
@@ -87,7 +88,9 @@ impl IdleConnections {
         if numbers.is_empty() {
             self.numbers.remove(destination);
         }
-        self.connections.remove(&number?).map(|idle| idle.connection)
+        let idle = self.connections.remove(&number?)?;
+        // Those that remain have waited for longer, and the sweep closes them.
+        (idle.since.elapsed() < IDLE_FOR).then_some(idle.connection)
     }
 
     fn pop_eldest(&mut self) -> Option<HttpConnection> {
@@ -105,7 +108,7 @@ impl IdleConnections {
 /// Closes connections that have waited long enough, until there is none.
 async fn sweep_until_empty(idle: Weak<Mutex<IdleConnections>>) {
     loop {
-        tokio::time::sleep(IDLE_FOR).await;
+        tokio::time::sleep(SWEEP).await;
         let Some(idle) = idle.upgrade() else { return };
         let mut closed = Vec::new();
         let mut idle = idle.lock();

@@ -20,7 +20,7 @@ mod resolver_tests;
 #[cfg(test)]
 mod tests;
 
-pub use exchange::{Completeness, EgressError, OutboundRequest, OutboundResponse, Tls};
+pub use exchange::{Completeness, EgressError, OutboundRequest, OutboundResponse, Resend, Tls};
 pub use guard::Egress;
 pub use policy::Denial;
 pub use resolver::ResolveError;

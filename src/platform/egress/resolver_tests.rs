@@ -178,6 +178,7 @@ async fn every_address_of_a_name_is_checked() {
         timeout: Duration::from_secs(30),
         tls: Tls::Verify,
         keep: 1024,
+        resend: Resend::Allowed,
     };
     let denied = egress.send(user(), request.clone()).await.unwrap_err();
     assert!(matches!(denied, EgressError::Denied { address: LOCAL, denial: Denial::Private, .. }), "{denied}");

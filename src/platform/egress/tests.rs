@@ -1,7 +1,7 @@
 //! The guards of outbound requests, with both clients.
 
 use super::{
-    Completeness, Egress, EgressError, OutboundRequest, OutboundResponse, Tls,
+    Completeness, Egress, EgressError, OutboundRequest, OutboundResponse, Resend, Tls,
     receiver::{Behaviour, Receiver},
 };
 use crate::{
@@ -68,6 +68,7 @@ fn post(url: impl Into<String>, timeout: Duration) -> OutboundRequest {
         timeout,
         tls: Tls::Verify,
         keep: 1024,
+        resend: Resend::Allowed,
     }
 }
 
