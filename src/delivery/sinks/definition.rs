@@ -140,6 +140,7 @@ impl Webhook {
             secrets: WebhookSecrets::new(ClearSecrets { secret, headers: spec.headers }),
             template,
             skip_tls_verify: spec.skip_tls_verify,
+            prepared: std::sync::OnceLock::new(),
         })
     }
 

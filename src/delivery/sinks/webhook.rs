@@ -4,7 +4,7 @@ use super::{
     body::{self, EventBody},
     context::SinkContext,
     lazy_program::LazyProgram,
-    signature::{sign_body, sign_standard},
+    signature::WebhookSigner,
     webhook_secrets::{ClearSecrets, WebhookSecrets},
 };
 use crate::{
@@ -19,7 +19,7 @@ use http::{
     header::{CONTENT_TYPE, LOCATION, RETRY_AFTER},
 };
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
+use std::{sync::OnceLock, time::Duration};
 
 /// The bytes of a receiver's response that are kept with the attempt.
 const KEPT_RESPONSE: usize = 1 << 10;
@@ -34,6 +34,17 @@ pub struct Webhook {
     pub template: Option<LazyProgram<BodyTemplate>>,
     #[serde(default)]
     pub skip_tls_verify: bool,
+    /// Made for the first delivery.
+    #[serde(skip)]
+    pub prepared: OnceLock<Box<PreparedHeaders>>,
+}
+
+/// The parts of every request that are made once.
+#[derive(Debug)]
+pub struct PreparedHeaders {
+    signer: WebhookSigner,
+    /// The sink's own headers.
+    own: HeaderMap,
 }
 
 impl Webhook {
@@ -54,11 +65,17 @@ impl Webhook {
         let request = egress::OutboundRequest {
             method: Method::POST,
             url: self.url.as_ref().to_owned(),
-            headers: headers(secrets, &input, &body, Timestamp::now()),
+            headers: headers(
+                self.prepared.get_or_init(|| Box::new(PreparedHeaders::new(secrets))),
+                &input,
+                &body,
+                Timestamp::now(),
+            ),
             body: body.bytes.clone(),
             timeout: context.timeout,
             tls: if self.skip_tls_verify { Tls::SkipVerify } else { Tls::Verify },
             keep: KEPT_RESPONSE,
+            resend: egress::Resend::Allowed,
         };
         let completed = match context.egress.send(owner, request).await {
             Ok(response) => interpret(&response),
@@ -70,31 +87,36 @@ impl Webhook {
 
 /// Returns the service's headers and then the sink's own. Those may override only the content type: saving a sink
 /// refuses the names of the others.
-fn headers(secrets: &ClearSecrets, input: &EventInput, body: &EventBody, now: Timestamp) -> HeaderMap {
+fn headers(prepared: &PreparedHeaders, input: &EventInput, body: &EventBody, now: Timestamp) -> HeaderMap {
     let event = &input.event;
     let id = event.id.to_string();
-    let mut headers = HeaderMap::new();
+    let mut headers = HeaderMap::with_capacity(16);
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(body.content_type));
     for (name, value) in [
         ("x-service-event-type", event.kind.to_string()),
         ("x-service-event-ts", event.ts.to_string()),
         ("x-service-sequence", input.sequence.to_string()),
         ("x-service-attempt", input.attempt.to_string()),
-        ("x-service-signature", sign_body(&secrets.secret, &body.bytes)),
+        ("x-service-signature", prepared.signer.sign_body(&body.bytes)),
         ("webhook-timestamp", now.seconds().to_string()),
-        ("webhook-signature", sign_standard(&secrets.secret, &id, now.seconds(), &body.bytes)),
+        ("webhook-signature", prepared.signer.sign_standard(&id, now.seconds(), &body.bytes)),
         ("webhook-id", id.clone()),
         ("x-service-event-id", id),
     ] {
         let value = HeaderValue::try_from(value).expect("types, times, numbers and signatures are plain ASCII");
         headers.insert(HeaderName::from_static(name), value);
     }
-    for (name, value) in &secrets.headers {
-        if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value.parse()) {
-            headers.insert(name, value);
-        }
+    for (name, value) in &prepared.own {
+        headers.insert(name, value.clone());
     }
     headers
+}
+
+impl PreparedHeaders {
+    fn new(secrets: &ClearSecrets) -> Self {
+        let parsed = secrets.headers.iter().filter_map(|(name, value)| Some((name.parse().ok()?, value.parse().ok()?)));
+        Self { signer: WebhookSigner::new(&secrets.secret), own: parsed.collect::<HeaderMap>() }
+    }
 }
 
 /// Turns the receiver's response into the result of the attempt.
@@ -194,9 +216,10 @@ mod tests {
         let stamp: i64 = header(&request, "webhook-timestamp").unwrap().parse().unwrap();
         assert!((Timestamp::now().seconds() - stamp).abs() < 60);
         let secret = &webhook.secrets.read().unwrap().secret;
-        let standard = sign_standard(secret, &id, stamp, body.as_bytes());
+        let signer = WebhookSigner::new(secret);
+        let standard = signer.sign_standard(&id, stamp, body.as_bytes());
         assert_eq!(header(&request, "webhook-signature"), Some(standard.as_str()));
-        assert_eq!(header(&request, "x-service-signature"), Some(sign_body(secret, body.as_bytes()).as_str()));
+        assert_eq!(header(&request, "x-service-signature"), Some(signer.sign_body(body.as_bytes()).as_str()));
     }
 
     #[tokio::test]
