@@ -66,7 +66,10 @@ impl Deliverer {
     pub async fn run(&self, mut ready: mpsc::UnboundedReceiver<SinkId>) {
         loop {
             tokio::select! {
-                () = self.0.shutdown.cancelled() => return,
+                () = self.0.shutdown.cancelled() => {
+                    self.0.running_attempts.clear();
+                    return;
+                }
                 sink = ready.recv() => match sink {
                     Some(sink) => self.wake(sink),
                     None => return,

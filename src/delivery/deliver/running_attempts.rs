@@ -15,7 +15,10 @@ use std::{
     io::{self, Read as _},
     os::unix::fs::{FileExt as _, OpenOptionsExt as _},
     path::Path,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 /// The file's name in the data directory.
@@ -37,6 +40,8 @@ pub struct RunningAttempts(Arc<RunningAttemptsShared>);
 struct RunningAttemptsShared {
     file: File,
     slots: Mutex<NoteSlots>,
+    /// A write has failed, and the log says so.
+    failed: AtomicBool,
 }
 
 /// The places of notes in the file.
@@ -106,10 +111,18 @@ impl RunningAttempts {
                 }
             }
         }
-        Ok(Self(Arc::new(RunningAttemptsShared { file, slots: Mutex::new(slots) })))
+        Ok(Self(Arc::new(RunningAttemptsShared { file, slots: Mutex::new(slots), failed: AtomicBool::new(false) })))
     }
 
-    /// Notes that an attempt at this event starts. A sink has one attempt at a time.
+    /// Deletes all notes: the server stops, and an attempt that does not end in time was interrupted on purpose.
+    pub(super) fn clear(&self) {
+        if let Err(error) = self.0.file.set_len(0) {
+            log::warn!("cannot clear the file `{FILE}` of the data directory: {error}");
+        }
+    }
+
+    /// Notes that an attempt at this event starts. A sink has one attempt at a time. The note of an interrupted attempt that
+    /// counts as failed stays until the new one is dropped.
     pub(super) fn begin(&self, sink: SinkId, sequence: u64) -> RunningAttempt<'_> {
         let (slot, found) = {
             let mut slots = self.0.slots.lock();
@@ -121,9 +134,10 @@ impl RunningAttempts {
         let interruptions = found.map_or(0, |note| note.interruptions);
         let counts_as_failed =
             interruptions > FORGIVEN && found.is_some_and(|note| note.state == NoteState::Interrupted);
-        let state = if counts_as_failed { NoteState::Waiting } else { NoteState::Running };
-        let note = AttemptNote { sink, sequence, interruptions, state };
-        self.0.write(slot, &note.bytes());
+        let note = AttemptNote { sink, sequence, interruptions, state: NoteState::Running };
+        if !counts_as_failed {
+            self.0.write(slot, &note.bytes());
+        }
         RunningAttempt { shared: &self.0, slot, note, counts_as_failed }
     }
 }
@@ -131,8 +145,10 @@ impl RunningAttempts {
 impl RunningAttemptsShared {
     /// Writes to the file. A failure costs the guard against events that end the server, and nothing else.
     fn write(&self, slot: usize, bytes: &[u8; NOTE]) {
-        if let Err(error) = self.file.write_all_at(bytes, offset(slot)) {
-            log::warn!("cannot note an attempt in the file `{FILE}` of the data directory: {error}");
+        if let Err(error) = self.file.write_all_at(bytes, offset(slot))
+            && !self.failed.swap(true, Relaxed)
+        {
+            log::warn!("cannot note attempts in the file `{FILE}` of the data directory: {error}");
         }
     }
 }
@@ -244,7 +260,11 @@ mod tests {
         interrupt(directory.path(), sink, 7);
         for _ in 0..3 {
             let attempts = open(directory.path());
-            assert!(attempts.begin(sink, 7).counts_as_failed());
+            let counted = attempts.begin(sink, 7);
+            assert!(counted.counts_as_failed());
+            // Until it is dropped, it counts again after another start.
+            assert!(open(directory.path()).begin(sink, 7).counts_as_failed());
+            drop(counted);
             // The retry that the failure led to.
             let retry = attempts.begin(sink, 7);
             assert!(!retry.counts_as_failed());
@@ -296,6 +316,19 @@ mod tests {
         // The event has left its queue since.
         RunningAttempts::open(directory.path(), |_, _| false).unwrap();
         assert_eq!(std::fs::read(&file).unwrap(), vec![0; 2 * NOTE]);
+    }
+
+    #[test]
+    fn a_server_that_stops_on_purpose_blames_no_attempt() {
+        let directory = tempfile::tempdir().unwrap();
+        let sink = SinkId::new();
+        for _ in 0..5 {
+            let attempts = open(directory.path());
+            let attempt = attempts.begin(sink, 7);
+            assert!(!attempt.counts_as_failed());
+            attempts.clear();
+            std::mem::forget(attempt);
+        }
     }
 
     #[test]

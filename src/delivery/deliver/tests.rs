@@ -212,27 +212,23 @@ async fn a_method_is_called_for_its_owners_events_and_nobody_elses() {
 }
 
 #[tokio::test]
-async fn a_worker_that_panics_delays_its_own_queue_and_starts_again_after_a_while() {
+async fn an_attempt_that_panics_counts_as_failed_and_holds_up_no_other_queue() {
     let fixture = DeliveryFixture::new(FakeGateway::ready());
     fixture.register(&["m", "other"]).await;
-    let attempts = Arc::new(AtomicUsize::new(0));
-    let counted = attempts.clone();
-    fixture.gateway.respond(move |call| {
-        let first = call.method == "m" && counted.fetch_add(1, Ordering::Relaxed) == 0;
-        assert!(!first, "a defect");
+    fixture.gateway.respond(|call| {
+        assert_ne!(call.method, "m", "a defect");
         error(1, "no")
     });
-    let event = fixture.emit_all([1]).await[0];
-    eventually("the panic", || attempts.load(Ordering::Relaxed) == 1).await;
-    let queue = fixture.queue_of("m");
-    eventually("the other queue", || fixture.engine.depth(fixture.queue_of("other")).queued == 0).await;
-    assert_eq!(fixture.engine.depth(queue).queued, 1, "it waits");
-    // The same as the end of the wait.
-    fixture.deliverer.retry_now(queue);
-    eventually("the event to be settled", || fixture.engine.depth(queue).queued == 0).await;
+    fixture.emit_all([1]).await;
+    for name in ["m", "other"] {
+        let queue = fixture.queue_of(name);
+        eventually("the event to be given up", || fixture.engine.depth(queue).queued == 0).await;
+    }
     fixture.idle().await;
     fixture.written().await;
-    assert_eq!(fixture.deliveries(event).len(), 2);
+    let letters = fixture.engine.dead_letters(fixture.queue_of("m"), 0, 9).unwrap();
+    assert_eq!(letters.len(), 1);
+    assert_eq!((letters[0].attempts, &*letters[0].why), (3, "the server failed during this attempt: its log says why"));
 }
 
 #[tokio::test]

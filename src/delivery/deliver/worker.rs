@@ -33,6 +33,9 @@ const POSTPONED_WAIT: Duration = Duration::from_secs(1);
 /// The wait after a defect of the server ended a worker.
 const PANIC_WAIT: Duration = Duration::from_secs(30);
 
+/// The error of an attempt that met a defect of the server.
+const PANICKED: &str = "the server failed during this attempt: its log says why";
+
 /// Everything that the workers share.
 pub(super) struct DelivererState {
     pub engine: Arc<dyn Engine>,
@@ -126,12 +129,23 @@ impl DelivererState {
         let attempted = if running.counts_as_failed() {
             Ok(CompletedAttempt::failed(INTERRUPTED.to_owned()))
         } else {
-            self.attempt(&recipient, &pending, &mut permit).await
+            let attempt = AssertUnwindSafe(self.attempt(&recipient, &pending, &mut permit)).catch_unwind();
+            attempt.await.unwrap_or_else(|_| {
+                log::error!("an attempt at event {} for sink {sink} panicked", pending.event.id);
+                Ok(CompletedAttempt::failed(PANICKED.to_owned()))
+            })
         };
         drop(permit);
         match attempted {
             Ok(completed) => self.settle(&recipient, pending, completed, started_at).await,
-            Err(_) => return self.pause(POSTPONED_WAIT, retry_now).await,
+            Err(_) => {
+                drop(running);
+                return self.pause(POSTPONED_WAIT, retry_now).await;
+            }
+        }
+        if running.counts_as_failed() {
+            // The note says so until the failure is on disk.
+            self.engine.flushed().await;
         }
         if self.shutdown.is_cancelled() { Next::Stop } else { Next::Continue }
     }

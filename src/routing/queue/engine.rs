@@ -153,6 +153,9 @@ pub trait Engine: Send + Sync + 'static {
     /// The queue moves on at once and the disk follows; a crash in between repeats the attempt.
     async fn settle(&self, pending: PendingDelivery, settled: SettledAttempt);
 
+    /// Waits until the settlements so far are on disk, or the store has stopped.
+    async fn flushed(&self);
+
     /// Queues dead letters again, at the tail and under new sequence numbers, as far as there is room.
     ///
     /// `entry` goes into the audit log in the same write, with the number of letters added to it.

@@ -165,6 +165,11 @@ impl Engine for SledEngine {
         });
     }
 
+    async fn flushed(&self) {
+        // A failure is that of the whole store.
+        let _ = self.0.store.write(|_| ()).await;
+    }
+
     async fn redeliver(
         &self,
         sink: SinkId,

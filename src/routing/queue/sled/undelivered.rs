@@ -5,7 +5,7 @@ use crate::{
     routing::queue::HistoryPosition,
 };
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 #[derive(Default)]
 pub(super) struct Undelivered(Mutex<UndeliveredState>);
@@ -21,7 +21,7 @@ struct WaitingEvent {
     user: UserId,
     bytes: u64,
     /// The sinks that it waits for.
-    sinks: Vec<SinkId>,
+    sinks: HashSet<SinkId>,
 }
 
 impl Undelivered {
@@ -33,9 +33,9 @@ impl Undelivered {
         let UndeliveredState { events, bytes: users } = &mut *self.0.lock();
         let event = events.entry(at.accepted_at.micros()).or_insert_with(|| {
             *users.entry(user).or_default() += bytes as u64;
-            WaitingEvent { user, bytes: bytes as u64, sinks: Vec::new() }
+            WaitingEvent { user, bytes: bytes as u64, sinks: HashSet::new() }
         });
-        event.sinks.extend_from_slice(sinks);
+        event.sinks.extend(sinks);
     }
 
     /// Counts that the queue of this sink does not hold the event any more. Does nothing if it was not counted for the sink.
@@ -43,7 +43,7 @@ impl Undelivered {
         let UndeliveredState { events, bytes: users } = &mut *self.0.lock();
         let key = at.accepted_at.micros();
         let Some(event) = events.get_mut(&key) else { return };
-        event.sinks.retain(|waiting| *waiting != sink);
+        event.sinks.remove(&sink);
         if !event.sinks.is_empty() {
             return;
         }
