@@ -16,8 +16,12 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-/// The most hashings at once. Each has 19 MiB of memory, from the first use on.
-pub const MAX_CONCURRENT: usize = 2;
+/// The most hashings at once: half of the processors, so that a flood of logins leaves the others to everybody else, and no more
+/// than two. Each has 19 MiB of memory, from the first use on.
+fn max_concurrent() -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    (processors / 2).clamp(1, 2)
+}
 
 /// The most that wait for a turn. All of them together take less than a second.
 pub const MAX_WAITING: usize = 16;
@@ -79,7 +83,7 @@ struct RecentAttempts {
 impl HashingQueue {
     pub fn new() -> Self {
         let attempts = RecentAttempts { since: Instant::now(), present: HashMap::new(), before: HashMap::new() };
-        let idle = (0..MAX_CONCURRENT).map(|_| Vec::new()).collect();
+        let idle = (0..max_concurrent()).map(|_| Vec::new()).collect();
         Self(Arc::new(Mutex::new(HashingState { idle, waiting: Vec::new(), arrivals: 0, attempts })))
     }
 
@@ -222,7 +226,7 @@ mod tests {
 
     async fn take_all(queue: &HashingQueue) -> Vec<HashingTurn> {
         let mut turns = Vec::new();
-        for _ in 0..MAX_CONCURRENT {
+        for _ in 0..max_concurrent() {
             turns.push(queue.turn(HashRank::Caller).await.ok().unwrap());
         }
         turns
@@ -294,18 +298,18 @@ mod tests {
         gone.abort();
         let _ = gone.await;
         drop(turns);
-        assert_eq!(take_all(&queue).await.len(), MAX_CONCURRENT);
+        assert_eq!(take_all(&queue).await.len(), max_concurrent());
     }
 
     #[tokio::test]
     async fn logins_that_succeed_from_one_address_delay_an_honest_one_by_at_most_the_running_checks() {
         let queue = HashingQueue::new();
         let mut running = Vec::new();
-        for _ in 0..MAX_CONCURRENT {
+        for _ in 0..max_concurrent() {
             running.push(queue.turn(queue.count_attempt(address(1))).await.ok().unwrap());
         }
         let honest = wait(&queue, queue.count_attempt(address(2))).await;
-        for _ in 0..MAX_CONCURRENT {
+        for _ in 0..max_concurrent() {
             let newcomer = wait(&queue, queue.count_attempt(address(1))).await;
             running.remove(0);
             tokio::task::yield_now().await;
