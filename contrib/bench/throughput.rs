@@ -7,25 +7,24 @@
 //!
 //! Run with `cargo bench --bench throughput`; exits 1 if a requirement is missed.
 
+mod counting_receiver;
 mod support;
 
 use bytes::Bytes;
+use counting_receiver::CountingReceiver;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::TokioIo;
 use std::{
     net::SocketAddr,
     process::ExitCode,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
     thread,
     time::{Duration, Instant},
 };
 use support::{Daemon, PAYLOAD, requirement};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 const EMITTERS: usize = 8;
+/// The longest wait for deliveries.
+const LONGEST: Duration = Duration::from_secs(300);
 /// Deliveries of each measurement.
 const DELIVERIES: usize = 20_000;
 const SINKS: [usize; 5] = [1, 10, 64, 1000, 10_000];
@@ -105,13 +104,14 @@ fn measure(receiver: &CountingReceiver, sinks: usize, template: &str) -> Through
     let events = (DELIVERIES / sinks).max(3);
     // Connections, worker processes and pools are there before the measurement.
     emit(&daemon, (EMITTERS * 20 / sinks).max(1));
-    receiver.wait(&daemon, sinks);
+    wait_until_delivered(&daemon, sinks);
     thread::sleep(Duration::from_millis(500));
     let (count, cpu, written) = (receiver.count(), daemon.cpu_micros(), daemon.written());
     let began = Instant::now();
     emit(&daemon, events);
-    receiver.wait_for(count + events * sinks);
+    receiver.wait_for(count + events * sinks, LONGEST);
     let took = began.elapsed();
+    assert!(receiver.count() >= count + events * sinks, "all events are delivered");
     // The disk follows the deliveries.
     thread::sleep(Duration::from_millis(1500));
     let deliveries = (events * sinks) as f64;
@@ -158,7 +158,8 @@ fn create_sinks(daemon: &Daemon, sinks: usize, url: &str, template: &str) {
 /// Posts per second of bare hyper connections.
 fn bare_posts(receiver: &CountingReceiver, connections: usize) -> f64 {
     let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime starts");
-    let address = receiver.address;
+    let address = receiver.url.trim_start_matches("http://").trim_end_matches('/');
+    let address: SocketAddr = address.parse().expect("the URL has an address");
     tokio.block_on(async {
         let began = Instant::now();
         let senders = (0..connections).map(|_| {
@@ -182,79 +183,11 @@ fn bare_posts(receiver: &CountingReceiver, connections: usize) -> f64 {
     })
 }
 
-/// A webhook receiver on one thread that counts requests and answers each.
-struct CountingReceiver {
-    address: SocketAddr,
-    url: String,
-    requests: Arc<AtomicUsize>,
-}
-
-impl CountingReceiver {
-    fn start() -> Self {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-        let address = listener.local_addr().expect("the listener is bound");
-        let requests = Arc::<AtomicUsize>::default();
-        let counted = requests.clone();
-        thread::spawn(move || {
-            let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
-            tokio.block_on(async {
-                listener.set_nonblocking(true).expect("the listener accepts the option");
-                let listener = tokio::net::TcpListener::from_std(listener).expect("the listener is watched");
-                while let Ok((stream, _)) = listener.accept().await {
-                    tokio::spawn(answer_all(stream, counted.clone()));
-                }
-            });
-        });
-        Self { address, url: format!("http://{address}/"), requests }
+/// Waits until the daemon's queues are empty.
+fn wait_until_delivered(daemon: &Daemon, sinks: usize) {
+    let began = Instant::now();
+    while daemon.metric("svc_queue_depth") > 0.0 {
+        assert!(began.elapsed() < LONGEST, "the events to {sinks} sinks are delivered");
+        thread::sleep(Duration::from_millis(10));
     }
-
-    fn count(&self) -> usize {
-        self.requests.load(Relaxed)
-    }
-
-    fn wait_for(&self, count: usize) {
-        let began = Instant::now();
-        while self.count() < count {
-            assert!(began.elapsed() < Duration::from_secs(300), "{} of {count} events are delivered", self.count());
-            thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    /// Waits until the daemon's queues are empty.
-    fn wait(&self, daemon: &Daemon, sinks: usize) {
-        let began = Instant::now();
-        while daemon.metric("svc_queue_depth") > 0.0 {
-            assert!(began.elapsed() < Duration::from_secs(300), "the events to {sinks} sinks are delivered");
-            thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
-/// Answers every request on a connection.
-async fn answer_all(mut stream: tokio::net::TcpStream, requests: Arc<AtomicUsize>) {
-    let mut received = Vec::with_capacity(4 << 10);
-    loop {
-        if !matches!(stream.read_buf(&mut received).await, Ok(1..)) {
-            return;
-        }
-        while let Some(end) = request_end(&received) {
-            received.drain(..end);
-            requests.fetch_add(1, Relaxed);
-            if stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.is_err() {
-                return;
-            }
-        }
-    }
-}
-
-/// The length of the first request, if it is complete.
-fn request_end(received: &[u8]) -> Option<usize> {
-    let head = received.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
-    let text = std::str::from_utf8(&received[..head]).expect("a head is text");
-    let lengths = text.lines().filter_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().expect("a length"))
-    });
-    let end = head + lengths.sum::<usize>();
-    (received.len() >= end).then_some(end)
 }

@@ -9,15 +9,16 @@
 //! Run with `cargo bench --bench peers`; a number sets the rounds, a word selects the works whose name contains it. Exits
 //! 1 if a requirement is missed for a peer that ran.
 
+#[path = "../counting_receiver.rs"]
+mod counting_receiver;
 mod http_client;
 mod knot;
 mod nats;
-mod receiver;
 mod server;
 mod svc_server;
 mod work;
 
-use receiver::Receiver;
+use counting_receiver::CountingReceiver;
 use server::Server;
 use std::{
     path::{Path, PathBuf},
@@ -57,7 +58,7 @@ fn main() -> ExitCode {
         println!("{}: {}", program.name, server::version(&program.binary));
     }
     println!("\n| work | svc | peer | ratio |\n|---|---|---|---|");
-    let receiver = Receiver::start();
+    let receiver = CountingReceiver::start();
     let mut met = true;
     let mut requirements = Vec::new();
     for work in Work::ALL {
@@ -100,7 +101,7 @@ fn binary(variable: &str) -> Option<PathBuf> {
 }
 
 /// Runs the rounds of one work, one server after the other in each.
-fn measure(work: Work, programs: &[Program], rounds: usize, receiver: &Receiver) -> Vec<Row> {
+fn measure(work: Work, programs: &[Program], rounds: usize, receiver: &CountingReceiver) -> Vec<Row> {
     let programs: Vec<&Program> = programs.iter().filter(|program| work.suits(program.name)).collect();
     if programs.len() < 2 {
         // Nothing to compare with.

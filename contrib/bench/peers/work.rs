@@ -1,6 +1,6 @@
 //! The works that are compared: durable emits by one client and by many, and webhooks to one sink and to many.
 
-use crate::{receiver::Receiver, server::Server};
+use crate::{counting_receiver::CountingReceiver, server::Server};
 use std::{
     fmt,
     process::Command,
@@ -84,7 +84,7 @@ impl Work {
     }
 
     /// Creates the sinks, opens connections and warms up.
-    pub fn prepare(self, server: &dyn Server, receiver: &Receiver) {
+    pub fn prepare(self, server: &dyn Server, receiver: &CountingReceiver) {
         match self {
             Self::Emit { .. } => {
                 server.create_inactive_sink();
@@ -102,7 +102,7 @@ impl Work {
     }
 
     /// One round. It begins with an idle disk: writes that the server before left behind would delay this one's.
-    pub fn run(self, server: &dyn Server, receiver: &Receiver) -> Measured {
+    pub fn run(self, server: &dyn Server, receiver: &CountingReceiver) -> Measured {
         let synced = Command::new("sync").status();
         assert!(synced.is_ok_and(|status| status.success()), "`sync` writes what the servers left behind");
         match self {

@@ -1,4 +1,4 @@
-//! A webhook receiver on one thread that counts requests and answers each.
+//! A webhook receiver on one thread that counts requests and answers each. Shared by the benchmarks of deliveries.
 
 use std::{
     sync::{
@@ -13,15 +13,15 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-pub struct Receiver {
+pub struct CountingReceiver {
     pub url: String,
     requests: Arc<AtomicUsize>,
 }
 
-impl Receiver {
+impl CountingReceiver {
     pub fn start() -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-        let url = format!("http://{}/", listener.local_addr().expect("the listener is bound"));
+        let address = listener.local_addr().expect("the listener is bound");
         let requests = Arc::<AtomicUsize>::default();
         let counted = requests.clone();
         thread::spawn(move || {
@@ -37,10 +37,10 @@ impl Receiver {
                 }
             });
         });
-        Self { url, requests }
+        Self { url: format!("http://{address}/"), requests }
     }
 
-    /// Requests so far, from all servers.
+    /// Requests so far.
     pub fn count(&self) -> usize {
         self.requests.load(Relaxed)
     }
