@@ -1,33 +1,66 @@
 //! Reads JSON text straight into Lua tables, without a tree in between.
+//!
+//! The values are built on the stack of the Lua state, in one protected call for the whole text: each call of its own would
+//! cost more than the value.
 
-use super::{CHECK_EVERY, JsonError, MAX_BYTES, MAX_DEPTH, MAX_EXACT, MAX_NODES, NULL, array_metatable};
+use super::{CHECK_EVERY, JsonError, MAX_BYTES, MAX_DEPTH, MAX_EXACT, MAX_NODES, array_metatable};
 use crate::scripting::lua::limits;
-use mlua::{IntoLua, Lua, Table, Value, ffi};
+use mlua::{IntoLua, Lua, Table, ffi};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-use std::fmt;
+use std::{
+    ffi::{c_char, c_int},
+    fmt, ptr,
+};
+
+/// Room on the stack for a table, and a name and a value on their way into it.
+const STACK_PER_TABLE: c_int = 4;
 
 /// Reads `json` and stores the value in `table` under `key`.
 ///
 /// The value is not returned, because an integer past 2^53 exists only inside the Lua state: on its way through Rust it
 /// would become a float.
 pub fn read_into(lua: &Lua, json: &str, table: &Table, key: impl IntoLua) -> Result<(), JsonError> {
+    let array = array_metatable(lua).map_err(JsonError::Lua)?;
+    let mut read = Ok(());
+    // SAFETY: the stack has the table, the key and the metatable, and nothing is left on it. An error of Lua unwinds through
+    // the closure, which owns nothing.
+    let called = unsafe {
+        lua.exec_raw::<()>((table, key, array), |state| {
+            ffi::lua_pushvalue(state, 2);
+            read = push(lua, state, 3, json);
+            if read.is_ok() {
+                ffi::lua_rawset(state, 1);
+            }
+            ffi::lua_settop(state, 0);
+        })
+    };
+    called.map_err(JsonError::Lua)?;
+    read
+}
+
+/// Reads `json` and pushes the value onto the stack. After an error the stack has values too many.
+///
+/// # Safety
+///
+/// The call is protected, as [`Lua::exec_raw`] does it, and `array` is the index of the metatable of arrays.
+pub unsafe fn push(lua: &Lua, state: *mut ffi::lua_State, array: c_int, json: &str) -> Result<(), JsonError> {
     if json.len() > MAX_BYTES {
         return Err(JsonError::TooLarge);
     }
-    let array = array_metatable(lua).map_err(JsonError::Lua)?;
-    let mut reader = JsonReader { lua, array, nodes: 0, depth: 0, failure: None };
+    let mut reader = JsonReader { lua, state, array, nodes: 0, depth: 0, failure: None };
     let mut text = serde_json::Deserializer::from_str(json);
-    let read = ValueSeed(&mut reader).deserialize(&mut text).and_then(|value| text.end().map(|()| value));
+    let read = ValueSeed(&mut reader).deserialize(&mut text).and_then(|()| text.end());
     match (reader.failure.take(), read) {
         (Some(failure), _) => Err(failure),
-        (None, Err(error)) => Err(JsonError::Syntax(error)),
-        (None, Ok(value)) => value.put(lua, table, key).map_err(JsonError::Lua),
+        (None, read) => read.map_err(JsonError::Syntax),
     }
 }
 
 struct JsonReader<'a> {
     lua: &'a Lua,
-    array: Table,
+    /// The stack has room for one more value, and for [`STACK_PER_TABLE`] in each table.
+    state: *mut ffi::lua_State,
+    array: c_int,
     nodes: usize,
     depth: usize,
     /// The reason why the parser was made to stop.
@@ -40,131 +73,145 @@ impl JsonReader<'_> {
         E::custom("stopped")
     }
 
-    fn lua<T, E: serde::de::Error>(&mut self, result: mlua::Result<T>) -> Result<T, E> {
-        result.map_err(|error| self.stop(JsonError::Lua(error)))
-    }
-
-    fn descend<E: serde::de::Error>(&mut self) -> Result<(), E> {
+    /// Pushes a new table.
+    fn begin_table<E: serde::de::Error>(&mut self) -> Result<(), E> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
             return Err(self.stop(JsonError::TooDeep { path: "$".to_owned() }));
         }
+        // SAFETY: the call is protected, and the room is made first.
+        let has_room = unsafe { ffi::lua_checkstack(self.state, STACK_PER_TABLE) != 0 };
+        if !has_room {
+            return Err(self.stop(JsonError::Lua(mlua::Error::StackError)));
+        }
+        // SAFETY: as above.
+        unsafe { ffi::lua_createtable(self.state, 0, 0) };
         Ok(())
     }
-}
 
-/// A value on its way into a table.
-enum ReadValue {
-    Value(Value),
-    /// An integer that no Lua number can hold.
-    Integer(i64),
-}
+    fn end_table(&mut self) {
+        self.depth -= 1;
+    }
 
-impl ReadValue {
-    fn put(self, lua: &Lua, table: &Table, key: impl IntoLua) -> mlua::Result<()> {
-        match self {
-            Self::Value(value) => table.raw_set(key, value),
-            Self::Integer(integer) => {
-                // SAFETY: the table and the key are on the stack, which has room for three more values; the closure leaves
-                // it as `lua_rawset` does, with the table.
-                unsafe {
-                    lua.exec_raw::<()>((table, key), |state| {
-                        ffi::lua_pushinteger64(state, integer);
-                        ffi::lua_rawset(state, -3);
-                    })
-                }
-            }
-        }
+    fn push_text(&self, text: &str) {
+        // SAFETY: the call is protected, and there is room.
+        unsafe { ffi::lua_pushlstring(self.state, text.as_ptr().cast::<c_char>(), text.len()) };
     }
 }
 
-/// Reads one value.
+/// Pushes one value.
 struct ValueSeed<'r, 'a>(&'r mut JsonReader<'a>);
 
 impl<'de> DeserializeSeed<'de> for ValueSeed<'_, '_> {
-    type Value = ReadValue;
+    type Value = ();
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<ReadValue, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
         self.0.nodes += 1;
         if self.0.nodes > MAX_NODES {
             return Err(self.0.stop(JsonError::TooMany));
         }
-        if self.0.nodes.is_multiple_of(CHECK_EVERY) {
-            let checked = limits::check(self.0.lua);
-            self.0.lua(checked)?;
+        if self.0.nodes.is_multiple_of(CHECK_EVERY)
+            && let Err(error) = limits::check(self.0.lua)
+        {
+            return Err(self.0.stop(JsonError::Lua(error)));
         }
         deserializer.deserialize_any(self)
     }
 }
 
+// SAFETY of all calls: they are protected, and there is room for the value that each of them pushes.
 impl<'de> Visitor<'de> for ValueSeed<'_, '_> {
-    type Value = ReadValue;
+    type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON value")
     }
 
-    fn visit_unit<E>(self) -> Result<ReadValue, E> {
-        Ok(ReadValue::Value(NULL))
+    fn visit_unit<E>(self) -> Result<(), E> {
+        unsafe { ffi::lua_pushlightuserdata(self.0.state, ptr::null_mut()) };
+        Ok(())
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<ReadValue, E> {
-        Ok(ReadValue::Value(Value::Boolean(value)))
+    fn visit_bool<E>(self, value: bool) -> Result<(), E> {
+        unsafe { ffi::lua_pushboolean(self.0.state, value.into()) };
+        Ok(())
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<ReadValue, E> {
-        Ok(if value.unsigned_abs() <= MAX_EXACT {
-            ReadValue::Value(Value::Number(value as f64))
+    fn visit_i64<E>(self, value: i64) -> Result<(), E> {
+        if value.unsigned_abs() <= MAX_EXACT {
+            unsafe { ffi::lua_pushnumber(self.0.state, value as f64) };
         } else {
-            ReadValue::Integer(value)
-        })
+            unsafe { ffi::lua_pushinteger64(self.0.state, value) };
+        }
+        Ok(())
     }
 
-    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<ReadValue, E> {
+    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<(), E> {
         match i64::try_from(value) {
             Ok(value) => self.visit_i64(value),
-            Err(_) => Ok(ReadValue::Value(Value::Number(value as f64))),
+            Err(_) => self.visit_f64(value as f64),
         }
     }
 
-    fn visit_f64<E>(self, value: f64) -> Result<ReadValue, E> {
-        Ok(ReadValue::Value(Value::Number(value)))
+    fn visit_f64<E>(self, value: f64) -> Result<(), E> {
+        unsafe { ffi::lua_pushnumber(self.0.state, value) };
+        Ok(())
     }
 
-    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<ReadValue, E> {
-        let string = self.0.lua.create_string(value);
-        Ok(ReadValue::Value(Value::String(self.0.lua(string)?)))
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<(), E> {
+        self.0.push_text(value);
+        Ok(())
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<ReadValue, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
         let reader = self.0;
-        reader.descend()?;
-        let table = reader.lua.create_table();
-        let table = reader.lua(table)?;
+        reader.begin_table()?;
         let mut index = 0;
-        while let Some(item) = items.next_element_seed(ValueSeed(reader))? {
+        while items.next_element_seed(ValueSeed(reader))?.is_some() {
             index += 1;
-            let put = item.put(reader.lua, &table, index);
-            reader.lua(put)?;
+            unsafe { ffi::lua_rawseti(reader.state, -2, index) };
         }
-        let marked = table.set_metatable(Some(reader.array.clone()));
-        reader.lua(marked)?;
-        reader.depth -= 1;
-        Ok(ReadValue::Value(Value::Table(table)))
+        unsafe {
+            ffi::lua_pushvalue(reader.state, reader.array);
+            ffi::lua_setmetatable(reader.state, -2);
+        }
+        reader.end_table();
+        Ok(())
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<ReadValue, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
         let reader = self.0;
-        reader.descend()?;
-        let table = reader.lua.create_table();
-        let table = reader.lua(table)?;
-        while let Some(name) = fields.next_key::<std::borrow::Cow<'_, str>>()? {
-            let value = fields.next_value_seed(ValueSeed(reader))?;
-            let put = value.put(reader.lua, &table, &*name);
-            reader.lua(put)?;
+        reader.begin_table()?;
+        while fields.next_key_seed(NameSeed(reader))?.is_some() {
+            fields.next_value_seed(ValueSeed(reader))?;
+            unsafe { ffi::lua_rawset(reader.state, -3) };
         }
-        reader.depth -= 1;
-        Ok(ReadValue::Value(Value::Table(table)))
+        reader.end_table();
+        Ok(())
+    }
+}
+
+/// Pushes the name of a field.
+struct NameSeed<'r, 'a>(&'r JsonReader<'a>);
+
+impl<'de> DeserializeSeed<'de> for NameSeed<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for NameSeed<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the name of a field")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<(), E> {
+        self.0.push_text(name);
+        Ok(())
     }
 }
 

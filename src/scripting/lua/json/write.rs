@@ -1,28 +1,56 @@
 //! Writes Lua values as JSON text. No metamethod runs, so that no code of a script runs in here.
+//!
+//! The values are read from the stack of the Lua state, in one protected call for the whole text.
 
-use super::{CHECK_EVERY, JsonError, MAX_BYTES, MAX_DEPTH, MAX_NODES, NULL, array_metatable};
+use super::{CHECK_EVERY, JsonError, MAX_BYTES, MAX_DEPTH, MAX_NODES, array_metatable};
 use crate::scripting::lua::limits;
-use mlua::{Lua, LuaString, Table, Value};
+use mlua::{Lua, Value, ffi};
 use serde_json::value::RawValue;
-use std::{ffi::c_void, fmt::Write as _, io::Write as _};
+use std::{
+    ffi::{c_int, c_void},
+    fmt::Write as _,
+    io::Write as _,
+    ptr, slice,
+};
 
 /// The most bytes kept of the path in an error. The whole message fits into the bound on texts then.
 const MAX_PATH: usize = 3 << 10;
 
+/// Room on the stack for the name and the value of a field, and a metatable.
+const STACK_PER_TABLE: c_int = 4;
+
+/// One more than the largest 64-bit integer.
+const TWO_TO_THE_63: f64 = 9_223_372_036_854_775_808.0;
+
 /// Writes `value` as JSON. The fields of an object are in order of their names, so that equal tables give equal text.
 pub fn write(lua: &Lua, value: &Value) -> Result<Vec<u8>, JsonError> {
-    let array = array_metatable(lua).map_err(JsonError::Lua)?;
-    let mut writer = JsonWriter {
-        lua,
-        array: array.to_pointer(),
-        out: Vec::with_capacity(512),
-        pending_names: 0,
-        nodes: 0,
-        check_at: CHECK_EVERY,
-        open: Vec::new(),
+    // On its way back into the state an integer would become a float.
+    if let Value::Integer(integer) = value {
+        return Ok(integer.to_string().into_bytes());
+    }
+    let array = array_metatable(lua).map_err(JsonError::Lua)?.to_pointer();
+    let mut out = Vec::with_capacity(512);
+    let mut written = Ok(());
+    // SAFETY: the stack has the value, and nothing is left on it. An error of Lua unwinds through the closure, which owns nothing.
+    let called = unsafe {
+        lua.exec_raw::<()>(value, |state| {
+            let mut writer = JsonWriter {
+                lua,
+                state,
+                array,
+                out: &mut out,
+                pending_names: 0,
+                nodes: 0,
+                check_at: CHECK_EVERY,
+                open: Vec::new(),
+            };
+            written = writer.value();
+            ffi::lua_settop(state, 0);
+        })
     };
-    writer.value(value).map_err(WriteFailure::into_error)?;
-    Ok(writer.out)
+    called.map_err(JsonError::Lua)?;
+    written.map_err(WriteFailure::into_error)?;
+    Ok(out)
 }
 
 /// Writes `value` as a raw JSON value.
@@ -31,11 +59,13 @@ pub fn write_raw(lua: &Lua, value: &Value) -> Result<Box<RawValue>, JsonError> {
     Ok(RawValue::from_string(json).expect("the writer wrote JSON"))
 }
 
+/// Writes the value on top of the stack. All calls of Lua are protected, and no table is changed while it is open.
 struct JsonWriter<'a> {
     lua: &'a Lua,
+    state: *mut ffi::lua_State,
     array: *const c_void,
-    out: Vec<u8>,
-    /// Bytes of names that were copied from the open tables and are not in `out` yet.
+    out: &'a mut Vec<u8>,
+    /// Bytes of names of the open tables that are not in `out` yet.
     pending_names: usize,
     nodes: usize,
     /// The number of nodes at which the run's clock is checked next.
@@ -44,137 +74,201 @@ struct JsonWriter<'a> {
     open: Vec<*const c_void>,
 }
 
-impl JsonWriter<'_> {
-    fn value(&mut self, value: &Value) -> Result<(), WriteFailure> {
-        match value {
-            Value::Nil => self.put("null"),
-            null if *null == NULL => self.put("null"),
-            Value::Boolean(true) => self.put("true"),
-            Value::Boolean(false) => self.put("false"),
-            Value::Integer(integer) => {
-                write!(self.out, "{integer}").expect("a vector takes what is written");
+/// A field of a table: its name, and its place in the table.
+struct Field<'a> {
+    name: &'a str,
+    place: c_int,
+}
+
+/// A key or a number, as JSON tells integers from others.
+enum LuaNumber {
+    Integer(i64),
+    Float(f64),
+}
+
+// SAFETY of all calls: see `JsonWriter`.
+impl<'a> JsonWriter<'a> {
+    /// Writes the value on top of the stack, and leaves it there.
+    fn value(&mut self) -> Result<(), WriteFailure> {
+        match unsafe { ffi::lua_type(self.state, -1) } {
+            ffi::LUA_TNIL => self.put("null"),
+            ffi::LUA_TLIGHTUSERDATA if unsafe { ffi::lua_touserdata(self.state, -1) }.is_null() => self.put("null"),
+            ffi::LUA_TBOOLEAN if unsafe { ffi::lua_toboolean(self.state, -1) } != 0 => self.put("true"),
+            ffi::LUA_TBOOLEAN => self.put("false"),
+            ffi::LUA_TNUMBER | ffi::LUA_TINTEGER => match self.number(-1) {
+                LuaNumber::Integer(integer) => write!(self.out, "{integer}").expect("a vector takes what is written"),
+                LuaNumber::Float(number) if number.is_finite() => {
+                    serde_json::to_writer(&mut *self.out, &number).expect("a finite number is JSON");
+                }
+                LuaNumber::Float(_) => return Err(WriteFailure::new(WriteProblem::NotFinite)),
+            },
+            ffi::LUA_TSTRING => {
+                let bytes = self.bytes(-1);
+                self.room_for(bytes.len()).map_err(WriteFailure::new)?;
+                self.string(std::str::from_utf8(bytes).map_err(|_| WriteFailure::new(WriteProblem::NotText))?)?;
             }
-            Value::Number(number) if number.is_finite() => {
-                serde_json::to_writer(&mut self.out, number).expect("a finite number is JSON");
-            }
-            Value::Number(_) => return Err(WriteFailure::new(WriteProblem::NotFinite)),
-            Value::String(string) => {
-                self.room_for(string.as_bytes().len()).map_err(WriteFailure::new)?;
-                self.string(&string.to_str().map_err(|_| WriteFailure::new(WriteProblem::NotText))?)?;
-            }
-            Value::Table(table) => self.table(table)?,
-            other => return Err(WriteFailure::new(WriteProblem::NotJson(other.type_name()))),
+            ffi::LUA_TTABLE => self.table()?,
+            other => return Err(WriteFailure::new(WriteProblem::NotJson(type_name(other)))),
         }
         self.room_for(0).map_err(WriteFailure::new)
     }
 
-    fn table(&mut self, table: &Table) -> Result<(), WriteFailure> {
-        let pointer = table.to_pointer();
+    /// Writes the table on top of the stack.
+    fn table(&mut self) -> Result<(), WriteFailure> {
+        let pointer = unsafe { ffi::lua_topointer(self.state, -1) };
         if self.open.contains(&pointer) {
             return Err(WriteFailure::new(WriteProblem::Cycle));
         }
         if self.open.len() == MAX_DEPTH {
             return Err(WriteFailure::new(WriteProblem::TooDeep));
         }
+        if unsafe { ffi::lua_checkstack(self.state, STACK_PER_TABLE) } == 0 {
+            return Err(WriteFailure::lua(mlua::Error::StackError));
+        }
         self.open.push(pointer);
-        let length = table.raw_len();
-        let is_array = length > 0 || table.metatable().is_some_and(|mark| mark.to_pointer() == self.array);
-        if is_array {
-            self.list(table, length)?
+        let length = unsafe { ffi::lua_objlen(self.state, -1) };
+        if length > 0 || self.has_array_metatable() {
+            self.list(length)?
         } else {
-            self.map(table)?
+            self.map()?
         }
         self.open.pop();
         Ok(())
     }
 
-    fn list(&mut self, table: &Table, length: usize) -> Result<(), WriteFailure> {
-        self.count(length)?;
-        let mut items = vec![Value::Nil; length];
-        let mut problem = None;
-        let read = table.for_each(|key: Value, value: Value| {
-            match key {
-                Value::Integer(index) if index > 0 => {
-                    match items.get_mut(usize::try_from(index - 1).unwrap_or(usize::MAX)) {
-                        Some(item) => *item = value,
-                        None => problem = Some(WriteProblem::Gap),
-                    }
-                }
-                _ => problem = Some(WriteProblem::Mixed),
+    fn has_array_metatable(&self) -> bool {
+        unsafe {
+            if ffi::lua_getmetatable(self.state, -1) == 0 {
+                return false;
             }
-            match problem {
-                // Any error ends the iteration; the problem is already known.
-                Some(_) => Err(mlua::Error::external("stopped")),
-                None => Ok(()),
-            }
-        });
-        if let Some(problem) = problem {
-            return Err(WriteFailure::new(problem));
+            let metatable = ffi::lua_topointer(self.state, -1);
+            ffi::lua_pop(self.state, 1);
+            metatable == self.array
         }
-        read.map_err(WriteFailure::lua)?;
-        if items.iter().any(Value::is_nil) {
+    }
+
+    fn list(&mut self, length: usize) -> Result<(), WriteFailure> {
+        self.count(length)?;
+        let mut items = 0;
+        self.each_key(|writer, _| {
+            match writer.integer_key() {
+                Some(index) if index > 0 && index.unsigned_abs() as usize <= length => items += 1,
+                Some(index) if index > 0 => return Err(WriteProblem::Gap),
+                _ => return Err(WriteProblem::Mixed),
+            }
+            Ok(true)
+        })?;
+        if items < length {
             return Err(WriteFailure::new(WriteProblem::Gap));
         }
         self.put("[");
-        for (index, item) in items.iter().enumerate() {
-            if index > 0 {
+        for index in 1..=length {
+            if index > 1 {
                 self.put(",");
             }
-            self.value(item).map_err(|failure| failure.within(|path| write!(path, "[{}]", index + 1)))?;
+            unsafe { ffi::lua_rawgeti(self.state, -1, index as _) };
+            self.value().map_err(|failure| failure.within(|path| write!(path, "[{index}]")))?;
+            unsafe { ffi::lua_pop(self.state, 1) };
         }
         self.put("]");
         Ok(())
     }
 
-    fn map(&mut self, table: &Table) -> Result<(), WriteFailure> {
-        let mut fields = Vec::new();
-        let mut problem = None;
+    fn map(&mut self) -> Result<(), WriteFailure> {
+        let mut fields = Vec::<Field<'a>>::new();
         // A list that has an element 1 is written by `list`.
         let mut items = 0;
-        let read = table.for_each(|key: Value, value: Value| {
-            match key {
-                Value::String(name) => match self.name(&name) {
-                    Ok(name) => fields.push((name, value)),
-                    Err(failure) => problem = Some(failure),
-                },
-                Value::Integer(_) => items += 1,
-                other => problem = Some(WriteProblem::NotJson(key_kind(&other))),
+        self.each_key(|writer, place| {
+            if unsafe { ffi::lua_type(writer.state, -2) } == ffi::LUA_TSTRING {
+                let name = writer.name()?;
+                fields.push(Field { name, place });
+            } else if writer.integer_key().is_some() {
+                items += 1;
+            } else {
+                return Err(WriteProblem::NotJson(key_kind(unsafe { ffi::lua_type(writer.state, -2) })));
             }
-            match problem.is_some() || fields.len() + items > MAX_NODES {
-                true => Err(mlua::Error::external("stopped")),
-                false => Ok(()),
-            }
-        });
+            Ok(fields.len() + items <= MAX_NODES)
+        })?;
         if items > 0 {
-            problem.get_or_insert(if fields.is_empty() { WriteProblem::Gap } else { WriteProblem::Mixed });
-        }
-        if let Some(problem) = problem {
-            return Err(WriteFailure::new(problem));
+            return Err(WriteFailure::new(if fields.is_empty() { WriteProblem::Gap } else { WriteProblem::Mixed }));
         }
         self.count(fields.len())?;
-        read.map_err(WriteFailure::lua)?;
-        fields.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        fields.sort_unstable_by_key(|field| field.name);
         self.put("{");
-        for (index, (name, value)) in fields.iter().enumerate() {
+        for (index, Field { name, place }) in fields.into_iter().enumerate() {
             if index > 0 {
                 self.put(",");
             }
             self.pending_names -= name.len();
             self.string(name)?;
             self.put(":");
-            self.value(value).map_err(|failure| failure.within(|path| name_in_path(path, name)))?;
+            unsafe { ffi::lua_rawiter(self.state, -1, place) };
+            self.value().map_err(|failure| failure.within(|path| name_in_path(path, name)))?;
+            unsafe { ffi::lua_pop(self.state, 2) };
         }
         self.put("}");
         Ok(())
     }
 
-    /// Copies a field's name, to be written later. It counts from now on: Lua shares one long name between many tables,
-    /// and each copy takes memory.
-    fn name(&mut self, name: &LuaString) -> Result<String, WriteProblem> {
-        self.room_for(name.as_bytes().len())?;
-        let name = name.to_str().map_err(|_| WriteProblem::NotText)?.to_owned();
+    /// Calls `visit` with the place of every field of the table on top of the stack, and the field's key and value above it,
+    /// until it returns false.
+    fn each_key(
+        &mut self,
+        mut visit: impl FnMut(&mut Self, c_int) -> Result<bool, WriteProblem>,
+    ) -> Result<(), WriteFailure> {
+        let mut place = 0;
+        loop {
+            place = unsafe { ffi::lua_rawiter(self.state, -1, place) };
+            if place < 0 {
+                return Ok(());
+            }
+            let visited = visit(self, place - 1);
+            unsafe { ffi::lua_pop(self.state, 2) };
+            if !visited.map_err(WriteFailure::new)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The key of a visited field, if it is an integer.
+    fn integer_key(&self) -> Option<i64> {
+        match unsafe { ffi::lua_type(self.state, -2) } {
+            ffi::LUA_TNUMBER | ffi::LUA_TINTEGER => match self.number(-2) {
+                LuaNumber::Integer(integer) => Some(integer),
+                LuaNumber::Float(_) => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// The name of a visited field, to be written later. It counts from now on.
+    fn name(&mut self) -> Result<&'a str, WriteProblem> {
+        let bytes = self.bytes(-2);
+        self.room_for(bytes.len())?;
+        let name = std::str::from_utf8(bytes).map_err(|_| WriteProblem::NotText)?;
         self.pending_names += name.len();
         Ok(name)
+    }
+
+    /// The number at an index of the stack.
+    fn number(&self, index: c_int) -> LuaNumber {
+        if unsafe { ffi::lua_type(self.state, index) } == ffi::LUA_TINTEGER {
+            return LuaNumber::Integer(unsafe { ffi::lua_tointeger64(self.state, index, ptr::null_mut()) });
+        }
+        let number = unsafe { ffi::lua_tonumber(self.state, index) };
+        let integer = number as i64;
+        // Bit by bit, because the integer has no negative zero.
+        let is_exact = (integer as f64).to_bits() == number.to_bits() && number < TWO_TO_THE_63;
+        if is_exact { LuaNumber::Integer(integer) } else { LuaNumber::Float(number) }
+    }
+
+    /// The bytes of the string at an index of the stack. They live as long as the string, which a table on the stack holds.
+    fn bytes(&self, index: c_int) -> &'a [u8] {
+        let mut length = 0;
+        unsafe {
+            let bytes = ffi::lua_tolstring(self.state, index, &mut length);
+            slice::from_raw_parts(bytes.cast::<u8>(), length)
+        }
     }
 
     fn count(&mut self, nodes: usize) -> Result<(), WriteFailure> {
@@ -199,15 +293,26 @@ impl JsonWriter<'_> {
 
     /// Writes text that fits the budget; its escapes may still exceed it.
     fn string(&mut self, text: &str) -> Result<(), WriteFailure> {
-        serde_json::to_writer(&mut self.out, text).expect("text is JSON");
+        serde_json::to_writer(&mut *self.out, text).expect("text is JSON");
         self.room_for(0).map_err(WriteFailure::new)
     }
 }
 
-fn key_kind(key: &Value) -> &'static str {
-    match key {
-        Value::Boolean(_) => "table with a boolean key",
-        Value::Number(_) => "table with a fractional key",
+fn type_name(kind: c_int) -> &'static str {
+    match kind {
+        ffi::LUA_TLIGHTUSERDATA => "lightuserdata",
+        ffi::LUA_TVECTOR => "vector",
+        ffi::LUA_TFUNCTION => "function",
+        ffi::LUA_TTHREAD => "thread",
+        ffi::LUA_TBUFFER => "buffer",
+        _ => "userdata",
+    }
+}
+
+fn key_kind(kind: c_int) -> &'static str {
+    match kind {
+        ffi::LUA_TBOOLEAN => "table with a boolean key",
+        ffi::LUA_TNUMBER => "table with a fractional key",
         _ => "table with a key that is no text",
     }
 }
