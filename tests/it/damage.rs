@@ -246,7 +246,8 @@ fn damage(database: &Path, random: &mut Random) -> String {
             format!("{read} bytes at {aligned} and {other} are swapped")
         }
         _ => {
-            let others: Vec<PathBuf> = files(database).into_keys().filter(|path| !path.ends_with("db")).collect();
+            let others = files(database).into_iter().filter(|(path, bytes)| !path.ends_with("db") && !bytes.is_empty());
+            let others: Vec<PathBuf> = others.map(|(path, _)| path).collect();
             let path = &others[random.below(others.len() as u64) as usize];
             let name = path.file_name().unwrap().display();
             let length = fs::metadata(path).unwrap().len();

@@ -2,16 +2,18 @@
 
 use super::{
     StoreError,
+    buffered_tree::{BufferedTree, TreeRows},
     chunked::{self, Framed, Value},
     digest::Digest,
+    journal::Changes,
     keys,
 };
-use std::collections::HashMap;
+use std::ops::Bound::{Excluded, Included};
 
 /// The writes of one group. A job sees the writes of the jobs before it.
 pub struct Batch<'a> {
-    tree: &'a sled::Db,
-    writes: HashMap<Vec<u8>, Option<Vec<u8>>>,
+    tree: &'a BufferedTree,
+    writes: Changes,
     bytes: usize,
     /// Bytes of rows that the group adds, less those that it removes.
     growth: i64,
@@ -22,8 +24,8 @@ pub struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    pub(super) fn new(tree: &'a sled::Db) -> Self {
-        Self { tree, writes: HashMap::new(), bytes: 0, growth: 0, digest: Digest::default(), fault: None }
+    pub(super) fn new(tree: &'a BufferedTree) -> Self {
+        Self { tree, writes: Changes::new(), bytes: 0, growth: 0, digest: Digest::default(), fault: None }
     }
 
     /// Puts a value under a key, over the previous value if there is one.
@@ -83,7 +85,7 @@ impl<'a> Batch<'a> {
 
     /// Every key on disk from `first` to before `end`, in order, as [`Batch::keys`] has them.
     pub fn keys_between(&self, first: &[u8], end: &[u8]) -> impl Iterator<Item = Result<Value, StoreError>> + '_ {
-        self.present(self.tree.range(first..end))
+        self.present(self.tree.range(Included(first.into()), Excluded(end.into())))
     }
 
     /// Removes every key that starts with `prefix`, the group's own writes included, and returns their number.
@@ -116,22 +118,12 @@ impl<'a> Batch<'a> {
         self.writes.keys().map(Vec::as_slice)
     }
 
-    /// The writes, as sled takes them; `None` if there are none.
-    pub(super) fn into_writes(self) -> Result<Option<sled::Batch>, StoreError> {
-        if let Some(fault) = self.fault {
-            return Err(fault);
+    /// The changes of the group.
+    pub(super) fn into_changes(self) -> Result<Changes, StoreError> {
+        match self.fault {
+            Some(fault) => Err(fault),
+            None => Ok(self.writes),
         }
-        if self.writes.is_empty() {
-            return Ok(None);
-        }
-        let mut writes = sled::Batch::default();
-        for (key, value) in self.writes {
-            match value {
-                Some(value) => writes.insert(key, value),
-                None => writes.remove(key),
-            }
-        }
-        Ok(Some(writes))
     }
 
     fn add(&mut self, key: Vec<u8>, value: &[u8]) {
@@ -143,7 +135,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    fn present(&self, rows: sled::Iter) -> impl Iterator<Item = Result<Value, StoreError>> + '_ {
+    fn present(&self, rows: TreeRows) -> impl Iterator<Item = Result<Value, StoreError>> + '_ {
         rows.keys()
             .map(|key| key.map_err(StoreError::unreadable))
             .filter(|key| !matches!(key, Ok(key) if self.writes.get(&**key).is_some_and(Option::is_none)))

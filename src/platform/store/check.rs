@@ -6,7 +6,9 @@ use super::{
     commit_mark::{self, Commit},
     database,
     digest::Digest,
-    format, format1, keys,
+    format, format1,
+    journal::JournalEnd,
+    keys,
     log_file::LogFile,
     rewrite,
 };
@@ -45,24 +47,40 @@ pub fn check(directory: &Path, format: u32) -> Result<DatabaseState, StoreOpenEr
         1 => Commit { number: row.as_ref().and_then(format1::commit_number).unwrap_or(0), ..Commit::default() },
         _ => row.as_ref().and_then(Commit::of_row).unwrap_or_default(),
     };
-    let mut digest = commit.digest;
-    if format > 1 {
-        digest = Digest::default();
-        log.rows(|key, raw| digest.add(key, raw)).map_err(failed)?;
-    }
-    if let Some(reason) = gap(commit, digest, noted) {
+    let journal = JournalEnd::read(&path).map_err(failed)?;
+    if let Some(reason) = missing_groups(commit, &journal, noted) {
         return Err(StoreOpenError::damaged(&path, &reason));
+    }
+    let commit = journal.last().unwrap_or(commit);
+    if format > 1 {
+        let (changes, mut digest) = (journal.changes(), Digest::default());
+        let in_file = |key: &[u8], raw: &[u8]| {
+            if !changes.contains_key(key) {
+                digest.add(key, raw);
+            }
+        };
+        log.rows(in_file).map_err(failed)?;
+        changes.iter().filter_map(|(key, raw)| Some((key, (*raw)?))).for_each(|(key, raw)| digest.add(key, raw));
+        if let Some(reason) = missing_rows(commit, digest) {
+            return Err(StoreOpenError::damaged(&path, &reason));
+        }
     }
     Ok(DatabaseState { commit, live: log.live_bytes(), size: rewrite::size(&path).map_err(failed)? })
 }
 
-/// Tells what is missing from a database whose files are sound, if anything is: later groups than its last one, or rows
-/// of that group.
-pub fn gap(commit: Commit, found: Digest, noted: u64) -> Option<String> {
-    let Commit { number, digest } = commit;
-    if number < noted {
-        return Some(format!("`db` ends at write {number}, and write {noted} had been made"));
+/// Tells which groups are missing from a database whose files are sound, if any are. `commit` is the last one of sled's file.
+pub fn missing_groups(commit: Commit, journal: &JournalEnd, noted: u64) -> Option<String> {
+    let in_file = commit.number;
+    if let Some(first) = journal.first().filter(|first| *first > in_file + 1) {
+        return Some(format!("`db` ends at write {in_file}, and the journal begins at write {first}"));
     }
+    let last = journal.last().map_or(in_file, |last| last.number);
+    (last < noted).then(|| format!("`db` and the journal end at write {last}, and write {noted} had been made"))
+}
+
+/// Tells whether rows are missing from a database with this last group, or are old.
+pub fn missing_rows(commit: Commit, found: Digest) -> Option<String> {
+    let Commit { digest, .. } = commit;
     if found.rows != digest.rows {
         return Some(format!("`db` holds {} records, and {} had been written", found.rows, digest.rows));
     }

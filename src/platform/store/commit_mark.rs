@@ -43,6 +43,11 @@ impl CommitMark {
         self.last.row()
     }
 
+    /// The number of the last group.
+    pub const fn number(&self) -> u64 {
+        self.last.number
+    }
+
     /// Notes the number of the group that has just reached the disk.
     pub fn note(&self) -> io::Result<()> {
         self.file.write_all_at(&text(self.last.number), 0)

@@ -4,8 +4,9 @@
 //! |---|---|
 //! | 1 | values without a checksum, events under their id; such a folder has no file |
 //! | 2 | every value in a frame with a checksum, events under the time of their acceptance |
+//! | 3 | the same, with a journal beside sled's file, and deliveries in a short form too |
 
-use super::commit_mark;
+use super::{commit_mark, database};
 use std::{
     fs::File,
     io::{self, Write as _},
@@ -13,7 +14,10 @@ use std::{
 };
 
 /// The format that this version reads and writes.
-pub const CURRENT: u32 = 2;
+pub const CURRENT: u32 = 3;
+
+/// A format that becomes the current one by its number alone.
+pub const WITHOUT_JOURNAL: u32 = 2;
 
 /// The oldest format, which had no file.
 const FIRST: u32 = 1;
@@ -40,9 +44,12 @@ fn invalid(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("`{FILE}` {what}"))
 }
 
-/// Notes in a new database's folder that it has the current format.
+/// Notes in a database's folder that it has the current format.
 pub fn write(database: &Path) -> io::Result<()> {
-    let mut file = File::create(database.join(FILE))?;
+    let unfinished = database.join("format.new");
+    let mut file = File::create(&unfinished)?;
     writeln!(file, "{CURRENT}")?;
-    file.sync_all()
+    file.sync_all()?;
+    std::fs::rename(unfinished, database.join(FILE))?;
+    database::sync_folder(database)
 }

@@ -42,7 +42,7 @@ impl Store {
     /// Fails if another process keeps the directory open, or the database cannot be opened. A database that is refused
     /// because of its format or damage is not changed.
     pub fn open_with(directory: &Path, options: &StoreOptions, metrics: Arc<Metrics>) -> Result<Self, StoreOpenError> {
-        let OpenDatabase { tree, file, mark, live, lock } = open::open(directory, options)?;
+        let OpenDatabase { tree, groups, live, lock } = open::open(directory, options)?;
         let (jobs, inbox) = mpsc::channel();
         let state = Arc::new(StoreState {
             tree,
@@ -52,14 +52,13 @@ impl Store {
             stopped: CancellationToken::new(),
             short_of_room: AtomicBool::new(false),
             keep_free: options.keep_free,
-            file,
             live: AtomicU64::new(live),
             directory: directory.to_owned(),
             snapshot: Default::default(),
             _lock: lock,
         });
         state.is_short_of_room();
-        writer::start(state.clone(), mark, inbox, metrics)
+        writer::start(state.clone(), groups, inbox, metrics)
             .map_err(|source| StoreOpenError::Directory { path: directory.to_owned(), source })?;
         Ok(Self(state))
     }
@@ -154,7 +153,7 @@ impl Store {
         &self,
         range: std::ops::Range<Vec<u8>>,
     ) -> impl DoubleEndedIterator<Item = Result<(Value, Value), StoreError>> + use<> {
-        Scan::new(&self.0.tree, self.0.tree.range(range))
+        Scan::new(&self.0.tree, self.0.range(range))
     }
 
     /// Every key in a range, in order, without its value: for readers that go on past a damaged value, which they read
@@ -163,7 +162,7 @@ impl Store {
         &self,
         range: std::ops::Range<Vec<u8>>,
     ) -> impl DoubleEndedIterator<Item = Result<Value, StoreError>> + use<> {
-        self.0.tree.range(range).keys().map(|key| key.map_err(StoreError::unreadable))
+        self.0.range(range).keys().map(|key| key.map_err(StoreError::unreadable))
     }
 
     /// [`StoreError::Stopped`] if a write has failed, after which every further one is refused.
@@ -446,7 +445,7 @@ mod tests {
         let store = open(directory.path()).unwrap();
         let id = uuid::Uuid::now_v7();
         let (damaged, sound) = (keys::key(keys::SINKS, &[id.as_bytes()]), keys::key(keys::SINKS, &[&[255; 16]]));
-        store.0.tree.insert(&damaged, b"\x07no frame").unwrap();
+        store.0.tree.put([(damaged.clone(), Some(b"\x07no frame".to_vec()))].into());
         let read = store.get(&damaged).unwrap_err();
         let StoreError::Damaged { kind: "sink", key, .. } = &read else { panic!("{read:?}") };
         assert_eq!(*key, id.to_string());
@@ -476,7 +475,7 @@ mod tests {
             store.write(move |batch| batch.put(key, vec![7; 2 * chunked::PIECE])).await.unwrap();
         }
         assert_eq!(pieces(&store), 4);
-        store.0.tree.insert(key(b""), b"\x09").unwrap();
+        store.0.tree.put([(key(b"").to_vec(), Some(b"\x09".to_vec()))].into());
         let (damaged, other) = (key(b""), key(b"other"));
         let (replaced, beside) = tokio::join!(
             store.write(move |batch| batch.put(damaged, b"new")),
@@ -487,7 +486,10 @@ mod tests {
         assert_eq!(store.get(&key(b"")).unwrap().as_deref(), Some(&b"new"[..]));
         assert_eq!(pieces(&store), 2, "those of the neighbour");
         // A head that promises more pieces than any value has is damaged too.
-        store.0.tree.insert(key(b""), [&[1][..], &[0; 8], &u32::MAX.to_be_bytes()].concat()).unwrap();
+        store
+            .0
+            .tree
+            .put([(key(b"").to_vec(), Some([&[1][..], &[0; 8], &u32::MAX.to_be_bytes()].concat().to_vec()))].into());
         assert!(matches!(store.get(&key(b"")), Err(StoreError::Damaged { .. })));
         let damaged = key(b"");
         store.write(move |batch| batch.delete(damaged)).await.unwrap();

@@ -8,11 +8,12 @@ use super::{
     digest::Digest,
     format,
     format1::{self, CurrentRow, EventTimes},
+    journal::JournalEnd,
     keys,
     log_file::LogFile,
     open, replacement,
 };
-use std::{io, path::Path};
+use std::{collections::HashMap, io, path::Path};
 
 /// Damages that are told one by one; further ones are only counted.
 const TOLD: usize = 100;
@@ -56,6 +57,21 @@ impl Inspection {
     }
 }
 
+/// The rows of a database that is not open: what sled's file holds, with the changes of the journal.
+struct RowsAtRest<'a> {
+    log: LogFile,
+    journal: HashMap<&'a [u8], Option<&'a [u8]>>,
+}
+
+impl RowsAtRest<'_> {
+    fn get(&self, key: &[u8]) -> io::Result<Option<Value>> {
+        match self.journal.get(key) {
+            Some(change) => Ok(change.map(Value::from)),
+            None => Ok(self.log.get(key)?.map(Value::from)),
+        }
+    }
+}
+
 /// Visits every record that can be read, in no order if the database is damaged. The visitor may tell damages of its own.
 ///
 /// # Errors
@@ -86,7 +102,9 @@ pub fn inspect(
         return Err(StoreOpenError::NewerFormat { path, found, known });
     }
     let noted = sensible(check::noted(directory, &path, found), 0)?;
-    let log = LogFile::read(&path).map_err(failed)?;
+    let journal = JournalEnd::read(&path).map_err(failed)?;
+    let rows = RowsAtRest { log: LogFile::read(&path).map_err(failed)?, journal: journal.changes() };
+    let log = &rows.log;
     let mut inspection = Inspection {
         format: found,
         live: log.live_bytes(),
@@ -102,19 +120,34 @@ pub fn inspect(
     }
     let (mut commit, mut digest, mut result) = (Commit::default(), Digest::default(), Ok(()));
     let read = log.rows(|key, raw| {
+        if key.first() == Some(&keys::COMMIT) && found > 1 {
+            commit = Commit::of_row(&raw.into()).unwrap_or_default();
+            return;
+        }
+        if rows.journal.contains_key(key) {
+            return;
+        }
         digest.add(key, raw);
         if result.is_ok() {
             result = match found {
-                1 => read_row_of_format1(&log, &times, key, raw, &mut inspection, &mut commit, &mut visit),
-                _ => read_row(&log, key, raw, &mut inspection, &mut commit, &mut visit),
+                1 => read_row_of_format1(log, &times, key, raw, &mut inspection, &mut commit, &mut visit),
+                _ => read_row(&rows, key, raw, &mut inspection, &mut visit),
             };
         }
     });
     let read = read.and_then(|read| result.map(|()| read)).map_err(failed)?;
+    for (key, raw) in rows.journal.iter().filter_map(|(key, raw)| Some((key, (*raw)?))) {
+        if key.first() != Some(&keys::COMMIT) {
+            digest.add(key, raw);
+            read_row(&rows, key, raw, &mut inspection, &mut visit).map_err(failed)?;
+        }
+    }
     (inspection.lost_pages, inspection.stale_pages) = (read.lost_pages, read.stale_pages);
-    // Format 1 had no digest.
-    let digest = if found == 1 { commit.digest } else { digest };
-    if let Some(reason) = check::gap(commit, digest, noted) {
+    let missing = check::missing_groups(commit, &journal, noted).or_else(|| {
+        // Format 1 had no digest.
+        (found > 1).then(|| check::missing_rows(journal.last().unwrap_or(commit), digest)).flatten()
+    });
+    if let Some(reason) = missing {
         inspection.add_damage(reason);
     }
     Ok(inspection)
@@ -143,26 +176,20 @@ fn read_row_of_format1(
 }
 
 fn read_row(
-    log: &LogFile,
+    rows: &RowsAtRest<'_>,
     key: &[u8],
     raw: &[u8],
     inspection: &mut Inspection,
-    commit: &mut Commit,
     visit: &mut impl FnMut(&mut Inspection, &[u8], &[u8]) -> io::Result<()>,
 ) -> io::Result<()> {
-    let raw = Value::from(raw);
-    match key.first() {
-        // The pieces of a value are read with it.
-        Some(&keys::PIECE) => return Ok(()),
-        Some(&keys::COMMIT) => {
-            *commit = Commit::of_row(&raw).unwrap_or_default();
-            return Ok(());
-        }
-        _ => {}
+    // The pieces of a value are read with it.
+    if key.first() == Some(&keys::PIECE) {
+        return Ok(());
     }
+    let raw = Value::from(raw);
     let value = match chunked::read(key, &raw) {
         Ok(Framed::Whole(value)) => Ok(value),
-        Ok(Framed::Pieces(_)) => join(log, key, &raw)?,
+        Ok(Framed::Pieces(_)) => join(rows, key, &raw)?,
         Err(error) => Err(error),
     };
     take_row(key, value, inspection, visit)
@@ -188,13 +215,12 @@ fn take_row(
 }
 
 /// The value in pieces whose head is `head`.
-fn join(log: &LogFile, key: &[u8], head: &Value) -> io::Result<Result<Value, StoreError>> {
+fn join(rows: &RowsAtRest<'_>, key: &[u8], head: &Value) -> io::Result<Result<Value, StoreError>> {
     let joined = chunked::get(key, |wanted| {
         if wanted == key {
             return Ok(Some(head.clone()));
         }
-        let piece = log.get(wanted).map_err(|error| StoreError::Unreadable(error.into()))?;
-        Ok(piece.map(Value::from))
+        rows.get(wanted).map_err(|error| StoreError::Unreadable(error.into()))
     });
     match joined {
         Ok(Some(value)) => Ok(Ok(value)),

@@ -1,7 +1,7 @@
 //! Everything durable, in one sled tree with one-byte key prefixes ([`keys`]). Only this folder uses the sled crate.
 //!
-//! [`Store`] is the handle. Reads go straight to the tree. Writes are jobs for one writer thread (`writer`), which gathers
-//! the jobs that wait into one [`Batch`], puts it on disk, and only then answers. A job runs alone, after every job before
+//! [`Store`] is the handle. Reads go straight to the tree (`buffered_tree`). Writes are jobs for one writer thread (`writer`),
+//! which gathers the jobs that wait into one [`Batch`], puts it on disk (`journal`), and only then answers. A job runs alone, after every job before
 //! it and with their writes in sight, so that check-then-write needs no lock. [`Table`] reads and writes typed records;
 //! [`crate::platform::collection`] keeps them in memory.
 //!
@@ -10,6 +10,7 @@
 //! refused only until there is room again. A damaged record fails only its own readers: it can be replaced and deleted.
 
 mod batch;
+mod buffered_tree;
 mod check;
 mod chunked;
 mod commit_mark;
@@ -22,6 +23,7 @@ mod format1;
 mod frame;
 mod handle;
 mod inspect;
+mod journal;
 pub mod keys;
 mod log_file;
 mod new_database;

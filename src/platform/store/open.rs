@@ -5,19 +5,23 @@
 
 use super::{
     StoreOpenError,
+    buffered_tree::BufferedTree,
     check::{self, DatabaseState},
     commit_mark::{self, CommitMark},
     database, disk, format,
+    journal::Journal,
     new_database::NewDatabase,
     private_directory::private_directory,
     replacement::{self, Previous},
     restore_marker,
     rewrite::{self, Compaction, RewriteProgress},
+    writer::GroupLog,
 };
 use std::{
     cmp::Ordering,
     fs::{File, TryLockError},
     path::{Path, PathBuf},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -66,10 +70,8 @@ impl StoreOptions {
 
 /// An open database, before its writer is started.
 pub struct OpenDatabase {
-    pub tree: sled::Db,
-    /// A handle to sled's file, to sync it.
-    pub file: File,
-    pub mark: CommitMark,
+    pub tree: Arc<BufferedTree>,
+    pub groups: GroupLog,
     /// Bytes of all rows.
     pub live: u64,
     pub lock: File,
@@ -96,18 +98,26 @@ pub fn open(directory: &Path, options: &StoreOptions) -> Result<OpenDatabase, St
     }
     let mut state = check::check(directory, found)?;
     replacement::tidy(directory).map_err(failed)?;
-    if found < format::CURRENT {
-        migrate(directory, found)?;
-        state = check::check(directory, format::CURRENT)?;
+    match found {
+        format::CURRENT => {}
+        format::WITHOUT_JOURNAL => format::write(&path).map_err(failed)?,
+        _ => {
+            migrate(directory, found)?;
+            state = check::check(directory, format::CURRENT)?;
+        }
     }
     if options.is_worth_compacting(&state) {
         compact(directory, &state);
         state = check::check(directory, format::CURRENT)?;
     }
-    let tree = database::open(&path)?;
+    let sled = database::open_whole(&path)?;
     let file = File::open(database::file(&path)).map_err(failed)?;
-    let mark = CommitMark::open(&path, state.commit).map_err(failed)?;
-    Ok(OpenDatabase { tree, file, mark, live: state.live, lock })
+    let tree = Arc::new(BufferedTree::new(sled, file));
+    let groups = GroupLog {
+        mark: CommitMark::open(&path, state.commit).map_err(failed)?,
+        journal: Journal::begin(&path, tree.clone()).map_err(failed)?,
+    };
+    Ok(OpenDatabase { tree, groups, live: state.live, lock })
 }
 
 fn migrate(directory: &Path, found: u32) -> Result<(), StoreOpenError> {
@@ -196,7 +206,7 @@ pub fn lock(directory: &Path) -> Result<File, StoreOpenError> {
 mod tests {
     use super::*;
     use crate::platform::store::{Store, keys, test_support::files};
-    use std::{collections::BTreeMap, sync::Arc};
+    use std::collections::BTreeMap;
     use tempfile::TempDir;
 
     fn open(directory: &Path) -> Result<Store, StoreOpenError> {
@@ -231,8 +241,8 @@ mod tests {
         std::fs::write(directory.path().join("sled/format"), "7\n").unwrap();
         let before = files(directory.path());
         let Err(error) = open(directory.path()) else { panic!("it opened") };
-        assert!(matches!(error, StoreOpenError::NewerFormat { found: 7, known: 2, .. }), "{error}");
-        assert!(error.to_string().contains("format 7") && error.to_string().contains("up to 2"), "{error}");
+        assert!(matches!(error, StoreOpenError::NewerFormat { found: 7, known: 3, .. }), "{error}");
+        assert!(error.to_string().contains("format 7") && error.to_string().contains("up to 3"), "{error}");
         assert_eq!(files(directory.path()), before);
     }
 
@@ -315,6 +325,85 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_database_of_format_2_becomes_one_of_format_3_without_a_rewrite() {
+        let directory = TempDir::new().unwrap();
+        let store = open(directory.path()).unwrap();
+        put(&store, 0..3).await;
+        let expected = rows(&store);
+        close(store).await;
+        let format = directory.path().join("sled/format");
+        std::fs::write(&format, "2\n").unwrap();
+        let refused = StoreOptions { migration: Migration::Refused, ..StoreOptions::default() };
+        let Err(error) = Store::open_with(directory.path(), &refused, Arc::default()) else { panic!("it opened") };
+        assert!(matches!(error, StoreOpenError::OlderFormat { found: 2, known: 3, .. }), "{error}");
+        let store = open(directory.path()).unwrap();
+        assert_eq!(rows(&store), expected);
+        close(store).await;
+        assert_eq!(std::fs::read_to_string(&format).unwrap(), "3\n");
+        assert!(!directory.path().join("sled.format-2").exists());
+    }
+
+    /// A copy of an open directory: what a process leaves that is killed at this moment.
+    fn killed(directory: &Path) -> TempDir {
+        let copy = TempDir::new().unwrap();
+        let mut copied = std::process::Command::new("cp");
+        copied.arg("-r").arg(directory.join("sled")).arg(copy.path());
+        assert!(copied.status().unwrap().success());
+        copy
+    }
+
+    #[tokio::test]
+    async fn a_killed_process_leaves_every_answered_write_in_sled_or_in_the_journal() {
+        let directory = TempDir::new().unwrap();
+        let store = open(directory.path()).unwrap();
+        // Rounds of a megabyte use each file of the journal several times.
+        for round in 0..20_u32 {
+            put(&store, round * 10..round * 10 + 10).await;
+            let filler = keys::key(keys::KV, &[b"filler"]);
+            store.write(move |batch| batch.put(filler, vec![round as u8; 1 << 20])).await.unwrap();
+            let expected = rows(&store);
+            let copy = killed(directory.path());
+            let mut seen = 0;
+            let inspection = crate::platform::store::inspect(copy.path(), |_, _, _| {
+                seen += 1;
+                Ok(())
+            });
+            assert!(inspection.as_ref().unwrap().is_sound(), "{:?}", inspection.unwrap().damages);
+            assert_eq!(seen, expected.len(), "round {round}");
+            let again = open(copy.path()).unwrap();
+            assert!(rows(&again) == expected, "round {round}");
+            close(again).await;
+        }
+        close(store).await;
+        assert!(!directory.path().join("sled/journal.0").exists() && !directory.path().join("sled/journal.1").exists());
+        let store = open(directory.path()).unwrap();
+        assert_eq!(rows(&store).len(), 201);
+        close(store).await;
+    }
+
+    #[tokio::test]
+    async fn a_journal_that_lost_an_answered_write_refuses_the_start_and_one_without_the_last_write_does_not() {
+        let directory = TempDir::new().unwrap();
+        let store = open(directory.path()).unwrap();
+        put(&store, 0..5).await;
+        let copy = killed(directory.path());
+        let journal = copy.path().join("sled/journal.0");
+        let records = std::fs::read(&journal).unwrap();
+        let last = records.iter().rposition(|byte| *byte != 0).unwrap();
+        overwrite(&journal, last as u64, &[!records[last]]);
+        let before = files(copy.path());
+        let Err(error) = open(copy.path()) else { panic!("it opened") };
+        assert!(error.to_string().contains("and write 6 had been made"), "{error}");
+        assert!(files(copy.path()) == before, "the refused start wrote something");
+        // The number of a write that was not answered is not noted.
+        std::fs::write(copy.path().join("sled/mark"), commit_mark::text(5)).unwrap();
+        let again = open(copy.path()).unwrap();
+        assert_eq!(rows(&again).len(), 4);
+        close(again).await;
+        close(store).await;
+    }
+
+    #[tokio::test]
     async fn an_unfinished_snapshot_of_a_killed_start_is_not_in_the_way() {
         let directory = TempDir::new().unwrap();
         let store = open(directory.path()).unwrap();
@@ -351,7 +440,7 @@ mod tests {
         close(store).await;
         // Broken off before the old one was deleted.
         std::fs::create_dir(path("sled.old")).unwrap();
-        std::fs::write(path("sled.old/format"), "2\n").unwrap();
+        std::fs::write(path("sled.old/format"), "3\n").unwrap();
         let store = open(directory.path()).unwrap();
         assert_eq!(rows(&store), expected);
         close(store).await;

@@ -2,29 +2,31 @@
 
 use super::{
     StoreError,
+    buffered_tree::{BufferedTree, TreeRows},
     chunked::{self, Framed, Value},
 };
 use std::{
     io,
     panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
 };
 
 /// The rows of a range with their values put together, in order.
 pub struct Scan {
-    tree: sled::Db,
-    rows: sled::Iter,
+    tree: Arc<BufferedTree>,
+    rows: TreeRows,
     /// After an error of the database nothing further is read.
     ended: bool,
 }
 
 impl Scan {
-    pub fn new(tree: &sled::Db, rows: sled::Iter) -> Self {
+    pub fn new(tree: &Arc<BufferedTree>, rows: TreeRows) -> Self {
         Self { tree: tree.clone(), rows, ended: false }
     }
 
     fn read(
         &mut self,
-        next: impl Fn(&mut sled::Iter) -> Option<sled::Result<(Value, Value)>>,
+        next: impl Fn(&mut TreeRows) -> Option<sled::Result<(Value, Value)>>,
     ) -> Option<Result<(Value, Value), StoreError>> {
         while !self.ended {
             let row = match guarded(|| Ok(next(&mut self.rows))) {
@@ -72,7 +74,7 @@ impl DoubleEndedIterator for Scan {
 }
 
 /// The value under `key`, as of the last group that was written.
-pub fn get(tree: &sled::Db, key: &[u8]) -> Result<Option<Value>, StoreError> {
+pub fn get(tree: &BufferedTree, key: &[u8]) -> Result<Option<Value>, StoreError> {
     guarded(|| chunked::get(key, |key| tree.get(key).map_err(StoreError::unreadable)))
 }
 
@@ -80,6 +82,6 @@ pub fn get(tree: &sled::Db, key: &[u8]) -> Result<Option<Value>, StoreError> {
 pub fn guarded<T>(read: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
     catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| {
         let reason = io::Error::other("the database engine failed while it read it");
-        Err(StoreError::Unreadable(std::sync::Arc::new(reason)))
+        Err(StoreError::Unreadable(Arc::new(reason)))
     })
 }

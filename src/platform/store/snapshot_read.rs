@@ -85,7 +85,7 @@ impl Snapshot {
             if matches!(kind, keys::COMMIT | keys::PIECE) {
                 continue;
             }
-            if let Some(last) = state.tree.range([kind]..[kind + 1]).next_back() {
+            if let Some(last) = state.range(vec![kind]..vec![kind + 1]).next_back() {
                 kinds.push((kind, last.map_err(StoreError::unreadable)?.0));
             }
         }
@@ -109,10 +109,11 @@ impl Snapshot {
         while let Some((kind, last)) = self.kinds.get(self.rank).cloned() {
             let from = if self.passed.is_empty() { vec![kind] } else { self.passed.clone() };
             // The first key of a kind may be its one byte alone.
-            let start = if self.passed.is_empty() { Included(&*from) } else { Excluded(&*from) };
+            let first = Value::from(&*from);
+            let start = if self.passed.is_empty() { Included(first) } else { Excluded(first) };
             let mut rows = BTreeMap::new();
             let (mut bytes, mut end) = (0, last.to_vec());
-            for entry in self.state.tree.range::<&[u8], _>((start, Included(&*last))) {
+            for entry in self.state.tree.range(start, Included(last.clone())) {
                 let (key, raw) = entry.map_err(StoreError::unreadable)?;
                 bytes += raw.len();
                 let is_full = rows.len() + 1 == CHUNK_ROWS || bytes >= CHUNK_BYTES;

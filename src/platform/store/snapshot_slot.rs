@@ -3,6 +3,7 @@
 //! Memory is bounded: past [`SAVED_BYTES`] everything is let go and the snapshot is given up.
 
 use super::{
+    buffered_tree::BufferedTree,
     chunked::{self, Value},
     keys,
 };
@@ -65,7 +66,7 @@ impl SnapshotSlot {
     }
 
     /// Saves the values under these keys, which the writer is about to change, for the reader of the snapshot.
-    pub fn save<'k>(&self, tree: &sled::Db, keys: impl Iterator<Item = &'k [u8]>) -> Result<(), sled::Error> {
+    pub fn save<'k>(&self, tree: &BufferedTree, keys: impl Iterator<Item = &'k [u8]>) -> Result<(), sled::Error> {
         let wanted: Vec<SavedKey> = match &*self.0.lock() {
             Some(saved) if !saved.overflowed => keys.filter_map(|key| saved.wanted(key)).collect(),
             _ => return Ok(()),

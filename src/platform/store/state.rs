@@ -1,15 +1,21 @@
 //! State that the handles of the store share with its writer thread.
 
 use super::{
-    Batch, StoreError, disk,
+    Batch, StoreError,
+    buffered_tree::{BufferedTree, TreeRows},
+    disk,
     room::{StoreRoom, StoreSizes},
     snapshot_slot::SnapshotSlot,
 };
 use std::{
     fs::File,
+    ops::{
+        Bound::{Excluded, Included},
+        Range,
+    },
     path::PathBuf,
     sync::{
-        OnceLock,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc,
     },
@@ -42,7 +48,7 @@ pub enum WriterMessage {
 }
 
 pub struct StoreState {
-    pub tree: sled::Db,
+    pub tree: Arc<BufferedTree>,
     pub jobs: mpsc::Sender<WriterMessage>,
     /// Set by the writer when it takes no more jobs.
     pub closed: AtomicBool,
@@ -51,8 +57,6 @@ pub struct StoreState {
     /// Set by the writer when less than `keep_free` is left; checked again by each write that is refused for it.
     pub short_of_room: AtomicBool,
     pub keep_free: u64,
-    /// A handle to sled's file.
-    pub file: File,
     /// Bytes of all rows, nearly. Only the writer changes it.
     pub live: AtomicU64,
     /// Cancelled once a write has failed.
@@ -77,9 +81,13 @@ impl StoreState {
         Some(StoreRoom { free, keep_free: self.keep_free, sizes: self.sizes() })
     }
 
+    /// The rows from `range.start` to before `range.end`.
+    pub fn range(&self, range: Range<Vec<u8>>) -> TreeRows {
+        self.tree.range(Included(range.start.into()), Excluded(range.end.into()))
+    }
+
     pub fn sizes(&self) -> StoreSizes {
-        let file = self.file.metadata().map_or(0, |file| file.len());
-        StoreSizes { live: self.live.load(Ordering::Relaxed), file }
+        StoreSizes { live: self.live.load(Ordering::Relaxed), file: self.tree.file_bytes() }
     }
 
     /// Counts the rows of a group that was written.

@@ -1,11 +1,10 @@
-//! The writer thread. It takes the jobs that wait, runs them in order against one batch, and makes that batch durable in
-//! three steps, each needed: apply, `flush()`, and `sync_data()` on the database file, because sled's flush alone does
-//! not survive a power cut on a growing file.
+//! The writer thread. It takes the jobs that wait, runs them in order against one batch, puts that batch on disk as a record
+//! of the [`Journal`], and answers.
 
 use super::{
     Batch, StoreError,
     commit_mark::CommitMark,
-    keys,
+    journal::Journal,
     state::{JOB_PANICKED, StoreState, Urgency, WriterMessage},
 };
 use crate::platform::metrics::Metrics;
@@ -22,37 +21,52 @@ const GROUP: usize = 1024;
 /// The time for which a group that nobody waits for gathers jobs. A sync of the disk takes the place of many then.
 const GATHER: Duration = Duration::from_millis(10);
 
-/// Changed rows for which one unchanged row is written to help sled reuse freed space.
-const CHANGES_PER_ASSIST: usize = 3;
+/// The time for which a group waits for the next caller, and for all of them, if the group before had several. They come soon after
+/// one another then, and one sync takes the place of many. A caller that is alone waits for nobody.
+const NEXT_CALLER: Duration = Duration::from_micros(60);
+const CROWD: Duration = Duration::from_micros(500);
 
 /// Bytes after which a group is written even if more jobs wait.
 const GROUP_BYTES: usize = 8 << 20;
 
 pub(super) fn start(
     state: Arc<StoreState>,
-    mark: CommitMark,
+    groups: GroupLog,
     inbox: mpsc::Receiver<WriterMessage>,
     metrics: Arc<Metrics>,
 ) -> io::Result<()> {
-    std::thread::Builder::new().name("store".to_owned()).spawn(move || run(state, mark, inbox, &metrics))?;
+    std::thread::Builder::new().name("store".to_owned()).spawn(move || run(state, groups, inbox, &metrics))?;
     Ok(())
 }
 
-fn run(state: Arc<StoreState>, mut mark: CommitMark, inbox: mpsc::Receiver<WriterMessage>, metrics: &Metrics) {
+/// The files, beside sled's, that tell of groups.
+pub(super) struct GroupLog {
+    pub mark: CommitMark,
+    pub journal: Journal,
+}
+
+fn run(state: Arc<StoreState>, mut groups: GroupLog, inbox: mpsc::Receiver<WriterMessage>, metrics: &Metrics) {
+    make_timers_exact();
+    let mut callers = 0;
     while let Ok(first) = inbox.recv() {
         let mut started = Instant::now();
-        let gathered = started + GATHER;
+        let (gathered, mut crowd_ends) = (started + GATHER, None);
         let mut urgency = Urgency::Soon;
         let mut batch = Batch::new(&state.tree);
         let mut answers = Vec::new();
         let mut next = Some(first);
         let mut stop = None;
+        let others = std::mem::take(&mut callers);
         while let Some(message) = next.take() {
             match message {
                 WriterMessage::Stop(done) => stop = Some(done),
                 WriterMessage::Job(job, job_urgency) => {
-                    if urgency == Urgency::Soon && job_urgency == Urgency::Now {
-                        (urgency, started) = (Urgency::Now, Instant::now());
+                    if job_urgency == Urgency::Now {
+                        callers += 1;
+                        if urgency == Urgency::Soon {
+                            (urgency, started) = (Urgency::Now, Instant::now());
+                            crowd_ends = (others > 1).then_some(started + CROWD);
+                        }
                     }
                     match catch_unwind(AssertUnwindSafe(|| job(&mut batch))) {
                         Ok(answer) => answers.push(answer),
@@ -62,9 +76,11 @@ fn run(state: Arc<StoreState>, mut mark: CommitMark, inbox: mpsc::Receiver<Write
                 }
             }
             if answers.len() < GROUP && batch.bytes() < GROUP_BYTES && stop.is_none() {
-                next = match urgency {
-                    Urgency::Now => inbox.try_recv().ok(),
-                    Urgency::Soon => inbox.recv_timeout(gathered.saturating_duration_since(Instant::now())).ok(),
+                let now = Instant::now();
+                next = match (urgency, crowd_ends) {
+                    (Urgency::Soon, _) => inbox.recv_timeout(gathered.saturating_duration_since(now)).ok(),
+                    (Urgency::Now, Some(end)) if now < end => inbox.recv_timeout(NEXT_CALLER.min(end - now)).ok(),
+                    (Urgency::Now, _) => inbox.try_recv().ok(),
                 };
             }
         }
@@ -72,13 +88,16 @@ fn run(state: Arc<StoreState>, mut mark: CommitMark, inbox: mpsc::Receiver<Write
             started = Instant::now();
         }
         let jobs = answers.len();
-        let result = commit(&state, &mut mark, batch);
+        let result = commit(&state, &mut groups, batch);
         for answer in answers {
             answer(result.clone());
         }
         metrics.flushed(jobs, started.elapsed());
         if let Some(done) = stop {
             state.closed.store(true, Ordering::Release);
+            if state.failure.get().is_none() {
+                end(&state, groups);
+            }
             // Jobs that came after the stop are dropped unanswered, which fails their callers.
             drop(inbox);
             // The caller may open the directory again, so this thread must no longer hold it.
@@ -90,11 +109,20 @@ fn run(state: Arc<StoreState>, mut mark: CommitMark, inbox: mpsc::Receiver<Write
     }
 }
 
+/// Lets this thread sleep for a few microseconds. The system adds fifty to every sleep otherwise.
+fn make_timers_exact() {
+    #[cfg(target_os = "linux")]
+    // SAFETY: the option takes one number. It fails on no kernel that has it, and a failure costs only time.
+    unsafe {
+        libc::prctl(libc::PR_SET_TIMERSLACK, 1_000);
+    }
+}
+
 /// Makes the batch durable. A failure is final, because sled cannot be trusted after one.
-fn commit(state: &StoreState, mark: &mut CommitMark, batch: Batch<'_>) -> Result<(), StoreError> {
+fn commit(state: &StoreState, groups: &mut GroupLog, batch: Batch<'_>) -> Result<(), StoreError> {
     if state.failure.get().is_none() {
         // sled panics on some damage that it meets.
-        match catch_unwind(AssertUnwindSafe(|| write(state, mark, batch))) {
+        match catch_unwind(AssertUnwindSafe(|| write(state, groups, batch))) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => fail(state, &error.to_string()),
             Err(_) => fail(state, "the database engine failed during a write"),
@@ -106,35 +134,31 @@ fn commit(state: &StoreState, mark: &mut CommitMark, batch: Batch<'_>) -> Result
     }
 }
 
-fn write(state: &StoreState, mark: &mut CommitMark, batch: Batch<'_>) -> io::Result<()> {
+fn write(state: &StoreState, groups: &mut GroupLog, batch: Batch<'_>) -> io::Result<()> {
     let (growth, digest) = (batch.growth(), batch.digest());
-    let changes = batch.changed_keys().count();
+    let GroupLog { mark, journal } = groups;
     state.snapshot.save(&state.tree, batch.changed_keys())?;
-    let Some(mut writes) = batch.into_writes().map_err(io::Error::other)? else { return Ok(()) };
-    assist_cleaning(&state.tree, changes)?;
-    let (key, number) = mark.next(digest);
-    writes.insert(&key, number);
-    state.tree.apply_batch(writes)?;
-    state.tree.flush()?;
-    state.file.sync_data()?;
+    let mut changes = batch.into_changes().map_err(io::Error::other)?;
+    if changes.is_empty() {
+        return Ok(());
+    }
+    let (key, commit) = mark.next(digest);
+    changes.insert(key.into(), Some(commit));
+    journal.append(mark.number(), changes)?;
     state.grow(growth);
     // The next group makes up for a failure.
     let _ = mark.note();
     Ok(())
 }
 
-/// Makes sled reuse freed space as fast as the group takes new space.
-///
-/// sled empties a segment of its file that is half unused by moving one page each time it rewrites a page as a whole,
-/// which is once in ten changes of the page. That is too seldom under load, and the file grows to several times its data. A
-/// small row that is written again, unchanged, for every few changes adds the rewrites that are missing.
-fn assist_cleaning(tree: &sled::Db, changes: usize) -> io::Result<()> {
-    let key = [keys::COMMIT];
-    let Some(number) = tree.get(key)? else { return Ok(()) };
-    for _ in 0..changes / CHANGES_PER_ASSIST {
-        tree.insert(key, number.clone())?;
+/// Puts everything into sled's file. The journal is kept if that fails, and the next start reads it.
+fn end(state: &StoreState, groups: GroupLog) {
+    // sled panics on some damage that it meets.
+    match catch_unwind(AssertUnwindSafe(|| groups.journal.end())) {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => log::warn!("the journal in {} is kept: {error}", state.directory.display()),
+        Err(_) => log::warn!("the journal in {} is kept: the database engine failed", state.directory.display()),
     }
-    Ok(())
 }
 
 fn fail(state: &StoreState, reason: &str) {

@@ -1,0 +1,417 @@
+//! sled's tree, with buffers in front of it for the groups that the journal has and sled has not.
+//!
+//! There is one buffer for each file of the journal: a group goes into the current one. When its file is full, a thread hands
+//! the buffer to sled as a whole ([`BufferedTree::checkpoint`]), with the last value of every key alone, so that most of what
+//! is queued and delivered within a moment never reaches sled. Readers look into the buffers first, the newest first.
+
+use super::{chunked::Value, journal::Changes, keys};
+use parking_lot::RwLock;
+use std::{
+    cmp::Ordering,
+    collections::BTreeMap,
+    fs::File,
+    io,
+    ops::Bound::{self, Excluded, Included, Unbounded},
+    sync::Arc,
+};
+
+/// Changed rows for which one unchanged row is written to help sled reuse freed space.
+const CHANGES_PER_ASSIST: usize = 3;
+
+pub struct BufferedTree {
+    sled: sled::Db,
+    /// A handle to sled's file.
+    file: File,
+    buffers: RwLock<Buffers>,
+}
+
+struct Buffers {
+    current: Arc<Buffer>,
+    /// The one that is on its way to sled.
+    full: Option<Arc<Buffer>>,
+}
+
+/// The last change of every key; `None` if it was deleted.
+type Buffer = RwLock<BTreeMap<Value, Option<Value>>>;
+
+impl BufferedTree {
+    /// `file` is sled's.
+    pub fn new(sled: sled::Db, file: File) -> Self {
+        Self { sled, file, buffers: RwLock::new(Buffers { current: Arc::default(), full: None }) }
+    }
+
+    /// The bytes of sled's file.
+    pub fn file_bytes(&self) -> u64 {
+        self.file.metadata().map_or(0, |file| file.len())
+    }
+
+    pub fn get(&self, key: impl AsRef<[u8]>) -> sled::Result<Option<Value>> {
+        let key = key.as_ref();
+        {
+            let buffers = self.buffers.read();
+            for buffer in buffers.newest_first() {
+                if let Some(change) = buffer.read().get(key) {
+                    return Ok(change.clone());
+                }
+            }
+        }
+        // What was in no buffer is in sled: a buffer is let go only after sled has it.
+        self.sled.get(key)
+    }
+
+    /// The rows of a range, in order. Rows that are put or deleted meanwhile may be among them or not.
+    pub fn range(&self, low: Bound<Value>, high: Bound<Value>) -> TreeRows {
+        // The buffers first: what leaves them later is in sled before.
+        let buffers = self.buffers.read().newest_first().cloned().collect();
+        let sled = self.sled.range::<Value, _>((low.clone(), high.clone()));
+        TreeRows { sled, first: None, last: None, buffers, low, high }
+    }
+
+    /// The rows whose keys start with `prefix`.
+    pub fn scan_prefix(&self, prefix: &[u8]) -> TreeRows {
+        let mut end = prefix.to_vec();
+        while end.pop_if(|byte| *byte == u8::MAX).is_some() {}
+        let high = match end.last_mut() {
+            Some(byte) => {
+                *byte += 1;
+                Excluded(end.into())
+            }
+            None => Unbounded,
+        };
+        self.range(Included(prefix.into()), high)
+    }
+
+    /// Adds a group, which every reader sees as a whole.
+    pub fn put(&self, changes: Changes) {
+        let buffers = self.buffers.read();
+        let mut current = buffers.current.write();
+        current.extend(changes.into_iter().map(|(key, value)| (key.into(), value.map(Value::from))));
+    }
+
+    /// Begins a new buffer. The one of before is given to sled by [`Self::checkpoint`], which has been done for the one before
+    /// that.
+    pub fn change_buffers(&self) {
+        let mut buffers = self.buffers.write();
+        debug_assert!(buffers.full.is_none(), "the buffer before is in sled");
+        buffers.full = Some(std::mem::take(&mut buffers.current));
+    }
+
+    /// Hands sled the full buffer, puts everything that sled holds on disk, and lets go of the buffer.
+    pub fn checkpoint(&self) -> io::Result<()> {
+        let Some(full) = self.buffers.read().full.clone() else { return Ok(()) };
+        let changes = full.read();
+        let written = apply(&self.sled, changes.iter().map(|(key, value)| (&**key, value.clone())))?;
+        drop(changes);
+        self.assist_cleaning(written)?;
+        sync(&self.sled, &self.file)?;
+        self.buffers.write().full = None;
+        Ok(())
+    }
+
+    /// Makes sled reuse freed space as fast as the changes take new space.
+    ///
+    /// sled empties a segment of its file that is half unused by moving one page each time it rewrites a page as a whole,
+    /// which is once in ten changes of the page. That is too seldom under load, and the file grows to several times its data. A
+    /// small row that is written again, unchanged, for every few changes adds the rewrites that are missing.
+    fn assist_cleaning(&self, changes: usize) -> io::Result<()> {
+        let key = [keys::COMMIT];
+        let Some(number) = self.sled.get(key)? else { return Ok(()) };
+        for _ in 0..changes / CHANGES_PER_ASSIST {
+            self.sled.insert(key, number.clone())?;
+        }
+        Ok(())
+    }
+}
+
+impl Buffers {
+    fn newest_first(&self) -> impl Iterator<Item = &Arc<Buffer>> {
+        std::iter::once(&self.current).chain(&self.full)
+    }
+}
+
+/// Hands sled the changes of a journal, and puts them on disk.
+pub fn replay<'a>(
+    sled: &sled::Db,
+    file: &File,
+    changes: impl Iterator<Item = (&'a [u8], Option<Value>)> + Clone,
+) -> io::Result<()> {
+    apply(sled, changes)?;
+    sync(sled, file)
+}
+
+/// Hands sled some changes, the number of the last group when all the others are there, and returns how many rows changed:
+/// most deletions are of rows that sled never had.
+fn apply<'a>(sled: &sled::Db, changes: impl Iterator<Item = (&'a [u8], Option<Value>)> + Clone) -> io::Result<usize> {
+    let mut written = 0;
+    let is_number = |(key, _): &(&[u8], _)| *key == [keys::COMMIT];
+    for (key, value) in changes.clone().filter(|change| !is_number(change)).chain(changes.filter(is_number)) {
+        let is_put = value.is_some();
+        let old = match value {
+            Some(value) => sled.insert(key, value)?,
+            None => sled.remove(key)?,
+        };
+        written += usize::from(is_put || old.is_some());
+    }
+    Ok(written)
+}
+
+/// Puts everything that sled holds on disk. Its flush alone does not survive a power cut on a growing file.
+fn sync(sled: &sled::Db, file: &File) -> io::Result<()> {
+    sled.flush()?;
+    file.sync_data()
+}
+
+/// The rows of a range of a [`BufferedTree`].
+pub struct TreeRows {
+    sled: sled::Iter,
+    /// Rows that were taken from sled and not returned yet.
+    first: Option<(Value, Value)>,
+    last: Option<(Value, Value)>,
+    buffers: Vec<Arc<Buffer>>,
+    /// The range that is left.
+    low: Bound<Value>,
+    high: Bound<Value>,
+}
+
+/// An end of a range.
+#[derive(Clone, Copy)]
+enum RangeEnd {
+    First,
+    Last,
+}
+
+impl RangeEnd {
+    /// The order in which two keys come from this end.
+    fn order(self, one: &Value, other: &Value) -> Ordering {
+        match self {
+            Self::First => one.cmp(other),
+            Self::Last => other.cmp(one),
+        }
+    }
+}
+
+impl TreeRows {
+    /// The keys alone.
+    pub fn keys(self) -> impl DoubleEndedIterator<Item = sled::Result<Value>> {
+        self.map(|row| row.map(|(key, _)| key))
+    }
+
+    fn take(&mut self, end: RangeEnd) -> Option<sled::Result<(Value, Value)>> {
+        loop {
+            let in_sled = match self.take_sled(end) {
+                Some(Err(error)) => return Some(Err(error)),
+                Some(Ok(row)) => Some(row),
+                None => None,
+            };
+            let (key, value) = match (in_sled, self.peek_buffers(end)) {
+                (None, None) => return None,
+                (None, Some(change)) => change,
+                (Some((key, value)), None) => (key, Some(value)),
+                (Some(row), Some(change)) => match end.order(&row.0, &change.0) {
+                    Ordering::Less => (row.0, Some(row.1)),
+                    Ordering::Equal => change,
+                    Ordering::Greater => {
+                        self.put_back(end, row);
+                        change
+                    }
+                },
+            };
+            match end {
+                RangeEnd::First => self.low = Excluded(key.clone()),
+                RangeEnd::Last => self.high = Excluded(key.clone()),
+            }
+            if let Some(value) = value {
+                return Some(Ok((key, value)));
+            }
+        }
+    }
+
+    fn put_back(&mut self, end: RangeEnd, row: (Value, Value)) {
+        match end {
+            RangeEnd::First => self.first = Some(row),
+            RangeEnd::Last => self.last = Some(row),
+        }
+    }
+
+    /// Takes the next row of sled.
+    fn take_sled(&mut self, end: RangeEnd) -> Option<sled::Result<(Value, Value)>> {
+        let (kept, other) = match end {
+            RangeEnd::First => (&mut self.first, &mut self.last),
+            RangeEnd::Last => (&mut self.last, &mut self.first),
+        };
+        if let Some(row) = kept.take() {
+            return Some(Ok(row));
+        }
+        let next = match end {
+            RangeEnd::First => self.sled.next(),
+            RangeEnd::Last => self.sled.next_back(),
+        };
+        next.or_else(|| other.take().map(Ok))
+    }
+
+    /// The next change of the buffers in what is left of the range, as the newest buffer has it.
+    fn peek_buffers(&self, end: RangeEnd) -> Option<(Value, Option<Value>)> {
+        if is_empty(&self.low, &self.high) {
+            return None;
+        }
+        let mut found: Option<(Value, Option<Value>)> = None;
+        for buffer in &self.buffers {
+            let buffer = buffer.read();
+            let mut range = buffer.range::<Value, _>((self.low.as_ref(), self.high.as_ref()));
+            let next = match end {
+                RangeEnd::First => range.next(),
+                RangeEnd::Last => range.next_back(),
+            };
+            let Some((key, value)) = next else { continue };
+            if found.as_ref().is_none_or(|(found, _)| end.order(key, found).is_lt()) {
+                found = Some((key.clone(), value.clone()));
+            }
+        }
+        found
+    }
+}
+
+/// True if no key is between the two. `BTreeMap` refuses such ranges.
+fn is_empty(low: &Bound<Value>, high: &Bound<Value>) -> bool {
+    match (low, high) {
+        (Unbounded, _) | (_, Unbounded) => false,
+        (Included(low), Included(high)) => low > high,
+        (Included(low) | Excluded(low), Included(high) | Excluded(high)) => low >= high,
+    }
+}
+
+impl Iterator for TreeRows {
+    type Item = sled::Result<(Value, Value)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.take(RangeEnd::First)
+    }
+}
+
+impl DoubleEndedIterator for TreeRows {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.take(RangeEnd::Last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn tree(directory: &std::path::Path) -> BufferedTree {
+        let sled = sled::Config::new().path(directory).open().unwrap();
+        BufferedTree::new(sled, File::open(directory.join("db")).unwrap())
+    }
+
+    /// One step of the test: a change, or the way of a buffer into sled.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Change(u8, Option<u8>),
+        ChangeBuffers,
+        Checkpoint,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            6 => (0..12_u8, any::<u8>()).prop_map(|(key, value)| Step::Change(key, Some(value))),
+            3 => (0..12_u8).prop_map(|key| Step::Change(key, None)),
+            1 => Just(Step::ChangeBuffers),
+            1 => Just(Step::Checkpoint),
+        ];
+        prop::collection::vec(step, 0..40)
+    }
+
+    fn rows(rows: impl Iterator<Item = sled::Result<(Value, Value)>>) -> Vec<(u8, u8)> {
+        rows.map(|row| row.map(|(key, value)| (key[1], value[0])).unwrap()).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+        #[test]
+        fn rows_are_the_same_wherever_they_are(
+            steps in steps(),
+            low in 0..12_u8,
+            high in 0..12_u8,
+            ends in prop::collection::vec(any::<bool>(), 12),
+        ) {
+            let directory = tempfile::tempdir().unwrap();
+            let tree = tree(directory.path());
+            let mut model = BTreeMap::new();
+            for step in steps {
+                match step {
+                    Step::Change(key, value) => {
+                        let change = (vec![b'k', key], value.map(|value| vec![value]));
+                        tree.put([change].into());
+                        match value {
+                            Some(value) => model.insert(key, value),
+                            None => model.remove(&key),
+                        };
+                    }
+                    Step::ChangeBuffers if tree.buffers.read().full.is_none() => tree.change_buffers(),
+                    Step::ChangeBuffers => {}
+                    Step::Checkpoint => tree.checkpoint().unwrap(),
+                }
+            }
+            for key in 0..12 {
+                let value = tree.get([b'k', key]).unwrap();
+                prop_assert_eq!(value.map(|value| value[0]), model.get(&key).copied());
+            }
+            let all: Vec<_> = model.clone().into_iter().collect();
+            prop_assert_eq!(rows(tree.scan_prefix(b"k")), all.clone());
+            prop_assert_eq!(rows(tree.scan_prefix(b"k").rev()), all.into_iter().rev().collect::<Vec<_>>());
+            let (low, high) = (low.min(high), low.max(high));
+            let part: Vec<_> = model.range(low..high).map(|(key, value)| (*key, *value)).collect();
+            let range = || tree.range(Included(vec![b'k', low].into()), Excluded(vec![b'k', high].into()));
+            prop_assert_eq!(rows(range()), part.clone());
+            // From both ends at once.
+            let (mut rest, mut expected) = (range(), part.into_iter());
+            for from_the_end in ends {
+                let (row, next) = match from_the_end {
+                    true => (rest.next_back(), expected.next_back()),
+                    false => (rest.next(), expected.next()),
+                };
+                prop_assert_eq!(row.map(|row| row.map(|(key, value)| (key[1], value[0])).unwrap()), next);
+            }
+        }
+    }
+
+    #[test]
+    fn rows_that_go_to_sled_while_they_are_read_are_neither_missed_nor_doubled() {
+        let directory = tempfile::tempdir().unwrap();
+        let tree = tree(directory.path());
+        let put = |keys: std::ops::Range<u32>| {
+            tree.put(keys.map(|key| (key.to_be_bytes().to_vec(), Some(vec![1]))).collect());
+        };
+        put(0..500);
+        tree.change_buffers();
+        tree.checkpoint().unwrap();
+        put(500..700);
+        tree.change_buffers();
+        put(700..1000);
+        let mut rows = tree.range(Unbounded, Unbounded);
+        let mut seen: Vec<u32> = Vec::new();
+        for n in 0.. {
+            if n == 10 || n == 600 {
+                tree.checkpoint().unwrap();
+                tree.change_buffers();
+            }
+            let Some(row) = rows.next() else { break };
+            seen.push(u32::from_be_bytes(row.unwrap().0[..].try_into().unwrap()));
+        }
+        assert_eq!(seen, (0..1000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_prefix_may_end_with_the_largest_byte() {
+        let directory = tempfile::tempdir().unwrap();
+        let tree = tree(directory.path());
+        let keys: [&[u8]; 5] = [b"a", b"a\xff", b"a\xffb", b"b", b"\xff\xff"];
+        tree.put(keys.iter().map(|key| (key.to_vec(), Some(Vec::new()))).collect());
+        let found =
+            |prefix: &[u8]| tree.scan_prefix(prefix).keys().map(|key| key.unwrap().to_vec()).collect::<Vec<_>>();
+        assert_eq!(found(b"a\xff"), [b"a\xff".to_vec(), b"a\xffb".to_vec()]);
+        assert_eq!(found(b"\xff"), [b"\xff\xff".to_vec()]);
+        assert_eq!(found(b"").len(), 5);
+    }
+}
