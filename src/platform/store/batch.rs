@@ -5,15 +5,15 @@ use super::{
     buffered_tree::{BufferedTree, TreeRows},
     chunked::{self, Framed, Value},
     digest::Digest,
-    journal::Changes,
     keys,
+    row_changes::RowChanges,
 };
 use std::ops::Bound::{Excluded, Included};
 
 /// The writes of one group. A job sees the writes of the jobs before it.
 pub struct Batch<'a> {
     tree: &'a BufferedTree,
-    writes: Changes,
+    writes: RowChanges,
     bytes: usize,
     /// Bytes of rows that the group adds, less those that it removes.
     growth: i64,
@@ -25,7 +25,7 @@ pub struct Batch<'a> {
 
 impl<'a> Batch<'a> {
     pub(super) fn new(tree: &'a BufferedTree) -> Self {
-        Self { tree, writes: Changes::new(), bytes: 0, growth: 0, digest: Digest::default(), fault: None }
+        Self { tree, writes: RowChanges::new(), bytes: 0, growth: 0, digest: Digest::default(), fault: None }
     }
 
     /// Puts a value under a key, over the previous value if there is one.
@@ -119,7 +119,7 @@ impl<'a> Batch<'a> {
     }
 
     /// The changes of the group.
-    pub(super) fn into_changes(self) -> Result<Changes, StoreError> {
+    pub(super) fn into_changes(self) -> Result<RowChanges, StoreError> {
         match self.fault {
             Some(fault) => Err(fault),
             None => Ok(self.writes),

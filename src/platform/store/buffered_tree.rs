@@ -4,7 +4,7 @@
 //! the buffer to sled as a whole ([`BufferedTree::checkpoint`]), with the last value of every key alone, so that most of what
 //! is queued and delivered within a moment never reaches sled. Readers look into the buffers first, the newest first.
 
-use super::{chunked::Value, journal::Changes, keys};
+use super::{chunked::Value, keys, row_changes::RowChanges};
 use parking_lot::RwLock;
 use std::{
     cmp::Ordering,
@@ -82,7 +82,7 @@ impl BufferedTree {
     }
 
     /// Adds a group, which every reader sees as a whole.
-    pub fn put(&self, changes: Changes) {
+    pub fn put(&self, changes: RowChanges) {
         let buffers = self.buffers.read();
         let mut current = buffers.current.write();
         current.extend(changes.into_iter().map(|(key, value)| (key.into(), value.map(Value::from))));

@@ -1,6 +1,6 @@
 //! The folder of a database, and opening it with sled.
 
-use super::{StoreOpenError, journal};
+use super::StoreOpenError;
 use std::{
     fs::File,
     io,
@@ -48,17 +48,6 @@ pub fn open(database: &Path) -> Result<sled::Db, StoreOpenError> {
             sled::Error::Io(source) => return Err(StoreOpenError::Directory { path: database.to_owned(), source }),
             error => return Err(StoreOpenError::damaged(database, &error.to_string())),
         }
-    }
-}
-
-/// Opens a sound database of the current format, with all groups of its journal.
-pub fn open_whole(database: &Path) -> Result<sled::Db, StoreOpenError> {
-    let tree = open(database)?;
-    // sled panics on damage that it does not expect.
-    match catch_unwind(AssertUnwindSafe(|| journal::replay(database, &tree))) {
-        Ok(Ok(())) => Ok(tree),
-        Ok(Err(source)) => Err(StoreOpenError::Directory { path: database.to_owned(), source }),
-        Err(_) => Err(StoreOpenError::damaged(database, "the database engine failed while it read it")),
     }
 }
 

@@ -17,16 +17,19 @@
 //! tore off is therefore not told from damage here, but by the number beside the database ([`super::commit_mark`]).
 
 use super::{
+    StoreOpenError,
     buffered_tree::{self, BufferedTree},
     chunked::Value,
     commit_mark::Commit,
     database, keys,
+    row_changes::RowChanges,
 };
 use std::{
     collections::{BTreeMap, HashMap},
     fs::File,
     io,
     os::unix::fs::FileExt,
+    panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     sync::Arc,
     thread::JoinHandle,
@@ -44,9 +47,6 @@ const PAGE: usize = 4096;
 
 /// In place of the length of a value: the key is deleted.
 const DELETED: u32 = u32::MAX;
-
-/// The changes of a group, as they are stored: a key without a value is deleted.
-pub type Changes = HashMap<Vec<u8>, Option<Vec<u8>>>;
 
 /// The journal of an open database.
 pub struct Journal {
@@ -77,7 +77,7 @@ impl Journal {
     }
 
     /// Puts a group on disk, and lets readers see it.
-    pub fn append(&mut self, number: u64, changes: Changes) -> io::Result<()> {
+    pub fn append(&mut self, number: u64, changes: RowChanges) -> io::Result<()> {
         encode(&mut self.record, number, &changes)?;
         let file = &self.files[self.current];
         if file.end > 0 && file.end + self.record.len() as u64 > FILE_BYTES {
@@ -142,8 +142,19 @@ impl JournalFile {
     }
 }
 
+/// Opens a sound database of the current format, with all groups of its journal.
+pub fn open(database: &Path) -> Result<sled::Db, StoreOpenError> {
+    let sled = database::open(database)?;
+    // sled panics on damage that it does not expect.
+    match catch_unwind(AssertUnwindSafe(|| replay(database, &sled))) {
+        Ok(Ok(())) => Ok(sled),
+        Ok(Err(source)) => Err(StoreOpenError::Directory { path: database.to_owned(), source }),
+        Err(_) => Err(StoreOpenError::damaged(database, "the database engine failed while it read it")),
+    }
+}
+
 /// Hands sled everything in the journal. It has the earlier groups already, and perhaps a part of the later ones.
-pub fn replay(database: &Path, sled: &sled::Db) -> io::Result<()> {
+fn replay(database: &Path, sled: &sled::Db) -> io::Result<()> {
     let journal = JournalEnd::read(database)?;
     if journal.first().is_none() {
         return Ok(());
@@ -155,7 +166,7 @@ pub fn replay(database: &Path, sled: &sled::Db) -> io::Result<()> {
 
 /// The records up to the last one of a journal, without a gap between them.
 #[derive(Default)]
-pub struct JournalEnd(BTreeMap<u64, Changes>);
+pub struct JournalEnd(BTreeMap<u64, RowChanges>);
 
 impl JournalEnd {
     /// Reads the files of a database that is not open. Nothing is changed.
@@ -200,7 +211,7 @@ fn paths(database: &Path) -> [PathBuf; 2] {
     ["journal.0", "journal.1"].map(|name| database.join(name))
 }
 
-fn encode(record: &mut Vec<u8>, number: u64, changes: &Changes) -> io::Result<()> {
+fn encode(record: &mut Vec<u8>, number: u64, changes: &RowChanges) -> io::Result<()> {
     let length = |bytes: &[u8]| u32::try_from(bytes.len()).ok().filter(|length| *length < DELETED);
     let too_long = || io::Error::other("a write is too large");
     record.clear();
@@ -224,8 +235,8 @@ fn encode(record: &mut Vec<u8>, number: u64, changes: &Changes) -> io::Result<()
 }
 
 /// The records from the beginning of a file, as long as each is whole and has the next number.
-fn records(mut bytes: &[u8]) -> BTreeMap<u64, Changes> {
-    let mut records = BTreeMap::<u64, Changes>::new();
+fn records(mut bytes: &[u8]) -> BTreeMap<u64, RowChanges> {
+    let mut records = BTreeMap::<u64, RowChanges>::new();
     while let Some((number, changes, rest)) = decode(bytes) {
         if records.last_key_value().is_some_and(|(last, _)| last + 1 != number) {
             break;
@@ -237,7 +248,7 @@ fn records(mut bytes: &[u8]) -> BTreeMap<u64, Changes> {
 }
 
 /// The record at the beginning, and what follows it; `None` if there is none, or it is not whole.
-fn decode(bytes: &[u8]) -> Option<(u64, Changes, &[u8])> {
+fn decode(bytes: &[u8]) -> Option<(u64, RowChanges, &[u8])> {
     let (length, rest) = take_length(bytes)?;
     let (checksum, rest) = take_length(rest)?;
     let (body, rest) = rest.split_at_checked(length as usize)?;
@@ -245,7 +256,7 @@ fn decode(bytes: &[u8]) -> Option<(u64, Changes, &[u8])> {
     if crc32fast::hash(body) != checksum {
         return None;
     }
-    let mut changes = Changes::new();
+    let mut changes = RowChanges::new();
     while !body_rest.is_empty() {
         let (key_length, after) = take_length(body_rest)?;
         let (value_length, after) = take_length(after)?;
@@ -267,7 +278,7 @@ fn take_length(bytes: &[u8]) -> Option<(u32, &[u8])> {
 mod tests {
     use super::*;
 
-    fn changes(number: u64) -> Changes {
+    fn changes(number: u64) -> RowChanges {
         let value = (!number.is_multiple_of(3)).then(|| vec![number as u8; number as usize % 50]);
         [(number.to_be_bytes().to_vec(), value), (b"last".to_vec(), Some(number.to_be_bytes().to_vec()))].into()
     }
@@ -281,7 +292,7 @@ mod tests {
         bytes
     }
 
-    fn numbers(records: &BTreeMap<u64, Changes>) -> Vec<u64> {
+    fn numbers(records: &BTreeMap<u64, RowChanges>) -> Vec<u64> {
         records.keys().copied().collect()
     }
 

@@ -11,6 +11,7 @@
 
 mod batch;
 mod buffered_tree;
+
 mod check;
 mod chunked;
 mod commit_mark;
@@ -34,6 +35,7 @@ mod replacement;
 mod restore_marker;
 mod rewrite;
 mod room;
+mod row_changes;
 mod scan;
 mod snapshot_read;
 mod snapshot_slot;

@@ -9,7 +9,7 @@ use super::{
     check::{self, DatabaseState},
     commit_mark::{self, CommitMark},
     database, disk, format,
-    journal::Journal,
+    journal::{self, Journal},
     new_database::NewDatabase,
     private_directory::private_directory,
     replacement::{self, Previous},
@@ -110,7 +110,7 @@ pub fn open(directory: &Path, options: &StoreOptions) -> Result<OpenDatabase, St
         compact(directory, &state);
         state = check::check(directory, format::CURRENT)?;
     }
-    let sled = database::open_whole(&path)?;
+    let sled = journal::open(&path)?;
     let file = File::open(database::file(&path)).map_err(failed)?;
     let tree = Arc::new(BufferedTree::new(sled, file));
     let groups = GroupLog {
