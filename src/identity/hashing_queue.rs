@@ -1,4 +1,4 @@
-//! Turns at hashing passwords: a few at a time, with a short queue, and memory that is used again.
+//! Turns at hashing passwords: a few at a time, with a short queue, and memory that goes from one turn to the next.
 //!
 //! A flood of logins must neither take memory nor keep an honest user waiting. So few wait at all, fewer of one network, and
 //! the rest are refused at once. Callers who are logged in come first, then networks by the number of their recent attempts:
@@ -17,7 +17,7 @@ use std::{
 use tokio::sync::oneshot;
 
 /// The most hashings at once: half of the processors, so that a flood of logins leaves the others to everybody else, and no more
-/// than two. Each has 19 MiB of memory, from the first use on.
+/// than two. Each has 19 MiB of memory while there is somebody to hash for.
 fn max_concurrent() -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     (processors / 2).clamp(1, 2)
@@ -40,7 +40,7 @@ const MAX_ADDRESSES: usize = 10_000;
 pub struct HashingQueue(Arc<Mutex<HashingState>>);
 
 struct HashingState {
-    /// Memory of the turns that nobody has.
+    /// The turns that nobody has, without memory.
     idle: Vec<Vec<Block>>,
     waiting: Vec<Waiting>,
     arrivals: u64,
@@ -126,7 +126,10 @@ impl HashingQueue {
                 match next.map(|(position, _)| position) {
                     Some(position) => state.waiting.swap_remove(position),
                     None => {
-                        state.idle.push(memory);
+                        state.idle.push(Vec::new());
+                        drop(state);
+                        // The system gets it back.
+                        drop(memory);
                         return;
                     }
                 }

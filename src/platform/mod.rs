@@ -5,10 +5,12 @@
 //! - [`secret_keys`]: encryption of stored secrets; [`file_mode`]: private files
 //! - [`egress`]: outgoing HTTP under the egress policy
 //! - [`accept`], [`outbox`], [`lines`], [`percent`], [`process_group`]: connections, paths and child processes
+//! - [`allocator`]: memory
 //! - [`backoff`], [`keyed_limit`], [`keyed_mutex`], [`keyed_semaphore`], [`owner_pool`],
 //!   [`run_to_completion`]: waiting and concurrency
 
 pub mod accept;
+pub mod allocator;
 pub mod archive;
 pub mod audit;
 pub mod backoff;
