@@ -34,6 +34,7 @@ mod run;
 mod secrets;
 mod serial_mode;
 mod server;
+mod shell_hooks;
 mod shutdown;
 mod sinks;
 mod slow_dns;
