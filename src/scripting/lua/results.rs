@@ -42,6 +42,15 @@ pub struct ToolRun {
     pub cpu: Duration,
 }
 
+/// The outcome of a transform's run.
+#[derive(Debug)]
+pub struct TransformRun {
+    /// The JSON text of the returned value, `null` if there is none.
+    pub result: Result<String, ScriptError>,
+    /// The lines the transform printed and logged, bounded.
+    pub log: Vec<String>,
+}
+
 /// The answer of a health check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckVerdict {

@@ -19,7 +19,8 @@ use crate::{
     model::owner::Owner,
     platform::{config, metrics::Metrics},
     scripting::lua::{
-        EventInput, LimitExceeded, RenderedBody, RunLimits, ScriptError, ScriptRun, ToolCall, ToolRun, Verdict,
+        EventInput, LimitExceeded, RenderedBody, RunLimits, ScriptError, ScriptRun, ToolCall, ToolRun, TransformInput,
+        TransformRun, Verdict,
     },
 };
 use serde_json::value::RawValue;
@@ -121,6 +122,22 @@ impl LuaWorkers {
                 ToolRun { result, log, cpu }
             }
             Err(error) => ToolRun { result: Err(error), log: Vec::new(), cpu: Duration::ZERO },
+        }
+    }
+
+    /// Runs a transform on a request. Dropping the future ends the run. It takes the places of templates, since it never
+    /// waits.
+    pub async fn run_transform(&self, program: &ProgramText, owner: Owner, input: TransformInput) -> TransformRun {
+        let place = WorkerPlace::new(WorkerKey::of_owner(owner), WorkerClass::Template);
+        match self.run(program, place, RunEffects::None, &RunWork::Transform(input)).await {
+            Ok(FinishedRun { log, outcome, .. }) => {
+                let result = outcome.and_then(|output| match output {
+                    RunOutput::Json(json) => Ok(json),
+                    _ => Err(ScriptError::Host),
+                });
+                TransformRun { result, log }
+            }
+            Err(error) => TransformRun { result: Err(error), log: Vec::new() },
         }
     }
 

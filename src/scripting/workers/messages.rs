@@ -12,8 +12,8 @@ use super::{
     wire::{FrameReader, FrameWriter, Malformed},
 };
 use crate::scripting::lua::{
-    BodyFormat, CompileError, EventFields, EventInput, LimitExceeded, RunLimits, ScriptError, Verdict, bounded,
-    bounded_log,
+    BodyFormat, CompileError, EventFields, EventInput, LimitExceeded, RunLimits, ScriptError, TransformInput, Verdict,
+    bounded, bounded_log,
 };
 use bytes::Bytes;
 use serde_json::value::RawValue;
@@ -56,6 +56,7 @@ pub(super) enum StartedWork {
     Tool {
         arguments: String,
     },
+    Transform(TransformInput),
     /// Compiles the program and does not run it.
     Compile,
 }
@@ -66,6 +67,7 @@ pub(super) enum RunWork {
     Render(EventInput),
     Script(EventInput),
     Tool { arguments: Box<RawValue> },
+    Transform(TransformInput),
     Compile,
 }
 
@@ -94,7 +96,7 @@ pub(super) enum RunOutput {
         body: Bytes,
     },
     Verdict(Verdict),
-    /// The JSON text that a tool returned.
+    /// The JSON text that a tool or a transform returned.
     Json(String),
     Compiled,
 }
@@ -144,6 +146,10 @@ pub(super) fn write_start(writer: &mut FrameWriter, run: u64, program: u64, work
                 frame.text(arguments.get());
             }
             RunWork::Compile => frame.u8(3),
+            RunWork::Transform(input) => {
+                frame.u8(4);
+                write_request(frame, input);
+            }
         }
     });
 }
@@ -183,6 +189,7 @@ impl ToWorker {
                     1 => StartedWork::Script(read_event(&mut frame)?),
                     2 => StartedWork::Tool { arguments: frame.text()? },
                     3 => StartedWork::Compile,
+                    4 => StartedWork::Transform(read_request(&mut frame)?),
                     _ => return Err(Malformed),
                 };
                 Self::Start { run, program, work }
@@ -375,6 +382,27 @@ fn read_limit(frame: &mut FrameReader) -> Result<LimitExceeded, Malformed> {
 }
 
 /// Writes what a template or a script reads of an event. [`read_event`] reads it.
+fn write_request(frame: &mut FrameWriter, input: &TransformInput) {
+    let pair = |frame: &mut FrameWriter, (name, value): &(String, String)| {
+        frame.text(name);
+        frame.text(value);
+    };
+    frame.text(&input.slug);
+    frame.list(input.headers.iter(), pair);
+    frame.list(input.query.iter(), pair);
+    frame.data(&input.body);
+}
+
+fn read_request(frame: &mut FrameReader) -> Result<TransformInput, Malformed> {
+    let pair = |frame: &mut FrameReader| Ok((frame.text()?, frame.text()?));
+    Ok(TransformInput {
+        slug: frame.text()?,
+        headers: frame.list(pair)?,
+        query: frame.list(pair)?,
+        body: frame.data()?,
+    })
+}
+
 fn write_event(frame: &mut FrameWriter, input: &EventInput) {
     let event = &*input.event;
     frame.text(&event.id.to_string());

@@ -34,6 +34,7 @@ pub(super) enum TextKind {
     Script,
     Library,
     Tool,
+    Transform,
 }
 
 /// Finds the libraries that programs `require`.
@@ -65,6 +66,11 @@ impl ProgramText {
     /// A tool, which is called with arguments and returns a result. Its errors begin with its name and line.
     pub fn tool(name: &str, source: &str) -> Self {
         Self::new(TextKind::Tool, name, source)
+    }
+
+    /// A transform of a source, which turns a request into events.
+    pub fn transform(source: &str) -> Self {
+        Self::new(TextKind::Transform, "transform", source)
     }
 
     fn new(kind: TextKind, name: &str, source: &str) -> Self {
@@ -105,6 +111,7 @@ impl TextKind {
             Self::Script => 2,
             Self::Library => 3,
             Self::Tool => 4,
+            Self::Transform => 5,
         }
     }
 
@@ -115,6 +122,7 @@ impl TextKind {
             2 => Self::Script,
             3 => Self::Library,
             4 => Self::Tool,
+            5 => Self::Transform,
             _ => return None,
         })
     }

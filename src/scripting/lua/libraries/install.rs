@@ -105,7 +105,7 @@ pub(in crate::scripting::lua) fn install(
                 libraries.raw_set("os", process::os(&builder)?)?;
             }
         }
-        ProgramKind::Template | ProgramKind::Library => {}
+        ProgramKind::Template | ProgramKind::Transform | ProgramKind::Library => {}
     }
     // The tables within `svc` can be required by themselves too.
     if let Some(svc) = libraries.raw_get::<Option<Table>>("svc")? {

@@ -40,6 +40,8 @@ pub(in crate::scripting::lua) enum ProgramKind {
     /// Runs only inside other programs, with their libraries.
     Library,
     Tool,
+    /// Turns a request at a source into events; it computes and has no effects.
+    Transform,
     Space(Capabilities),
 }
 
@@ -88,6 +90,11 @@ impl Program {
         Self::stored(ProgramKind::Tool, name, source)
     }
 
+    /// Compiles a transform of a source.
+    pub fn transform(source: &str) -> Result<Self, CompileError> {
+        Self::stored(ProgramKind::Transform, ProgramKind::Transform.name(), source)
+    }
+
     /// Compiles a program of a space. `name` is the name of its file, the prefix of the line in its errors.
     ///
     /// # Errors
@@ -133,6 +140,7 @@ impl ProgramKind {
             Self::Script => "script",
             Self::Library => "library",
             Self::Tool => "tool",
+            Self::Transform => "transform",
             Self::Space(_) => "program",
         }
     }

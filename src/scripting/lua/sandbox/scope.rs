@@ -1,7 +1,7 @@
 //! The variables of a run's environment: `event`, `space`, `actor` and `custom`, made anew for every run.
 
 use crate::scripting::lua::{
-    inputs::{CheckedSpace, EventFields},
+    inputs::{CheckedSpace, EventFields, TransformInput},
     json,
 };
 use mlua::{Lua, Table};
@@ -40,6 +40,42 @@ pub(super) fn fill_event(lua: &Lua, environment: &Table, fields: &EventFields) -
     put("space", space)?;
     put("actor", actor)?;
     put("custom", custom)
+}
+
+/// Fills the environment of a transform: `request`, and the slug of its `source`.
+///
+/// `json` is the body if it is JSON, `form` if its content type says that it is a form; otherwise they are nil.
+///
+/// # Errors
+///
+/// Fails if a JSON body is over a budget or the state runs out of memory.
+pub(super) fn fill_request(lua: &Lua, environment: &Table, input: &TransformInput) -> Result<(), json::JsonError> {
+    let pairs = |pairs: &[(String, String)]| {
+        table(lua, |table| pairs.iter().try_for_each(|(name, value)| table.raw_set(name.as_str(), value.as_str())))
+    };
+    let (headers, query) = (pairs(&input.headers)?, pairs(&input.query)?);
+    let content_type = input.headers.iter().find(|(name, _)| name == "content-type").map_or("", |(_, value)| value);
+    let is_form = content_type.split(';').next().unwrap_or_default().trim() == "application/x-www-form-urlencoded";
+    let form: Vec<(String, String)> = match is_form {
+        true => form_urlencoded::parse(&input.body).into_owned().collect(),
+        false => Vec::new(),
+    };
+    let form = if is_form { Some(pairs(&form)?) } else { None };
+    let request = table(lua, |request| {
+        request.raw_set("headers", headers)?;
+        request.raw_set("query", query)?;
+        request.raw_set("body", lua.create_string(&input.body)?)?;
+        request.raw_set("form", form)
+    })?;
+    if let Ok(text) = std::str::from_utf8(&input.body) {
+        match json::read_into(lua, text, &request, "json") {
+            Ok(()) | Err(json::JsonError::Syntax(_)) => {}
+            Err(other) => return Err(other),
+        }
+    }
+    let source = table(lua, |source| source.raw_set("slug", input.slug.as_str()))?;
+    environment.raw_set("source", source).map_err(json::JsonError::Lua)?;
+    environment.raw_set("request", request).map_err(json::JsonError::Lua)
 }
 
 /// Fills the environment of a health check.

@@ -177,6 +177,10 @@ async fn run_program(
             let run = sandbox.run_tool(arguments, host.tool_context(), clock);
             within(clock, run).await.map(|json| RunOutput::Json(String::from_utf8(json).expect("JSON is text")))
         }
+        StartedWork::Transform(input) => {
+            let run = async { sandbox.run_transform(input, clock) };
+            within(clock, run).await.map(|json| RunOutput::Json(String::from_utf8(json).expect("JSON is text")))
+        }
         StartedWork::Compile => unreachable!("it is returned above"),
     };
     let result = match work {
