@@ -39,6 +39,9 @@ pub struct Metrics {
     pub attempts_failed: Counter,
     pub flush_groups: Counter,
     pub flush_jobs: Counter,
+    pub source_accepted: Counter,
+    pub source_refused: Counter,
+    pub source_failed: Counter,
     pub http_requests: Counter,
     pub http_failures: Counter,
     pub calls_answered: Counter,
@@ -121,6 +124,13 @@ impl Metrics {
                 "Worker processes for Lua that were killed for a limit, crashed, or were killed from outside.",
                 &self.lua_workers_lost,
             ),
+            ("source_accepted_total", "Requests at sources whose events are stored.", &self.source_accepted),
+            (
+                "source_refused_total",
+                "Requests at active sources that were not verified, over a limit, or no JSON.",
+                &self.source_refused,
+            ),
+            ("source_failed_total", "Requests at sources that were kept as dead letters.", &self.source_failed),
             ("http_requests_total", "HTTP requests answered.", &self.http_requests),
             ("http_failures_total", "HTTP requests answered with a 5xx status.", &self.http_failures),
         ] {

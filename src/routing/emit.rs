@@ -121,6 +121,15 @@ impl Emitter {
         }
     }
 
+    /// Checks that a payload would be accepted.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the rule that it breaks.
+    pub fn check_payload(&self, payload: &RawValue) -> Result<(), EmitError> {
+        check_payload(payload, self.max_payload)
+    }
+
     fn stamp(&self, new: NewEvent) -> Event {
         let NewEvent { id, raised_at, kind, space_id, space, user_id, actor, payload } = new;
         Event {

@@ -38,13 +38,14 @@ use crate::{
         agent_hub::{AgentHub, AgentHubDeps},
         http::{
             BackupServices, EventServices, HttpServices, HttpSettings, LoginServices, MethodServices,
-            ScriptRunServices, ScriptServices, SinkServices, SpaceServices, StatusServices, SubscriptionServices,
-            UserLimits, UserServices,
+            ScriptRunServices, ScriptServices, SinkServices, SourceServices, SpaceServices, StatusServices,
+            SubscriptionServices, UserLimits, UserServices,
         },
         mcp,
         stop_phases::StopPhases,
         user_records::UserRecords,
     },
+    sources::{DeadLetters, SourceIntake, Sources, SourcesError},
     spaces::{Spaces, Templates},
 };
 use std::sync::Arc;
@@ -65,6 +66,8 @@ pub struct Services {
     pub registry: Registry,
     pub calls: Calls,
     pub sinks: Sinks,
+    /// Takes requests at sources.
+    pub intake: SourceIntake,
     pub subscriptions: Subscriptions,
     /// Delivers outside any queue, for tests and previews of sinks.
     pub delivery: sinks::SinkContext,
@@ -92,6 +95,8 @@ pub enum ServicesError {
     Secrets(#[from] SecretKeysError),
     #[error("the webhook secrets cannot be encrypted: {0}")]
     Sinks(#[from] SinksError),
+    #[error("the secrets of sources cannot be encrypted: {0}")]
+    Sources(#[from] SourcesError),
     #[error("cannot read the data directory: {0}")]
     Store(#[from] StoreError),
     #[error("cannot open the file `attempts` of the data directory: {0}")]
@@ -116,8 +121,13 @@ impl Services {
     ) -> Result<(Self, ReadyQueues), ServicesError> {
         let identity = Identity::open(store.clone(), config.auth.session.0).await?;
         let keys = SecretKeys::open(&config.key_file(store.directory()))?;
-        let sinks = Sinks::open(store.clone(), config.limits.sinks, keys)?;
+        let sinks = Sinks::open(store.clone(), config.limits.sinks, keys.clone())?;
         sinks.encrypt_stored().await?;
+        let sources = Sources::open(store.clone(), config.limits.sources, keys)?;
+        sources.encrypt_stored().await?;
+        let letters =
+            DeadLetters::open(store.clone(), config.limits.source_letters, |source| sources.get(source).is_some())?;
+        letters.follow(&sources);
         let scripts = Scripts::open(store.clone(), config.limits.scripts)?;
         let subscriptions = Subscriptions::open(store.clone())?;
         let kv = Kv::new(store.clone())?.limited_to(config.limits.kv.0);
@@ -168,6 +178,14 @@ impl Services {
         let routes = Arc::new(Routes::new());
         deliver::sync_routes(&routes, &deliverer);
         let emitter = Arc::new(Emitter::new(&config.zone, routes, engine.clone(), config.limits.payload.bytes()));
+        let intake = SourceIntake {
+            sources,
+            letters,
+            workers: workers.clone(),
+            emitter: emitter.clone(),
+            identity: identity.clone(),
+            metrics: metrics.clone(),
+        };
         let tools = ToolRunner {
             workers: workers.clone(),
             caller: Arc::new(calls.clone()),
@@ -216,6 +234,7 @@ impl Services {
             registry,
             calls,
             sinks,
+            intake,
             subscriptions,
             delivery,
             deliverer,
@@ -270,6 +289,11 @@ impl Services {
                 delivery: self.delivery.clone(),
                 user_limits: user_limits.clone(),
                 zone: zone.clone(),
+            }),
+            sources: Arc::new(SourceServices {
+                intake: self.intake.clone(),
+                audit: self.audit.clone(),
+                user_limits: user_limits.clone(),
             }),
             subscriptions: Arc::new(SubscriptionServices {
                 subscriptions: self.subscriptions.clone(),
@@ -330,6 +354,7 @@ impl Services {
             identity: self.identity.clone(),
             spaces: self.spaces.clone(),
             sinks: self.sinks.clone(),
+            sources: self.intake.sources.clone(),
             scripts: self.scripts.clone(),
             kv: self.kv.clone(),
         }

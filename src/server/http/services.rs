@@ -23,6 +23,7 @@ use crate::{
         workers::LuaWorkers,
     },
     server::{agent_hub::AgentHub, mcp, user_records::UserRecords},
+    sources::SourceIntake,
     spaces::{Spaces, Templates},
 };
 use std::{sync::Arc, time::Duration};
@@ -43,6 +44,7 @@ pub struct HttpServices {
     pub users: Arc<UserServices>,
     pub events: Arc<EventServices>,
     pub sinks: Arc<SinkServices>,
+    pub sources: Arc<SourceServices>,
     pub subscriptions: Arc<SubscriptionServices>,
     pub spaces: Arc<SpaceServices>,
     pub scripts: Arc<ScriptServices>,
@@ -105,6 +107,13 @@ pub struct SinkServices {
     pub user_limits: Arc<UserLimits>,
     /// Zone of sample events.
     pub zone: Arc<str>,
+}
+
+/// Services of the routes of sources, and of the requests at them.
+pub struct SourceServices {
+    pub intake: SourceIntake,
+    pub audit: Audit,
+    pub user_limits: Arc<UserLimits>,
 }
 
 /// Services of the routes of subscriptions.
@@ -196,6 +205,7 @@ from_services! {
     Arc<UserServices>: users;
     Arc<EventServices>: events;
     Arc<SinkServices>: sinks;
+    Arc<SourceServices>: sources;
     Arc<SubscriptionServices>: subscriptions;
     Arc<SpaceServices>: spaces;
     Arc<ScriptServices>: scripts;

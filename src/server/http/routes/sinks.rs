@@ -207,13 +207,15 @@ fn view(services: &SinkServices, sink: &Sink, secrets: Secrets) -> SinkView {
         spec: sink.spec(secrets),
         space_id: sink.space,
         queue: queue_view(&*services.engine, sink.id),
-        quarantine: quarantine(&services.delivery, sink).map(|Quarantined { until, count, why }| QuarantineView {
-            until,
-            count,
-            reason: why,
-        }),
+        quarantine: quarantine(&services.delivery, sink).map(QuarantineView::from),
         created_at: sink.created_at,
         updated_at: sink.updated_at,
+    }
+}
+
+impl From<Quarantined> for QuarantineView {
+    fn from(Quarantined { until, count, why }: Quarantined) -> Self {
+        Self { until, count, reason: why }
     }
 }
 
