@@ -220,13 +220,31 @@ fn a_wait_in_a_space_ends_when_no_server_takes_the_event_in_time() {
 }
 
 #[test]
-fn an_event_is_kept_while_the_agent_of_the_space_is_away() {
+fn an_event_is_kept_while_the_agent_of_the_space_is_away_and_sent_when_it_is_back() {
     let daemon = Daemon::start();
     let mut space = Space::create(&daemon, "web");
     space.start(&daemon, &[]);
-    space.wait_linked(&daemon);
     space.kill();
     let kept = space.svc(&["event", "n", &payload(0), "--spool"]);
     assert!(success(&kept).contains("kept: cannot reach the agent"), "{}", stdout(&kept));
     assert_eq!(kept_files(space.directory()).len(), 1);
+    // The same agent at the same address.
+    let first = space.agent_command(&daemon.url, &[]);
+    let address = space.url.trim_start_matches("http://").to_owned();
+    let mut again = Command::new(first.get_program());
+    again.args(first.get_args().map(|word| if word == "127.0.0.1:0" { address.as_ref() } else { word }));
+    again.envs(first.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    space.launch_as({
+        again.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        again
+    });
+    success(&space.svc(&["event", "n", &payload(1)]));
+    assert!(kept_files(space.directory()).is_empty());
+    let arrived = || {
+        let events = daemon.items("/api/events");
+        let numbers = events.iter().rev().filter(|event| event["type"] == "custom.n");
+        numbers.map(|event| event["data"]["n"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    crate::support::eventually("both events to arrive", || (arrived().len() == 2).then_some(()));
+    assert_eq!(arrived(), [0, 1]);
 }

@@ -271,3 +271,59 @@ fn every_algorithm_and_encoding_is_checked() {
         }
     }
 }
+
+/// Every scheme, with a secret.
+fn all_schemes() -> Vec<(Verifier, &'static str)> {
+    let hmac = |encoding| {
+        Verifier::Hmac(HmacScheme {
+            header: "x-sig".to_owned(),
+            algorithm: HmacAlgorithm::Sha256,
+            encoding,
+            prefix: String::new(),
+            signed: vec![SignedPart::Header("x-time".to_owned()), SignedPart::Body],
+            timestamp: Some(("x-time".to_owned(), TOLERANCE)),
+            id_header: None,
+        })
+    };
+    let token = |place| Verifier::Token { place, id_header: None };
+    vec![
+        (Verifier::StandardWebhooks { tolerance: TOLERANCE }, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
+        (Verifier::Github, "s3cret-s3cret"),
+        (Verifier::Gitlab { tolerance: TOLERANCE }, "s3cret-s3cret"),
+        (Verifier::Stripe { tolerance: TOLERANCE }, "s3cret-s3cret"),
+        (Verifier::Slack { tolerance: TOLERANCE }, "s3cret-s3cret"),
+        (token(TokenPlace::Header { name: "x-sig".to_owned(), prefix: String::new() }), "s3cret-s3cret"),
+        (token(TokenPlace::Query { name: "key".to_owned() }), "s3cret-s3cret"),
+        (Verifier::Basic { username: "ada".to_owned(), id_header: None }, "s3cret-s3cret"),
+        (hmac(SignatureEncoding::Hex), "s3cret-s3cret"),
+        (hmac(SignatureEncoding::Base64), "s3cret-s3cret"),
+    ]
+}
+
+proptest::proptest! {
+    #[test]
+    fn nothing_that_was_not_signed_is_accepted(
+        signature in "(v0=|v1,|sha256=|t=1700000000,v1=|Basic |)[ -~é]{0,80}",
+        timestamp in "(1700000000|[0-9]{0,14}|[ -~]{0,8})",
+        query in "(key=)?[ -~]{0,20}",
+        body: Vec<u8>,
+    ) {
+        let names = [
+            "webhook-signature", "x-hub-signature-256", "x-gitlab-token", "stripe-signature", "x-slack-signature", "x-sig",
+            "authorization",
+        ];
+        let times = ["webhook-timestamp", "x-slack-request-timestamp", "x-time"];
+        let mut headers = HeaderMap::new();
+        headers.insert("webhook-id", HeaderValue::from_static("1"));
+        for (names, value) in [(&names[..], &signature), (&times[..], &timestamp)] {
+            for name in names {
+                headers.insert(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+            }
+        }
+        let request = InboundRequest { headers, query, body: body.into() };
+        for (verifier, secret) in all_schemes() {
+            let verified = verify(&verifier, &[secret], &request, at(1_700_000_000));
+            proptest::prop_assert!(verified.is_err(), "{verifier:?}");
+        }
+    }
+}
