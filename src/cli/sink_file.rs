@@ -21,7 +21,7 @@ use crate::model::{
     body_template::BodyTemplate,
     id::ScriptId,
     owner::OwnerSpec,
-    sink_spec::{ScriptSinkSpec, SinkKind, SinkSpec, WebhookSpec},
+    sink_spec::{ScriptSinkSpec, SinkKind, SinkSpec, WebhookBody, WebhookSpec},
     toml_input::{self, InvalidToml},
 };
 use serde::Deserialize;
@@ -95,6 +95,7 @@ struct WebhookFile {
     headers: BTreeMap<String, FileText>,
     template: Option<BodyTemplate>,
     template_file: Option<PathBuf>,
+    body: Option<WebhookBody>,
     #[serde(default)]
     skip_tls_verify: bool,
 }
@@ -245,6 +246,7 @@ impl<E: Fn(&str) -> Option<String>> FileReader<'_, E> {
             secret: file.secret.as_ref().map(|secret| self.text("webhook.secret", secret)),
             headers: file.headers.iter().map(header).collect(),
             template: self.template("webhook.template", file.template.as_ref(), file.template_file.as_deref())?,
+            body: file.body,
             skip_tls_verify: file.skip_tls_verify,
         })
     }

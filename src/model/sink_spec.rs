@@ -70,10 +70,24 @@ pub struct WebhookSpec {
     pub secret: Option<String>,
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
+    /// Makes the body; or give `body`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<BodyTemplate>,
+    /// The body without a template: `default` if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<WebhookBody>,
     #[serde(default)]
     pub skip_tls_verify: bool,
+}
+
+/// The body of a webhook that has no template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum WebhookBody {
+    /// `event_id`, `event_type`, `event_ts` and `data`.
+    Default,
+    /// The whole event: `zone`, `space`, `user` and `actor` as well.
+    Full,
 }
 
 /// The part of a sink of type `script`.
@@ -134,6 +148,8 @@ pub enum SinkSpecError {
     Header { name: String, error: HeaderError },
     #[error("`webhook.headers` has more than {MAX_HEADERS} entries: remove some")]
     TooManyHeaders,
+    #[error("`webhook`: give either `template` or `body`")]
+    TemplateAndBody,
     #[error("`script`: give either `source` or `script_id`")]
     Script,
 }
@@ -189,6 +205,9 @@ impl WebhookSpec {
     fn check(self) -> Result<TargetSpec, SinkSpecError> {
         let url = check_url(&self.url)?.into();
         check_headers(&self.headers)?;
+        if self.template.is_some() && self.body.is_some() {
+            return Err(SinkSpecError::TemplateAndBody);
+        }
         Ok(TargetSpec::Webhook(Self { url, ..self }))
     }
 }
@@ -242,6 +261,24 @@ fn check_headers(headers: &BTreeMap<String, String>) -> Result<(), SinkSpecError
         seen.push(parsed);
     }
     Ok(())
+}
+
+impl fmt::Display for WebhookBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Default => "default",
+            Self::Full => "full",
+        })
+    }
+}
+
+impl std::str::FromStr for WebhookBody {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = [Self::Default, Self::Full].into_iter().find(|known| known.to_string() == text);
+        known.ok_or_else(|| "expected default or full".to_owned())
+    }
 }
 
 impl std::str::FromStr for SinkKind {

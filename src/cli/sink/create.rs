@@ -11,7 +11,7 @@ use crate::{
         body_template::BodyTemplate,
         owner::OwnerSpec,
         pattern::Patterns,
-        sink_spec::{ScriptSinkSpec, SinkKind, SinkSpec, WebhookSpec},
+        sink_spec::{ScriptSinkSpec, SinkKind, SinkSpec, WebhookBody, WebhookSpec},
     },
 };
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ client_command! {
                    --template slack.lua\n\
                    {command_name} --name dedup --events '*' --script dedup.lua\n\
                    {command_name} --name shout --events 'custom.deploy.*' --stored shout\n\
-                   {command_name} --name all --events '*' --url https://siem.example.com --global \
+                   {command_name} --name all --events '*' --url https://siem.example.com --global --body full \
                    --header 'Authorization: Bearer x'"
     )]
     CreateSink = "create" {
@@ -62,6 +62,10 @@ client_command! {
         /// a file with the body's template: Lua if it ends in .lua, text with ${{ lua }} in it otherwise
         #[argh(option, arg_name = "file")]
         template: Option<PathBuf>,
+
+        /// the body of a webhook without a template: default, or full for the whole event with its space, user and actor
+        #[argh(option, arg_name = "body")]
+        body: Option<WebhookBody>,
 
         /// a file with the Lua script that a script sink runs
         #[argh(option, arg_name = "file")]
@@ -132,6 +136,9 @@ impl CreateSink {
 
     /// The type given with --type, or the one that follows from the other flags. No flag may contradict it.
     fn kind(&self) -> Result<SinkKind, Failure> {
+        if self.template.is_some() && self.body.is_some() {
+            return Err(Failure::Usage("--template and --body both say what is sent: use one".to_owned()));
+        }
         if self.script.is_some() && self.stored.is_some() {
             return Err(Failure::Usage("--script and --stored both say what is run: use one".to_owned()));
         }
@@ -153,6 +160,7 @@ impl CreateSink {
             ("--header", !self.header.is_empty()),
             ("--secret", self.secret.is_some()),
             ("--skip-tls-verify", self.skip_tls_verify),
+            ("--body", self.body.is_some()),
         ];
         let misplaced = match kind {
             SinkKind::Webhook => script,
@@ -175,6 +183,7 @@ impl CreateSink {
             secret: self.secret.clone(),
             headers: headers.collect(),
             template: self.template.as_deref().map(template).transpose()?,
+            body: self.body,
             skip_tls_verify: self.skip_tls_verify,
         })
     }
@@ -249,6 +258,8 @@ mod tests {
             &["--type", "webhook", "--url", "https://x.example", "--script", "a.lua"],
             &["--script", "a.lua", "--header", "A: b"],
             &["--script", "a.lua", "--template", "b.lua"],
+            &["--script", "a.lua", "--body", "full"],
+            &["--url", "https://x.example", "--template", "a.lua", "--body", "full"],
         ] {
             assert_eq!(spec(words).unwrap_err().exit_code(), 2, "{words:?}");
         }

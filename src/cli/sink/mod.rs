@@ -124,6 +124,9 @@ impl Resource for SinkView {
             for (name, value) in &webhook.headers {
                 table.field("header", format!("{name}: {value}"));
             }
+            if let Some(body) = webhook.body {
+                table.field("body", body.to_string());
+            }
             if webhook.skip_tls_verify {
                 table.field("certificate", Cell::toned("not verified", Tone::Doubtful));
             }

@@ -139,6 +139,7 @@ impl Webhook {
             url: spec.url.into(),
             secrets: WebhookSecrets::new(ClearSecrets { secret, headers: spec.headers }),
             template,
+            body: spec.body,
             skip_tls_verify: spec.skip_tls_verify,
             prepared: std::sync::OnceLock::new(),
         })
@@ -159,6 +160,7 @@ impl Webhook {
             secret: Some(secret),
             headers,
             template: self.template.as_ref().map(|template| template.source().clone()),
+            body: self.body,
             skip_tls_verify: self.skip_tls_verify,
         }
     }
@@ -223,6 +225,8 @@ mod tests {
             (webhook(json!({"url": "http://a", "secret": ""})), "`webhook.secret`"),
             (webhook(json!({"url": "http://a", "secret": "whsec_?"})), "`webhook.secret`"),
             (webhook(json!({"url": "http://a", "secret": "whsec_****"})), "`webhook.secret`"),
+            (webhook(json!({"url": "http://a", "body": "whole"})), "`default` or `full`"),
+            (webhook(json!({"url": "http://a", "body": "full", "template": "return {}"})), "`webhook`: give either"),
             (json!({"name": "x", "events": "*", "type": "script", "script": {}}), "`script`: give either"),
             (
                 json!({"name": "x", "events": "*", "type": "script",
@@ -278,6 +282,7 @@ mod tests {
     #[test]
     fn a_stored_sink_reads_back_as_it_was() {
         for value in [
+            webhook(json!({"url": "http://a/", "body": "full"})),
             webhook(json!({"url": "http://a/", "headers": {"X-A": "1"}, "template": {"lang": "text", "source": "hi"}})),
             json!({"name": "x", "events": "a.*, b", "type": "script", "owner": "global", "script": {"source": "return"}}),
             json!({"name": "x", "events": "*", "type": "script", "script": {"script_id": ScriptId::new()}}),
