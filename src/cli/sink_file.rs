@@ -77,6 +77,7 @@ struct SinkFile {
     kind: SinkKind,
     #[serde(default)]
     owner: OwnerSpec,
+    filter: Option<String>,
     active: Option<bool>,
     webhook: Option<WebhookFile>,
     script: Option<ScriptFile>,
@@ -231,6 +232,7 @@ impl<E: Fn(&str) -> Option<String>> FileReader<'_, E> {
             events: file.events.clone(),
             kind: file.kind,
             owner: file.owner,
+            filter: file.filter.clone(),
             active: file.active,
             webhook,
             script,

@@ -5,6 +5,7 @@ pub mod api;
 pub mod body_template;
 pub mod delivery;
 pub mod event;
+pub mod event_filter;
 pub mod health_check;
 pub mod id;
 pub mod json_input;

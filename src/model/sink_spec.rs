@@ -4,6 +4,7 @@
 
 use super::{
     body_template::BodyTemplate,
+    event_filter::{EventFilter, EventFilterError},
     id::ScriptId,
     outbound_http::{UrlError, check_url, is_framing},
     owner::OwnerSpec,
@@ -39,6 +40,9 @@ pub struct SinkSpec {
     pub kind: SinkKind,
     #[serde(default)]
     pub owner: OwnerSpec,
+    /// A Lua expression over `event`, `space` and `actor`: an event for which it is false is not for this sink.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
     /// Absent: true for a new sink, unchanged for an existing one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active: Option<bool>,
@@ -109,6 +113,7 @@ pub struct CheckedSinkSpec {
     pub name: String,
     pub description: String,
     pub events: Patterns,
+    pub filter: Option<EventFilter>,
     pub owner: OwnerSpec,
     pub active: Option<bool>,
     pub target: TargetSpec,
@@ -136,6 +141,8 @@ pub enum SinkSpecError {
     Description,
     #[error("`events`: {0}")]
     Events(#[from] PatternError),
+    #[error("`filter`: {0}")]
+    Filter(#[from] EventFilterError),
     #[error("`{field}` is required for a sink of type \"{kind}\"")]
     Missing { field: &'static str, kind: SinkKind },
     #[error("`{field}` does not belong to a sink of type \"{kind}\": remove it, or change `type`")]
@@ -175,6 +182,7 @@ impl SinkSpec {
             return Err(SinkSpecError::Description);
         }
         let events = self.events.parse()?;
+        let filter = self.filter.as_deref().map(str::parse).transpose()?;
         self.check_parts()?;
         let missing = |field| SinkSpecError::Missing { field, kind: self.kind };
         let target = match self.kind {
@@ -183,7 +191,7 @@ impl SinkSpec {
             SinkKind::JsonRpc => TargetSpec::JsonRpc(self.template.ok_or_else(|| missing("template"))?),
         };
         let Self { name, description, owner, active, .. } = self;
-        Ok(CheckedSinkSpec { name, description, events, owner, active, target })
+        Ok(CheckedSinkSpec { name, description, events, filter, owner, active, target })
     }
 
     /// Rejects a part that belongs to another type, instead of ignoring it.

@@ -7,6 +7,7 @@ use crate::{
     calls::{call::Calls, registry::Registry},
     delivery::{
         deliver::{self, Deliverer, DelivererDeps, RunningAttempts},
+        filters::EventFilters,
         sinks::{self, Sinks, SinksError},
         subscriptions::Subscriptions,
     },
@@ -69,6 +70,7 @@ pub struct Services {
     /// Takes requests at sources.
     pub intake: SourceIntake,
     pub subscriptions: Subscriptions,
+    pub filters: EventFilters,
     /// Delivers outside any queue, for tests and previews of sinks.
     pub delivery: sinks::SinkContext,
     pub deliverer: Deliverer,
@@ -162,6 +164,7 @@ impl Services {
             scripts: scripts.clone(),
             timeout: config.webhook.timeout.0,
         };
+        let filters = EventFilters::new(workers.clone(), metrics.clone());
         let is_head = |sink, sequence| engine.queue_head(sink).is_some_and(|head| head.sequence == sequence);
         let running_attempts = RunningAttempts::open(store.directory(), is_head).map_err(ServicesError::Attempts)?;
         let deps = DelivererDeps {
@@ -169,6 +172,7 @@ impl Services {
             running_attempts,
             sinks: sinks.clone(),
             subscriptions: subscriptions.clone(),
+            filters: filters.clone(),
             methods: Arc::new(calls.clone()),
             sink_context: delivery.clone(),
             feed: feed.clone(),
@@ -177,7 +181,9 @@ impl Services {
         let deliverer = Deliverer::new(&config.delivery, deps, phases.stopping.clone());
         let routes = Arc::new(Routes::new());
         deliver::sync_routes(&routes, &deliverer);
-        let emitter = Arc::new(Emitter::new(&config.zone, routes, engine.clone(), config.limits.payload.bytes()));
+        let max_payload = config.limits.payload.bytes();
+        let route_filters = Arc::new(filters.clone());
+        let emitter = Arc::new(Emitter::new(&config.zone, routes, route_filters, engine.clone(), max_payload));
         let intake = SourceIntake {
             sources,
             letters,
@@ -198,7 +204,7 @@ impl Services {
         let spaces = Spaces::open(store.clone(), identity.clone(), emitter.clone(), config.limits.spaces)?;
         let agents = AgentHub::new(AgentHubDeps {
             zone: config.zone.as_str().into(),
-            max_payload: config.limits.payload.bytes(),
+            max_payload,
             heartbeat: config.agent.heartbeat.0,
             scripts: scripts.clone(),
             identity: identity.clone(),
@@ -206,6 +212,7 @@ impl Services {
             registry: registry.clone(),
             sinks: sinks.clone(),
             subscriptions: subscriptions.clone(),
+            workers: workers.clone(),
             emitter: emitter.clone(),
             deliverer: deliverer.clone(),
             shutdown: phases.links_ending.clone(),
@@ -236,6 +243,7 @@ impl Services {
             sinks,
             intake,
             subscriptions,
+            filters,
             delivery,
             deliverer,
             scripts,
@@ -277,13 +285,16 @@ impl Services {
                 feed: self.feed.clone(),
                 sinks: self.sinks.clone(),
                 subscriptions: self.subscriptions.clone(),
+                filters: self.filters.clone(),
                 calls: self.calls.clone(),
                 identity: self.identity.clone(),
                 user_limits: user_limits.clone(),
+                zone: zone.clone(),
             }),
             sinks: Arc::new(SinkServices {
                 sinks: self.sinks.clone(),
                 subscriptions: self.subscriptions.clone(),
+                filters: self.filters.clone(),
                 engine: self.engine.clone(),
                 scripts: self.scripts.clone(),
                 delivery: self.delivery.clone(),
@@ -297,6 +308,7 @@ impl Services {
             }),
             subscriptions: Arc::new(SubscriptionServices {
                 subscriptions: self.subscriptions.clone(),
+                filters: self.filters.clone(),
                 engine: self.engine.clone(),
                 calls: self.calls.clone(),
             }),

@@ -12,6 +12,7 @@ mod docs;
 mod events;
 mod examples;
 mod faults;
+mod filters;
 mod floods;
 mod health;
 mod hostile_lua;

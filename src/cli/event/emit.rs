@@ -29,6 +29,7 @@ use crate::{
     platform::config::Span,
 };
 use serde::Serialize;
+use serde_json::value::RawValue;
 use std::time::Duration;
 
 client_command! {
@@ -37,7 +38,7 @@ client_command! {
         example = "{command_name} deploy.done '{{\"version\": \"1.2\"}}' --wait\n\
                    echo '{{\"load\": 12.5}}' | {command_name} host.busy -\n\
                    {command_name} backup.done --spool\n\
-                   {command_name} deploy.done --explain",
+                   {command_name} deploy.done '{{\"version\": \"1.2\"}}' --explain",
         note = "The event goes to the agent of this space where SVC_AGENT_URL is set, and otherwise to the server. Where \
                 neither flags nor the environment nor a login name a server or hold a token for one, an agent at \
                 http://127.0.0.1:7301 is tried first. Events that --spool kept are sent first, in their order."
@@ -114,7 +115,11 @@ impl EmitEvent {
         // Checked here too, so that a typo costs no round trip and does not wait for stdin.
         EventType::custom(&self.kind).map_err(|error| Failure::Usage(format!("`{}`: {error}", self.kind)))?;
         let (to, wait) = match plan {
-            EmitPlan::Explain => return explain(shell, &self.client(shell)?, &self.kind, self.format()),
+            EmitPlan::Explain => {
+                let client = self.client(shell)?;
+                let OutgoingEvent { kind, payload, .. } = self.event(shell, Unsent::Fails)?;
+                return explain(shell, &client, kind, payload, self.format());
+            }
             EmitPlan::Raise { to, wait } => (to, wait),
         };
         let unsent = match self.spool || (wait.is_none() && EventDefaults::find(shell.environment)?.spool) {
@@ -186,8 +191,8 @@ impl EmitEvent {
     fn plan_for(&self, to: EmitTarget) -> Result<EmitPlan, Failure> {
         match (self.explain, self.wait, self.timeout) {
             (true, true, _) => Err(Failure::Usage("--explain sends nothing to --wait for: leave one out".to_owned())),
-            (true, false, _) if self.payload.is_some() || self.stdin || self.id.is_some() => {
-                Err(Failure::Usage("--explain needs only the type: leave the payload and --id out".to_owned()))
+            (true, false, _) if self.id.is_some() => {
+                Err(Failure::Usage("--explain sends nothing that has an id: leave --id out".to_owned()))
             }
             (_, false, Some(_)) => Err(Failure::Usage("--timeout is for --wait: add that".to_owned())),
             (true, false, None) => Ok(EmitPlan::Explain),
@@ -366,8 +371,14 @@ fn counted(matched: &[SinkRef]) -> String {
     }
 }
 
-fn explain(shell: &mut Shell<'_>, client: &Client, kind: &str, format: OutputFormat) -> Result<(), Failure> {
-    let answer = client.post("/api/events/explain", &ExplainBody { kind: kind.to_owned() })?;
+fn explain(
+    shell: &mut Shell<'_>,
+    client: &Client,
+    kind: String,
+    payload: Box<RawValue>,
+    format: OutputFormat,
+) -> Result<(), Failure> {
+    let answer = client.post("/api/events/explain", &ExplainBody { kind, payload: Some(payload) })?;
     if format == OutputFormat::Json {
         return shell.out.json(answer.as_str());
     }
@@ -434,8 +445,7 @@ mod tests {
         for words in [
             &["t", "--wait", "--explain"][..],
             &["t", "--timeout", "2s"],
-            &["t", "{}", "--explain"],
-            &["t", "--stdin", "--explain"],
+            &["t", "--explain", "--id", "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77"],
             &["t", "{}", "--stdin"],
             &["t", "--wait", "--spool"],
             &["t", "--explain", "--spool"],
@@ -455,6 +465,7 @@ mod tests {
             (&["t", "--token", "svc_test"], raise(EmitTarget::Server)),
             (&["t", "--id", "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77"], raise(EmitTarget::Server)),
             (&["t", "--explain"], EmitPlan::Explain),
+            (&["t", "{}", "--explain"], EmitPlan::Explain),
         ] {
             assert_eq!(plan_where(words, &|_| None).unwrap(), plan, "{words:?}");
         }

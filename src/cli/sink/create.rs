@@ -21,6 +21,8 @@ client_command! {
     #[argh(
         example = "{command_name} --name slack --events 'custom.deploy.*' --url https://hooks.example.com/T0 \
                    --template slack.lua\n\
+                   {command_name} --name main --events 'custom.deploy.*' --filter 'event.data.branch == \"main\"' \
+                   --url https://x.example.com\n\
                    {command_name} --name dedup --events '*' --script dedup.lua\n\
                    {command_name} --name shout --events 'custom.deploy.*' --stored shout\n\
                    {command_name} --name all --events '*' --url https://siem.example.com --global --body full \
@@ -34,6 +36,10 @@ client_command! {
         /// the events it gets: patterns separated by commas, such as 'custom.deploy.*'
         #[argh(option, arg_name = "patterns")]
         events: Patterns,
+
+        /// a Lua expression that decides which of these events it gets, such as 'event.data.branch == \"main\"'
+        #[argh(option, arg_name = "lua")]
+        filter: Option<String>,
 
         /// webhook, script or json-rpc; follows from --url or --script if left out
         #[argh(option, long = "type", arg_name = "type")]
@@ -112,6 +118,7 @@ impl CreateSink {
             description: self.description.clone().unwrap_or_default(),
             events: self.events.as_str().to_owned(),
             kind,
+            filter: self.filter.clone(),
             owner: if self.global { OwnerSpec::Global } else { OwnerSpec::Me },
             active: Some(!self.inactive),
             webhook: None,
@@ -221,10 +228,21 @@ mod tests {
 
     #[test]
     fn a_url_makes_a_webhook() {
-        let words =
-            ["--url", "https://x.example", "--header", "X-Team: web", "--secret", "s", "--global", "--inactive"];
+        let words = [
+            "--url",
+            "https://x.example",
+            "--header",
+            "X-Team: web",
+            "--secret",
+            "s",
+            "--global",
+            "--inactive",
+            "--filter",
+            "event.data.n > 1",
+        ];
         let expected = json!({
             "name": "a", "description": "", "events": "custom.*", "type": "webhook", "owner": "global", "active": false,
+            "filter": "event.data.n > 1",
             "webhook": {
                 "url": "https://x.example", "headers": { "X-Team": "web" }, "secret": "s", "skip_tls_verify": false
             },

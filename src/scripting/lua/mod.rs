@@ -57,9 +57,10 @@ pub use limits::LimitExceeded;
 pub(in crate::scripting) use limits::{RunClock, RunLimits, Watchdog};
 pub use program::{Capabilities, CompileError, MAX_SPACE_FILE, Program};
 pub use results::{
-    BodyFormat, CheckVerdict, MethodHandler, ProgramRun, RenderedBody, ScriptRun, ToolRun, TransformRun,
+    BodyFormat, CheckVerdict, FilterVerdict, MethodHandler, ProgramRun, RenderedBody, ScriptRun, ToolRun, TransformRun,
 };
 pub use runtime::Runtime;
+pub(in crate::scripting) use sandbox::{FILTER_BUDGET, FilterState};
 pub(in crate::scripting) use state_pool::StatePool;
 pub(in crate::scripting) use states::{LuaStates, within};
 pub use verdict::Verdict;

@@ -51,6 +51,17 @@ pub struct TransformRun {
     pub log: Vec<String>,
 }
 
+/// The answer of a filter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FilterVerdict {
+    /// The expression is true.
+    Match,
+    /// The expression is `false`, `nil` or `null`.
+    Refuse,
+    /// The expression has no value, for this reason.
+    Failed(String),
+}
+
 /// The answer of a health check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckVerdict {

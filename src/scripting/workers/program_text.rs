@@ -35,6 +35,7 @@ pub(super) enum TextKind {
     Library,
     Tool,
     Transform,
+    Filter,
 }
 
 /// Finds the libraries that programs `require`.
@@ -71,6 +72,11 @@ impl ProgramText {
     /// A transform of a source, which turns a request into events.
     pub fn transform(source: &str) -> Self {
         Self::new(TextKind::Transform, "transform", source)
+    }
+
+    /// A filter of a sink or subscription.
+    pub fn filter(source: &str) -> Self {
+        Self::new(TextKind::Filter, "filter", source)
     }
 
     fn new(kind: TextKind, name: &str, source: &str) -> Self {
@@ -112,6 +118,7 @@ impl TextKind {
             Self::Library => 3,
             Self::Tool => 4,
             Self::Transform => 5,
+            Self::Filter => 6,
         }
     }
 
@@ -123,6 +130,7 @@ impl TextKind {
             3 => Self::Library,
             4 => Self::Tool,
             5 => Self::Transform,
+            6 => Self::Filter,
             _ => return None,
         })
     }

@@ -7,6 +7,7 @@ use super::user_limits::UserLimits;
 use crate::{
     calls::{call::Calls, registry::Registry},
     delivery::{
+        filters::EventFilters,
         sinks::{self, Sinks},
         subscriptions::Subscriptions,
     },
@@ -90,16 +91,20 @@ pub struct EventServices {
     pub feed: Feed,
     pub sinks: Sinks,
     pub subscriptions: Subscriptions,
+    pub filters: EventFilters,
     pub calls: Calls,
     /// Ends the streams of a caller whose credential lapses.
     pub identity: Identity,
     pub user_limits: Arc<UserLimits>,
+    /// Zone of sample events.
+    pub zone: Arc<str>,
 }
 
 /// Services of the routes of sinks and their queues.
 pub struct SinkServices {
     pub sinks: Sinks,
     pub subscriptions: Subscriptions,
+    pub filters: EventFilters,
     pub engine: Arc<dyn Engine>,
     pub scripts: Scripts,
     /// Delivers outside any queue, for tests and previews.
@@ -119,6 +124,7 @@ pub struct SourceServices {
 /// Services of the routes of subscriptions.
 pub struct SubscriptionServices {
     pub subscriptions: Subscriptions,
+    pub filters: EventFilters,
     pub engine: Arc<dyn Engine>,
     pub calls: Calls,
 }

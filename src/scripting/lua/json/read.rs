@@ -11,11 +11,27 @@ use std::fmt;
 /// The value is not returned, because an integer past 2^53 exists only inside the Lua state: on its way through Rust it
 /// would become a float.
 pub fn read_into(lua: &Lua, json: &str, table: &Table, key: impl IntoLua) -> Result<(), JsonError> {
+    read(lua, json, table, key, Mutability::Writable)
+}
+
+/// Reads `json` as [`read_into`] does, into tables that no program can change.
+pub fn read_frozen_into(lua: &Lua, json: &str, table: &Table, key: impl IntoLua) -> Result<(), JsonError> {
+    read(lua, json, table, key, Mutability::Frozen)
+}
+
+/// Whether a program may change the tables that were read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mutability {
+    Writable,
+    Frozen,
+}
+
+fn read(lua: &Lua, json: &str, table: &Table, key: impl IntoLua, mutability: Mutability) -> Result<(), JsonError> {
     if json.len() > MAX_BYTES {
         return Err(JsonError::TooLarge);
     }
     let array = array_metatable(lua).map_err(JsonError::Lua)?;
-    let mut reader = JsonReader { lua, array, nodes: 0, depth: 0, failure: None };
+    let mut reader = JsonReader { lua, array, mutability, nodes: 0, depth: 0, failure: None };
     let mut text = serde_json::Deserializer::from_str(json);
     let read = ValueSeed(&mut reader).deserialize(&mut text).and_then(|value| text.end().map(|()| value));
     match (reader.failure.take(), read) {
@@ -28,6 +44,7 @@ pub fn read_into(lua: &Lua, json: &str, table: &Table, key: impl IntoLua) -> Res
 struct JsonReader<'a> {
     lua: &'a Lua,
     array: Table,
+    mutability: Mutability,
     nodes: usize,
     depth: usize,
     /// The reason why the parser was made to stop.
@@ -42,6 +59,15 @@ impl JsonReader<'_> {
 
     fn lua<T, E: serde::de::Error>(&mut self, result: mlua::Result<T>) -> Result<T, E> {
         result.map_err(|error| self.stop(JsonError::Lua(error)))
+    }
+
+    /// A table that was read to its end.
+    fn finished(&mut self, table: Table) -> ReadValue {
+        self.depth -= 1;
+        if self.mutability == Mutability::Frozen {
+            table.set_readonly(true);
+        }
+        ReadValue::Value(Value::Table(table))
     }
 
     fn descend<E: serde::de::Error>(&mut self) -> Result<(), E> {
@@ -149,8 +175,7 @@ impl<'de> Visitor<'de> for ValueSeed<'_, '_> {
         }
         let marked = table.set_metatable(Some(reader.array.clone()));
         reader.lua(marked)?;
-        reader.depth -= 1;
-        Ok(ReadValue::Value(Value::Table(table)))
+        Ok(reader.finished(table))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<ReadValue, A::Error> {
@@ -163,8 +188,7 @@ impl<'de> Visitor<'de> for ValueSeed<'_, '_> {
             let put = value.put(reader.lua, &table, &*name);
             reader.lua(put)?;
         }
-        reader.depth -= 1;
-        Ok(ReadValue::Value(Value::Table(table)))
+        Ok(reader.finished(table))
     }
 }
 

@@ -20,18 +20,7 @@ pub(super) fn fill_event(lua: &Lua, environment: &Table, fields: &EventFields) -
         event.raw_set("attempt", fields.attempt)
     })?;
     json::read_into(lua, &fields.data, &event, "data")?;
-    let space = table(lua, |space| {
-        let urls = lua.create_sequence_from(fields.space_urls.iter().map(String::as_str))?;
-        urls.set_metatable(Some(json::array_metatable(lua)?))?;
-        space.raw_set("id", fields.space_id.as_str())?;
-        space.raw_set("name", fields.space_name.as_str())?;
-        space.raw_set("urls", urls)
-    })?;
-    let actor = table(lua, |actor| {
-        actor.raw_set("id", fields.actor_id.as_str())?;
-        actor.raw_set("username", fields.actor_username.as_str())?;
-        actor.raw_set("kind", fields.actor_kind.as_str())
-    })?;
+    let (space, actor) = (space_of(lua, fields)?, actor_of(lua, fields)?);
     let custom = table(lua, |custom| {
         fields.custom.iter().try_for_each(|(name, value)| custom.raw_set(name.as_str(), value.as_str()))
     })?;
@@ -40,6 +29,44 @@ pub(super) fn fill_event(lua: &Lua, environment: &Table, fields: &EventFields) -
     put("space", space)?;
     put("actor", actor)?;
     put("custom", custom)
+}
+
+/// The arguments of filters: `event`, `space` and `actor`. All filters of one event get the same tables, so none may change
+/// them.
+///
+/// # Errors
+///
+/// Fails if the event's data is over a budget or the state runs out of memory.
+pub(super) fn filter_arguments(lua: &Lua, fields: &EventFields) -> Result<[Table; 3], json::JsonError> {
+    let event = table(lua, |event| {
+        event.raw_set("id", fields.id.as_str())?;
+        event.raw_set("type", fields.kind.as_str())?;
+        event.raw_set("ts", fields.ts.as_str())
+    })?;
+    json::read_frozen_into(lua, &fields.data, &event, "data")?;
+    let space = space_of(lua, fields)?;
+    space.raw_get::<Table>("urls").map_err(json::JsonError::Lua)?.set_readonly(true);
+    let arguments = [event, space, actor_of(lua, fields)?];
+    arguments.iter().for_each(|table| table.set_readonly(true));
+    Ok(arguments)
+}
+
+fn space_of(lua: &Lua, fields: &EventFields) -> Result<Table, json::JsonError> {
+    table(lua, |space| {
+        let urls = lua.create_sequence_from(fields.space_urls.iter().map(String::as_str))?;
+        urls.set_metatable(Some(json::array_metatable(lua)?))?;
+        space.raw_set("id", fields.space_id.as_str())?;
+        space.raw_set("name", fields.space_name.as_str())?;
+        space.raw_set("urls", urls)
+    })
+}
+
+fn actor_of(lua: &Lua, fields: &EventFields) -> Result<Table, json::JsonError> {
+    table(lua, |actor| {
+        actor.raw_set("id", fields.actor_id.as_str())?;
+        actor.raw_set("username", fields.actor_username.as_str())?;
+        actor.raw_set("kind", fields.actor_kind.as_str())
+    })
 }
 
 /// Fills the environment of a transform: `request`, and the slug of its `source`.

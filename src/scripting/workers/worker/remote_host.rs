@@ -142,6 +142,7 @@ fn compile(content: &ProgramContent) -> Result<Program, CompileError> {
         TextKind::Library => Program::library(name, source),
         TextKind::Tool => Program::tool(name, source),
         TextKind::Transform => Program::transform(source),
+        TextKind::Filter => Program::filter(source),
     }
 }
 
