@@ -203,10 +203,11 @@ impl AgentHub {
                 continue;
             };
             let program = ProgramText::filter(filter.as_str());
-            match self.0.deps.workers.compile(&program, Owner::User(owner)).await {
-                Err(error @ ScriptError::Compile(_)) => return Err(format!("`methods[{index}].filter`: {error}")),
-                // A lack of room says nothing about the filter; one that fails when it runs counts as a match.
-                Ok(()) | Err(_) => {}
+            // Any other error is a lack of room and says nothing about the filter.
+            if let Err(error @ ScriptError::Compile(_)) =
+                self.0.deps.workers.compile(&program, Owner::User(owner)).await
+            {
+                return Err(format!("`methods[{index}].filter`: {error}"));
             }
         }
         Ok(())
