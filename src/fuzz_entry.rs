@@ -13,6 +13,7 @@ use crate::{
             identity::{Credentials, GroupBody, NewToken, RoleBody, UserBody},
             scripts::RunBody,
             sinks::{PreviewBody, RedeliverBody, SampleEvent},
+            sources::{SourceRedeliverBody, SourceTestBody},
             spaces::SpaceBody,
         },
         id::UserId,
@@ -23,6 +24,7 @@ use crate::{
         pattern::Patterns,
         script_spec::ScriptSpec,
         sink_spec::SinkSpec,
+        source_spec::SourceSpec,
         space_settings::{Driver, SpaceSettings},
         template_spec::TemplateSpec,
         toml_input,
@@ -138,6 +140,10 @@ pub fn toml_definitions(data: &[u8]) {
         serde_json::to_vec(&sink).expect("a sink is JSON");
         let _ = sink.check();
     }
+    if let Ok(source) = toml_input::parse::<SourceSpec>(text) {
+        serde_json::to_vec(&source).expect("a source is JSON");
+        let _ = source.check();
+    }
     if let Ok(template) = toml_input::parse::<TemplateSpec>(text) {
         serde_json::to_vec(&template).expect("a template is JSON");
         let _ = template.check();
@@ -175,6 +181,8 @@ pub fn json_bodies(data: &[u8]) {
         read_back::<RunBody>,
         read_back::<PreviewBody>,
         read_back::<RedeliverBody>,
+        read_back::<SourceTestBody>,
+        read_back::<SourceRedeliverBody>,
         read_back::<AgentEmitBody>,
         read_back::<RegisterBody>,
         read_back::<KvPutBody>,
@@ -194,6 +202,11 @@ pub fn json_bodies(data: &[u8]) {
         let again: SinkSpec = json_input::patched(&sink, Map::new()).expect("a sink reads back");
         assert_eq!(again, sink);
         let _ = sink.check();
+    }
+    if let Ok(source) = json_input::interpret::<SourceSpec>(Value::Object(fields.clone())) {
+        let again: SourceSpec = json_input::patched(&source, Map::new()).expect("a source reads back");
+        assert_eq!(again, source);
+        let _ = source.check();
     }
     if let Ok(script) = json_input::interpret::<ScriptSpec>(Value::Object(fields.clone())) {
         let again: ScriptSpec = json_input::patched(&script, Map::new()).expect("a script reads back");

@@ -26,8 +26,9 @@ pub mod routing;
 pub mod scripting;
 pub mod spaces;
 
-// Level 5: sinks, method subscriptions, the event's way out.
+// Level 5: sinks, method subscriptions, the event's way out; sources, at which other services raise events.
 pub mod delivery;
+pub mod sources;
 
 // Level 6: the daemon with its HTTP API, MCP endpoint and agent sessions; the agent of a space.
 pub mod agent;

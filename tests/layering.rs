@@ -19,7 +19,7 @@ const LEVELS: &[&[&str]] = &[
     &["identity"],
     &["calls", "routing"],
     &["scripting", "spaces"],
-    &["delivery"],
+    &["delivery", "sources"],
     &["agent", "server"],
     &["cli"],
     &["fuzz_entry"],

@@ -52,6 +52,7 @@ local of_method = {
 	params = "schema",
 	result = "schema",
 	events = words,
+	filter = text,
 	event_sinks = words,
 }
 

@@ -186,7 +186,7 @@ mod tests {
             let binding = Binding::open(store.clone()).unwrap();
             binding.bind(&welcome(SpaceId::new(), "notes"), &spool).await.unwrap();
             let payload = RawValue::from_string("{}".to_owned()).unwrap();
-            let event = spool.push("a", payload, Timestamp::now()).await.unwrap();
+            let event = spool.push(None, "a", payload, Timestamp::now()).await.unwrap();
             let other = welcome(SpaceId::new(), "other");
             // The next run, with another token.
             let binding = Binding::open(store.clone()).unwrap();

@@ -123,19 +123,26 @@ impl Spool {
         })))
     }
 
-    /// Spools an event that was raised at `raised_at`, and returns its id once it is on disk.
+    /// Spools an event that was raised at `raised_at`, and returns its id, a new one if none is given, once it is on disk.
     ///
     /// # Errors
     ///
     /// Fails if the spool or the disk is full. Nothing is spooled then.
-    pub async fn push(&self, kind: &str, payload: Box<RawValue>, raised_at: Timestamp) -> Result<EventId, SpoolError> {
+    pub async fn push(
+        &self,
+        id: Option<EventId>,
+        kind: &str,
+        payload: Box<RawValue>,
+        raised_at: Timestamp,
+    ) -> Result<EventId, SpoolError> {
         self.0.store.check_room()?;
         let (writing, written) = (self.clone(), self.clone());
         let kind = kind.to_owned();
         let accepted = self.0.store.write_then(
             move |batch| {
-                // Reserved on the thread that writes, so that numbers and ids have one order.
-                let (number, id) = writing.reserve()?;
+                // Reserved on the thread that writes, so that numbers and new ids have one order.
+                let number = writing.reserve()?;
+                let id = id.unwrap_or_else(EventId::new);
                 let record = SpoolRecord { id, kind, payload, raised_at: Some(raised_at) };
                 let value = serde_json::to_vec(&record).expect("strings and JSON are JSON");
                 let bytes = value.len();
@@ -207,7 +214,7 @@ impl Spool {
         let _ = self.0.depth.subscribe().wait_for(|depth| *depth == 0).await;
     }
 
-    fn reserve(&self) -> Result<(u64, EventId), SpoolError> {
+    fn reserve(&self) -> Result<u64, SpoolError> {
         let mut state = self.state();
         if state.depth >= self.0.limit {
             return Err(SpoolError::Full(state.depth));
@@ -215,7 +222,7 @@ impl Spool {
         let number = state.next;
         state.next += 1;
         state.depth += 1;
-        Ok((number, EventId::new()))
+        Ok(number)
     }
 
     fn enqueue(&self, entry: &SpoolEntry) {
@@ -347,7 +354,7 @@ mod tests {
     async fn push(spool: &Spool, range: std::ops::Range<usize>) -> Vec<EventId> {
         let mut ids = Vec::new();
         for n in range {
-            ids.push(spool.push("deploy.done", payload(n), RAISED_AT).await.unwrap());
+            ids.push(spool.push(None, "deploy.done", payload(n), RAISED_AT).await.unwrap());
         }
         ids
     }
@@ -500,7 +507,7 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let (store, spool) = open(scratch.path(), 3);
         let ids = push(&spool, 0..3).await;
-        let error = spool.push("deploy.done", payload(4), RAISED_AT).await.unwrap_err();
+        let error = spool.push(None, "deploy.done", payload(4), RAISED_AT).await.unwrap_err();
         assert!(matches!(error, SpoolError::Full(3)) && error.to_string().contains("agent.spool"), "{error}");
         settle(&spool, ids[0], EventReceipt::Stored);
         push(&spool, 4..5).await;
@@ -514,7 +521,7 @@ mod tests {
         let pushes: Vec<_> = (0..80)
             .map(|n| {
                 let spool = spool.clone();
-                tokio::spawn(async move { spool.push("deploy.done", payload(n), RAISED_AT).await })
+                tokio::spawn(async move { spool.push(None, "deploy.done", payload(n), RAISED_AT).await })
             })
             .collect();
         let mut taken = Vec::new();
@@ -533,7 +540,7 @@ mod tests {
     async fn no_more_than_a_window_is_sent_ahead() {
         let scratch = tempfile::tempdir().unwrap();
         let (store, spool) = open(scratch.path(), 2 * WINDOW);
-        let pushes = (0..WINDOW + 1).map(|n| spool.push("deploy.done", payload(n), RAISED_AT));
+        let pushes = (0..WINDOW + 1).map(|n| spool.push(None, "deploy.done", payload(n), RAISED_AT));
         futures_util::future::try_join_all(pushes).await.unwrap();
         let (task, mut messages) = sending(&spool);
         let ids = sent_ids(&mut messages, WINDOW).await;

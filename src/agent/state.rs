@@ -21,7 +21,7 @@ use crate::{
     model::{
         api::agent::{AgentSpaceView, AgentStatusView, SpoolReceiptView, SpoolView},
         event::{EventType, EventTypeError},
-        id::SpaceId,
+        id::{EventId, SpaceId},
         method::MethodNames,
         timestamp::Timestamp,
     },
@@ -87,12 +87,20 @@ impl AgentState {
     }
 
     /// Accepts an event, and returns once it is on disk. The spool sends it to a server.
-    pub async fn emit(&self, kind: &str, payload: Option<Box<RawValue>>) -> Result<SpoolReceiptView, EmitFault> {
+    pub async fn emit(
+        &self,
+        kind: &str,
+        payload: Option<Box<RawValue>>,
+        id: Option<EventId>,
+    ) -> Result<SpoolReceiptView, EmitFault> {
+        if id == Some(EventId::NIL) {
+            return Err(EmitError::NilId.into());
+        }
         let event_ts = Timestamp::now();
         let event_type = EventType::custom(kind)?;
         let payload = payload.unwrap_or_else(|| RawValue::from_string("{}".to_owned()).expect("it is JSON"));
         emit::check_payload(&payload, self.max_payload())?;
-        let event_id = self.spool.push(kind, payload, event_ts).await?;
+        let event_id = self.spool.push(id, kind, payload, event_ts).await?;
         Ok(SpoolReceiptView { event_id, event_type, event_ts: Some(event_ts) })
     }
 

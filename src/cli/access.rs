@@ -40,8 +40,35 @@ pub struct ServerAddress(String);
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ClientFile {
-    server: String,
+    server: Option<String>,
     token: Option<String>,
+    #[serde(default, skip_serializing_if = "EventDefaults::is_unset")]
+    event: EventDefaults,
+}
+
+/// The table `event` of `client.toml`: defaults of `svc event`, which only the user writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EventDefaults {
+    /// Keep events that no server takes for now, as `--spool` does.
+    #[serde(default)]
+    pub spool: bool,
+}
+
+impl EventDefaults {
+    /// The defaults that the user's `client.toml` sets.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file exists and cannot be read.
+    pub fn find(environment: &dyn Fn(&str) -> Option<String>) -> Result<Self, Failure> {
+        let saved = client_file(environment).map(|path| read_client_file(&path)).transpose()?.flatten();
+        Ok(saved.map(|file| file.event).unwrap_or_default())
+    }
+
+    fn is_unset(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl Access {
@@ -58,8 +85,8 @@ impl Access {
         };
         let server = match flags.server.clone().or_else(|| set("SVC_SERVER")) {
             Some(named) => named.parse()?,
-            None => match &saved {
-                Some((_, found)) => found.server.parse()?,
+            None => match saved.as_ref().and_then(|(_, found)| found.server.as_deref()) {
+                Some(server) => server.parse()?,
                 None => DEFAULT_SERVER.parse()?,
             },
         };
@@ -88,7 +115,7 @@ fn token_in_files(
     saved: Option<(PathBuf, ClientFile)>,
     environment: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Option<(Option<String>, TokenSource)>, Failure> {
-    if let Some((path, ClientFile { server: its, token: Some(token) })) = saved
+    if let Some((path, ClientFile { server: Some(its), token: Some(token), .. })) = saved
         && its.parse::<ServerAddress>()? == *server
     {
         return Ok(Some((Some(token), TokenSource::File(path))));
@@ -120,8 +147,10 @@ pub fn save_login(
 ) -> Result<PathBuf, Failure> {
     let path = client_file(environment)
         .ok_or_else(|| Failure::Bad("no home directory to write client.toml in: set HOME".to_owned()))?;
-    let login = ClientFile { server: server.to_string(), token: Some(token.to_owned()) };
-    let text = toml::to_string(&login).expect("two strings are TOML");
+    // An unreadable file is what a new login mends.
+    let event = read_client_file(&path).ok().flatten().map(|file| file.event).unwrap_or_default();
+    let login = ClientFile { server: Some(server.to_string()), token: Some(token.to_owned()), event };
+    let text = toml::to_string(&login).expect("strings and a table are TOML");
     write_private(&path, &text).map_err(|source| Failure::File { path: path.clone(), source })?;
     Ok(path)
 }
@@ -138,10 +167,17 @@ fn read_client_file(path: &Path) -> Result<Option<ClientFile>, Failure> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(Failure::File { path: path.to_owned(), source }),
     };
-    toml_input::parse(&text).map(Some).map_err(|error| Failure::Malformed {
+    let malformed = |why: String| Failure::Malformed {
         path: path.to_owned(),
-        why: format!("{error}; write it anew with `svc login`"),
-    })
+        why: format!("{why}; write it anew with `svc login`"),
+    };
+    let file: ClientFile = toml_input::parse(&text).map_err(|error| malformed(error.to_string()))?;
+    match file {
+        ClientFile { server: None, token: Some(_), .. } => {
+            Err(malformed("`token` without `server`: it would go to any server".to_owned()))
+        }
+        file => Ok(Some(file)),
+    }
 }
 
 /// Writes through a new file: the secret is never readable by others, and a crash leaves the old file whole.
@@ -290,6 +326,26 @@ mod tests {
             let expected = ("https://svc.example".to_owned(), Some(token.to_owned()));
             assert_eq!(found(&home, &AccessFlags::default(), &[]), expected);
         }
+    }
+
+    #[test]
+    fn a_login_keeps_the_settings_of_events_which_need_no_login() {
+        let home = Home::new();
+        assert_eq!(EventDefaults::find(&home.environment(&[])).unwrap(), EventDefaults { spool: false });
+        home.write(".config/svc/client.toml", "[event]\nspool = true\n");
+        assert_eq!(EventDefaults::find(&home.environment(&[])).unwrap(), EventDefaults { spool: true });
+        assert_eq!(found(&home, &AccessFlags::default(), &[]).0, DEFAULT_SERVER);
+        save_login(&"https://svc.example".parse().unwrap(), "svc_new", &home.environment(&[])).unwrap();
+        assert_eq!(EventDefaults::find(&home.environment(&[])).unwrap(), EventDefaults { spool: true });
+        assert_eq!(found(&home, &AccessFlags::default(), &[]).1.as_deref(), Some("svc_new"));
+    }
+
+    #[test]
+    fn a_token_in_the_client_file_needs_its_server() {
+        let home = Home::new();
+        home.write(".config/svc/client.toml", "token = \"svc_lost\"\n");
+        let error = Access::find(&AccessFlags::default(), &home.environment(&[])).unwrap_err();
+        assert!(error.to_string().contains("`token` without `server`"), "{error}");
     }
 
     #[test]

@@ -11,11 +11,14 @@ use super::{
 };
 use crate::{
     agent::NOT_CONNECTED,
-    model::api::{
-        agent::AgentStatusView,
-        error::ErrorBody,
-        identity::Credentials,
-        list::{Limit, List},
+    model::{
+        api::{
+            agent::AgentStatusView,
+            error::ErrorBody,
+            identity::Credentials,
+            list::{Limit, List},
+        },
+        id::EventId,
     },
     platform::percent,
 };
@@ -114,8 +117,17 @@ impl Client {
         &self.access.server
     }
 
+    pub fn access(&self) -> &Access {
+        &self.access
+    }
+
     pub fn get(&self, path: &str) -> Result<ResponseText, Failure> {
         self.exchange(Method::GET, path, None)
+    }
+
+    /// Gets a path with a timeout of its own.
+    pub fn get_within(&self, path: &str, timeout: Duration) -> Result<ResponseText, Failure> {
+        self.read_answer(self.send(self.request(Method::GET, path).timeout(timeout).body(()))?)
     }
 
     pub fn post(&self, path: &str, body: &impl Serialize) -> Result<ResponseText, Failure> {
@@ -305,7 +317,7 @@ impl Client {
     }
 
     fn foreign(&self, status: StatusCode, why: &str) -> Failure {
-        Failure::Foreign { server: self.server().to_string(), why: format!("status {}: {why}", status.as_u16()) }
+        Failure::Foreign { server: self.server().to_string(), status: status.as_u16(), why: why.to_owned() }
     }
 }
 
@@ -342,6 +354,28 @@ impl AgentHttp {
         self.0.delete(path).map_err(|failure| self.of_agent(failure))
     }
 
+    /// Emits an event. A refusal keeps its status; [`Self::of_agent`] words it for people.
+    pub fn emit(&self, body: String) -> Result<ResponseText, Failure> {
+        match self.0.post_raw("/event", body) {
+            Err(failure @ Failure::Rejected { .. }) => Err(failure),
+            answer => answer.map_err(|failure| self.of_agent(failure)),
+        }
+    }
+
+    /// An event as a linked server has it; `None` while no server has it, or none can be asked.
+    pub fn event(&self, id: EventId, timeout: Duration) -> Result<Option<ResponseText>, Failure> {
+        match self.0.get_within(&format!("/api/events/{id}"), timeout) {
+            Ok(answer) => Ok(Some(answer)),
+            Err(Failure::Rejected { status: 404, .. }) => Ok(None),
+            Err(failure) if failure.is_temporary() => Ok(None),
+            Err(failure) => Err(self.of_agent(failure)),
+        }
+    }
+
+    pub fn address(&self) -> &ServerAddress {
+        self.0.server()
+    }
+
     pub fn read<'a, T: Deserialize<'a>>(&self, answer: &'a ResponseText) -> Result<T, Failure> {
         self.0.read(answer).map_err(|failure| self.of_agent(failure))
     }
@@ -358,13 +392,13 @@ impl AgentHttp {
     }
 
     /// The same failure, worded for an agent.
-    fn of_agent(&self, failure: Failure) -> Failure {
+    pub fn of_agent(&self, failure: Failure) -> Failure {
         let agent = self.0.server().to_string();
         match failure {
             Failure::Unreachable { why, .. } => Failure::NoAgent { agent, why },
-            Failure::Foreign { why, .. } => {
-                Failure::Bad(format!("cannot make sense of the answer from {agent} ({why}): check SVC_AGENT_URL"))
-            }
+            Failure::Foreign { status, why, .. } => Failure::Bad(format!(
+                "cannot make sense of the answer from {agent} (status {status}: {why}): check SVC_AGENT_URL"
+            )),
             Failure::Refused { message, .. } => Failure::AgentRefused(message),
             Failure::Rejected { code, message, .. } if code == NOT_CONNECTED => Failure::AgentNotConnected(message),
             Failure::Rejected { message, .. } => Failure::Bad(message),

@@ -39,6 +39,7 @@ pub enum Failure {
     /// The answer is not one of an svc server.
     Foreign {
         server: String,
+        status: u16,
         why: String,
     },
     /// The request was carried out with a bad result. Stdout has the details.
@@ -126,6 +127,25 @@ impl Failure {
         }
     }
 
+    /// Returns true if the same request can succeed later: no answer came, or the server or what stands before it cannot
+    /// take requests for now.
+    pub fn is_temporary(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } | Self::NoAgent { .. } | Self::AgentNotConnected(_) => true,
+            Self::Rejected { status, .. } | Self::Foreign { status, .. } => matches!(status, 429 | 502..=504),
+            _ => false,
+        }
+    }
+
+    /// Returns true if the server will refuse the same request again.
+    pub fn is_final(&self) -> bool {
+        match self {
+            Self::Rejected { status, .. } => matches!(status, 400..=499) && !matches!(status, 408 | 429),
+            Self::Bad(_) => true,
+            _ => false,
+        }
+    }
+
     /// The failure of a write to stdout. A closed stdout is no error.
     pub fn of_output(error: io::Error) -> Self {
         match error.kind() {
@@ -169,7 +189,8 @@ impl fmt::Display for Failure {
                 write!(f, "{message} ({status} {code}): the server's log says more")
             }
             Self::Rejected { status, code, message } => write!(f, "{message} ({status} {code})"),
-            Self::Foreign { server, why } => {
+            Self::Foreign { server, status, why } => {
+                let why = format!("status {status}: {why}");
                 write!(f, "cannot make sense of the answer from {server} ({why}): check that it is an svc server")
             }
             Self::Config(error) => error.fmt(f),

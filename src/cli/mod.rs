@@ -35,6 +35,8 @@ pub mod server;
 pub mod shell;
 pub mod sink;
 pub mod sink_file;
+pub mod source;
+pub mod source_file;
 pub mod space;
 pub mod store;
 pub mod table;
@@ -86,6 +88,7 @@ pub enum Command {
     Run(run::RunCommand),
     Event(event::EventCommand),
     Sink(sink::SinkCommand),
+    Source(source::SourceCommand),
     Script(script::ScriptCommand),
     Method(method::MethodCommand),
     Mcp(mcp::McpCommand),
@@ -172,6 +175,7 @@ fn dispatch(shell: &mut Shell<'_>, words: &[String]) -> Result<(), Failure> {
         Some(Command::Run(command)) => command.run(shell),
         Some(Command::Event(command)) => command.run(shell),
         Some(Command::Sink(command)) => command.run(shell),
+        Some(Command::Source(command)) => command.run(shell),
         Some(Command::Script(command)) => command.run(shell),
         Some(Command::Method(command)) => command.run(shell),
         Some(Command::Mcp(command)) => command.run(shell),

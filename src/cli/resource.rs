@@ -27,6 +27,8 @@ pub struct ResourceKind {
 enum Lookup {
     /// The server filters by name.
     ByName,
+    /// The server filters by slug, which is the name of a source.
+    BySlug,
     /// The server filters by name; the caller's own records come before those of others.
     OwnFirst,
     /// There are few, so all are read.
@@ -67,6 +69,7 @@ pub trait Resource: DeserializeOwned {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Named {
     pub id: String,
+    #[serde(alias = "slug")]
     pub name: String,
 }
 
@@ -134,6 +137,7 @@ pub fn show<R: Resource>(
 
 impl ResourceKind {
     pub const SINK: Self = Self { noun: "sink", path: "/api/event-sinks", lookup: Lookup::ByName };
+    pub const SOURCE: Self = Self { noun: "source", path: "/api/sources", lookup: Lookup::BySlug };
     pub const SCRIPT: Self = Self { noun: "script", path: "/api/scripts", lookup: Lookup::OwnFirst };
     pub const SPACE: Self = Self { noun: "space", path: "/api/spaces", lookup: Lookup::OwnFirst };
     pub const TEMPLATE: Self = Self { noun: "template", path: "/api/templates", lookup: Lookup::ByName };
@@ -152,13 +156,13 @@ impl ResourceKind {
             return Ok(Named { id: id.to_string(), name: text.to_owned() });
         }
         let query = match self.lookup {
-            Lookup::ByName | Lookup::OwnFirst => QueryString::default().with("name", text),
+            Lookup::ByName | Lookup::BySlug | Lookup::OwnFirst => self.named_query(text),
             Lookup::All => QueryString::default(),
         };
         let list = |query: &QueryString| client.list(self.path, query, usize::MAX)?.read::<Named>(client);
         let mut all = match self.lookup {
             Lookup::OwnFirst => list(&query.clone().with("owner", "me"))?,
-            Lookup::ByName | Lookup::All => Vec::new(),
+            Lookup::ByName | Lookup::BySlug | Lookup::All => Vec::new(),
         };
         if all.is_empty() {
             all = list(&query)?;
@@ -197,9 +201,15 @@ impl ResourceKind {
     ///
     /// Fails if the server refuses or cannot be reached.
     pub fn named(self, client: &Client, name: &str, owner: OwnerSpec) -> Result<Option<Named>, Failure> {
-        let query = QueryString::default().with("name", name).with("owner", owner);
+        let query = self.named_query(name).with("owner", owner);
         let all: Vec<Named> = client.list(self.path, &query, usize::MAX)?.read(client)?;
         Ok(all.into_iter().find(|record| record.name == name))
+    }
+
+    /// The query for records of this name.
+    fn named_query(self, name: &str) -> QueryString {
+        let parameter = if self.lookup == Lookup::BySlug { "slug" } else { "name" };
+        QueryString::default().with(parameter, name)
     }
 
     /// The path of the record called `text`.

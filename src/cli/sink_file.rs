@@ -21,7 +21,7 @@ use crate::model::{
     body_template::BodyTemplate,
     id::ScriptId,
     owner::OwnerSpec,
-    sink_spec::{ScriptSinkSpec, SinkKind, SinkSpec, WebhookSpec},
+    sink_spec::{ScriptSinkSpec, SinkKind, SinkSpec, WebhookBody, WebhookSpec},
     toml_input::{self, InvalidToml},
 };
 use serde::Deserialize;
@@ -33,7 +33,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A file that cannot be read as a sink.
+/// A file that cannot be read as a sink or a source.
 #[derive(Debug, thiserror::Error)]
 pub enum SinkFileError {
     #[error("cannot read {}: {source}", path.display())]
@@ -49,6 +49,10 @@ pub enum SinkFileError {
     Neither { path: PathBuf, field: &'static str },
     #[error("{}: `script.stored` names a script that has its source: give no other", path.display())]
     Stored { path: PathBuf },
+    #[error("{}: `verify.secret` must be a text, or {{ env = \"NAME\" }} for one from the environment", path.display())]
+    Secret { path: PathBuf },
+    #[error("{}: `verify`: {message}", path.display())]
+    Verify { path: PathBuf, message: String },
     #[error("{}: `values` reach only Lua: use a Lua template or script, or remove them", path.display())]
     Values { path: PathBuf },
 }
@@ -73,6 +77,7 @@ struct SinkFile {
     kind: SinkKind,
     #[serde(default)]
     owner: OwnerSpec,
+    filter: Option<String>,
     active: Option<bool>,
     webhook: Option<WebhookFile>,
     script: Option<ScriptFile>,
@@ -85,12 +90,13 @@ struct SinkFile {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WebhookFile {
-    url: Text,
-    secret: Option<Text>,
+    url: FileText,
+    secret: Option<FileText>,
     #[serde(default)]
-    headers: BTreeMap<String, Text>,
+    headers: BTreeMap<String, FileText>,
     template: Option<BodyTemplate>,
     template_file: Option<PathBuf>,
+    body: Option<WebhookBody>,
     #[serde(default)]
     skip_tls_verify: bool,
 }
@@ -133,14 +139,14 @@ impl Draft {
 /// A text, or the variable that holds it.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "expected a text, or { env = \"NAME\" } for one from the environment")]
-enum Text {
+pub enum FileText {
     Plain(String),
     Environment(Variable),
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Variable {
+pub struct Variable {
     env: String,
     /// Put in front of the value, such as `Bearer `.
     #[serde(default)]
@@ -159,7 +165,7 @@ pub fn read(path: &Path, environment: impl Fn(&str) -> Option<String>) -> Result
     let text = read_text(path)?;
     let file: SinkFile =
         toml_input::parse(&text).map_err(|source| SinkFileError::Toml { path: path.to_owned(), source })?;
-    let reader = Reader { path, environment, values: &file.values, unset: RefCell::default() };
+    let reader = FileReader { path, environment, values: &file.values, unset: RefCell::default() };
     let spec = reader.spec(&file)?;
     let unset = reader.unset.into_inner();
     let stored = file.script.and_then(|script| script.stored);
@@ -201,15 +207,15 @@ pub fn find(path: &Path) -> Result<Vec<PathBuf>, SinkFileError> {
 }
 
 /// The state of resolving a file's references.
-struct Reader<'a, E> {
-    path: &'a Path,
-    environment: E,
-    values: &'a toml::Table,
+pub struct FileReader<'a, E> {
+    pub path: &'a Path,
+    pub environment: E,
+    pub values: &'a toml::Table,
     /// The unset variables found so far.
-    unset: RefCell<Vec<Unset>>,
+    pub unset: RefCell<Vec<Unset>>,
 }
 
-impl<E: Fn(&str) -> Option<String>> Reader<'_, E> {
+impl<E: Fn(&str) -> Option<String>> FileReader<'_, E> {
     fn spec(&self, file: &SinkFile) -> Result<SinkSpec, SinkFileError> {
         let webhook = file.webhook.as_ref().map(|webhook| self.webhook(webhook)).transpose()?;
         let script = file.script.as_ref().map(|script| self.script(script)).transpose()?;
@@ -226,6 +232,7 @@ impl<E: Fn(&str) -> Option<String>> Reader<'_, E> {
             events: file.events.clone(),
             kind: file.kind,
             owner: file.owner,
+            filter: file.filter.clone(),
             active: file.active,
             webhook,
             script,
@@ -235,12 +242,13 @@ impl<E: Fn(&str) -> Option<String>> Reader<'_, E> {
 
     fn webhook(&self, file: &WebhookFile) -> Result<WebhookSpec, SinkFileError> {
         let header =
-            |(name, value): (&String, &Text)| (name.clone(), self.text(&format!("webhook.headers.{name}"), value));
+            |(name, value): (&String, &FileText)| (name.clone(), self.text(&format!("webhook.headers.{name}"), value));
         Ok(WebhookSpec {
             url: self.text("webhook.url", &file.url),
             secret: file.secret.as_ref().map(|secret| self.text("webhook.secret", secret)),
             headers: file.headers.iter().map(header).collect(),
             template: self.template("webhook.template", file.template.as_ref(), file.template_file.as_deref())?,
+            body: file.body,
             skip_tls_verify: file.skip_tls_verify,
         })
     }
@@ -286,10 +294,10 @@ impl<E: Fn(&str) -> Option<String>> Reader<'_, E> {
         }
     }
 
-    fn text(&self, field: &str, text: &Text) -> String {
+    pub fn text(&self, field: &str, text: &FileText) -> String {
         match text {
-            Text::Plain(text) => text.clone(),
-            Text::Environment(variable) => self.variable(field, variable),
+            FileText::Plain(text) => text.clone(),
+            FileText::Environment(variable) => self.variable(field, variable),
         }
     }
 
@@ -304,7 +312,7 @@ impl<E: Fn(&str) -> Option<String>> Reader<'_, E> {
     }
 
     /// Puts the values in front of the Lua, on its first line, so that every line keeps its number.
-    fn with_values(&self, source: String) -> String {
+    pub fn with_values(&self, source: String) -> String {
         if self.values.is_empty() {
             return source;
         }
@@ -347,7 +355,7 @@ impl<E: Fn(&str) -> Option<String>> Reader<'_, E> {
         lua.push('}');
     }
 
-    fn beside(&self, file: &Path) -> PathBuf {
+    pub fn beside(&self, file: &Path) -> PathBuf {
         self.path.parent().unwrap_or(Path::new("")).join(file)
     }
 }
@@ -367,7 +375,7 @@ fn write_text(lua: &mut String, text: &str) {
     lua.push('"');
 }
 
-fn read_text(path: &Path) -> Result<String, SinkFileError> {
+pub fn read_text(path: &Path) -> Result<String, SinkFileError> {
     std::fs::read_to_string(path).map_err(|source| SinkFileError::Read { path: path.to_owned(), source })
 }
 

@@ -1,5 +1,5 @@
 //! The event's way out: [`deliver`] takes events from the queues and makes attempts through [`sinks`] and
-//! [`subscriptions`].
+//! [`subscriptions`]. [`filters`] are asked earlier, when an event is routed.
 //!
 //! An attempt passes through stages that cannot be confused: a
 //! [`PendingDelivery`](crate::routing::queue::PendingDelivery) from the queue, a [`CompletedAttempt`] from a sink or
@@ -7,6 +7,7 @@
 
 mod completed_attempt;
 pub mod deliver;
+pub mod filters;
 pub mod sinks;
 pub mod subscriptions;
 

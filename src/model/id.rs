@@ -71,12 +71,29 @@ ids! {
     TemplateId
     /// A script kept on the server.
     ScriptId
+    /// An address that takes requests of other services.
+    SourceId
+    /// A request that a source could not turn into events.
+    SourceLetterId
     /// One line of the audit log.
     AuditId
 }
 
 impl EventId {
+    /// The id that follows from a text, the same for the same text. It is a UUID of version 8.
+    pub fn derived(digest: &[u8; 32]) -> Self {
+        let mut bytes = *digest.first_chunk::<16>().expect("a digest has 32 bytes");
+        bytes[6] = bytes[6] & 0x0f | 0x80;
+        bytes[8] = bytes[8] & 0x3f | 0x80;
+        Self(Uuid::from_bytes(bytes))
+    }
+
     /// The id of no event. An emitter cannot choose it.
+    pub const NIL: Self = Self(Uuid::nil());
+}
+
+impl UserId {
+    /// The user of events that belong to nobody, which reach global sinks alone.
     pub const NIL: Self = Self(Uuid::nil());
 }
 

@@ -4,6 +4,7 @@
 
 use super::{
     body_template::BodyTemplate,
+    event_filter::{EventFilter, EventFilterError},
     id::ScriptId,
     outbound_http::{UrlError, check_url, is_framing},
     owner::OwnerSpec,
@@ -39,6 +40,9 @@ pub struct SinkSpec {
     pub kind: SinkKind,
     #[serde(default)]
     pub owner: OwnerSpec,
+    /// A Lua expression over `event`, `space` and `actor`: an event for which it is false is not for this sink.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
     /// Absent: true for a new sink, unchanged for an existing one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active: Option<bool>,
@@ -70,10 +74,24 @@ pub struct WebhookSpec {
     pub secret: Option<String>,
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
+    /// Makes the body; or give `body`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<BodyTemplate>,
+    /// The body without a template: `default` if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<WebhookBody>,
     #[serde(default)]
     pub skip_tls_verify: bool,
+}
+
+/// The body of a webhook that has no template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum WebhookBody {
+    /// `event_id`, `event_type`, `event_ts` and `data`.
+    Default,
+    /// The whole event: `zone`, `space`, `user` and `actor` as well.
+    Full,
 }
 
 /// The part of a sink of type `script`.
@@ -95,6 +113,7 @@ pub struct CheckedSinkSpec {
     pub name: String,
     pub description: String,
     pub events: Patterns,
+    pub filter: Option<EventFilter>,
     pub owner: OwnerSpec,
     pub active: Option<bool>,
     pub target: TargetSpec,
@@ -122,6 +141,8 @@ pub enum SinkSpecError {
     Description,
     #[error("`events`: {0}")]
     Events(#[from] PatternError),
+    #[error("`filter`: {0}")]
+    Filter(#[from] EventFilterError),
     #[error("`{field}` is required for a sink of type \"{kind}\"")]
     Missing { field: &'static str, kind: SinkKind },
     #[error("`{field}` does not belong to a sink of type \"{kind}\": remove it, or change `type`")]
@@ -134,6 +155,8 @@ pub enum SinkSpecError {
     Header { name: String, error: HeaderError },
     #[error("`webhook.headers` has more than {MAX_HEADERS} entries: remove some")]
     TooManyHeaders,
+    #[error("`webhook`: give either `template` or `body`")]
+    TemplateAndBody,
     #[error("`script`: give either `source` or `script_id`")]
     Script,
 }
@@ -159,6 +182,7 @@ impl SinkSpec {
             return Err(SinkSpecError::Description);
         }
         let events = self.events.parse()?;
+        let filter = self.filter.as_deref().map(str::parse).transpose()?;
         self.check_parts()?;
         let missing = |field| SinkSpecError::Missing { field, kind: self.kind };
         let target = match self.kind {
@@ -167,7 +191,7 @@ impl SinkSpec {
             SinkKind::JsonRpc => TargetSpec::JsonRpc(self.template.ok_or_else(|| missing("template"))?),
         };
         let Self { name, description, owner, active, .. } = self;
-        Ok(CheckedSinkSpec { name, description, events, owner, active, target })
+        Ok(CheckedSinkSpec { name, description, events, filter, owner, active, target })
     }
 
     /// Rejects a part that belongs to another type, instead of ignoring it.
@@ -189,6 +213,9 @@ impl WebhookSpec {
     fn check(self) -> Result<TargetSpec, SinkSpecError> {
         let url = check_url(&self.url)?.into();
         check_headers(&self.headers)?;
+        if self.template.is_some() && self.body.is_some() {
+            return Err(SinkSpecError::TemplateAndBody);
+        }
         Ok(TargetSpec::Webhook(Self { url, ..self }))
     }
 }
@@ -242,6 +269,24 @@ fn check_headers(headers: &BTreeMap<String, String>) -> Result<(), SinkSpecError
         seen.push(parsed);
     }
     Ok(())
+}
+
+impl fmt::Display for WebhookBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Default => "default",
+            Self::Full => "full",
+        })
+    }
+}
+
+impl std::str::FromStr for WebhookBody {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = [Self::Default, Self::Full].into_iter().find(|known| known.to_string() == text);
+        known.ok_or_else(|| "expected default or full".to_owned())
+    }
 }
 
 impl std::str::FromStr for SinkKind {

@@ -1,4 +1,4 @@
-//! The event's way in: ingress → stamp → route → queue. The way goes on in [`crate::delivery::deliver`].
+//! The event's way in: ingress → stamp → route and filter → queue. The way goes on in [`crate::delivery::deliver`].
 //!
 //! Every source of events (the HTTP API, agents, scripts, the service's own system events) calls [`Emitter::emit`].
 
@@ -12,6 +12,7 @@ use crate::{
     routing::{
         matcher::Routes,
         queue::{AcceptError, Engine, Receipt, RouteTarget},
+        route::{Route, RouteFilters},
     },
 };
 use futures_util::future::BoxFuture;
@@ -33,7 +34,8 @@ const EARLIEST: Timestamp = Timestamp::from_micros(1_577_836_800_000_000);
 /// Accepts events of one zone.
 pub struct Emitter {
     zone: Arc<str>,
-    routes: Arc<Routes<RouteTarget>>,
+    routes: Arc<Routes<Route>>,
+    filters: Arc<dyn RouteFilters>,
     engine: Arc<dyn Engine>,
     max_payload: usize,
     waiting: Semaphore,
@@ -75,8 +77,14 @@ pub enum EmitError {
 }
 
 impl Emitter {
-    pub fn new(zone: &str, routes: Arc<Routes<RouteTarget>>, engine: Arc<dyn Engine>, max_payload: usize) -> Self {
-        Self { zone: zone.into(), routes, engine, max_payload, waiting: Semaphore::new(WAITING_KIB) }
+    pub fn new(
+        zone: &str,
+        routes: Arc<Routes<Route>>,
+        filters: Arc<dyn RouteFilters>,
+        engine: Arc<dyn Engine>,
+        max_payload: usize,
+    ) -> Self {
+        Self { zone: zone.into(), routes, filters, engine, max_payload, waiting: Semaphore::new(WAITING_KIB) }
     }
 
     /// Accepts an event and returns its receipt once every matching queue holds it on disk.
@@ -108,7 +116,7 @@ impl Emitter {
         let permit = self.waiting.acquire_many(kib).await.expect("the semaphore is never closed");
 
         let event = Arc::new(self.stamp(new));
-        let targets = self.routes.matches(event.kind.segments(), event.user_id);
+        let targets = self.route(&event).await;
         let mut accepting: PendingReceipt<'_> = Box::pin(async move {
             let accepted = self.engine.accept(event, targets).await;
             drop(permit);
@@ -119,6 +127,26 @@ impl Emitter {
             Poll::Ready(accepted) => accepted.map(|receipt| Box::pin(ready(Ok(receipt))) as PendingReceipt<'_>),
             Poll::Pending => Ok(accepting),
         }
+    }
+
+    /// The targets of an event: the routes that match, without those whose filter refuses it.
+    async fn route(&self, event: &Arc<Event>) -> Vec<RouteTarget> {
+        let mut routes = self.routes.matches(event.kind.segments(), event.user_id);
+        let filtered: Vec<_> = routes.iter().filter(|route| route.filtered).map(|route| route.target.sink).collect();
+        if !filtered.is_empty() {
+            let refused = self.filters.refused(event, filtered).await;
+            routes.retain(|route| !refused.contains(&route.target.sink));
+        }
+        routes.into_iter().map(|route| route.target).collect()
+    }
+
+    /// Checks that a payload would be accepted.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the rule that it breaks.
+    pub fn check_payload(&self, payload: &RawValue) -> Result<(), EmitError> {
+        check_payload(payload, self.max_payload)
     }
 
     fn stamp(&self, new: NewEvent) -> Event {

@@ -7,6 +7,7 @@ use crate::{
     calls::{call::Calls, registry::Registry},
     delivery::{
         deliver::{self, Deliverer, DelivererDeps, RunningAttempts},
+        filters::EventFilters,
         sinks::{self, Sinks, SinksError},
         subscriptions::Subscriptions,
     },
@@ -38,13 +39,14 @@ use crate::{
         agent_hub::{AgentHub, AgentHubDeps},
         http::{
             BackupServices, EventServices, HttpServices, HttpSettings, LoginServices, MethodServices,
-            ScriptRunServices, ScriptServices, SinkServices, SpaceServices, StatusServices, SubscriptionServices,
-            UserLimits, UserServices,
+            ScriptRunServices, ScriptServices, SinkServices, SourceServices, SpaceServices, StatusServices,
+            SubscriptionServices, UserLimits, UserServices,
         },
         mcp,
         stop_phases::StopPhases,
         user_records::UserRecords,
     },
+    sources::{DeadLetters, SourceIntake, Sources, SourcesError},
     spaces::{Spaces, Templates},
 };
 use std::sync::Arc;
@@ -65,7 +67,10 @@ pub struct Services {
     pub registry: Registry,
     pub calls: Calls,
     pub sinks: Sinks,
+    /// Takes requests at sources.
+    pub intake: SourceIntake,
     pub subscriptions: Subscriptions,
+    pub filters: EventFilters,
     /// Delivers outside any queue, for tests and previews of sinks.
     pub delivery: sinks::SinkContext,
     pub deliverer: Deliverer,
@@ -92,6 +97,8 @@ pub enum ServicesError {
     Secrets(#[from] SecretKeysError),
     #[error("the webhook secrets cannot be encrypted: {0}")]
     Sinks(#[from] SinksError),
+    #[error("the secrets of sources cannot be encrypted: {0}")]
+    Sources(#[from] SourcesError),
     #[error("cannot read the data directory: {0}")]
     Store(#[from] StoreError),
     #[error("cannot open the file `attempts` of the data directory: {0}")]
@@ -116,8 +123,13 @@ impl Services {
     ) -> Result<(Self, ReadyQueues), ServicesError> {
         let identity = Identity::open(store.clone(), config.auth.session.0).await?;
         let keys = SecretKeys::open(&config.key_file(store.directory()))?;
-        let sinks = Sinks::open(store.clone(), config.limits.sinks, keys)?;
+        let sinks = Sinks::open(store.clone(), config.limits.sinks, keys.clone())?;
         sinks.encrypt_stored().await?;
+        let sources = Sources::open(store.clone(), config.limits.sources, keys)?;
+        sources.encrypt_stored().await?;
+        let letters =
+            DeadLetters::open(store.clone(), config.limits.source_letters, |source| sources.get(source).is_some())?;
+        letters.follow(&sources);
         let scripts = Scripts::open(store.clone(), config.limits.scripts)?;
         let subscriptions = Subscriptions::open(store.clone())?;
         let kv = Kv::new(store.clone())?.limited_to(config.limits.kv.0);
@@ -152,6 +164,7 @@ impl Services {
             scripts: scripts.clone(),
             timeout: config.webhook.timeout.0,
         };
+        let filters = EventFilters::new(workers.clone(), metrics.clone());
         let is_head = |sink, sequence| engine.queue_head(sink).is_some_and(|head| head.sequence == sequence);
         let running_attempts = RunningAttempts::open(store.directory(), is_head).map_err(ServicesError::Attempts)?;
         let deps = DelivererDeps {
@@ -159,6 +172,7 @@ impl Services {
             running_attempts,
             sinks: sinks.clone(),
             subscriptions: subscriptions.clone(),
+            filters: filters.clone(),
             methods: Arc::new(calls.clone()),
             sink_context: delivery.clone(),
             feed: feed.clone(),
@@ -167,7 +181,17 @@ impl Services {
         let deliverer = Deliverer::new(&config.delivery, deps, phases.stopping.clone());
         let routes = Arc::new(Routes::new());
         deliver::sync_routes(&routes, &deliverer);
-        let emitter = Arc::new(Emitter::new(&config.zone, routes, engine.clone(), config.limits.payload.bytes()));
+        let max_payload = config.limits.payload.bytes();
+        let route_filters = Arc::new(filters.clone());
+        let emitter = Arc::new(Emitter::new(&config.zone, routes, route_filters, engine.clone(), max_payload));
+        let intake = SourceIntake {
+            sources,
+            letters,
+            workers: workers.clone(),
+            emitter: emitter.clone(),
+            identity: identity.clone(),
+            metrics: metrics.clone(),
+        };
         let tools = ToolRunner {
             workers: workers.clone(),
             caller: Arc::new(calls.clone()),
@@ -180,7 +204,7 @@ impl Services {
         let spaces = Spaces::open(store.clone(), identity.clone(), emitter.clone(), config.limits.spaces)?;
         let agents = AgentHub::new(AgentHubDeps {
             zone: config.zone.as_str().into(),
-            max_payload: config.limits.payload.bytes(),
+            max_payload,
             heartbeat: config.agent.heartbeat.0,
             scripts: scripts.clone(),
             identity: identity.clone(),
@@ -188,6 +212,7 @@ impl Services {
             registry: registry.clone(),
             sinks: sinks.clone(),
             subscriptions: subscriptions.clone(),
+            workers: workers.clone(),
             emitter: emitter.clone(),
             deliverer: deliverer.clone(),
             shutdown: phases.links_ending.clone(),
@@ -216,7 +241,9 @@ impl Services {
             registry,
             calls,
             sinks,
+            intake,
             subscriptions,
+            filters,
             delivery,
             deliverer,
             scripts,
@@ -258,21 +285,30 @@ impl Services {
                 feed: self.feed.clone(),
                 sinks: self.sinks.clone(),
                 subscriptions: self.subscriptions.clone(),
+                filters: self.filters.clone(),
                 calls: self.calls.clone(),
                 identity: self.identity.clone(),
                 user_limits: user_limits.clone(),
+                zone: zone.clone(),
             }),
             sinks: Arc::new(SinkServices {
                 sinks: self.sinks.clone(),
                 subscriptions: self.subscriptions.clone(),
+                filters: self.filters.clone(),
                 engine: self.engine.clone(),
                 scripts: self.scripts.clone(),
                 delivery: self.delivery.clone(),
                 user_limits: user_limits.clone(),
                 zone: zone.clone(),
             }),
+            sources: Arc::new(SourceServices {
+                intake: self.intake.clone(),
+                audit: self.audit.clone(),
+                user_limits: user_limits.clone(),
+            }),
             subscriptions: Arc::new(SubscriptionServices {
                 subscriptions: self.subscriptions.clone(),
+                filters: self.filters.clone(),
                 engine: self.engine.clone(),
                 calls: self.calls.clone(),
             }),
@@ -330,6 +366,7 @@ impl Services {
             identity: self.identity.clone(),
             spaces: self.spaces.clone(),
             sinks: self.sinks.clone(),
+            sources: self.intake.sources.clone(),
             scripts: self.scripts.clone(),
             kv: self.kv.clone(),
         }

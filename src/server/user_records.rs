@@ -1,11 +1,11 @@
-//! Deletion of everything that belongs to a user: spaces, sinks, stored scripts and the scripts' key-value data.
+//! Deletion of everything that belongs to a user: spaces, sinks, sources, stored scripts and the scripts' key-value data.
 //!
 //! A user's records are deleted after the user, so that a refused deletion of the user costs nothing. A crash between the
 //! two leaves orphans, which [`UserRecords::delete_orphans`] finds later. Without this, agents would go on running and
 //! queued events would be delivered in a name that no longer exists. The sinks that an agent made are deleted with its
 //! space in the same way: a stolen agent token must gain nothing that outlives the space.
 
-use super::audit_entries::{script_entry, sink_entry};
+use super::audit_entries::{script_entry, sink_entry, source_entry};
 use crate::{
     delivery::sinks::{Sinks, SinksError},
     identity::{Caller, Identity},
@@ -20,6 +20,7 @@ use crate::{
         store::StoreError,
     },
     scripting::scripts::{Scripts, ScriptsError},
+    sources::{Sources, SourcesError},
     spaces::{SpaceError, Spaces},
 };
 use serde_json::json;
@@ -34,6 +35,7 @@ pub struct UserRecords {
     pub identity: Identity,
     pub spaces: Spaces,
     pub sinks: Sinks,
+    pub sources: Sources,
     pub scripts: Scripts,
     pub kv: Kv,
 }
@@ -45,6 +47,8 @@ pub enum UserRecordsError {
     Space(#[from] SpaceError),
     #[error(transparent)]
     Sink(#[from] SinksError),
+    #[error(transparent)]
+    Source(#[from] SourcesError),
     #[error(transparent)]
     Script(#[from] ScriptsError),
     #[error(transparent)]
@@ -64,6 +68,10 @@ impl UserRecords {
         for sink in self.sinks.visible_to(&[Owner::User(user)]) {
             let entry = sink_entry(caller.actor(), "sink.delete", &sink).in_room(caller.audit_room());
             self.sinks.delete(sink.id, move |batch| Audit::record(batch, &entry)).await?;
+        }
+        for source in self.sources.of(Owner::User(user)) {
+            let entry = source_entry(caller.actor(), "source.delete", &source).in_room(caller.audit_room());
+            self.sources.delete(source.id, move |batch| Audit::record(batch, &entry)).await?;
         }
         for script in self.scripts.of(Owner::User(user)) {
             let entry = script_entry(caller.actor(), "script.delete", &script).in_room(caller.audit_room());
@@ -109,6 +117,13 @@ impl UserRecords {
             let entry = orphan_entry("sink.delete", format!("sink:{}", sink.id), &sink.name, reason).in_room(room);
             if let Err(error) = self.sinks.delete(sink.id, move |batch| Audit::record(batch, &entry)).await {
                 log::warn!("sink {} stays for now, although {reason}: {error}", sink.id);
+            }
+        }
+        for source in self.sources.all().into_iter().filter(|source| self.is_orphan(source.owner)) {
+            let entry = orphan_entry("source.delete", format!("source:{}", source.id), &source.slug, USER_DELETED);
+            let entry = entry.in_room(AuditRoom::Administrative);
+            if let Err(error) = self.sources.delete(source.id, move |batch| Audit::record(batch, &entry)).await {
+                log::warn!("source {} of a deleted user stays for now: {error}", source.id);
             }
         }
         for script in self.scripts.all().into_iter().filter(|script| self.is_orphan(script.owner)) {

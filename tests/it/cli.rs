@@ -34,16 +34,6 @@ fn waiting_for_a_sink_that_gives_up_exits_with_one() {
 }
 
 #[test]
-fn a_payload_comes_from_standard_input() {
-    let daemon = Daemon::start();
-    let mut child =
-        daemon.command(&["event", "x", "--json"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(br#"{"from": "stdin"}"#).unwrap();
-    let emitted: Value = serde_json::from_str(&success(&child.wait_with_output().unwrap())).unwrap();
-    assert_eq!(daemon.event(&emitted["event_id"])["data"], json!({"from": "stdin"}));
-}
-
-#[test]
 fn explain_sends_nothing() {
     let daemon = Daemon::start();
     daemon.create_sink(&webhook("matching", "http://127.0.0.1:9/"));

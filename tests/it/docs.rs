@@ -74,6 +74,7 @@ fn manual() -> Vec<ManualPage> {
     for folder in [
         "docs",
         "contrib",
+        "contrib/sources",
         "contrib/examples",
         "contrib/examples/lua",
         "contrib/examples/python",

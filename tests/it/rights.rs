@@ -227,6 +227,7 @@ fn a_token_on_the_command_line_is_hidden_from_ps_in_every_command() {
         &["event", "list"],
         &["sink", "list"],
         &["sink", "test", "x"],
+        &["source", "list"],
         &["script", "list"],
         &["space", "list"],
         &["template", "list"],

@@ -13,7 +13,10 @@ use crate::{
         setup_changes::{self, RegisterCause, SetupChanges},
         state::AgentState,
     },
-    model::api::agent::{AgentEmitBody, RegisterBody, RegisteredView, UnregisteredView},
+    model::{
+        api::agent::{AgentEmitBody, RegisterBody, RegisteredView, UnregisteredView},
+        id::EventId,
+    },
     platform::percent,
 };
 use bytes::Bytes;
@@ -58,6 +61,9 @@ pub async fn dispatch(
             forward(agent, sockets, request).await
         }
         (&Method::POST, ["api", "methods", "call"]) => forward(agent, sockets, request).await,
+        (&Method::GET, ["api", "events", id]) if id.parse::<EventId>().is_ok() => {
+            forward(agent, sockets, request).await
+        }
         (&Method::GET | &Method::HEAD, ["packages", "svc-libraries.zip"]) => {
             Ok(packages::answer(agent.packages.bundled(), request.headers()))
         }
@@ -79,7 +85,7 @@ pub async fn dispatch(
         (_, ["methods"]) => Ok(not_allowed("POST, DELETE")),
         (_, ["methods", _]) => Ok(not_allowed("DELETE")),
         _ => {
-            let has = "/event, /methods, /status, /api/methods, /packages and /kv";
+            let has = "/event, /methods, /status, /api/methods, /api/events/{id}, /packages and /kv";
             let message = format!("there is nothing at {path}: an agent has {has}");
             Err(ApiRefusal::new(StatusCode::NOT_FOUND, "not_found", message))
         }
@@ -89,8 +95,8 @@ pub async fn dispatch(
 /// Emits an event, and answers once it is on disk.
 async fn emit(agent: &AgentState, request: Request<Incoming>) -> Result<ApiResponse, ApiRefusal> {
     let limit = MAX_EVENT_BODY.max(agent.max_payload() + AROUND_PAYLOAD);
-    let AgentEmitBody { kind, payload } = read_json(request, limit).await?;
-    Ok(json(StatusCode::ACCEPTED, &agent.emit(&kind, payload).await?))
+    let AgentEmitBody { kind, payload, id } = read_json(request, limit).await?;
+    Ok(json(StatusCode::ACCEPTED, &agent.emit(&kind, payload, id).await?))
 }
 
 async fn register(

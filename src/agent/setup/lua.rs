@@ -122,7 +122,7 @@ impl SpaceAgent for InProcessAgent {
     fn emit(&self, kind: &str, payload: Box<RawValue>) -> AgentReply<Box<RawValue>> {
         let kind = kind.to_owned();
         self.request(|agent| async move {
-            let spooled = agent.emit(&kind, Some(payload)).await.map_err(|error| error.to_string())?;
+            let spooled = agent.emit(&kind, Some(payload), None).await.map_err(|error| error.to_string())?;
             Ok(raw(&spooled))
         })
     }

@@ -1,11 +1,18 @@
 //! `svc event TYPE`: raises an event and waits for its deliveries if asked to, or only explains its routes.
+//!
+//! Stdin is read only if `-` or `--stdin` asks for it: a hook in the body of `while read` shares the loop's input.
 
-use super::AttemptLine;
+use super::{
+    flush::send_kept,
+    receiver::{EmitTarget, EventReceiver, OutgoingEvent, target_of},
+    spool::{Acquire, EventSpool, KeptEvent},
+    wait::{RaisedEvent, wait_for_deliveries},
+};
 use crate::{
     cli::{
-        access::{Access, AccessFlags},
+        access::{Access, AccessFlags, EventDefaults},
         arguments::PayloadSource,
-        client::{AgentHttp, Client, ResponseText, is_agent_named, to_json},
+        client::{AgentHttp, Client, ResponseText, to_json},
         failure::Failure,
         shell::{OutputFormat, Shell},
         table::{Cell, Fit, TextTable, Tone, printable},
@@ -13,42 +20,41 @@ use crate::{
     model::{
         api::{
             agent::SpoolReceiptView,
-            events::{EmitBody, EventView, ExplainBody, Explanation, ReceiptView, SinkRef},
+            events::{ExplainBody, Explanation, ReceiptView, SinkRef},
         },
-        delivery::Delivery,
         event::EventType,
         id::EventId,
+        timestamp::Timestamp,
     },
-    platform::{backoff::Backoff, config::Span},
+    platform::config::Span,
 };
-use std::{
-    collections::HashSet,
-    time::{Duration, Instant},
-};
-
-/// The pauses between two polls of an event: short at first, because most deliveries are fast, then doubled up to the
-/// longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+use serde::Serialize;
+use serde_json::value::RawValue;
+use std::time::Duration;
 
 client_command! {
-    /// Raise an event. Its payload is given as JSON, as @FILE, or on stdin.
+    /// Raise an event. Its payload is given as JSON or as @FILE, or read from stdin if that is asked for.
     #[argh(
         example = "{command_name} deploy.done '{{\"version\": \"1.2\"}}' --wait\n\
-                   echo '{{\"load\": 12.5}}' | {command_name} host.busy\n\
-                   {command_name} deploy.done --explain",
+                   echo '{{\"load\": 12.5}}' | {command_name} host.busy -\n\
+                   {command_name} backup.done --spool\n\
+                   {command_name} deploy.done '{{\"version\": \"1.2\"}}' --explain",
         note = "The event goes to the agent of this space where SVC_AGENT_URL is set, and otherwise to the server. Where \
                 neither flags nor the environment nor a login name a server or hold a token for one, an agent at \
-                http://127.0.0.1:7301 is tried first."
+                http://127.0.0.1:7301 is tried first. Events that --spool kept are sent first, in their order."
     )]
     EmitEvent = "emit" {
         /// the event's type, such as deploy.done; `custom.` is put in front
         #[argh(positional, arg_name = "type")]
         kind: String,
 
-        /// the payload, a JSON object; @FILE reads a file and - stdin; empty if nothing is piped in
+        /// the payload, a JSON object; @FILE reads a file and - stdin; without one it is empty
         #[argh(positional, arg_name = "json")]
         payload: Option<String>,
+
+        /// read the payload from stdin, as - does
+        #[argh(switch)]
+        stdin: bool,
 
         /// return only when every sink and method that matched has settled, with a line for each; fails if one is dead or dropped
         #[argh(switch)]
@@ -70,6 +76,11 @@ client_command! {
         /// SVC_AGENT_URL is set
         #[argh(switch)]
         agent: bool,
+
+        /// keep the event on this machine if the server cannot be reached, for the next `svc event` or `svc event flush`;
+        /// the default with `spool = true` under `[event]` in client.toml, except with --wait
+        #[argh(switch)]
+        spool: bool,
     }
 }
 
@@ -78,21 +89,24 @@ client_command! {
 enum EmitPlan {
     /// Print the routes of the event.
     Explain,
-    /// Raise it.
-    Raise,
-    /// Raise it and wait for its deliveries.
-    Wait { at_most: Duration },
-    /// Give it to the agent, which spools it.
-    Spool,
-    /// Give it to an agent if one answers, and else to the default server: no server was named and no token found.
-    AgentOrServer,
+    /// Raise it, and wait for its deliveries if there is a time for that.
+    Raise { to: EmitTarget, wait: Option<Duration> },
 }
 
-/// The receiver of the event.
-#[derive(Debug, PartialEq, Eq)]
-enum EmitTarget {
-    Server,
-    Agent,
+/// What happens to an event that cannot be sent for now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unsent {
+    Fails,
+    IsKept,
+}
+
+/// The output of `--json` for an event that was kept.
+#[derive(Serialize)]
+struct KeptView<'a> {
+    event_id: EventId,
+    event_type: &'a str,
+    kept: bool,
+    reason: &'a str,
 }
 
 impl EmitEvent {
@@ -100,125 +114,246 @@ impl EmitEvent {
         let plan = self.plan(shell.environment)?;
         // Checked here too, so that a typo costs no round trip and does not wait for stdin.
         EventType::custom(&self.kind).map_err(|error| Failure::Usage(format!("`{}`: {error}", self.kind)))?;
-        match plan {
-            EmitPlan::Explain => explain(shell, &self.client(shell)?, &self.kind, self.format()),
-            EmitPlan::Raise => {
+        let (to, wait) = match plan {
+            EmitPlan::Explain => {
                 let client = self.client(shell)?;
-                let body = self.body(shell)?;
-                self.raise(shell, &client, body)
+                let OutgoingEvent { kind, payload, .. } = self.event(shell, Unsent::Fails)?;
+                return explain(shell, &client, kind, payload, self.format());
             }
-            EmitPlan::Spool => {
-                let body = self.body(shell)?;
-                self.spool(shell, body)
+            EmitPlan::Raise { to, wait } => (to, wait),
+        };
+        let unsent = match self.spool || (wait.is_none() && EventDefaults::find(shell.environment)?.spool) {
+            true => Unsent::IsKept,
+            false => Unsent::Fails,
+        };
+        let event = self.event(shell, unsent)?;
+        let agent = || AgentHttp::find(shell.environment).map(EventReceiver::Agent);
+        let server = || self.client(shell).map(EventReceiver::Server);
+        match to {
+            EmitTarget::Server => {
+                let server = server()?;
+                self.raise(shell, &server, event, unsent, wait)
             }
-            EmitPlan::AgentOrServer => {
-                let body = self.body(shell)?;
-                match self.spool(shell, body.clone()) {
-                    Err(Failure::NoAgent { .. }) => self.raise(shell, &self.client(shell)?, body),
-                    spooled => spooled,
+            EmitTarget::Agent => {
+                let agent = agent()?;
+                self.raise(shell, &agent, event, unsent, wait)
+            }
+            EmitTarget::AgentOrServer => {
+                let (agent, server) = (agent()?, server()?);
+                match self.raise(shell, &agent, event.clone(), Unsent::Fails, wait) {
+                    Err(Failure::NoAgent { .. }) => self.raise(shell, &server, event, unsent, wait),
+                    raised => raised,
                 }
-            }
-            EmitPlan::Wait { at_most } => {
-                let client = self.client(shell)?;
-                let body = self.body(shell)?;
-                let emitted = send(&client, body)?;
-                wait_for_deliveries(shell, &client, &client.read(&emitted)?, self.format(), at_most)
             }
         }
     }
 
     fn plan(&self, environment: &dyn Fn(&str) -> Option<String>) -> Result<EmitPlan, Failure> {
+        if self.stdin && self.payload.is_some() {
+            return Err(Failure::Usage("--stdin and a payload: leave one out".to_owned()));
+        }
+        if self.spool && (self.wait || self.explain) {
+            let other = if self.wait { "--wait" } else { "--explain" };
+            return Err(Failure::Usage(format!(
+                "{other} needs the server now, and --spool does without: leave one out"
+            )));
+        }
         match self.target(environment)? {
-            EmitTarget::Server => match self.plan_for_server()? {
-                EmitPlan::Raise if self.id.is_none() && self.server.is_none() => {
+            EmitTarget::Server => match self.plan_for(EmitTarget::Server)? {
+                EmitPlan::Raise { wait, .. } if self.id.is_none() && self.server.is_none() => {
                     let access = Access::find(&AccessFlags { server: None, token: self.token.clone() }, environment)?;
-                    Ok(if access.is_default(environment) { EmitPlan::AgentOrServer } else { EmitPlan::Raise })
+                    let is_default = access.is_default(environment);
+                    let to = if is_default { EmitTarget::AgentOrServer } else { EmitTarget::Server };
+                    Ok(EmitPlan::Raise { to, wait })
                 }
                 plan => Ok(plan),
             },
-            EmitTarget::Agent => Ok(EmitPlan::Spool),
+            target => self.plan_for(target),
         }
     }
 
     /// The receiver of the event. A server or a token among the flags means the server.
     fn target(&self, environment: &dyn Fn(&str) -> Option<String>) -> Result<EmitTarget, Failure> {
         let named = self.server.is_some() || self.token.is_some();
-        match (self.agent, named) {
-            (true, true) => {
-                Err(Failure::Usage("--agent asks no server: leave it, or --server and --token, out".to_owned()))
-            }
-            (false, true) => Ok(EmitTarget::Server),
-            (false, false) if !is_agent_named(environment) => Ok(EmitTarget::Server),
-            (_, false) => {
-                let asked = [
-                    ("--wait", self.wait),
-                    ("--explain", self.explain),
-                    ("--id", self.id.is_some()),
-                    ("--timeout", self.timeout.is_some()),
-                ];
-                match asked.into_iter().find(|(_, given)| *given) {
-                    Some((flag, _)) => Err(Failure::Usage(format!(
-                        "{flag} is for a server, and here events go through the agent: leave it out, or name a server \
-                         with --server"
-                    ))),
-                    None => Ok(EmitTarget::Agent),
-                }
-            }
+        if self.agent && named {
+            return Err(Failure::Usage("--agent asks no server: leave it, or --server and --token, out".to_owned()));
+        }
+        match if self.agent { EmitTarget::Agent } else { target_of(named, environment) } {
+            EmitTarget::Agent if self.explain => Err(Failure::Usage(
+                "--explain is for a server, and here events go through the agent: leave it out, or name a server with \
+                 --server"
+                    .to_owned(),
+            )),
+            target => Ok(target),
         }
     }
 
-    fn plan_for_server(&self) -> Result<EmitPlan, Failure> {
+    fn plan_for(&self, to: EmitTarget) -> Result<EmitPlan, Failure> {
         match (self.explain, self.wait, self.timeout) {
             (true, true, _) => Err(Failure::Usage("--explain sends nothing to --wait for: leave one out".to_owned())),
-            (true, false, _) if self.payload.is_some() || self.id.is_some() => {
-                Err(Failure::Usage("--explain needs only the type: leave the payload and --id out".to_owned()))
+            (true, false, _) if self.id.is_some() => {
+                Err(Failure::Usage("--explain sends nothing that has an id: leave --id out".to_owned()))
             }
             (_, false, Some(_)) => Err(Failure::Usage("--timeout is for --wait: add that".to_owned())),
             (true, false, None) => Ok(EmitPlan::Explain),
-            (false, false, None) => Ok(EmitPlan::Raise),
+            (false, false, None) => Ok(EmitPlan::Raise { to, wait: None }),
             (false, true, span) => {
-                Ok(EmitPlan::Wait { at_most: span.map_or(Duration::from_secs(60), |Span(length)| length) })
+                let wait = span.map_or(Duration::from_secs(60), |Span(length)| length);
+                Ok(EmitPlan::Raise { to, wait: Some(wait) })
             }
         }
     }
 
-    /// The body for a server. Without an id it is also that for an agent.
-    fn body(&self, shell: &mut Shell<'_>) -> Result<String, Failure> {
-        let payload = PayloadSource::of_argument(self.payload.as_deref()).read(shell)?;
-        Ok(to_json(&EmitBody { kind: self.kind.clone(), payload: Some(payload), id: self.id }))
+    /// The event to send. One that may be sent again has an id.
+    fn event(&self, shell: &mut Shell<'_>, unsent: Unsent) -> Result<OutgoingEvent, Failure> {
+        let payload = match (&self.payload, self.stdin) {
+            (None, false) => PayloadSource::Given("{}".to_owned()),
+            (None, true) => PayloadSource::Stdin,
+            (Some(argument), _) => PayloadSource::of_argument(Some(argument)),
+        };
+        let id = match unsent {
+            Unsent::IsKept => Some(self.id.unwrap_or_else(EventId::new)),
+            Unsent::Fails => self.id,
+        };
+        Ok(OutgoingEvent { kind: self.kind.clone(), payload: payload.read(shell)?, id })
     }
 
-    fn spool(&self, shell: &mut Shell<'_>, body: String) -> Result<(), Failure> {
-        let agent = AgentHttp::find(shell.environment)?;
-        let answer = agent.post_raw("/event", body)?;
-        if self.format() == OutputFormat::Json {
-            return shell.out.json(answer.as_str());
+    /// Sends the event behind those that are kept for the same receiver, or keeps it behind them.
+    fn raise(
+        &self,
+        shell: &mut Shell<'_>,
+        receiver: &EventReceiver,
+        event: OutgoingEvent,
+        unsent: Unsent,
+        wait: Option<Duration>,
+    ) -> Result<(), Failure> {
+        // Without a home directory nothing is kept.
+        let spool = match (EventSpool::find(shell.environment), unsent) {
+            (Err(failure), Unsent::IsKept) => return Err(failure),
+            (spool, _) => spool.ok(),
+        };
+        let waiting = match &spool {
+            Some(spool) => spool.count(&receiver.spool_key())?,
+            None => 0,
+        };
+        match (spool, unsent) {
+            (Some(spool), Unsent::IsKept) if waiting > 0 => self.raise_behind(shell, &spool, receiver, &event),
+            (Some(spool), Unsent::Fails) if waiting > 0 => {
+                let flushed = send_kept(shell, &spool, receiver, Acquire::Patiently, |_, _| {})?;
+                if let Some(failure) = flushed.and_then(|flushed| flushed.stopped) {
+                    return Err(receiver.failure(failure));
+                }
+                let answer = receiver.send(&event).map_err(|failure| receiver.failure(failure))?;
+                self.report(shell, receiver, &answer, wait)
+            }
+            (spool, unsent) => match (receiver.send(&event), spool, unsent) {
+                (Ok(answer), ..) => self.report(shell, receiver, &answer, wait),
+                (Err(failure), Some(spool), Unsent::IsKept) if failure.is_temporary() => {
+                    let event = kept(receiver, &event);
+                    spool.append(&receiver.spool_key(), &event)?;
+                    self.report_kept(shell, &event, &receiver.failure(failure).to_string())
+                }
+                (Err(failure), ..) => Err(receiver.failure(failure)),
+            },
         }
-        let spooled: SpoolReceiptView = agent.read(&answer)?;
-        shell.out.line(&format!("{}  {}", spooled.event_id, spooled.event_type))
     }
 
-    fn raise(&self, shell: &mut Shell<'_>, client: &Client, body: String) -> Result<(), Failure> {
-        let answer = send(client, body)?;
-        if self.format() == OutputFormat::Json {
+    /// Keeps the event behind others, and sends all of them unless another command is at it.
+    fn raise_behind(
+        &self,
+        shell: &mut Shell<'_>,
+        spool: &EventSpool,
+        receiver: &EventReceiver,
+        event: &OutgoingEvent,
+    ) -> Result<(), Failure> {
+        let event = kept(receiver, event);
+        spool.append(&receiver.spool_key(), &event)?;
+        let mut own: Option<ResponseText> = None;
+        let flushed = send_kept(shell, spool, receiver, Acquire::AtOnce, |sent, answer| {
+            if sent.id == event.id {
+                own = Some(answer);
+            }
+        })?;
+        match (own, flushed) {
+            (Some(answer), _) => self.report(shell, receiver, &answer, None),
+            (None, None) => self.report_kept(shell, &event, "another command is sending the events before it"),
+            (None, Some(flushed)) => match flushed.stopped {
+                Some(failure) if failure.is_temporary() => {
+                    self.report_kept(shell, &event, &receiver.failure(failure).to_string())
+                }
+                Some(failure) => {
+                    shell.note("the event is kept behind others, which were refused for now");
+                    Err(receiver.failure(failure))
+                }
+                None if flushed.refused.is_empty() => {
+                    self.report_kept(shell, &event, "another command has sent it meanwhile")
+                }
+                None => Err(Failure::Bad("the event was refused".to_owned())),
+            },
+        }
+    }
+
+    /// Prints the answer to the event, or waits for its deliveries and prints those.
+    fn report(
+        &self,
+        shell: &mut Shell<'_>,
+        receiver: &EventReceiver,
+        answer: &ResponseText,
+        wait: Option<Duration>,
+    ) -> Result<(), Failure> {
+        if wait.is_none() && self.format() == OutputFormat::Json {
             return shell.out.json(answer.as_str());
         }
-        let emitted: ReceiptView = client.read(&answer)?;
-        let queued = counted(&emitted.matched);
-        shell.out.line(&format!("{}  {}  {queued}", emitted.event_id, emitted.event_type))?;
-        for lost in &emitted.dropped {
-            let look = match lost.is_method() {
-                true => "svc subscription list".to_owned(),
-                false => format!("svc sink show {}", lost.name),
-            };
-            shell.note(&format!("dropped for `{}`: its queue is full (see `{look}`)", lost.name));
+        let (raised, receipt) = match receiver {
+            EventReceiver::Server(client) => {
+                let receipt: ReceiptView = client.read(answer)?;
+                (RaisedEvent { id: receipt.event_id, event_type: receipt.event_type.clone() }, Some(receipt))
+            }
+            EventReceiver::Agent(agent) => {
+                let SpoolReceiptView { event_id, event_type, .. } = agent.read(answer)?;
+                (RaisedEvent { id: event_id, event_type: event_type.to_string() }, None)
+            }
+        };
+        match (wait, receipt) {
+            (Some(at_most), _) => wait_for_deliveries(shell, receiver, &raised, self.format(), at_most),
+            (None, Some(receipt)) => print_receipt(shell, &receipt),
+            (None, None) => shell.out.line(&format!("{}  {}", raised.id, raised.event_type)),
         }
-        Ok(())
+    }
+
+    fn report_kept(&self, shell: &mut Shell<'_>, event: &KeptEvent, reason: &str) -> Result<(), Failure> {
+        let event_type = event.event_type();
+        match self.format() {
+            OutputFormat::Json => {
+                let view = KeptView { event_id: event.id, event_type: &event_type, kept: true, reason };
+                shell.out.json(&to_json(&view))
+            }
+            OutputFormat::Text => shell.out.line(&format!("{}  {event_type}  kept: {reason}", event.id)),
+        }
     }
 }
 
-fn send(client: &Client, body: String) -> Result<ResponseText, Failure> {
-    client.post_raw("/api/events/emit", body)
+fn kept(receiver: &EventReceiver, event: &OutgoingEvent) -> KeptEvent {
+    KeptEvent {
+        to: receiver.address(),
+        id: event.id.unwrap_or_else(EventId::new),
+        kind: event.kind.clone(),
+        payload: event.payload.clone(),
+        raised_at: Timestamp::now(),
+    }
+}
+
+fn print_receipt(shell: &mut Shell<'_>, receipt: &ReceiptView) -> Result<(), Failure> {
+    let queued = counted(&receipt.matched);
+    shell.out.line(&format!("{}  {}  {queued}", receipt.event_id, receipt.event_type))?;
+    for lost in &receipt.dropped {
+        let look = match lost.is_method() {
+            true => "svc subscription list".to_owned(),
+            false => format!("svc sink show {}", lost.name),
+        };
+        shell.note(&format!("dropped for `{}`: its queue is full (see `{look}`)", lost.name));
+    }
+    Ok(())
 }
 
 /// The number of sinks and methods that an event matched.
@@ -236,8 +371,14 @@ fn counted(matched: &[SinkRef]) -> String {
     }
 }
 
-fn explain(shell: &mut Shell<'_>, client: &Client, kind: &str, format: OutputFormat) -> Result<(), Failure> {
-    let answer = client.post("/api/events/explain", &ExplainBody { kind: kind.to_owned() })?;
+fn explain(
+    shell: &mut Shell<'_>,
+    client: &Client,
+    kind: String,
+    payload: Box<RawValue>,
+    format: OutputFormat,
+) -> Result<(), Failure> {
+    let answer = client.post("/api/events/explain", &ExplainBody { kind, payload: Some(payload) })?;
     if format == OutputFormat::Json {
         return shell.out.json(answer.as_str());
     }
@@ -269,77 +410,6 @@ fn explain(shell: &mut Shell<'_>, client: &Client, kind: &str, format: OutputFor
     shell.out.table(&table)
 }
 
-/// Polls the event until all its deliveries have settled, and prints a line for each.
-fn wait_for_deliveries(
-    shell: &mut Shell<'_>,
-    client: &Client,
-    emitted: &ReceiptView,
-    format: OutputFormat,
-    at_most: Duration,
-) -> Result<(), Failure> {
-    let began = Instant::now();
-    let path = format!("/api/events/{}", emitted.event_id);
-    let mut settled = HashSet::new();
-    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
-    if format == OutputFormat::Text {
-        shell.out.line(&format!("{}  {}", emitted.event_id, emitted.event_type))?;
-    }
-    let (answer, event) = loop {
-        let answer = client.get(&path)?;
-        let event: EventView = client.read(&answer)?;
-        for delivery in event.deliveries.iter().filter(|delivery| delivery.state.is_settled()) {
-            if settled.insert(delivery.sink_id) && format == OutputFormat::Text {
-                print_delivery(shell, delivery)?;
-            }
-        }
-        if settled.len() == event.deliveries.len() {
-            break (answer, event);
-        }
-        let Some(left) = at_most.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) else {
-            return Err(timed_out(&event, at_most));
-        };
-        std::thread::sleep(backoff.next_wait().min(left));
-    };
-    match format {
-        OutputFormat::Json => shell.out.json(answer.as_str())?,
-        OutputFormat::Text if event.deliveries.is_empty() => shell.out.line("no sink matches")?,
-        OutputFormat::Text => {}
-    }
-    let lost = event.deliveries.iter().filter(|delivery| delivery.state.is_lost()).count();
-    match lost {
-        0 => Ok(()),
-        _ => Err(Failure::Bad(format!(
-            "{lost} of {} deliveries failed: `svc event show {}` tells what happened",
-            event.deliveries.len(),
-            event.id
-        ))),
-    }
-}
-
-/// Prints one settled delivery in one line.
-fn print_delivery(shell: &mut Shell<'_>, delivery: &Delivery) -> Result<(), Failure> {
-    let attempts = match delivery.attempts.len() {
-        0 => String::new(),
-        1 => "  1 attempt".to_owned(),
-        many => format!("  {many} attempts"),
-    };
-    let last =
-        delivery.attempts.last().map(|attempt| AttemptLine::from(attempt).status_and_error()).unwrap_or_default();
-    let said = if last.is_empty() { last } else { format!("  {}", printable(&last)) };
-    let state = Tone::from(delivery.state).paint(&format!("{:<9}", delivery.state.as_str()), shell.out.paint());
-    shell.out.line(format!("{state}  {}{attempts}{said}", printable(&delivery.name)).trim_end())
-}
-
-fn timed_out(event: &EventView, at_most: Duration) -> Failure {
-    let waiting = event.deliveries.iter().filter(|delivery| !delivery.state.is_settled());
-    let names = waiting.map(|delivery| &*delivery.name).collect::<Vec<_>>().join(", ");
-    Failure::Bad(format!(
-        "still queued for {names} after {}: `svc event show {}` tells how it goes on",
-        Span(at_most),
-        event.id
-    ))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -353,32 +423,49 @@ mod tests {
         EmitEvent::from_args(&["svc", "event", "emit"], words).unwrap().plan(environment)
     }
 
+    fn raise(to: EmitTarget) -> EmitPlan {
+        EmitPlan::Raise { to, wait: None }
+    }
+
+    fn raise_and_wait(to: EmitTarget, seconds: u64) -> EmitPlan {
+        EmitPlan::Raise { to, wait: Some(Duration::from_secs(seconds)) }
+    }
+
     #[test]
     fn the_flags_become_one_plan() {
-        assert_eq!(plan(&["t"]).unwrap(), EmitPlan::Raise);
+        assert_eq!(plan(&["t"]).unwrap(), raise(EmitTarget::Server));
         assert_eq!(plan(&["t", "--explain"]).unwrap(), EmitPlan::Explain);
-        assert_eq!(plan(&["t", "--wait"]).unwrap(), EmitPlan::Wait { at_most: Duration::from_secs(60) });
-        let two = EmitPlan::Wait { at_most: Duration::from_secs(2) };
-        assert_eq!(plan(&["--wait", "t", "--timeout", "2s"]).unwrap(), two);
+        assert_eq!(plan(&["t", "--wait"]).unwrap(), raise_and_wait(EmitTarget::Server, 60));
+        assert_eq!(plan(&["--wait", "t", "--timeout", "2s"]).unwrap(), raise_and_wait(EmitTarget::Server, 2));
+        assert_eq!(plan(&["--spool", "t", "--stdin"]).unwrap(), raise(EmitTarget::Server));
     }
 
     #[test]
     fn flags_that_contradict_each_other_are_bad_usage() {
-        for words in [&["t", "--wait", "--explain"][..], &["t", "--timeout", "2s"], &["t", "{}", "--explain"]] {
+        for words in [
+            &["t", "--wait", "--explain"][..],
+            &["t", "--timeout", "2s"],
+            &["t", "--explain", "--id", "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77"],
+            &["t", "{}", "--stdin"],
+            &["t", "--wait", "--spool"],
+            &["t", "--explain", "--spool"],
+        ] {
             assert_eq!(plan(words).unwrap_err().exit_code(), 2, "{words:?}");
         }
     }
 
     #[test]
     fn with_no_server_named_and_no_token_an_agent_is_tried() {
-        assert_eq!(plan_where(&["t"], &|_| None).unwrap(), EmitPlan::AgentOrServer);
+        assert_eq!(plan_where(&["t"], &|_| None).unwrap(), raise(EmitTarget::AgentOrServer));
+        assert_eq!(plan_where(&["t", "--wait"], &|_| None).unwrap(), raise_and_wait(EmitTarget::AgentOrServer, 60));
         let named = |name: &str| (name == "SVC_SERVER").then(|| "http://127.0.0.1:7300".to_owned());
-        assert_eq!(plan_where(&["t"], &named).unwrap(), EmitPlan::Raise);
+        assert_eq!(plan_where(&["t"], &named).unwrap(), raise(EmitTarget::Server));
         for (words, plan) in [
-            (&["t", "--server", "http://127.0.0.1:7300"][..], EmitPlan::Raise),
-            (&["t", "--token", "svc_test"], EmitPlan::Raise),
-            (&["t", "--id", "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77"], EmitPlan::Raise),
+            (&["t", "--server", "http://127.0.0.1:7300"][..], raise(EmitTarget::Server)),
+            (&["t", "--token", "svc_test"], raise(EmitTarget::Server)),
+            (&["t", "--id", "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77"], raise(EmitTarget::Server)),
             (&["t", "--explain"], EmitPlan::Explain),
+            (&["t", "{}", "--explain"], EmitPlan::Explain),
         ] {
             assert_eq!(plan_where(words, &|_| None).unwrap(), plan, "{words:?}");
         }
@@ -387,16 +474,12 @@ mod tests {
     #[test]
     fn inside_a_space_events_go_through_the_agent_unless_a_server_is_named() {
         let inside = |name: &str| (name == "SVC_AGENT_URL").then(|| "http://127.0.0.1:7301".to_owned());
-        assert_eq!(plan_where(&["t"], &inside).unwrap(), EmitPlan::Spool);
-        assert_eq!(plan(&["t", "--agent"]).unwrap(), EmitPlan::Spool);
-        assert_eq!(plan_where(&["t", "--server", "http://x"], &inside).unwrap(), EmitPlan::Raise);
+        assert_eq!(plan_where(&["t"], &inside).unwrap(), raise(EmitTarget::Agent));
+        assert_eq!(plan(&["t", "--agent"]).unwrap(), raise(EmitTarget::Agent));
+        assert_eq!(plan_where(&["t", "--server", "http://x"], &inside).unwrap(), raise(EmitTarget::Server));
         assert_eq!(plan_where(&["t", "--token", "x", "--explain"], &inside).unwrap(), EmitPlan::Explain);
-        for words in [
-            &["t", "--wait"][..],
-            &["t", "--explain"],
-            &["t", "--timeout", "5s"],
-            &["t", "--agent", "--server", "http://x"],
-        ] {
+        assert_eq!(plan_where(&["t", "--wait"], &inside).unwrap(), raise_and_wait(EmitTarget::Agent, 60));
+        for words in [&["t", "--explain"][..], &["t", "--agent", "--server", "http://x"]] {
             let failure = plan_where(words, &inside).unwrap_err();
             assert_eq!(failure.exit_code(), 2, "{words:?}");
             assert!(failure.to_string().contains("--server"), "{words:?}: {failure}");

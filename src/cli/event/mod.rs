@@ -1,10 +1,15 @@
-//! `svc event`: raises an event ([`emit`]), lists and shows past ones with the outcome of their deliveries, and follows
-//! them live ([`tail`]).
+//! `svc event`: raises an event ([`emit`]), sends those that were kept ([`flush`]), lists and shows past ones with the
+//! outcome of their deliveries, and follows them live ([`tail`]).
 
 mod emit;
+mod flush;
+mod receiver;
+mod spool;
 mod tail;
+mod wait;
 
 pub use emit::EmitEvent;
+pub use flush::FlushEvents;
 pub use tail::TailEvents;
 
 use crate::{
@@ -30,12 +35,12 @@ command_family! {
     /// Raise an event, or show those that were raised. `svc event TYPE` is short for `svc event emit TYPE`.
     #[argh(
         example = "{command_name} deploy.done '{{\"version\": \"1.2\"}}'\n\
-                   {command_name} deploy.done --wait < payload.json\n\
+                   {command_name} deploy.done - --wait < payload.json\n\
                    {command_name} deploy.done --explain\n\
                    {command_name} list --state dead",
         note = "Every type gets `custom.` in front: `deploy.done` is raised as `custom.deploy.done`."
     )]
-    EventCommand(EventSubcommand) = "event" { EmitEvent, ListEvents, ShowEvent, TailEvents }
+    EventCommand(EventSubcommand) = "event" { EmitEvent, FlushEvents, ListEvents, ShowEvent, TailEvents }
 }
 
 client_command! {

@@ -121,6 +121,7 @@ fn differences(spec: &SinkSpec, there: &SinkSpec) -> Vec<&'static str> {
     let mut differing = vec![
         ("description", spec.description != there.description),
         ("events", spec.events != there.events),
+        ("filter", spec.filter != there.filter),
         ("type", spec.kind != there.kind),
         ("active", spec.active.is_some() && spec.active != there.active),
         ("script", spec.script != there.script),
@@ -133,7 +134,7 @@ fn differences(spec: &SinkSpec, there: &SinkSpec) -> Vec<&'static str> {
     differing.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
 }
 
-fn webhook_differences(spec: &WebhookSpec, there: &WebhookSpec) -> [(&'static str, bool); 5] {
+fn webhook_differences(spec: &WebhookSpec, there: &WebhookSpec) -> [(&'static str, bool); 6] {
     // The server keeps an address in its normal form.
     let url = check_url(&spec.url).map_or_else(|_| spec.url.clone(), |url| url.to_string());
     [
@@ -141,6 +142,7 @@ fn webhook_differences(spec: &WebhookSpec, there: &WebhookSpec) -> [(&'static st
         ("webhook.secret", spec.secret.is_some() && spec.secret != there.secret),
         ("webhook.headers", spec.headers != there.headers),
         ("webhook.template", spec.template != there.template),
+        ("webhook.body", spec.body != there.body),
         ("webhook.skip_tls_verify", spec.skip_tls_verify != there.skip_tls_verify),
     ]
 }
@@ -244,6 +246,10 @@ mod tests {
         file["active"] = false.into();
         file["webhook"] = json!({ "url": "https://x.example", "secret": "whsec_new" });
         assert_eq!(changed(file), ["events", "active", "webhook.secret", "webhook.headers", "webhook.template"]);
+        let mut file = in_file();
+        file["filter"] = "event.data.n > 1".into();
+        file["webhook"] = json!({ "url": "https://x.example", "headers": { "X-Team": "web" }, "body": "full" });
+        assert_eq!(changed(file), ["filter", "webhook.template", "webhook.body"]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::{
         body_template::BodyTemplate,
         owner::OwnerSpec,
         pattern::Patterns,
-        sink_spec::{ScriptSinkSpec, SinkKind, SinkSpec, WebhookSpec},
+        sink_spec::{ScriptSinkSpec, SinkKind, SinkSpec, WebhookBody, WebhookSpec},
     },
 };
 use std::path::{Path, PathBuf};
@@ -21,9 +21,11 @@ client_command! {
     #[argh(
         example = "{command_name} --name slack --events 'custom.deploy.*' --url https://hooks.example.com/T0 \
                    --template slack.lua\n\
+                   {command_name} --name main --events 'custom.deploy.*' --filter 'event.data.branch == \"main\"' \
+                   --url https://x.example.com\n\
                    {command_name} --name dedup --events '*' --script dedup.lua\n\
                    {command_name} --name shout --events 'custom.deploy.*' --stored shout\n\
-                   {command_name} --name all --events '*' --url https://siem.example.com --global \
+                   {command_name} --name all --events '*' --url https://siem.example.com --global --body full \
                    --header 'Authorization: Bearer x'"
     )]
     CreateSink = "create" {
@@ -34,6 +36,10 @@ client_command! {
         /// the events it gets: patterns separated by commas, such as 'custom.deploy.*'
         #[argh(option, arg_name = "patterns")]
         events: Patterns,
+
+        /// a Lua expression that decides which of these events it gets, such as 'event.data.branch == \"main\"'
+        #[argh(option, arg_name = "lua")]
+        filter: Option<String>,
 
         /// webhook, script or json-rpc; follows from --url or --script if left out
         #[argh(option, long = "type", arg_name = "type")]
@@ -62,6 +68,10 @@ client_command! {
         /// a file with the body's template: Lua if it ends in .lua, text with ${{ lua }} in it otherwise
         #[argh(option, arg_name = "file")]
         template: Option<PathBuf>,
+
+        /// the body of a webhook without a template: default, or full for the whole event with its space, user and actor
+        #[argh(option, arg_name = "body")]
+        body: Option<WebhookBody>,
 
         /// a file with the Lua script that a script sink runs
         #[argh(option, arg_name = "file")]
@@ -108,6 +118,7 @@ impl CreateSink {
             description: self.description.clone().unwrap_or_default(),
             events: self.events.as_str().to_owned(),
             kind,
+            filter: self.filter.clone(),
             owner: if self.global { OwnerSpec::Global } else { OwnerSpec::Me },
             active: Some(!self.inactive),
             webhook: None,
@@ -132,6 +143,9 @@ impl CreateSink {
 
     /// The type given with --type, or the one that follows from the other flags. No flag may contradict it.
     fn kind(&self) -> Result<SinkKind, Failure> {
+        if self.template.is_some() && self.body.is_some() {
+            return Err(Failure::Usage("--template and --body both say what is sent: use one".to_owned()));
+        }
         if self.script.is_some() && self.stored.is_some() {
             return Err(Failure::Usage("--script and --stored both say what is run: use one".to_owned()));
         }
@@ -153,6 +167,7 @@ impl CreateSink {
             ("--header", !self.header.is_empty()),
             ("--secret", self.secret.is_some()),
             ("--skip-tls-verify", self.skip_tls_verify),
+            ("--body", self.body.is_some()),
         ];
         let misplaced = match kind {
             SinkKind::Webhook => script,
@@ -175,6 +190,7 @@ impl CreateSink {
             secret: self.secret.clone(),
             headers: headers.collect(),
             template: self.template.as_deref().map(template).transpose()?,
+            body: self.body,
             skip_tls_verify: self.skip_tls_verify,
         })
     }
@@ -212,10 +228,21 @@ mod tests {
 
     #[test]
     fn a_url_makes_a_webhook() {
-        let words =
-            ["--url", "https://x.example", "--header", "X-Team: web", "--secret", "s", "--global", "--inactive"];
+        let words = [
+            "--url",
+            "https://x.example",
+            "--header",
+            "X-Team: web",
+            "--secret",
+            "s",
+            "--global",
+            "--inactive",
+            "--filter",
+            "event.data.n > 1",
+        ];
         let expected = json!({
             "name": "a", "description": "", "events": "custom.*", "type": "webhook", "owner": "global", "active": false,
+            "filter": "event.data.n > 1",
             "webhook": {
                 "url": "https://x.example", "headers": { "X-Team": "web" }, "secret": "s", "skip_tls_verify": false
             },
@@ -249,6 +276,8 @@ mod tests {
             &["--type", "webhook", "--url", "https://x.example", "--script", "a.lua"],
             &["--script", "a.lua", "--header", "A: b"],
             &["--script", "a.lua", "--template", "b.lua"],
+            &["--script", "a.lua", "--body", "full"],
+            &["--url", "https://x.example", "--template", "a.lua", "--body", "full"],
         ] {
             assert_eq!(spec(words).unwrap_err().exit_code(), 2, "{words:?}");
         }

@@ -21,7 +21,7 @@ use crate::{
         table::{Cell, Fit, TextTable, Tone, yes_or_no},
     },
     model::{
-        api::sinks::{QuarantineView, SinkView},
+        api::sinks::{FilterErrorsView, QuarantineView, SinkView},
         body_template::BodyTemplate,
         owner::OwnerSpec,
         sink_spec::{ScriptSinkSpec, SinkSpec},
@@ -110,6 +110,13 @@ impl Resource for SinkView {
         table.field("owner", spec.owner.as_str());
         table.field("type", spec.kind.to_string());
         table.field("events", spec.events.as_str());
+        if let Some(filter) = &spec.filter {
+            table.field("filter", filter.as_str());
+        }
+        if let Some(FilterErrorsView { count, last, last_at }) = &self.filter_errors {
+            let told = format!("{count}, each counted as a match; the last at {last_at}: {last}");
+            table.field("filter errors", Cell::toned(told, Tone::Bad));
+        }
         table.field("active", yes_or_no(spec.active.unwrap_or(true)));
         table.field("queued", Cell::count(self.queue.depth, Tone::Doubtful));
         table.field("dead", Cell::count(self.queue.dead, Tone::Bad));
@@ -123,6 +130,9 @@ impl Resource for SinkView {
             table.field("secret", webhook.secret.as_deref().unwrap_or_default());
             for (name, value) in &webhook.headers {
                 table.field("header", format!("{name}: {value}"));
+            }
+            if let Some(body) = webhook.body {
+                table.field("body", body.to_string());
             }
             if webhook.skip_tls_verify {
                 table.field("certificate", Cell::toned("not verified", Tone::Doubtful));

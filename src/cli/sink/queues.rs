@@ -82,6 +82,7 @@ impl ListSubscriptions {
         let mut table = TextTable::new(&[
             ("NAME", Fit::Elastic),
             ("EVENTS", Fit::Elastic),
+            ("FILTER", Fit::Elastic),
             ("FORMATTERS", Fit::Elastic),
             ("SERVED", Fit::Rigid),
             ("QUEUED", Fit::Rigid),
@@ -98,7 +99,11 @@ impl ListSubscriptions {
             let queue = subscription.queue;
             let (depth, dead) = (Cell::count(queue.depth, Tone::Doubtful), Cell::count(queue.dead, Tone::Bad));
             let id = subscription.id.to_string().into();
-            table.row([name, subscription.events.into(), formatters, served, depth, dead, id]);
+            let filter = match (subscription.filter, subscription.filter_errors) {
+                (Some(filter), Some(errors)) => Cell::toned(format!("{filter} ({} errors)", errors.count), Tone::Bad),
+                (filter, _) => filter.unwrap_or_default().into(),
+            };
+            table.row([name, subscription.events.into(), filter, formatters, served, depth, dead, id]);
         }
         shell.out.table(&table)
     }

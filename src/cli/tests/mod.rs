@@ -227,11 +227,11 @@ fn a_closed_stdout_is_no_failure() {
 }
 
 #[test]
-fn a_payload_comes_from_stdin() {
+fn a_payload_comes_from_stdin_only_if_it_is_asked_for() {
     let fake = FakeApi::always(202, emitted());
-    fake.run_piped(&["event", "a"], "{\"from\": \"stdin\"}\n");
+    fake.run_piped(&["event", "a", "--stdin"], "{\"from\": \"stdin\"}\n");
     fake.run_piped(&["event", "a", "-"], "{\"from\": \"dash\"}");
-    fake.run_piped(&["event", "a"], "");
+    fake.run_piped(&["event", "a"], "{\"from\": \"a loop\"}");
     let payloads: Vec<Value> = fake.seen().iter().map(|seen| seen.json()["payload"].clone()).collect();
     assert_eq!(payloads, [json!({ "from": "stdin" }), json!({ "from": "dash" }), json!({})]);
 }

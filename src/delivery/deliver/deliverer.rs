@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     delivery::{
+        filters::EventFilters,
         sinks::{SinkContext, Sinks},
         subscriptions::{MethodContext, MethodGateway, Subscriptions},
     },
@@ -35,6 +36,7 @@ pub struct DelivererDeps {
     pub running_attempts: RunningAttempts,
     pub sinks: Sinks,
     pub subscriptions: Subscriptions,
+    pub filters: EventFilters,
     pub methods: Arc<dyn MethodGateway>,
     pub sink_context: SinkContext,
     pub feed: Feed,
@@ -44,9 +46,19 @@ pub struct DelivererDeps {
 impl Deliverer {
     /// Makes a deliverer that starts no new attempt once `shutdown` is cancelled.
     pub fn new(settings: &config::DeliveryConfig, deps: DelivererDeps, shutdown: CancellationToken) -> Self {
-        let DelivererDeps { engine, running_attempts, sinks, subscriptions, methods, sink_context, feed, metrics } =
-            deps;
-        let method_context = MethodContext { sinks: sinks.clone(), workers: sink_context.workers.clone(), methods };
+        let DelivererDeps {
+            engine,
+            running_attempts,
+            sinks,
+            subscriptions,
+            filters,
+            methods,
+            sink_context,
+            feed,
+            metrics,
+        } = deps;
+        let workers = sink_context.workers.clone();
+        let method_context = MethodContext { sinks: sinks.clone(), filters, workers, methods };
         Self(Arc::new(DelivererState {
             engine,
             running_attempts,

@@ -1,5 +1,5 @@
-//! Keeps routes and queues in line with the sinks and subscriptions: each that receives events has a queue and a route
-//! for its patterns, and nothing else has.
+//! Keeps routes, filters and queues in line with the sinks and subscriptions: each that receives events has a queue and a
+//! route for its patterns, and nothing else has.
 
 use super::{Deliverer, worker::DelivererState};
 use crate::{
@@ -9,12 +9,13 @@ use crate::{
     routing::{
         matcher::{RouteEntry, Routes},
         queue::{Engine, RouteTarget},
+        route::Route,
     },
 };
 use std::{collections::HashSet, sync::Arc};
 
 /// Brings routes and queues in line with the deliverer's sinks and subscriptions, now and on every later change.
-pub fn sync_routes(routes: &Arc<Routes<RouteTarget>>, deliverer: &Deliverer) {
+pub fn sync_routes(routes: &Arc<Routes<Route>>, deliverer: &Deliverer) {
     let (engine, recipients) = (&deliverer.0.engine, &deliverer.0.recipients);
     let (sinks, subscriptions) = (recipients.sinks.all(), recipients.subscriptions.all());
     let with_queue = sinks.iter().filter(|sink| sink.receives_events()).map(|sink| sink.id);
@@ -25,25 +26,25 @@ pub fn sync_routes(routes: &Arc<Routes<RouteTarget>>, deliverer: &Deliverer) {
 
     let sync = RouteSync { routes: routes.clone(), deliverer: deliverer.clone() };
     for sink in sinks {
-        sync.apply(None, sink_route(&sink));
+        sync.apply_sink(None, Some(&sink));
     }
     for subscription in subscriptions {
-        sync.apply(None, Some(subscription_route(&subscription)));
+        sync.apply_subscription(None, Some(&subscription));
     }
     let subscription_sync = sync.clone();
     recipients.sinks.listen(move |change: &Change<Sink>| {
         let (before, after) = change.sides();
-        sync.apply(before.and_then(sink_route), after.and_then(sink_route));
+        sync.apply_sink(before, after);
     });
     recipients.subscriptions.listen(move |change| {
         let (before, after) = change.sides();
-        subscription_sync.apply(before.map(subscription_route), after.map(subscription_route));
+        subscription_sync.apply_subscription(before, after);
     });
 }
 
 #[derive(Clone)]
 struct RouteSync {
-    routes: Arc<Routes<RouteTarget>>,
+    routes: Arc<Routes<Route>>,
     deliverer: Deliverer,
 }
 
@@ -51,48 +52,73 @@ struct RouteSync {
 struct RecipientRoute<'a> {
     patterns: &'a Patterns,
     owner: Owner,
-    target: RouteTarget,
+    route: Route,
 }
 
 impl RouteSync {
+    fn apply_sink(&self, before: Option<&Sink>, after: Option<&Sink>) {
+        let filters = &self.deliverer.0.recipients.method_context.filters;
+        // A filter is there before the route that needs it, and as long.
+        if let Some(sink) = after {
+            filters.set(sink.id, sink.owner, sink.filter.as_ref());
+        }
+        self.apply(before.and_then(sink_route), after.and_then(sink_route));
+        if let (Some(sink), None) = (before, after) {
+            filters.remove(sink.id);
+        }
+    }
+
+    fn apply_subscription(&self, before: Option<&Subscription>, after: Option<&Subscription>) {
+        let filters = &self.deliverer.0.recipients.method_context.filters;
+        if let Some(subscription) = after {
+            filters.set(subscription.id, subscription.event_owner(), subscription.filter.as_ref());
+        }
+        self.apply(before.map(subscription_route), after.map(subscription_route));
+        if let (Some(subscription), None) = (before, after) {
+            filters.remove(subscription.id);
+        }
+    }
+
     fn apply(&self, before: Option<RecipientRoute<'_>>, after: Option<RecipientRoute<'_>>) {
         let DelivererState { engine, sink_pools, .. } = &*self.deliverer.0;
         if let Some(route) = &after {
             // Before the route is added: an event routed to a sink without a queue would miss that sink.
-            engine.open_queue(&route.target, route.owner);
+            engine.open_queue(&route.route.target, route.owner);
         }
         self.routes.replace(before.as_ref().map(RecipientRoute::entry), after.as_ref().map(RecipientRoute::entry));
         match (before, after) {
             (Some(removed), None) => {
-                sink_pools.forget(removed.target.sink);
-                discard_queue(engine, removed.target.sink);
+                sink_pools.forget(removed.route.target.sink);
+                discard_queue(engine, removed.route.target.sink);
             }
             // An event that waited while the sink was inactive, or failed before the sink was corrected, is due at once.
             (Some(_), Some(changed)) => {
-                sink_pools.renew(changed.target.sink);
-                self.deliverer.retry_now(changed.target.sink);
+                sink_pools.renew(changed.route.target.sink);
+                self.deliverer.retry_now(changed.route.target.sink);
             }
-            (None, Some(added)) => self.deliverer.wake(added.target.sink),
+            (None, Some(added)) => self.deliverer.wake(added.route.target.sink),
             (None, None) => {}
         }
     }
 }
 
 impl RecipientRoute<'_> {
-    fn entry(&self) -> RouteEntry<'_, RouteTarget> {
-        (self.patterns, self.owner, &self.target)
+    fn entry(&self) -> RouteEntry<'_, Route> {
+        (self.patterns, self.owner, &self.route)
     }
 }
 
 /// Returns `None` for a formatter, which receives no events.
 fn sink_route(sink: &Sink) -> Option<RecipientRoute<'_>> {
     let target = RouteTarget { sink: sink.id, name: sink.name.as_str().into() };
-    sink.receives_events().then_some(RecipientRoute { patterns: &sink.events, owner: sink.owner, target })
+    let route = Route { target, filtered: sink.filter.is_some() };
+    sink.receives_events().then_some(RecipientRoute { patterns: &sink.events, owner: sink.owner, route })
 }
 
 fn subscription_route(subscription: &Subscription) -> RecipientRoute<'_> {
     let target = RouteTarget { sink: subscription.id, name: subscription.name().into() };
-    RecipientRoute { patterns: &subscription.events, owner: subscription.event_owner(), target }
+    let route = Route { target, filtered: subscription.filter.is_some() };
+    RecipientRoute { patterns: &subscription.events, owner: subscription.event_owner(), route }
 }
 
 fn discard_queue(engine: &Arc<dyn Engine>, sink: SinkId) {

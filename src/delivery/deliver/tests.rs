@@ -3,6 +3,7 @@
 use super::{Deliverer, DelivererDeps, RunningAttempts, sync_routes};
 use crate::{
     delivery::{
+        filters::EventFilters,
         sinks::{Sinks, test_support::SinkFixture},
         subscriptions::{
             Presence, Subscriptions,
@@ -74,12 +75,14 @@ impl DeliveryFixture {
         let engine = SledEngine::open(store.clone(), Arc::default(), limits, hooks).unwrap();
         let engine: Arc<dyn Engine> = Arc::new(engine);
         let subscriptions = Subscriptions::open(store.clone()).unwrap();
+        let filters = EventFilters::new(sink_fixture.context.workers.clone(), Arc::default());
         let deps = DelivererDeps {
             engine: engine.clone(),
             running_attempts: RunningAttempts::open(store.directory(), |_, _| true).unwrap(),
             sinks: Sinks::open(store.clone(), usize::MAX, crate::platform::secret_keys::SecretKeys::for_tests())
                 .unwrap(),
             subscriptions: subscriptions.clone(),
+            filters: filters.clone(),
             methods: gateway.clone(),
             sink_context: sink_fixture.context.clone(),
             feed: feed.clone(),
@@ -88,7 +91,7 @@ impl DeliveryFixture {
         let deliverer = Deliverer::new(&settings, deps, shutdown.clone());
         let routes = Arc::new(Routes::new());
         sync_routes(&routes, &deliverer);
-        let emitter = Emitter::new("z", routes, engine.clone(), 1 << 20);
+        let emitter = Emitter::new("z", routes, Arc::new(filters), engine.clone(), 1 << 20);
         let running = deliverer.clone();
         tokio::spawn(async move { running.run(wakes).await });
         Self {

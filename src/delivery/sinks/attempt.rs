@@ -35,12 +35,13 @@ pub async fn attempt(context: &SinkContext, sink: &Sink, input: EventInput) -> R
 
 /// Returns the body that a sink would be sent, without sending it.
 pub async fn preview(context: &SinkContext, sink: &Sink, input: EventInput) -> Result<EventBody, PreviewError> {
-    let template = match &sink.target {
-        SinkTarget::Webhook(webhook) => webhook.template.as_ref(),
-        SinkTarget::JsonRpc(formatter) => Some(&formatter.template),
+    Ok(match &sink.target {
+        SinkTarget::Webhook(webhook) => webhook.render(context, sink.owner, input).await?,
+        SinkTarget::JsonRpc(formatter) => {
+            body::render(&context.workers, &formatter.template, sink.owner, input).await?
+        }
         SinkTarget::Script(_) => return Err(PreviewError::Script),
-    };
-    Ok(body::render(&context.workers, template, sink.owner, input).await?)
+    })
 }
 
 /// Returns the quarantine of the sink's Lua, if it is in one.

@@ -1,12 +1,12 @@
-//! The body that is sent for an event: four fields by default, or the output of the sink's template.
+//! The body that is sent for an event: four fields by default, the whole event, or the output of the sink's template.
 
 use super::lazy_program::LazyProgram;
 use crate::{
     delivery::{CompletedAttempt, Postponed},
     model::{
         body_template::BodyTemplate,
-        event::{Event, EventType},
-        id::EventId,
+        event::{Actor, Event, EventType},
+        id::{EventId, SpaceId, UserId},
         owner::Owner,
         timestamp::Timestamp,
     },
@@ -66,14 +66,61 @@ pub fn default(event: &Event) -> EventBody {
     EventBody { bytes: bytes.into(), content_type: JSON, log: vec![] }
 }
 
-/// Renders the event with the template, or returns the default body without one.
+/// The body of a webhook that asks for the whole event: the default fields and those that say whose event it is.
+#[derive(Serialize)]
+struct FullBody<'a> {
+    event_id: EventId,
+    event_type: &'a EventType,
+    event_ts: Timestamp,
+    zone: &'a str,
+    /// `null` for an event that comes from no space.
+    space: Option<FullBodySpace<'a>>,
+    user: FullBodyUser,
+    actor: &'a Actor,
+    data: &'a RawValue,
+}
+
+/// The space that an event comes from, as templates see it.
+#[derive(Serialize)]
+struct FullBodySpace<'a> {
+    id: SpaceId,
+    name: &'a str,
+    urls: &'a [String],
+}
+
+/// The user that an event belongs to.
+#[derive(Serialize)]
+struct FullBodyUser {
+    id: UserId,
+}
+
+/// Returns the whole event. Its data passes through byte for byte.
+pub fn full(event: &Event) -> EventBody {
+    let body = FullBody {
+        event_id: event.id,
+        event_type: &event.kind,
+        event_ts: event.ts,
+        zone: &event.zone,
+        space: (event.space_id != SpaceId::NIL).then(|| FullBodySpace {
+            id: event.space_id,
+            name: event.space.as_ref().map_or("", |space| &space.name),
+            urls: event.space.as_ref().map_or(&[], |space| &space.urls),
+        }),
+        user: FullBodyUser { id: event.user_id },
+        actor: &event.actor,
+        data: &event.data,
+    };
+    let bytes = serde_json::to_vec(&body).expect("an event has string keys and no failing serializers");
+    EventBody { bytes: bytes.into(), content_type: JSON, log: vec![] }
+}
+
+/// Renders the event with the template.
 pub async fn render(
     workers: &LuaWorkers,
-    template: Option<&LazyProgram<BodyTemplate>>,
+    template: &LazyProgram<BodyTemplate>,
     owner: Owner,
     input: EventInput,
 ) -> Result<EventBody, BodyError> {
-    let Some(template) = template else { return Ok(default(&input.event)) };
     let rendered = workers.render(template.program(), owner, input).await?;
     let content_type = match rendered.kind {
         BodyFormat::Json => JSON,

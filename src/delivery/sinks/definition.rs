@@ -17,7 +17,10 @@ use crate::{
         webhook_secret::{self, WebhookSecret},
     },
     platform::secret_keys::UnsealError,
-    scripting::{lua::ScriptError, workers::LuaWorkers},
+    scripting::{
+        lua::ScriptError,
+        workers::{LuaWorkers, ProgramText},
+    },
 };
 use std::collections::BTreeMap;
 
@@ -71,6 +74,7 @@ impl Sink {
             name: spec.name,
             description: spec.description,
             events: spec.events,
+            filter: spec.filter,
             owner: spec.owner.of(user),
             space: previous.and_then(|sink| sink.space),
             active: spec.active.unwrap_or_else(|| previous.is_none_or(|sink| sink.active)),
@@ -86,14 +90,20 @@ impl Sink {
     ///
     /// Fails with the field, and the line of a syntax error.
     pub async fn check_lua(&self, workers: &LuaWorkers, user: UserId) -> Result<(), SinkLuaError> {
-        let (field, program) = match &self.target {
-            SinkTarget::Webhook(Webhook { template: Some(template), .. }) => ("webhook.template", template.program()),
-            SinkTarget::Script(SinkScript::Source(source)) => ("script.source", source.program()),
-            SinkTarget::JsonRpc(formatter) => ("template", formatter.template.program()),
-            SinkTarget::Webhook(_) | SinkTarget::Script(SinkScript::Stored(_)) => return Ok(()),
+        let own = match &self.target {
+            SinkTarget::Webhook(Webhook { template: Some(template), .. }) => {
+                Some(("webhook.template", template.program().clone()))
+            }
+            SinkTarget::Script(SinkScript::Source(source)) => Some(("script.source", source.program().clone())),
+            SinkTarget::JsonRpc(formatter) => Some(("template", formatter.template.program().clone())),
+            SinkTarget::Webhook(_) | SinkTarget::Script(SinkScript::Stored(_)) => None,
         };
-        let compiled = workers.compile(program, Owner::User(user)).await;
-        compiled.map_err(|error| SinkLuaError { field, error })
+        let filter = self.filter.as_ref().map(|filter| ("filter", ProgramText::filter(filter.as_str())));
+        for (field, program) in filter.into_iter().chain(own) {
+            let compiled = workers.compile(&program, Owner::User(user)).await;
+            compiled.map_err(|error| SinkLuaError { field, error })?;
+        }
+        Ok(())
     }
 
     /// The sink in the form in which users write it.
@@ -104,6 +114,7 @@ impl Sink {
             events: self.events.as_str().to_owned(),
             kind: self.kind(),
             owner: self.owner.into(),
+            filter: self.filter.as_ref().map(|filter| filter.as_str().to_owned()),
             active: Some(self.active),
             webhook: None,
             script: None,
@@ -139,6 +150,7 @@ impl Webhook {
             url: spec.url.into(),
             secrets: WebhookSecrets::new(ClearSecrets { secret, headers: spec.headers }),
             template,
+            body: spec.body,
             skip_tls_verify: spec.skip_tls_verify,
             prepared: std::sync::OnceLock::new(),
         })
@@ -159,6 +171,7 @@ impl Webhook {
             secret: Some(secret),
             headers,
             template: self.template.as_ref().map(|template| template.source().clone()),
+            body: self.body,
             skip_tls_verify: self.skip_tls_verify,
         }
     }
@@ -208,6 +221,9 @@ mod tests {
             (with(plain(), "description", json!("x".repeat(1025))), "`description`"),
             (with(plain(), "events", json!("a.*.b")), "`events`"),
             (with(plain(), "events", json!("")), "`events`"),
+            (with(plain(), "filter", json!("  ")), "`filter`: write"),
+            (with(plain(), "filter", json!("x".repeat(4097))), "`filter`: has more"),
+            (with(plain(), "filter", json!(true)), "invalid type"),
             (with(plain(), "type", json!("email")), "`webhook`, `script`, `json-rpc`"),
             (with(plain(), "owner", json!("you")), "`me` or `global`"),
             (with(plain(), "colour", json!(1)), "`colour`"),
@@ -223,6 +239,8 @@ mod tests {
             (webhook(json!({"url": "http://a", "secret": ""})), "`webhook.secret`"),
             (webhook(json!({"url": "http://a", "secret": "whsec_?"})), "`webhook.secret`"),
             (webhook(json!({"url": "http://a", "secret": "whsec_****"})), "`webhook.secret`"),
+            (webhook(json!({"url": "http://a", "body": "whole"})), "`default` or `full`"),
+            (webhook(json!({"url": "http://a", "body": "full", "template": "return {}"})), "`webhook`: give either"),
             (json!({"name": "x", "events": "*", "type": "script", "script": {}}), "`script`: give either"),
             (
                 json!({"name": "x", "events": "*", "type": "script",
@@ -249,6 +267,7 @@ mod tests {
         for (value, field) in [
             (webhook(json!({"url": "http://a", "template": "local a = 1\nreturn {"})), "`webhook.template`"),
             (script("\nx ="), "`script.source`"),
+            (with(script("return"), "filter", json!("event.type ==\n== 1")), "`filter`"),
             (json!({"name": "x", "events": "*", "type": "json-rpc", "template": "\nx ="}), "`template`"),
         ] {
             let checked = define(value).unwrap().check_lua(&fixture.context.workers, UserId::new()).await;
@@ -278,6 +297,8 @@ mod tests {
     #[test]
     fn a_stored_sink_reads_back_as_it_was() {
         for value in [
+            webhook(json!({"url": "http://a/", "body": "full"})),
+            with(plain(), "filter", json!("event.data.n > 1")),
             webhook(json!({"url": "http://a/", "headers": {"X-A": "1"}, "template": {"lang": "text", "source": "hi"}})),
             json!({"name": "x", "events": "a.*, b", "type": "script", "owner": "global", "script": {"source": "return"}}),
             json!({"name": "x", "events": "*", "type": "script", "script": {"script_id": ScriptId::new()}}),

@@ -43,7 +43,7 @@ impl Formatter {
         owner: Owner,
         input: EventInput,
     ) -> Result<MethodParams, FormatError> {
-        let body = body::render(workers, Some(&self.template), owner, input).await?;
+        let body = body::render(workers, &self.template, owner, input).await?;
         let json: Box<RawValue> = serde_json::from_slice(&body.bytes).map_err(|_| FormatError::NotStructured)?;
         match json.get().as_bytes().first() {
             Some(b'{' | b'[') => Ok(MethodParams { json, log: body.log }),

@@ -2,6 +2,7 @@
 
 use super::{Formatter, SinkScript, Webhook, webhook_secrets::WebhookSecrets};
 use crate::model::{
+    event_filter::EventFilter,
     id::{ScriptId, SinkId, SpaceId},
     owner::Owner,
     pattern::Patterns,
@@ -19,6 +20,8 @@ pub struct Sink {
     #[serde(default)]
     pub description: String,
     pub events: Patterns,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<EventFilter>,
     pub owner: Owner,
     /// The space whose agent made the sink, which is deleted with that space; `None` for a sink that a user made.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,7 +1,7 @@
 //! A webhook sink: one signed POST per attempt; a 2xx response is success.
 
 use super::{
-    body::{self, EventBody},
+    body::{self, BodyError, EventBody},
     context::SinkContext,
     lazy_program::LazyProgram,
     signature::WebhookSigner,
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     delivery::{CompletedAttempt, Postponed, RetryAfter},
-    model::{body_template::BodyTemplate, owner::Owner, timestamp::Timestamp},
+    model::{body_template::BodyTemplate, owner::Owner, sink_spec::WebhookBody, timestamp::Timestamp},
     platform::egress::{self, Tls},
     scripting::lua::EventInput,
 };
@@ -32,6 +32,9 @@ pub struct Webhook {
     pub secrets: WebhookSecrets,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<LazyProgram<BodyTemplate>>,
+    /// The body without a template.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<WebhookBody>,
     #[serde(default)]
     pub skip_tls_verify: bool,
     /// Made for the first delivery.
@@ -58,7 +61,7 @@ impl Webhook {
             Ok(secrets) => secrets,
             Err(reason) => return Ok(CompletedAttempt::failed(format!("the secret of the webhook is lost: {reason}"))),
         };
-        let body = match body::render(&context.workers, self.template.as_ref(), owner, input.clone()).await {
+        let body = match self.render(context, owner, input.clone()).await {
             Ok(body) => body,
             Err(error) => return error.into_attempt(),
         };
@@ -82,6 +85,22 @@ impl Webhook {
             Err(error) => CompletedAttempt::failed(error.to_string()),
         };
         Ok(CompletedAttempt { sent: Some(body.bytes), log: body.log, ..completed })
+    }
+}
+
+impl Webhook {
+    /// Returns the body that is posted for an event.
+    pub(super) async fn render(
+        &self,
+        context: &SinkContext,
+        owner: Owner,
+        input: EventInput,
+    ) -> Result<EventBody, BodyError> {
+        match (&self.template, self.body) {
+            (Some(template), _) => body::render(&context.workers, template, owner, input).await,
+            (None, Some(WebhookBody::Full)) => Ok(body::full(&input.event)),
+            (None, None | Some(WebhookBody::Default)) => Ok(body::default(&input.event)),
+        }
     }
 }
 
@@ -158,10 +177,12 @@ mod tests {
             SinkTarget, attempt,
             test_support::{SinkFixture, input, sink},
         },
+        model::{event::EventSpace, id::SpaceId},
         platform::egress::receiver::{Behaviour, Receiver},
         routing::queue::AttemptOutcome,
     };
     use serde_json::json;
+    use std::sync::Arc;
 
     const OK: Behaviour = Behaviour::Answer("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine");
 
@@ -220,6 +241,33 @@ mod tests {
         let standard = signer.sign_standard(&id, stamp, body.as_bytes());
         assert_eq!(header(&request, "webhook-signature"), Some(standard.as_str()));
         assert_eq!(header(&request, "x-service-signature"), Some(signer.sign_body(body.as_bytes()).as_str()));
+    }
+
+    #[tokio::test]
+    async fn a_full_body_says_whose_event_it_is() {
+        let receiver = Receiver::start(OK).await;
+        let sink = sink(json!({"type": "webhook", "webhook": {"url": receiver.url(), "body": "full"}}));
+        let (fixture, mut input) = (SinkFixture::new(), input());
+        attempt(&fixture.context, &sink, input.clone()).await.unwrap();
+        let (id, user) = (input.event.id, input.event.user_id);
+        let body = |space: &str| {
+            format!(
+                "{{\"event_id\":\"{id}\",\"event_type\":\"custom.deploy.done\",\
+                 \"event_ts\":\"2023-11-14T22:13:20.000000Z\",\"zone\":\"default\",\"space\":{space},\
+                 \"user\":{{\"id\":\"{user}\"}},\
+                 \"actor\":{{\"id\":\"00000000-0000-0000-0000-000000000000\",\"username\":\"ada\",\"kind\":\"user\"}},\
+                 \"data\":{{\"n\": 12345678901234567890, \"version\":\"1.0\"}}}}"
+            )
+        };
+        assert_eq!(receiver.request(0).split_once("\r\n\r\n").unwrap().1, body("null"));
+
+        let event = Arc::get_mut(&mut input.event).unwrap();
+        event.space_id = SpaceId::new();
+        event.space =
+            Some(EventSpace { name: "web".to_owned(), urls: vec!["http://web".to_owned()], custom: [].into() });
+        let space = format!("{{\"id\":\"{}\",\"name\":\"web\",\"urls\":[\"http://web\"]}}", event.space_id);
+        attempt(&fixture.context, &sink, input).await.unwrap();
+        assert_eq!(receiver.request(1).split_once("\r\n\r\n").unwrap().1, body(&space));
     }
 
     #[tokio::test]

@@ -4,12 +4,20 @@ use super::{MethodGateway, Presence, Subscription};
 use crate::{
     delivery::{
         CompletedAttempt, Postponed,
+        filters::EventFilters,
         sinks::{
             Sink, SinkTarget, Sinks, body,
             formatter::{FormatError, MethodParams},
         },
     },
-    model::{event::EventType, id::UserId, jsonrpc, method::Method, owner::Owner, sink_spec::SinkKind},
+    model::{
+        event::{Event, EventType},
+        id::UserId,
+        jsonrpc,
+        method::Method,
+        owner::Owner,
+        sink_spec::SinkKind,
+    },
     scripting::{lua::EventInput, workers::LuaWorkers},
 };
 use serde_json::value::RawValue;
@@ -23,6 +31,8 @@ const KEPT_RESPONSE: usize = 1 << 10;
 pub struct MethodContext {
     /// The sinks, among them the formatters.
     pub sinks: Sinks,
+    /// The filters, among them those of formatters.
+    pub filters: EventFilters,
     pub workers: LuaWorkers,
     pub methods: Arc<dyn MethodGateway>,
 }
@@ -43,16 +53,35 @@ pub async fn attempt(
     Ok(CompletedAttempt { duration: started.elapsed(), ..completed })
 }
 
-/// Returns the sink that shapes events of this type for the method; `None` for the default params.
+/// Returns the sinks that may shape events of this type for the method, in order. The first whose filter does not refuse the
+/// event does; if there is none, the method gets the default params.
 ///
-/// The names that the method gives are tried in order. Each means the sink of the subscription's owner before a global
-/// one; a sink that is inactive or no json-rpc sink is passed over. The first whose own patterns match is chosen.
-pub fn formatter_for(sinks: &Sinks, subscription: &Subscription, kind: &EventType) -> Option<Arc<Sink>> {
-    let named = |name: &String| {
+/// Each name that the method gives means the sink of the subscription's owner before a global one. A sink that is inactive,
+/// is no json-rpc sink or has no pattern that matches is passed over.
+pub fn formatters_for(
+    sinks: &Sinks,
+    subscription: &Subscription,
+    kind: &EventType,
+) -> impl Iterator<Item = Arc<Sink>> + Send {
+    let named = move |name: &String| {
         let owners = [subscription.event_owner(), Owner::Global];
         owners.into_iter().filter_map(|owner| sinks.find(owner, name)).find(is_formatter)
     };
-    subscription.event_sinks.iter().filter_map(named).find(|sink| sink.events.matches(kind.as_str()))
+    subscription.event_sinks.iter().filter_map(named).filter(move |sink| sink.events.matches(kind.as_str()))
+}
+
+/// Returns the sink that shapes this event for the method; `None` for the default params.
+async fn choose_formatter(
+    context: &MethodContext,
+    subscription: &Subscription,
+    event: &Arc<Event>,
+) -> Option<Arc<Sink>> {
+    for sink in formatters_for(&context.sinks, subscription, &event.kind) {
+        if sink.filter.is_none() || context.filters.admits(sink.id, event).await {
+            return Some(sink);
+        }
+    }
+    None
 }
 
 /// Warnings about names in `event_sinks` that shape no event now, each in one line. A global sink that cannot be used
@@ -90,7 +119,7 @@ async fn shape(
     subscription: &Subscription,
     input: EventInput,
 ) -> Result<MethodParams, Result<CompletedAttempt, Postponed>> {
-    let Some(sink) = formatter_for(&context.sinks, subscription, &input.event.kind) else {
+    let Some(sink) = choose_formatter(context, subscription, &input.event).await else {
         let json = serde_json::from_slice(&body::default(&input.event).bytes).expect("the default body is JSON");
         return Ok(MethodParams { json, log: Vec::new() });
     };
@@ -180,7 +209,8 @@ mod tests {
                 Sinks::open(directory.store(), usize::MAX, crate::platform::secret_keys::SecretKeys::for_tests())
                     .unwrap();
             let workers = sink_fixture.context.workers.clone();
-            let context = MethodContext { sinks, workers, methods: gateway.clone() };
+            let filters = EventFilters::new(workers.clone(), Arc::default());
+            let context = MethodContext { sinks, filters, workers, methods: gateway.clone() };
             let subscription = subscription(UserId::new(), "*", event_sinks);
             Self { context, gateway, subscription, _directory: directory, _sink_fixture: sink_fixture }
         }
@@ -212,6 +242,25 @@ mod tests {
             assert_eq!(self.attempt().await.outcome, AttemptOutcome::Delivered);
             serde_json::from_str(&self.gateway.calls().pop().unwrap().params).unwrap()
         }
+    }
+
+    #[tokio::test]
+    async fn a_formatter_whose_filter_refuses_the_event_is_passed_over_and_one_that_fails_is_not() {
+        let fixture = MethodFixture::new(&["refusing", "failing", "last"]);
+        fixture.sink(fixture.mine(), "refusing", "*", json!({"filter": "event.data.version == '2.0'"})).await;
+        fixture.sink(fixture.mine(), "last", "*", json!({"filter": "event.data.version == '1.0'"})).await;
+        let follow = || {
+            for sink in fixture.context.sinks.all() {
+                fixture.context.filters.set(sink.id, sink.owner, sink.filter.as_ref());
+            }
+        };
+        follow();
+        assert_eq!(fixture.params().await, json!({"by": "last"}));
+        fixture.sink(fixture.mine(), "failing", "*", json!({"filter": "event.data.a.b"})).await;
+        follow();
+        assert_eq!(fixture.params().await, json!({"by": "failing"}));
+        let failing = fixture.context.sinks.find(fixture.mine(), "failing").unwrap();
+        assert_eq!(fixture.context.filters.errors(failing.id).unwrap().count, 1);
     }
 
     #[tokio::test]

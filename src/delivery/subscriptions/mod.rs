@@ -11,7 +11,7 @@ mod subscription;
 #[cfg(test)]
 pub(crate) mod test_support;
 
-pub use attempt::{MethodContext, attempt, event_sink_warnings, formatter_for};
+pub use attempt::{MethodContext, attempt, event_sink_warnings, formatters_for};
 pub use gateway::{MethodGateway, Presence};
 pub use records::{Subscriptions, SubscriptionsError};
 pub use subscription::Subscription;

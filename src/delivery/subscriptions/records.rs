@@ -81,6 +81,7 @@ impl Subscriptions {
                 owner,
                 method: method.name.clone(),
                 events,
+                filter: method.filter.clone(),
                 event_sinks: method.event_sinks.clone(),
                 created_at: Timestamp::now(),
             })

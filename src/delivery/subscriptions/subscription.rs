@@ -1,6 +1,7 @@
 //! A subscription, as it is stored.
 
 use crate::model::{
+    event_filter::EventFilter,
     id::{SinkId, SpaceId, UserId},
     owner::Owner,
     pattern::Patterns,
@@ -22,6 +23,8 @@ pub struct Subscription {
     /// The canonical name.
     pub method: Arc<str>,
     pub events: Patterns,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<EventFilter>,
     /// The json-rpc sinks that may shape events for the method, in order of preference.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub event_sinks: Vec<String>,

@@ -122,6 +122,7 @@ pub fn subscription(owner: UserId, events: &str, event_sinks: &[&str]) -> Subscr
         owner,
         method: "on_event".into(),
         events: events.parse().unwrap(),
+        filter: None,
         event_sinks: event_sinks.iter().map(ToString::to_string).collect(),
         created_at: Timestamp::now(),
     }

@@ -24,6 +24,9 @@ pub struct AgentEmitBody {
     /// An object; `{}` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "json_input::payload")]
     pub payload: Option<Box<RawValue>>,
+    /// Repeating an event with its id stores nothing; the agent chooses one if it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<EventId>,
 }
 
 /// The receipt of an event that is on the agent's disk.

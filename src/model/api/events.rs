@@ -35,6 +35,10 @@ pub struct EmitBody {
 pub struct ExplainBody {
     #[serde(rename = "type")]
     pub kind: String,
+    /// The payload that filters see; `{}` if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "json_input::payload")]
+    #[schemars(with = "schemas::AnyObject")]
+    pub payload: Option<Box<RawValue>>,
 }
 
 #[derive(Deserialize, JsonSchema)]

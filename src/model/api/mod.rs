@@ -19,6 +19,7 @@ pub mod methods;
 pub mod schemas;
 pub mod scripts;
 pub mod sinks;
+pub mod sources;
 pub mod spaces;
 pub mod subscriptions;
 pub mod templates;

@@ -4,7 +4,10 @@ use crate::model::{
     body_template::BodyTemplate,
     delivery::{Attempt, AttemptOutcome, DeadLetter, Delivery, DeliveryState},
     event::ActorKind,
-    id::{AuditId, EventId, GroupId, RoleId, ScriptId, SinkId, SpaceId, TemplateId, TokenId, UserId},
+    id::{
+        AuditId, EventId, GroupId, RoleId, ScriptId, SinkId, SourceId, SourceLetterId, SpaceId, TemplateId, TokenId,
+        UserId,
+    },
     method::{MethodScope, MethodServerState},
     name::Name,
     permission::{Permission, TokenScope},
@@ -81,7 +84,7 @@ pub(crate) use patch_of;
 
 inline_schemas! {
     AnyObject = json_schema!({"type": "object"});
-    AuditId EventId GroupId RoleId ScriptId SinkId SpaceId TemplateId TokenId UserId =
+    AuditId EventId GroupId RoleId ScriptId SinkId SourceId SourceLetterId SpaceId TemplateId TokenId UserId =
         json_schema!({"type": "string", "format": "uuid"});
     Timestamp = json_schema!({"type": "string", "format": "date-time"});
     Name = json_schema!({"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"});

@@ -47,8 +47,20 @@ pub struct SinkView {
     /// Present while attempts fail at once, because the sink's Lua ended its process several times in a row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quarantine: Option<QuarantineView>,
+    /// The errors of the filter since the server started or the filter was changed. Each counted as a match.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter_errors: Option<FilterErrorsView>,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "FilterErrors")]
+pub struct FilterErrorsView {
+    pub count: u64,
+    /// The last error.
+    pub last: String,
+    pub last_at: Timestamp,
 }
 
 #[derive(Serialize, Deserialize, JsonSchema)]

@@ -1,6 +1,6 @@
 //! Subscriptions: methods that are called for events.
 
-use super::sinks::QueueView;
+use super::sinks::{FilterErrorsView, QueueView};
 use crate::model::id::{SinkId, SpaceId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,6 +16,12 @@ pub struct SubscriptionView {
     /// The method's canonical name.
     pub method: String,
     pub events: String,
+    /// The Lua expression that decides which of these events it gets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
+    /// The errors of the filter since the server started or the filter was changed. Each counted as a match.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter_errors: Option<FilterErrorsView>,
     /// The json-rpc sinks that may shape events for it, in order of preference.
     pub event_sinks: Vec<String>,
     pub queue: QueueView,

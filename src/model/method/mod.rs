@@ -11,7 +11,7 @@ pub use health::{MethodServerHealth, MethodServerState};
 pub use publish::PublishError;
 pub use registration::{MethodDefinition, MethodScope, Registration, ServerDefinition, ServerMode, ServerTransport};
 
-use crate::model::{id::GroupId, pattern::Patterns};
+use crate::model::{event_filter::EventFilter, id::GroupId, pattern::Patterns};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::{collections::BTreeMap, sync::Arc};
@@ -24,6 +24,8 @@ pub struct Method {
     /// The name that the method server knows.
     pub local_name: Arc<str>,
     pub definition: MethodInterface,
+    /// Decides which of the events that it is called for it gets.
+    pub filter: Option<EventFilter>,
     /// The json-rpc sinks that format events for it, in order of preference.
     pub event_sinks: Vec<String>,
 }

@@ -2,6 +2,7 @@
 
 use super::{MAX_TOOL_NAME, Method, MethodDefinition, MethodInterface, Registration};
 use crate::model::{
+    event_filter::EventFilter,
     id::GroupId,
     pattern::Patterns,
     schema::{SchemaChecker, SchemaError},
@@ -156,8 +157,18 @@ impl MethodDefinition {
                 result_schema: self.result_schema.clone(),
                 events: self.patterns(at)?,
             },
+            filter: self.event_filter(at)?,
             event_sinks: self.event_sinks.clone(),
         })
+    }
+
+    fn event_filter(&self, at: &impl Fn(&str) -> String) -> Result<Option<EventFilter>, PublishError> {
+        let Some(filter) = &self.filter else { return Ok(None) };
+        if self.events.is_empty() {
+            return Err(error(at("filter"), "has no effect without `events`: add those, or remove it"));
+        }
+        let parsed = filter.parse::<EventFilter>();
+        parsed.map(Some).map_err(|fault| error(at("filter"), fault.to_string()))
     }
 
     fn patterns(&self, at: &impl Fn(&str) -> String) -> Result<Option<Patterns>, PublishError> {

@@ -92,6 +92,9 @@ pub struct MethodDefinition {
     pub result_schema: Option<Value>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<String>,
+    /// A Lua expression: an event for which it is false is not for this method.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub event_sinks: Vec<String>,
 }
@@ -174,6 +177,7 @@ mod tests {
             groups = ["ops"]
             mcp_tool = true
             events = ["custom.notes.*"]
+            filter = "event.data.size > 10"
             event_sinks = ["shape"]
             [methods.params_schema]
             type = "object"
@@ -187,7 +191,7 @@ mod tests {
         let json = serde_json::json!({
             "name": "{{space}}.search", "local_name": "search", "description": "Searches", "keywords": ["notes"],
             "scope": "shared", "groups": ["ops"], "mcp_tool": true, "events": ["custom.notes.*"],
-            "event_sinks": ["shape"], "result_schema": {"type": "array"},
+            "filter": "event.data.size > 10", "event_sinks": ["shape"], "result_schema": {"type": "array"},
             "params_schema": {"type": "object", "properties": {"query": {"type": "string"}}},
         });
         assert_eq!(serde_json::to_value(&registration.methods[0]).unwrap(), json);

@@ -72,6 +72,8 @@ const KINDS: &[ArchivedKind] = &[
     json(keys::SPACES, "space", ID),
     json(keys::TEMPLATES, "template", ID),
     json(keys::SCRIPTS, "script", ID),
+    json(keys::SOURCES, "source", ID),
+    json(keys::SOURCE_LETTERS, "source_letter", &[KeyPart::Id, KeyPart::Id]),
     json(keys::SUBSCRIPTIONS, "subscription", &[KeyPart::Id, KeyPart::Text]),
     json(keys::SPOOL, "spooled_event", &[KeyPart::Number]),
     json(keys::AGENT, "agent_record", &[KeyPart::Text]),

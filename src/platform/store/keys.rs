@@ -13,6 +13,8 @@
 //! | `K` | owner, key | a script's stored value |
 //! | `u` `r` `g` `t` `c` `s` | id | users, roles, groups, tokens, console sessions, sinks |
 //! | `p` `q` `l` | id | spaces, templates, scripts |
+//! | `i` | id | sources |
+//! | `I` | source id, letter id | a request that a source could not turn into events |
 //! | `m` | space id, method | the method's subscription to events |
 //! | `o` | number | an event that an agent keeps until a server has stored it |
 //! | `O` | name | another record of an agent: its space, its registration |
@@ -39,6 +41,8 @@ pub const SINKS: u8 = b's';
 pub const SPACES: u8 = b'p';
 pub const TEMPLATES: u8 = b'q';
 pub const SCRIPTS: u8 = b'l';
+pub const SOURCES: u8 = b'i';
+pub const SOURCE_LETTERS: u8 = b'I';
 pub const SUBSCRIPTIONS: u8 = b'm';
 pub const SPOOL: u8 = b'o';
 pub const AGENT: u8 = b'O';
@@ -66,6 +70,8 @@ pub(in crate::platform) fn kind_name(key: &[u8]) -> &'static str {
         SPACES => "space",
         TEMPLATES => "template",
         SCRIPTS => "script",
+        SOURCES => "source",
+        SOURCE_LETTERS => "dead letter of a source",
         SUBSCRIPTIONS => "subscription",
         SPOOL => "spooled event",
         AGENT => "record of the agent",

@@ -2,6 +2,7 @@
 
 use super::host::{ProgramOutput, SpaceAgent, ToolContext};
 use crate::model::{event::Event, id::SpaceId};
+use bytes::Bytes;
 use serde_json::value::RawValue;
 use std::{collections::BTreeMap, ffi::OsString, path::PathBuf, sync::Arc};
 
@@ -32,6 +33,17 @@ pub(in crate::scripting) struct EventFields {
     pub actor_id: String,
     pub actor_username: String,
     pub actor_kind: String,
+}
+
+/// A verified request at a source, `request` to its transform.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransformInput {
+    /// The slug of the source, `source.slug`.
+    pub slug: String,
+    /// Names in lower case, values of one name joined.
+    pub headers: Vec<(String, String)>,
+    pub query: Vec<(String, String)>,
+    pub body: Bytes,
 }
 
 /// One call of a tool.

@@ -48,7 +48,7 @@ pub use host::{
     ModuleSource, NoModules, OutputWriter, ProgramOutput, SpaceAgent, SpaceKv, ToolContext,
 };
 pub(in crate::scripting) use inputs::EventFields;
-pub use inputs::{CheckedSpace, EventInput, ProgramContext, ToolCall};
+pub use inputs::{CheckedSpace, EventInput, ProgramContext, ToolCall, TransformInput};
 #[doc(hidden)]
 pub use json::fuzz_json;
 pub use json::{JsonError, check_size};
@@ -56,8 +56,11 @@ pub(in crate::scripting) use libraries::bounded_log;
 pub use limits::LimitExceeded;
 pub(in crate::scripting) use limits::{RunClock, RunLimits, Watchdog};
 pub use program::{Capabilities, CompileError, MAX_SPACE_FILE, Program};
-pub use results::{BodyFormat, CheckVerdict, MethodHandler, ProgramRun, RenderedBody, ScriptRun, ToolRun};
+pub use results::{
+    BodyFormat, CheckVerdict, FilterVerdict, MethodHandler, ProgramRun, RenderedBody, ScriptRun, ToolRun, TransformRun,
+};
 pub use runtime::Runtime;
+pub(in crate::scripting) use sandbox::{FILTER_BUDGET, FilterState};
 pub(in crate::scripting) use state_pool::StatePool;
 pub(in crate::scripting) use states::{LuaStates, within};
 pub use verdict::Verdict;

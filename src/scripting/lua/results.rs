@@ -42,6 +42,26 @@ pub struct ToolRun {
     pub cpu: Duration,
 }
 
+/// The outcome of a transform's run.
+#[derive(Debug)]
+pub struct TransformRun {
+    /// The JSON text of the returned value, `null` if there is none.
+    pub result: Result<String, ScriptError>,
+    /// The lines the transform printed and logged, bounded.
+    pub log: Vec<String>,
+}
+
+/// The answer of a filter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FilterVerdict {
+    /// The expression is true.
+    Match,
+    /// The expression is `false`, `nil` or `null`.
+    Refuse,
+    /// The expression has no value, for this reason.
+    Failed(String),
+}
+
 /// The answer of a health check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckVerdict {

@@ -103,7 +103,7 @@ impl LibrarySource for AgentClient {
 
 impl SpaceAgent for AgentClient {
     fn emit(&self, kind: &str, payload: Box<RawValue>) -> AgentReply<Box<RawValue>> {
-        let body = AgentEmitBody { kind: kind.to_owned(), payload: Some(payload) };
+        let body = AgentEmitBody { kind: kind.to_owned(), payload: Some(payload), id: None };
         required(self.send(Method::POST, "/event", Some(to_json(&body))))
     }
 

@@ -57,7 +57,7 @@ impl WorkerServices {
     async fn effect(&self, rights: &RunRights, request: HostRequest) -> HostResult {
         let WorkerKey { code_owner, acts_for } = rights.key;
         if matches!(rights.effects, RunEffects::None) {
-            return Err("a template has no effects".to_owned());
+            return Err("a template or transform has no effects".to_owned());
         }
         let failed = |error: crate::platform::kv::KvError| error.to_string();
         Ok(match request {

@@ -6,6 +6,7 @@
 
 use super::{
     confinement::memory_limit,
+    filter_runs::FilterRuns,
     host_requests::{Answer, RunEffects, RunRights, WorkerServices},
     messages::{FinishedRun, RunOutput, RunWork},
     places::{PoolBounds, WorkerClass, WorkerKey, WorkerPlace},
@@ -19,18 +20,19 @@ use crate::{
     model::owner::Owner,
     platform::{config, metrics::Metrics},
     scripting::lua::{
-        EventInput, LimitExceeded, RenderedBody, RunLimits, ScriptError, ScriptRun, ToolCall, ToolRun, Verdict,
+        EventInput, LimitExceeded, RenderedBody, RunLimits, ScriptError, ScriptRun, ToolCall, ToolRun, TransformInput,
+        TransformRun, Verdict,
     },
 };
 use serde_json::value::RawValue;
-use std::{io, sync::Arc, time::Duration};
+use std::{io, slice, sync::Arc, time::Duration};
 
 /// The number of times that a run is repeated because its worker was lost.
-const MAX_REPEATS: usize = 10;
+pub(super) const MAX_REPEATS: usize = 10;
 
 /// The times that a worker may be killed from outside while it executes a run. The system kills processes when memory is
 /// short, and a run that uses much of it would otherwise be repeated without end.
-const MAX_KILLS: usize = 3;
+pub(super) const MAX_KILLS: usize = 3;
 
 /// The requests that a run may send after its time is over, until its worker is killed.
 const MAX_LATE_REQUESTS: usize = 3;
@@ -40,14 +42,15 @@ const NOT_REPEATED: &str = "another run ended it after this one had sent request
 
 /// Runs the templates, scripts and tools of users. Cloning it is cheap.
 #[derive(Clone)]
-pub struct LuaWorkers(Arc<WorkersShared>);
+pub struct LuaWorkers(pub(super) Arc<WorkersShared>);
 
-struct WorkersShared {
-    pool: Arc<WorkerPool>,
+pub(super) struct WorkersShared {
+    pub pool: Arc<WorkerPool>,
     limits: RunLimits,
     services: WorkerServices,
-    quarantine: Arc<Quarantine>,
-    metrics: Arc<Metrics>,
+    pub quarantine: Arc<Quarantine>,
+    pub metrics: Arc<Metrics>,
+    pub filter_runs: Arc<FilterRuns>,
 }
 
 impl LuaWorkers {
@@ -66,7 +69,8 @@ impl LuaWorkers {
         let bounds = PoolBounds::new(config.workers, memory_limit(limits.memory));
         let quarantine = Arc::<Quarantine>::default();
         let pool = WorkerPool::new(bounds, limits, command, quarantine.clone(), metrics.clone())?;
-        Ok(Self(Arc::new(WorkersShared { pool, limits, services, quarantine, metrics })))
+        let filter_runs = Arc::<FilterRuns>::default();
+        Ok(Self(Arc::new(WorkersShared { pool, limits, services, quarantine, metrics, filter_runs })))
     }
 
     /// Renders the body that a template returns for an event. Dropping the future ends the run.
@@ -124,6 +128,22 @@ impl LuaWorkers {
         }
     }
 
+    /// Runs a transform on a request. Dropping the future ends the run. It takes the places of templates, since it never
+    /// waits.
+    pub async fn run_transform(&self, program: &ProgramText, owner: Owner, input: TransformInput) -> TransformRun {
+        let place = WorkerPlace::new(WorkerKey::of_owner(owner), WorkerClass::Template);
+        match self.run(program, place, RunEffects::None, &RunWork::Transform(input)).await {
+            Ok(FinishedRun { log, outcome, .. }) => {
+                let result = outcome.and_then(|output| match output {
+                    RunOutput::Json(json) => Ok(json),
+                    _ => Err(ScriptError::Host),
+                });
+                TransformRun { result, log }
+            }
+            Err(error) => TransformRun { result: Err(error), log: Vec::new() },
+        }
+    }
+
     /// Checks that a program compiles.
     ///
     /// # Errors
@@ -175,7 +195,7 @@ impl LuaWorkers {
                 return Err(quarantined.into());
             }
             let seat = self.0.pool.seat(place).await?;
-            let Some(handle) = seat.begin(program, work) else { continue };
+            let Some(handle) = seat.begin(slice::from_ref(program), work) else { continue };
             match self.attend(handle, &rights, &mut acted).await {
                 Ok(finished) => {
                     self.0.metrics.lua_time.observe(finished.cpu);

@@ -8,12 +8,13 @@
 
 use super::{
     host_messages::{HostRequest, HostResult, read_result, write_result},
-    program_text::{ProgramContent, TextKind},
+    input_messages::{read_event, read_request, write_event, write_request},
+    program_text::{ProgramContent, ProgramText, TextKind},
     wire::{FrameReader, FrameWriter, Malformed},
 };
 use crate::scripting::lua::{
-    BodyFormat, CompileError, EventFields, EventInput, LimitExceeded, RunLimits, ScriptError, Verdict, bounded,
-    bounded_log,
+    BodyFormat, CompileError, EventFields, EventInput, FilterVerdict, LimitExceeded, RunLimits, ScriptError,
+    TransformInput, Verdict, bounded, bounded_log,
 };
 use bytes::Bytes;
 use serde_json::value::RawValue;
@@ -56,6 +57,12 @@ pub(super) enum StartedWork {
     Tool {
         arguments: String,
     },
+    Transform(TransformInput),
+    /// Runs these programs, which are filters.
+    Filter {
+        filters: Vec<u64>,
+        fields: EventFields,
+    },
     /// Compiles the program and does not run it.
     Compile,
 }
@@ -66,6 +73,8 @@ pub(super) enum RunWork {
     Render(EventInput),
     Script(EventInput),
     Tool { arguments: Box<RawValue> },
+    Transform(TransformInput),
+    Filter(EventInput),
     Compile,
 }
 
@@ -94,9 +103,11 @@ pub(super) enum RunOutput {
         body: Bytes,
     },
     Verdict(Verdict),
-    /// The JSON text that a tool returned.
+    /// The JSON text that a tool or a transform returned.
     Json(String),
     Compiled,
+    /// The answer of each filter, in order.
+    Filtered(Vec<FilterVerdict>),
 }
 
 pub(super) fn write_limits(writer: &mut FrameWriter, limits: RunLimits) {
@@ -125,11 +136,11 @@ pub(super) fn write_forget(writer: &mut FrameWriter, id: u64) {
     });
 }
 
-pub(super) fn write_start(writer: &mut FrameWriter, run: u64, program: u64, work: &RunWork) {
+pub(super) fn write_start(writer: &mut FrameWriter, run: u64, programs: &[ProgramText], work: &RunWork) {
     writer.frame(|frame| {
         frame.u8(3);
         frame.u64(run);
-        frame.u64(program);
+        frame.u64(programs.first().map_or(0, ProgramText::id));
         match work {
             RunWork::Render(input) => {
                 frame.u8(0);
@@ -144,6 +155,15 @@ pub(super) fn write_start(writer: &mut FrameWriter, run: u64, program: u64, work
                 frame.text(arguments.get());
             }
             RunWork::Compile => frame.u8(3),
+            RunWork::Transform(input) => {
+                frame.u8(4);
+                write_request(frame, input);
+            }
+            RunWork::Filter(input) => {
+                frame.u8(5);
+                frame.list(programs.iter(), |frame, program| frame.u64(program.id()));
+                write_event(frame, input);
+            }
         }
     });
 }
@@ -183,6 +203,10 @@ impl ToWorker {
                     1 => StartedWork::Script(read_event(&mut frame)?),
                     2 => StartedWork::Tool { arguments: frame.text()? },
                     3 => StartedWork::Compile,
+                    4 => StartedWork::Transform(read_request(&mut frame)?),
+                    5 => {
+                        StartedWork::Filter { filters: frame.list(FrameReader::u64)?, fields: read_event(&mut frame)? }
+                    }
                     _ => return Err(Malformed),
                 };
                 Self::Start { run, program, work }
@@ -274,6 +298,17 @@ impl RunOutput {
                 frame.text(json);
             }
             Self::Compiled => frame.u8(8),
+            Self::Filtered(verdicts) => {
+                frame.u8(15);
+                frame.list(verdicts.iter(), |frame, verdict| match verdict {
+                    FilterVerdict::Match => frame.u8(0),
+                    FilterVerdict::Refuse => frame.u8(1),
+                    FilterVerdict::Failed(why) => {
+                        frame.u8(2);
+                        frame.text(why);
+                    }
+                });
+            }
         }
     }
 }
@@ -295,6 +330,14 @@ fn read_outcome(frame: &mut FrameReader) -> Result<Result<RunOutput, ScriptError
         }
         7 => RunOutput::Json(frame.text()?),
         8 => RunOutput::Compiled,
+        15 => RunOutput::Filtered(frame.list(|frame| {
+            Ok(match frame.u8()? {
+                0 => FilterVerdict::Match,
+                1 => FilterVerdict::Refuse,
+                2 => FilterVerdict::Failed(message(frame)?),
+                _ => return Err(Malformed),
+            })
+        })?),
         code => return read_error(frame, code).map(Err),
     }))
 }
@@ -374,49 +417,6 @@ fn read_limit(frame: &mut FrameReader) -> Result<LimitExceeded, Malformed> {
     })
 }
 
-/// Writes what a template or a script reads of an event. [`read_event`] reads it.
-fn write_event(frame: &mut FrameWriter, input: &EventInput) {
-    let event = &*input.event;
-    frame.text(&event.id.to_string());
-    frame.text(event.kind.as_str());
-    frame.text(&event.ts.to_string());
-    frame.u64(input.sequence);
-    frame.u32(input.attempt);
-    frame.text(event.data.get());
-    frame.text(&event.space_id.to_string());
-    let origin = event.space.as_ref();
-    frame.text(origin.map_or("", |origin| &origin.name));
-    frame.list(origin.map_or(&[][..], |origin| &origin.urls).iter(), |frame, url| frame.text(url));
-    match origin {
-        Some(origin) => frame.list(origin.custom.iter(), |frame, (name, value)| {
-            frame.text(name);
-            frame.text(value);
-        }),
-        None => frame.u32(0),
-    }
-    frame.text(&event.actor.id.to_string());
-    frame.text(&event.actor.username);
-    frame.text(event.actor.kind.as_str());
-}
-
-fn read_event(frame: &mut FrameReader) -> Result<EventFields, Malformed> {
-    Ok(EventFields {
-        id: frame.text()?,
-        kind: frame.text()?,
-        ts: frame.text()?,
-        sequence: frame.u64()?,
-        attempt: frame.u32()?,
-        data: frame.text()?,
-        space_id: frame.text()?,
-        space_name: frame.text()?,
-        space_urls: frame.list(FrameReader::text)?,
-        custom: frame.list(|frame| Ok((frame.text()?, frame.text()?)))?,
-        actor_id: frame.text()?,
-        actor_username: frame.text()?,
-        actor_kind: frame.text()?,
-    })
-}
-
 fn micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
@@ -442,10 +442,12 @@ mod tests {
     fn an_event_reaches_the_worker_as_it_is() {
         let event = event();
         let input = input(event.clone());
-        let read = to_worker(|writer| write_start(writer, 1, 2, &RunWork::Script(input)));
-        let ToWorker::Start { run: 1, program: 2, work: StartedWork::Script(fields) } = read else {
+        let program = ProgramText::script("script", "return");
+        let read = to_worker(|writer| write_start(writer, 1, std::slice::from_ref(&program), &RunWork::Script(input)));
+        let ToWorker::Start { run: 1, program: started, work: StartedWork::Script(fields) } = read else {
             panic!("it is another message")
         };
+        assert_eq!(started, program.id());
         assert_eq!((fields.id, fields.kind), (event.id.to_string(), event.kind.to_string()));
         assert_eq!((fields.sequence, fields.attempt, fields.data.as_str()), (7, 1, event.data.get()));
         assert_eq!((fields.space_name.as_str(), fields.space_urls), ("web", vec!["http://web".to_owned()]));
@@ -466,6 +468,7 @@ mod tests {
             RunOutput::Verdict(Verdict::Dead(why())),
             RunOutput::Json("[1]".to_owned()),
             RunOutput::Compiled,
+            RunOutput::Filtered(vec![FilterVerdict::Match, FilterVerdict::Refuse, FilterVerdict::Failed(why())]),
         ] {
             let finished = FinishedRun { cpu: Duration::from_nanos(5), log: vec![why()], outcome: Ok(output) };
             let FromWorker::Done { run: 9, finished: read } = from_worker(&FromWorker::Done { run: 9, finished })

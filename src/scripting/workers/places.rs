@@ -1,10 +1,19 @@
 //! The places of worker processes: how many there are, and for whom.
 //!
-//! A worker belongs to one owner until it ends. Templates and scripts have workers of their own, and scripts cannot take
-//! all places: a script may wait for long, a template never does.
+//! A worker belongs to one owner until it ends. Templates, scripts and filters have workers of their own, and scripts cannot
+//! take all places: a script may wait for long, the others never do.
 
-use crate::model::owner::Owner;
-use std::fmt;
+use crate::{
+    model::owner::Owner,
+    scripting::lua::{FILTER_BUDGET, RunLimits},
+};
+use std::{fmt, time::Duration};
+
+/// The most filters of one run. The filters of an owner for one event are one run, or several if there are more of them.
+pub(super) const MAX_FILTERS: usize = 32;
+
+/// The events of one owner whose filters run, or wait for a worker, at the same time.
+pub(super) const EVENTS_PER_OWNER: usize = 64;
 
 /// The least default number of workers, whatever the memory.
 const MIN_WORKERS: usize = 4;
@@ -28,6 +37,8 @@ pub(super) enum WorkerClass {
     Template,
     /// Runs that may wait: scripts and tools.
     Script,
+    /// Filters, which decide while an event is routed. A slow template of the same owner must not hold them up.
+    Filter,
 }
 
 /// A kind of worker.
@@ -65,7 +76,37 @@ impl WorkerKey {
     }
 }
 
+impl WorkerClass {
+    /// The limits of one run in a worker of this class, if a script has these.
+    pub fn limits(self, script: RunLimits) -> RunLimits {
+        match self {
+            Self::Template | Self::Script => script,
+            Self::Filter => {
+                let cpu = FILTER_BUDGET * MAX_FILTERS as u32;
+                RunLimits { cpu, wall: Duration::from_secs(1), memory: script.memory }
+            }
+        }
+    }
+}
+
 impl PoolBounds {
+    /// The runs in progress in one worker of this class, waiting ones included.
+    pub fn runs(&self, class: WorkerClass) -> usize {
+        match class {
+            WorkerClass::Template | WorkerClass::Script => self.runs,
+            // They are short, never wait, and share a Lua state.
+            WorkerClass::Filter => EVENTS_PER_OWNER,
+        }
+    }
+
+    /// The turns that a worker of this class is given before another worker is started or waited for.
+    pub fn turns(&self, class: WorkerClass) -> usize {
+        match class {
+            WorkerClass::Template | WorkerClass::Script => self.turns,
+            WorkerClass::Filter => EVENTS_PER_OWNER,
+        }
+    }
+
     /// The bounds for this many workers of `worker_memory` bytes each; 0 means a number by the machine's cores and memory.
     pub fn new(workers: usize, worker_memory: usize) -> Self {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);

@@ -188,7 +188,7 @@ impl WorkerPool {
     ) -> Option<Arc<WorkerLink>> {
         let ids = state.by_place.get(&place).map_or(&[][..], Vec::as_slice);
         let seats = ids.iter().filter_map(|id| state.members.get(id).map(|member| (*id, member)));
-        let open = seats.filter(|(_, member)| !member.retiring && member.runs < self.bounds.runs);
+        let open = seats.filter(|(_, member)| !member.retiring && member.runs < self.bounds.runs(place.class));
         let best = open.map(|(id, member)| (member.link.turns(), id)).min();
         let free = best.filter(|(turns, _)| *turns == 0);
         if free.is_none() {
@@ -198,7 +198,7 @@ impl WorkerPool {
                 actions.starts.push(place);
             }
         }
-        let (_, id) = free.or(best.filter(|(turns, _)| *turns < self.bounds.turns))?;
+        let (_, id) = free.or(best.filter(|(turns, _)| *turns < self.bounds.turns(place.class)))?;
         let member = state.members.get_mut(&id)?;
         member.runs += 1;
         Some(member.link.clone())
@@ -283,7 +283,7 @@ impl WorkerPool {
         let id = self.next_id.fetch_add(1, Relaxed);
         let link = started.and_then(|process| {
             let (owner, quarantine): (Weak<dyn LinkOwner>, _) = (self.this.clone(), self.quarantine.clone());
-            WorkerLink::start(id, place.key, process, self.limits, owner, quarantine)
+            WorkerLink::start(id, place.key, process, place.class.limits(self.limits), owner, quarantine)
         });
         let mut actions = WorkerPoolActions::default();
         {
@@ -386,9 +386,9 @@ impl WorkerPoolState {
 }
 
 impl Seat {
-    /// Begins a run in the worker; `None` if the worker is gone meanwhile.
-    pub fn begin(mut self, program: &ProgramText, work: &RunWork) -> Option<RunHandle> {
-        let handle = self.link.begin(program, work)?;
+    /// Begins a run of these filters, or of this one program, in the worker; `None` if the worker is gone meanwhile.
+    pub fn begin(mut self, programs: &[ProgramText], work: &RunWork) -> Option<RunHandle> {
+        let handle = self.link.begin(programs, work)?;
         // From now on the seat is free when the run is over.
         self.begun = true;
         Some(handle)

@@ -34,6 +34,8 @@ pub(super) enum TextKind {
     Script,
     Library,
     Tool,
+    Transform,
+    Filter,
 }
 
 /// Finds the libraries that programs `require`.
@@ -65,6 +67,16 @@ impl ProgramText {
     /// A tool, which is called with arguments and returns a result. Its errors begin with its name and line.
     pub fn tool(name: &str, source: &str) -> Self {
         Self::new(TextKind::Tool, name, source)
+    }
+
+    /// A transform of a source, which turns a request into events.
+    pub fn transform(source: &str) -> Self {
+        Self::new(TextKind::Transform, "transform", source)
+    }
+
+    /// A filter of a sink or subscription.
+    pub fn filter(source: &str) -> Self {
+        Self::new(TextKind::Filter, "filter", source)
     }
 
     fn new(kind: TextKind, name: &str, source: &str) -> Self {
@@ -105,6 +117,8 @@ impl TextKind {
             Self::Script => 2,
             Self::Library => 3,
             Self::Tool => 4,
+            Self::Transform => 5,
+            Self::Filter => 6,
         }
     }
 
@@ -115,6 +129,8 @@ impl TextKind {
             2 => Self::Script,
             3 => Self::Library,
             4 => Self::Tool,
+            5 => Self::Transform,
+            6 => Self::Filter,
             _ => return None,
         })
     }

@@ -97,7 +97,8 @@ struct WorkerLinkState {
 }
 
 struct RunRecord {
-    program: ProgramText,
+    /// One program, or the filters of an event.
+    programs: Vec<ProgramText>,
     /// The program is compiled and not run, which tells nothing of how it behaves.
     is_compilation: bool,
     events: mpsc::UnboundedSender<RunEvent>,
@@ -225,21 +226,21 @@ impl WorkerLink {
         self.pid
     }
 
-    /// Begins a run; `None` if the worker is gone.
-    pub fn begin(self: &Arc<Self>, program: &ProgramText, work: &RunWork) -> Option<RunHandle> {
+    /// Begins a run of these filters, or of this one program; `None` if the worker is gone.
+    pub fn begin(self: &Arc<Self>, programs: &[ProgramText], work: &RunWork) -> Option<RunHandle> {
         let run = self.next_run.fetch_add(1, Relaxed);
         let mut start = FrameWriter { bytes: Vec::with_capacity(1 << 10) };
-        write_start(&mut start, run, program.id(), work);
+        write_start(&mut start, run, programs, work);
         let (sender, events) = mpsc::unbounded_channel();
         {
             let mut state = self.state.lock();
             if state.cause.is_some() || state.ended {
                 return None;
             }
-            state.give_program(program);
+            programs.iter().for_each(|program| state.give_program(program));
             state.outbox.append(&mut start.bytes);
             let record = RunRecord {
-                program: program.clone(),
+                programs: programs.to_vec(),
                 is_compilation: matches!(work, RunWork::Compile),
                 events: sender,
                 phase: RunPhase::InTurn,
@@ -382,7 +383,7 @@ impl WorkerLink {
         match finished {
             Some((record, finished)) => {
                 if !record.is_compilation {
-                    self.quarantine.succeeded(self.key, &record.program);
+                    record.programs.iter().for_each(|program| self.quarantine.succeeded(self.key, program));
                 }
                 // The place is free before the caller goes on, who may begin the next run.
                 if let Some(owner) = self.owner.upgrade() {
@@ -494,7 +495,10 @@ impl WorkerLink {
             let lost = match (cause, own_fault) {
                 (EndCause::Stopped, _) => LostRun::Stopped,
                 (_, Some(fault)) => {
-                    self.quarantine.strike(self.key, &record.program, fault.to_string());
+                    // Which one of several filters it was is found when each runs alone.
+                    if let [program] = &record.programs[..] {
+                        self.quarantine.strike(self.key, program, fault.to_string());
+                    }
                     LostRun::Failed(fault)
                 }
                 (EndCause::Closed, None) if head == Some(run) => LostRun::Unexplained,

@@ -21,7 +21,10 @@ use crate::{
         store::StoreError,
     },
     routing::emit::Emitter,
-    scripting::scripts::{Script, Scripts},
+    scripting::{
+        scripts::{Script, Scripts},
+        workers::LuaWorkers,
+    },
     spaces::{SpaceChange, Spaces},
 };
 use parking_lot::Mutex;
@@ -54,6 +57,8 @@ pub struct AgentHubDeps {
     pub registry: Registry,
     pub sinks: Sinks,
     pub subscriptions: Subscriptions,
+    /// Compiles the filters of methods.
+    pub workers: LuaWorkers,
     pub emitter: Arc<Emitter>,
     pub deliverer: Deliverer,
     pub shutdown: CancellationToken,

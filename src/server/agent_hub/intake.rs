@@ -18,12 +18,15 @@ use crate::{
     model::{
         agent_protocol::{Goodbye, ToAgent, ToServer},
         health_check::CheckResult,
-        method::{GroupIds, MethodServerHealth, Registration},
+        id::UserId,
+        method::{GroupIds, Method, MethodServerHealth, Registration},
+        owner::Owner,
         timestamp::Timestamp,
     },
+    scripting::{lua::ScriptError, workers::ProgramText},
     spaces::Space,
 };
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 use tokio::sync::mpsc;
 
 /// Events of one agent that wait to be stored.
@@ -160,6 +163,7 @@ impl AgentHub {
             registration.publish_while(&name, |group| found.get(group).copied(), || checked_link.is_up())
         });
         let methods = published.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+        self.check_filters(space.owner, &methods).await?;
         let request = ServeRequest {
             space: id,
             space_name: space.name.to_string().into(),
@@ -189,6 +193,24 @@ impl AgentHub {
         log::info!("space `{}` publishes {} methods", space.name, methods.len());
         deps.deliverer.space_served(id);
         Ok((groups, event_sink_warnings(&deps.sinks, space.owner, &methods)))
+    }
+
+    /// Checks that the filters of methods compile, in a worker of their owner.
+    async fn check_filters(&self, owner: UserId, methods: &[Method]) -> Result<(), String> {
+        let mut checked = HashSet::new();
+        for (index, method) in methods.iter().enumerate() {
+            let Some(filter) = method.filter.as_ref().filter(|filter| checked.insert(filter.as_str())) else {
+                continue;
+            };
+            let program = ProgramText::filter(filter.as_str());
+            // Any other error is a lack of room and says nothing about the filter.
+            if let Err(error @ ScriptError::Compile(_)) =
+                self.0.deps.workers.compile(&program, Owner::User(owner)).await
+            {
+                return Err(format!("`methods[{index}].filter`: {error}"));
+            }
+        }
+        Ok(())
     }
 
     /// The groups that a registration names. A name that the agent knows the group of means that one, whatever it is

@@ -201,7 +201,7 @@ fn check_body<B: Body>(request: &Request<B>, body: RequestBody, limit: usize) ->
         return Err(ApiError::TooLarge { limit });
     }
     let must_be_json = match body {
-        RequestBody::None => false,
+        RequestBody::None | RequestBody::Raw => false,
         RequestBody::OptionalJson => !request.body().is_end_stream(),
         RequestBody::Json => true,
     };

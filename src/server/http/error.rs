@@ -22,6 +22,9 @@ pub enum ApiError {
     BadRequest(String),
     #[error("{0}")]
     Unauthorized(&'static str),
+    /// A request at a source that is not of its provider, as far as can be told.
+    #[error("{0}")]
+    Unverified(String),
     #[error("{0}")]
     Forbidden(String),
     /// The token's scopes do not reach the route. The code is that of RFC 6750.
@@ -44,6 +47,8 @@ pub enum ApiError {
     PayloadTooLarge(String),
     #[error("send the body as `Content-Type: application/json`")]
     UnsupportedMediaType,
+    #[error("{0}")]
+    UnsupportedEncoding(String),
     #[error("{message}")]
     TooManyRequests { message: String, wait: Duration },
     /// A fault of the service. The reason is logged, not shown to the caller.
@@ -74,6 +79,7 @@ impl ApiError {
         match self {
             Self::BadRequest(_) => (StatusCode::BAD_REQUEST, "bad_request"),
             Self::Unauthorized(_) => (StatusCode::UNAUTHORIZED, "unauthorized"),
+            Self::Unverified(_) => (StatusCode::UNAUTHORIZED, "unverified"),
             Self::Forbidden(_) => (StatusCode::FORBIDDEN, "forbidden"),
             Self::InsufficientScope(_) => (StatusCode::FORBIDDEN, "insufficient_scope"),
             Self::NotFound(_) => (StatusCode::NOT_FOUND, "not_found"),
@@ -82,7 +88,9 @@ impl ApiError {
             Self::Timeout => (StatusCode::REQUEST_TIMEOUT, "timeout"),
             Self::Conflict(_) => (StatusCode::CONFLICT, "conflict"),
             Self::TooLarge { .. } | Self::PayloadTooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
-            Self::UnsupportedMediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
+            Self::UnsupportedMediaType | Self::UnsupportedEncoding(_) => {
+                (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type")
+            }
             Self::TooManyRequests { .. } => (StatusCode::TOO_MANY_REQUESTS, "too_many_requests"),
             Self::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
             Self::Store(error) => (store_status(error), error.code()),

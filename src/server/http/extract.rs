@@ -4,7 +4,7 @@
 
 use super::{body, error::ApiError, request::ApiRequest};
 use crate::model::json_input;
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::DeserializeOwned;
 
 /// Last argument of a handler, read from the request.
@@ -30,6 +30,8 @@ pub enum RequestBody {
     None,
     OptionalJson,
     Json,
+    /// Any bytes of any content type.
+    Raw,
 }
 
 /// Use of a request's headers by its handler. Unused ones are dropped after authorization instead of cloned.
@@ -44,6 +46,10 @@ pub struct Json<T>(pub T);
 
 /// The query string.
 pub struct Query<T>(pub T);
+
+/// A body of any content type, which the handler reads itself once it knows that it wants it. The handler gets all headers
+/// and any query.
+pub struct RawBody;
 
 impl<T: DeserializeOwned + JsonSchema + Send> FromRequest for Json<T> {
     const BODY: RequestBody = RequestBody::Json;
@@ -79,5 +85,18 @@ impl<T: DeserializeOwned + JsonSchema + Send> FromRequest for Query<T> {
 
     async fn from_request(request: &mut ApiRequest) -> Result<Self, ApiError> {
         body::parse_query(request.uri().query().unwrap_or_default()).map(Self)
+    }
+}
+
+impl FromRequest for RawBody {
+    const BODY: RequestBody = RequestBody::Raw;
+    const HEADERS: HeaderUse = HeaderUse::Read;
+
+    fn body_schema(_: &mut SchemaGenerator) -> Option<Schema> {
+        Some(json_schema!({"description": "Any bytes"}))
+    }
+
+    async fn from_request(_: &mut ApiRequest) -> Result<Self, ApiError> {
+        Ok(Self)
     }
 }

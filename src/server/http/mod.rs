@@ -50,7 +50,7 @@ pub use response::{Accepted, ArchiveStream, Created, EventStream, NoContent};
 pub use server::serve;
 pub use services::{
     BackupServices, EventServices, HttpServices, HttpSettings, LoginServices, MethodServices, ScriptRunServices,
-    ScriptServices, SinkServices, SpaceServices, StatusServices, SubscriptionServices, UserServices,
+    ScriptServices, SinkServices, SourceServices, SpaceServices, StatusServices, SubscriptionServices, UserServices,
 };
 pub use user_limits::UserLimits;
 

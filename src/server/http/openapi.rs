@@ -73,9 +73,10 @@ fn operation(route: &Route, generator: &mut SchemaGenerator, error: &Schema) -> 
         "security": security(route),
     });
     if let Some(body) = schema.body {
+        let content_type = if route.body == RequestBody::Raw { "*/*" } else { "application/json" };
         operation["requestBody"] = json!({
             "required": route.body == RequestBody::Json,
-            "content": {"application/json": {"schema": body}},
+            "content": {content_type: {"schema": body}},
         });
     }
     match route.access {

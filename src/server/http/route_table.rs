@@ -9,8 +9,8 @@ use super::{
     request::ApiRequest,
     route::{Route, RouteAccess, RouteTable, delete, get, patch, post, put},
     routes::{
-        audit, auth, backup, event_explanation, event_stream, events, groups, mcp, methods, queues, roles, script_runs,
-        scripts, sink_preview, sinks, spaces, status, subscriptions, templates, tokens, users,
+        audit, auth, backup, event_explanation, event_stream, events, groups, inbound, mcp, methods, queues, roles,
+        script_runs, scripts, sink_preview, sinks, sources, spaces, status, subscriptions, templates, tokens, users,
     },
 };
 use crate::model::permission::{Permission, TokenScope};
@@ -132,6 +132,36 @@ fn routes() -> Vec<Route> {
             "Dead letters of a sink or subscription, oldest first",
         ),
         post("/api/event-sinks/{id}/redeliver", QUEUES, queues::redeliver, "Queues dead letters again"),
+        post("/in/{slug}", Open, inbound::take, "Takes a request of another service; the source verifies it"),
+        get("/api/sources", SINKS, sources::list, "The caller's sources, and global ones for callers who manage them"),
+        post("/api/sources", SINKS, sources::create, "Makes a source"),
+        get("/api/sources/{id}", SINKS, sources::show, "A source, without its secret"),
+        put(
+            "/api/sources/{id}",
+            SINKS,
+            sources::replace,
+            "Replaces a source; owner and secret stay if they are not given, and a new secret overlaps with the old",
+        ),
+        patch("/api/sources/{id}", SINKS, sources::update, "Changes the given fields of a source"),
+        delete("/api/sources/{id}", SINKS, sources::delete, "Deletes a source with its dead letters"),
+        post(
+            "/api/sources/{id}/test",
+            SINKS,
+            sources::test,
+            "Runs the transform of a source on a sample request; emits nothing",
+        ),
+        get(
+            "/api/sources/{id}/dead-letters",
+            SINKS,
+            sources::dead_letters,
+            "Verified requests that did not become events, oldest first",
+        ),
+        post(
+            "/api/sources/{id}/redeliver",
+            SINKS,
+            sources::redeliver,
+            "Gives dead letters of a source to its transform again",
+        ),
         get(
             "/api/subscriptions",
             EVENTS,
@@ -261,7 +291,7 @@ mod tests {
     #[test]
     fn only_routes_that_need_no_caller_are_open() {
         let open = TABLE.routes().iter().filter(|route| route.access == RouteAccess::Open).map(|route| route.path);
-        assert_eq!(open.collect::<Vec<_>>(), ["/healthz", "/readyz", "/api/auth/login"]);
+        assert_eq!(open.collect::<Vec<_>>(), ["/healthz", "/readyz", "/api/auth/login", "/in/{slug}"]);
     }
 
     /// Every `$ref` in the document.

@@ -7,6 +7,7 @@ use super::user_limits::UserLimits;
 use crate::{
     calls::{call::Calls, registry::Registry},
     delivery::{
+        filters::EventFilters,
         sinks::{self, Sinks},
         subscriptions::Subscriptions,
     },
@@ -23,6 +24,7 @@ use crate::{
         workers::LuaWorkers,
     },
     server::{agent_hub::AgentHub, mcp, user_records::UserRecords},
+    sources::SourceIntake,
     spaces::{Spaces, Templates},
 };
 use std::{sync::Arc, time::Duration};
@@ -43,6 +45,7 @@ pub struct HttpServices {
     pub users: Arc<UserServices>,
     pub events: Arc<EventServices>,
     pub sinks: Arc<SinkServices>,
+    pub sources: Arc<SourceServices>,
     pub subscriptions: Arc<SubscriptionServices>,
     pub spaces: Arc<SpaceServices>,
     pub scripts: Arc<ScriptServices>,
@@ -88,16 +91,20 @@ pub struct EventServices {
     pub feed: Feed,
     pub sinks: Sinks,
     pub subscriptions: Subscriptions,
+    pub filters: EventFilters,
     pub calls: Calls,
     /// Ends the streams of a caller whose credential lapses.
     pub identity: Identity,
     pub user_limits: Arc<UserLimits>,
+    /// Zone of sample events.
+    pub zone: Arc<str>,
 }
 
 /// Services of the routes of sinks and their queues.
 pub struct SinkServices {
     pub sinks: Sinks,
     pub subscriptions: Subscriptions,
+    pub filters: EventFilters,
     pub engine: Arc<dyn Engine>,
     pub scripts: Scripts,
     /// Delivers outside any queue, for tests and previews.
@@ -107,9 +114,17 @@ pub struct SinkServices {
     pub zone: Arc<str>,
 }
 
+/// Services of the routes of sources, and of the requests at them.
+pub struct SourceServices {
+    pub intake: SourceIntake,
+    pub audit: Audit,
+    pub user_limits: Arc<UserLimits>,
+}
+
 /// Services of the routes of subscriptions.
 pub struct SubscriptionServices {
     pub subscriptions: Subscriptions,
+    pub filters: EventFilters,
     pub engine: Arc<dyn Engine>,
     pub calls: Calls,
 }
@@ -196,6 +211,7 @@ from_services! {
     Arc<UserServices>: users;
     Arc<EventServices>: events;
     Arc<SinkServices>: sinks;
+    Arc<SourceServices>: sources;
     Arc<SubscriptionServices>: subscriptions;
     Arc<SpaceServices>: spaces;
     Arc<ScriptServices>: scripts;

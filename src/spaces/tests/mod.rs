@@ -24,6 +24,7 @@ use crate::{
         emit::Emitter,
         matcher::Routes,
         queue::sled::{EngineHooks, QueueLimits, SledEngine},
+        route::NoFilters,
     },
 };
 use hyper::header::{AUTHORIZATION, HeaderMap};
@@ -70,7 +71,7 @@ impl TestSpaces {
         };
         let limits = QueueLimits { queue: 100, dead_letters: 100, undelivered: u64::MAX };
         let engine = SledEngine::open(store.clone(), Arc::default(), limits, hooks).unwrap();
-        let emitter = Emitter::new("zone", Arc::new(Routes::new()), Arc::new(engine), 64 << 10);
+        let emitter = Emitter::new("zone", Arc::new(Routes::new()), Arc::new(NoFilters), Arc::new(engine), 64 << 10);
         let spaces = Spaces::open(store.clone(), identity.clone(), Arc::new(emitter), 3).unwrap();
         Self { store, identity, spaces, ada, events, directory }
     }

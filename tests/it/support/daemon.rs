@@ -356,6 +356,7 @@ impl Daemon {
         let mut command = Command::new(env!("CARGO_BIN_EXE_svc"));
         command.args(arguments).env("SVC_SERVER", &self.url).env("SVC_TOKEN", self.admin_token());
         command.env("HOME", &self.data).env_remove("XDG_CONFIG_HOME").env_remove("XDG_DATA_HOME");
+        command.env_remove("XDG_STATE_HOME").env_remove("SVC_AGENT_URL");
         command
     }
 

@@ -176,7 +176,7 @@ impl Space {
             .env("SVC_AGENT_URL", &self.url)
             .env("HOME", self.directory.path())
             .current_dir(self.directory.path());
-        for variable in ["SVC_SERVER", "SVC_TOKEN", "XDG_CONFIG_HOME", "XDG_DATA_HOME"] {
+        for variable in ["SVC_SERVER", "SVC_TOKEN", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"] {
             command.env_remove(variable);
         }
         command.stdin(Stdio::null()).output().expect("the binary runs")

@@ -58,6 +58,7 @@ class Server:
         result: Optional[Mapping[str, Any]] = None,
         events: Optional[Sequence[str]] = None,
         event_sinks: Optional[Sequence[str]] = None,
+        filter: Optional[str] = None,
     ) -> None:
         """Adds a method; ``register()`` publishes it."""
         if not isinstance(mcp_tool, bool):
@@ -73,6 +74,8 @@ class Server:
         for field, given in lists.items():
             if given is not None:
                 method[field] = _words(field, given)
+        if filter is not None:
+            method["filter"] = _text("filter", filter)
         for field, field_schema in (("params", params), ("result", result)):
             if field_schema is not None:
                 method[field + "_schema"] = schema.checked(field, field_schema)

@@ -20,6 +20,22 @@ const STACK_PER_TABLE: c_int = 4;
 /// The value is not returned, because an integer past 2^53 exists only inside the Lua state: on its way through Rust it
 /// would become a float.
 pub fn read_into(lua: &Lua, json: &str, table: &Table, key: impl IntoLua) -> Result<(), JsonError> {
+    read(lua, json, table, key, Mutability::Writable)
+}
+
+/// Reads `json` as [`read_into`] does, into tables that no program can change.
+pub fn read_frozen_into(lua: &Lua, json: &str, table: &Table, key: impl IntoLua) -> Result<(), JsonError> {
+    read(lua, json, table, key, Mutability::Frozen)
+}
+
+/// Whether a program may change the tables that are read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Mutability {
+    Writable,
+    Frozen,
+}
+
+fn read(lua: &Lua, json: &str, table: &Table, key: impl IntoLua, mutability: Mutability) -> Result<(), JsonError> {
     let array = array_metatable(lua).map_err(JsonError::Lua)?;
     let mut read = Ok(());
     // SAFETY: the stack has the table, the key and the metatable, and nothing is left on it. An error of Lua unwinds through
@@ -27,7 +43,7 @@ pub fn read_into(lua: &Lua, json: &str, table: &Table, key: impl IntoLua) -> Res
     let called = unsafe {
         lua.exec_raw::<()>((table, key, array), |state| {
             ffi::lua_pushvalue(state, 2);
-            read = push(lua, state, 3, json);
+            read = push(lua, state, 3, json, mutability);
             if read.is_ok() {
                 ffi::lua_rawset(state, 1);
             }
@@ -43,11 +59,17 @@ pub fn read_into(lua: &Lua, json: &str, table: &Table, key: impl IntoLua) -> Res
 /// # Safety
 ///
 /// The call is protected, as [`Lua::exec_raw`] does it, and `array` is the index of the metatable of arrays.
-pub unsafe fn push(lua: &Lua, state: *mut ffi::lua_State, array: c_int, json: &str) -> Result<(), JsonError> {
+pub unsafe fn push(
+    lua: &Lua,
+    state: *mut ffi::lua_State,
+    array: c_int,
+    json: &str,
+    mutability: Mutability,
+) -> Result<(), JsonError> {
     if json.len() > MAX_BYTES {
         return Err(JsonError::TooLarge);
     }
-    let mut reader = JsonReader { lua, state, array, nodes: 0, depth: 0, failure: None };
+    let mut reader = JsonReader { lua, state, array, mutability, nodes: 0, depth: 0, failure: None };
     let mut text = serde_json::Deserializer::from_str(json);
     let read = ValueSeed(&mut reader).deserialize(&mut text).and_then(|()| text.end());
     match (reader.failure.take(), read) {
@@ -61,6 +83,7 @@ struct JsonReader<'a> {
     /// The stack has room for one more value, and for [`STACK_PER_TABLE`] in each table.
     state: *mut ffi::lua_State,
     array: c_int,
+    mutability: Mutability,
     nodes: usize,
     depth: usize,
     /// The reason why the parser was made to stop.
@@ -89,8 +112,13 @@ impl JsonReader<'_> {
         Ok(())
     }
 
+    /// Ends the table on top of the stack.
     fn end_table(&mut self) {
         self.depth -= 1;
+        if self.mutability == Mutability::Frozen {
+            // SAFETY: the value is a table.
+            unsafe { ffi::lua_setreadonly(self.state, -1, 1) };
+        }
     }
 
     fn push_text(&self, text: &str) {

@@ -12,7 +12,7 @@ use crate::{
         program::{Capabilities, Program, ProgramKind, compile_builtin, load},
     },
 };
-use mlua::{Function, Lua, Table};
+use mlua::{Function, Lua, Table, Value, Variadic};
 use std::sync::LazyLock;
 
 static PRELUDE: LazyLock<Vec<u8>> = LazyLock::new(|| compile_builtin(include_str!("../../../../lua/prelude.lua")));
@@ -63,7 +63,12 @@ pub(in crate::scripting::lua) fn install(
     };
     native.raw_set("record_location", lua.create_function(record)?)?;
     native.raw_set("location", lua.create_function(|lua, ()| Ok(location::current(lua)))?)?;
-    native.raw_set("find", modules::finder(lua, OWNER, services.modules.clone(), environment, &chunks)?)?;
+    let find = match kind {
+        // A filter has no time to ask the server for a module.
+        ProgramKind::Filter => lua.create_function(|_, _: Variadic<Value>| Ok(Value::Nil))?,
+        _ => modules::finder(lua, OWNER, services.modules.clone(), environment, &chunks)?,
+    };
+    native.raw_set("find", find)?;
     native.raw_set("chunks", chunks)?;
     if runs_for_an_event(kind) {
         native.raw_set("event", load(lua, "svc/event", &EVENT)?.call::<Function>(())?)?;
@@ -105,7 +110,7 @@ pub(in crate::scripting::lua) fn install(
                 libraries.raw_set("os", process::os(&builder)?)?;
             }
         }
-        ProgramKind::Template | ProgramKind::Library => {}
+        ProgramKind::Template | ProgramKind::Transform | ProgramKind::Filter | ProgramKind::Library => {}
     }
     // The tables within `svc` can be required by themselves too.
     if let Some(svc) = libraries.raw_get::<Option<Table>>("svc")? {

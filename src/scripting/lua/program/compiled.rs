@@ -7,7 +7,10 @@ use super::{
     compile::{CompileError, check_length, compile, without_shebang},
     text_template::{self, TemplatePiece},
 };
-use crate::model::{body_template::BodyTemplate, lua_source::MAX_SOURCE};
+use crate::model::{
+    body_template::BodyTemplate,
+    lua_source::{MAX_FILTER, MAX_SOURCE},
+};
 use std::{
     fmt,
     sync::{
@@ -40,6 +43,10 @@ pub(in crate::scripting::lua) enum ProgramKind {
     /// Runs only inside other programs, with their libraries.
     Library,
     Tool,
+    /// Turns a request at a source into events; it computes and has no effects.
+    Transform,
+    /// An expression that decides whether a sink gets an event. All filters of an owner share a state.
+    Filter,
     Space(Capabilities),
 }
 
@@ -88,6 +95,24 @@ impl Program {
         Self::stored(ProgramKind::Tool, name, source)
     }
 
+    /// Compiles a transform of a source.
+    pub fn transform(source: &str) -> Result<Self, CompileError> {
+        Self::stored(ProgramKind::Transform, ProgramKind::Transform.name(), source)
+    }
+
+    /// Compiles a filter: one expression over `event`, `space` and `actor`.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the line if the source is longer than [`MAX_FILTER`] or is no Lua expression.
+    pub fn filter(source: &str) -> Result<Self, CompileError> {
+        let source = check_length(source, MAX_FILTER)?;
+        // The parentheses below could be closed early by `1) or (2`, which is no expression by itself.
+        compile(&format!("return {source}"))?;
+        let bytecode = compile(&format!("local event, space, actor = ... return ({source}\n)"))?;
+        Ok(Self::new(ProgramKind::Filter, ProgramKind::Filter.name(), ProgramCode::Chunk(bytecode)))
+    }
+
     /// Compiles a program of a space. `name` is the name of its file, the prefix of the line in its errors.
     ///
     /// # Errors
@@ -133,6 +158,8 @@ impl ProgramKind {
             Self::Script => "script",
             Self::Library => "library",
             Self::Tool => "tool",
+            Self::Transform => "transform",
+            Self::Filter => "filter",
             Self::Space(_) => "program",
         }
     }
@@ -156,6 +183,20 @@ mod tests {
         let disguised = String::from_utf8_lossy(&bytecode).into_owned();
         assert!(Program::script("script", &disguised).is_err());
         assert!(Program::script("script", "\u{1b}Lua").is_err());
+    }
+
+    #[test]
+    fn a_filter_is_one_expression() {
+        for filter in ["true", "event.data.n > 1", "event.data.tag == 'a' -- a comment", "(function() return 1 end)()"]
+        {
+            assert!(Program::filter(filter).is_ok(), "{filter}");
+        }
+        for filter in ["", "return true", "x = 1", "1, 2", "1) or (2", "1; while true do end", "local a = 1"] {
+            assert!(Program::filter(filter).is_err(), "{filter}");
+        }
+        let error = Program::filter("event.data.n >\n\n< 1").unwrap_err();
+        assert_eq!(error.line, 3, "{error}");
+        assert!(Program::filter(&format!("true{}", " ".repeat(MAX_FILTER))).unwrap_err().message.contains("4096"));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::scripting::lua::{
     bounded_text::bounded,
     error::ScriptError,
     host::ToolContext,
-    inputs::{CheckedSpace, EventFields, ProgramContext},
+    inputs::{CheckedSpace, EventFields, ProgramContext, TransformInput},
     json::{self, JsonError},
     libraries::{RegisteredHandlers, RunLog, registry_keys},
     limits::RunClock,
@@ -47,6 +47,22 @@ impl Sandbox {
             return Err(ScriptError::NotJson(JsonError::TooLarge));
         }
         Ok(RenderedBody { body: body.into(), kind, log: self.end_run() })
+    }
+
+    /// Runs a transform and returns its result as JSON.
+    pub fn run_transform(&self, input: &TransformInput, clock: &Arc<RunClock>) -> Result<Vec<u8>, ScriptError> {
+        let environment =
+            self.begin_run(clock, RunLog::default(), |environment| scope::fill_request(&self.lua, environment, input))?;
+        let LoadedCode::Chunk(function) = &self.code else { unreachable!("a transform is one chunk") };
+        let (value, why) = self.call(function, &environment, clock, 1)?;
+        if let Some(why) = returned_failure(&value, &why) {
+            return Err(ScriptError::Raised(why));
+        }
+        match json::write(&self.lua, &value).map_err(|error| self.not_json(error, clock)) {
+            // The line of the `return` is no longer known.
+            Err(error @ ScriptError::NotJson(_)) => Err(ScriptError::Raised(format!("{}: {error}", self.name))),
+            other => other,
+        }
     }
 
     /// Runs a script.

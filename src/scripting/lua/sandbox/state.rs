@@ -37,9 +37,9 @@ pub(in crate::scripting) struct Sandbox {
     pub(super) code: LoadedCode,
     /// The prefix of the line number in the program's errors.
     pub(super) name: String,
-    limits: RunLimits,
+    pub(super) limits: RunLimits,
     /// The metatable of environments: names that are not in one are looked up in the globals.
-    environment: Table,
+    pub(super) environment: Table,
     /// `math.randomseed`. A seed is kept in the state and not in an environment, so each run sets a new one.
     reseed: Function,
     /// Memory in use before the first run, in bytes.

@@ -141,6 +141,8 @@ fn compile(content: &ProgramContent) -> Result<Program, CompileError> {
         TextKind::Script => Program::script(name, source),
         TextKind::Library => Program::library(name, source),
         TextKind::Tool => Program::tool(name, source),
+        TextKind::Transform => Program::transform(source),
+        TextKind::Filter => Program::filter(source),
     }
 }
 

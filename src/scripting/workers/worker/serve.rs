@@ -1,6 +1,6 @@
 //! The main loop of a worker: takes one turn after the other, in the order in which the server sent them.
 
-use super::{remote_host::RemoteHost, server_socket::ServerSocket};
+use super::{filter_runner::FilterRunner, remote_host::RemoteHost, server_socket::ServerSocket};
 use crate::scripting::{
     lua::{LuaStates, Program, RunClock, RunLimits, ScriptError, StatePool, Watchdog, within},
     workers::{
@@ -34,6 +34,7 @@ struct BegunRun {
 struct ServingWorker {
     host: RemoteHost,
     states: Arc<LuaStates>,
+    filter_runner: Arc<FilterRunner>,
     watchdog: Watchdog,
     runs: HashMap<u64, BegunRun>,
 }
@@ -60,7 +61,13 @@ fn serve(link: ServerSocket, limits: RunLimits) -> io::Result<()> {
     confinement::confine_process(limits.memory)?;
     let host = RemoteHost::new(link);
     let states = Arc::new(LuaStates::new(limits, host.services(), StatePool::new(STATES_PER_PROGRAM)));
-    let mut worker = ServingWorker { host, states, watchdog: Watchdog::default(), runs: HashMap::new() };
+    let mut worker = ServingWorker {
+        host,
+        states,
+        filter_runner: Arc::default(),
+        watchdog: Watchdog::default(),
+        runs: HashMap::new(),
+    };
     worker.prepare();
     confinement::confine_system_calls()?;
     worker.serve();
@@ -111,11 +118,16 @@ impl ServingWorker {
     fn begin(&self, program: u64, work: StartedWork) -> BegunRun {
         let clock = RunClock::new(self.states.limits);
         let (host, states, run_clock) = (self.host.clone(), self.states.clone(), clock.clone());
+        let filter_runner = self.filter_runner.clone();
         let work = Box::pin(async move {
-            let (log, outcome) = match host.program(program) {
-                Some(Ok(program)) => run_program(&host, &states, &program, work, &run_clock).await,
-                Some(Err(error)) => (Vec::new(), Err(ScriptError::Compile(error))),
-                None => (Vec::new(), Err(ScriptError::Host)),
+            let (log, outcome) = match (work, host.program(program)) {
+                (StartedWork::Filter { filters, fields }, _) => {
+                    let verdicts = filter_runner.run(&host, &states, &filters, &fields, &run_clock);
+                    (Vec::new(), Ok(RunOutput::Filtered(verdicts)))
+                }
+                (work, Some(Ok(program))) => run_program(&host, &states, &program, work, &run_clock).await,
+                (_, Some(Err(error))) => (Vec::new(), Err(ScriptError::Compile(error))),
+                (_, None) => (Vec::new(), Err(ScriptError::Host)),
             };
             FinishedRun { cpu: run_clock.cpu(), log, outcome }
         });
@@ -177,6 +189,11 @@ async fn run_program(
             let run = sandbox.run_tool(arguments, host.tool_context(), clock);
             within(clock, run).await.map(|json| RunOutput::Json(String::from_utf8(json).expect("JSON is text")))
         }
+        StartedWork::Transform(input) => {
+            let run = async { sandbox.run_transform(input, clock) };
+            within(clock, run).await.map(|json| RunOutput::Json(String::from_utf8(json).expect("JSON is text")))
+        }
+        StartedWork::Filter { .. } => unreachable!("filters have a state of their own"),
         StartedWork::Compile => unreachable!("it is returned above"),
     };
     let result = match work {

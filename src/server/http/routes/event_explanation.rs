@@ -1,37 +1,93 @@
 //! `POST /api/events/explain`: the sinks and methods an event would reach, and the reasons. Nothing is emitted.
 
-use super::sample_event::custom_type;
+use super::{ownership::manages_sinks_of, sample_event::sample_input};
 use crate::{
     delivery::{
         sinks::Sink,
         subscriptions::{self, MethodGateway as _, Presence, Subscription},
     },
     model::{
-        api::events::{ExplainBody, ExplainedSink, Explanation},
-        event::EventType,
+        api::{
+            events::{ExplainBody, ExplainedSink, Explanation},
+            sinks::SampleEvent,
+        },
+        event::{Event, EventType},
+        event_filter::EventFilter,
+        id::SinkId,
         owner::Owner,
         pattern::Patterns,
     },
+    scripting::lua::FilterVerdict,
     server::http::{ApiError, ApiRequest, Json, services::EventServices},
 };
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 pub async fn explain(
     services: Arc<EventServices>,
     request: ApiRequest,
     Json(body): Json<ExplainBody>,
 ) -> Result<Json<Explanation>, ApiError> {
-    let kind = custom_type(&body.kind)?;
-    let user = request.caller().user.id;
+    let caller = request.caller();
+    let sample = SampleEvent { kind: Some(body.kind), payload: body.payload };
+    let event = sample_input(caller, &services.zone, sample)?.event;
+    let (kind, user) = (&event.kind, caller.user.id);
     let sinks = services.sinks.visible_to(&[Owner::User(user), Owner::Global]);
     let methods = services.subscriptions.of(user);
-    let methods = methods.iter().map(|subscription| explain_method(&services, subscription, &kind));
-    let sinks = sinks.iter().map(|sink| explain_sink(sink, &kind)).chain(methods).collect();
+    let filters = run_filters(&services, &event, &sinks, &methods).await?;
+    let methods = methods.iter().map(|subscription| {
+        explain_method(
+            &services,
+            subscription,
+            kind,
+            explain_filter(&subscription.filter, filters.get(&subscription.id)),
+        )
+    });
+    let explained = sinks.iter().map(|sink| {
+        let shown = sink.filter.as_ref().filter(|_| manages_sinks_of(caller, sink.owner)).cloned();
+        explain_sink(sink, kind, explain_filter(&shown, filters.get(&sink.id)))
+    });
+    let sinks = explained.chain(methods).collect();
     Ok(Json(Explanation { event_type: kind.as_str().to_owned(), sinks }))
 }
 
-fn explain_sink(sink: &Sink, kind: &EventType) -> ExplainedSink {
-    let matched = match_patterns(&sink.events, kind);
+/// Runs the filters of the sinks and subscriptions whose patterns match. It counts as a test.
+async fn run_filters(
+    services: &EventServices,
+    event: &Arc<Event>,
+    sinks: &[Arc<Sink>],
+    methods: &[Arc<Subscription>],
+) -> Result<HashMap<SinkId, FilterVerdict>, ApiError> {
+    let kind = event.kind.as_str();
+    let sinks =
+        sinks.iter().filter(|sink| sink.receives_events() && sink.filter.is_some() && sink.events.matches(kind));
+    let methods = methods.iter().filter(|method| method.filter.is_some() && method.events.matches(kind));
+    let filtered: Vec<SinkId> = sinks.map(|sink| sink.id).chain(methods.map(|method| method.id)).collect();
+    if filtered.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let _permit = services.user_limits.test_run(event.user_id)?;
+    Ok(services.filters.verdicts(event, filtered).await)
+}
+
+/// What to add to the reason of a match, or as an error the reason why there is none. `shown` is the filter if the caller may
+/// see it.
+fn explain_filter(shown: &Option<EventFilter>, verdict: Option<&FilterVerdict>) -> Result<String, String> {
+    match (verdict, shown) {
+        (None, _) => Ok(String::new()),
+        (Some(FilterVerdict::Match), _) => Ok("; its filter lets the event pass".to_owned()),
+        (Some(FilterVerdict::Refuse), Some(filter)) => {
+            Err(format!("filtered: its filter `{}` refuses the event", filter.as_str()))
+        }
+        (Some(FilterVerdict::Refuse), None) => Err("filtered: its filter refuses the event".to_owned()),
+        (Some(FilterVerdict::Failed(why)), Some(_)) => {
+            Ok(format!("; its filter fails, which counts as a match: {why}"))
+        }
+        (Some(FilterVerdict::Failed(_)), None) => Ok("; its filter fails, which counts as a match".to_owned()),
+    }
+}
+
+fn explain_sink(sink: &Sink, kind: &EventType, filter: Result<String, String>) -> ExplainedSink {
+    let matched = match_patterns(&sink.events, kind).and_then(|reason| Ok(reason + &filter?));
     let matches = matched.is_ok() && sink.receives_events();
     let reason = match (matched, sink.receives_events(), sink.active) {
         (_, false, _) => "a json-rpc sink only formats events for the methods that name it".to_owned(),
@@ -50,15 +106,21 @@ fn explain_sink(sink: &Sink, kind: &EventType) -> ExplainedSink {
     }
 }
 
-fn explain_method(services: &EventServices, subscription: &Subscription, kind: &EventType) -> ExplainedSink {
-    let matched = match_patterns(&subscription.events, kind);
+fn explain_method(
+    services: &EventServices,
+    subscription: &Subscription,
+    kind: &EventType,
+    filter: Result<String, String>,
+) -> ExplainedSink {
+    let matched = match_patterns(&subscription.events, kind).and_then(|reason| Ok(reason + &filter?));
     let open = services.calls.presence(subscription.space, &subscription.method) == Presence::Ready;
     let matches = matched.is_ok();
     let reason = match matched {
         Err(reason) => reason,
         Ok(mut reason) => {
-            if let Some(sink) = subscriptions::formatter_for(&services.sinks, subscription, kind) {
-                reason += &format!("; the sink `{}` shapes it", sink.name);
+            if let Some(sink) = subscriptions::formatters_for(&services.sinks, subscription, kind).next() {
+                let unless = if sink.filter.is_some() { ", unless its filter refuses the event" } else { "" };
+                reason += &format!("; the sink `{}` shapes it{unless}", sink.name);
             }
             if !open {
                 reason += "; its space is away, so the event would wait in its queue";

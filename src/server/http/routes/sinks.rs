@@ -5,7 +5,10 @@
 //! deleted with its space.
 
 use super::{
-    compile::not_compiled, ownership::manages_sinks_of, script_references::check_script_reference, views::queue_view,
+    compile::not_compiled,
+    ownership::manages_sinks_of,
+    script_references::check_script_reference,
+    views::{filter_errors_view, queue_view},
 };
 use crate::{
     delivery::sinks::{Sink, SinksError, definition::Secrets, quarantine},
@@ -207,13 +210,16 @@ fn view(services: &SinkServices, sink: &Sink, secrets: Secrets) -> SinkView {
         spec: sink.spec(secrets),
         space_id: sink.space,
         queue: queue_view(&*services.engine, sink.id),
-        quarantine: quarantine(&services.delivery, sink).map(|Quarantined { until, count, why }| QuarantineView {
-            until,
-            count,
-            reason: why,
-        }),
+        quarantine: quarantine(&services.delivery, sink).map(QuarantineView::from),
+        filter_errors: services.filters.errors(sink.id).map(filter_errors_view),
         created_at: sink.created_at,
         updated_at: sink.updated_at,
+    }
+}
+
+impl From<Quarantined> for QuarantineView {
+    fn from(Quarantined { until, count, why }: Quarantined) -> Self {
+        Self { until, count, reason: why }
     }
 }
 

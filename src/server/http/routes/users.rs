@@ -111,6 +111,7 @@ impl From<UserRecordsError> for ApiError {
         match error {
             UserRecordsError::Space(error) => error.into(),
             UserRecordsError::Sink(error) => error.into(),
+            UserRecordsError::Source(error) => error.into(),
             UserRecordsError::Script(error) => error.into(),
             UserRecordsError::Store(error) => error.into(),
         }

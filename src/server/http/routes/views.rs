@@ -1,11 +1,12 @@
 //! Conversions that the responses of several subjects share.
 
 use crate::{
+    delivery::filters::FilterErrors,
     identity::Identity,
     model::{
         api::{
             identity::{GroupName, RoleName},
-            sinks::QueueView,
+            sinks::{FilterErrorsView, QueueView},
         },
         id::{GroupId, RoleId, SinkId},
     },
@@ -27,4 +28,8 @@ pub fn role_names(identity: &Identity, ids: &[RoleId]) -> Vec<RoleName> {
 pub fn queue_view(engine: &dyn Engine, queue: SinkId) -> QueueView {
     let depth = engine.depth(queue);
     QueueView { depth: depth.queued, next_sequence: depth.last_sequence + 1, dead: depth.dead }
+}
+
+pub fn filter_errors_view(FilterErrors { count, last, last_at }: FilterErrors) -> FilterErrorsView {
+    FilterErrorsView { count, last, last_at }
 }

@@ -10,6 +10,7 @@ mod records;
 mod route_sweep;
 mod scripts;
 mod sessions;
+mod sources;
 mod spaces;
 mod stored_tools;
 mod subscriptions;
@@ -159,7 +160,7 @@ impl TestResponse {
         let code = self.body["error"]["code"].as_str().unwrap_or_else(|| panic!("no error: {self:?}"));
         let status = match code {
             "bad_request" => 400,
-            "unauthorized" => 401,
+            "unauthorized" | "unverified" => 401,
             "forbidden" | "insufficient_scope" => 403,
             "not_found" => 404,
             "method_not_allowed" => 405,

@@ -17,7 +17,7 @@ const COLUMNS: usize = 8;
 
 /// Answers by credential: `u` unauthorized (401), `f` forbidden (403), `s` insufficient scope (403), `o` let in. The number is
 /// the status for those who are let in, of a request without a body, for an id or a name that does not exist.
-const EXPECTED: [(&str, &str, u16, &str); 80] = [
+const EXPECTED: [(&str, &str, u16, &str); 90] = [
     ("GET", "/healthz", 200, OPEN),
     ("GET", "/readyz", 200, OPEN),
     ("GET", "/metrics", 200, OPEN),
@@ -64,6 +64,16 @@ const EXPECTED: [(&str, &str, u16, &str); 80] = [
     ("POST", "/api/event-sinks/{id}/test", 404, BY_MEMBERS_AND_AGENTS),
     ("GET", "/api/event-sinks/{id}/dead-letters", 404, BY_MEMBERS_AND_AGENTS),
     ("POST", "/api/event-sinks/{id}/redeliver", 404, BY_MEMBERS_AND_AGENTS),
+    ("POST", "/in/{slug}", 404, OPEN),
+    ("GET", "/api/sources", 200, BY_MEMBERS_AND_AGENTS),
+    ("POST", "/api/sources", 415, BY_MEMBERS),
+    ("GET", "/api/sources/{id}", 404, BY_MEMBERS_AND_AGENTS),
+    ("PUT", "/api/sources/{id}", 415, BY_MEMBERS),
+    ("PATCH", "/api/sources/{id}", 415, BY_MEMBERS),
+    ("DELETE", "/api/sources/{id}", 404, BY_MEMBERS),
+    ("POST", "/api/sources/{id}/test", 404, BY_MEMBERS),
+    ("GET", "/api/sources/{id}/dead-letters", 404, BY_MEMBERS_AND_AGENTS),
+    ("POST", "/api/sources/{id}/redeliver", 404, BY_MEMBERS),
     ("GET", "/api/subscriptions", 200, BY_MEMBERS_AND_AGENTS),
     ("GET", "/api/spaces", 200, BY_MEMBERS_AND_AGENTS),
     ("POST", "/api/spaces", 415, BY_MEMBERS),
@@ -142,7 +152,10 @@ async fn every_route_answers_every_credential_as_expected() {
     ];
     let mut wrong = Vec::new();
     for (method, template, let_in, answers) in EXPECTED {
-        let path = template.replace("{id}", &uuid::Uuid::now_v7().to_string()).replace("{name}", "user.eve.nothing");
+        let path = template
+            .replace("{id}", &uuid::Uuid::now_v7().to_string())
+            .replace("{name}", "user.eve.nothing")
+            .replace("{slug}", "nothing");
         for (token, answer) in tokens.iter().zip(answers.chars()) {
             let response = match token {
                 Some(token) => server.call(token, method, &path, None).await,
@@ -260,6 +273,7 @@ async fn objects_of(server: &TestServer, token: &str, user: &str) -> Vec<OwnedOb
         made
     };
     let sink = json!({"name": "s", "events": "*", "type": "webhook", "webhook": {"url": "https://a.example/"}});
+    let source = json!({"slug": "of-ada", "verify": {"type": "none", "insecure": true}});
     let script = json!({"name": "t", "kind": "tool", "content": "return 1"});
     let event = create("/api/events/emit", json!({"type": "x"})).await.text("event_id");
     let mut objects = vec![
@@ -274,6 +288,7 @@ async fn objects_of(server: &TestServer, token: &str, user: &str) -> Vec<OwnedOb
     for (collection, body, patch) in [
         ("/api/tokens", json!({"name": "t"}), json!({})),
         ("/api/event-sinks", sink, json!({"description": "mine"})),
+        ("/api/sources", source, json!({"description": "mine"})),
         ("/api/scripts", script, json!({"description": "mine"})),
         ("/api/spaces", json!({"name": "of-ada"}), json!({"description": "mine"})),
     ] {

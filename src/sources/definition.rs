@@ -1,0 +1,237 @@
+//! Makes a [`Source`] of a [`SourceSpec`] and rotates its secret. [`Source::check_lua`] then compiles its Lua, so that a
+//! stored source runs.
+//!
+//! Every other rule is checked in [`crate::model::source_spec`]. Each error names the field and the way out.
+
+use super::{
+    secrets::SourceSecrets,
+    source::{Source, Transform},
+};
+use crate::{
+    model::{
+        id::{SourceId, UserId},
+        owner::Owner,
+        source_spec::{SECRET_MASK, SourceSpec, SourceSpecError, VerifySpec},
+        timestamp::Timestamp,
+        units::Span,
+        verifier::{SignedPart, TokenPlace, Verifier, check_secret},
+    },
+    platform::secret_keys::UnsealError,
+    scripting::{lua::ScriptError, workers::LuaWorkers},
+};
+
+/// The reason a spec makes no source.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum SourceDefinitionError {
+    #[error(transparent)]
+    Spec(#[from] SourceSpecError),
+    #[error("`verify.secret` is required: the secret that the provider signs with or sends")]
+    SecretMissing,
+    #[error("`verify.secret`: give a new one; the stored one cannot be used: {0}")]
+    SecretLost(UnsealError),
+}
+
+impl Source {
+    /// Makes the source that `spec` describes: a new one, or the next version of `previous` with the same id, creation time
+    /// and secrets. A secret that differs from the current one replaces it with overlap. `user` is the owner that
+    /// `"owner": "me"` stands for.
+    pub fn define(spec: SourceSpec, user: UserId, previous: Option<&Self>) -> Result<Self, SourceDefinitionError> {
+        let spec = spec.check()?;
+        let now = Timestamp::now();
+        let secrets = match (&spec.verifier, spec.secret, previous) {
+            (Verifier::Insecure { .. }, ..) => SourceSecrets::new(None),
+            (_, None, None) => return Err(SourceDefinitionError::SecretMissing),
+            (_, Some(secret), None) => SourceSecrets::new(Some(secret)),
+            (_, Some(secret), Some(previous)) => match previous.secrets.read() {
+                Ok(before) if before.first().is_some_and(|current| current.secret == secret) => {
+                    SourceSecrets::copied(before, now)
+                }
+                Ok(before) => SourceSecrets::rotated(before, secret, spec.overlap, now),
+                // The old ones are lost; the new one mends the source.
+                Err(_) => SourceSecrets::new(Some(secret)),
+            },
+            (verifier, None, Some(previous)) => {
+                let lost = |reason: &UnsealError| SourceDefinitionError::SecretLost(reason.clone());
+                let before = previous.secrets.read().map_err(lost)?;
+                let current = before.first().ok_or(SourceDefinitionError::SecretMissing)?;
+                // Another scheme may need another form.
+                check_secret(verifier, &current.secret).map_err(SourceSpecError::Secret)?;
+                SourceSecrets::copied(before, now)
+            }
+        };
+        Ok(Self {
+            id: previous.map_or_else(SourceId::new, |source| source.id),
+            slug: spec.slug,
+            description: spec.description,
+            owner: spec.owner.of(user),
+            active: spec.active.unwrap_or_else(|| previous.is_none_or(|source| source.active)),
+            verifier: spec.verifier,
+            secrets,
+            overlap: Span(spec.overlap),
+            transform: spec.transform.map(Transform::new),
+            rate: spec.rate,
+            created_at: previous.map_or(now, |source| source.created_at),
+            updated_at: now,
+        })
+    }
+
+    /// Checks that the source's Lua compiles, in a worker of this user.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the line of a syntax error.
+    pub async fn check_lua(&self, workers: &LuaWorkers, user: UserId) -> Result<(), ScriptError> {
+        match &self.transform {
+            Some(transform) => workers.compile(transform.program(), Owner::User(user)).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The source in the form in which users write it, with a mask in place of its secret.
+    pub fn spec(&self) -> SourceSpec {
+        SourceSpec {
+            slug: self.slug.clone(),
+            description: self.description.clone(),
+            owner: self.owner.into(),
+            active: Some(self.active),
+            verify: self.verify_spec(),
+            transform: self.transform.as_ref().map(|transform| transform.source().to_owned()),
+            rate: self.rate,
+        }
+    }
+
+    fn verify_spec(&self) -> VerifySpec {
+        let has_secret = self.verifier.has_secret();
+        let mut spec = VerifySpec {
+            kind: self.verifier.kind(),
+            secret: has_secret.then(|| SECRET_MASK.to_owned()),
+            overlap: has_secret.then_some(self.overlap),
+            ..VerifySpec::default()
+        };
+        match &self.verifier {
+            Verifier::StandardWebhooks { tolerance }
+            | Verifier::Gitlab { tolerance }
+            | Verifier::Stripe { tolerance }
+            | Verifier::Slack { tolerance } => spec.tolerance = Some(*tolerance),
+            Verifier::Github => {}
+            Verifier::Token { place, id_header } => {
+                match place {
+                    TokenPlace::Header { name, prefix } => {
+                        spec.header = Some(name.clone());
+                        spec.prefix = Some(prefix.clone()).filter(|prefix| !prefix.is_empty());
+                    }
+                    TokenPlace::Query { name } => spec.query = Some(name.clone()),
+                }
+                spec.id_header.clone_from(id_header);
+            }
+            Verifier::Basic { username, id_header } => {
+                spec.username = Some(username.clone());
+                spec.id_header.clone_from(id_header);
+            }
+            Verifier::Hmac(scheme) => {
+                spec.header = Some(scheme.header.clone());
+                spec.algorithm = Some(scheme.algorithm);
+                spec.encoding = Some(scheme.encoding);
+                spec.prefix = Some(scheme.prefix.clone()).filter(|prefix| !prefix.is_empty());
+                spec.signed = Some(scheme.signed.iter().map(written_part).collect());
+                if let Some((name, tolerance)) = &scheme.timestamp {
+                    spec.timestamp = Some(name.clone());
+                    spec.tolerance = Some(*tolerance);
+                }
+                spec.id_header.clone_from(&scheme.id_header);
+            }
+            Verifier::Insecure { id_header } => {
+                spec.insecure = true;
+                spec.id_header.clone_from(id_header);
+            }
+        }
+        spec
+    }
+
+    /// The same source with its secrets to be encrypted anew, if they can be read.
+    pub(super) fn with_new_secrets(&self) -> Option<Self> {
+        let secrets = SourceSecrets::copied(self.secrets.read().ok()?, Timestamp::now());
+        Some(Self {
+            slug: self.slug.clone(),
+            description: self.description.clone(),
+            verifier: self.verifier.clone(),
+            secrets,
+            transform: self.transform.as_ref().map(|transform| Transform::new(transform.source().to_owned())),
+            ..*self
+        })
+    }
+}
+
+fn written_part(part: &SignedPart) -> String {
+    match part {
+        SignedPart::Body => "body".to_owned(),
+        SignedPart::Header(name) => format!("header:{name}"),
+        SignedPart::Text(text) => format!("text:{text}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn define(value: Value, previous: Option<&Source>) -> Result<Source, String> {
+        let spec: SourceSpec = serde_json::from_value(value).map_err(|error| error.to_string())?;
+        Source::define(spec, UserId::new(), previous).map_err(|error| error.to_string())
+    }
+
+    fn github(secret: Value) -> Value {
+        json!({"slug": "github", "verify": {"type": "github", "secret": secret}})
+    }
+
+    fn valid(source: &Source) -> Vec<&str> {
+        source.secrets.valid(Timestamp::now()).unwrap().collect()
+    }
+
+    #[test]
+    fn a_new_source_needs_a_secret_and_shows_none() {
+        assert!(define(github(Value::Null), None).unwrap_err().contains("`verify.secret` is required"));
+        assert!(define(github(json!(SECRET_MASK)), None).unwrap_err().contains("`verify.secret` is required"));
+        let source = define(github(json!("first-secret")), None).unwrap();
+        assert!(source.active && matches!(source.owner, Owner::User(_)));
+        assert_eq!(source.spec().verify.secret.as_deref(), Some(SECRET_MASK));
+        assert!(!format!("{source:?}").contains("first-secret"));
+    }
+
+    #[test]
+    fn a_new_version_keeps_an_unmentioned_secret_and_a_new_secret_overlaps_with_the_old() {
+        let first = define(github(json!("first-secret")), None).unwrap();
+        for secret in [Value::Null, json!(SECRET_MASK), json!("first-secret")] {
+            let same = define(github(secret), Some(&first)).unwrap();
+            assert_eq!((same.id, same.created_at), (first.id, first.created_at));
+            assert_eq!(valid(&same), ["first-secret"]);
+        }
+        let second = define(github(json!("second-secret")), Some(&first)).unwrap();
+        assert_eq!(valid(&second), ["second-secret", "first-secret"]);
+        let at_once =
+            json!({"slug": "github", "verify": {"type": "github", "secret": "third-secret", "overlap": "0s"}});
+        assert_eq!(valid(&define(at_once, Some(&first)).unwrap()), ["third-secret"]);
+        let other = json!({"slug": "github", "verify": {"type": "standard-webhooks"}});
+        assert!(define(other, Some(&first)).unwrap_err().contains("whsec_"), "the secret does not fit the new scheme");
+    }
+
+    #[test]
+    fn the_written_form_makes_the_same_source_again() {
+        for verify in [
+            json!({"type": "standard-webhooks", "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "tolerance": "1m"}),
+            json!({"type": "gitlab", "secret": "s3cret-s3cret"}),
+            json!({"type": "token", "secret": "s3cret-s3cret", "header": "Authorization", "prefix": "Bearer "}),
+            json!({"type": "token", "secret": "s3cret-s3cret", "query": "key", "id_header": "X-Id"}),
+            json!({"type": "basic", "secret": "s3cret-s3cret", "username": "ada"}),
+            json!({"type": "hmac", "secret": "s3cret-s3cret", "header": "X-Sig", "algorithm": "sha512", "encoding": "base64",
+                "prefix": "v=", "signed": ["header:X-Time", "text:.", "body"], "timestamp": "X-Time", "tolerance": "2m"}),
+            json!({"type": "none", "insecure": true}),
+        ] {
+            let source =
+                define(json!({"slug": "a", "rate": 7, "transform": "return nil", "verify": verify}), None).unwrap();
+            let again = Source::define(source.spec(), UserId::new(), Some(&source)).unwrap();
+            assert_eq!(again.spec(), source.spec(), "{verify}");
+            assert_eq!(again.verifier, source.verifier, "{verify}");
+        }
+    }
+}
