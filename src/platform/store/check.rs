@@ -47,7 +47,7 @@ pub fn check(directory: &Path, format: u32) -> Result<DatabaseState, StoreOpenEr
         1 => Commit { number: row.as_ref().and_then(format1::commit_number).unwrap_or(0), ..Commit::default() },
         _ => row.as_ref().and_then(Commit::of_row).unwrap_or_default(),
     };
-    let journal = JournalEnd::read(&path).map_err(failed)?;
+    let journal = JournalEnd::read(&path).map_err(failed)?.unless_older_than(commit);
     if let Some(reason) = missing_groups(commit, &journal, noted) {
         return Err(StoreOpenError::damaged(&path, &reason));
     }

@@ -102,8 +102,11 @@ pub fn inspect(
         return Err(StoreOpenError::NewerFormat { path, found, known });
     }
     let noted = sensible(check::noted(directory, &path, found), 0)?;
-    let journal = JournalEnd::read(&path).map_err(failed)?;
-    let rows = RowsAtRest { log: LogFile::read(&path).map_err(failed)?, journal: journal.changes() };
+    let log = LogFile::read(&path).map_err(failed)?;
+    let in_file = if found > 1 { log.get(&[keys::COMMIT]).map_err(failed)?.map(Value::from) } else { None };
+    let in_file = in_file.as_ref().and_then(Commit::of_row).unwrap_or_default();
+    let journal = JournalEnd::read(&path).map_err(failed)?.unless_older_than(in_file);
+    let rows = RowsAtRest { log, journal: journal.changes() };
     let log = &rows.log;
     let mut inspection = Inspection {
         format: found,

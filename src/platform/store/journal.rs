@@ -78,6 +78,9 @@ impl Journal {
 
     /// Puts a group on disk, and lets readers see it.
     pub fn append(&mut self, number: u64, changes: RowChanges) -> io::Result<()> {
+        if self.checkpoint.as_ref().is_some_and(JoinHandle::is_finished) {
+            self.wait_for_checkpoint()?;
+        }
         encode(&mut self.record, number, &changes)?;
         let file = &self.files[self.current];
         if file.end > 0 && file.end + self.record.len() as u64 > FILE_BYTES {
@@ -85,6 +88,7 @@ impl Journal {
         }
         self.files[self.current].append(&self.record)?;
         // A large group is rare, and need not be kept in memory.
+        self.record.clear();
         self.record.shrink_to(1 << 20);
         self.tree.put(changes);
         Ok(())
@@ -155,7 +159,8 @@ pub fn open(database: &Path) -> Result<sled::Db, StoreOpenError> {
 
 /// Hands sled everything in the journal. It has the earlier groups already, and perhaps a part of the later ones.
 fn replay(database: &Path, sled: &sled::Db) -> io::Result<()> {
-    let journal = JournalEnd::read(database)?;
+    let in_file = sled.get([keys::COMMIT])?.as_ref().and_then(Commit::of_row).unwrap_or_default();
+    let journal = JournalEnd::read(database)?.unless_older_than(in_file);
     if journal.first().is_none() {
         return Ok(());
     }
@@ -187,6 +192,15 @@ impl JournalEnd {
             end.append(&mut before);
         }
         Ok(Self(end))
+    }
+
+    /// Nothing, if sled's file has the last group of the journal and therefore all of them: a journal that lost its newer file holds
+    /// old values.
+    pub fn unless_older_than(self, in_file: Commit) -> Self {
+        match self.0.last_key_value() {
+            Some((last, _)) if *last > in_file.number => self,
+            _ => Self::default(),
+        }
     }
 
     /// The number of the first group.

@@ -404,6 +404,42 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_older_file_of_the_journal_that_is_left_alone_is_not_taken_for_the_newest_state() {
+        let directory = TempDir::new().unwrap();
+        let store = open(directory.path()).unwrap();
+        for round in 0..10_u32 {
+            let filler = keys::key(keys::KV, &[b"filler"]);
+            store.write(move |batch| batch.put(filler, vec![round as u8; 1 << 20])).await.unwrap();
+        }
+        put(&store, 0..3).await;
+        let expected = rows(&store);
+        let before = killed(directory.path());
+        close(store).await;
+        for name in ["journal.0", "journal.1"] {
+            assert!(std::fs::metadata(before.path().join("sled").join(name)).unwrap().len() > 0, "both were used");
+            // Killed between the deletions of the two files.
+            let copy = killed(directory.path());
+            std::fs::copy(before.path().join("sled").join(name), copy.path().join("sled").join(name)).unwrap();
+            let inspection = crate::platform::store::inspect(copy.path(), |_, _, _| Ok(())).unwrap();
+            assert!(inspection.is_sound(), "{name}: {:?}", inspection.damages);
+            let again = open(copy.path()).unwrap();
+            assert!(rows(&again) == expected, "{name}");
+            close(again).await;
+        }
+        // The first write after a restart is torn, over the newest records of the journal.
+        let again = open(before.path()).unwrap();
+        put(&again, 3..4).await;
+        let copy = killed(before.path());
+        close(again).await;
+        overwrite(&copy.path().join("sled/journal.0"), 0, &[0xff; 8]);
+        let last = commit_mark::noted(&copy.path().join("sled/mark")).unwrap();
+        std::fs::write(copy.path().join("sled/mark"), commit_mark::text(last - 1)).unwrap();
+        let again = open(copy.path()).unwrap();
+        assert!(rows(&again) == expected);
+        close(again).await;
+    }
+
+    #[tokio::test]
     async fn an_unfinished_snapshot_of_a_killed_start_is_not_in_the_way() {
         let directory = TempDir::new().unwrap();
         let store = open(directory.path()).unwrap();

@@ -125,6 +125,8 @@ impl<'a> JsonWriter<'a> {
         if unsafe { ffi::lua_checkstack(self.state, STACK_PER_TABLE) } == 0 {
             return Err(WriteFailure::lua(mlua::Error::StackError));
         }
+        // A table can be large and have few fields, or none.
+        limits::check(self.lua).map_err(WriteFailure::lua)?;
         self.open.push(pointer);
         let length = unsafe { ffi::lua_objlen(self.state, -1) };
         if length > 0 || self.has_array_metatable() {
