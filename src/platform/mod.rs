@@ -5,7 +5,7 @@
 //! - [`secret_keys`]: encryption of stored secrets; [`file_mode`]: private files
 //! - [`egress`]: outgoing HTTP under the egress policy
 //! - [`accept`], [`outbox`], [`lines`], [`percent`], [`process_group`]: connections, paths and child processes
-//! - [`allocator`]: memory
+//! - [`allocator`]: how memory goes back to the system
 //! - [`backoff`], [`keyed_limit`], [`keyed_mutex`], [`keyed_semaphore`], [`owner_pool`],
 //!   [`run_to_completion`]: waiting and concurrency
 
