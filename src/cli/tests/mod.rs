@@ -310,8 +310,8 @@ fn subscriptions_are_listed_and_their_queues_found_by_space_and_method() {
     });
     let ran = fake.run(&["subscription", "list"]);
     let expected = "\
-NAME                   EVENTS           FORMATTERS  SERVED  QUEUED  DEAD  ID
-notes/notes.on_deploy  custom.deploy.*  a, b        away    3       1     01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a78
+NAME                   EVENTS           FILTER  FORMATTERS  SERVED  QUEUED  DEAD  ID
+notes/notes.on_deploy  custom.deploy.*          a, b        away    3       1     01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a78
 ";
     assert_eq!((ran.code, ran.out.as_str()), (0, expected), "{}", ran.err);
     assert!(fake.run(&["subscription", "list", "--json"]).out.contains("\"event_sinks\":[\"a\",\"b\"]"));
