@@ -19,6 +19,7 @@
 
 use crate::model::{
     body_template::BodyTemplate,
+    configured_value::{ConfiguredValue, ValueReference},
     id::ScriptId,
     owner::OwnerSpec,
     sink_spec::{ScriptSinkSpec, SinkKind, SinkSpec, WebhookBody, WebhookSpec},
@@ -91,9 +92,11 @@ struct SinkFile {
 #[serde(deny_unknown_fields)]
 struct WebhookFile {
     url: FileText,
-    secret: Option<FileText>,
+    secret: Option<FileValue>,
     #[serde(default)]
-    headers: BTreeMap<String, FileText>,
+    headers: BTreeMap<String, FileValue>,
+    #[serde(default)]
+    ed25519: bool,
     template: Option<BodyTemplate>,
     template_file: Option<PathBuf>,
     body: Option<WebhookBody>,
@@ -151,6 +154,36 @@ pub struct Variable {
     /// Put in front of the value, such as `Bearer `.
     #[serde(default)]
     prefix: String,
+}
+
+/// A text, the variable here that holds it, or the place on the server where it is read at each delivery.
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected a text, { env = \"NAME\" } for one from the environment, or { file = \"PATH\" }, \
+                 { credential = \"NAME\" } or { env = \"NAME\", at = \"delivery\" } for one that the server reads"
+)]
+enum FileValue {
+    Plain(String),
+    Place(FilePlace),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FilePlace {
+    env: Option<String>,
+    file: Option<String>,
+    credential: Option<String>,
+    #[serde(default)]
+    prefix: String,
+    /// The time at which a variable is read: now and here, unless this says otherwise.
+    at: Option<ReadAt>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum ReadAt {
+    Delivery,
 }
 
 /// Reads a sink's file and everything it refers to.
@@ -241,11 +274,13 @@ impl<E: Fn(&str) -> Option<String>> FileReader<'_, E> {
     }
 
     fn webhook(&self, file: &WebhookFile) -> Result<WebhookSpec, SinkFileError> {
-        let header =
-            |(name, value): (&String, &FileText)| (name.clone(), self.text(&format!("webhook.headers.{name}"), value));
+        let header = |(name, value): (&String, &FileValue)| {
+            (name.clone(), self.value(&format!("webhook.headers.{name}"), value))
+        };
         Ok(WebhookSpec {
             url: self.text("webhook.url", &file.url),
-            secret: file.secret.as_ref().map(|secret| self.text("webhook.secret", secret)),
+            secret: file.secret.as_ref().map(|secret| self.value("webhook.secret", secret)),
+            ed25519: file.ed25519,
             headers: file.headers.iter().map(header).collect(),
             template: self.template("webhook.template", file.template.as_ref(), file.template_file.as_deref())?,
             body: file.body,
@@ -298,6 +333,21 @@ impl<E: Fn(&str) -> Option<String>> FileReader<'_, E> {
         match text {
             FileText::Plain(text) => text.clone(),
             FileText::Environment(variable) => self.variable(field, variable),
+        }
+    }
+
+    /// The text itself, that of a variable here, or the place on the server where it is read at each delivery.
+    fn value(&self, field: &str, value: &FileValue) -> ConfiguredValue {
+        match value {
+            FileValue::Plain(text) => ConfiguredValue::Text(text.clone()),
+            FileValue::Place(FilePlace { env: Some(env), file: None, credential: None, prefix, at: None }) => {
+                let variable = Variable { env: env.clone(), prefix: prefix.clone() };
+                ConfiguredValue::Text(self.variable(field, &variable))
+            }
+            FileValue::Place(FilePlace { env, file, credential, prefix, at: _ }) => {
+                let (env, file, credential, prefix) = (env.clone(), file.clone(), credential.clone(), prefix.clone());
+                ConfiguredValue::Reference(ValueReference { env, file, credential, prefix })
+            }
         }
     }
 
@@ -418,8 +468,8 @@ mod tests {
         let directory = SinkDirectory::new(&[("a.toml", &toml)]);
         let spec = directory.read(&[("URL", "http://b/"), ("KEY", "k")]).unwrap().webhook.unwrap();
         assert_eq!(spec.url, "http://b/");
-        assert_eq!(spec.headers["Authorization"], "Bearer k");
-        assert_eq!((spec.headers["X-A"].as_str(), spec.secret), ("1", None));
+        assert_eq!(spec.headers["Authorization"].text(), Some("Bearer k"));
+        assert_eq!((spec.headers["X-A"].text(), spec.secret), (Some("1"), None));
         let error = directory.read(&[("URL", "http://b/")]).unwrap_err();
         assert!(error.contains("`webhook.headers.Authorization`") && error.contains("KEY"), "{error}");
     }

@@ -3,6 +3,7 @@
 pub mod agent_protocol;
 pub mod api;
 pub mod body_template;
+pub mod configured_value;
 pub mod delivery;
 pub mod event;
 pub mod event_filter;

@@ -4,6 +4,7 @@
 
 use super::{
     body_template::BodyTemplate,
+    configured_value::{ConfiguredValue, ValueReference, ValueReferenceError},
     event_filter::{EventFilter, EventFilterError},
     id::ScriptId,
     outbound_http::{UrlError, check_url, is_framing},
@@ -71,9 +72,12 @@ pub struct WebhookSpec {
     pub url: String,
     /// Absent: generated for a new sink, unchanged for an existing one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secret: Option<String>,
+    pub secret: Option<ConfiguredValue>,
     #[serde(default)]
-    pub headers: BTreeMap<String, String>,
+    pub headers: BTreeMap<String, ConfiguredValue>,
+    /// Adds an Ed25519 signature (`v1a` of Standard Webhooks), which receivers verify with the sink's public key.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ed25519: bool,
     /// Makes the body; or give `body`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<BodyTemplate>,
@@ -155,6 +159,12 @@ pub enum SinkSpecError {
     Header { name: String, error: HeaderError },
     #[error("`webhook.headers` has more than {MAX_HEADERS} entries: remove some")]
     TooManyHeaders,
+    #[error("`{field}` {error}")]
+    Reference { field: String, error: ValueReferenceError },
+    #[error(
+        "`{0}`: only a global sink reads the server's environment, files and credentials: give the value itself, or make the sink global"
+    )]
+    ReferenceOfUser(String),
     #[error("`webhook`: give either `template` or `body`")]
     TemplateAndBody,
     #[error("`script`: give either `source` or `script_id`")]
@@ -190,6 +200,11 @@ impl SinkSpec {
             SinkKind::Script => self.script.ok_or_else(|| missing("script"))?.check()?,
             SinkKind::JsonRpc => TargetSpec::JsonRpc(self.template.ok_or_else(|| missing("template"))?),
         };
+        if let (OwnerSpec::Me, TargetSpec::Webhook(webhook)) = (self.owner, &target)
+            && let Some((field, _)) = webhook.references().next()
+        {
+            return Err(SinkSpecError::ReferenceOfUser(field));
+        }
         let Self { name, description, owner, active, .. } = self;
         Ok(CheckedSinkSpec { name, description, events, filter, owner, active, target })
     }
@@ -210,9 +225,19 @@ impl SinkSpec {
 }
 
 impl WebhookSpec {
+    /// The values that are kept elsewhere on the server, by the names of their fields.
+    pub fn references(&self) -> impl Iterator<Item = (String, &ValueReference)> {
+        let secret = self.secret.iter().map(|secret| ("webhook.secret".to_owned(), secret));
+        let headers = self.headers.iter().map(|(name, value)| (format!("webhook.headers.{name}"), value));
+        secret.chain(headers).filter_map(|(field, value)| Some((field, value.reference()?)))
+    }
+
     fn check(self) -> Result<TargetSpec, SinkSpecError> {
         let url = check_url(&self.url)?.into();
         check_headers(&self.headers)?;
+        for (field, reference) in self.references() {
+            reference.place().map_err(|error| SinkSpecError::Reference { field, error })?;
+        }
         if self.template.is_some() && self.body.is_some() {
             return Err(SinkSpecError::TemplateAndBody);
         }
@@ -247,7 +272,12 @@ fn check_name(name: &str) -> Result<(), SinkSpecError> {
     if good { Ok(()) } else { Err(SinkSpecError::Name) }
 }
 
-fn check_headers(headers: &BTreeMap<String, String>) -> Result<(), SinkSpecError> {
+/// Tells if a text can be the value of a header.
+pub fn is_header_value(text: &str) -> bool {
+    text.len() <= MAX_HEADER_VALUE && HeaderValue::from_str(text).is_ok_and(|value| value.to_str().is_ok())
+}
+
+fn check_headers(headers: &BTreeMap<String, ConfiguredValue>) -> Result<(), SinkSpecError> {
     if headers.len() > MAX_HEADERS {
         return Err(SinkSpecError::TooManyHeaders);
     }
@@ -259,8 +289,7 @@ fn check_headers(headers: &BTreeMap<String, String>) -> Result<(), SinkSpecError
         if is_framing(&parsed) || RESERVED_PREFIXES.iter().any(|prefix| lower.starts_with(prefix)) {
             return Err(wrong(HeaderError::Reserved));
         }
-        let printable = HeaderValue::from_str(value).is_ok_and(|value| value.to_str().is_ok());
-        if !printable || value.len() > MAX_HEADER_VALUE {
+        if value.text().is_some_and(|value| !is_header_value(value)) {
             return Err(wrong(HeaderError::Value));
         }
         if seen.contains(&parsed) {

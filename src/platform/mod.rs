@@ -33,3 +33,4 @@ pub mod run_to_completion;
 pub mod secret_keys;
 pub mod store;
 pub mod tls;
+pub mod value_reader;

@@ -12,7 +12,7 @@ use crate::{
     routing::{
         matcher::Routes,
         queue::{AcceptError, Engine, Receipt, RouteTarget},
-        route::{Route, RouteFilters},
+        route::{EventRoute, RouteFilters},
     },
 };
 use futures_util::future::BoxFuture;
@@ -34,7 +34,7 @@ const EARLIEST: Timestamp = Timestamp::from_micros(1_577_836_800_000_000);
 /// Accepts events of one zone.
 pub struct Emitter {
     zone: Arc<str>,
-    routes: Arc<Routes<Route>>,
+    routes: Arc<Routes<EventRoute>>,
     filters: Arc<dyn RouteFilters>,
     engine: Arc<dyn Engine>,
     max_payload: usize,
@@ -79,7 +79,7 @@ pub enum EmitError {
 impl Emitter {
     pub fn new(
         zone: &str,
-        routes: Arc<Routes<Route>>,
+        routes: Arc<Routes<EventRoute>>,
         filters: Arc<dyn RouteFilters>,
         engine: Arc<dyn Engine>,
         max_payload: usize,

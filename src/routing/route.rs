@@ -9,7 +9,7 @@ use std::{cmp::Ordering, sync::Arc};
 
 /// The route to a sink or subscription. Two routes are the same if their targets are.
 #[derive(Clone, Debug)]
-pub struct Route {
+pub struct EventRoute {
     pub target: RouteTarget,
     /// The target has a filter.
     pub filtered: bool,
@@ -32,21 +32,21 @@ impl RouteFilters for NoFilters {
     }
 }
 
-impl PartialEq for Route {
+impl PartialEq for EventRoute {
     fn eq(&self, other: &Self) -> bool {
         self.target == other.target
     }
 }
 
-impl Eq for Route {}
+impl Eq for EventRoute {}
 
-impl PartialOrd for Route {
+impl PartialOrd for EventRoute {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Route {
+impl Ord for EventRoute {
     fn cmp(&self, other: &Self) -> Ordering {
         self.target.cmp(&other.target)
     }

@@ -46,6 +46,9 @@ async fn sweep_records(services: &Services) {
         if let Err(error) = services.identity.purge_sessions().await {
             log::warn!("old sessions stay for now: {error}");
         }
+        if let Err(error) = services.sinks.forget_expired_secrets().await {
+            log::warn!("replaced secrets of webhooks stay for now: {error}");
+        }
         user_records.delete_orphans().await;
     }
 }

@@ -212,7 +212,7 @@ fn url(sink: &Sink) -> &str {
 
 fn header<'a>(sink: &'a Sink, name: &str) -> &'a str {
     let SinkTarget::Webhook(webhook) = &sink.target else { panic!("{} is no webhook", sink.name) };
-    &webhook.secrets.read().unwrap().headers[name]
+    webhook.secrets.read().unwrap().headers[name].text().unwrap()
 }
 
 #[test]

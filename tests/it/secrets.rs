@@ -1,8 +1,12 @@
-//! Encryption of webhook secrets and headers in the database, and the key file.
+//! Secrets of webhooks: their encryption in the database and the key file, their rotation, and values read at delivery.
 
-use crate::support::{Daemon, Receiver, eventually, files, success};
+use crate::support::{Daemon, Received, Receiver, eventually, files, success};
+use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde_json::{Value, json};
-use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+use sha2::Sha256;
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, thread, time::Duration};
 
 const SECRET: &str = "secret-4711-of-ada";
 const HEADER: &str = "Bearer header-4712-of-ada";
@@ -54,6 +58,172 @@ fn secrets_and_headers_are_encrypted_in_the_database_and_appear_in_no_log_audit_
     let shown = daemon.get(&format!("/api/event-sinks/{id}")).json();
     assert_eq!(shown["webhook"]["secret"], SECRET);
     assert_eq!(shown["webhook"]["headers"]["Authorization"], HEADER);
+}
+
+/// Returns true if this secret made one of the signatures of a request.
+fn is_signed_with(request: &Received, secret: &str) -> bool {
+    let key = STANDARD.decode(secret.strip_prefix("whsec_").unwrap()).unwrap();
+    let mut mac = Hmac::<Sha256>::new_from_slice(&key).unwrap();
+    let head = format!("{}.{}.", request.header("webhook-id"), request.header("webhook-timestamp"));
+    mac.update(head.as_bytes());
+    mac.update(&request.body);
+    let expected = format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()));
+    request.header("webhook-signature").split(' ').any(|signature| signature == expected)
+}
+
+fn secret_of(daemon: &Daemon, id: &str) -> String {
+    let shown = daemon.get(&format!("/api/event-sinks/{id}")).json();
+    shown["webhook"]["secret"].as_str().unwrap().to_owned()
+}
+
+fn plain_webhook(receiver: &Receiver) -> Value {
+    json!({"name": "hook", "events": "*", "type": "webhook", "owner": "global", "webhook": {"url": receiver.url("/")}})
+}
+
+/// Emits an event and returns its request.
+fn delivered(daemon: &Daemon, receiver: &Receiver) -> Received {
+    let count = receiver.received().len() + 1;
+    let event = daemon.emit("x", &json!({}));
+    daemon.delivery(&event["event_id"], "delivered");
+    receiver.wait_for(count).pop().unwrap()
+}
+
+#[test]
+fn a_rotated_secret_signs_beside_the_new_one_until_its_grace_is_over() {
+    let (daemon, receiver) = (Daemon::start(), Receiver::start());
+    let id = daemon.create_sink(&plain_webhook(&receiver));
+    let path = format!("/api/event-sinks/{id}");
+    let old = secret_of(&daemon, &id);
+    let told = success(&daemon.svc(&["sink", "rotate-secret", "hook", "--grace", "1h"]));
+    let new = secret_of(&daemon, &id);
+    assert!(new != old && told.contains(&new) && told.contains("until 2"), "{told}");
+    let both = delivered(&daemon, &receiver);
+    assert!(is_signed_with(&both, &old) && is_signed_with(&both, &new), "{:?}", both.headers);
+    assert_eq!(both.header("webhook-signature").split(' ').count(), 2);
+    assert!(both.header("x-service-signature-previous").starts_with("sha256="));
+    assert!(daemon.get(&path).json()["previous_secret_until"].is_string());
+
+    let changed = daemon.patch(&path, &json!({"description": "changed"}));
+    assert_eq!(changed.status, 200, "{}", changed.text);
+    assert!(is_signed_with(&delivered(&daemon, &receiver), &old), "a change of another field keeps the grace");
+
+    let rotated = daemon.post(&format!("{path}/rotate-secret"), &json!({"grace": "300ms"})).json();
+    let newest = rotated["webhook"]["secret"].as_str().unwrap().to_owned();
+    eventually("the grace to be over", || {
+        daemon.get(&path).json().get("previous_secret_until").is_none().then_some(())
+    });
+    let after = delivered(&daemon, &receiver);
+    assert!(is_signed_with(&after, &newest) && !is_signed_with(&after, &new) && !is_signed_with(&after, &old));
+    assert_eq!(after.header("webhook-signature").split(' ').count(), 1);
+    assert!(!after.headers.contains_key("x-service-signature-previous"));
+    let actions = daemon.get("/api/audit?action=sink.rotate_secret").json()["items"].as_array().unwrap().len();
+    assert_eq!(actions, 2);
+    let long = daemon.post(&format!("{path}/rotate-secret"), &json!({"grace": "31d"}));
+    assert_eq!((long.status, long.message().contains("`grace`")), (400, true), "{}", long.text);
+    let script = daemon.create_sink(&json!({"name": "s", "events": "*", "type": "script", "script": {"source": ""}}));
+    assert_eq!(daemon.post(&format!("/api/event-sinks/{script}/rotate-secret"), &json!({})).status, 409);
+}
+
+#[test]
+fn kill_9_during_a_rotation_leaves_the_old_secret_or_the_new_one() {
+    let receiver = Receiver::start();
+    let mut daemon = Daemon::start();
+    let id = daemon.create_sink(&plain_webhook(&receiver));
+    for round in 0..20_u64 {
+        let old = secret_of(&daemon, &id);
+        let (url, token) = (daemon.url.clone(), daemon.admin_token());
+        let path = format!("{url}/api/event-sinks/{id}/rotate-secret");
+        let rotation = thread::spawn(move || {
+            let request = isahc::Request::post(path)
+                .header("authorization", format!("Bearer {token}"))
+                .header("content-type", "application/json")
+                .body("{}")
+                .unwrap();
+            isahc::send(request).ok().and_then(|mut answer| isahc::ReadResponseExt::text(&mut answer).ok())
+        });
+        thread::sleep(Duration::from_micros(round * 997 % 9_000));
+        daemon.kill();
+        let answer = rotation.join().unwrap().and_then(|text| serde_json::from_str::<Value>(&text).ok());
+        daemon.restart();
+        let shown = daemon.get(&format!("/api/event-sinks/{id}")).json();
+        let now = shown["webhook"]["secret"].as_str().unwrap();
+        if let Some(answer) = answer {
+            assert_eq!(answer["webhook"]["secret"], now, "an answer was given, so the new secret is there");
+        }
+        let request = delivered(&daemon, &receiver);
+        assert!(is_signed_with(&request, now) && is_signed_with(&request, &old), "round {round}");
+    }
+}
+
+#[test]
+fn an_ed25519_signature_verifies_with_the_public_key() {
+    let (daemon, receiver) = (Daemon::start(), Receiver::start());
+    let mut sink = plain_webhook(&receiver);
+    let without = daemon.create_sink(&sink);
+    assert_eq!(daemon.get(&format!("/api/event-sinks/{without}/public-key")).status, 404);
+    assert_eq!(daemon.delete(&format!("/api/event-sinks/{without}")).status, 204);
+    sink["webhook"]["ed25519"] = json!(true);
+    let id = daemon.create_sink(&sink);
+    let keys = || daemon.get(&format!("/api/event-sinks/{id}/public-key")).json();
+    let signatures = |request: &Received, key: &Value| {
+        let key = STANDARD.decode(key.as_str().unwrap().strip_prefix("whpk_").unwrap()).unwrap();
+        let head = format!("{}.{}.", request.header("webhook-id"), request.header("webhook-timestamp"));
+        let message = [head.as_bytes(), &request.body].concat();
+        let given = request.header("webhook-signature").split(' ').filter_map(|one| one.strip_prefix("v1a,"));
+        let given = given.map(|encoded| STANDARD.decode(encoded).unwrap());
+        let public = UnparsedPublicKey::new(&ED25519, key);
+        given.filter(|signature| public.verify(&message, signature).is_ok()).count()
+    };
+    let first = keys()["public_key"].clone();
+    let request = delivered(&daemon, &receiver);
+    assert_eq!(signatures(&request, &first), 1);
+    assert!(is_signed_with(&request, &secret_of(&daemon, &id)), "the shared secret signs as well");
+    assert_eq!(daemon.post(&format!("/api/event-sinks/{id}/rotate-secret"), &json!({})).status, 200);
+    let rotated = keys();
+    assert_eq!(rotated["previous"]["public_key"], first);
+    let request = delivered(&daemon, &receiver);
+    assert_eq!((signatures(&request, &first), signatures(&request, &rotated["public_key"])), (1, 1));
+    assert!(!daemon.get(&format!("/api/event-sinks/{id}")).text.contains("whsk_"));
+}
+
+#[test]
+fn a_global_sink_reads_values_at_delivery_and_a_users_own_must_not() {
+    let receiver = Receiver::start();
+    let mut daemon = Daemon::start();
+    let token = daemon.directory().join("token");
+    fs::write(&token, "first\n").unwrap();
+    let mut sink = plain_webhook(&receiver);
+    sink["webhook"]["headers"] = json!({
+        "Authorization": {"file": token, "prefix": "Bearer "}, "X-Env": {"env": "SVC_LOG_LEVEL"}, "X-Plain": "1"
+    });
+    let own = daemon.create_user("own", &["manage_own_event_sinks"]);
+    for owner in ["me", "global"] {
+        sink["owner"] = json!(owner);
+        let refused = daemon.send("POST", "/api/event-sinks", Some(&own), Some(sink.to_string().into_bytes()));
+        let expected = if owner == "me" { (400, "only a global sink") } else { (403, "manage_global_event_sinks") };
+        assert_eq!(refused.status, expected.0, "{}", refused.text);
+        assert!(refused.message().contains(expected.1), "{}", refused.text);
+    }
+    daemon.set("LOG_LEVEL", "info");
+    daemon.crash_and_restart();
+    let id = daemon.create_sink(&sink);
+    let request = delivered(&daemon, &receiver);
+    let header = |request: &Received, name: &str| request.header(name).to_owned();
+    assert_eq!(header(&request, "authorization"), "Bearer first");
+    assert_eq!((header(&request, "x-env"), header(&request, "x-plain")), ("info".to_owned(), "1".to_owned()));
+    fs::write(&token, "second").unwrap();
+    assert_eq!(header(&delivered(&daemon, &receiver), "authorization"), "Bearer second");
+    let shown = daemon.get(&format!("/api/event-sinks/{id}")).json();
+    assert_eq!(shown["webhook"]["headers"]["Authorization"], json!({"file": token, "prefix": "Bearer "}));
+    let taken = daemon.patch(&format!("/api/event-sinks/{id}"), &json!({"owner": "me"}));
+    assert_eq!((taken.status, taken.message().contains("only a global sink")), (400, true), "{}", taken.text);
+
+    fs::remove_file(&token).unwrap();
+    let event = daemon.emit("x", &json!({}));
+    let error = eventually("an attempt", || {
+        daemon.event(&event["event_id"])["deliveries"][0]["attempts"][0]["error"].as_str().map(str::to_owned)
+    });
+    assert!(error.starts_with("`webhook.headers.Authorization`: the file ") && !error.contains("second"), "{error}");
 }
 
 #[test]

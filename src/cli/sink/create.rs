@@ -9,6 +9,7 @@ use crate::{
     },
     model::{
         body_template::BodyTemplate,
+        configured_value::ConfiguredValue,
         owner::OwnerSpec,
         pattern::Patterns,
         sink_spec::{ScriptSinkSpec, SinkKind, SinkSpec, WebhookBody, WebhookSpec},
@@ -60,6 +61,10 @@ client_command! {
         /// the secret a webhook signs with; the server makes one if left out
         #[argh(option)]
         secret: Option<String>,
+
+        /// sign with an Ed25519 key too, whose public half is at /api/event-sinks/ID/public-key
+        #[argh(switch)]
+        ed25519: bool,
 
         /// take any certificate from a webhook's receiver
         #[argh(switch)]
@@ -168,6 +173,7 @@ impl CreateSink {
             ("--secret", self.secret.is_some()),
             ("--skip-tls-verify", self.skip_tls_verify),
             ("--body", self.body.is_some()),
+            ("--ed25519", self.ed25519),
         ];
         let misplaced = match kind {
             SinkKind::Webhook => script,
@@ -184,10 +190,12 @@ impl CreateSink {
     }
 
     fn webhook(&self) -> Result<WebhookSpec, Failure> {
-        let headers = self.header.iter().map(|header| (header.name.clone(), header.value.clone()));
+        let headers =
+            self.header.iter().map(|header| (header.name.clone(), ConfiguredValue::Text(header.value.clone())));
         Ok(WebhookSpec {
             url: self.url.clone().ok_or_else(|| missing_flag(SinkKind::Webhook, "--url URL"))?,
-            secret: self.secret.clone(),
+            secret: self.secret.clone().map(ConfiguredValue::Text),
+            ed25519: self.ed25519,
             headers: headers.collect(),
             template: self.template.as_deref().map(template).transpose()?,
             body: self.body,

@@ -1,14 +1,16 @@
 //! `svc sink`: destinations of events. [`apply`] keeps them in step with files, [`create`] makes one from flags,
-//! [`test_preview`] tries one out, and [`queues`] deals with dead letters and with subscribed methods.
+//! [`test_preview`] tries one out, [`rotate`] gives one a new secret, and [`queues`] deals with dead letters and with subscribed methods.
 
 mod apply;
 mod create;
 pub mod queues;
+mod rotate;
 mod test_preview;
 
 pub use apply::ApplySinks;
 pub use create::CreateSink;
 pub use queues::{ListDeadLetters, RedeliverDeadLetters};
+pub use rotate::RotateSecret;
 pub use test_preview::{PreviewSink, TestSink};
 
 use crate::{
@@ -36,7 +38,7 @@ command_family! {
                    {command_name} test slack '{{\"version\": \"1.2\"}}'"
     )]
     SinkCommand(SinkSubcommand) = "sink" {
-        ListSinks, ShowSink, CreateSink, ApplySinks, TestSink, PreviewSink, DeleteSink, ListDeadLetters,
+        ListSinks, ShowSink, CreateSink, ApplySinks, TestSink, PreviewSink, RotateSecret, DeleteSink, ListDeadLetters,
         RedeliverDeadLetters,
     }
 }
@@ -127,7 +129,13 @@ impl Resource for SinkView {
         }
         if let Some(webhook) = &spec.webhook {
             table.field("url", webhook.url.as_str());
-            table.field("secret", webhook.secret.as_deref().unwrap_or_default());
+            table.field("secret", webhook.secret.as_ref().map(ToString::to_string).unwrap_or_default());
+            if let Some(until) = self.previous_secret_until {
+                table.field("previous secret", format!("until {until}"));
+            }
+            if webhook.ed25519 {
+                table.field("ed25519", "yes");
+            }
             for (name, value) in &webhook.headers {
                 table.field("header", format!("{name}: {value}"));
             }

@@ -9,13 +9,13 @@ use crate::{
     routing::{
         matcher::{RouteEntry, Routes},
         queue::{Engine, RouteTarget},
-        route::Route,
+        route::EventRoute,
     },
 };
 use std::{collections::HashSet, sync::Arc};
 
 /// Brings routes and queues in line with the deliverer's sinks and subscriptions, now and on every later change.
-pub fn sync_routes(routes: &Arc<Routes<Route>>, deliverer: &Deliverer) {
+pub fn sync_routes(routes: &Arc<Routes<EventRoute>>, deliverer: &Deliverer) {
     let (engine, recipients) = (&deliverer.0.engine, &deliverer.0.recipients);
     let (sinks, subscriptions) = (recipients.sinks.all(), recipients.subscriptions.all());
     let with_queue = sinks.iter().filter(|sink| sink.receives_events()).map(|sink| sink.id);
@@ -44,7 +44,7 @@ pub fn sync_routes(routes: &Arc<Routes<Route>>, deliverer: &Deliverer) {
 
 #[derive(Clone)]
 struct RouteSync {
-    routes: Arc<Routes<Route>>,
+    routes: Arc<Routes<EventRoute>>,
     deliverer: Deliverer,
 }
 
@@ -52,7 +52,7 @@ struct RouteSync {
 struct RecipientRoute<'a> {
     patterns: &'a Patterns,
     owner: Owner,
-    route: Route,
+    route: EventRoute,
 }
 
 impl RouteSync {
@@ -103,7 +103,7 @@ impl RouteSync {
 }
 
 impl RecipientRoute<'_> {
-    fn entry(&self) -> RouteEntry<'_, Route> {
+    fn entry(&self) -> RouteEntry<'_, EventRoute> {
         (self.patterns, self.owner, &self.route)
     }
 }
@@ -111,13 +111,13 @@ impl RecipientRoute<'_> {
 /// Returns `None` for a formatter, which receives no events.
 fn sink_route(sink: &Sink) -> Option<RecipientRoute<'_>> {
     let target = RouteTarget { sink: sink.id, name: sink.name.as_str().into() };
-    let route = Route { target, filtered: sink.filter.is_some() };
+    let route = EventRoute { target, filtered: sink.filter.is_some() };
     sink.receives_events().then_some(RecipientRoute { patterns: &sink.events, owner: sink.owner, route })
 }
 
 fn subscription_route(subscription: &Subscription) -> RecipientRoute<'_> {
     let target = RouteTarget { sink: subscription.id, name: subscription.name().into() };
-    let route = Route { target, filtered: subscription.filter.is_some() };
+    let route = EventRoute { target, filtered: subscription.filter.is_some() };
     RecipientRoute { patterns: &subscription.events, owner: subscription.event_owner(), route }
 }
 

@@ -5,11 +5,13 @@
 
 use super::{
     Formatter, Sink, SinkScript, SinkTarget, Webhook,
+    ed25519_key::Ed25519Key,
     lazy_program::{LazyProgram, ScriptSource},
-    webhook_secrets::{ClearSecrets, WebhookSecrets},
+    webhook_secrets::{ClearSecrets, SigningSecret, WebhookSecrets},
 };
 use crate::{
     model::{
+        configured_value::ConfiguredValue,
         id::{SinkId, UserId},
         owner::Owner,
         sink_spec::{SinkKind, SinkSpec, SinkSpecError, TargetSpec, WebhookSpec},
@@ -138,17 +140,32 @@ impl Sink {
 
 impl Webhook {
     fn define(spec: WebhookSpec, kept: Option<&WebhookSecrets>) -> Result<Self, SinkDefinitionError> {
-        let secret = match (spec.secret.as_deref(), kept) {
-            (None | Some(webhook_secret::MASK), Some(kept)) => {
+        let is_masked = spec.secret.as_ref().and_then(ConfiguredValue::text) == Some(webhook_secret::MASK);
+        let secret = match (spec.secret, kept) {
+            (secret, Some(kept)) if secret.is_none() || is_masked => {
                 kept.read().map_err(|reason| SinkDefinitionError::SecretLost(reason.clone()))?.secret.clone()
             }
-            (None, None) => WebhookSecret::generate(),
-            (Some(given), _) => WebhookSecret::parse(given).map_err(SinkSpecError::from)?,
+            (None, _) => SigningSecret::Own(WebhookSecret::generate()),
+            (Some(ConfiguredValue::Reference(reference)), _) => SigningSecret::Reference(reference),
+            (Some(ConfiguredValue::Text(given)), _) => {
+                SigningSecret::Own(WebhookSecret::parse(&given).map_err(SinkSpecError::from)?)
+            }
+        };
+        let kept = kept.and_then(|kept| kept.read().ok());
+        // A secret that its user sets replaces the one before at once; only a rotation has a grace.
+        let unchanged = kept.filter(|kept| kept.secret == secret);
+        let clear = ClearSecrets {
+            previous: unchanged.and_then(|kept| kept.valid_previous(Timestamp::now()).cloned()),
+            ed25519: spec
+                .ed25519
+                .then(|| kept.and_then(|kept| kept.ed25519.clone()).unwrap_or_else(Ed25519Key::generate)),
+            headers: spec.headers,
+            secret,
         };
         let template = spec.template.map(LazyProgram::new);
         Ok(Self {
             url: spec.url.into(),
-            secrets: WebhookSecrets::new(ClearSecrets { secret, headers: spec.headers }),
+            secrets: WebhookSecrets::new(clear),
             template,
             body: spec.body,
             skip_tls_verify: spec.skip_tls_verify,
@@ -157,19 +174,28 @@ impl Webhook {
     }
 
     fn spec(&self, secrets: Secrets) -> WebhookSpec {
-        let masked = || webhook_secret::MASK.to_owned();
-        let (secret, headers) = match (self.secrets.read(), secrets) {
-            (Ok(clear), Secrets::Shown) => (clear.secret.reveal().to_owned(), clear.headers.clone()),
-            // A header value is often a credential, such as Authorization.
-            (Ok(clear), Secrets::Masked) => {
-                (masked(), clear.headers.keys().map(|name| (name.clone(), "****".to_owned())).collect())
+        let masked = || ConfiguredValue::Text(webhook_secret::MASK.to_owned());
+        let (secret, headers) = match self.secrets.read() {
+            Ok(clear) => {
+                let secret = match (&clear.secret, secrets) {
+                    (SigningSecret::Own(secret), Secrets::Shown) => secret.reveal().to_owned().into(),
+                    (SigningSecret::Own(_), Secrets::Masked) => masked(),
+                    (SigningSecret::Reference(reference), _) => ConfiguredValue::Reference(reference.clone()),
+                };
+                let shown = |value: &ConfiguredValue| match (value, secrets) {
+                    // A header value is often a credential, such as Authorization.
+                    (ConfiguredValue::Text(_), Secrets::Masked) => ConfiguredValue::Text("****".to_owned()),
+                    (value, _) => value.clone(),
+                };
+                (secret, clear.headers.iter().map(|(name, value)| (name.clone(), shown(value))).collect())
             }
-            (Err(_), Secrets::Shown | Secrets::Masked) => (masked(), BTreeMap::new()),
+            Err(_) => (masked(), BTreeMap::new()),
         };
         WebhookSpec {
             url: self.url.clone().into(),
             secret: Some(secret),
             headers,
+            ed25519: self.secrets.read().is_ok_and(|clear| clear.ed25519.is_some()),
             template: self.template.as_ref().map(|template| template.source().clone()),
             body: self.body,
             skip_tls_verify: self.skip_tls_verify,
@@ -206,7 +232,8 @@ mod tests {
         let sink = define(plain()).unwrap();
         assert!(sink.active && matches!(sink.owner, Owner::User(_)));
         let SinkTarget::Webhook(webhook) = &sink.target else { panic!("{sink:?}") };
-        assert!(webhook.secrets.read().unwrap().secret.reveal().starts_with("whsec_"));
+        let SigningSecret::Own(secret) = &webhook.secrets.read().unwrap().secret else { panic!("{sink:?}") };
+        assert!(secret.reveal().starts_with("whsec_"));
     }
 
     #[test]
@@ -247,6 +274,15 @@ mod tests {
                     "script": {"source": "", "script_id": ScriptId::new()}}),
                 "`script`: give either",
             ),
+            (webhook(json!({"url": "http://a", "secret": {"env": "A"}})), "`webhook.secret`: only a global sink"),
+            (
+                with(webhook(json!({"url": "http://a", "headers": {"X-A": {"file": "a"}}})), "owner", json!("global")),
+                "`webhook.headers.X-A` must have an absolute path",
+            ),
+            (
+                webhook(json!({"url": "http://a", "headers": {"X-A": {"file": "/a"}}})),
+                "`webhook.headers.X-A`: only a global",
+            ),
             (header("X-Service-Event-Id", "1"), "`webhook.headers.X-Service-Event-Id`"),
             (header("webhook-id", "1"), "`webhook.headers.webhook-id`"),
             (header("Host", "b"), "`webhook.headers.Host`"),
@@ -283,8 +319,8 @@ mod tests {
         let first = define(plain()).unwrap();
         for secret in [None, Some(webhook_secret::MASK)] {
             let mut spec = first.spec(Secrets::Masked);
-            assert_eq!(spec.webhook.as_ref().unwrap().secret.as_deref(), Some(webhook_secret::MASK));
-            spec.webhook.as_mut().unwrap().secret = secret.map(str::to_owned);
+            assert_eq!(spec.webhook.as_ref().unwrap().secret, Some(webhook_secret::MASK.to_owned().into()));
+            spec.webhook.as_mut().unwrap().secret = secret.map(|secret| secret.to_owned().into());
             let second = Sink::define(spec, UserId::new(), Some(&first)).unwrap();
             assert_eq!((second.id, second.created_at), (first.id, first.created_at));
             assert_eq!(
@@ -298,6 +334,13 @@ mod tests {
     fn a_stored_sink_reads_back_as_it_was() {
         for value in [
             webhook(json!({"url": "http://a/", "body": "full"})),
+            webhook(json!({"url": "http://a/", "ed25519": true})),
+            with(
+                webhook(json!({"url": "http://a/", "secret": {"credential": "hook"},
+                    "headers": {"Authorization": {"file": "/run/token", "prefix": "Bearer "}}})),
+                "owner",
+                json!("global"),
+            ),
             with(plain(), "filter", json!("event.data.n > 1")),
             webhook(json!({"url": "http://a/", "headers": {"X-A": "1"}, "template": {"lang": "text", "source": "hi"}})),
             json!({"name": "x", "events": "a.*, b", "type": "script", "owner": "global", "script": {"source": "return"}}),

@@ -6,7 +6,7 @@
 
 use super::Sink;
 use crate::{
-    model::{id::SinkId, owner::Owner},
+    model::{id::SinkId, owner::Owner, timestamp::Timestamp},
     platform::{
         collection::{Change, Collection, CollectionError, CollectionRecord, Edit},
         secret_keys::SecretKeys,
@@ -78,6 +78,28 @@ impl Sinks {
         }
         if count > 0 {
             log::info!("the secrets of {count} webhooks are encrypted with the current key now");
+        }
+        Ok(())
+    }
+
+    /// Deletes the previous secrets of webhooks whose grace is over.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be written.
+    pub async fn forget_expired_secrets(&self) -> Result<(), SinksError> {
+        let now = Timestamp::now();
+        for sink in self.records.all().into_iter().filter(|sink| sink.without_expired_secret(now).is_some()) {
+            let forget = |before: Arc<Sink>| async move {
+                Ok::<_, SinksError>(match before.without_expired_secret(now) {
+                    Some(after) => Edit::put(after),
+                    None => Edit::put(before),
+                })
+            };
+            match self.edit(sink.id, forget).await {
+                Ok(_) | Err(SinksError::NotFound(_) | SinksError::Conflict) => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
@@ -370,7 +392,10 @@ mod tests {
         let again = Sinks::open(store.clone(), usize::MAX, secret_keys).unwrap();
         assert_eq!(again.get(id).unwrap().spec(Secrets::Shown), before);
         let without = Sinks::open(store.clone(), usize::MAX, SecretKeys::for_tests()).unwrap();
-        assert_eq!(without.get(id).unwrap().spec(Secrets::Shown).webhook.unwrap().secret.unwrap(), "whsec_****");
+        assert_eq!(
+            without.get(id).unwrap().spec(Secrets::Shown).webhook.unwrap().secret.unwrap().text(),
+            Some("whsec_****")
+        );
         without.encrypt_stored().await.unwrap();
         assert_eq!(again.get(id).unwrap().spec(Secrets::Shown), before, "what cannot be read is not written over");
         store.close().await;

@@ -1,6 +1,9 @@
 //! A sink that was checked, as it is stored.
 
-use super::{Formatter, SinkScript, Webhook, webhook_secrets::WebhookSecrets};
+use super::{
+    Formatter, SinkScript, Webhook,
+    webhook_secrets::{ClearSecrets, RotateError, WebhookSecrets},
+};
 use crate::model::{
     event_filter::EventFilter,
     id::{ScriptId, SinkId, SpaceId},
@@ -10,6 +13,7 @@ use crate::model::{
     timestamp::Timestamp,
 };
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// A checked sink. It is stored as this JSON.
 #[derive(Debug, Serialize, Deserialize)]
@@ -45,14 +49,47 @@ pub enum SinkTarget {
 impl Sink {
     /// The same sink with its webhook's secrets to be encrypted anew, if they can be read.
     pub(super) fn with_new_secrets(&self) -> Self {
+        self.with_secrets(self.webhook_secrets().and_then(|secrets| secrets.read().ok()).cloned())
+    }
+
+    /// The same sink with a new secret for its webhook; the present one stays beside it for `grace`.
+    pub fn with_rotated_secret(&self, grace: Duration, now: Timestamp) -> Result<Self, RotateError> {
+        let secrets = self.webhook_secrets().ok_or(RotateError::NoWebhook)?;
+        let clear = secrets.read().map_err(|reason| RotateError::Lost(reason.clone()))?;
+        let rotated = clear.rotated(grace, now)?;
+        Ok(Self { updated_at: now, ..self.with_secrets(Some(rotated)) })
+    }
+
+    /// The same sink without a previous secret whose grace is over; `None` if it has none.
+    pub(super) fn without_expired_secret(&self, now: Timestamp) -> Option<Self> {
+        let clear = self.webhook_secrets()?.read().ok()?;
+        let is_expired = clear.previous.is_some() && clear.valid_previous(now).is_none();
+        is_expired.then(|| self.with_secrets(Some(ClearSecrets { previous: None, ..clear.clone() })))
+    }
+
+    /// The same sink with these secrets for its webhook, if it is one, to be encrypted.
+    fn with_secrets(&self, clear: Option<ClearSecrets>) -> Self {
         let json = serde_json::to_vec(self).expect("records have string keys and no failing serializers");
         let mut copy: Self = serde_json::from_slice(&json).expect("a sink reads back as it was written");
-        if let (SinkTarget::Webhook(webhook), SinkTarget::Webhook(new)) = (&self.target, &mut copy.target)
-            && let Ok(clear) = webhook.secrets.read()
-        {
-            new.secrets = WebhookSecrets::new(clear.clone());
+        if let (SinkTarget::Webhook(webhook), Some(clear)) = (&mut copy.target, clear) {
+            webhook.secrets = WebhookSecrets::new(clear);
         }
         copy
+    }
+
+    /// The end of the grace of the webhook's previous secret, if it has one.
+    pub fn previous_secret_until(&self, now: Timestamp) -> Option<Timestamp> {
+        Some(self.webhook_secrets()?.read().ok()?.valid_previous(now)?.until)
+    }
+
+    /// The public key of the webhook's asymmetric signatures, and the one before it with the end of its grace.
+    pub fn public_keys(&self, now: Timestamp) -> Option<(String, Option<(String, Timestamp)>)> {
+        let clear = self.webhook_secrets()?.read().ok()?;
+        let previous = clear.valid_previous(now).and_then(|previous| {
+            let key = previous.ed25519.as_ref()?;
+            Some((key.public(), previous.until))
+        });
+        Some((clear.ed25519.as_ref()?.public(), previous))
     }
 
     /// Tells if events are queued for the sink. A formatter only shapes events for methods.

@@ -3,14 +3,25 @@
 use super::{
     body::{self, BodyError, EventBody},
     context::SinkContext,
+    ed25519_key::Ed25519Key,
     lazy_program::LazyProgram,
     signature::WebhookSigner,
-    webhook_secrets::{ClearSecrets, WebhookSecrets},
+    webhook_secrets::{ClearSecrets, SigningSecret, WebhookSecrets},
 };
 use crate::{
     delivery::{CompletedAttempt, Postponed, RetryAfter},
-    model::{body_template::BodyTemplate, owner::Owner, sink_spec::WebhookBody, timestamp::Timestamp},
-    platform::egress::{self, Tls},
+    model::{
+        body_template::BodyTemplate,
+        configured_value::ConfiguredValue,
+        owner::Owner,
+        sink_spec::{WebhookBody, is_header_value},
+        timestamp::Timestamp,
+        webhook_secret::WebhookSecret,
+    },
+    platform::{
+        egress::{self, Tls},
+        value_reader::read_value,
+    },
     scripting::lua::EventInput,
 };
 use chrono::{DateTime, Utc};
@@ -37,17 +48,26 @@ pub struct Webhook {
     pub body: Option<WebhookBody>,
     #[serde(default)]
     pub skip_tls_verify: bool,
-    /// Made for the first delivery.
+    /// Made for the first delivery; `None` if a value is read for every delivery.
     #[serde(skip)]
-    pub prepared: OnceLock<Box<PreparedHeaders>>,
+    pub prepared: OnceLock<Option<Box<PreparedHeaders>>>,
 }
 
 /// The parts of every request that are made once.
 #[derive(Debug)]
 pub struct PreparedHeaders {
-    signer: WebhookSigner,
+    current: WebhookKeys,
+    /// The keys before the last rotation, and the end of their grace.
+    previous: Option<(WebhookKeys, Timestamp)>,
     /// The sink's own headers.
     own: HeaderMap,
+}
+
+/// The keys that belong to one secret.
+#[derive(Debug)]
+struct WebhookKeys {
+    signer: WebhookSigner,
+    ed25519: Option<Ed25519Key>,
 }
 
 impl Webhook {
@@ -61,6 +81,17 @@ impl Webhook {
             Ok(secrets) => secrets,
             Err(reason) => return Ok(CompletedAttempt::failed(format!("the secret of the webhook is lost: {reason}"))),
         };
+        let fresh;
+        let prepared = match self.prepared.get_or_init(|| PreparedHeaders::of_stored(secrets).map(Box::new)) {
+            Some(prepared) => prepared,
+            None => match PreparedHeaders::read(secrets).await {
+                Ok(prepared) => {
+                    fresh = prepared;
+                    &fresh
+                }
+                Err(reason) => return Ok(CompletedAttempt::failed(reason)),
+            },
+        };
         let body = match self.render(context, owner, input.clone()).await {
             Ok(body) => body,
             Err(error) => return error.into_attempt(),
@@ -68,12 +99,7 @@ impl Webhook {
         let request = egress::OutboundRequest {
             method: Method::POST,
             url: self.url.as_ref().to_owned(),
-            headers: headers(
-                self.prepared.get_or_init(|| Box::new(PreparedHeaders::new(secrets))),
-                &input,
-                &body,
-                Timestamp::now(),
-            ),
+            headers: headers(prepared, &input, &body, Timestamp::now()),
             body: body.bytes.clone(),
             timeout: context.timeout,
             tls: if self.skip_tls_verify { Tls::SkipVerify } else { Tls::Verify },
@@ -109,6 +135,11 @@ impl Webhook {
 fn headers(prepared: &PreparedHeaders, input: &EventInput, body: &EventBody, now: Timestamp) -> HeaderMap {
     let event = &input.event;
     let id = event.id.to_string();
+    let previous = prepared.previous.as_ref().filter(|(_, until)| *until > now).map(|(keys, _)| keys);
+    let signatures: Vec<String> = std::iter::once(&prepared.current)
+        .chain(previous)
+        .flat_map(|keys| keys.sign_standard(&id, now.seconds(), &body.bytes))
+        .collect();
     let mut headers = HeaderMap::with_capacity(16);
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(body.content_type));
     for (name, value) in [
@@ -116,14 +147,18 @@ fn headers(prepared: &PreparedHeaders, input: &EventInput, body: &EventBody, now
         ("x-service-event-ts", event.ts.to_string()),
         ("x-service-sequence", input.sequence.to_string()),
         ("x-service-attempt", input.attempt.to_string()),
-        ("x-service-signature", prepared.signer.sign_body(&body.bytes)),
+        ("x-service-signature", prepared.current.signer.sign_body(&body.bytes)),
         ("webhook-timestamp", now.seconds().to_string()),
-        ("webhook-signature", prepared.signer.sign_standard(&id, now.seconds(), &body.bytes)),
+        ("webhook-signature", signatures.join(" ")),
         ("webhook-id", id.clone()),
         ("x-service-event-id", id),
     ] {
         let value = HeaderValue::try_from(value).expect("types, times, numbers and signatures are plain ASCII");
         headers.insert(HeaderName::from_static(name), value);
+    }
+    if let Some(keys) = previous {
+        let signature = HeaderValue::try_from(keys.signer.sign_body(&body.bytes)).expect("a signature is plain ASCII");
+        headers.insert(HeaderName::from_static("x-service-signature-previous"), signature);
     }
     for (name, value) in &prepared.own {
         headers.insert(name, value.clone());
@@ -132,9 +167,66 @@ fn headers(prepared: &PreparedHeaders, input: &EventInput, body: &EventBody, now
 }
 
 impl PreparedHeaders {
-    fn new(secrets: &ClearSecrets) -> Self {
-        let parsed = secrets.headers.iter().filter_map(|(name, value)| Some((name.parse().ok()?, value.parse().ok()?)));
-        Self { signer: WebhookSigner::new(&secrets.secret), own: parsed.collect::<HeaderMap>() }
+    /// The parts of a webhook whose values are all in its definition.
+    fn of_stored(secrets: &ClearSecrets) -> Option<Self> {
+        let SigningSecret::Own(secret) = &secrets.secret else { return None };
+        let mut own = HeaderMap::with_capacity(secrets.headers.len());
+        for (name, value) in &secrets.headers {
+            insert_header(&mut own, name, value.text()?);
+        }
+        Some(Self::new(secrets, secret, own))
+    }
+
+    /// Reads the values that the definition only refers to.
+    async fn read(secrets: &ClearSecrets) -> Result<Self, String> {
+        let secret = match &secrets.secret {
+            SigningSecret::Own(secret) => secret.clone(),
+            SigningSecret::Reference(reference) => {
+                let text = read_value(reference).await.map_err(|error| format!("`webhook.secret`: {error}"))?;
+                WebhookSecret::parse(&text).map_err(|error| format!("`webhook.secret`: the value read {error}"))?
+            }
+        };
+        let mut own = HeaderMap::with_capacity(secrets.headers.len());
+        for (name, value) in &secrets.headers {
+            match value {
+                ConfiguredValue::Text(text) => insert_header(&mut own, name, text),
+                ConfiguredValue::Reference(reference) => {
+                    let read =
+                        read_value(reference).await.map_err(|error| format!("`webhook.headers.{name}`: {error}"))?;
+                    if !is_header_value(&read) {
+                        return Err(format!("`webhook.headers.{name}`: the value read is no legal header value"));
+                    }
+                    insert_header(&mut own, name, &read);
+                }
+            }
+        }
+        Ok(Self::new(secrets, &secret, own))
+    }
+
+    fn new(secrets: &ClearSecrets, secret: &WebhookSecret, own: HeaderMap) -> Self {
+        let keys = |secret: &WebhookSecret, ed25519: &Option<Ed25519Key>| WebhookKeys {
+            signer: WebhookSigner::new(secret),
+            ed25519: ed25519.clone(),
+        };
+        let previous =
+            secrets.previous.as_ref().map(|previous| (keys(&previous.secret, &previous.ed25519), previous.until));
+        Self { current: keys(secret, &secrets.ed25519), previous, own }
+    }
+}
+
+impl WebhookKeys {
+    /// The entries of `webhook-signature` for this message.
+    fn sign_standard(&self, id: &str, timestamp: i64, body: &[u8]) -> impl Iterator<Item = String> {
+        let symmetric = self.signer.sign_standard(id, timestamp, body);
+        let asymmetric = self.ed25519.as_ref().map(|key| key.sign(id, timestamp, body));
+        std::iter::once(symmetric).chain(asymmetric)
+    }
+}
+
+/// Adds a header that was checked when the sink was saved.
+fn insert_header(headers: &mut HeaderMap, name: &str, value: &str) {
+    if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value.parse::<HeaderValue>()) {
+        headers.insert(name, value);
     }
 }
 
@@ -236,7 +328,7 @@ mod tests {
         let SinkTarget::Webhook(webhook) = &sink.target else { panic!("{sink:?}") };
         let stamp: i64 = header(&request, "webhook-timestamp").unwrap().parse().unwrap();
         assert!((Timestamp::now().seconds() - stamp).abs() < 60);
-        let secret = &webhook.secrets.read().unwrap().secret;
+        let SigningSecret::Own(secret) = &webhook.secrets.read().unwrap().secret else { panic!("{sink:?}") };
         let signer = WebhookSigner::new(secret);
         let standard = signer.sign_standard(&id, stamp, body.as_bytes());
         assert_eq!(header(&request, "webhook-signature"), Some(standard.as_str()));

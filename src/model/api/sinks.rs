@@ -8,6 +8,7 @@ use crate::model::{
     owner::OwnerSpec,
     sink_spec::SinkSpec,
     timestamp::Timestamp,
+    units::Span,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -47,11 +48,40 @@ pub struct SinkView {
     /// Present while attempts fail at once, because the sink's Lua ended its process several times in a row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quarantine: Option<QuarantineView>,
+    /// The end of the time for which requests are signed with the previous secret as well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous_secret_until: Option<Timestamp>,
     /// The errors of the filter since the server started or the filter was changed. Each counted as a match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter_errors: Option<FilterErrorsView>,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
+}
+
+#[derive(Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RotateSecretBody {
+    /// The time for which requests are signed with the present secret as well; 24h if absent, at most 30d.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace: Option<Span>,
+}
+
+/// The public key of a webhook with `ed25519`.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "PublicKey")]
+pub struct PublicKeyView {
+    /// `whpk_` and the key in base64, as the libraries of Standard Webhooks take it.
+    pub public_key: String,
+    /// The key before the last rotation, while requests are signed with it as well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous: Option<PreviousPublicKeyView>,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "PreviousPublicKey")]
+pub struct PreviousPublicKeyView {
+    pub public_key: String,
+    pub until: Timestamp,
 }
 
 #[derive(Serialize, Deserialize, JsonSchema)]

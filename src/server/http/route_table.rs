@@ -124,6 +124,18 @@ fn routes() -> Vec<Route> {
         ),
         patch("/api/event-sinks/{id}", SINKS, sinks::update, "Changes the given fields of a sink"),
         delete("/api/event-sinks/{id}", SINKS, sinks::delete, "Deletes a sink with its queue and dead letters"),
+        post(
+            "/api/event-sinks/{id}/rotate-secret",
+            SINKS,
+            sinks::rotate_secret,
+            "Gives a webhook a new secret; the present one is used beside it for a grace period",
+        ),
+        get(
+            "/api/event-sinks/{id}/public-key",
+            SINKS,
+            sinks::public_key,
+            "The public key of a webhook with Ed25519 signatures",
+        ),
         post("/api/event-sinks/{id}/test", SINKS, sink_preview::test, "Delivers a sample event now, beside the queue"),
         get(
             "/api/event-sinks/{id}/dead-letters",

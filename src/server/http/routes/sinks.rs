@@ -16,12 +16,17 @@ use crate::{
     model::{
         api::{
             list::List,
-            sinks::{QuarantineView, SinkFields, SinkPatch, SinkQuery, SinkView},
+            sinks::{
+                PreviousPublicKeyView, PublicKeyView, QuarantineView, RotateSecretBody, SinkFields, SinkPatch,
+                SinkQuery, SinkView,
+            },
         },
         id::{SinkId, SpaceId},
         json_input,
         owner::OwnerSpec,
         sink_spec::SinkSpec,
+        timestamp::Timestamp,
+        units::Span,
     },
     platform::{audit::Audit, collection::Edit, store::Batch},
     scripting::workers::Quarantined,
@@ -31,7 +36,11 @@ use crate::{
     },
 };
 use serde_json::{Map, Value};
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
+
+/// The grace of a replaced secret unless the caller says otherwise, and the most that the caller can say.
+const DEFAULT_GRACE: Duration = Duration::from_secs(24 * 3600);
+const MAX_GRACE: Duration = Duration::from_secs(30 * 24 * 3600);
 
 pub async fn list(
     services: Arc<SinkServices>,
@@ -98,6 +107,41 @@ pub async fn delete(services: Arc<SinkServices>, request: ApiRequest) -> Result<
     Ok(NoContent)
 }
 
+/// Gives a webhook a new secret. Requests are signed with the present one as well until its grace is over.
+pub async fn rotate_secret(
+    services: Arc<SinkServices>,
+    request: ApiRequest,
+    body: Option<Json<RotateSecretBody>>,
+) -> Result<Json<SinkView>, ApiError> {
+    let caller = request.caller();
+    let sink = find(&services, caller, request.id()?)?;
+    check_changeable(caller, &sink)?;
+    let grace = body.and_then(|Json(body)| body.grace).map_or(DEFAULT_GRACE, |Span(grace)| grace);
+    if grace > MAX_GRACE {
+        return Err(ApiError::BadRequest(format!("`grace` must be at most {}", Span(MAX_GRACE))));
+    }
+    let decide = |before: Arc<Sink>| async move {
+        if !manages_sinks_of(caller, before.owner) {
+            return Err(ApiError::missing("sink"));
+        }
+        let rotated = before.with_rotated_secret(grace, Timestamp::now());
+        let sink = rotated.map_err(|error| ApiError::Conflict(error.to_string()))?;
+        let audited = audited(caller, "sink.rotate_secret", &sink);
+        Ok(Edit::put(sink).with(audited))
+    };
+    let sink = services.sinks.edit(sink.id, decide).await?;
+    Ok(Json(view(&services, &sink, secrets_for(caller))))
+}
+
+/// The public key of a webhook with asymmetric signatures.
+pub async fn public_key(services: Arc<SinkServices>, request: ApiRequest) -> Result<Json<PublicKeyView>, ApiError> {
+    let sink = find(&services, request.caller(), request.id()?)?;
+    let keys = sink.public_keys(Timestamp::now()).ok_or_else(|| ApiError::missing("public key"))?;
+    let (public_key, previous) = keys;
+    let previous = previous.map(|(public_key, until)| PreviousPublicKeyView { public_key, until });
+    Ok(Json(PublicKeyView { public_key, previous }))
+}
+
 /// A sink that the caller manages. Any other looks absent.
 pub(super) fn find(services: &SinkServices, caller: &Caller, id: SinkId) -> Result<Arc<Sink>, ApiError> {
     let sink = services.sinks.get(id).filter(|sink| manages_sinks_of(caller, sink.owner));
@@ -139,6 +183,12 @@ pub(super) async fn define(
     previous: Option<Arc<Sink>>,
 ) -> Result<Sink, ApiError> {
     let user = caller.user.id;
+    let refers = spec.webhook.as_ref().is_some_and(|webhook| webhook.references().next().is_some());
+    if refers && space_of_agent(caller).is_some() {
+        let message =
+            "an agent's token makes no sink that reads the server's environment or files: use a token of the user";
+        return Err(ApiError::Forbidden(message.to_owned()));
+    }
     let before = previous.as_ref().and_then(|sink| Some((sink.script_id()?, sink.owner)));
     let sink =
         Sink::define(spec, user, previous.as_deref()).map_err(|error| ApiError::BadRequest(error.to_string()))?;
@@ -211,6 +261,7 @@ fn view(services: &SinkServices, sink: &Sink, secrets: Secrets) -> SinkView {
         space_id: sink.space,
         queue: queue_view(&*services.engine, sink.id),
         quarantine: quarantine(&services.delivery, sink).map(QuarantineView::from),
+        previous_secret_until: sink.previous_secret_until(Timestamp::now()),
         filter_errors: services.filters.errors(sink.id).map(filter_errors_view),
         created_at: sink.created_at,
         updated_at: sink.updated_at,
