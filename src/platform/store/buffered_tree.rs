@@ -116,6 +116,12 @@ impl BufferedTree {
         Ok(())
     }
 
+    /// True if no buffer is on its way to sled.
+    #[cfg(test)]
+    pub fn is_checkpointed(&self) -> bool {
+        self.buffers.read().full.is_none()
+    }
+
     /// Makes sled reuse freed space as fast as the changes take new space.
     ///
     /// sled empties a segment of its file that is half unused by moving one page each time it rewrites a page as a whole,

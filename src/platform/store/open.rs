@@ -343,8 +343,16 @@ mod tests {
         assert!(!directory.path().join("sled.format-2").exists());
     }
 
-    /// A copy of an open directory: what a process leaves that is killed at this moment.
-    fn killed(directory: &Path) -> TempDir {
+    /// A copy of the directory of an open store: what a process leaves that is killed at this moment. It must not be in the middle of
+    /// a checkpoint, because the files are copied one after the other.
+    fn killed(store: &Store) -> TempDir {
+        while !store.state().tree.is_checkpointed() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        copy_of(store.directory())
+    }
+
+    fn copy_of(directory: &Path) -> TempDir {
         let copy = TempDir::new().unwrap();
         let mut copied = std::process::Command::new("cp");
         copied.arg("-r").arg(directory.join("sled")).arg(copy.path());
@@ -362,7 +370,7 @@ mod tests {
             let filler = keys::key(keys::KV, &[b"filler"]);
             store.write(move |batch| batch.put(filler, vec![round as u8; 1 << 20])).await.unwrap();
             let expected = rows(&store);
-            let copy = killed(directory.path());
+            let copy = killed(&store);
             let mut seen = 0;
             let inspection = crate::platform::store::inspect(copy.path(), |_, _, _| {
                 seen += 1;
@@ -386,7 +394,7 @@ mod tests {
         let directory = TempDir::new().unwrap();
         let store = open(directory.path()).unwrap();
         put(&store, 0..5).await;
-        let copy = killed(directory.path());
+        let copy = killed(&store);
         let journal = copy.path().join("sled/journal.0");
         let records = std::fs::read(&journal).unwrap();
         let last = records.iter().rposition(|byte| *byte != 0).unwrap();
@@ -413,12 +421,12 @@ mod tests {
         }
         put(&store, 0..3).await;
         let expected = rows(&store);
-        let before = killed(directory.path());
+        let before = killed(&store);
         close(store).await;
         for name in ["journal.0", "journal.1"] {
             assert!(std::fs::metadata(before.path().join("sled").join(name)).unwrap().len() > 0, "both were used");
             // Killed between the deletions of the two files.
-            let copy = killed(directory.path());
+            let copy = copy_of(directory.path());
             std::fs::copy(before.path().join("sled").join(name), copy.path().join("sled").join(name)).unwrap();
             let inspection = crate::platform::store::inspect(copy.path(), |_, _, _| Ok(())).unwrap();
             assert!(inspection.is_sound(), "{name}: {:?}", inspection.damages);
@@ -429,7 +437,7 @@ mod tests {
         // The first write after a restart is torn, over the newest records of the journal.
         let again = open(before.path()).unwrap();
         put(&again, 3..4).await;
-        let copy = killed(before.path());
+        let copy = killed(&again);
         close(again).await;
         overwrite(&copy.path().join("sled/journal.0"), 0, &[0xff; 8]);
         let last = commit_mark::noted(&copy.path().join("sled/mark")).unwrap();

@@ -268,6 +268,7 @@ mod tests {
                 "POST /api/event-sinks",
                 "POST /api/event-sinks/preview",
                 "POST /api/event-sinks/{id}/redeliver",
+                "POST /api/event-sinks/{id}/rotate-secret",
                 "POST /api/event-sinks/{id}/test",
                 "POST /api/events/emit",
                 "POST /api/events/explain",
