@@ -4,8 +4,8 @@
 //!
 //! Run with `cargo bench --bench render`; exits 1 if a render in a pooled state or the way exceeds its budget.
 
-use futures_util::future::BoxFuture;
-use serde_json::value::RawValue;
+mod worker_support;
+
 use std::{
     io::{Read as _, Write as _},
     process::ExitCode,
@@ -13,20 +13,15 @@ use std::{
     time::Instant,
 };
 use svc::{
-    model::{
-        body_template::BodyTemplate,
-        event::{Actor, ActorKind, Event, EventSpace},
-        id::{EventId, SpaceId, UserId},
-        owner::Owner,
-        timestamp::Timestamp,
-    },
-    platform::{config, kv::Kv, metrics::Metrics, store::Store},
+    model::{body_template::BodyTemplate, event::Event, owner::Owner},
+    platform::metrics::Metrics,
     scripting::{
-        lua::{EventInput, HttpClient, HttpRequest, HttpResponse, MethodCaller},
-        workers::{LibraryTexts, LuaWorkers, ProgramText, WorkerCommand, WorkerServices},
+        lua::EventInput,
+        workers::{LuaWorkers, ProgramText},
     },
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use worker_support::{cpu_micros, event, workers};
 
 /// Microseconds of processor time that a render in a pooled state may take.
 const BUDGET: f64 = 55.0;
@@ -127,27 +122,6 @@ async fn yardstick() -> f64 {
     took
 }
 
-/// Processor time of this process and its children that run now, in microseconds.
-fn cpu_micros() -> f64 {
-    let own = std::process::id().to_string();
-    let processes = std::fs::read_dir("/proc").expect("/proc is mounted").filter_map(Result::ok);
-    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let family = pids.filter(|pid| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1).map(str::to_owned));
-        pid.to_string() == own || parent.as_deref() == Some(&own)
-    });
-    family.map(process_micros).sum()
-}
-
-fn process_micros(pid: i32) -> f64 {
-    let mut clock: libc::clockid_t = 0;
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: both pointers are valid for writing.
-    let read = unsafe { libc::clock_getcpuclockid(pid, &mut clock) == 0 && libc::clock_gettime(clock, &mut time) == 0 };
-    if read { time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3 } else { 0.0 }
-}
-
 async fn render(workers: &LuaWorkers, program: &ProgramText, event: &Arc<Event>) {
     let input = EventInput { event: event.clone(), sequence: 1, attempt: 1 };
     workers.render(program, Owner::Global, input).await.expect("the template renders");
@@ -157,62 +131,9 @@ fn template(source: &str) -> ProgramText {
     ProgramText::template(&BodyTemplate::Lua(source.to_owned()))
 }
 
-fn workers(directory: &std::path::Path, metrics: &Arc<Metrics>) -> LuaWorkers {
-    let store = Store::open(directory, 0, metrics.clone()).expect("the store opens");
-    let kv = Kv::new(store).expect("the store can be read");
-    let services = WorkerServices {
-        http: Arc::new(Unreachable),
-        kv,
-        caller: Arc::new(Unreachable),
-        libraries: Arc::new(Unreachable),
-    };
-    let command = WorkerCommand::of_program(env!("CARGO_BIN_EXE_svc").into());
-    LuaWorkers::new(&config::ScriptConfig::default(), command, services, metrics.clone()).expect("a thread starts")
-}
-
 /// Total processor time of all Lua runs so far, from the metric that the daemon exports.
 fn lua_micros(metrics: &Metrics) -> f64 {
     let text = metrics.render([]);
     let sum = text.lines().find_map(|line| line.strip_prefix("svc_lua_cpu_seconds_sum "));
     sum.and_then(|sum| sum.parse::<f64>().ok()).expect("the metric is there") * 1e6
-}
-
-fn event() -> Event {
-    let data = r#"{"version":"1.42.0","seconds":93.5,"commits":[{"id":"4f1c","by":"ada"},{"id":"9b07","by":"lin"}],"ok":true}"#;
-    Event {
-        id: EventId::new(),
-        kind: "custom.deploy.done".parse().expect("a type"),
-        ts: Timestamp::now(),
-        zone: "default".into(),
-        space_id: SpaceId::new(),
-        user_id: UserId::new(),
-        actor: Actor { id: uuid::Uuid::now_v7(), username: "ada".to_owned(), kind: ActorKind::User },
-        space: Some(EventSpace {
-            name: "web".to_owned(),
-            urls: vec!["https://web.example.com".to_owned()],
-            custom: [("CHANNEL".to_owned(), "ops".to_owned())].into(),
-        }),
-        data: RawValue::from_string(data.to_owned()).expect("JSON"),
-    }
-}
-
-/// Refuses HTTP requests and method calls, which a template cannot make.
-struct Unreachable;
-
-impl HttpClient for Unreachable {
-    fn send(&self, _: Owner, _: HttpRequest) -> BoxFuture<'static, Result<HttpResponse, String>> {
-        Box::pin(async { Err("unreachable".to_owned()) })
-    }
-}
-
-impl LibraryTexts for Unreachable {
-    fn find(&self, _: Owner, _: &str) -> Option<ProgramText> {
-        None
-    }
-}
-
-impl MethodCaller for Unreachable {
-    fn call(&self, _: Owner, _: &str, _: Box<RawValue>) -> BoxFuture<'static, Result<Box<RawValue>, String>> {
-        Box::pin(async { Err("unreachable".to_owned()) })
-    }
 }
