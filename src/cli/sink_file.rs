@@ -20,6 +20,7 @@
 use crate::model::{
     body_template::BodyTemplate,
     configured_value::{ConfiguredValue, ValueReference},
+    failure_policy::{OnFailure, OnGone},
     id::ScriptId,
     owner::OwnerSpec,
     sink_spec::{ScriptSinkSpec, SinkKind, SinkSpec, WebhookBody, WebhookSpec},
@@ -79,6 +80,8 @@ struct SinkFile {
     #[serde(default)]
     owner: OwnerSpec,
     filter: Option<String>,
+    #[serde(default)]
+    on_failure: OnFailure,
     active: Option<bool>,
     webhook: Option<WebhookFile>,
     script: Option<ScriptFile>,
@@ -100,6 +103,8 @@ struct WebhookFile {
     template: Option<BodyTemplate>,
     template_file: Option<PathBuf>,
     body: Option<WebhookBody>,
+    #[serde(default)]
+    gone: OnGone,
     #[serde(default)]
     skip_tls_verify: bool,
 }
@@ -266,6 +271,7 @@ impl<E: Fn(&str) -> Option<String>> FileReader<'_, E> {
             kind: file.kind,
             owner: file.owner,
             filter: file.filter.clone(),
+            on_failure: file.on_failure,
             active: file.active,
             webhook,
             script,
@@ -284,6 +290,7 @@ impl<E: Fn(&str) -> Option<String>> FileReader<'_, E> {
             headers: file.headers.iter().map(header).collect(),
             template: self.template("webhook.template", file.template.as_ref(), file.template_file.as_deref())?,
             body: file.body,
+            gone: file.gone,
             skip_tls_verify: file.skip_tls_verify,
         })
     }

@@ -8,7 +8,9 @@
 mod completed_attempt;
 pub mod deliver;
 pub mod filters;
+mod sink_failures;
 pub mod sinks;
 pub mod subscriptions;
 
-pub use completed_attempt::{CompletedAttempt, Postponed, RetryAfter};
+pub use completed_attempt::{CompletedAttempt, FailureKind, Postponed, RetryAfter};
+pub use sink_failures::{FailureState, SinkFailure, SinkFailures};

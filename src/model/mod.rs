@@ -7,6 +7,7 @@ pub mod configured_value;
 pub mod delivery;
 pub mod event;
 pub mod event_filter;
+pub mod failure_policy;
 pub mod health_check;
 pub mod id;
 pub mod json_input;

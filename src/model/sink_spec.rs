@@ -6,6 +6,7 @@ use super::{
     body_template::BodyTemplate,
     configured_value::{ConfiguredValue, ValueReference, ValueReferenceError},
     event_filter::{EventFilter, EventFilterError},
+    failure_policy::{OnFailure, OnGone},
     id::ScriptId,
     outbound_http::{UrlError, check_url, is_framing},
     owner::OwnerSpec,
@@ -44,6 +45,9 @@ pub struct SinkSpec {
     /// A Lua expression over `event`, `space` and `actor`: an event for which it is false is not for this sink.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
+    /// The consequence of the last failed attempt at an event: `dead-letter` if absent, or `hold`.
+    #[serde(default, skip_serializing_if = "OnFailure::is_default")]
+    pub on_failure: OnFailure,
     /// Absent: true for a new sink, unchanged for an existing one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active: Option<bool>,
@@ -84,6 +88,9 @@ pub struct WebhookSpec {
     /// The body without a template: `default` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<WebhookBody>,
+    /// The consequence of the status 410: `retry` if absent, or `pause`.
+    #[serde(default, skip_serializing_if = "OnGone::is_default")]
+    pub gone: OnGone,
     #[serde(default)]
     pub skip_tls_verify: bool,
 }
@@ -118,6 +125,7 @@ pub struct CheckedSinkSpec {
     pub description: String,
     pub events: Patterns,
     pub filter: Option<EventFilter>,
+    pub on_failure: OnFailure,
     pub owner: OwnerSpec,
     pub active: Option<bool>,
     pub target: TargetSpec,
@@ -205,8 +213,8 @@ impl SinkSpec {
         {
             return Err(SinkSpecError::ReferenceOfUser(field));
         }
-        let Self { name, description, owner, active, .. } = self;
-        Ok(CheckedSinkSpec { name, description, events, filter, owner, active, target })
+        let Self { name, description, on_failure, owner, active, .. } = self;
+        Ok(CheckedSinkSpec { name, description, events, filter, on_failure, owner, active, target })
     }
 
     /// Rejects a part that belongs to another type, instead of ignoring it.
@@ -219,6 +227,10 @@ impl SinkSpec {
             if present && self.kind != kind {
                 return Err(SinkSpecError::Misplaced { field, kind: self.kind });
             }
+        }
+        // It receives no events that could fail.
+        if self.kind == SinkKind::JsonRpc && !self.on_failure.is_default() {
+            return Err(SinkSpecError::Misplaced { field: "on_failure", kind: self.kind });
         }
         Ok(())
     }

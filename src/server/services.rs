@@ -6,6 +6,7 @@
 use crate::{
     calls::{call::Calls, registry::Registry},
     delivery::{
+        SinkFailures,
         deliver::{self, Deliverer, DelivererDeps, RunningAttempts},
         filters::EventFilters,
         sinks::{self, Sinks, SinksError},
@@ -71,6 +72,7 @@ pub struct Services {
     pub intake: SourceIntake,
     pub subscriptions: Subscriptions,
     pub filters: EventFilters,
+    pub failures: SinkFailures,
     /// Delivers outside any queue, for tests and previews of sinks.
     pub delivery: sinks::SinkContext,
     pub deliverer: Deliverer,
@@ -167,6 +169,7 @@ impl Services {
         let filters = EventFilters::new(workers.clone(), metrics.clone());
         let is_head = |sink, sequence| engine.queue_head(sink).is_some_and(|head| head.sequence == sequence);
         let running_attempts = RunningAttempts::open(store.directory(), is_head).map_err(ServicesError::Attempts)?;
+        let failures = SinkFailures::open(store.clone())?;
         let deps = DelivererDeps {
             engine: engine.clone(),
             running_attempts,
@@ -175,6 +178,7 @@ impl Services {
             filters: filters.clone(),
             methods: Arc::new(calls.clone()),
             sink_context: delivery.clone(),
+            failures: failures.clone(),
             feed: feed.clone(),
             metrics: metrics.clone(),
         };
@@ -244,6 +248,7 @@ impl Services {
             intake,
             subscriptions,
             filters,
+            failures,
             delivery,
             deliverer,
             scripts,
@@ -297,7 +302,9 @@ impl Services {
                 filters: self.filters.clone(),
                 engine: self.engine.clone(),
                 scripts: self.scripts.clone(),
+                failures: self.failures.clone(),
                 delivery: self.delivery.clone(),
+                deliverer: self.deliverer.clone(),
                 user_limits: user_limits.clone(),
                 zone: zone.clone(),
             }),

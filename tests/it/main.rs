@@ -15,6 +15,7 @@ mod faults;
 mod filters;
 mod floods;
 mod health;
+mod holds;
 mod hostile_lua;
 mod hostile_schemas;
 mod isolation;

@@ -10,6 +10,7 @@ use crate::{
     model::{
         body_template::BodyTemplate,
         configured_value::ConfiguredValue,
+        failure_policy::{OnFailure, OnGone},
         owner::OwnerSpec,
         pattern::Patterns,
         sink_spec::{ScriptSinkSpec, SinkKind, SinkSpec, WebhookBody, WebhookSpec},
@@ -26,6 +27,7 @@ client_command! {
                    --url https://x.example.com\n\
                    {command_name} --name dedup --events '*' --script dedup.lua\n\
                    {command_name} --name shout --events 'custom.deploy.*' --stored shout\n\
+                   {command_name} --name ledger --events 'custom.paid' --url https://x.example.com --on-failure hold\n\
                    {command_name} --name all --events '*' --url https://siem.example.com --global --body full \
                    --header 'Authorization: Bearer x'"
     )]
@@ -86,6 +88,14 @@ client_command! {
         #[argh(option, arg_name = "script")]
         stored: Option<String>,
 
+        /// what becomes of an event after its last failed attempt: dead-letter (default), or hold to keep trying
+        #[argh(option, arg_name = "choice", default = "OnFailure::DeadLetter")]
+        on_failure: OnFailure,
+
+        /// what the status 410 of a webhook's receiver means: retry (default), or pause to make the sink inactive
+        #[argh(option, arg_name = "choice", default = "OnGone::Retry")]
+        gone: OnGone,
+
         /// for everybody's events, not only yours
         #[argh(switch)]
         global: bool,
@@ -124,6 +134,7 @@ impl CreateSink {
             events: self.events.as_str().to_owned(),
             kind,
             filter: self.filter.clone(),
+            on_failure: self.on_failure,
             owner: if self.global { OwnerSpec::Global } else { OwnerSpec::Me },
             active: Some(!self.inactive),
             webhook: None,
@@ -174,6 +185,7 @@ impl CreateSink {
             ("--skip-tls-verify", self.skip_tls_verify),
             ("--body", self.body.is_some()),
             ("--ed25519", self.ed25519),
+            ("--gone", !self.gone.is_default()),
         ];
         let misplaced = match kind {
             SinkKind::Webhook => script,
@@ -199,6 +211,7 @@ impl CreateSink {
             headers: headers.collect(),
             template: self.template.as_deref().map(template).transpose()?,
             body: self.body,
+            gone: self.gone,
             skip_tls_verify: self.skip_tls_verify,
         })
     }

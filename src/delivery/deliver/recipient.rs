@@ -6,7 +6,7 @@ use crate::{
         sinks::{self, Sink, SinkContext, Sinks},
         subscriptions::{self, MethodContext, Presence, Subscription, Subscriptions},
     },
-    model::{id::SinkId, owner::Owner},
+    model::{failure_policy::OnFailure, id::SinkId, owner::Owner},
     scripting::lua::EventInput,
 };
 use std::sync::Arc;
@@ -57,6 +57,14 @@ impl Recipient {
         match self {
             Self::Sink(sink) => sink.name.as_str().into(),
             Self::Method(subscription) => subscription.name().into(),
+        }
+    }
+
+    /// The consequence of the last failed attempt.
+    pub fn on_failure(&self) -> OnFailure {
+        match self {
+            Self::Sink(sink) => sink.on_failure,
+            Self::Method(_) => OnFailure::DeadLetter,
         }
     }
 

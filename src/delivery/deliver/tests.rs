@@ -3,6 +3,7 @@
 use super::{Deliverer, DelivererDeps, RunningAttempts, sync_routes};
 use crate::{
     delivery::{
+        SinkFailures,
         filters::EventFilters,
         sinks::{Sinks, test_support::SinkFixture},
         subscriptions::{
@@ -85,6 +86,7 @@ impl DeliveryFixture {
             filters: filters.clone(),
             methods: gateway.clone(),
             sink_context: sink_fixture.context.clone(),
+            failures: SinkFailures::open(store.clone()).unwrap(),
             feed: feed.clone(),
             metrics: Arc::default(),
         };

@@ -8,13 +8,21 @@ use super::{
     health::{SLOW_AFTER, SinkPermit, SinkPools},
     method_permits::MethodPermits,
     recipient::{Recipient, Recipients},
-    retry_policy::RetryPolicy,
+    retry_policy::{RetryDecision, RetryPolicy, SinkFinding},
     running_attempts::{INTERRUPTED, RunningAttempts},
 };
 use crate::{
-    delivery::{CompletedAttempt, Postponed},
-    model::{id::SinkId, timestamp::Timestamp},
-    platform::{metrics::Metrics, store::StoreError},
+    delivery::{
+        CompletedAttempt, FailureKind, Postponed, SinkFailures,
+        sinks::{Sink, SinksError},
+    },
+    model::{event::Actor, id::SinkId, timestamp::Timestamp},
+    platform::{
+        audit::{Audit, AuditEntry},
+        collection::Edit,
+        metrics::Metrics,
+        store::StoreError,
+    },
     routing::{
         feed::{DeliveryUpdate, Feed, FeedItem},
         queue::{Engine, PendingDelivery, QueueHead, SettledAttempt},
@@ -42,6 +50,7 @@ pub(super) struct DelivererState {
     pub running_attempts: RunningAttempts,
     pub recipients: Recipients,
     pub retry_policy: RetryPolicy,
+    pub failures: SinkFailures,
     /// Places for attempts at sinks, whose duration is limited by the server.
     pub sink_pools: SinkPools,
     /// Permits for calls of methods, whose duration is limited by their owners. They are separate for each owner, so that
@@ -220,9 +229,46 @@ impl DelivererState {
         if let Recipient::Sink(sink) = recipient {
             self.sink_pools.record(sink.id, &completed);
         }
-        let settled = self.retry_policy.decide(completed, pending.attempt_number(), started_at);
+        let number = pending.attempt_number();
+        let RetryDecision { settled, finding } =
+            self.retry_policy.decide(completed, number, started_at, recipient.on_failure());
         self.publish(recipient, &pending, &settled);
         self.engine.settle(pending, settled).await;
+        if let Recipient::Sink(sink) = recipient {
+            self.note(sink, finding).await;
+        }
+    }
+
+    /// Notes what an attempt says about its sink, and pauses a sink whose receiver is gone.
+    async fn note(&self, sink: &Arc<Sink>, finding: SinkFinding) {
+        match finding {
+            SinkFinding::Undecided => {}
+            SinkFinding::Works => self.failures.end(sink.id),
+            SinkFinding::Fails { state, reason, kind } => {
+                self.failures.fail(sink.id, state, &reason, kind != FailureKind::Passing);
+                if kind == FailureKind::Gone {
+                    self.pause_sink(sink, &reason).await;
+                }
+            }
+        }
+    }
+
+    /// Makes a sink inactive, unless it was changed since it was attempted. Its queue stays.
+    async fn pause_sink(&self, attempted: &Arc<Sink>, reason: &str) {
+        let decide = |before: Arc<Sink>| async move {
+            if before.updated_at != attempted.updated_at {
+                return Ok(Edit::put(before));
+            }
+            let entry = AuditEntry::new(Some(Actor::system()), "sink.pause", format!("sink:{}", before.id))
+                .with(serde_json::json!({"name": before.name, "reason": reason}));
+            let paused = before.paused(reason.to_owned(), Timestamp::now());
+            Ok::<_, SinksError>(Edit::put(paused).with(move |batch| Audit::record(batch, &entry)))
+        };
+        match self.recipients.sinks.edit(attempted.id, decide).await {
+            Ok(_) | Err(SinksError::NotFound(_)) => {}
+            // The next attempt pauses it.
+            Err(error) => log::warn!("sink `{}` ({}) is not paused: {error}", attempted.name, attempted.id),
+        }
     }
 
     /// Waits for the time of the next attempt; stops if the queue is empty.

@@ -71,15 +71,18 @@ impl Sink {
             TargetSpec::JsonRpc(template) => SinkTarget::JsonRpc(Formatter { template: LazyProgram::new(template) }),
         };
         let now = Timestamp::now();
+        let active = spec.active.unwrap_or_else(|| previous.is_none_or(|sink| sink.active));
         Ok(Self {
             id: previous.map_or_else(SinkId::new, |sink| sink.id),
             name: spec.name,
             description: spec.description,
             events: spec.events,
             filter: spec.filter,
+            on_failure: spec.on_failure,
             owner: spec.owner.of(user),
             space: previous.and_then(|sink| sink.space),
-            active: spec.active.unwrap_or_else(|| previous.is_none_or(|sink| sink.active)),
+            active,
+            pause: previous.and_then(|sink| sink.pause.clone()).filter(|_| !active),
             created_at: previous.map_or(now, |sink| sink.created_at),
             updated_at: now,
             target,
@@ -117,6 +120,7 @@ impl Sink {
             kind: self.kind(),
             owner: self.owner.into(),
             filter: self.filter.as_ref().map(|filter| filter.as_str().to_owned()),
+            on_failure: self.on_failure,
             active: Some(self.active),
             webhook: None,
             script: None,
@@ -168,6 +172,7 @@ impl Webhook {
             secrets: WebhookSecrets::new(clear),
             template,
             body: spec.body,
+            gone: spec.gone,
             skip_tls_verify: spec.skip_tls_verify,
             prepared: std::sync::OnceLock::new(),
         })
@@ -198,6 +203,7 @@ impl Webhook {
             ed25519: self.secrets.read().is_ok_and(|clear| clear.ed25519.is_some()),
             template: self.template.as_ref().map(|template| template.source().clone()),
             body: self.body,
+            gone: self.gone,
             skip_tls_verify: self.skip_tls_verify,
         }
     }
@@ -253,6 +259,16 @@ mod tests {
             (with(plain(), "filter", json!(true)), "invalid type"),
             (with(plain(), "type", json!("email")), "`webhook`, `script`, `json-rpc`"),
             (with(plain(), "owner", json!("you")), "`me` or `global`"),
+            (with(plain(), "on_failure", json!("drop")), "`dead-letter` or `hold`"),
+            (
+                json!({"name": "x", "events": "*", "type": "json-rpc", "template": "return 1", "on_failure": "hold"}),
+                "`on_failure` does not belong to a sink of type \"json-rpc\"",
+            ),
+            (webhook(json!({"url": "http://a", "gone": "delete"})), "`retry` or `pause`"),
+            (
+                json!({"name": "x", "events": "*", "type": "script", "script": {"source": "", "gone": "pause"}}),
+                "`gone`",
+            ),
             (with(plain(), "colour", json!(1)), "`colour`"),
             (with(plain(), "script", json!({"source": ""})), "`script`"),
             (with(plain(), "template", json!("return 1")), "`template`"),

@@ -28,6 +28,6 @@ pub use definition::{Secrets, SinkDefinitionError, SinkLuaError};
 pub use formatter::Formatter;
 pub use records::{Sinks, SinksError};
 pub use script::SinkScript;
-pub use sink::{Sink, SinkTarget};
+pub use sink::{Sink, SinkPause, SinkTarget};
 pub use webhook::Webhook;
 pub use webhook_secrets::RotateError;

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::model::{
     event_filter::EventFilter,
+    failure_policy::OnFailure,
     id::{ScriptId, SinkId, SpaceId},
     owner::Owner,
     pattern::Patterns,
@@ -26,15 +27,27 @@ pub struct Sink {
     pub events: Patterns,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<EventFilter>,
+    #[serde(default, skip_serializing_if = "OnFailure::is_default")]
+    pub on_failure: OnFailure,
     pub owner: Owner,
     /// The space whose agent made the sink, which is deleted with that space; `None` for a sink that a user made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub space: Option<SpaceId>,
     /// An inactive sink keeps its queue and is not delivered to.
     pub active: bool,
+    /// The reason for which the service itself made the sink inactive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause: Option<SinkPause>,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
     pub target: SinkTarget,
+}
+
+/// The reason for which the service made a sink inactive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SinkPause {
+    pub reason: String,
+    pub at: Timestamp,
 }
 
 /// The destination of a sink, by kind.
@@ -58,6 +71,11 @@ impl Sink {
         let clear = secrets.read().map_err(|reason| RotateError::Lost(reason.clone()))?;
         let rotated = clear.rotated(grace, now)?;
         Ok(Self { updated_at: now, ..self.with_secrets(Some(rotated)) })
+    }
+
+    /// The same sink, inactive for this reason.
+    pub fn paused(&self, reason: String, at: Timestamp) -> Self {
+        Self { active: false, pause: Some(SinkPause { reason, at }), updated_at: at, ..self.with_new_secrets() }
     }
 
     /// The same sink without a previous secret whose grace is over; `None` if it has none.

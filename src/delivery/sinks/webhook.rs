@@ -9,17 +9,18 @@ use super::{
     webhook_secrets::{ClearSecrets, SigningSecret, WebhookSecrets},
 };
 use crate::{
-    delivery::{CompletedAttempt, Postponed, RetryAfter},
+    delivery::{CompletedAttempt, FailureKind, Postponed, RetryAfter},
     model::{
         body_template::BodyTemplate,
         configured_value::ConfiguredValue,
+        failure_policy::OnGone,
         owner::Owner,
         sink_spec::{WebhookBody, is_header_value},
         timestamp::Timestamp,
         webhook_secret::WebhookSecret,
     },
     platform::{
-        egress::{self, Tls},
+        egress::{self, EgressError, Tls},
         value_reader::read_value,
     },
     scripting::lua::EventInput,
@@ -46,6 +47,8 @@ pub struct Webhook {
     /// The body without a template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<WebhookBody>,
+    #[serde(default, skip_serializing_if = "OnGone::is_default")]
+    pub gone: OnGone,
     #[serde(default)]
     pub skip_tls_verify: bool,
     /// Made for the first delivery; `None` if a value is read for every delivery.
@@ -107,7 +110,10 @@ impl Webhook {
             resend: egress::Resend::Allowed,
         };
         let completed = match context.egress.send(owner, request).await {
-            Ok(response) => interpret(&response),
+            Ok(response) => interpret(&response, self.gone),
+            Err(error @ EgressError::Denied { .. }) => {
+                CompletedAttempt::failed(error.to_string()).of_kind(FailureKind::Lasting)
+            }
             Err(error) => CompletedAttempt::failed(error.to_string()),
         };
         Ok(CompletedAttempt { sent: Some(body.bytes), log: body.log, ..completed })
@@ -231,7 +237,7 @@ fn insert_header(headers: &mut HeaderMap, name: &str, value: &str) {
 }
 
 /// Turns the receiver's response into the result of the attempt.
-fn interpret(response: &egress::OutboundResponse) -> CompletedAttempt {
+fn interpret(response: &egress::OutboundResponse, on_gone: OnGone) -> CompletedAttempt {
     let status = response.status;
     let completed = if status.is_success() {
         CompletedAttempt::delivered()
@@ -241,6 +247,9 @@ fn interpret(response: &egress::OutboundResponse) -> CompletedAttempt {
             "HTTP {} to {target}: redirects are not followed, set the sink's url to it",
             status.as_u16()
         ))
+    } else if status == StatusCode::GONE && on_gone == OnGone::Pause {
+        let error = "HTTP 410: the receiver is gone; set the sink's url, or activate it to try again".to_owned();
+        CompletedAttempt::failed(error).of_kind(FailureKind::Gone)
     } else {
         let honoured = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
         let header = response.headers.get(RETRY_AFTER).filter(|_| honoured);
@@ -416,6 +425,17 @@ mod tests {
         assert_eq!(away.error.as_deref(), Some("HTTP 503"));
     }
 
+    #[tokio::test]
+    async fn a_receiver_that_is_gone_fails_the_attempt_as_its_sink_asks() {
+        for (gone, kind) in [("pause", FailureKind::Gone), ("retry", FailureKind::Passing)] {
+            let receiver = Receiver::start(Behaviour::Answer("HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n")).await;
+            let webhook = json!({"url": receiver.url(), "gone": gone});
+            let attempted = SinkFixture::new().attempt(&sink(json!({"type": "webhook", "webhook": webhook}))).await;
+            let seen = (attempted.outcome, attempted.status, attempted.failure_kind);
+            assert_eq!(seen, (AttemptOutcome::Failed, Some(410), kind));
+        }
+    }
+
     #[test]
     fn retry_after_is_seconds_or_a_date() {
         let now = DateTime::parse_from_rfc3339("2015-10-21T07:27:00Z").unwrap().to_utc();
@@ -457,6 +477,7 @@ mod tests {
         let receiver = Receiver::start(OK).await;
         let spec = json!({"type": "webhook", "owner": "me", "webhook": {"url": receiver.url()}});
         let attempted = SinkFixture::new().attempt(&sink(spec)).await;
+        assert_eq!(attempted.failure_kind, FailureKind::Lasting);
         assert!(attempted.error.unwrap().contains("not allowed"));
         assert_eq!(receiver.connections(), 0);
     }

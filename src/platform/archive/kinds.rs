@@ -74,6 +74,7 @@ const KINDS: &[ArchivedKind] = &[
     json(keys::SCRIPTS, "script", ID),
     json(keys::SOURCES, "source", ID),
     json(keys::SOURCE_LETTERS, "source_letter", &[KeyPart::Id, KeyPart::Id]),
+    json(keys::SINK_FAILURES, "sink_failure", ID),
     json(keys::SUBSCRIPTIONS, "subscription", &[KeyPart::Id, KeyPart::Text]),
     json(keys::SPOOL, "spooled_event", &[KeyPart::Number]),
     json(keys::AGENT, "agent_record", &[KeyPart::Text]),

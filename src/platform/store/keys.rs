@@ -15,6 +15,7 @@
 //! | `p` `q` `l` | id | spaces, templates, scripts |
 //! | `i` | id | sources |
 //! | `I` | source id, letter id | a request that a source could not turn into events |
+//! | `f` | sink id | the failure of a sink, while it lasts |
 //! | `m` | space id, method | the method's subscription to events |
 //! | `o` | number | an event that an agent keeps until a server has stored it |
 //! | `O` | name | another record of an agent: its space, its registration |
@@ -43,6 +44,7 @@ pub const TEMPLATES: u8 = b'q';
 pub const SCRIPTS: u8 = b'l';
 pub const SOURCES: u8 = b'i';
 pub const SOURCE_LETTERS: u8 = b'I';
+pub const SINK_FAILURES: u8 = b'f';
 pub const SUBSCRIPTIONS: u8 = b'm';
 pub const SPOOL: u8 = b'o';
 pub const AGENT: u8 = b'O';
@@ -72,6 +74,7 @@ pub(in crate::platform) fn kind_name(key: &[u8]) -> &'static str {
         SCRIPTS => "script",
         SOURCES => "source",
         SOURCE_LETTERS => "dead letter of a source",
+        SINK_FAILURES => "failure of a sink",
         SUBSCRIPTIONS => "subscription",
         SPOOL => "spooled event",
         AGENT => "record of the agent",

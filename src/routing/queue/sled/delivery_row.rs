@@ -35,6 +35,18 @@ impl DeliveryRow {
     const SHORT: u8 = 1;
     /// The length of the short form without the receiver's response.
     const SHORT_LENGTH: usize = 1 + 1 + 8 + 8 + 8 + 2 + 1;
+    /// The numbers of attempts that are kept, from the beginning and from the end.
+    const FIRST_KEPT: usize = 3;
+    const LAST_KEPT: usize = 17;
+
+    /// Adds an attempt. Of many, the first and the last are kept, so that a row of an event that is held for weeks stays small;
+    /// each has its true number.
+    pub fn add_attempt(&mut self, attempt: Attempt) {
+        self.attempts.push(attempt);
+        if self.attempts.len() > Self::FIRST_KEPT + Self::LAST_KEPT {
+            self.attempts.remove(Self::FIRST_KEPT);
+        }
+    }
 
     pub fn encode(&self) -> Vec<u8> {
         self.encode_short().unwrap_or_else(|| encode(self))
@@ -115,6 +127,17 @@ mod tests {
             log: Vec::new(),
         };
         DeliveryRow { state: DeliveryState::Delivered, sequence: 7, failures: 0, due: at, attempts: vec![attempt] }
+    }
+
+    #[test]
+    fn a_row_keeps_the_first_and_the_last_of_many_attempts_with_their_numbers() {
+        let mut row = delivered();
+        let attempt = row.attempts.remove(0);
+        for number in 1..=5000 {
+            row.add_attempt(Attempt { number, ..attempt.clone() });
+        }
+        let numbers: Vec<_> = row.attempts.iter().map(|attempt| attempt.number).collect();
+        assert_eq!(numbers, (1..=3).chain(4984..=5000).collect::<Vec<_>>());
     }
 
     #[test]

@@ -181,7 +181,7 @@ impl QueueState {
         });
         row.state = state;
         let (number, at, ended_at) = (attempt.number, attempt.at, attempt.ended_at());
-        row.attempts.push(attempt);
+        row.add_attempt(attempt);
         match settlement {
             Settlement::Retry(wait) => {
                 row.failures += 1;

@@ -8,7 +8,7 @@ use super::{
     compile::not_compiled,
     ownership::manages_sinks_of,
     script_references::check_script_reference,
-    views::{filter_errors_view, queue_view},
+    views::{failure_view, filter_errors_view, queue_view},
 };
 use crate::{
     delivery::sinks::{Sink, SinksError, definition::Secrets, quarantine},
@@ -260,6 +260,7 @@ fn view(services: &SinkServices, sink: &Sink, secrets: Secrets) -> SinkView {
         spec: sink.spec(secrets),
         space_id: sink.space,
         queue: queue_view(&*services.engine, sink.id),
+        failure: failure_view(&*services.engine, &services.failures, sink),
         quarantine: quarantine(&services.delivery, sink).map(QuarantineView::from),
         previous_secret_until: sink.previous_secret_until(Timestamp::now()),
         filter_errors: services.filters.errors(sink.id).map(filter_errors_view),
