@@ -81,6 +81,8 @@ struct SinkFile {
     owner: OwnerSpec,
     filter: Option<String>,
     #[serde(default)]
+    internal: bool,
+    #[serde(default)]
     on_failure: OnFailure,
     active: Option<bool>,
     webhook: Option<WebhookFile>,
@@ -271,6 +273,7 @@ impl<E: Fn(&str) -> Option<String>> FileReader<'_, E> {
             kind: file.kind,
             owner: file.owner,
             filter: file.filter.clone(),
+            internal: file.internal,
             on_failure: file.on_failure,
             active: file.active,
             webhook,

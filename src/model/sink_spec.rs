@@ -45,6 +45,9 @@ pub struct SinkSpec {
     /// A Lua expression over `event`, `space` and `actor`: an event for which it is false is not for this sink.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
+    /// The pattern `*` matches the service's own reports too (`sink.failing`, `source.refusing`, `agent.lost` …).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub internal: bool,
     /// The consequence of the last failed attempt at an event: `dead-letter` if absent, or `hold`.
     #[serde(default, skip_serializing_if = "OnFailure::is_default")]
     pub on_failure: OnFailure,
@@ -125,6 +128,7 @@ pub struct CheckedSinkSpec {
     pub description: String,
     pub events: Patterns,
     pub filter: Option<EventFilter>,
+    pub internal: bool,
     pub on_failure: OnFailure,
     pub owner: OwnerSpec,
     pub active: Option<bool>,
@@ -213,8 +217,8 @@ impl SinkSpec {
         {
             return Err(SinkSpecError::ReferenceOfUser(field));
         }
-        let Self { name, description, on_failure, owner, active, .. } = self;
-        Ok(CheckedSinkSpec { name, description, events, filter, on_failure, owner, active, target })
+        let Self { name, description, internal, on_failure, owner, active, .. } = self;
+        Ok(CheckedSinkSpec { name, description, events, filter, internal, on_failure, owner, active, target })
     }
 
     /// Rejects a part that belongs to another type, instead of ignoring it.
@@ -228,9 +232,11 @@ impl SinkSpec {
                 return Err(SinkSpecError::Misplaced { field, kind: self.kind });
             }
         }
-        // It receives no events that could fail.
-        if self.kind == SinkKind::JsonRpc && !self.on_failure.is_default() {
-            return Err(SinkSpecError::Misplaced { field: "on_failure", kind: self.kind });
+        // A formatter receives no events.
+        for (field, present) in [("on_failure", !self.on_failure.is_default()), ("internal", self.internal)] {
+            if present && self.kind == SinkKind::JsonRpc {
+                return Err(SinkSpecError::Misplaced { field, kind: self.kind });
+            }
         }
         Ok(())
     }

@@ -6,7 +6,7 @@
 use crate::{
     calls::{call::Calls, registry::Registry},
     delivery::{
-        SinkFailures,
+        ReportedSinks, SinkFailures,
         deliver::{self, Deliverer, DelivererDeps, RunningAttempts},
         filters::EventFilters,
         sinks::{self, Sinks, SinksError},
@@ -28,7 +28,7 @@ use crate::{
         feed::{Feed, FeedItem},
         matcher::Routes,
         queue::{
-            Engine,
+            Engine, RouteTarget,
             sled::{EngineHooks, QueueLimits, SledEngine},
         },
     },
@@ -87,8 +87,12 @@ pub struct Services {
     pub mcp: mcp::Endpoint,
 }
 
-/// Ids of the queues that hold something for the deliverer, sent by the queue engine.
-pub type ReadyQueues = mpsc::UnboundedReceiver<SinkId>;
+/// The ends of channels between services, for the tasks that the daemon runs.
+pub struct ServiceInboxes {
+    /// Ids of the queues that hold something for the deliverer, sent by the queue engine.
+    pub ready_queues: mpsc::UnboundedReceiver<SinkId>,
+    pub reported_sinks: ReportedSinks,
+}
 
 /// Failure to open the services.
 #[derive(Debug, thiserror::Error)]
@@ -122,7 +126,7 @@ impl Services {
         store: Store,
         metrics: Arc<Metrics>,
         phases: &StopPhases,
-    ) -> Result<(Self, ReadyQueues), ServicesError> {
+    ) -> Result<(Self, ServiceInboxes), ServicesError> {
         let identity = Identity::open(store.clone(), config.auth.session.0).await?;
         let keys = SecretKeys::open(&config.key_file(store.directory()))?;
         let sinks = Sinks::open(store.clone(), config.limits.sinks, keys.clone())?;
@@ -145,7 +149,14 @@ impl Services {
             dead_letters: config.delivery.dead_letters,
             undelivered: config.limits.undelivered.0,
         };
-        let hooks = EngineHooks { accepted, ready };
+        let (failures, reported_sinks) = SinkFailures::open(store.clone())?;
+        let (known_sinks, drops) = (sinks.clone(), failures.clone());
+        let dropped = Box::new(move |event: &Arc<Event>, targets: &[RouteTarget]| {
+            for sink in targets.iter().filter_map(|target| known_sinks.get(target.sink)) {
+                drops.dropped(sink.reported(), event);
+            }
+        });
+        let hooks = EngineHooks { accepted, dropped, ready };
         let engine: Arc<dyn Engine> = Arc::new(SledEngine::open(store.clone(), metrics.clone(), limits, hooks)?);
 
         let registry = Registry::default();
@@ -169,7 +180,6 @@ impl Services {
         let filters = EventFilters::new(workers.clone(), metrics.clone());
         let is_head = |sink, sequence| engine.queue_head(sink).is_some_and(|head| head.sequence == sequence);
         let running_attempts = RunningAttempts::open(store.directory(), is_head).map_err(ServicesError::Attempts)?;
-        let failures = SinkFailures::open(store.clone())?;
         let deps = DelivererDeps {
             engine: engine.clone(),
             running_attempts,
@@ -259,7 +269,7 @@ impl Services {
             agents,
             mcp,
         };
-        Ok((services, ready_queues))
+        Ok((services, ServiceInboxes { ready_queues, reported_sinks }))
     }
 
     /// The services of the HTTP server, in one group per subject.

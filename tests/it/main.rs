@@ -18,6 +18,7 @@ mod health;
 mod holds;
 mod hostile_lua;
 mod hostile_schemas;
+mod internal_events;
 mod isolation;
 mod mcp;
 mod methods;

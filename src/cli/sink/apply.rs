@@ -123,6 +123,7 @@ fn differences(spec: &SinkSpec, there: &SinkSpec) -> Vec<&'static str> {
         ("events", spec.events != there.events),
         ("filter", spec.filter != there.filter),
         ("type", spec.kind != there.kind),
+        ("internal", spec.internal != there.internal),
         ("on_failure", spec.on_failure != there.on_failure),
         ("active", spec.active.is_some() && spec.active != there.active),
         ("script", spec.script != there.script),
@@ -252,9 +253,13 @@ mod tests {
         let mut file = in_file();
         file["filter"] = "event.data.n > 1".into();
         file["on_failure"] = "hold".into();
+        file["internal"] = true.into();
         file["webhook"] =
             json!({ "url": "https://x.example", "headers": { "X-Team": "web" }, "body": "full", "gone": "pause" });
-        assert_eq!(changed(file), ["filter", "on_failure", "webhook.template", "webhook.body", "webhook.gone"]);
+        assert_eq!(
+            changed(file),
+            ["filter", "internal", "on_failure", "webhook.template", "webhook.body", "webhook.gone"]
+        );
     }
 
     #[test]

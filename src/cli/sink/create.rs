@@ -88,6 +88,10 @@ client_command! {
         #[argh(option, arg_name = "script")]
         stored: Option<String>,
 
+        /// let the pattern * match the service's own reports too, such as sink.failing
+        #[argh(switch)]
+        internal: bool,
+
         /// what becomes of an event after its last failed attempt: dead-letter (default), or hold to keep trying
         #[argh(option, arg_name = "choice", default = "OnFailure::DeadLetter")]
         on_failure: OnFailure,
@@ -134,6 +138,7 @@ impl CreateSink {
             events: self.events.as_str().to_owned(),
             kind,
             filter: self.filter.clone(),
+            internal: self.internal,
             on_failure: self.on_failure,
             owner: if self.global { OwnerSpec::Global } else { OwnerSpec::Me },
             active: Some(!self.inactive),

@@ -138,6 +138,9 @@ impl Resource for SinkView {
         if let Some(failure) = &self.failure {
             table.field("failure", Cell::toned(failure.told(), Tone::Bad));
         }
+        if spec.internal {
+            table.field("internal", "yes");
+        }
         if !spec.on_failure.is_default() {
             table.field("on failure", spec.on_failure.to_string());
         }

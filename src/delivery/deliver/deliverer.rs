@@ -68,6 +68,7 @@ impl Deliverer {
             recipients: Recipients { sinks, subscriptions, sink_context, method_context },
             retry_policy: RetryPolicy::new(settings),
             failures,
+            queue_limit: settings.queue,
             sink_pools: SinkPools::new(settings.concurrency),
             method_permits: MethodPermits::new(settings.concurrency.div_ceil(2)),
             feed,

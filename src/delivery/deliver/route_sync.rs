@@ -24,7 +24,7 @@ pub fn sync_routes(routes: &Arc<Routes<EventRoute>>, deliverer: &Deliverer) {
         discard_queue(engine, orphan);
     }
     let failures = &deliverer.0.failures;
-    failures.sinks().into_iter().filter(|sink| !known.contains(sink)).for_each(|orphan| failures.end(orphan));
+    failures.sinks().into_iter().filter(|sink| !known.contains(sink)).for_each(|orphan| failures.forget(orphan));
 
     let sync = RouteSync { routes: routes.clone(), deliverer: deliverer.clone() };
     for sink in sinks {
@@ -91,7 +91,7 @@ impl RouteSync {
         match (before, after) {
             (Some(removed), None) => {
                 sink_pools.forget(removed.route.target.sink);
-                failures.end(removed.route.target.sink);
+                failures.forget(removed.route.target.sink);
                 discard_queue(engine, removed.route.target.sink);
             }
             // An event that waited while the sink was inactive, or failed before the sink was corrected, is due at once.
@@ -114,13 +114,13 @@ impl RecipientRoute<'_> {
 /// Returns `None` for a formatter, which receives no events.
 fn sink_route(sink: &Sink) -> Option<RecipientRoute<'_>> {
     let target = RouteTarget { sink: sink.id, name: sink.name.as_str().into() };
-    let route = EventRoute { target, filtered: sink.filter.is_some() };
+    let route = EventRoute { target, filtered: sink.filter.is_some(), internal: sink.internal };
     sink.receives_events().then_some(RecipientRoute { patterns: &sink.events, owner: sink.owner, route })
 }
 
 fn subscription_route(subscription: &Subscription) -> RecipientRoute<'_> {
     let target = RouteTarget { sink: subscription.id, name: subscription.name().into() };
-    let route = EventRoute { target, filtered: subscription.filter.is_some() };
+    let route = EventRoute { target, filtered: subscription.filter.is_some(), internal: false };
     RecipientRoute { patterns: &subscription.events, owner: subscription.event_owner(), route }
 }
 

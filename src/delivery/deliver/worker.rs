@@ -16,7 +16,11 @@ use crate::{
         CompletedAttempt, FailureKind, Postponed, SinkFailures,
         sinks::{Sink, SinksError},
     },
-    model::{event::Actor, id::SinkId, timestamp::Timestamp},
+    model::{
+        event::{Actor, Event},
+        id::SinkId,
+        timestamp::Timestamp,
+    },
     platform::{
         audit::{Audit, AuditEntry},
         collection::Edit,
@@ -51,6 +55,8 @@ pub(super) struct DelivererState {
     pub recipients: Recipients,
     pub retry_policy: RetryPolicy,
     pub failures: SinkFailures,
+    /// Events that a queue holds at most.
+    pub queue_limit: usize,
     /// Places for attempts at sinks, whose duration is limited by the server.
     pub sink_pools: SinkPools,
     /// Permits for calls of methods, whose duration is limited by their owners. They are separate for each owner, so that
@@ -229,23 +235,26 @@ impl DelivererState {
         if let Recipient::Sink(sink) = recipient {
             self.sink_pools.record(sink.id, &completed);
         }
-        let number = pending.attempt_number();
+        let (number, event) = (pending.attempt_number(), pending.event.clone());
         let RetryDecision { settled, finding } =
             self.retry_policy.decide(completed, number, started_at, recipient.on_failure());
         self.publish(recipient, &pending, &settled);
         self.engine.settle(pending, settled).await;
         if let Recipient::Sink(sink) = recipient {
-            self.note(sink, finding).await;
+            self.note(sink, &event, finding).await;
         }
     }
 
     /// Notes what an attempt says about its sink, and pauses a sink whose receiver is gone.
-    async fn note(&self, sink: &Arc<Sink>, finding: SinkFinding) {
+    async fn note(&self, sink: &Arc<Sink>, event: &Event, finding: SinkFinding) {
+        if self.failures.is_dropping(sink.id) && self.engine.depth(sink.id).queued <= self.queue_limit / 2 {
+            self.failures.has_room(sink.id);
+        }
         match finding {
             SinkFinding::Undecided => {}
-            SinkFinding::Works => self.failures.end(sink.id),
+            SinkFinding::Works => self.failures.end(sink.reported(), event),
             SinkFinding::Fails { state, reason, kind } => {
-                self.failures.fail(sink.id, state, &reason, kind != FailureKind::Passing);
+                self.failures.fail(sink.reported(), event, state, &reason, kind != FailureKind::Passing);
                 if kind == FailureKind::Gone {
                     self.pause_sink(sink, &reason).await;
                 }

@@ -78,6 +78,7 @@ impl Sink {
             description: spec.description,
             events: spec.events,
             filter: spec.filter,
+            internal: spec.internal,
             on_failure: spec.on_failure,
             owner: spec.owner.of(user),
             space: previous.and_then(|sink| sink.space),
@@ -120,6 +121,7 @@ impl Sink {
             kind: self.kind(),
             owner: self.owner.into(),
             filter: self.filter.as_ref().map(|filter| filter.as_str().to_owned()),
+            internal: self.internal,
             on_failure: self.on_failure,
             active: Some(self.active),
             webhook: None,
@@ -264,6 +266,11 @@ mod tests {
                 json!({"name": "x", "events": "*", "type": "json-rpc", "template": "return 1", "on_failure": "hold"}),
                 "`on_failure` does not belong to a sink of type \"json-rpc\"",
             ),
+            (
+                json!({"name": "x", "events": "*", "type": "json-rpc", "template": "return 1", "internal": true}),
+                "`internal` does not belong",
+            ),
+            (with(plain(), "internal", json!("yes")), "expected a boolean"),
             (webhook(json!({"url": "http://a", "gone": "delete"})), "`retry` or `pause`"),
             (
                 json!({"name": "x", "events": "*", "type": "script", "script": {"source": "", "gone": "pause"}}),

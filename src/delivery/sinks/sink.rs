@@ -4,14 +4,17 @@ use super::{
     Formatter, SinkScript, Webhook,
     webhook_secrets::{ClearSecrets, RotateError, WebhookSecrets},
 };
-use crate::model::{
-    event_filter::EventFilter,
-    failure_policy::OnFailure,
-    id::{ScriptId, SinkId, SpaceId},
-    owner::Owner,
-    pattern::Patterns,
-    sink_spec::SinkKind,
-    timestamp::Timestamp,
+use crate::{
+    delivery::ReportedSink,
+    model::{
+        event_filter::EventFilter,
+        failure_policy::OnFailure,
+        id::{ScriptId, SinkId, SpaceId},
+        owner::Owner,
+        pattern::Patterns,
+        sink_spec::SinkKind,
+        timestamp::Timestamp,
+    },
 };
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -27,6 +30,9 @@ pub struct Sink {
     pub events: Patterns,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<EventFilter>,
+    /// `*` among its patterns matches the service's own reports too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub internal: bool,
     #[serde(default, skip_serializing_if = "OnFailure::is_default")]
     pub on_failure: OnFailure,
     pub owner: Owner,
@@ -132,6 +138,11 @@ impl Sink {
             SinkTarget::Webhook(webhook) => Some(&webhook.url),
             SinkTarget::Script(_) | SinkTarget::JsonRpc(_) => None,
         }
+    }
+
+    /// The sink as reports about it need it.
+    pub fn reported(&self) -> ReportedSink<'_> {
+        ReportedSink { id: self.id, name: &self.name, owner: self.owner }
     }
 
     pub fn kind(&self) -> SinkKind {

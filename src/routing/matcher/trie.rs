@@ -61,11 +61,25 @@ impl<T: Clone + Ord> Trie<T> {
 
     /// Returns every value that matches an event of this type of `user`, once each, in order of `T`.
     pub fn matches<'a>(&self, segments: impl Iterator<Item = &'a str>, user: UserId) -> Vec<T> {
+        self.matches_if(segments, user, |_| true)
+    }
+
+    /// Returns the same as [`Trie::matches`], without the values that only the pattern `*` finds and `in_all` denies.
+    pub fn matches_if<'a>(
+        &self,
+        segments: impl Iterator<Item = &'a str>,
+        user: UserId,
+        in_all: impl Fn(&T) -> bool,
+    ) -> Vec<T> {
         let mut found = Vec::new();
+        self.root.below.collect(user, &mut found);
+        found.retain(in_all);
         let mut node = &self.root;
         let mut walked_all = true;
-        for segment in segments {
-            node.below.collect(user, &mut found);
+        for (depth, segment) in segments.enumerate() {
+            if depth > 0 {
+                node.below.collect(user, &mut found);
+            }
             match node.children.get(segment) {
                 Some(child) => node = child,
                 None => {
@@ -188,6 +202,18 @@ mod tests {
         assert_eq!(matched(&trie, "custom.a.b", 1), [1, 2]);
         assert_eq!(matched(&trie, "custom.a.b", 9), [1]);
         assert_eq!(matched(&trie, "custom.a", 1), [0; 0]);
+    }
+
+    #[test]
+    fn a_value_that_only_the_star_finds_can_be_denied() {
+        let mut trie = Trie::new();
+        for (patterns, value) in [("*", 1), ("sink.*", 2), ("*, sink.failing", 3), ("*", 4)] {
+            trie.insert(&patterns.parse().unwrap(), Owner::Global, &value);
+        }
+        let found = |kind: &str| trie.matches_if(kind.split('.'), user(1), |value| *value == 4);
+        assert_eq!(found("sink.failing"), [2, 3, 4]);
+        assert_eq!(found("sink.held"), [2, 4]);
+        assert_eq!(found("agent.lost"), [4]);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::{
         metrics::Metrics,
         store::{Store, StoreError},
     },
-    routing::queue::HistoryPosition,
+    routing::queue::{HistoryPosition, RouteTarget},
 };
 use parking_lot::{Mutex, MutexGuard};
 use std::{
@@ -37,10 +37,14 @@ pub struct QueueLimits {
 /// A function that the engine calls with each event that is on disk.
 pub type AcceptedHook = Box<dyn Fn(&Arc<Event>) + Send + Sync>;
 
+/// A function that the engine calls with each event that full queues dropped, and the sinks of those.
+pub type DroppedHook = Box<dyn Fn(&Arc<Event>, &[RouteTarget]) + Send + Sync>;
+
 /// Notifications of the engine. They come from the writer thread and must not block.
 pub struct EngineHooks {
     /// Called before any sink is woken for the event.
     pub accepted: AcceptedHook,
+    pub dropped: DroppedHook,
     /// Receives each sink whose queue was empty and no longer is.
     pub ready: mpsc::UnboundedSender<SinkId>,
 }

@@ -111,6 +111,9 @@ impl QueueState {
                     log::warn!("sink `{name}` ({sink}) is full: event {} is dropped for it", event.id);
                 }
                 (self.hooks.accepted)(event);
+                if !dropped.is_empty() {
+                    (self.hooks.dropped)(event, dropped);
+                }
                 if !queued.is_empty() {
                     self.cache.insert(*at, event.clone());
                 }
