@@ -18,6 +18,7 @@
 //! secrets are not. `[values]` reach the Lua as a local table `values`. Paths are relative to the file.
 
 use crate::model::{
+    batch_spec::BatchSpec,
     body_template::BodyTemplate,
     configured_value::{ConfiguredValue, ValueReference},
     failure_policy::{OnFailure, OnGone},
@@ -107,6 +108,7 @@ struct WebhookFile {
     body: Option<WebhookBody>,
     #[serde(default)]
     gone: OnGone,
+    batch: Option<BatchSpec>,
     #[serde(default)]
     skip_tls_verify: bool,
 }
@@ -293,6 +295,7 @@ impl<E: Fn(&str) -> Option<String>> FileReader<'_, E> {
             headers: file.headers.iter().map(header).collect(),
             template: self.template("webhook.template", file.template.as_ref(), file.template_file.as_deref())?,
             body: file.body,
+            batch: file.batch,
             gone: file.gone,
             skip_tls_verify: file.skip_tls_verify,
         })

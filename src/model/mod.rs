@@ -2,6 +2,7 @@
 
 pub mod agent_protocol;
 pub mod api;
+pub mod batch_spec;
 pub mod body_template;
 pub mod configured_value;
 pub mod delivery;

@@ -3,6 +3,7 @@
 //! Each error names the field and the way out. `delivery::sinks` compiles the Lua and makes the stored sink.
 
 use super::{
+    batch_spec::{BatchSpec, BatchSpecError},
     body_template::BodyTemplate,
     configured_value::{ConfiguredValue, ValueReference, ValueReferenceError},
     event_filter::{EventFilter, EventFilterError},
@@ -91,6 +92,9 @@ pub struct WebhookSpec {
     /// The body without a template: `default` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<WebhookBody>,
+    /// One request carries several events.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<BatchSpec>,
     /// The consequence of the status 410: `retry` if absent, or `pause`.
     #[serde(default, skip_serializing_if = "OnGone::is_default")]
     pub gone: OnGone,
@@ -179,6 +183,8 @@ pub enum SinkSpecError {
     ReferenceOfUser(String),
     #[error("`webhook`: give either `template` or `body`")]
     TemplateAndBody,
+    #[error(transparent)]
+    Batch(#[from] BatchSpecError),
     #[error("`script`: give either `source` or `script_id`")]
     Script,
 }
@@ -259,6 +265,7 @@ impl WebhookSpec {
         if self.template.is_some() && self.body.is_some() {
             return Err(SinkSpecError::TemplateAndBody);
         }
+        self.batch.iter().try_for_each(BatchSpec::check)?;
         Ok(TargetSpec::Webhook(Self { url, ..self }))
     }
 }

@@ -4,6 +4,7 @@
 
 mod agents;
 mod backup;
+mod batches;
 mod cli;
 mod crash;
 mod damage;

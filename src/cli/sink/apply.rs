@@ -136,7 +136,7 @@ fn differences(spec: &SinkSpec, there: &SinkSpec) -> Vec<&'static str> {
     differing.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
 }
 
-fn webhook_differences(spec: &WebhookSpec, there: &WebhookSpec) -> [(&'static str, bool); 8] {
+fn webhook_differences(spec: &WebhookSpec, there: &WebhookSpec) -> [(&'static str, bool); 9] {
     // The server keeps an address in its normal form.
     let url = check_url(&spec.url).map_or_else(|_| spec.url.clone(), |url| url.to_string());
     [
@@ -146,6 +146,7 @@ fn webhook_differences(spec: &WebhookSpec, there: &WebhookSpec) -> [(&'static st
         ("webhook.template", spec.template != there.template),
         ("webhook.ed25519", spec.ed25519 != there.ed25519),
         ("webhook.body", spec.body != there.body),
+        ("webhook.batch", spec.batch != there.batch),
         ("webhook.gone", spec.gone != there.gone),
         ("webhook.skip_tls_verify", spec.skip_tls_verify != there.skip_tls_verify),
     ]

@@ -8,15 +8,20 @@ use crate::{
         shell::Shell,
     },
     model::{
+        batch_spec::BatchSpec,
         body_template::BodyTemplate,
         configured_value::ConfiguredValue,
         failure_policy::{OnFailure, OnGone},
         owner::OwnerSpec,
         pattern::Patterns,
         sink_spec::{ScriptSinkSpec, SinkKind, SinkSpec, WebhookBody, WebhookSpec},
+        units::Span,
     },
 };
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 client_command! {
     /// Create a sink. For more than a few, keep them in files and use `svc sink apply`.
@@ -95,6 +100,14 @@ client_command! {
         /// what becomes of an event after its last failed attempt: dead-letter (default), or hold to keep trying
         #[argh(option, arg_name = "choice", default = "OnFailure::DeadLetter")]
         on_failure: OnFailure,
+
+        /// post up to this many events (1 to 100) in one request
+        #[argh(option, arg_name = "n")]
+        batch: Option<usize>,
+
+        /// with --batch: how long an event waits for others, such as 2s
+        #[argh(option, arg_name = "time")]
+        batch_wait: Option<Span>,
 
         /// what the status 410 of a webhook's receiver means: retry (default), or pause to make the sink inactive
         #[argh(option, arg_name = "choice", default = "OnGone::Retry")]
@@ -191,6 +204,8 @@ impl CreateSink {
             ("--body", self.body.is_some()),
             ("--ed25519", self.ed25519),
             ("--gone", !self.gone.is_default()),
+            ("--batch", self.batch.is_some()),
+            ("--batch-wait", self.batch_wait.is_some()),
         ];
         let misplaced = match kind {
             SinkKind::Webhook => script,
@@ -216,9 +231,20 @@ impl CreateSink {
             headers: headers.collect(),
             template: self.template.as_deref().map(template).transpose()?,
             body: self.body,
+            batch: self.batch()?,
             gone: self.gone,
             skip_tls_verify: self.skip_tls_verify,
         })
+    }
+}
+
+impl CreateSink {
+    fn batch(&self) -> Result<Option<BatchSpec>, Failure> {
+        match (self.batch, self.batch_wait) {
+            (Some(max), wait) => Ok(Some(BatchSpec { max, wait: wait.unwrap_or(Span(Duration::ZERO)) })),
+            (None, None) => Ok(None),
+            (None, Some(_)) => Err(Failure::Usage("--batch-wait needs --batch N".to_owned())),
+        }
     }
 }
 
@@ -303,6 +329,9 @@ mod tests {
             &["--script", "a.lua", "--header", "A: b"],
             &["--script", "a.lua", "--template", "b.lua"],
             &["--script", "a.lua", "--body", "full"],
+            &["--script", "a.lua", "--batch", "5"],
+            &["--script", "a.lua", "--gone", "pause"],
+            &["--url", "https://x.example", "--batch-wait", "5s"],
             &["--url", "https://x.example", "--template", "a.lua", "--body", "full"],
         ] {
             assert_eq!(spec(words).unwrap_err().exit_code(), 2, "{words:?}");

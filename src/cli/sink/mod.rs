@@ -24,6 +24,7 @@ use crate::{
     },
     model::{
         api::sinks::{FilterErrorsView, QuarantineView, SinkFailureView, SinkView},
+        batch_spec::BatchSpec,
         body_template::BodyTemplate,
         owner::OwnerSpec,
         sink_spec::{ScriptSinkSpec, SinkSpec},
@@ -165,6 +166,9 @@ impl Resource for SinkView {
             }
             if let Some(body) = webhook.body {
                 table.field("body", body.to_string());
+            }
+            if let Some(BatchSpec { max, wait }) = webhook.batch {
+                table.field("batch", format!("up to {max} events, after {wait} at the latest"));
             }
             if !webhook.gone.is_default() {
                 table.field("gone", webhook.gone.to_string());

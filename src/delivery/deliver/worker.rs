@@ -17,9 +17,11 @@ use crate::{
         sinks::{Sink, SinksError},
     },
     model::{
+        batch_spec::BatchSpec,
         event::{Actor, Event},
         id::SinkId,
         timestamp::Timestamp,
+        units::Span,
     },
     platform::{
         audit::{Audit, AuditEntry},
@@ -35,12 +37,23 @@ use crate::{
 };
 use futures_util::FutureExt;
 use parking_lot::Mutex;
-use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// The wait after a postponed attempt, and after a failed read of the queue.
 const POSTPONED_WAIT: Duration = Duration::from_secs(1);
+
+/// The most bytes of data of the events of a batch. The output of a template, which holds them again, has a limit too.
+const MAX_BATCH_BYTES: usize = 512 << 10;
+
+/// The time between two looks at a queue that may hold a whole batch soon.
+const BATCH_LOOK: Duration = Duration::from_millis(10);
 
 /// The wait after a defect of the server ended a worker.
 const PANIC_WAIT: Duration = Duration::from_secs(30);
@@ -87,7 +100,8 @@ pub(super) enum WakeState {
 /// The head of a queue, taken for an attempt.
 struct TakenHead {
     recipient: Recipient,
-    pending: PendingDelivery,
+    /// One event, or those of a batch.
+    batch: Vec<PendingDelivery>,
     permit: DeliveryPermit,
 }
 
@@ -135,24 +149,24 @@ impl DelivererState {
 
     /// Delivers the event at the head of the queue: take, attempt, settle.
     async fn deliver_head(&self, sink: SinkId, retry_now: &Notify) -> Next {
-        let TakenHead { recipient, pending, mut permit } = match self.take(sink, retry_now).await {
+        let TakenHead { recipient, batch, mut permit } = match self.take(sink, retry_now).await {
             Ok(taken) => taken,
             Err(next) => return next,
         };
         let started_at = Timestamp::now();
-        let running = self.running_attempts.begin(sink, pending.sequence);
+        let running = self.running_attempts.begin(sink, batch[0].sequence);
         let attempted = if running.counts_as_failed() {
             Ok(CompletedAttempt::failed(INTERRUPTED.to_owned()))
         } else {
-            let attempt = AssertUnwindSafe(self.attempt(&recipient, &pending, &mut permit)).catch_unwind();
+            let attempt = AssertUnwindSafe(self.attempt(&recipient, &batch, &mut permit)).catch_unwind();
             attempt.await.unwrap_or_else(|_| {
-                log::error!("an attempt at event {} for sink {sink} panicked", pending.event.id);
+                log::error!("an attempt at event {} for sink {sink} panicked", batch[0].event.id);
                 Ok(CompletedAttempt::failed(PANICKED.to_owned()))
             })
         };
         drop(permit);
         match attempted {
-            Ok(completed) => self.settle(&recipient, pending, completed, started_at).await,
+            Ok(completed) => self.settle(&recipient, batch, completed, started_at).await,
             Err(_) => {
                 drop(running);
                 return self.pause(POSTPONED_WAIT, retry_now).await;
@@ -173,14 +187,19 @@ impl DelivererState {
         // Looked up for each attempt, so that a change of the sink takes effect on the next one. The lookup also sees
         // every change that a pending notification stands for.
         let _ = retry_now.notified().now_or_never();
-        let recipient = self.recipients.find(sink).ok_or(Next::Stop)?;
+        let mut recipient = self.recipients.find(sink).ok_or(Next::Stop)?;
+        if let Some(spec) = recipient.batch() {
+            self.wait_for_batch(sink, &head, spec, retry_now).await?;
+            recipient = self.recipients.find(sink).ok_or(Next::Stop)?;
+        }
         let permit = tokio::select! {
             () = self.shutdown.cancelled() => return Err(Next::Stop),
             permit = self.permit(&recipient, &head) => permit,
         };
-        match self.engine.head(sink).await {
-            Ok(Some(pending)) => Ok(TakenHead { recipient, pending, permit }),
-            Ok(None) => Err(Next::Stop),
+        let max = recipient.batch().map_or(1, |batch| batch.max);
+        match self.engine.heads(sink, max, MAX_BATCH_BYTES).await {
+            Ok(batch) if batch.is_empty() => Err(Next::Stop),
+            Ok(batch) => Ok(TakenHead { recipient, batch, permit }),
             Err(error @ StoreError::Unreadable(_)) => {
                 drop(permit);
                 log::warn!("the queue of sink {sink} cannot be read and is tried again: {error}");
@@ -201,17 +220,52 @@ impl DelivererState {
         }
     }
 
+    /// Waits until the queue holds a whole batch, or its first event has waited for as long as it may.
+    async fn wait_for_batch(
+        &self,
+        sink: SinkId,
+        head: &QueueHead,
+        spec: BatchSpec,
+        retry_now: &Notify,
+    ) -> Result<(), Next> {
+        let Span(wait) = spec.wait;
+        // Events that failed together are attempted together again.
+        if wait.is_zero() || head.failures > 0 {
+            return Ok(());
+        }
+        let accepted_at = match self.engine.head(sink).await {
+            Ok(Some(first)) => first.accepted_at,
+            // Told when the batch is read.
+            Ok(None) | Err(_) => return Ok(()),
+        };
+        let until = Instant::now() + accepted_at.after(wait).from_now().min(wait);
+        let whole = spec.max.min(self.queue_limit);
+        while self.engine.depth(sink).queued < whole {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            if self.pause(left.min(BATCH_LOOK), retry_now).await == Next::Stop {
+                return Err(Next::Stop);
+            }
+        }
+        Ok(())
+    }
+
     /// Makes the attempt. While it lasts, its place counts among those of slow sinks from [`SLOW_AFTER`] on.
     async fn attempt(
         &self,
         recipient: &Recipient,
-        pending: &PendingDelivery,
+        batch: &[PendingDelivery],
         permit: &mut DeliveryPermit,
     ) -> Result<CompletedAttempt, Postponed> {
-        let input =
-            EventInput { event: pending.event.clone(), sequence: pending.sequence, attempt: pending.attempt_number() };
+        let input = |pending: &PendingDelivery| EventInput {
+            event: pending.event.clone(),
+            sequence: pending.sequence,
+            attempt: pending.attempt_number(),
+        };
         // On the heap, so that a worker that waits takes little memory.
-        let mut attempt = Box::pin(self.recipients.attempt(recipient, input));
+        let mut attempt = Box::pin(self.recipients.attempt(recipient, batch.iter().map(input).collect()));
         if let DeliveryPermit::Sink(permit) = permit {
             while !permit.is_slow() {
                 match tokio::time::timeout(SLOW_AFTER, &mut attempt).await {
@@ -223,11 +277,12 @@ impl DelivererState {
         attempt.await
     }
 
-    /// Lets the retry policy decide about the event, and records the settled attempt in the queue and the feed.
+    /// Lets the retry policy decide about the event, and records the settled attempt in the queue and the feed. The events of a
+    /// batch share their fate.
     async fn settle(
         &self,
         recipient: &Recipient,
-        pending: PendingDelivery,
+        batch: Vec<PendingDelivery>,
         completed: CompletedAttempt,
         started_at: Timestamp,
     ) {
@@ -235,11 +290,16 @@ impl DelivererState {
         if let Recipient::Sink(sink) = recipient {
             self.sink_pools.record(sink.id, &completed);
         }
-        let (number, event) = (pending.attempt_number(), pending.event.clone());
+        let (number, event) = (batch[0].attempt_number(), batch[0].event.clone());
         let RetryDecision { settled, finding } =
             self.retry_policy.decide(completed, number, started_at, recipient.on_failure());
-        self.publish(recipient, &pending, &settled);
-        self.engine.settle(pending, settled).await;
+        let others = match batch.len() {
+            1 => Vec::new(),
+            size => vec![settled.for_another(); size - 1],
+        };
+        let settled: Vec<_> = batch.into_iter().zip(std::iter::once(settled).chain(others)).collect();
+        settled.iter().for_each(|(pending, settled)| self.publish(recipient, pending, settled));
+        self.engine.settle_all(settled).await;
         if let Recipient::Sink(sink) = recipient {
             self.note(sink, &event, finding).await;
         }

@@ -174,6 +174,7 @@ impl Webhook {
             secrets: WebhookSecrets::new(clear),
             template,
             body: spec.body,
+            batch: spec.batch,
             gone: spec.gone,
             skip_tls_verify: spec.skip_tls_verify,
             prepared: std::sync::OnceLock::new(),
@@ -205,6 +206,7 @@ impl Webhook {
             ed25519: self.secrets.read().is_ok_and(|clear| clear.ed25519.is_some()),
             template: self.template.as_ref().map(|template| template.source().clone()),
             body: self.body,
+            batch: self.batch,
             gone: self.gone,
             skip_tls_verify: self.skip_tls_verify,
         }
@@ -271,6 +273,17 @@ mod tests {
                 "`internal` does not belong",
             ),
             (with(plain(), "internal", json!("yes")), "expected a boolean"),
+            (webhook(json!({"url": "http://a", "batch": {"max": 0}})), "`webhook.batch.max` must be 1 to 100"),
+            (webhook(json!({"url": "http://a", "batch": {"max": 101}})), "`webhook.batch.max` must be 1 to 100"),
+            (
+                webhook(json!({"url": "http://a", "batch": {"max": 5, "wait": "2m"}})),
+                "`webhook.batch.wait` must be at most 1m",
+            ),
+            (webhook(json!({"url": "http://a", "batch": {"max": 5, "wait": 1}})), "invalid type"),
+            (webhook(json!({"url": "http://a", "batch": {"max": 5, "size": 1}})), "`size`"),
+            (webhook(json!({"url": "http://a", "batch": {}})), "`max`"),
+            (webhook(json!({"url": "http://a", "batch": 5})), "invalid type"),
+            (with(plain(), "batch", json!({"max": 5})), "`batch`"),
             (webhook(json!({"url": "http://a", "gone": "delete"})), "`retry` or `pause`"),
             (
                 json!({"name": "x", "events": "*", "type": "script", "script": {"source": "", "gone": "pause"}}),

@@ -7,6 +7,7 @@ use super::{
 use crate::{
     delivery::ReportedSink,
     model::{
+        batch_spec::BatchSpec,
         event_filter::EventFilter,
         failure_policy::OnFailure,
         id::{ScriptId, SinkId, SpaceId},
@@ -136,6 +137,14 @@ impl Sink {
     pub fn url(&self) -> Option<&str> {
         match &self.target {
             SinkTarget::Webhook(webhook) => Some(&webhook.url),
+            SinkTarget::Script(_) | SinkTarget::JsonRpc(_) => None,
+        }
+    }
+
+    /// The batches of a webhook, if it has any.
+    pub fn batch(&self) -> Option<BatchSpec> {
+        match &self.target {
+            SinkTarget::Webhook(webhook) => webhook.batch,
             SinkTarget::Script(_) | SinkTarget::JsonRpc(_) => None,
         }
     }

@@ -1,6 +1,7 @@
-//! A webhook sink: one signed POST per attempt; a 2xx response is success.
+//! A webhook sink: one signed POST per attempt, for one event or a batch; a 2xx response is success.
 
 use super::{
+    batch_body,
     body::{self, BodyError, EventBody},
     context::SinkContext,
     ed25519_key::Ed25519Key,
@@ -11,6 +12,7 @@ use super::{
 use crate::{
     delivery::{CompletedAttempt, FailureKind, Postponed, RetryAfter},
     model::{
+        batch_spec::BatchSpec,
         body_template::BodyTemplate,
         configured_value::ConfiguredValue,
         failure_policy::OnGone,
@@ -49,6 +51,8 @@ pub struct Webhook {
     pub body: Option<WebhookBody>,
     #[serde(default, skip_serializing_if = "OnGone::is_default")]
     pub gone: OnGone,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<BatchSpec>,
     #[serde(default)]
     pub skip_tls_verify: bool,
     /// Made for the first delivery; `None` if a value is read for every delivery.
@@ -78,7 +82,7 @@ impl Webhook {
         &self,
         context: &SinkContext,
         owner: Owner,
-        input: EventInput,
+        inputs: &[EventInput],
     ) -> Result<CompletedAttempt, Postponed> {
         let secrets = match self.secrets.read() {
             Ok(secrets) => secrets,
@@ -95,14 +99,14 @@ impl Webhook {
                 Err(reason) => return Ok(CompletedAttempt::failed(reason)),
             },
         };
-        let body = match self.render(context, owner, input.clone()).await {
+        let body = match self.render(context, owner, inputs).await {
             Ok(body) => body,
             Err(error) => return error.into_attempt(),
         };
         let request = egress::OutboundRequest {
             method: Method::POST,
             url: self.url.as_ref().to_owned(),
-            headers: headers(prepared, &input, &body, Timestamp::now()),
+            headers: headers(prepared, self.identification(inputs), &body, Timestamp::now()),
             body: body.bytes.clone(),
             timeout: context.timeout,
             tls: if self.skip_tls_verify { Tls::SkipVerify } else { Tls::Verify },
@@ -121,26 +125,55 @@ impl Webhook {
 }
 
 impl Webhook {
-    /// Returns the body that is posted for an event.
+    /// Returns the body that is posted for an event, or for the events of a batch.
     pub(super) async fn render(
         &self,
         context: &SinkContext,
         owner: Owner,
-        input: EventInput,
+        inputs: &[EventInput],
     ) -> Result<EventBody, BodyError> {
-        match (&self.template, self.body) {
-            (Some(template), _) => body::render(&context.workers, template, owner, input).await,
-            (None, Some(WebhookBody::Full)) => Ok(body::full(&input.event)),
-            (None, None | Some(WebhookBody::Default)) => Ok(body::default(&input.event)),
+        let (workers, form) = (&context.workers, self.body.unwrap_or(WebhookBody::Default));
+        match (&self.template, form) {
+            (Some(template), _) if self.batch.is_some() => {
+                body::render_batch(workers, template, owner, inputs.to_vec()).await
+            }
+            (Some(template), _) => body::render(workers, template, owner, inputs[0].clone()).await,
+            (None, form) if self.batch.is_some() => Ok(batch_body::array(inputs, form)),
+            (None, WebhookBody::Full) => Ok(body::full(&inputs[0].event)),
+            (None, WebhookBody::Default) => Ok(body::default(&inputs[0].event)),
         }
     }
+
+    /// The id of a request, and the headers that tell what it carries.
+    fn identification(&self, inputs: &[EventInput]) -> Identification {
+        let first = &inputs[0];
+        let attempt = ("x-service-attempt", first.attempt.to_string());
+        if self.batch.is_some() {
+            let headers = vec![("x-service-batch", inputs.len().to_string()), attempt];
+            return Identification { id: batch_body::id(inputs), headers };
+        }
+        let (event, id) = (&first.event, first.event.id.to_string());
+        let headers = vec![
+            ("x-service-event-id", id.clone()),
+            ("x-service-event-type", event.kind.to_string()),
+            ("x-service-event-ts", event.ts.to_string()),
+            ("x-service-sequence", first.sequence.to_string()),
+            attempt,
+        ];
+        Identification { id, headers }
+    }
+}
+
+/// The id of a request, the same in every attempt, and the headers that tell what it carries.
+struct Identification {
+    id: String,
+    headers: Vec<(&'static str, String)>,
 }
 
 /// Returns the service's headers and then the sink's own. Those may override only the content type: saving a sink
 /// refuses the names of the others.
-fn headers(prepared: &PreparedHeaders, input: &EventInput, body: &EventBody, now: Timestamp) -> HeaderMap {
-    let event = &input.event;
-    let id = event.id.to_string();
+fn headers(prepared: &PreparedHeaders, identification: Identification, body: &EventBody, now: Timestamp) -> HeaderMap {
+    let Identification { id, headers: identifying } = identification;
     let previous = prepared.previous.as_ref().filter(|(_, until)| *until > now).map(|(keys, _)| keys);
     let signatures: Vec<String> = std::iter::once(&prepared.current)
         .chain(previous)
@@ -148,17 +181,13 @@ fn headers(prepared: &PreparedHeaders, input: &EventInput, body: &EventBody, now
         .collect();
     let mut headers = HeaderMap::with_capacity(16);
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(body.content_type));
-    for (name, value) in [
-        ("x-service-event-type", event.kind.to_string()),
-        ("x-service-event-ts", event.ts.to_string()),
-        ("x-service-sequence", input.sequence.to_string()),
-        ("x-service-attempt", input.attempt.to_string()),
+    let signing = [
         ("x-service-signature", prepared.current.signer.sign_body(&body.bytes)),
         ("webhook-timestamp", now.seconds().to_string()),
         ("webhook-signature", signatures.join(" ")),
-        ("webhook-id", id.clone()),
-        ("x-service-event-id", id),
-    ] {
+        ("webhook-id", id),
+    ];
+    for (name, value) in identifying.into_iter().chain(signing) {
         let value = HeaderValue::try_from(value).expect("types, times, numbers and signatures are plain ASCII");
         headers.insert(HeaderName::from_static(name), value);
     }

@@ -148,10 +148,21 @@ pub trait Engine: Send + Sync + 'static {
     /// Reads the head of the sink's queue; `None` if the queue is empty.
     async fn head(&self, sink: SinkId) -> Result<Option<PendingDelivery>, StoreError>;
 
+    /// Reads up to `max` events from the head of the sink's queue on, of up to `bytes` bytes of data together but at least one;
+    /// none if the queue is empty.
+    ///
+    /// All have had as many attempts as the first: events that failed together are read together again, without later ones.
+    async fn heads(&self, sink: SinkId, max: usize, bytes: usize) -> Result<Vec<PendingDelivery>, StoreError>;
+
     /// Records an attempt and its consequence for the queue.
     ///
     /// The queue moves on at once and the disk follows; a crash in between repeats the attempt.
-    async fn settle(&self, pending: PendingDelivery, settled: SettledAttempt);
+    async fn settle(&self, pending: PendingDelivery, settled: SettledAttempt) {
+        self.settle_all(vec![(pending, settled)]).await;
+    }
+
+    /// Records attempts at the first events of one queue, in order, as [`Engine::settle`] does. A crash repeats all or none.
+    async fn settle_all(&self, batch: Vec<(PendingDelivery, SettledAttempt)>);
 
     /// Waits until the settlements so far are on disk, or the store has stopped.
     async fn flushed(&self);

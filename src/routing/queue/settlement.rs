@@ -19,7 +19,7 @@ pub struct PendingDelivery {
 }
 
 /// An attempt together with its consequence for the queue.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct SettledAttempt {
     pub attempt: Attempt,
     pub settlement: Settlement,
@@ -49,6 +49,13 @@ impl PendingDelivery {
 }
 
 impl SettledAttempt {
+    /// The same for another event of the batch that was attempted. The receiver's response is kept with the first one only.
+    #[must_use]
+    pub fn for_another(&self) -> Self {
+        let attempt = Attempt { response: None, log: Vec::new(), ..self.attempt.clone() };
+        Self { attempt, settlement: self.settlement.clone() }
+    }
+
     /// The state of the delivery after this attempt.
     pub fn state(&self) -> DeliveryState {
         match (&self.settlement, self.attempt.outcome) {

@@ -152,15 +152,51 @@ impl Engine for SledEngine {
         Ok(None)
     }
 
-    async fn settle(&self, pending: PendingDelivery, settled: SettledAttempt) {
-        if !self.0.settle_in_memory(&pending, &settled.settlement) {
+    async fn heads(&self, sink: SinkId, max: usize, bytes: usize) -> Result<Vec<PendingDelivery>, StoreError> {
+        let Some(first) = self.head(sink).await? else { return Ok(Vec::new()) };
+        if max <= 1 {
+            return Ok(vec![first]);
+        }
+        let mut size = first.event.data.get().len();
+        let behind: Vec<_> = {
+            let queues = self.0.queues();
+            let ready = queues.get(&sink).map(|queue| &queue.ready).into_iter().flatten();
+            let behind = ready.skip_while(|queued| queued.sequence <= first.sequence).copied();
+            behind.take_while(|queued| queued.failures == first.failures).take(max - 1).collect()
+        };
+        let mut batch = vec![first];
+        for queued in behind {
+            // A damaged one is dealt with when it is at the head.
+            let Some(at) = queued.event else { break };
+            let Ok(Some(event)) = self.0.event(at) else { break };
+            size += event.data.get().len();
+            if size > bytes {
+                break;
+            }
+            batch.push(PendingDelivery {
+                sink,
+                sequence: queued.sequence,
+                accepted_at: at.accepted_at,
+                event,
+                failures: queued.failures,
+                recorded: queued.recorded,
+            });
+        }
+        Ok(batch)
+    }
+
+    async fn settle_all(&self, batch: Vec<(PendingDelivery, SettledAttempt)>) {
+        if !self.0.settle_in_memory(&batch) {
             return;
         }
-        self.0.count(&settled);
+        batch.iter().for_each(|(_, settled)| self.0.count(settled));
         let state = self.0.clone();
-        self.0.store.write_soon(move |batch| {
-            if let Err(error) = state.write_settlement(batch, &pending, settled) {
-                log::error!("settling {} for sink {}: {error}", pending.event.id, pending.sink);
+        // One job, so that all of it is in one group on disk.
+        self.0.store.write_soon(move |writes| {
+            for (pending, settled) in batch {
+                if let Err(error) = state.write_settlement(writes, &pending, settled) {
+                    log::error!("settling {} for sink {}: {error}", pending.event.id, pending.sink);
+                }
             }
         });
     }
@@ -235,10 +271,14 @@ impl Engine for SledEngine {
 
 #[cfg(test)]
 impl SledEngine {
-    /// Returns the events that wait for a sink: sequence number, event, failures.
-    pub(in crate::routing::queue) fn waiting(&self, sink: SinkId) -> Vec<(u64, EventId, u32)> {
+    /// Returns the events that wait for a sink: sequence number, event, failures, and if the next attempt is far away.
+    pub(in crate::routing::queue) fn waiting(&self, sink: SinkId) -> Vec<(u64, EventId, u32, bool)> {
         let queues = self.0.queues();
         let ready = queues.get(&sink).map(|queue| &queue.ready).into_iter().flatten();
-        ready.map(|queued| (queued.sequence, queued.event.unwrap().id, queued.failures)).collect()
+        let far = Instant::now() + Duration::from_secs(60);
+        let waiting = |queued: &super::queues::QueuedEvent| {
+            (queued.sequence, queued.event.unwrap().id, queued.failures, queued.due.is_some_and(|due| due > far))
+        };
+        ready.map(waiting).collect()
     }
 }

@@ -124,25 +124,34 @@ impl QueueState {
         }
     }
 
-    /// Applies a settlement to the queue in memory. Returns `false` if the event is not at the head any more, because
-    /// the sink was deleted during the attempt.
-    pub fn settle_in_memory(&self, pending: &PendingDelivery, settlement: &Settlement) -> bool {
+    /// Applies settlements of the first events of a queue to it in memory. Returns `false`, and changes nothing, if they are not
+    /// at the head any more, because the sink was deleted during the attempt.
+    pub fn settle_in_memory(&self, batch: &[(PendingDelivery, SettledAttempt)]) -> bool {
+        let Some((first, _)) = batch.first() else { return false };
         let mut queues = self.queues();
-        let Some(queue) = queues.get_mut(&pending.sink) else { return false };
-        let Some(head) = queue.ready.front_mut() else { return false };
-        if head.sequence != pending.sequence || head.event != Some(pending.position()) {
+        let Some(queue) = queues.get_mut(&first.sink) else { return false };
+        let is_queued = |(at, (pending, _)): (usize, &(PendingDelivery, SettledAttempt))| {
+            let queued = queue.ready.get(at);
+            queued.is_some_and(|queued| queued.sequence == pending.sequence && queued.event == Some(pending.position()))
+        };
+        if !batch.iter().enumerate().all(is_queued) {
             return false;
         }
-        match settlement {
-            Settlement::Retry(wait) => {
-                head.failures += 1;
-                head.recorded = true;
-                head.due = Some(Instant::now() + *wait);
-            }
-            Settlement::Complete | Settlement::DeadLetter(_) => {
-                queue.ready.pop_front();
-                queue.reserved -= 1;
-                self.undelivered.remove(pending.position(), pending.sink);
+        let mut kept = 0;
+        for (pending, settled) in batch {
+            match settled.settlement {
+                Settlement::Retry(wait) => {
+                    let queued = &mut queue.ready[kept];
+                    queued.failures += 1;
+                    queued.recorded = true;
+                    queued.due = Some(Instant::now() + wait);
+                    kept += 1;
+                }
+                Settlement::Complete | Settlement::DeadLetter(_) => {
+                    queue.ready.remove(kept);
+                    queue.reserved -= 1;
+                    self.undelivered.remove(pending.position(), pending.sink);
+                }
             }
         }
         true

@@ -1,4 +1,4 @@
-//! The engine compared with a plain model under random pushes, settlements, redeliveries and crashes.
+//! The engine compared with a plain model under random pushes, settlements, holds, batches, redeliveries and crashes.
 //!
 //! A crash is a copy of the data directory taken while the engine runs, opened by a second engine: the copy is what
 //! a killed process would have left. A crash may lose settlements but neither accepted events nor sequence numbers,
@@ -16,6 +16,8 @@ enum QueueStep {
     /// Accepts the last accepted id again.
     Repeat,
     Settle(usize, AttemptEnding),
+    /// Settles up to so many events as one.
+    SettleBatch(usize, usize, AttemptEnding),
     Redeliver(usize),
     Discard(usize),
     Crash,
@@ -28,7 +30,8 @@ struct ModelQueues {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 struct ModelSink {
-    waiting: VecDeque<(u64, EventId, u32)>,
+    /// Sequence number, event, failures, and if it is held.
+    waiting: VecDeque<(u64, EventId, u32, bool)>,
     dead: Vec<(u64, EventId)>,
     last_sequence: u64,
 }
@@ -57,7 +60,7 @@ impl ModelQueues {
         for (n, sink) in self.sinks.iter_mut().enumerate().filter(|(n, _)| mask & 1 << n != 0) {
             sink.last_sequence += 1;
             if sink.waiting.len() < CAPACITY {
-                sink.waiting.push_back((sink.last_sequence, id, 0));
+                sink.waiting.push_back((sink.last_sequence, id, 0, false));
             } else {
                 dropped.push(n);
             }
@@ -65,21 +68,21 @@ impl ModelQueues {
         dropped
     }
 
-    fn settle(&mut self, n: usize, ending: AttemptEnding) {
+    /// Settles up to `max` events that have failed equally often as one.
+    fn settle(&mut self, n: usize, max: usize, ending: AttemptEnding) {
         let sink = &mut self.sinks[n];
+        let Some((_, _, failures, _)) = sink.waiting.front().copied() else { return };
+        let size = sink.waiting.iter().take(max).take_while(|waiting| waiting.2 == failures).count();
         match ending {
-            AttemptEnding::Retry => {
-                if let Some(head) = sink.waiting.front_mut() {
-                    head.2 += 1;
-                }
+            AttemptEnding::Retry | AttemptEnding::Hold => {
+                let held = matches!(ending, AttemptEnding::Hold);
+                sink.waiting.iter_mut().take(size).for_each(|waiting| (waiting.2, waiting.3) = (waiting.2 + 1, held));
             }
-            AttemptEnding::Done => drop(sink.waiting.pop_front()),
+            AttemptEnding::Done => drop(sink.waiting.drain(..size)),
             AttemptEnding::Dead => {
-                if let Some((sequence, id, _)) = sink.waiting.pop_front() {
-                    sink.dead.push((sequence, id));
-                    let surplus = sink.dead.len().saturating_sub(DEAD_LETTERS);
-                    sink.dead.drain(..surplus);
-                }
+                sink.dead.extend(sink.waiting.drain(..size).map(|(sequence, id, ..)| (sequence, id)));
+                let surplus = sink.dead.len().saturating_sub(DEAD_LETTERS);
+                sink.dead.drain(..surplus);
             }
         }
     }
@@ -89,18 +92,19 @@ impl ModelQueues {
         while sink.waiting.len() < CAPACITY && !sink.dead.is_empty() {
             let (_, id) = sink.dead.remove(0);
             sink.last_sequence += 1;
-            sink.waiting.push_back((sink.last_sequence, id, 0));
+            sink.waiting.push_back((sink.last_sequence, id, 0, false));
         }
     }
 }
 
 fn step() -> impl Strategy<Value = QueueStep> {
-    let ending =
-        prop_oneof![3 => Just(AttemptEnding::Done), 1 => Just(AttemptEnding::Retry), 1 => Just(AttemptEnding::Dead)];
+    let ending = prop_oneof![3 => Just(AttemptEnding::Done), 1 => Just(AttemptEnding::Retry), 1 => Just(AttemptEnding::Hold), 1 => Just(AttemptEnding::Dead)];
+    let batch = (0..SINKS, 2..=CAPACITY, ending.clone());
     prop_oneof![
         8 => (1_u8..8).prop_map(QueueStep::Push),
         1 => Just(QueueStep::Repeat),
-        6 => (0..SINKS, ending).prop_map(|(n, ending)| QueueStep::Settle(n, ending)),
+        4 => (0..SINKS, ending).prop_map(|(n, ending)| QueueStep::Settle(n, ending)),
+        3 => batch.prop_map(|(n, max, ending)| QueueStep::SettleBatch(n, max, ending)),
         2 => (0..SINKS).prop_map(QueueStep::Redeliver),
         1 => (0..SINKS).prop_map(QueueStep::Discard),
         1 => Just(QueueStep::Crash),
@@ -144,7 +148,13 @@ async fn agree(steps: Vec<QueueStep>) -> Result<(), TestCaseError> {
             }
             QueueStep::Settle(n, ending) => {
                 fixture.settle(n, ending).await;
-                model.settle(n, ending);
+                model.settle(n, 1, ending);
+                possible.push(model.clone());
+            }
+            QueueStep::SettleBatch(n, max, ending) => {
+                fixture.settle_batch(n, max, ending).await;
+                model.settle(n, max, ending);
+                // One state: a crash settles all of a batch or none.
                 possible.push(model.clone());
             }
             QueueStep::Redeliver(n) => {
