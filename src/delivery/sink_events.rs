@@ -41,12 +41,12 @@ pub struct EventCause {
 impl EventCause {
     pub fn of(event: &Event) -> Self {
         #[derive(Deserialize)]
-        struct Depth {
+        struct ReportDepth {
             #[serde(default)]
             depth: u32,
         }
         let depth = match event.kind.is_internal() {
-            true => serde_json::from_str::<Depth>(event.data.get()).map_or(0, |data| data.depth),
+            true => serde_json::from_str::<ReportDepth>(event.data.get()).map_or(0, |data| data.depth),
             false => 0,
         };
         Self { event_id: event.id, event_type: event.kind.clone(), depth: depth.saturating_add(1) }

@@ -27,37 +27,41 @@ pub async fn report_sinks(
         tokio::select! {
             () = shutdown.cancelled() => return,
             sink = sinks.recv() => match sink {
-                Some(sink) if !again.contains(&sink) => again.extend(emit_all(failures, emitter, sink).await),
+                Some(sink) if !again.contains(&sink) => {
+                    if let Err(later) = emit_all(failures, emitter, sink).await {
+                        log::warn!("the reports of sink {sink} wait to be emitted: {later}");
+                        again.push(sink);
+                    }
+                }
                 Some(_) => {}
                 None => return,
             },
             () = tokio::time::sleep(EMIT_AGAIN), if !again.is_empty() => {
                 for sink in std::mem::take(&mut again) {
-                    again.extend(emit_all(failures, emitter, sink).await);
+                    if emit_all(failures, emitter, sink).await.is_err() {
+                        again.push(sink);
+                    }
                 }
             }
         }
     }
 }
 
-/// Emits the reports of one sink. Returns the sink if some have to be emitted later.
-async fn emit_all(failures: &SinkFailures, emitter: &Emitter, sink: SinkId) -> Option<SinkId> {
+/// Emits the reports of one sink. Fails if some have to be emitted later.
+async fn emit_all(failures: &SinkFailures, emitter: &Emitter, sink: SinkId) -> Result<(), AcceptError> {
     while let Some(event) = failures.next_event(sink) {
         match emitter.emit_about(sink, event.new_event()).await {
             Ok(_) => {}
             Err(EmitError::Accept(
                 error @ (AcceptError::Store(StoreError::DiskFull | StoreError::Unreadable(_))
                 | AcceptError::UndeliveredFull { .. }),
-            )) => {
-                log::warn!("{} of sink {sink} waits to be emitted: {error}", event.kind);
-                return Some(sink);
-            }
+            )) => return Err(error),
             // The next start emits it.
-            Err(EmitError::Accept(AcceptError::Store(StoreError::Stopped(_) | StoreError::Closing))) => return None,
+            Err(EmitError::Accept(AcceptError::Store(StoreError::Stopped(_) | StoreError::Closing))) => return Ok(()),
             // A later attempt would fail too.
             Err(error) => log::error!("{} of sink {sink} cannot be emitted: {error}", event.kind),
         }
         failures.emitted(sink, &event);
     }
-    None
+    Ok(())
 }

@@ -12,11 +12,11 @@ pub struct SourceActivity {
     accepted: AtomicU64,
     refused: AtomicU64,
     failed: AtomicU64,
-    last_refusal: Mutex<Option<Refusal>>,
+    last_refusal: Mutex<Option<SourceRefusal>>,
     last_warning: Mutex<Option<Instant>>,
 }
 
-struct Refusal {
+struct SourceRefusal {
     at: Timestamp,
     instant: Instant,
     reason: String,
@@ -38,7 +38,7 @@ impl SourceActivity {
     /// refusal for a while.
     pub fn refuse(&self, reason: &impl ToString) -> bool {
         self.refused.fetch_add(1, Ordering::Relaxed);
-        let refusal = Refusal { at: Timestamp::now(), instant: Instant::now(), reason: reason.to_string() };
+        let refusal = SourceRefusal { at: Timestamp::now(), instant: Instant::now(), reason: reason.to_string() };
         let before = self.last_refusal.lock().replace(refusal);
         before.is_none_or(|before| before.instant.elapsed() >= QUIET_TIME)
     }

@@ -277,7 +277,8 @@ fn interpret(response: &egress::OutboundResponse, on_gone: OnGone) -> CompletedA
             status.as_u16()
         ))
     } else if status == StatusCode::GONE && on_gone == OnGone::Pause {
-        let error = "HTTP 410: the receiver is gone; set the sink's url, or activate it to try again".to_owned();
+        let error =
+            "HTTP 410: the receiver is gone; correct the sink's url if it has moved, and activate the sink".to_owned();
         CompletedAttempt::failed(error).of_kind(FailureKind::Gone)
     } else {
         let honoured = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
