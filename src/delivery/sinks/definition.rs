@@ -152,7 +152,7 @@ impl Webhook {
                 kept.read().map_err(|reason| SinkDefinitionError::SecretLost(reason.clone()))?.secret.clone()
             }
             (None, _) => SigningSecret::Own(WebhookSecret::generate()),
-            (Some(ConfiguredValue::Reference(reference)), _) => SigningSecret::Reference(reference),
+            (Some(ConfiguredValue::Reference(reference)), _) => SigningSecret::Reference(Box::new(reference)),
             (Some(ConfiguredValue::Text(given)), _) => {
                 SigningSecret::Own(WebhookSecret::parse(&given).map_err(SinkSpecError::from)?)
             }
@@ -161,10 +161,10 @@ impl Webhook {
         // A secret that its user sets replaces the one before at once; only a rotation has a grace.
         let unchanged = kept.filter(|kept| kept.secret == secret);
         let clear = ClearSecrets {
-            previous: unchanged.and_then(|kept| kept.valid_previous(Timestamp::now()).cloned()),
-            ed25519: spec
-                .ed25519
-                .then(|| kept.and_then(|kept| kept.ed25519.clone()).unwrap_or_else(Ed25519Key::generate)),
+            previous: unchanged.and_then(|kept| kept.valid_previous(Timestamp::now()).cloned().map(Box::new)),
+            ed25519: spec.ed25519.then(|| {
+                kept.and_then(|kept| kept.ed25519.clone()).unwrap_or_else(|| Box::new(Ed25519Key::generate()))
+            }),
             headers: spec.headers,
             secret,
         };
@@ -174,7 +174,7 @@ impl Webhook {
             secrets: WebhookSecrets::new(clear),
             template,
             body: spec.body,
-            batch: spec.batch,
+            batch: spec.batch.map(Box::new),
             gone: spec.gone,
             skip_tls_verify: spec.skip_tls_verify,
             prepared: std::sync::OnceLock::new(),
@@ -188,7 +188,7 @@ impl Webhook {
                 let secret = match (&clear.secret, secrets) {
                     (SigningSecret::Own(secret), Secrets::Shown) => secret.reveal().to_owned().into(),
                     (SigningSecret::Own(_), Secrets::Masked) => masked(),
-                    (SigningSecret::Reference(reference), _) => ConfiguredValue::Reference(reference.clone()),
+                    (SigningSecret::Reference(reference), _) => ConfiguredValue::Reference((**reference).clone()),
                 };
                 let shown = |value: &ConfiguredValue| match (value, secrets) {
                     // A header value is often a credential, such as Authorization.
@@ -206,7 +206,7 @@ impl Webhook {
             ed25519: self.secrets.read().is_ok_and(|clear| clear.ed25519.is_some()),
             template: self.template.as_ref().map(|template| template.source().clone()),
             body: self.body,
-            batch: self.batch,
+            batch: self.batch.as_deref().copied(),
             gone: self.gone,
             skip_tls_verify: self.skip_tls_verify,
         }

@@ -44,7 +44,7 @@ pub struct Sink {
     pub active: bool,
     /// The reason for which the service itself made the sink inactive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pause: Option<SinkPause>,
+    pub pause: Option<Box<SinkPause>>,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
     pub target: SinkTarget,
@@ -82,7 +82,12 @@ impl Sink {
 
     /// The same sink, inactive for this reason.
     pub fn paused(&self, reason: String, at: Timestamp) -> Self {
-        Self { active: false, pause: Some(SinkPause { reason, at }), updated_at: at, ..self.with_new_secrets() }
+        Self {
+            active: false,
+            pause: Some(Box::new(SinkPause { reason, at })),
+            updated_at: at,
+            ..self.with_new_secrets()
+        }
     }
 
     /// The same sink without a previous secret whose grace is over; `None` if it has none.
@@ -144,7 +149,7 @@ impl Sink {
     /// The batches of a webhook, if it has any.
     pub fn batch(&self) -> Option<BatchSpec> {
         match &self.target {
-            SinkTarget::Webhook(webhook) => webhook.batch,
+            SinkTarget::Webhook(webhook) => webhook.batch.as_deref().copied(),
             SinkTarget::Script(_) | SinkTarget::JsonRpc(_) => None,
         }
     }

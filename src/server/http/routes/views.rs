@@ -37,7 +37,7 @@ pub fn queue_view(engine: &dyn Engine, queue: SinkId) -> QueueView {
 
 /// The failure of a sink: its pause, or else what its deliveries say.
 pub fn failure_view(engine: &dyn Engine, failures: &SinkFailures, sink: &Sink) -> Option<SinkFailureView> {
-    let (state, reason, since, needs_change) = match (&sink.pause, failures.get(sink.id)) {
+    let (state, reason, since, needs_change) = match (sink.pause.as_deref(), failures.get(sink.id)) {
         (Some(SinkPause { reason, at }), _) => ("paused", reason.clone(), *at, true),
         (None, Some(SinkFailure { state, reason, since, needs_change, .. })) => {
             let state = match state {
