@@ -184,12 +184,15 @@ mod tests {
         let first = ClearSecrets {
             secret: SigningSecret::Own(WebhookSecret::generate()),
             headers: BTreeMap::new(),
-            ed25519: Some(Ed25519Key::generate()),
+            ed25519: Some(Box::new(Ed25519Key::generate())),
             previous: None,
         };
         let second = first.rotated(day, now).unwrap();
         let previous = second.valid_previous(now.after(day / 2)).unwrap();
-        assert!(SigningSecret::Own(previous.secret.clone()) == first.secret && previous.ed25519 == first.ed25519);
+        assert!(
+            SigningSecret::Own(previous.secret.clone()) == first.secret
+                && previous.ed25519.as_ref() == first.ed25519.as_deref()
+        );
         assert!(second.secret != first.secret && second.ed25519 != first.ed25519);
         assert!(second.valid_previous(now.after(day)).is_none());
         let third = second.rotated(day, now).unwrap();
