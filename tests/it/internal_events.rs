@@ -208,6 +208,8 @@ fn an_agent_that_stays_away_is_reported_once_and_one_that_says_goodbye_is_not() 
     let (mut lost, mut stopped) = (Space::create(&daemon, "lost"), Space::create(&daemon, "stopped"));
     lost.start(&daemon, &[]);
     stopped.start(&daemon, &[]);
+    lost.wait_linked(&daemon);
+    stopped.wait_linked(&daemon);
     assert!(stopped.terminate().success());
     lost.kill();
     let report = watching.wait_for(1).remove(0).json();
@@ -216,6 +218,7 @@ fn an_agent_that_stays_away_is_reported_once_and_one_that_says_goodbye_is_not() 
     assert!(daemon.ended().success());
     daemon.restart();
     lost.start(&daemon, &[]);
+    lost.wait_linked(&daemon);
     lost.kill();
     let again = watching.wait_for(2);
     assert_eq!(again[1].json()["data"]["space_name"], "lost", "it was back in between");
