@@ -23,6 +23,7 @@ pub mod permission;
 pub mod permissions;
 pub mod schema;
 pub mod script_spec;
+pub mod sequence;
 pub mod sink_spec;
 pub mod source_spec;
 pub mod space_settings;

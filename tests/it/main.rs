@@ -14,6 +14,7 @@ mod examples;
 mod faults;
 mod filters;
 mod floods;
+mod gaps;
 mod health;
 mod hostile_lua;
 mod hostile_schemas;

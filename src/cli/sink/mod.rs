@@ -1,16 +1,19 @@
 //! `svc sink`: destinations of events. [`apply`] keeps them in step with files, [`create`] makes one from flags,
-//! [`test_preview`] tries one out, [`rotate`] gives one a new secret, and [`queues`] deals with dead letters and with subscribed methods.
+//! [`test_preview`] tries one out, [`rotate`] gives one a new secret, [`queues`] deals with dead letters and with subscribed methods, and
+//! [`sequence`] tells what became of numbers.
 
 mod apply;
 mod create;
 pub mod queues;
 mod rotate;
+mod sequence;
 mod test_preview;
 
 pub use apply::ApplySinks;
 pub use create::CreateSink;
 pub use queues::{ListDeadLetters, RedeliverDeadLetters};
 pub use rotate::RotateSecret;
+pub use sequence::ShowSequence;
 pub use test_preview::{PreviewSink, TestSink};
 
 use crate::{
@@ -39,7 +42,7 @@ command_family! {
     )]
     SinkCommand(SinkSubcommand) = "sink" {
         ListSinks, ShowSink, CreateSink, ApplySinks, TestSink, PreviewSink, RotateSecret, DeleteSink, ListDeadLetters,
-        RedeliverDeadLetters,
+        RedeliverDeadLetters, ShowSequence,
     }
 }
 

@@ -193,8 +193,12 @@ impl DelivererState {
         pending: &PendingDelivery,
         permit: &mut DeliveryPermit,
     ) -> Result<CompletedAttempt, Postponed> {
-        let input =
-            EventInput { event: pending.event.clone(), sequence: pending.sequence, attempt: pending.attempt_number() };
+        let input = EventInput {
+            event: pending.event.clone(),
+            sequence: pending.sequence,
+            attempt: pending.attempt_number(),
+            missed: pending.missed.clone(),
+        };
         // On the heap, so that a worker that waits takes little memory.
         let mut attempt = Box::pin(self.recipients.attempt(recipient, input));
         if let DeliveryPermit::Sink(permit) = permit {

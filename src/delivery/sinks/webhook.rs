@@ -14,6 +14,7 @@ use crate::{
         body_template::BodyTemplate,
         configured_value::ConfiguredValue,
         owner::Owner,
+        sequence::missed_header,
         sink_spec::{WebhookBody, is_header_value},
         timestamp::Timestamp,
         webhook_secret::WebhookSecret,
@@ -155,6 +156,10 @@ fn headers(prepared: &PreparedHeaders, input: &EventInput, body: &EventBody, now
     ] {
         let value = HeaderValue::try_from(value).expect("types, times, numbers and signatures are plain ASCII");
         headers.insert(HeaderName::from_static(name), value);
+    }
+    if !input.missed.is_empty() {
+        let missed = HeaderValue::try_from(missed_header(&input.missed)).expect("numbers and reasons are plain ASCII");
+        headers.insert(HeaderName::from_static("x-service-missed"), missed);
     }
     if let Some(keys) = previous {
         let signature = HeaderValue::try_from(keys.signer.sign_body(&body.bytes)).expect("a signature is plain ASCII");

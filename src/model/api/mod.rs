@@ -18,6 +18,7 @@ pub mod list;
 pub mod methods;
 pub mod schemas;
 pub mod scripts;
+pub mod sequences;
 pub mod sinks;
 pub mod sources;
 pub mod spaces;

@@ -12,6 +12,7 @@ use crate::model::{
     name::Name,
     permission::{Permission, TokenScope},
     permissions::Permissions,
+    sequence::{MissReason, NumberState, SequenceRange},
     space_settings::{Host, SpaceName},
     timestamp::Timestamp,
     units::Span,
@@ -108,6 +109,12 @@ inline_schemas! {
     SpaceName = json_schema!({"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$"});
     Host = json_schema!({"type": "string", "maxLength": 253});
     Span = json_schema!({"type": "string", "pattern": "^[0-9]+ *(ms|s|m|h|d)$"});
+    SequenceRange = json_schema!({"anyOf": [
+        {"type": "integer", "minimum": 1},
+        {"type": "string", "pattern": "^[0-9]+(-[0-9]+)?$"},
+    ]});
+    MissReason = json_schema!({"type": "string", "enum": MissReason::ALL});
+    NumberState = json_schema!({"type": "string", "enum": NumberState::ALL});
     AttemptOutcome = json_schema!({"type": "string", "enum": [
         AttemptOutcome::Delivered, AttemptOutcome::Skipped, AttemptOutcome::Failed, AttemptOutcome::Dead,
     ]});

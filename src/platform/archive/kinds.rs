@@ -59,6 +59,8 @@ const KINDS: &[ArchivedKind] = &[
         ..json(keys::DELIVERY, "delivery", &[KeyPart::Number, KeyPart::Id, KeyPart::Id])
     },
     json(keys::DEAD, "dead_letter", QUEUED),
+    bytes(keys::GAP, "gap", QUEUED),
+    bytes(keys::NUMBER, "number", QUEUED),
     bytes(keys::HISTORY, "history_bytes", &[]),
     json(keys::AUDIT, "audit", ID),
     bytes(keys::AUDIT_BYTES, "audit_bytes", &[]),

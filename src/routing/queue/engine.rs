@@ -6,6 +6,7 @@ use crate::{
         event::Event,
         id::{EventId, SinkId},
         owner::Owner,
+        sequence::{NumberFate, SequenceRange},
         units::Size,
     },
     platform::{
@@ -170,6 +171,9 @@ pub trait Engine: Send + Sync + 'static {
     fn dead_letters(&self, sink: SinkId, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError>;
 
     fn depth(&self, sink: SinkId) -> QueueDepth;
+
+    /// Tells what became of each of these numbers, as far as they were given.
+    fn numbers(&self, sink: SinkId, range: SequenceRange) -> Result<Vec<NumberFate>, StoreError>;
 
     /// Returns every sink that has a queue.
     fn sinks(&self) -> Vec<SinkId>;

@@ -10,7 +10,8 @@ use super::{
     route::{Route, RouteAccess, RouteTable, delete, get, patch, post, put},
     routes::{
         audit, auth, backup, event_explanation, event_stream, events, groups, inbound, mcp, methods, queues, roles,
-        script_runs, scripts, sink_preview, sinks, sources, spaces, status, subscriptions, templates, tokens, users,
+        script_runs, scripts, sequences, sink_preview, sinks, sources, spaces, status, subscriptions, templates,
+        tokens, users,
     },
 };
 use crate::model::permission::{Permission, TokenScope};
@@ -142,6 +143,12 @@ fn routes() -> Vec<Route> {
             QUEUES,
             queues::dead_letters,
             "Dead letters of a sink or subscription, oldest first",
+        ),
+        get(
+            "/api/event-sinks/{id}/sequence",
+            QUEUES,
+            sequences::show,
+            "What became of the events with these sequence numbers of a sink or subscription",
         ),
         post("/api/event-sinks/{id}/redeliver", QUEUES, queues::redeliver, "Queues dead letters again"),
         post("/in/{slug}", Open, inbound::take, "Takes a request of another service; the source verifies it"),

@@ -21,6 +21,16 @@ pub struct DeliveryRow {
     /// The time of the next attempt: the end of the last one and the wait after it.
     pub due: Timestamp,
     pub attempts: Vec<Attempt>,
+    /// The numbers that the event had in the sink's queue before it was queued again, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<EarlierNumber>,
+}
+
+/// A number that an event had in a sink's queue, and what became of it under that number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EarlierNumber {
+    pub sequence: u64,
+    pub state: DeliveryState,
 }
 
 /// A delivery's row with its size on disk.
@@ -35,6 +45,19 @@ impl DeliveryRow {
     const SHORT: u8 = 1;
     /// The length of the short form without the receiver's response.
     const SHORT_LENGTH: usize = 1 + 1 + 8 + 8 + 8 + 2 + 1;
+
+    /// The row of a delivery that is queued again under a new number.
+    pub fn queued_again(old: Option<Self>, number: EarlierNumber, sequence: u64) -> Self {
+        let (attempts, mut earlier) = old.map_or_else(Default::default, |old| (old.attempts, old.earlier));
+        earlier.push(number);
+        Self { state: DeliveryState::Queued, sequence, failures: 0, due: Timestamp::from_micros(0), attempts, earlier }
+    }
+
+    /// The numbers that it has or had, except the one that the event was accepted with, which need not be its own.
+    pub fn later_numbers(&self, accepted: u64) -> impl Iterator<Item = u64> {
+        let all = self.earlier.iter().map(|earlier| earlier.sequence).chain([self.sequence]);
+        all.filter(move |sequence| *sequence != accepted)
+    }
 
     pub fn encode(&self) -> Vec<u8> {
         self.encode_short().unwrap_or_else(|| encode(self))
@@ -57,7 +80,7 @@ impl DeliveryRow {
             _ => return None,
         };
         let is_plain = attempt.error.is_none() && attempt.log.is_empty() && attempt.number == 1;
-        if !is_plain || self.failures != 0 || self.due != attempt.at {
+        if !is_plain || self.failures != 0 || self.due != attempt.at || !self.earlier.is_empty() {
             return None;
         }
         let response = attempt.response.as_deref();
@@ -94,7 +117,14 @@ impl DeliveryRow {
             response: (*has_response == 1).then(|| String::from_utf8_lossy(response).into_owned()),
             log: Vec::new(),
         };
-        Some(Self { state, sequence: u64::from_be_bytes(*sequence), failures: 0, due: at, attempts: vec![attempt] })
+        Some(Self {
+            state,
+            sequence: u64::from_be_bytes(*sequence),
+            failures: 0,
+            due: at,
+            attempts: vec![attempt],
+            earlier: Vec::new(),
+        })
     }
 }
 
@@ -114,7 +144,14 @@ mod tests {
             response: None,
             log: Vec::new(),
         };
-        DeliveryRow { state: DeliveryState::Delivered, sequence: 7, failures: 0, due: at, attempts: vec![attempt] }
+        DeliveryRow {
+            state: DeliveryState::Delivered,
+            sequence: 7,
+            failures: 0,
+            due: at,
+            attempts: vec![attempt],
+            earlier: Vec::new(),
+        }
     }
 
     #[test]
@@ -144,6 +181,7 @@ mod tests {
         vary(|row| row.failures = 1);
         vary(|row| row.due = Timestamp::from_micros(1));
         vary(|row| row.state = DeliveryState::Dead);
+        vary(|row| row.earlier.push(EarlierNumber { sequence: 3, state: DeliveryState::Dropped }));
         for (n, row) in rows.iter().enumerate() {
             let stored = row.encode();
             assert_eq!(stored[0], if n < short { DeliveryRow::SHORT } else { b'{' }, "{row:?}");

@@ -11,6 +11,7 @@ use crate::{
         event::Event,
         id::{EventId, SinkId},
         owner::Owner,
+        sequence::{NumberFate, SequenceRange},
         units::Size,
     },
     platform::{
@@ -74,7 +75,9 @@ impl Engine for SledEngine {
             let queue = state.queues().remove(&sink);
             batch.delete(sequence_key(sink));
             batch.delete_prefix(&keys::key(keys::QUEUE, &[sink.as_bytes()]))?;
-            batch.delete_prefix(&keys::key(keys::DEAD, &[sink.as_bytes()]))?;
+            for kind in [keys::DEAD, keys::GAP, keys::NUMBER] {
+                batch.delete_prefix(&keys::key(kind, &[sink.as_bytes()]))?;
+            }
             let Some(queue) = queue else { return Ok(0) };
             queue.ready.iter().filter_map(|queued| queued.event).for_each(|at| state.undelivered.remove(at, sink));
             Ok(queue.reserved)
@@ -138,6 +141,7 @@ impl Engine for SledEngine {
                         event,
                         failures: head.failures,
                         recorded: head.recorded,
+                        missed: self.0.missed_before(sink, head.sequence),
                     }));
                 }
                 Some((at, Ok(None))) => damaged(format!("its event {} is missing", at.id)),
@@ -145,21 +149,19 @@ impl Engine for SledEngine {
                 Some((_, Err(error))) => return Err(error),
                 None => damaged("it names no event".to_owned()),
             };
-            if self.0.remove_head(sink, head) {
-                self.0.give_up_damaged(sink, head, &damage);
+            if let Some(gap) = self.0.remove_damaged_head(sink, head) {
+                self.0.give_up_damaged(sink, head, &damage, gap);
             }
         }
         Ok(None)
     }
 
     async fn settle(&self, pending: PendingDelivery, settled: SettledAttempt) {
-        if !self.0.settle_in_memory(&pending, &settled.settlement) {
-            return;
-        }
+        let Some(gap) = self.0.settle_in_memory(&pending, &settled.settlement) else { return };
         self.0.count(&settled);
         let state = self.0.clone();
         self.0.store.write_soon(move |batch| {
-            if let Err(error) = state.write_settlement(batch, &pending, settled) {
+            if let Err(error) = state.write_settlement(batch, &pending, settled, &gap) {
                 log::error!("settling {} for sink {}: {error}", pending.event.id, pending.sink);
             }
         });
@@ -209,6 +211,10 @@ impl Engine for SledEngine {
         })
     }
 
+    fn numbers(&self, sink: SinkId, range: SequenceRange) -> Result<Vec<NumberFate>, StoreError> {
+        self.0.numbers(sink, range)
+    }
+
     fn sinks(&self) -> Vec<SinkId> {
         self.0.queues().keys().copied().collect()
     }
@@ -235,6 +241,12 @@ impl Engine for SledEngine {
 
 #[cfg(test)]
 impl SledEngine {
+    /// Returns the numbers that a sink misses and was not told of.
+    pub(in crate::routing::queue) fn missed(&self, sink: SinkId) -> Vec<u64> {
+        let missed = self.0.missed_before(sink, u64::MAX);
+        missed.into_iter().flat_map(|range| range.from..=range.to).collect()
+    }
+
     /// Returns the events that wait for a sink: sequence number, event, failures.
     pub(in crate::routing::queue) fn waiting(&self, sink: SinkId) -> Vec<(u64, EventId, u32)> {
         let queues = self.0.queues();

@@ -5,7 +5,8 @@
 //! [`history`] reads events back, [`event_index`] finds one by its id, [`retention`] deletes old ones by the size that
 //! [`owner_index`] counts for each user, [`undelivered`] counts what waits, [`event_cache`] keeps the last events in memory, [`rows`] and
 //! [`delivery_row`] are the layout on disk,
-//! [`audit_bursts`] the audit entries of lost events.
+//! [`audit_bursts`] the audit entries of lost events. [`gaps`] keeps the numbers that a sink misses, and [`numbers`] finds what became
+//! of each.
 
 mod audit_bursts;
 mod dead_letters;
@@ -13,7 +14,9 @@ mod delivery_row;
 mod engine;
 mod event_cache;
 mod event_index;
+mod gaps;
 mod history;
+mod numbers;
 mod owner_index;
 mod queues;
 mod recovery;

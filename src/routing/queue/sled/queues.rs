@@ -7,9 +7,20 @@
 //! Invariants: `ready` ascends in sequence; `ready.len() <= reserved <= limit`, except for a queue that was longer
 //! when a lowered limit took effect at start; a sequence number is never given twice.
 
-use super::{audit_bursts::LossBursts, event_cache::EventCache, history::History, undelivered::Undelivered};
+use super::{
+    audit_bursts::LossBursts,
+    event_cache::EventCache,
+    gaps::{GapChange, Gaps},
+    history::History,
+    undelivered::Undelivered,
+};
 use crate::{
-    model::{event::Event, id::SinkId, owner::Owner},
+    model::{
+        event::Event,
+        id::SinkId,
+        owner::Owner,
+        sequence::{MissReason, MissedRange},
+    },
     platform::{
         metrics::Metrics,
         store::{Store, StoreError},
@@ -71,6 +82,8 @@ pub(super) struct SinkQueue {
     pub last_sequence: u64,
     /// The sequence numbers of the dead letters, oldest first. Only the writer thread changes them.
     pub dead_letters: VecDeque<u64>,
+    /// The numbers that the sink misses and was not told of.
+    pub gaps: Gaps,
     /// Events that the sink has lost in the present minute.
     pub losses: LossBursts,
 }
@@ -114,6 +127,11 @@ impl QueueState {
         self.queues().get(&sink)?.ready.front().copied()
     }
 
+    /// Returns the numbers before this one that the sink misses and was not told of.
+    pub fn missed_before(&self, sink: SinkId, sequence: u64) -> Vec<MissedRange> {
+        self.queues().get(&sink).map(|queue| queue.gaps.before(sequence)).unwrap_or_default()
+    }
+
     /// Returns a queued event, which is rarely read from disk.
     pub fn event(&self, at: HistoryPosition) -> Result<Option<Arc<Event>>, StoreError> {
         if let Some(event) = self.cache.get(at) {
@@ -126,20 +144,20 @@ impl QueueState {
         Ok(event)
     }
 
-    /// Removes this event from the head of the sink's queue. Returns `false` if it is not there any more, because the
+    /// Removes a damaged event from the head of the sink's queue. Returns `None` if it is not there any more, because the
     /// queue was discarded meanwhile.
-    pub fn remove_head(&self, sink: SinkId, head: QueuedEvent) -> bool {
+    pub fn remove_damaged_head(&self, sink: SinkId, head: QueuedEvent) -> Option<GapChange> {
         let mut queues = self.queues();
-        let Some(queue) = queues.get_mut(&sink) else { return false };
+        let queue = queues.get_mut(&sink)?;
         if !queue.ready.front().is_some_and(|front| front.sequence == head.sequence && front.event == head.event) {
-            return false;
+            return None;
         }
         queue.ready.pop_front();
         queue.reserved -= 1;
         if let Some(at) = head.event {
             self.undelivered.remove(at, sink);
         }
-        true
+        Some(queue.gaps.add_lost(head.sequence, MissReason::Damaged))
     }
 
     /// Makes events that are on disk visible to the workers, and wakes the sinks whose queue was empty. `recorded` says if their

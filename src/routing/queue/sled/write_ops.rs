@@ -4,12 +4,13 @@
 use super::{
     audit_bursts::EventLoss,
     delivery_row::DeliveryRow,
+    gaps::GapChange,
     history::History,
     queues::QueueState,
     rows::{EventRow, RoutedSink, delivery_key, position_bytes, queue_key, sequence_key},
 };
 use crate::{
-    model::{event::Event, id::SinkId},
+    model::{event::Event, id::SinkId, sequence::MissReason},
     platform::{
         audit::Audit,
         store::{Batch, StoreError},
@@ -83,6 +84,7 @@ impl QueueState {
                     })
                 };
                 let sink = (target.sink, &*target.name);
+                queue.gaps.add_dropped(sequence).write(batch, target.sink);
                 entries.extend(queue.losses.count(EventLoss::Dropped, sink, sequence, detail, Instant::now()));
             } else {
                 queue.reserved += 1;
@@ -121,20 +123,21 @@ impl QueueState {
         }
     }
 
-    /// Applies a settlement to the queue in memory. Returns `false` if the event is not at the head any more, because
+    /// Applies a settlement to the queue in memory. Returns `None` if the event is not at the head any more, because
     /// the sink was deleted during the attempt.
-    pub fn settle_in_memory(&self, pending: &PendingDelivery, settlement: &Settlement) -> bool {
+    pub fn settle_in_memory(&self, pending: &PendingDelivery, settlement: &Settlement) -> Option<GapChange> {
         let mut queues = self.queues();
-        let Some(queue) = queues.get_mut(&pending.sink) else { return false };
-        let Some(head) = queue.ready.front_mut() else { return false };
+        let queue = queues.get_mut(&pending.sink)?;
+        let head = queue.ready.front_mut()?;
         if head.sequence != pending.sequence || head.event != Some(pending.position()) {
-            return false;
+            return None;
         }
         match settlement {
             Settlement::Retry(wait) => {
                 head.failures += 1;
                 head.recorded = true;
                 head.due = Some(Instant::now() + *wait);
+                return Some(GapChange::default());
             }
             Settlement::Complete | Settlement::DeadLetter(_) => {
                 queue.ready.pop_front();
@@ -142,7 +145,10 @@ impl QueueState {
                 self.undelivered.remove(pending.position(), pending.sink);
             }
         }
-        true
+        Some(match settlement {
+            Settlement::DeadLetter(_) => queue.gaps.add_lost(pending.sequence, MissReason::DeadLetter),
+            _ => queue.gaps.remove_told(pending.sequence),
+        })
     }
 
     pub fn count(&self, settled: &SettledAttempt) {
@@ -162,6 +168,7 @@ impl QueueState {
         batch: &mut Batch<'_>,
         pending: &PendingDelivery,
         settled: SettledAttempt,
+        gap: &GapChange,
     ) -> Result<(), StoreError> {
         let PendingDelivery { sink, sequence, event, .. } = pending;
         let (sink, sequence, position) = (*sink, *sequence, pending.position());
@@ -178,6 +185,7 @@ impl QueueState {
             failures: pending.failures,
             due: attempt.at,
             attempts: Vec::new(),
+            earlier: Vec::new(),
         });
         row.state = state;
         let (number, at, ended_at) = (attempt.number, attempt.at, attempt.ended_at());
@@ -202,6 +210,7 @@ impl QueueState {
                 self.put_dead_letter(batch, sink, &letter);
             }
         }
+        gap.write(batch, sink);
         self.history.put_delivery(batch, event.user_id, delivery_key(position, sink), old_size, &row);
         Ok(())
     }

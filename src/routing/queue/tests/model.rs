@@ -31,6 +31,8 @@ struct ModelSink {
     waiting: VecDeque<(u64, EventId, u32)>,
     dead: Vec<(u64, EventId)>,
     last_sequence: u64,
+    /// Numbers that the sink was not told of.
+    missed: Vec<u64>,
 }
 
 impl EngineFixture {
@@ -46,6 +48,7 @@ impl EngineFixture {
                     .map(|letter| (letter.sequence, letter.event_id))
                     .collect(),
                 last_sequence: self.engine.depth(sink).last_sequence,
+                missed: self.engine.missed(sink),
             }),
         }
     }
@@ -60,6 +63,7 @@ impl ModelQueues {
                 sink.waiting.push_back((sink.last_sequence, id, 0));
             } else {
                 dropped.push(n);
+                sink.missed.push(sink.last_sequence);
             }
         }
         dropped
@@ -73,10 +77,16 @@ impl ModelQueues {
                     head.2 += 1;
                 }
             }
-            AttemptEnding::Done => drop(sink.waiting.pop_front()),
+            AttemptEnding::Done => {
+                if let Some((sequence, ..)) = sink.waiting.pop_front() {
+                    sink.missed.retain(|missed| *missed > sequence);
+                }
+            }
             AttemptEnding::Dead => {
                 if let Some((sequence, id, _)) = sink.waiting.pop_front() {
                     sink.dead.push((sequence, id));
+                    sink.missed.push(sequence);
+                    sink.missed.sort_unstable();
                     let surplus = sink.dead.len().saturating_sub(DEAD_LETTERS);
                     sink.dead.drain(..surplus);
                 }

@@ -24,6 +24,7 @@ pub mod queues;
 pub mod roles;
 pub mod script_runs;
 pub mod scripts;
+pub mod sequences;
 pub mod sink_preview;
 pub mod sinks;
 pub mod sources;
