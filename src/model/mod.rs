@@ -21,6 +21,7 @@ pub mod owner;
 pub mod pattern;
 pub mod permission;
 pub mod permissions;
+pub mod replay;
 pub mod schema;
 pub mod script_spec;
 pub mod sequence;

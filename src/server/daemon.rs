@@ -139,6 +139,7 @@ async fn serve(
         serving,
         serving_metrics,
         deliverer.run(ready_queues),
+        deliverer.run_replays(),
         sweep::run(&services, &phases.stopping),
         stop_in_phases(&services, &phases, &process_driver, &progress),
     );

@@ -32,6 +32,7 @@ mod ready_made_sources;
 mod registration_fields;
 mod registration_languages;
 mod registrations;
+mod replays;
 mod rights;
 mod run;
 mod secrets;

@@ -198,6 +198,7 @@ impl DelivererState {
             sequence: pending.sequence,
             attempt: pending.attempt_number(),
             missed: pending.missed.clone(),
+            replay: pending.replay,
         };
         // On the heap, so that a worker that waits takes little memory.
         let mut attempt = Box::pin(self.recipients.attempt(recipient, input));

@@ -157,6 +157,10 @@ fn headers(prepared: &PreparedHeaders, input: &EventInput, body: &EventBody, now
         let value = HeaderValue::try_from(value).expect("types, times, numbers and signatures are plain ASCII");
         headers.insert(HeaderName::from_static(name), value);
     }
+    if let Some(replay) = input.replay {
+        let replay = HeaderValue::try_from(replay.to_string()).expect("an id is plain ASCII");
+        headers.insert(HeaderName::from_static("x-service-replay"), replay);
+    }
     if !input.missed.is_empty() {
         let missed = HeaderValue::try_from(missed_header(&input.missed)).expect("numbers and reasons are plain ASCII");
         headers.insert(HeaderName::from_static("x-service-missed"), missed);

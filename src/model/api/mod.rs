@@ -16,6 +16,7 @@ pub mod identity;
 pub mod lenient;
 pub mod list;
 pub mod methods;
+pub mod replays;
 pub mod schemas;
 pub mod scripts;
 pub mod sequences;

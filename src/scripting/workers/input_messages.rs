@@ -37,6 +37,7 @@ pub(super) fn write_event(frame: &mut FrameWriter, input: &EventInput) {
         frame.u64(range.to);
         frame.text(range.reason.as_str());
     });
+    frame.text(&input.replay.map(|replay| replay.to_string()).unwrap_or_default());
     frame.text(event.data.get());
     frame.text(&event.space_id.to_string());
     let origin = event.space.as_ref();
@@ -62,6 +63,7 @@ pub(super) fn read_event(frame: &mut FrameReader) -> Result<EventFields, Malform
         sequence: frame.u64()?,
         attempt: frame.u32()?,
         missed: frame.list(|frame| Ok((frame.u64()?, frame.u64()?, frame.text()?)))?,
+        replay: frame.text()?,
         data: frame.text()?,
         space_id: frame.text()?,
         space_name: frame.text()?,

@@ -206,7 +206,10 @@ impl QueueState {
         // Written even if there was no delivery: retention finds the queued event by its new sequence number.
         let (size, row) = delivery.map_or((0, None), |delivery| (delivery.size, delivery.row));
         let earlier = EarlierNumber { sequence: old_sequence, state: DeliveryState::Dead };
-        let row = DeliveryRow::queued_again(row, earlier, sequence);
+        let (row, forgotten) = DeliveryRow::queued_again(row, earlier, sequence);
+        if let Some(forgotten) = forgotten {
+            batch.delete(number_key(sink, forgotten));
+        }
         batch.put(number_key(sink, sequence), position_bytes(at));
         self.history.put_delivery(batch, event.user_id, delivery_key(at, sink), size, &row);
         if self.has_counted_queue(sink) {

@@ -5,6 +5,7 @@ use super::rows::{decode, encode};
 use crate::{
     model::{
         delivery::{Attempt, AttemptOutcome, DeliveryState},
+        id::ReplayId,
         timestamp::Timestamp,
     },
     platform::store::StoreError,
@@ -24,6 +25,9 @@ pub struct DeliveryRow {
     /// The numbers that the event had in the sink's queue before it was queued again, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier: Vec<EarlierNumber>,
+    /// The job that queued the event again last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replay: Option<ReplayId>,
 }
 
 /// A number that an event had in a sink's queue, and what became of it under that number.
@@ -41,16 +45,25 @@ pub struct StoredDelivery {
 }
 
 impl DeliveryRow {
+    /// Earlier numbers that are kept.
+    const KEPT_NUMBERS: usize = 50;
+    /// Attempts that are kept when an event is queued again.
+    const KEPT_ATTEMPTS: usize = 50;
     /// The first byte of a row in the short form: a delivery that succeeded at the first attempt. Other rows are JSON.
     const SHORT: u8 = 1;
     /// The length of the short form without the receiver's response.
     const SHORT_LENGTH: usize = 1 + 1 + 8 + 8 + 8 + 2 + 1;
 
-    /// The row of a delivery that is queued again under a new number.
-    pub fn queued_again(old: Option<Self>, number: EarlierNumber, sequence: u64) -> Self {
-        let (attempts, mut earlier) = old.map_or_else(Default::default, |old| (old.attempts, old.earlier));
+    /// The row of a delivery that is queued again under a new number, and a number of it that is not remembered any more.
+    pub fn queued_again(old: Option<Self>, number: EarlierNumber, sequence: u64) -> (Self, Option<u64>) {
+        let (mut attempts, mut earlier) = old.map_or_else(Default::default, |old| (old.attempts, old.earlier));
+        attempts.drain(..attempts.len().saturating_sub(Self::KEPT_ATTEMPTS));
         earlier.push(number);
-        Self { state: DeliveryState::Queued, sequence, failures: 0, due: Timestamp::from_micros(0), attempts, earlier }
+        // The first one is that of the event's row.
+        let forgotten = (earlier.len() > Self::KEPT_NUMBERS).then(|| earlier.remove(1).sequence);
+        let due = Timestamp::from_micros(0);
+        let state = DeliveryState::Queued;
+        (Self { state, sequence, failures: 0, due, attempts, earlier, replay: None }, forgotten)
     }
 
     /// The numbers that it has or had, except the one that the event was accepted with, which need not be its own.
@@ -80,7 +93,12 @@ impl DeliveryRow {
             _ => return None,
         };
         let is_plain = attempt.error.is_none() && attempt.log.is_empty() && attempt.number == 1;
-        if !is_plain || self.failures != 0 || self.due != attempt.at || !self.earlier.is_empty() {
+        if !is_plain
+            || self.failures != 0
+            || self.due != attempt.at
+            || !self.earlier.is_empty()
+            || self.replay.is_some()
+        {
             return None;
         }
         let response = attempt.response.as_deref();
@@ -124,6 +142,7 @@ impl DeliveryRow {
             due: at,
             attempts: vec![attempt],
             earlier: Vec::new(),
+            replay: None,
         })
     }
 }
@@ -151,6 +170,7 @@ mod tests {
             due: at,
             attempts: vec![attempt],
             earlier: Vec::new(),
+            replay: None,
         }
     }
 

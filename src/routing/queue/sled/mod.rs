@@ -6,7 +6,8 @@
 //! [`owner_index`] counts for each user, [`undelivered`] counts what waits, [`event_cache`] keeps the last events in memory, [`rows`] and
 //! [`delivery_row`] are the layout on disk,
 //! [`audit_bursts`] the audit entries of lost events. [`gaps`] keeps the numbers that a sink misses, and [`numbers`] finds what became
-//! of each.
+//! of each. [`replays`] queues events of the history
+//! again, for the jobs in [`replay_jobs`].
 
 mod audit_bursts;
 mod dead_letters;
@@ -20,6 +21,8 @@ mod numbers;
 mod owner_index;
 mod queues;
 mod recovery;
+mod replay_jobs;
+mod replays;
 mod retention;
 mod rows;
 mod undelivered;

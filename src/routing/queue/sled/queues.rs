@@ -4,7 +4,7 @@
 //! *reserved*; once the batch is on disk the event becomes *ready* and the sink's worker is woken. So a worker never
 //! sees an event that a crash could take back, and the limit includes events that are still being written.
 //!
-//! Invariants: `ready` ascends in sequence; `ready.len() <= reserved <= limit`, except for a queue that was longer
+//! Invariants: `ready` ascends in sequence; `ready.len() <= reserved`, and `reserved - replayed <= limit` except for a queue that was longer
 //! when a lowered limit took effect at start; a sequence number is never given twice.
 
 use super::{
@@ -12,12 +12,13 @@ use super::{
     event_cache::EventCache,
     gaps::{GapChange, Gaps},
     history::History,
+    replay_jobs::ReplayJobs,
     undelivered::Undelivered,
 };
 use crate::{
     model::{
         event::Event,
-        id::SinkId,
+        id::{ReplayId, SinkId},
         owner::Owner,
         sequence::{MissReason, MissedRange},
     },
@@ -67,6 +68,7 @@ pub(super) struct QueueState {
     /// The sizes of the events in `queues` that count.
     pub undelivered: Undelivered,
     pub cache: EventCache,
+    pub replays: ReplayJobs,
 }
 
 /// One sink's queue.
@@ -79,6 +81,8 @@ pub(super) struct SinkQueue {
     pub ready: VecDeque<QueuedEvent>,
     /// Places taken, by events that are ready and events that are still being written.
     pub reserved: usize,
+    /// Places among them that replayed events have taken. They do not count towards the limit of new events.
+    pub replayed: usize,
     pub last_sequence: u64,
     /// The sequence numbers of the dead letters, oldest first. Only the writer thread changes them.
     pub dead_letters: VecDeque<u64>,
@@ -99,6 +103,8 @@ pub(super) struct QueuedEvent {
     pub recorded: bool,
     /// The time of the next attempt, by a clock that is never set; `None` if it is due at once.
     pub due: Option<Instant>,
+    /// The job that queued it again.
+    pub replay: Option<ReplayId>,
 }
 
 impl SinkQueue {
@@ -154,6 +160,9 @@ impl QueueState {
         }
         queue.ready.pop_front();
         queue.reserved -= 1;
+        if head.replay.is_some() && queue.release_replayed(self.limits.queue) {
+            self.replays.room.notify_one();
+        }
         if let Some(at) = head.event {
             self.undelivered.remove(at, sink);
         }
@@ -162,7 +171,12 @@ impl QueueState {
 
     /// Makes events that are on disk visible to the workers, and wakes the sinks whose queue was empty. `recorded` says if their
     /// deliveries have rows.
-    pub fn push_ready(&self, queued: impl Iterator<Item = (SinkId, u64, HistoryPosition)>, recorded: bool) {
+    pub fn push_ready(
+        &self,
+        queued: impl Iterator<Item = (SinkId, u64, HistoryPosition)>,
+        recorded: bool,
+        replay: Option<ReplayId>,
+    ) {
         let mut queues = self.queues();
         for (sink, sequence, event) in queued {
             let Some(queue) = queues.get_mut(&sink) else {
@@ -171,7 +185,14 @@ impl QueueState {
                 continue;
             };
             let was_empty = queue.ready.is_empty();
-            queue.ready.push_back(QueuedEvent { sequence, event: Some(event), failures: 0, recorded, due: None });
+            queue.ready.push_back(QueuedEvent {
+                sequence,
+                event: Some(event),
+                failures: 0,
+                recorded,
+                due: None,
+                replay,
+            });
             if was_empty {
                 // Fails only while the server stops and nothing is delivered any more.
                 let _ = self.hooks.ready.send(sink);

@@ -10,6 +10,7 @@ use super::{
     gaps::{GapChange, read_gaps},
     history::History,
     queues::{EngineHooks, QueueLimits, QueueState, QueuedEvent, SinkQueue},
+    replay_jobs::ReplayJobs,
     rows::{position, sequence_key, sink_and_sequence, stored_number, undamaged},
     undelivered::Undelivered,
 };
@@ -49,6 +50,7 @@ impl QueueState {
                 let _ = hooks.ready.send(*sink);
             }
         }
+        let replays = ReplayJobs::read(&store)?;
         Ok(Arc::new(Self {
             store,
             metrics,
@@ -58,6 +60,7 @@ impl QueueState {
             queues: Mutex::new(queues),
             undelivered,
             cache: EventCache::default(),
+            replays,
         }))
     }
 }
@@ -91,9 +94,11 @@ fn read_queued(
             failures: row.as_ref().map_or(0, |row| row.failures),
             // A damaged row is one too.
             recorded: true,
+            replay: row.as_ref().and_then(|row| row.replay),
             due: row.map(|row| Instant::now() + remaining_wait(&row)),
         });
         queue.reserved += 1;
+        queue.replayed += usize::from(queue.ready.back().is_some_and(|queued| queued.replay.is_some()));
     }
     Ok(())
 }

@@ -7,6 +7,7 @@
 //! | `DEAD` sink sequence | a [`DeadLetter`](crate::model::delivery::DeadLetter) |
 //! | `GAP` sink sequence | the last number of a range that the sink misses, and the reason, see [`super::gaps`] |
 //! | `NUMBER` sink sequence | the position of an event that was queued again under this number |
+//! | `REPLAY` sink job | a [`ReplayJob`](crate::model::replay::ReplayJob) |
 //! | `EVENT` position | an [`EventRow`] |
 //! | `DELIVERY` position sink | a [`DeliveryRow`](super::delivery_row::DeliveryRow), from the first attempt on, in a short form after a first one that succeeded |
 //! | `HISTORY` | the size of all event and delivery rows |
@@ -18,7 +19,7 @@
 use crate::{
     model::{
         event::Event,
-        id::{EventId, SinkId, UserId},
+        id::{EventId, ReplayId, SinkId, UserId},
         timestamp::Timestamp,
     },
     platform::store::{StoreError, keys, readable},
@@ -140,6 +141,15 @@ pub fn gap_key(sink: SinkId, from: u64) -> Vec<u8> {
 
 pub fn number_key(sink: SinkId, sequence: u64) -> Vec<u8> {
     keys::key(keys::NUMBER, &[sink.as_bytes(), &sequence.to_be_bytes()])
+}
+
+pub fn replay_key(sink: SinkId, job: ReplayId) -> Vec<u8> {
+    keys::key(keys::REPLAY, &[sink.as_bytes(), job.as_bytes()])
+}
+
+/// Returns the sink of a key made by [`replay_key`].
+pub fn replay_of(key: &[u8]) -> Option<SinkId> {
+    SinkId::from_slice(key.get(1..17)?)
 }
 
 pub fn event_key(at: HistoryPosition) -> Vec<u8> {

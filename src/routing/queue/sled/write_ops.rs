@@ -74,7 +74,7 @@ impl QueueState {
             queue.last_sequence += 1;
             let sequence = queue.last_sequence;
             batch.put(sequence_key(target.sink), sequence.to_be_bytes());
-            let full = queue.reserved >= self.limits.queue;
+            let full = queue.live() >= self.limits.queue;
             if full {
                 dropped.push(target.clone());
                 let detail = || {
@@ -116,7 +116,7 @@ impl QueueState {
                 if !queued.is_empty() {
                     self.cache.insert(*at, event.clone());
                 }
-                self.push_ready(queued.iter().map(|(sink, sequence)| (*sink, *sequence, *at)), false);
+                self.push_ready(queued.iter().map(|(sink, sequence)| (*sink, *sequence, *at)), false, None);
             }
             AcceptResult::Repeated(_) => self.metrics.events_repeated.increment(),
             AcceptResult::IdTaken | AcceptResult::UndeliveredFull | AcceptResult::Unreadable(_) => {}
@@ -140,8 +140,11 @@ impl QueueState {
                 return Some(GapChange::default());
             }
             Settlement::Complete | Settlement::DeadLetter(_) => {
-                queue.ready.pop_front();
                 queue.reserved -= 1;
+                let replay = queue.ready.pop_front().and_then(|head| head.replay);
+                if replay.is_some() && queue.release_replayed(self.limits.queue) {
+                    self.replays.room.notify_one();
+                }
                 self.undelivered.remove(pending.position(), pending.sink);
             }
         }
@@ -186,6 +189,7 @@ impl QueueState {
             due: attempt.at,
             attempts: Vec::new(),
             earlier: Vec::new(),
+            replay: None,
         });
         row.state = state;
         let (number, at, ended_at) = (attempt.number, attempt.at, attempt.ended_at());

@@ -57,6 +57,9 @@ unsafe fn fill_raw(lua: &Lua, state: *mut ffi::lua_State, fields: &EventFields) 
     put_text(c"ts", &fields.ts);
     put_number(c"sequence", fields.sequence as f64);
     put_number(c"attempt", fields.attempt.into());
+    if !fields.replay.is_empty() {
+        put_text(c"replay", &fields.replay);
+    }
     if !fields.missed.is_empty() {
         begin();
         for (index, (from, to, reason)) in (1..).zip(&fields.missed) {

@@ -21,6 +21,7 @@ pub mod inbound;
 pub mod mcp;
 pub mod methods;
 pub mod queues;
+pub mod replays;
 pub mod roles;
 pub mod script_runs;
 pub mod scripts;
