@@ -58,7 +58,8 @@ fn the_first_delivery_after_a_gap_tells_what_is_missing_and_why_also_after_a_kil
 #[test]
 fn a_script_sees_the_gap_again_until_it_takes_the_event() {
     let daemon = Daemon::with(&[("DELIVERY_QUEUE", "1"), ("DELIVERY_BACKOFF", "1ms,1ms")]);
-    let source = "local gap = event.missed and event.missed[1] \
+    let source = "local missed = require('svc.event').missed() \
+                  local gap = missed and missed[1] \
                   print(gap and ('%d-%d %s'):format(gap.from, gap.to, gap.reason) or 'none') \
                   if event.attempt == 1 then error('again') end";
     let id = daemon.create_sink(&json!({

@@ -213,4 +213,21 @@ mod tests {
             assert!(DeliveryRow::decode(b"k", &delivered().encode()[..length]).is_err(), "{length}");
         }
     }
+
+    #[test]
+    fn an_event_that_is_queued_again_and_again_keeps_its_first_number_and_the_last_ones() {
+        let mut row = delivered();
+        let mut forgotten = Vec::new();
+        for sequence in 8..=107 {
+            let number = EarlierNumber { sequence: row.sequence, state: DeliveryState::Delivered };
+            row.attempts.push(row.attempts[0].clone());
+            let (again, number) = DeliveryRow::queued_again(Some(row), number, sequence);
+            row = again;
+            forgotten.extend(number);
+        }
+        assert_eq!((row.sequence, row.attempts.len()), (107, DeliveryRow::KEPT_ATTEMPTS));
+        let kept: Vec<_> = row.earlier.iter().map(|earlier| earlier.sequence).collect();
+        assert_eq!(kept, [7].into_iter().chain(58..=106).collect::<Vec<_>>());
+        assert_eq!(forgotten, (8..58).collect::<Vec<_>>());
+    }
 }

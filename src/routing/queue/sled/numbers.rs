@@ -25,8 +25,11 @@ use crate::{
 };
 use std::{collections::BTreeMap, ops::Range};
 
-/// Events of history that are read for one request.
+/// Events of history that are read for one request. One with many routes counts for several.
 const MAX_EVENTS: usize = 20_000;
+
+/// Routes of an event that count as one event.
+const ROUTES_PER_EVENT: usize = 50;
 
 /// The state of a number, and its event.
 type KnownNumber = (NumberState, Option<EventId>);
@@ -179,6 +182,7 @@ impl NumberSearch<'_> {
             let Some(at) = event_position(&key) else { continue };
             let Some(value) = readable(self.history.store.get(&key))?.flatten() else { continue };
             let routes = EventRow::routes(&value).unwrap_or_default();
+            self.budget = self.budget.saturating_sub(routes.len() / ROUTES_PER_EVENT);
             if let Some(routed) = routes.into_iter().find(|routed| routed.sink == self.sink) {
                 return Ok(Some((at, routed)));
             }
