@@ -146,7 +146,7 @@ impl Webhook {
                 kept.read().map_err(|reason| SinkDefinitionError::SecretLost(reason.clone()))?.secret.clone()
             }
             (None, _) => SigningSecret::Own(WebhookSecret::generate()),
-            (Some(ConfiguredValue::Reference(reference)), _) => SigningSecret::Reference(reference),
+            (Some(ConfiguredValue::Reference(reference)), _) => SigningSecret::Reference(Box::new(reference)),
             (Some(ConfiguredValue::Text(given)), _) => {
                 SigningSecret::Own(WebhookSecret::parse(&given).map_err(SinkSpecError::from)?)
             }
@@ -155,10 +155,10 @@ impl Webhook {
         // A secret that its user sets replaces the one before at once; only a rotation has a grace.
         let unchanged = kept.filter(|kept| kept.secret == secret);
         let clear = ClearSecrets {
-            previous: unchanged.and_then(|kept| kept.valid_previous(Timestamp::now()).cloned()),
-            ed25519: spec
-                .ed25519
-                .then(|| kept.and_then(|kept| kept.ed25519.clone()).unwrap_or_else(Ed25519Key::generate)),
+            previous: unchanged.and_then(|kept| kept.valid_previous(Timestamp::now()).cloned().map(Box::new)),
+            ed25519: spec.ed25519.then(|| {
+                kept.and_then(|kept| kept.ed25519.clone()).unwrap_or_else(|| Box::new(Ed25519Key::generate()))
+            }),
             headers: spec.headers,
             secret,
         };
@@ -180,7 +180,7 @@ impl Webhook {
                 let secret = match (&clear.secret, secrets) {
                     (SigningSecret::Own(secret), Secrets::Shown) => secret.reveal().to_owned().into(),
                     (SigningSecret::Own(_), Secrets::Masked) => masked(),
-                    (SigningSecret::Reference(reference), _) => ConfiguredValue::Reference(reference.clone()),
+                    (SigningSecret::Reference(reference), _) => ConfiguredValue::Reference((**reference).clone()),
                 };
                 let shown = |value: &ConfiguredValue| match (value, secrets) {
                     // A header value is often a credential, such as Authorization.

@@ -213,13 +213,15 @@ impl PreparedHeaders {
     }
 
     fn new(secrets: &ClearSecrets, secret: &WebhookSecret, own: HeaderMap) -> Self {
-        let keys = |secret: &WebhookSecret, ed25519: &Option<Ed25519Key>| WebhookKeys {
+        let keys = |secret: &WebhookSecret, ed25519: Option<&Ed25519Key>| WebhookKeys {
             signer: WebhookSigner::new(secret),
-            ed25519: ed25519.clone(),
+            ed25519: ed25519.cloned(),
         };
-        let previous =
-            secrets.previous.as_ref().map(|previous| (keys(&previous.secret, &previous.ed25519), previous.until));
-        Self { current: keys(secret, &secrets.ed25519), previous, own }
+        let previous = secrets
+            .previous
+            .as_ref()
+            .map(|previous| (keys(&previous.secret, previous.ed25519.as_ref()), previous.until));
+        Self { current: keys(secret, secrets.ed25519.as_deref()), previous, own }
     }
 }
 
