@@ -6,7 +6,6 @@ use serde::{
     de::{DeserializeOwned, Error},
 };
 use serde_json::{Map, Value, value::RawValue};
-use serde_path_to_error::Track;
 
 /// The error for a JSON text: the field and its fault, or the position at which the text is not JSON.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,17 +29,8 @@ pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, InvalidJson> {
 pub fn interpret<'de, T: Deserialize<'de>>(
     json: impl Deserializer<'de, Error = serde_json::Error>,
 ) -> Result<T, InvalidJson> {
-    with_path(Strict(json)).map_err(InvalidJson)
-}
-
-/// Reads a value of any format. The error is the path of the field and its fault.
-///
-/// The deserializer is a trait object inside, so that a type has code for one kind of deserializer and not for each of them.
-pub fn with_path<'de, T: Deserialize<'de>>(input: impl Deserializer<'de>) -> Result<T, String> {
-    let mut track = Track::new();
-    let tracked = serde_path_to_error::Deserializer::new(input, &mut track);
-    let read = erased_serde::deserialize(&mut <dyn erased_serde::Deserializer<'_>>::erase(tracked));
-    read.map_err(|fault| describe(&track.path().to_string(), &fault.to_string()))
+    serde_path_to_error::deserialize(Strict(json))
+        .map_err(|error| InvalidJson(describe(&error.path().to_string(), &error.into_inner().to_string())))
 }
 
 /// Puts `fields` over a record and reads the result as `T`. Null removes a field that the record has; a null for any

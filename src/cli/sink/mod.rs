@@ -1,16 +1,21 @@
 //! `svc sink`: destinations of events. [`apply`] keeps them in step with files, [`create`] makes one from flags,
-//! [`test_preview`] tries one out, [`rotate`] gives one a new secret, and [`queues`] deals with dead letters and with subscribed methods.
+//! [`test_preview`] tries one out, [`rotate`] gives one a new secret, [`queues`] deals with dead letters and with subscribed methods, [`sequence`]
+//! tells what became of numbers, and [`replay`] sends events again.
 
 mod apply;
 mod create;
 pub mod queues;
+mod replay;
 mod rotate;
+mod sequence;
 mod test_preview;
 
 pub use apply::ApplySinks;
 pub use create::CreateSink;
 pub use queues::{ListDeadLetters, RedeliverDeadLetters};
+pub use replay::{CancelReplay, ListReplays, PauseReplay, ReplayEvents, ResumeReplay};
 pub use rotate::RotateSecret;
+pub use sequence::ShowSequence;
 pub use test_preview::{PreviewSink, TestSink};
 
 use crate::{
@@ -40,7 +45,7 @@ command_family! {
     )]
     SinkCommand(SinkSubcommand) = "sink" {
         ListSinks, ShowSink, CreateSink, ApplySinks, TestSink, PreviewSink, RotateSecret, DeleteSink, ListDeadLetters,
-        RedeliverDeadLetters,
+        RedeliverDeadLetters, ShowSequence, ReplayEvents, ListReplays, PauseReplay, ResumeReplay, CancelReplay,
     }
 }
 

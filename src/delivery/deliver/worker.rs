@@ -263,6 +263,8 @@ impl DelivererState {
             event: pending.event.clone(),
             sequence: pending.sequence,
             attempt: pending.attempt_number(),
+            missed: pending.missed.clone(),
+            replay: pending.replay,
         };
         // On the heap, so that a worker that waits takes little memory.
         let mut attempt = Box::pin(self.recipients.attempt(recipient, batch.iter().map(input).collect()));

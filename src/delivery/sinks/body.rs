@@ -6,8 +6,9 @@ use crate::{
     model::{
         body_template::BodyTemplate,
         event::{Actor, Event, EventType},
-        id::{EventId, SpaceId, UserId},
+        id::{EventId, ReplayId, SpaceId, UserId},
         owner::Owner,
+        sequence::MissedRange,
         sink_spec::WebhookBody,
         timestamp::Timestamp,
     },
@@ -63,10 +64,19 @@ struct DefaultBody<'a> {
     event_id: EventId,
     event_type: &'a EventType,
     event_ts: Timestamp,
-    /// Only in a batch; a single event has it in a header.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sequence: Option<u64>,
+    #[serde(flatten)]
+    place: Option<BatchPlace<'a>>,
     data: &'a RawValue,
+}
+
+/// The fields of an event in a batch that a single event has as headers.
+#[derive(Clone, Copy, Serialize)]
+struct BatchPlace<'a> {
+    sequence: u64,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    missed: &'a [MissedRange],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replay: Option<ReplayId>,
 }
 
 /// Returns the default body. The event's data passes through byte for byte.
@@ -74,17 +84,18 @@ pub fn default(event: &Event) -> EventBody {
     EventBody::json(default_bytes(event, None))
 }
 
-fn default_bytes(event: &Event, sequence: Option<u64>) -> Vec<u8> {
+fn default_bytes(event: &Event, place: Option<BatchPlace<'_>>) -> Vec<u8> {
     let Event { id: event_id, kind: event_type, ts: event_ts, data, .. } = event;
-    let body = DefaultBody { event_id: *event_id, event_type, event_ts: *event_ts, sequence, data };
+    let body = DefaultBody { event_id: *event_id, event_type, event_ts: *event_ts, place, data };
     serde_json::to_vec(&body).expect("an event has string keys and no failing serializers")
 }
 
 /// Returns the body of an event of a batch, which has its sequence number.
 pub(super) fn numbered(input: &EventInput, form: WebhookBody) -> Vec<u8> {
+    let place = BatchPlace { sequence: input.sequence, missed: &input.missed, replay: input.replay };
     match form {
-        WebhookBody::Default => default_bytes(&input.event, Some(input.sequence)),
-        WebhookBody::Full => full_bytes(&input.event, Some(input.sequence)),
+        WebhookBody::Default => default_bytes(&input.event, Some(place)),
+        WebhookBody::Full => full_bytes(&input.event, Some(place)),
     }
 }
 
@@ -94,9 +105,8 @@ struct FullBody<'a> {
     event_id: EventId,
     event_type: &'a EventType,
     event_ts: Timestamp,
-    /// Only in a batch.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sequence: Option<u64>,
+    #[serde(flatten)]
+    place: Option<BatchPlace<'a>>,
     zone: &'a str,
     /// `null` for an event that comes from no space.
     space: Option<FullBodySpace<'a>>,
@@ -124,12 +134,12 @@ pub fn full(event: &Event) -> EventBody {
     EventBody::json(full_bytes(event, None))
 }
 
-fn full_bytes(event: &Event, sequence: Option<u64>) -> Vec<u8> {
+fn full_bytes(event: &Event, place: Option<BatchPlace<'_>>) -> Vec<u8> {
     let body = FullBody {
         event_id: event.id,
         event_type: &event.kind,
         event_ts: event.ts,
-        sequence,
+        place,
         zone: &event.zone,
         space: (event.space_id != SpaceId::NIL).then(|| FullBodySpace {
             id: event.space_id,

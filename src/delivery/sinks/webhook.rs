@@ -17,6 +17,7 @@ use crate::{
         configured_value::ConfiguredValue,
         failure_policy::OnGone,
         owner::Owner,
+        sequence::missed_header,
         sink_spec::{WebhookBody, is_header_value},
         timestamp::Timestamp,
         webhook_secret::WebhookSecret,
@@ -147,19 +148,26 @@ impl Webhook {
     /// The id of a request, and the headers that tell what it carries.
     fn identification(&self, inputs: &[EventInput]) -> Identification {
         let first = &inputs[0];
-        let attempt = ("x-service-attempt", first.attempt.to_string());
+        let mut headers = vec![("x-service-attempt", first.attempt.to_string())];
+        // In a batch, each event says in the body if it is sent again, and by which job.
+        if let Some(replay) = first.replay.filter(|replay| inputs.iter().all(|input| input.replay == Some(*replay))) {
+            headers.push(("x-service-replay", replay.to_string()));
+        }
+        let missed: Vec<_> = inputs.iter().flat_map(|input| &input.missed).copied().collect();
+        if !missed.is_empty() {
+            headers.push(("x-service-missed", missed_header(&missed)));
+        }
         if self.batch.is_some() {
-            let headers = vec![("x-service-batch", inputs.len().to_string()), attempt];
+            headers.push(("x-service-batch", inputs.len().to_string()));
             return Identification { id: batch_body::id(inputs), headers };
         }
         let (event, id) = (&first.event, first.event.id.to_string());
-        let headers = vec![
+        headers.extend([
             ("x-service-event-id", id.clone()),
             ("x-service-event-type", event.kind.to_string()),
             ("x-service-event-ts", event.ts.to_string()),
             ("x-service-sequence", first.sequence.to_string()),
-            attempt,
-        ];
+        ]);
         Identification { id, headers }
     }
 }

@@ -59,6 +59,9 @@ const KINDS: &[ArchivedKind] = &[
         ..json(keys::DELIVERY, "delivery", &[KeyPart::Number, KeyPart::Id, KeyPart::Id])
     },
     json(keys::DEAD, "dead_letter", QUEUED),
+    bytes(keys::GAP, "gap", QUEUED),
+    bytes(keys::NUMBER, "number", QUEUED),
+    json(keys::REPLAY, "replay", &[KeyPart::Id, KeyPart::Id]),
     bytes(keys::HISTORY, "history_bytes", &[]),
     json(keys::AUDIT, "audit", ID),
     bytes(keys::AUDIT_BYTES, "audit_bytes", &[]),

@@ -7,6 +7,9 @@
 //! | `S` | sink id | the sink's last sequence number |
 //! | `D` | accepted time, event id, sink id | the delivery: state and attempts |
 //! | `X` | sink id, sequence | a dead letter |
+//! | `G` | sink id, sequence | numbers from this one on that the sink misses and was not told of: the last one, and the reason |
+//! | `N` | sink id, sequence | accepted time, event id; the event that was queued again under this number |
+//! | `R` | sink id, job id | a job that queues events again |
 //! | `H` | | bytes of history |
 //! | `A` | audit id | an audit entry |
 //! | `B` | | bytes of audit log |
@@ -29,6 +32,9 @@ pub const QUEUE: u8 = b'Q';
 pub const SEQUENCE: u8 = b'S';
 pub const DELIVERY: u8 = b'D';
 pub const DEAD: u8 = b'X';
+pub const GAP: u8 = b'G';
+pub const NUMBER: u8 = b'N';
+pub const REPLAY: u8 = b'R';
 pub const HISTORY: u8 = b'H';
 pub const AUDIT: u8 = b'A';
 pub const AUDIT_BYTES: u8 = b'B';
@@ -59,6 +65,9 @@ pub(in crate::platform) fn kind_name(key: &[u8]) -> &'static str {
         SEQUENCE => "sequence number",
         DELIVERY => "delivery",
         DEAD => "dead letter",
+        GAP => "gap in the numbers of a sink",
+        NUMBER => "number of an event that was queued again",
+        REPLAY => "replay",
         HISTORY => "size of the history",
         AUDIT => "audit entry",
         AUDIT_BYTES => "size of the audit log",

@@ -1,11 +1,16 @@
 //! The contract of a queue engine, with the types that its callers exchange with it.
 
-use super::{DeadLetter, HistoryFilter, HistoryPage, PendingDelivery, Record, SettledAttempt};
+use super::{
+    DeadLetter, HistoryFilter, HistoryPage, NewReplay, PendingDelivery, Record, ReplayError, ReplayStep, RunningReplay,
+    SettledAttempt,
+};
 use crate::{
     model::{
         event::Event,
         id::{EventId, SinkId},
         owner::Owner,
+        replay::{ReplayChange, ReplayJob},
+        sequence::{NumberFate, SequenceRange},
         units::Size,
     },
     platform::{
@@ -177,10 +182,40 @@ pub trait Engine: Send + Sync + 'static {
         entry: AuditEntry,
     ) -> Result<Redelivered, StoreError>;
 
+    /// Starts a job that queues events of the history for the sink again, in the order of the history and under new numbers. It makes
+    /// progress by [`Engine::feed_replay`]. A sink has one unfinished job at most.
+    async fn start_replay(&self, sink: SinkId, new: NewReplay, entry: AuditEntry) -> Result<ReplayJob, ReplayError>;
+
+    /// Changes the sink's unfinished job.
+    async fn change_replay(
+        &self,
+        sink: SinkId,
+        change: ReplayChange,
+        entry: AuditEntry,
+    ) -> Result<ReplayJob, ReplayError>;
+
+    /// Returns the sink's jobs, newest first.
+    fn replays(&self, sink: SinkId) -> Vec<ReplayJob>;
+
+    /// Returns the jobs that are neither paused nor finished.
+    fn running_replays(&self) -> Vec<(SinkId, RunningReplay)>;
+
+    /// Makes a step of the sink's job: queues events again as there is room, `most` at most. Events and progress are in one
+    /// write.
+    ///
+    /// Half of the free places are left to new events, and replayed events take none from them.
+    async fn feed_replay(&self, sink: SinkId, most: usize) -> Result<ReplayStep, StoreError>;
+
+    /// Waits until a queue has room for further events of its job, or a job was started or changed.
+    async fn replay_room(&self);
+
     /// Returns the sink's dead letters after the given sequence number, oldest first.
     fn dead_letters(&self, sink: SinkId, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError>;
 
     fn depth(&self, sink: SinkId) -> QueueDepth;
+
+    /// Tells what became of each of these numbers, as far as they were given.
+    fn numbers(&self, sink: SinkId, range: SequenceRange) -> Result<Vec<NumberFate>, StoreError>;
 
     /// Returns every sink that has a queue.
     fn sinks(&self) -> Vec<SinkId>;

@@ -1,7 +1,12 @@
 //! The stages of a delivery: pending at the head of its queue, then settled after an attempt.
 
 use super::{Attempt, AttemptOutcome, DeliveryState, HistoryPosition};
-use crate::model::{event::Event, id::SinkId, timestamp::Timestamp};
+use crate::model::{
+    event::Event,
+    id::{ReplayId, SinkId},
+    sequence::MissedRange,
+    timestamp::Timestamp,
+};
 use std::{sync::Arc, time::Duration};
 
 /// The event at the head of a queue, handed to the sink's only worker. It stays at the head until it is settled.
@@ -16,6 +21,10 @@ pub struct PendingDelivery {
     pub failures: u32,
     /// The delivery was attempted before, and that is stored.
     pub recorded: bool,
+    /// The numbers before this one that the sink misses and was not told of. This delivery tells of them.
+    pub missed: Vec<MissedRange>,
+    /// The job that queued the event again.
+    pub replay: Option<ReplayId>,
 }
 
 /// An attempt together with its consequence for the queue.

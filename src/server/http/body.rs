@@ -1,7 +1,7 @@
 //! Reads bodies and query strings, with errors that name the field.
 
 use super::error::ApiError;
-use crate::model::json_input::with_path;
+use crate::model::json_input::describe;
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::{Stream, StreamExt};
 use http_body_util::LengthLimitError;
@@ -40,7 +40,8 @@ pub async fn read(body: &mut BodyStream, limit: usize) -> Result<Bytes, ApiError
 /// Parses a query string. The error names the parameter that is unknown, repeated, missing or wrong.
 pub fn parse_query<T: DeserializeOwned>(query: &str) -> Result<T, ApiError> {
     let pairs = serde_urlencoded::Deserializer::new(form_urlencoded::parse(query.as_bytes()));
-    with_path(pairs).map_err(ApiError::BadRequest)
+    serde_path_to_error::deserialize(pairs)
+        .map_err(|error| ApiError::BadRequest(describe(&error.path().to_string(), &error.into_inner().to_string())))
 }
 
 async fn collect(body: &mut BodyStream, limit: usize) -> Result<Bytes, ApiError> {

@@ -1,10 +1,12 @@
 //! Tests of the embedded engine: its plain properties here, a comparison with a model under random steps in [`model`],
 //! the order of events in [`acceptance`], waits in [`retries`], deletion in [`retention`], damaged records in
-//! [`damaged_records`].
+//! [`damaged_records`], missed numbers in [`gaps`], replays in [`replays`].
 
 mod acceptance;
 mod damaged_records;
+mod gaps;
 mod model;
+mod replays;
 mod retention;
 mod retries;
 

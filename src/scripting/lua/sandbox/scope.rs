@@ -81,6 +81,24 @@ unsafe fn fill_raw(lua: &Lua, state: *mut ffi::lua_State, fields: &EventFields) 
     put_text(c"ts", &fields.ts);
     put_number(c"sequence", fields.sequence as f64);
     put_number(c"attempt", fields.attempt.into());
+    if !fields.replay.is_empty() {
+        put_text(c"replay", &fields.replay);
+    }
+    if !fields.missed.is_empty() {
+        begin();
+        for (index, (from, to, reason)) in (1..).zip(&fields.missed) {
+            begin();
+            put_number(c"from", *from as f64);
+            put_number(c"to", *to as f64);
+            put_text(c"reason", reason);
+            unsafe { ffi::lua_rawseti(state, -2, index) };
+        }
+        unsafe {
+            ffi::lua_pushvalue(state, ARRAY);
+            ffi::lua_setmetatable(state, -2);
+        }
+        put(c"missed");
+    }
     unsafe { json::push(lua, state, ARRAY, &fields.data, Mutability::Writable)? };
     put(c"data");
     end(c"event");

@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 /// The use that a request makes of a queue.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum QueueAccess {
+pub(super) enum QueueAccess {
     Read,
     /// For an agent only on subscriptions of its space and sinks that it made.
     Change,
@@ -62,7 +62,11 @@ pub async fn redeliver(
 }
 
 /// The queue of the path: of a subscription of the caller's, or of a sink that the caller manages.
-fn find_queue(services: &SinkServices, request: &ApiRequest, access: QueueAccess) -> Result<SinkId, ApiError> {
+pub(super) fn find_queue(
+    services: &SinkServices,
+    request: &ApiRequest,
+    access: QueueAccess,
+) -> Result<SinkId, ApiError> {
     let (id, caller) = (request.id()?, request.caller());
     let subscription = services.subscriptions.get(id).filter(|subscription| subscription.owner == caller.user.id);
     if let Some(subscription) = subscription {

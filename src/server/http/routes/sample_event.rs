@@ -31,7 +31,7 @@ pub fn sample_input(caller: &Caller, zone: &Arc<str>, sample: SampleEvent) -> Re
         space: None,
         data,
     };
-    Ok(EventInput { event: Arc::new(event), sequence: 0, attempt: 1 })
+    Ok(EventInput::sample(Arc::new(event)))
 }
 
 /// The type of a custom event, from its name in a body's `type`.
