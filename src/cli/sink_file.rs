@@ -52,7 +52,7 @@ pub enum SinkFileError {
     Neither { path: PathBuf, field: &'static str },
     #[error("{}: `script.stored` names a script that has its source: give no other", path.display())]
     Stored { path: PathBuf },
-    #[error("{}: `verify.secret` must be a text, or {{ env = \"NAME\" }} for one from the environment", path.display())]
+    #[error("{}: `verify.secret` must be a text, {{ env = \"NAME\" }} for one from the environment, or {{ file = \"PATH\" }}, {{ credential = \"NAME\" }} or {{ env = \"NAME\", at = \"delivery\" }} for one that the server reads", path.display())]
     Secret { path: PathBuf },
     #[error("{}: `verify`: {message}", path.display())]
     Verify { path: PathBuf, message: String },
@@ -172,14 +172,14 @@ pub struct Variable {
     expecting = "expected a text, { env = \"NAME\" } for one from the environment, or { file = \"PATH\" }, \
                  { credential = \"NAME\" } or { env = \"NAME\", at = \"delivery\" } for one that the server reads"
 )]
-enum FileValue {
+pub enum FileValue {
     Plain(String),
     Place(FilePlace),
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct FilePlace {
+pub struct FilePlace {
     env: Option<String>,
     file: Option<String>,
     credential: Option<String>,
@@ -350,7 +350,7 @@ impl<E: Fn(&str) -> Option<String>> FileReader<'_, E> {
     }
 
     /// The text itself, that of a variable here, or the place on the server where it is read at each delivery.
-    fn value(&self, field: &str, value: &FileValue) -> ConfiguredValue {
+    pub fn value(&self, field: &str, value: &FileValue) -> ConfiguredValue {
         match value {
             FileValue::Plain(text) => ConfiguredValue::Text(text.clone()),
             FileValue::Place(FilePlace { env: Some(env), file: None, credential: None, prefix, at: None }) => {

@@ -12,7 +12,7 @@
 //!
 //! Variables, `[values]` and paths work as in the file of a sink ([`super::sink_file`]).
 
-use super::sink_file::{FileReader, FileText, SinkFileError, Unset, read_text};
+use super::sink_file::{FileReader, FileValue, SinkFileError, Unset, read_text};
 use crate::model::{
     owner::OwnerSpec,
     source_spec::{DEFAULT_RATE, SourceSpec, VerifySpec},
@@ -60,8 +60,9 @@ pub fn read(path: &Path, environment: impl Fn(&str) -> Option<String>) -> Result
         (None, None) => None,
     };
     if let Some(secret) = file.verify.get("secret").cloned() {
-        let secret: FileText = secret.try_into().map_err(|_| SinkFileError::Secret { path: path.to_owned() })?;
-        file.verify.insert("secret".to_owned(), reader.text("verify.secret", &secret).into());
+        let secret: FileValue = secret.try_into().map_err(|_| SinkFileError::Secret { path: path.to_owned() })?;
+        let secret = toml::Value::try_from(reader.value("verify.secret", &secret)).expect("a value is text or a table");
+        file.verify.insert("secret".to_owned(), secret);
     }
     let verify = toml::to_string(&file.verify).expect("a table that was read can be written");
     let verify: VerifySpec = toml_input::parse(&verify)
@@ -103,6 +104,7 @@ pub fn read_all(
 mod tests {
     use super::*;
     use crate::model::verifier::VerifierKind;
+    use serde_json::json;
 
     fn read_text_of(text: &str) -> Result<SourceSpec, String> {
         let directory = tempfile::tempdir().unwrap();
@@ -121,9 +123,21 @@ mod tests {
         );
         let spec = spec.unwrap();
         assert_eq!(spec.verify.kind, VerifierKind::Github);
-        assert_eq!(spec.verify.secret.as_deref(), Some("from the environment"));
+        assert_eq!(spec.verify.secret, Some("from the environment".to_owned().into()));
         assert_eq!(spec.transform.as_deref(), Some("local values = {[\"branch\"]=\"main\",} return nil"));
         assert_eq!(spec.rate, DEFAULT_RATE);
+    }
+
+    #[test]
+    fn a_secret_may_be_a_place_on_the_server() {
+        for (place, expected) in [
+            ("{ file = \"/run/github\" }", json!({"file": "/run/github"})),
+            ("{ credential = \"github\" }", json!({"credential": "github"})),
+            ("{ env = \"GITHUB\", at = \"delivery\" }", json!({"env": "GITHUB"})),
+        ] {
+            let spec = read_text_of(&format!("slug = \"a\"\n[verify]\ntype = \"github\"\nsecret = {place}\n")).unwrap();
+            assert_eq!(serde_json::to_value(spec.verify.secret).unwrap(), expected);
+        }
     }
 
     #[test]

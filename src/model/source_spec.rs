@@ -3,6 +3,7 @@
 //! Each error names the field and the way out. `sources` compiles the Lua and makes the stored source.
 
 use super::{
+    configured_value::{ConfiguredValue, ValueReferenceError},
     owner::OwnerSpec,
     sink_spec::MAX_DESCRIPTION,
     units::Span,
@@ -61,9 +62,10 @@ pub struct SourceSpec {
 pub struct VerifySpec {
     #[serde(rename = "type")]
     pub kind: VerifierKind,
-    /// The secret that the provider signs with or sends. Absent: unchanged for an existing source. Never shown.
+    /// The secret that the provider signs with or sends, or the place on the server where it is read for every request. Absent:
+    /// unchanged for an existing source. Never shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secret: Option<String>,
+    pub secret: Option<ConfiguredValue>,
     /// The time for which a replaced secret stays valid; 24h if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overlap: Option<Span>,
@@ -108,8 +110,8 @@ pub struct CheckedSourceSpec {
     pub owner: OwnerSpec,
     pub active: Option<bool>,
     pub verifier: Verifier,
-    /// The given secret, which has the form that the scheme needs.
-    pub secret: Option<String>,
+    /// The given secret. A text has the form that the scheme needs.
+    pub secret: Option<ConfiguredValue>,
     pub overlap: Duration,
     pub transform: Option<String>,
     pub rate: u32,
@@ -142,6 +144,12 @@ pub enum SourceSpecError {
     TimestampNotSigned(String),
     #[error("`verify.secret` {0}")]
     Secret(&'static str),
+    #[error("`verify.secret` {0}")]
+    Reference(ValueReferenceError),
+    #[error(
+        "`verify.secret`: only a global source reads the server's environment, files and credentials: give the value itself, or make the source global"
+    )]
+    ReferenceOfUser,
     #[error("`verify.username` must be 1 to 128 printable ASCII characters without a colon")]
     Username,
     #[error("`verify.prefix` must be at most 32 printable ASCII characters")]
@@ -169,13 +177,16 @@ impl SourceSpec {
         self.verify.check_fields()?;
         let overlap = self.verify.span("overlap", self.verify.overlap, DEFAULT_OVERLAP, MAX_OVERLAP)?;
         let verifier = self.verify.verifier()?;
-        let secret = match self.verify.secret.as_deref() {
-            None | Some(SECRET_MASK) => None,
-            Some(secret) => {
-                check_secret(&verifier, secret).map_err(SourceSpecError::Secret)?;
-                Some(secret.to_owned())
+        if let Some(reference) = self.verify.secret.as_ref().and_then(ConfiguredValue::reference) {
+            if self.owner != OwnerSpec::Global {
+                return Err(SourceSpecError::ReferenceOfUser);
             }
-        };
+            reference.place().map_err(SourceSpecError::Reference)?;
+        }
+        let secret = self.verify.secret.clone().filter(|secret| secret.text() != Some(SECRET_MASK));
+        if let Some(text) = secret.as_ref().and_then(ConfiguredValue::text) {
+            check_secret(&verifier, text).map_err(SourceSpecError::Secret)?;
+        }
         let Self { slug, description, owner, active, transform, rate, .. } = self;
         Ok(CheckedSourceSpec { slug, description, owner, active, verifier, secret, overlap, transform, rate })
     }

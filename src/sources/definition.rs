@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     model::{
+        configured_value::ConfiguredValue,
         id::{SourceId, UserId},
         owner::Owner,
         source_spec::{SECRET_MASK, SourceSpec, SourceSpecError, VerifySpec},
@@ -55,7 +56,9 @@ impl Source {
                 let before = previous.secrets.read().map_err(lost)?;
                 let current = before.first().ok_or(SourceDefinitionError::SecretMissing)?;
                 // Another scheme may need another form.
-                check_secret(verifier, &current.secret).map_err(SourceSpecError::Secret)?;
+                if let Some(text) = current.secret.text() {
+                    check_secret(verifier, text).map_err(SourceSpecError::Secret)?;
+                }
                 SourceSecrets::copied(before, now)
             }
         };
@@ -100,11 +103,19 @@ impl Source {
         }
     }
 
+    /// A mask in place of a secret that is stored; the place of one that is not.
+    fn shown_secret(&self) -> ConfiguredValue {
+        let current = self.secrets.read().ok().and_then(<[_]>::first);
+        let reference = current.and_then(|current| current.secret.reference());
+        reference
+            .map_or_else(|| SECRET_MASK.to_owned().into(), |reference| ConfiguredValue::Reference(reference.clone()))
+    }
+
     fn verify_spec(&self) -> VerifySpec {
         let has_secret = self.verifier.has_secret();
         let mut spec = VerifySpec {
             kind: self.verifier.kind(),
-            secret: has_secret.then(|| SECRET_MASK.to_owned()),
+            secret: has_secret.then(|| self.shown_secret()),
             overlap: has_secret.then_some(self.overlap),
             ..VerifySpec::default()
         };
@@ -185,7 +196,7 @@ mod tests {
     }
 
     fn valid(source: &Source) -> Vec<&str> {
-        source.secrets.valid(Timestamp::now()).unwrap().collect()
+        source.secrets.valid(Timestamp::now()).unwrap().filter_map(ConfiguredValue::text).collect()
     }
 
     #[test]
@@ -194,7 +205,7 @@ mod tests {
         assert!(define(github(json!(SECRET_MASK)), None).unwrap_err().contains("`verify.secret` is required"));
         let source = define(github(json!("first-secret")), None).unwrap();
         assert!(source.active && matches!(source.owner, Owner::User(_)));
-        assert_eq!(source.spec().verify.secret.as_deref(), Some(SECRET_MASK));
+        assert_eq!(source.spec().verify.secret, Some(SECRET_MASK.to_owned().into()));
         assert!(!format!("{source:?}").contains("first-secret"));
     }
 
@@ -213,6 +224,19 @@ mod tests {
         assert_eq!(valid(&define(at_once, Some(&first)).unwrap()), ["third-secret"]);
         let other = json!({"slug": "github", "verify": {"type": "standard-webhooks"}});
         assert!(define(other, Some(&first)).unwrap_err().contains("whsec_"), "the secret does not fit the new scheme");
+    }
+
+    #[test]
+    fn a_global_source_names_the_place_of_its_secret_and_a_users_source_cannot() {
+        let place = json!({"file": "/run/secrets/github"});
+        let refused = define(github(place.clone()), None).unwrap_err();
+        assert!(refused.starts_with("`verify.secret`: only a global source"), "{refused}");
+        let mut spec = github(place.clone());
+        spec["owner"] = json!("global");
+        let source = define(spec.clone(), None).unwrap();
+        assert_eq!(serde_json::to_value(source.spec().verify.secret).unwrap(), place);
+        spec["verify"]["secret"] = json!({"file": "github"});
+        assert!(define(spec, None).unwrap_err().contains("`verify.secret` must have an absolute path"));
     }
 
     #[test]

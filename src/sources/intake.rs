@@ -15,13 +15,15 @@ use super::{
 use crate::{
     identity::Identity,
     model::{
+        configured_value::ConfiguredValue,
         event::Actor,
         id::{EventId, SourceId, SourceLetterId, SpaceId, UserId},
         owner::{Owner, OwnerSpec},
         permission::Permission,
         timestamp::Timestamp,
+        verifier::{Verifier, check_secret},
     },
-    platform::{metrics::Metrics, secret_keys::UnsealError, store::StoreError},
+    platform::{metrics::Metrics, secret_keys::UnsealError, store::StoreError, value_reader::read_value},
     routing::{
         emit::{EmitError, Emitter, NewEvent},
         queue::AcceptError,
@@ -31,6 +33,7 @@ use crate::{
 use http::header::CONTENT_ENCODING;
 use serde_json::{json, value::RawValue};
 use std::{
+    borrow::Cow,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -72,6 +75,9 @@ pub enum IntakeError {
     Unverified(#[from] Unverified),
     #[error("the secret of this source cannot be used: the server's log tells why")]
     SecretLost(UnsealError),
+    /// With the reason, which names places on the server and is for its log.
+    #[error("the secret of this source cannot be used: the server's log tells why")]
+    SecretUnread(String),
     #[error("the body is encoded as `{0}`: have it sent as it is, without a Content-Encoding")]
     Encoded(String),
     #[error("more requests than the source takes")]
@@ -120,6 +126,9 @@ impl SourceIntake {
             Ok(IntakeAnswer::Kept { .. }) => &self.metrics.source_failed,
             Err(error) => {
                 if running.activity.refuse(error) {
+                    if let IntakeError::SecretUnread(reason) = error {
+                        log::warn!("source `{}` ({}): `verify.secret`: {reason}", source.slug, source.id);
+                    }
                     report_refusal(&self.emitter, source, error);
                 }
                 &self.metrics.source_refused
@@ -135,7 +144,7 @@ impl SourceIntake {
         running: &RunningSource,
         request: InboundRequest,
     ) -> Result<IntakeAnswer, IntakeError> {
-        let verified = self.check(source, running, &request)?;
+        let verified = self.check(source, running, &request).await?;
         match transform(source, &verified, &self.workers, &self.emitter).await {
             Ok(Transformed { events, response, .. }) => {
                 let events = self.emit(source, events).await?;
@@ -221,15 +230,20 @@ impl SourceIntake {
     }
 
     /// Everything that is checked before the body is looked at.
-    fn check(
+    async fn check(
         &self,
         source: &Source,
         running: &RunningSource,
         request: &InboundRequest,
     ) -> Result<VerifiedRequest, IntakeError> {
         let now = Timestamp::now();
-        let secrets = source.secrets.valid(now).map_err(|reason| IntakeError::SecretLost(reason.clone()))?;
-        let verified = verify(&source.verifier, &secrets.collect::<Vec<_>>(), request, now)?;
+        let valid = source.secrets.valid(now).map_err(|reason| IntakeError::SecretLost(reason.clone()))?;
+        let mut secrets = Vec::new();
+        for secret in valid {
+            secrets.push(readable_secret(&source.verifier, secret).await.map_err(IntakeError::SecretUnread)?);
+        }
+        let secrets: Vec<&str> = secrets.iter().map(|secret| &**secret).collect();
+        let verified = verify(&source.verifier, &secrets, request, now)?;
         // After the verification, so that others cannot use up what the provider may send.
         running.rate.take(source.rate, Instant::now()).map_err(IntakeError::TooMany)?;
         let encoding = request.headers.get(CONTENT_ENCODING).map(|value| value.to_str().unwrap_or("unknown"));
@@ -283,6 +297,18 @@ impl SourceIntake {
             }
         }
         failure.map_or(Ok(stored), |error| Err(IntakeError::Emit(error)))
+    }
+}
+
+/// The secret itself, or the text at its place.
+async fn readable_secret<'a>(verifier: &Verifier, secret: &'a ConfiguredValue) -> Result<Cow<'a, str>, String> {
+    match secret {
+        ConfiguredValue::Text(text) => Ok(Cow::Borrowed(text)),
+        ConfiguredValue::Reference(reference) => {
+            let text = read_value(reference).await.map_err(|error| error.to_string())?;
+            check_secret(verifier, &text).map_err(|rule| format!("the value read {rule}"))?;
+            Ok(Cow::Owned(text))
+        }
     }
 }
 

@@ -275,7 +275,7 @@ mod tests {
         let id = sources.create(source(UserId::new(), "a"), |_| ()).await.unwrap().id;
         let read = |sources: &Sources| {
             let source = sources.get(id).unwrap();
-            source.secrets.valid(Timestamp::now()).ok().map(|valid| valid.map(str::to_owned).collect::<Vec<_>>())
+            source.secrets.valid(Timestamp::now()).ok().map(|valid| valid.map(ToString::to_string).collect::<Vec<_>>())
         };
         let again = Sources::open(store.clone(), 9, keys).unwrap();
         assert_eq!(read(&again), Some(vec!["first-secret".to_owned()]));
@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(read(&again), Some(vec!["first-secret".to_owned()]), "what cannot be read is not written over");
         let mend = |before: Arc<Source>| async move {
             let mut spec = before.spec();
-            spec.verify.secret = Some("second-secret".to_owned());
+            spec.verify.secret = Some("second-secret".to_owned().into());
             let mended = Source::define(spec, UserId::new(), Some(&before)).unwrap();
             Ok::<_, SourcesError>(Edit::put(mended))
         };

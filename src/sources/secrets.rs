@@ -4,7 +4,7 @@
 //! without a moment in which its requests are refused.
 
 use crate::{
-    model::{id::SourceId, timestamp::Timestamp},
+    model::{configured_value::ConfiguredValue, id::SourceId, timestamp::Timestamp},
     platform::secret_keys::{SealedValue, SecretKeys, UnsealError},
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -21,10 +21,10 @@ pub struct SourceSecrets {
     sealed: OnceLock<SealedValue>,
 }
 
-/// One secret in clear. Its `Debug` output does not show it.
+/// One secret in clear, or the place where it is read for every request. Its `Debug` output does not show it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RotatedSecret {
-    pub secret: String,
+    pub secret: ConfiguredValue,
     /// The end of its validity; `None` for the current one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
@@ -32,7 +32,7 @@ pub struct RotatedSecret {
 
 impl SourceSecrets {
     /// The secret of a new source; none for a source that has none.
-    pub fn new(secret: Option<String>) -> Self {
+    pub fn new(secret: Option<ConfiguredValue>) -> Self {
         Self::of(secret.into_iter().map(|secret| RotatedSecret { secret, until: None }).collect())
     }
 
@@ -42,7 +42,7 @@ impl SourceSecrets {
 
     /// The same secrets with a new current one. The one before stays valid for `overlap` from `now` on; of those before it,
     /// each keeps its own end.
-    pub fn rotated(before: &[RotatedSecret], new: String, overlap: Duration, now: Timestamp) -> Self {
+    pub fn rotated(before: &[RotatedSecret], new: ConfiguredValue, overlap: Duration, now: Timestamp) -> Self {
         let former = before.iter().filter(|former| former.secret != new).map(|former| RotatedSecret {
             secret: former.secret.clone(),
             until: Some(former.until.unwrap_or_else(|| now.after(overlap))),
@@ -72,9 +72,9 @@ impl SourceSecrets {
     /// # Errors
     ///
     /// Fails as [`Self::read`] does.
-    pub fn valid(&self, now: Timestamp) -> Result<impl Iterator<Item = &str>, &UnsealError> {
+    pub fn valid(&self, now: Timestamp) -> Result<impl Iterator<Item = &ConfiguredValue>, &UnsealError> {
         let valid = self.read()?.iter().filter(move |secret| secret.until.is_none_or(|until| until > now));
-        Ok(valid.map(|secret| secret.secret.as_str()))
+        Ok(valid.map(|secret| &secret.secret))
     }
 
     /// Encrypts new secrets of the source with this id, for the next write.
@@ -137,37 +137,37 @@ mod tests {
     const DAY: Duration = Duration::from_secs(86_400);
 
     fn valid(secrets: &SourceSecrets, now: Timestamp) -> Vec<&str> {
-        secrets.valid(now).unwrap().collect()
+        secrets.valid(now).unwrap().filter_map(ConfiguredValue::text).collect()
     }
 
     #[test]
     fn a_replaced_secret_is_valid_until_its_overlap_is_over() {
-        let first = SourceSecrets::new(Some("one".to_owned()));
-        let second = SourceSecrets::rotated(first.read().unwrap(), "two".to_owned(), DAY, NOW);
+        let first = SourceSecrets::new(Some("one".to_owned().into()));
+        let second = SourceSecrets::rotated(first.read().unwrap(), "two".to_owned().into(), DAY, NOW);
         assert_eq!(valid(&second, NOW), ["two", "one"]);
         assert_eq!(valid(&second, NOW.after(DAY / 2)), ["two", "one"]);
         assert_eq!(valid(&second, NOW.after(DAY)), ["two"]);
-        let third = SourceSecrets::rotated(second.read().unwrap(), "three".to_owned(), DAY, NOW.after(DAY / 2));
+        let third = SourceSecrets::rotated(second.read().unwrap(), "three".to_owned().into(), DAY, NOW.after(DAY / 2));
         assert_eq!(valid(&third, NOW.after(DAY)), ["three", "two"], "the first keeps its own end");
-        let at_once = SourceSecrets::rotated(first.read().unwrap(), "two".to_owned(), Duration::ZERO, NOW);
+        let at_once = SourceSecrets::rotated(first.read().unwrap(), "two".to_owned().into(), Duration::ZERO, NOW);
         assert_eq!(valid(&at_once, NOW), ["two"]);
     }
 
     #[test]
     fn a_secret_that_comes_back_is_current_again_and_their_number_is_bounded() {
-        let mut secrets = SourceSecrets::new(Some("0".to_owned()));
+        let mut secrets = SourceSecrets::new(Some("0".to_owned().into()));
         for n in 1..10 {
-            secrets = SourceSecrets::rotated(secrets.read().unwrap(), n.to_string(), DAY, NOW);
+            secrets = SourceSecrets::rotated(secrets.read().unwrap(), n.to_string().into(), DAY, NOW);
         }
         assert_eq!(valid(&secrets, NOW), ["9", "8", "7", "6"]);
-        let back = SourceSecrets::rotated(secrets.read().unwrap(), "8".to_owned(), DAY, NOW);
+        let back = SourceSecrets::rotated(secrets.read().unwrap(), "8".to_owned().into(), DAY, NOW);
         assert_eq!(valid(&back, NOW), ["8", "9", "7", "6"]);
     }
 
     #[test]
     fn secrets_are_stored_encrypted_for_their_own_source_and_are_not_printed() {
         let (keys, id) = (SecretKeys::for_tests(), SourceId::new());
-        let secrets = SourceSecrets::new(Some("very secret".to_owned()));
+        let secrets = SourceSecrets::new(Some("very secret".to_owned().into()));
         secrets.seal(&keys, id);
         let stored = serde_json::to_string(&secrets).unwrap();
         assert!(!stored.contains("very secret") && !format!("{secrets:?}").contains("very secret"));

@@ -38,6 +38,29 @@ fn create(daemon: &Daemon, spec: &Value) -> String {
 }
 
 #[test]
+fn the_secret_of_a_global_source_may_be_a_systemd_credential_that_is_read_for_every_request() {
+    let credentials = tempfile::tempdir().unwrap();
+    let file = credentials.path().join("github");
+    std::fs::write(&file, format!("{SECRET}\n")).unwrap();
+    let mut daemon = Daemon::start();
+    daemon.set_variable("CREDENTIALS_DIRECTORY", credentials.path().to_str().unwrap());
+    daemon.crash_and_restart();
+    let verify = json!({"type": "github", "secret": {"credential": "github"}});
+    let id = create(&daemon, &json!({"slug": "github", "owner": "global", "verify": verify}));
+    assert_eq!(github(&daemon, SECRET, "1", "{}").0, 202);
+    assert_eq!(daemon.get(&format!("/api/sources/{id}")).json()["verify"]["secret"], json!({"credential": "github"}));
+    std::fs::write(&file, "another secret").unwrap();
+    assert_eq!(github(&daemon, SECRET, "2", "{}").0, 401);
+    assert_eq!(github(&daemon, "another secret", "3", "{}").0, 202);
+    std::fs::write(&file, "short").unwrap();
+    assert_eq!(github(&daemon, "short", "4", "{}").0, 503, "a secret that is too short verifies nothing");
+    std::fs::remove_file(&file).unwrap();
+    let (status, answer) = github(&daemon, SECRET, "5", "{}");
+    assert_eq!(status, 503);
+    assert!(!answer.to_string().contains("credential"), "a sender learns nothing of the server's places: {answer}");
+}
+
+#[test]
 fn a_request_at_a_source_is_delivered_to_a_sink_and_survives_kill_9() {
     let mut daemon = Daemon::start();
     let spec = json!({"slug": "github", "verify": {"type": "github", "secret": SECRET},

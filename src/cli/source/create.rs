@@ -115,7 +115,7 @@ impl CreateSource {
             active: Some(!self.inactive),
             verify: VerifySpec {
                 kind: self.verify,
-                secret,
+                secret: secret.map(Into::into),
                 header: self.header.clone(),
                 query: self.query.clone(),
                 prefix: self.prefix.clone(),

@@ -109,6 +109,11 @@ impl Daemon {
         self.settings.push((format!("SVC_{name}"), value.to_owned()));
     }
 
+    /// Changes a variable that is no setting for the next start.
+    pub fn set_variable(&mut self, name: &str, value: &str) {
+        self.settings.push((name.to_owned(), value.to_owned()));
+    }
+
     /// Starts the stopped daemon again, with the same data and address.
     pub fn restart(&mut self) {
         let address = self.url.trim_start_matches("http://").to_owned();

@@ -4,7 +4,10 @@
 //! a killed process would have left. A crash may lose settlements but neither accepted events nor sequence numbers,
 //! so the recovered queues must equal one of the states of the model since the last write that was awaited.
 
-use super::{super::{sled::WaitingDelivery, *}, AttemptEnding, CAPACITY, DEAD_LETTERS, EngineFixture, SINKS};
+use super::{
+    super::{sled::WaitingDelivery, *},
+    AttemptEnding, CAPACITY, DEAD_LETTERS, EngineFixture, SINKS,
+};
 use crate::{
     model::{id::EventId, replay::ReplayedState},
     platform::audit::AuditEntry,

@@ -43,7 +43,9 @@ pub(super) fn intake_error(error: IntakeError) -> ApiError {
     let message = error.to_string();
     match error {
         IntakeError::Unverified(_) => ApiError::Unverified(message),
-        IntakeError::SecretLost(_) | IntakeError::Unavailable(_) => ApiError::Unavailable(message),
+        IntakeError::SecretLost(_) | IntakeError::SecretUnread(_) | IntakeError::Unavailable(_) => {
+            ApiError::Unavailable(message)
+        }
         IntakeError::Encoded(_) => ApiError::UnsupportedEncoding(message),
         IntakeError::TooMany(wait) => ApiError::TooManyRequests { message, wait },
         IntakeError::OwnerMayNotEmit => ApiError::Forbidden(message),
