@@ -13,8 +13,8 @@ use std::{
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 const LOCK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Pages that sled keeps in memory.
-const CACHE: u64 = 64 << 20;
+/// Pages that sled keeps in memory. Rows come at one end and go at the other, so that few pages are in use at a time.
+const CACHE: u64 = 24 << 20;
 
 /// The folder of the database in a data directory.
 pub fn path(directory: &Path) -> PathBuf {
