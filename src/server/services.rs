@@ -27,7 +27,7 @@ use crate::{
         feed::{Feed, FeedItem},
         matcher::Routes,
         queue::{
-            Engine,
+            Engine, RouteTarget,
             sled::{EngineHooks, QueueLimits, SledEngine},
         },
     },
@@ -38,7 +38,7 @@ use crate::{
     server::{
         agent_hub::{AgentHub, AgentHubDeps},
         http::{
-            BackupServices, EventServices, HttpServices, HttpSettings, LoginServices, MethodServices,
+            ActivityServices, BackupServices, EventServices, HttpServices, HttpSettings, LoginServices, MethodServices,
             ScriptRunServices, ScriptServices, SinkServices, SourceServices, SpaceServices, StatusServices,
             SubscriptionServices, UserLimits, UserServices,
         },
@@ -137,7 +137,10 @@ impl Services {
 
         let (ready, ready_queues) = mpsc::unbounded_channel();
         let accepted_feed = feed.clone();
-        let accepted = Box::new(move |event: &Arc<Event>| accepted_feed.publish(FeedItem::Accepted(event.clone())));
+        let accepted = Box::new(move |event: &Arc<Event>, dropped: &[RouteTarget]| {
+            accepted_feed.publish(FeedItem::Accepted(event.clone()));
+            dropped.iter().for_each(|target| accepted_feed.activity().count_drop(target.sink));
+        });
         let limits = QueueLimits {
             queue: config.delivery.queue,
             dead_letters: config.delivery.dead_letters,
@@ -277,6 +280,7 @@ impl Services {
             login: Arc::new(LoginServices {
                 identity: self.identity.clone(),
                 session_lifetime: self.config.auth.session.0,
+                zone: zone.clone(),
             }),
             users: Arc::new(UserServices { identity: self.identity.clone(), records: self.user_records() }),
             events: Arc::new(EventServices {
@@ -296,6 +300,7 @@ impl Services {
                 subscriptions: self.subscriptions.clone(),
                 filters: self.filters.clone(),
                 engine: self.engine.clone(),
+                activity: self.feed.activity().clone(),
                 scripts: self.scripts.clone(),
                 delivery: self.delivery.clone(),
                 user_limits: user_limits.clone(),
@@ -305,6 +310,14 @@ impl Services {
                 intake: self.intake.clone(),
                 audit: self.audit.clone(),
                 user_limits: user_limits.clone(),
+            }),
+            activity: Arc::new(ActivityServices {
+                activity: self.feed.activity().clone(),
+                sinks: self.sinks.clone(),
+                subscriptions: self.subscriptions.clone(),
+                engine: self.engine.clone(),
+                spaces: self.spaces.clone(),
+                delivery: self.delivery.clone(),
             }),
             subscriptions: Arc::new(SubscriptionServices {
                 subscriptions: self.subscriptions.clone(),
@@ -333,6 +346,7 @@ impl Services {
                 scripts: self.scripts.clone(),
                 tools: self.tools.clone(),
                 workers: self.workers.clone(),
+                engine: self.engine.clone(),
                 user_limits,
                 zone,
             }),

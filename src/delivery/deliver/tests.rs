@@ -70,7 +70,7 @@ impl DeliveryFixture {
         let settings =
             config::DeliveryConfig { backoff: vec![millisecond, millisecond], ..config::DeliveryConfig::default() };
         let (ready, wakes) = mpsc::unbounded_channel();
-        let hooks = EngineHooks { accepted: Box::new(|_| ()), ready };
+        let hooks = EngineHooks { accepted: Box::new(|_, _| ()), ready };
         let limits = QueueLimits { queue: settings.queue, dead_letters: settings.dead_letters, undelivered: u64::MAX };
         let engine = SledEngine::open(store.clone(), Arc::default(), limits, hooks).unwrap();
         let engine: Arc<dyn Engine> = Arc::new(engine);

@@ -6,6 +6,7 @@ use crate::{
         event::Event,
         id::{EventId, SinkId},
         owner::Owner,
+        timestamp::Timestamp,
         units::Size,
     },
     platform::{
@@ -62,6 +63,8 @@ pub struct QueueDepth {
     /// The sequence number of the last event routed to the sink, dropped events included.
     pub last_sequence: u64,
     pub dead: usize,
+    /// The time at which the oldest undelivered event was accepted.
+    pub oldest: Option<Timestamp>,
 }
 
 /// The state of the event at the head of a queue.

@@ -18,7 +18,7 @@ use crate::{
         metrics::Metrics,
         store::Store,
     },
-    routing::{emit::Emitter, feed::Feed, queue::Engine},
+    routing::{activity::Activity, emit::Emitter, feed::Feed, queue::Engine},
     scripting::{
         scripts::{Scripts, ToolRunner},
         workers::LuaWorkers,
@@ -46,6 +46,7 @@ pub struct HttpServices {
     pub events: Arc<EventServices>,
     pub sinks: Arc<SinkServices>,
     pub sources: Arc<SourceServices>,
+    pub activity: Arc<ActivityServices>,
     pub subscriptions: Arc<SubscriptionServices>,
     pub spaces: Arc<SpaceServices>,
     pub scripts: Arc<ScriptServices>,
@@ -75,6 +76,7 @@ pub trait FromServices: Send + 'static {
 pub struct LoginServices {
     pub identity: Identity,
     pub session_lifetime: Duration,
+    pub zone: Arc<str>,
 }
 
 /// Services of the routes of users.
@@ -106,6 +108,7 @@ pub struct SinkServices {
     pub subscriptions: Subscriptions,
     pub filters: EventFilters,
     pub engine: Arc<dyn Engine>,
+    pub activity: Activity,
     pub scripts: Scripts,
     /// Delivers outside any queue, for tests and previews.
     pub delivery: sinks::SinkContext,
@@ -119,6 +122,17 @@ pub struct SourceServices {
     pub intake: SourceIntake,
     pub audit: Audit,
     pub user_limits: Arc<UserLimits>,
+}
+
+/// Services of the figures of the last hour.
+pub struct ActivityServices {
+    pub activity: Activity,
+    pub sinks: Sinks,
+    pub subscriptions: Subscriptions,
+    pub engine: Arc<dyn Engine>,
+    pub spaces: Spaces,
+    /// Knows the sinks whose Lua is in quarantine.
+    pub delivery: sinks::SinkContext,
 }
 
 /// Services of the routes of subscriptions.
@@ -158,6 +172,8 @@ pub struct ScriptRunServices {
     pub scripts: Scripts,
     pub tools: ToolRunner,
     pub workers: LuaWorkers,
+    /// Has the recorded events.
+    pub engine: Arc<dyn Engine>,
     pub user_limits: Arc<UserLimits>,
     /// Zone of sample events.
     pub zone: Arc<str>,
@@ -212,6 +228,7 @@ from_services! {
     Arc<EventServices>: events;
     Arc<SinkServices>: sinks;
     Arc<SourceServices>: sources;
+    Arc<ActivityServices>: activity;
     Arc<SubscriptionServices>: subscriptions;
     Arc<SpaceServices>: spaces;
     Arc<ScriptServices>: scripts;

@@ -14,7 +14,7 @@ use crate::{
         metrics::Metrics,
         store::{Store, StoreError},
     },
-    routing::queue::HistoryPosition,
+    routing::queue::{HistoryPosition, RouteTarget},
 };
 use parking_lot::{Mutex, MutexGuard};
 use std::{
@@ -34,8 +34,8 @@ pub struct QueueLimits {
     pub undelivered: u64,
 }
 
-/// A function that the engine calls with each event that is on disk.
-pub type AcceptedHook = Box<dyn Fn(&Arc<Event>) + Send + Sync>;
+/// A function that the engine calls with each event that is on disk, and the sinks that lost it.
+pub type AcceptedHook = Box<dyn Fn(&Arc<Event>, &[RouteTarget]) + Send + Sync>;
 
 /// Notifications of the engine. They come from the writer thread and must not block.
 pub struct EngineHooks {

@@ -110,7 +110,7 @@ impl QueueState {
                 for RouteTarget { name, sink } in dropped {
                     log::warn!("sink `{name}` ({sink}) is full: event {} is dropped for it", event.id);
                 }
-                (self.hooks.accepted)(event);
+                (self.hooks.accepted)(event, dropped);
                 if !queued.is_empty() {
                     self.cache.insert(*at, event.clone());
                 }

@@ -107,7 +107,7 @@ fn open(directory: &Path) -> (Store, SledEngine, mpsc::UnboundedReceiver<SinkId>
     let metrics = Arc::<Metrics>::default();
     let store = Store::open(directory, 0, metrics.clone()).unwrap();
     let (ready, wakes) = mpsc::unbounded_channel();
-    let hooks = EngineHooks { accepted: Box::new(|_| ()), ready };
+    let hooks = EngineHooks { accepted: Box::new(|_, _| ()), ready };
     let limits = QueueLimits { queue: CAPACITY, dead_letters: DEAD_LETTERS, undelivered: UNDELIVERED };
     let engine = SledEngine::open(store.clone(), metrics, limits, hooks).unwrap();
     (store, engine, wakes)

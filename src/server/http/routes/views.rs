@@ -27,7 +27,12 @@ pub fn role_names(identity: &Identity, ids: &[RoleId]) -> Vec<RoleName> {
 
 pub fn queue_view(engine: &dyn Engine, queue: SinkId) -> QueueView {
     let depth = engine.depth(queue);
-    QueueView { depth: depth.queued, next_sequence: depth.last_sequence + 1, dead: depth.dead }
+    QueueView {
+        depth: depth.queued,
+        next_sequence: depth.last_sequence + 1,
+        dead: depth.dead,
+        oldest_waiting_at: depth.oldest,
+    }
 }
 
 pub fn filter_errors_view(FilterErrors { count, last, last_at }: FilterErrors) -> FilterErrorsView {

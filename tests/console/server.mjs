@@ -1,0 +1,53 @@
+// The API of the daemon under test, with the administrator's token, and programs beside it.
+
+import { spawn } from "node:child_process";
+import { base, PATIENCE } from "./browser.mjs";
+
+export const admin = { name: "admin", password: process.env.SVC_PASSWORD };
+
+/** A request with the administrator's token; an error unless it succeeds. */
+export async function api(method, path, body) {
+  const response = await fetch(`${base}${path}`, {
+    method,
+    headers: { Authorization: `Bearer ${process.env.SVC_TOKEN}`, ...(body && { "Content-Type": "application/json" }) },
+    body: body && JSON.stringify(body),
+  });
+  const text = await response.text();
+  if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${text}`);
+  return text === "" ? null : JSON.parse(text);
+}
+
+export const get = (path) => api("GET", path);
+export const post = (path, body) => api("POST", path, body);
+
+/** Waits until `condition` returns a value. */
+export async function eventually(what, condition) {
+  const deadline = Date.now() + PATIENCE;
+  for (;;) {
+    const value = await condition();
+    if (value) return value;
+    if (Date.now() > deadline) throw new Error(`waited ${PATIENCE} ms for: ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}
+
+/** A user with these permissions and the password `correct horse`. */
+export async function createUser(name, permissions) {
+  await post("/api/roles", { name: `role-${name}`, permissions });
+  return post("/api/users", { name, password: "correct horse", roles: [`role-${name}`] });
+}
+
+/** Emits an event as the administrator and returns its id. */
+export async function emit(type, payload = {}) {
+  return (await post("/api/events/emit", { type, payload })).event_id;
+}
+
+/** The address at the receiver of the test, which answers 500 under `/fail` and echoes under `/echo`. */
+export const receiver = (path) => `${process.env.SVC_RECEIVER}${path}`;
+
+/** Runs the program under test; it ends with the scenario. */
+export function svc(args, env = {}) {
+  const child = spawn(process.env.SVC_BIN, args, { env: { ...process.env, ...env }, stdio: ["ignore", "pipe", "pipe"], cwd: process.env.SVC_SCRATCH });
+  process.on("exit", () => child.kill("SIGKILL"));
+  return child;
+}
