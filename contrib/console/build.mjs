@@ -13,7 +13,7 @@ import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const here = dirname(fileURLToPath(import.meta.url));
-const vendor = join(here, "../../src/server/http/console/web/vendor");
+const vendor = process.env.CONSOLE_VENDOR ?? join(here, "../../src/server/http/console/web/vendor");
 const isCheck = process.argv.includes("--check");
 
 const sha256 = (bytes) => createHash("sha256").update(bytes).digest("hex");

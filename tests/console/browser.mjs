@@ -5,20 +5,20 @@ import { createRequire } from "node:module";
 import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 
-const modules = process.env.SVC_CONSOLE_MODULES;
+const modules = process.env.CONSOLE_MODULES;
 const require = createRequire(join(modules, "package.json"));
 const { chromium } = require("playwright-core");
 const axe = await readFile(require.resolve("axe-core/axe.min.js"), "utf8");
 
-export const base = process.env.SVC_URL;
+export const base = process.env.CONSOLE_URL;
 const DESKTOP = { width: 1280, height: 860 };
 export const PHONE = { width: 390, height: 844 };
 
 /** Time that a condition may take. Generous, because the machine may be busy. */
-export const PATIENCE = Number(process.env.SVC_PATIENCE ?? 60_000);
+export const PATIENCE = Number(process.env.CONSOLE_PATIENCE ?? 60_000);
 
 export async function launch() {
-  return chromium.launch({ executablePath: process.env.SVC_CHROMIUM, args: ["--no-sandbox", "--disable-dev-shm-usage"] });
+  return chromium.launch({ executablePath: process.env.CONSOLE_CHROMIUM, args: ["--no-sandbox", "--disable-dev-shm-usage"] });
 }
 
 /**
@@ -30,7 +30,7 @@ export async function open(browser, { viewport = DESKTOP, colorScheme = "light",
   context.setDefaultTimeout(PATIENCE);
   await context.addInitScript(() => {
     window.violations = [];
-    document.addEventListener("securitypolicyviolation", (event) => window.violations.push(`${event.violatedDirective} ${event.blockedURI} ${event.sample}`));
+    document.addEventListener("securitypolicyviolation", (event) => window.violations.push(`${event.violatedDirective} ${event.blockedURI} ${event.sample} at ${event.sourceFile}:${event.lineNumber}:${event.columnNumber}`));
   });
   const page = await context.newPage();
   const faults = [];
@@ -64,7 +64,7 @@ export async function logIn(page, name, password) {
   await page.getByLabel("Name").fill(name);
   await page.getByLabel("Password").fill(password);
   await page.getByRole("button", { name: "Log in" }).click();
-  await page.getByRole("navigation", { name: "Views" }).waitFor({ state: "attached" });
+  await page.locator("#main").waitFor();
 }
 
 /** Replaces the text of an editor. */
@@ -88,7 +88,7 @@ export async function checkAccessibility(page, name) {
 
 /** Keeps a picture of the page if the run is to make them. */
 export async function picture(page, name) {
-  const directory = process.env.SVC_SCREENSHOTS;
+  const directory = process.env.CONSOLE_SCREENSHOTS;
   if (!directory) return;
   await mkdir(directory, { recursive: true });
   await page.screenshot({ path: join(directory, `${name}.png`) });

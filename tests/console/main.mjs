@@ -1,8 +1,11 @@
 // Runs one scenario: `node main.mjs NAME`.
 
 import { launch } from "./browser.mjs";
+import { choosePassword } from "./server.mjs";
 
-const { default: scenario } = await import(`./scenarios/${process.argv[2]}.mjs`);
+const [, , name] = process.argv;
+const { default: scenario } = await import(`./scenarios/${name}.mjs`);
+if (name !== "session") await choosePassword();
 const browser = await launch();
 try {
   await scenario(browser);

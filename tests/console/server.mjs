@@ -3,13 +3,13 @@
 import { spawn } from "node:child_process";
 import { base, PATIENCE } from "./browser.mjs";
 
-export const admin = { name: "admin", password: process.env.SVC_PASSWORD };
+export const admin = { name: "admin", password: process.env.CONSOLE_PASSWORD };
 
 /** A request with the administrator's token; an error unless it succeeds. */
 export async function api(method, path, body) {
   const response = await fetch(`${base}${path}`, {
     method,
-    headers: { Authorization: `Bearer ${process.env.SVC_TOKEN}`, ...(body && { "Content-Type": "application/json" }) },
+    headers: { Authorization: `Bearer ${process.env.CONSOLE_TOKEN}`, ...(body && { "Content-Type": "application/json" }) },
     body: body && JSON.stringify(body),
   });
   const text = await response.text();
@@ -19,6 +19,12 @@ export async function api(method, path, body) {
 
 export const get = (path) => api("GET", path);
 export const post = (path, body) => api("POST", path, body);
+
+/** Lets the administrator choose its own password, which is the same, so that no view asks for that. */
+export async function choosePassword() {
+  const { id } = await get("/api/whoami");
+  await api("PATCH", `/api/users/${id}`, { password: admin.password });
+}
 
 /** Waits until `condition` returns a value. */
 export async function eventually(what, condition) {
@@ -43,11 +49,11 @@ export async function emit(type, payload = {}) {
 }
 
 /** The address at the receiver of the test, which answers 500 under `/fail` and echoes under `/echo`. */
-export const receiver = (path) => `${process.env.SVC_RECEIVER}${path}`;
+export const receiver = (path) => `${process.env.CONSOLE_RECEIVER}${path}`;
 
 /** Runs the program under test; it ends with the scenario. */
 export function svc(args, env = {}) {
-  const child = spawn(process.env.SVC_BIN, args, { env: { ...process.env, ...env }, stdio: ["ignore", "pipe", "pipe"], cwd: process.env.SVC_SCRATCH });
+  const child = spawn(process.env.CONSOLE_BIN, args, { env: { ...process.env, ...env }, stdio: ["ignore", "ignore", "inherit"], cwd: process.env.CONSOLE_SCRATCH });
   process.on("exit", () => child.kill("SIGKILL"));
   return child;
 }

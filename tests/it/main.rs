@@ -5,6 +5,7 @@
 mod agents;
 mod backup;
 mod cli;
+mod console;
 mod crash;
 mod damage;
 mod delivery;

@@ -30,9 +30,9 @@ export default async function events(browser) {
   await page.getByRole("button", { name: "Deliver again" }).waitFor();
   await page.getByText("Attempt 3").waitFor();
   await page.getByText("HTTP 500").first().waitFor();
-  await page.getByLabel("Request body").first().waitFor();
-  assert.match(await page.getByLabel("Request body").first().innerText(), /"version": "1.2"/);
-  await page.getByText("no luck today").first().waitFor();
+  await page.getByLabel("Request body", { exact: true }).first().waitFor();
+  assert.match(await page.getByLabel("Request body", { exact: true }).first().innerText(), /"version": "1.2"/);
+  await page.getByText("no luck today").last().waitFor();
   await page.getByText("Why did others not hear it?").click();
   await page.getByText("none of its patterns `custom.build.*` matches `custom.deploy.done`").waitFor();
   await page.getByText("filtered: its filter `event.data.branch == 'main'` refuses the event").waitFor();

@@ -69,7 +69,7 @@ export default async function session(browser) {
   await page.context().setOffline(false);
   await page.getByText("The server cannot be reached").waitFor({ state: "detached" });
 
-  await page.getByLabel("User admin").click();
+  await page.locator(".user-menu summary").click();
   await page.getByRole("button", { name: "Log out" }).click();
   await page.getByText("You are logged out.").waitFor();
   const status = await page.evaluate(async () => (await fetch("/api/whoami")).status);

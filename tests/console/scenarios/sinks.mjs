@@ -26,14 +26,14 @@ export default async function sinks(browser) {
   await page.keyboard.press("Escape");
   // A mistake is marked on its line while typing, and refused on saving.
   await write(page, "Template of the body", "local text = 1\nreturn {{ text }");
-  await page.locator(".cm-lintRange-error, .cm-lint-marker-error").first().waitFor();
+  await page.locator(".cm-lintRange-error").first().waitFor();
   await page.getByRole("button", { name: "Make the sink" }).click();
   await page.getByText(/does not compile/).first().waitFor();
   assert.equal((await get("/api/event-sinks")).items.length, 0, "nothing was stored");
 
   // The preview on a written and on a recorded event.
   await write(page, "Template of the body", 'return { text = "version " .. event.data.version }');
-  const body = page.getByLabel("Body that would be sent");
+  const body = page.getByLabel("Body that would be sent", { exact: true });
   await eventually("the preview of the written event", async () => (await body.innerText().catch(() => "")).includes("version 1.2"));
   await page.getByLabel("A recorded one").check();
   await page.getByLabel("Recent events").selectOption(recorded);
@@ -54,7 +54,7 @@ export default async function sinks(browser) {
   await page.getByLabel("Or its id").fill(recorded);
   await page.getByRole("button", { name: "Deliver", exact: true }).click();
   await page.getByText("HTTP 200").waitFor();
-  assert.match(await page.getByLabel("Request body").innerText(), /version 9.9/);
+  assert.match(await page.getByLabel("Request body", { exact: true }).innerText(), /version 9.9/);
   await checkAccessibility(page, "test of a sink");
 
   // Pausing is confirmed by the server before it is shown.

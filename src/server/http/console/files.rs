@@ -98,13 +98,13 @@ pub fn content_type(path: &str) -> &'static str {
     }
 }
 
-/// The content type and bytes of a path's file in the directory that `SVC_CONSOLE_FILES` names, for work on the console without
+/// The content type and bytes of a path's file in the directory that `CONSOLE_FILES` names, for work on the console without
 /// a build. Only debug builds read it.
 pub fn from_disk(path: &str) -> Option<(&'static str, Vec<u8>)> {
     if !cfg!(debug_assertions) {
         return None;
     }
-    let directory = std::env::var_os("SVC_CONSOLE_FILES")?;
+    let directory = std::env::var_os("CONSOLE_FILES")?;
     // The segment after the prefix is the version, which is not looked at.
     let name =
         path.strip_prefix(super::PREFIX).map_or(super::PAGE, |rest| rest.split_once('/').map_or("", |(_, name)| name));

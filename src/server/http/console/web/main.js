@@ -1,6 +1,6 @@
 // The start of the console: who is logged in decides between the form of the login and the view of the address.
 
-import { html, render, useEffect, useState } from "./core/html.js";
+import { Component, html, render, useEffect, useState } from "./core/html.js";
 import { apply } from "./core/theme.js";
 import { listen } from "./core/keyboard.js";
 import { loadSession, user } from "./core/session.js";
@@ -48,7 +48,19 @@ function View() {
   if (!found.isOffered) return html`<${NotOffered} name=${found.view.name} />`;
   const { view: Shown, failed } = loaded[key] ?? {};
   if (failed) return html`<${ErrorBox} error=${{ message: "This view could not be loaded. Reload the page." }} />`;
-  return Shown ? html`<${Shown} key=${path.join("/")} id=${path[1]} rest=${path.slice(2)} />` : html`<${Loading} />`;
+  return Shown ? html`<${Guard} key=${path.join("/")}><${Shown} id=${path[1]} /><//>` : html`<${Loading} />`;
+}
+
+/** Keeps a defect of one view from taking the navigation with it. */
+class Guard extends Component {
+  componentDidCatch(error) {
+    console.error(error);
+    this.setState({ error });
+  }
+
+  render({ children }, { error }) {
+    return error ? html`<${ErrorBox} error=${{ message: `This view has failed: ${error.message}. Reload the page.` }} />` : children;
+  }
 }
 
 function NotFound() {

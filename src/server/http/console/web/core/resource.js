@@ -11,8 +11,10 @@ import { get, recoveries } from "./api.js";
 export function useResource(load, inputs, { every } = {}) {
   const [state, setState] = useState({ data: undefined, error: null, isLoading: true });
   const latest = useRef(0);
+  const underWay = useRef(0);
   const reload = useCallback(async () => {
     const turn = ++latest.current;
+    underWay.current += 1;
     setState((before) => ({ ...before, isLoading: true }));
     try {
       const data = await load();
@@ -21,6 +23,8 @@ export function useResource(load, inputs, { every } = {}) {
       if (turn === latest.current && error.name !== "AbortError") {
         setState((before) => ({ data: error.status === 0 ? before.data : undefined, error, isLoading: false }));
       }
+    } finally {
+      underWay.current -= 1;
     }
   }, inputs);
   const recovered = recoveries.value;
@@ -30,7 +34,8 @@ export function useResource(load, inputs, { every } = {}) {
   }, [reload, recovered]);
   useEffect(() => {
     if (!every) return undefined;
-    const timer = setInterval(() => document.hidden || reload(), every);
+    // A slow answer is waited for: asking again would make it outdated before it came.
+    const timer = setInterval(() => document.hidden || underWay.current > 0 || reload(), every);
     return () => clearInterval(timer);
   }, [reload, every]);
   return { ...state, reload, set: (data) => setState({ data, error: null, isLoading: false }) };

@@ -80,7 +80,8 @@ export function changesOf(sink, spec) {
 /** The TOML of a definition: a template's language is told by its field. */
 export function tomlOf(spec) {
   const flat = (template) => (template && template.lang === "lua" ? template.source : template);
-  const shown = { ...spec };
+  const { name, description, events, type, owner, filter, active, ...rest } = spec;
+  const shown = { name, description, events, type, owner, filter, active, ...rest };
   if (shown.active !== false) delete shown.active;
   if (shown.owner === "me") delete shown.owner;
   if (shown.webhook) {

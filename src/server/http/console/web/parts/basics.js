@@ -36,7 +36,7 @@ export function State({ value, title }) {
 /** A local time; the exact one in UTC is in its title. */
 export function Time({ at, mode = "time" }) {
   if (!at) return html`<span class="muted">–</span>`;
-  const text = mode === "relative" ? relative(at, tick.value) : mode === "date" ? localDate(at) : localTime(at);
+  const text = mode === "relative" ? relative(at, Math.max(tick.value, Date.now())) : mode === "date" ? localDate(at) : localTime(at);
   const other = mode === "relative" ? `${localDate(at)}, ` : "";
   return html`<time datetime=${at} title=${`${other}${at} (UTC)`}>${text}</time>`;
 }

@@ -19,6 +19,10 @@ function loadStyle() {
   });
 }
 
+function showLast(plot) {
+  if (!(plot.cursor.left >= 0)) queueMicrotask(() => plot.setLegend({ idx: plot.data[0].length - 1 }));
+}
+
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hour12: false });
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -44,6 +48,8 @@ export function MinuteChart({ label, from, series, height = 180 }) {
         height,
         cursor: { drag: { x: false, y: false }, points: { size: 6 } },
         legend: { live: true },
+        // Without a pointer on it, the legend has the present minute.
+        hooks: { ready: [showLast], setData: [showLast] },
         scales: { x: { time: true }, y: { range: (_, __, most) => [0, Math.max(4, Math.ceil(most * 1.1))] } },
         axes: [{ ...axis, space: 70, values: (_, ticks) => ticks.map((at) => clock.format(at * 1000)) }, { ...axis, size: 44, space: 36 }],
         series: [
@@ -53,7 +59,6 @@ export function MinuteChart({ label, from, series, height = 180 }) {
           })),
         ],
       }, data, element.current);
-      plot.current.setLegend({ idx: times.length - 1 });
       observer = new ResizeObserver(() => element.current && plot.current?.setSize({ width: element.current.clientWidth, height }));
       observer.observe(element.current);
     });
@@ -65,9 +70,7 @@ export function MinuteChart({ label, from, series, height = 180 }) {
     };
   }, [theme.value, series.map((one) => one.name).join()]);
   useEffect(() => {
-    if (!plot.current) return;
-    plot.current.setData(data);
-    if (plot.current.cursor.idx === null || plot.current.cursor.left < 0) plot.current.setLegend({ idx: times.length - 1 });
+    plot.current?.setData(data);
   }, [from, JSON.stringify(data.slice(1))]);
   const sums = series.map((one) => `${one.name} ${number(one.values.reduce((sum, value) => sum + value, 0))}`);
   return html`<div class="chart" role="img" aria-label=${`${label}: ${sums.join(", ")} in the last hour`}><div ref=${element} aria-hidden="true" style=${{ minHeight: `${height + 34}px` }}></div></div>`;

@@ -15,7 +15,8 @@ export function Editor({ label, value, onInput, language = "lua", scope, check, 
   const host = useRef();
   const view = useRef();
   const latest = useRef({});
-  latest.current = { onInput, scope, check };
+  const [found, setFound] = useState([]);
+  latest.current = { onInput, scope, check, setFound };
   const [failed, setFailed] = useState(false);
   const [isReady, setReady] = useState(false);
 
@@ -51,33 +52,48 @@ export function Editor({ label, value, onInput, language = "lua", scope, check, 
   }
   return html`<div class="editor">
     <div ref=${host} class="editor-host" style=${{ minHeight: `${lines * 20}px` }}></div>${!isReady && html`<${Loading} label="Loading the editor" />`}
+    <div role="status">${found.map((error) => html`<div class="field-error" key=${error.line}>${error.line ? `Line ${error.line}: ` : ""}${error.message}</div>`)}</div>
   </div>`;
 }
 
 function extensionsOf(cm, { label, language, readOnly, lines, latest }) {
   const extensions = [
-    cm.lineNumbers(), cm.history(), cm.drawSelection(), cm.bracketMatching(), cm.closeBrackets(), cm.highlightActiveLine(),
+    cm.history(), cm.drawSelection(), cm.bracketMatching(), cm.closeBrackets(),
     cm.highlightSelectionMatches(), cm.indentUnit.of("  "), cm.syntaxHighlighting(highlighting(cm)), look(cm, lines), cm.EditorView.lineWrapping,
     cm.EditorView.contentAttributes.of({ "aria-label": label, spellcheck: "false" }),
     cm.keymap.of([...cm.closeBracketsKeymap, ...cm.defaultKeymap, ...cm.historyKeymap, ...cm.completionKeymap, ...cm.lintKeymap]),
+    cm.EditorView.domEventHandlers({ beforeinput: replaceSelected }),
     cm.EditorView.updateListener.of((update) => update.docChanged && latest.current.onInput?.(update.state.doc.toString())),
   ];
+  if (lines > 1) extensions.push(cm.lineNumbers(), cm.highlightActiveLine());
   if (readOnly) extensions.push(cm.EditorState.readOnly.of(true));
   if (language === "lua") {
     extensions.push(cm.StreamLanguage.define(cm.lua), cm.autocompletion({ override: [(context) => complete(context, latest.current.scope)] }));
-    extensions.push(cm.lintGutter(), cm.linter((view) => lint(view, latest.current.check), { delay: 500 }));
+    extensions.push(cm.linter((view) => lint(view, latest.current), { delay: 500 }));
   } else if (language === "json") {
     const parse = cm.jsonParseLinter();
-    extensions.push(cm.json(), cm.lintGutter(), cm.linter((view) => (view.state.doc.length === 0 ? [] : parse(view))));
+    extensions.push(cm.json(), cm.linter((view) => (view.state.doc.length === 0 ? [] : parse(view))));
   }
   return extensions;
 }
 
+/**
+ * Types over a selection. The browser itself would keep the look of the selected text in a style attribute, which the page's policy
+ * refuses.
+ */
+function replaceSelected(event, view) {
+  const isTyping = event.inputType === "insertText" && event.data && !view.composing;
+  if (!isTyping || view.state.selection.main.empty || view.state.readOnly) return false;
+  event.preventDefault();
+  view.dispatch(view.state.replaceSelection(event.data), { userEvent: "input.type" });
+  return true;
+}
+
 /** Asks `check` for the errors of the text. An answer that comes after a change is dropped by the linter. */
-async function lint(view, check) {
+async function lint(view, { check, setFound }) {
   const text = view.state.doc.toString();
-  if (!check || text.trim() === "") return [];
-  const errors = await check(text);
+  const errors = check && text.trim() !== "" ? await check(text) : [];
+  setFound(errors);
   return errors.map((error) => diagnostic(view.state, error));
 }
 
@@ -127,6 +143,8 @@ function look(cm, lines) {
     ".cm-tooltip-autocomplete > ul > li[aria-selected]": { backgroundColor: "var(--accent)", color: "var(--on-accent)" },
     ".cm-completionDetail": { color: "var(--muted)", fontStyle: "normal" },
     ".cm-tooltip-autocomplete > ul > li[aria-selected] .cm-completionDetail": { color: "inherit" },
+    // Drawn without the image of the default look, which the page's policy refuses.
+    ".cm-lintRange-error": { backgroundImage: "none", textDecoration: "underline wavy var(--bad)", textUnderlineOffset: "3px" },
     ".cm-diagnostic-error": { borderLeftColor: "var(--bad)" },
   });
 }

@@ -85,7 +85,7 @@ function ThemeButton() {
 function UserMenu() {
   const leave = () => logout().catch((error) => announce(error.message, "bad"));
   return html`<details class="user-menu">
-    <summary aria-label=${`User ${user.value.name}`}><span class="avatar" aria-hidden="true">${user.value.name.slice(0, 1).toUpperCase()}</span><span class="user-name">${user.value.name}</span></summary>
+    <summary title="Your account"><span class="avatar" aria-hidden="true">${user.value.name.slice(0, 1).toUpperCase()}</span><span class="user-name">${user.value.name}</span></summary>
     <div class="menu">
       <div class="muted">${user.value.roles.map((role) => role.name).join(", ") || "no roles"}</div>
       <a href=${to("account")}>Account and password</a>

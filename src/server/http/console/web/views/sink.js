@@ -29,18 +29,19 @@ function Sink({ id, tab }) {
   if (!sink) return html`<${Heading} title="Sink" back=${back} />${error ? html`<${ErrorBox} error=${error} retry=${reload} />` : html`<${Loading} />`}`;
   const mayChange = manages(sink.owner, "event_sinks");
   const receives = sink.type !== "json-rpc";
+  const tabs = [
+    { id: "state", name: "State" }, mayChange && { id: "edit", name: "Definition" }, receives && mayChange && { id: "test", name: "Test" },
+    receives && { id: "letters", name: "Dead letters", count: sink.queue.dead }, mayChange && sink.type === "webhook" && { id: "secret", name: "Secret" },
+  ].filter(Boolean);
+  const shown = tabs.some(({ id: offered }) => offered === tab) ? tab : "state";
   return html`<${Heading} title=${sink.name} back=${back} subtitle=${html`<${State} value=${sink.status} /><span>${sink.type}</span><span>${sink.owner === "global" ? "global" : "yours"}</span><span class="mono">${sink.events}</span>`}>
       ${mayChange && html`<${PauseButton} sink=${sink} path=${path} onChange=${set} /><${DeleteButton} sink=${sink} path=${path} />`}
     <//>
-    <${Tabs} current=${tab} href=${(next) => to("sinks", id, next === "state" ? {} : { tab: next })} tabs=${[
-      { id: "state", name: "State" }, mayChange && { id: "edit", name: "Definition" }, receives && mayChange && { id: "test", name: "Test" },
-      receives && { id: "letters", name: "Dead letters", count: sink.queue.dead },
-      mayChange && sink.type === "webhook" && { id: "secret", name: "Secret" },
-    ]} />
-    ${tab === "edit" && mayChange ? html`<${SinkForm} sink=${sink} onSaved=${set} />`
-      : tab === "test" && mayChange ? html`<${SinkTest} sink=${sink} path=${path} />`
-      : tab === "letters" ? html`<${DeadLetters} path=${path} depth=${sink.queue.depth} onChange=${reload} />`
-      : tab === "secret" && mayChange ? html`<${RotateSecret} sink=${sink} path=${path} onChange=${set} />`
+    <${Tabs} current=${shown} href=${(next) => to("sinks", id, next === "state" ? {} : { tab: next })} tabs=${tabs} />
+    ${shown === "edit" ? html`<${SinkForm} sink=${sink} onSaved=${set} />`
+      : shown === "test" ? html`<${SinkTest} sink=${sink} path=${path} />`
+      : shown === "letters" ? html`<${DeadLetters} path=${path} onChange=${reload} />`
+      : shown === "secret" ? html`<${RotateSecret} sink=${sink} path=${path} onChange=${set} />`
       : html`<${SinkState} sink=${sink} />`}`;
 }
 
@@ -120,5 +121,5 @@ function Subscription({ id }) {
       <${Fact} name="Formatters">${one.event_sinks.join(", ")}<//>
       <${Fact} name="Waiting">${number(one.queue.depth)}<//>
     <//></section>
-    <section><h2>Dead letters</h2><${DeadLetters} path=${`/api/event-sinks/${id}`} depth=${one.queue.depth} onChange=${list.reload} /></section></div>`;
+    <section><h2>Dead letters</h2><${DeadLetters} path=${`/api/event-sinks/${id}`} onChange=${list.reload} /></section></div>`;
 }

@@ -18,8 +18,11 @@ import { newSample, sampleBody, sampleData, SamplePicker } from "../parts/sample
 export function SinkForm({ sink, onSaved, eventId }) {
   const [draft, setDraft] = useState(() => (sink ? draftOf(sink) : newDraft()));
   const [sample, setSample] = useState(() => newSample(eventId));
-  const { isBusy, error, run } = useAction();
-  const set = (changes) => setDraft((before) => ({ ...before, ...changes }));
+  const { isBusy, error, run, clear } = useAction();
+  const set = (changes) => {
+    setDraft((before) => ({ ...before, ...changes }));
+    if (error) clear();
+  };
   const spec = specOf(draft);
   const isChanged = !sink || Object.keys(changesOf(sink, spec)).length > 0;
   useLeaveWarning(Boolean(sink) && isChanged);

@@ -1,7 +1,7 @@
 // The user's API tokens: making one, which is shown once, and deleting them.
 
 import { html, useEffect, useState } from "../core/html.js";
-import { del, post } from "../core/api.js";
+import { del, get, post } from "../core/api.js";
 import { bindKey } from "../core/keyboard.js";
 import { useAction, useList } from "../core/resource.js";
 import { fromLocalInput, relative } from "../core/format.js";
@@ -27,10 +27,11 @@ export default function Tokens() {
     ${list.items.length === 0 && list.isComplete && !list.error ? html`<${Empty} title="No tokens yet" action=${create}>A program sends one as <code>Authorization: Bearer svc_…</code>. Scopes limit what it reaches.<//>`
       : html`<${TokenTable} list=${list} onDelete=${setDeleted} />`}
     ${isMaking && html`<${NewToken} onClose=${() => setMaking(false)} onMade=${list.reload} />`}
-    ${deleted && html`<${Confirm} title=${`Delete the token ${deleted.name}?`} consequences=${consequences(deleted)} action=${remove} onClose=${() => setDeleted(null)} />`}`;
+    ${deleted && html`<${Confirm} title=${`Delete the token ${deleted.name}?`} consequences=${() => consequences(deleted)} action=${remove} onClose=${() => setDeleted(null)} />`}`;
 }
 
-function consequences(token) {
+async function consequences({ id }) {
+  const token = await get(`/api/tokens/${id}`);
   const used = token.last_used_at ? `It was last used ${relative(token.last_used_at)}.` : "It was never used.";
   return ["Programs that use it are refused from then on.", used];
 }
