@@ -17,6 +17,7 @@ macro_rules! files {
 /// Every file of the console. A test compares the list with the directory.
 pub const FILES: &[ConsoleFile] = files! {
     "core/api.js"
+    "core/capabilities.js"
     "core/format.js"
     "core/html.js"
     "core/keyboard.js"
@@ -43,9 +44,11 @@ pub const FILES: &[ConsoleFile] = files! {
     "parts/forms.js"
     "parts/icons.js"
     "parts/layout.js"
+    "parts/replay.js"
     "parts/rotate_secret.js"
     "parts/sample.js"
     "parts/schema_form.js"
+    "parts/sequence.js"
     "parts/sink_test.js"
     "parts/source_letters.js"
     "parts/table.js"

@@ -4,14 +4,17 @@ import { html, useState } from "../core/html.js";
 import { del, get, patch, post } from "../core/api.js";
 import { manages } from "../core/session.js";
 import { navigate, place, to } from "../core/router.js";
-import { useAction, useGet } from "../core/resource.js";
+import { useAction, useGet, useResource } from "../core/resource.js";
+import { capabilities } from "../core/capabilities.js";
 import { count, number } from "../core/format.js";
 import { announce, Button, Code, ErrorBox, Fact, Facts, Heading, Loading, State, Tabs, Time } from "../parts/basics.js";
 import { ConfirmButton } from "../parts/dialogs.js";
 import { Sparkline } from "../parts/charts.js";
 import { DeadLetters } from "../parts/dead_letters.js";
 import { SinkTest } from "../parts/sink_test.js";
+import { Replays } from "../parts/replay.js";
 import { RotateSecret } from "../parts/rotate_secret.js";
+import { Sequence } from "../parts/sequence.js";
 import { SinkForm } from "./sink_form.js";
 import { failureRate } from "./sinks.js";
 
@@ -25,22 +28,28 @@ export default function SinkPage({ id }) {
 function Sink({ id, tab }) {
   const path = `/api/event-sinks/${encodeURIComponent(id)}`;
   const { data: sink, error, reload, set } = useGet(path, {}, { every: tab === "edit" ? 0 : 3000 });
+  const { data: offers } = useResource(capabilities, []);
   const back = { href: to("sinks"), name: "Sinks" };
   if (!sink) return html`<${Heading} title="Sink" back=${back} />${error ? html`<${ErrorBox} error=${error} retry=${reload} />` : html`<${Loading} />`}`;
   const mayChange = manages(sink.owner, "event_sinks");
   const receives = sink.type !== "json-rpc";
   const tabs = [
     { id: "state", name: "State" }, mayChange && { id: "edit", name: "Definition" }, receives && mayChange && { id: "test", name: "Test" },
-    receives && { id: "letters", name: "Dead letters", count: sink.queue.dead }, mayChange && sink.type === "webhook" && { id: "secret", name: "Secret" },
+    receives && { id: "letters", name: "Dead letters", count: sink.queue.dead },
+    receives && mayChange && offers?.hasReplay && { id: "replay", name: "Replay" }, receives && offers?.hasSequence && { id: "numbers", name: "Numbers" },
+    mayChange && sink.type === "webhook" && { id: "secret", name: "Secret" },
   ].filter(Boolean);
   const shown = tabs.some(({ id: offered }) => offered === tab) ? tab : "state";
-  return html`<${Heading} title=${sink.name} back=${back} subtitle=${html`<${State} value=${sink.status} /><span>${sink.type}</span><span>${sink.owner === "global" ? "global" : "yours"}</span><span class="mono">${sink.events}</span>`}>
+  return html`<${Heading} title=${sink.name} back=${back} subtitle=${html`<${State} value=${sink.failure?.state ?? sink.status} /><span>${sink.type}</span><span>${sink.owner === "global" ? "global" : "yours"}</span><span class="mono">${sink.events}</span>`}>
       ${mayChange && html`<${PauseButton} sink=${sink} path=${path} onChange=${set} /><${DeleteButton} sink=${sink} path=${path} />`}
     <//>
     <${Tabs} current=${shown} href=${(next) => to("sinks", id, next === "state" ? {} : { tab: next })} tabs=${tabs} />
-    ${shown === "edit" ? html`<${SinkForm} sink=${sink} onSaved=${set} />`
+    ${!offers && ["replay", "numbers"].includes(tab) ? html`<${Loading} />`
+      : shown === "edit" ? html`<${SinkForm} sink=${sink} onSaved=${set} />`
       : shown === "test" ? html`<${SinkTest} sink=${sink} path=${path} />`
       : shown === "letters" ? html`<${DeadLetters} path=${path} onChange=${reload} />`
+      : shown === "replay" ? html`<${Replays} path=${path} />`
+      : shown === "numbers" ? html`<${Sequence} path=${path} />`
       : shown === "secret" ? html`<${RotateSecret} sink=${sink} path=${path} onChange=${set} />`
       : html`<${SinkState} sink=${sink} />`}`;
 }
@@ -89,6 +98,9 @@ function SinkState({ sink }) {
         <${Fact} name="Address">${sink.webhook?.url}<//>
         <${Fact} name="Filter">${sink.filter && html`<code>${sink.filter}</code>`}<//>
         <${Fact} name="Stored script">${sink.script?.script_id && html`<a href=${to("scripts", sink.script.script_id)}>open</a>`}<//>
+        <${Fact} name="Batches">${sink.webhook?.batch && `up to ${sink.webhook.batch.max} events${sink.webhook.batch.wait ? `, waiting ${sink.webhook.batch.wait}` : ""}`}<//>
+        <${Fact} name="After the last attempt">${sink.on_failure === "hold" && "held, and tried again with growing waits"}<//>
+        <${Fact} name="Hears the service's own reports">${sink.internal && "yes"}<//>
         <${Fact} name="Oldest waiting">${queue.oldest_waiting_at && html`<${Time} at=${queue.oldest_waiting_at} mode="relative" />`}<//>
         <${Fact} name="Next number">${queue.next_sequence}<//>
         <${Fact} name="Made by the space">${sink.space_id && html`<a href=${to("spaces", sink.space_id)}>${sink.space_id}</a>`}<//>
@@ -100,8 +112,9 @@ function SinkState({ sink }) {
 }
 
 function Warnings({ sink }) {
-  const { activity, quarantine, filter_errors: filterErrors, previous_secret_until: until } = sink;
-  return html`${quarantine && html`<p class="banner bad">Its Lua is in quarantine until <${Time} at=${quarantine.until} />, or until it is changed: ${quarantine.reason}</p>`}
+  const { activity, failure, quarantine, filter_errors: filterErrors, previous_secret_until: until } = sink;
+  return html`${failure && html`<p class="banner bad">It is ${failure.state} since <${Time} at=${failure.since} mode="date" />: ${failure.reason}${failure.needs_change ? " Attempts alone do not mend it: change the sink, its script or the egress policy." : ""}${failure.next_attempt_at ? html` The next attempt is due <${Time} at=${failure.next_attempt_at} mode="relative" />.` : ""}</p>`}
+    ${quarantine && html`<p class="banner bad">Its Lua is in quarantine until <${Time} at=${quarantine.until} />, or until it is changed: ${quarantine.reason}</p>`}
     ${filterErrors && html`<p class="banner warn">Its filter failed ${count(filterErrors.count, "time")}, each of which counted as a match. The last, <${Time} at=${filterErrors.last_at} />: ${filterErrors.last}</p>`}
     ${activity.last_error && html`<p class="banner warn">The last error, <${Time} at=${activity.last_error.at} mode="relative" />: ${activity.last_error.message}</p>`}
     ${until && html`<p class="banner warn">Requests are also signed with the former secret until <${Time} at=${until} mode="date" />.</p>`}`;

@@ -5,6 +5,7 @@ import { all, patch, post } from "../core/api.js";
 import { may } from "../core/session.js";
 import { navigate, to } from "../core/router.js";
 import { useAction, useDebounced, useResource } from "../core/resource.js";
+import { capabilities } from "../core/capabilities.js";
 import { pretty } from "../core/format.js";
 import { changesOf, draftOf, newDraft, specOf, tomlOf } from "../core/sink_draft.js";
 import { checkExpression, checkLua, errorsAt } from "../core/lua_check.js";
@@ -50,6 +51,7 @@ export function SinkForm({ sink, onSaved, eventId }) {
           ${draft.type === "script" && html`<${Script} draft=${draft} set=${set} error=${error} sample=${sample} />`}
           ${draft.type === "json-rpc" && html`<${Formatter} draft=${draft} set=${set} error=${error} sample=${sample} />`}
         </section>
+        ${draft.type !== "json-rpc" && html`<${Flow} draft=${draft} set=${set} error=${error} />`}
         <${ErrorBox} error=${error} />
         <div class="form-actions">
           <${Button} type="submit" kind="primary" busy=${isBusy} disabled=${!isChanged}>${sink ? "Save" : "Make the sink"}<//>
@@ -101,6 +103,22 @@ function Webhook({ draft, set, error, sample, isNew }) {
     <${Text} label="Secret" value=${draft.secret} onInput=${(secret) => set({ secret })} placeholder=${isNew ? "made by the server" : "unchanged"} hint="whsec_… as Standard Webhooks writes it. Leave it empty to have one made or keep the present one." error=${errorOf(error, "webhook.secret")} />
     <${Check} label="Sign with Ed25519 too" hint="Receivers then verify with a public key." value=${draft.ed25519} onInput=${(ed25519) => set({ ed25519 })} />
     <${Check} label="Accept any certificate" hint="The connection is encrypted, but could end anywhere. For tests only." value=${draft.skipTls} onInput=${(skipTls) => set({ skipTls })} />`;
+}
+
+/** How events flow: batches, failures, the service's own reports. */
+function Flow({ draft, set, error }) {
+  const { data: offers } = useResource(capabilities, []);
+  if (!offers?.sinkFields.has("on_failure")) return null;
+  const isWebhook = draft.type === "webhook";
+  return html`<section class="panel form"><h2>Flow</h2>
+    <${Choice} legend="After the last attempt" name="on-failure" value=${draft.onFailure} onInput=${(onFailure) => set({ onFailure })} options=${[["dead-letter", "Dead letter"], ["hold", "Hold: keep trying, in order"]]} />
+    ${isWebhook && offers.webhookFields.has("batch") && html`<div class="form-row">
+      <${Text} label="Events in one request" type="number" min="1" max="100" placeholder="1" value=${draft.batchMax} onInput=${(batchMax) => set({ batchMax })} error=${errorOf(error, "webhook.batch.max")} />
+      <${Text} label="Wait for others" placeholder="not at all; 500ms, 2s" value=${draft.batchWait} onInput=${(batchWait) => set({ batchWait })} error=${errorOf(error, "webhook.batch.wait")} />
+    </div>`}
+    ${isWebhook && offers.webhookFields.has("gone") && html`<${Select} label="On the status 410 Gone" value=${draft.gone} onInput=${(gone) => set({ gone })} options=${[["retry", "try again, as on other failures"], ["pause", "pause the sink"]]} />`}
+    ${offers.sinkFields.has("internal") && html`<${Check} label="The pattern * includes the service's own reports" hint="Such as sink.failing or agent.lost. Patterns like sink.* always do." value=${draft.internal} onInput=${(internal) => set({ internal })} />`}
+  </section>`;
 }
 
 function Template({ label, value, onInput, sample, errors }) {
