@@ -93,6 +93,7 @@ export default async function access(browser) {
   const ada = await open(browser);
   await logIn(ada, "ada", "correct horse");
   await visit(ada, "sinks/new");
+  await ada.getByLabel("Owner").waitFor();
   assert.deepEqual(await ada.getByLabel("Owner").locator("option").allInnerTexts(), ["Me: my own events"]);
   await ada.expectNoFaults();
 }
