@@ -86,7 +86,7 @@ async fn engine(events: usize, ids: IdChoice) -> StoreSize {
     let metrics = Arc::<Metrics>::default();
     let store = Store::open(directory.path(), 0, metrics.clone()).expect("a fresh directory opens");
     let (ready, wakes) = mpsc::unbounded_channel();
-    let hooks = EngineHooks { accepted: Box::new(|_, _| ()), ready };
+    let hooks = EngineHooks { accepted: Box::new(|_| ()), dropped: Box::new(|_, _| ()), ready };
     let limits = QueueLimits { queue: usize::MAX, dead_letters: 1, undelivered: u64::MAX };
     let engine = SledEngine::open(store.clone(), metrics, limits, hooks).expect("a fresh store opens");
     let target = RouteTarget { sink: SinkId::new(), name: "s".into() };

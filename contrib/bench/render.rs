@@ -123,7 +123,7 @@ async fn yardstick() -> f64 {
 }
 
 async fn render(workers: &LuaWorkers, program: &ProgramText, event: &Arc<Event>) {
-    let input = EventInput { event: event.clone(), sequence: 1, attempt: 1 };
+    let input = EventInput { sequence: 1, ..EventInput::sample(event.clone()) };
     workers.render(program, Owner::Global, input).await.expect("the template renders");
 }
 

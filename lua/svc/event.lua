@@ -72,6 +72,12 @@ return function(scope)
 		custom = function()
 			return custom
 		end,
+		missed = function()
+			return event.missed
+		end,
+		replay = function()
+			return event.replay
+		end,
 		get_string = getter(function(value)
 			return type(value) == "string"
 		end),

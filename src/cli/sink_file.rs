@@ -18,8 +18,10 @@
 //! secrets are not. `[values]` reach the Lua as a local table `values`. Paths are relative to the file.
 
 use crate::model::{
+    batch_spec::BatchSpec,
     body_template::BodyTemplate,
     configured_value::{ConfiguredValue, ValueReference},
+    failure_policy::{OnFailure, OnGone},
     id::ScriptId,
     owner::OwnerSpec,
     sink_spec::{ScriptSinkSpec, SinkKind, SinkSpec, WebhookBody, WebhookSpec},
@@ -79,6 +81,10 @@ struct SinkFile {
     #[serde(default)]
     owner: OwnerSpec,
     filter: Option<String>,
+    #[serde(default)]
+    internal: bool,
+    #[serde(default)]
+    on_failure: OnFailure,
     active: Option<bool>,
     webhook: Option<WebhookFile>,
     script: Option<ScriptFile>,
@@ -100,6 +106,9 @@ struct WebhookFile {
     template: Option<BodyTemplate>,
     template_file: Option<PathBuf>,
     body: Option<WebhookBody>,
+    #[serde(default)]
+    gone: OnGone,
+    batch: Option<BatchSpec>,
     #[serde(default)]
     skip_tls_verify: bool,
 }
@@ -266,6 +275,8 @@ impl<E: Fn(&str) -> Option<String>> FileReader<'_, E> {
             kind: file.kind,
             owner: file.owner,
             filter: file.filter.clone(),
+            internal: file.internal,
+            on_failure: file.on_failure,
             active: file.active,
             webhook,
             script,
@@ -284,6 +295,8 @@ impl<E: Fn(&str) -> Option<String>> FileReader<'_, E> {
             headers: file.headers.iter().map(header).collect(),
             template: self.template("webhook.template", file.template.as_ref(), file.template_file.as_deref())?,
             body: file.body,
+            batch: file.batch,
+            gone: file.gone,
             skip_tls_verify: file.skip_tls_verify,
         })
     }

@@ -15,6 +15,8 @@ pub struct CompletedAttempt {
     pub outcome: AttemptOutcome,
     /// The reason that the event was not delivered, in one line. Present for failed and dead attempts.
     pub error: Option<String>,
+    /// The prospects of another attempt after a failed one.
+    pub failure_kind: FailureKind,
     /// The wait that the receiver asked for; `None` leaves it to the backoff.
     pub retry_after: Option<RetryAfter>,
     /// The HTTP status, if there was a response.
@@ -26,6 +28,17 @@ pub struct CompletedAttempt {
     /// The body that was posted.
     pub sent: Option<Bytes>,
     pub duration: Duration,
+}
+
+/// The prospects of another attempt after a failed one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureKind {
+    /// Another attempt may succeed.
+    Passing,
+    /// Every attempt fails until the sink, its script or the egress policy is changed.
+    Lasting,
+    /// The receiver says that it is gone, and its sink wants to be paused then.
+    Gone,
 }
 
 /// A wait before the next attempt, as a receiver asks for it.
@@ -66,10 +79,15 @@ impl CompletedAttempt {
         Self { retry_after, ..self }
     }
 
+    pub fn of_kind(self, failure_kind: FailureKind) -> Self {
+        Self { failure_kind, ..self }
+    }
+
     fn new(outcome: AttemptOutcome, error: Option<String>) -> Self {
         Self {
             outcome,
             error,
+            failure_kind: FailureKind::Passing,
             retry_after: None,
             status: None,
             log: Vec::new(),

@@ -8,7 +8,14 @@
 mod completed_attempt;
 pub mod deliver;
 pub mod filters;
+mod sink_events;
+mod sink_failure;
+mod sink_failures;
+mod sink_reports;
 pub mod sinks;
 pub mod subscriptions;
 
-pub use completed_attempt::{CompletedAttempt, Postponed, RetryAfter};
+pub use completed_attempt::{CompletedAttempt, FailureKind, Postponed, RetryAfter};
+pub use sink_failure::{FailureState, ReportedSink, SinkFailure};
+pub use sink_failures::{ReportedSinks, SinkFailures};
+pub use sink_reports::report_sinks;

@@ -18,6 +18,7 @@ pub struct Delivery {
     pub name: Arc<str>,
     pub state: DeliveryState,
     pub sequence: u64,
+    /// All of them, or the first and the last of many.
     pub attempts: Vec<Attempt>,
 }
 

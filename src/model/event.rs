@@ -48,6 +48,11 @@ impl EventType {
         &self.0
     }
 
+    /// Tells the service's own reports about sinks, sources and agents. The pattern `*` alone does not match them.
+    pub fn is_internal(&self) -> bool {
+        matches!(self.segments().next(), Some("sink" | "source" | "agent"))
+    }
+
     /// The parts between the dots, along which the matcher walks.
     pub fn segments(&self) -> impl Iterator<Item = &str> {
         self.0.split('.')

@@ -75,6 +75,8 @@ ids! {
     SourceId
     /// A request that a source could not turn into events.
     SourceLetterId
+    /// A job that queues events of the history again.
+    ReplayId
     /// One line of the audit log.
     AuditId
 }

@@ -2,11 +2,13 @@
 
 pub mod agent_protocol;
 pub mod api;
+pub mod batch_spec;
 pub mod body_template;
 pub mod configured_value;
 pub mod delivery;
 pub mod event;
 pub mod event_filter;
+pub mod failure_policy;
 pub mod health_check;
 pub mod id;
 pub mod json_input;
@@ -21,8 +23,10 @@ pub mod owner;
 pub mod pattern;
 pub mod permission;
 pub mod permissions;
+pub mod replay;
 pub mod schema;
 pub mod script_spec;
+pub mod sequence;
 pub mod sink_spec;
 pub mod source_spec;
 pub mod space_settings;

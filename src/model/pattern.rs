@@ -21,8 +21,8 @@ pub enum Pattern {
 /// One or more patterns of a sink, with the text as the user wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patterns {
-    text: String,
-    list: Vec<Pattern>,
+    text: Box<str>,
+    list: Box<[Pattern]>,
 }
 
 /// A fault in a pattern list. The position counts characters from 1 over the whole list.
@@ -107,7 +107,7 @@ impl FromStr for Patterns {
             }
             start += entry.chars().count() + 1;
         }
-        Ok(Self { text: text.to_owned(), list })
+        Ok(Self { text: text.into(), list: list.into() })
     }
 }
 

@@ -3,9 +3,11 @@
 //! Each error names the field and the way out. `delivery::sinks` compiles the Lua and makes the stored sink.
 
 use super::{
+    batch_spec::{BatchSpec, BatchSpecError},
     body_template::BodyTemplate,
     configured_value::{ConfiguredValue, ValueReference, ValueReferenceError},
     event_filter::{EventFilter, EventFilterError},
+    failure_policy::{OnFailure, OnGone},
     id::ScriptId,
     outbound_http::{UrlError, check_url, is_framing},
     owner::OwnerSpec,
@@ -44,6 +46,12 @@ pub struct SinkSpec {
     /// A Lua expression over `event`, `space` and `actor`: an event for which it is false is not for this sink.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
+    /// The pattern `*` matches the service's own reports too (`sink.failing`, `source.refusing`, `agent.lost` …).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub internal: bool,
+    /// The consequence of the last failed attempt at an event: `dead-letter` if absent, or `hold`.
+    #[serde(default, skip_serializing_if = "OnFailure::is_default")]
+    pub on_failure: OnFailure,
     /// Absent: true for a new sink, unchanged for an existing one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active: Option<bool>,
@@ -84,6 +92,12 @@ pub struct WebhookSpec {
     /// The body without a template: `default` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<WebhookBody>,
+    /// One request carries several events.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<BatchSpec>,
+    /// The consequence of the status 410: `retry` if absent, or `pause`.
+    #[serde(default, skip_serializing_if = "OnGone::is_default")]
+    pub gone: OnGone,
     #[serde(default)]
     pub skip_tls_verify: bool,
 }
@@ -118,6 +132,8 @@ pub struct CheckedSinkSpec {
     pub description: String,
     pub events: Patterns,
     pub filter: Option<EventFilter>,
+    pub internal: bool,
+    pub on_failure: OnFailure,
     pub owner: OwnerSpec,
     pub active: Option<bool>,
     pub target: TargetSpec,
@@ -167,6 +183,8 @@ pub enum SinkSpecError {
     ReferenceOfUser(String),
     #[error("`webhook`: give either `template` or `body`")]
     TemplateAndBody,
+    #[error(transparent)]
+    Batch(#[from] BatchSpecError),
     #[error("`script`: give either `source` or `script_id`")]
     Script,
 }
@@ -205,8 +223,8 @@ impl SinkSpec {
         {
             return Err(SinkSpecError::ReferenceOfUser(field));
         }
-        let Self { name, description, owner, active, .. } = self;
-        Ok(CheckedSinkSpec { name, description, events, filter, owner, active, target })
+        let Self { name, description, internal, on_failure, owner, active, .. } = self;
+        Ok(CheckedSinkSpec { name, description, events, filter, internal, on_failure, owner, active, target })
     }
 
     /// Rejects a part that belongs to another type, instead of ignoring it.
@@ -217,6 +235,12 @@ impl SinkSpec {
             ("template", self.template.is_some(), SinkKind::JsonRpc),
         ] {
             if present && self.kind != kind {
+                return Err(SinkSpecError::Misplaced { field, kind: self.kind });
+            }
+        }
+        // A formatter receives no events.
+        for (field, present) in [("on_failure", !self.on_failure.is_default()), ("internal", self.internal)] {
+            if present && self.kind == SinkKind::JsonRpc {
                 return Err(SinkSpecError::Misplaced { field, kind: self.kind });
             }
         }
@@ -241,6 +265,7 @@ impl WebhookSpec {
         if self.template.is_some() && self.body.is_some() {
             return Err(SinkSpecError::TemplateAndBody);
         }
+        self.batch.iter().try_for_each(BatchSpec::check)?;
         Ok(TargetSpec::Webhook(Self { url, ..self }))
     }
 }

@@ -5,7 +5,7 @@
 use crate::{
     model::{
         event::{Actor, Event, EventSpace, EventType},
-        id::{EventId, SpaceId, UserId},
+        id::{EventId, SinkId, SpaceId, UserId},
         json_text,
         timestamp::Timestamp,
     },
@@ -99,6 +99,15 @@ impl Emitter {
         self.hand_over(new).await?.await
     }
 
+    /// Accepts an event that tells of a sink, as [`Emitter::emit`] does. It is not for that sink.
+    ///
+    /// # Errors
+    ///
+    /// Nothing is queued then.
+    pub async fn emit_about(&self, sink: SinkId, new: NewEvent) -> Result<Receipt, EmitError> {
+        self.hand_over_except(new, Some(sink)).await?.await
+    }
+
     /// Hands an event to the queue engine and returns before it is on disk; the returned future resolves to its receipt.
     /// Events that are handed over one after the other are accepted in that order.
     ///
@@ -107,6 +116,10 @@ impl Emitter {
     /// Fails if the event breaks a rule, or cannot be stored now; nothing is queued then. Later errors are those of the
     /// returned future.
     pub async fn hand_over(&self, new: NewEvent) -> Result<PendingReceipt<'_>, EmitError> {
+        self.hand_over_except(new, None).await
+    }
+
+    async fn hand_over_except(&self, new: NewEvent, except: Option<SinkId>) -> Result<PendingReceipt<'_>, EmitError> {
         if new.id == Some(EventId::NIL) {
             return Err(EmitError::NilId);
         }
@@ -116,7 +129,7 @@ impl Emitter {
         let permit = self.waiting.acquire_many(kib).await.expect("the semaphore is never closed");
 
         let event = Arc::new(self.stamp(new));
-        let targets = self.route(&event).await;
+        let targets = self.route(&event, except).await;
         let mut accepting: PendingReceipt<'_> = Box::pin(async move {
             let accepted = self.engine.accept(event, targets).await;
             drop(permit);
@@ -130,8 +143,15 @@ impl Emitter {
     }
 
     /// The targets of an event: the routes that match, without those whose filter refuses it.
-    async fn route(&self, event: &Arc<Event>) -> Vec<RouteTarget> {
-        let mut routes = self.routes.matches(event.kind.segments(), event.user_id);
+    async fn route(&self, event: &Arc<Event>, except: Option<SinkId>) -> Vec<RouteTarget> {
+        let (segments, user) = (event.kind.segments(), event.user_id);
+        let mut routes = match event.kind.is_internal() {
+            true => self.routes.matches_internal(segments, user, |route| route.internal),
+            false => self.routes.matches(segments, user),
+        };
+        if except.is_some() {
+            routes.retain(|route| Some(route.target.sink) != except);
+        }
         let filtered: Vec<_> = routes.iter().filter(|route| route.filtered).map(|route| route.target.sink).collect();
         if !filtered.is_empty() {
             let refused = self.filters.refused(event, filtered).await;

@@ -1,6 +1,7 @@
 //! The daemon: opens the services, serves until shutdown, and closes them in the opposite order.
 
 use crate::{
+    delivery::report_sinks,
     platform::{
         config::{Config, MetricsAccess},
         metrics::Metrics,
@@ -42,6 +43,9 @@ const AGENT_DRAIN: Duration = Duration::from_secs(3);
 /// Time for an agent that the server runs to send its last events and to stop its method server, on top of the time for
 /// its calls.
 const AGENT_GRACE: Duration = Duration::from_secs(10);
+
+/// Time after which an agent whose connection ended without a goodbye is reported as lost.
+const AGENT_LOST_AFTER: Duration = Duration::from_secs(10);
 
 /// Failure of the daemon to start or to serve.
 #[derive(Debug, thiserror::Error)]
@@ -109,7 +113,7 @@ async fn serve(
     address: SocketAddr,
 ) -> Result<(), DaemonError> {
     let phases = StopPhases::new(shutdown);
-    let (services, ready_queues) = Services::open(config, store, metrics, &phases).await?;
+    let (services, inboxes) = Services::open(config, store, metrics, &phases).await?;
     let Services { config, spaces, agents, deliverer, .. } = &services;
     let drain = config.limits.drain;
     let environment = vec![
@@ -121,6 +125,7 @@ async fn serve(
     let launch = AgentLaunch { environment, restart_policy, ..AgentLaunch::of_server(address, &config.data)? };
     let process_driver = ProcessDriver::new(spaces.clone(), launch);
     agents.tidy().await.map_err(ServicesError::from)?;
+    spaces.report_lost_agents(AGENT_LOST_AFTER);
     // Events that an earlier run left unsent go out before the agents are launched, which emit more.
     spaces.resume().await;
     process_driver.follow();
@@ -138,7 +143,9 @@ async fn serve(
     tokio::join!(
         serving,
         serving_metrics,
-        deliverer.run(ready_queues),
+        deliverer.run(inboxes.ready_queues),
+        report_sinks(&services.failures, inboxes.reported_sinks, &services.emitter, &phases.stopping),
+        deliverer.run_replays(),
         sweep::run(&services, &phases.stopping),
         stop_in_phases(&services, &phases, &process_driver, &progress),
     );

@@ -6,6 +6,7 @@
 use crate::{
     calls::{call::Calls, registry::Registry},
     delivery::{
+        ReportedSinks, SinkFailures,
         deliver::{self, Deliverer, DelivererDeps, RunningAttempts},
         filters::EventFilters,
         sinks::{self, Sinks, SinksError},
@@ -71,6 +72,7 @@ pub struct Services {
     pub intake: SourceIntake,
     pub subscriptions: Subscriptions,
     pub filters: EventFilters,
+    pub failures: SinkFailures,
     /// Delivers outside any queue, for tests and previews of sinks.
     pub delivery: sinks::SinkContext,
     pub deliverer: Deliverer,
@@ -85,8 +87,12 @@ pub struct Services {
     pub mcp: mcp::Endpoint,
 }
 
-/// Ids of the queues that hold something for the deliverer, sent by the queue engine.
-pub type ReadyQueues = mpsc::UnboundedReceiver<SinkId>;
+/// The ends of channels between services, for the tasks that the daemon runs.
+pub struct ServiceInboxes {
+    /// Ids of the queues that hold something for the deliverer, sent by the queue engine.
+    pub ready_queues: mpsc::UnboundedReceiver<SinkId>,
+    pub reported_sinks: ReportedSinks,
+}
 
 /// Failure to open the services.
 #[derive(Debug, thiserror::Error)]
@@ -120,7 +126,7 @@ impl Services {
         store: Store,
         metrics: Arc<Metrics>,
         phases: &StopPhases,
-    ) -> Result<(Self, ReadyQueues), ServicesError> {
+    ) -> Result<(Self, ServiceInboxes), ServicesError> {
         let identity = Identity::open(store.clone(), config.auth.session.0).await?;
         let keys = SecretKeys::open(&config.key_file(store.directory()))?;
         let sinks = Sinks::open(store.clone(), config.limits.sinks, keys.clone())?;
@@ -137,16 +143,21 @@ impl Services {
 
         let (ready, ready_queues) = mpsc::unbounded_channel();
         let accepted_feed = feed.clone();
-        let accepted = Box::new(move |event: &Arc<Event>, dropped: &[RouteTarget]| {
-            accepted_feed.publish(FeedItem::Accepted(event.clone()));
-            dropped.iter().for_each(|target| accepted_feed.activity().count_drop(target.sink));
-        });
+        let accepted = Box::new(move |event: &Arc<Event>| accepted_feed.publish(FeedItem::Accepted(event.clone())));
         let limits = QueueLimits {
             queue: config.delivery.queue,
             dead_letters: config.delivery.dead_letters,
             undelivered: config.limits.undelivered.0,
         };
-        let hooks = EngineHooks { accepted, ready };
+        let (failures, reported_sinks) = SinkFailures::open(store.clone())?;
+        let (known_sinks, drops, activity) = (sinks.clone(), failures.clone(), feed.activity().clone());
+        let dropped = Box::new(move |event: &Arc<Event>, targets: &[RouteTarget]| {
+            targets.iter().for_each(|target| activity.count_drop(target.sink));
+            for sink in targets.iter().filter_map(|target| known_sinks.get(target.sink)) {
+                drops.dropped(sink.reported(), event);
+            }
+        });
+        let hooks = EngineHooks { accepted, dropped, ready };
         let engine: Arc<dyn Engine> = Arc::new(SledEngine::open(store.clone(), metrics.clone(), limits, hooks)?);
 
         let registry = Registry::default();
@@ -178,6 +189,7 @@ impl Services {
             filters: filters.clone(),
             methods: Arc::new(calls.clone()),
             sink_context: delivery.clone(),
+            failures: failures.clone(),
             feed: feed.clone(),
             metrics: metrics.clone(),
         };
@@ -247,6 +259,7 @@ impl Services {
             intake,
             subscriptions,
             filters,
+            failures,
             delivery,
             deliverer,
             scripts,
@@ -257,7 +270,7 @@ impl Services {
             agents,
             mcp,
         };
-        Ok((services, ready_queues))
+        Ok((services, ServiceInboxes { ready_queues, reported_sinks }))
     }
 
     /// The services of the HTTP server, in one group per subject.
@@ -302,7 +315,9 @@ impl Services {
                 engine: self.engine.clone(),
                 activity: self.feed.activity().clone(),
                 scripts: self.scripts.clone(),
+                failures: self.failures.clone(),
                 delivery: self.delivery.clone(),
+                deliverer: self.deliverer.clone(),
                 user_limits: user_limits.clone(),
                 zone: zone.clone(),
             }),

@@ -40,6 +40,11 @@ async fn sweep_records(services: &Services) {
         if let Err(error) = services.engine.end_bursts(BurstEnd::Over).await {
             log::warn!("the losses of sinks are summed up later: {error}");
         }
+        services.failures.report_late(|id, report| {
+            if let Some(sink) = services.sinks.get(id) {
+                report(sink.reported());
+            }
+        });
         if let Err(error) = purge_records(services).await {
             log::warn!("old records stay for now: {error}");
         }

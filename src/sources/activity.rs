@@ -12,9 +12,18 @@ pub struct SourceActivity {
     accepted: AtomicU64,
     refused: AtomicU64,
     failed: AtomicU64,
-    last_refusal: Mutex<Option<(Timestamp, String)>>,
+    last_refusal: Mutex<Option<SourceRefusal>>,
     last_warning: Mutex<Option<Instant>>,
 }
+
+struct SourceRefusal {
+    at: Timestamp,
+    instant: Instant,
+    reason: String,
+}
+
+/// The time without a refusal after which the next one is reported again.
+const QUIET_TIME: Duration = Duration::from_secs(600);
 
 /// The least time between two warnings about one source in the log.
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);
@@ -25,10 +34,13 @@ impl SourceActivity {
         self.accepted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a request that was not verified or was over the limit.
-    pub fn refuse(&self, reason: &impl ToString) {
+    /// Counts a request that was not verified or was over the limit. Returns true if the source began to refuse: there was no
+    /// refusal for a while.
+    pub fn refuse(&self, reason: &impl ToString) -> bool {
         self.refused.fetch_add(1, Ordering::Relaxed);
-        *self.last_refusal.lock() = Some((Timestamp::now(), reason.to_string()));
+        let refusal = SourceRefusal { at: Timestamp::now(), instant: Instant::now(), reason: reason.to_string() };
+        let before = self.last_refusal.lock().replace(refusal);
+        before.is_none_or(|before| before.instant.elapsed() >= QUIET_TIME)
     }
 
     /// Counts a verified request that was kept as a dead letter. Returns true if it is time for a warning in the log.
@@ -56,6 +68,6 @@ impl SourceActivity {
 
     /// The time and the reason of the last refusal.
     pub fn last_refusal(&self) -> Option<(Timestamp, String)> {
-        self.last_refusal.lock().clone()
+        self.last_refusal.lock().as_ref().map(|refusal| (refusal.at, refusal.reason.clone()))
     }
 }

@@ -17,7 +17,7 @@ use crate::{
     model::{
         event::Actor,
         id::{EventId, SourceId, SourceLetterId, SpaceId, UserId},
-        owner::Owner,
+        owner::{Owner, OwnerSpec},
         permission::Permission,
         timestamp::Timestamp,
     },
@@ -29,6 +29,7 @@ use crate::{
     scripting::workers::{LuaWorkers, Quarantined},
 };
 use http::header::CONTENT_ENCODING;
+use serde_json::{json, value::RawValue};
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -118,7 +119,9 @@ impl SourceIntake {
             }
             Ok(IntakeAnswer::Kept { .. }) => &self.metrics.source_failed,
             Err(error) => {
-                running.activity.refuse(error);
+                if running.activity.refuse(error) {
+                    report_refusal(&self.emitter, source, error);
+                }
                 &self.metrics.source_refused
             }
         };
@@ -281,6 +284,35 @@ impl SourceIntake {
         }
         failure.map_or(Ok(stored), |error| Err(IntakeError::Emit(error)))
     }
+}
+
+/// Emits `source.refusing` to the owner of a source. Nobody waits for it.
+fn report_refusal(emitter: &Arc<Emitter>, source: &Source, error: &IntakeError) {
+    let payload = json!({
+        "source_id": source.id,
+        "source_slug": source.slug,
+        "owner": OwnerSpec::from(source.owner),
+        "reason": error.to_string(),
+    });
+    let event = NewEvent {
+        id: None,
+        raised_at: None,
+        kind: "source.refusing".parse().expect("the types of internal events are legal"),
+        space_id: SpaceId::NIL,
+        space: None,
+        user_id: match source.owner {
+            Owner::User(user) => user,
+            Owner::Global => UserId::NIL,
+        },
+        actor: Actor::system(),
+        payload: RawValue::from_string(payload.to_string()).expect("a value prints as JSON"),
+    };
+    let (emitter, slug) = (emitter.clone(), source.slug.clone());
+    tokio::spawn(async move {
+        if let Err(error) = emitter.emit(event).await {
+            log::warn!("source.refusing of source `{slug}` is not emitted: {error}");
+        }
+    });
 }
 
 /// The request as a transform sees it: names in lower case, values of one name joined, and no credential.

@@ -71,7 +71,7 @@ impl Spaces {
             {
                 return Err(SpaceError::WasStopped(before.name.clone()));
             }
-            let mut after = Space { node_id: Some(node_id), ..Space::clone(before) };
+            let mut after = Space { node_id: Some(node_id), agent_lost_at: None, ..Space::clone(before) };
             if before.state == SpaceState::Deployed {
                 return Ok(SpaceTransition::to(after, present));
             }
@@ -131,7 +131,7 @@ impl<'a> Claim<'a> {
         let mut agents = spaces.0.agents.write();
         let agent = agents.spaces.get_mut(&id).ok_or(SpaceError::NotFound)?;
         agent.claims += 1;
-        agent.silence = None;
+        (agent.silence, agent.loss) = (None, None);
         Ok(Self { spaces, id })
     }
 

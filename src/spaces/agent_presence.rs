@@ -2,7 +2,10 @@
 
 use super::{agent_process::AgentProcess, row::SpaceRow};
 use crate::model::{health_check::CheckResult, id::SpaceId};
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 use tokio_util::task::AbortOnDropHandle;
 
 /// The presence of every space's agent.
@@ -11,6 +14,8 @@ pub(super) struct AgentPresences {
     pub spaces: HashMap<SpaceId, AgentPresence>,
     /// Spaces whose events wait for room on the disk.
     pub emitting_later: HashSet<SpaceId>,
+    /// The time after which an agent that is away is reported as lost; `None` reports none.
+    pub lost_after: Option<Duration>,
     /// True before the start and during shutdown: missed checks of lost agents are not counted.
     pub paused: bool,
 }
@@ -27,6 +32,8 @@ pub(super) struct AgentPresence {
     pub last_check: Option<CheckResult>,
     /// The task that counts the checks a lost agent misses; dropping the handle ends it.
     pub silence: Option<AbortOnDropHandle<()>>,
+    /// The task that reports the agent as lost, if it stays away.
+    pub loss: Option<AbortOnDropHandle<()>>,
     /// The agent's process, if the server runs it.
     pub running: Option<AgentProcess>,
 }

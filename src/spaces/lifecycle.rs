@@ -23,7 +23,7 @@ use crate::{
         store::StoreError,
     },
 };
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 /// A space to be made.
 #[derive(Clone, Debug)]
@@ -53,12 +53,19 @@ impl Spaces {
         }
     }
 
+    /// Reports agents with `agent.lost` that are away for this long, of spaces that are deployed. To be called before
+    /// [`Spaces::resume`].
+    pub fn report_lost_agents(&self, after: Duration) {
+        self.0.agents.write().lost_after = Some(after);
+    }
+
     /// Stops counting missed checks of lost agents, for a server that is about to stop.
     pub fn pause(&self) {
         let mut agents = self.0.agents.write();
         agents.paused = true;
         for agent in agents.spaces.values_mut() {
             agent.silence = None;
+            agent.loss = None;
         }
     }
 
@@ -91,6 +98,7 @@ impl Spaces {
             updated_at: now,
             started_at: None,
             stopped_at: None,
+            agent_lost_at: None,
         });
         let (state, token) = (self.0.clone(), secret.as_ref().map(Secret::digest));
         let created = run_to_completion(async move {

@@ -35,6 +35,9 @@ pub struct Space {
     pub started_at: Option<Timestamp>,
     #[serde(default)]
     pub stopped_at: Option<Timestamp>,
+    /// The time at which `agent.lost` was raised; `None` once the agent is back or the space stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_lost_at: Option<Timestamp>,
 }
 
 impl Space {

@@ -1,4 +1,5 @@
-//! The six system events of a space's lifecycle: created, started, stopped, deleted, healthy and unhealthy.
+//! The six system events of a space's lifecycle: created, started, stopped, deleted, healthy and unhealthy; and the internal
+//! event of an agent that is lost.
 //!
 //! An event is complete when its state changes and is stored with the new state; [`super::transition`] emits it afterwards.
 
@@ -83,6 +84,17 @@ impl PendingEvent {
             return Self::new("space.unhealthy", space, actor, &payload);
         }
         Self::new("space.healthy", space, actor, &payload)
+    }
+
+    /// The event of a space whose agent is away since `lost_at`.
+    pub fn agent_lost(space: &Space, lost_at: Timestamp) -> Self {
+        let payload = json!({
+            "space_name": space.name,
+            "space_id": space.id,
+            "node_id": space.node_id,
+            "lost_at": lost_at,
+        });
+        Self::new("agent.lost", space, Actor::system(), &payload)
     }
 
     fn new(kind: &str, space: &Space, actor: Actor, payload: &Value) -> Self {

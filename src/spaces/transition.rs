@@ -199,10 +199,18 @@ impl SpacesState {
     /// Counts against a space if it is deployed, checked, and without its agent; and only then.
     pub(super) fn watch_silence(self: &Arc<Self>, id: SpaceId) {
         let mut agents = self.agents.write();
-        let paused = agents.paused;
+        let (paused, lost_after) = (agents.paused, agents.lost_after);
         let Some(row) = self.row(id) else { return };
         let Some(agent) = agents.spaces.get_mut(&id) else { return };
         let lost = !paused && agent.is_lost() && row.space.state == SpaceState::Deployed;
+        match lost_after.filter(|_| lost && row.space.agent_lost_at.is_none()) {
+            Some(after) if agent.loss.is_none() => {
+                let reporting = report_loss(Arc::downgrade(self), id, after);
+                agent.loss = Some(AbortOnDropHandle::new(tokio::spawn(reporting)));
+            }
+            Some(_) => {}
+            None => agent.loss = None,
+        }
         match row.space.settings.health_check.as_ref().filter(|_| lost) {
             Some(check) if agent.silence.is_none() => {
                 let counting = count_silence(Arc::downgrade(self), id, check.interval);
@@ -228,6 +236,7 @@ impl SpaceTransition {
             launched: false,
             health: SpaceHealth::Unknown,
             stopped_at: Some(now),
+            agent_lost_at: None,
             updated_at: now,
             ..Space::clone(&present.space)
         };
@@ -267,6 +276,33 @@ pub(super) fn written(audit: Option<AuditEntry>) -> impl FnOnce(&mut Batch<'_>) 
             Audit::record(batch, &audit);
         }
     }
+}
+
+/// Reports an agent that stays away.
+async fn report_loss(state: Weak<SpacesState>, id: SpaceId, after: Duration) {
+    let lost_at = Timestamp::now();
+    tokio::time::sleep(after).await;
+    let Some(state) = state.upgrade() else { return };
+    // Another task: the change drops the handle of this one.
+    tokio::spawn(async move {
+        let spaces = Spaces(state);
+        let reported = spaces.change(id, move |present| {
+            let before = present.space.clone();
+            // It may have come back while the report waited for its turn.
+            let is_lost =
+                present.agent.is_lost() && before.state == SpaceState::Deployed && before.agent_lost_at.is_none();
+            if !is_lost {
+                return Ok(SpaceTransition::to(Space::clone(&before), present));
+            }
+            let after = Space { agent_lost_at: Some(lost_at), ..Space::clone(&before) };
+            let event = PendingEvent::agent_lost(&after, lost_at);
+            Ok::<_, SpaceError>(SpaceTransition::to(after, present).emitting(event))
+        });
+        match reported.await {
+            Ok(_) | Err(SpaceError::NotFound) => {}
+            Err(error) => log::warn!("the lost agent of space {id} is not reported: {error}"),
+        }
+    });
 }
 
 /// Fails one check at the end of each interval, until the task is aborted.

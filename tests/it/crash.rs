@@ -154,7 +154,7 @@ fn in_order(sink: &str, deliveries: &[(u64, String)]) {
     }
 }
 
-fn emit_until(stop: &AtomicBool, url: &str, token: &str, emitter: usize, accepted: &Mutex<HashSet<String>>) {
+pub fn emit_until(stop: &AtomicBool, url: &str, token: &str, emitter: usize, accepted: &Mutex<HashSet<String>>) {
     use isahc::ReadResponseExt;
     let client = isahc::HttpClient::new().unwrap();
     for n in 0.. {

@@ -4,6 +4,7 @@
 
 mod agents;
 mod backup;
+mod batches;
 mod cli;
 mod console;
 mod crash;
@@ -15,9 +16,12 @@ mod examples;
 mod faults;
 mod filters;
 mod floods;
+mod gaps;
 mod health;
+mod holds;
 mod hostile_lua;
 mod hostile_schemas;
+mod internal_events;
 mod isolation;
 mod mcp;
 mod methods;
@@ -32,6 +36,7 @@ mod ready_made_sources;
 mod registration_fields;
 mod registration_languages;
 mod registrations;
+mod replays;
 mod rights;
 mod run;
 mod secrets;

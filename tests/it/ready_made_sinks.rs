@@ -154,7 +154,7 @@ fn input(kind: &str, data: Value) -> EventInput {
         space,
         data: serde_json::value::to_raw_value(&data).unwrap(),
     };
-    EventInput { event: Arc::new(event), sequence: 42, attempt: 1 }
+    EventInput { sequence: 42, ..EventInput::sample(Arc::new(event)) }
 }
 
 /// Events that a template must handle: an ordinary one, one without the fields it looks for, one with all of them of

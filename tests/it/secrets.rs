@@ -61,7 +61,7 @@ fn secrets_and_headers_are_encrypted_in_the_database_and_appear_in_no_log_audit_
 }
 
 /// Returns true if this secret made one of the signatures of a request.
-fn is_signed_with(request: &Received, secret: &str) -> bool {
+pub fn is_signed_with(request: &Received, secret: &str) -> bool {
     let key = STANDARD.decode(secret.strip_prefix("whsec_").unwrap()).unwrap();
     let mut mac = Hmac::<Sha256>::new_from_slice(&key).unwrap();
     let head = format!("{}.{}.", request.header("webhook-id"), request.header("webhook-timestamp"));

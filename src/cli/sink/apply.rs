@@ -123,6 +123,8 @@ fn differences(spec: &SinkSpec, there: &SinkSpec) -> Vec<&'static str> {
         ("events", spec.events != there.events),
         ("filter", spec.filter != there.filter),
         ("type", spec.kind != there.kind),
+        ("internal", spec.internal != there.internal),
+        ("on_failure", spec.on_failure != there.on_failure),
         ("active", spec.active.is_some() && spec.active != there.active),
         ("script", spec.script != there.script),
         ("template", spec.template != there.template),
@@ -134,7 +136,7 @@ fn differences(spec: &SinkSpec, there: &SinkSpec) -> Vec<&'static str> {
     differing.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
 }
 
-fn webhook_differences(spec: &WebhookSpec, there: &WebhookSpec) -> [(&'static str, bool); 7] {
+fn webhook_differences(spec: &WebhookSpec, there: &WebhookSpec) -> [(&'static str, bool); 9] {
     // The server keeps an address in its normal form.
     let url = check_url(&spec.url).map_or_else(|_| spec.url.clone(), |url| url.to_string());
     [
@@ -144,6 +146,8 @@ fn webhook_differences(spec: &WebhookSpec, there: &WebhookSpec) -> [(&'static st
         ("webhook.template", spec.template != there.template),
         ("webhook.ed25519", spec.ed25519 != there.ed25519),
         ("webhook.body", spec.body != there.body),
+        ("webhook.batch", spec.batch != there.batch),
+        ("webhook.gone", spec.gone != there.gone),
         ("webhook.skip_tls_verify", spec.skip_tls_verify != there.skip_tls_verify),
     ]
 }
@@ -249,8 +253,14 @@ mod tests {
         assert_eq!(changed(file), ["events", "active", "webhook.secret", "webhook.headers", "webhook.template"]);
         let mut file = in_file();
         file["filter"] = "event.data.n > 1".into();
-        file["webhook"] = json!({ "url": "https://x.example", "headers": { "X-Team": "web" }, "body": "full" });
-        assert_eq!(changed(file), ["filter", "webhook.template", "webhook.body"]);
+        file["on_failure"] = "hold".into();
+        file["internal"] = true.into();
+        file["webhook"] =
+            json!({ "url": "https://x.example", "headers": { "X-Team": "web" }, "body": "full", "gone": "pause" });
+        assert_eq!(
+            changed(file),
+            ["filter", "internal", "on_failure", "webhook.template", "webhook.body", "webhook.gone"]
+        );
     }
 
     #[test]

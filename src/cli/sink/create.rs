@@ -8,14 +8,20 @@ use crate::{
         shell::Shell,
     },
     model::{
+        batch_spec::BatchSpec,
         body_template::BodyTemplate,
         configured_value::ConfiguredValue,
+        failure_policy::{OnFailure, OnGone},
         owner::OwnerSpec,
         pattern::Patterns,
         sink_spec::{ScriptSinkSpec, SinkKind, SinkSpec, WebhookBody, WebhookSpec},
+        units::Span,
     },
 };
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 client_command! {
     /// Create a sink. For more than a few, keep them in files and use `svc sink apply`.
@@ -26,6 +32,7 @@ client_command! {
                    --url https://x.example.com\n\
                    {command_name} --name dedup --events '*' --script dedup.lua\n\
                    {command_name} --name shout --events 'custom.deploy.*' --stored shout\n\
+                   {command_name} --name ledger --events 'custom.paid' --url https://x.example.com --on-failure hold\n\
                    {command_name} --name all --events '*' --url https://siem.example.com --global --body full \
                    --header 'Authorization: Bearer x'"
     )]
@@ -86,6 +93,26 @@ client_command! {
         #[argh(option, arg_name = "script")]
         stored: Option<String>,
 
+        /// let the pattern * match the service's own reports too, such as sink.failing
+        #[argh(switch)]
+        internal: bool,
+
+        /// what becomes of an event after its last failed attempt: dead-letter (default), or hold to keep trying
+        #[argh(option, arg_name = "choice", default = "OnFailure::DeadLetter")]
+        on_failure: OnFailure,
+
+        /// post up to this many events (1 to 100) in one request
+        #[argh(option, arg_name = "n")]
+        batch: Option<usize>,
+
+        /// with --batch: how long an event waits for others, such as 2s
+        #[argh(option, arg_name = "time")]
+        batch_wait: Option<Span>,
+
+        /// what the status 410 of a webhook's receiver means: retry (default), or pause to make the sink inactive
+        #[argh(option, arg_name = "choice", default = "OnGone::Retry")]
+        gone: OnGone,
+
         /// for everybody's events, not only yours
         #[argh(switch)]
         global: bool,
@@ -124,6 +151,8 @@ impl CreateSink {
             events: self.events.as_str().to_owned(),
             kind,
             filter: self.filter.clone(),
+            internal: self.internal,
+            on_failure: self.on_failure,
             owner: if self.global { OwnerSpec::Global } else { OwnerSpec::Me },
             active: Some(!self.inactive),
             webhook: None,
@@ -174,6 +203,9 @@ impl CreateSink {
             ("--skip-tls-verify", self.skip_tls_verify),
             ("--body", self.body.is_some()),
             ("--ed25519", self.ed25519),
+            ("--gone", !self.gone.is_default()),
+            ("--batch", self.batch.is_some()),
+            ("--batch-wait", self.batch_wait.is_some()),
         ];
         let misplaced = match kind {
             SinkKind::Webhook => script,
@@ -199,8 +231,20 @@ impl CreateSink {
             headers: headers.collect(),
             template: self.template.as_deref().map(template).transpose()?,
             body: self.body,
+            batch: self.batch()?,
+            gone: self.gone,
             skip_tls_verify: self.skip_tls_verify,
         })
+    }
+}
+
+impl CreateSink {
+    fn batch(&self) -> Result<Option<BatchSpec>, Failure> {
+        match (self.batch, self.batch_wait) {
+            (Some(max), wait) => Ok(Some(BatchSpec { max, wait: wait.unwrap_or(Span(Duration::ZERO)) })),
+            (None, None) => Ok(None),
+            (None, Some(_)) => Err(Failure::Usage("--batch-wait needs --batch N".to_owned())),
+        }
     }
 }
 
@@ -285,6 +329,9 @@ mod tests {
             &["--script", "a.lua", "--header", "A: b"],
             &["--script", "a.lua", "--template", "b.lua"],
             &["--script", "a.lua", "--body", "full"],
+            &["--script", "a.lua", "--batch", "5"],
+            &["--script", "a.lua", "--gone", "pause"],
+            &["--url", "https://x.example", "--batch-wait", "5s"],
             &["--url", "https://x.example", "--template", "a.lua", "--body", "full"],
         ] {
             assert_eq!(spec(words).unwrap_err().exit_code(), 2, "{words:?}");

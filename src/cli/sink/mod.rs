@@ -1,16 +1,21 @@
 //! `svc sink`: destinations of events. [`apply`] keeps them in step with files, [`create`] makes one from flags,
-//! [`test_preview`] tries one out, [`rotate`] gives one a new secret, and [`queues`] deals with dead letters and with subscribed methods.
+//! [`test_preview`] tries one out, [`rotate`] gives one a new secret, [`queues`] deals with dead letters and with subscribed methods, [`sequence`]
+//! tells what became of numbers, and [`replay`] sends events again.
 
 mod apply;
 mod create;
 pub mod queues;
+mod replay;
 mod rotate;
+mod sequence;
 mod test_preview;
 
 pub use apply::ApplySinks;
 pub use create::CreateSink;
 pub use queues::{ListDeadLetters, RedeliverDeadLetters};
+pub use replay::{CancelReplay, ListReplays, PauseReplay, ReplayEvents, ResumeReplay};
 pub use rotate::RotateSecret;
+pub use sequence::ShowSequence;
 pub use test_preview::{PreviewSink, TestSink};
 
 use crate::{
@@ -23,7 +28,8 @@ use crate::{
         table::{Cell, Fit, TextTable, Tone, yes_or_no},
     },
     model::{
-        api::sinks::{FilterErrorsView, QuarantineView, SinkView},
+        api::sinks::{FilterErrorsView, QuarantineView, SinkFailureView, SinkView},
+        batch_spec::BatchSpec,
         body_template::BodyTemplate,
         owner::OwnerSpec,
         sink_spec::{ScriptSinkSpec, SinkSpec},
@@ -39,7 +45,7 @@ command_family! {
     )]
     SinkCommand(SinkSubcommand) = "sink" {
         ListSinks, ShowSink, CreateSink, ApplySinks, TestSink, PreviewSink, RotateSecret, DeleteSink, ListDeadLetters,
-        RedeliverDeadLetters,
+        RedeliverDeadLetters, ShowSequence, ReplayEvents, ListReplays, PauseReplay, ResumeReplay, CancelReplay,
     }
 }
 
@@ -73,6 +79,20 @@ impl ListSinks {
     }
 }
 
+impl SinkFailureView {
+    /// The failure in one line.
+    fn told(&self) -> String {
+        let mut told = format!("{} since {}: {}", self.state, self.since, self.reason);
+        if let Some(attempts) = self.attempts {
+            told += &format!("; {attempts} attempts so far");
+        }
+        if let Some(at) = self.next_attempt_at {
+            told += &format!(", the next at {at}");
+        }
+        told
+    }
+}
+
 impl Resource for SinkView {
     const KIND: ResourceKind = ResourceKind::SINK;
     type Item = Self;
@@ -94,9 +114,10 @@ impl Resource for SinkView {
             owner.as_str().into(),
             kind.to_string().into(),
             events.into(),
-            match sink.quarantine {
-                Some(_) => Cell::toned("quarantined", Tone::Bad),
-                None => yes_or_no(active.unwrap_or(true)),
+            match (sink.quarantine, sink.failure) {
+                (Some(_), _) => Cell::toned("quarantined", Tone::Bad),
+                (None, Some(failure)) => Cell::toned(failure.state, Tone::Bad),
+                (None, None) => yes_or_no(active.unwrap_or(true)),
             },
             Cell::count(sink.queue.depth, Tone::Doubtful),
             Cell::count(sink.queue.dead, Tone::Bad),
@@ -120,6 +141,15 @@ impl Resource for SinkView {
             table.field("filter errors", Cell::toned(told, Tone::Bad));
         }
         table.field("active", yes_or_no(spec.active.unwrap_or(true)));
+        if let Some(failure) = &self.failure {
+            table.field("failure", Cell::toned(failure.told(), Tone::Bad));
+        }
+        if spec.internal {
+            table.field("internal", "yes");
+        }
+        if !spec.on_failure.is_default() {
+            table.field("on failure", spec.on_failure.to_string());
+        }
         table.field("queued", Cell::count(self.queue.depth, Tone::Doubtful));
         table.field("dead", Cell::count(self.queue.dead, Tone::Bad));
         table.field("next sequence", self.queue.next_sequence.to_string());
@@ -141,6 +171,12 @@ impl Resource for SinkView {
             }
             if let Some(body) = webhook.body {
                 table.field("body", body.to_string());
+            }
+            if let Some(BatchSpec { max, wait }) = webhook.batch {
+                table.field("batch", format!("up to {max} events, after {wait} at the latest"));
+            }
+            if !webhook.gone.is_default() {
+                table.field("gone", webhook.gone.to_string());
             }
             if webhook.skip_tls_verify {
                 table.field("certificate", Cell::toned("not verified", Tone::Doubtful));

@@ -59,7 +59,7 @@ client_command! {
 }
 
 client_command! {
-    /// Send dead letters again: these events, or all there are.
+    /// Send dead letters again: these events, or all there are. An event that the sink holds is attempted at once.
     #[argh(example = "{command_name} slack\n{command_name} slack 01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77")]
     RedeliverDeadLetters = "redeliver" {
         /// the sink's name or id; a method's is SPACE/METHOD, or its subscription's id
@@ -147,7 +147,7 @@ impl RedeliverDeadLetters {
         if self.format() == OutputFormat::Json {
             return shell.out.json(answer.as_str());
         }
-        let RedeliverView { redelivered, remaining, damaged } = client.read(&answer)?;
+        let RedeliverView { redelivered, remaining, damaged, retried } = client.read(&answer)?;
         let mut rest = match (remaining.saturating_sub(damaged), self.event.is_empty()) {
             (0, _) => String::new(),
             (left, false) => format!("; {left} others remain dead"),
@@ -155,6 +155,9 @@ impl RedeliverDeadLetters {
         };
         if damaged > 0 {
             rest += &format!("; {damaged} cannot be sent again, as they are damaged");
+        }
+        if retried {
+            rest += "; the event that waited for its next attempt is attempted now";
         }
         shell.out.line(&format!("queued {redelivered} again{rest}"))
     }

@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     delivery::{
+        SinkFailures,
         filters::EventFilters,
         sinks::{SinkContext, Sinks},
         subscriptions::{MethodContext, MethodGateway, Subscriptions},
@@ -39,6 +40,7 @@ pub struct DelivererDeps {
     pub filters: EventFilters,
     pub methods: Arc<dyn MethodGateway>,
     pub sink_context: SinkContext,
+    pub failures: SinkFailures,
     pub feed: Feed,
     pub metrics: Arc<Metrics>,
 }
@@ -54,6 +56,7 @@ impl Deliverer {
             filters,
             methods,
             sink_context,
+            failures,
             feed,
             metrics,
         } = deps;
@@ -64,6 +67,8 @@ impl Deliverer {
             running_attempts,
             recipients: Recipients { sinks, subscriptions, sink_context, method_context },
             retry_policy: RetryPolicy::new(settings),
+            failures,
+            queue_limit: settings.queue,
             sink_pools: SinkPools::new(settings.concurrency),
             method_permits: MethodPermits::new(settings.concurrency.div_ceil(2)),
             feed,

@@ -4,12 +4,13 @@
 //! and settles it. [`recipient`] finds the sink or subscription behind a queue. [`health`] bounds the attempts at sinks that
 //! run at once, in a pool for each state of health, and [`method_permits`] the calls of methods. [`retry_policy`] decides
 //! between completion, a retry and a dead letter. [`running_attempts`] notes which attempts are under way, for the case that
-//! one of them ends the server. [`route_sync`] keeps routes and queues in line with the sinks and subscriptions.
+//! one of them ends the server. [`replays`] lets replay jobs make progress. [`route_sync`] keeps routes and queues in line with the sinks and subscriptions.
 
 mod deliverer;
 mod health;
 mod method_permits;
 mod recipient;
+mod replays;
 mod retry_policy;
 mod route_sync;
 mod running_attempts;

@@ -6,7 +6,7 @@ use crate::{
         sinks::{self, Sink, SinkContext, Sinks},
         subscriptions::{self, MethodContext, Presence, Subscription, Subscriptions},
     },
-    model::{id::SinkId, owner::Owner},
+    model::{batch_spec::BatchSpec, failure_policy::OnFailure, id::SinkId, owner::Owner},
     scripting::lua::EventInput,
 };
 use std::sync::Arc;
@@ -37,10 +37,17 @@ impl Recipients {
         (presence == Presence::Ready).then_some(Recipient::Method(subscription))
     }
 
-    pub async fn attempt(&self, recipient: &Recipient, input: EventInput) -> Result<CompletedAttempt, Postponed> {
+    /// Attempts to deliver these events as one. Only a sink with batches gets more than one.
+    pub async fn attempt(
+        &self,
+        recipient: &Recipient,
+        mut inputs: Vec<EventInput>,
+    ) -> Result<CompletedAttempt, Postponed> {
         match recipient {
-            Recipient::Sink(sink) => sinks::attempt(&self.sink_context, sink, input).await,
-            Recipient::Method(subscription) => subscriptions::attempt(&self.method_context, subscription, input).await,
+            Recipient::Sink(sink) => sinks::attempt_batch(&self.sink_context, sink, inputs).await,
+            Recipient::Method(subscription) => {
+                subscriptions::attempt(&self.method_context, subscription, inputs.remove(0)).await
+            }
         }
     }
 }
@@ -57,6 +64,22 @@ impl Recipient {
         match self {
             Self::Sink(sink) => sink.name.as_str().into(),
             Self::Method(subscription) => subscription.name().into(),
+        }
+    }
+
+    /// The batches that it takes, if it does.
+    pub fn batch(&self) -> Option<BatchSpec> {
+        match self {
+            Self::Sink(sink) => sink.batch(),
+            Self::Method(_) => None,
+        }
+    }
+
+    /// The consequence of the last failed attempt.
+    pub fn on_failure(&self) -> OnFailure {
+        match self {
+            Self::Sink(sink) => sink.on_failure,
+            Self::Method(_) => OnFailure::DeadLetter,
         }
     }
 

@@ -23,6 +23,8 @@ pub fn sync_routes(routes: &Arc<Routes<EventRoute>>, deliverer: &Deliverer) {
     for orphan in engine.sinks().into_iter().filter(|sink| !known.contains(sink)) {
         discard_queue(engine, orphan);
     }
+    let failures = &deliverer.0.failures;
+    failures.sinks().into_iter().filter(|sink| !known.contains(sink)).for_each(|orphan| failures.forget(orphan));
 
     let sync = RouteSync { routes: routes.clone(), deliverer: deliverer.clone() };
     for sink in sinks {
@@ -80,7 +82,7 @@ impl RouteSync {
     }
 
     fn apply(&self, before: Option<RecipientRoute<'_>>, after: Option<RecipientRoute<'_>>) {
-        let DelivererState { engine, sink_pools, .. } = &*self.deliverer.0;
+        let DelivererState { engine, sink_pools, failures, .. } = &*self.deliverer.0;
         if let Some(route) = &after {
             // Before the route is added: an event routed to a sink without a queue would miss that sink.
             engine.open_queue(&route.route.target, route.owner);
@@ -89,6 +91,7 @@ impl RouteSync {
         match (before, after) {
             (Some(removed), None) => {
                 sink_pools.forget(removed.route.target.sink);
+                failures.forget(removed.route.target.sink);
                 discard_queue(engine, removed.route.target.sink);
             }
             // An event that waited while the sink was inactive, or failed before the sink was corrected, is due at once.
@@ -111,13 +114,13 @@ impl RecipientRoute<'_> {
 /// Returns `None` for a formatter, which receives no events.
 fn sink_route(sink: &Sink) -> Option<RecipientRoute<'_>> {
     let target = RouteTarget { sink: sink.id, name: sink.name.as_str().into() };
-    let route = EventRoute { target, filtered: sink.filter.is_some() };
+    let route = EventRoute { target, filtered: sink.filter.is_some(), internal: sink.internal };
     sink.receives_events().then_some(RecipientRoute { patterns: &sink.events, owner: sink.owner, route })
 }
 
 fn subscription_route(subscription: &Subscription) -> RecipientRoute<'_> {
     let target = RouteTarget { sink: subscription.id, name: subscription.name().into() };
-    let route = EventRoute { target, filtered: subscription.filter.is_some() };
+    let route = EventRoute { target, filtered: subscription.filter.is_some(), internal: false };
     RecipientRoute { patterns: &subscription.events, owner: subscription.event_owner(), route }
 }
 

@@ -3,6 +3,7 @@
 use super::{Deliverer, DelivererDeps, RunningAttempts, sync_routes};
 use crate::{
     delivery::{
+        SinkFailures,
         filters::EventFilters,
         sinks::{Sinks, test_support::SinkFixture},
         subscriptions::{
@@ -70,7 +71,7 @@ impl DeliveryFixture {
         let settings =
             config::DeliveryConfig { backoff: vec![millisecond, millisecond], ..config::DeliveryConfig::default() };
         let (ready, wakes) = mpsc::unbounded_channel();
-        let hooks = EngineHooks { accepted: Box::new(|_, _| ()), ready };
+        let hooks = EngineHooks { accepted: Box::new(|_| ()), dropped: Box::new(|_, _| ()), ready };
         let limits = QueueLimits { queue: settings.queue, dead_letters: settings.dead_letters, undelivered: u64::MAX };
         let engine = SledEngine::open(store.clone(), Arc::default(), limits, hooks).unwrap();
         let engine: Arc<dyn Engine> = Arc::new(engine);
@@ -85,6 +86,7 @@ impl DeliveryFixture {
             filters: filters.clone(),
             methods: gateway.clone(),
             sink_context: sink_fixture.context.clone(),
+            failures: SinkFailures::open(store.clone()).unwrap().0,
             feed: feed.clone(),
             metrics: Arc::default(),
         };

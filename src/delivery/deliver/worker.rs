@@ -8,13 +8,27 @@ use super::{
     health::{SLOW_AFTER, SinkPermit, SinkPools},
     method_permits::MethodPermits,
     recipient::{Recipient, Recipients},
-    retry_policy::RetryPolicy,
+    retry_policy::{RetryDecision, RetryPolicy, SinkFinding},
     running_attempts::{INTERRUPTED, RunningAttempts},
 };
 use crate::{
-    delivery::{CompletedAttempt, Postponed},
-    model::{id::SinkId, timestamp::Timestamp},
-    platform::{metrics::Metrics, store::StoreError},
+    delivery::{
+        CompletedAttempt, FailureKind, Postponed, SinkFailures,
+        sinks::{Sink, SinksError},
+    },
+    model::{
+        batch_spec::BatchSpec,
+        event::{Actor, Event},
+        id::SinkId,
+        timestamp::Timestamp,
+        units::Span,
+    },
+    platform::{
+        audit::{Audit, AuditEntry},
+        collection::Edit,
+        metrics::Metrics,
+        store::StoreError,
+    },
     routing::{
         feed::{DeliveryUpdate, Feed, FeedItem},
         queue::{Engine, PendingDelivery, QueueHead, SettledAttempt},
@@ -23,12 +37,23 @@ use crate::{
 };
 use futures_util::FutureExt;
 use parking_lot::Mutex;
-use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// The wait after a postponed attempt, and after a failed read of the queue.
 const POSTPONED_WAIT: Duration = Duration::from_secs(1);
+
+/// The most bytes of data of the events of a batch. The output of a template, which holds them again, has a limit too.
+const MAX_BATCH_BYTES: usize = 512 << 10;
+
+/// The time between two looks at a queue that may hold a whole batch soon.
+const BATCH_LOOK: Duration = Duration::from_millis(10);
 
 /// The wait after a defect of the server ended a worker.
 const PANIC_WAIT: Duration = Duration::from_secs(30);
@@ -42,6 +67,9 @@ pub(super) struct DelivererState {
     pub running_attempts: RunningAttempts,
     pub recipients: Recipients,
     pub retry_policy: RetryPolicy,
+    pub failures: SinkFailures,
+    /// Events that a queue holds at most.
+    pub queue_limit: usize,
     /// Places for attempts at sinks, whose duration is limited by the server.
     pub sink_pools: SinkPools,
     /// Permits for calls of methods, whose duration is limited by their owners. They are separate for each owner, so that
@@ -72,7 +100,8 @@ pub(super) enum WakeState {
 /// The head of a queue, taken for an attempt.
 struct TakenHead {
     recipient: Recipient,
-    pending: PendingDelivery,
+    /// One event, or those of a batch.
+    batch: Vec<PendingDelivery>,
     permit: DeliveryPermit,
 }
 
@@ -120,24 +149,24 @@ impl DelivererState {
 
     /// Delivers the event at the head of the queue: take, attempt, settle.
     async fn deliver_head(&self, sink: SinkId, retry_now: &Notify) -> Next {
-        let TakenHead { recipient, pending, mut permit } = match self.take(sink, retry_now).await {
+        let TakenHead { recipient, batch, mut permit } = match self.take(sink, retry_now).await {
             Ok(taken) => taken,
             Err(next) => return next,
         };
         let started_at = Timestamp::now();
-        let running = self.running_attempts.begin(sink, pending.sequence);
+        let running = self.running_attempts.begin(sink, batch[0].sequence);
         let attempted = if running.counts_as_failed() {
             Ok(CompletedAttempt::failed(INTERRUPTED.to_owned()))
         } else {
-            let attempt = AssertUnwindSafe(self.attempt(&recipient, &pending, &mut permit)).catch_unwind();
+            let attempt = AssertUnwindSafe(self.attempt(&recipient, &batch, &mut permit)).catch_unwind();
             attempt.await.unwrap_or_else(|_| {
-                log::error!("an attempt at event {} for sink {sink} panicked", pending.event.id);
+                log::error!("an attempt at event {} for sink {sink} panicked", batch[0].event.id);
                 Ok(CompletedAttempt::failed(PANICKED.to_owned()))
             })
         };
         drop(permit);
         match attempted {
-            Ok(completed) => self.settle(&recipient, pending, completed, started_at).await,
+            Ok(completed) => self.settle(&recipient, batch, completed, started_at).await,
             Err(_) => {
                 drop(running);
                 return self.pause(POSTPONED_WAIT, retry_now).await;
@@ -158,14 +187,19 @@ impl DelivererState {
         // Looked up for each attempt, so that a change of the sink takes effect on the next one. The lookup also sees
         // every change that a pending notification stands for.
         let _ = retry_now.notified().now_or_never();
-        let recipient = self.recipients.find(sink).ok_or(Next::Stop)?;
+        let mut recipient = self.recipients.find(sink).ok_or(Next::Stop)?;
+        if let Some(spec) = recipient.batch() {
+            self.wait_for_batch(sink, &head, spec, retry_now).await?;
+            recipient = self.recipients.find(sink).ok_or(Next::Stop)?;
+        }
         let permit = tokio::select! {
             () = self.shutdown.cancelled() => return Err(Next::Stop),
             permit = self.permit(&recipient, &head) => permit,
         };
-        match self.engine.head(sink).await {
-            Ok(Some(pending)) => Ok(TakenHead { recipient, pending, permit }),
-            Ok(None) => Err(Next::Stop),
+        let max = recipient.batch().map_or(1, |batch| batch.max);
+        match self.engine.heads(sink, max, MAX_BATCH_BYTES).await {
+            Ok(batch) if batch.is_empty() => Err(Next::Stop),
+            Ok(batch) => Ok(TakenHead { recipient, batch, permit }),
             Err(error @ StoreError::Unreadable(_)) => {
                 drop(permit);
                 log::warn!("the queue of sink {sink} cannot be read and is tried again: {error}");
@@ -186,17 +220,54 @@ impl DelivererState {
         }
     }
 
+    /// Waits until the queue holds a whole batch, or its first event has waited for as long as it may.
+    async fn wait_for_batch(
+        &self,
+        sink: SinkId,
+        head: &QueueHead,
+        spec: BatchSpec,
+        retry_now: &Notify,
+    ) -> Result<(), Next> {
+        let Span(wait) = spec.wait;
+        // Events that failed together are attempted together again.
+        if wait.is_zero() || head.failures > 0 {
+            return Ok(());
+        }
+        let accepted_at = match self.engine.head(sink).await {
+            Ok(Some(first)) => first.accepted_at,
+            // Told when the batch is read.
+            Ok(None) | Err(_) => return Ok(()),
+        };
+        let until = Instant::now() + accepted_at.after(wait).from_now().min(wait);
+        let whole = spec.max.min(self.queue_limit);
+        while self.engine.depth(sink).queued < whole {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            if self.pause(left.min(BATCH_LOOK), retry_now).await == Next::Stop {
+                return Err(Next::Stop);
+            }
+        }
+        Ok(())
+    }
+
     /// Makes the attempt. While it lasts, its place counts among those of slow sinks from [`SLOW_AFTER`] on.
     async fn attempt(
         &self,
         recipient: &Recipient,
-        pending: &PendingDelivery,
+        batch: &[PendingDelivery],
         permit: &mut DeliveryPermit,
     ) -> Result<CompletedAttempt, Postponed> {
-        let input =
-            EventInput { event: pending.event.clone(), sequence: pending.sequence, attempt: pending.attempt_number() };
+        let input = |pending: &PendingDelivery| EventInput {
+            event: pending.event.clone(),
+            sequence: pending.sequence,
+            attempt: pending.attempt_number(),
+            missed: pending.missed.clone(),
+            replay: pending.replay,
+        };
         // On the heap, so that a worker that waits takes little memory.
-        let mut attempt = Box::pin(self.recipients.attempt(recipient, input));
+        let mut attempt = Box::pin(self.recipients.attempt(recipient, batch.iter().map(input).collect()));
         if let DeliveryPermit::Sink(permit) = permit {
             while !permit.is_slow() {
                 match tokio::time::timeout(SLOW_AFTER, &mut attempt).await {
@@ -208,11 +279,12 @@ impl DelivererState {
         attempt.await
     }
 
-    /// Lets the retry policy decide about the event, and records the settled attempt in the queue and the feed.
+    /// Lets the retry policy decide about the event, and records the settled attempt in the queue and the feed. The events of a
+    /// batch share their fate.
     async fn settle(
         &self,
         recipient: &Recipient,
-        pending: PendingDelivery,
+        batch: Vec<PendingDelivery>,
         completed: CompletedAttempt,
         started_at: Timestamp,
     ) {
@@ -220,9 +292,54 @@ impl DelivererState {
         if let Recipient::Sink(sink) = recipient {
             self.sink_pools.record(sink.id, &completed);
         }
-        let settled = self.retry_policy.decide(completed, pending.attempt_number(), started_at);
-        self.publish(recipient, &pending, &settled);
-        self.engine.settle(pending, settled).await;
+        let (number, event) = (batch[0].attempt_number(), batch[0].event.clone());
+        let RetryDecision { settled, finding } =
+            self.retry_policy.decide(completed, number, started_at, recipient.on_failure());
+        let others = match batch.len() {
+            1 => Vec::new(),
+            size => vec![settled.for_another(); size - 1],
+        };
+        let settled: Vec<_> = batch.into_iter().zip(std::iter::once(settled).chain(others)).collect();
+        settled.iter().for_each(|(pending, settled)| self.publish(recipient, pending, settled));
+        self.engine.settle_all(settled).await;
+        if let Recipient::Sink(sink) = recipient {
+            self.note(sink, &event, finding).await;
+        }
+    }
+
+    /// Notes what an attempt says about its sink, and pauses a sink whose receiver is gone.
+    async fn note(&self, sink: &Arc<Sink>, event: &Event, finding: SinkFinding) {
+        if self.failures.is_dropping(sink.id) && self.engine.depth(sink.id).queued <= self.queue_limit / 2 {
+            self.failures.has_room(sink.id);
+        }
+        match finding {
+            SinkFinding::Undecided => {}
+            SinkFinding::Works => self.failures.end(sink.reported(), event),
+            SinkFinding::Fails { state, reason, kind } => {
+                self.failures.fail(sink.reported(), event, state, &reason, kind != FailureKind::Passing);
+                if kind == FailureKind::Gone {
+                    self.pause_sink(sink, &reason).await;
+                }
+            }
+        }
+    }
+
+    /// Makes a sink inactive, unless it was changed since it was attempted. Its queue stays.
+    async fn pause_sink(&self, attempted: &Arc<Sink>, reason: &str) {
+        let decide = |before: Arc<Sink>| async move {
+            if before.updated_at != attempted.updated_at {
+                return Ok(Edit::put(before));
+            }
+            let entry = AuditEntry::new(Some(Actor::system()), "sink.pause", format!("sink:{}", before.id))
+                .with(serde_json::json!({"name": before.name, "reason": reason}));
+            let paused = before.paused(reason.to_owned(), Timestamp::now());
+            Ok::<_, SinksError>(Edit::put(paused).with(move |batch| Audit::record(batch, &entry)))
+        };
+        match self.recipients.sinks.edit(attempted.id, decide).await {
+            Ok(_) | Err(SinksError::NotFound(_)) => {}
+            // The next attempt pauses it.
+            Err(error) => log::warn!("sink `{}` ({}) is not paused: {error}", attempted.name, attempted.id),
+        }
     }
 
     /// Waits for the time of the next attempt; stops if the queue is empty.

@@ -22,10 +22,19 @@ pub enum PreviewError {
 
 /// Makes one attempt to deliver an event to a sink. Ends within the time limits of webhooks or scripts.
 pub async fn attempt(context: &SinkContext, sink: &Sink, input: EventInput) -> Result<CompletedAttempt, Postponed> {
+    attempt_batch(context, sink, vec![input]).await
+}
+
+/// Makes one attempt to deliver these events as one. Only a webhook with batches takes more than one.
+pub async fn attempt_batch(
+    context: &SinkContext,
+    sink: &Sink,
+    mut inputs: Vec<EventInput>,
+) -> Result<CompletedAttempt, Postponed> {
     let started = Instant::now();
     let completed = match &sink.target {
-        SinkTarget::Webhook(webhook) => webhook.attempt(context, sink.owner, input).await?,
-        SinkTarget::Script(script) => script.attempt(context, sink.owner, input).await?,
+        SinkTarget::Webhook(webhook) => webhook.attempt(context, sink.owner, &inputs).await?,
+        SinkTarget::Script(script) => script.attempt(context, sink.owner, inputs.remove(0)).await?,
         SinkTarget::JsonRpc(_) => CompletedAttempt::dead(
             "a json-rpc sink shapes events for the methods that name it and receives none itself".to_owned(),
         ),
@@ -36,7 +45,7 @@ pub async fn attempt(context: &SinkContext, sink: &Sink, input: EventInput) -> R
 /// Returns the body that a sink would be sent, without sending it.
 pub async fn preview(context: &SinkContext, sink: &Sink, input: EventInput) -> Result<EventBody, PreviewError> {
     Ok(match &sink.target {
-        SinkTarget::Webhook(webhook) => webhook.render(context, sink.owner, input).await?,
+        SinkTarget::Webhook(webhook) => webhook.render(context, sink.owner, &[input]).await?,
         SinkTarget::JsonRpc(formatter) => {
             body::render(&context.workers, &formatter.template, sink.owner, input).await?
         }

@@ -6,12 +6,14 @@ use crate::{
     model::{
         body_template::BodyTemplate,
         event::{Actor, Event, EventType},
-        id::{EventId, SpaceId, UserId},
+        id::{EventId, ReplayId, SpaceId, UserId},
         owner::Owner,
+        sequence::MissedRange,
+        sink_spec::WebhookBody,
         timestamp::Timestamp,
     },
     scripting::{
-        lua::{BodyFormat, EventInput, ScriptError},
+        lua::{BodyFormat, EventInput, RenderedBody, ScriptError},
         workers::LuaWorkers,
     },
 };
@@ -30,6 +32,12 @@ pub struct EventBody {
     pub content_type: &'static str,
     /// Lines that the template printed.
     pub log: Vec<String>,
+}
+
+impl EventBody {
+    pub(super) fn json(bytes: Vec<u8>) -> Self {
+        Self { bytes: bytes.into(), content_type: JSON, log: vec![] }
+    }
 }
 
 /// The reason that a template gave no body.
@@ -56,14 +64,39 @@ struct DefaultBody<'a> {
     event_id: EventId,
     event_type: &'a EventType,
     event_ts: Timestamp,
+    #[serde(flatten)]
+    place: Option<BatchPlace<'a>>,
     data: &'a RawValue,
+}
+
+/// The fields of an event in a batch that a single event has as headers.
+#[derive(Clone, Copy, Serialize)]
+struct BatchPlace<'a> {
+    sequence: u64,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    missed: &'a [MissedRange],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replay: Option<ReplayId>,
 }
 
 /// Returns the default body. The event's data passes through byte for byte.
 pub fn default(event: &Event) -> EventBody {
-    let body = DefaultBody { event_id: event.id, event_type: &event.kind, event_ts: event.ts, data: &event.data };
-    let bytes = serde_json::to_vec(&body).expect("an event has string keys and no failing serializers");
-    EventBody { bytes: bytes.into(), content_type: JSON, log: vec![] }
+    EventBody::json(default_bytes(event, None))
+}
+
+fn default_bytes(event: &Event, place: Option<BatchPlace<'_>>) -> Vec<u8> {
+    let Event { id: event_id, kind: event_type, ts: event_ts, data, .. } = event;
+    let body = DefaultBody { event_id: *event_id, event_type, event_ts: *event_ts, place, data };
+    serde_json::to_vec(&body).expect("an event has string keys and no failing serializers")
+}
+
+/// Returns the body of an event of a batch, which has its sequence number.
+pub(super) fn numbered(input: &EventInput, form: WebhookBody) -> Vec<u8> {
+    let place = BatchPlace { sequence: input.sequence, missed: &input.missed, replay: input.replay };
+    match form {
+        WebhookBody::Default => default_bytes(&input.event, Some(place)),
+        WebhookBody::Full => full_bytes(&input.event, Some(place)),
+    }
 }
 
 /// The body of a webhook that asks for the whole event: the default fields and those that say whose event it is.
@@ -72,6 +105,8 @@ struct FullBody<'a> {
     event_id: EventId,
     event_type: &'a EventType,
     event_ts: Timestamp,
+    #[serde(flatten)]
+    place: Option<BatchPlace<'a>>,
     zone: &'a str,
     /// `null` for an event that comes from no space.
     space: Option<FullBodySpace<'a>>,
@@ -96,10 +131,15 @@ struct FullBodyUser {
 
 /// Returns the whole event. Its data passes through byte for byte.
 pub fn full(event: &Event) -> EventBody {
+    EventBody::json(full_bytes(event, None))
+}
+
+fn full_bytes(event: &Event, place: Option<BatchPlace<'_>>) -> Vec<u8> {
     let body = FullBody {
         event_id: event.id,
         event_type: &event.kind,
         event_ts: event.ts,
+        place,
         zone: &event.zone,
         space: (event.space_id != SpaceId::NIL).then(|| FullBodySpace {
             id: event.space_id,
@@ -110,8 +150,7 @@ pub fn full(event: &Event) -> EventBody {
         actor: &event.actor,
         data: &event.data,
     };
-    let bytes = serde_json::to_vec(&body).expect("an event has string keys and no failing serializers");
-    EventBody { bytes: bytes.into(), content_type: JSON, log: vec![] }
+    serde_json::to_vec(&body).expect("an event has string keys and no failing serializers")
 }
 
 /// Renders the event with the template.
@@ -121,12 +160,25 @@ pub async fn render(
     owner: Owner,
     input: EventInput,
 ) -> Result<EventBody, BodyError> {
-    let rendered = workers.render(template.program(), owner, input).await?;
+    Ok(rendered_body(workers.render(template.program(), owner, input).await?))
+}
+
+/// Renders a batch with the template.
+pub async fn render_batch(
+    workers: &LuaWorkers,
+    template: &LazyProgram<BodyTemplate>,
+    owner: Owner,
+    inputs: Vec<EventInput>,
+) -> Result<EventBody, BodyError> {
+    Ok(rendered_body(workers.render_batch(template.program(), owner, inputs).await?))
+}
+
+fn rendered_body(rendered: RenderedBody) -> EventBody {
     let content_type = match rendered.kind {
         BodyFormat::Json => JSON,
         // The output of a text template that is valid JSON is sent as JSON.
         BodyFormat::Text if serde_json::from_slice::<IgnoredAny>(&rendered.body).is_ok() => JSON,
         BodyFormat::Text => TEXT,
     };
-    Ok(EventBody { bytes: rendered.body, content_type, log: rendered.log })
+    EventBody { bytes: rendered.body, content_type, log: rendered.log }
 }

@@ -71,15 +71,19 @@ impl Sink {
             TargetSpec::JsonRpc(template) => SinkTarget::JsonRpc(Formatter { template: LazyProgram::new(template) }),
         };
         let now = Timestamp::now();
+        let active = spec.active.unwrap_or_else(|| previous.is_none_or(|sink| sink.active));
         Ok(Self {
             id: previous.map_or_else(SinkId::new, |sink| sink.id),
             name: spec.name,
             description: spec.description,
             events: spec.events,
             filter: spec.filter,
+            internal: spec.internal,
+            on_failure: spec.on_failure,
             owner: spec.owner.of(user),
             space: previous.and_then(|sink| sink.space),
-            active: spec.active.unwrap_or_else(|| previous.is_none_or(|sink| sink.active)),
+            active,
+            pause: previous.and_then(|sink| sink.pause.clone()).filter(|_| !active),
             created_at: previous.map_or(now, |sink| sink.created_at),
             updated_at: now,
             target,
@@ -117,6 +121,8 @@ impl Sink {
             kind: self.kind(),
             owner: self.owner.into(),
             filter: self.filter.as_ref().map(|filter| filter.as_str().to_owned()),
+            internal: self.internal,
+            on_failure: self.on_failure,
             active: Some(self.active),
             webhook: None,
             script: None,
@@ -146,7 +152,7 @@ impl Webhook {
                 kept.read().map_err(|reason| SinkDefinitionError::SecretLost(reason.clone()))?.secret.clone()
             }
             (None, _) => SigningSecret::Own(WebhookSecret::generate()),
-            (Some(ConfiguredValue::Reference(reference)), _) => SigningSecret::Reference(reference),
+            (Some(ConfiguredValue::Reference(reference)), _) => SigningSecret::Reference(Box::new(reference)),
             (Some(ConfiguredValue::Text(given)), _) => {
                 SigningSecret::Own(WebhookSecret::parse(&given).map_err(SinkSpecError::from)?)
             }
@@ -155,10 +161,10 @@ impl Webhook {
         // A secret that its user sets replaces the one before at once; only a rotation has a grace.
         let unchanged = kept.filter(|kept| kept.secret == secret);
         let clear = ClearSecrets {
-            previous: unchanged.and_then(|kept| kept.valid_previous(Timestamp::now()).cloned()),
-            ed25519: spec
-                .ed25519
-                .then(|| kept.and_then(|kept| kept.ed25519.clone()).unwrap_or_else(Ed25519Key::generate)),
+            previous: unchanged.and_then(|kept| kept.valid_previous(Timestamp::now()).cloned().map(Box::new)),
+            ed25519: spec.ed25519.then(|| {
+                kept.and_then(|kept| kept.ed25519.clone()).unwrap_or_else(|| Box::new(Ed25519Key::generate()))
+            }),
             headers: spec.headers,
             secret,
         };
@@ -168,6 +174,8 @@ impl Webhook {
             secrets: WebhookSecrets::new(clear),
             template,
             body: spec.body,
+            batch: spec.batch.map(Box::new),
+            gone: spec.gone,
             skip_tls_verify: spec.skip_tls_verify,
             prepared: std::sync::OnceLock::new(),
         })
@@ -180,7 +188,7 @@ impl Webhook {
                 let secret = match (&clear.secret, secrets) {
                     (SigningSecret::Own(secret), Secrets::Shown) => secret.reveal().to_owned().into(),
                     (SigningSecret::Own(_), Secrets::Masked) => masked(),
-                    (SigningSecret::Reference(reference), _) => ConfiguredValue::Reference(reference.clone()),
+                    (SigningSecret::Reference(reference), _) => ConfiguredValue::Reference((**reference).clone()),
                 };
                 let shown = |value: &ConfiguredValue| match (value, secrets) {
                     // A header value is often a credential, such as Authorization.
@@ -198,6 +206,8 @@ impl Webhook {
             ed25519: self.secrets.read().is_ok_and(|clear| clear.ed25519.is_some()),
             template: self.template.as_ref().map(|template| template.source().clone()),
             body: self.body,
+            batch: self.batch.as_deref().copied(),
+            gone: self.gone,
             skip_tls_verify: self.skip_tls_verify,
         }
     }
@@ -253,6 +263,32 @@ mod tests {
             (with(plain(), "filter", json!(true)), "invalid type"),
             (with(plain(), "type", json!("email")), "`webhook`, `script`, `json-rpc`"),
             (with(plain(), "owner", json!("you")), "`me` or `global`"),
+            (with(plain(), "on_failure", json!("drop")), "`dead-letter` or `hold`"),
+            (
+                json!({"name": "x", "events": "*", "type": "json-rpc", "template": "return 1", "on_failure": "hold"}),
+                "`on_failure` does not belong to a sink of type \"json-rpc\"",
+            ),
+            (
+                json!({"name": "x", "events": "*", "type": "json-rpc", "template": "return 1", "internal": true}),
+                "`internal` does not belong",
+            ),
+            (with(plain(), "internal", json!("yes")), "expected a boolean"),
+            (webhook(json!({"url": "http://a", "batch": {"max": 0}})), "`webhook.batch.max` must be 1 to 100"),
+            (webhook(json!({"url": "http://a", "batch": {"max": 101}})), "`webhook.batch.max` must be 1 to 100"),
+            (
+                webhook(json!({"url": "http://a", "batch": {"max": 5, "wait": "2m"}})),
+                "`webhook.batch.wait` must be at most 1m",
+            ),
+            (webhook(json!({"url": "http://a", "batch": {"max": 5, "wait": 1}})), "invalid type"),
+            (webhook(json!({"url": "http://a", "batch": {"max": 5, "size": 1}})), "`size`"),
+            (webhook(json!({"url": "http://a", "batch": {}})), "`max`"),
+            (webhook(json!({"url": "http://a", "batch": 5})), "invalid type"),
+            (with(plain(), "batch", json!({"max": 5})), "`batch`"),
+            (webhook(json!({"url": "http://a", "gone": "delete"})), "`retry` or `pause`"),
+            (
+                json!({"name": "x", "events": "*", "type": "script", "script": {"source": "", "gone": "pause"}}),
+                "`gone`",
+            ),
             (with(plain(), "colour", json!(1)), "`colour`"),
             (with(plain(), "script", json!({"source": ""})), "`script`"),
             (with(plain(), "template", json!("return 1")), "`template`"),

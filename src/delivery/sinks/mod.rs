@@ -5,6 +5,7 @@
 //! how often and in which order.
 
 mod attempt;
+mod batch_body;
 pub mod body;
 mod context;
 pub mod definition;
@@ -21,13 +22,13 @@ pub(crate) mod test_support;
 pub mod webhook;
 mod webhook_secrets;
 
-pub use attempt::{PreviewError, attempt, preview, quarantine};
+pub use attempt::{PreviewError, attempt, attempt_batch, preview, quarantine};
 pub use body::{BodyError, EventBody};
 pub use context::SinkContext;
 pub use definition::{Secrets, SinkDefinitionError, SinkLuaError};
 pub use formatter::Formatter;
 pub use records::{Sinks, SinksError};
 pub use script::SinkScript;
-pub use sink::{Sink, SinkTarget};
+pub use sink::{Sink, SinkPause, SinkTarget};
 pub use webhook::Webhook;
 pub use webhook_secrets::RotateError;

@@ -6,7 +6,7 @@ use super::{
     lazy_program::{LazyProgram, ScriptSource},
 };
 use crate::{
-    delivery::{CompletedAttempt, Postponed, RetryAfter},
+    delivery::{CompletedAttempt, FailureKind, Postponed, RetryAfter},
     model::{id::ScriptId, owner::Owner, sink_spec::ScriptSinkSpec},
     scripting::{
         lua::{EventInput, Verdict},
@@ -34,7 +34,7 @@ impl SinkScript {
     ) -> Result<CompletedAttempt, Postponed> {
         let program = match self.program(context, owner) {
             Ok(program) => program,
-            Err(error) => return Ok(CompletedAttempt::failed(error.to_string())),
+            Err(error) => return Ok(CompletedAttempt::failed(error.to_string()).of_kind(FailureKind::Lasting)),
         };
         let mut run = context.workers.run_script(&program, owner, input).await;
         let completed = match run.verdict {
@@ -95,6 +95,13 @@ mod tests {
             assert_eq!((attempted.outcome, attempted.retry_after), (outcome, retry_after), "{source}");
             assert_eq!(attempted.error.as_deref(), error, "{source}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_stored_script_that_is_gone_is_a_failure_that_lasts() {
+        let stored = sink(json!({"type": "script", "script": {"script_id": ScriptId::new()}}));
+        let attempted = SinkFixture::new().attempt(&stored).await;
+        assert_eq!((attempted.outcome, attempted.failure_kind), (AttemptOutcome::Failed, FailureKind::Lasting));
     }
 
     #[tokio::test]

@@ -4,13 +4,18 @@ use super::{
     Formatter, SinkScript, Webhook,
     webhook_secrets::{ClearSecrets, RotateError, WebhookSecrets},
 };
-use crate::model::{
-    event_filter::EventFilter,
-    id::{ScriptId, SinkId, SpaceId},
-    owner::Owner,
-    pattern::Patterns,
-    sink_spec::SinkKind,
-    timestamp::Timestamp,
+use crate::{
+    delivery::ReportedSink,
+    model::{
+        batch_spec::BatchSpec,
+        event_filter::EventFilter,
+        failure_policy::OnFailure,
+        id::{ScriptId, SinkId, SpaceId},
+        owner::Owner,
+        pattern::Patterns,
+        sink_spec::SinkKind,
+        timestamp::Timestamp,
+    },
 };
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -26,15 +31,30 @@ pub struct Sink {
     pub events: Patterns,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<EventFilter>,
+    /// `*` among its patterns matches the service's own reports too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub internal: bool,
+    #[serde(default, skip_serializing_if = "OnFailure::is_default")]
+    pub on_failure: OnFailure,
     pub owner: Owner,
     /// The space whose agent made the sink, which is deleted with that space; `None` for a sink that a user made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub space: Option<SpaceId>,
     /// An inactive sink keeps its queue and is not delivered to.
     pub active: bool,
+    /// The reason for which the service itself made the sink inactive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause: Option<Box<SinkPause>>,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
     pub target: SinkTarget,
+}
+
+/// The reason for which the service made a sink inactive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SinkPause {
+    pub reason: String,
+    pub at: Timestamp,
 }
 
 /// The destination of a sink, by kind.
@@ -58,6 +78,16 @@ impl Sink {
         let clear = secrets.read().map_err(|reason| RotateError::Lost(reason.clone()))?;
         let rotated = clear.rotated(grace, now)?;
         Ok(Self { updated_at: now, ..self.with_secrets(Some(rotated)) })
+    }
+
+    /// The same sink, inactive for this reason.
+    pub fn paused(&self, reason: String, at: Timestamp) -> Self {
+        Self {
+            active: false,
+            pause: Some(Box::new(SinkPause { reason, at })),
+            updated_at: at,
+            ..self.with_new_secrets()
+        }
     }
 
     /// The same sink without a previous secret whose grace is over; `None` if it has none.
@@ -114,6 +144,19 @@ impl Sink {
             SinkTarget::Webhook(webhook) => Some(&webhook.url),
             SinkTarget::Script(_) | SinkTarget::JsonRpc(_) => None,
         }
+    }
+
+    /// The batches of a webhook, if it has any.
+    pub fn batch(&self) -> Option<BatchSpec> {
+        match &self.target {
+            SinkTarget::Webhook(webhook) => webhook.batch.as_deref().copied(),
+            SinkTarget::Script(_) | SinkTarget::JsonRpc(_) => None,
+        }
+    }
+
+    /// The sink as reports about it need it.
+    pub fn reported(&self) -> ReportedSink<'_> {
+        ReportedSink { id: self.id, name: &self.name, owner: self.owner }
     }
 
     pub fn kind(&self) -> SinkKind {

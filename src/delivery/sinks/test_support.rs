@@ -80,5 +80,5 @@ pub fn input() -> EventInput {
         space: None,
         data: RawValue::from_string(r#"{"n": 12345678901234567890, "version":"1.0"}"#.to_owned()).unwrap(),
     };
-    EventInput { event: Arc::new(event), sequence: 7, attempt: 2 }
+    EventInput { sequence: 7, attempt: 2, ..EventInput::sample(Arc::new(event)) }
 }

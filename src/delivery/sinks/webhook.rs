@@ -1,6 +1,7 @@
-//! A webhook sink: one signed POST per attempt; a 2xx response is success.
+//! A webhook sink: one signed POST per attempt, for one event or a batch; a 2xx response is success.
 
 use super::{
+    batch_body,
     body::{self, BodyError, EventBody},
     context::SinkContext,
     ed25519_key::Ed25519Key,
@@ -9,17 +10,20 @@ use super::{
     webhook_secrets::{ClearSecrets, SigningSecret, WebhookSecrets},
 };
 use crate::{
-    delivery::{CompletedAttempt, Postponed, RetryAfter},
+    delivery::{CompletedAttempt, FailureKind, Postponed, RetryAfter},
     model::{
+        batch_spec::BatchSpec,
         body_template::BodyTemplate,
         configured_value::ConfiguredValue,
+        failure_policy::OnGone,
         owner::Owner,
+        sequence::missed_header,
         sink_spec::{WebhookBody, is_header_value},
         timestamp::Timestamp,
         webhook_secret::WebhookSecret,
     },
     platform::{
-        egress::{self, Tls},
+        egress::{self, EgressError, Tls},
         value_reader::read_value,
     },
     scripting::lua::EventInput,
@@ -46,6 +50,10 @@ pub struct Webhook {
     /// The body without a template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<WebhookBody>,
+    #[serde(default, skip_serializing_if = "OnGone::is_default")]
+    pub gone: OnGone,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<Box<BatchSpec>>,
     #[serde(default)]
     pub skip_tls_verify: bool,
     /// Made for the first delivery; `None` if a value is read for every delivery.
@@ -75,7 +83,7 @@ impl Webhook {
         &self,
         context: &SinkContext,
         owner: Owner,
-        input: EventInput,
+        inputs: &[EventInput],
     ) -> Result<CompletedAttempt, Postponed> {
         let secrets = match self.secrets.read() {
             Ok(secrets) => secrets,
@@ -92,14 +100,14 @@ impl Webhook {
                 Err(reason) => return Ok(CompletedAttempt::failed(reason)),
             },
         };
-        let body = match self.render(context, owner, input.clone()).await {
+        let body = match self.render(context, owner, inputs).await {
             Ok(body) => body,
             Err(error) => return error.into_attempt(),
         };
         let request = egress::OutboundRequest {
             method: Method::POST,
             url: self.url.as_ref().to_owned(),
-            headers: headers(prepared, &input, &body, Timestamp::now()),
+            headers: headers(prepared, self.identification(inputs), &body, Timestamp::now()),
             body: body.bytes.clone(),
             timeout: context.timeout,
             tls: if self.skip_tls_verify { Tls::SkipVerify } else { Tls::Verify },
@@ -107,7 +115,10 @@ impl Webhook {
             resend: egress::Resend::Allowed,
         };
         let completed = match context.egress.send(owner, request).await {
-            Ok(response) => interpret(&response),
+            Ok(response) => interpret(&response, self.gone),
+            Err(error @ EgressError::Denied { .. }) => {
+                CompletedAttempt::failed(error.to_string()).of_kind(FailureKind::Lasting)
+            }
             Err(error) => CompletedAttempt::failed(error.to_string()),
         };
         Ok(CompletedAttempt { sent: Some(body.bytes), log: body.log, ..completed })
@@ -115,26 +126,62 @@ impl Webhook {
 }
 
 impl Webhook {
-    /// Returns the body that is posted for an event.
+    /// Returns the body that is posted for an event, or for the events of a batch.
     pub(super) async fn render(
         &self,
         context: &SinkContext,
         owner: Owner,
-        input: EventInput,
+        inputs: &[EventInput],
     ) -> Result<EventBody, BodyError> {
-        match (&self.template, self.body) {
-            (Some(template), _) => body::render(&context.workers, template, owner, input).await,
-            (None, Some(WebhookBody::Full)) => Ok(body::full(&input.event)),
-            (None, None | Some(WebhookBody::Default)) => Ok(body::default(&input.event)),
+        let (workers, form) = (&context.workers, self.body.unwrap_or(WebhookBody::Default));
+        match (&self.template, form) {
+            (Some(template), _) if self.batch.is_some() => {
+                body::render_batch(workers, template, owner, inputs.to_vec()).await
+            }
+            (Some(template), _) => body::render(workers, template, owner, inputs[0].clone()).await,
+            (None, form) if self.batch.is_some() => Ok(batch_body::array(inputs, form)),
+            (None, WebhookBody::Full) => Ok(body::full(&inputs[0].event)),
+            (None, WebhookBody::Default) => Ok(body::default(&inputs[0].event)),
         }
     }
+
+    /// The id of a request, and the headers that tell what it carries.
+    fn identification(&self, inputs: &[EventInput]) -> Identification {
+        let first = &inputs[0];
+        let mut headers = vec![("x-service-attempt", first.attempt.to_string())];
+        // In a batch, each event says in the body if it is sent again, and by which job.
+        if let Some(replay) = first.replay.filter(|replay| inputs.iter().all(|input| input.replay == Some(*replay))) {
+            headers.push(("x-service-replay", replay.to_string()));
+        }
+        let missed: Vec<_> = inputs.iter().flat_map(|input| &input.missed).copied().collect();
+        if !missed.is_empty() {
+            headers.push(("x-service-missed", missed_header(&missed)));
+        }
+        if self.batch.is_some() {
+            headers.push(("x-service-batch", inputs.len().to_string()));
+            return Identification { id: batch_body::id(inputs), headers };
+        }
+        let (event, id) = (&first.event, first.event.id.to_string());
+        headers.extend([
+            ("x-service-event-id", id.clone()),
+            ("x-service-event-type", event.kind.to_string()),
+            ("x-service-event-ts", event.ts.to_string()),
+            ("x-service-sequence", first.sequence.to_string()),
+        ]);
+        Identification { id, headers }
+    }
+}
+
+/// The id of a request, the same in every attempt, and the headers that tell what it carries.
+struct Identification {
+    id: String,
+    headers: Vec<(&'static str, String)>,
 }
 
 /// Returns the service's headers and then the sink's own. Those may override only the content type: saving a sink
 /// refuses the names of the others.
-fn headers(prepared: &PreparedHeaders, input: &EventInput, body: &EventBody, now: Timestamp) -> HeaderMap {
-    let event = &input.event;
-    let id = event.id.to_string();
+fn headers(prepared: &PreparedHeaders, identification: Identification, body: &EventBody, now: Timestamp) -> HeaderMap {
+    let Identification { id, headers: identifying } = identification;
     let previous = prepared.previous.as_ref().filter(|(_, until)| *until > now).map(|(keys, _)| keys);
     let signatures: Vec<String> = std::iter::once(&prepared.current)
         .chain(previous)
@@ -142,17 +189,13 @@ fn headers(prepared: &PreparedHeaders, input: &EventInput, body: &EventBody, now
         .collect();
     let mut headers = HeaderMap::with_capacity(16);
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(body.content_type));
-    for (name, value) in [
-        ("x-service-event-type", event.kind.to_string()),
-        ("x-service-event-ts", event.ts.to_string()),
-        ("x-service-sequence", input.sequence.to_string()),
-        ("x-service-attempt", input.attempt.to_string()),
+    let signing = [
         ("x-service-signature", prepared.current.signer.sign_body(&body.bytes)),
         ("webhook-timestamp", now.seconds().to_string()),
         ("webhook-signature", signatures.join(" ")),
-        ("webhook-id", id.clone()),
-        ("x-service-event-id", id),
-    ] {
+        ("webhook-id", id),
+    ];
+    for (name, value) in identifying.into_iter().chain(signing) {
         let value = HeaderValue::try_from(value).expect("types, times, numbers and signatures are plain ASCII");
         headers.insert(HeaderName::from_static(name), value);
     }
@@ -204,13 +247,15 @@ impl PreparedHeaders {
     }
 
     fn new(secrets: &ClearSecrets, secret: &WebhookSecret, own: HeaderMap) -> Self {
-        let keys = |secret: &WebhookSecret, ed25519: &Option<Ed25519Key>| WebhookKeys {
+        let keys = |secret: &WebhookSecret, ed25519: Option<&Ed25519Key>| WebhookKeys {
             signer: WebhookSigner::new(secret),
-            ed25519: ed25519.clone(),
+            ed25519: ed25519.cloned(),
         };
-        let previous =
-            secrets.previous.as_ref().map(|previous| (keys(&previous.secret, &previous.ed25519), previous.until));
-        Self { current: keys(secret, &secrets.ed25519), previous, own }
+        let previous = secrets
+            .previous
+            .as_ref()
+            .map(|previous| (keys(&previous.secret, previous.ed25519.as_ref()), previous.until));
+        Self { current: keys(secret, secrets.ed25519.as_deref()), previous, own }
     }
 }
 
@@ -231,7 +276,7 @@ fn insert_header(headers: &mut HeaderMap, name: &str, value: &str) {
 }
 
 /// Turns the receiver's response into the result of the attempt.
-fn interpret(response: &egress::OutboundResponse) -> CompletedAttempt {
+fn interpret(response: &egress::OutboundResponse, on_gone: OnGone) -> CompletedAttempt {
     let status = response.status;
     let completed = if status.is_success() {
         CompletedAttempt::delivered()
@@ -241,6 +286,10 @@ fn interpret(response: &egress::OutboundResponse) -> CompletedAttempt {
             "HTTP {} to {target}: redirects are not followed, set the sink's url to it",
             status.as_u16()
         ))
+    } else if status == StatusCode::GONE && on_gone == OnGone::Pause {
+        let error =
+            "HTTP 410: the receiver is gone; correct the sink's url if it has moved, and activate the sink".to_owned();
+        CompletedAttempt::failed(error).of_kind(FailureKind::Gone)
     } else {
         let honoured = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
         let header = response.headers.get(RETRY_AFTER).filter(|_| honoured);
@@ -416,6 +465,17 @@ mod tests {
         assert_eq!(away.error.as_deref(), Some("HTTP 503"));
     }
 
+    #[tokio::test]
+    async fn a_receiver_that_is_gone_fails_the_attempt_as_its_sink_asks() {
+        for (gone, kind) in [("pause", FailureKind::Gone), ("retry", FailureKind::Passing)] {
+            let receiver = Receiver::start(Behaviour::Answer("HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n")).await;
+            let webhook = json!({"url": receiver.url(), "gone": gone});
+            let attempted = SinkFixture::new().attempt(&sink(json!({"type": "webhook", "webhook": webhook}))).await;
+            let seen = (attempted.outcome, attempted.status, attempted.failure_kind);
+            assert_eq!(seen, (AttemptOutcome::Failed, Some(410), kind));
+        }
+    }
+
     #[test]
     fn retry_after_is_seconds_or_a_date() {
         let now = DateTime::parse_from_rfc3339("2015-10-21T07:27:00Z").unwrap().to_utc();
@@ -457,6 +517,7 @@ mod tests {
         let receiver = Receiver::start(OK).await;
         let spec = json!({"type": "webhook", "owner": "me", "webhook": {"url": receiver.url()}});
         let attempted = SinkFixture::new().attempt(&sink(spec)).await;
+        assert_eq!(attempted.failure_kind, FailureKind::Lasting);
         assert!(attempted.error.unwrap().contains("not allowed"));
         assert_eq!(receiver.connections(), 0);
     }

@@ -19,9 +19,9 @@ use std::{collections::BTreeMap, fmt, sync::OnceLock, time::Duration};
 /// The secrets of one webhook.
 pub struct WebhookSecrets {
     /// Unset until a stored one is decrypted.
-    clear: OnceLock<Result<Box<ClearSecrets>, UnsealError>>,
+    clear: OnceLock<Result<Box<ClearSecrets>, Box<UnsealError>>>,
     /// Unset until a new one is encrypted.
-    sealed: OnceLock<SealedValue>,
+    sealed: OnceLock<Box<SealedValue>>,
 }
 
 /// The secrets in clear. Their `Debug` output shows no value.
@@ -33,10 +33,10 @@ pub struct ClearSecrets {
     pub headers: BTreeMap<String, ConfiguredValue>,
     /// The key of asymmetric signatures, for a webhook that has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ed25519: Option<Ed25519Key>,
+    pub ed25519: Option<Box<Ed25519Key>>,
     /// The secret before the last rotation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub previous: Option<PreviousSecret>,
+    pub previous: Option<Box<PreviousSecret>>,
 }
 
 /// The secret that a webhook signs with: its own, or one that is read for every delivery.
@@ -44,7 +44,7 @@ pub struct ClearSecrets {
 #[serde(untagged)]
 pub enum SigningSecret {
     Own(WebhookSecret),
-    Reference(ValueReference),
+    Reference(Box<ValueReference>),
 }
 
 /// A replaced secret, with which requests are signed as well until its time is over.
@@ -81,19 +81,22 @@ impl ClearSecrets {
     /// `grace`; of those before them nothing is left.
     pub fn rotated(&self, grace: Duration, now: Timestamp) -> Result<Self, RotateError> {
         let SigningSecret::Own(secret) = &self.secret else { return Err(RotateError::Reference) };
-        let previous =
-            PreviousSecret { secret: secret.clone(), ed25519: self.ed25519.clone(), until: now.after(grace) };
+        let previous = PreviousSecret {
+            secret: secret.clone(),
+            ed25519: self.ed25519.as_deref().cloned(),
+            until: now.after(grace),
+        };
         Ok(Self {
             secret: SigningSecret::Own(WebhookSecret::generate()),
             headers: self.headers.clone(),
-            ed25519: self.ed25519.as_ref().map(|_| Ed25519Key::generate()),
-            previous: (!grace.is_zero()).then_some(previous),
+            ed25519: self.ed25519.as_ref().map(|_| Box::new(Ed25519Key::generate())),
+            previous: (!grace.is_zero()).then(|| Box::new(previous)),
         })
     }
 
     /// The previous secret, while its grace lasts.
     pub fn valid_previous(&self, now: Timestamp) -> Option<&PreviousSecret> {
-        self.previous.as_ref().filter(|previous| previous.until > now)
+        self.previous.as_deref().filter(|previous| previous.until > now)
     }
 }
 
@@ -108,7 +111,7 @@ impl WebhookSecrets {
     ///
     /// Fails with the reason for which they could not be decrypted.
     pub fn read(&self) -> Result<&ClearSecrets, &UnsealError> {
-        self.clear.get().map_or(Err(&UnsealError::Locked), |clear| clear.as_ref().map(|clear| &**clear))
+        self.clear.get().map_or(Err(&UnsealError::Locked), |clear| clear.as_deref().map_err(|reason| &**reason))
     }
 
     /// Encrypts new secrets of the sink with this id, for the next write.
@@ -116,7 +119,7 @@ impl WebhookSecrets {
         if let Ok(clear) = self.read() {
             self.sealed.get_or_init(|| {
                 let json = serde_json::to_vec(clear).expect("strings are JSON");
-                keys.seal(&json, sink.as_bytes())
+                Box::new(keys.seal(&json, sink.as_bytes()))
             });
         }
     }
@@ -126,7 +129,7 @@ impl WebhookSecrets {
         if let Some(sealed) = self.sealed.get() {
             self.clear.get_or_init(|| {
                 let json = keys.unseal(sealed, sink.as_bytes())?;
-                serde_json::from_slice(&json).map_err(|_| UnsealError::Changed)
+                serde_json::from_slice(&json).map_err(|_| Box::new(UnsealError::Changed))
             });
         }
     }
@@ -140,7 +143,7 @@ impl WebhookSecrets {
 impl Serialize for WebhookSecrets {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let stored = match (self.sealed.get(), self.read()) {
-            (Some(sealed), _) => StoredSecrets { sealed: Some(sealed.clone()), clear: None },
+            (Some(sealed), _) => StoredSecrets { sealed: Some((**sealed).clone()), clear: None },
             (None, clear) => StoredSecrets { sealed: None, clear: clear.ok().cloned() },
         };
         stored.serialize(serializer)
@@ -151,7 +154,7 @@ impl<'de> Deserialize<'de> for WebhookSecrets {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match StoredSecrets::deserialize(deserializer)? {
             StoredSecrets { sealed: Some(sealed), .. } => {
-                Ok(Self { clear: OnceLock::new(), sealed: OnceLock::from(sealed) })
+                Ok(Self { clear: OnceLock::new(), sealed: OnceLock::from(Box::new(sealed)) })
             }
             StoredSecrets { clear: Some(clear), .. } => Ok(Self::new(clear)),
             StoredSecrets { .. } => Err(de::Error::missing_field("sealed")),
@@ -181,12 +184,15 @@ mod tests {
         let first = ClearSecrets {
             secret: SigningSecret::Own(WebhookSecret::generate()),
             headers: BTreeMap::new(),
-            ed25519: Some(Ed25519Key::generate()),
+            ed25519: Some(Box::new(Ed25519Key::generate())),
             previous: None,
         };
         let second = first.rotated(day, now).unwrap();
         let previous = second.valid_previous(now.after(day / 2)).unwrap();
-        assert!(SigningSecret::Own(previous.secret.clone()) == first.secret && previous.ed25519 == first.ed25519);
+        assert!(
+            SigningSecret::Own(previous.secret.clone()) == first.secret
+                && previous.ed25519.as_ref() == first.ed25519.as_deref()
+        );
         assert!(second.secret != first.secret && second.ed25519 != first.ed25519);
         assert!(second.valid_previous(now.after(day)).is_none());
         let third = second.rotated(day, now).unwrap();

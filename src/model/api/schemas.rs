@@ -5,13 +5,15 @@ use crate::model::{
     delivery::{Attempt, AttemptOutcome, DeadLetter, Delivery, DeliveryState},
     event::ActorKind,
     id::{
-        AuditId, EventId, GroupId, RoleId, ScriptId, SinkId, SourceId, SourceLetterId, SpaceId, TemplateId, TokenId,
-        UserId,
+        AuditId, EventId, GroupId, ReplayId, RoleId, ScriptId, SinkId, SourceId, SourceLetterId, SpaceId, TemplateId,
+        TokenId, UserId,
     },
     method::{MethodScope, MethodServerState},
     name::Name,
     permission::{Permission, TokenScope},
     permissions::Permissions,
+    replay::{ReplayState, ReplayedState},
+    sequence::{MissReason, NumberState, SequenceRange},
     space_settings::{Host, SpaceName},
     timestamp::Timestamp,
     units::Span,
@@ -84,7 +86,7 @@ pub(crate) use patch_of;
 
 inline_schemas! {
     AnyObject = json_schema!({"type": "object"});
-    AuditId EventId GroupId RoleId ScriptId SinkId SourceId SourceLetterId SpaceId TemplateId TokenId UserId =
+    AuditId EventId GroupId ReplayId RoleId ScriptId SinkId SourceId SourceLetterId SpaceId TemplateId TokenId UserId =
         json_schema!({"type": "string", "format": "uuid"});
     Timestamp = json_schema!({"type": "string", "format": "date-time"});
     Name = json_schema!({"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"});
@@ -108,6 +110,14 @@ inline_schemas! {
     SpaceName = json_schema!({"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$"});
     Host = json_schema!({"type": "string", "maxLength": 253});
     Span = json_schema!({"type": "string", "pattern": "^[0-9]+ *(ms|s|m|h|d)$"});
+    SequenceRange = json_schema!({"anyOf": [
+        {"type": "integer", "minimum": 1},
+        {"type": "string", "pattern": "^[0-9]+(-[0-9]+)?$"},
+    ]});
+    MissReason = json_schema!({"type": "string", "enum": MissReason::ALL});
+    ReplayState = json_schema!({"type": "string", "enum": ReplayState::ALL});
+    ReplayedState = json_schema!({"type": "string", "enum": ReplayedState::ALL});
+    NumberState = json_schema!({"type": "string", "enum": NumberState::ALL});
     AttemptOutcome = json_schema!({"type": "string", "enum": [
         AttemptOutcome::Delivered, AttemptOutcome::Skipped, AttemptOutcome::Failed, AttemptOutcome::Dead,
     ]});

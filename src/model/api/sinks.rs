@@ -48,6 +48,9 @@ pub struct SinkView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub space_id: Option<SpaceId>,
     pub queue: QueueView,
+    /// Present while deliveries fail: from the moment that an event was given up or is held, until one is delivered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<SinkFailureView>,
     /// Present while attempts fail at once, because the sink's Lua ended its process several times in a row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quarantine: Option<QuarantineView>,
@@ -134,6 +137,23 @@ pub struct FilterErrorsView {
     /// The last error.
     pub last: String,
     pub last_at: Timestamp,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "SinkFailure")]
+pub struct SinkFailureView {
+    /// `failing`: its last event became a dead letter. `held`: it holds its first event. `paused`: the service made it inactive.
+    pub state: String,
+    pub reason: String,
+    pub since: Timestamp,
+    /// Attempts alone do not mend it: change the sink, its script or the egress policy.
+    pub needs_change: bool,
+    /// The number of attempts at the first event of the queue so far; absent if there were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempts: Option<u32>,
+    /// The time of the next attempt at it; absent if none is due, or the sink is inactive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_attempt_at: Option<Timestamp>,
 }
 
 #[derive(Serialize, Deserialize, JsonSchema)]
@@ -235,6 +255,9 @@ pub struct RedeliverView {
     /// Dead letters that cannot be delivered again, because the letter or its event is damaged. Absent if there are none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub damaged: usize,
+    /// An attempt that the sink's first event waited for is made now. Absent if none was waited for.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub retried: bool,
 }
 
 fn is_zero(count: &usize) -> bool {

@@ -59,6 +59,9 @@ const KINDS: &[ArchivedKind] = &[
         ..json(keys::DELIVERY, "delivery", &[KeyPart::Number, KeyPart::Id, KeyPart::Id])
     },
     json(keys::DEAD, "dead_letter", QUEUED),
+    bytes(keys::GAP, "gap", QUEUED),
+    bytes(keys::NUMBER, "number", QUEUED),
+    json(keys::REPLAY, "replay", &[KeyPart::Id, KeyPart::Id]),
     bytes(keys::HISTORY, "history_bytes", &[]),
     json(keys::AUDIT, "audit", ID),
     bytes(keys::AUDIT_BYTES, "audit_bytes", &[]),
@@ -74,6 +77,7 @@ const KINDS: &[ArchivedKind] = &[
     json(keys::SCRIPTS, "script", ID),
     json(keys::SOURCES, "source", ID),
     json(keys::SOURCE_LETTERS, "source_letter", &[KeyPart::Id, KeyPart::Id]),
+    json(keys::SINK_FAILURES, "sink_failure", ID),
     json(keys::SUBSCRIPTIONS, "subscription", &[KeyPart::Id, KeyPart::Text]),
     json(keys::SPOOL, "spooled_event", &[KeyPart::Number]),
     json(keys::AGENT, "agent_record", &[KeyPart::Text]),

@@ -80,6 +80,7 @@ pub struct DeliveryConfig {
     pub queue: usize,
     pub backoff: Vec<Span>,
     pub retry_after: Span,
+    pub hold_max: Span,
     pub concurrency: usize,
     pub dead_letters: usize,
 }
@@ -319,6 +320,7 @@ impl Config {
         positive("agent.spool", self.agent.spool)?;
         positive("script.memory", self.script.memory.bytes())?;
         for (key, span) in [
+            ("delivery.hold_max", self.delivery.hold_max),
             ("webhook.timeout", self.webhook.timeout),
             ("script.wall", self.script.wall),
             ("script.cpu", self.script.cpu),
@@ -431,6 +433,7 @@ impl Default for DeliveryConfig {
             queue: 100,
             backoff: vec![seconds(5), seconds(15)],
             retry_after: seconds(15 * 60),
+            hold_max: seconds(3600),
             concurrency: 512,
             dead_letters: 10_000,
         }

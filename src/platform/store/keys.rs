@@ -7,6 +7,9 @@
 //! | `S` | sink id | the sink's last sequence number |
 //! | `D` | accepted time, event id, sink id | the delivery: state and attempts |
 //! | `X` | sink id, sequence | a dead letter |
+//! | `G` | sink id, sequence | numbers from this one on that the sink misses and was not told of: the last one, and the reason |
+//! | `N` | sink id, sequence | accepted time, event id; the event that was queued again under this number |
+//! | `R` | sink id, job id | a job that queues events again |
 //! | `H` | | bytes of history |
 //! | `A` | audit id | an audit entry |
 //! | `B` | | bytes of audit log |
@@ -15,6 +18,7 @@
 //! | `p` `q` `l` | id | spaces, templates, scripts |
 //! | `i` | id | sources |
 //! | `I` | source id, letter id | a request that a source could not turn into events |
+//! | `f` | sink id | the failure of a sink, while it lasts |
 //! | `m` | space id, method | the method's subscription to events |
 //! | `o` | number | an event that an agent keeps until a server has stored it |
 //! | `O` | name | another record of an agent: its space, its registration |
@@ -28,6 +32,9 @@ pub const QUEUE: u8 = b'Q';
 pub const SEQUENCE: u8 = b'S';
 pub const DELIVERY: u8 = b'D';
 pub const DEAD: u8 = b'X';
+pub const GAP: u8 = b'G';
+pub const NUMBER: u8 = b'N';
+pub const REPLAY: u8 = b'R';
 pub const HISTORY: u8 = b'H';
 pub const AUDIT: u8 = b'A';
 pub const AUDIT_BYTES: u8 = b'B';
@@ -43,6 +50,7 @@ pub const TEMPLATES: u8 = b'q';
 pub const SCRIPTS: u8 = b'l';
 pub const SOURCES: u8 = b'i';
 pub const SOURCE_LETTERS: u8 = b'I';
+pub const SINK_FAILURES: u8 = b'f';
 pub const SUBSCRIPTIONS: u8 = b'm';
 pub const SPOOL: u8 = b'o';
 pub const AGENT: u8 = b'O';
@@ -57,6 +65,9 @@ pub(in crate::platform) fn kind_name(key: &[u8]) -> &'static str {
         SEQUENCE => "sequence number",
         DELIVERY => "delivery",
         DEAD => "dead letter",
+        GAP => "gap in the numbers of a sink",
+        NUMBER => "number of an event that was queued again",
+        REPLAY => "replay",
         HISTORY => "size of the history",
         AUDIT => "audit entry",
         AUDIT_BYTES => "size of the audit log",
@@ -72,6 +83,7 @@ pub(in crate::platform) fn kind_name(key: &[u8]) -> &'static str {
         SCRIPTS => "script",
         SOURCES => "source",
         SOURCE_LETTERS => "dead letter of a source",
+        SINK_FAILURES => "failure of a sink",
         SUBSCRIPTIONS => "subscription",
         SPOOL => "spooled event",
         AGENT => "record of the agent",

@@ -23,6 +23,16 @@ impl<T: Clone + Ord> Routes<T> {
         self.0.read().matches(segments, user)
     }
 
+    /// Returns the same as [`Routes::matches`], without the routes that only the pattern `*` finds and `in_all` denies.
+    pub fn matches_internal<'a>(
+        &self,
+        segments: impl Iterator<Item = &'a str>,
+        user: UserId,
+        in_all: impl Fn(&T) -> bool,
+    ) -> Vec<T> {
+        self.0.read().matches_if(segments, user, in_all)
+    }
+
     /// Removes `old` and adds `new` in one step, so that no event matches both or neither.
     pub fn replace(&self, old: Option<RouteEntry<'_, T>>, new: Option<RouteEntry<'_, T>>) {
         let mut trie = self.0.write();

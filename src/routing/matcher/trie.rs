@@ -21,17 +21,18 @@ pub struct Trie<T> {
     root: TrieNode<T>,
 }
 
+/// Most nodes have one of the three parts, and there is a node or more for every sink: a part that is absent takes no room.
 struct TrieNode<T> {
-    children: HashMap<Box<str>, TrieNode<T>>,
+    children: Option<Box<HashMap<Box<str>, TrieNode<T>>>>,
     /// Values for exactly the type that ends here.
-    exact: OwnedValues<T>,
+    exact: Option<Box<OwnedValues<T>>>,
     /// Values for every longer type that starts with the path to here.
-    below: OwnedValues<T>,
+    below: Option<Box<OwnedValues<T>>>,
 }
 
 struct OwnedValues<T> {
     global: Vec<T>,
-    owned: HashMap<UserId, Vec<T>>,
+    owned: Option<Box<HashMap<UserId, Vec<T>>>>,
 }
 
 impl<T: Clone + Ord> Trie<T> {
@@ -43,12 +44,13 @@ impl<T: Clone + Ord> Trie<T> {
     pub fn insert(&mut self, patterns: &Patterns, owner: Owner, value: &T) {
         for pattern in patterns.iter() {
             let node = segments(pattern).fold(&mut self.root, |node, segment| {
-                if !node.children.contains_key(segment) {
-                    node.children.insert(segment.into(), TrieNode::new());
+                let children = node.children.get_or_insert_default();
+                if !children.contains_key(segment) {
+                    children.insert(segment.into(), TrieNode::new());
                 }
-                node.children.get_mut(segment).expect("the segment was inserted above")
+                children.get_mut(segment).expect("the segment was inserted above")
             });
-            node.values(pattern).add(owner, value.clone());
+            node.values(pattern).get_or_insert_default().add(owner, value.clone());
         }
     }
 
@@ -61,12 +63,30 @@ impl<T: Clone + Ord> Trie<T> {
 
     /// Returns every value that matches an event of this type of `user`, once each, in order of `T`.
     pub fn matches<'a>(&self, segments: impl Iterator<Item = &'a str>, user: UserId) -> Vec<T> {
+        self.matches_if(segments, user, |_| true)
+    }
+
+    /// Returns the same as [`Trie::matches`], without the values that only the pattern `*` finds and `in_all` denies.
+    pub fn matches_if<'a>(
+        &self,
+        segments: impl Iterator<Item = &'a str>,
+        user: UserId,
+        in_all: impl Fn(&T) -> bool,
+    ) -> Vec<T> {
         let mut found = Vec::new();
+        if let Some(values) = &self.root.below {
+            values.collect(user, &mut found);
+            found.retain(in_all);
+        }
         let mut node = &self.root;
         let mut walked_all = true;
-        for segment in segments {
-            node.below.collect(user, &mut found);
-            match node.children.get(segment) {
+        for (depth, segment) in segments.enumerate() {
+            if depth > 0
+                && let Some(values) = &node.below
+            {
+                values.collect(user, &mut found);
+            }
+            match node.children.as_ref().and_then(|children| children.get(segment)) {
                 Some(child) => node = child,
                 None => {
                     walked_all = false;
@@ -74,8 +94,8 @@ impl<T: Clone + Ord> Trie<T> {
                 }
             }
         }
-        if walked_all {
-            node.exact.collect(user, &mut found);
+        if let Some(values) = node.exact.as_ref().filter(|_| walked_all) {
+            values.collect(user, &mut found);
         }
         found.sort_unstable();
         found.dedup();
@@ -91,10 +111,10 @@ impl<T: Clone + Ord> Default for Trie<T> {
 
 impl<T: Clone + Ord> TrieNode<T> {
     fn new() -> Self {
-        Self { children: HashMap::new(), exact: OwnedValues::new(), below: OwnedValues::new() }
+        Self { children: None, exact: None, below: None }
     }
 
-    fn values(&mut self, pattern: &Pattern) -> &mut OwnedValues<T> {
+    fn values(&mut self, pattern: &Pattern) -> &mut Option<Box<OwnedValues<T>>> {
         match pattern {
             Pattern::Exact(_) => &mut self.exact,
             Pattern::All | Pattern::Prefix(_) => &mut self.below,
@@ -102,46 +122,66 @@ impl<T: Clone + Ord> TrieNode<T> {
     }
 
     fn is_empty(&self) -> bool {
-        self.children.is_empty() && self.exact.is_empty() && self.below.is_empty()
+        self.children.is_none() && self.exact.is_none() && self.below.is_none()
     }
 
     fn remove(&mut self, path: &mut dyn Iterator<Item = &str>, pattern: &Pattern, owner: Owner, value: &T) {
         let Some(segment) = path.next() else {
-            self.values(pattern).remove(owner, value);
+            let values = self.values(pattern);
+            if let Some(present) = values {
+                present.remove(owner, value);
+                if present.is_empty() {
+                    *values = None;
+                }
+            }
             return;
         };
-        let Some(child) = self.children.get_mut(segment) else { return };
+        let Some(children) = &mut self.children else { return };
+        let Some(child) = children.get_mut(segment) else { return };
         child.remove(path, pattern, owner, value);
         if child.is_empty() {
-            self.children.remove(segment);
+            children.remove(segment);
+            if children.is_empty() {
+                self.children = None;
+            }
         }
     }
 }
 
-impl<T: Clone + Ord> OwnedValues<T> {
-    fn new() -> Self {
-        Self { global: Vec::new(), owned: HashMap::new() }
+impl<T> Default for OwnedValues<T> {
+    fn default() -> Self {
+        Self { global: Vec::new(), owned: None }
     }
+}
 
+impl<T: Clone + Ord> OwnedValues<T> {
     fn is_empty(&self) -> bool {
-        self.global.is_empty() && self.owned.is_empty()
+        self.global.is_empty() && self.owned.is_none()
     }
 
     fn add(&mut self, owner: Owner, value: T) {
-        match owner {
-            Owner::Global => self.global.push(value),
-            Owner::User(user) => self.owned.entry(user).or_default().push(value),
+        let list = match owner {
+            Owner::Global => &mut self.global,
+            Owner::User(user) => self.owned.get_or_insert_default().entry(user).or_default(),
+        };
+        if list.is_empty() {
+            // Most lists stay that short.
+            list.reserve_exact(1);
         }
+        list.push(value);
     }
 
     fn remove(&mut self, owner: Owner, value: &T) {
         match owner {
             Owner::Global => self.global.retain(|other| other != value),
             Owner::User(user) => {
-                if let Some(list) = self.owned.get_mut(&user) {
-                    list.retain(|other| other != value);
-                    if list.is_empty() {
-                        self.owned.remove(&user);
+                let Some(owned) = &mut self.owned else { return };
+                let Some(list) = owned.get_mut(&user) else { return };
+                list.retain(|other| other != value);
+                if list.is_empty() {
+                    owned.remove(&user);
+                    if owned.is_empty() {
+                        self.owned = None;
                     }
                 }
             }
@@ -150,7 +190,7 @@ impl<T: Clone + Ord> OwnedValues<T> {
 
     fn collect(&self, user: UserId, found: &mut Vec<T>) {
         found.extend_from_slice(&self.global);
-        if let Some(list) = self.owned.get(&user) {
+        if let Some(list) = self.owned.as_ref().and_then(|owned| owned.get(&user)) {
             found.extend_from_slice(list);
         }
     }
@@ -188,6 +228,18 @@ mod tests {
         assert_eq!(matched(&trie, "custom.a.b", 1), [1, 2]);
         assert_eq!(matched(&trie, "custom.a.b", 9), [1]);
         assert_eq!(matched(&trie, "custom.a", 1), [0; 0]);
+    }
+
+    #[test]
+    fn a_value_that_only_the_star_finds_can_be_denied() {
+        let mut trie = Trie::new();
+        for (patterns, value) in [("*", 1), ("sink.*", 2), ("*, sink.failing", 3), ("*", 4)] {
+            trie.insert(&patterns.parse().unwrap(), Owner::Global, &value);
+        }
+        let found = |kind: &str| trie.matches_if(kind.split('.'), user(1), |value| *value == 4);
+        assert_eq!(found("sink.failing"), [2, 3, 4]);
+        assert_eq!(found("sink.held"), [2, 4]);
+        assert_eq!(found("agent.lost"), [4]);
     }
 
     #[test]

@@ -1,11 +1,16 @@
 //! The contract of a queue engine, with the types that its callers exchange with it.
 
-use super::{DeadLetter, HistoryFilter, HistoryPage, PendingDelivery, Record, SettledAttempt};
+use super::{
+    DeadLetter, HistoryFilter, HistoryPage, NewReplay, PendingDelivery, Record, ReplayError, ReplayStep, RunningReplay,
+    SettledAttempt,
+};
 use crate::{
     model::{
         event::Event,
         id::{EventId, SinkId},
         owner::Owner,
+        replay::{ReplayChange, ReplayJob},
+        sequence::{NumberFate, SequenceRange},
         timestamp::Timestamp,
         units::Size,
     },
@@ -151,10 +156,21 @@ pub trait Engine: Send + Sync + 'static {
     /// Reads the head of the sink's queue; `None` if the queue is empty.
     async fn head(&self, sink: SinkId) -> Result<Option<PendingDelivery>, StoreError>;
 
+    /// Reads up to `max` events from the head of the sink's queue on, of up to `bytes` bytes of data together but at least one;
+    /// none if the queue is empty.
+    ///
+    /// All have had as many attempts as the first: events that failed together are read together again, without later ones.
+    async fn heads(&self, sink: SinkId, max: usize, bytes: usize) -> Result<Vec<PendingDelivery>, StoreError>;
+
     /// Records an attempt and its consequence for the queue.
     ///
     /// The queue moves on at once and the disk follows; a crash in between repeats the attempt.
-    async fn settle(&self, pending: PendingDelivery, settled: SettledAttempt);
+    async fn settle(&self, pending: PendingDelivery, settled: SettledAttempt) {
+        self.settle_all(vec![(pending, settled)]).await;
+    }
+
+    /// Records attempts at the first events of one queue, in order, as [`Engine::settle`] does. A crash repeats all or none.
+    async fn settle_all(&self, batch: Vec<(PendingDelivery, SettledAttempt)>);
 
     /// Waits until the settlements so far are on disk, or the store has stopped.
     async fn flushed(&self);
@@ -169,10 +185,40 @@ pub trait Engine: Send + Sync + 'static {
         entry: AuditEntry,
     ) -> Result<Redelivered, StoreError>;
 
+    /// Starts a job that queues events of the history for the sink again, in the order of the history and under new numbers. It makes
+    /// progress by [`Engine::feed_replay`]. A sink has one unfinished job at most.
+    async fn start_replay(&self, sink: SinkId, new: NewReplay, entry: AuditEntry) -> Result<ReplayJob, ReplayError>;
+
+    /// Changes the sink's unfinished job.
+    async fn change_replay(
+        &self,
+        sink: SinkId,
+        change: ReplayChange,
+        entry: AuditEntry,
+    ) -> Result<ReplayJob, ReplayError>;
+
+    /// Returns the sink's jobs, newest first.
+    fn replays(&self, sink: SinkId) -> Vec<ReplayJob>;
+
+    /// Returns the jobs that are neither paused nor finished.
+    fn running_replays(&self) -> Vec<(SinkId, RunningReplay)>;
+
+    /// Makes a step of the sink's job: queues events again as there is room, `most` at most. Events and progress are in one
+    /// write.
+    ///
+    /// Half of the free places are left to new events, and replayed events take none from them.
+    async fn feed_replay(&self, sink: SinkId, most: usize) -> Result<ReplayStep, StoreError>;
+
+    /// Waits until a queue has room for further events of its job, or a job was started or changed.
+    async fn replay_room(&self);
+
     /// Returns the sink's dead letters after the given sequence number, oldest first.
     fn dead_letters(&self, sink: SinkId, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError>;
 
     fn depth(&self, sink: SinkId) -> QueueDepth;
+
+    /// Tells what became of each of these numbers, as far as they were given.
+    fn numbers(&self, sink: SinkId, range: SequenceRange) -> Result<Vec<NumberFate>, StoreError>;
 
     /// Returns every sink that has a queue.
     fn sinks(&self) -> Vec<SinkId>;

@@ -14,6 +14,7 @@
 
 mod engine;
 mod history;
+mod replay;
 mod settlement;
 pub mod sled;
 #[cfg(test)]
@@ -25,4 +26,5 @@ pub use engine::{
     Retention, RouteTarget,
 };
 pub use history::{HistoryFilter, HistoryPage, HistoryPosition, Record};
+pub use replay::{NewReplay, ReplayError, ReplayStep, RunningReplay};
 pub use settlement::{PendingDelivery, SettledAttempt, Settlement};

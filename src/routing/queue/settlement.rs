@@ -1,7 +1,12 @@
 //! The stages of a delivery: pending at the head of its queue, then settled after an attempt.
 
 use super::{Attempt, AttemptOutcome, DeliveryState, HistoryPosition};
-use crate::model::{event::Event, id::SinkId, timestamp::Timestamp};
+use crate::model::{
+    event::Event,
+    id::{ReplayId, SinkId},
+    sequence::MissedRange,
+    timestamp::Timestamp,
+};
 use std::{sync::Arc, time::Duration};
 
 /// The event at the head of a queue, handed to the sink's only worker. It stays at the head until it is settled.
@@ -16,10 +21,14 @@ pub struct PendingDelivery {
     pub failures: u32,
     /// The delivery was attempted before, and that is stored.
     pub recorded: bool,
+    /// The numbers before this one that the sink misses and was not told of. This delivery tells of them.
+    pub missed: Vec<MissedRange>,
+    /// The job that queued the event again.
+    pub replay: Option<ReplayId>,
 }
 
 /// An attempt together with its consequence for the queue.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct SettledAttempt {
     pub attempt: Attempt,
     pub settlement: Settlement,
@@ -49,6 +58,13 @@ impl PendingDelivery {
 }
 
 impl SettledAttempt {
+    /// The same for another event of the batch that was attempted. The receiver's response is kept with the first one only.
+    #[must_use]
+    pub fn for_another(&self) -> Self {
+        let attempt = Attempt { response: None, log: Vec::new(), ..self.attempt.clone() };
+        Self { attempt, settlement: self.settlement.clone() }
+    }
+
     /// The state of the delivery after this attempt.
     pub fn state(&self) -> DeliveryState {
         match (&self.settlement, self.attempt.outcome) {

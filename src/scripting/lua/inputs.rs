@@ -1,7 +1,11 @@
 //! The inputs of a run, one type for each kind of run.
 
 use super::host::{ProgramOutput, SpaceAgent, ToolContext};
-use crate::model::{event::Event, id::SpaceId};
+use crate::model::{
+    event::Event,
+    id::{ReplayId, SpaceId},
+    sequence::MissedRange,
+};
 use bytes::Bytes;
 use serde_json::value::RawValue;
 use std::{collections::BTreeMap, ffi::OsString, path::PathBuf, sync::Arc};
@@ -14,6 +18,17 @@ pub struct EventInput {
     pub sequence: u64,
     /// The number of this attempt, from 1, `event.attempt`.
     pub attempt: u32,
+    /// The numbers that the sink misses before this one, `event.missed`.
+    pub missed: Vec<MissedRange>,
+    /// The job that sends the event again, `event.replay`.
+    pub replay: Option<ReplayId>,
+}
+
+impl EventInput {
+    /// The first attempt at an event outside any queue.
+    pub fn sample(event: Arc<Event>) -> Self {
+        Self { event, sequence: 0, attempt: 1, missed: Vec::new(), replay: None }
+    }
 }
 
 /// The parts of an [`EventInput`] that a template or a script reads, each as the text it becomes in Lua.
@@ -24,6 +39,10 @@ pub(in crate::scripting) struct EventFields {
     pub ts: String,
     pub sequence: u64,
     pub attempt: u32,
+    /// From, to and reason.
+    pub missed: Vec<(u64, u64, String)>,
+    /// Empty if the event is not sent again by a job.
+    pub replay: String,
     /// A JSON text.
     pub data: String,
     pub space_id: String,

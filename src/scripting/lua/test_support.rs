@@ -330,5 +330,5 @@ pub fn event() -> Event {
 }
 
 pub fn input(event: Event) -> EventInput {
-    EventInput { event: Arc::new(event), sequence: 7, attempt: 1 }
+    EventInput { sequence: 7, ..EventInput::sample(Arc::new(event)) }
 }

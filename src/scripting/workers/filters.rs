@@ -100,7 +100,7 @@ impl LuaWorkers {
         event: &Arc<Event>,
     ) -> Result<Vec<FilterVerdict>, ScriptError> {
         let place = WorkerPlace::new(key, WorkerClass::Filter);
-        let work = RunWork::Filter(EventInput { event: event.clone(), sequence: 0, attempt: 0 });
+        let work = RunWork::Filter(EventInput { attempt: 0, ..EventInput::sample(event.clone()) });
         let mut kills = 0;
         for _ in 0..MAX_REPEATS {
             let seat = self.0.pool.seat(place).await?;

@@ -32,6 +32,12 @@ pub(super) fn write_event(frame: &mut FrameWriter, input: &EventInput) {
     frame.text(&event.ts.to_string());
     frame.u64(input.sequence);
     frame.u32(input.attempt);
+    frame.list(input.missed.iter(), |frame, range| {
+        frame.u64(range.from);
+        frame.u64(range.to);
+        frame.text(range.reason.as_str());
+    });
+    frame.text(&input.replay.map(|replay| replay.to_string()).unwrap_or_default());
     frame.text(event.data.get());
     frame.text(&event.space_id.to_string());
     let origin = event.space.as_ref();
@@ -56,6 +62,8 @@ pub(super) fn read_event(frame: &mut FrameReader) -> Result<EventFields, Malform
         ts: frame.text()?,
         sequence: frame.u64()?,
         attempt: frame.u32()?,
+        missed: frame.list(|frame| Ok((frame.u64()?, frame.u64()?, frame.text()?)))?,
+        replay: frame.text()?,
         data: frame.text()?,
         space_id: frame.text()?,
         space_name: frame.text()?,

@@ -80,8 +80,27 @@ impl LuaWorkers {
         owner: Owner,
         input: EventInput,
     ) -> Result<RenderedBody, ScriptError> {
+        self.render_work(program, owner, &RunWork::Render(input)).await
+    }
+
+    /// Renders the body that a template returns for the `events` of a batch, as [`LuaWorkers::render`] does for one.
+    pub async fn render_batch(
+        &self,
+        program: &ProgramText,
+        owner: Owner,
+        inputs: Vec<EventInput>,
+    ) -> Result<RenderedBody, ScriptError> {
+        self.render_work(program, owner, &RunWork::RenderBatch(inputs)).await
+    }
+
+    async fn render_work(
+        &self,
+        program: &ProgramText,
+        owner: Owner,
+        work: &RunWork,
+    ) -> Result<RenderedBody, ScriptError> {
         let place = WorkerPlace::new(WorkerKey::of_owner(owner), WorkerClass::Template);
-        let finished = self.run(program, place, RunEffects::None, &RunWork::Render(input)).await?;
+        let finished = self.run(program, place, RunEffects::None, work).await?;
         match finished.outcome? {
             RunOutput::Rendered { kind, body } => Ok(RenderedBody { body, kind, log: finished.log }),
             _ => Err(ScriptError::Host),

@@ -53,6 +53,7 @@ pub(super) enum ToWorker {
 /// The work of a run, as the worker reads it.
 pub(super) enum StartedWork {
     Render(EventFields),
+    RenderBatch(Vec<EventFields>),
     Script(EventFields),
     Tool {
         arguments: String,
@@ -71,6 +72,7 @@ pub(super) enum StartedWork {
 #[derive(Clone)]
 pub(super) enum RunWork {
     Render(EventInput),
+    RenderBatch(Vec<EventInput>),
     Script(EventInput),
     Tool { arguments: Box<RawValue> },
     Transform(TransformInput),
@@ -146,6 +148,10 @@ pub(super) fn write_start(writer: &mut FrameWriter, run: u64, programs: &[Progra
                 frame.u8(0);
                 write_event(frame, input);
             }
+            RunWork::RenderBatch(inputs) => {
+                frame.u8(6);
+                frame.list(inputs.iter(), write_event);
+            }
             RunWork::Script(input) => {
                 frame.u8(1);
                 write_event(frame, input);
@@ -207,6 +213,7 @@ impl ToWorker {
                     5 => {
                         StartedWork::Filter { filters: frame.list(FrameReader::u64)?, fields: read_event(&mut frame)? }
                     }
+                    6 => StartedWork::RenderBatch(frame.list(read_event)?),
                     _ => return Err(Malformed),
                 };
                 Self::Start { run, program, work }

@@ -10,8 +10,8 @@ use super::{
     route::{Route, RouteAccess, RouteTable, delete, get, patch, post, put},
     routes::{
         activity, audit, auth, backup, event_explanation, event_stream, events, groups, inbound, mcp, methods, queues,
-        roles, script_runs, scripts, sink_preview, sinks, sources, spaces, status, subscriptions, templates, tokens,
-        users,
+        replays, roles, script_runs, scripts, sequences, sink_preview, sinks, sources, spaces, status, subscriptions,
+        templates, tokens, users,
     },
 };
 use crate::model::permission::{Permission, TokenScope};
@@ -151,7 +151,28 @@ fn routes() -> Vec<Route> {
             queues::dead_letters,
             "Dead letters of a sink or subscription, oldest first",
         ),
+        get(
+            "/api/event-sinks/{id}/sequence",
+            QUEUES,
+            sequences::show,
+            "What became of the events with these sequence numbers of a sink or subscription",
+        ),
         post("/api/event-sinks/{id}/redeliver", QUEUES, queues::redeliver, "Queues dead letters again"),
+        post(
+            "/api/event-sinks/{id}/replay",
+            QUEUES,
+            replays::start,
+            "Starts a job that sends events of the history again, those that were lost by default",
+        ),
+        delete("/api/event-sinks/{id}/replay", QUEUES, replays::cancel, "Ends the job; events that it has queued stay"),
+        post("/api/event-sinks/{id}/replay/pause", QUEUES, replays::pause, "Pauses the job"),
+        post("/api/event-sinks/{id}/replay/resume", QUEUES, replays::resume, "Continues the job"),
+        get(
+            "/api/event-sinks/{id}/replays",
+            QUEUES,
+            replays::list,
+            "The last jobs of a sink or subscription, newest first",
+        ),
         post("/in/{slug}", Open, inbound::take, "Takes a request of another service; the source verifies it"),
         get("/api/sources", SINKS, sources::list, "The caller's sources, and global ones for callers who manage them"),
         post("/api/sources", SINKS, sources::create, "Makes a source"),

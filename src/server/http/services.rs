@@ -7,6 +7,8 @@ use super::user_limits::UserLimits;
 use crate::{
     calls::{call::Calls, registry::Registry},
     delivery::{
+        SinkFailures,
+        deliver::Deliverer,
         filters::EventFilters,
         sinks::{self, Sinks},
         subscriptions::Subscriptions,
@@ -112,6 +114,8 @@ pub struct SinkServices {
     pub scripts: Scripts,
     /// Delivers outside any queue, for tests and previews.
     pub delivery: sinks::SinkContext,
+    pub failures: SinkFailures,
+    pub deliverer: Deliverer,
     pub user_limits: Arc<UserLimits>,
     /// Zone of sample events.
     pub zone: Arc<str>,

@@ -66,7 +66,8 @@ impl TestSpaces {
         let events = Arc::new(Mutex::new(Vec::new()));
         let seen = events.clone();
         let hooks = EngineHooks {
-            accepted: Box::new(move |event, _| seen.lock().push(event.clone())),
+            accepted: Box::new(move |event| seen.lock().push(event.clone())),
+            dropped: Box::new(|_, _| ()),
             ready: tokio::sync::mpsc::unbounded_channel().0,
         };
         let limits = QueueLimits { queue: 100, dead_letters: 100, undelivered: u64::MAX };

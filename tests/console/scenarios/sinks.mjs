@@ -64,6 +64,21 @@ export default async function sinks(browser) {
   await page.getByRole("button", { name: "Continue" }).click();
   await page.getByRole("button", { name: "Pause" }).waitFor();
 
+  // Batches and holding, and back.
+  await visit(page, `sinks/${id}?tab=edit`);
+  await page.getByLabel("Hold: keep trying, in order").check();
+  await page.getByLabel("Events in one request").fill("20");
+  await page.getByLabel("Wait for others").fill("1s");
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.getByText("Saved.").waitFor();
+  const flow = await get(`/api/event-sinks/${id}`);
+  assert.deepEqual([flow.on_failure, flow.webhook.batch.max], ["hold", 20]);
+  await page.getByLabel("Dead letter", { exact: true }).check();
+  await page.getByLabel("Events in one request").fill("");
+  await page.getByLabel("Wait for others").fill("");
+  await page.getByRole("button", { name: "Save" }).click();
+  await eventually("the change back", async () => (await get(`/api/event-sinks/${id}`)).webhook.batch === undefined);
+
   // Changing it: only what was changed is sent, and the secret stays.
   const secret = (await get(`/api/event-sinks/${id}`)).webhook.secret;
   await visit(page, `sinks/${id}?tab=edit`);
@@ -84,8 +99,19 @@ export default async function sinks(browser) {
   await post(`/api/event-sinks/${id}/test`, {});
   await page.getByRole("button", { name: "Deliver 1 again" }).click();
   await page.getByText("1 letter queued again, 1 stays.").waitFor();
+
+  // A replay of what was given up, and what became of each number.
+  await visit(page, `sinks/${id}?tab=replay`);
+  await page.getByRole("button", { name: "Start the replay" }).click();
+  await page.getByText("done").waitFor();
+  await page.getByText(/^\d+ of \d+ queued/).waitFor();
+  await checkAccessibility(page, "replay");
+  await picture(page, "replay");
+  await visit(page, `sinks/${id}?tab=numbers`);
+  await page.getByRole("table", { name: "Numbers" }).getByText("dead-letter").first().waitFor();
+  await checkAccessibility(page, "numbers");
   await visit(page, `sinks/${id}`);
-  await page.getByText("failing").waitFor();
+  await page.getByText("failing").first().waitFor();
   await picture(page, "sink");
   await checkAccessibility(page, "sink");
   await visit(page, "sinks?status=failing");

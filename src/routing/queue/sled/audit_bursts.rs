@@ -23,8 +23,8 @@ pub(super) enum EventLoss {
 /// The losses of one sink in the present minute, of each kind.
 #[derive(Debug, Default)]
 pub(super) struct LossBursts {
-    dropped: Option<Burst>,
-    given_up: Option<Burst>,
+    dropped: Option<Box<Burst>>,
+    given_up: Option<Box<Burst>>,
 }
 
 /// The losses of one kind after the first one in a minute.
@@ -47,7 +47,7 @@ impl EventLoss {
 }
 
 impl LossBursts {
-    fn of(&mut self, loss: EventLoss) -> &mut Option<Burst> {
+    fn of(&mut self, loss: EventLoss) -> &mut Option<Box<Burst>> {
         match loss {
             EventLoss::Dropped => &mut self.dropped,
             EventLoss::GivenUp => &mut self.given_up,
@@ -72,7 +72,7 @@ impl LossBursts {
             return Vec::new();
         }
         let summary = burst.take().and_then(|burst| burst.summary(loss, sink, name));
-        *burst = Some(Burst { since: now, count: 0, sequences: (0, 0) });
+        *burst = Some(Box::new(Burst { since: now, count: 0, sequences: (0, 0) }));
         let first = AuditEntry::new(None, loss.action(), object(sink)).with(detail());
         summary.into_iter().chain([first]).collect()
     }
@@ -82,7 +82,7 @@ impl LossBursts {
         let is_over = |burst: &Burst| end == BurstEnd::All || now >= burst.since + MINUTE;
         let ended = EventLoss::ALL.map(|loss| {
             let burst = self.of(loss);
-            match burst.as_ref().is_some_and(is_over) {
+            match burst.as_deref().is_some_and(is_over) {
                 true => burst.take().and_then(|burst| burst.summary(loss, sink, name)),
                 false => None,
             }

@@ -2,10 +2,11 @@
 
 use super::{
     audit_bursts::EventLoss,
-    delivery_row::DeliveryRow,
+    delivery_row::{DeliveryRow, EarlierNumber},
+    gaps::GapChange,
     history::History,
     queues::{QueueState, QueuedEvent},
-    rows::{dead_key, decode, delivery_key, encode, position_bytes, queue_key, sequence_key, undamaged},
+    rows::{dead_key, decode, delivery_key, encode, number_key, position_bytes, queue_key, sequence_key, undamaged},
 };
 use crate::{
     model::{
@@ -127,7 +128,7 @@ impl QueueState {
 
     /// Makes a queued event that cannot be read a dead letter. It is off the queue in memory already; the disk follows,
     /// and a crash in between repeats this step.
-    pub fn give_up_damaged(self: &Arc<Self>, sink: SinkId, queued: QueuedEvent, damage: &StoreError) {
+    pub fn give_up_damaged(self: &Arc<Self>, sink: SinkId, queued: QueuedEvent, damage: &StoreError, gap: GapChange) {
         self.metrics.dead.increment();
         let letter = DeadLetter {
             event_id: queued.event.map_or(EventId::NIL, |at| at.id),
@@ -142,6 +143,7 @@ impl QueueState {
         self.store.write_soon(move |batch| {
             if state.has_queue(sink) {
                 batch.delete(queue_key(sink, letter.sequence));
+                gap.write(batch, sink);
                 state.put_dead_letter(batch, sink, &letter);
             }
         });
@@ -202,15 +204,13 @@ impl QueueState {
         batch.put(queue_key(sink, sequence), position_bytes(at));
         batch.delete(key);
         // Written even if there was no delivery: retention finds the queued event by its new sequence number.
-        let (size, attempts) =
-            delivery.map_or((0, None), |delivery| (delivery.size, delivery.row.map(|row| row.attempts)));
-        let row = DeliveryRow {
-            state: DeliveryState::Queued,
-            sequence,
-            failures: 0,
-            due: Timestamp::from_micros(0),
-            attempts: attempts.unwrap_or_default(),
-        };
+        let (size, row) = delivery.map_or((0, None), |delivery| (delivery.size, delivery.row));
+        let earlier = EarlierNumber { sequence: old_sequence, state: DeliveryState::Dead };
+        let (row, forgotten) = DeliveryRow::queued_again(row, earlier, sequence);
+        if let Some(forgotten) = forgotten {
+            batch.delete(number_key(sink, forgotten));
+        }
+        batch.put(number_key(sink, sequence), position_bytes(at));
         self.history.put_delivery(batch, event.user_id, delivery_key(at, sink), size, &row);
         if self.has_counted_queue(sink) {
             self.undelivered.add(at, event.user_id, event.data.get().len(), &[sink]);

@@ -5,6 +5,7 @@ use super::rows::{decode, encode};
 use crate::{
     model::{
         delivery::{Attempt, AttemptOutcome, DeliveryState},
+        id::ReplayId,
         timestamp::Timestamp,
     },
     platform::store::StoreError,
@@ -21,6 +22,19 @@ pub struct DeliveryRow {
     /// The time of the next attempt: the end of the last one and the wait after it.
     pub due: Timestamp,
     pub attempts: Vec<Attempt>,
+    /// The numbers that the event had in the sink's queue before it was queued again, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<EarlierNumber>,
+    /// The job that queued the event again last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replay: Option<ReplayId>,
+}
+
+/// A number that an event had in a sink's queue, and what became of it under that number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EarlierNumber {
+    pub sequence: u64,
+    pub state: DeliveryState,
 }
 
 /// A delivery's row with its size on disk.
@@ -31,10 +45,44 @@ pub struct StoredDelivery {
 }
 
 impl DeliveryRow {
+    /// Earlier numbers that are kept.
+    const KEPT_NUMBERS: usize = 50;
+    /// Attempts that are kept when an event is queued again.
+    const KEPT_ATTEMPTS: usize = 50;
     /// The first byte of a row in the short form: a delivery that succeeded at the first attempt. Other rows are JSON.
     const SHORT: u8 = 1;
     /// The length of the short form without the receiver's response.
     const SHORT_LENGTH: usize = 1 + 1 + 8 + 8 + 8 + 2 + 1;
+    /// The numbers of attempts that are kept, from the beginning and from the end.
+    const FIRST_KEPT: usize = 3;
+    const LAST_KEPT: usize = 17;
+
+    /// Adds an attempt. Of many, the first and the last are kept, so that a row of an event that is held for weeks stays small;
+    /// each has its true number.
+    pub fn add_attempt(&mut self, attempt: Attempt) {
+        self.attempts.push(attempt);
+        if self.attempts.len() > Self::FIRST_KEPT + Self::LAST_KEPT {
+            self.attempts.remove(Self::FIRST_KEPT);
+        }
+    }
+
+    /// The row of a delivery that is queued again under a new number, and a number of it that is not remembered any more.
+    pub fn queued_again(old: Option<Self>, number: EarlierNumber, sequence: u64) -> (Self, Option<u64>) {
+        let (mut attempts, mut earlier) = old.map_or_else(Default::default, |old| (old.attempts, old.earlier));
+        attempts.drain(..attempts.len().saturating_sub(Self::KEPT_ATTEMPTS));
+        earlier.push(number);
+        // The first one is that of the event's row.
+        let forgotten = (earlier.len() > Self::KEPT_NUMBERS).then(|| earlier.remove(1).sequence);
+        let due = Timestamp::from_micros(0);
+        let state = DeliveryState::Queued;
+        (Self { state, sequence, failures: 0, due, attempts, earlier, replay: None }, forgotten)
+    }
+
+    /// The numbers that it has or had, except the one that the event was accepted with, which need not be its own.
+    pub fn later_numbers(&self, accepted: u64) -> impl Iterator<Item = u64> {
+        let all = self.earlier.iter().map(|earlier| earlier.sequence).chain([self.sequence]);
+        all.filter(move |sequence| *sequence != accepted)
+    }
 
     pub fn encode(&self) -> Vec<u8> {
         self.encode_short().unwrap_or_else(|| encode(self))
@@ -57,7 +105,12 @@ impl DeliveryRow {
             _ => return None,
         };
         let is_plain = attempt.error.is_none() && attempt.log.is_empty() && attempt.number == 1;
-        if !is_plain || self.failures != 0 || self.due != attempt.at {
+        if !is_plain
+            || self.failures != 0
+            || self.due != attempt.at
+            || !self.earlier.is_empty()
+            || self.replay.is_some()
+        {
             return None;
         }
         let response = attempt.response.as_deref();
@@ -94,7 +147,15 @@ impl DeliveryRow {
             response: (*has_response == 1).then(|| String::from_utf8_lossy(response).into_owned()),
             log: Vec::new(),
         };
-        Some(Self { state, sequence: u64::from_be_bytes(*sequence), failures: 0, due: at, attempts: vec![attempt] })
+        Some(Self {
+            state,
+            sequence: u64::from_be_bytes(*sequence),
+            failures: 0,
+            due: at,
+            attempts: vec![attempt],
+            earlier: Vec::new(),
+            replay: None,
+        })
     }
 }
 
@@ -114,7 +175,26 @@ mod tests {
             response: None,
             log: Vec::new(),
         };
-        DeliveryRow { state: DeliveryState::Delivered, sequence: 7, failures: 0, due: at, attempts: vec![attempt] }
+        DeliveryRow {
+            state: DeliveryState::Delivered,
+            sequence: 7,
+            failures: 0,
+            due: at,
+            attempts: vec![attempt],
+            earlier: Vec::new(),
+            replay: None,
+        }
+    }
+
+    #[test]
+    fn a_row_keeps_the_first_and_the_last_of_many_attempts_with_their_numbers() {
+        let mut row = delivered();
+        let attempt = row.attempts.remove(0);
+        for number in 1..=5000 {
+            row.add_attempt(Attempt { number, ..attempt.clone() });
+        }
+        let numbers: Vec<_> = row.attempts.iter().map(|attempt| attempt.number).collect();
+        assert_eq!(numbers, (1..=3).chain(4984..=5000).collect::<Vec<_>>());
     }
 
     #[test]
@@ -144,6 +224,7 @@ mod tests {
         vary(|row| row.failures = 1);
         vary(|row| row.due = Timestamp::from_micros(1));
         vary(|row| row.state = DeliveryState::Dead);
+        vary(|row| row.earlier.push(EarlierNumber { sequence: 3, state: DeliveryState::Dropped }));
         for (n, row) in rows.iter().enumerate() {
             let stored = row.encode();
             assert_eq!(stored[0], if n < short { DeliveryRow::SHORT } else { b'{' }, "{row:?}");
@@ -154,5 +235,22 @@ mod tests {
         for length in 1..DeliveryRow::SHORT_LENGTH {
             assert!(DeliveryRow::decode(b"k", &delivered().encode()[..length]).is_err(), "{length}");
         }
+    }
+
+    #[test]
+    fn an_event_that_is_queued_again_and_again_keeps_its_first_number_and_the_last_ones() {
+        let mut row = delivered();
+        let mut forgotten = Vec::new();
+        for sequence in 8..=107 {
+            let number = EarlierNumber { sequence: row.sequence, state: DeliveryState::Delivered };
+            row.attempts.push(row.attempts[0].clone());
+            let (again, number) = DeliveryRow::queued_again(Some(row), number, sequence);
+            row = again;
+            forgotten.extend(number);
+        }
+        assert_eq!((row.sequence, row.attempts.len()), (107, DeliveryRow::KEPT_ATTEMPTS));
+        let kept: Vec<_> = row.earlier.iter().map(|earlier| earlier.sequence).collect();
+        assert_eq!(kept, [7].into_iter().chain(58..=106).collect::<Vec<_>>());
+        assert_eq!(forgotten, (8..58).collect::<Vec<_>>());
     }
 }

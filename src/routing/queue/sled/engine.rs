@@ -3,6 +3,7 @@
 use super::{
     dead_letters::Requeued,
     queues::{EngineHooks, QueueLimits, QueueState},
+    replays::ReplayedEvents,
     rows::{queue_key, sequence_key},
     write_ops::AcceptResult,
 };
@@ -11,6 +12,8 @@ use crate::{
         event::Event,
         id::{EventId, SinkId},
         owner::Owner,
+        replay::{ReplayChange, ReplayJob},
+        sequence::{NumberFate, SequenceRange},
         units::Size,
     },
     platform::{
@@ -19,8 +22,9 @@ use crate::{
         store::{Store, StoreError, keys},
     },
     routing::queue::{
-        AcceptError, Acceptance, BurstEnd, DeadLetter, DeadLetterFilter, Engine, HistoryFilter, HistoryPage,
-        PendingDelivery, QueueDepth, QueueHead, Receipt, Record, Redelivered, Retention, RouteTarget, SettledAttempt,
+        AcceptError, Acceptance, BurstEnd, DeadLetter, DeadLetterFilter, Engine, HistoryFilter, HistoryPage, NewReplay,
+        PendingDelivery, QueueDepth, QueueHead, Receipt, Record, Redelivered, ReplayError, ReplayStep, Retention,
+        RouteTarget, RunningReplay, SettledAttempt,
     },
 };
 use async_trait::async_trait;
@@ -72,9 +76,12 @@ impl Engine for SledEngine {
         let state = self.0.clone();
         let queued = self.0.store.write(move |batch| {
             let queue = state.queues().remove(&sink);
+            state.replays.remove(sink);
             batch.delete(sequence_key(sink));
             batch.delete_prefix(&keys::key(keys::QUEUE, &[sink.as_bytes()]))?;
-            batch.delete_prefix(&keys::key(keys::DEAD, &[sink.as_bytes()]))?;
+            for kind in [keys::DEAD, keys::GAP, keys::NUMBER, keys::REPLAY] {
+                batch.delete_prefix(&keys::key(kind, &[sink.as_bytes()]))?;
+            }
             let Some(queue) = queue else { return Ok(0) };
             queue.ready.iter().filter_map(|queued| queued.event).for_each(|at| state.undelivered.remove(at, sink));
             Ok(queue.reserved)
@@ -138,6 +145,8 @@ impl Engine for SledEngine {
                         event,
                         failures: head.failures,
                         recorded: head.recorded,
+                        missed: self.0.missed_before(sink, head.sequence),
+                        replay: head.replay,
                     }));
                 }
                 Some((at, Ok(None))) => damaged(format!("its event {} is missing", at.id)),
@@ -145,22 +154,60 @@ impl Engine for SledEngine {
                 Some((_, Err(error))) => return Err(error),
                 None => damaged("it names no event".to_owned()),
             };
-            if self.0.remove_head(sink, head) {
-                self.0.give_up_damaged(sink, head, &damage);
+            if let Some(gap) = self.0.remove_damaged_head(sink, head) {
+                self.0.give_up_damaged(sink, head, &damage, gap);
             }
         }
         Ok(None)
     }
 
-    async fn settle(&self, pending: PendingDelivery, settled: SettledAttempt) {
-        if !self.0.settle_in_memory(&pending, &settled.settlement) {
-            return;
+    async fn heads(&self, sink: SinkId, max: usize, bytes: usize) -> Result<Vec<PendingDelivery>, StoreError> {
+        let Some(first) = self.head(sink).await? else { return Ok(Vec::new()) };
+        if max <= 1 {
+            return Ok(vec![first]);
         }
-        self.0.count(&settled);
+        let mut size = first.event.data.get().len();
+        let behind: Vec<_> = {
+            let queues = self.0.queues();
+            let ready = queues.get(&sink).map(|queue| &queue.ready).into_iter().flatten();
+            let behind = ready.skip_while(|queued| queued.sequence <= first.sequence).copied();
+            behind.take_while(|queued| queued.failures == first.failures).take(max - 1).collect()
+        };
+        let mut told = first.sequence;
+        let mut batch = vec![first];
+        for queued in behind {
+            // A damaged one is dealt with when it is at the head.
+            let Some(at) = queued.event else { break };
+            let Ok(Some(event)) = self.0.event(at) else { break };
+            size += event.data.get().len();
+            if size > bytes {
+                break;
+            }
+            batch.push(PendingDelivery {
+                sink,
+                sequence: queued.sequence,
+                accepted_at: at.accepted_at,
+                event,
+                failures: queued.failures,
+                recorded: queued.recorded,
+                missed: self.0.missed_between(sink, told, queued.sequence),
+                replay: queued.replay,
+            });
+            told = queued.sequence;
+        }
+        Ok(batch)
+    }
+
+    async fn settle_all(&self, batch: Vec<(PendingDelivery, SettledAttempt)>) {
+        let Some(gaps) = self.0.settle_in_memory(&batch) else { return };
+        batch.iter().for_each(|(_, settled)| self.0.count(settled));
         let state = self.0.clone();
-        self.0.store.write_soon(move |batch| {
-            if let Err(error) = state.write_settlement(batch, &pending, settled) {
-                log::error!("settling {} for sink {}: {error}", pending.event.id, pending.sink);
+        // One job, so that all of it is in one group on disk.
+        self.0.store.write_soon(move |writes| {
+            for ((pending, settled), gap) in batch.into_iter().zip(gaps) {
+                if let Err(error) = state.write_settlement(writes, &pending, settled, &gap) {
+                    log::error!("settling {} for sink {}: {error}", pending.event.id, pending.sink);
+                }
             }
         });
     }
@@ -189,12 +236,77 @@ impl Engine for SledEngine {
             move |requeued| {
                 if let Ok(Requeued { queued, .. }) = requeued {
                     after.metrics.matched.add(queued.len());
-                    after.push_ready(queued.iter().map(|(sequence, event)| (sink, *sequence, *event)), true);
+                    after.push_ready(queued.iter().map(|(sequence, event)| (sink, *sequence, *event)), true, None);
                 }
             },
         );
         let Requeued { queued, damaged } = requeued.await??;
         Ok(Redelivered { queued: queued.len(), remaining: self.depth(sink).dead, damaged })
+    }
+
+    async fn start_replay(&self, sink: SinkId, new: NewReplay, entry: AuditEntry) -> Result<ReplayJob, ReplayError> {
+        let state = self.0.clone();
+        let started = self.0.store.write(move |batch| state.start_replay(batch, sink, new, entry)).await?;
+        self.0.replays.room.notify_one();
+        started
+    }
+
+    async fn change_replay(
+        &self,
+        sink: SinkId,
+        change: ReplayChange,
+        entry: AuditEntry,
+    ) -> Result<ReplayJob, ReplayError> {
+        let state = self.0.clone();
+        let changed = self.0.store.write(move |batch| state.change_replay(batch, sink, change, entry)).await?;
+        self.0.replays.room.notify_one();
+        changed
+    }
+
+    fn replays(&self, sink: SinkId) -> Vec<ReplayJob> {
+        self.0.replays.of(sink)
+    }
+
+    fn running_replays(&self) -> Vec<(SinkId, RunningReplay)> {
+        self.0.replays.running()
+    }
+
+    async fn feed_replay(&self, sink: SinkId, most: usize) -> Result<ReplayStep, StoreError> {
+        let Some(job) = self.0.replays.running_of(sink) else { return Ok(ReplayStep::default()) };
+        self.0.store.check_room()?;
+        let (id, is_counted) = (job.id, job.matched.is_some());
+        let state = self.0.clone();
+        if !is_counted {
+            if let Some(matched) = read_beside(move || state.count_replay(sink, &job)).await? {
+                let state = self.0.clone();
+                self.0.store.write(move |batch| state.put_count(batch, sink, id, matched)).await?;
+            }
+            return Ok(ReplayStep { queued: 0, has_more: true });
+        }
+        let room = self.0.replay_room(sink).min(most);
+        if room == 0 {
+            return Ok(ReplayStep::default());
+        }
+        let scan = move || state.scan_history(sink, &job.selection, job.reached, room);
+        let scanned = read_beside(scan).await?;
+        let (state, after) = (self.0.clone(), self.0.clone());
+        let fed = self.0.store.write_then(
+            move |batch| state.feed_replay(batch, sink, id, &scanned),
+            move |fed| {
+                if let Ok(ReplayedEvents { queued, .. }) = fed {
+                    after.metrics.matched.add(queued.len());
+                    let queued = queued.iter().map(|(sequence, event)| (sink, *sequence, *event));
+                    after.push_ready(queued, true, Some(id));
+                }
+            },
+        );
+        let ReplayedEvents { queued, is_finished } = fed.await??;
+        let has_more = !is_finished && queued.len() < room && self.0.replay_room(sink) > 0;
+        Ok(ReplayStep { queued: queued.len(), has_more })
+    }
+
+    async fn replay_room(&self) {
+        self.0.replays.room.notified().await;
     }
 
     fn dead_letters(&self, sink: SinkId, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
@@ -208,6 +320,10 @@ impl Engine for SledEngine {
             dead: queue.dead_letters.len(),
             oldest: queue.ready.front().and_then(|head| Some(head.event?.accepted_at)),
         })
+    }
+
+    fn numbers(&self, sink: SinkId, range: SequenceRange) -> Result<Vec<NumberFate>, StoreError> {
+        self.0.numbers(sink, range)
     }
 
     fn sinks(&self) -> Vec<SinkId> {
@@ -234,12 +350,46 @@ impl Engine for SledEngine {
     }
 }
 
+/// Runs a long read of the database beside the tasks that must not wait for it.
+async fn read_beside<T: Send + 'static>(
+    read: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, StoreError> {
+    let joined = tokio::task::spawn_blocking(read).await;
+    joined.unwrap_or_else(|error| Err(StoreError::Unreadable(Arc::new(std::io::Error::other(error)))))
+}
+
+/// An event that waits in a queue.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::routing::queue) struct WaitingDelivery {
+    pub sequence: u64,
+    pub event: EventId,
+    pub failures: u32,
+    /// The next attempt is far away.
+    pub is_held: bool,
+    pub is_replayed: bool,
+}
+
 #[cfg(test)]
 impl SledEngine {
-    /// Returns the events that wait for a sink: sequence number, event, failures.
-    pub(in crate::routing::queue) fn waiting(&self, sink: SinkId) -> Vec<(u64, EventId, u32)> {
+    /// Returns the numbers that a sink misses and was not told of.
+    pub(in crate::routing::queue) fn missed(&self, sink: SinkId) -> Vec<u64> {
+        let missed = self.0.missed_before(sink, u64::MAX);
+        missed.into_iter().flat_map(|range| range.from..=range.to).collect()
+    }
+
+    /// Returns the events that wait for a sink.
+    pub(in crate::routing::queue) fn waiting(&self, sink: SinkId) -> Vec<WaitingDelivery> {
         let queues = self.0.queues();
         let ready = queues.get(&sink).map(|queue| &queue.ready).into_iter().flatten();
-        ready.map(|queued| (queued.sequence, queued.event.unwrap().id, queued.failures)).collect()
+        let far = Instant::now() + Duration::from_secs(60);
+        let waiting = |queued: &super::queues::QueuedEvent| WaitingDelivery {
+            sequence: queued.sequence,
+            event: queued.event.unwrap().id,
+            failures: queued.failures,
+            is_held: queued.due.is_some_and(|due| due > far),
+            is_replayed: queued.replay.is_some(),
+        };
+        ready.map(waiting).collect()
     }
 }

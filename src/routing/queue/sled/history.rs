@@ -128,6 +128,11 @@ impl History {
         Timestamp::from_micros(accepted_at)
     }
 
+    /// Returns the accepted time of the last event. Only the writer thread calls this.
+    pub fn last_accepted(&self) -> Timestamp {
+        Timestamp::from_micros(self.counters.last_accepted.load(Relaxed))
+    }
+
     pub fn put_event(&self, batch: &mut Batch<'_>, at: HistoryPosition, user: UserId, row: Vec<u8>) {
         self.resize(batch, 0, row.len());
         self.owners.add(user, at.accepted_at, row.len());

@@ -5,7 +5,9 @@
 //! [`history`] reads events back, [`event_index`] finds one by its id, [`retention`] deletes old ones by the size that
 //! [`owner_index`] counts for each user, [`undelivered`] counts what waits, [`event_cache`] keeps the last events in memory, [`rows`] and
 //! [`delivery_row`] are the layout on disk,
-//! [`audit_bursts`] the audit entries of lost events.
+//! [`audit_bursts`] the audit entries of lost events. [`gaps`] keeps the numbers that a sink misses, and [`numbers`] finds what became
+//! of each. [`replays`] queues events of the history
+//! again, for the jobs in [`replay_jobs`].
 
 mod audit_bursts;
 mod dead_letters;
@@ -13,14 +15,20 @@ mod delivery_row;
 mod engine;
 mod event_cache;
 mod event_index;
+mod gaps;
 mod history;
+mod numbers;
 mod owner_index;
 mod queues;
 mod recovery;
+mod replay_jobs;
+mod replays;
 mod retention;
 mod rows;
 mod undelivered;
 mod write_ops;
 
 pub use engine::SledEngine;
+#[cfg(test)]
+pub(super) use engine::WaitingDelivery;
 pub use queues::{EngineHooks, QueueLimits};

@@ -4,12 +4,24 @@
 //! *reserved*; once the batch is on disk the event becomes *ready* and the sink's worker is woken. So a worker never
 //! sees an event that a crash could take back, and the limit includes events that are still being written.
 //!
-//! Invariants: `ready` ascends in sequence; `ready.len() <= reserved <= limit`, except for a queue that was longer
+//! Invariants: `ready` ascends in sequence; `ready.len() <= reserved`, and `reserved - replayed <= limit` except for a queue that was longer
 //! when a lowered limit took effect at start; a sequence number is never given twice.
 
-use super::{audit_bursts::LossBursts, event_cache::EventCache, history::History, undelivered::Undelivered};
+use super::{
+    audit_bursts::LossBursts,
+    event_cache::EventCache,
+    gaps::{GapChange, Gaps},
+    history::History,
+    replay_jobs::ReplayJobs,
+    undelivered::Undelivered,
+};
 use crate::{
-    model::{event::Event, id::SinkId, owner::Owner},
+    model::{
+        event::Event,
+        id::{ReplayId, SinkId},
+        owner::Owner,
+        sequence::{MissReason, MissedRange},
+    },
     platform::{
         metrics::Metrics,
         store::{Store, StoreError},
@@ -34,13 +46,17 @@ pub struct QueueLimits {
     pub undelivered: u64,
 }
 
-/// A function that the engine calls with each event that is on disk, and the sinks that lost it.
-pub type AcceptedHook = Box<dyn Fn(&Arc<Event>, &[RouteTarget]) + Send + Sync>;
+/// A function that the engine calls with each event that is on disk.
+pub type AcceptedHook = Box<dyn Fn(&Arc<Event>) + Send + Sync>;
+
+/// A function that the engine calls with each event that full queues dropped, and the sinks of those.
+pub type DroppedHook = Box<dyn Fn(&Arc<Event>, &[RouteTarget]) + Send + Sync>;
 
 /// Notifications of the engine. They come from the writer thread and must not block.
 pub struct EngineHooks {
     /// Called before any sink is woken for the event.
     pub accepted: AcceptedHook,
+    pub dropped: DroppedHook,
     /// Receives each sink whose queue was empty and no longer is.
     pub ready: mpsc::UnboundedSender<SinkId>,
 }
@@ -56,6 +72,7 @@ pub(super) struct QueueState {
     /// The sizes of the events in `queues` that count.
     pub undelivered: Undelivered,
     pub cache: EventCache,
+    pub replays: ReplayJobs,
 }
 
 /// One sink's queue.
@@ -68,9 +85,13 @@ pub(super) struct SinkQueue {
     pub ready: VecDeque<QueuedEvent>,
     /// Places taken, by events that are ready and events that are still being written.
     pub reserved: usize,
+    /// Places among them that replayed events have taken. They do not count towards the limit of new events.
+    pub replayed: usize,
     pub last_sequence: u64,
     /// The sequence numbers of the dead letters, oldest first. Only the writer thread changes them.
     pub dead_letters: VecDeque<u64>,
+    /// The numbers that the sink misses and was not told of.
+    pub gaps: Gaps,
     /// Events that the sink has lost in the present minute.
     pub losses: LossBursts,
 }
@@ -86,6 +107,8 @@ pub(super) struct QueuedEvent {
     pub recorded: bool,
     /// The time of the next attempt, by a clock that is never set; `None` if it is due at once.
     pub due: Option<Instant>,
+    /// The job that queued it again.
+    pub replay: Option<ReplayId>,
 }
 
 impl SinkQueue {
@@ -114,6 +137,18 @@ impl QueueState {
         self.queues().get(&sink)?.ready.front().copied()
     }
 
+    /// Returns the numbers before this one that the sink misses and was not told of.
+    pub fn missed_before(&self, sink: SinkId, sequence: u64) -> Vec<MissedRange> {
+        self.queues().get(&sink).map(|queue| queue.gaps.before(sequence)).unwrap_or_default()
+    }
+
+    /// Returns the numbers that the sink misses between two that are delivered together.
+    pub fn missed_between(&self, sink: SinkId, told: u64, sequence: u64) -> Vec<MissedRange> {
+        let mut missed = self.missed_before(sink, sequence);
+        missed.retain(|range| range.from > told);
+        missed
+    }
+
     /// Returns a queued event, which is rarely read from disk.
     pub fn event(&self, at: HistoryPosition) -> Result<Option<Arc<Event>>, StoreError> {
         if let Some(event) = self.cache.get(at) {
@@ -126,25 +161,33 @@ impl QueueState {
         Ok(event)
     }
 
-    /// Removes this event from the head of the sink's queue. Returns `false` if it is not there any more, because the
+    /// Removes a damaged event from the head of the sink's queue. Returns `None` if it is not there any more, because the
     /// queue was discarded meanwhile.
-    pub fn remove_head(&self, sink: SinkId, head: QueuedEvent) -> bool {
+    pub fn remove_damaged_head(&self, sink: SinkId, head: QueuedEvent) -> Option<GapChange> {
         let mut queues = self.queues();
-        let Some(queue) = queues.get_mut(&sink) else { return false };
+        let queue = queues.get_mut(&sink)?;
         if !queue.ready.front().is_some_and(|front| front.sequence == head.sequence && front.event == head.event) {
-            return false;
+            return None;
         }
         queue.ready.pop_front();
         queue.reserved -= 1;
+        if head.replay.is_some() && queue.release_replayed(self.limits.queue) {
+            self.replays.room.notify_one();
+        }
         if let Some(at) = head.event {
             self.undelivered.remove(at, sink);
         }
-        true
+        Some(queue.gaps.add_lost(head.sequence, MissReason::Damaged))
     }
 
     /// Makes events that are on disk visible to the workers, and wakes the sinks whose queue was empty. `recorded` says if their
     /// deliveries have rows.
-    pub fn push_ready(&self, queued: impl Iterator<Item = (SinkId, u64, HistoryPosition)>, recorded: bool) {
+    pub fn push_ready(
+        &self,
+        queued: impl Iterator<Item = (SinkId, u64, HistoryPosition)>,
+        recorded: bool,
+        replay: Option<ReplayId>,
+    ) {
         let mut queues = self.queues();
         for (sink, sequence, event) in queued {
             let Some(queue) = queues.get_mut(&sink) else {
@@ -153,7 +196,14 @@ impl QueueState {
                 continue;
             };
             let was_empty = queue.ready.is_empty();
-            queue.ready.push_back(QueuedEvent { sequence, event: Some(event), failures: 0, recorded, due: None });
+            queue.ready.push_back(QueuedEvent {
+                sequence,
+                event: Some(event),
+                failures: 0,
+                recorded,
+                due: None,
+                replay,
+            });
             if was_empty {
                 // Fails only while the server stops and nothing is delivered any more.
                 let _ = self.hooks.ready.send(sink);

@@ -7,13 +7,18 @@
 use super::{
     delivery_row::DeliveryRow,
     event_cache::EventCache,
+    gaps::{GapChange, read_gaps},
     history::History,
     queues::{EngineHooks, QueueLimits, QueueState, QueuedEvent, SinkQueue},
+    replay_jobs::ReplayJobs,
     rows::{position, sequence_key, sink_and_sequence, stored_number, undamaged},
     undelivered::Undelivered,
 };
 use crate::{
-    model::id::SinkId,
+    model::{
+        id::SinkId,
+        sequence::{MissReason, MissedRange},
+    },
     platform::{
         metrics::Metrics,
         store::{Store, StoreError, keys, readable},
@@ -35,6 +40,7 @@ impl QueueState {
         let mut queues = HashMap::<SinkId, SinkQueue>::new();
         let undelivered = Undelivered::default();
         read_queued(&store, &history, &mut queues, &undelivered)?;
+        read_missed(&store, &mut queues)?;
         read_dead_letters(&store, &mut queues)?;
         read_sequences(&store, &mut queues)?;
         for (sink, queue) in &queues {
@@ -44,6 +50,7 @@ impl QueueState {
                 let _ = hooks.ready.send(*sink);
             }
         }
+        let replays = ReplayJobs::read(&store)?;
         Ok(Arc::new(Self {
             store,
             metrics,
@@ -53,6 +60,7 @@ impl QueueState {
             queues: Mutex::new(queues),
             undelivered,
             cache: EventCache::default(),
+            replays,
         }))
     }
 }
@@ -86,11 +94,26 @@ fn read_queued(
             failures: row.as_ref().map_or(0, |row| row.failures),
             // A damaged row is one too.
             recorded: true,
+            replay: row.as_ref().and_then(|row| row.replay),
             due: row.map(|row| Instant::now() + remaining_wait(&row)),
         });
         queue.reserved += 1;
+        queue.replayed += usize::from(queue.ready.back().is_some_and(|queued| queued.replay.is_some()));
     }
     Ok(())
+}
+
+fn read_missed(store: &Store, queues: &mut HashMap<SinkId, SinkQueue>) -> Result<(), StoreError> {
+    read_gaps(store, |sink, mut range| {
+        let queue = queues.entry(sink).or_default();
+        if range.reason == MissReason::Damaged
+            && let Some(next) = queue.ready.iter().find(|queued| queued.sequence > range.from)
+        {
+            range.to = range.to.max(next.sequence - 1);
+        }
+        queue.last_sequence = queue.last_sequence.max(range.to);
+        queue.gaps.push(range);
+    })
 }
 
 fn read_dead_letters(store: &Store, queues: &mut HashMap<SinkId, SinkQueue>) -> Result<(), StoreError> {
@@ -115,10 +138,19 @@ fn read_sequences(store: &Store, queues: &mut HashMap<SinkId, SinkQueue>) -> Res
         match readable(stored)? {
             Some(stored) => queue.last_sequence = queue.last_sequence.max(stored.unwrap_or(0)),
             None => {
-                let last = queue.last_sequence.max(keys::beyond_every_sequence());
+                let known = queue.last_sequence;
+                let last = known.max(keys::beyond_every_sequence());
                 queue.last_sequence = last;
+                // Which of these numbers were given is not known any more.
+                let gap = match known < last {
+                    true => queue.gaps.push(MissedRange { from: known + 1, to: last, reason: MissReason::Damaged }),
+                    false => GapChange::default(),
+                };
                 log::warn!("the sequence number of sink {sink} is damaged: its events are numbered from {last} on");
-                store.write_soon(move |batch| batch.put(sequence_key(sink), last.to_be_bytes()));
+                store.write_soon(move |batch| {
+                    batch.put(sequence_key(sink), last.to_be_bytes());
+                    gap.write(batch, sink);
+                });
             }
         }
     }

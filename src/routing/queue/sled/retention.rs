@@ -12,8 +12,8 @@ use super::{
     owner_index::{Deletable, HeldBy},
     queues::QueueState,
     rows::{
-        RoutedRow, dead_key, decode, delivery_key, event_key, event_position, first_event_key, position_bytes,
-        queue_key,
+        RoutedRow, dead_key, decode, delivery_key, event_key, event_position, first_event_key, number_key,
+        position_bytes, queue_key,
     },
 };
 use crate::{
@@ -228,6 +228,8 @@ impl History {
             if let Some(delivery) = delivery {
                 freed += delivery.size;
                 deliveries.push(delivery_key(at, routed.sink));
+                let numbers = delivery.row.iter().flat_map(|row| row.later_numbers(routed.sequence));
+                deliveries.extend(numbers.map(|sequence| number_key(routed.sink, sequence)));
             }
         }
         if !dead.is_empty() {

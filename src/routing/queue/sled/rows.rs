@@ -5,6 +5,9 @@
 //! | `SEQUENCE` sink | the last sequence number given |
 //! | `QUEUE` sink sequence | the event's position |
 //! | `DEAD` sink sequence | a [`DeadLetter`](crate::model::delivery::DeadLetter) |
+//! | `GAP` sink sequence | the last number of a range that the sink misses, and the reason, see [`super::gaps`] |
+//! | `NUMBER` sink sequence | the position of an event that was queued again under this number |
+//! | `REPLAY` sink job | a [`ReplayJob`](crate::model::replay::ReplayJob) |
 //! | `EVENT` position | an [`EventRow`] |
 //! | `DELIVERY` position sink | a [`DeliveryRow`](super::delivery_row::DeliveryRow), from the first attempt on, in a short form after a first one that succeeded |
 //! | `HISTORY` | the size of all event and delivery rows |
@@ -16,7 +19,7 @@
 use crate::{
     model::{
         event::Event,
-        id::{EventId, SinkId, UserId},
+        id::{EventId, ReplayId, SinkId, UserId},
         timestamp::Timestamp,
     },
     platform::store::{StoreError, keys, readable},
@@ -76,6 +79,14 @@ impl EventRow {
         std::str::from_utf8(row.get(start..start + 36)?).ok()?.parse().ok()
     }
 
+    /// Decodes the routes of a row without its event; `None` if they are damaged.
+    pub fn routes(row: &[u8]) -> Option<Vec<RoutedSink>> {
+        // The last field, and quotes are escaped in the names of sinks, so that no later text looks like it.
+        const FIELD: &[u8] = b",\"routed\":";
+        let start = row.windows(FIELD.len()).rposition(|window| window == FIELD)? + FIELD.len();
+        serde_json::from_slice(row[start..].strip_suffix(b"}")?).ok()
+    }
+
     /// Returns the row's bytes, given an event that is JSON already.
     pub fn encode(event: &[u8], routed: &[RoutedSink]) -> Vec<u8> {
         let mut row = Vec::with_capacity(event.len() + 32 + routed.len() * 96);
@@ -122,6 +133,23 @@ pub fn queue_key(sink: SinkId, sequence: u64) -> Vec<u8> {
 
 pub fn dead_key(sink: SinkId, sequence: u64) -> Vec<u8> {
     keys::key(keys::DEAD, &[sink.as_bytes(), &sequence.to_be_bytes()])
+}
+
+pub fn gap_key(sink: SinkId, from: u64) -> Vec<u8> {
+    keys::key(keys::GAP, &[sink.as_bytes(), &from.to_be_bytes()])
+}
+
+pub fn number_key(sink: SinkId, sequence: u64) -> Vec<u8> {
+    keys::key(keys::NUMBER, &[sink.as_bytes(), &sequence.to_be_bytes()])
+}
+
+pub fn replay_key(sink: SinkId, job: ReplayId) -> Vec<u8> {
+    keys::key(keys::REPLAY, &[sink.as_bytes(), job.as_bytes()])
+}
+
+/// Returns the sink of a key made by [`replay_key`].
+pub fn replay_of(key: &[u8]) -> Option<SinkId> {
+    SinkId::from_slice(key.get(1..17)?)
 }
 
 pub fn event_key(at: HistoryPosition) -> Vec<u8> {
@@ -176,7 +204,7 @@ pub fn stored_number(key: &[u8], value: &[u8]) -> Result<u64, StoreError> {
     value.try_into().map(u64::from_be_bytes).map_err(|_| StoreError::damaged(key, "it is no number"))
 }
 
-/// Returns the sink and sequence number of a key made by [`queue_key`] or [`dead_key`].
+/// Returns the sink and sequence number of a key made by [`queue_key`], [`dead_key`], [`gap_key`] or [`number_key`].
 pub fn sink_and_sequence(key: &[u8]) -> Option<(SinkId, u64)> {
     Some((SinkId::from_slice(key.get(1..17)?)?, u64::from_be_bytes(key.get(17..)?.try_into().ok()?)))
 }

@@ -4,12 +4,13 @@
 use super::{
     audit_bursts::EventLoss,
     delivery_row::DeliveryRow,
+    gaps::GapChange,
     history::History,
     queues::QueueState,
     rows::{EventRow, RoutedSink, delivery_key, position_bytes, queue_key, sequence_key},
 };
 use crate::{
-    model::{event::Event, id::SinkId},
+    model::{event::Event, id::SinkId, sequence::MissReason},
     platform::{
         audit::Audit,
         store::{Batch, StoreError},
@@ -73,7 +74,7 @@ impl QueueState {
             queue.last_sequence += 1;
             let sequence = queue.last_sequence;
             batch.put(sequence_key(target.sink), sequence.to_be_bytes());
-            let full = queue.reserved >= self.limits.queue;
+            let full = queue.live() >= self.limits.queue;
             if full {
                 dropped.push(target.clone());
                 let detail = || {
@@ -83,6 +84,7 @@ impl QueueState {
                     })
                 };
                 let sink = (target.sink, &*target.name);
+                queue.gaps.add_dropped(sequence).write(batch, target.sink);
                 entries.extend(queue.losses.count(EventLoss::Dropped, sink, sequence, detail, Instant::now()));
             } else {
                 queue.reserved += 1;
@@ -110,39 +112,55 @@ impl QueueState {
                 for RouteTarget { name, sink } in dropped {
                     log::warn!("sink `{name}` ({sink}) is full: event {} is dropped for it", event.id);
                 }
-                (self.hooks.accepted)(event, dropped);
+                (self.hooks.accepted)(event);
+                if !dropped.is_empty() {
+                    (self.hooks.dropped)(event, dropped);
+                }
                 if !queued.is_empty() {
                     self.cache.insert(*at, event.clone());
                 }
-                self.push_ready(queued.iter().map(|(sink, sequence)| (*sink, *sequence, *at)), false);
+                self.push_ready(queued.iter().map(|(sink, sequence)| (*sink, *sequence, *at)), false, None);
             }
             AcceptResult::Repeated(_) => self.metrics.events_repeated.increment(),
             AcceptResult::IdTaken | AcceptResult::UndeliveredFull | AcceptResult::Unreadable(_) => {}
         }
     }
 
-    /// Applies a settlement to the queue in memory. Returns `false` if the event is not at the head any more, because
-    /// the sink was deleted during the attempt.
-    pub fn settle_in_memory(&self, pending: &PendingDelivery, settlement: &Settlement) -> bool {
+    /// Applies settlements of the first events of a queue to it in memory. Returns the change of the gaps for each; `None`, and changes
+    /// nothing, if they are not at the head any more, because the sink was deleted during the attempt.
+    pub fn settle_in_memory(&self, batch: &[(PendingDelivery, SettledAttempt)]) -> Option<Vec<GapChange>> {
+        let (first, _) = batch.first()?;
         let mut queues = self.queues();
-        let Some(queue) = queues.get_mut(&pending.sink) else { return false };
-        let Some(head) = queue.ready.front_mut() else { return false };
-        if head.sequence != pending.sequence || head.event != Some(pending.position()) {
-            return false;
+        let queue = queues.get_mut(&first.sink)?;
+        let is_queued = |(at, (pending, _)): (usize, &(PendingDelivery, SettledAttempt))| {
+            let queued = queue.ready.get(at);
+            queued.is_some_and(|queued| queued.sequence == pending.sequence && queued.event == Some(pending.position()))
+        };
+        if !batch.iter().enumerate().all(is_queued) {
+            return None;
         }
-        match settlement {
-            Settlement::Retry(wait) => {
-                head.failures += 1;
-                head.recorded = true;
-                head.due = Some(Instant::now() + *wait);
+        let mut kept = 0;
+        let settle = |(pending, settled): &(PendingDelivery, SettledAttempt)| {
+            if let Settlement::Retry(wait) = settled.settlement {
+                let queued = &mut queue.ready[kept];
+                queued.failures += 1;
+                queued.recorded = true;
+                queued.due = Some(Instant::now() + wait);
+                kept += 1;
+                return GapChange::default();
             }
-            Settlement::Complete | Settlement::DeadLetter(_) => {
-                queue.ready.pop_front();
-                queue.reserved -= 1;
-                self.undelivered.remove(pending.position(), pending.sink);
+            queue.reserved -= 1;
+            let replay = queue.ready.remove(kept).and_then(|settled| settled.replay);
+            if replay.is_some() && queue.release_replayed(self.limits.queue) {
+                self.replays.room.notify_one();
             }
-        }
-        true
+            self.undelivered.remove(pending.position(), pending.sink);
+            match settled.settlement {
+                Settlement::DeadLetter(_) => queue.gaps.add_lost(pending.sequence, MissReason::DeadLetter),
+                _ => queue.gaps.remove_told(pending.sequence),
+            }
+        };
+        Some(batch.iter().map(settle).collect())
     }
 
     pub fn count(&self, settled: &SettledAttempt) {
@@ -162,6 +180,7 @@ impl QueueState {
         batch: &mut Batch<'_>,
         pending: &PendingDelivery,
         settled: SettledAttempt,
+        gap: &GapChange,
     ) -> Result<(), StoreError> {
         let PendingDelivery { sink, sequence, event, .. } = pending;
         let (sink, sequence, position) = (*sink, *sequence, pending.position());
@@ -178,10 +197,12 @@ impl QueueState {
             failures: pending.failures,
             due: attempt.at,
             attempts: Vec::new(),
+            earlier: Vec::new(),
+            replay: None,
         });
         row.state = state;
         let (number, at, ended_at) = (attempt.number, attempt.at, attempt.ended_at());
-        row.attempts.push(attempt);
+        row.add_attempt(attempt);
         match settlement {
             Settlement::Retry(wait) => {
                 row.failures += 1;
@@ -202,6 +223,7 @@ impl QueueState {
                 self.put_dead_letter(batch, sink, &letter);
             }
         }
+        gap.write(batch, sink);
         self.history.put_delivery(batch, event.user_id, delivery_key(position, sink), old_size, &row);
         Ok(())
     }

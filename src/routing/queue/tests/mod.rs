@@ -1,10 +1,12 @@
 //! Tests of the embedded engine: its plain properties here, a comparison with a model under random steps in [`model`],
 //! the order of events in [`acceptance`], waits in [`retries`], deletion in [`retention`], damaged records in
-//! [`damaged_records`].
+//! [`damaged_records`], missed numbers in [`gaps`], replays in [`replays`].
 
 mod acceptance;
 mod damaged_records;
+mod gaps;
 mod model;
+mod replays;
 mod retention;
 mod retries;
 
@@ -29,11 +31,15 @@ const SINKS: usize = 3;
 const CAPACITY: usize = 4;
 const DEAD_LETTERS: usize = 3;
 const UNDELIVERED: u64 = 512 << 10;
+/// The wait of an event that is held.
+const HOLD: Duration = Duration::from_secs(3600);
 
 #[derive(Clone, Copy, Debug)]
 enum AttemptEnding {
     Done,
     Retry,
+    /// A retry after a long wait.
+    Hold,
     Dead,
 }
 
@@ -78,14 +84,21 @@ impl EngineFixture {
     }
 
     async fn settle(&self, n: usize, ending: AttemptEnding) {
-        let Some(pending) = self.engine.head(self.sinks[n]).await.unwrap() else { return };
+        self.settle_batch(n, 1, ending).await;
+    }
+
+    /// Settles up to `max` events as one.
+    async fn settle_batch(&self, n: usize, max: usize, ending: AttemptEnding) {
+        let batch = self.engine.heads(self.sinks[n], max, usize::MAX).await.unwrap();
+        let Some(first) = batch.first() else { return };
         let (outcome, settlement) = match ending {
             AttemptEnding::Done => (AttemptOutcome::Delivered, Settlement::Complete),
             AttemptEnding::Retry => (AttemptOutcome::Failed, Settlement::Retry(Duration::ZERO)),
+            AttemptEnding::Hold => (AttemptOutcome::Failed, Settlement::Retry(HOLD)),
             AttemptEnding::Dead => (AttemptOutcome::Failed, Settlement::DeadLetter("no".to_owned())),
         };
-        let attempt = attempt(pending.attempt_number(), outcome);
-        self.engine.settle(pending, SettledAttempt { attempt, settlement }).await;
+        let settled = SettledAttempt { attempt: attempt(first.attempt_number(), outcome), settlement };
+        self.engine.settle_all(batch.into_iter().map(|pending| (pending, settled.clone())).collect()).await;
     }
 
     /// Continues with the files that a killed process would have left on disk.
@@ -107,7 +120,7 @@ fn open(directory: &Path) -> (Store, SledEngine, mpsc::UnboundedReceiver<SinkId>
     let metrics = Arc::<Metrics>::default();
     let store = Store::open(directory, 0, metrics.clone()).unwrap();
     let (ready, wakes) = mpsc::unbounded_channel();
-    let hooks = EngineHooks { accepted: Box::new(|_, _| ()), ready };
+    let hooks = EngineHooks { accepted: Box::new(|_| ()), dropped: Box::new(|_, _| ()), ready };
     let limits = QueueLimits { queue: CAPACITY, dead_letters: DEAD_LETTERS, undelivered: UNDELIVERED };
     let engine = SledEngine::open(store.clone(), metrics, limits, hooks).unwrap();
     (store, engine, wakes)

@@ -212,7 +212,7 @@ async fn a_missing_member_of_a_library_is_named_with_the_members_there_are() {
         (
             "require('svc.event').get('x')",
             "script:1: svc.event has no `get`: it has actor, custom, get_bool, get_dict, get_int, get_list, get_string, id, \
-             space, space_urls, ts, type",
+             missed, replay, space, space_urls, ts, type",
         ),
     ])
     .await;

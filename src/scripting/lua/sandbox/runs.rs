@@ -28,9 +28,20 @@ impl Sandbox {
     pub fn render(&self, input: &EventFields, clock: &Arc<RunClock>) -> Result<RenderedBody, ScriptError> {
         let environment =
             self.begin_run(clock, RunLog::default(), |environment| scope::fill_event(&self.lua, environment, input))?;
+        self.render_in(&environment, clock)
+    }
+
+    /// Runs a template for a batch.
+    pub fn render_batch(&self, batch: &[EventFields], clock: &Arc<RunClock>) -> Result<RenderedBody, ScriptError> {
+        let environment =
+            self.begin_run(clock, RunLog::default(), |environment| scope::fill_batch(&self.lua, environment, batch))?;
+        self.render_in(&environment, clock)
+    }
+
+    fn render_in(&self, environment: &Table, clock: &Arc<RunClock>) -> Result<RenderedBody, ScriptError> {
         let (body, kind) = match &self.code {
             LoadedCode::Chunk(function) => {
-                let (value, why) = self.call(function, &environment, clock, 1)?;
+                let (value, why) = self.call(function, environment, clock, 1)?;
                 match value {
                     other if let Some(why) = returned_failure(&other, &why) => return Err(ScriptError::Raised(why)),
                     Value::String(text) => (text.as_bytes().to_vec(), BodyFormat::Text),
@@ -41,7 +52,7 @@ impl Sandbox {
                     other => return Err(ScriptError::NoBody(other.type_name())),
                 }
             }
-            LoadedCode::Text(pieces) => (self.render_text(pieces, &environment, clock)?, BodyFormat::Text),
+            LoadedCode::Text(pieces) => (self.render_text(pieces, environment, clock)?, BodyFormat::Text),
         };
         if body.len() > json::MAX_BYTES {
             return Err(ScriptError::NotJson(JsonError::TooLarge));

@@ -27,6 +27,30 @@ pub(super) fn fill_event(lua: &Lua, environment: &Table, fields: &EventFields) -
     filled
 }
 
+/// Fills the environment of a run for a batch: `events`, each with its `space`, `actor` and `custom`.
+///
+/// # Errors
+///
+/// Fails if the data of an event is over a budget or the state runs out of memory.
+pub(super) fn fill_batch(lua: &Lua, environment: &Table, batch: &[EventFields]) -> Result<(), json::JsonError> {
+    let events = lua.create_table_with_capacity(batch.len(), 0).map_err(json::JsonError::Lua)?;
+    for fields in batch {
+        let scope = lua.create_table().map_err(json::JsonError::Lua)?;
+        fill_event(lua, &scope, fields)?;
+        let push = || {
+            let event: Table = scope.raw_get("event")?;
+            for name in ["space", "actor", "custom"] {
+                event.raw_set(name, scope.raw_get::<Table>(name)?)?;
+            }
+            events.raw_push(event)
+        };
+        push().map_err(json::JsonError::Lua)?;
+    }
+    let array = json::array_metatable(lua).map_err(json::JsonError::Lua)?;
+    events.set_metatable(Some(array)).map_err(json::JsonError::Lua)?;
+    environment.raw_set("events", events).map_err(json::JsonError::Lua)
+}
+
 /// The places of the environment and the metatable of arrays on the stack.
 const ENVIRONMENT: c_int = 1;
 const ARRAY: c_int = 2;
@@ -57,6 +81,24 @@ unsafe fn fill_raw(lua: &Lua, state: *mut ffi::lua_State, fields: &EventFields) 
     put_text(c"ts", &fields.ts);
     put_number(c"sequence", fields.sequence as f64);
     put_number(c"attempt", fields.attempt.into());
+    if !fields.replay.is_empty() {
+        put_text(c"replay", &fields.replay);
+    }
+    if !fields.missed.is_empty() {
+        begin();
+        for (index, (from, to, reason)) in (1..).zip(&fields.missed) {
+            begin();
+            put_number(c"from", *from as f64);
+            put_number(c"to", *to as f64);
+            put_text(c"reason", reason);
+            unsafe { ffi::lua_rawseti(state, -2, index) };
+        }
+        unsafe {
+            ffi::lua_pushvalue(state, ARRAY);
+            ffi::lua_setmetatable(state, -2);
+        }
+        put(c"missed");
+    }
     unsafe { json::push(lua, state, ARRAY, &fields.data, Mutability::Writable)? };
     put(c"data");
     end(c"event");

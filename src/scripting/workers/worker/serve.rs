@@ -184,6 +184,12 @@ async fn run_program(
             rendered_log = Some(rendered.log);
             RunOutput::Rendered { kind: rendered.kind, body: rendered.body }
         }),
+        StartedWork::RenderBatch(batch) => {
+            within(clock, async { sandbox.render_batch(batch, clock) }).await.map(|rendered| {
+                rendered_log = Some(rendered.log);
+                RunOutput::Rendered { kind: rendered.kind, body: rendered.body }
+            })
+        }
         StartedWork::Script(fields) => within(clock, sandbox.run_script(fields, clock)).await.map(RunOutput::Verdict),
         StartedWork::Tool { arguments } => {
             let run = sandbox.run_tool(arguments, host.tool_context(), clock);
@@ -197,7 +203,7 @@ async fn run_program(
         StartedWork::Compile => unreachable!("it is returned above"),
     };
     let result = match work {
-        StartedWork::Render(_) => result,
+        StartedWork::Render(_) | StartedWork::RenderBatch(_) => result,
         _ => result.map_err(|error| sandbox.with_location(error)),
     };
     let log = rendered_log.unwrap_or_else(|| sandbox.end_run());

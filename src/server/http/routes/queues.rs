@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 /// The use that a request makes of a queue.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum QueueAccess {
+pub(super) enum QueueAccess {
     Read,
     /// For an agent only on subscriptions of its space and sinks that it made.
     Change,
@@ -51,11 +51,22 @@ pub async fn redeliver(
     };
     let entry = request.caller().audit_entry("sink.redeliver", sink_object(queue));
     let done = services.engine.redeliver(queue, which, entry).await?;
-    Ok(Json(RedeliverView { redelivered: done.queued, remaining: done.remaining, damaged: done.damaged }))
+    // The letters are behind an event that may wait for an hour.
+    let is_waiting = services.engine.queue_head(queue).is_some_and(|head| !head.wait.is_zero());
+    let is_active = services.sinks.get(queue).is_none_or(|sink| sink.active);
+    let retried = is_waiting && is_active;
+    if retried {
+        services.deliverer.retry_now(queue);
+    }
+    Ok(Json(RedeliverView { redelivered: done.queued, remaining: done.remaining, damaged: done.damaged, retried }))
 }
 
 /// The queue of the path: of a subscription of the caller's, or of a sink that the caller manages.
-fn find_queue(services: &SinkServices, request: &ApiRequest, access: QueueAccess) -> Result<SinkId, ApiError> {
+pub(super) fn find_queue(
+    services: &SinkServices,
+    request: &ApiRequest,
+    access: QueueAccess,
+) -> Result<SinkId, ApiError> {
     let (id, caller) = (request.id()?, request.caller());
     let subscription = services.subscriptions.get(id).filter(|subscription| subscription.owner == caller.user.id);
     if let Some(subscription) = subscription {

@@ -32,7 +32,7 @@ pub fn sample_input(
             return Err(ApiError::BadRequest("give either `event_id`, or `type` and `payload`".to_owned()));
         }
         let event = visible_record(engine, caller, id)?.event;
-        return Ok(EventInput { event, sequence: 0, attempt: 1 });
+        return Ok(EventInput::sample(event));
     }
     let kind = custom_type(sample.kind.as_deref().unwrap_or("sample"))?;
     let data = sample.payload.unwrap_or_else(empty_object);
@@ -48,7 +48,7 @@ pub fn sample_input(
         space: None,
         data,
     };
-    Ok(EventInput { event: Arc::new(event), sequence: 0, attempt: 1 })
+    Ok(EventInput::sample(Arc::new(event)))
 }
 
 /// A recorded event that the caller may see.

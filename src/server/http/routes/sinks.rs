@@ -9,7 +9,7 @@ use super::{
     ownership::manages_sinks_of,
     script_references::check_script_reference,
     sink_status::{sink_activity_view, sink_status},
-    views::{filter_errors_view, queue_view},
+    views::{failure_view, filter_errors_view, queue_view},
 };
 use crate::{
     delivery::sinks::{Sink, SinksError, definition::Secrets, quarantine},
@@ -273,6 +273,7 @@ fn view(services: &SinkServices, sink: &Sink, secrets: Secrets) -> SinkView {
         spec: sink.spec(secrets),
         space_id: sink.space,
         queue: queue_view(&*services.engine, sink.id),
+        failure: failure_view(&*services.engine, &services.failures, sink),
         quarantine: quarantine(&services.delivery, sink).map(QuarantineView::from),
         previous_secret_until: sink.previous_secret_until(Timestamp::now()),
         filter_errors: services.filters.errors(sink.id).map(filter_errors_view),

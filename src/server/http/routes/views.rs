@@ -1,14 +1,19 @@
 //! Conversions that the responses of several subjects share.
 
 use crate::{
-    delivery::filters::FilterErrors,
+    delivery::{
+        FailureState, SinkFailure, SinkFailures,
+        filters::FilterErrors,
+        sinks::{Sink, SinkPause},
+    },
     identity::Identity,
     model::{
         api::{
             identity::{GroupName, RoleName},
-            sinks::{FilterErrorsView, QueueView},
+            sinks::{FilterErrorsView, QueueView, SinkFailureView},
         },
         id::{GroupId, RoleId, SinkId},
+        timestamp::Timestamp,
     },
     routing::queue::Engine,
 };
@@ -33,6 +38,31 @@ pub fn queue_view(engine: &dyn Engine, queue: SinkId) -> QueueView {
         dead: depth.dead,
         oldest_waiting_at: depth.oldest,
     }
+}
+
+/// The failure of a sink: its pause, or else what its deliveries say.
+pub fn failure_view(engine: &dyn Engine, failures: &SinkFailures, sink: &Sink) -> Option<SinkFailureView> {
+    let (state, reason, since, needs_change) = match (sink.pause.as_deref(), failures.get(sink.id)) {
+        (Some(SinkPause { reason, at }), _) => ("paused", reason.clone(), *at, true),
+        (None, Some(SinkFailure { state, reason, since, needs_change, .. })) => {
+            let state = match state {
+                FailureState::Failing => "failing",
+                FailureState::Held => "held",
+            };
+            (state, reason, since, needs_change)
+        }
+        (None, None) => return None,
+    };
+    let head = engine.queue_head(sink.id).filter(|head| head.failures > 0);
+    let waiting = head.filter(|head| sink.active && !head.wait.is_zero());
+    Some(SinkFailureView {
+        state: state.to_owned(),
+        reason,
+        since,
+        needs_change,
+        attempts: head.map(|head| head.failures),
+        next_attempt_at: waiting.map(|head| Timestamp::now().after(head.wait)),
+    })
 }
 
 pub fn filter_errors_view(FilterErrors { count, last, last_at }: FilterErrors) -> FilterErrorsView {

@@ -17,7 +17,7 @@ const COLUMNS: usize = 8;
 
 /// Answers by credential: `u` unauthorized (401), `f` forbidden (403), `s` insufficient scope (403), `o` let in. The number is
 /// the status for those who are let in, of a request without a body, for an id or a name that does not exist.
-const EXPECTED: [(&str, &str, u16, &str); 95] = [
+const EXPECTED: [(&str, &str, u16, &str); 101] = [
     ("GET", "/healthz", 200, OPEN),
     ("GET", "/readyz", 200, OPEN),
     ("GET", "/metrics", 200, OPEN),
@@ -63,6 +63,12 @@ const EXPECTED: [(&str, &str, u16, &str); 95] = [
     ("DELETE", "/api/event-sinks/{id}", 404, BY_MEMBERS_AND_AGENTS),
     ("POST", "/api/event-sinks/{id}/test", 404, BY_MEMBERS_AND_AGENTS),
     ("GET", "/api/event-sinks/{id}/dead-letters", 404, BY_MEMBERS_AND_AGENTS),
+    ("GET", "/api/event-sinks/{id}/sequence", 404, BY_MEMBERS_AND_AGENTS),
+    ("POST", "/api/event-sinks/{id}/replay", 404, BY_MEMBERS_AND_AGENTS),
+    ("DELETE", "/api/event-sinks/{id}/replay", 404, BY_MEMBERS_AND_AGENTS),
+    ("POST", "/api/event-sinks/{id}/replay/pause", 404, BY_MEMBERS_AND_AGENTS),
+    ("POST", "/api/event-sinks/{id}/replay/resume", 404, BY_MEMBERS_AND_AGENTS),
+    ("GET", "/api/event-sinks/{id}/replays", 404, BY_MEMBERS_AND_AGENTS),
     ("POST", "/api/event-sinks/{id}/redeliver", 404, BY_MEMBERS_AND_AGENTS),
     ("POST", "/api/event-sinks/{id}/rotate-secret", 404, BY_MEMBERS_AND_AGENTS),
     ("GET", "/api/event-sinks/{id}/public-key", 404, BY_MEMBERS_AND_AGENTS),

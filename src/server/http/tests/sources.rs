@@ -45,9 +45,9 @@ impl TestServer {
         self.hook(slug, &[("X-Hub-Signature-256", &signature), ("X-GitHub-Delivery", delivery)], body).await
     }
 
-    /// The events in the history, oldest first, as type and data.
+    /// The events of users in the history, oldest first, as type and data.
     async fn history(&self) -> Vec<(String, Value)> {
-        let mut items = self.get("/api/events").await.body["items"].as_array().unwrap().clone();
+        let mut items = self.get("/api/events?pattern=custom.*").await.body["items"].as_array().unwrap().clone();
         items.reverse();
         items.into_iter().map(|event| (event["type"].as_str().unwrap().to_owned(), event["data"].clone())).collect()
     }

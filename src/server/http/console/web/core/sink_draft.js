@@ -74,12 +74,15 @@ function webhookOf(draft) {
   return webhook;
 }
 
-/** The fields in which a definition differs from a stored sink. A field that is gone is null. */
+/** Defaults of fields that cannot be null. */
+const DEFAULTS = { on_failure: "dead-letter", internal: false };
+
+/** The fields in which a definition differs from a stored sink. A field that is gone has its default, or is null. */
 export function changesOf(sink, spec) {
   const before = specOf(draftOf(sink));
   const changes = {};
   for (const field of new Set([...Object.keys(before), ...Object.keys(spec)])) {
-    if (JSON.stringify(before[field]) !== JSON.stringify(spec[field])) changes[field] = spec[field] ?? null;
+    if (JSON.stringify(before[field]) !== JSON.stringify(spec[field])) changes[field] = spec[field] ?? DEFAULTS[field] ?? null;
   }
   return changes;
 }

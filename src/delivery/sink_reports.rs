@@ -1,0 +1,67 @@
+//! Emits the events that [`super::sink_failures`] keeps, to every sink that wants them but the one that they tell of.
+
+use super::sink_failures::{ReportedSinks, SinkFailures};
+use crate::{
+    model::id::SinkId,
+    platform::store::StoreError,
+    routing::{
+        emit::{EmitError, Emitter},
+        queue::AcceptError,
+    },
+};
+use std::{sync::Arc, time::Duration};
+use tokio_util::sync::CancellationToken;
+
+/// The wait before an event that could not be stored is emitted again.
+const EMIT_AGAIN: Duration = Duration::from_secs(5);
+
+/// Emits the reports of sinks, those of one sink in order, until `shutdown`.
+pub async fn report_sinks(
+    failures: &SinkFailures,
+    mut sinks: ReportedSinks,
+    emitter: &Arc<Emitter>,
+    shutdown: &CancellationToken,
+) {
+    let mut again: Vec<SinkId> = Vec::new();
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            sink = sinks.recv() => match sink {
+                Some(sink) if !again.contains(&sink) => {
+                    if let Err(later) = emit_all(failures, emitter, sink).await {
+                        log::warn!("the reports of sink {sink} wait to be emitted: {later}");
+                        again.push(sink);
+                    }
+                }
+                Some(_) => {}
+                None => return,
+            },
+            () = tokio::time::sleep(EMIT_AGAIN), if !again.is_empty() => {
+                for sink in std::mem::take(&mut again) {
+                    if emit_all(failures, emitter, sink).await.is_err() {
+                        again.push(sink);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Emits the reports of one sink. Fails if some have to be emitted later.
+async fn emit_all(failures: &SinkFailures, emitter: &Emitter, sink: SinkId) -> Result<(), AcceptError> {
+    while let Some(event) = failures.next_event(sink) {
+        match emitter.emit_about(sink, event.new_event()).await {
+            Ok(_) => {}
+            Err(EmitError::Accept(
+                error @ (AcceptError::Store(StoreError::DiskFull | StoreError::Unreadable(_))
+                | AcceptError::UndeliveredFull { .. }),
+            )) => return Err(error),
+            // The next start emits it.
+            Err(EmitError::Accept(AcceptError::Store(StoreError::Stopped(_) | StoreError::Closing))) => return Ok(()),
+            // A later attempt would fail too.
+            Err(error) => log::error!("{} of sink {sink} cannot be emitted: {error}", event.kind),
+        }
+        failures.emitted(sink, &event);
+    }
+    Ok(())
+}
