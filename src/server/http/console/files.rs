@@ -101,18 +101,13 @@ pub fn content_type(path: &str) -> &'static str {
     }
 }
 
-/// The content type and bytes of a path's file in the directory that `CONSOLE_FILES` names, for work on the console without
-/// a build. Only debug builds read it.
-pub fn from_disk(path: &str) -> Option<(&'static str, Vec<u8>)> {
+/// The bytes of a file in the directory that `CONSOLE_FILES` names, for work on the console without a build. Only debug builds
+/// read it.
+pub fn from_disk(path: &str) -> Option<Vec<u8>> {
     if !cfg!(debug_assertions) {
         return None;
     }
     let directory = std::env::var_os("CONSOLE_FILES")?;
-    // The segment after the prefix is the version, which is not looked at.
-    let name =
-        path.strip_prefix(super::PREFIX).map_or(super::PAGE, |rest| rest.split_once('/').map_or("", |(_, name)| name));
-    let is_plain = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
-    let bytes = std::fs::read(Path::new(&directory).join(name)).ok().filter(|_| is_plain)?;
-    let bytes = if name == super::PAGE { super::page(&bytes, "disk") } else { bytes };
-    Some((content_type(name), bytes))
+    let is_plain = Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
+    std::fs::read(Path::new(&directory).join(path)).ok().filter(|_| is_plain)
 }

@@ -58,8 +58,8 @@ pub fn answer<B>(request: &Request<B>) -> Option<Response> {
         return None;
     }
     let headers = request.headers();
-    if let Some(changed) = files::from_disk(path) {
-        return Some(with_headers(with_content_type(StatusCode::OK, changed.0, changed.1), "no-store"));
+    if let Some(changed) = changed_file(path) {
+        return Some(with_headers(changed, "no-store"));
     }
     if path == "/" {
         return Some(with_headers(CONSOLE.file(PAGE)?.response(headers), "no-cache"));
@@ -67,6 +67,14 @@ pub fn answer<B>(request: &Request<B>) -> Option<Response> {
     let (version, name) = path.strip_prefix(PREFIX)?.split_once('/')?;
     let file = CONSOLE.file(name).filter(|_| version == CONSOLE.version && name != PAGE)?;
     Some(with_headers(file.response(headers), "public, max-age=31536000, immutable"))
+}
+
+/// The file of a path as it is on disk now, whatever the version in the path.
+fn changed_file(path: &str) -> Option<Response> {
+    let name = path.strip_prefix(PREFIX).map_or(PAGE, |rest| rest.split_once('/').map_or("", |(_, name)| name));
+    let bytes = files::from_disk(name)?;
+    let bytes = if name == PAGE { page(&bytes, "disk") } else { bytes };
+    Some(with_content_type(StatusCode::OK, files::content_type(name), bytes))
 }
 
 impl Console {
