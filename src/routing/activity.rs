@@ -22,7 +22,7 @@ pub type MinuteCounts = [u32; MINUTES];
 
 /// A handle to the counts. Cloning it is cheap.
 #[derive(Clone, Default)]
-pub struct Activity(Arc<Mutex<ActivityCounters>>);
+pub struct RecentActivity(Arc<Mutex<ActivityCounters>>);
 
 /// The last hour of one sink.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,7 +69,7 @@ struct MinuteRing {
     counts: MinuteCounts,
 }
 
-impl Activity {
+impl RecentActivity {
     pub fn count_event(&self, user: UserId) {
         self.with(Timestamp::now(), |counters, minute| counters.events.entry(user).or_default().count(minute));
     }
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn attempts_are_counted_in_their_minute_and_forgotten_after_an_hour() {
-        let (activity, sink) = (Activity::default(), SinkId::new());
+        let (activity, sink) = (RecentActivity::default(), SinkId::new());
         activity.count_attempt_at(NOON, sink, AttemptOutcome::Delivered, None);
         let later = NOON.after(minutes(59));
         activity.count_attempt_at(later, sink, AttemptOutcome::Failed, Some("refused"));
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn events_are_counted_by_user() {
-        let (activity, ada, eve) = (Activity::default(), UserId::new(), UserId::new());
+        let (activity, ada, eve) = (RecentActivity::default(), UserId::new(), UserId::new());
         activity.count_event(ada);
         activity.count_event(ada);
         activity.count_event(eve);

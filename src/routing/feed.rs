@@ -1,7 +1,7 @@
 //! The live feed: accepted events and settled attempts, broadcast to every subscriber as they happen.
 //!
 //! Publishing never waits. A subscriber that falls behind loses the oldest items and learns how many. Everything published
-//! is counted in [`Activity`].
+//! is counted in [`RecentActivity`].
 
 use crate::{
     model::{
@@ -10,7 +10,7 @@ use crate::{
         owner::Owner,
     },
     routing::{
-        activity::Activity,
+        activity::RecentActivity,
         queue::{AttemptOutcome, DeliveryState},
     },
 };
@@ -24,7 +24,7 @@ const CAPACITY: usize = 256;
 #[derive(Clone)]
 pub struct Feed {
     items: broadcast::Sender<FeedItem>,
-    activity: Activity,
+    activity: RecentActivity,
 }
 
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ pub struct DeliveryUpdate {
 
 impl Feed {
     pub fn new() -> Self {
-        Self { items: broadcast::Sender::new(CAPACITY), activity: Activity::default() }
+        Self { items: broadcast::Sender::new(CAPACITY), activity: RecentActivity::default() }
     }
 
     pub fn publish(&self, item: FeedItem) {
@@ -76,7 +76,7 @@ impl Feed {
         self.items.subscribe()
     }
 
-    pub fn activity(&self) -> &Activity {
+    pub fn activity(&self) -> &RecentActivity {
         &self.activity
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// The last hour since the server started, as far as the caller may see it.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Activity")]
-pub struct ActivityView {
+pub struct RecentActivityView {
     /// The start of the first minute that is counted.
     pub from: Timestamp,
     /// Accepted events by minute, oldest first, the present minute last.

@@ -20,7 +20,7 @@ use crate::{
         metrics::Metrics,
         store::Store,
     },
-    routing::{activity::Activity, emit::Emitter, feed::Feed, queue::Engine},
+    routing::{activity::RecentActivity, emit::Emitter, feed::Feed, queue::Engine},
     scripting::{
         scripts::{Scripts, ToolRunner},
         workers::LuaWorkers,
@@ -110,7 +110,7 @@ pub struct SinkServices {
     pub subscriptions: Subscriptions,
     pub filters: EventFilters,
     pub engine: Arc<dyn Engine>,
-    pub activity: Activity,
+    pub activity: RecentActivity,
     pub scripts: Scripts,
     /// Delivers outside any queue, for tests and previews.
     pub delivery: sinks::SinkContext,
@@ -130,7 +130,7 @@ pub struct SourceServices {
 
 /// Services of the figures of the last hour.
 pub struct ActivityServices {
-    pub activity: Activity,
+    pub activity: RecentActivity,
     pub sinks: Sinks,
     pub subscriptions: Subscriptions,
     pub engine: Arc<dyn Engine>,

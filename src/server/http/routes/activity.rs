@@ -9,7 +9,7 @@ use crate::{
     delivery::sinks::Sink,
     model::{
         api::{
-            activity::{ActivityView, QueueTotals, SinkTotals, SpaceTotals, TroubledSink},
+            activity::{QueueTotals, RecentActivityView, SinkTotals, SpaceTotals, TroubledSink},
             sinks::SinkStatus,
         },
         id::SinkId,
@@ -24,7 +24,7 @@ use std::{sync::Arc, time::Duration};
 /// Troubled sinks that are named.
 const MAX_TROUBLED: usize = 20;
 
-pub async fn show(services: Arc<ActivityServices>, request: ApiRequest) -> Result<Json<ActivityView>, ApiError> {
+pub async fn show(services: Arc<ActivityServices>, request: ApiRequest) -> Result<Json<RecentActivityView>, ApiError> {
     let (caller, now) = (request.caller(), Timestamp::now());
     let user = if sees_all_events(caller) { None } else { Some(caller.user.id) };
     let mut figures = QueueFigures { now, queues: QueueTotals::default(), sums: [[0; MINUTES]; 3] };
@@ -60,7 +60,7 @@ pub async fn show(services: Arc<ActivityServices>, request: ApiRequest) -> Resul
     }
     let this_minute = Timestamp::from_micros(now.seconds().div_euclid(60) * 60_000_000);
     let [delivered, failed, dropped] = figures.sums.map(Vec::from);
-    Ok(Json(ActivityView {
+    Ok(Json(RecentActivityView {
         from: this_minute.before(Duration::from_secs(60 * (MINUTES as u64 - 1))),
         events: services.activity.events(user, now).into(),
         delivered,

@@ -7,7 +7,7 @@ use crate::{
         timestamp::Timestamp,
     },
     routing::{
-        activity::{Activity, MINUTES, MinuteCounts, SinkActivity},
+        activity::{MINUTES, MinuteCounts, RecentActivity, SinkActivity},
         queue::Engine,
     },
 };
@@ -16,7 +16,7 @@ use crate::{
 const STEP: usize = 5;
 
 /// The status of a sink: the first of [`SinkStatus`] that applies.
-pub fn sink_status(sink: &Sink, activity: &Activity, engine: &dyn Engine, context: &SinkContext) -> SinkStatus {
+pub fn sink_status(sink: &Sink, activity: &RecentActivity, engine: &dyn Engine, context: &SinkContext) -> SinkStatus {
     let recent = activity.sink(sink.id, Timestamp::now());
     if !sink.active {
         SinkStatus::Paused
