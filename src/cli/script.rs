@@ -271,8 +271,8 @@ impl RunScript {
             ScriptKind::Tool if self.event.is_some() => {
                 return Err(Failure::Usage(format!("`{}` is a tool and takes no --event", script.name)));
             }
-            ScriptKind::Tool => RunBody { params: Some(input), kind: None, payload: None },
-            _ => RunBody { params: None, kind: self.event.clone(), payload: Some(input) },
+            ScriptKind::Tool => RunBody { params: Some(input), ..RunBody::default() },
+            _ => RunBody { kind: self.event.clone(), payload: Some(input), ..RunBody::default() },
         };
         let answer = client.post(&format!("{path}/run"), &body)?;
         let ran: RunView = client.read(&answer)?;

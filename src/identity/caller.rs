@@ -183,6 +183,11 @@ impl Identity {
         Some(Caller { user, permissions, via: Credential::Session { digest } })
     }
 
+    /// The time at which the caller's credential expires, if it does.
+    pub fn expiry(&self, caller: &Caller) -> Option<Timestamp> {
+        self.validity(caller, |_| true).flatten()
+    }
+
     /// `None` if the caller would be rejected now; otherwise the time its credential expires, if it does.
     fn validity(&self, caller: &Caller, suffice: impl Fn(Permissions) -> bool) -> Option<Option<Timestamp>> {
         let state = self.state();

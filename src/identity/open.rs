@@ -82,6 +82,7 @@ impl Identity {
             id: UserId::new(),
             name: name("admin"),
             password: Some(password),
+            has_first_password: true,
             roles: vec![admin.id],
             groups: Vec::new(),
             active: true,

@@ -18,6 +18,9 @@ pub struct User {
     pub name: Name,
     /// `None` disables login; existing tokens stay valid.
     pub(super) password: Option<HashedPassword>,
+    /// Somebody else chose the password, so that the user should change it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_first_password: bool,
     pub roles: Vec<RoleId>,
     pub groups: Vec<GroupId>,
     /// An inactive user and its tokens are kept but do not authenticate.

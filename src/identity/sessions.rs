@@ -90,7 +90,7 @@ impl Identity {
         let caller = caller.clone();
         self.change(move |state| {
             let account = state.accounts.get(&user.id).ok_or(IdentityError::Missing("user"))?;
-            let user = Arc::new(User { password, ..User::clone(&account.user) });
+            let user = Arc::new(User { password, has_first_password: false, ..User::clone(&account.user) });
             let here = |write: &RecordWrite| {
                 matches!((write, &caller.via), (RecordWrite::DeleteSession(one), Credential::Session { digest }) if one == digest)
             };

@@ -79,6 +79,7 @@ impl Identity {
                 roles: roles(state, &new.roles, &caller, &[])?,
                 groups: groups(state, &new.groups)?,
                 name: new.name,
+                has_first_password: password.is_some(),
                 password,
                 active: new.active,
                 created_at: Timestamp::now(),
@@ -131,6 +132,7 @@ impl Identity {
             let mut writes = Vec::new();
             if password.is_some() {
                 user.password = password;
+                user.has_first_password = id != caller.user.id;
                 changed.push("password");
             }
             if changed.contains(&"password") || !user.active {

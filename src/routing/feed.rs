@@ -1,6 +1,7 @@
 //! The live feed: accepted events and settled attempts, broadcast to every subscriber as they happen.
 //!
-//! Publishing never waits. A subscriber that falls behind loses the oldest items and learns how many.
+//! Publishing never waits. A subscriber that falls behind loses the oldest items and learns how many. Everything published
+//! is counted in [`RecentActivity`].
 
 use crate::{
     model::{
@@ -8,7 +9,10 @@ use crate::{
         id::{EventId, SinkId, UserId},
         owner::Owner,
     },
-    routing::queue::{AttemptOutcome, DeliveryState},
+    routing::{
+        activity::RecentActivity,
+        queue::{AttemptOutcome, DeliveryState},
+    },
 };
 use std::sync::Arc;
 use tokio::sync::broadcast;
@@ -18,7 +22,10 @@ const CAPACITY: usize = 256;
 
 /// A handle to the feed. Cloning it is cheap.
 #[derive(Clone)]
-pub struct Feed(broadcast::Sender<FeedItem>);
+pub struct Feed {
+    items: broadcast::Sender<FeedItem>,
+    activity: RecentActivity,
+}
 
 #[derive(Clone, Debug)]
 pub enum FeedItem {
@@ -50,17 +57,27 @@ pub struct DeliveryUpdate {
 
 impl Feed {
     pub fn new() -> Self {
-        Self(broadcast::Sender::new(CAPACITY))
+        Self { items: broadcast::Sender::new(CAPACITY), activity: RecentActivity::default() }
     }
 
     pub fn publish(&self, item: FeedItem) {
+        match &item {
+            FeedItem::Accepted(event) => self.activity.count_event(event.user_id),
+            FeedItem::Delivery(update) => {
+                self.activity.count_attempt(update.sink_id, update.outcome, update.error.as_deref());
+            }
+        }
         // Fails only if the feed has no subscriber.
-        let _ = self.0.send(item);
+        let _ = self.items.send(item);
     }
 
     /// Receives every item that is published from now on.
     pub fn subscribe(&self) -> broadcast::Receiver<FeedItem> {
-        self.0.subscribe()
+        self.items.subscribe()
+    }
+
+    pub fn activity(&self) -> &RecentActivity {
+        &self.activity
     }
 }
 

@@ -39,7 +39,7 @@ use crate::{
     server::{
         agent_hub::{AgentHub, AgentHubDeps},
         http::{
-            BackupServices, EventServices, HttpServices, HttpSettings, LoginServices, MethodServices,
+            ActivityServices, BackupServices, EventServices, HttpServices, HttpSettings, LoginServices, MethodServices,
             ScriptRunServices, ScriptServices, SinkServices, SourceServices, SpaceServices, StatusServices,
             SubscriptionServices, UserLimits, UserServices,
         },
@@ -150,8 +150,9 @@ impl Services {
             undelivered: config.limits.undelivered.0,
         };
         let (failures, reported_sinks) = SinkFailures::open(store.clone())?;
-        let (known_sinks, drops) = (sinks.clone(), failures.clone());
+        let (known_sinks, drops, activity) = (sinks.clone(), failures.clone(), feed.activity().clone());
         let dropped = Box::new(move |event: &Arc<Event>, targets: &[RouteTarget]| {
+            targets.iter().for_each(|target| activity.count_drop(target.sink));
             for sink in targets.iter().filter_map(|target| known_sinks.get(target.sink)) {
                 drops.dropped(sink.reported(), event);
             }
@@ -292,6 +293,7 @@ impl Services {
             login: Arc::new(LoginServices {
                 identity: self.identity.clone(),
                 session_lifetime: self.config.auth.session.0,
+                zone: zone.clone(),
             }),
             users: Arc::new(UserServices { identity: self.identity.clone(), records: self.user_records() }),
             events: Arc::new(EventServices {
@@ -311,6 +313,7 @@ impl Services {
                 subscriptions: self.subscriptions.clone(),
                 filters: self.filters.clone(),
                 engine: self.engine.clone(),
+                activity: self.feed.activity().clone(),
                 scripts: self.scripts.clone(),
                 failures: self.failures.clone(),
                 delivery: self.delivery.clone(),
@@ -322,6 +325,14 @@ impl Services {
                 intake: self.intake.clone(),
                 audit: self.audit.clone(),
                 user_limits: user_limits.clone(),
+            }),
+            activity: Arc::new(ActivityServices {
+                activity: self.feed.activity().clone(),
+                sinks: self.sinks.clone(),
+                subscriptions: self.subscriptions.clone(),
+                engine: self.engine.clone(),
+                spaces: self.spaces.clone(),
+                delivery: self.delivery.clone(),
             }),
             subscriptions: Arc::new(SubscriptionServices {
                 subscriptions: self.subscriptions.clone(),
@@ -350,6 +361,7 @@ impl Services {
                 scripts: self.scripts.clone(),
                 tools: self.tools.clone(),
                 workers: self.workers.clone(),
+                engine: self.engine.clone(),
                 user_limits,
                 zone,
             }),

@@ -1,6 +1,6 @@
 //! The command line against a running daemon: its output and exit codes.
 
-use crate::support::{Daemon, Receiver, Space, registration, success};
+use crate::support::{Daemon, Receiver, Space, registration, stderr, success};
 use serde_json::{Value, json};
 use std::{
     io::Write,
@@ -128,6 +128,13 @@ fn a_sink_is_managed_from_the_command_line() {
     assert!(svc(&["sink", "preview", "s", r#"{"n": 7}"#]).contains("\"n\""));
     assert!(svc(&["sink", "test", "s", r#"{"n": 8}"#]).contains("delivered"));
     assert_eq!(receiver.received()[0].json(), json!({"n": 8}));
+    let recorded = daemon.emit("recorded", &json!({"n": 9}))["event_id"].as_str().unwrap().to_owned();
+    receiver.wait_for(2);
+    assert!(svc(&["sink", "preview", "s", "--event", &recorded]).contains('9'));
+    assert!(svc(&["sink", "test", "s", "--event", &recorded]).contains("delivered"));
+    assert_eq!(receiver.received()[2].json(), json!({"n": 9}));
+    let both = daemon.svc(&["sink", "test", "s", "--event", &recorded, "--type", "x"]);
+    assert!(stderr(&both).contains("give either `event_id`"), "{}", stderr(&both));
     let shown: Value = serde_json::from_str(&svc(&["sink", "show", "s", "--json"])).unwrap();
     assert_eq!(shown["name"], "s");
     svc(&["sink", "delete", "s"]);

@@ -6,6 +6,7 @@ mod agents;
 mod backup;
 mod batches;
 mod cli;
+mod console;
 mod crash;
 mod damage;
 mod delivery;

@@ -164,6 +164,9 @@ fn responses_about_events_sinks_and_identity_match_the_document() {
         ("post", "/mcp", "/mcp".to_owned(), Some(json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}))),
         ("post", "/mcp", "/mcp".to_owned(), Some(json!({"jsonrpc": "2.0", "id": 1, "method": "tools/fly"}))),
         ("post", "/mcp", "/mcp".to_owned(), Some(json!([]))),
+        ("get", "/api/activity", "/api/activity".to_owned(), None),
+        ("get", "/api/event-sinks", "/api/event-sinks?q=hook&status=failing".to_owned(), None),
+        ("get", "/api/events", "/api/events?text=version".to_owned(), None),
         ("get", "/api/subscriptions", "/api/subscriptions".to_owned(), None),
         ("get", "/api/audit", "/api/audit".to_owned(), None),
         ("get", "/api/events/{id}", "/api/events/nonsense".to_owned(), None),
@@ -206,6 +209,13 @@ fn responses_about_stored_scripts_match_the_document() {
     go("get", "/api/scripts", "", None);
     go("get", "/api/scripts", "?kind=tool&owner=global&name=t&limit=1", None);
     go("get", "/api/scripts/{id}", &id, None);
+    for content in ["return 1", "return {"] {
+        go("post", "/api/scripts/check", "", Some(json!({"content": content})));
+    }
+    let sink = json!({"name": "s", "events": "*", "type": "script", "script": {"script_id": script}});
+    let sink = daemon.create_sink(&sink);
+    go("get", "/api/scripts/{id}/references", &script, None);
+    daemon.delete(&format!("/api/event-sinks/{sink}"));
     go("put", "/api/scripts/{id}", &id, Some(tool));
     go("patch", "/api/scripts/{id}", &id, Some(json!({"description": "e"})));
     for params in [json!({"n": 1}), json!({}), json!({"n": "one"})] {

@@ -378,7 +378,8 @@ fn explain(
     payload: Box<RawValue>,
     format: OutputFormat,
 ) -> Result<(), Failure> {
-    let answer = client.post("/api/events/explain", &ExplainBody { kind, payload: Some(payload) })?;
+    let answer = client
+        .post("/api/events/explain", &ExplainBody { kind: Some(kind), payload: Some(payload), event_id: None })?;
     if format == OutputFormat::Json {
         return shell.out.json(answer.as_str());
     }

@@ -1,4 +1,4 @@
-//! `svc sink test` and `preview`: a sample event through a sink, delivered or only rendered.
+//! `svc sink test` and `preview`: a sample or recorded event through a sink, delivered or only rendered.
 
 use crate::{
     cli::{
@@ -14,7 +14,7 @@ use crate::{
     model::{
         api::sinks::{PreviewBody, PreviewView, SampleEvent, TestView},
         delivery::AttemptOutcome,
-        id::SinkId,
+        id::{EventId, SinkId},
     },
 };
 use serde_json::value::RawValue;
@@ -23,7 +23,7 @@ use std::path::PathBuf;
 client_command! {
     /// Deliver a sample event now, outside the queue, and show the outcome.
     #[argh(
-        example = "{command_name} slack\n{command_name} slack '{{\"version\": \"1.2\"}}' --type deploy.done"
+        example = "{command_name} slack\n{command_name} slack '{{\"version\": \"1.2\"}}' --type deploy.done\n{command_name} slack --event 0198c0de-0000-7000-8000-000000000000"
     )]
     TestSink = "test" {
         /// the sink's name or id
@@ -37,6 +37,10 @@ client_command! {
         /// the sample's type
         #[argh(option, long = "type", arg_name = "type")]
         kind: Option<String>,
+
+        /// a recorded event, by its id, in place of a sample
+        #[argh(option, arg_name = "id")]
+        event: Option<EventId>,
     }
 }
 
@@ -58,6 +62,10 @@ client_command! {
         /// the sample's type
         #[argh(option, long = "type", arg_name = "type")]
         kind: Option<String>,
+
+        /// a recorded event, by its id, in place of a sample
+        #[argh(option, arg_name = "id")]
+        event: Option<EventId>,
     }
 }
 
@@ -73,7 +81,7 @@ impl TestSink {
         let payload = payload(shell, self.payload.as_deref())?;
         let client = self.client(shell)?;
         let path = format!("{}/test", ResourceKind::SINK.path_of(&client, &self.sink)?);
-        let answer = client.post(&path, &SampleEvent { kind: self.kind.clone(), payload })?;
+        let answer = client.post(&path, &SampleEvent { kind: self.kind.clone(), payload, event_id: self.event })?;
         let tested: TestView = client.read(&answer)?;
         match self.format() {
             OutputFormat::Json => shell.out.json(answer.as_str())?,
@@ -106,7 +114,7 @@ impl PreviewSink {
                 (Some(draft.resolve(|owner, script| find_script(&client, owner, script))?), None)
             }
         };
-        let body = PreviewBody { sink, sink_id, kind: self.kind.clone(), payload };
+        let body = PreviewBody { sink, sink_id, kind: self.kind.clone(), payload, event_id: self.event };
         let answer = client.post("/api/event-sinks/preview", &body)?;
         match self.format() {
             OutputFormat::Json => shell.out.json(answer.as_str()),

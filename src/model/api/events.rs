@@ -33,12 +33,16 @@ pub struct EmitBody {
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExplainBody {
-    #[serde(rename = "type")]
-    pub kind: String,
+    /// The type without `custom.`; or give `event_id`.
+    #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
     /// The payload that filters see; `{}` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "json_input::payload")]
     #[schemars(with = "schemas::AnyObject")]
     pub payload: Option<Box<RawValue>>,
+    /// A recorded event, in place of `type` and `payload`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event_id: Option<EventId>,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -55,6 +59,9 @@ pub struct HistoryQuery {
     pub since: Option<Timestamp>,
     /// Events accepted at this time or earlier.
     pub until: Option<Timestamp>,
+    /// Events whose payload has this text, as it was sent, with upper and lower case told apart.
+    #[schemars(length(min = 1, max = 256))]
+    pub text: Option<String>,
     #[serde(default)]
     pub limit: Limit,
     pub cursor: Option<String>,

@@ -208,6 +208,17 @@ pub struct WhoamiView {
     pub via: String,
     /// The limits of the token; empty for all of the user's permissions.
     pub scopes: Vec<Lenient<TokenScope>>,
+    /// Somebody else chose the password, so that the user should change it.
+    #[serde(default)]
+    pub has_first_password: bool,
+    /// The time at which the session or token expires; null if it does not.
+    #[serde(default)]
+    pub expires_at: Option<Timestamp>,
+    /// The zone of the server, and its version.
+    #[serde(default)]
+    pub zone: String,
+    #[serde(default)]
+    pub version: String,
 }
 
 impl From<Actor> for ActorView {

@@ -7,6 +7,7 @@
 //! `server::http` converts records into views; `cli` reads and prints them. The bodies of the API that an agent serves
 //! inside its space are in [`agent`].
 
+pub mod activity;
 pub mod agent;
 pub mod audit;
 pub mod error;

@@ -3,7 +3,7 @@
 use super::{lenient::Lenient, list::Limit, schemas};
 use crate::model::{
     delivery::AttemptOutcome,
-    id::ScriptId,
+    id::{EventId, ScriptId},
     json_input,
     library::Language,
     owner::OwnerSpec,
@@ -79,6 +79,54 @@ pub struct RunBody {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "json_input::payload")]
     #[schemars(with = "schemas::AnyObject")]
     pub payload: Option<Box<RawValue>>,
+    /// For a script: a recorded event that the caller may see, in place of `type` and `payload`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event_id: Option<EventId>,
+}
+
+/// A program to compile, and not to run.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CheckScriptBody {
+    /// Lua.
+    pub content: String,
+}
+
+/// The result of compiling a program.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "ScriptCheck")]
+pub struct ScriptCheckView {
+    /// Absent if it compiles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<CompileErrorView>,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "CompileError")]
+pub struct CompileErrorView {
+    /// Counted from 1; absent if the error has no place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
+    pub message: String,
+}
+
+/// The records that name a script.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "ScriptReferences")]
+pub struct ScriptReferencesView {
+    /// Those that the caller may see.
+    pub records: Vec<ScriptReferenceView>,
+    /// The number of the others.
+    pub hidden: usize,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "ScriptReference")]
+pub struct ScriptReferenceView {
+    /// `sink`, `space` or `template`.
+    pub kind: String,
+    pub id: String,
+    pub name: String,
 }
 
 /// The outcome of a run. The request succeeds even if the script fails.

@@ -20,6 +20,9 @@ pub struct SinkQuery {
     /// The sink of this name; two if the caller has one and there is a global one.
     pub name: Option<String>,
     pub owner: Option<OwnerSpec>,
+    /// Words that must all be in the name, the description or the patterns, in any case.
+    pub q: Option<String>,
+    pub status: Option<SinkStatus>,
     #[serde(default)]
     pub limit: Limit,
     pub cursor: Option<String>,
@@ -57,8 +60,48 @@ pub struct SinkView {
     /// The errors of the filter since the server started or the filter was changed. Each counted as a match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter_errors: Option<FilterErrorsView>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<Lenient<SinkStatus>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub activity: Option<SinkActivityView>,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
+}
+
+/// The state of a sink. The first that applies is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SinkStatus {
+    /// It is inactive; its events wait.
+    Paused,
+    /// Its Lua ended its process several times in a row, and attempts fail at once.
+    Quarantined,
+    /// Its last attempt failed.
+    Failing,
+    /// Its queue was full within the last five minutes, and events were dropped.
+    Dropping,
+    Active,
+}
+
+/// The last hour of a sink, since the server started.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "SinkActivity")]
+pub struct SinkActivityView {
+    /// Attempts that delivered the event, or whose script declined it, by five minutes, oldest first.
+    pub delivered: Vec<u32>,
+    /// Attempts that failed, by five minutes.
+    pub failed: Vec<u32>,
+    /// Events that were lost because the queue was full, by five minutes.
+    pub dropped: Vec<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<SinkErrorView>,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "SinkError")]
+pub struct SinkErrorView {
+    pub at: Timestamp,
+    pub message: String,
 }
 
 #[derive(Default, Serialize, Deserialize, JsonSchema)]
@@ -132,6 +175,9 @@ pub struct QueueView {
     pub next_sequence: u64,
     /// Dead letters.
     pub dead: usize,
+    /// The time at which the oldest undelivered event was accepted; absent if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oldest_waiting_at: Option<Timestamp>,
 }
 
 /// The sample event of a test or preview of a sink.
@@ -145,6 +191,9 @@ pub struct SampleEvent {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "json_input::payload")]
     #[schemars(with = "schemas::AnyObject")]
     pub payload: Option<Box<RawValue>>,
+    /// A recorded event that the caller may see, in place of `type` and `payload`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event_id: Option<EventId>,
 }
 
 #[derive(Default, Serialize, Deserialize, JsonSchema)]
@@ -160,6 +209,9 @@ pub struct PreviewBody {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "json_input::payload")]
     #[schemars(with = "schemas::AnyObject")]
     pub payload: Option<Box<RawValue>>,
+    /// A recorded event that the caller may see, in place of `type` and `payload`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event_id: Option<EventId>,
 }
 
 #[derive(Serialize, Deserialize, JsonSchema)]

@@ -11,6 +11,7 @@ use crate::{
         owner::Owner,
         replay::{ReplayChange, ReplayJob},
         sequence::{NumberFate, SequenceRange},
+        timestamp::Timestamp,
         units::Size,
     },
     platform::{
@@ -67,6 +68,8 @@ pub struct QueueDepth {
     /// The sequence number of the last event routed to the sink, dropped events included.
     pub last_sequence: u64,
     pub dead: usize,
+    /// The time at which the oldest undelivered event was accepted.
+    pub oldest: Option<Timestamp>,
 }
 
 /// The state of the event at the head of a queue.

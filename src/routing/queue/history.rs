@@ -34,6 +34,8 @@ pub struct HistoryFilter {
     pub since: Option<Timestamp>,
     /// Events accepted at this time or earlier.
     pub until: Option<Timestamp>,
+    /// Events whose payload has this text, as it was sent.
+    pub text: Option<String>,
     /// Events older than the one at this position.
     pub after: Option<HistoryPosition>,
     pub limit: usize,
@@ -59,6 +61,7 @@ impl HistoryFilter {
     pub(super) fn selects_event(&self, event: &Event) -> bool {
         self.user.is_none_or(|user| user == event.user_id)
             && self.pattern.as_ref().is_none_or(|pattern| pattern.matches(event.kind.as_str()))
+            && self.text.as_ref().is_none_or(|text| event.data.get().contains(text))
     }
 
     pub(super) fn selects_any(&self, deliveries: &[Delivery]) -> bool {

@@ -29,6 +29,9 @@ use hyper::{
 };
 use std::{net::SocketAddr, sync::Arc};
 
+/// The open route that answers with a cookie.
+const LOGIN: &str = "/api/auth/login";
+
 /// A request that may go on to its route.
 #[derive(Clone)]
 pub struct Authorized {
@@ -59,6 +62,9 @@ pub fn authorize<B: Body>(
         check_agent(caller, route)?;
         check_permissions(caller, route.access)?;
         check_session_origin(caller, request)?;
+    } else if route.path == LOGIN {
+        // Another page must not log its visitor in as somebody else.
+        check_origin(request)?;
     }
     let body_limit = route.body_limit(settings.body);
     check_body(request, route.body, body_limit)?;

@@ -1,9 +1,9 @@
-//! Answers one request: CORS, authorization, the route's handler, and the headers that every response has.
+//! Answers one request: CORS, the files of the console, authorization, the route's handler, and the headers that every response has.
 
 use super::{
     Response, agent_socket,
     authorize::{Authorized, authorize},
-    body,
+    body, console,
     cors::CorsOrigin,
     error::ApiError,
     idle::{IdleTimer, TrackedBody},
@@ -59,7 +59,10 @@ where
     let origin = CorsOrigin::of(&services.mcp, &request);
     let mut response = match origin.as_ref().and_then(CorsOrigin::preflight_response) {
         Some(response) => response,
-        None => respond(&connection, request).await?,
+        None => match console::answer(&request) {
+            Some(response) => response,
+            None => respond(&connection, request).await?,
+        },
     };
     services.metrics.http_requests.increment();
     if response.status().is_server_error() {

@@ -3,7 +3,7 @@
 //! A request goes through these files: [`server`] accepts the connection → [`dispatch`] takes the request →
 //! [`authorize`] looks its [`route`] up, authenticates the caller, and checks the token's scope and the permissions → the
 //! route's handler in [`routes`] answers, or fails with an [`ApiError`]. [`route_table`] lists the routes, and [`openapi`]
-//! describes them.
+//! describes them. [`console`] serves the files of the web console, which uses these routes.
 //!
 //! # Adding a route
 //!
@@ -22,6 +22,7 @@ mod agent_socket;
 mod authorize;
 mod body;
 mod client_info;
+mod console;
 mod cors;
 mod dispatch;
 mod error;
@@ -49,8 +50,9 @@ pub use request::ApiRequest;
 pub use response::{Accepted, ArchiveStream, Created, EventStream, NoContent};
 pub use server::serve;
 pub use services::{
-    BackupServices, EventServices, HttpServices, HttpSettings, LoginServices, MethodServices, ScriptRunServices,
-    ScriptServices, SinkServices, SourceServices, SpaceServices, StatusServices, SubscriptionServices, UserServices,
+    ActivityServices, BackupServices, EventServices, HttpServices, HttpSettings, LoginServices, MethodServices,
+    ScriptRunServices, ScriptServices, SinkServices, SourceServices, SpaceServices, StatusServices,
+    SubscriptionServices, UserServices,
 };
 pub use user_limits::UserLimits;
 

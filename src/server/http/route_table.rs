@@ -9,9 +9,9 @@ use super::{
     request::ApiRequest,
     route::{Route, RouteAccess, RouteTable, delete, get, patch, post, put},
     routes::{
-        audit, auth, backup, event_explanation, event_stream, events, groups, inbound, mcp, methods, queues, replays,
-        roles, script_runs, scripts, sequences, sink_preview, sinks, sources, spaces, status, subscriptions, templates,
-        tokens, users,
+        activity, audit, auth, backup, event_explanation, event_stream, events, groups, inbound, mcp, methods, queues,
+        replays, roles, script_runs, scripts, sequences, sink_preview, sinks, sources, spaces, status, subscriptions,
+        templates, tokens, users,
     },
 };
 use crate::model::permission::{Permission, TokenScope};
@@ -39,6 +39,13 @@ fn routes() -> Vec<Route> {
         Permission::ManageSpaces,
     ]);
     const SCRIPTS: RouteAccess = AnyOf(&[Permission::ManageOwnScripts, Permission::ManageGlobalScripts]);
+    // Lua is written for sinks as well.
+    const SCRIPT_CHECKS: RouteAccess = AnyOf(&[
+        Permission::ManageOwnScripts,
+        Permission::ManageGlobalScripts,
+        Permission::ManageOwnEventSinks,
+        Permission::ManageGlobalEventSinks,
+    ]);
     // MCP clients run tools too.
     const RUNS: RouteAccess =
         AnyOf(&[Permission::ManageOwnScripts, Permission::ManageGlobalScripts, Permission::UseMcpServer]);
@@ -197,6 +204,12 @@ fn routes() -> Vec<Route> {
             "Gives dead letters of a source to its transform again",
         ),
         get(
+            "/api/activity",
+            QUEUES,
+            activity::show,
+            "Events, attempts and losses of the last hour by minute, and what needs attention",
+        ),
+        get(
             "/api/subscriptions",
             EVENTS,
             subscriptions::list,
@@ -228,6 +241,7 @@ fn routes() -> Vec<Route> {
         delete("/api/templates/{id}", TEMPLATES, templates::delete, "Deletes a template; spaces made from it stay"),
         get("/api/scripts", User, scripts::list, "The caller's stored scripts and the global ones, without content"),
         post("/api/scripts", SCRIPTS, scripts::create, "Stores a script, library or tool"),
+        post("/api/scripts/check", SCRIPT_CHECKS, scripts::check, "Compiles Lua; stores and runs nothing"),
         get("/api/scripts/{id}", User, scripts::show, "A stored script: the caller's, or a global one"),
         put(
             "/api/scripts/{id}",
@@ -237,6 +251,7 @@ fn routes() -> Vec<Route> {
         ),
         patch("/api/scripts/{id}", SCRIPTS, scripts::update, "Changes the given fields of a stored script"),
         delete("/api/scripts/{id}", SCRIPTS, scripts::delete, "Deletes a stored script that no record names"),
+        get("/api/scripts/{id}/references", User, scripts::references, "The records that name a stored script"),
         post(
             "/api/scripts/{id}/run",
             RUNS,

@@ -20,7 +20,7 @@ use crate::{
         metrics::Metrics,
         store::Store,
     },
-    routing::{emit::Emitter, feed::Feed, queue::Engine},
+    routing::{activity::RecentActivity, emit::Emitter, feed::Feed, queue::Engine},
     scripting::{
         scripts::{Scripts, ToolRunner},
         workers::LuaWorkers,
@@ -48,6 +48,7 @@ pub struct HttpServices {
     pub events: Arc<EventServices>,
     pub sinks: Arc<SinkServices>,
     pub sources: Arc<SourceServices>,
+    pub activity: Arc<ActivityServices>,
     pub subscriptions: Arc<SubscriptionServices>,
     pub spaces: Arc<SpaceServices>,
     pub scripts: Arc<ScriptServices>,
@@ -77,6 +78,7 @@ pub trait FromServices: Send + 'static {
 pub struct LoginServices {
     pub identity: Identity,
     pub session_lifetime: Duration,
+    pub zone: Arc<str>,
 }
 
 /// Services of the routes of users.
@@ -108,6 +110,7 @@ pub struct SinkServices {
     pub subscriptions: Subscriptions,
     pub filters: EventFilters,
     pub engine: Arc<dyn Engine>,
+    pub activity: RecentActivity,
     pub scripts: Scripts,
     /// Delivers outside any queue, for tests and previews.
     pub delivery: sinks::SinkContext,
@@ -123,6 +126,17 @@ pub struct SourceServices {
     pub intake: SourceIntake,
     pub audit: Audit,
     pub user_limits: Arc<UserLimits>,
+}
+
+/// Services of the figures of the last hour.
+pub struct ActivityServices {
+    pub activity: RecentActivity,
+    pub sinks: Sinks,
+    pub subscriptions: Subscriptions,
+    pub engine: Arc<dyn Engine>,
+    pub spaces: Spaces,
+    /// Knows the sinks whose Lua is in quarantine.
+    pub delivery: sinks::SinkContext,
 }
 
 /// Services of the routes of subscriptions.
@@ -162,6 +176,8 @@ pub struct ScriptRunServices {
     pub scripts: Scripts,
     pub tools: ToolRunner,
     pub workers: LuaWorkers,
+    /// Has the recorded events.
+    pub engine: Arc<dyn Engine>,
     pub user_limits: Arc<UserLimits>,
     /// Zone of sample events.
     pub zone: Arc<str>,
@@ -216,6 +232,7 @@ from_services! {
     Arc<EventServices>: events;
     Arc<SinkServices>: sinks;
     Arc<SourceServices>: sources;
+    Arc<ActivityServices>: activity;
     Arc<SubscriptionServices>: subscriptions;
     Arc<SpaceServices>: spaces;
     Arc<ScriptServices>: scripts;

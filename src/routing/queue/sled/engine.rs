@@ -318,6 +318,7 @@ impl Engine for SledEngine {
             queued: queue.reserved,
             last_sequence: queue.last_sequence,
             dead: queue.dead_letters.len(),
+            oldest: queue.ready.front().and_then(|head| Some(head.event?.accepted_at)),
         })
     }
 

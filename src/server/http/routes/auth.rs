@@ -32,11 +32,11 @@ pub async fn login(
     request: ApiRequest,
     Json(credentials): Json<Credentials>,
 ) -> Result<LoggedIn, ApiError> {
-    let LoginServices { identity, session_lifetime } = &*services;
+    let LoginServices { identity, session_lifetime, .. } = &*services;
     let client = request.client();
     let (caller, secret) = identity.login(&credentials.name, credentials.password, client.address).await?;
     let cookie = cookie(&secret, *session_lifetime, client.scheme);
-    Ok(LoggedIn { whoami: whoami_view(identity, &caller), cookie })
+    Ok(LoggedIn { whoami: whoami_view(&services, &caller), cookie })
 }
 
 pub async fn logout(identity: Identity, request: ApiRequest) -> Result<LoggedOut, ApiError> {
@@ -55,12 +55,12 @@ pub async fn password(
     Ok(NoContent)
 }
 
-pub async fn whoami(identity: Identity, request: ApiRequest) -> Result<Json<WhoamiView>, ApiError> {
-    Ok(Json(whoami_view(&identity, request.caller())))
+pub async fn whoami(services: Arc<LoginServices>, request: ApiRequest) -> Result<Json<WhoamiView>, ApiError> {
+    Ok(Json(whoami_view(&services, request.caller())))
 }
 
-fn whoami_view(identity: &Identity, caller: &Caller) -> WhoamiView {
-    let user = &caller.user;
+fn whoami_view(services: &LoginServices, caller: &Caller) -> WhoamiView {
+    let (identity, user) = (&services.identity, &caller.user);
     WhoamiView {
         id: user.id,
         name: user.name.clone(),
@@ -69,6 +69,10 @@ fn whoami_view(identity: &Identity, caller: &Caller) -> WhoamiView {
         permissions: caller.permissions.iter().map(Into::into).collect(),
         via: caller.via.as_str().to_owned(),
         scopes: caller.scopes().iter().copied().map(Into::into).collect(),
+        has_first_password: user.has_first_password,
+        expires_at: identity.expiry(caller),
+        zone: services.zone.to_string(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{
         },
         event::{Event, EventType},
         event_filter::EventFilter,
-        id::SinkId,
+        id::{SinkId, UserId},
         owner::Owner,
         pattern::Patterns,
     },
@@ -28,12 +28,18 @@ pub async fn explain(
     Json(body): Json<ExplainBody>,
 ) -> Result<Json<Explanation>, ApiError> {
     let caller = request.caller();
-    let sample = SampleEvent { kind: Some(body.kind), payload: body.payload };
-    let event = sample_input(caller, &services.zone, sample)?.event;
+    if body.kind.is_none() && body.event_id.is_none() {
+        return Err(ApiError::BadRequest("`type` is required, or `event_id`".to_owned()));
+    }
+    let sample = SampleEvent { kind: body.kind, payload: body.payload, event_id: body.event_id };
+    let event = sample_input(caller, &services.zone, &*services.engine, sample)?.event;
     let (kind, user) = (&event.kind, caller.user.id);
-    let sinks = services.sinks.visible_to(&[Owner::User(user), Owner::Global]);
-    let methods = services.subscriptions.of(user);
-    let filters = run_filters(&services, &event, &sinks, &methods).await?;
+    // A recorded event of another user reaches nothing of the caller's own.
+    let (sinks, methods) = match event.user_id == user {
+        true => (services.sinks.visible_to(&[Owner::User(user), Owner::Global]), services.subscriptions.of(user)),
+        false => (services.sinks.visible_to(&[Owner::Global]), Vec::new()),
+    };
+    let filters = run_filters(&services, user, &event, &sinks, &methods).await?;
     let methods = methods.iter().map(|subscription| {
         explain_method(
             &services,
@@ -53,6 +59,7 @@ pub async fn explain(
 /// Runs the filters of the sinks and subscriptions whose patterns match. It counts as a test.
 async fn run_filters(
     services: &EventServices,
+    user: UserId,
     event: &Arc<Event>,
     sinks: &[Arc<Sink>],
     methods: &[Arc<Subscription>],
@@ -65,7 +72,7 @@ async fn run_filters(
     if filtered.is_empty() {
         return Ok(HashMap::new());
     }
-    let _permit = services.user_limits.test_run(event.user_id)?;
+    let _permit = services.user_limits.test_run(user)?;
     Ok(services.filters.verdicts(event, filtered).await)
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     ownership::sees_all_events,
-    sample_event::{custom_type, empty_object},
+    sample_event::{custom_type, empty_object, visible_record},
 };
 use crate::{
     identity::Caller,
@@ -55,6 +55,7 @@ pub async fn history(
         state: query.state,
         since: query.since,
         until: query.until,
+        text: query.text.filter(|text| !text.is_empty()),
         after: pagination::cursor(query.cursor.as_deref())?,
         limit: query.limit.get(),
     };
@@ -68,9 +69,8 @@ pub async fn history(
 
 pub async fn show(services: Arc<EventServices>, request: ApiRequest) -> Result<Json<EventView>, ApiError> {
     let caller = request.caller();
-    let record = services.engine.record(request.id::<EventId>()?)?;
-    let record = record.filter(|record| record.event.user_id == caller.user.id || sees_all_events(caller));
-    Ok(Json(view(&services, caller, record.ok_or_else(|| ApiError::missing("event"))?)))
+    let record = visible_record(&*services.engine, caller, request.id::<EventId>()?)?;
+    Ok(Json(view(&services, caller, record)))
 }
 
 /// The event with those of its deliveries that the caller may see.

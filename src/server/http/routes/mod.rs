@@ -2,14 +2,16 @@
 //!
 //! Several subjects share these: [`ownership`] decides which records a caller sees and manages, [`script_references`] checks
 //! that records name usable scripts, [`compile`] checks Lua and schemas, [`sample_event`] makes the events of tests and previews,
-//! and [`views`] converts records that several responses mention.
+//! [`sink_status`] says how a sink fares, and [`views`] converts records that several responses mention.
 
 mod compile;
 mod ownership;
 mod sample_event;
 mod script_references;
+mod sink_status;
 mod views;
 
+pub mod activity;
 pub mod audit;
 pub mod auth;
 pub mod backup;

@@ -4,7 +4,12 @@
 use super::ownership::{manages_sinks_of, sees_space, sees_templates};
 use crate::{
     identity::Caller,
-    model::{id::ScriptId, owner::Owner, script_spec::ScriptKind},
+    model::{
+        api::scripts::{ScriptReferenceView, ScriptReferencesView},
+        id::ScriptId,
+        owner::Owner,
+        script_spec::ScriptKind,
+    },
     scripting::scripts::{Script, Scripts},
     server::http::{error::ApiError, services::ScriptServices},
     spaces::Space,
@@ -44,6 +49,33 @@ pub fn check_startup_script(
     }
 }
 
+/// The records that name a script and whose owner satisfies `owners`: those that the caller may see, and the number of the others.
+pub fn references_to(
+    services: &ScriptServices,
+    caller: &Caller,
+    script: &Script,
+    owners: impl Fn(Owner) -> bool,
+) -> ScriptReferencesView {
+    let id = Some(script.id);
+    let mut found = ScriptReferencesView { records: Vec::new(), hidden: 0 };
+    let mut note = |visible: bool, kind: &str, id: String, name: String| match visible {
+        true => found.records.push(ScriptReferenceView { kind: kind.to_owned(), id, name }),
+        false => found.hidden += 1,
+    };
+    for sink in services.sinks.all().into_iter().filter(|sink| sink.script_id() == id && owners(sink.owner)) {
+        note(manages_sinks_of(caller, sink.owner), "sink", sink.id.to_string(), sink.name.clone());
+    }
+    let refers = |space: &Space| space.settings.startup_script_id == id && owners(Owner::User(space.owner));
+    for space in services.spaces.page(None, usize::MAX, refers) {
+        note(sees_space(caller, &space), "space", space.id.to_string(), space.name.to_string());
+    }
+    let templates = services.templates.all().into_iter().filter(|_| owners(Owner::Global));
+    for template in templates.filter(|template| template.spec.startup_script_id == id) {
+        note(sees_templates(caller), "template", template.id.to_string(), template.spec.name.to_string());
+    }
+    found
+}
+
 /// Refuses to take a script away from records that name it and whose owner satisfies `owners`. The error names the
 /// records that the caller may see. `action` completes "cannot be …".
 pub fn refuse_if_referenced(
@@ -53,23 +85,8 @@ pub fn refuse_if_referenced(
     owners: impl Fn(Owner) -> bool,
     action: &str,
 ) -> Result<(), ApiError> {
-    let id = Some(script.id);
-    let (mut named, mut hidden) = (Vec::new(), 0);
-    let mut note = |visible: bool, name: String| match visible {
-        true => named.push(name),
-        false => hidden += 1,
-    };
-    for sink in services.sinks.all().into_iter().filter(|sink| sink.script_id() == id && owners(sink.owner)) {
-        note(manages_sinks_of(caller, sink.owner), format!("the sink `{}`", sink.name));
-    }
-    let refers = |space: &Space| space.settings.startup_script_id == id && owners(Owner::User(space.owner));
-    for space in services.spaces.page(None, usize::MAX, refers) {
-        note(sees_space(caller, &space), format!("the space `{}`", space.name));
-    }
-    let templates = services.templates.all().into_iter().filter(|_| owners(Owner::Global));
-    for template in templates.filter(|template| template.spec.startup_script_id == id) {
-        note(sees_templates(caller), format!("the template `{}`", template.spec.name));
-    }
+    let ScriptReferencesView { records, hidden } = references_to(services, caller, script, owners);
+    let mut named: Vec<_> = records.iter().map(|record| format!("the {} `{}`", record.kind, record.name)).collect();
     if named.is_empty() && hidden == 0 {
         return Ok(());
     }

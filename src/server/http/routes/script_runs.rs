@@ -38,15 +38,15 @@ pub async fn run(
         ScriptKind::Library => {
             Err(ApiError::BadRequest("a library is not run: run something that requires it".to_owned()))
         }
-        ScriptKind::Tool if body.kind.is_some() || body.payload.is_some() => {
-            Err(ApiError::BadRequest("`type` and `payload` are for scripts: give a tool `params`".to_owned()))
-        }
+        ScriptKind::Tool if body.kind.is_some() || body.payload.is_some() || body.event_id.is_some() => Err(
+            ApiError::BadRequest("`type`, `payload` and `event_id` are for scripts: give a tool `params`".to_owned()),
+        ),
         ScriptKind::Tool => run_tool(&services, caller, &script, body.params).await,
         ScriptKind::Script if body.params.is_some() => {
             Err(ApiError::BadRequest("`params` are for tools: give a script `type` and `payload`".to_owned()))
         }
         ScriptKind::Script => {
-            let sample = SampleEvent { kind: body.kind, payload: body.payload };
+            let sample = SampleEvent { kind: body.kind, payload: body.payload, event_id: body.event_id };
             run_script(&services, caller, &script, sample).await
         }
     }
@@ -100,7 +100,7 @@ async fn run_script(
 ) -> Result<RunView, ApiError> {
     let user = caller.user.id;
     let _permit = services.user_limits.test_run(user)?;
-    let input = sample_input(caller, &services.zone, sample)?;
+    let input = sample_input(caller, &services.zone, &*services.engine, sample)?;
     let program = script.program().ok_or_else(|| ApiError::BadRequest("only Lua is run here".to_owned()))?;
     let mut run = services.workers.run_script(program, Owner::User(user), input).await;
     let (outcome, error) = match run.verdict {

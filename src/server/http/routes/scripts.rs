@@ -3,21 +3,28 @@
 use super::{
     compile::{check_schema, not_compiled},
     ownership::{check_manages_scripts_of, sees_scripts_of},
-    script_references::refuse_if_referenced,
+    script_references::{references_to, refuse_if_referenced},
 };
 use crate::{
     identity::Caller,
     model::{
         api::{
             list::List,
-            scripts::{ScriptFields, ScriptPatch, ScriptQuery, ScriptSummary, ScriptView},
+            scripts::{
+                CheckScriptBody, CompileErrorView, ScriptCheckView, ScriptFields, ScriptPatch, ScriptQuery,
+                ScriptReferencesView, ScriptSummary, ScriptView,
+            },
         },
         json_input,
         owner::{Owner, OwnerSpec},
         script_spec::ScriptSpec,
     },
     platform::{audit::Audit, collection::Edit, store::Batch},
-    scripting::scripts::{Script, ScriptsError},
+    scripting::{
+        lua::ScriptError,
+        scripts::{Script, ScriptsError},
+        workers::ProgramText,
+    },
     server::{
         audit_entries::script_entry,
         http::{ApiError, ApiRequest, Created, Json, NoContent, Query, pagination, services::ScriptServices},
@@ -94,6 +101,37 @@ pub async fn delete(services: Arc<ScriptServices>, request: ApiRequest) -> Resul
     let audited = audited(request.caller(), "script.delete", &script);
     services.scripts.delete(script.id, audited).await?;
     Ok(NoContent)
+}
+
+/// The records that name a script of the caller's, or a global one.
+pub async fn references(
+    services: Arc<ScriptServices>,
+    request: ApiRequest,
+) -> Result<Json<ScriptReferencesView>, ApiError> {
+    let caller = request.caller();
+    let script = services.scripts.get(request.id()?).filter(|script| sees_scripts_of(caller, script.owner));
+    let script = script.ok_or_else(|| ApiError::missing("script"))?;
+    Ok(Json(references_to(&services, caller, &script, |_| true)))
+}
+
+/// Compiles Lua and runs nothing. It counts as a test.
+pub async fn check(
+    services: Arc<ScriptServices>,
+    request: ApiRequest,
+    Json(body): Json<CheckScriptBody>,
+) -> Result<Json<ScriptCheckView>, ApiError> {
+    let user = request.caller().user.id;
+    let _permit = services.user_limits.test_run(user)?;
+    let program = ProgramText::script("script", &body.content);
+    let error = match services.workers.compile(&program, Owner::User(user)).await {
+        Ok(()) => None,
+        Err(ScriptError::Compile(error)) => Some(CompileErrorView { line: Some(error.line), message: error.message }),
+        Err(error @ (ScriptError::Busy | ScriptError::Stopped | ScriptError::Host)) => {
+            return Err(ApiError::Unavailable(error.to_string()));
+        }
+        Err(other) => Some(CompileErrorView { line: None, message: other.to_string() }),
+    };
+    Ok(Json(ScriptCheckView { error }))
 }
 
 /// The script of the path, if the caller manages it. One that the caller does not even see looks absent.

@@ -1,4 +1,4 @@
-//! Trying out a sink on a sample event, beside its queue: a test delivers it, a preview only renders it.
+//! Trying out a sink on a sample or recorded event, beside its queue: a test delivers it, a preview only renders it.
 
 use super::{
     sample_event::sample_input,
@@ -21,7 +21,7 @@ pub async fn test(
     check_changeable(caller, &sink)?;
     let _permit = services.user_limits.test_run(caller.user.id)?;
     let sample = sample.map(|Json(sample)| sample).unwrap_or_default();
-    let input = sample_input(caller, &services.zone, sample)?;
+    let input = sample_input(caller, &services.zone, &*services.engine, sample)?;
     let attempted = sinks::attempt(&services.delivery, &sink, input).await;
     let attempted = attempted.map_err(|postponed| ApiError::Unavailable(format!("{postponed}: try again")))?;
     Ok(Json(TestView {
@@ -47,7 +47,8 @@ pub async fn preview(
         (None, Some(id)) => find(&services, caller, id)?,
         _ => return Err(ApiError::BadRequest("give either `sink` or `sink_id`".to_owned())),
     };
-    let input = sample_input(caller, &services.zone, SampleEvent { kind: body.kind, payload: body.payload })?;
+    let sample = SampleEvent { kind: body.kind, payload: body.payload, event_id: body.event_id };
+    let input = sample_input(caller, &services.zone, &*services.engine, sample)?;
     let rendered = sinks::preview(&services.delivery, &sink, input).await?;
     Ok(Json(PreviewView {
         body: String::from_utf8_lossy(&rendered.bytes).into_owned(),

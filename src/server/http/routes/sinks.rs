@@ -8,6 +8,7 @@ use super::{
     compile::not_compiled,
     ownership::manages_sinks_of,
     script_references::check_script_reference,
+    sink_status::{sink_activity_view, sink_status},
     views::{failure_view, filter_errors_view, queue_view},
 };
 use crate::{
@@ -18,7 +19,7 @@ use crate::{
             list::List,
             sinks::{
                 PreviousPublicKeyView, PublicKeyView, QuarantineView, RotateSecretBody, SinkFields, SinkPatch,
-                SinkQuery, SinkView,
+                SinkQuery, SinkStatus, SinkView,
             },
         },
         id::{SinkId, SpaceId},
@@ -48,10 +49,13 @@ pub async fn list(
     Query(query): Query<SinkQuery>,
 ) -> Result<Json<List<SinkView>>, ApiError> {
     let caller = request.caller();
+    let words: Vec<_> = query.q.iter().flat_map(|q| q.split_whitespace()).map(str::to_lowercase).collect();
     let filter = |sink: &Sink| {
         manages_sinks_of(caller, sink.owner)
             && query.name.as_ref().is_none_or(|name| *name == sink.name)
             && query.owner.is_none_or(|owner| owner == OwnerSpec::from(sink.owner))
+            && words.iter().all(|word| has_word(sink, word))
+            && query.status.is_none_or(|status| status == status_of(&services, sink))
     };
     let after = pagination::cursor(query.cursor.as_deref())?;
     let sinks = services.sinks.page(after, pagination::fetch_count(query.limit), filter);
@@ -254,6 +258,15 @@ fn audited(caller: &Caller, action: &str, sink: &Sink) -> impl FnOnce(&mut Batch
     move |batch| Audit::record(batch, &entry)
 }
 
+/// Tells if the name, the description or the patterns of a sink have a word, which is in lower case.
+fn has_word(sink: &Sink, word: &str) -> bool {
+    [&*sink.name, &*sink.description, sink.events.as_str()].iter().any(|text| text.to_lowercase().contains(word))
+}
+
+fn status_of(services: &SinkServices, sink: &Sink) -> SinkStatus {
+    sink_status(sink, &services.activity, &*services.engine, &services.delivery)
+}
+
 fn view(services: &SinkServices, sink: &Sink, secrets: Secrets) -> SinkView {
     SinkView {
         id: sink.id,
@@ -264,6 +277,8 @@ fn view(services: &SinkServices, sink: &Sink, secrets: Secrets) -> SinkView {
         quarantine: quarantine(&services.delivery, sink).map(QuarantineView::from),
         previous_secret_until: sink.previous_secret_until(Timestamp::now()),
         filter_errors: services.filters.errors(sink.id).map(filter_errors_view),
+        status: Some(status_of(services, sink).into()),
+        activity: Some(sink_activity_view(services.activity.sink(sink.id, Timestamp::now()))),
         created_at: sink.created_at,
         updated_at: sink.updated_at,
     }

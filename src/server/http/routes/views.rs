@@ -32,7 +32,12 @@ pub fn role_names(identity: &Identity, ids: &[RoleId]) -> Vec<RoleName> {
 
 pub fn queue_view(engine: &dyn Engine, queue: SinkId) -> QueueView {
     let depth = engine.depth(queue);
-    QueueView { depth: depth.queued, next_sequence: depth.last_sequence + 1, dead: depth.dead }
+    QueueView {
+        depth: depth.queued,
+        next_sequence: depth.last_sequence + 1,
+        dead: depth.dead,
+        oldest_waiting_at: depth.oldest,
+    }
 }
 
 /// The failure of a sink: its pause, or else what its deliveries say.

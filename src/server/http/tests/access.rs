@@ -68,7 +68,7 @@ async fn an_unknown_scope_is_refused_with_the_known_ones() {
 #[tokio::test]
 async fn an_unknown_path_is_404_and_a_wrong_method_405_with_the_right_ones() {
     let server = TestServer::start().await;
-    for path in ["/api/nothing", "/api/users/", "/api/users/x/y", "/nothing", "/"] {
+    for path in ["/api/nothing", "/api/users/", "/api/users/x/y", "/nothing", "/console/"] {
         assert_eq!(server.get(path).await.code(), "not_found", "{path}");
     }
     let open = server.send(server.request("GET", "/nothing").body(()).unwrap()).await;

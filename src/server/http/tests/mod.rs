@@ -3,6 +3,7 @@
 mod access;
 mod bodies;
 mod connections;
+mod console;
 mod limits;
 mod mcp;
 mod methods;

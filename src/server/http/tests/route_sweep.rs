@@ -17,7 +17,7 @@ const COLUMNS: usize = 8;
 
 /// Answers by credential: `u` unauthorized (401), `f` forbidden (403), `s` insufficient scope (403), `o` let in. The number is
 /// the status for those who are let in, of a request without a body, for an id or a name that does not exist.
-const EXPECTED: [(&str, &str, u16, &str); 98] = [
+const EXPECTED: [(&str, &str, u16, &str); 101] = [
     ("GET", "/healthz", 200, OPEN),
     ("GET", "/readyz", 200, OPEN),
     ("GET", "/metrics", 200, OPEN),
@@ -82,6 +82,7 @@ const EXPECTED: [(&str, &str, u16, &str); 98] = [
     ("POST", "/api/sources/{id}/test", 404, BY_MEMBERS),
     ("GET", "/api/sources/{id}/dead-letters", 404, BY_MEMBERS_AND_AGENTS),
     ("POST", "/api/sources/{id}/redeliver", 404, BY_MEMBERS),
+    ("GET", "/api/activity", 200, BY_MEMBERS_AND_AGENTS),
     ("GET", "/api/subscriptions", 200, BY_MEMBERS_AND_AGENTS),
     ("GET", "/api/spaces", 200, BY_MEMBERS_AND_AGENTS),
     ("POST", "/api/spaces", 415, BY_MEMBERS),
@@ -99,7 +100,9 @@ const EXPECTED: [(&str, &str, u16, &str); 98] = [
     ("DELETE", "/api/templates/{id}", 404, ADMINISTRATION),
     ("GET", "/api/scripts", 200, READ_BY_USERS),
     ("POST", "/api/scripts", 415, BY_MEMBERS),
+    ("POST", "/api/scripts/check", 415, BY_MEMBERS),
     ("GET", "/api/scripts/{id}", 404, READ_BY_USERS),
+    ("GET", "/api/scripts/{id}/references", 404, READ_BY_USERS),
     ("PUT", "/api/scripts/{id}", 415, BY_MEMBERS),
     ("PATCH", "/api/scripts/{id}", 415, BY_MEMBERS),
     ("DELETE", "/api/scripts/{id}", 404, BY_MEMBERS),

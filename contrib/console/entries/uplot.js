@@ -1,0 +1,2 @@
+// The charts of the overview.
+export { default as uPlot } from "uplot";

@@ -1,0 +1,113 @@
+//! The files of the console, embedded into the program.
+
+use std::path::{Component, Path};
+
+/// A file under `web/`.
+pub struct ConsoleFile {
+    pub path: &'static str,
+    pub bytes: &'static [u8],
+}
+
+macro_rules! files {
+    ($($path:literal)*) => {
+        &[$(ConsoleFile { path: $path, bytes: include_bytes!(concat!("web/", $path)) }),*]
+    };
+}
+
+/// Every file of the console. A test compares the list with the directory.
+pub const FILES: &[ConsoleFile] = files! {
+    "core/api.js"
+    "core/capabilities.js"
+    "core/format.js"
+    "core/html.js"
+    "core/keyboard.js"
+    "core/live.js"
+    "core/lua_check.js"
+    "core/lua_scope.js"
+    "core/resource.js"
+    "core/router.js"
+    "core/routes.js"
+    "core/session.js"
+    "core/sink_draft.js"
+    "core/theme.js"
+    "core/toml.js"
+    "icon.svg"
+    "index.html"
+    "main.js"
+    "parts/agent_token.js"
+    "parts/basics.js"
+    "parts/charts.js"
+    "parts/dead_letters.js"
+    "parts/dialogs.js"
+    "parts/editor.js"
+    "parts/emit_dialog.js"
+    "parts/forms.js"
+    "parts/icons.js"
+    "parts/layout.js"
+    "parts/replay.js"
+    "parts/rotate_secret.js"
+    "parts/sample.js"
+    "parts/schema_form.js"
+    "parts/sequence.js"
+    "parts/sink_test.js"
+    "parts/source_letters.js"
+    "parts/table.js"
+    "parts/tail.js"
+    "style/base.css"
+    "style/layout.css"
+    "style/parts.css"
+    "style/views.css"
+    "vendor/LICENCES.txt"
+    "vendor/editor.js"
+    "vendor/manifest.json"
+    "vendor/preact.js"
+    "vendor/uplot.css"
+    "vendor/uplot.js"
+    "views/account.js"
+    "views/audit.js"
+    "views/event.js"
+    "views/events.js"
+    "views/groups.js"
+    "views/login.js"
+    "views/mcp.js"
+    "views/method.js"
+    "views/methods.js"
+    "views/overview.js"
+    "views/panels.js"
+    "views/roles.js"
+    "views/script.js"
+    "views/scripts.js"
+    "views/sink.js"
+    "views/sink_form.js"
+    "views/sinks.js"
+    "views/source.js"
+    "views/source_form.js"
+    "views/sources.js"
+    "views/space.js"
+    "views/spaces.js"
+    "views/tokens.js"
+    "views/user.js"
+    "views/users.js"
+};
+
+pub fn content_type(path: &str) -> &'static str {
+    match path.rsplit_once('.').map(|(_, extension)| extension) {
+        Some("html") => "text/html; charset=utf-8",
+        Some("css") => "text/css; charset=utf-8",
+        Some("js") => "text/javascript; charset=utf-8",
+        Some("svg") => "image/svg+xml",
+        Some("json") => "application/json",
+        _ => "text/plain; charset=utf-8",
+    }
+}
+
+/// The bytes of a file in the directory that `CONSOLE_FILES` names, for work on the console without a build. Only debug builds
+/// read it.
+pub fn from_disk(path: &str) -> Option<Vec<u8>> {
+    if !cfg!(debug_assertions) {
+        return None;
+    }
+    let directory = std::env::var_os("CONSOLE_FILES")?;
+    let is_plain = Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
+    std::fs::read(Path::new(&directory).join(path)).ok().filter(|_| is_plain)
+}

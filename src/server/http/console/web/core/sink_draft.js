@@ -1,0 +1,103 @@
+// A sink while it is edited: the form's fields, and the definition that they make. Fields that the form does not know are kept.
+
+/** Fields of a sink that the server adds to its definition. */
+const VIEW_FIELDS = ["id", "space_id", "queue", "quarantine", "previous_secret_until", "filter_errors", "status", "activity", "failure", "created_at", "updated_at"];
+
+export function newDraft() {
+  return {
+    spec: { type: "webhook", owner: "me" }, name: "", description: "", events: "", filter: "", active: true, owner: "me", type: "webhook",
+    url: "", headers: [], secret: "", ed25519: false, skipTls: false, bodyMode: "default",
+    template: { lang: "lua", source: "return {\n  text = event.type,\n}\n" },
+    internal: false, onFailure: "dead-letter", gone: "retry", batchMax: "", batchWait: "",
+    scriptMode: "source", scriptSource: "log.info(event.type)\n", scriptId: "",
+    formatter: { lang: "lua", source: "return event.data\n" },
+  };
+}
+
+/** The draft of a stored sink. */
+export function draftOf(sink) {
+  const fresh = newDraft();
+  const spec = Object.fromEntries(Object.entries(sink).filter(([field]) => !VIEW_FIELDS.includes(field)));
+  const { webhook, script, template } = sink;
+  return {
+    ...fresh,
+    spec, name: sink.name, description: sink.description ?? "", events: sink.events, filter: sink.filter ?? "", active: sink.active !== false,
+    owner: sink.owner, type: sink.type,
+    url: webhook?.url ?? "", headers: Object.entries(webhook?.headers ?? {}).map(([name, value]) => [name, valueText(value)]),
+    ed25519: Boolean(webhook?.ed25519), skipTls: Boolean(webhook?.skip_tls_verify),
+    bodyMode: webhook?.template ? "template" : (webhook?.body ?? "default"), template: webhook?.template ?? fresh.template,
+    internal: Boolean(sink.internal), onFailure: sink.on_failure ?? "dead-letter", gone: webhook?.gone ?? "retry",
+    batchMax: webhook?.batch ? String(webhook.batch.max) : "", batchWait: webhook?.batch?.wait ?? "",
+    scriptMode: script?.script_id ? "stored" : "source", scriptSource: script?.source ?? fresh.scriptSource, scriptId: script?.script_id ?? "",
+    formatter: template ?? fresh.formatter,
+  };
+}
+
+/** A value of a header as text; a reference to a place on the server is JSON. */
+function valueText(value) {
+  return typeof value === "string" ? value : JSON.stringify(value);
+}
+
+function parseValue(text) {
+  if (!text.startsWith("{")) return text;
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}
+
+/** The definition that a draft stands for. Without a secret, the server makes or keeps one. */
+export function specOf(draft) {
+  const spec = { ...draft.spec, name: draft.name.trim(), description: draft.description, events: draft.events, type: draft.type, owner: draft.owner, active: draft.active };
+  for (const part of ["webhook", "script", "template", "filter", "internal", "on_failure"]) delete spec[part];
+  if (draft.internal && draft.type !== "json-rpc") spec.internal = true;
+  if (draft.onFailure !== "dead-letter" && draft.type !== "json-rpc") spec.on_failure = draft.onFailure;
+  if (draft.filter.trim() !== "") spec.filter = draft.filter.trim();
+  if (draft.type === "webhook") spec.webhook = webhookOf(draft);
+  if (draft.type === "script") spec.script = draft.scriptMode === "stored" ? { script_id: draft.scriptId } : { source: draft.scriptSource };
+  if (draft.type === "json-rpc") spec.template = draft.formatter;
+  return spec;
+}
+
+function webhookOf(draft) {
+  const { template: _, body: __, secret: ___, batch: ____, gone: _____, ...kept } = draft.spec.webhook ?? {};
+  const headers = Object.fromEntries(draft.headers.filter(([name]) => name.trim() !== "").map(([name, value]) => [name.trim(), parseValue(value)]));
+  const webhook = { ...kept, url: draft.url.trim(), headers, skip_tls_verify: draft.skipTls };
+  if (draft.ed25519) webhook.ed25519 = true;
+  else delete webhook.ed25519;
+  if (draft.gone !== "retry") webhook.gone = draft.gone;
+  if (draft.batchMax !== "") webhook.batch = draft.batchWait.trim() === "" ? { max: Number(draft.batchMax) } : { max: Number(draft.batchMax), wait: draft.batchWait.trim() };
+  if (draft.secret.trim() !== "") webhook.secret = parseValue(draft.secret.trim());
+  if (draft.bodyMode === "template") webhook.template = draft.template;
+  else if (draft.bodyMode !== "default") webhook.body = draft.bodyMode;
+  return webhook;
+}
+
+/** Defaults of fields that cannot be null. */
+const DEFAULTS = { on_failure: "dead-letter", internal: false };
+
+/** The fields in which a definition differs from a stored sink. A field that is gone has its default, or is null. */
+export function changesOf(sink, spec) {
+  const before = specOf(draftOf(sink));
+  const changes = {};
+  for (const field of new Set([...Object.keys(before), ...Object.keys(spec)])) {
+    if (JSON.stringify(before[field]) !== JSON.stringify(spec[field])) changes[field] = spec[field] ?? DEFAULTS[field] ?? null;
+  }
+  return changes;
+}
+
+/** The TOML of a definition: a template's language is told by its field. */
+export function tomlOf(spec) {
+  const flat = (template) => (template && template.lang === "lua" ? template.source : template);
+  const { name, description, events, type, owner, filter, active, ...rest } = spec;
+  const shown = { name, description, events, type, owner, filter, active, ...rest };
+  if (shown.active !== false) delete shown.active;
+  if (shown.owner === "me") delete shown.owner;
+  if (shown.webhook) {
+    shown.webhook = { ...shown.webhook, template: flat(shown.webhook.template) };
+    if (!shown.webhook.skip_tls_verify) delete shown.webhook.skip_tls_verify;
+  }
+  if (shown.template) shown.template = flat(shown.template);
+  return shown;
+}

@@ -1,0 +1,67 @@
+// Dialogs: a frame around the browser's own `<dialog>`, which keeps the focus inside, and the question before a deletion.
+
+import { html, useEffect, useRef, useState } from "../core/html.js";
+import { useAction } from "../core/resource.js";
+import { Button, Copy, ErrorBox } from "./basics.js";
+import { Icon } from "./icons.js";
+
+export function Dialog({ title, onClose, children, wide = false }) {
+  const element = useRef();
+  useEffect(() => {
+    element.current.showModal();
+  }, []);
+  const onCancel = (event) => {
+    event.preventDefault();
+    onClose();
+  };
+  return html`<dialog ref=${element} class=${wide ? "wide" : ""} onCancel=${onCancel} aria-labelledby="dialog-title">
+    <div class="dialog-head">
+      <h2 id="dialog-title">${title}</h2>
+      <button type="button" class="button quiet small" aria-label="Close" onClick=${onClose}><${Icon} name="close" size=${16} /></button>
+    </div>
+    ${children}
+  </dialog>`;
+}
+
+/**
+ * Asks once before something that cannot be undone. `consequences` is a list of sentences, or a function that loads it.
+ * `action` runs on confirmation; the dialog stays open with the error if it fails.
+ */
+export function Confirm({ title, consequences = [], verb = "Delete", kind = "danger", action, onClose }) {
+  const { isBusy, error, run } = useAction();
+  const [sentences, setSentences] = useState(Array.isArray(consequences) ? consequences : null);
+  useEffect(() => {
+    if (!Array.isArray(consequences)) consequences().then(setSentences, () => setSentences([]));
+  }, []);
+  const confirm = () => run(async () => {
+    await action();
+    onClose();
+  });
+  return html`<${Dialog} title=${title} onClose=${onClose}>
+    ${sentences === null ? html`<p class="muted">Looking what hangs on it…</p>` : sentences.length > 0 && html`<ul class="consequences">
+      ${sentences.map((sentence) => html`<li>${sentence}</li>`)}
+    </ul>`}
+    <${ErrorBox} error=${error} />
+    <div class="dialog-actions">
+      <${Button} onClick=${onClose}>Cancel<//>
+      <${Button} kind=${kind} busy=${isBusy} disabled=${sentences === null} onClick=${confirm}>${verb}<//>
+    </div>
+  <//>`;
+}
+
+/** A button that asks before it acts. */
+export function ConfirmButton({ label, icon = "trash", title, consequences, verb = label, kind = "danger", buttonKind = "", action }) {
+  const [isOpen, setOpen] = useState(false);
+  return html`<${Button} kind=${buttonKind} icon=${icon} onClick=${() => setOpen(true)}>${label}<//>
+    ${isOpen && html`<${Confirm} title=${title} consequences=${consequences} verb=${verb} kind=${kind} action=${action} onClose=${() => setOpen(false)} />`}`;
+}
+
+/** A secret that is shown this once. */
+export function SecretOnce({ title, secret, children, onClose }) {
+  return html`<${Dialog} title=${title} onClose=${onClose}>
+    <p>It is not stored and cannot be shown again. Copy it now.</p>
+    <div class="secret"><code>${secret}</code><${Copy} text=${secret} /></div>
+    ${children}
+    <div class="dialog-actions"><${Button} kind="primary" onClick=${onClose}>Done<//></div>
+  <//>`;
+}

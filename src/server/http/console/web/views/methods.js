@@ -1,0 +1,37 @@
+// The methods that the user can call.
+
+import { html, useEffect, useState } from "../core/html.js";
+import { place, setQuery, to } from "../core/router.js";
+import { useDebounced, useGet } from "../core/resource.js";
+import { Empty, Heading, State, Time } from "../parts/basics.js";
+import { SearchField } from "../parts/forms.js";
+import { Table } from "../parts/table.js";
+
+export default function Methods() {
+  const { query } = place.value;
+  const [words, setWords] = useState(query.q ?? "");
+  const settled = useDebounced(words.trim());
+  useEffect(() => {
+    if (settled !== (query.q ?? "")) setQuery({ q: settled }, { replace: true });
+  }, [settled]);
+  const list = useGet("/api/methods", { q: query.q });
+  const items = list.data?.methods ?? [];
+  return html`<${Heading} title="Methods" />
+    <div class="filters" role="search" aria-label="Search methods"><${SearchField} label="Name, description or keywords" value=${words} onInput=${setWords} /></div>
+    ${(list.data?.refused ?? []).map((refused) => html`<p class="banner bad" key=${refused.space_id}>The registration of <a href=${to("spaces", refused.space_id)}>${refused.space}</a> is refused since <${Time} at=${refused.since} />: ${refused.reason}</p>`)}
+    ${list.data && items.length === 0 ? html`<${NoMethods} isFiltered=${Boolean(query.q)} />` : html`<${Table} label="Methods" items=${items} keyOf=${(method) => method.name} isLoading=${list.isLoading && !list.data} error=${list.error} retry=${list.reload}
+      href=${(method) => to("methods", method.name)}
+      columns=${[
+        { name: "Name", width: "minmax(0, 2fr)", cell: (method) => method.name },
+        { name: "State", width: "110px", cell: (method) => html`<${State} value=${method.available_count > 0 ? "active" : "away"} />` },
+        { name: "Description", width: "minmax(0, 3fr)", secondary: true, cell: (method) => method.description },
+        { name: "Scope", width: "80px", tone: "hide-on-phone", cell: (method) => method.scope },
+        { name: "Owner", width: "minmax(0, 1fr)", tone: "hide-on-phone", cell: (method) => method.owner },
+        { name: "MCP", width: "60px", tone: "hide-on-phone", cell: (method) => (method.mcp_tool ? "tool" : "") },
+      ]} />`}`;
+}
+
+function NoMethods({ isFiltered }) {
+  if (isFiltered) return html`<${Empty} title="No method matches"><a href=${to("methods")}>All methods</a><//>`;
+  return html`<${Empty} title="No methods yet">Code in a space publishes methods: <code>svc methods register methods.toml</code>. Make a <a href=${to("spaces")}>space</a> first.<//>`;
+}

@@ -1,0 +1,96 @@
+// The list of spaces, with their state, health and agent, and making one.
+
+import { html, useEffect, useState } from "../core/html.js";
+import { all, get, post } from "../core/api.js";
+import { may } from "../core/session.js";
+import { place, navigate, setQuery, to } from "../core/router.js";
+import { bindKey } from "../core/keyboard.js";
+import { useAction, useResource } from "../core/resource.js";
+import { Button, Empty, ErrorBox, Heading, State, Time } from "../parts/basics.js";
+import { Dialog } from "../parts/dialogs.js";
+import { errorOf, Pairs, SearchField, Select, Text } from "../parts/forms.js";
+import { Table } from "../parts/table.js";
+import { AgentToken } from "../parts/agent_token.js";
+
+/** Spaces that are loaded at most. */
+const MOST = 10_000;
+
+export default function Spaces() {
+  const { query } = place.value;
+  const list = useResource(() => all("/api/spaces", {}, MOST), [], { every: 5000 });
+  const [isMaking, setMaking] = useState(false);
+  useEffect(() => bindKey("n", () => setMaking(true)), []);
+  const items = (list.data ?? []).filter((space) => matches(space, query));
+  const create = html`<${Button} kind="primary" icon="plus" onClick=${() => setMaking(true)}>New space<//>`;
+  return html`<${Heading} title="Spaces">${create}<//>
+    <div class="filters" role="search" aria-label="Filter spaces">
+      <${SearchField} label="Name or owner" value=${query.q} onInput=${(q) => setQuery({ q }, { replace: true })} />
+      <${Select} label="State" value=${query.state} onInput=${(state) => setQuery({ state })} options=${[["", "any"], "created", "deployed", "stopped"]} />
+      <${Select} label="Health" value=${query.health} onInput=${(health) => setQuery({ health })} options=${[["", "any"], "healthy", "unhealthy", "unknown"]} />
+      <${Select} label="Agent" value=${query.agent} onInput=${(agent) => setQuery({ agent })} options=${[["", "any"], "connected", "away"]} />
+    </div>
+    ${list.data && list.data.length === 0 ? html`<${Empty} title="No spaces yet" action=${create}>A space is a workspace that runs an agent. Code in it publishes methods and raises events.<//>`
+      : list.data && items.length === 0 ? html`<${Empty} title="No space matches"><a href=${to("spaces")}>All spaces</a><//>`
+      : html`<${Table} label="Spaces" items=${items} isLoading=${list.isLoading && !list.data} error=${list.error} retry=${list.reload} href=${(space) => to("spaces", space.id)}
+        columns=${[
+          { name: "Name", width: "minmax(0, 2fr)", cell: (space) => space.name },
+          { name: "State", width: "110px", cell: (space) => html`<${State} value=${space.state} />` },
+          { name: "Health", width: "110px", cell: (space) => html`<${State} value=${space.health} title=${space.last_check?.detail} />` },
+          { name: "Agent", width: "110px", secondary: true, cell: (space) => html`<${State} value=${agentState(space)} />` },
+          { name: "Owner", width: "minmax(0, 1fr)", secondary: true, cell: (space) => space.owner },
+          { name: "Driver", width: "90px", tone: "hide-on-phone", cell: (space) => space.driver },
+          { name: "Changed", width: "170px", tone: "hide-on-phone", cell: (space) => html`<${Time} at=${space.updated_at} />` },
+        ]} />`}
+    ${isMaking && html`<${NewSpace} onClose=${() => setMaking(false)} />`}`;
+}
+
+/** The link of a space's agent: one that is not expected is not away. */
+export function agentState(space) {
+  if (space.linked) return "connected";
+  return space.state === "deployed" ? "away" : "–";
+}
+
+function matches(space, { q = "", state, health, agent }) {
+  const text = `${space.name} ${space.owner}`.toLowerCase();
+  return text.includes(q.toLowerCase()) && (!state || space.state === state) && (!health || space.health === health) && (!agent || agentState(space) === agent);
+}
+
+function NewSpace({ onClose }) {
+  const templates = useResource(() => get("/api/templates", { limit: 200 }), []);
+  const [draft, setDraft] = useState({ name: "", description: "", template: "", driver: "external", custom: [] });
+  const [issued, setIssued] = useState(null);
+  const { isBusy, error, run } = useAction();
+  const set = (field) => (value) => setDraft((before) => ({ ...before, [field]: value }));
+  const submit = (event) => {
+    event.preventDefault();
+    run(async () => {
+      const custom = Object.fromEntries(draft.custom.filter(([name]) => name.trim() !== ""));
+      const body = { name: draft.name.trim(), driver: draft.driver, custom };
+      if (draft.description) body.description = draft.description;
+      if (draft.template) body.template = draft.template;
+      const space = await post("/api/spaces", body);
+      if (space.agent_token) setIssued(space);
+      else {
+        onClose();
+        navigate(to("spaces", space.id));
+      }
+    });
+  };
+  const done = () => {
+    onClose();
+    navigate(to("spaces", issued.id));
+  };
+  if (issued) return html`<${AgentToken} space=${issued} token=${issued.agent_token} onClose=${done} />`;
+  const drivers = [["external", "external: you run the agent"], may("manage_spaces") && ["process", "process: the server runs the agent"]].filter(Boolean);
+  return html`<${Dialog} title="New space" onClose=${onClose}>
+    <form class="form" onSubmit=${submit}>
+      <${Text} label="Name" hint="It cannot change." value=${draft.name} onInput=${set("name")} required error=${errorOf(error, "name")} />
+      <${Text} label="Description" value=${draft.description} onInput=${set("description")} />
+      <${Select} label="Template" value=${draft.template} onInput=${set("template")} options=${[["", "none"], ...(templates.data?.items ?? []).map((template) => [template.id, template.name])]} />
+      <${Select} label="Driver" value=${draft.driver} onInput=${set("driver")} options=${drivers} />
+      <${Pairs} legend="Custom fields" add="Add a field" value=${draft.custom} onInput=${set("custom")} />
+      <${ErrorBox} error=${error} />
+      <div class="dialog-actions"><${Button} onClick=${onClose}>Cancel<//><${Button} type="submit" kind="primary" busy=${isBusy}>Make the space<//></div>
+    </form>
+  <//>`;
+}

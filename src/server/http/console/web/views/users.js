@@ -1,0 +1,69 @@
+// The users, and making one.
+
+import { html, useEffect, useState } from "../core/html.js";
+import { all, post } from "../core/api.js";
+import { place, navigate, setQuery, to } from "../core/router.js";
+import { bindKey } from "../core/keyboard.js";
+import { useAction, useResource } from "../core/resource.js";
+import { Button, Empty, ErrorBox, Heading, State, Time } from "../parts/basics.js";
+import { Dialog } from "../parts/dialogs.js";
+import { Checks, errorOf, SearchField, Select, Text } from "../parts/forms.js";
+import { Table } from "../parts/table.js";
+
+export default function Users() {
+  const { query } = place.value;
+  const { q = "", role = "", group = "" } = query;
+  const list = useResource(() => all("/api/users", {}, 10_000), []);
+  const [isMaking, setMaking] = useState(false);
+  useEffect(() => bindKey("n", () => setMaking(true)), []);
+  const has = (refs, id) => !id || refs.some((one) => one.id === id);
+  const items = (list.data ?? []).filter((user) => user.name.toLowerCase().includes(q.toLowerCase()) && has(user.roles, role) && has(user.groups, group));
+  const roles = unique((list.data ?? []).flatMap((user) => user.roles));
+  const groups = unique((list.data ?? []).flatMap((user) => user.groups));
+  const named = (refs) => refs.map((one) => one.name).join(", ");
+  return html`<${Heading} title="Users"><${Button} kind="primary" icon="plus" onClick=${() => setMaking(true)}>New user<//><//>
+    <div class="filters" role="search" aria-label="Filter users"><${SearchField} label="Name" value=${q} onInput=${(text) => setQuery({ q: text }, { replace: true })} />
+      <${Select} label="Role" value=${role} onInput=${(role) => setQuery({ role })} options=${[["", "any"], ...roles]} />
+      <${Select} label="Group" value=${group} onInput=${(group) => setQuery({ group })} options=${[["", "any"], ...groups]} />
+    </div>
+    ${list.data && items.length === 0 ? html`<${Empty} title="No user matches"><a href=${to("users")}>All users</a><//>` : html`<${Table} label="Users" items=${items} isLoading=${list.isLoading && !list.data} error=${list.error} retry=${list.reload} href=${(user) => to("users", user.id)}
+      columns=${[
+        { name: "Name", width: "minmax(0, 2fr)", cell: (user) => user.name },
+        { name: "State", width: "110px", cell: (user) => html`<${State} value=${user.active ? "active" : "inactive"} />` },
+        { name: "Roles", width: "minmax(0, 2fr)", secondary: true, cell: (user) => named(user.roles) || "none" },
+        { name: "Groups", width: "minmax(0, 2fr)", secondary: true, cell: (user) => named(user.groups) || "none" },
+        { name: "Made", width: "190px", tone: "hide-on-phone", cell: (user) => html`<${Time} at=${user.created_at} mode="date" />` },
+      ]} />`}
+    ${isMaking && html`<${NewUser} onClose=${() => setMaking(false)} />`}`;
+}
+
+function unique(refs) {
+  return [...new Map(refs.map((one) => [one.id, one.name]))];
+}
+
+function NewUser({ onClose }) {
+  const roles = useResource(() => all("/api/roles"), []);
+  const groups = useResource(() => all("/api/groups"), []);
+  const [draft, setDraft] = useState({ name: "", password: "", roles: [], groups: [] });
+  const { isBusy, error, run } = useAction();
+  const set = (field) => (value) => setDraft((before) => ({ ...before, [field]: value }));
+  const submit = (event) => {
+    event.preventDefault();
+    run(async () => {
+      const body = { name: draft.name.trim(), roles: draft.roles, groups: draft.groups };
+      if (draft.password) body.password = draft.password;
+      const made = await post("/api/users", body);
+      onClose();
+      navigate(to("users", made.id));
+    });
+  };
+  const options = (list) => (list.data ?? []).map((one) => [one.id, one.name]);
+  return html`<${Dialog} title="New user" onClose=${onClose}><form class="form" onSubmit=${submit}>
+    <${Text} label="Name" value=${draft.name} onInput=${set("name")} required error=${errorOf(error, "name")} />
+    <${Text} label="First password" type="password" autocomplete="new-password" value=${draft.password} onInput=${set("password")} hint="At least 8 characters. Without one the user cannot log in. The console asks the user to change it." error=${errorOf(error, "password")} />
+    <${Checks} legend="Roles" value=${draft.roles} onInput=${set("roles")} options=${options(roles)} />
+    ${groups.data?.length > 0 && html`<${Checks} legend="Groups" value=${draft.groups} onInput=${set("groups")} options=${options(groups)} />`}
+    <${ErrorBox} error=${error} />
+    <div class="dialog-actions"><${Button} onClick=${onClose}>Cancel<//><${Button} type="submit" kind="primary" busy=${isBusy}>Make the user<//></div>
+  </form><//>`;
+}

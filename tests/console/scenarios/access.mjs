@@ -1,0 +1,99 @@
+// Tokens, users, roles, groups, the audit log; and what a user may not do is not offered and, tried by hand, refused.
+
+import assert from "node:assert/strict";
+import { base, checkAccessibility, logIn, open, picture, visit } from "../browser.mjs";
+import { admin, eventually, get, post } from "../server.mjs";
+
+export default async function access(browser) {
+  const page = await open(browser);
+  await logIn(page, admin.name, admin.password);
+
+  // A group, a role and a user of both.
+  await visit(page, "groups");
+  await page.getByRole("button", { name: "New group" }).first().click();
+  await page.getByRole("dialog").getByLabel("Name", { exact: true }).fill("writers");
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.getByRole("link", { name: "writers" }).waitFor();
+  await checkAccessibility(page, "groups");
+  await visit(page, "roles");
+  await page.getByRole("button", { name: "New role" }).click();
+  await page.getByRole("dialog").getByLabel("Name", { exact: true }).fill("caller");
+  await page.getByLabel("Call methods").check();
+  await checkAccessibility(page, "new role");
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.getByRole("heading", { name: "caller" }).waitFor();
+  await visit(page, "users");
+  await page.getByRole("button", { name: "New user" }).click();
+  await page.getByRole("dialog").getByLabel("Name", { exact: true }).fill("eve");
+  await page.getByLabel("First password").fill("correct horse");
+  await page.getByRole("dialog").getByLabel("caller").check();
+  await page.getByRole("dialog").getByLabel("writers").check();
+  await page.getByRole("button", { name: "Make the user" }).click();
+  await page.getByRole("heading", { name: "eve", level: 1 }).waitFor();
+  await checkAccessibility(page, "user");
+  const eve = (await get("/api/users")).items.find((user) => user.name === "eve");
+  assert.deepEqual([eve.roles[0].name, eve.groups[0].name], ["caller", "writers"]);
+  await visit(page, "users?q=ev");
+  await eventually("one row", async () => (await page.getByRole("table", { name: "Users" }).getByRole("row").count()) === 2);
+  await picture(page, "users");
+
+  // A token is shown once, and works.
+  await visit(page, "tokens");
+  await page.getByRole("button", { name: "New token" }).first().click();
+  await page.getByRole("dialog").getByLabel("Name", { exact: true }).fill("ci");
+  await page.getByLabel("methods: list and call methods").check();
+  await checkAccessibility(page, "new token");
+  await page.getByRole("button", { name: "Make the token" }).click();
+  const token = await page.locator(".secret code").innerText();
+  const reaches = async (path) => (await fetch(`${base}${path}`, { headers: { Authorization: `Bearer ${token}` } })).status;
+  assert.deepEqual([await reaches("/api/methods"), await reaches("/api/spaces")], [200, 403]);
+  await page.getByRole("button", { name: "Copy", exact: true }).click();
+  assert.equal(await page.evaluate(() => navigator.clipboard.readText()), token);
+  await page.getByRole("button", { name: "Done" }).click();
+  assert.equal((await page.content()).includes(token), false);
+  await page.getByRole("button", { name: "Delete ci" }).click();
+  await page.getByRole("dialog").getByText(/It was last used/).waitFor();
+  await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
+  await page.getByText("The token ci is deleted.").waitFor();
+  assert.equal(await reaches("/api/methods"), 401);
+  await checkAccessibility(page, "tokens");
+
+  // The audit log has all of it.
+  await visit(page, "audit?action=user.*");
+  await page.getByRole("button", { name: "user.create" }).first().click();
+  await page.getByRole("dialog").getByText("eve").waitFor();
+  await page.keyboard.press("Escape");
+  await checkAccessibility(page, "audit");
+  await page.expectNoFaults();
+
+  // Eve: only what her role has is offered, and an address by hand is answered with a reason.
+  const hers = await open(browser, { expected: [/403/] });
+  await logIn(hers, "eve", "correct horse");
+  const offered = await hers.getByRole("navigation", { name: "Views" }).getByRole("link").allInnerTexts();
+  assert.deepEqual(offered, ["Methods", "Scripts", "Tokens"]);
+  await hers.getByRole("heading", { name: "Methods", level: 1 }).waitFor();
+  await visit(hers, "users");
+  await hers.getByText("Users are not for you").waitFor();
+  await visit(hers, "scripts");
+  assert.equal(await hers.getByRole("link", { name: "New script" }).count(), 0);
+  await checkAccessibility(hers, "a view of a user with few permissions");
+  const refused = await hers.evaluate(async () => {
+    const answers = [];
+    for (const [method, path, body] of [["GET", "/api/users"], ["GET", "/api/audit"], ["GET", "/api/event-sinks"], ["POST", "/api/events/emit", { type: "a" }], ["POST", "/api/roles", { name: "x", permissions: [] }]]) {
+      const response = await fetch(path, { method, headers: { "Content-Type": "application/json" }, body: body && JSON.stringify(body) });
+      answers.push(response.status);
+    }
+    return answers;
+  });
+  assert.deepEqual(refused, [403, 403, 403, 403, 403]);
+  await hers.expectNoFaults();
+
+  // A user of one's own sinks is offered no global ones.
+  await post("/api/users", { name: "ada", password: "correct horse", roles: ["member"] });
+  const ada = await open(browser);
+  await logIn(ada, "ada", "correct horse");
+  await visit(ada, "sinks/new");
+  await ada.getByLabel("Owner").waitFor();
+  assert.deepEqual(await ada.getByLabel("Owner").locator("option").allInnerTexts(), ["Me: my own events"]);
+  await ada.expectNoFaults();
+}

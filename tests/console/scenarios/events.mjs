@@ -1,0 +1,87 @@
+// Events: raising one, the history and its filters, one event's page, the live tail.
+
+import assert from "node:assert/strict";
+import { checkAccessibility, logIn, open, picture, visit, write } from "../browser.mjs";
+import { admin, emit, eventually, get, post, receiver } from "../server.mjs";
+
+const webhook = (name, events, path, more = {}) => ({ name, owner: "global", events, type: "webhook", webhook: { url: receiver(path) }, ...more });
+
+export default async function events(browser) {
+  await post("/api/event-sinks", webhook("good", "custom.deploy.*", "/echo"));
+  const bad = await post("/api/event-sinks", webhook("bad", "custom.deploy.*", "/fail"));
+  await post("/api/event-sinks", webhook("other", "custom.build.*", "/echo"));
+  await post("/api/event-sinks", webhook("main only", "custom.deploy.*", "/echo", { filter: "event.data.branch == 'main'" }));
+  const page = await open(browser);
+  await logIn(page, admin.name, admin.password);
+
+  await visit(page, "events");
+  await page.getByText("No events yet").waitFor();
+  await page.getByRole("button", { name: "Raise an event" }).click();
+  await page.getByRole("dialog").getByLabel("Type").fill("deploy.done");
+  await write(page, "Payload, a JSON object", '{"branch": "next", "version": "1.2"}');
+  await checkAccessibility(page, "raise an event");
+  await page.getByRole("button", { name: "Raise", exact: true }).click();
+
+  // The event's page: who heard it, each attempt, who did not and why.
+  await page.getByRole("heading", { name: "custom.deploy.done", level: 1 }).waitFor();
+  const id = page.url().split("/").at(-1);
+  await page.getByText("Heard by 2 sinks and methods.").waitFor();
+  await eventually("the event to be given up by one sink", async () => (await get(`/api/events/${id}`)).deliveries.some((delivery) => delivery.state === "dead"));
+  await page.getByRole("button", { name: "Deliver again" }).waitFor();
+  await page.getByText("Attempt 3").waitFor();
+  await page.getByText("HTTP 500").first().waitFor();
+  await page.getByLabel("Request body", { exact: true }).first().waitFor();
+  assert.match(await page.getByLabel("Request body", { exact: true }).first().innerText(), /"version": "1.2"/);
+  await page.getByText("no luck today").last().waitFor();
+  await page.getByText("Why did others not hear it?").click();
+  await page.getByText("none of its patterns `custom.build.*` matches `custom.deploy.done`").waitFor();
+  await page.getByText("filtered: its filter `event.data.branch == 'main'` refuses the event").waitFor();
+  await checkAccessibility(page, "event");
+  await picture(page, "event");
+  await page.getByRole("button", { name: "Deliver again" }).click();
+  await page.getByText("It is queued again.").waitFor();
+  await page.getByRole("button", { name: "Send again" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Raise", exact: true }).click();
+  await eventually("the copy to be raised", async () => (await get("/api/events?pattern=custom.*")).items.length === 2);
+  await page.waitForURL((url) => !url.hash.endsWith(id));
+
+  // History: every filter is in the address.
+  await emit("build.done", { note: "needle in a haystack" });
+  await visit(page, "events?pattern=custom.*");
+  const rows = page.getByRole("table", { name: "Events" }).getByRole("row");
+  const count = async (expected) => eventually(`${expected} rows`, async () => (await rows.count()) === expected + 1);
+  await count(3);
+  await page.getByLabel("Text in the payload").fill("needle");
+  await count(1);
+  await page.waitForURL(/text=needle/);
+  await page.getByRole("link", { name: "Clear" }).click();
+  await page.waitForURL((url) => url.hash === "#/events");
+  await page.getByLabel("Type pattern").fill("custom.deploy.*");
+  await count(2);
+  await page.getByLabel("Sink").selectOption({ label: "bad" });
+  await page.getByLabel("State").selectOption("delivered");
+  await page.getByText("No event matches").waitFor();
+  await visit(page, `events?sink=${bad.id}&state=dead`);
+  await page.getByLabel("Type pattern").waitFor();
+  await eventually("the filters of an address to apply", async () => (await page.getByLabel("State").inputValue()) === "dead");
+  await visit(page, "events?since=2099-01-01T00:00:00Z");
+  await page.getByText("No event matches").waitFor();
+
+  // The live tail.
+  await visit(page, "events?tab=live");
+  await page.getByText("connected").waitFor();
+  await emit("build.live", { n: 1 });
+  const tail = page.getByRole("log");
+  await tail.getByText("custom.build.live").waitFor();
+  await tail.getByText("delivered").first().waitFor();
+  await picture(page, "live");
+  await checkAccessibility(page, "live tail");
+  await page.getByRole("button", { name: "Pause" }).click();
+  await emit("build.paused", { n: 2 });
+  await eventually("the paused tail to count", async () => Number(await page.locator(".tail-seen").innerText()) >= 2);
+  assert.equal(await tail.getByText("custom.build.paused").count(), 0);
+  await page.getByRole("button", { name: "Continue" }).click();
+  await page.getByLabel("Type pattern of the tail").fill("custom.none.*");
+  await page.waitForURL(/pattern=custom.none/);
+  await page.expectNoFaults();
+}
