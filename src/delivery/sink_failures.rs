@@ -134,6 +134,13 @@ impl SinkFailures {
         });
     }
 
+    /// Ends the failure of a sink that held `event`, which its script has given up. A sink that gave others up fails on.
+    pub fn end_hold(&self, sink: ReportedSink<'_>, event: &Event) {
+        if self.get(sink.id).is_some_and(|failure| failure.state == FailureState::Held) {
+            self.end(sink, event);
+        }
+    }
+
     /// Records that the full queue of a sink dropped `event`. It does not block.
     pub fn dropped(&self, sink: ReportedSink<'_>, event: &Event) {
         let cause = EventCause::of(event);
@@ -360,6 +367,19 @@ mod tests {
         assert_eq!((fixture.failures.get(fixture.id), fixture.emit()), (None, vec!["sink.recovered".to_owned()]));
         fixture.reopen().await;
         assert_eq!(fixture.failures.sinks(), []);
+        fixture.store.close().await;
+    }
+
+    #[tokio::test]
+    async fn an_event_that_its_script_gives_up_ends_a_hold_and_no_other_failure() {
+        let fixture = FailuresFixture::new();
+        fixture.fail(FailureState::Failing, "no", 0);
+        fixture.failures.end_hold(fixture.sink(), &event(0));
+        assert_eq!(fixture.failures.get(fixture.id).unwrap().state, FailureState::Failing);
+        fixture.fail(FailureState::Held, "no", 0);
+        fixture.failures.end_hold(fixture.sink(), &event(0));
+        assert_eq!(fixture.failures.get(fixture.id), None);
+        assert_eq!(fixture.emit(), ["sink.failing", "sink.held", "sink.recovered"]);
         fixture.store.close().await;
     }
 

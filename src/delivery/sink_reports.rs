@@ -10,6 +10,7 @@ use crate::{
     },
 };
 use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// The wait before an event that could not be stored is emitted again.
@@ -23,6 +24,8 @@ pub async fn report_sinks(
     shutdown: &CancellationToken,
 ) {
     let mut again: Vec<SinkId> = Vec::new();
+    // Set when the first sink begins to wait: further ones must not put it off.
+    let mut again_at = Instant::now();
     loop {
         tokio::select! {
             () = shutdown.cancelled() => return,
@@ -30,18 +33,22 @@ pub async fn report_sinks(
                 Some(sink) if !again.contains(&sink) => {
                     if let Err(later) = emit_all(failures, emitter, sink).await {
                         log::warn!("the reports of sink {sink} wait to be emitted: {later}");
+                        if again.is_empty() {
+                            again_at = Instant::now() + EMIT_AGAIN;
+                        }
                         again.push(sink);
                     }
                 }
                 Some(_) => {}
                 None => return,
             },
-            () = tokio::time::sleep(EMIT_AGAIN), if !again.is_empty() => {
+            () = tokio::time::sleep_until(again_at), if !again.is_empty() => {
                 for sink in std::mem::take(&mut again) {
                     if emit_all(failures, emitter, sink).await.is_err() {
                         again.push(sink);
                     }
                 }
+                again_at = Instant::now() + EMIT_AGAIN;
             }
         }
     }

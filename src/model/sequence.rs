@@ -6,6 +6,9 @@ use super::id::EventId;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::{fmt, str::FromStr};
 
+/// The most ranges that are told at once.
+pub const MAX_TOLD: usize = 20;
+
 /// Numbers from the first to the last, both included. Written as `17` or `17-19`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SequenceRange {
@@ -96,6 +99,15 @@ impl NumberState {
             Self::Dead => "dead",
             Self::Unknown => "unknown",
         }
+    }
+}
+
+/// Bounds ranges that are told at once: the oldest are joined into one that is for several reasons.
+pub fn join_oldest(missed: &mut Vec<MissedRange>) {
+    if missed.len() > MAX_TOLD {
+        let surplus = missed.len() - MAX_TOLD;
+        let joined = MissedRange { to: missed[surplus].to, reason: MissReason::Several, ..missed[0] };
+        missed.splice(..=surplus, [joined]);
     }
 }
 

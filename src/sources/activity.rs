@@ -14,6 +14,8 @@ pub struct SourceActivity {
     failed: AtomicU64,
     last_refusal: Mutex<Option<SourceRefusal>>,
     last_warning: Mutex<Option<Instant>>,
+    /// The time at which the report of a refusal could not be stored. The next refusal after a while is reported instead.
+    report_failed: Mutex<Option<Instant>>,
 }
 
 struct SourceRefusal {
@@ -25,6 +27,9 @@ struct SourceRefusal {
 /// The time without a refusal after which the next one is reported again.
 const QUIET_TIME: Duration = Duration::from_secs(600);
 
+/// The time after which a refusal is reported in place of one whose report failed.
+const REPORT_AGAIN: Duration = Duration::from_secs(5);
+
 /// The least time between two warnings about one source in the log.
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -34,13 +39,24 @@ impl SourceActivity {
         self.accepted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a request that was not verified or was over the limit. Returns true if the source began to refuse: there was no
-    /// refusal for a while.
+    /// Counts a request that was not verified or was over the limit. Returns true if that is to be reported: there was no
+    /// refusal for a while, or it could not be reported.
     pub fn refuse(&self, reason: &impl ToString) -> bool {
         self.refused.fetch_add(1, Ordering::Relaxed);
         let refusal = SourceRefusal { at: Timestamp::now(), instant: Instant::now(), reason: reason.to_string() };
         let before = self.last_refusal.lock().replace(refusal);
-        before.is_none_or(|before| before.instant.elapsed() >= QUIET_TIME)
+        let mut failed = self.report_failed.lock();
+        let is_due = before.is_none_or(|before| before.instant.elapsed() >= QUIET_TIME)
+            || failed.is_some_and(|failed| failed.elapsed() >= REPORT_AGAIN);
+        if is_due {
+            *failed = None;
+        }
+        is_due
+    }
+
+    /// Notes that a refusal could not be reported.
+    pub fn report_failed(&self) {
+        *self.report_failed.lock() = Some(Instant::now());
     }
 
     /// Counts a verified request that was kept as a dead letter. Returns true if it is time for a warning in the log.
@@ -69,5 +85,20 @@ impl SourceActivity {
     /// The time and the reason of the last refusal.
     pub fn last_refusal(&self) -> Option<(Timestamp, String)> {
         self.last_refusal.lock().as_ref().map(|refusal| (refusal.at, refusal.reason.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_reported_once_and_again_if_the_report_failed() {
+        let activity = SourceActivity::default();
+        assert_eq!((activity.refuse(&"a"), activity.refuse(&"a")), (true, false));
+        activity.report_failed();
+        assert!(!activity.refuse(&"a"), "not at once");
+        *activity.report_failed.lock() = Instant::now().checked_sub(REPORT_AGAIN);
+        assert_eq!((activity.refuse(&"a"), activity.refuse(&"a")), (true, false));
     }
 }

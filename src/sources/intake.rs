@@ -129,7 +129,7 @@ impl SourceIntake {
                     if let IntakeError::SecretUnread(reason) = error {
                         log::warn!("source `{}` ({}): `verify.secret`: {reason}", source.slug, source.id);
                     }
-                    report_refusal(&self.emitter, source, error);
+                    report_refusal(&self.emitter, source, &running, error);
                 }
                 &self.metrics.source_refused
             }
@@ -313,7 +313,7 @@ async fn readable_secret<'a>(verifier: &Verifier, secret: &'a ConfiguredValue) -
 }
 
 /// Emits `source.refusing` to the owner of a source. Nobody waits for it.
-fn report_refusal(emitter: &Arc<Emitter>, source: &Source, error: &IntakeError) {
+fn report_refusal(emitter: &Arc<Emitter>, source: &Source, running: &Arc<RunningSource>, error: &IntakeError) {
     let payload = json!({
         "source_id": source.id,
         "source_slug": source.slug,
@@ -333,10 +333,11 @@ fn report_refusal(emitter: &Arc<Emitter>, source: &Source, error: &IntakeError) 
         actor: Actor::system(),
         payload: RawValue::from_string(payload.to_string()).expect("a value prints as JSON"),
     };
-    let (emitter, slug) = (emitter.clone(), source.slug.clone());
+    let (emitter, running, slug) = (emitter.clone(), running.clone(), source.slug.clone());
     tokio::spawn(async move {
         if let Err(error) = emitter.emit(event).await {
             log::warn!("source.refusing of source `{slug}` is not emitted: {error}");
+            running.activity.report_failed();
         }
     });
 }

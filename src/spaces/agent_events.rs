@@ -140,6 +140,7 @@ impl<'a> Claim<'a> {
         let mut agents = self.spaces.0.agents.write();
         let agent = agents.spaces.get_mut(&self.id).ok_or(SpaceError::NotFound)?;
         agent.links += 1;
+        agent.was_linked = true;
         self.spaces.get(self.id).ok_or(SpaceError::NotFound)
     }
 }

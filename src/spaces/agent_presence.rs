@@ -32,6 +32,8 @@ pub(super) struct AgentPresence {
     pub last_check: Option<CheckResult>,
     /// The task that counts the checks a lost agent misses; dropping the handle ends it.
     pub silence: Option<AbortOnDropHandle<()>>,
+    /// The agent was linked since the server started.
+    pub was_linked: bool,
     /// The task that reports the agent as lost, if it stays away.
     pub loss: Option<AbortOnDropHandle<()>>,
     /// The agent's process, if the server runs it.

@@ -40,6 +40,9 @@ use tokio_util::task::AbortOnDropHandle;
 /// Pause before events that found no room on the disk are emitted again.
 const EMIT_AGAIN: Duration = Duration::from_secs(5);
 
+/// The least time that agents have to come back after a start of the server: they try again every 15 s after a longer outage.
+const RETURN_TIME: Duration = Duration::from_secs(30);
+
 /// Characters kept of the detail of a check.
 const DETAIL_KEPT: usize = 500;
 
@@ -205,6 +208,7 @@ impl SpacesState {
         let lost = !paused && agent.is_lost() && row.space.state == SpaceState::Deployed;
         match lost_after.filter(|_| lost && row.space.agent_lost_at.is_none()) {
             Some(after) if agent.loss.is_none() => {
+                let after = if agent.was_linked { after } else { after.max(RETURN_TIME) };
                 let reporting = report_loss(Arc::downgrade(self), id, after);
                 agent.loss = Some(AbortOnDropHandle::new(tokio::spawn(reporting)));
             }
@@ -300,7 +304,13 @@ async fn report_loss(state: Weak<SpacesState>, id: SpaceId, after: Duration) {
         });
         match reported.await {
             Ok(_) | Err(SpaceError::NotFound) => {}
-            Err(error) => log::warn!("the lost agent of space {id} is not reported: {error}"),
+            Err(error) => {
+                log::warn!("the lost agent of space {id} is reported later: {error}");
+                if let Some(agent) = spaces.0.agents.write().spaces.get_mut(&id) {
+                    agent.loss = None;
+                }
+                spaces.0.watch_silence(id);
+            }
         }
     });
 }

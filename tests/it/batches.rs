@@ -83,6 +83,33 @@ fn a_batch_is_retried_with_the_same_events_under_the_same_id_and_dies_as_a_whole
 }
 
 #[test]
+fn the_events_of_a_batch_tell_of_gaps_and_of_the_replay_that_sends_them() {
+    let receiver = Receiver::start();
+    let daemon = Daemon::with(&[("DELIVERY_QUEUE", "4")]);
+    let sink = daemon.create_sink(&batched(&receiver.url("/"), json!({"max": 10})));
+    let lost = emit_waiting(&daemon, &sink, 0..6);
+    daemon.delivery(&lost[3]["event_id"], "delivered");
+    let after = emit_waiting(&daemon, &sink, 6..8);
+    daemon.delivery(&after[1]["event_id"], "delivered");
+    let received = receiver.received();
+    assert_eq!(numbers(&received), [vec![0, 1, 2, 3], vec![6, 7]]);
+    let missed: Vec<_> = received.iter().map(|request| request.header("x-service-missed")).collect();
+    assert_eq!(missed, ["", "5-6;queue-full"]);
+    let items = received[1].json();
+    assert_eq!(items[0]["missed"], json!([{"from": 5, "to": 6, "reason": "queue-full"}]));
+    assert_eq!((items[1].get("missed"), items[1].get("replay")), (None, None), "{items}");
+
+    let job = daemon.post(&format!("/api/event-sinks/{sink}/replay"), &json!({})).json();
+    daemon.delivery(&lost[5]["event_id"], "delivered");
+    let replayed = receiver.received().split_off(2);
+    assert_eq!(numbers(&replayed).concat(), [4, 5]);
+    for request in &replayed {
+        assert_eq!(request.header("x-service-replay"), job["id"]);
+        assert!(request.json().as_array().unwrap().iter().all(|event| event["replay"] == job["id"]));
+    }
+}
+
+#[test]
 fn a_batch_is_held_as_a_whole_over_a_restart() {
     let status = Arc::new(AtomicU16::new(500));
     let answered = status.clone();

@@ -4,6 +4,8 @@ use crate::support::{Answer, Daemon, Received, Receiver, eventually, stderr, suc
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
+    io::{BufRead as _, BufReader},
+    process::Stdio,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -240,6 +242,24 @@ fn a_replay_is_paused_continued_and_cancelled_also_across_restarts_and_waits_for
     wait_for_first(&receiver, 100);
     assert_eq!(daemon.delete(&format!("/api/event-sinks/{id}")).status, 204);
     assert_eq!(daemon.get(&format!("{path}s")).status, 404);
+}
+
+#[test]
+fn the_command_says_that_a_replay_waits_for_an_inactive_sink() {
+    let daemon = Daemon::with(&[("DELIVERY_QUEUE", "2")]);
+    let receiver = Receiver::start();
+    let id = burst(&daemon, &receiver, 2, 3);
+    let path = format!("/api/event-sinks/{id}");
+    assert_eq!(daemon.patch(&path, &json!({"active": false})).status, 200);
+    let mut command = daemon.command(&["sink", "replay", "s"]);
+    let mut waiting = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut note = String::new();
+    BufReader::new(waiting.stderr.take().unwrap()).read_line(&mut note).unwrap();
+    let expected = "sink `s` is inactive, and the replay waits until it is active: `svc sink replays s` shows how far it is, also if this \
+                    command is ended\n";
+    assert_eq!(note, expected);
+    assert_eq!(daemon.patch(&path, &json!({"active": true})).status, 200);
+    assert_eq!(success(&waiting.wait_with_output().unwrap()), "queued 1 again\n");
 }
 
 #[test]

@@ -31,6 +31,15 @@ use std::{
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
+/// The looks at a job between two looks at its sink.
+const LOOKS_AT_SINK: u32 = 10;
+
+/// The field of a sink that tells if it delivers.
+#[derive(serde::Deserialize)]
+struct SinkActivity {
+    active: bool,
+}
+
 client_command! {
     /// Send events of the history to a sink again: those that it lost, unless you say otherwise. Waits until the last one is queued.
     #[argh(
@@ -137,7 +146,7 @@ impl ReplayEvents {
                 }
             };
         }
-        let ended = wait(shell, &client, &path, job.id)?;
+        let ended = wait(shell, &client, &self.sink, &path, job.id)?;
         match self.format() {
             OutputFormat::Json => shell.out.json(&crate::cli::client::to_json(&ended))?,
             OutputFormat::Text => shell.out.line(&summary(&ended))?,
@@ -150,8 +159,9 @@ impl ReplayEvents {
 }
 
 /// Waits until a job has ended. A line on stderr shows its progress if that is a terminal.
-fn wait(shell: &mut Shell<'_>, client: &Client, path: &str, id: ReplayId) -> Result<ReplayView, Failure> {
+fn wait(shell: &mut Shell<'_>, client: &Client, sink: &str, path: &str, id: ReplayId) -> Result<ReplayView, Failure> {
     let is_shown = io::stderr().is_terminal();
+    let (mut looks, mut is_told) = (0_u32, false);
     let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     let ended = loop {
         let job = jobs(client, path)?.into_iter().find(|job| job.id == id);
@@ -159,6 +169,15 @@ fn wait(shell: &mut Shell<'_>, client: &Client, path: &str, id: ReplayId) -> Res
         if job.state.known().is_none_or(|state| state.is_finished()) {
             break job;
         }
+        // A sink may become inactive while the job runs.
+        if !is_told && looks.is_multiple_of(LOOKS_AT_SINK) && is_inactive(client, path) {
+            shell.note(&format!(
+                "sink `{sink}` is inactive, and the replay waits until it is active: `svc sink replays {sink}` shows how far it is, \
+                 also if this command is ended"
+            ));
+            is_told = true;
+        }
+        looks = looks.wrapping_add(1);
         if is_shown {
             // A broken stderr cannot be reported.
             let _ = write!(shell.err, "\r{}\u{1b}[K", progress(&job)).and_then(|()| shell.err.flush());
@@ -169,6 +188,12 @@ fn wait(shell: &mut Shell<'_>, client: &Client, path: &str, id: ReplayId) -> Res
         let _ = write!(shell.err, "\r\u{1b}[K").and_then(|()| shell.err.flush());
     }
     Ok(ended)
+}
+
+/// Tells if the path is that of an inactive sink. A subscription is none.
+fn is_inactive(client: &Client, path: &str) -> bool {
+    let sink = client.get(path).ok().and_then(|answer| client.read::<SinkActivity>(&answer).ok());
+    sink.is_some_and(|sink| !sink.active)
 }
 
 fn progress(job: &ReplayView) -> String {

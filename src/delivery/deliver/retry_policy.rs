@@ -42,6 +42,8 @@ pub(super) enum SinkFinding {
         reason: String,
         kind: FailureKind,
     },
+    /// Its script gave the event up by itself, so that the sink does not hold it any more.
+    GaveUp,
     /// Attempts are left.
     Undecided,
 }
@@ -88,7 +90,8 @@ impl RetryPolicy {
             {
                 FailureState::Held
             }
-            (AttemptOutcome::Failed | AttemptOutcome::Dead, _) => return SinkFinding::Undecided,
+            (AttemptOutcome::Dead, _) => return SinkFinding::GaveUp,
+            (AttemptOutcome::Failed, _) => return SinkFinding::Undecided,
         };
         SinkFinding::Fails { state, reason: completed.error.clone().unwrap_or_default(), kind }
     }
@@ -219,7 +222,7 @@ mod tests {
         }
         let given_up = decide(CompletedAttempt::dead("no".to_owned()), 1, OnFailure::Hold);
         assert_eq!(given_up.settled.settlement, Settlement::DeadLetter("no".to_owned()));
-        assert_eq!(given_up.finding, SinkFinding::Undecided);
+        assert_eq!(given_up.finding, SinkFinding::GaveUp);
     }
 
     #[test]

@@ -149,13 +149,15 @@ impl DelivererState {
 
     /// Delivers the event at the head of the queue: take, attempt, settle.
     async fn deliver_head(&self, sink: SinkId, retry_now: &Notify) -> Next {
-        let TakenHead { recipient, batch, mut permit } = match self.take(sink, retry_now).await {
+        let TakenHead { recipient, mut batch, mut permit } = match self.take(sink, retry_now).await {
             Ok(taken) => taken,
             Err(next) => return next,
         };
         let started_at = Timestamp::now();
         let running = self.running_attempts.begin(sink, batch[0].sequence);
         let attempted = if running.counts_as_failed() {
+            // Which event of the batch ended the server is not known: the first is attempted alone from now on.
+            batch.truncate(1);
             Ok(CompletedAttempt::failed(INTERRUPTED.to_owned()))
         } else {
             let attempt = AssertUnwindSafe(self.attempt(&recipient, &batch, &mut permit)).catch_unwind();
@@ -309,19 +311,28 @@ impl DelivererState {
 
     /// Notes what an attempt says about its sink, and pauses a sink whose receiver is gone.
     async fn note(&self, sink: &Arc<Sink>, event: &Event, finding: SinkFinding) {
-        if self.failures.is_dropping(sink.id) && self.engine.depth(sink.id).queued <= self.queue_limit / 2 {
+        if self.failures.is_dropping(sink.id) && self.engine.depth(sink.id).live <= self.queue_limit / 2 {
             self.failures.has_room(sink.id);
         }
         match finding {
             SinkFinding::Undecided => {}
             SinkFinding::Works => self.failures.end(sink.reported(), event),
+            SinkFinding::GaveUp => self.failures.end_hold(sink.reported(), event),
+            // Deleted during the attempt: nobody is left to be told.
+            SinkFinding::Fails { .. } if !self.has_sink(sink.id) => {}
             SinkFinding::Fails { state, reason, kind } => {
                 self.failures.fail(sink.reported(), event, state, &reason, kind != FailureKind::Passing);
-                if kind == FailureKind::Gone {
+                if !self.has_sink(sink.id) {
+                    self.failures.forget(sink.id);
+                } else if kind == FailureKind::Gone {
                     self.pause_sink(sink, &reason).await;
                 }
             }
         }
+    }
+
+    fn has_sink(&self, id: SinkId) -> bool {
+        self.recipients.sinks.get(id).is_some()
     }
 
     /// Makes a sink inactive, unless it was changed since it was attempted. Its queue stays.

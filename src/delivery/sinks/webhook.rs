@@ -17,7 +17,7 @@ use crate::{
         configured_value::ConfiguredValue,
         failure_policy::OnGone,
         owner::Owner,
-        sequence::missed_header,
+        sequence::{join_oldest, missed_header},
         sink_spec::{WebhookBody, is_header_value},
         timestamp::Timestamp,
         webhook_secret::WebhookSecret,
@@ -153,7 +153,9 @@ impl Webhook {
         if let Some(replay) = first.replay.filter(|replay| inputs.iter().all(|input| input.replay == Some(*replay))) {
             headers.push(("x-service-replay", replay.to_string()));
         }
-        let missed: Vec<_> = inputs.iter().flat_map(|input| &input.missed).copied().collect();
+        // In a batch, a joined range may span numbers that are in the body.
+        let mut missed: Vec<_> = inputs.iter().flat_map(|input| &input.missed).copied().collect();
+        join_oldest(&mut missed);
         if !missed.is_empty() {
             headers.push(("x-service-missed", missed_header(&missed)));
         }
@@ -474,6 +476,33 @@ mod tests {
             let seen = (attempted.outcome, attempted.status, attempted.failure_kind);
             assert_eq!(seen, (AttemptOutcome::Failed, Some(410), kind));
         }
+    }
+
+    #[test]
+    fn a_batch_tells_of_a_replay_only_if_it_is_that_of_all_and_of_a_bounded_number_of_gaps() {
+        use crate::model::{
+            id::ReplayId,
+            sequence::{MissReason, MissedRange},
+        };
+        let spec = json!({"type": "webhook", "webhook": {"url": "http://a/", "batch": {"max": 100}}});
+        let SinkTarget::Webhook(webhook) = sink(spec).target else { panic!("a webhook") };
+        let told = |inputs: &[EventInput], name: &str| {
+            let headers = webhook.identification(inputs).headers;
+            headers.into_iter().find(|(known, _)| *known == name).map(|(_, value)| value)
+        };
+        let (job, input) = (ReplayId::new(), input());
+        let replayed = EventInput { replay: Some(job), ..input.clone() };
+        assert_eq!(told(&[replayed.clone(), replayed.clone()], "x-service-replay"), Some(job.to_string()));
+        assert_eq!(told(&[replayed, input.clone()], "x-service-replay"), None);
+        let after_gap = |n: u64| {
+            let missed = vec![MissedRange { from: 2 * n, to: 2 * n, reason: MissReason::QueueFull }];
+            EventInput { sequence: 2 * n + 1, missed, ..input.clone() }
+        };
+        let inputs: Vec<_> = (1..=22).map(after_gap).collect();
+        let header = told(&inputs, "x-service-missed").unwrap();
+        assert!(header.starts_with("2-6;several, 8;queue-full, 10;queue-full, "), "{header}");
+        assert_eq!((header.split(", ").count(), header.ends_with(", 44;queue-full")), (20, true));
+        assert_eq!(told(&[input], "x-service-missed"), None);
     }
 
     #[test]

@@ -65,6 +65,8 @@ pub enum AcceptError {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueDepth {
     pub queued: usize,
+    /// Those of them that are not replayed. The queue is full when they fill it.
+    pub live: usize,
     /// The sequence number of the last event routed to the sink, dropped events included.
     pub last_sequence: u64,
     pub dead: usize,

@@ -78,12 +78,14 @@ impl QueueState {
         log::warn!("sink `{name}` ({sink}): event {event_id} is given up after {attempts} attempts: {why}");
         entries.iter().for_each(|entry| Audit::record(batch, entry));
         batch.put(dead_key(sink, letter.sequence), encode(letter));
-        let mut queues = self.queues();
-        let Some(queue) = queues.get_mut(&sink) else { return };
-        queue.dead_letters.push_back(letter.sequence);
-        while queue.dead_letters.len() > self.limits.dead_letters
-            && let Some(oldest) = queue.dead_letters.pop_front()
-        {
+        let surplus: Vec<u64> = {
+            let mut queues = self.queues();
+            let Some(queue) = queues.get_mut(&sink) else { return };
+            queue.dead_letters.push_back(letter.sequence);
+            let count = queue.dead_letters.len().saturating_sub(self.limits.dead_letters);
+            queue.dead_letters.drain(..count).collect()
+        };
+        for oldest in surplus {
             log::warn!(
                 "sink `{name}` ({sink}): its oldest dead letter, number {oldest}, is deleted to make room for a new one"
             );
@@ -93,9 +95,9 @@ impl QueueState {
 
     /// Deletes dead letters, to make room for newer events.
     pub fn drop_dead_letters(&self, batch: &mut Batch<'_>, letters: &[(SinkId, u64)], dropped: &mut DroppedLetters) {
+        letters.iter().for_each(|(sink, sequence)| batch.delete(dead_key(*sink, *sequence)));
         let mut queues = self.queues();
         for (sink, sequence) in letters {
-            batch.delete(dead_key(*sink, *sequence));
             if let Some(queue) = queues.get_mut(sink) {
                 // The oldest letter is dropped first, unless it was redelivered meanwhile.
                 if queue.dead_letters.front() == Some(sequence) {
@@ -222,7 +224,7 @@ impl QueueState {
     fn reserve_for_letter(&self, sink: SinkId, old_sequence: u64) -> Option<u64> {
         let mut queues = self.queues();
         let queue = queues.get_mut(&sink)?;
-        if queue.reserved >= self.limits.queue {
+        if queue.live() >= self.limits.queue {
             return None;
         }
         queue.reserved += 1;

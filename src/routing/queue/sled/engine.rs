@@ -300,8 +300,8 @@ impl Engine for SledEngine {
                 }
             },
         );
-        let ReplayedEvents { queued, is_finished } = fed.await??;
-        let has_more = !is_finished && queued.len() < room && self.0.replay_room(sink) > 0;
+        let ReplayedEvents { queued, is_finished, has_no_room } = fed.await??;
+        let has_more = !is_finished && !has_no_room && queued.len() < room && self.0.replay_room(sink) > 0;
         Ok(ReplayStep { queued: queued.len(), has_more })
     }
 
@@ -316,6 +316,7 @@ impl Engine for SledEngine {
     fn depth(&self, sink: SinkId) -> QueueDepth {
         self.0.queues().get(&sink).map_or_else(QueueDepth::default, |queue| QueueDepth {
             queued: queue.reserved,
+            live: queue.live(),
             last_sequence: queue.last_sequence,
             dead: queue.dead_letters.len(),
             oldest: queue.ready.front().and_then(|head| Some(head.event?.accepted_at)),

@@ -9,14 +9,11 @@ use super::rows::{gap_key, sink_and_sequence};
 use crate::{
     model::{
         id::SinkId,
-        sequence::{MissReason, MissedRange},
+        sequence::{MAX_TOLD, MissReason, MissedRange, join_oldest},
     },
     platform::store::{Batch, Store, StoreError, keys, readable},
 };
 use std::collections::VecDeque;
-
-/// The most ranges that are told at once. Older ones are joined.
-pub(super) const MAX_TOLD: usize = 20;
 
 /// The ranges of one sink, ascending.
 #[derive(Debug, Default)]
@@ -68,11 +65,7 @@ impl Gaps {
     /// Returns the ranges before this number, [`MAX_TOLD`] at most.
     pub fn before(&self, sequence: u64) -> Vec<MissedRange> {
         let mut missed: Vec<_> = self.0.iter().take_while(|range| range.to < sequence).copied().collect();
-        if missed.len() > MAX_TOLD {
-            let surplus = missed.len() - MAX_TOLD;
-            let joined = MissedRange { to: missed[surplus].to, reason: MissReason::Several, ..missed[0] };
-            missed.splice(..=surplus, [joined]);
-        }
+        join_oldest(&mut missed);
         missed
     }
 

@@ -73,10 +73,10 @@ impl ReplayJobs {
     /// Stores the last job of a sink, over itself if it is there.
     pub fn put(&self, batch: &mut Batch<'_>, sink: SinkId, job: ReplayJob) {
         batch.put(replay_key(sink, job.id), encode(&job));
+        let mut jobs = self.jobs.lock();
         if job.matched.is_some() || job.state.is_finished() {
             self.counts.lock().remove(&job.id);
         }
-        let mut jobs = self.jobs.lock();
         let jobs = jobs.entry(sink).or_default();
         if jobs.last().is_some_and(|last| last.id == job.id) {
             jobs.pop();
@@ -90,7 +90,10 @@ impl ReplayJobs {
 
     /// Forgets the jobs of a sink that is deleted.
     pub fn remove(&self, sink: SinkId) {
-        self.jobs.lock().remove(&sink);
+        let mut jobs = self.jobs.lock();
+        for job in jobs.remove(&sink).into_iter().flatten() {
+            self.counts.lock().remove(&job.id);
+        }
     }
 
     /// Returns the events of a job that are counted so far.
@@ -99,7 +102,13 @@ impl ReplayJobs {
         counted.unwrap_or(EventCount { reached: job.reached, events: job.queued })
     }
 
-    pub fn set_count(&self, job: ReplayId, count: EventCount) {
-        self.counts.lock().insert(job, count);
+    /// Keeps the progress of a job that counts, unless the job has ended meanwhile.
+    pub fn set_count(&self, sink: SinkId, job: ReplayId, count: EventCount) {
+        // Held until the count is there, so that the end of the job comes before or removes it.
+        let jobs = self.jobs.lock();
+        let last = jobs.get(&sink).and_then(|jobs| jobs.last());
+        if last.is_some_and(|last| last.id == job && !last.state.is_finished()) {
+            self.counts.lock().insert(job, count);
+        }
     }
 }

@@ -49,6 +49,8 @@ pub(super) struct ScannedHistory {
 pub(super) struct ReplayedEvents {
     pub queued: Vec<(u64, HistoryPosition)>,
     pub is_finished: bool,
+    /// Some of the events have to wait for room.
+    pub has_no_room: bool,
 }
 
 /// The result for one event of a job.
@@ -156,7 +158,7 @@ impl QueueState {
         if scanned.ended {
             return Ok(Some(events));
         }
-        self.replays.set_count(job.id, EventCount { reached: Some(scanned.reached), events });
+        self.replays.set_count(sink, job.id, EventCount { reached: Some(scanned.reached), events });
         Ok(None)
     }
 
@@ -208,13 +210,17 @@ impl QueueState {
     ) -> Result<ReplayedEvents, StoreError> {
         let mut fed = ReplayedEvents::default();
         let running = self.replays.running_of(sink).filter(|job| job.id == id);
-        let Some(mut job) = running.filter(|_| self.has_queue(sink)) else { return Ok(fed) };
+        let Some(before) = running.filter(|_| self.has_queue(sink)) else { return Ok(fed) };
+        let mut job = before.clone();
         let mut passed = 0;
         for at in &scanned.events {
             match self.replay_event(batch, sink, &job, *at) {
                 Ok(ReplayedEvent::Queued(sequence)) => fed.queued.push((sequence, *at)),
                 Ok(ReplayedEvent::Gone) => {}
-                Ok(ReplayedEvent::NoRoom) => break,
+                Ok(ReplayedEvent::NoRoom) => {
+                    fed.has_no_room = true;
+                    break;
+                }
                 Err(error) if fed.queued.is_empty() => return Err(error),
                 // The events queued so far are in the batch and must reach the queue in memory too.
                 Err(error) => {
@@ -233,7 +239,9 @@ impl QueueState {
                 fed.is_finished = true;
             }
         }
-        self.replays.put(batch, sink, job);
+        if job != before {
+            self.replays.put(batch, sink, job);
+        }
         Ok(fed)
     }
 
@@ -276,15 +284,18 @@ impl QueueState {
             queue.reserved += 1;
             queue.replayed += 1;
             queue.last_sequence += 1;
-            if let Some(key) = letter {
+            if letter.is_some() {
                 queue.dead_letters.retain(|letter| *letter != number.sequence);
-                batch.delete(key);
             }
             if queue.counts() {
                 self.undelivered.add(at, user, bytes, &[sink]);
             }
             queue.last_sequence
         };
+        // Writes may read the disk, and everything waits for the queues.
+        if let Some(key) = letter {
+            batch.delete(key);
+        }
         batch.put(sequence_key(sink), sequence.to_be_bytes());
         batch.put(queue_key(sink, sequence), position_bytes(at));
         batch.put(number_key(sink, sequence), position_bytes(at));

@@ -66,14 +66,13 @@ impl QueueState {
         let at = HistoryPosition { accepted_at: self.history.next_accepted_time(), id: event.id };
         let mut routed = Vec::with_capacity(targets.len());
         let (mut queued, mut dropped, mut matched, mut entries) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let mut counted = Vec::new();
+        let (mut counted, mut gaps) = (Vec::new(), Vec::new());
         let mut queues = self.queues();
         for target in targets {
             // A sink deleted since the event was routed has no queue any more.
             let Some(queue) = queues.get_mut(&target.sink) else { continue };
             queue.last_sequence += 1;
             let sequence = queue.last_sequence;
-            batch.put(sequence_key(target.sink), sequence.to_be_bytes());
             let full = queue.live() >= self.limits.queue;
             if full {
                 dropped.push(target.clone());
@@ -84,11 +83,10 @@ impl QueueState {
                     })
                 };
                 let sink = (target.sink, &*target.name);
-                queue.gaps.add_dropped(sequence).write(batch, target.sink);
+                gaps.push((target.sink, queue.gaps.add_dropped(sequence)));
                 entries.extend(queue.losses.count(EventLoss::Dropped, sink, sequence, detail, Instant::now()));
             } else {
                 queue.reserved += 1;
-                batch.put_new(queue_key(target.sink, sequence), position_bytes(at));
                 queued.push((target.sink, sequence));
                 counted.extend(queue.counts().then_some(target.sink));
             }
@@ -96,6 +94,14 @@ impl QueueState {
             matched.push(target);
         }
         drop(queues);
+        // Writes may read the disk, and everything waits for the queues.
+        for RoutedSink { sink, sequence, dropped, .. } in &routed {
+            batch.put(sequence_key(*sink), sequence.to_be_bytes());
+            if !dropped {
+                batch.put_new(queue_key(*sink, *sequence), position_bytes(at));
+            }
+        }
+        gaps.iter().for_each(|(sink, change)| change.write(batch, *sink));
         entries.iter().for_each(|entry| Audit::record(batch, entry));
         self.undelivered.add(at, event.user_id, event.data.get().len(), &counted);
         self.history.put_event(batch, at, event.user_id, EventRow::encode(encoded, &routed));

@@ -139,7 +139,7 @@ impl ModelQueues {
     }
 
     fn redeliver(&mut self, n: usize) {
-        while self.sinks[n].waiting.len() < CAPACITY && !self.sinks[n].dead.is_empty() {
+        while self.sinks[n].waiting_for(false) < CAPACITY && !self.sinks[n].dead.is_empty() {
             let (_, id) = self.sinks[n].dead.remove(0);
             self.queue_again(n, id, false);
         }

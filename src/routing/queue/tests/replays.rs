@@ -220,3 +220,39 @@ async fn few_jobs_are_kept_and_they_go_with_their_queue() {
     fixture.engine.open_queue(&fixture.target(0), owner());
     fixture.end().await;
 }
+
+#[tokio::test]
+async fn a_replay_that_waits_for_undelivered_bytes_makes_no_further_step_and_writes_nothing() {
+    let fixture = EngineFixture::new().await;
+    for mask in [0b01, 0b01, 0b10, 0b10] {
+        fixture.push_large(mask).await;
+    }
+    fixture.deliver_all().await;
+    fixture.start(NewReplay { states: vec![ReplayedState::Delivered], ..NewReplay::default() }).await;
+    let steps = tokio::time::timeout(Duration::from_secs(30), fixture.make_steps(0));
+    steps.await.expect("the second event waits for room, and no step follows at once");
+    let waiting = fixture.job();
+    assert_eq!((waiting.state, waiting.matched, waiting.queued), (ReplayState::Running, Some(2), 1));
+    let step = fixture.engine.feed_replay(fixture.sinks[0], usize::MAX).await.unwrap();
+    assert_eq!((step, fixture.job()), (ReplayStep::default(), waiting));
+    fixture.deliver_all().await;
+    fixture.make_steps(0).await;
+    assert_eq!(fixture.job().queued, 2);
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn dead_letters_are_redelivered_into_the_places_of_new_events_also_during_a_replay() {
+    let fixture = EngineFixture::new().await;
+    fixture.burst(CAPACITY + 2).await;
+    for _ in 0..3 {
+        fixture.push(None, 1).await;
+        fixture.settle(0, AttemptEnding::Dead).await;
+    }
+    fixture.replay(0, vec![ReplayedState::Dropped]).await;
+    fixture.push(None, 1).await;
+    let redelivered = fixture.engine.redeliver(fixture.sinks[0], DeadLetterFilter::All, entry()).await.unwrap();
+    let depth = fixture.engine.depth(fixture.sinks[0]);
+    assert_eq!((redelivered.queued, depth.live, depth.queued), (3, CAPACITY, CAPACITY + CAPACITY / 2));
+    fixture.end().await;
+}

@@ -18,7 +18,7 @@ const WEEK: Duration = Duration::from_secs(7 * 86_400);
 
 impl EngineFixture {
     /// Accepts an event of about 100 KiB for the sinks whose bit is set.
-    async fn push_large(&self, mask: u8) -> EventId {
+    pub(super) async fn push_large(&self, mask: u8) -> EventId {
         self.try_push_large(user(), mask).await.unwrap()
     }
 

@@ -10,6 +10,7 @@ use crate::{
             list::{List, PageQuery},
             sinks::{RedeliverBody, RedeliverView},
         },
+        failure_policy::OnFailure,
         id::SinkId,
     },
     routing::queue::{DeadLetter, DeadLetterFilter},
@@ -51,10 +52,10 @@ pub async fn redeliver(
     };
     let entry = request.caller().audit_entry("sink.redeliver", sink_object(queue));
     let done = services.engine.redeliver(queue, which, entry).await?;
-    // The letters are behind an event that may wait for an hour.
+    // A held event, behind which the letters come, may wait for an hour. Other sinks keep their backoff.
     let is_waiting = services.engine.queue_head(queue).is_some_and(|head| !head.wait.is_zero());
-    let is_active = services.sinks.get(queue).is_none_or(|sink| sink.active);
-    let retried = is_waiting && is_active;
+    let may_hold = services.sinks.get(queue).is_some_and(|sink| sink.active && sink.on_failure == OnFailure::Hold);
+    let retried = is_waiting && may_hold;
     if retried {
         services.deliverer.retry_now(queue);
     }
@@ -72,7 +73,7 @@ pub(super) fn find_queue(
     if let Some(subscription) = subscription {
         let is_foreign = space_of_agent(caller).is_some_and(|space| space != subscription.space);
         if access == QueueAccess::Change && is_foreign {
-            let message = "an agent's token redelivers to only the methods of its space: use a token of the user";
+            let message = "an agent's token changes only the queues of methods of its space: use a token of the user";
             return Err(ApiError::Forbidden(message.to_owned()));
         }
         return Ok(id);

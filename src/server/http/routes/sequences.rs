@@ -18,10 +18,15 @@ pub async fn show(
     let queue = find_queue(&services, &request, QueueAccess::Read)?;
     let last_sequence = services.engine.depth(queue).last_sequence;
     let range = checked_range(&query, last_sequence)?;
+    let permit = services.user_limits.test_run(request.caller().user.id)?;
     let engine = services.engine.clone();
-    let numbers = tokio::task::spawn_blocking(move || engine.numbers(queue, range))
-        .await
-        .map_err(|error| ApiError::Internal(error.to_string()))??;
+    // The permit is held to the end of the read, also if nobody waits for it any more.
+    let read = move || {
+        let numbers = engine.numbers(queue, range);
+        drop(permit);
+        numbers
+    };
+    let numbers = tokio::task::spawn_blocking(read).await.map_err(|error| ApiError::Internal(error.to_string()))??;
     Ok(Json(SequenceView { items: numbers.into_iter().map(NumberView::from).collect(), last_sequence }))
 }
 
