@@ -59,6 +59,12 @@ export async function visit(page, path) {
   await page.goto(`${base}/#/${path}`);
 }
 
+/** Waits until the view has what it asked the server for. */
+export async function loaded(page) {
+  await page.locator("main").getByRole("heading").first().waitFor();
+  await page.waitForFunction(() => !document.querySelector("main .loading, main [aria-busy=true]"));
+}
+
 export async function logIn(page, name, password) {
   await page.goto(`${base}/`);
   await page.getByLabel("Name").fill(name);

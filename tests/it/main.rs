@@ -6,7 +6,6 @@ mod agents;
 mod backup;
 mod batches;
 mod cli;
-mod console;
 mod crash;
 mod damage;
 mod delivery;

@@ -1,7 +1,7 @@
 // Every view, empty and filled, light, dark and on a phone: axe finds nothing serious, and nothing is wider than the window.
 
 import assert from "node:assert/strict";
-import { checkAccessibility, logIn, open, PHONE, visit } from "../browser.mjs";
+import { checkAccessibility, loaded, logIn, open, PHONE, visit } from "../browser.mjs";
 import { admin, emit, eventually, get, post, receiver } from "../server.mjs";
 
 const VIEWS = ["overview", "events", "events?tab=live", "sinks", "sinks/new", "sinks?tab=methods", "sources", "sources/new", "spaces", "methods", "scripts", "scripts/new", "mcp", "tokens", "users", "roles", "groups", "audit", "account"];
@@ -15,7 +15,7 @@ export default async function accessibility(browser) {
     for (const path of [...VIEWS, ...(name === "light" ? [] : await filledViews())]) {
       await visit(page, path);
       await page.locator("main h1").waitFor();
-      await page.waitForLoadState("networkidle");
+      await loaded(page);
       await checkAccessibility(page, `${path}, ${name}`);
       const wider = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
       assert.equal(wider, 0, `${path}, ${name}: wider than the window by ${wider}`);

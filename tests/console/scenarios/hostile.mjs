@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { base, logIn, open, visit } from "../browser.mjs";
+import { base, loaded, logIn, open, visit } from "../browser.mjs";
 import { admin, emit, eventually, get, post, receiver, svc } from "../server.mjs";
 
 const CORPUS = [
@@ -55,10 +55,9 @@ export default async function hostile(browser) {
   ];
   for (const path of views) {
     await visit(page, path);
-    await page.locator("main").getByRole("heading").first().waitFor();
-    await page.waitForLoadState("networkidle");
+    await loaded(page);
     for (const details of await page.locator("main details:not([open]) > summary").all()) await details.click({ timeout: 2000 }).catch(() => {});
-    await page.waitForLoadState("networkidle");
+    await loaded(page);
     await checkUntouched(page, path);
   }
   // A call whose answer is an error, the tail, and the search.

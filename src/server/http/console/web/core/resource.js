@@ -21,7 +21,9 @@ export function useResource(load, inputs, { every } = {}) {
       if (turn === latest.current) setState({ data, error: null, isLoading: false });
     } catch (error) {
       if (turn === latest.current && error.name !== "AbortError") {
-        setState((before) => ({ data: error.status === 0 ? before.data : undefined, error, isLoading: false }));
+        // What was shown stays, unless it is gone or not this user's any more.
+        const isGone = [401, 403, 404].includes(error.status);
+        setState((before) => ({ data: isGone ? undefined : before.data, error, isLoading: false }));
       }
     } finally {
       underWay.current -= 1;
@@ -38,7 +40,12 @@ export function useResource(load, inputs, { every } = {}) {
     const timer = setInterval(() => document.hidden || underWay.current > 0 || reload(), every);
     return () => clearInterval(timer);
   }, [reload, every]);
-  return { ...state, reload, set: (data) => setState({ data, error: null, isLoading: false }) };
+  const set = (data) => {
+    // An answer that was asked for before is older than this.
+    latest.current += 1;
+    setState({ data, error: null, isLoading: false });
+  };
+  return { ...state, reload, set };
 }
 
 /** A GET as a resource. A path of `null` loads nothing. */

@@ -1,11 +1,15 @@
 //! The web console in a real Chromium, against the real daemon with real receivers and agents. The scenarios are in `tests/console`.
 //!
-//! `CONSOLE_SCREENSHOTS=docs/console cargo test --test it console` makes the pictures of the manual.
+//! `CONSOLE_SCREENSHOTS=docs/console cargo test --test console` makes the pictures of the manual. A binary of its own, with one
+//! browser at a time: a browser keeps two cores busy, and so do other tests.
 
-use super::support::{
-    Daemon,
-    chromium::{check_bundles, scenario},
-};
+mod chromium;
+#[path = "../it/support/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "shared with the tests of `it`, which use more of it")]
+mod support;
+
+use chromium::{check_bundles, scenario};
+use support::Daemon;
 
 fn daemon() -> Daemon {
     Daemon::with(&[("DELIVERY_BACKOFF", "100ms,100ms")])
@@ -18,7 +22,7 @@ fn a_user_logs_in_changes_the_first_password_and_finds_the_way_by_keys() {
 
 #[test]
 fn a_session_that_ends_is_announced_and_asks_for_the_password() {
-    scenario("expiry", &Daemon::with(&[("AUTH_SESSION", "8s")]));
+    scenario("expiry", &Daemon::with(&[("AUTH_SESSION", "15s")]));
 }
 
 #[test]

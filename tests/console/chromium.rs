@@ -3,18 +3,21 @@
 //! Without Chromium, Node or npm the scenarios are not run, which is said on standard error. With `CONSOLE_TESTS=required` in the
 //! environment, as in CI, that is a failure.
 
-use super::{Answer, Daemon, Receiver};
+use super::support::{Answer, Daemon, Receiver};
 use std::{
     fs::{self, File},
     io::Write as _,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::OnceLock,
+    sync::{Mutex, OnceLock, PoisonError},
 };
 use tempfile::TempDir;
 
 const PACKAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/contrib/console");
 const SCENARIOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/console");
+
+/// Seconds after which a scenario has failed.
+const TIME: &str = "300";
 
 /// Names of Chromium on the systems that have it.
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
@@ -22,7 +25,10 @@ const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "goog
 /// Runs a scenario against a daemon. Does nothing, and says so, if there is no Chromium.
 #[track_caller]
 pub fn scenario(name: &str, daemon: &Daemon) {
+    static ONE: Mutex<()> = Mutex::new(());
     let Some(chromium) = chromium() else { return };
+    // A scenario that failed is no reason for the next one to fail.
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let receiver = Receiver::answering(|request| match request.path.as_str() {
         "/fail" => response("500 Internal Server Error", "no luck today"),
         "/hostile" => {
@@ -32,8 +38,9 @@ pub fn scenario(name: &str, daemon: &Daemon) {
     });
     let scratch = TempDir::new().expect("there is room for a directory");
     let password = fs::read_to_string(daemon.directory().join("admin.password")).expect("the first start writes it");
-    let mut node = Command::new("node");
-    node.arg(Path::new(SCENARIOS).join("main.mjs"))
+    let mut node = Command::new("timeout");
+    node.args([TIME, "node"])
+        .arg(Path::new(SCENARIOS).join("main.mjs"))
         .arg(name)
         .env("CONSOLE_MODULES", packages())
         .env("CONSOLE_CHROMIUM", chromium)
