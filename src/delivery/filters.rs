@@ -4,6 +4,7 @@
 //! [`crate::routing::emit`] asks for the filters of routes, [`super::subscriptions`] for those of formatters, and
 //! [`super::deliver`] keeps them in line with the records. No lock is held while a filter runs.
 
+use super::plain_filter::{FilteredEvent, PlainFilter};
 use crate::{
     model::{event::Event, event_filter::EventFilter, id::SinkId, owner::Owner, timestamp::Timestamp},
     platform::metrics::Metrics,
@@ -33,6 +34,8 @@ struct SinkFilter {
     owner: Owner,
     source: EventFilter,
     program: ProgramText,
+    /// The same filter, if the server can answer it without a worker.
+    plain: Option<PlainFilter>,
     errors: Mutex<Option<FilterErrors>>,
 }
 
@@ -60,7 +63,8 @@ impl EventFilters {
             return;
         }
         let program = ProgramText::filter(source.as_str());
-        let filter = SinkFilter { owner, source: source.clone(), program, errors: Mutex::default() };
+        let plain = PlainFilter::parse(source.as_str());
+        let filter = SinkFilter { owner, source: source.clone(), program, plain, errors: Mutex::default() };
         by_sink.insert(sink, Arc::new(filter));
     }
 
@@ -84,24 +88,21 @@ impl EventFilters {
         verdicts.into_iter().map(|(sink, _, verdict)| (sink, verdict)).collect()
     }
 
-    /// Runs the filters of these sinks: those of the event's user in one message to a worker, the global ones in another.
-    async fn run(&self, event: &Arc<Event>, sinks: Vec<SinkId>) -> Vec<(SinkId, Arc<SinkFilter>, FilterVerdict)> {
-        let (global, own): (Vec<_>, Vec<_>) = {
+    /// Runs the filters of these sinks: plain ones here, those of the event's user in one message to a worker, the global ones in another.
+    async fn run(&self, event: &Arc<Event>, sinks: Vec<SinkId>) -> Vec<Answered> {
+        let found: Vec<_> = {
             let by_sink = self.0.by_sink.read();
-            let found = sinks.into_iter().filter_map(|sink| Some((sink, by_sink.get(&sink)?.clone())));
-            found.partition(|(_, filter)| filter.owner == Owner::Global)
+            sinks.into_iter().filter_map(|sink| Some((sink, by_sink.get(&sink)?.clone()))).collect()
         };
-        let (mut verdicts, own) = join(self.run_of_owner(event, global), self.run_of_owner(event, own)).await;
-        verdicts.extend(own);
+        let (mut verdicts, left) = answer_plain(event, found);
+        let (global, own): (Vec<_>, Vec<_>) = left.into_iter().partition(|(_, filter)| filter.owner == Owner::Global);
+        let (global, own) = join(self.run_of_owner(event, global), self.run_of_owner(event, own)).await;
+        verdicts.extend(global.into_iter().chain(own));
         verdicts
     }
 
     /// Runs filters that belong to one owner.
-    async fn run_of_owner(
-        &self,
-        event: &Arc<Event>,
-        filters: Vec<(SinkId, Arc<SinkFilter>)>,
-    ) -> Vec<(SinkId, Arc<SinkFilter>, FilterVerdict)> {
+    async fn run_of_owner(&self, event: &Arc<Event>, filters: Vec<(SinkId, Arc<SinkFilter>)>) -> Vec<Answered> {
         let Some(owner) = filters.first().map(|(_, filter)| filter.owner) else { return Vec::new() };
         let programs: Vec<_> = filters.iter().map(|(_, filter)| filter.program.clone()).collect();
         let verdicts = self.0.workers.run_filters(owner, &programs, event).await;
@@ -117,6 +118,26 @@ impl EventFilters {
         }
         *errors = Some(FilterErrors { count, last: why, last_at: Timestamp::now() });
     }
+}
+
+/// A sink with its filter, and the answer of the filter.
+type Answered = (SinkId, Arc<SinkFilter>, FilterVerdict);
+
+/// Answers the filters that need no worker, and returns the others beside.
+fn answer_plain(
+    event: &Event,
+    filters: Vec<(SinkId, Arc<SinkFilter>)>,
+) -> (Vec<Answered>, Vec<(SinkId, Arc<SinkFilter>)>) {
+    let event = FilteredEvent::new(event);
+    let (mut answered, mut left) = (Vec::new(), Vec::new());
+    for (sink, filter) in filters {
+        match filter.plain.as_ref().and_then(|plain| plain.admits(&event)) {
+            Some(true) => answered.push((sink, filter, FilterVerdict::Match)),
+            Some(false) => answered.push((sink, filter, FilterVerdict::Refuse)),
+            None => left.push((sink, filter)),
+        }
+    }
+    (answered, left)
 }
 
 #[async_trait]

@@ -8,6 +8,7 @@
 mod completed_attempt;
 pub mod deliver;
 pub mod filters;
+mod plain_filter;
 mod sink_events;
 mod sink_failure;
 mod sink_failures;

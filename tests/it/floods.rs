@@ -19,7 +19,7 @@ use tokio_tungstenite::{
 const MAX_GROWTH: u64 = 64 << 10;
 
 /// The longest that an honest login may take beside the flood.
-const MAX_DELAY: Duration = Duration::from_secs(2);
+const MAX_DELAY: Duration = Duration::from_secs(5);
 
 /// Threads of the flood, and the logins that each has under way at once, from an address each.
 const FLOOD_THREADS: usize = 50;
