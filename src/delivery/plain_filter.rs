@@ -176,7 +176,7 @@ fn field<'a>(data: &'a Value, path: &[Box<str>]) -> Option<LuaValue<'a>> {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Token {
+enum FilterToken {
     Name(Box<str>),
     Text(Box<str>),
     Number(f64),
@@ -190,7 +190,7 @@ enum Token {
 }
 
 /// Splits an expression; `None` at anything unknown, such as an escape in a text.
-fn tokens(text: &str) -> Option<Vec<Token>> {
+fn tokens(text: &str) -> Option<Vec<FilterToken>> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_ascii_start();
     while let Some(first) = rest.chars().next() {
@@ -198,12 +198,14 @@ fn tokens(text: &str) -> Option<Vec<Token>> {
         let token = match first {
             'a'..='z' | 'A'..='Z' | '_' => {
                 length = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
-                Token::Name(rest[..length].into())
+                FilterToken::Name(rest[..length].into())
             }
             '0'..='9' => {
                 length = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '.').unwrap_or(rest.len());
                 let is_plain = rest[..length].bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-                Token::Number(rest[..length].parse().ok().filter(|number| is_plain && f64::abs(*number) < MAX_EXACT)?)
+                FilterToken::Number(
+                    rest[..length].parse().ok().filter(|number| is_plain && f64::abs(*number) < MAX_EXACT)?,
+                )
             }
             '"' | '\'' => {
                 let end = rest[1..].find(first)?;
@@ -212,7 +214,7 @@ fn tokens(text: &str) -> Option<Vec<Token>> {
                     return None;
                 }
                 length = end + 2;
-                Token::Text(content.into())
+                FilterToken::Text(content.into())
             }
             _ => {
                 let (token, size) = symbol(rest)?;
@@ -226,19 +228,19 @@ fn tokens(text: &str) -> Option<Vec<Token>> {
     Some(tokens)
 }
 
-fn symbol(text: &str) -> Option<(Token, usize)> {
+fn symbol(text: &str) -> Option<(FilterToken, usize)> {
     use Comparison::{Equal, Greater, GreaterOrEqual, Less, LessOrEqual, NotEqual};
     for (sign, token) in [
-        ("==", Token::Compare(Equal)),
-        ("~=", Token::Compare(NotEqual)),
-        ("<=", Token::Compare(LessOrEqual)),
-        (">=", Token::Compare(GreaterOrEqual)),
-        ("<", Token::Compare(Less)),
-        (">", Token::Compare(Greater)),
-        ("(", Token::Open),
-        (")", Token::Close),
-        ("[", Token::OpenIndex),
-        ("]", Token::CloseIndex),
+        ("==", FilterToken::Compare(Equal)),
+        ("~=", FilterToken::Compare(NotEqual)),
+        ("<=", FilterToken::Compare(LessOrEqual)),
+        (">=", FilterToken::Compare(GreaterOrEqual)),
+        ("<", FilterToken::Compare(Less)),
+        (">", FilterToken::Compare(Greater)),
+        ("(", FilterToken::Open),
+        (")", FilterToken::Close),
+        ("[", FilterToken::OpenIndex),
+        ("]", FilterToken::CloseIndex),
     ] {
         if text.starts_with(sign) {
             return Some((token, sign.len()));
@@ -247,14 +249,14 @@ fn symbol(text: &str) -> Option<(Token, usize)> {
     match text.as_bytes() {
         // Two of them begin a comment, and two dots join texts.
         [b'-', b'-', ..] | [b'.', b'.', ..] => None,
-        [b'-', ..] => Some((Token::Minus, 1)),
-        [b'.', ..] => Some((Token::Dot, 1)),
+        [b'-', ..] => Some((FilterToken::Minus, 1)),
+        [b'.', ..] => Some((FilterToken::Dot, 1)),
         _ => None,
     }
 }
 
 struct Parser {
-    tokens: std::iter::Peekable<std::vec::IntoIter<Token>>,
+    tokens: std::iter::Peekable<std::vec::IntoIter<FilterToken>>,
 }
 
 /// One function for each level of precedence, from the lowest.
@@ -277,7 +279,7 @@ impl Parser {
 
     fn comparison(&mut self, depth: usize) -> Option<Expression> {
         let mut left = self.unary(depth)?;
-        while let Some(Token::Compare(comparison)) = self.tokens.peek().cloned() {
+        while let Some(FilterToken::Compare(comparison)) = self.tokens.peek().cloned() {
             self.tokens.next();
             left = Expression::Compare(comparison, Box::new(left), Box::new(self.unary(depth)?));
         }
@@ -292,17 +294,17 @@ impl Parser {
             return Some(Expression::Not(Box::new(self.unary(depth + 1)?)));
         }
         match self.tokens.next()? {
-            Token::Minus => match self.tokens.next()? {
-                Token::Number(number) => Some(Expression::Number(-number)),
+            FilterToken::Minus => match self.tokens.next()? {
+                FilterToken::Number(number) => Some(Expression::Number(-number)),
                 _ => None,
             },
-            Token::Number(number) => Some(Expression::Number(number)),
-            Token::Text(text) => Some(Expression::Text(text)),
-            Token::Open => {
+            FilterToken::Number(number) => Some(Expression::Number(number)),
+            FilterToken::Text(text) => Some(Expression::Text(text)),
+            FilterToken::Open => {
                 let inner = self.or(depth + 1)?;
-                (self.tokens.next()? == Token::Close).then_some(inner)
+                (self.tokens.next()? == FilterToken::Close).then_some(inner)
             }
-            Token::Name(name) => match &*name {
+            FilterToken::Name(name) => match &*name {
                 "nil" => Some(Expression::Nil),
                 "true" => Some(Expression::Boolean(true)),
                 "false" => Some(Expression::Boolean(false)),
@@ -329,28 +331,28 @@ impl Parser {
         let mut path = Vec::new();
         loop {
             match self.tokens.peek() {
-                Some(Token::Dot) => {
+                Some(FilterToken::Dot) => {
                     self.tokens.next();
-                    let Token::Name(name) = self.tokens.next()? else { return None };
+                    let FilterToken::Name(name) = self.tokens.next()? else { return None };
                     path.push(name);
                 }
-                Some(Token::OpenIndex) => {
+                Some(FilterToken::OpenIndex) => {
                     self.tokens.next();
-                    let Token::Text(name) = self.tokens.next()? else { return None };
+                    let FilterToken::Text(name) = self.tokens.next()? else { return None };
                     path.push(name);
-                    if self.tokens.next()? != Token::CloseIndex {
+                    if self.tokens.next()? != FilterToken::CloseIndex {
                         return None;
                     }
                 }
                 // A call or a method of a text.
-                Some(Token::Open | Token::Text(_)) => return None,
+                Some(FilterToken::Open | FilterToken::Text(_)) => return None,
                 _ => return Some(path),
             }
         }
     }
 
     fn takes_name(&mut self, expected: &str) -> bool {
-        self.tokens.next_if(|token| matches!(token, Token::Name(name) if **name == *expected)).is_some()
+        self.tokens.next_if(|token| matches!(token, FilterToken::Name(name) if **name == *expected)).is_some()
     }
 }
 

@@ -36,7 +36,7 @@ const LOOKS_AT_SINK: u32 = 10;
 
 /// The field of a sink that tells if it delivers.
 #[derive(serde::Deserialize)]
-struct SinkActivity {
+struct ActiveField {
     active: bool,
 }
 
@@ -192,7 +192,7 @@ fn wait(shell: &mut Shell<'_>, client: &Client, sink: &str, path: &str, id: Repl
 
 /// Tells if the path is that of an inactive sink. A subscription is none.
 fn is_inactive(client: &Client, path: &str) -> bool {
-    let sink = client.get(path).ok().and_then(|answer| client.read::<SinkActivity>(&answer).ok());
+    let sink = client.get(path).ok().and_then(|answer| client.read::<ActiveField>(&answer).ok());
     sink.is_some_and(|sink| !sink.active)
 }
 
