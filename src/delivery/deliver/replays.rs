@@ -19,6 +19,9 @@ const INTERVAL: Duration = Duration::from_millis(200);
 /// The wait after a step that failed.
 const ERROR_WAIT: Duration = Duration::from_secs(10);
 
+/// The times at which jobs whose last step failed make the next one.
+type FailedSteps = HashMap<ReplayId, Instant>;
+
 /// The events that jobs with a rate may still queue.
 #[derive(Default)]
 struct ReplayRates(HashMap<ReplayId, RateBudget>);
@@ -33,13 +36,17 @@ impl Deliverer {
     /// Makes steps of the jobs, until shutdown.
     pub async fn run_replays(&self) {
         let (engine, shutdown) = (&self.0.engine, &self.0.shutdown);
-        let mut rates = ReplayRates::default();
+        let (mut rates, mut failed) = (ReplayRates::default(), FailedSteps::new());
         while !shutdown.is_cancelled() {
             let running = engine.running_replays();
             rates.0.retain(|id, _| running.iter().any(|(_, job)| job.id == *id));
+            let now = Instant::now();
+            failed.retain(|_, again| *again > now);
             let mut has_more = false;
             for (sink, job) in &running {
-                has_more |= self.make_step(*sink, job, &mut rates).await;
+                if !failed.contains_key(&job.id) {
+                    has_more |= self.make_step(*sink, job, &mut rates, &mut failed).await;
+                }
             }
             if has_more {
                 tokio::task::yield_now().await;
@@ -60,7 +67,13 @@ impl Deliverer {
     }
 
     /// Makes one step of a job. Returns true if the next need not wait.
-    async fn make_step(&self, sink: SinkId, job: &RunningReplay, rates: &mut ReplayRates) -> bool {
+    async fn make_step(
+        &self,
+        sink: SinkId,
+        job: &RunningReplay,
+        rates: &mut ReplayRates,
+        failed: &mut FailedSteps,
+    ) -> bool {
         let most = rates.allowed(job, Instant::now());
         if most == 0 || self.0.recipients.find(sink).is_none() {
             return false;
@@ -71,12 +84,8 @@ impl Deliverer {
                 step.has_more
             }
             Err(error) => {
-                // The store is full or has stopped, for every job.
                 log::warn!("the replay {} to sink {sink} is continued later: {error}", job.id);
-                tokio::select! {
-                    () = self.0.shutdown.cancelled() => {}
-                    () = tokio::time::sleep(ERROR_WAIT) => {}
-                }
+                failed.insert(job.id, Instant::now() + ERROR_WAIT);
                 false
             }
         }

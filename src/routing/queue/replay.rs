@@ -38,6 +38,8 @@ pub struct ReplayStep {
 pub enum ReplayError {
     #[error("a replay to this sink is under way: wait until it has ended, or cancel it")]
     UnderWay,
+    #[error("{0} replays to sinks of this owner are under way: wait until one has ended, or cancel one")]
+    TooMany(usize),
     #[error("no replay to this sink is under way")]
     NoneUnderWay,
     #[error("this sink receives no events")]

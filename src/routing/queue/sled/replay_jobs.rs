@@ -70,6 +70,13 @@ impl ReplayJobs {
         self.jobs.lock().get(&sink)?.last().filter(|job| !job.state.is_finished()).cloned()
     }
 
+    /// Returns the sinks with a job that has not ended.
+    pub fn unfinished_sinks(&self) -> Vec<SinkId> {
+        let jobs = self.jobs.lock();
+        let is_unfinished = |jobs: &[ReplayJob]| jobs.last().is_some_and(|job| !job.state.is_finished());
+        jobs.iter().filter(|(_, jobs)| is_unfinished(jobs)).map(|(sink, _)| *sink).collect()
+    }
+
     /// Stores the last job of a sink, over itself if it is there.
     pub fn put(&self, batch: &mut Batch<'_>, sink: SinkId, job: ReplayJob) {
         batch.put(replay_key(sink, job.id), encode(&job));

@@ -35,6 +35,9 @@ use crate::{
 /// Events of the history that are looked at in one step of a job.
 const EVENTS_PER_STEP: usize = 2000;
 
+/// The most unfinished jobs to the sinks of one owner.
+const MAX_UNFINISHED: usize = 16;
+
 /// A part of the history that was looked at.
 pub(super) struct ScannedHistory {
     /// The events that the job selects, in order.
@@ -102,6 +105,9 @@ impl QueueState {
         if self.replays.unfinished(sink).is_some() {
             return Err(ReplayError::UnderWay);
         }
+        if self.replays_of_owner(sink) >= MAX_UNFINISHED {
+            return Err(ReplayError::TooMany(MAX_UNFINISHED));
+        }
         let oldest = self.store.keys(vec![keys::EVENT]..vec![keys::EVENT + 1]).next().transpose()?;
         let last = self.history.last_accepted();
         let NewReplay { since, until, kind, states, sequences, rate } = new;
@@ -122,6 +128,14 @@ impl QueueState {
         self.audit_replay(batch, sink, &job, entry);
         self.replays.put(batch, sink, job.clone());
         Ok(job)
+    }
+
+    /// Returns the number of unfinished jobs to sinks of the same owner.
+    fn replays_of_owner(&self, sink: SinkId) -> usize {
+        let unfinished = self.replays.unfinished_sinks();
+        let queues = self.queues();
+        let owner = queues.get(&sink).and_then(|queue| queue.owner);
+        unfinished.iter().filter(|other| queues.get(other).is_some_and(|queue| queue.owner == owner)).count()
     }
 
     pub fn change_replay(

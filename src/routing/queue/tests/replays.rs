@@ -4,7 +4,8 @@ use super::{super::*, AttemptEnding, CAPACITY, EngineFixture, event, owner};
 use crate::{
     model::{
         event::{Event, EventType},
-        id::EventId,
+        id::{EventId, SinkId},
+        owner::Owner,
         replay::{ReplayChange, ReplayJob, ReplayState, ReplayedState},
         sequence::SequenceRange,
     },
@@ -254,5 +255,23 @@ async fn dead_letters_are_redelivered_into_the_places_of_new_events_also_during_
     let redelivered = fixture.engine.redeliver(fixture.sinks[0], DeadLetterFilter::All, entry()).await.unwrap();
     let depth = fixture.engine.depth(fixture.sinks[0]);
     assert_eq!((redelivered.queued, depth.live, depth.queued), (3, CAPACITY, CAPACITY + CAPACITY / 2));
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn the_sinks_of_an_owner_have_a_bounded_number_of_unfinished_jobs() {
+    let fixture = EngineFixture::new().await;
+    let sinks: Vec<_> = (0..16).map(|_| SinkId::new()).collect();
+    for sink in &sinks {
+        fixture.engine.open_queue(&RouteTarget { sink: *sink, name: "s".into() }, owner());
+        fixture.engine.start_replay(*sink, lost(), entry()).await.unwrap();
+    }
+    let refused = fixture.engine.start_replay(fixture.sinks[0], lost(), entry()).await.unwrap_err();
+    let reason = "16 replays to sinks of this owner are under way: wait until one has ended, or cancel one";
+    assert_eq!((refused.to_string().as_str(), fixture.engine.replays(fixture.sinks[0])), (reason, vec![]));
+    fixture.engine.open_queue(&fixture.target(1), Owner::Global);
+    fixture.engine.start_replay(fixture.sinks[1], lost(), entry()).await.unwrap();
+    fixture.engine.change_replay(sinks[3], ReplayChange::Cancel, entry()).await.unwrap();
+    fixture.start(lost()).await;
     fixture.end().await;
 }

@@ -90,7 +90,7 @@ fn checked(body: ReplayBody) -> Result<NewReplay, ApiError> {
 impl From<ReplayError> for ApiError {
     fn from(error: ReplayError) -> Self {
         match error {
-            ReplayError::UnderWay | ReplayError::NoneUnderWay | ReplayError::NoQueue => {
+            ReplayError::UnderWay | ReplayError::TooMany(_) | ReplayError::NoneUnderWay | ReplayError::NoQueue => {
                 Self::Conflict(error.to_string())
             }
             ReplayError::Store(error) => error.into(),
