@@ -57,9 +57,10 @@ where
     let services = &connection.services;
     let _under_way = services.under_way.token();
     let origin = CorsOrigin::of(&services.mcp, &request);
+    let is_console = console::is_console_path(request.uri().path());
     let mut response = match origin.as_ref().and_then(CorsOrigin::preflight_response) {
         Some(response) => response,
-        None => match console::answer(&request) {
+        None => match console::answer(&request).await {
             Some(response) => response,
             None => respond(&connection, request).await?,
         },
@@ -72,6 +73,9 @@ where
     // Responses belong to their caller: no cache may keep them and no browser reinterpret them.
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if is_console {
+        console::protect(headers);
+    }
     if let Some(origin) = origin {
         origin.allow(headers);
     }

@@ -3,6 +3,7 @@
 //! Each output describes itself, so that the OpenAPI document says what the code answers.
 
 use super::{Response, error::ApiError, extract::Json};
+use bytes::Bytes;
 use hyper::{
     StatusCode,
     header::{CONTENT_TYPE, HeaderValue},
@@ -51,8 +52,8 @@ pub fn json(status: StatusCode, value: &impl Serialize) -> Response {
     }
 }
 
-pub fn with_content_type(status: StatusCode, content_type: &'static str, body: Vec<u8>) -> Response {
-    let mut response = Response::new(body.into());
+pub fn with_content_type(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Response {
+    let mut response = Response::new(body.into().into());
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response

@@ -7,7 +7,7 @@
 //! drain, and no place in front of its filters where a request could be authorized.
 
 use super::{
-    Response,
+    Response, console,
     dispatch::{self, ConnectionContext},
     idle::IdleTimer,
     services::HttpServices,
@@ -65,6 +65,7 @@ const HTTP2_PING: Duration = Duration::from_secs(20);
 /// Serves until the server is closing, then finishes the requests in flight, and cuts off those that take longer than `drain`.
 pub async fn serve(listener: TcpListener, services: Arc<HttpServices>, phases: StopPhases, drain: Duration) {
     let timeouts = ConnectionTimeouts { head: HEAD, idle: IDLE, drain };
+    tokio::spawn(console::preload());
     serve_with_timeouts(listener, services, phases, timeouts).await;
 }
 

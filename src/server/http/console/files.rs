@@ -103,11 +103,15 @@ pub fn content_type(path: &str) -> &'static str {
 
 /// The bytes of a file in the directory that `CONSOLE_FILES` names, for work on the console without a build. Only debug builds
 /// read it.
-pub fn from_disk(path: &str) -> Option<Vec<u8>> {
-    if !cfg!(debug_assertions) {
+pub async fn from_disk(path: &str) -> Option<Vec<u8>> {
+    if !cfg!(debug_assertions) || !is_plain(path) {
         return None;
     }
     let directory = std::env::var_os("CONSOLE_FILES")?;
-    let is_plain = Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
-    std::fs::read(Path::new(&directory).join(path)).ok().filter(|_| is_plain)
+    tokio::fs::read(Path::new(&directory).join(path)).await.ok()
+}
+
+/// Tells if a path stays below the directory it is joined to.
+pub fn is_plain(path: &str) -> bool {
+    !path.is_empty() && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
 }

@@ -7,6 +7,7 @@
 mod files;
 
 use super::{Response, response::with_content_type};
+use bytes::Bytes;
 use files::{ConsoleFile, FILES};
 use flate2::{Compression, write::GzEncoder};
 use hyper::{
@@ -17,12 +18,8 @@ use hyper::{
     },
 };
 use sha2::{Digest, Sha256};
-use std::{
-    borrow::Cow,
-    fmt::Write as _,
-    io::Write as _,
-    sync::{LazyLock, OnceLock},
-};
+use std::{fmt::Write as _, io::Write as _};
+use tokio::{sync::OnceCell, task};
 
 /// Scripts and styles from this server only, none inline; no frame around the page, and nothing from elsewhere.
 const POLICY: HeaderValue = HeaderValue::from_static(
@@ -37,9 +34,9 @@ const FILES_PATH: &str = "{{files}}";
 /// The path of all files of the console, up to the version.
 const PREFIX: &str = "/console/";
 
-static CONSOLE: LazyLock<Console> = LazyLock::new(Console::load);
+static CONSOLE: OnceCell<Console> = OnceCell::const_new();
 
-/// The files of the console, compressed when they are first asked for.
+/// The files of the console, compressed once, off the threads that answer requests.
 struct Console {
     version: String,
     files: Vec<ServedFile>,
@@ -47,32 +44,56 @@ struct Console {
 
 struct ServedFile {
     path: &'static str,
-    bytes: Cow<'static, [u8]>,
-    gzip: OnceLock<Vec<u8>>,
+    bytes: Bytes,
+    gzip: Bytes,
+}
+
+/// Loads the files ahead of the first request. A request that comes earlier waits for the same load.
+pub async fn preload() {
+    let _ = loaded().await;
 }
 
 /// Answers a request for the page or one of its files; `None` for everything else.
-pub fn answer<B>(request: &Request<B>) -> Option<Response> {
-    let path = request.uri().path();
-    if !matches!(*request.method(), Method::GET | Method::HEAD) || path != "/" && !path.starts_with(PREFIX) {
+pub async fn answer<B>(request: &Request<B>) -> Option<Response> {
+    let path = request.uri().path().to_owned();
+    if !matches!(*request.method(), Method::GET | Method::HEAD) || !is_console_path(&path) {
         return None;
     }
-    let headers = request.headers();
-    if let Some(changed) = changed_file(path) {
-        return Some(with_headers(changed, "no-store"));
+    let gzip = accepts_gzip(request.headers());
+    if let Some(changed) = changed_file(&path).await {
+        return Some(with_caching(changed, "no-store"));
     }
+    let console = loaded().await?;
     if path == "/" {
-        return Some(with_headers(CONSOLE.file(PAGE)?.response(headers), "no-cache"));
+        return Some(with_caching(console.file(PAGE)?.response(gzip), "no-cache"));
     }
     let (version, name) = path.strip_prefix(PREFIX)?.split_once('/')?;
-    let file = CONSOLE.file(name).filter(|_| version == CONSOLE.version && name != PAGE)?;
-    Some(with_headers(file.response(headers), "public, max-age=31536000, immutable"))
+    let file = console.file(name).filter(|_| version == console.version && name != PAGE)?;
+    Some(with_caching(file.response(gzip), "public, max-age=31536000, immutable"))
+}
+
+/// Tells if a path is the console's, whether there is a file or not.
+pub fn is_console_path(path: &str) -> bool {
+    path == "/" || path.starts_with(PREFIX)
+}
+
+/// Adds the headers that every response under a path of the console has, errors among them.
+pub fn protect(headers: &mut HeaderMap) {
+    headers.insert(CONTENT_SECURITY_POLICY, POLICY);
+    headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(HeaderName::from_static("cross-origin-opener-policy"), HeaderValue::from_static("same-origin"));
+}
+
+/// The loaded files; `None` only if the runtime stops meanwhile.
+async fn loaded() -> Option<&'static Console> {
+    CONSOLE.get_or_try_init(|| task::spawn_blocking(Console::load)).await.ok()
 }
 
 /// The file of a path as it is on disk now, whatever the version in the path.
-fn changed_file(path: &str) -> Option<Response> {
+async fn changed_file(path: &str) -> Option<Response> {
     let name = path.strip_prefix(PREFIX).map_or(PAGE, |rest| rest.split_once('/').map_or("", |(_, name)| name));
-    let bytes = files::from_disk(name)?;
+    let bytes = files::from_disk(name).await?;
     let bytes = if name == PAGE { page(&bytes, "disk") } else { bytes };
     Some(with_content_type(StatusCode::OK, files::content_type(name), bytes))
 }
@@ -100,26 +121,23 @@ impl Console {
 
 impl ServedFile {
     fn new(file: &ConsoleFile, version: &str) -> Self {
-        let bytes = if file.path == PAGE { Cow::Owned(page(file.bytes, version)) } else { Cow::Borrowed(file.bytes) };
-        Self { path: file.path, bytes, gzip: OnceLock::new() }
+        let bytes = match file.path {
+            PAGE => Bytes::from(page(file.bytes, version)),
+            _ => Bytes::from_static(file.bytes),
+        };
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+        let written = encoder.write_all(&bytes).and_then(|()| encoder.finish());
+        let gzip = written.expect("writing to memory does not fail").into();
+        Self { path: file.path, bytes, gzip }
     }
 
-    fn response(&self, headers: &HeaderMap) -> Response {
-        let content_type = files::content_type(self.path);
-        if !accepts_gzip(headers) {
-            return with_content_type(StatusCode::OK, content_type, self.bytes.to_vec());
+    fn response(&self, gzip: bool) -> Response {
+        let body = if gzip { &self.gzip } else { &self.bytes };
+        let mut response = with_content_type(StatusCode::OK, files::content_type(self.path), body.clone());
+        if gzip {
+            response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         }
-        let mut response = with_content_type(StatusCode::OK, content_type, self.gzip().clone());
-        response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         response
-    }
-
-    fn gzip(&self) -> &Vec<u8> {
-        self.gzip.get_or_init(|| {
-            let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
-            let written = encoder.write_all(&self.bytes).and_then(|()| encoder.finish());
-            written.expect("writing to memory does not fail")
-        })
     }
 }
 
@@ -136,14 +154,10 @@ fn accepts_gzip(headers: &HeaderMap) -> bool {
     })
 }
 
-fn with_headers(mut response: Response, caching: &'static str) -> Response {
+fn with_caching(mut response: Response, caching: &'static str) -> Response {
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static(caching));
     headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
-    headers.insert(CONTENT_SECURITY_POLICY, POLICY);
-    headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
-    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-    headers.insert(HeaderName::from_static("cross-origin-opener-policy"), HeaderValue::from_static("same-origin"));
     response
 }
 

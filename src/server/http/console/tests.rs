@@ -8,9 +8,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-fn get(path: &str, encoding: &str) -> Option<Response> {
+async fn get(path: &str, encoding: &str) -> Option<Response> {
     let request = Request::builder().uri(path).header(ACCEPT_ENCODING, encoding).body(()).unwrap();
-    answer(&request)
+    answer(&request).await
+}
+
+async fn console() -> &'static Console {
+    loaded().await.unwrap()
+}
+
+async fn body(response: Response) -> Bytes {
+    response.into_body().collect().await.unwrap().to_bytes()
 }
 
 fn web() -> PathBuf {
@@ -57,76 +65,107 @@ fn resolved(path: &str, name: &str) -> String {
     target.to_str().unwrap().to_owned()
 }
 
-#[test]
-fn every_file_that_is_linked_or_imported_exists() {
+#[tokio::test]
+async fn every_file_that_is_linked_or_imported_exists() {
+    let console = console().await;
     for file in FILES.iter().filter(|file| !file.path.starts_with("vendor/")) {
         let text = String::from_utf8_lossy(file.bytes);
         let linked = text.split("{{files}}/").skip(1).filter_map(|rest| rest.split('"').next()).map(str::to_owned);
         let quoted = text.split('"').filter(|name| name.starts_with("./") || name.starts_with("../"));
         let imported = quoted.filter(|name| name.ends_with(".js")).map(|name| resolved(file.path, name));
         for name in linked.chain(imported) {
-            assert!(CONSOLE.file(&name).is_some(), "{} names {name}", file.path);
+            assert!(console.file(&name).is_some(), "{} names {name}", file.path);
         }
     }
 }
 
 #[tokio::test]
 async fn the_page_names_files_that_are_kept_for_good() {
-    let page = get("/", "identity").unwrap();
+    let page = get("/", "identity").await.unwrap();
     assert_eq!(page.headers()[CACHE_CONTROL], "no-cache");
-    let policy = page.headers()[CONTENT_SECURITY_POLICY].to_str().unwrap().to_owned();
+    let text = String::from_utf8(body(page).await.to_vec()).unwrap();
+    let main = format!("/console/{}/main.js", console().await.version);
+    assert!(text.contains(&main), "{text}");
+    let file = get(&main, "br, gzip").await.unwrap();
+    assert_eq!(file.headers()[CACHE_CONTROL], "public, max-age=31536000, immutable");
+    assert_eq!(file.headers()[CONTENT_ENCODING], "gzip");
+    assert!(get(&main, "gzip;q=0").await.unwrap().headers().get(CONTENT_ENCODING).is_none());
+}
+
+#[test]
+fn the_policy_allows_the_files_of_this_server_and_nothing_inline() {
+    let mut headers = HeaderMap::new();
+    protect(&mut headers);
+    let policy = headers[CONTENT_SECURITY_POLICY].to_str().unwrap();
     for part in ["default-src 'none'", "script-src 'self'", "style-src 'self'", "frame-ancestors 'none'"] {
         assert!(policy.contains(part), "{policy}");
     }
     assert!(!policy.contains("unsafe"), "{policy}");
-    let text = page.into_body().collect().await.unwrap().to_bytes();
-    let text = String::from_utf8(text.to_vec()).unwrap();
-    let main = format!("/console/{}/main.js", CONSOLE.version);
-    assert!(text.contains(&main), "{text}");
-    let file = get(&main, "br, gzip").unwrap();
-    assert_eq!(file.headers()[CACHE_CONTROL], "public, max-age=31536000, immutable");
-    assert_eq!(file.headers()[CONTENT_ENCODING], "gzip");
-    assert!(get(&main, "gzip;q=0").unwrap().headers().get(CONTENT_ENCODING).is_none());
 }
 
-#[test]
-fn other_versions_and_names_are_not_found() {
-    let version = &CONSOLE.version;
+#[tokio::test]
+async fn files_are_compressed_once_and_served_without_copies() {
+    let console = console().await;
+    let file = console.file("main.js").unwrap();
+    let path = format!("/console/{}/main.js", console.version);
+    for (encoding, kept) in [("gzip", &file.gzip), ("identity", &file.bytes)] {
+        for _ in 0..2 {
+            let sent = body(get(&path, encoding).await.unwrap()).await;
+            assert_eq!((sent.as_ptr(), sent.len()), (kept.as_ptr(), kept.len()), "{encoding}");
+        }
+    }
+    let mut text = Vec::new();
+    std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&*file.gzip), &mut text).unwrap();
+    assert!(text == file.bytes, "the compressed file is another");
+}
+
+#[tokio::test]
+async fn other_versions_and_names_are_not_found() {
+    let version = &console().await.version;
     for path in
         ["/console/", "/console/0/main.js", &format!("/console/{version}/"), &format!("/console/{version}/../x")]
     {
-        assert!(get(path, "gzip").is_none(), "{path}");
+        assert!(get(path, "gzip").await.is_none(), "{path}");
     }
-    assert!(get(&format!("/console/{version}/index.html"), "gzip").is_none(), "the page has one address");
+    assert!(get(&format!("/console/{version}/index.html"), "gzip").await.is_none(), "the page has one address");
     let post = Request::builder().method(Method::POST).uri("/").body(()).unwrap();
-    assert!(answer(&post).is_none());
-}
-
-/// The names of files that `path` imports statically, itself included.
-fn closure(path: &str, found: &mut BTreeSet<String>) {
-    if !found.insert(path.to_owned()) || path.starts_with("vendor/") {
-        return;
-    }
-    let text = String::from_utf8_lossy(&CONSOLE.file(path).unwrap().bytes).into_owned();
-    for name in text.split("from \"").skip(1).filter_map(|rest| rest.split('"').next()) {
-        closure(&resolved(path, name), found);
-    }
+    assert!(answer(&post).await.is_none());
 }
 
 #[test]
-fn the_first_page_is_small() {
+fn a_path_that_leaves_the_directory_is_not_read() {
+    assert!(files::is_plain("views/sink.js"));
+    for path in ["", "../main.js", "views/../../x", "/etc/passwd", "./main.js"] {
+        assert!(!files::is_plain(path), "{path}");
+    }
+}
+
+/// The names of files that `path` imports statically, itself included.
+fn closure(console: &Console, path: &str, found: &mut BTreeSet<String>) {
+    if !found.insert(path.to_owned()) || path.starts_with("vendor/") {
+        return;
+    }
+    let text = String::from_utf8_lossy(&console.file(path).unwrap().bytes).into_owned();
+    for name in text.split("from \"").skip(1).filter_map(|rest| rest.split('"').next()) {
+        closure(console, &resolved(path, name), found);
+    }
+}
+
+#[tokio::test]
+async fn the_first_page_is_small() {
+    let console = console().await;
     let mut first = BTreeSet::new();
     for module in ["main.js", "views/login.js", "views/overview.js", "vendor/uplot.js"] {
-        closure(module, &mut first);
+        closure(console, module, &mut first);
     }
     let styles = FILES.iter().filter(|file| file.path.ends_with(".css")).map(|file| file.path.to_owned());
     first.extend(styles.chain(["index.html".to_owned()]));
     assert!(!first.contains("vendor/editor.js"), "the editor is loaded when it is needed");
-    let size = |path: &str| CONSOLE.file(path).unwrap().gzip().len();
+    let size = |path: &str| console.file(path).unwrap().gzip.len();
     let without_editor: usize = first.iter().map(|path| size(path)).sum();
     assert!(without_editor <= 100 << 10, "{without_editor} bytes: {first:?}");
-    closure("views/sink.js", &mut first);
-    closure("vendor/editor.js", &mut first);
+    closure(console, "views/sink.js", &mut first);
+    closure(console, "vendor/editor.js", &mut first);
     let with_editor: usize = first.iter().map(|path| size(path)).sum();
     assert!(with_editor <= 300 << 10, "{with_editor} bytes");
 }

@@ -175,7 +175,21 @@ async fn the_page_of_the_console_is_open_and_closed_to_frames() {
     assert_eq!(page.headers["content-type"], "text/html; charset=utf-8");
     assert_eq!(page.headers["x-frame-options"], "DENY");
     assert!(page.headers["content-security-policy"].to_str().unwrap().contains("frame-ancestors 'none'"));
-    assert_eq!(server.send(server.request("GET", "/console/x/main.js").body(()).unwrap()).await.status, 404);
-    assert_eq!(server.send(server.request("POST", "/").body(()).unwrap()).await.status, 404);
+    for (method, path) in [("GET", "/console/x/main.js"), ("GET", "/console/"), ("POST", "/console/x"), ("POST", "/")] {
+        let missing = server.send(server.request(method, path).body(()).unwrap()).await;
+        assert_eq!(missing.code(), "not_found", "{method} {path}");
+        for name in [
+            "content-security-policy",
+            "x-frame-options",
+            "referrer-policy",
+            "cross-origin-opener-policy",
+            "x-content-type-options",
+        ] {
+            assert_eq!(missing.header(name), page.header(name), "{name} of {method} {path}");
+            assert!(!missing.header(name).is_empty(), "{name}");
+        }
+        assert_eq!(missing.header("cache-control"), "no-store", "{method} {path}");
+    }
+    assert_eq!(server.get("/api/activity").await.header("content-security-policy"), "", "not for the API");
     server.stop().await;
 }
