@@ -39,9 +39,9 @@ use crate::{
     server::{
         agent_hub::{AgentHub, AgentHubDeps},
         http::{
-            ActivityServices, BackupServices, EventServices, HttpServices, HttpSettings, LoginServices, MethodServices,
-            ScriptRunServices, ScriptServices, SinkServices, SourceServices, SpaceServices, StatusServices,
-            SubscriptionServices, UserLimits, UserServices,
+            ActivityRecords, ActivityServices, BackupServices, EventServices, HttpServices, HttpSettings,
+            LoginServices, MethodServices, ScriptRunServices, ScriptServices, SinkServices, SourceServices,
+            SpaceServices, StatusServices, SubscriptionServices, UserLimits, UserServices,
         },
         mcp,
         stop_phases::StopPhases,
@@ -326,14 +326,14 @@ impl Services {
                 audit: self.audit.clone(),
                 user_limits: user_limits.clone(),
             }),
-            activity: Arc::new(ActivityServices {
+            activity: Arc::new(ActivityServices::new(ActivityRecords {
                 activity: self.feed.activity().clone(),
                 sinks: self.sinks.clone(),
                 subscriptions: self.subscriptions.clone(),
                 engine: self.engine.clone(),
                 spaces: self.spaces.clone(),
                 delivery: self.delivery.clone(),
-            }),
+            })),
             subscriptions: Arc::new(SubscriptionServices {
                 subscriptions: self.subscriptions.clone(),
                 filters: self.filters.clone(),

@@ -5,7 +5,7 @@ use crate::model::{id::SinkId, timestamp::Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The last hour since the server started, as far as the caller may see it.
+/// The last hour since the server started, as far as the caller may see it. The figures may be a second old.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Activity")]
 pub struct RecentActivityView {
@@ -27,7 +27,7 @@ pub struct RecentActivityView {
 }
 
 /// The queues of all sinks and subscriptions.
-#[derive(Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct QueueTotals {
     /// Undelivered events.
     pub depth: usize,
@@ -36,7 +36,7 @@ pub struct QueueTotals {
     pub oldest_waiting_at: Option<Timestamp>,
 }
 
-#[derive(Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
 pub struct SinkTotals {
     pub total: usize,
     pub paused: usize,
@@ -46,7 +46,7 @@ pub struct SinkTotals {
 }
 
 /// A sink that needs attention.
-#[derive(Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub struct TroubledSink {
     pub sink_id: SinkId,
     pub name: String,
@@ -57,11 +57,22 @@ pub struct TroubledSink {
     pub last_error: Option<String>,
 }
 
-#[derive(Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
 pub struct SpaceTotals {
     pub total: usize,
     pub deployed: usize,
     pub unhealthy: usize,
     /// Deployed spaces whose agent is not connected.
     pub away: usize,
+}
+
+impl SinkTotals {
+    pub fn add(&mut self, other: &Self) {
+        let Self { total, paused, quarantined, failing, dropping } = other;
+        self.total += total;
+        self.paused += paused;
+        self.quarantined += quarantined;
+        self.failing += failing;
+        self.dropping += dropping;
+    }
 }

@@ -40,6 +40,7 @@ mod route_table;
 mod routes;
 mod server;
 mod services;
+mod shared_computation;
 mod user_limits;
 mod write_timeout;
 
@@ -48,6 +49,7 @@ pub use extract::{Json, Query};
 pub use metrics_listener::serve_metrics;
 pub use request::ApiRequest;
 pub use response::{Accepted, ArchiveStream, Created, EventStream, NoContent};
+pub use routes::activity_figures::ActivityRecords;
 pub use server::serve;
 pub use services::{
     ActivityServices, BackupServices, EventServices, HttpServices, HttpSettings, LoginServices, MethodServices,

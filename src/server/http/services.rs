@@ -3,7 +3,11 @@
 //! A handler names the group it uses as its first argument and gets it through [`FromServices`], so that its signature
 //! says what it can touch. The groups are filled in `server/services.rs`.
 
-use super::user_limits::UserLimits;
+use super::{
+    routes::activity_figures::{ActivityFigures, ActivityRecords},
+    shared_computation::SharedComputation,
+    user_limits::UserLimits,
+};
 use crate::{
     calls::{call::Calls, registry::Registry},
     delivery::{
@@ -31,6 +35,9 @@ use crate::{
 };
 use std::{sync::Arc, time::Duration};
 use tokio_util::task::TaskTracker;
+
+/// The age up to which computed figures of activity are shown.
+const FIGURES_AGE: Duration = Duration::from_secs(1);
 
 /// Everything that the HTTP server uses.
 pub struct HttpServices {
@@ -130,13 +137,15 @@ pub struct SourceServices {
 
 /// Services of the figures of the last hour.
 pub struct ActivityServices {
-    pub activity: RecentActivity,
-    pub sinks: Sinks,
-    pub subscriptions: Subscriptions,
-    pub engine: Arc<dyn Engine>,
-    pub spaces: Spaces,
-    /// Knows the sinks whose Lua is in quarantine.
-    pub delivery: sinks::SinkContext,
+    pub records: ActivityRecords,
+    /// One computation serves all callers of a second.
+    pub figures: SharedComputation<ActivityFigures>,
+}
+
+impl ActivityServices {
+    pub fn new(records: ActivityRecords) -> Self {
+        Self { records, figures: SharedComputation::new(FIGURES_AGE) }
+    }
 }
 
 /// Services of the routes of subscriptions.

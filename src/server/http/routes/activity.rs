@@ -1,109 +1,61 @@
 //! `GET /api/activity`: the figures of the last hour, of the sinks that the caller manages, the caller's subscriptions and
 //! the spaces that it sees.
+//!
+//! [`super::activity_figures`] computes those of all owners at once, for all callers of a second; here each gets its part.
 
 use super::{
-    ownership::{manages_sinks_of, sees_all_events, sees_space},
-    sink_status::sink_status,
+    activity_figures::{ActivityFigures, MAX_TROUBLED, UserFigures},
+    ownership::{manages_sinks_of, sees_all_events},
 };
 use crate::{
-    delivery::sinks::Sink,
+    identity::Caller,
     model::{
-        api::{
-            activity::{QueueTotals, RecentActivityView, SinkTotals, SpaceTotals, TroubledSink},
-            sinks::SinkStatus,
-        },
-        id::SinkId,
-        space_state::{SpaceHealth, SpaceState},
+        api::activity::{RecentActivityView, SinkTotals},
+        owner::Owner,
+        permission::Permission,
         timestamp::Timestamp,
     },
-    routing::activity::{MINUTES, MinuteCounts},
+    routing::activity::MINUTES,
     server::http::{ApiError, ApiRequest, Json, services::ActivityServices},
 };
 use std::{sync::Arc, time::Duration};
 
-/// Troubled sinks that are named.
-const MAX_TROUBLED: usize = 20;
-
 pub async fn show(services: Arc<ActivityServices>, request: ApiRequest) -> Result<Json<RecentActivityView>, ApiError> {
-    let (caller, now) = (request.caller(), Timestamp::now());
-    let user = if sees_all_events(caller) { None } else { Some(caller.user.id) };
-    let mut figures = QueueFigures { now, queues: QueueTotals::default(), sums: [[0; MINUTES]; 3] };
+    let computing = services.clone();
+    let figures = services.figures.get(move || ActivityFigures::compute(&computing.records)).await;
+    let figures = figures.ok_or_else(|| ApiError::Internal("the figures of activity were not computed".to_owned()))?;
+    Ok(Json(view(&services, request.caller(), &figures)))
+}
+
+fn view(services: &ActivityServices, caller: &Caller, figures: &ActivityFigures) -> RecentActivityView {
+    let (user, nothing) = (caller.user.id, UserFigures::default());
+    let own = figures.users.get(&user).unwrap_or(&nothing);
+    let mut queues = own.subscriptions.clone();
     let (mut totals, mut troubled) = (SinkTotals::default(), Vec::new());
-    for sink in services.sinks.page(None, usize::MAX, |sink| manages_sinks_of(caller, sink.owner)) {
-        figures.add(&services, sink.id);
-        let status = sink_status(&sink, &services.activity, &*services.engine, &services.delivery);
-        totals.total += 1;
-        match status {
-            SinkStatus::Active => continue,
-            SinkStatus::Paused => {
-                totals.paused += 1;
-                continue;
-            }
-            SinkStatus::Quarantined => totals.quarantined += 1,
-            SinkStatus::Failing => totals.failing += 1,
-            SinkStatus::Dropping => totals.dropping += 1,
-        }
-        if troubled.len() < MAX_TROUBLED {
-            troubled.push(troubled_sink(&services, &sink, status, now));
+    for (owner, sinks) in [(Owner::User(user), &own.sinks), (Owner::Global, &figures.global_sinks)] {
+        if manages_sinks_of(caller, owner) {
+            queues.merge(&sinks.queues);
+            totals.add(&sinks.totals);
+            troubled.extend(sinks.troubled.iter().cloned());
         }
     }
-    for subscription in services.subscriptions.of(caller.user.id) {
-        figures.add(&services, subscription.id);
-    }
-    let mut spaces = SpaceTotals::default();
-    for space in services.spaces.page(None, usize::MAX, |space| sees_space(caller, space)) {
-        let is_deployed = space.state == SpaceState::Deployed;
-        spaces.total += 1;
-        spaces.deployed += usize::from(is_deployed);
-        spaces.unhealthy += usize::from(space.health == SpaceHealth::Unhealthy);
-        spaces.away += usize::from(is_deployed && !services.spaces.status(space.id).linked);
-    }
-    let this_minute = Timestamp::from_micros(now.seconds().div_euclid(60) * 60_000_000);
-    let [delivered, failed, dropped] = figures.sums.map(Vec::from);
-    Ok(Json(RecentActivityView {
+    troubled.sort_by_key(|sink| sink.sink_id);
+    troubled.truncate(MAX_TROUBLED);
+    let events = match sees_all_events(caller) {
+        true => figures.events,
+        false => services.records.activity.events(Some(user), figures.now),
+    };
+    let this_minute = Timestamp::from_micros(figures.now.seconds().div_euclid(60) * 60_000_000);
+    let [delivered, failed, dropped] = queues.sums.map(Vec::from);
+    RecentActivityView {
         from: this_minute.before(Duration::from_secs(60 * (MINUTES as u64 - 1))),
-        events: services.activity.events(user, now).into(),
+        events: events.into(),
         delivered,
         failed,
         dropped,
-        queues: figures.queues,
+        queues: queues.totals,
         sinks: totals,
         troubled,
-        spaces,
-    }))
-}
-
-/// Sums over queues.
-struct QueueFigures {
-    now: Timestamp,
-    queues: QueueTotals,
-    /// Delivered, failed and dropped.
-    sums: [MinuteCounts; 3],
-}
-
-impl QueueFigures {
-    fn add(&mut self, services: &ActivityServices, queue: SinkId) {
-        let depth = services.engine.depth(queue);
-        let queues = &mut self.queues;
-        queues.depth += depth.queued;
-        queues.dead += depth.dead;
-        queues.oldest_waiting_at = [queues.oldest_waiting_at, depth.oldest].into_iter().flatten().min();
-        let activity = services.activity.sink(queue, self.now);
-        for (sum, counts) in self.sums.iter_mut().zip([activity.delivered, activity.failed, activity.dropped]) {
-            sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum = sum.saturating_add(count));
-        }
-    }
-}
-
-fn troubled_sink(services: &ActivityServices, sink: &Sink, status: SinkStatus, now: Timestamp) -> TroubledSink {
-    let depth = services.engine.depth(sink.id);
-    let last_error = services.activity.sink(sink.id, now).last_error.map(|error| error.message);
-    TroubledSink {
-        sink_id: sink.id,
-        name: sink.name.clone(),
-        status: status.into(),
-        depth: depth.queued,
-        dead: depth.dead,
-        last_error,
+        spaces: if caller.may(Permission::ManageSpaces) { figures.spaces } else { own.spaces },
     }
 }

@@ -12,6 +12,7 @@ mod sink_status;
 mod views;
 
 pub mod activity;
+pub mod activity_figures;
 pub mod audit;
 pub mod auth;
 pub mod backup;

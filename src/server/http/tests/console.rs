@@ -6,6 +6,7 @@ use crate::{
     routing::activity::MINUTES,
 };
 use serde_json::{Value, json};
+use std::time::{Duration, Instant};
 
 fn webhook(name: &str, owner: &str) -> Value {
     json!({"name": name, "events": "custom.*", "type": "webhook", "owner": owner, "webhook": {"url": "https://example.com/"}})
@@ -41,6 +42,42 @@ async fn the_figures_of_the_last_hour_are_those_that_the_caller_may_see() {
     assert_eq!(["events", "delivered", "failed", "dropped"].map(|name| sum(&hers, name)), [1, 1, 0, 1]);
     assert_eq!((&hers["sinks"]["total"], &hers["sinks"]["dropping"]), (&json!(1), &json!(1)));
     assert_eq!(hers["troubled"][0]["name"], "own");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn all_viewers_of_a_second_share_the_figures_and_each_sees_its_part() {
+    let server = TestServer::start().await;
+    let (_, ada) = server.user("ada", &["member"]).await;
+    let own = server.call(&ada, "POST", "/api/event-sinks", Some(webhook("own", "me"))).await.text("id");
+    let (activity, own) = (server.services.feed.activity(), own.parse::<SinkId>().unwrap());
+    let dropped = |figures: &Value| {
+        let counts = figures["dropped"].as_array().unwrap();
+        counts.iter().map(|count| count.as_u64().unwrap()).sum::<u64>()
+    };
+    // A round counts only if all of it was within the second.
+    let mut count = 0;
+    let first = loop {
+        let started = Instant::now();
+        let figures = server.get("/api/activity").await.body;
+        assert_eq!((dropped(&figures), &figures["sinks"]["total"]), (0, &json!(0)), "her sink is hers alone");
+        activity.count_drop(own);
+        count += 1;
+        let hers = server.call(&ada, "GET", "/api/activity", None).await.body;
+        if started.elapsed() < Duration::from_millis(900) {
+            break hers;
+        }
+        assert!(count < 50, "the machine is too slow for two requests in a second");
+    };
+    assert_eq!((dropped(&first), &first["sinks"]["total"]), (count - 1, &json!(1)), "computed for the first viewer");
+    loop {
+        let later = server.call(&ada, "GET", "/api/activity", None).await.body;
+        if dropped(&later) == count {
+            break;
+        }
+        assert_eq!(dropped(&later), count - 1);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     server.stop().await;
 }
 
