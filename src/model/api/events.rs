@@ -1,6 +1,6 @@
 //! Events: emitting one, explaining its routes, the history, and the live stream.
 
-use super::{identity::ActorView, lenient::Lenient, list::Limit, schemas};
+use super::{identity::ActorView, lenient::Lenient, list::Limit, schemas, search_text::SearchText};
 use crate::model::{
     delivery::{AttemptOutcome, Delivery, DeliveryState},
     event::EventType,
@@ -60,8 +60,7 @@ pub struct HistoryQuery {
     /// Events accepted at this time or earlier.
     pub until: Option<Timestamp>,
     /// Events whose payload has this text, as it was sent, with upper and lower case told apart.
-    #[schemars(length(min = 1, max = 256))]
-    pub text: Option<String>,
+    pub text: Option<SearchText>,
     #[serde(default)]
     pub limit: Limit,
     pub cursor: Option<String>,

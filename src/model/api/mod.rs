@@ -20,6 +20,7 @@ pub mod methods;
 pub mod replays;
 pub mod schemas;
 pub mod scripts;
+pub mod search_text;
 pub mod sequences;
 pub mod sinks;
 pub mod sources;

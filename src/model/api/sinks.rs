@@ -1,6 +1,6 @@
 //! Sinks: their queues, tests and previews, and redelivery. A [`SinkSpec`] makes one.
 
-use super::{lenient::Lenient, list::Limit, schemas};
+use super::{lenient::Lenient, list::Limit, schemas, search_text::SearchText};
 use crate::model::{
     delivery::AttemptOutcome,
     id::{EventId, SinkId, SpaceId},
@@ -21,7 +21,7 @@ pub struct SinkQuery {
     pub name: Option<String>,
     pub owner: Option<OwnerSpec>,
     /// Words that must all be in the name, the description or the patterns, in any case.
-    pub q: Option<String>,
+    pub q: Option<SearchText>,
     pub status: Option<SinkStatus>,
     #[serde(default)]
     pub limit: Limit,

@@ -31,6 +31,9 @@ use std::sync::{
 /// Events read for one page. A filter that matches little then gives a short page and a cursor to continue from.
 const EVENTS_PER_PAGE: usize = 5000;
 
+/// Bytes of payloads that a filter passes over for one page.
+const PASSED_BYTES_PER_PAGE: usize = 16 << 20;
+
 /// A handle to the events and deliveries in the store. Cloning it is cheap.
 #[derive(Clone)]
 pub struct History {
@@ -168,9 +171,10 @@ impl History {
         if first >= end {
             return Ok(page);
         }
-        let mut position = None;
+        let (mut position, mut passed) = (None, 0);
         for (read, key) in self.store.keys(first..end).rev().enumerate() {
-            if page.records.len() == filter.limit || read == EVENTS_PER_PAGE {
+            let is_costly = read == EVENTS_PER_PAGE || passed >= PASSED_BYTES_PER_PAGE;
+            if page.records.len() == filter.limit || is_costly {
                 page.next = position;
                 break;
             }
@@ -178,12 +182,16 @@ impl History {
             position = Some(at);
             // Absent if it was deleted between the two reads.
             let Some(row) = undamaged(self.event(at))?.flatten() else { continue };
+            let size = row.event.data.get().len();
             if !filter.selects_event(&row.event) {
+                passed += size;
                 continue;
             }
             let record = self.with_deliveries(at, row, &has_queue)?;
             if filter.selects_any(&record.deliveries) {
                 page.records.push(record);
+            } else {
+                passed += size;
             }
         }
         Ok(page)

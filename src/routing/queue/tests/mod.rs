@@ -229,6 +229,31 @@ async fn history_pages_backwards_in_time_and_filters() {
 }
 
 #[tokio::test]
+async fn a_search_passes_over_a_bounded_part_of_history_and_continues_from_there() {
+    let fixture = EngineFixture::new().await;
+    let mut ids = Vec::new();
+    for n in 0..80 {
+        let mut large = Event::clone(&*event(None));
+        let filling = "x".repeat((256 << 10) - 20);
+        large.data =
+            serde_json::value::RawValue::from_string(format!("{{\"a\":\"{filling}\",\"n\":\"n{n:04}\"}}")).unwrap();
+        ids.push(fixture.engine.accept(Arc::new(large), Vec::new()).await.unwrap().event.id);
+    }
+    let page = |after| {
+        let filter = HistoryFilter { text: Some("n0003".to_owned()), limit: 9, after, ..HistoryFilter::default() };
+        fixture.engine.history(&filter).unwrap()
+    };
+    let first = page(None);
+    assert_eq!((first.records.len(), first.next.map(|next| next.id)), (0, Some(ids[80 - 64])), "16 MiB were read");
+    let second = page(first.next);
+    assert_eq!(second.records.iter().map(|record| record.event.id).collect::<Vec<_>>(), [ids[3]]);
+    assert_eq!(second.next, None);
+    let all = fixture.engine.history(&HistoryFilter { limit: 99, ..HistoryFilter::default() }).unwrap();
+    assert_eq!((all.records.len(), all.next), (80, None), "a page without a filter passes over nothing");
+    fixture.end().await;
+}
+
+#[tokio::test]
 async fn the_oldest_dead_letters_are_deleted_when_there_are_too_many() {
     let fixture = EngineFixture::new().await;
     for _ in 0..DEAD_LETTERS + 2 {

@@ -10,6 +10,7 @@ use crate::{
         api::{
             events::{EmitBody, EventView, HistoryQuery, ReceiptView, SinkRef},
             list::List,
+            search_text::SearchText,
         },
         event::Event,
         id::{EventId, SinkId, SpaceId},
@@ -55,7 +56,7 @@ pub async fn history(
         state: query.state,
         since: query.since,
         until: query.until,
-        text: query.text.filter(|text| !text.is_empty()),
+        text: query.text.and_then(SearchText::into_text),
         after: pagination::cursor(query.cursor.as_deref())?,
         limit: query.limit.get(),
     };

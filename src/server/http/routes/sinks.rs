@@ -49,7 +49,7 @@ pub async fn list(
     Query(query): Query<SinkQuery>,
 ) -> Result<Json<List<SinkView>>, ApiError> {
     let caller = request.caller();
-    let words: Vec<_> = query.q.iter().flat_map(|q| q.split_whitespace()).map(str::to_lowercase).collect();
+    let words: Vec<_> = query.q.iter().flat_map(|q| q.as_str().split_whitespace()).map(str::to_lowercase).collect();
     let filter = |sink: &Sink| {
         manages_sinks_of(caller, sink.owner)
             && query.name.as_ref().is_none_or(|name| *name == sink.name)

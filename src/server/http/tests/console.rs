@@ -82,6 +82,20 @@ async fn all_viewers_of_a_second_share_the_figures_and_each_sees_its_part() {
 }
 
 #[tokio::test]
+async fn a_text_to_search_for_is_bounded() {
+    let server = TestServer::start().await;
+    for (path, field) in [("/api/events", "text"), ("/api/event-sinks", "q")] {
+        let longest = "%C3%A9".repeat(256);
+        assert_eq!(server.get(&format!("{path}?{field}={longest}")).await.status, 200, "{field}");
+        let refused = server.get(&format!("{path}?{field}={longest}x")).await;
+        assert_eq!(refused.code(), "bad_request");
+        assert_eq!(refused.message(), format!("`{field}`: must be at most 256 characters"));
+        assert_eq!(server.get(&format!("{path}?{field}=")).await.status, 200, "an empty {field} searches for nothing");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn sinks_are_found_by_words_and_by_status() {
     let server = TestServer::start().await;
     for name in ["alpha", "beta"] {
