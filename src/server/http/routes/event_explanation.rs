@@ -15,11 +15,12 @@ use crate::{
         event_filter::EventFilter,
         id::{SinkId, UserId},
         owner::Owner,
-        pattern::Patterns,
+        pattern::{Pattern, Patterns},
     },
     scripting::lua::FilterVerdict,
     server::http::{ApiError, ApiRequest, Json, services::EventServices},
 };
+use serde::Deserialize;
 use std::{collections::HashMap, sync::Arc};
 
 pub async fn explain(
@@ -50,7 +51,7 @@ pub async fn explain(
     });
     let explained = sinks.iter().map(|sink| {
         let shown = sink.filter.as_ref().filter(|_| manages_sinks_of(caller, sink.owner)).cloned();
-        explain_sink(sink, kind, explain_filter(&shown, filters.get(&sink.id)))
+        explain_sink(sink, &event, explain_filter(&shown, filters.get(&sink.id)))
     });
     let sinks = explained.chain(methods).collect();
     Ok(Json(Explanation { event_type: kind.as_str().to_owned(), sinks }))
@@ -64,10 +65,10 @@ async fn run_filters(
     sinks: &[Arc<Sink>],
     methods: &[Arc<Subscription>],
 ) -> Result<HashMap<SinkId, FilterVerdict>, ApiError> {
-    let kind = event.kind.as_str();
-    let sinks =
-        sinks.iter().filter(|sink| sink.receives_events() && sink.filter.is_some() && sink.events.matches(kind));
-    let methods = methods.iter().filter(|method| method.filter.is_some() && method.events.matches(kind));
+    let filtered = |sink: &&Arc<Sink>| sink.receives_events() && sink.filter.is_some();
+    let sinks = sinks.iter().filter(filtered).filter(|sink| match_sink(sink, event).is_ok());
+    let methods = methods.iter().filter(|method| method.filter.is_some());
+    let methods = methods.filter(|method| match_method(method, &event.kind).is_ok());
     let filtered: Vec<SinkId> = sinks.map(|sink| sink.id).chain(methods.map(|method| method.id)).collect();
     if filtered.is_empty() {
         return Ok(HashMap::new());
@@ -93,8 +94,8 @@ fn explain_filter(shown: &Option<EventFilter>, verdict: Option<&FilterVerdict>) 
     }
 }
 
-fn explain_sink(sink: &Sink, kind: &EventType, filter: Result<String, String>) -> ExplainedSink {
-    let matched = match_patterns(&sink.events, kind).and_then(|reason| Ok(reason + &filter?));
+fn explain_sink(sink: &Sink, event: &Event, filter: Result<String, String>) -> ExplainedSink {
+    let matched = match_sink(sink, event).and_then(|reason| Ok(reason + &filter?));
     let matches = matched.is_ok() && sink.receives_events();
     let reason = match (matched, sink.receives_events(), sink.active) {
         (_, false, _) => "a json-rpc sink only formats events for the methods that name it".to_owned(),
@@ -119,7 +120,7 @@ fn explain_method(
     kind: &EventType,
     filter: Result<String, String>,
 ) -> ExplainedSink {
-    let matched = match_patterns(&subscription.events, kind).and_then(|reason| Ok(reason + &filter?));
+    let matched = match_method(subscription, kind).and_then(|reason| Ok(reason + &filter?));
     let open = services.calls.presence(subscription.space, &subscription.method) == Presence::Ready;
     let matches = matched.is_ok();
     let reason = match matched {
@@ -147,10 +148,42 @@ fn explain_method(
     }
 }
 
-/// The reason why the patterns match an event of this type, or as an error the reason why they do not.
-fn match_patterns(events: &Patterns, kind: &EventType) -> Result<String, String> {
-    match events.iter().find(|pattern| pattern.matches(kind.as_str())) {
-        Some(pattern) => Ok(format!("its pattern `{pattern}` matches")),
-        None => Err(format!("none of its patterns `{}` matches `{kind}`", events.as_str())),
+/// The reason why an event is for a sink by its patterns, or as an error the reason why it is not.
+fn match_sink(sink: &Sink, event: &Event) -> Result<String, String> {
+    if told_sink(event) == Some(sink.id) {
+        return Err("a sink gets no reports about itself".to_owned());
+    }
+    let by_all = if sink.internal { Ok(()) } else { Err(", unless the sink has `internal = true`") };
+    match_patterns(&sink.events, &event.kind, by_all)
+}
+
+/// The same for a subscribed method, which hears reports by patterns that name them.
+fn match_method(subscription: &Subscription, kind: &EventType) -> Result<String, String> {
+    match_patterns(&subscription.events, kind, Err(""))
+}
+
+/// The sink of which a report tells; `None` for every other event.
+fn told_sink(event: &Event) -> Option<SinkId> {
+    #[derive(Deserialize)]
+    struct ToldSink {
+        sink_id: SinkId,
+    }
+    if event.kind.segments().next() != Some("sink") {
+        return None;
+    }
+    serde_json::from_str::<ToldSink>(event.data.get()).ok().map(|told| told.sink_id)
+}
+
+/// The reason why the patterns match an event of this type, or as an error the reason why they do not. `by_all` tells if `*`
+/// matches reports, or as an error what to add where it does not.
+fn match_patterns(events: &Patterns, kind: &EventType, by_all: Result<(), &str>) -> Result<String, String> {
+    let refused = by_all.err().filter(|_| kind.is_internal());
+    let mut matching = events.iter().filter(|pattern| pattern.matches(kind.as_str()));
+    match (matching.find(|pattern| refused.is_none() || **pattern != Pattern::All), refused) {
+        (Some(pattern), _) => Ok(format!("its pattern `{pattern}` matches")),
+        (None, Some(unless)) if events.iter().any(|pattern| *pattern == Pattern::All) => {
+            Err(format!("its pattern `*` does not match `{kind}`, a report of the service{unless}"))
+        }
+        (None, _) => Err(format!("none of its patterns `{}` matches `{kind}`", events.as_str())),
     }
 }

@@ -2,11 +2,18 @@
 
 use super::TestServer;
 use crate::{
-    model::{delivery::AttemptOutcome, id::SinkId},
-    routing::activity::MINUTES,
+    model::{
+        delivery::AttemptOutcome,
+        event::Actor,
+        id::{SinkId, SpaceId, UserId},
+    },
+    routing::{activity::MINUTES, emit::NewEvent},
 };
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 fn webhook(name: &str, owner: &str) -> Value {
     json!({"name": name, "events": "custom.*", "type": "webhook", "owner": owner, "webhook": {"url": "https://example.com/"}})
@@ -91,6 +98,54 @@ async fn a_text_to_search_for_is_bounded() {
         assert_eq!(refused.code(), "bad_request");
         assert_eq!(refused.message(), format!("`{field}`: must be at most 256 characters"));
         assert_eq!(server.get(&format!("{path}?{field}=")).await.status, 200, "an empty {field} searches for nothing");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_reason_why_a_sink_does_not_hear_a_report_is_told() {
+    let server = TestServer::start().await;
+    let sink = |name: &str, events: &str, internal: bool| {
+        let mut sink = webhook(name, "global");
+        (sink["events"], sink["internal"]) = (json!(events), json!(internal));
+        sink
+    };
+    let told = server.post("/api/event-sinks", sink("told", "sink.*", true)).await.text("id");
+    for other in [sink("star", "*", false), sink("both", "custom.*, *", false), sink("all", "*", true)] {
+        server.post("/api/event-sinks", other).await;
+    }
+    server.post("/api/event-sinks", sink("named", "*, sink.failing", false)).await;
+    server.post("/api/event-sinks", sink("custom", "custom.*", true)).await;
+    let report = NewEvent {
+        id: None,
+        raised_at: None,
+        kind: "sink.failing".parse().unwrap(),
+        space_id: SpaceId::NIL,
+        space: None,
+        user_id: UserId::NIL,
+        actor: Actor::system(),
+        payload: serde_json::value::to_raw_value(&json!({"sink_id": told})).unwrap(),
+    };
+    let receipt = server.services.emitter.emit_about(told.parse().unwrap(), report).await.unwrap();
+    let heard: BTreeSet<_> = receipt.matched.iter().map(|target| target.name.to_string()).collect();
+    let explained = server.post("/api/events/explain", json!({"event_id": receipt.event.id})).await.body;
+    let explained = explained["sinks"].as_array().unwrap();
+    let matching = explained.iter().filter(|sink| sink["matches"] == true);
+    let matching: BTreeSet<_> = matching.map(|sink| sink["name"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(matching, heard, "the explanation is that of the routes");
+    assert_eq!(matching, BTreeSet::from(["all".to_owned(), "named".to_owned()]));
+    let denied =
+        "its pattern `*` does not match `sink.failing`, a report of the service, unless the sink has `internal = true`";
+    for (name, reason) in [
+        ("told", "a sink gets no reports about itself"),
+        ("star", denied),
+        ("both", denied),
+        ("all", "its pattern `*` matches"),
+        ("named", "its pattern `sink.failing` matches"),
+        ("custom", "none of its patterns `custom.*` matches `sink.failing`"),
+    ] {
+        let sink = explained.iter().find(|sink| sink["name"] == name).unwrap();
+        assert_eq!(sink["reason"], reason, "{name}");
     }
     server.stop().await;
 }
