@@ -157,6 +157,18 @@ fn the_first_event_waits_for_others_but_no_longer_than_it_may() {
 }
 
 #[test]
+fn a_change_of_the_sink_takes_effect_on_the_wait_of_a_batch() {
+    let receiver = Receiver::start();
+    let daemon = Daemon::start();
+    let sink = daemon.create_sink(&batched(&receiver.url("/"), json!({"max": 3, "wait": "1m"})));
+    let emitted = daemon.emit("x", &json!({"n": 0}));
+    let webhook = json!({"url": receiver.url("/"), "batch": {"max": 3}});
+    assert_eq!(daemon.patch(&format!("/api/event-sinks/{sink}"), &json!({"webhook": webhook})).status, 200);
+    daemon.delivery(&emitted["event_id"], "delivered");
+    assert_eq!(numbers(&receiver.received()), [vec![0]]);
+}
+
+#[test]
 fn a_template_sees_the_events_of_a_batch_and_tests_and_previews_have_one() {
     let receiver = Receiver::start();
     let daemon = Daemon::start();

@@ -37,12 +37,7 @@ use crate::{
 };
 use futures_util::FutureExt;
 use parking_lot::Mutex;
-use std::{
-    collections::HashMap,
-    panic::AssertUnwindSafe,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -51,9 +46,6 @@ const POSTPONED_WAIT: Duration = Duration::from_secs(1);
 
 /// The most bytes of data of the events of a batch. The output of a template, which holds them again, has a limit too.
 const MAX_BATCH_BYTES: usize = 512 << 10;
-
-/// The time between two looks at a queue that may hold a whole batch soon.
-const BATCH_LOOK: Duration = Duration::from_millis(10);
 
 /// The wait after a defect of the server ended a worker.
 const PANIC_WAIT: Duration = Duration::from_secs(30);
@@ -240,18 +232,14 @@ impl DelivererState {
             // Told when the batch is read.
             Ok(None) | Err(_) => return Ok(()),
         };
-        let until = Instant::now() + accepted_at.after(wait).from_now().min(wait);
-        let whole = spec.max.min(self.queue_limit);
-        while self.engine.depth(sink).queued < whole {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            if self.pause(left.min(BATCH_LOOK), retry_now).await == Next::Stop {
-                return Err(Next::Stop);
-            }
+        let left = accepted_at.after(wait).from_now().min(wait);
+        tokio::select! {
+            () = self.shutdown.cancelled() => Err(Next::Stop),
+            // The sink may have been changed: begin anew with what it is now.
+            () = retry_now.notified() => Err(Next::Continue),
+            () = self.engine.filled(sink, spec.max.min(self.queue_limit)) => Ok(()),
+            () = tokio::time::sleep(left) => Ok(()),
         }
-        Ok(())
     }
 
     /// Makes the attempt. While it lasts, its place counts among those of slow sinks from [`SLOW_AFTER`] on.

@@ -155,6 +155,9 @@ pub trait Engine: Send + Sync + 'static {
     /// Returns the state of the head of the sink's queue, without its event; `None` if the queue is empty.
     fn queue_head(&self, sink: SinkId) -> Option<QueueHead>;
 
+    /// Waits until the sink's queue holds this many events that can be read, or is discarded. Only the worker of the sink waits.
+    async fn filled(&self, sink: SinkId, events: usize);
+
     /// Reads the head of the sink's queue; `None` if the queue is empty.
     async fn head(&self, sink: SinkId) -> Result<Option<PendingDelivery>, StoreError>;
 

@@ -82,7 +82,8 @@ impl Engine for SledEngine {
             for kind in [keys::DEAD, keys::GAP, keys::NUMBER, keys::REPLAY] {
                 batch.delete_prefix(&keys::key(kind, &[sink.as_bytes()]))?;
             }
-            let Some(queue) = queue else { return Ok(0) };
+            let Some(mut queue) = queue else { return Ok(0) };
+            queue.end_fill();
             queue.ready.iter().filter_map(|queued| queued.event).for_each(|at| state.undelivered.remove(at, sink));
             Ok(queue.reserved)
         });
@@ -127,6 +128,13 @@ impl Engine for SledEngine {
             failures: head.failures,
             follows_dead_letter: queue.dead_letters.back().is_some_and(|letter| letter + 1 == head.sequence),
         })
+    }
+
+    async fn filled(&self, sink: SinkId, events: usize) {
+        let awaited = self.0.queues().get_mut(&sink).and_then(|queue| queue.await_fill(events));
+        if let Some(filled) = awaited {
+            filled.notified().await;
+        }
     }
 
     async fn head(&self, sink: SinkId) -> Result<Option<PendingDelivery>, StoreError> {

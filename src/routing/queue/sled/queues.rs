@@ -33,7 +33,10 @@ use std::{
     collections::{HashMap, VecDeque},
     sync::Arc,
 };
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{
+    sync::{Notify, mpsc},
+    time::Instant,
+};
 
 /// Limits of every queue.
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +97,14 @@ pub(super) struct SinkQueue {
     pub gaps: Gaps,
     /// Events that the sink has lost in the present minute.
     pub losses: LossBursts,
+    /// The fill that the sink's worker waits for.
+    awaited: Option<AwaitedFill>,
+}
+
+/// A number of events in a queue, and the worker that waits for it.
+struct AwaitedFill {
+    events: usize,
+    filled: Arc<Notify>,
 }
 
 /// An event that waits in a queue.
@@ -115,6 +126,31 @@ impl SinkQueue {
     /// Returns true if events that wait here count towards the limits of their users. For a global sink they do not.
     pub fn counts(&self) -> bool {
         self.owner != Some(Owner::Global)
+    }
+
+    /// Returns the notification of the moment when this many events are ready; `None` if they are. It replaces an earlier one.
+    pub fn await_fill(&mut self, events: usize) -> Option<Arc<Notify>> {
+        if self.ready.len() >= events {
+            return None;
+        }
+        let filled = Arc::new(Notify::new());
+        self.awaited = Some(AwaitedFill { events, filled: filled.clone() });
+        Some(filled)
+    }
+
+    /// Ends the wait for a fill.
+    pub fn end_fill(&mut self) {
+        if let Some(AwaitedFill { filled, .. }) = self.awaited.take() {
+            // Kept for a worker that has not begun to wait yet.
+            filled.notify_one();
+        }
+    }
+
+    fn push_ready(&mut self, queued: QueuedEvent) {
+        self.ready.push_back(queued);
+        if self.awaited.as_ref().is_some_and(|awaited| self.ready.len() >= awaited.events) {
+            self.end_fill();
+        }
     }
 }
 
@@ -196,14 +232,7 @@ impl QueueState {
                 continue;
             };
             let was_empty = queue.ready.is_empty();
-            queue.ready.push_back(QueuedEvent {
-                sequence,
-                event: Some(event),
-                failures: 0,
-                recorded,
-                due: None,
-                replay,
-            });
+            queue.push_ready(QueuedEvent { sequence, event: Some(event), failures: 0, recorded, due: None, replay });
             if was_empty {
                 // Fails only while the server stops and nothing is delivered any more.
                 let _ = self.hooks.ready.send(sink);

@@ -23,6 +23,7 @@ use crate::{
         store::{Store, test_support::copy_directory},
     },
 };
+use futures_util::FutureExt;
 use std::{path::Path, sync::Arc, time::Duration};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
@@ -174,6 +175,26 @@ async fn a_sink_is_woken_when_its_queue_stops_being_empty_and_after_a_restart() 
     assert!(fixture.wakes.try_recv().is_err(), "a sink with a worker is not woken again");
     fixture.crash().await;
     assert_eq!(fixture.wakes.try_recv().ok(), Some(fixture.sinks[0]));
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn a_worker_that_waits_for_a_fill_is_woken_by_the_last_event_and_by_the_end_of_the_queue() {
+    let fixture = EngineFixture::new().await;
+    fixture.push(None, 0b01).await;
+    assert!(fixture.engine.filled(fixture.sinks[0], 1).now_or_never().is_some(), "it is filled already");
+    let mut waiting = fixture.engine.filled(fixture.sinks[0], 3);
+    assert!((&mut waiting).now_or_never().is_none());
+    fixture.push(None, 0b11).await;
+    assert!((&mut waiting).now_or_never().is_none(), "one is missing");
+    fixture.push(None, 0b01).await;
+    waiting.await;
+    drop(fixture.engine.filled(fixture.sinks[0], 4));
+    let mut waiting = fixture.engine.filled(fixture.sinks[0], 5);
+    assert!((&mut waiting).now_or_never().is_none());
+    fixture.engine.discard_queue(fixture.sinks[0]).await.unwrap();
+    waiting.await;
+    fixture.engine.filled(fixture.sinks[0], 1).await;
     fixture.end().await;
 }
 
