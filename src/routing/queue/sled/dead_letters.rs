@@ -2,11 +2,12 @@
 
 use super::{
     audit_bursts::EventLoss,
-    delivery_row::{DeliveryRow, EarlierNumber},
+    delivery_row::EarlierNumber,
     gaps::GapChange,
     history::History,
     queues::{QueueState, QueuedEvent},
-    rows::{dead_key, decode, delivery_key, encode, number_key, position_bytes, queue_key, sequence_key, undamaged},
+    requeue::QueuedAgain,
+    rows::{dead_key, decode, encode, queue_key, undamaged},
 };
 use crate::{
     model::{
@@ -200,36 +201,17 @@ impl QueueState {
         let Some(event) = undamaged(History::event_in(batch, at))?.flatten().map(|row| row.event) else {
             return Ok(LetterResult::Damaged);
         };
-        let delivery = History::delivery_in(batch, at, sink)?;
-        let Some(sequence) = self.reserve_for_letter(sink, old_sequence) else { return Ok(LetterResult::QueueFull) };
-        batch.put(sequence_key(sink), sequence.to_be_bytes());
-        batch.put(queue_key(sink, sequence), position_bytes(at));
-        batch.delete(key);
-        // Written even if there was no delivery: retention finds the queued event by its new sequence number.
-        let (size, row) = delivery.map_or((0, None), |delivery| (delivery.size, delivery.row));
-        let earlier = EarlierNumber { sequence: old_sequence, state: DeliveryState::Dead };
-        let (row, forgotten) = DeliveryRow::queued_again(row, earlier, sequence);
-        if let Some(forgotten) = forgotten {
-            batch.delete(number_key(sink, forgotten));
+        let again = QueuedAgain {
+            at,
+            event: &event,
+            delivery: History::delivery_in(batch, at, sink)?,
+            earlier: EarlierNumber { sequence: old_sequence, state: DeliveryState::Dead },
+            letter: Some(key),
+            replay: None,
+        };
+        match self.queue_again(batch, sink, again, |queue| queue.live() < self.limits.queue) {
+            Some(sequence) => Ok(LetterResult::Queued(sequence, at)),
+            None => Ok(LetterResult::QueueFull),
         }
-        batch.put(number_key(sink, sequence), position_bytes(at));
-        self.history.put_delivery(batch, event.user_id, delivery_key(at, sink), size, &row);
-        if self.has_counted_queue(sink) {
-            self.undelivered.add(at, event.user_id, event.data.get().len(), &[sink]);
-        }
-        Ok(LetterResult::Queued(sequence, at))
-    }
-
-    /// Reserves a place in the queue for a dead letter and returns its new sequence number; `None` without room.
-    fn reserve_for_letter(&self, sink: SinkId, old_sequence: u64) -> Option<u64> {
-        let mut queues = self.queues();
-        let queue = queues.get_mut(&sink)?;
-        if queue.live() >= self.limits.queue {
-            return None;
-        }
-        queue.reserved += 1;
-        queue.dead_letters.retain(|other| *other != old_sequence);
-        queue.last_sequence += 1;
-        Some(queue.last_sequence)
     }
 }

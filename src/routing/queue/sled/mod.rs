@@ -7,7 +7,7 @@
 //! [`delivery_row`] are the layout on disk,
 //! [`audit_bursts`] the audit entries of lost events. [`gaps`] keeps the numbers that a sink misses, and [`numbers`] finds what became
 //! of each. [`replays`] queues events of the history
-//! again, for the jobs in [`replay_jobs`].
+//! again, for the jobs in [`replay_jobs`], by the step in [`requeue`] that dead letters take too.
 
 mod audit_bursts;
 mod dead_letters;
@@ -23,6 +23,7 @@ mod queues;
 mod recovery;
 mod replay_jobs;
 mod replays;
+mod requeue;
 mod retention;
 mod rows;
 mod undelivered;

@@ -12,10 +12,8 @@ use super::{
     history::History,
     queues::{QueueState, SinkQueue},
     replay_jobs::EventCount,
-    rows::{
-        EventRow, RoutedSink, dead_key, decode, delivery_key, event_key, event_position, first_event_key, number_key,
-        position_bytes, queue_key, sequence_key, undamaged,
-    },
+    requeue::QueuedAgain,
+    rows::{EventRow, RoutedSink, dead_key, decode, event_key, event_position, first_event_key, undamaged},
 };
 use crate::{
     model::{
@@ -272,54 +270,29 @@ impl QueueState {
             return Ok(ReplayedEvent::Gone);
         };
         let delivery = History::delivery_in(batch, at, sink)?;
-        let (size, old) = match delivery {
-            Some(delivery) if delivery.row.is_none() => return Ok(ReplayedEvent::Gone),
-            Some(delivery) => (delivery.size, delivery.row),
-            None => (0, None),
-        };
-        let selected = job.selection.number(routed, old.as_ref());
-        let Some(number) = selected.filter(|_| job.selection.has_type(&row.event.kind)) else {
+        if delivery.as_ref().is_some_and(|delivery| delivery.row.is_none()) {
+            return Ok(ReplayedEvent::Gone);
+        }
+        let selected = job.selection.number(routed, delivery.as_ref().and_then(|delivery| delivery.row.as_ref()));
+        let Some(earlier) = selected.filter(|_| job.selection.has_type(&row.event.kind)) else {
             return Ok(ReplayedEvent::Gone);
         };
-        let letter = match number.state {
-            DeliveryState::Dead => letter_of(batch, sink, number.sequence, at)?,
+        let letter = match earlier.state {
+            DeliveryState::Dead => letter_of(batch, sink, earlier.sequence, at)?,
             _ => None,
         };
         let (user, bytes) = (row.event.user_id, row.event.data.get().len());
         let undelivered = self.undelivered.bytes(user).saturating_add(bytes as u64);
-        let sequence = {
-            let mut queues = self.queues();
-            let Some(queue) = queues.get_mut(&sink) else { return Ok(ReplayedEvent::Gone) };
+        let has_room = |queue: &SinkQueue| {
             // New events of the user must not be refused because of those that are replayed.
             let is_too_much = queue.counts() && queue.replayed > 0 && undelivered > self.limits.undelivered / 2;
-            if is_too_much || queue.replay_room(self.limits.queue) == 0 {
-                return Ok(ReplayedEvent::NoRoom);
-            }
-            queue.reserved += 1;
-            queue.replayed += 1;
-            queue.last_sequence += 1;
-            if letter.is_some() {
-                queue.dead_letters.retain(|letter| *letter != number.sequence);
-            }
-            if queue.counts() {
-                self.undelivered.add(at, user, bytes, &[sink]);
-            }
-            queue.last_sequence
+            !is_too_much && queue.replay_room(self.limits.queue) > 0
         };
-        // Writes may read the disk, and everything waits for the queues.
-        if let Some(key) = letter {
-            batch.delete(key);
+        let again = QueuedAgain { at, event: &row.event, delivery, earlier, letter, replay: Some(job.id) };
+        match self.queue_again(batch, sink, again, has_room) {
+            Some(sequence) => Ok(ReplayedEvent::Queued(sequence)),
+            None => Ok(ReplayedEvent::NoRoom),
         }
-        batch.put(sequence_key(sink), sequence.to_be_bytes());
-        batch.put(queue_key(sink, sequence), position_bytes(at));
-        batch.put(number_key(sink, sequence), position_bytes(at));
-        let (row, forgotten) = DeliveryRow::queued_again(old, number, sequence);
-        if let Some(forgotten) = forgotten {
-            batch.delete(number_key(sink, forgotten));
-        }
-        let row = DeliveryRow { replay: Some(job.id), ..row };
-        self.history.put_delivery(batch, user, delivery_key(at, sink), size, &row);
-        Ok(ReplayedEvent::Queued(sequence))
     }
 }
 
