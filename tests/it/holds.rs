@@ -169,3 +169,36 @@ fn a_receiver_that_is_gone_pauses_its_sink_which_keeps_its_events() {
             .then_some(())
     });
 }
+
+#[test]
+fn a_stored_script_that_is_mended_or_activated_ends_the_holds_of_its_sinks_at_once() {
+    let daemon = Daemon::with(&[("DELIVERY_BACKOFF", ""), ("DELIVERY_HOLD_MAX", "1h")]);
+    let script = json!({"name": "s", "owner": "global", "content": "return svc.retry(600, 'not yet')"});
+    let script = daemon.post("/api/scripts", &script).json()["id"].as_str().unwrap().to_owned();
+    let path = format!("/api/scripts/{script}");
+    let spec = |name: &str| {
+        json!({"name": name, "events": "custom.*", "type": "script", "owner": "global", "on_failure": "hold",
+            "script": {"script_id": script}})
+    };
+    let ids = ["a", "b"].map(|name| daemon.create_sink(&spec(name)));
+    let delivered = |emitted: &Value| {
+        eventually("both deliveries", || {
+            let deliveries = daemon.event(&emitted["event_id"])["deliveries"].as_array()?.clone();
+            (deliveries.len() == 2 && deliveries.iter().all(|delivery| delivery["state"] == "delivered")).then_some(())
+        });
+    };
+    let emitted = daemon.emit("x", &json!({}));
+    for id in &ids {
+        assert_eq!(wait_for_failure(&daemon, id, "held")["reason"], "not yet");
+    }
+    assert_eq!(daemon.patch(&path, &json!({"content": "return"})).status, 200);
+    delivered(&emitted);
+
+    assert_eq!(daemon.patch(&path, &json!({"active": false})).status, 200);
+    let emitted = daemon.emit("x", &json!({}));
+    for id in &ids {
+        assert_eq!(wait_for_failure(&daemon, id, "held")["needs_change"], true);
+    }
+    assert_eq!(daemon.patch(&path, &json!({"active": true})).status, 200);
+    delivered(&emitted);
+}

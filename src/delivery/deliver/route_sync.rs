@@ -1,10 +1,14 @@
 //! Keeps routes, filters and queues in line with the sinks and subscriptions: each that receives events has a queue and a
-//! route for its patterns, and nothing else has.
+//! route for its patterns, and nothing else has. A change of a stored script counts as one of the sinks that run it.
 
 use super::{Deliverer, worker::DelivererState};
 use crate::{
     delivery::{sinks::Sink, subscriptions::Subscription},
-    model::{id::SinkId, owner::Owner, pattern::Patterns},
+    model::{
+        id::{ScriptId, SinkId},
+        owner::Owner,
+        pattern::Patterns,
+    },
     platform::collection::Change,
     routing::{
         matcher::{RouteEntry, Routes},
@@ -33,7 +37,7 @@ pub fn sync_routes(routes: &Arc<Routes<EventRoute>>, deliverer: &Deliverer) {
     for subscription in subscriptions {
         sync.apply_subscription(None, Some(&subscription));
     }
-    let subscription_sync = sync.clone();
+    let (subscription_sync, script_sync) = (sync.clone(), sync.clone());
     recipients.sinks.listen(move |change: &Change<Sink>| {
         let (before, after) = change.sides();
         sync.apply_sink(before, after);
@@ -41,6 +45,11 @@ pub fn sync_routes(routes: &Arc<Routes<EventRoute>>, deliverer: &Deliverer) {
     recipients.subscriptions.listen(move |change| {
         let (before, after) = change.sides();
         subscription_sync.apply_subscription(before, after);
+    });
+    recipients.sink_context.scripts.listen(move |change| {
+        if let (Some(_), Some(script)) = change.sides() {
+            script_sync.retry_sinks_of(script.id);
+        }
     });
 }
 
@@ -78,6 +87,17 @@ impl RouteSync {
         self.apply(before.map(subscription_route), after.map(subscription_route));
         if let (Some(subscription), None) = (before, after) {
             filters.remove(subscription.id);
+        }
+    }
+
+    /// Makes the retries of the sinks that run a stored script due at once.
+    fn retry_sinks_of(&self, script: ScriptId) {
+        let DelivererState { engine, recipients, sink_pools, .. } = &*self.deliverer.0;
+        let is_failing = |sink: SinkId| engine.queue_head(sink).is_some_and(|head| head.failures > 0);
+        let running = recipients.sinks.page(None, usize::MAX, |sink| sink.script_id() == Some(script));
+        for sink in running.iter().map(|sink| sink.id).filter(|sink| is_failing(*sink)) {
+            sink_pools.renew(sink);
+            self.deliverer.retry_now(sink);
         }
     }
 
