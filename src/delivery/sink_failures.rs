@@ -1,15 +1,15 @@
 //! Sinks whose deliveries fail: those that gave an event up, those that hold one, and those whose queue drops events.
 //!
 //! [`super::deliver`] records failures and successes here, the queue engine drops; the HTTP API shows them. A failure lasts until
-//! an event is delivered, also over a restart. Each change of state is reported by an event, which is stored with the new
+//! an event is delivered, also over a restart. Each change of state makes a report, which is stored with the new
 //! state and emitted afterwards ([`super::sink_reports`]), so that a crash loses and repeats none.
 //!
 //! Reports are bounded: a sink makes few of them in a minute, and one that was caused by another report says so in its
 //! `depth`, which has a limit. A state that was not reported because of the first limit is reported later, if it lasts.
 
 use super::{
-    sink_events::{EventCause, SinkEvent},
     sink_failure::{FailureState, ReportedSink, SinkFailure},
+    sink_report::{EventCause, SinkReport},
 };
 use crate::{
     model::{event::Event, id::SinkId, timestamp::Timestamp},
@@ -36,7 +36,7 @@ const REPORT_TIME: Duration = Duration::from_secs(60);
 pub struct SinkFailures {
     store: Store,
     state: Arc<Mutex<FailuresState>>,
-    /// Receives each sink with events to emit.
+    /// Receives each sink with reports to emit.
     reports: mpsc::UnboundedSender<SinkId>,
 }
 
@@ -64,10 +64,10 @@ struct FailureRecord {
     dropping: bool,
     /// Events that may not have been emitted yet, oldest first.
     #[serde(default, skip_serializing_if = "VecDeque::is_empty")]
-    outbox: VecDeque<SinkEvent>,
+    outbox: VecDeque<SinkReport>,
 }
 
-/// The sinks with events to emit, for [`super::sink_reports`].
+/// The sinks with reports to emit, for [`super::sink_reports`].
 pub type ReportedSinks = mpsc::UnboundedReceiver<SinkId>;
 
 impl SinkFailures {
@@ -148,7 +148,7 @@ impl SinkFailures {
         let record = state.records.entry(sink.id).or_insert_with(|| FailureRecord::new(sink.id));
         if !record.dropping && cause.may_report() && record.has_room() && take_turn(&mut state.recent, sink.id) {
             record.dropping = true;
-            record.outbox.push_back(SinkEvent::dropping(sink, &cause));
+            record.outbox.push_back(SinkReport::dropping(sink, &cause));
             let _ = self.reports.send(sink.id);
             self.save(record);
         } else if record.is_empty() {
@@ -195,16 +195,16 @@ impl SinkFailures {
         }
     }
 
-    /// The next event of a sink to emit.
-    pub(super) fn next_event(&self, sink: SinkId) -> Option<SinkEvent> {
+    /// The next report of a sink to emit.
+    pub(super) fn next_report(&self, sink: SinkId) -> Option<SinkReport> {
         self.state.lock().records.get(&sink)?.outbox.front().cloned()
     }
 
-    /// Removes an event that was emitted.
-    pub(super) fn emitted(&self, sink: SinkId, event: &SinkEvent) {
+    /// Removes a report that was emitted.
+    pub(super) fn emitted(&self, sink: SinkId, report: &SinkReport) {
         let state = &mut *self.state.lock();
         let Some(record) = state.records.get_mut(&sink) else { return };
-        record.outbox.retain(|waiting| waiting.id != event.id);
+        record.outbox.retain(|waiting| waiting.id != report.id);
         self.save(record);
         if record.is_empty() {
             state.records.remove(&sink);
@@ -263,7 +263,7 @@ impl FailureRecord {
 
     fn report(&mut self, sink: ReportedSink<'_>) {
         let Some(cause) = &self.cause else { return };
-        self.outbox.push_back(SinkEvent::changed(sink, self.reported, self.failure.as_ref(), cause));
+        self.outbox.push_back(SinkReport::changed(sink, self.reported, self.failure.as_ref(), cause));
         self.reported = self.state();
     }
 }
@@ -323,9 +323,9 @@ mod tests {
         /// Emits what is to be emitted, and returns the types.
         fn emit(&self) -> Vec<String> {
             let mut kinds = Vec::new();
-            while let Some(event) = self.failures.next_event(self.id) {
-                kinds.push(event.kind.to_string());
-                self.failures.emitted(self.id, &event);
+            while let Some(report) = self.failures.next_report(self.id) {
+                kinds.push(report.kind.to_string());
+                self.failures.emitted(self.id, &report);
             }
             kinds
         }

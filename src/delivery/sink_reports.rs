@@ -1,4 +1,4 @@
-//! Emits the events that [`super::sink_failures`] keeps, to every sink that wants them but the one that they tell of.
+//! Emits the reports that [`super::sink_failures`] keeps, to every sink that wants them but the one that they tell of.
 
 use super::sink_failures::{ReportedSinks, SinkFailures};
 use crate::{
@@ -13,7 +13,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The wait before an event that could not be stored is emitted again.
+/// The wait before a report that could not be stored is emitted again.
 const EMIT_AGAIN: Duration = Duration::from_secs(5);
 
 /// Emits the reports of sinks, those of one sink in order, until `shutdown`.
@@ -56,8 +56,8 @@ pub async fn report_sinks(
 
 /// Emits the reports of one sink. Fails if some have to be emitted later.
 async fn emit_all(failures: &SinkFailures, emitter: &Emitter, sink: SinkId) -> Result<(), AcceptError> {
-    while let Some(event) = failures.next_event(sink) {
-        match emitter.emit_about(sink, event.new_event()).await {
+    while let Some(report) = failures.next_report(sink) {
+        match emitter.emit_about(sink, report.new_event()).await {
             Ok(_) => {}
             Err(EmitError::Accept(
                 error @ (AcceptError::Store(StoreError::DiskFull | StoreError::Unreadable(_))
@@ -66,9 +66,9 @@ async fn emit_all(failures: &SinkFailures, emitter: &Emitter, sink: SinkId) -> R
             // The next start emits it.
             Err(EmitError::Accept(AcceptError::Store(StoreError::Stopped(_) | StoreError::Closing))) => return Ok(()),
             // A later attempt would fail too.
-            Err(error) => log::error!("{} of sink {sink} cannot be emitted: {error}", event.kind),
+            Err(error) => log::error!("{} of sink {sink} cannot be emitted: {error}", report.kind),
         }
-        failures.emitted(sink, &event);
+        failures.emitted(sink, &report);
     }
     Ok(())
 }

@@ -49,7 +49,7 @@ impl EventType {
     }
 
     /// Tells the service's own reports about sinks, sources and agents. The pattern `*` alone does not match them.
-    pub fn is_internal(&self) -> bool {
+    pub fn is_report(&self) -> bool {
         matches!(self.segments().next(), Some("sink" | "source" | "agent"))
     }
 

@@ -99,7 +99,7 @@ impl Emitter {
         self.hand_over(new).await?.await
     }
 
-    /// Accepts an event that tells of a sink, as [`Emitter::emit`] does. It is not for that sink.
+    /// Accepts a report about a sink, as [`Emitter::emit`] does. It is not for that sink.
     ///
     /// # Errors
     ///
@@ -145,8 +145,8 @@ impl Emitter {
     /// The targets of an event: the routes that match, without those whose filter refuses it.
     async fn route(&self, event: &Arc<Event>, except: Option<SinkId>) -> Vec<RouteTarget> {
         let (segments, user) = (event.kind.segments(), event.user_id);
-        let mut routes = match event.kind.is_internal() {
-            true => self.routes.matches_internal(segments, user, |route| route.internal),
+        let mut routes = match event.kind.is_report() {
+            true => self.routes.matches_report(segments, user, |route| route.all_reports),
             false => self.routes.matches(segments, user),
         };
         if except.is_some() {

@@ -13,8 +13,8 @@ pub struct EventRoute {
     pub target: RouteTarget,
     /// The target has a filter.
     pub filtered: bool,
-    /// `*` among its patterns matches internal events too.
-    pub internal: bool,
+    /// `*` among its patterns matches reports too.
+    pub all_reports: bool,
 }
 
 /// Runs the filters of routes. It is asked only for events that match a route with a filter.

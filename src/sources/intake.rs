@@ -323,7 +323,7 @@ fn report_refusal(emitter: &Arc<Emitter>, source: &Source, running: &Arc<Running
     let event = NewEvent {
         id: None,
         raised_at: None,
-        kind: "source.refusing".parse().expect("the types of internal events are legal"),
+        kind: "source.refusing".parse().expect("the types of reports are legal"),
         space_id: SpaceId::NIL,
         space: None,
         user_id: match source.owner {

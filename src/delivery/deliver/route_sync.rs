@@ -134,13 +134,13 @@ impl RecipientRoute<'_> {
 /// Returns `None` for a formatter, which receives no events.
 fn sink_route(sink: &Sink) -> Option<RecipientRoute<'_>> {
     let target = RouteTarget { sink: sink.id, name: sink.name.as_str().into() };
-    let route = EventRoute { target, filtered: sink.filter.is_some(), internal: sink.internal };
+    let route = EventRoute { target, filtered: sink.filter.is_some(), all_reports: sink.internal };
     sink.receives_events().then_some(RecipientRoute { patterns: &sink.events, owner: sink.owner, route })
 }
 
 fn subscription_route(subscription: &Subscription) -> RecipientRoute<'_> {
     let target = RouteTarget { sink: subscription.id, name: subscription.name().into() };
-    let route = EventRoute { target, filtered: subscription.filter.is_some(), internal: false };
+    let route = EventRoute { target, filtered: subscription.filter.is_some(), all_reports: false };
     RecipientRoute { patterns: &subscription.events, owner: subscription.event_owner(), route }
 }
 

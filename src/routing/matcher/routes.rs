@@ -24,7 +24,7 @@ impl<T: Clone + Ord> Routes<T> {
     }
 
     /// Returns the same as [`Routes::matches`], without the routes that only the pattern `*` finds and `in_all` denies.
-    pub fn matches_internal<'a>(
+    pub fn matches_report<'a>(
         &self,
         segments: impl Iterator<Item = &'a str>,
         user: UserId,

@@ -177,7 +177,7 @@ fn told_sink(event: &Event) -> Option<SinkId> {
 /// The reason why the patterns match an event of this type, or as an error the reason why they do not. `by_all` tells if `*`
 /// matches reports, or as an error what to add where it does not.
 fn match_patterns(events: &Patterns, kind: &EventType, by_all: Result<(), &str>) -> Result<String, String> {
-    let refused = by_all.err().filter(|_| kind.is_internal());
+    let refused = by_all.err().filter(|_| kind.is_report());
     let mut matching = events.iter().filter(|pattern| pattern.matches(kind.as_str()));
     match (matching.find(|pattern| refused.is_none() || **pattern != Pattern::All), refused) {
         (Some(pattern), _) => Ok(format!("its pattern `{pattern}` matches")),

@@ -1,4 +1,4 @@
-//! The service's own events about sinks: `sink.failing`, `sink.held`, `sink.recovered` and `sink.dropping`.
+//! The reports about sinks, which are events of the service: `sink.failing`, `sink.held`, `sink.recovered` and `sink.dropping`.
 //!
 //! [`super::sink_failures`] decides when there is one and keeps it until [`super::sink_reports`] has emitted it.
 
@@ -20,7 +20,7 @@ const MAX_DEPTH: u32 = 3;
 
 /// A report that has not been emitted yet.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct SinkEvent {
+pub struct SinkReport {
     pub id: EventId,
     #[serde(rename = "type")]
     pub kind: EventType,
@@ -45,7 +45,7 @@ impl EventCause {
             #[serde(default)]
             depth: u32,
         }
-        let depth = match event.kind.is_internal() {
+        let depth = match event.kind.is_report() {
             true => serde_json::from_str::<ReportDepth>(event.data.get()).map_or(0, |data| data.depth),
             false => 0,
         };
@@ -58,7 +58,7 @@ impl EventCause {
     }
 }
 
-impl SinkEvent {
+impl SinkReport {
     /// The report of a sink whose state was `previous`.
     pub fn changed(
         sink: ReportedSink<'_>,
@@ -96,7 +96,7 @@ impl SinkEvent {
     fn new(kind: &str, owner: Owner, payload: &Value) -> Self {
         Self {
             id: EventId::new(),
-            kind: kind.parse().expect("the types of internal events are legal"),
+            kind: kind.parse().expect("the types of reports are legal"),
             raised_at: Timestamp::now(),
             owner,
             payload: RawValue::from_string(payload.to_string()).expect("a value prints as JSON"),

@@ -1,4 +1,4 @@
-//! The service's own events: reports about sinks, sources and agents.
+//! Reports: events of the service about sinks, sources and agents.
 
 use crate::support::{Answer, Daemon, Receiver, Space, eventually, success};
 use serde_json::{Value, json};
