@@ -97,7 +97,7 @@ struct SinkFile {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WebhookFile {
-    url: FileText,
+    url: FileValue,
     secret: Option<FileValue>,
     #[serde(default)]
     headers: BTreeMap<String, FileValue>,
@@ -148,17 +148,10 @@ impl Draft {
     }
 }
 
-/// A text, or the variable that holds it.
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "expected a text, or { env = \"NAME\" } for one from the environment")]
-pub enum FileText {
-    Plain(String),
-    Environment(Variable),
-}
-
+/// A variable here.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Variable {
+struct Variable {
     env: String,
     /// Put in front of the value, such as `Bearer `.
     #[serde(default)]
@@ -183,6 +176,7 @@ pub struct FilePlace {
     env: Option<String>,
     file: Option<String>,
     credential: Option<String>,
+    /// Put in front of the value, such as `Bearer `.
     #[serde(default)]
     prefix: String,
     /// The time at which a variable is read: now and here, unless this says otherwise.
@@ -289,7 +283,7 @@ impl<E: Fn(&str) -> Option<String>> FileReader<'_, E> {
             (name.clone(), self.value(&format!("webhook.headers.{name}"), value))
         };
         Ok(WebhookSpec {
-            url: self.text("webhook.url", &file.url),
+            url: self.value("webhook.url", &file.url),
             secret: file.secret.as_ref().map(|secret| self.value("webhook.secret", secret)),
             ed25519: file.ed25519,
             headers: file.headers.iter().map(header).collect(),
@@ -339,13 +333,6 @@ impl<E: Fn(&str) -> Option<String>> FileReader<'_, E> {
                 Err(SinkFileError::Values { path: self.path.to_owned() })
             }
             text @ BodyTemplate::Text(_) => Ok(Some(text)),
-        }
-    }
-
-    pub fn text(&self, field: &str, text: &FileText) -> String {
-        match text {
-            FileText::Plain(text) => text.clone(),
-            FileText::Environment(variable) => self.variable(field, variable),
         }
     }
 
@@ -445,6 +432,7 @@ pub fn read_text(path: &Path) -> Result<String, SinkFileError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     /// A directory with a sink file `a.toml` and its Lua.
     struct SinkDirectory(tempfile::TempDir);
@@ -480,11 +468,24 @@ mod tests {
         );
         let directory = SinkDirectory::new(&[("a.toml", &toml)]);
         let spec = directory.read(&[("URL", "http://b/"), ("KEY", "k")]).unwrap().webhook.unwrap();
-        assert_eq!(spec.url, "http://b/");
+        assert_eq!(spec.url.text(), Some("http://b/"));
         assert_eq!(spec.headers["Authorization"].text(), Some("Bearer k"));
         assert_eq!((spec.headers["X-A"].text(), spec.secret), (Some("1"), None));
         let error = directory.read(&[("URL", "http://b/")]).unwrap_err();
         assert!(error.contains("`webhook.headers.Authorization`") && error.contains("KEY"), "{error}");
+    }
+
+    #[test]
+    fn a_url_may_be_read_by_the_server() {
+        let toml = |url: &str| format!("{HEAD}type = \"webhook\"\n[webhook]\nurl = {url}\n");
+        for (url, expected) in [
+            ("{ file = \"/run/url\" }", json!({"file": "/run/url"})),
+            ("{ credential = \"hook\" }", json!({"credential": "hook"})),
+            ("{ env = \"URL\", at = \"delivery\" }", json!({"env": "URL"})),
+        ] {
+            let spec = SinkDirectory::new(&[("a.toml", &toml(url))]).read(&[]).unwrap().webhook.unwrap();
+            assert_eq!(json!(spec.url), expected, "{url}");
+        }
     }
 
     #[test]

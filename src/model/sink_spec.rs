@@ -77,7 +77,7 @@ pub enum SinkKind {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WebhookSpec {
-    pub url: String,
+    pub url: ConfiguredValue,
     /// Absent: generated for a new sink, unchanged for an existing one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<ConfiguredValue>,
@@ -143,7 +143,7 @@ pub struct CheckedSinkSpec {
 #[derive(Clone, Debug, PartialEq)]
 pub enum TargetSpec {
     /// The URL is normalized; URL and headers are legal.
-    Webhook(WebhookSpec),
+    Webhook(Box<WebhookSpec>),
     ScriptSource(String),
     /// The caller checks that the script exists and is visible to the sink's owner.
     StoredScript(ScriptId),
@@ -252,12 +252,16 @@ impl WebhookSpec {
     /// The values that are kept elsewhere on the server, by the names of their fields.
     pub fn references(&self) -> impl Iterator<Item = (String, &ValueReference)> {
         let secret = self.secret.iter().map(|secret| ("webhook.secret".to_owned(), secret));
+        let own = std::iter::once(("webhook.url".to_owned(), &self.url)).chain(secret);
         let headers = self.headers.iter().map(|(name, value)| (format!("webhook.headers.{name}"), value));
-        secret.chain(headers).filter_map(|(field, value)| Some((field, value.reference()?)))
+        own.chain(headers).filter_map(|(field, value)| Some((field, value.reference()?)))
     }
 
     fn check(self) -> Result<TargetSpec, SinkSpecError> {
-        let url = check_url(&self.url)?.into();
+        let url = match &self.url {
+            ConfiguredValue::Text(url) => ConfiguredValue::Text(check_url(url)?.into()),
+            reference @ ConfiguredValue::Reference(_) => reference.clone(),
+        };
         check_headers(&self.headers)?;
         for (field, reference) in self.references() {
             reference.place().map_err(|error| SinkSpecError::Reference { field, error })?;
@@ -266,7 +270,7 @@ impl WebhookSpec {
             return Err(SinkSpecError::TemplateAndBody);
         }
         self.batch.iter().try_for_each(BatchSpec::check)?;
-        Ok(TargetSpec::Webhook(Self { url, ..self }))
+        Ok(TargetSpec::Webhook(Box::new(Self { url, ..self })))
     }
 }
 

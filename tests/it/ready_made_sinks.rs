@@ -206,8 +206,7 @@ fn only(value: &Value, allowed: &[&str]) {
 }
 
 fn url(sink: &Sink) -> &str {
-    let SinkTarget::Webhook(webhook) = &sink.target else { panic!("{} is no webhook", sink.name) };
-    &webhook.url
+    sink.url().unwrap_or_else(|| panic!("{} is no webhook with a URL", sink.name))
 }
 
 fn header<'a>(sink: &'a Sink, name: &str) -> &'a str {

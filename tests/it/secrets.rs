@@ -1,6 +1,6 @@
 //! Secrets of webhooks: their encryption in the database and the key file, their rotation, and values read at delivery.
 
-use crate::support::{Daemon, Received, Receiver, eventually, files, success};
+use crate::support::{Answer, Daemon, Received, Receiver, eventually, files, success};
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -224,6 +224,67 @@ fn a_global_sink_reads_values_at_delivery_and_a_users_own_must_not() {
         daemon.event(&event["event_id"])["deliveries"][0]["attempts"][0]["error"].as_str().map(str::to_owned)
     });
     assert!(error.starts_with("`webhook.headers.Authorization`: the file ") && !error.contains("second"), "{error}");
+}
+
+#[test]
+fn a_url_is_read_at_delivery_and_shown_nowhere() {
+    let (first, second) = (Receiver::start(), Receiver::start());
+    let echoing = Receiver::answering(|request| {
+        let text = format!("cannot POST {}", request.path);
+        Answer::Raw(format!("HTTP/1.1 404 Not Found\r\nContent-Length: {}\r\n\r\n{text}", text.len()))
+    });
+    let daemon = Daemon::with(&[("DELIVERY_BACKOFF", ""), ("LOG_LEVEL", "trace")]);
+    let kept = tempfile::tempdir().unwrap();
+    let file = kept.path().join("url");
+    let write = |url: String| fs::write(&file, url).unwrap();
+    let mut sink = plain_webhook(&first);
+    sink["webhook"]["url"] = json!({"file": file});
+    let own = daemon.create_user("own", &["manage_own_event_sinks"]);
+    for (owner, status, reason) in
+        [("me", 400, "`webhook.url`: only a global sink"), ("global", 403, "manage_global_event_sinks")]
+    {
+        sink["owner"] = json!(owner);
+        let refused = daemon.send("POST", "/api/event-sinks", Some(&own), Some(sink.to_string().into_bytes()));
+        assert_eq!(refused.status, status, "{}", refused.text);
+        assert!(refused.message().contains(reason), "{}", refused.text);
+    }
+    let id = daemon.create_sink(&sink);
+    write(first.url("/hooks/T0K3N") + "\n");
+    assert_eq!(delivered(&daemon, &first).path, "/hooks/T0K3N");
+    write(second.url("/hooks/T0K3N"));
+    assert_eq!(delivered(&daemon, &second).path, "/hooks/T0K3N", "a file that was replaced takes effect");
+
+    let failed = || {
+        let event = daemon.emit("x", &json!({}));
+        daemon.delivery(&event["event_id"], "dead")["attempts"][0].clone()
+    };
+    write(echoing.url("/hooks/T0K3N"));
+    let echoed = failed();
+    assert_eq!((&echoed["error"], &echoed["response"]), (&json!("HTTP 404"), &json!("cannot POST ****")));
+    write("http://169.254.169.254/hooks/T0K3N".to_owned());
+    let denied = "the host of the URL read for `webhook.url` is at an address that is not allowed: cloud metadata addresses are never allowed";
+    assert_eq!(failed()["error"], denied);
+    write("hooks/T0K3N".to_owned());
+    assert_eq!(
+        failed()["error"],
+        "`webhook.url`: the value read is no http: or https: URL without a user name and password"
+    );
+    fs::remove_file(&file).unwrap();
+    let error = failed()["error"].as_str().unwrap().to_owned();
+    assert!(error.starts_with("`webhook.url`: the file ") && error.contains("cannot be read"), "{error}");
+
+    let path = format!("/api/event-sinks/{id}");
+    assert_eq!(daemon.get(&path).json()["webhook"]["url"], json!({"file": file}));
+    let shown = success(&daemon.svc(&["sink", "show", "hook"]));
+    assert!(shown.contains(&format!("(from the file {} on the server)", file.display())), "{shown}");
+    for text in ["/api/audit", "/api/events", "/api/event-sinks", &path].map(|path| daemon.get(path).text) {
+        assert!(!text.contains("T0K3N"), "{text}");
+    }
+    assert!(!daemon.log().contains("T0K3N"));
+    for (path, content) in files(daemon.directory()) {
+        let found = content.windows(5).any(|window| window == b"T0K3N");
+        assert!(!found, "{}", path.display());
+    }
 }
 
 #[test]

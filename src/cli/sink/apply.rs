@@ -15,6 +15,7 @@ use crate::{
     },
     model::{
         api::sinks::SinkView,
+        configured_value::ConfiguredValue,
         outbound_http::check_url,
         owner::OwnerSpec,
         sink_spec::{SinkSpec, WebhookSpec},
@@ -138,7 +139,8 @@ fn differences(spec: &SinkSpec, there: &SinkSpec) -> Vec<&'static str> {
 
 fn webhook_differences(spec: &WebhookSpec, there: &WebhookSpec) -> [(&'static str, bool); 9] {
     // The server keeps an address in its normal form.
-    let url = check_url(&spec.url).map_or_else(|_| spec.url.clone(), |url| url.to_string());
+    let normal = spec.url.text().and_then(|url| check_url(url).ok());
+    let url = normal.map_or_else(|| spec.url.clone(), |url| ConfiguredValue::Text(url.into()));
     [
         ("webhook.url", url != there.url),
         ("webhook.secret", spec.secret.is_some() && spec.secret != there.secret),

@@ -225,7 +225,7 @@ impl CreateSink {
         let headers =
             self.header.iter().map(|header| (header.name.clone(), ConfiguredValue::Text(header.value.clone())));
         Ok(WebhookSpec {
-            url: self.url.clone().ok_or_else(|| missing_flag(SinkKind::Webhook, "--url URL"))?,
+            url: self.url.clone().ok_or_else(|| missing_flag(SinkKind::Webhook, "--url URL"))?.into(),
             secret: self.secret.clone().map(ConfiguredValue::Text),
             ed25519: self.ed25519,
             headers: headers.collect(),

@@ -158,7 +158,7 @@ impl Resource for SinkView {
             table.field("quarantine", Cell::toned(told, Tone::Bad));
         }
         if let Some(webhook) = &spec.webhook {
-            table.field("url", webhook.url.as_str());
+            table.field("url", webhook.url.to_string());
             table.field("secret", webhook.secret.as_ref().map(ToString::to_string).unwrap_or_default());
             if let Some(until) = self.previous_secret_until {
                 table.field("previous secret", format!("until {until}"));

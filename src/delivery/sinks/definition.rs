@@ -62,7 +62,7 @@ impl Sink {
         let spec = spec.check()?;
         let target = match spec.target {
             TargetSpec::Webhook(webhook) => {
-                SinkTarget::Webhook(Webhook::define(webhook, previous.and_then(Self::webhook_secrets))?)
+                SinkTarget::Webhook(Webhook::define(*webhook, previous.and_then(Self::webhook_secrets))?)
             }
             TargetSpec::ScriptSource(source) => {
                 SinkTarget::Script(SinkScript::Source(LazyProgram::new(ScriptSource(source))))
@@ -200,7 +200,7 @@ impl Webhook {
             Err(_) => (masked(), BTreeMap::new()),
         };
         WebhookSpec {
-            url: self.url.clone().into(),
+            url: ConfiguredValue::from(&self.url),
             secret: Some(secret),
             headers,
             ed25519: self.secrets.read().is_ok_and(|clear| clear.ed25519.is_some()),
@@ -311,6 +311,11 @@ mod tests {
                 "`script`: give either",
             ),
             (webhook(json!({"url": "http://a", "secret": {"env": "A"}})), "`webhook.secret`: only a global sink"),
+            (webhook(json!({"url": {"env": "A"}})), "`webhook.url`: only a global sink"),
+            (
+                with(webhook(json!({"url": {"file": "a"}})), "owner", json!("global")),
+                "`webhook.url` must have an absolute path",
+            ),
             (
                 with(webhook(json!({"url": "http://a", "headers": {"X-A": {"file": "a"}}})), "owner", json!("global")),
                 "`webhook.headers.X-A` must have an absolute path",
@@ -371,6 +376,7 @@ mod tests {
         for value in [
             webhook(json!({"url": "http://a/", "body": "full"})),
             webhook(json!({"url": "http://a/", "ed25519": true})),
+            with(webhook(json!({"url": {"file": "/run/url"}})), "owner", json!("global")),
             with(
                 webhook(json!({"url": "http://a/", "secret": {"credential": "hook"},
                     "headers": {"Authorization": {"file": "/run/token", "prefix": "Bearer "}}})),

@@ -21,6 +21,7 @@ mod sink;
 pub(crate) mod test_support;
 pub mod webhook;
 mod webhook_secrets;
+mod webhook_url;
 
 pub use attempt::{PreviewError, attempt, attempt_batch, preview, quarantine};
 pub use body::{BodyError, EventBody};

@@ -3,6 +3,7 @@
 use super::{
     Formatter, SinkScript, Webhook,
     webhook_secrets::{ClearSecrets, RotateError, WebhookSecrets},
+    webhook_url::WebhookUrl,
 };
 use crate::{
     delivery::ReportedSink,
@@ -138,11 +139,11 @@ impl Sink {
         }
     }
 
-    /// Returns the URL of a webhook.
+    /// Returns the URL of a webhook, unless it is read for every delivery.
     pub fn url(&self) -> Option<&str> {
         match &self.target {
-            SinkTarget::Webhook(webhook) => Some(&webhook.url),
-            SinkTarget::Script(_) | SinkTarget::JsonRpc(_) => None,
+            SinkTarget::Webhook(Webhook { url: WebhookUrl::Own(url), .. }) => Some(url),
+            SinkTarget::Webhook(_) | SinkTarget::Script(_) | SinkTarget::JsonRpc(_) => None,
         }
     }
 

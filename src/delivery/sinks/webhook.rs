@@ -8,6 +8,7 @@ use super::{
     lazy_program::LazyProgram,
     signature::WebhookSigner,
     webhook_secrets::{ClearSecrets, SigningSecret, WebhookSecrets},
+    webhook_url::{AttemptUrl, WebhookUrl},
 };
 use crate::{
     delivery::{CompletedAttempt, FailureKind, Postponed, RetryAfter},
@@ -42,7 +43,7 @@ const KEPT_RESPONSE: usize = 1 << 10;
 /// The destination and options of a webhook sink. Checked by [`super::definition`].
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Webhook {
-    pub url: Box<str>,
+    pub url: WebhookUrl,
     #[serde(flatten)]
     pub secrets: WebhookSecrets,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -100,13 +101,17 @@ impl Webhook {
                 Err(reason) => return Ok(CompletedAttempt::failed(reason)),
             },
         };
+        let url = match self.url.read().await {
+            Ok(url) => url,
+            Err(reason) => return Ok(CompletedAttempt::failed(reason)),
+        };
         let body = match self.render(context, owner, inputs).await {
             Ok(body) => body,
             Err(error) => return error.into_attempt(),
         };
         let request = egress::OutboundRequest {
             method: Method::POST,
-            url: self.url.as_ref().to_owned(),
+            url: url.as_str().to_owned(),
             headers: headers(prepared, self.identification(inputs), &body, Timestamp::now()),
             body: body.bytes.clone(),
             timeout: context.timeout,
@@ -115,11 +120,11 @@ impl Webhook {
             resend: egress::Resend::Allowed,
         };
         let completed = match context.egress.send(owner, request).await {
-            Ok(response) => interpret(&response, self.gone),
+            Ok(response) => interpret(&response, self.gone, &url),
             Err(error @ EgressError::Denied { .. }) => {
-                CompletedAttempt::failed(error.to_string()).of_kind(FailureKind::Lasting)
+                CompletedAttempt::failed(url.told(&error)).of_kind(FailureKind::Lasting)
             }
-            Err(error) => CompletedAttempt::failed(error.to_string()),
+            Err(error) => CompletedAttempt::failed(url.told(&error)),
         };
         Ok(CompletedAttempt { sent: Some(body.bytes), log: body.log, ..completed })
     }
@@ -278,15 +283,16 @@ fn insert_header(headers: &mut HeaderMap, name: &str, value: &str) {
 }
 
 /// Turns the receiver's response into the result of the attempt.
-fn interpret(response: &egress::OutboundResponse, on_gone: OnGone) -> CompletedAttempt {
+fn interpret(response: &egress::OutboundResponse, on_gone: OnGone, url: &AttemptUrl<'_>) -> CompletedAttempt {
     let status = response.status;
     let completed = if status.is_success() {
         CompletedAttempt::delivered()
     } else if status.is_redirection() {
         let target = response.headers.get(LOCATION).and_then(|value| value.to_str().ok()).unwrap_or("elsewhere");
         CompletedAttempt::failed(format!(
-            "HTTP {} to {target}: redirects are not followed, set the sink's url to it",
-            status.as_u16()
+            "HTTP {} to {}: redirects are not followed, set the sink's url to it",
+            status.as_u16(),
+            url.redirect(target)
         ))
     } else if status == StatusCode::GONE && on_gone == OnGone::Pause {
         let error =
@@ -298,7 +304,8 @@ fn interpret(response: &egress::OutboundResponse, on_gone: OnGone) -> CompletedA
         let wait = header.and_then(|value| retry_after(value.to_str().ok()?, Utc::now()));
         CompletedAttempt::failed(format!("HTTP {}", status.as_u16())).with_retry_after(wait.map(RetryAfter::AtLeast))
     };
-    let text = (!response.body.is_empty()).then(|| String::from_utf8_lossy(&response.body).into_owned());
+    let text =
+        (!response.body.is_empty()).then(|| url.without_url(String::from_utf8_lossy(&response.body).into_owned()));
     CompletedAttempt { status: Some(status.as_u16()), response: text, ..completed }
 }
 
