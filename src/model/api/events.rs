@@ -2,7 +2,7 @@
 
 use super::{identity::ActorView, lenient::Lenient, list::Limit, schemas};
 use crate::model::{
-    delivery::{AttemptOutcome, Delivery, DeliveryState},
+    delivery::{AttemptKind, AttemptOutcome, Delivery, DeliveryState},
     event::EventType,
     id::{EventId, SinkId, SpaceId, UserId},
     json_input,
@@ -55,6 +55,10 @@ pub struct HistoryQuery {
     pub sink: Option<SinkId>,
     /// Events with a delivery in this state.
     pub state: Option<DeliveryState>,
+    /// Events with an attempt of this kind, as the figures of `/api/activity` count them.
+    pub attempt: Option<AttemptKind>,
+    /// Of the attempts that `attempt` names, those at this time or later.
+    pub attempt_since: Option<Timestamp>,
     /// Events accepted at this time or later.
     pub since: Option<Timestamp>,
     /// Events accepted at this time or earlier.

@@ -17,7 +17,7 @@ use crate::{
     },
     routing::{
         emit::{EmitError, NewEvent},
-        queue::{self, AcceptError, Attempt, Delivery, Receipt, Record, RouteTarget},
+        queue::{self, AcceptError, Attempt, AttemptFilter, Delivery, Receipt, Record, RouteTarget},
     },
     server::http::{Accepted, ApiError, ApiRequest, Json, Query, pagination, services::EventServices},
 };
@@ -48,11 +48,15 @@ pub async fn history(
     Query(query): Query<HistoryQuery>,
 ) -> Result<Json<List<EventView>>, ApiError> {
     let caller = request.caller();
+    if query.attempt.is_none() && query.attempt_since.is_some() {
+        return Err(ApiError::BadRequest("`attempt_since` goes with `attempt`: give both, or neither".to_owned()));
+    }
     let query = queue::HistoryFilter {
         user: if sees_all_events(caller) { None } else { Some(caller.user.id) },
         pattern: query.pattern,
         sink: query.sink,
         state: query.state,
+        attempt: query.attempt.map(|kind| AttemptFilter { kind, since: query.attempt_since }),
         since: query.since,
         until: query.until,
         text: query.text.filter(|text| !text.is_empty()),

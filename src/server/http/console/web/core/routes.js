@@ -38,7 +38,13 @@ export const GROUPS = [
 ];
 
 /** Views that are not in the navigation. */
-const OTHERS = [{ path: "account", name: "Account", permissions: [], load: () => import("../views/account.js") }];
+const OTHERS = [
+  { path: "account", name: "Account", permissions: [], load: () => import("../views/account.js") },
+  {
+    path: "subscriptions", name: "Subscribed methods", permissions: SPACES,
+    load: () => import("../views/subscriptions.js"), one: () => import("../views/subscription.js"),
+  },
+];
 
 /** The groups with the views that are offered to the user. */
 export function offeredGroups() {

@@ -1,6 +1,8 @@
 // Fields of forms: a label, the control, a hint and the error of the server that names the field.
 
 import { html, classes, useId } from "../core/html.js";
+import { fromLocalInput, toLocalInput } from "../core/format.js";
+import { setQuery } from "../core/router.js";
 import { Icon } from "./icons.js";
 
 /** A labelled control; `children` is a function of its id and description. */
@@ -92,6 +94,14 @@ export function SearchField({ label, value, onInput, placeholder }) {
     <${Icon} name="search" size=${16} />
     <input type="search" aria-label=${label} placeholder=${placeholder ?? label} value=${value ?? ""} onInput=${(event) => onInput(event.target.value)} autocomplete="off" spellcheck=${false} />
   </div>`;
+}
+
+/** A time in the query of the address. */
+export function TimeFilter({ label, field, query }) {
+  const change = (event) => setQuery({ [field]: fromLocalInput(event.target.value) });
+  return html`<${Field} label=${label}>
+    ${(bound) => html`<input type="datetime-local" value=${toLocalInput(query[field])} onChange=${change} ...${bound} />`}
+  <//>`;
 }
 
 /** The part of the server's message that is about this field: "`webhook.url`: …". */

@@ -10,6 +10,7 @@ import { setTheme, theme } from "../core/theme.js";
 import { localTime } from "../core/format.js";
 import { announce, notice } from "./basics.js";
 import { Icon } from "./icons.js";
+import { LeaveQuestion } from "./leaving.js";
 
 export function Layout({ children }) {
   const [isMenuOpen, setMenuOpen] = useState(false);
@@ -46,7 +47,7 @@ export function Layout({ children }) {
       </nav>
       <main id="main" tabindex="-1"><${Banners} />${children}</main>
     </div>
-    <${Panels} />
+    <${Panels} /><${LeaveQuestion} />
     <div class=${classes("notice", notice.value.text && "shown", notice.value.tone)} role="status" aria-live="polite">${notice.value.text}</div>`;
 }
 
@@ -111,7 +112,11 @@ function Banners() {
 function Panels() {
   const [panels, setPanels] = useState(null);
   useEffect(() => {
-    if (openPanel.value && !panels) import("../views/panels.js").then((module) => setPanels(module));
+    if (!openPanel.value || panels) return;
+    import("../views/panels.js").then(setPanels, () => {
+      openPanel.value = null;
+      announce("This could not be loaded. Try again.", "bad");
+    });
   }, [openPanel.value]);
   if (!panels || !openPanel.value) return null;
   const Panel = openPanel.value === "help" ? panels.Help : panels.Search;

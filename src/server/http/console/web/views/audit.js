@@ -16,7 +16,7 @@ export default function Audit() {
   const [shown, setShown] = useState(null);
   return html`<${Heading} title="Audit" subtitle="Who did what, with drops and give-ups among it" />
     <${Filters} query=${query} />
-    ${list.items.length === 0 && list.isComplete && !list.error ? html`<${Empty} title="No entry matches"><a href=${to("audit")}>All entries</a><//>` : html`<${Table} label="Audit log" items=${list.items} more=${list.more} isLoading=${list.isLoading} error=${list.error} retry=${list.reload}
+    ${list.items.length === 0 && list.isComplete && !list.error ? html`<${Empty} title="No entry matches"><a href=${to("audit")}>All entries</a><//>` : html`<${Table} label="Audit log" items=${list.items} more=${list.more} isLoading=${list.isLoading} list=${list}
       columns=${[
         { name: "Action", width: "minmax(0, 2fr)", cell: (entry) => html`<button type="button" class="row-button" onClick=${() => setShown(entry)}>${entry.action}</button>` },
         { name: "Object", width: "minmax(0, 3fr)", secondary: true, cell: (entry) => entry.object },

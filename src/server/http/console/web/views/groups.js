@@ -24,7 +24,7 @@ export default function Groups() {
     await list.reload();
   };
   return html`<${Heading} title="Groups">${create}<//>
-    ${list.data?.length === 0 ? html`<${Empty} title="No groups yet" action=${create}>A shared method can be limited to groups. Put users into them under Users.<//>` : html`<${Table} label="Groups" items=${list.data ?? []} isLoading=${list.isLoading && !list.data} error=${list.error} retry=${list.reload}
+    ${list.data?.length === 0 ? html`<${Empty} title="No groups yet" action=${create}>A shared method can be limited to groups. Put users into them under Users.<//>` : html`<${Table} label="Groups" items=${list.data ?? []} isLoading=${list.isLoading && !list.data} list=${list}
       columns=${[
         { name: "Name", width: "minmax(0, 2fr)", cell: (group) => (may("manage_users") ? html`<a class="row-link" href=${to("users", { group: group.id })}>${group.name}</a>` : html`<strong>${group.name}</strong>`) },
         { name: "Made", width: "200px", secondary: true, cell: (group) => html`<${Time} at=${group.created_at} mode="date" />` },
@@ -35,7 +35,7 @@ export default function Groups() {
 }
 
 async function consequences(group) {
-  const [users, methods] = await Promise.all([may("manage_users") ? all("/api/users", {}, 10_000) : [], get("/api/methods").catch(() => ({ methods: [] }))]);
+  const [users, methods] = await Promise.all([may("manage_users") ? all("/api/users", {}, 10_000) : [], get("/api/methods")]);
   const members = users.filter((one) => one.groups.some((has) => has.id === group.id));
   const limited = methods.methods.filter((method) => method.groups.some((has) => has.id === group.id));
   const sentences = [members.length > 0 ? `${count(members.length, "member")}: ${members.slice(0, 8).map((one) => one.name).join(", ")}.` : "It has no members that you see."];

@@ -1,12 +1,12 @@
 // One method: its schemas, the spaces that serve it, and a call with a form made of its schema.
 
 import { html, useState } from "../core/html.js";
-import { post } from "../core/api.js";
+import { LONG, post } from "../core/api.js";
 import { may, user } from "../core/session.js";
 import { to } from "../core/router.js";
 import { useAction, useGet } from "../core/resource.js";
 import { duration, pretty } from "../core/format.js";
-import { Block, Button, ErrorBox, Fact, Facts, Heading, Loading, State } from "../parts/basics.js";
+import { announce, Block, Button, ErrorBox, Fact, Facts, Heading, Loading, State } from "../parts/basics.js";
 import { Choice } from "../parts/forms.js";
 import { Editor } from "../parts/editor.js";
 import { parsePayload } from "../parts/emit_dialog.js";
@@ -58,8 +58,8 @@ function CallForm({ method }) {
   const toJson = () => {
     try {
       setText(pretty(paramsOf(schema, fields)));
-    } catch {
-      // The text stays as it is.
+    } catch (error) {
+      announce(`The text stays as it was: ${error.message}`, "bad");
     }
   };
   const choose = (next) => {
@@ -72,7 +72,7 @@ function CallForm({ method }) {
       setAnswer(null);
       const params = mode === "form" ? paramsOf(schema, fields) : parsePayload(text);
       const started = performance.now();
-      const response = await post("/api/methods/call", { jsonrpc: "2.0", method: method.name, params, id: 1 });
+      const response = await post("/api/methods/call", { jsonrpc: "2.0", method: method.name, params, id: 1 }, { limit: LONG });
       setAnswer({ ...response, time: performance.now() - started });
     });
   };

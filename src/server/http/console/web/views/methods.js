@@ -19,7 +19,7 @@ export default function Methods() {
   return html`<${Heading} title="Methods" />
     <div class="filters" role="search" aria-label="Search methods"><${SearchField} label="Name, description or keywords" value=${words} onInput=${setWords} /></div>
     ${(list.data?.refused ?? []).map((refused) => html`<p class="banner bad" key=${refused.space_id}>The registration of <a href=${to("spaces", refused.space_id)}>${refused.space}</a> is refused since <${Time} at=${refused.since} />: ${refused.reason}</p>`)}
-    ${list.data && items.length === 0 ? html`<${NoMethods} isFiltered=${Boolean(query.q)} />` : html`<${Table} label="Methods" items=${items} keyOf=${(method) => method.name} isLoading=${list.isLoading && !list.data} error=${list.error} retry=${list.reload}
+    ${list.data && items.length === 0 ? html`<${NoMethods} isFiltered=${Boolean(query.q)} />` : html`<${Table} label="Methods" items=${items} keyOf=${(method) => method.name} isLoading=${list.isLoading && !list.data} list=${list}
       href=${(method) => to("methods", method.name)}
       columns=${[
         { name: "Name", width: "minmax(0, 2fr)", cell: (method) => method.name },

@@ -28,7 +28,7 @@ export default function Roles() {
     await list.reload();
   };
   return html`<${Heading} title="Roles"><${Button} kind="primary" icon="plus" onClick=${() => setEdited({})}>New role<//><//>
-    ${list.isLoading && !list.data && html`<${Loading} />`}<${ErrorBox} error=${list.error} retry=${list.reload} />
+    ${list.isLoading && !list.data && html`<${Loading} />`}<${ErrorBox} list=${list} />
     <div class="stack">${(list.data ?? []).map((role) => html`<section class="panel" key=${role.id}>
       <div class="panel-head"><h2>${role.name}</h2><div class="actions">
         ${may("manage_users") && html`<a class="button quiet" href=${to("users", { role: role.id })}>Users</a>`}

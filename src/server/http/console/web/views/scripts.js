@@ -7,7 +7,7 @@ import { place, navigate, setQuery, to } from "../core/router.js";
 import { bindKey } from "../core/keyboard.js";
 import { useResource } from "../core/resource.js";
 import { bytes } from "../core/format.js";
-import { Empty, Heading, LinkButton, State, Time } from "../parts/basics.js";
+import { CutNote, Empty, Heading, LinkButton, State, Time } from "../parts/basics.js";
 import { SearchField, Select } from "../parts/forms.js";
 import { Table } from "../parts/table.js";
 
@@ -24,7 +24,8 @@ export default function Scripts() {
       <${Select} label="Kind" value=${kind} onInput=${(kind) => setQuery({ kind })} options=${[["", "any"], "script", "library", "tool"]} />
       <${Select} label="Owner" value=${owner} onInput=${(owner) => setQuery({ owner })} options=${[["", "any"], "me", "global"]} />
     </div>
-    ${list.data && items.length === 0 ? html`<${Empty} title=${q || kind || owner ? "No script matches" : "No scripts yet"} action=${create}>Sinks run scripts, programs load libraries, and MCP clients call tools.<//>` : html`<${Table} label="Scripts" items=${items} isLoading=${list.isLoading && !list.data} error=${list.error} retry=${list.reload} href=${(script) => to("scripts", script.id)}
+    <${CutNote} items=${list.data}>Choose a kind or an owner to see the others.<//>
+    ${list.data && items.length === 0 ? html`<${Empty} title=${q || kind || owner ? "No script matches" : "No scripts yet"} action=${create}>Sinks run scripts, programs load libraries, and MCP clients call tools.<//>` : html`<${Table} label="Scripts" items=${items} isLoading=${list.isLoading && !list.data} list=${list} href=${(script) => to("scripts", script.id)}
       columns=${[
         { name: "Name", width: "minmax(0, 2fr)", cell: (script) => script.name },
         { name: "State", width: "110px", cell: (script) => html`<${State} value=${script.active ? "active" : "inactive"} />` },

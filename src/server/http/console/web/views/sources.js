@@ -15,7 +15,7 @@ export default function Sources() {
   return html`<${Heading} title="Sources">${create}<//>
     ${list.items.length === 0 && list.isComplete && !list.error ? html`<${Empty} title="No sources yet" action=${create}>
       A source takes the webhooks of other services, such as GitHub or Stripe, verifies their signature, and raises events of them.
-    <//>` : html`<${Table} label="Sources" items=${list.items} more=${list.more} isLoading=${list.isLoading} error=${list.error} retry=${list.reload}
+    <//>` : html`<${Table} label="Sources" items=${list.items} more=${list.more} isLoading=${list.isLoading} list=${list}
       href=${(source) => to("sources", source.id)}
       columns=${[
         { name: "Address", width: "minmax(0, 2fr)", cell: (source) => source.path },

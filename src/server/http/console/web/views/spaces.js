@@ -1,12 +1,12 @@
 // The list of spaces, with their state, health and agent, and making one.
 
 import { html, useEffect, useState } from "../core/html.js";
-import { all, get, post } from "../core/api.js";
+import { all, post } from "../core/api.js";
 import { may } from "../core/session.js";
 import { place, navigate, setQuery, to } from "../core/router.js";
 import { bindKey } from "../core/keyboard.js";
 import { useAction, useResource } from "../core/resource.js";
-import { Button, Empty, ErrorBox, Heading, State, Time } from "../parts/basics.js";
+import { Button, CutNote, Empty, ErrorBox, Heading, State, Time } from "../parts/basics.js";
 import { Dialog } from "../parts/dialogs.js";
 import { errorOf, Pairs, SearchField, Select, Text } from "../parts/forms.js";
 import { Table } from "../parts/table.js";
@@ -29,9 +29,10 @@ export default function Spaces() {
       <${Select} label="Health" value=${query.health} onInput=${(health) => setQuery({ health })} options=${[["", "any"], "healthy", "unhealthy", "unknown"]} />
       <${Select} label="Agent" value=${query.agent} onInput=${(agent) => setQuery({ agent })} options=${[["", "any"], "connected", "away"]} />
     </div>
+    <${CutNote} items=${list.data}>Those beyond are not shown here; <code>svc space list</code> has all.<//>
     ${list.data && list.data.length === 0 ? html`<${Empty} title="No spaces yet" action=${create}>A space is a workspace that runs an agent. Code in it publishes methods and raises events.<//>`
       : list.data && items.length === 0 ? html`<${Empty} title="No space matches"><a href=${to("spaces")}>All spaces</a><//>`
-      : html`<${Table} label="Spaces" items=${items} isLoading=${list.isLoading && !list.data} error=${list.error} retry=${list.reload} href=${(space) => to("spaces", space.id)}
+      : html`<${Table} label="Spaces" items=${items} isLoading=${list.isLoading && !list.data} list=${list} href=${(space) => to("spaces", space.id)}
         columns=${[
           { name: "Name", width: "minmax(0, 2fr)", cell: (space) => space.name },
           { name: "State", width: "110px", cell: (space) => html`<${State} value=${space.state} />` },
@@ -56,7 +57,7 @@ function matches(space, { q = "", state, health, agent }) {
 }
 
 function NewSpace({ onClose }) {
-  const templates = useResource(() => get("/api/templates", { limit: 200 }), []);
+  const templates = useResource(() => all("/api/templates"), []);
   const [draft, setDraft] = useState({ name: "", description: "", template: "", driver: "external", custom: [] });
   const [issued, setIssued] = useState(null);
   const { isBusy, error, run } = useAction();
@@ -86,7 +87,8 @@ function NewSpace({ onClose }) {
     <form class="form" onSubmit=${submit}>
       <${Text} label="Name" hint="It cannot change." value=${draft.name} onInput=${set("name")} required error=${errorOf(error, "name")} />
       <${Text} label="Description" value=${draft.description} onInput=${set("description")} />
-      <${Select} label="Template" value=${draft.template} onInput=${set("template")} options=${[["", "none"], ...(templates.data?.items ?? []).map((template) => [template.id, template.name])]} />
+      <${Select} label="Template" value=${draft.template} onInput=${set("template")} options=${[["", "none"], ...(templates.data ?? []).map((template) => [template.id, template.name])]} />
+ <${ErrorBox} error=${templates.error} retry=${templates.reload} />
       <${Select} label="Driver" value=${draft.driver} onInput=${set("driver")} options=${drivers} />
       <${Pairs} legend="Custom fields" add="Add a field" value=${draft.custom} onInput=${set("custom")} />
       <${ErrorBox} error=${error} />

@@ -38,7 +38,7 @@ async function consequences({ id }) {
 
 export function TokenTable({ list, onDelete }) {
   const isExpired = (token) => token.expires_at && Date.parse(token.expires_at) < Date.now();
-  return html`<${Table} label="Tokens" items=${list.items} more=${list.more} isLoading=${list.isLoading} error=${list.error} retry=${list.reload}
+  return html`<${Table} label="Tokens" items=${list.items} more=${list.more} isLoading=${list.isLoading} list=${list}
     columns=${[
       { name: "Name", width: "minmax(0, 2fr)", cell: (token) => html`<strong>${token.name}</strong>` },
       { name: "Reaches", width: "minmax(0, 1fr)", cell: (token) => (token.scopes.length ? token.scopes.join(", ") : "everything you may") },

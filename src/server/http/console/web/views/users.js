@@ -5,7 +5,7 @@ import { all, post } from "../core/api.js";
 import { place, navigate, setQuery, to } from "../core/router.js";
 import { bindKey } from "../core/keyboard.js";
 import { useAction, useResource } from "../core/resource.js";
-import { Button, Empty, ErrorBox, Heading, State, Time } from "../parts/basics.js";
+import { Button, CutNote, Empty, ErrorBox, Heading, State, Time } from "../parts/basics.js";
 import { Dialog } from "../parts/dialogs.js";
 import { Checks, errorOf, SearchField, Select, Text } from "../parts/forms.js";
 import { Table } from "../parts/table.js";
@@ -26,7 +26,8 @@ export default function Users() {
       <${Select} label="Role" value=${role} onInput=${(role) => setQuery({ role })} options=${[["", "any"], ...roles]} />
       <${Select} label="Group" value=${group} onInput=${(group) => setQuery({ group })} options=${[["", "any"], ...groups]} />
     </div>
-    ${list.data && items.length === 0 ? html`<${Empty} title="No user matches"><a href=${to("users")}>All users</a><//>` : html`<${Table} label="Users" items=${items} isLoading=${list.isLoading && !list.data} error=${list.error} retry=${list.reload} href=${(user) => to("users", user.id)}
+    <${CutNote} items=${list.data}>Those beyond are not shown here; <code>svc user list</code> has all.<//>
+    ${list.data && items.length === 0 ? html`<${Empty} title="No user matches"><a href=${to("users")}>All users</a><//>` : html`<${Table} label="Users" items=${items} isLoading=${list.isLoading && !list.data} list=${list} href=${(user) => to("users", user.id)}
       columns=${[
         { name: "Name", width: "minmax(0, 2fr)", cell: (user) => user.name },
         { name: "State", width: "110px", cell: (user) => html`<${State} value=${user.active ? "active" : "inactive"} />` },
@@ -57,13 +58,15 @@ function NewUser({ onClose }) {
       navigate(to("users", made.id));
     });
   };
+  const failure = roles.error ?? groups.error;
+  const retry = () => Promise.all([roles.reload(), groups.reload()]);
   const options = (list) => (list.data ?? []).map((one) => [one.id, one.name]);
   return html`<${Dialog} title="New user" onClose=${onClose}><form class="form" onSubmit=${submit}>
     <${Text} label="Name" value=${draft.name} onInput=${set("name")} required error=${errorOf(error, "name")} />
     <${Text} label="First password" type="password" autocomplete="new-password" value=${draft.password} onInput=${set("password")} hint="At least 8 characters. Without one the user cannot log in. The console asks the user to change it." error=${errorOf(error, "password")} />
     <${Checks} legend="Roles" value=${draft.roles} onInput=${set("roles")} options=${options(roles)} />
     ${groups.data?.length > 0 && html`<${Checks} legend="Groups" value=${draft.groups} onInput=${set("groups")} options=${options(groups)} />`}
-    <${ErrorBox} error=${error} />
+    <${ErrorBox} error=${failure} retry=${retry} /><${ErrorBox} error=${error} />
     <div class="dialog-actions"><${Button} onClick=${onClose}>Cancel<//><${Button} type="submit" kind="primary" busy=${isBusy}>Make the user<//></div>
   </form><//>`;
 }
