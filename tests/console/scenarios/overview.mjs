@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { checkAccessibility, logIn, open, PHONE, picture, visit } from "../browser.mjs";
-import { admin, emit, eventually, post, receiver } from "../server.mjs";
+import { admin, emit, eventually, get, post, receiver } from "../server.mjs";
 
 export default async function overview(browser) {
   const page = await open(browser);
@@ -18,14 +18,10 @@ export default async function overview(browser) {
   await eventually("the failing sink to be named", async () => (await page.getByRole("link", { name: "bad" }).count()) === 1);
   await page.getByRole("img", { name: /events 1\d, delivered/ }).waitFor();
   await page.locator(".chart canvas").waitFor();
-  await eventually("the dead letters to be counted", async () => Number(await figure("dead letters").innerText()) > 0);
+  await eventually("the dead letters to be counted", async () => Number(await figure("dead letters").innerText()) === 4);
   await picture(page, "overview");
   await checkAccessibility(page, "overview");
-  for (const [name, path] of [["sinks that fail", "sinks?status=failing"], ["dead letters", "events?state=dead"], ["agents away", "spaces?agent=away"], ["waiting", "events?state=queued"]]) {
-    await visit(page, "overview");
-    await page.locator("a.figure", { hasText: name }).click();
-    await page.waitForURL((url) => url.hash === `#/${path}`);
-  }
+  await checkFigures(page);
   await page.expectNoFaults();
 
   const dark = await open(browser, { colorScheme: "dark" });
@@ -48,4 +44,44 @@ export default async function overview(browser) {
   const overflow = await phone.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
   assert.equal(overflow, 0, "nothing is wider than a phone");
   await phone.expectNoFaults();
+}
+
+/** Follows every figure to its list, and counts there what the figure counted. */
+async function checkFigures(page) {
+  await eventually("all queues to be empty", async () => (await get("/api/activity")).queues.depth === 0);
+  const { from } = await get("/api/activity");
+  const since = encodeURIComponent(from);
+  const rows = (label) => async () => Number(await page.getByRole("table", { name: label, exact: true }).getAttribute("aria-rowcount"));
+  /** The attempts of these outcomes among the events that the address of the page selects. */
+  const attempts = (...outcomes) => async () => {
+    const query = new URL(page.url()).hash.split("?")[1];
+    const { items } = await get(`/api/events?limit=200&${query}`);
+    const shown = await rows("Events")();
+    assert.equal(shown, items.length, "the page shows what its address selects");
+    const made = items.flatMap((event) => event.deliveries).flatMap((delivery) => delivery.attempts);
+    return made.filter((attempt) => outcomes.includes(attempt.outcome) && attempt.at >= from).length;
+  };
+  const none = (title) => async () => (await page.getByText(title).waitFor(), 0);
+  const figures = [
+    ["events", `events?since=${since}`, rows("Events")],
+    ["deliveries", `events?attempt=delivered&attempt_since=${since}`, attempts("delivered", "skipped")],
+    ["failed attempts", `events?attempt=failed&attempt_since=${since}`, attempts("failed", "dead")],
+    ["dropped", `events?state=dropped&since=${since}`, none("No event matches")],
+    ["waiting", "events?state=queued", none("No event matches")],
+    ["dead letters", "events?state=dead", rows("Events")],
+    ["sinks that fail", "sinks?status=failing%2Cquarantined", rows("Sinks")],
+    ["sinks that drop", "sinks?status=dropping", none("No sink matches")],
+    ["unhealthy spaces", "spaces?health=unhealthy", none("No space matches")],
+    ["agents away", "spaces?agent=away", none("No space matches")],
+  ];
+  for (const [name, path, count] of figures) {
+    await visit(page, "overview");
+    const figure = page.locator("a.figure", { has: page.getByText(name, { exact: true }) });
+    await figure.waitFor();
+    const counted = Number((await figure.locator("strong").innerText()).replace(/\D/g, ""));
+    assert.ok(["dropped", "waiting", "sinks that drop", "unhealthy spaces", "agents away"].includes(name) || counted > 0, `${name}: ${counted}`);
+    await figure.click();
+    await page.waitForURL((url) => url.hash === `#/${path}`);
+    await eventually(`${name}: a list of ${counted}`, async () => (await count().catch(() => -1)) === counted);
+  }
 }

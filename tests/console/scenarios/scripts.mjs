@@ -35,6 +35,7 @@ export default async function scripts(browser) {
   const used = await post("/api/scripts", { name: "used", content: "log.info(event.type)" });
   await post("/api/event-sinks", { name: "user of it", events: "custom.*", type: "script", script: { script_id: used.id } });
   await visit(page, `scripts/${used.id}`);
+  await page.getByRole("dialog").getByRole("button", { name: "Leave" }).click();
   await page.getByRole("link", { name: "user of it" }).waitFor();
   await page.getByRole("button", { name: "Run" }).click();
   await page.getByText("custom.deploy.done").waitFor();

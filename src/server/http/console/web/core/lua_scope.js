@@ -107,7 +107,8 @@ const TABLE = table("Tables", {
   ...named("unpack clear clone freeze isfrozen", "(table)"),
 });
 const MATH = table("Numbers", {
-  ...named("abs acos asin atan ceil cos cosh deg exp floor frexp isfinite isinf isnan log10 modf rad round sign sin sinh sqrt tan tanh", "(x)"),
+  ...named("abs acos asin atan ceil cos cosh deg exp floor frexp isfinite isinf isnan log10 modf rad round sign sin sinh sqrt tan tanh",
+    "(x)"),
   ...named("max min noise", "(…)"),
   ...named("atan2 fmod ldexp pow", "(x, y)"),
   log: fn("(x, [base])"),

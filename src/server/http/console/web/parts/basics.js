@@ -23,7 +23,8 @@ const TONES = {
   delivered: "good", active: "good", healthy: "good", deployed: "good", running: "good", done: "good", ok: "good", completed: "good",
   queued: "busy", paused: "idle", created: "idle", unknown: "idle", skipped: "idle", discarded: "idle", inactive: "idle", stopped: "idle",
   cancelled: "idle", connected: "good",
-  failed: "bad", dead: "bad", failing: "bad", unhealthy: "bad", quarantined: "bad", unlinked: "bad", away: "bad", refused: "bad", held: "bad",
+  failed: "bad", dead: "bad", failing: "bad", unhealthy: "bad", quarantined: "bad", unlinked: "bad", away: "bad", refused: "bad",
+    held: "bad",
   dropped: "warn", dropping: "warn", restarting: "warn", filtered: "idle", expired: "bad",
 };
 

@@ -53,7 +53,8 @@ export function MinuteChart({ label, from, series, height = 180 }) {
     let observer;
     loadPlot().then((uPlot) => {
       if (isGone || !element.current) return;
-      const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
+      const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false },
+        font: "12px system-ui" };
       plot.current = new uPlot({
         width: element.current.clientWidth,
         height,

@@ -53,7 +53,8 @@ export function Editor({ label, value, onInput, language = "lua", scope, modules
   if (failed) {
     return html`<textarea class="plain-editor" aria-label=${label} rows=${lines} readonly=${readOnly} value=${value ?? ""}
         onInput=${(event) => onInput(event.target.value)}></textarea>
-      <div class="field-note" role="status">The editor could not be loaded. Nothing is completed or checked here until you reload the page.</div>`;
+      <div class="field-note"
+        role="status">The editor could not be loaded. Nothing is completed or checked here until you reload the page.</div>`;
   }
   return html`<div class="editor">
     <div ref=${host} class="editor-host" style=${{ minHeight: `${lines * 20}px` }}></div>
@@ -70,7 +71,8 @@ function Found({ error }) {
 function extensionsOf(cm, { label, language, readOnly, lines, latest }) {
   const extensions = [
     cm.history(), cm.drawSelection(), cm.bracketMatching(), cm.closeBrackets(),
-    cm.highlightSelectionMatches(), cm.indentUnit.of("  "), cm.syntaxHighlighting(highlighting(cm)), look(cm, lines), cm.EditorView.lineWrapping,
+    cm.highlightSelectionMatches(), cm.indentUnit.of("  "), cm.syntaxHighlighting(highlighting(cm)), look(cm, lines),
+      cm.EditorView.lineWrapping,
     cm.EditorView.contentAttributes.of({ "aria-label": label, spellcheck: "false" }),
     cm.keymap.of([...cm.closeBracketsKeymap, ...cm.defaultKeymap, ...cm.historyKeymap, ...cm.completionKeymap, ...cm.lintKeymap]),
     cm.EditorView.domEventHandlers({ beforeinput: replaceSelected }),
@@ -160,14 +162,16 @@ function highlighting(cm) {
 
 function look(cm, lines) {
   return cm.EditorView.theme({
-    "&": { color: "var(--text)", backgroundColor: "var(--field)", fontSize: "13px", borderRadius: "8px", border: "1px solid var(--field-line)" },
+    "&": { color: "var(--text)", backgroundColor: "var(--field)", fontSize: "13px", borderRadius: "8px",
+      border: "1px solid var(--field-line)" },
     "&.cm-focused": { outline: "2px solid var(--focus)", outlineOffset: "1px" },
     ".cm-scroller": { fontFamily: "var(--mono)", lineHeight: "20px", minHeight: `${lines * 20}px`, maxHeight: "60vh", overflow: "auto" },
     ".cm-gutters": { backgroundColor: "transparent", color: "var(--muted)", border: "none" },
     ".cm-activeLine": { backgroundColor: "var(--hover)" },
     ".cm-cursor": { borderLeftColor: "var(--text)" },
     "&.cm-focused > .cm-scroller > .cm-selectionLayer .cm-selectionBackground, .cm-selectionBackground": { backgroundColor: "var(--selection)" },
-    ".cm-tooltip": { backgroundColor: "var(--panel)", color: "var(--text)", border: "1px solid var(--line)", borderRadius: "8px", overflow: "hidden" },
+    ".cm-tooltip": { backgroundColor: "var(--panel)", color: "var(--text)", border: "1px solid var(--line)", borderRadius: "8px",
+      overflow: "hidden" },
     ".cm-tooltip-autocomplete > ul > li[aria-selected]": { backgroundColor: "var(--accent)", color: "var(--on-accent)" },
     ".cm-completionDetail": { color: "var(--muted)", fontStyle: "normal" },
     ".cm-tooltip-autocomplete > ul > li[aria-selected] .cm-completionDetail": { color: "inherit" },

@@ -52,8 +52,9 @@ export function Picker({ label, hint, value, name, search, onChoose, placeholder
       value=${text ?? name ?? value ?? ""} onFocus=${() => setText("")} onInput=${onInput} onKeyDown=${onKeyDown} />
     ${hint && html`<div class="hint">${hint}</div>`}
     <div class=${classes("picker-list", isOpen && "open")}>
-      <ul id=${`${id}-list`} role="listbox" aria-label=${label}>
-        ${options.map((option, index) => html`<li key=${option.id} id=${`${id}-${index}`} role="option" aria-selected=${index === at} tabindex="-1"
+      <ul id=${`${id}-list`} role="listbox" aria-label=${`Found: ${label}`}>
+        ${options.map((option,
+          index) => html`<li key=${option.id} id=${`${id}-${index}`} role="option" aria-selected=${index === at} tabindex="-1"
           onClick=${() => choose(option)}>${option.name}<span class="kind">${option.kind}</span></li>`)}
       </ul>
       <div role="status">

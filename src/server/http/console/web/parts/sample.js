@@ -62,14 +62,16 @@ export function SamplePicker({ sample, onChange, pattern }) {
   return html`<div class="form">
     ${usesSpaces.value && html`<${Choice} legend="Event" name="sample-mode" value=${sample.mode} onInput=${(mode) => set({ mode })}
       options=${modes} />`}
-    ${sample.mode === "written" ? html`<${Written} sample=${sample} set=${set} />` : html`<${Recorded} sample=${sample} set=${set} pattern=${pattern} />`}
+    ${sample.mode === "written" ? html`<${Written} sample=${sample} set=${set} />`
+      : html`<${Recorded} sample=${sample} set=${set} pattern=${pattern} />`}
   </div>`;
 }
 
 function Written({ sample, set }) {
   return html`<${Text} label="Type" hint="The service puts custom. in front." value=${sample.type} onInput=${(type) => set({ type })} />
     <div class="field"><span>Payload</span>
-      <${Editor} label="Payload of the sample" language="json" lines=${5} value=${sample.payload} onInput=${(payload) => set({ payload })} />
+      <${Editor} label="Payload of the sample" language="json" lines=${5} value=${sample.payload}
+        onInput=${(payload) => set({ payload })} />
     </div>`;
 }
 
@@ -96,7 +98,8 @@ function Recorded({ sample, set, pattern }) {
   }
   const choose = (eventId) => set({ eventId: eventId.trim(), data: undefined });
   const hint = recent.data?.pattern ? `The last ${RECENT} that match ${recent.data.pattern}.` : `The last ${RECENT}.`;
-  return html`<${Select} label="Recent events" hint=${hint} value=${sample.eventId} onInput=${choose} options=${[["", "choose one"], ...options]} />
+  return html`<${Select} label="Recent events" hint=${hint} value=${sample.eventId} onInput=${choose}
+    options=${[["", "choose one"], ...options]} />
     <${Text} label="Or its id" value=${sample.eventId} onInput=${choose} />
     <${ErrorBox} error=${recent.error} retry=${recent.reload} /><${ErrorBox} error=${one.error} retry=${one.reload} />
     ${one.data && html`<details><summary>Payload</summary>

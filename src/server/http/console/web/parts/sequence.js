@@ -25,6 +25,7 @@ export function Sequence({ path }) {
       <${Text} label="From number" type="number" min="1" value=${from} onInput=${setFrom} placeholder="the last fifty" />
     </div>
     ${isEmpty ? html`<${Empty} title="No numbers yet">Each event that is routed to the sink gets one, a dropped one too.<//>`
-      : html`<${Table} label="Numbers" items=${items} list=${list} keyOf=${(item) => item.sequence} isLoading=${list.isLoading && !list.data}
+      : html`<${Table} label="Numbers" items=${items} list=${list} keyOf=${(item) => item.sequence}
+        isLoading=${list.isLoading && !list.data}
         href=${href} columns=${COLUMNS} />`}`;
 }

@@ -54,7 +54,8 @@ function Warnings({ sink }) {
     ${activity.last_error && html`<p class="banner warn">
       The last error, <${Time} at=${activity.last_error.at} mode="relative" />: ${activity.last_error.message}
     </p>`}
-    ${until && html`<p class="banner warn">Requests are also signed with the former secret until <${Time} at=${until} mode="date" />.</p>`}`;
+    ${until && html`<p class="banner warn">Requests are also signed with the former secret until <${Time} at=${until}
+      mode="date" />.</p>`}`;
 }
 
 function Failure({ failure }) {

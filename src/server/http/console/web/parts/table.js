@@ -51,11 +51,13 @@ export function Table({ label, items, columns, href, keyOf = (item) => item.id, 
   const columnsStyle = { "--columns": selection ? `32px ${template}` : template };
   const failure = html`<${ListError} error=${error} retry=${retry} loadedAt=${loadedAt} />`;
   if (error && items.length === 0) return failure;
-  return html`${failure}<div class=${classes("table", error && "stale")} role="table" aria-label=${label} aria-rowcount=${items.length} style=${columnsStyle}>
+  return html`${failure}
+    <div class=${classes("table", error && "stale")} role="table" aria-label=${label} aria-rowcount=${items.length} style=${columnsStyle}>
     <div role="rowgroup" class="table-head">
       <div role="row" class="row">
         ${selection && html`<span role="columnheader"><input type="checkbox" aria-label="Select all"
-          checked=${items.length > 0 && selection.size === items.length} onChange=${(event) => selection.all(event.target.checked)} /></span>`}
+          checked=${items.length > 0 && selection.size === items.length} onChange=${(event) => selection.all(event.target.checked)} />
+            </span>`}
         ${columns.map((column) => html`<span role="columnheader" key=${column.name} class=${column.align ?? ""}>${column.name}</span>`)}
       </div>
     </div>
@@ -76,7 +78,8 @@ function Row({ item, columns, href, index, selection, keyOf }) {
   const cells = columns.map((column, at) => {
     const content = column.cell(item);
     const inner = at === 0 && href ? html`<a href=${href} class="row-link">${content}</a>` : content;
-    return html`<span role="cell" key=${column.name} class=${classes(column.align, column.secondary && "secondary", column.tone)}>${inner}</span>`;
+    return html`<span role="cell" key=${column.name} class=${classes(column.align, column.secondary && "secondary", column.tone)}>${inner}
+      </span>`;
   });
   return html`<div role="row" class=${classes("row", href && "linked")} aria-rowindex=${index + 1} onClick=${open}>
     ${selection && html`<span role="cell" class="select-cell"><input type="checkbox" aria-label=${`Select row ${index + 1}`}

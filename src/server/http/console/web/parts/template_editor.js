@@ -19,7 +19,8 @@ export function TemplateEditor({ label, value, onInput, place = "template", data
         onInput=${(source) => onInput({ ...value, source })} scope=${luaScope(place, data)} modules=${luaModules(place)}
         check=${isLua ? checkLua : checkTextTemplate} errors=${errors} />
       <div class="hint">
-        ${isLua ? "A chunk that returns a table, sent as JSON, or a string, sent as it is." : "Each ${{ expression }} is replaced by its value."}
+        ${isLua ? "A chunk that returns a table, sent as JSON, or a string, sent as it is."
+          : "Each ${{ expression }} is replaced by its value."}
         ${" "}In scope: ${names} and the pure libraries.
       </div>
     </div>`;

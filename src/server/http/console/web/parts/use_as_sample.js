@@ -37,7 +37,8 @@ export function UseAsSample({ event, onClose }) {
     <p>The editor opens with this event as the sample of its preview.</p>
     <div class="form spaced">
       ${managesSinks.value && html`<${Picker} label="A sink" placeholder="its name" search=${changeableSinks} onChoose=${openSink} />`}
-      ${managesScripts.value && html`<${Picker} label="A stored script" placeholder="its name" search=${changeableScripts} onChoose=${openScript} />`}
+      ${managesScripts.value
+        && html`<${Picker} label="A stored script" placeholder="its name" search=${changeableScripts} onChoose=${openScript} />`}
     </div>
     <div class="dialog-actions">
       ${managesScripts.value && html`<${LinkButton} href=${to("scripts", "new", { sample })}>New script<//>`}

@@ -16,15 +16,21 @@ export default function Audit() {
   const [shown, setShown] = useState(null);
   return html`<${Heading} title="Audit" subtitle="Who did what, with drops and give-ups among it" />
     <${Filters} query=${query} />
-    ${list.items.length === 0 && list.isComplete && !list.error ? html`<${Empty} title="No entry matches"><a href=${to("audit")}>All entries</a><//>` : html`<${Table} label="Audit log" items=${list.items} more=${list.more} isLoading=${list.isLoading} list=${list}
+    ${list.items.length === 0 && list.isComplete && !list.error
+      ? html`<${Empty} title="No entry matches"><a href=${to("audit")}>All entries</a><//>`
+      : html`<${Table} label="Audit log" items=${list.items} more=${list.more} isLoading=${list.isLoading} list=${list}
       columns=${[
-        { name: "Action", width: "minmax(0, 2fr)", cell: (entry) => html`<button type="button" class="row-button" onClick=${() => setShown(entry)}>${entry.action}</button>` },
+        { name: "Action", width: "minmax(0, 2fr)",
+          cell: (entry) => html`<button type="button" class="row-button" onClick=${() => setShown(entry)}>${entry.action}</button>` },
         { name: "Object", width: "minmax(0, 3fr)", secondary: true, cell: (entry) => entry.object },
-        { name: "By", width: "minmax(0, 1fr)", secondary: true, cell: (entry) => entry.actor?.username ?? html`<span class="muted">unknown</span>` },
-        { name: "Detail", width: "minmax(0, 3fr)", tone: "mono hide-on-phone", cell: (entry) => (entry.detail ? JSON.stringify(entry.detail).slice(0, 160) : "") },
+        { name: "By", width: "minmax(0, 1fr)", secondary: true,
+          cell: (entry) => entry.actor?.username ?? html`<span class="muted">unknown</span>` },
+        { name: "Detail", width: "minmax(0, 3fr)", tone: "mono hide-on-phone",
+          cell: (entry) => (entry.detail ? JSON.stringify(entry.detail).slice(0, 160) : "") },
         { name: "When", width: "190px", secondary: true, cell: (entry) => html`<${Time} at=${entry.at} />` },
       ]} />`}
-    ${shown && html`<${Dialog} title=${shown.action} onClose=${() => setShown(null)} wide><${Block} text=${pretty(shown)} label="Entry" /><//>`}`;
+    ${shown && html`<${Dialog} title=${shown.action} onClose=${() => setShown(null)} wide><${Block} text=${pretty(shown)} label="Entry" />
+      <//>`}`;
 }
 
 function Filters({ query }) {
@@ -34,10 +40,15 @@ function Filters({ query }) {
   useEffect(() => {
     if (settled.actor !== (query.actor ?? "") || settled.action !== (query.action ?? "")) setQuery(settled, { replace: true });
   }, [settled.actor, settled.action]);
-  const time = (field, label) => html`<${Field} label=${label}>${(bound) => html`<input type="datetime-local" value=${toLocalInput(query[field])} onChange=${(event) => setQuery({ [field]: fromLocalInput(event.target.value) })} ...${bound} />`}<//>`;
+  const time = (field,
+    label) => html`<${Field} label=${label}>
+    ${(bound) => html`<input type="datetime-local" value=${toLocalInput(query[field])}
+    onChange=${(event) => setQuery({ [field]: fromLocalInput(event.target.value) })} ...${bound} />`}<//>`;
   return html`<div class="filters" role="search" aria-label="Filter the audit log">
-    <${Text} label="By" placeholder="a user's name" value=${actor} onInput=${setActor} /><${Text} label="Action" placeholder="sink.*" value=${action} onInput=${setAction} />
+    <${Text} label="By" placeholder="a user's name" value=${actor} onInput=${setActor} />
+      <${Text} label="Action" placeholder="sink.*" value=${action} onInput=${setAction} />
     ${time("since", "Since")}${time("until", "Until")}
-    ${Object.keys(query).length > 0 && html`<a class="button quiet" href=${to("audit")} onClick=${() => { setActor(""); setAction(""); }}>Clear</a>`}
+    ${Object.keys(query).length > 0
+      && html`<a class="button quiet" href=${to("audit")} onClick=${() => { setActor(""); setAction(""); }}>Clear</a>`}
   </div>`;
 }

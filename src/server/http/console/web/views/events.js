@@ -54,7 +54,8 @@ function History({ query }) {
   ];
   return html`<${Filters} query=${query} />
     <${Freshness} list=${list} />
-    ${isEmpty ? html`<${NoEvents} isFiltered=${isFiltered} />` : html`<${Table} label="Events" items=${list.items} list=${list} more=${list.more}
+    ${isEmpty ? html`<${NoEvents} isFiltered=${isFiltered} />`
+      : html`<${Table} label="Events" items=${list.items} list=${list} more=${list.more}
       isLoading=${list.isLoading} href=${(event) => to("events", event.id)} columns=${columns} />`}
     ${list.isComplete && list.items.length > 0 && html`<p class="end-note">
       These are all events ${isFiltered ? "of the history that match" : "that history has"}.
@@ -87,7 +88,8 @@ function Filters({ query }) {
 function SinkFilter({ id }) {
   const sink = useGet(id ? `/api/event-sinks/${encodeURIComponent(id)}` : null);
   const name = sink.data?.id === id ? sink.data?.name : id;
-  return html`<${Picker} label="Sink" value=${id} name=${name} search=${findSinks} onChoose=${(chosen) => setQuery({ sink: chosen?.id })} />`;
+  return html`<${Picker} label="Sink" value=${id} name=${name} search=${findSinks}
+    onChoose=${(chosen) => setQuery({ sink: chosen?.id })} />`;
 }
 
 /** Puts a settled value into the query of the address. */

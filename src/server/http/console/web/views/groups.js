@@ -24,21 +24,30 @@ export default function Groups() {
     await list.reload();
   };
   return html`<${Heading} title="Groups">${create}<//>
-    ${list.data?.length === 0 ? html`<${Empty} title="No groups yet" action=${create}>A shared method can be limited to groups. Put users into them under Users.<//>` : html`<${Table} label="Groups" items=${list.data ?? []} isLoading=${list.isLoading && !list.data} list=${list}
+    ${list.data?.length === 0
+      ? html`<${Empty} title="No groups yet"
+      action=${create}>A shared method can be limited to groups. Put users into them under Users.<//>`
+      : html`<${Table} label="Groups" items=${list.data ?? []} isLoading=${list.isLoading && !list.data} list=${list}
       columns=${[
-        { name: "Name", width: "minmax(0, 2fr)", cell: (group) => (may("manage_users") ? html`<a class="row-link" href=${to("users", { group: group.id })}>${group.name}</a>` : html`<strong>${group.name}</strong>`) },
+        { name: "Name", width: "minmax(0, 2fr)",
+          cell: (group) => (may("manage_users") ? html`<a class="row-link" href=${to("users", { group: group.id })}>${group.name}</a>`
+          : html`<strong>${group.name}</strong>`) },
         { name: "Made", width: "200px", secondary: true, cell: (group) => html`<${Time} at=${group.created_at} mode="date" />` },
-        { name: "", width: "210px", align: "right", cell: (group) => html`<${Button} kind="quiet" onClick=${() => setEdited(group)} aria-label=${`Rename ${group.name}`}>Rename<//><${Button} kind="quiet" icon="trash" onClick=${() => setDeleted(group)} aria-label=${`Delete ${group.name}`}>Delete<//>` },
+        { name: "", width: "210px", align: "right",
+          cell: (group) => html`<${Button} kind="quiet" onClick=${() => setEdited(group)} aria-label=${`Rename ${group.name}`}>Rename<//>
+          <${Button} kind="quiet" icon="trash" onClick=${() => setDeleted(group)} aria-label=${`Delete ${group.name}`}>Delete<//>` },
       ]} />`}
     ${edited && html`<${GroupDialog} group=${edited} onClose=${() => setEdited(null)} onSaved=${list.reload} />`}
-    ${deleted && html`<${Confirm} title=${`Delete the group ${deleted.name}?`} consequences=${() => consequences(deleted)} action=${remove} onClose=${() => setDeleted(null)} />`}`;
+    ${deleted && html`<${Confirm} title=${`Delete the group ${deleted.name}?`} consequences=${() => consequences(deleted)}
+      action=${remove} onClose=${() => setDeleted(null)} />`}`;
 }
 
 async function consequences(group) {
   const [users, methods] = await Promise.all([may("manage_users") ? all("/api/users", {}, 10_000) : [], get("/api/methods")]);
   const members = users.filter((one) => one.groups.some((has) => has.id === group.id));
   const limited = methods.methods.filter((method) => method.groups.some((has) => has.id === group.id));
-  const sentences = [members.length > 0 ? `${count(members.length, "member")}: ${members.slice(0, 8).map((one) => one.name).join(", ")}.` : "It has no members that you see."];
+  const sentences = [members.length > 0 ? `${count(members.length, "member")}: ${members.slice(0, 8).map((one) => one.name).join(", ")}.`
+    : "It has no members that you see."];
   if (limited.length > 0) sentences.push(`Its members no longer see ${limited.slice(0, 8).map((method) => method.name).join(", ")}.`);
   else sentences.push("Methods that are limited to it are no longer seen by its members.");
   return sentences;
@@ -60,6 +69,7 @@ function GroupDialog({ group, onClose, onSaved }) {
   return html`<${Dialog} title=${group.id ? `Rename ${group.name}` : "New group"} onClose=${onClose}><form class="form" onSubmit=${submit}>
     <${Text} label="Name" value=${name} onInput=${setName} required error=${errorOf(error, "name")} />
     <${ErrorBox} error=${error} />
-    <div class="dialog-actions"><${Button} onClick=${onClose}>Cancel<//><${Button} type="submit" kind="primary" busy=${isBusy}>Save<//></div>
+    <div class="dialog-actions"><${Button} onClick=${onClose}>Cancel<//><${Button} type="submit" kind="primary" busy=${isBusy}>Save<//>
+      </div>
   </form><//>`;
 }

@@ -39,7 +39,8 @@ const CLIENTS = {
   "Claude Code": (token) => `claude mcp add --transport http svc ${endpoint} --header "Authorization: Bearer ${token}"`,
   "Cursor (.cursor/mcp.json)": (token) => pretty({ mcpServers: { svc: { url: endpoint, headers: { Authorization: `Bearer ${token}` } } } }),
   "VS Code (.vscode/mcp.json)": (token) => pretty({ servers: { svc: withHeader(token) } }),
-  "Gemini CLI (settings.json)": (token) => pretty({ mcpServers: { svc: { httpUrl: endpoint, headers: { Authorization: `Bearer ${token}` } } } }),
+  "Gemini CLI (settings.json)": (token) => pretty({ mcpServers: { svc: { httpUrl: endpoint,
+    headers: { Authorization: `Bearer ${token}` } } } }),
   "Other clients": (token) => pretty({ mcpServers: { svc: withHeader(token) } }),
 };
 

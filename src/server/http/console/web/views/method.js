@@ -15,9 +15,12 @@ import { hasForm, newFields, paramsOf, SchemaFields } from "../parts/schema_form
 export default function MethodPage({ id: name }) {
   const { data: method, error, reload } = useGet(`/api/methods/${encodeURIComponent(name)}`);
   const back = { href: to("methods"), name: "Methods" };
-  if (!method) return html`<${Heading} title=${name} back=${back} />${error ? html`<${ErrorBox} error=${error} retry=${reload} />` : html`<${Loading} />`}`;
+  if (!method) return html`<${Heading} title=${name} back=${back} />
+    ${error ? html`<${ErrorBox} error=${error} retry=${reload} />` : html`<${Loading} />`}`;
   const mayCall = may("use_methods") || method.owner === user.value.name;
-  return html`<${Heading} title=${method.name} back=${back} subtitle=${html`<${State} value=${method.available_count > 0 ? "active" : "away"} /><span>${method.scope}</span><span>of ${method.owner}</span>${method.mcp_tool && html`<span class="tag">MCP tool</span>`}`} />
+  return html`<${Heading} title=${method.name} back=${back}
+    subtitle=${html`<${State} value=${method.available_count > 0 ? "active" : "away"} /><span>${method.scope}</span>
+    <span>of ${method.owner}</span>${method.mcp_tool && html`<span class="tag">MCP tool</span>`}`} />
     <div class="columns">
       <div class="stack">
         <section class="panel"><h2>About</h2><p>${method.description}</p>
@@ -29,11 +32,15 @@ export default function MethodPage({ id: name }) {
           <//>
         </section>
         ${method.providers?.length > 0 && html`<section class="panel"><h2>Spaces that serve it</h2><ul class="plain-list">
-          ${method.providers.map((provider) => html`<li key=${provider.space_id}><${State} value=${provider.health} /><a class="grow" href=${to("spaces", provider.space_id)}>${provider.space}</a><span class="muted">${provider.reason ?? `${provider.in_flight} in flight`}</span></li>`)}
+          ${method.providers.map((provider) => html`<li key=${provider.space_id}><${State} value=${provider.health} />
+            <a class="grow" href=${to("spaces", provider.space_id)}>${provider.space}</a><span class="muted">
+            ${provider.reason ?? `${provider.in_flight} in flight`}</span></li>`)}
         </ul></section>`}
         <${Schema} title="Params" schema=${method.params_schema} /><${Schema} title="Result" schema=${method.result_schema} />
       </div>
-      ${mayCall ? html`<${CallForm} method=${method} />` : html`<section class="panel"><h2>Call</h2><p class="muted">Calling methods of others needs the permission use_methods.</p></section>`}
+      ${mayCall ? html`<${CallForm} method=${method} />`
+        : html`<section class="panel"><h2>Call</h2><p class="muted">Calling methods of others needs the permission use_methods.</p>
+        </section>`}
     </div>`;
 }
 
@@ -42,7 +49,9 @@ function Schema({ title, schema }) {
   const required = new Set(Array.isArray(schema.required) ? schema.required : []);
   return html`<section class="panel"><h2>${title}</h2>
     ${hasForm(schema) && html`<table class="schema-table"><thead><tr><th>Name</th><th>Type</th><th>Meaning</th></tr></thead><tbody>
-      ${Object.entries(schema.properties).map(([name, property]) => html`<tr key=${name}><td><code>${name}</code>${required.has(name) ? " *" : ""}</td><td>${[].concat(property?.type ?? "any").join(" or ")}</td><td>${property?.description ?? ""}</td></tr>`)}
+      ${Object.entries(schema.properties).map(([name, property]) => html`<tr key=${name}><td><code>${name}</code>
+        ${required.has(name) ? " *" : ""}</td><td>${[].concat(property?.type ?? "any").join(" or ")}</td><td>
+        ${property?.description ?? ""}</td></tr>`)}
     </tbody></table>`}
     <details class="spaced"><summary>JSON Schema</summary><${Block} text=${pretty(schema)} label=${`${title} schema`} /></details>
   </section>`;
@@ -77,12 +86,17 @@ function CallForm({ method }) {
     });
   };
   return html`<section class="panel"><h2>Call</h2><form class="form" onSubmit=${call}>
-    ${hasForm(schema) && html`<${Choice} legend="Params" name="call-mode" value=${mode} onInput=${choose} options=${[["form", "Form"], ["json", "JSON"]]} />`}
-    ${mode === "form" ? html`<${SchemaFields} schema=${schema} fields=${fields} onChange=${setFields} />` : html`<div class="field"><span>Params</span><${Editor} label="Params as JSON" language="json" lines=${8} value=${text} onInput=${setText} /></div>`}
+    ${hasForm(schema) && html`<${Choice} legend="Params" name="call-mode" value=${mode} onInput=${choose}
+      options=${[["form", "Form"], ["json", "JSON"]]} />`}
+    ${mode === "form" ? html`<${SchemaFields} schema=${schema} fields=${fields} onChange=${setFields} />`
+      : html`<div class="field"><span>Params</span>
+      <${Editor} label="Params as JSON" language="json" lines=${8} value=${text} onInput=${setText} /></div>`}
     <${ErrorBox} error=${error} />
     <div class="form-actions"><${Button} type="submit" kind="primary" icon="play" busy=${isBusy}>Call<//></div>
   </form>
-  <div class="spaced" aria-live="polite">${answer && html`<div class="side-by-side"><${State} value=${answer.error ? "failed" : "done"} /><span class="muted">${duration(answer.time)}, there and back</span></div>
+  <div class="spaced" aria-live="polite">
+    ${answer && html`<div class="side-by-side"><${State} value=${answer.error ? "failed" : "done"} /><span class="muted">
+    ${duration(answer.time)}, there and back</span></div>
     <${Block} text=${pretty(answer.error ?? answer.result ?? null)} label=${answer.error ? "Error" : "Result"} />`}</div>
   </section>`;
 }

@@ -17,9 +17,13 @@ export default function Methods() {
   const list = useGet("/api/methods", { q: query.q });
   const items = list.data?.methods ?? [];
   return html`<${Heading} title="Methods" />
-    <div class="filters" role="search" aria-label="Search methods"><${SearchField} label="Name, description or keywords" value=${words} onInput=${setWords} /></div>
-    ${(list.data?.refused ?? []).map((refused) => html`<p class="banner bad" key=${refused.space_id}>The registration of <a href=${to("spaces", refused.space_id)}>${refused.space}</a> is refused since <${Time} at=${refused.since} />: ${refused.reason}</p>`)}
-    ${list.data && items.length === 0 ? html`<${NoMethods} isFiltered=${Boolean(query.q)} />` : html`<${Table} label="Methods" items=${items} keyOf=${(method) => method.name} isLoading=${list.isLoading && !list.data} list=${list}
+    <div class="filters" role="search" aria-label="Search methods">
+      <${SearchField} label="Name, description or keywords" value=${words} onInput=${setWords} /></div>
+    ${(list.data?.refused ?? []).map((refused) => html`<p class="banner bad" key=${refused.space_id}>The registration of <a
+      href=${to("spaces", refused.space_id)}>${refused.space}</a> is refused since <${Time} at=${refused.since} />: ${refused.reason}</p>`)}
+    ${list.data && items.length === 0 ? html`<${NoMethods} isFiltered=${Boolean(query.q)} />`
+      : html`<${Table} label="Methods" items=${items} keyOf=${(method) => method.name} isLoading=${list.isLoading && !list.data}
+      list=${list}
       href=${(method) => to("methods", method.name)}
       columns=${[
         { name: "Name", width: "minmax(0, 2fr)", cell: (method) => method.name },
@@ -33,5 +37,7 @@ export default function Methods() {
 
 function NoMethods({ isFiltered }) {
   if (isFiltered) return html`<${Empty} title="No method matches"><a href=${to("methods")}>All methods</a><//>`;
-  return html`<${Empty} title="No methods yet">Code in a space publishes methods: <code>svc methods register methods.toml</code>. Make a <a href=${to("spaces")}>space</a> first.<//>`;
+  return html`<${Empty}
+    title="No methods yet">Code in a space publishes methods: <code>svc methods register methods.toml</code>. Make a <a
+    href=${to("spaces")}>space</a> first.<//>`;
 }

@@ -75,7 +75,8 @@ function SinkFigures({ data }) {
 const FAILING = "failing,quarantined";
 
 function TroubleFigures({ sinks }) {
-  return html`<${Figure} href=${to("sinks", { status: FAILING })} value=${sinks.failing + sinks.quarantined} name="sinks that fail" tone="bad" />
+  return html`<${Figure} href=${to("sinks", { status: FAILING })} value=${sinks.failing + sinks.quarantined} name="sinks that fail"
+    tone="bad" />
     <${Figure} href=${to("sinks", { status: "dropping" })} value=${sinks.dropping} name="sinks that drop" tone="warn" />`;
 }
 
@@ -111,7 +112,8 @@ function SpacesSummary({ spaces }) {
   return html`<section class="panel">
     <div class="panel-head"><h2>Spaces</h2><a href=${to("spaces")}>${count(spaces.total, "space")}</a></div>
     <p class="muted">
-      ${link({ state: "deployed" }, `${number(spaces.deployed)} deployed`)}, ${link({ health: "unhealthy" }, `${number(spaces.unhealthy)} unhealthy`)},
+      ${link({ state: "deployed" }, `${number(spaces.deployed)} deployed`)}, ${link({ health: "unhealthy" },
+        `${number(spaces.unhealthy)} unhealthy`)},
       ${" "}${link({ agent: "away" }, count(spaces.away, "agent away", "agents away"))}.
     </p>
   </section>`;

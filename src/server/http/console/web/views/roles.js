@@ -12,9 +12,12 @@ import { Confirm, Dialog } from "../parts/dialogs.js";
 import { Checks, errorOf, Text } from "../parts/forms.js";
 
 const PERMISSIONS = [
-  ["use_spaces", "Use spaces and raise events"], ["manage_spaces", "Manage all spaces"], ["use_methods", "Call methods"], ["use_mcp_server", "Use MCP"],
-  ["manage_own_event_sinks", "Manage own sinks"], ["manage_global_event_sinks", "Manage global sinks"], ["manage_own_scripts", "Manage own scripts"],
-  ["manage_global_scripts", "Manage global scripts"], ["manage_users", "Manage users"], ["manage_groups", "Manage groups"], ["manage_roles", "Manage roles"], ["view_audit_log", "View the audit log"],
+  ["use_spaces", "Use spaces and raise events"], ["manage_spaces", "Manage all spaces"], ["use_methods", "Call methods"],
+    ["use_mcp_server", "Use MCP"],
+  ["manage_own_event_sinks", "Manage own sinks"], ["manage_global_event_sinks", "Manage global sinks"],
+    ["manage_own_scripts", "Manage own scripts"],
+  ["manage_global_scripts", "Manage global scripts"], ["manage_users", "Manage users"], ["manage_groups", "Manage groups"],
+    ["manage_roles", "Manage roles"], ["view_audit_log", "View the audit log"],
 ];
 
 export default function Roles() {
@@ -32,19 +35,22 @@ export default function Roles() {
     <div class="stack">${(list.data ?? []).map((role) => html`<section class="panel" key=${role.id}>
       <div class="panel-head"><h2>${role.name}</h2><div class="actions">
         ${may("manage_users") && html`<a class="button quiet" href=${to("users", { role: role.id })}>Users</a>`}
-        <${Button} onClick=${() => setEdited(role)} aria-label=${`Change ${role.name}`}>Change<//><${Button} icon="trash" onClick=${() => setDeleted(role)} aria-label=${`Delete ${role.name}`}>Delete<//>
+        <${Button} onClick=${() => setEdited(role)} aria-label=${`Change ${role.name}`}>Change<//>
+          <${Button} icon="trash" onClick=${() => setDeleted(role)} aria-label=${`Delete ${role.name}`}>Delete<//>
       </div></div>
       <div class="tags">${role.permissions.map((permission) => html`<span class="tag" key=${permission}>${permission}</span>`)}</div>
     </section>`)}</div>
     ${edited && html`<${RoleDialog} role=${edited} onClose=${() => setEdited(null)} onSaved=${list.reload} />`}
-    ${deleted && html`<${Confirm} title=${`Delete the role ${deleted.name}?`} consequences=${() => consequences(deleted)} action=${remove} onClose=${() => setDeleted(null)} />`}`;
+    ${deleted && html`<${Confirm} title=${`Delete the role ${deleted.name}?`} consequences=${() => consequences(deleted)}
+      action=${remove} onClose=${() => setDeleted(null)} />`}`;
 }
 
 async function consequences(role) {
   if (!may("manage_users")) return ["Every user who has it loses its permissions."];
   const users = (await all("/api/users", {}, 10_000)).filter((one) => one.roles.some((has) => has.id === role.id));
   if (users.length === 0) return ["No user has it."];
-  return [`${count(users.length, "user")} will lose it: ${users.slice(0, 8).map((one) => one.name).join(", ")}${users.length > 8 ? " and more" : ""}.`];
+  return [`${count(users.length, "user")} will lose it: ${users.slice(0, 8).map((one) => one.name).join(", ")}${users.length > 8
+    ? " and more" : ""}.`];
 }
 
 function RoleDialog({ role, onClose, onSaved }) {
@@ -62,10 +68,13 @@ function RoleDialog({ role, onClose, onSaved }) {
   };
   const lacks = (permission) => !user.value.permissions.includes(permission);
   const options = PERMISSIONS.filter(([permission]) => !lacks(permission) || draft.permissions.includes(permission));
-  return html`<${Dialog} title=${role.id ? `The role ${role.name}` : "New role"} onClose=${onClose} wide><form class="form" onSubmit=${submit}>
+  return html`<${Dialog} title=${role.id ? `The role ${role.name}` : "New role"} onClose=${onClose} wide>
+    <form class="form" onSubmit=${submit}>
     <${Text} label="Name" value=${draft.name} onInput=${(name) => setDraft({ ...draft, name })} required error=${errorOf(error, "name")} />
-    <${Checks} legend="Permissions" value=${draft.permissions} onInput=${(permissions) => setDraft({ ...draft, permissions })} options=${options} />
+    <${Checks} legend="Permissions" value=${draft.permissions} onInput=${(permissions) => setDraft({ ...draft, permissions })}
+      options=${options} />
     <${ErrorBox} error=${error} />
-    <div class="dialog-actions"><${Button} onClick=${onClose}>Cancel<//><${Button} type="submit" kind="primary" busy=${isBusy}>Save<//></div>
+    <div class="dialog-actions"><${Button} onClick=${onClose}>Cancel<//><${Button} type="submit" kind="primary" busy=${isBusy}>Save<//>
+      </div>
   </form><//>`;
 }

@@ -120,7 +120,8 @@ function Fields({ draft, set, error, isNew, mayChange, data }) {
   const owners = [["me", "Me"], mayGlobal && ["global", "Global: everybody uses it"]].filter(Boolean);
   const isLua = draft.language === "lua";
   return html`<div class="form-row">
-      <${Text} label="Name" value=${draft.name} onInput=${(name) => set({ name })} required readonly=${!mayChange} error=${errorOf(error, "name")}
+      <${Text} label="Name" value=${draft.name} onInput=${(name) => set({ name })} required readonly=${!mayChange}
+        error=${errorOf(error, "name")}
         hint=${draft.kind === "library" ? "Programs load it by this name, such as acme.text." : undefined} />
       <${Select} label="Owner" value=${draft.owner} onInput=${(owner) => set({ owner })} disabled=${!mayChange} options=${owners} />
     </div>
@@ -130,7 +131,8 @@ function Fields({ draft, set, error, isNew, mayChange, data }) {
       onInput=${(language) => set({ language })} options=${LANGUAGES} />`}
     <div class="field"><span>Source</span>
       <${Editor} key=${draft.language} label="Source of the script" lines=${18} readOnly=${!mayChange} language=${isLua ? "lua" : "text"}
-        value=${draft.content} onInput=${(content) => set({ content })} scope=${luaScope(draft.kind, data)} modules=${luaModules(draft.kind)}
+        value=${draft.content} onInput=${(content) => set({ content })} scope=${luaScope(draft.kind, data)}
+          modules=${luaModules(draft.kind)}
         check=${isLua && mayChange ? checkLua : undefined} errors=${errorsAt(error, "content")} />
     </div>
     ${draft.kind === "tool" && html`<div class="field"><span>JSON Schema of the arguments</span>

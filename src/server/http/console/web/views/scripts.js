@@ -25,7 +25,11 @@ export default function Scripts() {
       <${Select} label="Owner" value=${owner} onInput=${(owner) => setQuery({ owner })} options=${[["", "any"], "me", "global"]} />
     </div>
     <${CutNote} items=${list.data}>Choose a kind or an owner to see the others.<//>
-    ${list.data && items.length === 0 ? html`<${Empty} title=${q || kind || owner ? "No script matches" : "No scripts yet"} action=${create}>Sinks run scripts, programs load libraries, and MCP clients call tools.<//>` : html`<${Table} label="Scripts" items=${items} isLoading=${list.isLoading && !list.data} list=${list} href=${(script) => to("scripts", script.id)}
+    ${list.data && items.length === 0
+      ? html`<${Empty} title=${q || kind || owner ? "No script matches" : "No scripts yet"}
+      action=${create}>Sinks run scripts, programs load libraries, and MCP clients call tools.<//>`
+      : html`<${Table} label="Scripts" items=${items} isLoading=${list.isLoading && !list.data} list=${list}
+      href=${(script) => to("scripts", script.id)}
       columns=${[
         { name: "Name", width: "minmax(0, 2fr)", cell: (script) => script.name },
         { name: "State", width: "110px", cell: (script) => html`<${State} value=${script.active ? "active" : "inactive"} />` },

@@ -44,7 +44,8 @@ function Sink({ id, query }) {
   const mayChange = manages(sink.owner, "event_sinks");
   const tabs = tabsOf(sink, mayChange);
   const shown = tabs.find((tab) => tab.id === query.tab)?.id ?? "state";
-  const href = (tab) => to("sinks", id, { tab: tab === "state" ? undefined : tab, sample: ["edit", "test"].includes(tab) ? query.sample : undefined });
+  const href = (tab) => to("sinks", id,
+    { tab: tab === "state" ? undefined : tab, sample: ["edit", "test"].includes(tab) ? query.sample : undefined });
   const subtitle = html`<${State} value=${sink.failure?.state ?? sink.status} /><span>${sink.type}</span>
     <span>${sink.owner === "global" ? "global" : "yours"}</span><span class="mono">${sink.events}</span>`;
   return html`<${Heading} title=${sink.name} back=${back} subtitle=${subtitle}>

@@ -57,7 +57,8 @@ export function SinkForm({ sink, onSaved }) {
           <${SamplePicker} sample=${sample} onChange=${setSample} pattern=${draft.events} />
         </section>
         <details class="panel"><summary><strong>As TOML</strong></summary>
-          <p class="hint spaced">For a file that <code>svc sink apply</code> reads.</p><${Block} text=${toToml(tomlOf(spec))} label="TOML" />
+          <p class="hint spaced">For a file that <code>svc sink apply</code> reads.</p>
+            <${Block} text=${toToml(tomlOf(spec))} label="TOML" />
         </details>
       </div>
     </form>`;
@@ -67,12 +68,15 @@ const TYPES = [["webhook", "Webhook"], ["script", "Script"], ["json-rpc", "Forma
 const EVENTS_HINT = "Patterns separated by commas: space.*, custom.deploy.*, custom.build.done, or * for all.";
 
 function General({ draft, set, error, data, isNew }) {
-  const owners = [["me", "Me: my own events"], may("manage_global_event_sinks") && ["global", "Global: everybody's events"]].filter(Boolean);
+  const owners = [["me", "Me: my own events"], may("manage_global_event_sinks")
+    && ["global", "Global: everybody's events"]].filter(Boolean);
   return html`<div class="form-row">
-      <${Text} label="Name" value=${draft.name} onInput=${(name) => set({ name })} required maxlength="64" error=${errorOf(error, "name")} />
+      <${Text} label="Name" value=${draft.name} onInput=${(name) => set({ name })} required maxlength="64"
+        error=${errorOf(error, "name")} />
       <${Select} label="Owner" value=${draft.owner} onInput=${(owner) => set({ owner })} options=${owners} />
     </div>
-    <${Text} label="Description" value=${draft.description} onInput=${(description) => set({ description })} error=${errorOf(error, "description")} />
+    <${Text} label="Description" value=${draft.description} onInput=${(description) => set({ description })}
+      error=${errorOf(error, "description")} />
     ${isNew && html`<${Choice} legend="Type" name="type" value=${draft.type} onInput=${(type) => set({ type })} options=${TYPES} />`}
     <${Text} label="Events" hint=${EVENTS_HINT} value=${draft.events} onInput=${(events) => set({ events })} required
       error=${errorOf(error, "events")} placeholder="custom.deploy.*" />
@@ -83,7 +87,8 @@ function General({ draft, set, error, data, isNew }) {
         A Lua expression, such as <code>event.data.branch == "main"</code>. An event for which it is false is not for this sink.
       </div>
     </div>
-    <${Check} label="Active" hint="An inactive sink keeps its events in the queue." value=${draft.active} onInput=${(active) => set({ active })} />`;
+    <${Check} label="Active" hint="An inactive sink keeps its events in the queue." value=${draft.active}
+      onInput=${(active) => set({ active })} />`;
 }
 
 /** Where the events go, by the type of the sink. */
@@ -105,12 +110,14 @@ function Webhook({ draft, set, error, data, isNew }) {
     ${draft.bodyMode === "template" && html`<${TemplateEditor} label="Template of the body" value=${draft.template}
       onInput=${(template) => set({ template })} place=${draft.batchMax === "" ? "template" : "batch"} data=${data}
       errors=${errorsAt(error, "webhook.template")} />`}
-    <${Text} label="Secret" value=${draft.secret} onInput=${(secret) => set({ secret })} placeholder=${isNew ? "made by the server" : "unchanged"}
+    <${Text} label="Secret" value=${draft.secret} onInput=${(secret) => set({ secret })}
+      placeholder=${isNew ? "made by the server" : "unchanged"}
       hint="whsec_… as Standard Webhooks writes it. Leave it empty to have one made or keep the present one."
       error=${errorOf(error, "webhook.secret")} />
     <${Check} label="Sign with Ed25519 too" hint="Receivers then verify with a public key." value=${draft.ed25519}
       onInput=${(ed25519) => set({ ed25519 })} />
-    <${Check} label="Accept any certificate" hint="The connection is encrypted, but could end anywhere. For tests only." value=${draft.skipTls}
+    <${Check} label="Accept any certificate" hint="The connection is encrypted, but could end anywhere. For tests only."
+      value=${draft.skipTls}
       onInput=${(skipTls) => set({ skipTls })} />`;
 }
 
@@ -129,7 +136,8 @@ function Flow({ draft, set, error }) {
           onInput=${(batchWait) => set({ batchWait })} error=${errorOf(error, "webhook.batch.wait")} />
       </div>
       <${Select} label="On the status 410 Gone" value=${draft.gone} onInput=${(gone) => set({ gone })} options=${GONE} />`}
-    <${Check} label="The pattern * includes the service's own reports" hint="Such as sink.failing or agent.lost. Patterns like sink.* always do."
+    <${Check} label="The pattern * includes the service's own reports"
+      hint="Such as sink.failing or agent.lost. Patterns like sink.* always do."
       value=${draft.internal} onInput=${(internal) => set({ internal })} />
   </section>`;
 }
@@ -151,7 +159,8 @@ function StoredScript({ draft, set, error }) {
   const usable = (stored.data ?? []).filter((script) => draft.owner !== "global" || script.owner === "global");
   const options = usable.map((script) => [script.id, script.owner === "global" ? `${script.name} (global)` : script.name]);
   const first = stored.data ? "choose one" : "loading…";
-  return html`<${Select} label="Stored script" value=${draft.scriptId} onInput=${(scriptId) => set({ scriptId })} options=${[["", first], ...options]}
+  return html`<${Select} label="Stored script" value=${draft.scriptId} onInput=${(scriptId) => set({ scriptId })}
+    options=${[["", first], ...options]}
       error=${errorOf(error, "script.script_id")} hint=${html`Stored scripts are under <a href=${to("scripts")}>Scripts</a>.`} />
     <${CutNote} items=${stored.data}>Write the others into the sink's TOML by name.<//>
     <${ErrorBox} error=${stored.error} retry=${stored.reload} />`;

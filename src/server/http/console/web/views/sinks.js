@@ -53,7 +53,8 @@ function SinkList({ query }) {
   const isEmpty = list.items.length === 0 && list.isComplete && !list.error;
   return html`<${Filters} query=${query} />
     <${Freshness} list=${list} every=${EVERY} />
-    ${isEmpty ? html`<${NoSinks} isFiltered=${Boolean(q || status || owner || having)} />` : html`<${Table} label="Sinks" items=${list.items}
+    ${isEmpty ? html`<${NoSinks} isFiltered=${Boolean(q || status || owner || having)} />`
+      : html`<${Table} label="Sinks" items=${list.items}
       list=${list} more=${list.more} isLoading=${list.isLoading} href=${(sink) => to("sinks", sink.id)} columns=${COLUMNS} />`}`;
 }
 
@@ -79,7 +80,8 @@ const COLUMNS = [
   { name: "Type", width: "80px", secondary: true, tone: "muted", cell: (sink) => sink.type },
   { name: "Events", width: "minmax(0, 2fr)", secondary: true, tone: "mono", cell: (sink) => sink.events },
   { name: "Waiting", width: "70px", align: "right", tone: "hide-on-phone", cell: (sink) => number(sink.queue.depth) },
-  { name: "Oldest", width: "90px", tone: "hide-on-phone", cell: (sink) => html`<${Time} at=${sink.queue.oldest_waiting_at} mode="relative" />` },
+  { name: "Oldest", width: "90px", tone: "hide-on-phone",
+    cell: (sink) => html`<${Time} at=${sink.queue.oldest_waiting_at} mode="relative" />` },
   { name: "Dead", width: "60px", align: "right", tone: "hide-on-phone", cell: (sink) => number(sink.queue.dead) },
   { name: "Failure rate", width: "90px", align: "right", tone: "hide-on-phone", cell: (sink) => failureRate(sink.activity) },
   { name: "Last hour", width: "90px", tone: "hide-on-phone", cell: (sink) => html`<${Sparkline} activity=${sink.activity} />` },

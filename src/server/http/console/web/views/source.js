@@ -33,7 +33,8 @@ function Source({ id, tab }) {
   const subtitle = html`<${State} value=${sourceState(source)} /><span>${source.verify.type}</span>
     <span>${source.owner === "global" ? "global" : "yours"}</span>`;
   return html`<${Heading} title=${source.slug} back=${back} subtitle=${subtitle}>
-      ${mayChange && html`<${ActiveButton} source=${source} path=${path} onChange=${set} /><${DeleteButton} source=${source} path=${path} />`}
+      ${mayChange && html`<${ActiveButton} source=${source} path=${path} onChange=${set} />
+        <${DeleteButton} source=${source} path=${path} />`}
     <//>
     ${failure}
     <${Tabs} current=${shown} href=${(next) => to("sources", id, next === "state" ? {} : { tab: next })} tabs=${tabs} />
@@ -54,7 +55,8 @@ function DeleteButton({ source, path }) {
     announce(`The source ${source.slug} is deleted.`);
     navigate(to("sources"), { isSaved: true });
   };
-  return html`<${ConfirmButton} label="Delete" title=${`Delete the source ${source.slug}?`} consequences=${consequences} action=${remove} />`;
+  return html`<${ConfirmButton} label="Delete" title=${`Delete the source ${source.slug}?`} consequences=${consequences}
+    action=${remove} />`;
 }
 
 function ActiveButton({ source, path, onChange }) {
@@ -90,7 +92,8 @@ function SourceState({ source }) {
       <${Fact} name="Address for the provider"><${Code} text=${`${location.origin}${source.path}`} label="Copy the address" /><//>
       <${Fact} name="Description">${source.description}<//>
       <${Fact} name="Rate">${source.rate} requests a second<//>
-      <${Fact} name="Former secrets until">${source.former_secrets.map((until) => html`<${Time} key=${until} at=${until} mode="date" /> `)}<//>
+      <${Fact} name="Former secrets until">
+        ${source.former_secrets.map((until) => html`<${Time} key=${until} at=${until} mode="date" /> `)}<//>
       <${Fact} name="Changed"><${Time} at=${source.updated_at} mode="date" /><//>
     <//></section>`;
 }

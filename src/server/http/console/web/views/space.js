@@ -21,7 +21,8 @@ export default function SpacePage({ id }) {
   if (!space) return html`<${Heading} title="Space" back=${back} />${error ? failure : html`<${Loading} />`}`;
   const subtitle = html`<${State} value=${space.state} /><${State} value=${space.health} />
     <span>agent <${State} value=${agentState(space)} /></span><span>of ${space.owner}</span>`;
-  return html`<${Heading} title=${space.name} back=${back} subtitle=${subtitle}><${SpaceActions} space=${space} path=${path} set=${set} /><//>
+  return html`<${Heading} title=${space.name} back=${back} subtitle=${subtitle}><${SpaceActions} space=${space} path=${path} set=${set} />
+    <//>
     ${failure}<${Troubles} space=${space} />
     <div class="columns">
       <${SpaceState} space=${space} />
@@ -43,7 +44,8 @@ function SpaceState({ space }) {
     <${Fact} name="Last check">${check && html`<${State} value=${check.ok ? "ok" : "failed"} />${" "}
       <${Time} at=${check.checked_at} mode="relative" /> ${check.detail}`}<//>
     <${Fact} name="Process">${process && (process.pid ? launches : "between two launches")}<//>
-    <${Fact} name="Addresses">${space.urls.map((url) => html`<div key=${url}><a href=${safeUrl(url)} rel="noreferrer noopener">${url}</a></div>`)}<//>
+    <${Fact} name="Addresses">
+      ${space.urls.map((url) => html`<div key=${url}><a href=${safeUrl(url)} rel="noreferrer noopener">${url}</a></div>`)}<//>
     <${Fact} name="Startup script">${space.startup_script_id && html`<a href=${to("scripts", space.startup_script_id)}>open</a>`}<//>
     <${Fact} name="Health check">${space.health_check && html`<code>${JSON.stringify(space.health_check)}</code>`}<//>
     <${Fact} name="Id"><${Code} text=${space.id} /><//>
@@ -57,7 +59,8 @@ function safeUrl(url) {
 
 function Troubles({ space }) {
   const refused = space.refused_registration;
-  return html`${refused && html`<p class="banner bad">Its registration is refused since <${Time} at=${refused.since} />: ${refused.reason}</p>`}
+  return html`${refused
+    && html`<p class="banner bad">Its registration is refused since <${Time} at=${refused.since} />: ${refused.reason}</p>`}
     ${space.process?.trouble && html`<p class="banner bad">Its agent ended: ${space.process.trouble}</p>`}
     ${agentState(space) === "away" && html`<p class="banner warn">Its agent is not connected. Events for its methods wait.</p>`}`;
 }
@@ -77,7 +80,8 @@ function SpaceActions({ space, path, set }) {
 function StopButton({ space, path, set }) {
   const consequences = ["Its agent ends and its methods are gone until it starts again.", "Events that wait for its methods are dropped."];
   const stop = async () => set(await post(`${path}/stop`));
-  return html`<${ConfirmButton} label="Stop" icon="pause" verb="Stop" title=${`Stop ${space.name}?`} consequences=${consequences} action=${stop} />`;
+  return html`<${ConfirmButton} label="Stop" icon="pause" verb="Stop" title=${`Stop ${space.name}?`} consequences=${consequences}
+    action=${stop} />`;
 }
 
 function TokenButton({ space, path }) {
@@ -96,7 +100,8 @@ function DeleteButton({ space, path }) {
     announce(`The space ${space.name} is deleted.`);
     navigate(to("spaces"), { isSaved: true });
   };
-  return html`<${ConfirmButton} label="Delete" title=${`Delete the space ${space.name}?`} consequences=${() => consequences(space)} action=${remove} />`;
+  return html`<${ConfirmButton} label="Delete" title=${`Delete the space ${space.name}?`} consequences=${() => consequences(space)}
+    action=${remove} />`;
 }
 
 async function consequences(space) {
@@ -120,12 +125,14 @@ function Methods({ space }) {
   return html`<section class="panel"><h2>Methods of ${space.owner}</h2>
     <${ErrorBox} list=${list} />
     ${!list.data && !list.error && html`<${Loading} />`}
-    ${list.data && own.length === 0 && html`<p class="muted">None is published. In the space: <code>svc methods register methods.toml</code></p>`}
+    ${list.data && own.length === 0
+      && html`<p class="muted">None is published. In the space: <code>svc methods register methods.toml</code></p>`}
     <ul class="plain-list">${own.slice(0, 50).map((method) => html`<${MethodItem} key=${method.name} method=${method} />`)}</ul>
     ${own.length > 50 && html`<p class="muted">and ${own.length - 50} more: <a href=${to("methods")}>all methods</a></p>`}
     <${ErrorBox} error=${subscribed.error} retry=${subscribed.reload} />
     ${here.length > 0 && html`<h3 class="spaced">Subscribed here</h3><ul class="plain-list">
-      ${here.map((one) => html`<li key=${one.id}><a href=${to("subscriptions", one.id)}>${one.method}</a><span class="mono muted">${one.events}</span></li>`)}
+      ${here.map((one) => html`<li key=${one.id}><a href=${to("subscriptions", one.id)}>${one.method}</a><span class="mono muted">
+        ${one.events}</span></li>`)}
     </ul>`}
   </section>`;
 }

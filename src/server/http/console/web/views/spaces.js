@@ -25,14 +25,20 @@ export default function Spaces() {
   return html`<${Heading} title="Spaces">${create}<//>
     <div class="filters" role="search" aria-label="Filter spaces">
       <${SearchField} label="Name or owner" value=${query.q} onInput=${(q) => setQuery({ q }, { replace: true })} />
-      <${Select} label="State" value=${query.state} onInput=${(state) => setQuery({ state })} options=${[["", "any"], "created", "deployed", "stopped"]} />
-      <${Select} label="Health" value=${query.health} onInput=${(health) => setQuery({ health })} options=${[["", "any"], "healthy", "unhealthy", "unknown"]} />
-      <${Select} label="Agent" value=${query.agent} onInput=${(agent) => setQuery({ agent })} options=${[["", "any"], "connected", "away"]} />
+      <${Select} label="State" value=${query.state} onInput=${(state) => setQuery({ state })}
+        options=${[["", "any"], "created", "deployed", "stopped"]} />
+      <${Select} label="Health" value=${query.health} onInput=${(health) => setQuery({ health })}
+        options=${[["", "any"], "healthy", "unhealthy", "unknown"]} />
+      <${Select} label="Agent" value=${query.agent} onInput=${(agent) => setQuery({ agent })}
+        options=${[["", "any"], "connected", "away"]} />
     </div>
     <${CutNote} items=${list.data}>Those beyond are not shown here; <code>svc space list</code> has all.<//>
-    ${list.data && list.data.length === 0 ? html`<${Empty} title="No spaces yet" action=${create}>A space is a workspace that runs an agent. Code in it publishes methods and raises events.<//>`
+    ${list.data && list.data.length === 0
+      ? html`<${Empty} title="No spaces yet"
+      action=${create}>A space is a workspace that runs an agent. Code in it publishes methods and raises events.<//>`
       : list.data && items.length === 0 ? html`<${Empty} title="No space matches"><a href=${to("spaces")}>All spaces</a><//>`
-      : html`<${Table} label="Spaces" items=${items} isLoading=${list.isLoading && !list.data} list=${list} href=${(space) => to("spaces", space.id)}
+      : html`<${Table} label="Spaces" items=${items} isLoading=${list.isLoading && !list.data} list=${list}
+        href=${(space) => to("spaces", space.id)}
         columns=${[
           { name: "Name", width: "minmax(0, 2fr)", cell: (space) => space.name },
           { name: "State", width: "110px", cell: (space) => html`<${State} value=${space.state} />` },
@@ -53,7 +59,8 @@ export function agentState(space) {
 
 function matches(space, { q = "", state, health, agent }) {
   const text = `${space.name} ${space.owner}`.toLowerCase();
-  return text.includes(q.toLowerCase()) && (!state || space.state === state) && (!health || space.health === health) && (!agent || agentState(space) === agent);
+  return text.includes(q.toLowerCase()) && (!state || space.state === state) && (!health || space.health === health)
+    && (!agent || agentState(space) === agent);
 }
 
 function NewSpace({ onClose }) {
@@ -82,17 +89,20 @@ function NewSpace({ onClose }) {
     navigate(to("spaces", issued.id));
   };
   if (issued) return html`<${AgentToken} space=${issued} token=${issued.agent_token} onClose=${done} />`;
-  const drivers = [["external", "external: you run the agent"], may("manage_spaces") && ["process", "process: the server runs the agent"]].filter(Boolean);
+  const drivers = [["external", "external: you run the agent"], may("manage_spaces")
+    && ["process", "process: the server runs the agent"]].filter(Boolean);
   return html`<${Dialog} title="New space" onClose=${onClose}>
     <form class="form" onSubmit=${submit}>
       <${Text} label="Name" hint="It cannot change." value=${draft.name} onInput=${set("name")} required error=${errorOf(error, "name")} />
       <${Text} label="Description" value=${draft.description} onInput=${set("description")} />
-      <${Select} label="Template" value=${draft.template} onInput=${set("template")} options=${[["", "none"], ...(templates.data ?? []).map((template) => [template.id, template.name])]} />
+      <${Select} label="Template" value=${draft.template} onInput=${set("template")}
+        options=${[["", "none"], ...(templates.data ?? []).map((template) => [template.id, template.name])]} />
  <${ErrorBox} error=${templates.error} retry=${templates.reload} />
       <${Select} label="Driver" value=${draft.driver} onInput=${set("driver")} options=${drivers} />
       <${Pairs} legend="Custom fields" add="Add a field" value=${draft.custom} onInput=${set("custom")} />
       <${ErrorBox} error=${error} />
-      <div class="dialog-actions"><${Button} onClick=${onClose}>Cancel<//><${Button} type="submit" kind="primary" busy=${isBusy}>Make the space<//></div>
+      <div class="dialog-actions"><${Button} onClick=${onClose}>Cancel<//>
+        <${Button} type="submit" kind="primary" busy=${isBusy}>Make the space<//></div>
     </form>
   <//>`;
 }

@@ -24,10 +24,13 @@ export default function Tokens() {
     await list.reload();
   };
   return html`<${Heading} title="Tokens" subtitle="For programs that call the API as you">${create}<//>
-    ${list.items.length === 0 && list.isComplete && !list.error ? html`<${Empty} title="No tokens yet" action=${create}>A program sends one as <code>Authorization: Bearer svc_…</code>. Scopes limit what it reaches.<//>`
+    ${list.items.length === 0 && list.isComplete && !list.error
+      ? html`<${Empty} title="No tokens yet"
+      action=${create}>A program sends one as <code>Authorization: Bearer svc_…</code>. Scopes limit what it reaches.<//>`
       : html`<${TokenTable} list=${list} onDelete=${setDeleted} />`}
     ${isMaking && html`<${NewToken} onClose=${() => setMaking(false)} onMade=${list.reload} />`}
-    ${deleted && html`<${Confirm} title=${`Delete the token ${deleted.name}?`} consequences=${() => consequences(deleted)} action=${remove} onClose=${() => setDeleted(null)} />`}`;
+    ${deleted && html`<${Confirm} title=${`Delete the token ${deleted.name}?`} consequences=${() => consequences(deleted)}
+      action=${remove} onClose=${() => setDeleted(null)} />`}`;
 }
 
 async function consequences({ id }) {
@@ -42,10 +45,16 @@ export function TokenTable({ list, onDelete }) {
     columns=${[
       { name: "Name", width: "minmax(0, 2fr)", cell: (token) => html`<strong>${token.name}</strong>` },
       { name: "Reaches", width: "minmax(0, 1fr)", cell: (token) => (token.scopes.length ? token.scopes.join(", ") : "everything you may") },
-      { name: "Last used", width: "130px", secondary: true, cell: (token) => (token.last_used_at ? html`<${Time} at=${token.last_used_at} mode="relative" />` : html`<span class="muted">never</span>`) },
-      { name: "Expires", width: "180px", secondary: true, cell: (token) => (isExpired(token) ? html`<${State} value="expired" />` : token.expires_at ? html`<${Time} at=${token.expires_at} mode="date" />` : html`<span class="muted">never</span>`) },
+      { name: "Last used", width: "130px", secondary: true,
+        cell: (token) => (token.last_used_at ? html`<${Time} at=${token.last_used_at} mode="relative" />`
+        : html`<span class="muted">never</span>`) },
+      { name: "Expires", width: "180px", secondary: true,
+        cell: (token) => (isExpired(token) ? html`<${State} value="expired" />` : token.expires_at
+        ? html`<${Time} at=${token.expires_at} mode="date" />` : html`<span class="muted">never</span>`) },
       { name: "Made", width: "180px", tone: "hide-on-phone", cell: (token) => html`<${Time} at=${token.created_at} mode="date" />` },
-      { name: "", width: "90px", align: "right", cell: (token) => html`<${Button} kind="quiet" icon="trash" onClick=${() => onDelete(token)} aria-label=${`Delete ${token.name}`}>Delete<//>` },
+      { name: "", width: "90px", align: "right",
+        cell: (token) => html`<${Button} kind="quiet" icon="trash" onClick=${() => onDelete(token)}
+        aria-label=${`Delete ${token.name}`}>Delete<//>` },
     ]} />`;
 }
 
@@ -65,9 +74,13 @@ function NewToken({ onClose, onMade }) {
   if (issued) return html`<${SecretOnce} title=${`The token ${issued.name}`} secret=${issued.token} onClose=${onClose} />`;
   return html`<${Dialog} title="New token" onClose=${onClose}><form class="form" onSubmit=${submit}>
     <${Text} label="Name" hint="What it is for." value=${draft.name} onInput=${(name) => setDraft({ ...draft, name })} required />
-    <${Checks} legend="Scopes" hint="None: everything that you may do." value=${draft.scopes} onInput=${(scopes) => setDraft({ ...draft, scopes })} options=${SCOPES} />
-    <${Field} label="Expires" hint="Empty: never.">${(bound) => html`<input type="datetime-local" value=${draft.expires} onInput=${(event) => setDraft({ ...draft, expires: event.target.value })} ...${bound} />`}<//>
+    <${Checks} legend="Scopes" hint="None: everything that you may do." value=${draft.scopes}
+      onInput=${(scopes) => setDraft({ ...draft, scopes })} options=${SCOPES} />
+    <${Field} label="Expires" hint="Empty: never.">
+      ${(bound) => html`<input type="datetime-local" value=${draft.expires}
+      onInput=${(event) => setDraft({ ...draft, expires: event.target.value })} ...${bound} />`}<//>
     <${ErrorBox} error=${error} />
-    <div class="dialog-actions"><${Button} onClick=${onClose}>Cancel<//><${Button} type="submit" kind="primary" busy=${isBusy}>Make the token<//></div>
+    <div class="dialog-actions"><${Button} onClick=${onClose}>Cancel<//>
+      <${Button} type="submit" kind="primary" busy=${isBusy}>Make the token<//></div>
   </form><//>`;
 }

@@ -16,14 +16,19 @@ export default function UserPage({ id }) {
   const path = `/api/users/${encodeURIComponent(id)}`;
   const { data: user, error, reload, set } = useGet(path);
   const back = { href: to("users"), name: "Users" };
-  if (!user) return html`<${Heading} title="User" back=${back} />${error ? html`<${ErrorBox} error=${error} retry=${reload} />` : html`<${Loading} />`}`;
+  if (!user) return html`<${Heading} title="User" back=${back} />
+    ${error ? html`<${ErrorBox} error=${error} retry=${reload} />` : html`<${Loading} />`}`;
   const remove = async () => {
     await del(path);
     announce(`The user ${user.name} is deleted.`);
     navigate(to("users"), { isSaved: true });
   };
-  return html`<${Heading} title=${user.name} back=${back} subtitle=${html`<${State} value=${user.active ? "active" : "inactive"} /><span>since <${Time} at=${user.created_at} mode="date" /></span>`}>
-      ${user.id !== self.value.id && html`<${ConfirmButton} label="Delete" title=${`Delete the user ${user.name}?`} consequences=${() => consequences(user)} action=${remove} />`}
+  return html`<${Heading} title=${user.name} back=${back}
+    subtitle=${html`<${State} value=${user.active ? "active" : "inactive"} /><span>since <${Time} at=${user.created_at} mode="date" />
+    </span>`}>
+      ${user.id !== self.value.id
+        && html`<${ConfirmButton} label="Delete" title=${`Delete the user ${user.name}?`} consequences=${() => consequences(user)}
+        action=${remove} />`}
     <//>
     <div class="columns">
       <${UserForm} user=${user} path=${path} onSaved=${set} />
@@ -78,7 +83,8 @@ function UserForm({ user, path, onSaved }) {
   return html`<section class="panel"><h2>User</h2><form class="form" onSubmit=${save}>
     <${Text} label="Name" value=${draft.name} onInput=${set("name")} required error=${errorOf(error, "name")} />
     <${Checks} legend="Roles" value=${draft.roles} onInput=${set("roles")} options=${options(roles)} />
-    ${groups.data?.length > 0 && html`<${Checks} legend="Groups" value=${draft.groups} onInput=${set("groups")} options=${options(groups)} />`}
+    ${groups.data?.length > 0
+      && html`<${Checks} legend="Groups" value=${draft.groups} onInput=${set("groups")} options=${options(groups)} />`}
     <${ErrorBox} error=${failure} retry=${retry} />
     <${Check} label="Active" hint="An inactive user can neither log in nor use tokens." value=${draft.active} onInput=${set("active")} />
     <${ErrorBox} error=${error} /><div class="form-actions"><${Button} type="submit" kind="primary" busy=${isBusy}>Save<//></div>
@@ -98,7 +104,8 @@ function PasswordForm({ user, path, onSaved }) {
     });
   };
   return html`<section class="panel"><h2>Set a password</h2><form class="form" onSubmit=${save}>
-    <${Text} label="New password" type="password" autocomplete="new-password" minlength="8" value=${password} onInput=${setPassword} required hint="The console asks the user to change it." />
+    <${Text} label="New password" type="password" autocomplete="new-password" minlength="8" value=${password} onInput=${setPassword}
+      required hint="The console asks the user to change it." />
     <${Check} label="Revoke the user's API tokens" value=${revoke} onInput=${setRevoke} />
     <${ErrorBox} error=${error} /><div class="form-actions"><${Button} type="submit" busy=${isBusy}>Set the password<//></div>
   </form></section>`;
@@ -113,5 +120,6 @@ function UserTokens({ path }) {
   };
   if (list.isComplete && list.items.length === 0 && !list.error) return html`<p class="muted">None.</p>`;
   return html`<${TokenTable} list=${list} onDelete=${setDeleted} />
-    ${deleted && html`<${Confirm} title=${`Delete the token ${deleted.name}?`} consequences=${["Programs that use it are refused from then on."]} action=${remove} onClose=${() => setDeleted(null)} />`}`;
+    ${deleted && html`<${Confirm} title=${`Delete the token ${deleted.name}?`}
+      consequences=${["Programs that use it are refused from then on."]} action=${remove} onClose=${() => setDeleted(null)} />`}`;
 }

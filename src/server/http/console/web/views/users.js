@@ -17,17 +17,21 @@ export default function Users() {
   const [isMaking, setMaking] = useState(false);
   useEffect(() => bindKey("n", () => setMaking(true)), []);
   const has = (refs, id) => !id || refs.some((one) => one.id === id);
-  const items = (list.data ?? []).filter((user) => user.name.toLowerCase().includes(q.toLowerCase()) && has(user.roles, role) && has(user.groups, group));
+  const items = (list.data ?? []).filter((user) => user.name.toLowerCase().includes(q.toLowerCase()) && has(user.roles, role)
+    && has(user.groups, group));
   const roles = unique((list.data ?? []).flatMap((user) => user.roles));
   const groups = unique((list.data ?? []).flatMap((user) => user.groups));
   const named = (refs) => refs.map((one) => one.name).join(", ");
   return html`<${Heading} title="Users"><${Button} kind="primary" icon="plus" onClick=${() => setMaking(true)}>New user<//><//>
-    <div class="filters" role="search" aria-label="Filter users"><${SearchField} label="Name" value=${q} onInput=${(text) => setQuery({ q: text }, { replace: true })} />
+    <div class="filters" role="search" aria-label="Filter users">
+      <${SearchField} label="Name" value=${q} onInput=${(text) => setQuery({ q: text }, { replace: true })} />
       <${Select} label="Role" value=${role} onInput=${(role) => setQuery({ role })} options=${[["", "any"], ...roles]} />
       <${Select} label="Group" value=${group} onInput=${(group) => setQuery({ group })} options=${[["", "any"], ...groups]} />
     </div>
     <${CutNote} items=${list.data}>Those beyond are not shown here; <code>svc user list</code> has all.<//>
-    ${list.data && items.length === 0 ? html`<${Empty} title="No user matches"><a href=${to("users")}>All users</a><//>` : html`<${Table} label="Users" items=${items} isLoading=${list.isLoading && !list.data} list=${list} href=${(user) => to("users", user.id)}
+    ${list.data && items.length === 0 ? html`<${Empty} title="No user matches"><a href=${to("users")}>All users</a><//>`
+      : html`<${Table} label="Users" items=${items} isLoading=${list.isLoading && !list.data} list=${list}
+      href=${(user) => to("users", user.id)}
       columns=${[
         { name: "Name", width: "minmax(0, 2fr)", cell: (user) => user.name },
         { name: "State", width: "110px", cell: (user) => html`<${State} value=${user.active ? "active" : "inactive"} />` },
@@ -63,10 +67,14 @@ function NewUser({ onClose }) {
   const options = (list) => (list.data ?? []).map((one) => [one.id, one.name]);
   return html`<${Dialog} title="New user" onClose=${onClose}><form class="form" onSubmit=${submit}>
     <${Text} label="Name" value=${draft.name} onInput=${set("name")} required error=${errorOf(error, "name")} />
-    <${Text} label="First password" type="password" autocomplete="new-password" value=${draft.password} onInput=${set("password")} hint="At least 8 characters. Without one the user cannot log in. The console asks the user to change it." error=${errorOf(error, "password")} />
+    <${Text} label="First password" type="password" autocomplete="new-password" value=${draft.password} onInput=${set("password")}
+      hint="At least 8 characters. Without one the user cannot log in. The console asks the user to change it."
+      error=${errorOf(error, "password")} />
     <${Checks} legend="Roles" value=${draft.roles} onInput=${set("roles")} options=${options(roles)} />
-    ${groups.data?.length > 0 && html`<${Checks} legend="Groups" value=${draft.groups} onInput=${set("groups")} options=${options(groups)} />`}
+    ${groups.data?.length > 0
+      && html`<${Checks} legend="Groups" value=${draft.groups} onInput=${set("groups")} options=${options(groups)} />`}
     <${ErrorBox} error=${failure} retry=${retry} /><${ErrorBox} error=${error} />
-    <div class="dialog-actions"><${Button} onClick=${onClose}>Cancel<//><${Button} type="submit" kind="primary" busy=${isBusy}>Make the user<//></div>
+    <div class="dialog-actions"><${Button} onClick=${onClose}>Cancel<//>
+      <${Button} type="submit" kind="primary" busy=${isBusy}>Make the user<//></div>
   </form><//>`;
 }
