@@ -14,7 +14,7 @@ const FIRST_VIEW = setting("CONSOLE_FIRST_VIEW", 5000);
 const SLOWEST_FRAME = setting("CONSOLE_SLOWEST_FRAME", 1500);
 
 /** The time for which the tail is tried, and the share of its items that it may skip to keep up. */
-const SECONDS = setting("CONSOLE_SECONDS", 5);
+const SECONDS = setting("CONSOLE_SECONDS", 8);
 const MOST_SKIPPED = setting("CONSOLE_MOST_SKIPPED", 0.01);
 
 /** Runs `work(n)` for each number, some at a time. */

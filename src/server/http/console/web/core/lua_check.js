@@ -1,4 +1,5 @@
-// Compiles Lua on the server, for the error marks of the editor. A check that cannot be made is told as such: the text may be right or wrong.
+// Compiles Lua on the server, for the error marks of the editor. A check that cannot be made is told as such: the text may be right or
+// wrong.
 
 import { post } from "./api.js";
 

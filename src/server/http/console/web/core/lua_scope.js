@@ -129,8 +129,8 @@ const BUFFER = table("Bytes", named(
 ));
 const INTEGER = table("Exact 64-bit integers", {
   ...named(
-    "add arshift band bnot bor bswap btest bxor clamp countlz countrz create div extract fromstring ge gt idiv le lrotate lshift lt max min "
-    + "mod mul neg rem replace rrotate rshift sub tonumber udiv uge ugt ule ult urem", "(…)",
+    "add arshift band bnot bor bswap btest bxor clamp countlz countrz create div extract fromstring ge gt idiv le lrotate lshift lt "
+    + "max min mod mul neg rem replace rrotate rshift sub tonumber udiv uge ugt ule ult urem", "(…)",
   ),
   ...constants("maxsigned minsigned"),
 });

@@ -56,6 +56,14 @@ export function ConfirmButton({ label, icon = "trash", title, consequences, verb
       onClose=${() => setOpen(false)} />`}`;
 }
 
+/** The buttons at the end of a dialog's form: leave it, or send it. */
+export function FormActions({ onClose, isBusy, icon, children }) {
+  return html`<div class="dialog-actions">
+    <${Button} onClick=${onClose}>Cancel<//>
+    <${Button} type="submit" kind="primary" icon=${icon} busy=${isBusy}>${children}<//>
+  </div>`;
+}
+
 /** A secret that is shown this once. */
 export function SecretOnce({ title, secret, children, onClose }) {
   return html`<${Dialog} title=${title} onClose=${onClose}>

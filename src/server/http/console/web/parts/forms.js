@@ -91,8 +91,9 @@ export function Pairs({ legend, hint, value, onInput, nameLabel = "Name", valueL
       <button type="button" class="button quiet small" aria-label=${`Remove ${name || index + 1}`}
         onClick=${() => onInput(value.filter((_, at) => at !== index))}><${Icon} name="close" size=${14} /></button>
     </div>`)}
-    <button type="button" class="button quiet" onClick=${() => onInput([...value, ["", ""]])}><${Icon} name="plus" size=${14} />${add}
-      </button>
+    <button type="button" class="button quiet" onClick=${() => onInput([...value, ["", ""]])}>
+      <${Icon} name="plus" size=${14} />${add}
+    </button>
   </fieldset>`;
 }
 
@@ -105,12 +106,18 @@ export function SearchField({ label, value, onInput, placeholder }) {
   </div>`;
 }
 
+/** A local time, as the browser writes it. */
+export function TimeField({ label, hint, value, onInput }) {
+  const change = (event) => onInput(event.target.value);
+  return html`<${Field} label=${label} hint=${hint}>
+    ${(bound) => html`<input type="datetime-local" value=${value} onChange=${change} ...${bound} />`}
+  <//>`;
+}
+
 /** A time in the query of the address. */
 export function TimeFilter({ label, field, query }) {
-  const change = (event) => setQuery({ [field]: fromLocalInput(event.target.value) });
-  return html`<${Field} label=${label}>
-    ${(bound) => html`<input type="datetime-local" value=${toLocalInput(query[field])} onChange=${change} ...${bound} />`}
-  <//>`;
+  const change = (text) => setQuery({ [field]: fromLocalInput(text) });
+  return html`<${TimeField} label=${label} value=${toLocalInput(query[field])} onInput=${change} />`;
 }
 
 /** The part of the server's message that is about this field: "`webhook.url`: …". */

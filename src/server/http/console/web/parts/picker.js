@@ -53,9 +53,8 @@ export function Picker({ label, hint, value, name, search, onChoose, placeholder
     ${hint && html`<div class="hint">${hint}</div>`}
     <div class=${classes("picker-list", isOpen && "open")}>
       <ul id=${`${id}-list`} role="listbox" aria-label=${`Found: ${label}`}>
-        ${options.map((option,
-          index) => html`<li key=${option.id} id=${`${id}-${index}`} role="option" aria-selected=${index === at} tabindex="-1"
-          onClick=${() => choose(option)}>${option.name}<span class="kind">${option.kind}</span></li>`)}
+        ${options.map((option, index) => html`<li key=${option.id} id=${`${id}-${index}`} role="option" tabindex="-1"
+          aria-selected=${index === at} onClick=${() => choose(option)}>${option.name}<span class="kind">${option.kind}</span></li>`)}
       </ul>
       <div role="status">
         ${isOpen && !isAnswered && !found.error && html`<p class="muted">Looking…</p>`}

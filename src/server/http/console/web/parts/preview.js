@@ -24,7 +24,8 @@ export function Preview({ spec, sample }) {
   }, [request]);
   if (isScript) {
     return html`<p class="muted">
-      A script sends what it wants to, so there is nothing to render. Once it is saved, try it under Test. Its errors are marked while you type.
+      A script sends what it wants to, so there is nothing to render. Its errors are marked while you type.${" "}
+      Once it is saved, try it under Test.
     </p>`;
   }
   return html`<div class="preview-body" aria-live="polite" aria-busy=${preview.isLoading}>

@@ -124,6 +124,7 @@ function First({ data }) {
   if (data.sinks.total > 0 || data.spaces.total > 0 || !managesSinks.value) return null;
   const action = html`<${LinkButton} kind="primary" icon="plus" href=${to("sinks", "new")}>New sink<//>`;
   return html`<div class="panel"><${Empty} title="Nothing is connected yet" action=${action}>
-    A sink receives events: a webhook of yours, or a script. Make one, then raise an event with <code>svc event hello</code> and watch it arrive.
+    A sink receives events: a webhook of yours, or a script.${" "}
+    Make one, then raise an event with <code>svc event hello</code> and watch it arrive.
   <//></div>`;
 }

@@ -23,22 +23,32 @@ const FIELDS = {
   hmac: ["header", "prefix", "algorithm", "encoding", "signed", "timestamp", "tolerance", "id_header"], none: ["id_header"],
 };
 const LABELS = {
-  tolerance: ["Replay window", "5m"], header: ["Header", "X-Signature"], query: ["Query parameter, in place of a header", "token"],
-    prefix: ["Prefix", "sha256="],
-  id_header: ["Header with the delivery's id", "X-Delivery"], username: ["User name", ""], algorithm: ["Algorithm", "sha256"],
-    encoding: ["Encoding", "hex"],
-  signed: ["Signed parts, separated by commas", "header:X-Time, text:., body"], timestamp: ["Header with the signed time", "X-Time"],
+  tolerance: ["Replay window", "5m"],
+  header: ["Header", "X-Signature"],
+  query: ["Query parameter, in place of a header", "token"],
+  prefix: ["Prefix", "sha256="],
+  id_header: ["Header with the delivery's id", "X-Delivery"],
+  username: ["User name", ""],
+  algorithm: ["Algorithm", "sha256"],
+  encoding: ["Encoding", "hex"],
+  signed: ["Signed parts, separated by commas", "header:X-Time, text:., body"],
+  timestamp: ["Header with the signed time", "X-Time"],
 };
 
 function draftOf(source) {
   const verify = { type: "github", ...source?.verify };
+  const text = (value) => (Array.isArray(value) ? value.join(", ") : (value ?? ""));
   return {
-    slug: source?.slug ?? "", description: source?.description ?? "", owner: source?.owner ?? "me", rate: String(source?.rate ?? 100),
-      active: source?.active !== false,
-    type: verify.type, secret: "",
-      fields: Object.fromEntries(Object.keys(LABELS).map((name) => [name, Array.isArray(verify[name]) ? verify[name].join(", ")
-      : (verify[name] ?? "")])),
-    insecure: Boolean(verify.insecure), transform: source?.transform ?? "",
+    slug: source?.slug ?? "",
+    description: source?.description ?? "",
+    owner: source?.owner ?? "me",
+    rate: String(source?.rate ?? 100),
+    active: source?.active !== false,
+    type: verify.type,
+    secret: "",
+    fields: Object.fromEntries(Object.keys(LABELS).map((name) => [name, text(verify[name])])),
+    insecure: Boolean(verify.insecure),
+    transform: source?.transform ?? "",
   };
 }
 
@@ -53,8 +63,8 @@ function specOf(draft, isNew) {
     if (text !== "") verify[name] = name === "signed" ? text.split(",").map((part) => part.trim()) : text;
   }
   if (draft.type === "none") verify.insecure = draft.insecure;
-  const spec = { slug: draft.slug.trim(), description: draft.description, owner: draft.owner, rate: Number(draft.rate),
-    active: draft.active, verify };
+  const { description, owner, active } = draft;
+  const spec = { slug: draft.slug.trim(), description, owner, rate: Number(draft.rate), active, verify };
   if (draft.transform.trim() !== "") spec.transform = draft.transform;
   else if (!isNew) spec.transform = null;
   return spec;
@@ -81,38 +91,40 @@ export function SourceForm({ source, onSaved }) {
   return html`${!source && html`<${Heading} title="New source" back=${{ href: to("sources"), name: "Sources" }} />`}
     <form class="sink-form" onSubmit=${save}>
       <div class="stack">
-        <section class="panel form">
-          <div class="form-row">
-            <${Text} label="Slug" hint=${`Its address is ${location.origin}/in/${draft.slug || "…"}`} value=${draft.slug}
-              onInput=${(slug) => set({ slug })} required error=${errorOf(error, "slug")} />
-            <${Select} label="Owner" value=${draft.owner} onInput=${(owner) => set({ owner })}
-              options=${[["me", "Me"], may("manage_global_event_sinks") && ["global", "Global"]].filter(Boolean)} />
-            <${Text} label="Requests a second" type="number" min="1" max="10000" value=${draft.rate} onInput=${(rate) => set({ rate })}
-              error=${errorOf(error, "rate")} />
-          </div>
-          <${Text} label="Description" value=${draft.description} onInput=${(description) => set({ description })} />
-          <${Check} label="Active" hint="An inactive source looks absent to senders." value=${draft.active}
-            onInput=${(active) => set({ active })} />
+        <section class="panel form"><${General} draft=${draft} set=${set} error=${error} /></section>
+        <section class="panel form"><h2>Verification</h2>
+          <${Verification} draft=${draft} set=${set} error=${error} isNew=${!source} />
         </section>
-        <section class="panel form"><h2>Verification</h2><${Verification} draft=${draft} set=${set} error=${error} isNew=${!source} />
-          </section>
         <section class="panel form"><h2>Transform</h2>
-          <div class="field">
-            <${Editor} label="Transform, in Lua" lines=${10} value=${draft.transform} onInput=${(transform) => set({ transform })}
-              scope=${luaScope("transform", jsonOf(body))} check=${checkLua} errors=${errorsAt(error, "transform")} />
-          <div class="hint">Returns an event ${"{type, payload, id}"}, a list of them, or a response. Without it the JSON body becomes the payload of custom.source.${draft.slug || "SLUG"}.</div></div>
+          <${Transform} draft=${draft} set=${set} error=${error} data=${jsonOf(body)} />
         </section>
         <${ErrorBox} error=${error} />
-        <div class="form-actions"><${Button} type="submit" kind="primary" busy=${isBusy} disabled=${!isChanged}>
-          ${source ? "Save" : "Make the source"}<//></div>
+        <div class="form-actions">
+          <${Button} type="submit" kind="primary" busy=${isBusy} disabled=${!isChanged}>${source ? "Save" : "Make the source"}<//>
+        </div>
       </div>
       <div class="stack sticky">
         <${TryTransform} source=${source} body=${body} setBody=${setBody} isChanged=${isChanged} />
         <details class="panel"><summary><strong>As TOML</strong></summary>
           <p class="hint spaced">For a file that <code>svc source apply</code> reads.</p>
-          <${Block} text=${toToml(specOf(draft, true))} label="TOML" /></details>
+          <${Block} text=${toToml(specOf(draft, true))} label="TOML" />
+        </details>
       </div>
     </form>`;
+}
+
+function General({ draft, set, error }) {
+  const owners = [["me", "Me"], may("manage_global_event_sinks") && ["global", "Global"]].filter(Boolean);
+  return html`<div class="form-row">
+      <${Text} label="Slug" hint=${`Its address is ${location.origin}/in/${draft.slug || "…"}`} value=${draft.slug}
+        onInput=${(slug) => set({ slug })} required error=${errorOf(error, "slug")} />
+      <${Select} label="Owner" value=${draft.owner} onInput=${(owner) => set({ owner })} options=${owners} />
+      <${Text} label="Requests a second" type="number" min="1" max="10000" value=${draft.rate} onInput=${(rate) => set({ rate })}
+        error=${errorOf(error, "rate")} />
+    </div>
+    <${Text} label="Description" value=${draft.description} onInput=${(description) => set({ description })} />
+    <${Check} label="Active" hint="An inactive source looks absent to senders." value=${draft.active}
+      onInput=${(active) => set({ active })} />`;
 }
 
 function Verification({ draft, set, error, isNew }) {
@@ -121,13 +133,30 @@ function Verification({ draft, set, error, isNew }) {
     ${draft.type === "none"
       ? html`<${Check} label="Anybody who knows the address may raise events" hint="Without this the source is refused."
       value=${draft.insecure} onInput=${(insecure) => set({ insecure })} />`
-      : html`<${Text} label="Secret" type="password" autocomplete="new-password" value=${draft.secret}
-        onInput=${(secret) => set({ secret })} required=${isNew} placeholder=${isNew ? "" : "unchanged"}
-        hint=${isNew ? "What the provider signs with or sends. It is never shown again."
-        : "A new one overlaps with the present one for a day."} error=${errorOf(error, "verify.secret")} />`}
+        : html`<${Secret} draft=${draft} set=${set} error=${error} isNew=${isNew} />`}
     <div class="form-row">
       ${FIELDS[draft.type].map((name) => html`<${Text} key=${name} label=${LABELS[name][0]} placeholder=${LABELS[name][1]}
-      value=${draft.fields[name]} onInput=${setField(name)} error=${errorOf(error, `verify.${name}`)} />`)}</div>`;
+        value=${draft.fields[name]} onInput=${setField(name)} error=${errorOf(error, `verify.${name}`)} />`)}
+    </div>`;
+}
+
+function Secret({ draft, set, error, isNew }) {
+  const hint = isNew ? "What the provider signs with or sends. It is never shown again."
+    : "A new one overlaps with the present one for a day.";
+  return html`<${Text} label="Secret" type="password" autocomplete="new-password" value=${draft.secret}
+    onInput=${(secret) => set({ secret })}
+    required=${isNew} placeholder=${isNew ? "" : "unchanged"} hint=${hint} error=${errorOf(error, "verify.secret")} />`;
+}
+
+function Transform({ draft, set, error, data }) {
+  return html`<div class="field">
+    <${Editor} label="Transform, in Lua" lines=${10} value=${draft.transform} onInput=${(transform) => set({ transform })}
+      scope=${luaScope("transform", data)} check=${checkLua} errors=${errorsAt(error, "transform")} />
+    <div class="hint">
+      Returns an event ${"{type, payload, id}"}, a list of them, or a response.${" "}
+      Without it the JSON body becomes the payload of custom.source.${draft.slug || "SLUG"}.
+    </div>
+  </div>`;
 }
 
 /** The value of a JSON text, for completion; undefined if it is none. */

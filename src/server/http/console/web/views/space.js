@@ -123,7 +123,7 @@ function Methods({ space }) {
   const own = (list.data?.methods ?? []).filter((method) => method.owner === space.owner);
   const here = (subscribed.data ?? []).filter((one) => one.space_id === space.id);
   return html`<section class="panel"><h2>Methods of ${space.owner}</h2>
-    <${ErrorBox} list=${list} />
+    <${ErrorBox} error=${list.error} retry=${list.reload} />
     ${!list.data && !list.error && html`<${Loading} />`}
     ${list.data && own.length === 0
       && html`<p class="muted">None is published. In the space: <code>svc methods register methods.toml</code></p>`}

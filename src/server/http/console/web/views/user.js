@@ -16,20 +16,21 @@ export default function UserPage({ id }) {
   const path = `/api/users/${encodeURIComponent(id)}`;
   const { data: user, error, reload, set } = useGet(path);
   const back = { href: to("users"), name: "Users" };
-  if (!user) return html`<${Heading} title="User" back=${back} />
-    ${error ? html`<${ErrorBox} error=${error} retry=${reload} />` : html`<${Loading} />`}`;
+  const failure = html`<${ErrorBox} error=${error} retry=${reload} />`;
+  if (!user) return html`<${Heading} title="User" back=${back} />${error ? failure : html`<${Loading} />`}`;
   const remove = async () => {
     await del(path);
     announce(`The user ${user.name} is deleted.`);
     navigate(to("users"), { isSaved: true });
   };
-  return html`<${Heading} title=${user.name} back=${back}
-    subtitle=${html`<${State} value=${user.active ? "active" : "inactive"} /><span>since <${Time} at=${user.created_at} mode="date" />
-    </span>`}>
-      ${user.id !== self.value.id
-        && html`<${ConfirmButton} label="Delete" title=${`Delete the user ${user.name}?`} consequences=${() => consequences(user)}
+  const subtitle = html`<${State} value=${user.active ? "active" : "inactive"} />
+    <span>since <${Time} at=${user.created_at} mode="date" /></span>`;
+  const isSelf = user.id === self.value.id;
+  return html`<${Heading} title=${user.name} back=${back} subtitle=${subtitle}>
+      ${!isSelf && html`<${ConfirmButton} label="Delete" title=${`Delete the user ${user.name}?`} consequences=${() => consequences(user)}
         action=${remove} />`}
     <//>
+    ${failure}
     <div class="columns">
       <${UserForm} user=${user} path=${path} onSaved=${set} />
       <${PasswordForm} user=${user} path=${path} onSaved=${set} />
