@@ -5,6 +5,7 @@
 mod acceptance;
 mod damaged_records;
 mod gaps;
+mod history_attempts;
 mod model;
 mod replays;
 mod retention;
@@ -13,7 +14,6 @@ mod retries;
 use super::{sled::*, *};
 use crate::{
     model::{
-        delivery::AttemptKind,
         event::{Actor, ActorKind, Event, EventType},
         id::{EventId, SinkId, SpaceId, UserId},
         owner::Owner,
@@ -226,28 +226,6 @@ async fn history_pages_backwards_in_time_and_filters() {
     assert_eq!(page(query), (vec![ids[2]], None));
     let query = HistoryFilter { limit: 9, user: Some(UserId::new()), ..HistoryFilter::default() };
     assert_eq!(page(query), (vec![], None));
-    fixture.end().await;
-}
-
-#[tokio::test]
-async fn history_finds_events_by_their_attempts() {
-    let fixture = EngineFixture::new().await;
-    let recovered = fixture.push(None, 0b01).await.event.id;
-    fixture.settle(0, AttemptEnding::Retry).await;
-    fixture.settle(0, AttemptEnding::Done).await;
-    let given_up = fixture.push(None, 0b10).await.event.id;
-    fixture.settle(1, AttemptEnding::Dead).await;
-    fixture.push(None, 0b01).await;
-    fixture.store.write(|_| ()).await.unwrap();
-    let found = |kind, since| {
-        let attempt = Some(AttemptFilter { kind, since });
-        let page = fixture.engine.history(&HistoryFilter { limit: 9, attempt, ..HistoryFilter::default() }).unwrap();
-        page.records.iter().map(|record| record.event.id).collect::<Vec<_>>()
-    };
-    assert_eq!(found(AttemptKind::Failed, None), [given_up, recovered]);
-    assert_eq!(found(AttemptKind::Delivered, None), [recovered]);
-    let soon = Timestamp::now().after(Duration::from_secs(60));
-    assert_eq!(found(AttemptKind::Failed, Some(soon)), []);
     fixture.end().await;
 }
 
