@@ -79,7 +79,8 @@ export default async function access(browser) {
   await checkAccessibility(hers, "a view of a user with few permissions");
   const refused = await hers.evaluate(async () => {
     const answers = [];
-    for (const [method, path, body] of [["GET", "/api/users"], ["GET", "/api/audit"], ["GET", "/api/event-sinks"], ["POST", "/api/events/emit", { type: "a" }], ["POST", "/api/roles", { name: "x", permissions: [] }]]) {
+    for (const [method, path, body] of [["GET", "/api/users"], ["GET", "/api/audit"], ["GET", "/api/event-sinks"],
+      ["POST", "/api/events/emit", { type: "a" }], ["POST", "/api/roles", { name: "x", permissions: [] }]]) {
       const response = await fetch(path, { method, headers: { "Content-Type": "application/json" }, body: body && JSON.stringify(body) });
       answers.push(response.status);
     }

@@ -156,7 +156,9 @@ async function scopes(page) {
     return result;
   };
   const MODULE = `local module = {} for name in pairs(require "svc.event") do table.insert(module, name) end table.sort(module)\n`;
-  const ran = await run("script", `${GLOBALS}${MODULE}log.info(json.encode({ globals = found, module = module, variables = { event ~= nil, space ~= nil, actor ~= nil, custom ~= nil } }))`, {});
+  const variables = "{ event ~= nil, space ~= nil, actor ~= nil, custom ~= nil }";
+  const telling = `log.info(json.encode({ globals = found, module = module, variables = ${variables} }))`;
+  const ran = await run("script", `${GLOBALS}${MODULE}${telling}`, {});
   assert.equal(ran.error, undefined, JSON.stringify(ran));
   const inScript = JSON.parse(ran.log[0].slice(ran.log[0].indexOf("{")));
   assert.deepEqual(inScript.variables, [true, true, true, true]);
@@ -165,16 +167,19 @@ async function scopes(page) {
   await compare("tool", { globals: result, variables: ["params"] });
 
   const preview = async (source) => {
-    const sink = { name: "scope", events: "*", type: "webhook", webhook: { url: "https://example.com", template: { lang: "lua", source } } };
+    const sink = { name: "scope", events: "*", type: "webhook",
+      webhook: { url: "https://example.com", template: { lang: "lua", source } } };
     return JSON.parse((await post("/api/event-sinks/preview", { sink })).body);
   };
   const inTemplate = await preview(`${GLOBALS}${MODULE}return { globals = found, module = module }`);
   await compare("template", { ...inTemplate, variables: ["event", "space", "actor", "custom"] });
-  const { fields } = await preview("local fields = {} for name in pairs(event) do table.insert(fields, name) end return { fields = fields }");
+  const FIELDS = "local fields = {} for name in pairs(event) do table.insert(fields, name) end\n";
+  const { fields } = await preview(`${FIELDS}return { fields = fields }`);
   const { scope } = await offered("template");
   for (const field of fields) assert.ok(scope.event.includes(field), `event.${field}`);
 
-  const source = await post("/api/sources", { slug: "scope", verify: { type: "none", insecure: true }, transform: `${GLOBALS}return { type = "scope", payload = { globals = found, request = request ~= nil, source = source.slug } }` });
+  const transform = `${GLOBALS}return { type = "scope", payload = { globals = found, request = request ~= nil, source = source.slug } }`;
+  const source = await post("/api/sources", { slug: "scope", verify: { type: "none", insecure: true }, transform });
   const tried = await post(`/api/sources/${source.id}/test`, { headers: {}, body: "{}" });
   assert.equal(tried.error, undefined, JSON.stringify(tried));
   const payload = tried.events[0].payload;

@@ -4,7 +4,8 @@ import assert from "node:assert/strict";
 import { checkAccessibility, logIn, open, picture, visit, write } from "../browser.mjs";
 import { admin, emit, eventually, get, post, receiver } from "../server.mjs";
 
-const webhook = (name, events, path, more = {}) => ({ name, owner: "global", events, type: "webhook", webhook: { url: receiver(path) }, ...more });
+const webhook = (name, events, path,
+  more = {}) => ({ name, owner: "global", events, type: "webhook", webhook: { url: receiver(path) }, ...more });
 
 export default async function events(browser) {
   await post("/api/event-sinks", webhook("good", "custom.deploy.*", "/echo"));
@@ -26,7 +27,8 @@ export default async function events(browser) {
   await page.getByRole("heading", { name: "custom.deploy.done", level: 1 }).waitFor();
   const id = page.url().split("/").at(-1);
   await page.getByText("Heard by 2 sinks and methods.").waitFor();
-  await eventually("the event to be given up by one sink", async () => (await get(`/api/events/${id}`)).deliveries.some((delivery) => delivery.state === "dead"));
+  await eventually("the event to be given up by one sink",
+    async () => (await get(`/api/events/${id}`)).deliveries.some((delivery) => delivery.state === "dead"));
   await page.getByRole("button", { name: "Deliver again" }).waitFor();
   await page.getByText("Attempt 3").waitFor();
   await page.getByText("HTTP 500").first().waitFor();

@@ -10,7 +10,8 @@ const PID = Number(process.env.CONSOLE_PID);
 const STREAMS = 16;
 
 export default async function hanging(browser) {
-  await post("/api/event-sinks", { name: "good", owner: "global", events: "custom.*", type: "webhook", webhook: { url: receiver("/echo") } });
+  await post("/api/event-sinks",
+    { name: "good", owner: "global", events: "custom.*", type: "webhook", webhook: { url: receiver("/echo") } });
   const page = await open(browser, { expected: [/net::ERR_ABORTED/, /429/] });
   await logIn(page, admin.name, admin.password);
   await refusedStream(page);

@@ -40,7 +40,8 @@ export function Layout({ children }) {
         <div class="topbar-right">
           <${ThemeButton} />
           <button type="button" class="button quiet" aria-label="Keys and help" onClick=${() => (openPanel.value = "help")}>
-            <${Icon} name="help" /></button>
+            <${Icon} name="help" />
+          </button>
           <${UserMenu} />
         </div>
       </header>
@@ -50,8 +51,9 @@ export function Layout({ children }) {
       <main id="main" tabindex="-1"><${Banners} />${children}</main>
     </div>
     <${Panels} /><${LeaveQuestion} />
-    <div class=${classes("notice", notice.value.text && "shown", notice.value.tone)} role="status" aria-live="polite">${notice.value.text}
-      </div>`;
+    <div class=${classes("notice", notice.value.text && "shown", notice.value.tone)} role="status" aria-live="polite">
+      ${notice.value.text}
+    </div>`;
 }
 
 function skip(event) {
@@ -62,7 +64,7 @@ function skip(event) {
 function Mark() {
   return html`<svg width="26" height="26" viewBox="0 0 32 32" aria-hidden="true"><rect width="32" height="32" rx="8" class="mark-back" />
     <g class="mark-lines"><path d="M9 16h5M14 16c4 0 3-7 9-7M14 16h9M14 16c4 0 3 7 9 7" /><circle cx="8.500" cy="16" r="1.600" /></g>
-      </svg>`;
+  </svg>`;
 }
 
 function Group({ group, current }) {

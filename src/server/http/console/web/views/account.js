@@ -7,6 +7,7 @@ import { announce, Button, ErrorBox, Fact, Facts, Heading, Time } from "../parts
 import { Check, Choice, Text } from "../parts/forms.js";
 import { setTheme, theme } from "../core/theme.js";
 
+const THEMES = [["system", "As the system"], ["light", "Light"], ["dark", "Dark"]];
 
 export default function Account() {
   const { name, roles, groups, permissions, expires_at: expiresAt, has_first_password: isFirst } = user.value;
@@ -28,8 +29,8 @@ export default function Account() {
           <div class="tags">${permissions.map((permission) => html`<span class="tag" key=${permission}>${permission}</span>`)}</div>
         </section>
         <section class="panel">
-          <${Choice} legend="Colours" name="theme" value=${theme.value} onInput=${setTheme}
-          options=${[["system", "As the system"], ["light", "Light"], ["dark", "Dark"]]} /></section>
+          <${Choice} legend="Colours" name="theme" value=${theme.value} onInput=${setTheme} options=${THEMES} />
+        </section>
       </div>
     </div>`;
 }
