@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { base, logIn, open, visit } from "../browser.mjs";
-import { admin, emit, eventually, post, receiver } from "../server.mjs";
+import { admin, api, emit, eventually, get, post, receiver } from "../server.mjs";
 
 const PID = Number(process.env.CONSOLE_PID);
 
@@ -40,6 +40,10 @@ async function refusedStream(page) {
 async function hungServer(page) {
   await visit(page, "sinks");
   await page.getByRole("link", { name: "good" }).waitFor();
+  // The list follows what others change.
+  const [{ id }] = (await get("/api/event-sinks")).items;
+  await api("PATCH", `/api/event-sinks/${id}`, { active: false });
+  await page.getByRole("row", { name: /good/ }).getByText("paused").waitFor();
   process.kill(PID, "SIGSTOP");
   try {
     await page.getByText("The server cannot be reached. What you see may be out of date").waitFor();
