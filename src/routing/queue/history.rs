@@ -75,7 +75,8 @@ impl HistoryFilter {
             && self.text.as_ref().is_none_or(|text| event.data.get().contains(text))
     }
 
-    pub(super) fn selects_any(&self, deliveries: &[Delivery]) -> bool {
+    /// Returns true if one of the deliveries is of the sink and in the state that are asked for, and has such an attempt.
+    pub fn selects_any(&self, deliveries: &[Delivery]) -> bool {
         let selected = |delivery: &Delivery| {
             self.sink.is_none_or(|sink| sink == delivery.sink_id)
                 && self.state.is_none_or(|state| state == delivery.state)

@@ -1,8 +1,8 @@
 // The overview: figures of the last hour as they come, each leading to its list.
 
 import assert from "node:assert/strict";
-import { checkAccessibility, loaded, logIn, open, PHONE, picture, visit } from "../browser.mjs";
-import { admin, emit, eventually, get, post, receiver } from "../server.mjs";
+import { base, checkAccessibility, loaded, logIn, open, PHONE, picture, visit } from "../browser.mjs";
+import { admin, createUser, emit, eventually, get, post, receiver } from "../server.mjs";
 
 export default async function overview(browser) {
   const page = await open(browser);
@@ -13,10 +13,11 @@ export default async function overview(browser) {
   await post("/api/event-sinks",
     { name: "bad", owner: "global", events: "custom.deploy.*", type: "webhook", webhook: { url: receiver("/fail") } });
   await post("/api/spaces", { name: "notes" });
-  // With the event of the new space they are thirteen, and the service reports the failing sink.
+  await failForAnother();
+  // With the event of the new space and that of the other user they are fourteen, and the service reports the failing sink.
   for (let n = 0; n < 12; n += 1) await emit(n % 3 === 0 ? "deploy.done" : "build.done", { n });
   const figure = (name) => page.locator("a.figure", { has: page.getByText(name, { exact: true }) }).locator("strong");
-  await eventually("the events to be counted", async () => Number(await figure("events").innerText()) >= 13);
+  await eventually("the events to be counted", async () => Number(await figure("events").innerText()) >= 14);
   await eventually("the failing sink to be named", async () => (await page.getByRole("link", { name: "bad" }).count()) === 1);
   await page.getByRole("img", { name: /events 1\d, delivered/ }).waitFor();
   await page.locator(".chart canvas").waitFor();
@@ -48,6 +49,21 @@ export default async function overview(browser) {
   await phone.expectNoFaults();
 }
 
+/** An event that a sink of another user gives up: the administrator sees the event, and counts no failure of it. */
+async function failForAnother() {
+  await createUser("ada", ["use_spaces", "manage_own_event_sinks"]);
+  const headers = { "Content-Type": "application/json" };
+  const send = (path, body, more) => fetch(`${base}${path}`, { method: "POST", headers: { ...headers, ...more }, body: JSON.stringify(body) });
+  const login = await send("/api/auth/login", { name: "ada", password: "correct horse" });
+  const session = { Cookie: login.headers.getSetCookie()[0].split(";")[0] };
+  const sink = { name: "own", events: "custom.own", type: "script", script: { source: 'svc.dead("no luck today")' } };
+  assert.equal((await send("/api/event-sinks", sink, session)).status, 201);
+  const emitted = await send("/api/events/emit", { type: "own", payload: {} }, session);
+  const { event_id: id } = await emitted.json();
+  const states = async () => (await (await fetch(`${base}/api/events/${id}`, { headers: session })).json()).deliveries.map((one) => one.state);
+  await eventually("the sink of the other user to give up", async () => (await states()).includes("dead"));
+}
+
 /** Follows every figure to its list, and counts there what the figure counted. */
 async function checkFigures(page) {
   await eventually("all queues to be empty", async () => (await get("/api/activity")).queues.depth === 0);
@@ -65,11 +81,11 @@ async function checkFigures(page) {
   const none = (title) => async () => (await page.getByText(title).waitFor(), 0);
   const figures = [
     ["events", "events?since=TIME", rows("Events")],
-    ["deliveries", "events?attempt=delivered&attempt_since=TIME", attempts("delivered", "skipped")],
-    ["failed attempts", "events?attempt=failed&attempt_since=TIME", attempts("failed", "dead")],
-    ["dropped", "events?state=dropped&since=TIME", none("No event matches")],
-    ["waiting", "events?state=queued", none("No event matches")],
-    ["dead letters", "events?state=dead", rows("Events")],
+    ["deliveries", "events?attempt=delivered&attempt_since=TIME&managed=true", attempts("delivered", "skipped")],
+    ["failed attempts", "events?attempt=failed&attempt_since=TIME&managed=true", attempts("failed", "dead")],
+    ["dropped", "events?state=dropped&since=TIME&managed=true", none("No event matches")],
+    ["waiting", "events?state=queued&managed=true", none("No event matches")],
+    ["dead letters", "events?state=dead&managed=true", rows("Events")],
     ["sinks that fail", "sinks?status=failing%2Cquarantined", rows("Sinks")],
     ["sinks that drop", "sinks?status=dropping", none("No sink matches")],
     ["unhealthy spaces", "spaces?health=unhealthy", none("No space matches")],

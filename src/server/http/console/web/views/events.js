@@ -12,6 +12,7 @@ import { Tail } from "../parts/tail.js";
 import { EmitDialog } from "../parts/emit_dialog.js";
 
 const STATES = ["queued", "delivered", "skipped", "dropped", "dead", "discarded"];
+const DELIVERIES = [["", "to any sink"], ["true", "to sinks and methods that I manage"]];
 const ATTEMPTS = [["", "any"], ["delivered", "that delivered"], ["failed", "that failed"]];
 
 export default function Events() {
@@ -37,8 +38,8 @@ function EventState({ deliveries }) {
 }
 
 function History({ query }) {
-  const { pattern, sink, state, attempt, since, until, text } = query;
-  const filter = { pattern, sink, state, attempt, attempt_since: attempt && query.attempt_since, since, until, text };
+  const { pattern, sink, state, attempt, managed, since, until, text } = query;
+  const filter = { pattern, sink, state, attempt, attempt_since: attempt && query.attempt_since, managed, since, until, text };
   const list = useList("/api/events", filter);
   const isFiltered = Object.values(filter).some(Boolean);
   const isEmpty = list.items.length === 0 && list.isComplete && !list.error;
@@ -78,6 +79,8 @@ function Filters({ query }) {
     ${managesSinks.value && html`<${SinkFilter} id=${query.sink} />`}
     <${Select} label="State" value=${query.state} onInput=${(state) => setQuery({ state })} options=${[["", "any"], ...STATES]} />
     <${Select} label="An attempt" value=${query.attempt} onInput=${setAttempt} options=${ATTEMPTS} />
+    ${(query.state || query.attempt || query.managed) && html`<${Select} label="Of deliveries" value=${query.managed}
+      onInput=${(managed) => setQuery({ managed })} options=${DELIVERIES} />`}
     ${query.attempt && html`<${TimeFilter} label="Attempted since" field="attempt_since" query=${query} />`}
     <${TimeFilter} label="Since" field="since" query=${query} />
     <${TimeFilter} label="Until" field="until" query=${query} />

@@ -52,13 +52,15 @@ function waitingName({ oldest_waiting_at: oldest }) {
 /** Figures that lead to their events. Attempts are found by their own time, since an event may be older than the hour. */
 function EventFigures({ data }) {
   const { from, queues } = data;
-  const attempts = (attempt) => to("events", { attempt, attempt_since: from });
+  // Others' sinks, whose deliveries the figures do not count, may have heard the same events.
+  const managed = (query) => to("events", { ...query, managed: "true" });
+  const attempts = (attempt) => managed({ attempt, attempt_since: from });
   return html`<${Figure} href=${to("events", { since: from })} value=${sum(data.events)} name="events" />
     <${Figure} href=${attempts("delivered")} value=${sum(data.delivered)} name="deliveries" />
     <${Figure} href=${attempts("failed")} value=${sum(data.failed)} name="failed attempts" tone="bad" />
-    <${Figure} href=${to("events", { state: "dropped", since: from })} value=${sum(data.dropped)} name="dropped" tone="warn" />
-    <${Figure} href=${to("events", { state: "queued" })} value=${queues.depth} name=${waitingName(queues)} />
-    <${Figure} href=${to("events", { state: "dead" })} value=${queues.dead} name="dead letters" tone="warn" />`;
+    <${Figure} href=${managed({ state: "dropped", since: from })} value=${sum(data.dropped)} name="dropped" tone="warn" />
+    <${Figure} href=${managed({ state: "queued" })} value=${queues.depth} name=${waitingName(queues)} />
+    <${Figure} href=${managed({ state: "dead" })} value=${queues.dead} name="dead letters" tone="warn" />`;
 }
 
 /** The same for users who see no events: they lead to the sinks that have such. */
