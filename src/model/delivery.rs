@@ -7,6 +7,7 @@ use super::{
     id::{EventId, SinkId},
     timestamp::Timestamp,
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr, sync::Arc, time::Duration};
 
@@ -71,6 +72,25 @@ pub enum AttemptOutcome {
     Failed,
     /// No further attempt makes sense.
     Dead,
+}
+
+/// The two kinds of attempts that the figures of the last hour count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AttemptKind {
+    /// The event was delivered, or a script declined it.
+    Delivered,
+    /// The attempt failed, with or without another one to follow.
+    Failed,
+}
+
+impl AttemptOutcome {
+    pub fn kind(self) -> AttemptKind {
+        match self {
+            Self::Delivered | Self::Skipped => AttemptKind::Delivered,
+            Self::Failed | Self::Dead => AttemptKind::Failed,
+        }
+    }
 }
 
 /// An event that a sink's queue has given up on.

@@ -30,7 +30,10 @@ export async function open(browser, { viewport = DESKTOP, colorScheme = "light",
   context.setDefaultTimeout(PATIENCE);
   await context.addInitScript(() => {
     window.violations = [];
-    document.addEventListener("securitypolicyviolation", (event) => window.violations.push(`${event.violatedDirective} ${event.blockedURI} ${event.sample} at ${event.sourceFile}:${event.lineNumber}:${event.columnNumber}`));
+    document.addEventListener("securitypolicyviolation", (event) => {
+      const where = `${event.sourceFile}:${event.lineNumber}:${event.columnNumber}`;
+      window.violations.push(`${event.violatedDirective} ${event.blockedURI} ${event.sample} at ${where}`);
+    });
   });
   const page = await context.newPage();
   const faults = [];
@@ -86,7 +89,8 @@ export async function checkAccessibility(page, name) {
   await page.evaluate(`if (!window.axe) { ${axe} }`);
   const found = await page.evaluate(async () => {
     const result = await window.axe.run(document, { resultTypes: ["violations"] });
-    return result.violations.map(({ id, impact, help, nodes }) => ({ id, impact, help, nodes: nodes.slice(0, 5).map((node) => `${node.target.flat().join(" ")}: ${node.failureSummary}`) }));
+    return result.violations.map(({ id, impact, help, nodes }) => ({ id, impact, help,
+      nodes: nodes.slice(0, 5).map((node) => `${node.target.flat().join(" ")}: ${node.failureSummary}`) }));
   });
   const serious = found.filter(({ impact }) => ["serious", "critical"].includes(impact));
   if (serious.length > 0) throw new Error(`${name} is not accessible:\n${JSON.stringify(serious, null, 2)}`);

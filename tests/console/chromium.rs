@@ -50,6 +50,7 @@ pub fn scenario(name: &str, daemon: &Daemon) {
         .env("CONSOLE_RECEIVER", receiver.url(""))
         .env("CONSOLE_BIN", env!("CARGO_BIN_EXE_svc"))
         .env("CONSOLE_SCRATCH", scratch.path())
+        .env("CONSOLE_PID", daemon.pid().to_string())
         .stdin(Stdio::null());
     let output = node.output().expect("node starts");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

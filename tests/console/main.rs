@@ -61,6 +61,16 @@ fn what_a_user_may_not_do_is_not_offered_and_refused() {
 }
 
 #[test]
+fn a_server_that_hangs_or_refuses_is_told_and_recovers() {
+    scenario("hanging", &daemon());
+}
+
+#[test]
+fn an_editor_takes_a_recorded_sample_completes_its_fields_and_asks_before_it_is_left() {
+    scenario("editing", &daemon());
+}
+
+#[test]
 fn no_text_of_others_runs_in_the_page() {
     scenario("hostile", &daemon());
 }

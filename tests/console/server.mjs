@@ -53,7 +53,8 @@ export const receiver = (path) => `${process.env.CONSOLE_RECEIVER}${path}`;
 
 /** Runs the program under test; it ends with the scenario. */
 export function svc(args, env = {}) {
-  const child = spawn(process.env.CONSOLE_BIN, args, { env: { ...process.env, ...env }, stdio: ["ignore", "ignore", "inherit"], cwd: process.env.CONSOLE_SCRATCH });
+  const child = spawn(process.env.CONSOLE_BIN, args,
+    { env: { ...process.env, ...env }, stdio: ["ignore", "ignore", "inherit"], cwd: process.env.CONSOLE_SCRATCH });
   process.on("exit", () => child.kill("SIGKILL"));
   return child;
 }

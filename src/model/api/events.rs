@@ -2,7 +2,7 @@
 
 use super::{identity::ActorView, lenient::Lenient, list::Limit, schemas, search_text::SearchText};
 use crate::model::{
-    delivery::{AttemptOutcome, Delivery, DeliveryState},
+    delivery::{AttemptKind, AttemptOutcome, Delivery, DeliveryState},
     event::EventType,
     id::{EventId, SinkId, SpaceId, UserId},
     json_input,
@@ -55,6 +55,14 @@ pub struct HistoryQuery {
     pub sink: Option<SinkId>,
     /// Events with a delivery in this state.
     pub state: Option<DeliveryState>,
+    /// Events with an attempt of this kind, as the figures of `/api/activity` count them.
+    pub attempt: Option<AttemptKind>,
+    /// Of the attempts that `attempt` names, those at this time or later.
+    pub attempt_since: Option<Timestamp>,
+    /// For `sink`, `state` and `attempt`, only deliveries to sinks that the caller manages and to its own methods count, as in the
+    /// figures of `/api/activity`.
+    #[serde(default)]
+    pub managed: bool,
     /// Events accepted at this time or later.
     pub since: Option<Timestamp>,
     /// Events accepted at this time or earlier.

@@ -11,7 +11,7 @@ use crate::model::{
     units::Span,
 };
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::IntoDeserializer as _};
 use serde_json::{Map, Value, value::RawValue};
 
 #[derive(Deserialize, JsonSchema)]
@@ -22,7 +22,9 @@ pub struct SinkQuery {
     pub owner: Option<OwnerSpec>,
     /// Words that must all be in the name, the description or the patterns, in any case.
     pub q: Option<SearchText>,
-    pub status: Option<SinkStatus>,
+    /// A status, or several separated by commas.
+    #[schemars(with = "Option<String>")]
+    pub status: Option<SinkStatuses>,
     #[serde(default)]
     pub limit: Limit,
     pub cursor: Option<String>,
@@ -81,6 +83,18 @@ pub enum SinkStatus {
     /// Its queue was full within the last five minutes, and events were dropped.
     Dropping,
     Active,
+}
+
+/// Statuses separated by commas.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SinkStatuses(pub Vec<SinkStatus>);
+
+impl<'de> Deserialize<'de> for SinkStatuses {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let statuses = text.split(',').map(|name| SinkStatus::deserialize(name.trim().into_deserializer()));
+        statuses.collect::<Result<_, _>>().map(Self)
+    }
 }
 
 /// The last hour of a sink, since the server started.

@@ -2,8 +2,9 @@
 //!
 //! The embedded engine reads the pages in [`super::sled`].
 
-use super::{Delivery, DeliveryState};
+use super::{Attempt, Delivery, DeliveryState};
 use crate::model::{
+    delivery::AttemptKind,
     event::Event,
     id::{EventId, SinkId, UserId},
     pattern::Patterns,
@@ -30,6 +31,8 @@ pub struct HistoryFilter {
     pub sink: Option<SinkId>,
     /// Events with a delivery in this state.
     pub state: Option<DeliveryState>,
+    /// Events with such an attempt.
+    pub attempt: Option<AttemptFilter>,
     /// Events accepted at this time or later.
     pub since: Option<Timestamp>,
     /// Events accepted at this time or earlier.
@@ -39,6 +42,14 @@ pub struct HistoryFilter {
     /// Events older than the one at this position.
     pub after: Option<HistoryPosition>,
     pub limit: usize,
+}
+
+/// Attempts of one kind, as the figures of the last hour count them.
+#[derive(Clone, Copy, Debug)]
+pub struct AttemptFilter {
+    pub kind: AttemptKind,
+    /// Attempts at this time or later.
+    pub since: Option<Timestamp>,
 }
 
 /// A page of history, newest event first.
@@ -64,12 +75,20 @@ impl HistoryFilter {
             && self.text.as_ref().is_none_or(|text| event.data.get().contains(text))
     }
 
-    pub(super) fn selects_any(&self, deliveries: &[Delivery]) -> bool {
+    /// Returns true if one of the deliveries is of the sink and in the state that are asked for, and has such an attempt.
+    pub fn selects_any(&self, deliveries: &[Delivery]) -> bool {
         let selected = |delivery: &Delivery| {
             self.sink.is_none_or(|sink| sink == delivery.sink_id)
                 && self.state.is_none_or(|state| state == delivery.state)
+                && self.attempt.is_none_or(|filter| delivery.attempts.iter().any(|attempt| filter.selects(attempt)))
         };
-        self.sink.is_none() && self.state.is_none() || deliveries.iter().any(selected)
+        self.sink.is_none() && self.state.is_none() && self.attempt.is_none() || deliveries.iter().any(selected)
+    }
+}
+
+impl AttemptFilter {
+    fn selects(&self, attempt: &Attempt) -> bool {
+        self.kind == attempt.outcome.kind() && self.since.is_none_or(|since| since <= attempt.at)
     }
 }
 

@@ -25,6 +25,6 @@ pub use engine::{
     AcceptError, Acceptance, BurstEnd, DeadLetterFilter, Engine, QueueDepth, QueueHead, Receipt, Redelivered,
     Retention, RouteTarget,
 };
-pub use history::{HistoryFilter, HistoryPage, HistoryPosition, Record};
+pub use history::{AttemptFilter, HistoryFilter, HistoryPage, HistoryPosition, Record};
 pub use replay::{NewReplay, ReplayError, ReplayStep, RunningReplay};
 pub use settlement::{PendingDelivery, SettledAttempt, Settlement};

@@ -79,7 +79,8 @@ export default async function access(browser) {
   await checkAccessibility(hers, "a view of a user with few permissions");
   const refused = await hers.evaluate(async () => {
     const answers = [];
-    for (const [method, path, body] of [["GET", "/api/users"], ["GET", "/api/audit"], ["GET", "/api/event-sinks"], ["POST", "/api/events/emit", { type: "a" }], ["POST", "/api/roles", { name: "x", permissions: [] }]]) {
+    for (const [method, path, body] of [["GET", "/api/users"], ["GET", "/api/audit"], ["GET", "/api/event-sinks"],
+      ["POST", "/api/events/emit", { type: "a" }], ["POST", "/api/roles", { name: "x", permissions: [] }]]) {
       const response = await fetch(path, { method, headers: { "Content-Type": "application/json" }, body: body && JSON.stringify(body) });
       answers.push(response.status);
     }
@@ -95,5 +96,27 @@ export default async function access(browser) {
   await visit(ada, "sinks/new");
   await ada.getByLabel("Owner").waitFor();
   assert.deepEqual(await ada.getByLabel("Owner").locator("option").allInnerTexts(), ["Me: my own events"]);
+  await deadLetters(ada);
   await ada.expectNoFaults();
+}
+
+/** An event of a user's that a global sink and an own one have given up: only the own one can be delivered again, and looked at. */
+async function deadLetters(ada) {
+  const fails = { events: "custom.fails", type: "script", script: { source: 'svc.dead("no luck today")' } };
+  await post("/api/event-sinks", { name: "for everybody", owner: "global", ...fails });
+  const asAda = (path, body) => ada.evaluate(async ([path, body]) => {
+    const response = await fetch(path, { method: body ? "POST" : "GET", headers: { "Content-Type": "application/json" }, body });
+    if (!response.ok) throw new Error(`${path}: ${await response.text()}`);
+    return response.json();
+  }, [path, body && JSON.stringify(body)]);
+  await asAda("/api/event-sinks", { name: "of ada", ...fails });
+  const { event_id: id } = await asAda("/api/events/emit", { type: "fails", payload: {} });
+  await eventually("both sinks to give up", async () => (await asAda(`/api/events/${id}`)).deliveries.every((one) => one.state === "dead"));
+  await visit(ada, `events/${id}`);
+  await ada.getByText("Heard by 2 sinks and methods.").waitFor();
+  await ada.getByRole("link", { name: "of ada" }).waitFor();
+  assert.equal(await ada.getByRole("link", { name: "for everybody" }).count(), 0);
+  assert.equal(await ada.getByRole("button", { name: "Deliver again" }).count(), 1);
+  await ada.locator(".timeline li", { hasText: "of ada" }).getByRole("button", { name: "Deliver again" }).click();
+  await ada.getByText("It is queued again.").waitFor();
 }

@@ -4,7 +4,8 @@ import assert from "node:assert/strict";
 import { checkAccessibility, loaded, logIn, open, PHONE, visit } from "../browser.mjs";
 import { admin, emit, eventually, get, post, receiver } from "../server.mjs";
 
-const VIEWS = ["overview", "events", "events?tab=live", "sinks", "sinks/new", "sinks?tab=methods", "sources", "sources/new", "spaces", "methods", "scripts", "scripts/new", "mcp", "tokens", "users", "roles", "groups", "audit", "account"];
+const VIEWS = ["overview", "events", "events?tab=live", "sinks", "sinks/new", "sinks?tab=methods", "sources", "sources/new", "spaces",
+  "methods", "scripts", "scripts/new", "mcp", "tokens", "users", "roles", "groups", "audit", "account"];
 
 export default async function accessibility(browser) {
   const kinds = [["light", {}], ["dark", { colorScheme: "dark" }], ["phone", { viewport: PHONE }]];
@@ -26,21 +27,26 @@ export default async function accessibility(browser) {
 }
 
 async function fill() {
-  await post("/api/event-sinks", { name: "good", owner: "global", events: "custom.*", type: "webhook", webhook: { url: receiver("/echo") } });
-  await post("/api/event-sinks", { name: "bad", owner: "global", events: "custom.*", type: "webhook", webhook: { url: receiver("/fail") } });
+  await post("/api/event-sinks",
+    { name: "good", owner: "global", events: "custom.*", type: "webhook", webhook: { url: receiver("/echo") } });
+  await post("/api/event-sinks",
+    { name: "bad", owner: "global", events: "custom.*", type: "webhook", webhook: { url: receiver("/fail") } });
   await post("/api/scripts", { name: "script", content: "return" });
   await post("/api/spaces", { name: "notes" });
   await post("/api/sources", { slug: "open", verify: { type: "none", insecure: true } });
   await post("/api/groups", { name: "writers" });
   const id = await emit("deploy.done", { version: "1" });
-  await eventually("the event to be given up", async () => (await get(`/api/events/${id}`)).deliveries.some((delivery) => delivery.state === "dead"));
+  await eventually("the event to be given up",
+    async () => (await get(`/api/events/${id}`)).deliveries.some((delivery) => delivery.state === "dead"));
 }
 
 async function filledViews() {
   const first = async (path) => (await get(path)).items[0].id;
   const bad = (await get("/api/event-sinks")).items[1].id;
   return [
-    `events/${await first("/api/events?pattern=custom.*")}`, `sinks/${bad}`, `sinks/${bad}?tab=edit`, `sinks/${bad}?tab=test`, `sinks/${bad}?tab=letters`, `sinks/${bad}?tab=secret`,
-    `sources/${await first("/api/sources")}`, `sources/${await first("/api/sources")}?tab=edit`, `spaces/${await first("/api/spaces")}`, `scripts/${await first("/api/scripts")}`, `users/${await first("/api/users")}`,
+    `events/${await first("/api/events?pattern=custom.*")}`, `sinks/${bad}`, `sinks/${bad}?tab=edit`, `sinks/${bad}?tab=test`,
+      `sinks/${bad}?tab=letters`, `sinks/${bad}?tab=secret`,
+    `sources/${await first("/api/sources")}`, `sources/${await first("/api/sources")}?tab=edit`, `spaces/${await first("/api/spaces")}`,
+      `scripts/${await first("/api/scripts")}`, `users/${await first("/api/users")}`,
   ];
 }

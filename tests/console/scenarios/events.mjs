@@ -4,7 +4,8 @@ import assert from "node:assert/strict";
 import { checkAccessibility, logIn, open, picture, visit, write } from "../browser.mjs";
 import { admin, emit, eventually, get, post, receiver } from "../server.mjs";
 
-const webhook = (name, events, path, more = {}) => ({ name, owner: "global", events, type: "webhook", webhook: { url: receiver(path) }, ...more });
+const webhook = (name, events, path,
+  more = {}) => ({ name, owner: "global", events, type: "webhook", webhook: { url: receiver(path) }, ...more });
 
 export default async function events(browser) {
   await post("/api/event-sinks", webhook("good", "custom.deploy.*", "/echo"));
@@ -26,10 +27,15 @@ export default async function events(browser) {
   await page.getByRole("heading", { name: "custom.deploy.done", level: 1 }).waitFor();
   const id = page.url().split("/").at(-1);
   await page.getByText("Heard by 2 sinks and methods.").waitFor();
-  await eventually("the event to be given up by one sink", async () => (await get(`/api/events/${id}`)).deliveries.some((delivery) => delivery.state === "dead"));
+  await eventually("the event to be given up by one sink",
+    async () => (await get(`/api/events/${id}`)).deliveries.some((delivery) => delivery.state === "dead"));
   await page.getByRole("button", { name: "Deliver again" }).waitFor();
   await page.getByText("Attempt 3").waitFor();
   await page.getByText("HTTP 500").first().waitFor();
+  await page.getByLabel("Address and headers", { exact: true }).first().waitFor();
+  const request = await page.getByLabel("Address and headers", { exact: true }).first().innerText();
+  assert.match(request, new RegExp(`^POST ${receiver("/fail")}\n`));
+  assert.match(request, new RegExp(`\nX-Service-Event-Id: ${id}\n`));
   await page.getByLabel("Request body", { exact: true }).first().waitFor();
   assert.match(await page.getByLabel("Request body", { exact: true }).first().innerText(), /"version": "1.2"/);
   await page.getByText("no luck today").last().waitFor();
@@ -58,7 +64,9 @@ export default async function events(browser) {
   await page.waitForURL((url) => url.hash === "#/events");
   await page.getByLabel("Type pattern").fill("custom.deploy.*");
   await count(2);
-  await page.getByLabel("Sink").selectOption({ label: "bad" });
+  await page.getByRole("combobox", { name: "Sink" }).fill("ba");
+  await page.getByRole("option", { name: /^bad/ }).click();
+  await page.waitForURL(new RegExp(`sink=${bad.id}`));
   await page.getByLabel("State").selectOption("delivered");
   await page.getByText("No event matches").waitFor();
   await visit(page, `events?sink=${bad.id}&state=dead`);

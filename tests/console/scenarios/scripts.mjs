@@ -4,7 +4,8 @@ import assert from "node:assert/strict";
 import { checkAccessibility, logIn, open, picture, visit, write } from "../browser.mjs";
 import { admin, eventually, get, post } from "../server.mjs";
 
-const SCHEMA = { type: "object", properties: { name: { type: "string", minLength: 1, description: "Who is greeted" }, loud: { type: "boolean" } }, required: ["name"] };
+const SCHEMA = { type: "object",
+  properties: { name: { type: "string", minLength: 1, description: "Who is greeted" }, loud: { type: "boolean" } }, required: ["name"] };
 
 export default async function scripts(browser) {
   const page = await open(browser, { expected: [/400/, /409/] });
@@ -18,7 +19,8 @@ export default async function scripts(browser) {
   await page.getByRole("heading", { name: "greet", level: 1 }).waitFor();
   await page.getByLabel("name *").fill("ada");
   await page.getByRole("button", { name: "Run" }).click();
-  await eventually("the result", async () => (await page.getByLabel("Result", { exact: true }).innerText().catch(() => "")).includes("hello ada"));
+  await eventually("the result",
+    async () => (await page.getByLabel("Result", { exact: true }).innerText().catch(() => "")).includes("hello ada"));
   await page.getByLabel("Log", { exact: true }).getByText("greeting").waitFor();
   await picture(page, "script");
   await checkAccessibility(page, "script");
@@ -35,6 +37,7 @@ export default async function scripts(browser) {
   const used = await post("/api/scripts", { name: "used", content: "log.info(event.type)" });
   await post("/api/event-sinks", { name: "user of it", events: "custom.*", type: "script", script: { script_id: used.id } });
   await visit(page, `scripts/${used.id}`);
+  await page.getByRole("dialog").getByRole("button", { name: "Leave" }).click();
   await page.getByRole("link", { name: "user of it" }).waitFor();
   await page.getByRole("button", { name: "Run" }).click();
   await page.getByText("custom.deploy.done").waitFor();

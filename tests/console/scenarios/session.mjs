@@ -65,9 +65,9 @@ export default async function session(browser) {
   await visit(page, "overview");
   await page.getByText("events", { exact: true }).first().waitFor();
   await page.context().setOffline(true);
-  await page.getByText("The server cannot be reached").waitFor();
+  await page.locator(".banner").getByText("The server cannot be reached").waitFor();
   await page.context().setOffline(false);
-  await page.getByText("The server cannot be reached").waitFor({ state: "detached" });
+  await page.locator(".banner").getByText("The server cannot be reached").waitFor({ state: "detached" });
 
   await page.locator(".user-menu summary").click();
   await page.getByRole("button", { name: "Log out" }).click();

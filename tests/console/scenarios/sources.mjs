@@ -36,7 +36,8 @@ export default async function sources(browser) {
   await visit(page, `sources/${source.id}?tab=edit`);
   await write(page, "Body of the request", '{"ref": "next"}');
   await page.getByRole("button", { name: "Try" }).click();
-  await eventually("the events of the trial", async () => (await page.getByLabel("Result", { exact: true }).innerText().catch(() => "")).includes("NEXT"));
+  await eventually("the events of the trial",
+    async () => (await page.getByLabel("Result", { exact: true }).innerText().catch(() => "")).includes("NEXT"));
   await write(page, "Transform, in Lua", 'return { type = "push", payload = { branch = request.json.ref or "none" } }');
   await page.getByRole("button", { name: "Save" }).click();
   await page.getByText("Saved.").waitFor();

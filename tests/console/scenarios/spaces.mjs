@@ -42,7 +42,8 @@ export default async function spaces(browser) {
   assert.match(command, new RegExp(`^SVC_SERVER=${base} SVC_AGENT_TOKEN=\\S+ svc agent start$`));
   await writeFile(join(process.env.CONSOLE_SCRATCH, "server.py"), SERVER);
   await writeFile(join(process.env.CONSOLE_SCRATCH, "methods.toml"), METHODS);
-  const agent = svc(["agent", "start", "--listen", "127.0.0.1:0", "--data", join(process.env.CONSOLE_SCRATCH, "agent"), "--methods-file", "methods.toml"], { SVC_SERVER: base, SVC_AGENT_TOKEN: token });
+  const agent = svc(["agent", "start", "--listen", "127.0.0.1:0", "--data", join(process.env.CONSOLE_SCRATCH, "agent"), "--methods-file",
+    "methods.toml"], { SVC_SERVER: base, SVC_AGENT_TOKEN: token });
   await page.getByRole("button", { name: "Done" }).click();
   await page.getByText("connected").waitFor();
   await page.getByText("deployed").waitFor();
@@ -58,7 +59,9 @@ export default async function spaces(browser) {
   await page.getByRole("link", { name: "notes.search" }).click();
   await page.getByLabel("query *").fill("milk");
   await page.getByRole("button", { name: "Call" }).click();
-  await eventually("the result of the call", async () => (await page.getByLabel("Result", { exact: true }).innerText().catch(() => "")).replace(/\s/g, "") === '{"found":["milk",10]}');
+  await eventually("the result of the call",
+    async () => (await page.getByLabel("Result", { exact: true }).innerText().catch(() => "")).replace(/\s/g,
+    "") === '{"found":["milk",10]}');
   await page.getByText(/there and back/).waitFor();
   await checkAccessibility(page, "method");
   await picture(page, "method");

@@ -5,6 +5,7 @@
 mod acceptance;
 mod damaged_records;
 mod gaps;
+mod history_attempts;
 mod model;
 mod replays;
 mod retention;

@@ -1,7 +1,7 @@
 //! Events: emitting them, and reading them back with their deliveries.
 
 use super::{
-    ownership::sees_all_events,
+    ownership::{manages_sinks_of, sees_all_events},
     sample_event::{custom_type, empty_object, visible_record},
 };
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
     },
     routing::{
         emit::{EmitError, NewEvent},
-        queue::{self, AcceptError, Attempt, Delivery, Receipt, Record, RouteTarget},
+        queue::{self, AcceptError, Attempt, AttemptFilter, Delivery, Receipt, Record, RouteTarget},
     },
     server::http::{Accepted, ApiError, ApiRequest, Json, Query, pagination, services::EventServices},
 };
@@ -49,11 +49,16 @@ pub async fn history(
     Query(query): Query<HistoryQuery>,
 ) -> Result<Json<List<EventView>>, ApiError> {
     let caller = request.caller();
-    let query = queue::HistoryFilter {
+    if query.attempt.is_none() && query.attempt_since.is_some() {
+        return Err(ApiError::BadRequest("`attempt_since` goes with `attempt`: give both, or neither".to_owned()));
+    }
+    let is_managed_only = query.managed;
+    let filter = queue::HistoryFilter {
         user: if sees_all_events(caller) { None } else { Some(caller.user.id) },
         pattern: query.pattern,
         sink: query.sink,
         state: query.state,
+        attempt: query.attempt.map(|kind| AttemptFilter { kind, since: query.attempt_since }),
         since: query.since,
         until: query.until,
         text: query.text.and_then(SearchText::into_text),
@@ -61,9 +66,11 @@ pub async fn history(
         limit: query.limit.get(),
     };
     let engine = services.engine.clone();
-    let page = tokio::task::spawn_blocking(move || engine.history(&query))
-        .await
-        .map_err(|error| ApiError::Internal(error.to_string()))??;
+    let read = tokio::task::spawn_blocking(move || engine.history(&filter).map(|page| (page, filter)));
+    let (mut page, filter) = read.await.map_err(|error| ApiError::Internal(error.to_string()))??;
+    if is_managed_only {
+        page.records.retain(|record| filter.selects_any(&managed_deliveries(&services, caller, record)));
+    }
     let items = page.records.into_iter().map(|record| view(&services, caller, record)).collect();
     Ok(Json(List { items, next: page.next.map(|cursor| cursor.to_string()) }))
 }
@@ -72,6 +79,15 @@ pub async fn show(services: Arc<EventServices>, request: ApiRequest) -> Result<J
     let caller = request.caller();
     let record = visible_record(&*services.engine, caller, request.id::<EventId>()?)?;
     Ok(Json(view(&services, caller, record)))
+}
+
+/// The deliveries of an event whose queues the caller may change.
+fn managed_deliveries(services: &EventServices, caller: &Caller, record: &Record) -> Vec<Delivery> {
+    let is_managed = |delivery: &&Delivery| match services.subscriptions.get(delivery.sink_id) {
+        Some(subscription) => subscription.owner == caller.user.id,
+        None => services.sinks.get(delivery.sink_id).is_some_and(|sink| manages_sinks_of(caller, sink.owner)),
+    };
+    record.deliveries.iter().filter(is_managed).cloned().collect()
 }
 
 /// The event with those of its deliveries that the caller may see.

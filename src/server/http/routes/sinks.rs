@@ -55,7 +55,7 @@ pub async fn list(
             && query.name.as_ref().is_none_or(|name| *name == sink.name)
             && query.owner.is_none_or(|owner| owner == OwnerSpec::from(sink.owner))
             && words.iter().all(|word| has_word(sink, word))
-            && query.status.is_none_or(|status| status == status_of(&services, sink))
+            && query.status.as_ref().is_none_or(|any| any.0.contains(&status_of(&services, sink)))
     };
     let after = pagination::cursor(query.cursor.as_deref())?;
     let sinks = services.sinks.page(after, pagination::fetch_count(query.limit), filter);

@@ -167,6 +167,7 @@ async fn sinks_are_found_by_words_and_by_status() {
         ("status=paused", &["gamma"]),
         ("status=active", &["alpha", "beta"]),
         ("status=failing", &[]),
+        ("status=failing,paused", &["gamma"]),
     ] {
         let found = server.get(&format!("/api/event-sinks?{query}")).await.body;
         let names: Vec<_> =

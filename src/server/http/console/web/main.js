@@ -15,14 +15,17 @@ listen(() => (user.value ? offeredViews() : []));
 
 function Console() {
   const [Login, setLogin] = useState(null);
+  const [failed, setFailed] = useState(false);
   const recovered = recoveries.value;
   useEffect(() => {
     if (user.value === undefined) loadSession().catch(() => {});
   }, [recovered]);
   useEffect(() => {
-    if (user.value === null && !Login) import("./views/login.js").then((module) => setLogin(() => module.Login));
-  }, [user.value]);
+    if (user.value !== null || Login) return;
+    import("./views/login.js").then((module) => setLogin(() => module.Login), () => setFailed(true));
+  }, [user.value, recovered]);
   if (user.value === undefined) return isReachable.value ? null : html`<main class="alone"><${Unreachable} /></main>`;
+  if (user.value === null && failed && !Login) return html`<main class="alone"><${NotLoaded} /></main>`;
   if (user.value === null) return Login && html`<${Login} />`;
   return html`<${Layout}><${View} /><//>`;
 }
@@ -47,8 +50,12 @@ function View() {
   if (!found) return html`<${NotFound} />`;
   if (!found.isOffered) return html`<${NotOffered} name=${found.view.name} />`;
   const { view: Shown, failed } = loaded[key] ?? {};
-  if (failed) return html`<${ErrorBox} error=${{ message: "This view could not be loaded. Reload the page." }} />`;
+  if (failed) return html`<${NotLoaded} />`;
   return Shown ? html`<${Guard} key=${path.join("/")}><${Shown} id=${path[1]} /><//>` : html`<${Loading} />`;
+}
+
+function NotLoaded() {
+  return html`<${ErrorBox} error=${{ message: "This view could not be loaded. Reload the page." }} />`;
 }
 
 /** Keeps a defect of one view from taking the navigation with it. */

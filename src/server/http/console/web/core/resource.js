@@ -9,7 +9,7 @@ import { get, recoveries } from "./api.js";
  * while the page is visible.
  */
 export function useResource(load, inputs, { every } = {}) {
-  const [state, setState] = useState({ data: undefined, error: null, isLoading: true });
+  const [state, setState] = useState({ data: undefined, error: null, isLoading: true, loadedAt: null });
   const latest = useRef(0);
   const underWay = useRef(0);
   const reload = useCallback(async () => {
@@ -18,12 +18,12 @@ export function useResource(load, inputs, { every } = {}) {
     setState((before) => ({ ...before, isLoading: true }));
     try {
       const data = await load();
-      if (turn === latest.current) setState({ data, error: null, isLoading: false });
+      if (turn === latest.current) setState({ data, error: null, isLoading: false, loadedAt: new Date().toISOString() });
     } catch (error) {
       if (turn === latest.current && error.name !== "AbortError") {
         // What was shown stays, unless it is gone or not this user's any more.
         const isGone = [401, 403, 404].includes(error.status);
-        setState((before) => ({ data: isGone ? undefined : before.data, error, isLoading: false }));
+        setState((before) => ({ ...before, data: isGone ? undefined : before.data, error, isLoading: false }));
       }
     } finally {
       underWay.current -= 1;
@@ -43,7 +43,7 @@ export function useResource(load, inputs, { every } = {}) {
   const set = (data) => {
     // An answer that was asked for before is older than this.
     latest.current += 1;
-    setState({ data, error: null, isLoading: false });
+    setState({ data, error: null, isLoading: false, loadedAt: new Date().toISOString() });
   };
   return { ...state, reload, set };
 }
@@ -54,53 +54,79 @@ export function useGet(path, query, options) {
   return useResource(async () => (path === null ? null : get(path, query)), [path, key], options);
 }
 
+const NO_PAGES = { items: [], next: null, error: null, isLoading: true, isRefreshing: false, isComplete: false, loadedAt: null };
+
+/** The most pages without an item that are passed over before the list says so far as it has come. */
+const MAX_EMPTY = 40;
+
+/** Items up to which a list is read anew at each interval. A longer one is read anew by hand. */
+const MAX_REFRESHED = 1000;
+
 /**
  * A list that is loaded page by page: `more()` loads the next page. Empty pages with a cursor, which a filter that matches
- * little gives, are passed over until something is found or `MAX_EMPTY` were read.
+ * little gives, are passed over until something is found or `MAX_EMPTY` were read. `keep` selects among the items of a page.
+ *
+ * `refresh()` reads what is shown anew and puts it in place of the former rows at once; with `every`, that happens at this interval of
+ * milliseconds while the page is visible.
  */
-export function useList(path, query = {}, { limit = 100 } = {}) {
+export function useList(path, query = {}, { limit = 100, keep, every } = {}) {
   const key = JSON.stringify(query);
-  const [state, setState] = useState({ items: [], next: null, error: null, isLoading: true, isComplete: false });
+  const [state, setState] = useState(NO_PAGES);
   const latest = useRef(0);
   const loading = useRef(false);
+  const shown = useRef(0);
+  shown.current = state.items.length;
 
-  const fetchPage = useCallback(async (cursor, before) => {
-    const turn = latest.current;
+  /** Reads pages after `before` until there are `wanted` items, or all. */
+  const fetchPages = useCallback(async (cursor, before, wanted) => {
+    const turn = ++latest.current;
     loading.current = true;
-    setState((state) => ({ ...state, isLoading: true, error: null }));
+    const isRefreshing = before.length === 0 && shown.current > 0;
+    setState((state) => ({ ...state, isLoading: !isRefreshing, isRefreshing }));
     try {
-      let page = await get(path, { ...query, limit, cursor });
-      for (let empty = 0; page.items.length === 0 && page.next && empty < MAX_EMPTY; empty += 1) {
+      const items = [...before];
+      let next = cursor;
+      let empty = 0;
+      do {
+        const page = await get(path, { ...query, limit, cursor: next });
         if (turn !== latest.current) return;
-        page = await get(path, { ...query, limit, cursor: page.next });
-      }
-      if (turn !== latest.current) return;
-      const items = [...before, ...page.items];
-      setState({ items, next: page.next, error: null, isLoading: false, isComplete: !page.next });
+        const kept = keep ? page.items.filter(keep) : page.items;
+        items.push(...kept);
+        next = page.next;
+        empty = kept.length === 0 ? empty + 1 : 0;
+      } while (next && items.length < wanted && empty < MAX_EMPTY);
+      const loadedAt = new Date().toISOString();
+      setState({ items, next, error: null, isLoading: false, isRefreshing: false, isComplete: !next, loadedAt });
     } catch (error) {
-      if (turn === latest.current) setState((state) => ({ ...state, error, isLoading: false }));
+      if (turn === latest.current) setState((state) => ({ ...state, error, isLoading: false, isRefreshing: false }));
     } finally {
       if (turn === latest.current) loading.current = false;
     }
-  }, [path, key, limit]);
+  }, [path, key, limit, keep]);
 
   const recovered = recoveries.value;
-  const reload = useCallback(() => {
-    latest.current += 1;
-    return fetchPage(undefined, []);
-  }, [fetchPage]);
+  const refresh = useCallback(() => fetchPages(undefined, [], Math.max(1, shown.current)), [fetchPages]);
   useEffect(() => {
-    reload();
+    // Another filter has other rows: those of the former one are no answer to it.
+    setState(NO_PAGES);
+    shown.current = 0;
+  }, [fetchPages]);
+  useEffect(() => {
+    refresh();
     return () => (latest.current += 1);
-  }, [reload, recovered]);
+  }, [refresh, recovered]);
+  useEffect(() => {
+    if (!every) return undefined;
+    const isDue = () => !document.hidden && !loading.current && shown.current <= MAX_REFRESHED;
+    const timer = setInterval(() => isDue() && refresh(), every);
+    return () => clearInterval(timer);
+  }, [refresh, every]);
 
   const more = () => {
-    if (state.next && !loading.current) fetchPage(state.next, state.items);
+    if (state.next && !loading.current) fetchPages(state.next, state.items, state.items.length + 1);
   };
-  return { ...state, more, reload };
+  return { ...state, more, reload: refresh, isRefreshed: Boolean(every) && state.items.length <= MAX_REFRESHED };
 }
-
-const MAX_EMPTY = 40;
 
 /** The state of an action: `run(work)` runs it once at a time and keeps its error. */
 export function useAction() {

@@ -1,7 +1,9 @@
 // A sink while it is edited: the form's fields, and the definition that they make. Fields that the form does not know are kept.
 
 /** Fields of a sink that the server adds to its definition. */
-const VIEW_FIELDS = ["id", "space_id", "queue", "quarantine", "previous_secret_until", "filter_errors", "status", "activity", "failure", "created_at", "updated_at"];
+const VIEW_FIELDS = [
+  "id", "space_id", "queue", "quarantine", "previous_secret_until", "filter_errors", "status", "activity", "failure", "created_at", "updated_at",
+];
 
 export function newDraft() {
   return {
@@ -21,14 +23,28 @@ export function draftOf(sink) {
   const { webhook, script, template } = sink;
   return {
     ...fresh,
-    spec, name: sink.name, description: sink.description ?? "", events: sink.events, filter: sink.filter ?? "", active: sink.active !== false,
-    owner: sink.owner, type: sink.type,
-    url: webhook?.url ?? "", headers: Object.entries(webhook?.headers ?? {}).map(([name, value]) => [name, valueText(value)]),
-    ed25519: Boolean(webhook?.ed25519), skipTls: Boolean(webhook?.skip_tls_verify),
-    bodyMode: webhook?.template ? "template" : (webhook?.body ?? "default"), template: webhook?.template ?? fresh.template,
-    internal: Boolean(sink.internal), onFailure: sink.on_failure ?? "dead-letter", gone: webhook?.gone ?? "retry",
-    batchMax: webhook?.batch ? String(webhook.batch.max) : "", batchWait: webhook?.batch?.wait ?? "",
-    scriptMode: script?.script_id ? "stored" : "source", scriptSource: script?.source ?? fresh.scriptSource, scriptId: script?.script_id ?? "",
+    spec,
+    name: sink.name,
+    description: sink.description ?? "",
+    events: sink.events,
+    filter: sink.filter ?? "",
+    active: sink.active !== false,
+    owner: sink.owner,
+    type: sink.type,
+    url: webhook?.url ?? "",
+    headers: Object.entries(webhook?.headers ?? {}).map(([name, value]) => [name, valueText(value)]),
+    ed25519: Boolean(webhook?.ed25519),
+    skipTls: Boolean(webhook?.skip_tls_verify),
+    bodyMode: webhook?.template ? "template" : (webhook?.body ?? "default"),
+    template: webhook?.template ?? fresh.template,
+    internal: Boolean(sink.internal),
+    onFailure: sink.on_failure ?? "dead-letter",
+    gone: webhook?.gone ?? "retry",
+    batchMax: webhook?.batch ? String(webhook.batch.max) : "",
+    batchWait: webhook?.batch?.wait ?? "",
+    scriptMode: script?.script_id ? "stored" : "source",
+    scriptSource: script?.source ?? fresh.scriptSource,
+    scriptId: script?.script_id ?? "",
     formatter: template ?? fresh.formatter,
   };
 }
@@ -49,7 +65,8 @@ function parseValue(text) {
 
 /** The definition that a draft stands for. Without a secret, the server makes or keeps one. */
 export function specOf(draft) {
-  const spec = { ...draft.spec, name: draft.name.trim(), description: draft.description, events: draft.events, type: draft.type, owner: draft.owner, active: draft.active };
+  const { description, events, type, owner, active } = draft;
+  const spec = { ...draft.spec, name: draft.name.trim(), description, events, type, owner, active };
   for (const part of ["webhook", "script", "template", "filter", "internal", "on_failure"]) delete spec[part];
   if (draft.internal && draft.type !== "json-rpc") spec.internal = true;
   if (draft.onFailure !== "dead-letter" && draft.type !== "json-rpc") spec.on_failure = draft.onFailure;
@@ -62,12 +79,14 @@ export function specOf(draft) {
 
 function webhookOf(draft) {
   const { template: _, body: __, secret: ___, batch: ____, gone: _____, ...kept } = draft.spec.webhook ?? {};
-  const headers = Object.fromEntries(draft.headers.filter(([name]) => name.trim() !== "").map(([name, value]) => [name.trim(), parseValue(value)]));
+  const named = draft.headers.filter(([name]) => name.trim() !== "");
+  const headers = Object.fromEntries(named.map(([name, value]) => [name.trim(), parseValue(value)]));
   const webhook = { ...kept, url: draft.url.trim(), headers, skip_tls_verify: draft.skipTls };
   if (draft.ed25519) webhook.ed25519 = true;
   else delete webhook.ed25519;
   if (draft.gone !== "retry") webhook.gone = draft.gone;
-  if (draft.batchMax !== "") webhook.batch = draft.batchWait.trim() === "" ? { max: Number(draft.batchMax) } : { max: Number(draft.batchMax), wait: draft.batchWait.trim() };
+  const wait = draft.batchWait.trim();
+  if (draft.batchMax !== "") webhook.batch = { max: Number(draft.batchMax), ...(wait !== "" && { wait }) };
   if (draft.secret.trim() !== "") webhook.secret = parseValue(draft.secret.trim());
   if (draft.bodyMode === "template") webhook.template = draft.template;
   else if (draft.bodyMode !== "default") webhook.body = draft.bodyMode;

@@ -30,7 +30,8 @@ function key(name) {
 function literal(value) {
   if (typeof value === "string") return value.includes("\n") ? multiline(value) : JSON.stringify(value);
   if (Array.isArray(value)) return `[${value.map(literal).join(", ")}]`;
-  if (typeof value === "object") return `{ ${Object.entries(value).map(([name, inner]) => `${key(name)} = ${literal(inner)}`).join(", ")} }`;
+  if (typeof value === "object") return `{ ${Object.entries(value).map(([name,
+    inner]) => `${key(name)} = ${literal(inner)}`).join(", ")} }`;
   return String(value);
 }
 

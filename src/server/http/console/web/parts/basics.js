@@ -1,7 +1,7 @@
 // Small parts of every view: headings, states, times, errors, empty states, buttons, copying.
 
 import { html, classes, signal, useEffect, useState } from "../core/html.js";
-import { localDate, localTime, relative } from "../core/format.js";
+import { localDate, localTime, number, relative } from "../core/format.js";
 import { Icon } from "./icons.js";
 
 /** The heading of a view, with its actions, and the title of the page. */
@@ -23,7 +23,8 @@ const TONES = {
   delivered: "good", active: "good", healthy: "good", deployed: "good", running: "good", done: "good", ok: "good", completed: "good",
   queued: "busy", paused: "idle", created: "idle", unknown: "idle", skipped: "idle", discarded: "idle", inactive: "idle", stopped: "idle",
   cancelled: "idle", connected: "good",
-  failed: "bad", dead: "bad", failing: "bad", unhealthy: "bad", quarantined: "bad", unlinked: "bad", away: "bad", refused: "bad", held: "bad",
+  failed: "bad", dead: "bad", failing: "bad", unhealthy: "bad", quarantined: "bad", unlinked: "bad", away: "bad", refused: "bad",
+    held: "bad",
   dropped: "warn", dropping: "warn", restarting: "warn", filtered: "idle", expired: "bad",
 };
 
@@ -62,6 +63,31 @@ export function ErrorBox({ error, retry }) {
   </div>`;
 }
 
+/** The error of a list: above its rows, which are then of an earlier moment. */
+export function ListError({ error, retry, loadedAt }) {
+  if (!error) return null;
+  const stale = loadedAt && html` What is shown is of <${Time} at=${loadedAt} /> and may be out of date.`;
+  return html`<div class="error-box" role="alert">
+    <span>${error.message}${stale}</span>
+    ${retry && html`<button type="button" class="quiet" onClick=${retry}>Try again</button>`}
+  </div>`;
+}
+
+/** The time of a list's rows, and reading them anew. */
+export function Freshness({ list, every }) {
+  if (!list.loadedAt) return null;
+  const mode = list.isRefreshed ? `, read anew every ${every / 1000} s` : "";
+  return html`<div class="freshness">
+    <span class="muted">As of <${Time} at=${list.loadedAt} />${mode}</span>
+    <${Button} kind="quiet" icon="reload" busy=${list.isRefreshing} onClick=${list.reload}>Refresh<//>
+  </div>`;
+}
+
+/** Says that a list was cut, and what to do about it. */
+export function CutNote({ items, children }) {
+  return items?.isCut ? html`<p class="banner warn">Only the first ${number(items.length)} were read. ${children}</p>` : null;
+}
+
 /** Nothing is there yet: what it is for, and what to do first. */
 export function Empty({ title, children, action }) {
   return html`<div class="empty"><h2>${title}</h2><p>${children}</p>${action}</div>`;
@@ -81,7 +107,10 @@ export function LinkButton({ href, icon, kind = "", children }) {
 export function Copy({ text, label = "Copy", small = false }) {
   const [isCopied, setCopied] = useState(false);
   const copy = async () => {
-    await copyText(text);
+    if (!(await copyText(text))) {
+      announce("It could not be copied: select the text and copy it by hand.", "bad");
+      return;
+    }
     setCopied(true);
     announce("Copied");
     setTimeout(() => setCopied(false), 1500);
@@ -91,11 +120,12 @@ export function Copy({ text, label = "Copy", small = false }) {
   </button>`;
 }
 
-/** The clipboard needs https or loopback; elsewhere a selection is copied. */
+/** Copies a text, and tells whether that worked. The clipboard needs https or loopback; elsewhere a selection is copied. */
 async function copyText(text) {
   if (navigator.clipboard) {
     try {
-      return await navigator.clipboard.writeText(text);
+      await navigator.clipboard.writeText(text);
+      return true;
     } catch {
       // Refused: the selection below works without a permission.
     }
@@ -105,9 +135,9 @@ async function copyText(text) {
   area.className = "visually-hidden";
   document.body.append(area);
   area.select();
-  document.execCommand("copy");
+  const isCopied = document.execCommand("copy");
   area.remove();
-  return undefined;
+  return isCopied;
 }
 
 /** A value in monospace that can be copied. */

@@ -1,6 +1,6 @@
 // Charts: the lines of the overview by uPlot, loaded when they are first shown, and the sparklines of lists as plain SVG.
 
-import { html, useEffect, useRef } from "../core/html.js";
+import { html, useEffect, useRef, useState } from "../core/html.js";
 import { theme } from "../core/theme.js";
 import { number } from "../core/format.js";
 
@@ -25,7 +25,17 @@ function showLast(plot) {
 
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hour12: false });
 
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+/** A colour of the style as a canvas takes it: `rgb(…)` of the present scheme. */
+function colour(name) {
+  const probe = document.createElement("span");
+  probe.style.color = `var(${name})`;
+  document.body.append(probe);
+  const resolved = getComputedStyle(probe).color;
+  probe.remove();
+  return resolved;
+}
+
+const faint = (rgb) => rgb.replace("rgb(", "rgba(").replace(")", ", 0.13)");
 
 /**
  * Counts by minute as lines. `series` are `{name, colour, values}`, with the name of a colour in the style. The sums are said in
@@ -34,6 +44,7 @@ const colour = (name) => getComputedStyle(document.documentElement).getPropertyV
 export function MinuteChart({ label, from, series, height = 180 }) {
   const element = useRef();
   const plot = useRef();
+  const [failed, setFailed] = useState(false);
   const start = Date.parse(from) / 1000;
   const times = series[0].values.map((_, minute) => start + minute * 60);
   const data = [times, ...series.map((one) => one.values)];
@@ -42,7 +53,8 @@ export function MinuteChart({ label, from, series, height = 180 }) {
     let observer;
     loadPlot().then((uPlot) => {
       if (isGone || !element.current) return;
-      const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
+      const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false },
+        font: "12px system-ui" };
       plot.current = new uPlot({
         width: element.current.clientWidth,
         height,
@@ -55,13 +67,13 @@ export function MinuteChart({ label, from, series, height = 180 }) {
         series: [
           { label: "Minute", value: (_, at) => (at ? clock.format(at * 1000) : "") },
           ...series.map((one) => ({
-            label: one.name, stroke: colour(one.colour), width: 2, fill: one.fill && `${colour(one.colour)}22`, points: { show: false },
+            label: one.name, stroke: colour(one.colour), width: 2, fill: one.fill && faint(colour(one.colour)), points: { show: false },
           })),
         ],
       }, data, element.current);
       observer = new ResizeObserver(() => element.current && plot.current?.setSize({ width: element.current.clientWidth, height }));
       observer.observe(element.current);
-    });
+    }, () => setFailed(true));
     return () => {
       isGone = true;
       observer?.disconnect();
@@ -73,7 +85,10 @@ export function MinuteChart({ label, from, series, height = 180 }) {
     plot.current?.setData(data);
   }, [from, JSON.stringify(data.slice(1))]);
   const sums = series.map((one) => `${one.name} ${number(one.values.reduce((sum, value) => sum + value, 0))}`);
-  return html`<div class="chart" role="img" aria-label=${`${label}: ${sums.join(", ")} in the last hour`}><div ref=${element} aria-hidden="true" style=${{ minHeight: `${height + 34}px` }}></div></div>`;
+  if (failed) return html`<p class="muted">The chart could not be loaded. In the last hour: ${sums.join(", ")}.</p>`;
+  return html`<div class="chart" role="img" aria-label=${`${label}: ${sums.join(", ")} in the last hour`}>
+    <div ref=${element} aria-hidden="true" style=${{ minHeight: `${height + 34}px` }}></div>
+  </div>`;
 }
 
 /** Deliveries and failures of the last hour, in steps of five minutes. */
@@ -90,5 +105,7 @@ export function Sparkline({ activity }) {
     return html`<rect class="bar-all" x=${at * 7} width="5" y=${22 - high(total)} height=${high(total)} />
       <rect class="bar-bad" x=${at * 7} width="5" y=${22 - high(bad)} height=${high(bad)} />`;
   });
-  return html`<svg class="sparkline" viewBox="0 0 84 22" width="84" height="22" role="img" aria-label=${label}><title>${label}</title><path d="M0 21.500h84" class="bar-line" />${bars}</svg>`;
+  return html`<svg class="sparkline" viewBox="0 0 84 22" width="84" height="22" role="img" aria-label=${label}>
+    <title>${label}</title><path d="M0 21.500h84" class="bar-line" />${bars}
+  </svg>`;
 }

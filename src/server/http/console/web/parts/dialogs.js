@@ -1,7 +1,7 @@
 // Dialogs: a frame around the browser's own `<dialog>`, which keeps the focus inside, and the question before a deletion.
 
 import { html, useEffect, useRef, useState } from "../core/html.js";
-import { useAction } from "../core/resource.js";
+import { useAction, useResource } from "../core/resource.js";
 import { Button, Copy, ErrorBox } from "./basics.js";
 import { Icon } from "./icons.js";
 
@@ -29,22 +29,21 @@ export function Dialog({ title, onClose, children, wide = false }) {
  */
 export function Confirm({ title, consequences = [], verb = "Delete", kind = "danger", action, onClose }) {
   const { isBusy, error, run } = useAction();
-  const [sentences, setSentences] = useState(Array.isArray(consequences) ? consequences : null);
-  useEffect(() => {
-    if (!Array.isArray(consequences)) consequences().then(setSentences, () => setSentences([]));
-  }, []);
+  const found = useResource(async () => (Array.isArray(consequences) ? consequences : consequences()), []);
   const confirm = () => run(async () => {
     await action();
     onClose();
   });
   return html`<${Dialog} title=${title} onClose=${onClose}>
-    ${sentences === null ? html`<p class="muted">Looking what hangs on it…</p>` : sentences.length > 0 && html`<ul class="consequences">
-      ${sentences.map((sentence) => html`<li>${sentence}</li>`)}
+    ${found.isLoading && !found.data && html`<p class="muted">Looking what hangs on it…</p>`}
+    ${found.error && html`<p>It is not known what hangs on it:</p><${ErrorBox} error=${found.error} retry=${found.reload} />`}
+    ${found.data?.length > 0 && html`<ul class="consequences">
+      ${found.data.map((sentence) => html`<li>${sentence}</li>`)}
     </ul>`}
     <${ErrorBox} error=${error} />
     <div class="dialog-actions">
       <${Button} onClick=${onClose}>Cancel<//>
-      <${Button} kind=${kind} busy=${isBusy} disabled=${sentences === null} onClick=${confirm}>${verb}<//>
+      <${Button} kind=${kind} busy=${isBusy} disabled=${found.isLoading && !found.data} onClick=${confirm}>${verb}<//>
     </div>
   <//>`;
 }
@@ -53,7 +52,16 @@ export function Confirm({ title, consequences = [], verb = "Delete", kind = "dan
 export function ConfirmButton({ label, icon = "trash", title, consequences, verb = label, kind = "danger", buttonKind = "", action }) {
   const [isOpen, setOpen] = useState(false);
   return html`<${Button} kind=${buttonKind} icon=${icon} onClick=${() => setOpen(true)}>${label}<//>
-    ${isOpen && html`<${Confirm} title=${title} consequences=${consequences} verb=${verb} kind=${kind} action=${action} onClose=${() => setOpen(false)} />`}`;
+    ${isOpen && html`<${Confirm} title=${title} consequences=${consequences} verb=${verb} kind=${kind} action=${action}
+      onClose=${() => setOpen(false)} />`}`;
+}
+
+/** The buttons at the end of a dialog's form: leave it, or send it. */
+export function FormActions({ onClose, isBusy, icon, children }) {
+  return html`<div class="dialog-actions">
+    <${Button} onClick=${onClose}>Cancel<//>
+    <${Button} type="submit" kind="primary" icon=${icon} busy=${isBusy}>${children}<//>
+  </div>`;
 }
 
 /** A secret that is shown this once. */

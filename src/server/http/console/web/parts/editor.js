@@ -8,15 +8,16 @@ let loading;
 const loadEditor = () => (loading ??= import("../vendor/editor.js"));
 
 /**
- * An editor of Lua, JSON or plain text. `scope` has the names for completion, `check(text)` resolves to errors `{line, message}` while
- * typing, and `errors` are those of the last save.
+ * An editor of Lua, JSON, text with Lua in `${{ }}` (`template`), or plain text. `scope` has the names for completion and `modules`
+ * those of modules that can be required; `check(text)` resolves to errors `{line, message}` while typing, and `errors` are those of the
+ * last save.
  */
-export function Editor({ label, value, onInput, language = "lua", scope, check, errors = [], readOnly = false, lines = 12 }) {
+export function Editor({ label, value, onInput, language = "lua", scope, modules, check, errors = [], readOnly = false, lines = 12 }) {
   const host = useRef();
   const view = useRef();
   const latest = useRef({});
   const [found, setFound] = useState([]);
-  latest.current = { onInput, scope, check, setFound };
+  latest.current = { onInput, scope, modules, check, setFound };
   const [failed, setFailed] = useState(false);
   const [isReady, setReady] = useState(false);
 
@@ -39,27 +40,39 @@ export function Editor({ label, value, onInput, language = "lua", scope, check, 
   useEffect(() => {
     const editor = view.current;
     const text = value ?? "";
-    if (editor && editor.state.doc.toString() !== text) editor.dispatch({ changes: { from: 0, to: editor.state.doc.length, insert: text } });
+    if (!editor || editor.state.doc.toString() === text) return;
+    editor.dispatch({ changes: { from: 0, to: editor.state.doc.length, insert: text } });
   }, [value, isReady]);
 
   useEffect(() => {
     if (!view.current || errors.length === 0) return;
-    loadEditor().then((cm) => view.current?.dispatch(cm.setDiagnostics(view.current.state, errors.map((error) => diagnostic(view.current.state, error)))));
+    const mark = (cm) => cm.setDiagnostics(view.current.state, errors.map((error) => diagnostic(view.current.state, error)));
+    loadEditor().then((cm) => view.current?.dispatch(mark(cm)));
   }, [JSON.stringify(errors), isReady]);
 
   if (failed) {
-    return html`<textarea class="plain-editor" aria-label=${label} rows=${lines} readonly=${readOnly} value=${value ?? ""} onInput=${(event) => onInput(event.target.value)}></textarea>`;
+    return html`<textarea class="plain-editor" aria-label=${label} rows=${lines} readonly=${readOnly} value=${value ?? ""}
+        onInput=${(event) => onInput(event.target.value)}></textarea>
+      <div class="field-note"
+        role="status">The editor could not be loaded. Nothing is completed or checked here until you reload the page.</div>`;
   }
   return html`<div class="editor">
-    <div ref=${host} class="editor-host" style=${{ minHeight: `${lines * 20}px` }}></div>${!isReady && html`<${Loading} label="Loading the editor" />`}
-    <div role="status">${found.map((error) => html`<div class="field-error" key=${error.line}>${error.line ? `Line ${error.line}: ` : ""}${error.message}</div>`)}</div>
+    <div ref=${host} class="editor-host" style=${{ minHeight: `${lines * 20}px` }}></div>
+    ${!isReady && html`<${Loading} label="Loading the editor" />`}
+    <div role="status">${found.map((error) => html`<${Found} key=${error.line} error=${error} />`)}</div>
   </div>`;
+}
+
+function Found({ error }) {
+  if (error.isUnchecked) return html`<div class="field-note">${error.message}</div>`;
+  return html`<div class="field-error">${error.line ? `Line ${error.line}: ` : ""}${error.message}</div>`;
 }
 
 function extensionsOf(cm, { label, language, readOnly, lines, latest }) {
   const extensions = [
     cm.history(), cm.drawSelection(), cm.bracketMatching(), cm.closeBrackets(),
-    cm.highlightSelectionMatches(), cm.indentUnit.of("  "), cm.syntaxHighlighting(highlighting(cm)), look(cm, lines), cm.EditorView.lineWrapping,
+    cm.highlightSelectionMatches(), cm.indentUnit.of("  "), cm.syntaxHighlighting(highlighting(cm)), look(cm, lines),
+      cm.EditorView.lineWrapping,
     cm.EditorView.contentAttributes.of({ "aria-label": label, spellcheck: "false" }),
     cm.keymap.of([...cm.closeBracketsKeymap, ...cm.defaultKeymap, ...cm.historyKeymap, ...cm.completionKeymap, ...cm.lintKeymap]),
     cm.EditorView.domEventHandlers({ beforeinput: replaceSelected }),
@@ -67,9 +80,10 @@ function extensionsOf(cm, { label, language, readOnly, lines, latest }) {
   ];
   if (lines > 1) extensions.push(cm.lineNumbers(), cm.highlightActiveLine());
   if (readOnly) extensions.push(cm.EditorState.readOnly.of(true));
-  if (language === "lua") {
-    extensions.push(cm.StreamLanguage.define(cm.lua), cm.autocompletion({ override: [(context) => complete(context, latest.current.scope)] }));
-    extensions.push(cm.linter((view) => lint(view, latest.current), { delay: 500 }));
+  if (language === "lua" || language === "template") {
+    const completion = (context) => complete(context, latest.current, language === "template");
+    if (language === "lua") extensions.push(cm.StreamLanguage.define(cm.lua));
+    extensions.push(cm.autocompletion({ override: [completion] }), cm.linter((view) => lint(view, latest.current), { delay: 500 }));
   } else if (language === "json") {
     const parse = cm.jsonParseLinter();
     extensions.push(cm.json(), cm.linter((view) => (view.state.doc.length === 0 ? [] : parse(view))));
@@ -94,7 +108,7 @@ async function lint(view, { check, setFound }) {
   const text = view.state.doc.toString();
   const errors = check && text.trim() !== "" ? await check(text) : [];
   setFound(errors);
-  return errors.map((error) => diagnostic(view.state, error));
+  return errors.filter((error) => !error.isUnchecked).map((error) => diagnostic(view.state, error));
 }
 
 function diagnostic(state, { line, message }) {
@@ -102,13 +116,14 @@ function diagnostic(state, { line, message }) {
   return { from: at.from, to: at.to, severity: "error", message };
 }
 
-/** Completes a name, or the member of a table: `event.da` or `string.for`. */
-function complete(context, scope) {
+/** Completes a name, or the member of a table: `event.da` or `string.for`. In a text template, within `${{` and `}}` only. */
+function complete(context, { scope, modules }, isTemplate) {
   const before = context.matchBefore(/[A-Za-z_][\w.]*/);
   if (!scope || (!before && !context.explicit)) return null;
+  if (isTemplate && !isInExpression(context.state.sliceDoc(0, context.pos))) return null;
   const path = (before?.text ?? "").split(".");
   const last = path.pop();
-  let members = scope;
+  let members = { ...scope, ...required(context.state.doc.toString(), modules) };
   for (const name of path) members = members?.[name]?.members;
   if (!members) return null;
   const options = Object.entries(members).map(([label, { kind, detail, info }]) => ({ label, type: kind, detail, info }));
@@ -116,7 +131,22 @@ function complete(context, scope) {
   return { from: context.pos - last.length, options: [...options, ...words], validFor: /^\w*$/ };
 }
 
-const KEYWORDS = ["local", "function", "return", "if", "then", "else", "elseif", "end", "for", "in", "do", "while", "repeat", "until", "break", "continue", "and", "or", "not", "nil", "true", "false"];
+function isInExpression(text) {
+  return text.lastIndexOf("${{") > text.lastIndexOf("}}");
+}
+
+/** The locals of a text that hold a module: `local event = require "svc.event"`. */
+function required(text, modules = {}) {
+  const locals = {};
+  for (const [, local, name] of text.matchAll(/\blocal\s+([A-Za-z_]\w*)\s*=\s*require\s*\(?\s*["']([\w.]+)["']/g)) {
+    if (modules[name]) locals[local] = { kind: "variable", info: `The module ${name}`, members: modules[name] };
+  }
+  return locals;
+}
+
+const KEYWORDS = (
+  "local function return if then else elseif end for in do while repeat until break continue and or not nil true false"
+).split(" ");
 
 function highlighting(cm) {
   const { tags } = cm;
@@ -132,14 +162,17 @@ function highlighting(cm) {
 
 function look(cm, lines) {
   return cm.EditorView.theme({
-    "&": { color: "var(--text)", backgroundColor: "var(--field)", fontSize: "13px", borderRadius: "8px", border: "1px solid var(--field-line)" },
+    "&": { color: "var(--text)", backgroundColor: "var(--field)", fontSize: "13px", borderRadius: "8px",
+      border: "1px solid var(--field-line)" },
     "&.cm-focused": { outline: "2px solid var(--focus)", outlineOffset: "1px" },
     ".cm-scroller": { fontFamily: "var(--mono)", lineHeight: "20px", minHeight: `${lines * 20}px`, maxHeight: "60vh", overflow: "auto" },
     ".cm-gutters": { backgroundColor: "transparent", color: "var(--muted)", border: "none" },
     ".cm-activeLine": { backgroundColor: "var(--hover)" },
     ".cm-cursor": { borderLeftColor: "var(--text)" },
-    "&.cm-focused > .cm-scroller > .cm-selectionLayer .cm-selectionBackground, .cm-selectionBackground": { backgroundColor: "var(--selection)" },
-    ".cm-tooltip": { backgroundColor: "var(--panel)", color: "var(--text)", border: "1px solid var(--line)", borderRadius: "8px", overflow: "hidden" },
+    "&.cm-focused > .cm-scroller > .cm-selectionLayer .cm-selectionBackground": { backgroundColor: "var(--selection)" },
+    ".cm-selectionBackground": { backgroundColor: "var(--selection)" },
+    ".cm-tooltip": { backgroundColor: "var(--panel)", color: "var(--text)", border: "1px solid var(--line)", borderRadius: "8px",
+      overflow: "hidden" },
     ".cm-tooltip-autocomplete > ul > li[aria-selected]": { backgroundColor: "var(--accent)", color: "var(--on-accent)" },
     ".cm-completionDetail": { color: "var(--muted)", fontStyle: "normal" },
     ".cm-tooltip-autocomplete > ul > li[aria-selected] .cm-completionDetail": { color: "inherit" },

@@ -5,8 +5,8 @@ import { post } from "../core/api.js";
 import { navigate, to } from "../core/router.js";
 import { useAction } from "../core/resource.js";
 import { count } from "../core/format.js";
-import { announce, Button, ErrorBox } from "./basics.js";
-import { Dialog } from "./dialogs.js";
+import { announce, ErrorBox } from "./basics.js";
+import { Dialog, FormActions } from "./dialogs.js";
 import { Editor } from "./editor.js";
 import { errorOf, Text } from "./forms.js";
 
@@ -26,10 +26,13 @@ export function EmitDialog({ type = "", payload = "{\n  \n}", title = "Raise an 
   };
   return html`<${Dialog} title=${title} onClose=${onClose} wide>
     <form class="form" onSubmit=${submit}>
-      <${Text} label="Type" hint="The service puts custom. in front." value=${kind} onInput=${setKind} placeholder="deploy.done" required error=${errorOf(error, "type")} />
-      <div class="field"><span>Payload</span><${Editor} label="Payload, a JSON object" language="json" value=${text} onInput=${setText} lines=${8} /></div>
+      <${Text} label="Type" hint="The service puts custom. in front." value=${kind} onInput=${setKind} placeholder="deploy.done" required
+        error=${errorOf(error, "type")} />
+      <div class="field"><span>Payload</span>
+        <${Editor} label="Payload, a JSON object" language="json" value=${text} onInput=${setText} lines=${8} />
+      </div>
       <${ErrorBox} error=${error} />
-      <div class="dialog-actions"><${Button} onClick=${onClose}>Cancel<//><${Button} type="submit" kind="primary" icon="send" busy=${isBusy}>Raise<//></div>
+      <${FormActions} onClose=${onClose} isBusy=${isBusy} icon="send">Raise<//>
     </form>
   <//>`;
 }

@@ -10,6 +10,7 @@ import { setTheme, theme } from "../core/theme.js";
 import { localTime } from "../core/format.js";
 import { announce, notice } from "./basics.js";
 import { Icon } from "./icons.js";
+import { LeaveQuestion } from "./leaving.js";
 
 export function Layout({ children }) {
   const [isMenuOpen, setMenuOpen] = useState(false);
@@ -27,7 +28,8 @@ export function Layout({ children }) {
   return html`<a class="skip" href="#main" onClick=${skip}>Skip to the content</a>
     <div class="frame">
       <header class="topbar">
-        <button type="button" class="button quiet menu-button" aria-label="Menu" aria-expanded=${isMenuOpen} aria-controls="navigation" onClick=${() => setMenuOpen(!isMenuOpen)}>
+        <button type="button" class="button quiet menu-button" aria-label="Menu" aria-expanded=${isMenuOpen} aria-controls="navigation"
+          onClick=${() => setMenuOpen(!isMenuOpen)}>
           <${Icon} name=${isMenuOpen ? "close" : "menu"} />
         </button>
         <a class="brand" href="#/" aria-label="svc, first view"><${Mark} /><span>svc</span></a>
@@ -37,7 +39,9 @@ export function Layout({ children }) {
         </button>
         <div class="topbar-right">
           <${ThemeButton} />
-          <button type="button" class="button quiet" aria-label="Keys and help" onClick=${() => (openPanel.value = "help")}><${Icon} name="help" /></button>
+          <button type="button" class="button quiet" aria-label="Keys and help" onClick=${() => (openPanel.value = "help")}>
+            <${Icon} name="help" />
+          </button>
           <${UserMenu} />
         </div>
       </header>
@@ -46,8 +50,10 @@ export function Layout({ children }) {
       </nav>
       <main id="main" tabindex="-1"><${Banners} />${children}</main>
     </div>
-    <${Panels} />
-    <div class=${classes("notice", notice.value.text && "shown", notice.value.tone)} role="status" aria-live="polite">${notice.value.text}</div>`;
+    <${Panels} /><${LeaveQuestion} />
+    <div class=${classes("notice", notice.value.text && "shown", notice.value.tone)} role="status" aria-live="polite">
+      ${notice.value.text}
+    </div>`;
 }
 
 function skip(event) {
@@ -57,7 +63,8 @@ function skip(event) {
 
 function Mark() {
   return html`<svg width="26" height="26" viewBox="0 0 32 32" aria-hidden="true"><rect width="32" height="32" rx="8" class="mark-back" />
-    <g class="mark-lines"><path d="M9 16h5M14 16c4 0 3-7 9-7M14 16h9M14 16c4 0 3 7 9 7" /><circle cx="8.500" cy="16" r="1.600" /></g></svg>`;
+    <g class="mark-lines"><path d="M9 16h5M14 16c4 0 3-7 9-7M14 16h9M14 16c4 0 3 7 9 7" /><circle cx="8.500" cy="16" r="1.600" /></g>
+  </svg>`;
 }
 
 function Group({ group, current }) {
@@ -85,7 +92,8 @@ function ThemeButton() {
 function UserMenu() {
   const leave = () => logout().catch((error) => announce(error.message, "bad"));
   return html`<details class="user-menu">
-    <summary title="Your account"><span class="avatar" aria-hidden="true">${user.value.name.slice(0, 1).toUpperCase()}</span><span class="user-name">${user.value.name}</span></summary>
+    <summary title="Your account"><span class="avatar" aria-hidden="true">${user.value.name.slice(0, 1).toUpperCase()}</span>
+      <span class="user-name">${user.value.name}</span></summary>
     <div class="menu">
       <div class="muted">${user.value.roles.map((role) => role.name).join(", ") || "no roles"}</div>
       <a href=${to("account")}>Account and password</a>
@@ -111,7 +119,11 @@ function Banners() {
 function Panels() {
   const [panels, setPanels] = useState(null);
   useEffect(() => {
-    if (openPanel.value && !panels) import("../views/panels.js").then((module) => setPanels(module));
+    if (!openPanel.value || panels) return;
+    import("../views/panels.js").then(setPanels, () => {
+      openPanel.value = null;
+      announce("This could not be loaded. Try again.", "bad");
+    });
   }, [openPanel.value]);
   if (!panels || !openPanel.value) return null;
   const Panel = openPanel.value === "help" ? panels.Help : panels.Search;

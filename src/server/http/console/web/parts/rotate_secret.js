@@ -21,13 +21,17 @@ export function RotateSecret({ sink, path, onChange }) {
   return html`<div class="stack">
     <section class="panel"><h2>The secret</h2>
       ${isText ? html`<p>Requests are signed with it, in <code>webhook-signature</code> and <code>X-Service-Signature</code>.</p>
-        <p class="spaced">${isShown ? html`<${Code} text=${secret} label="Copy the secret" />` : html`<${Button} onClick=${() => setShown(true)}>Show<//>`}</p>`
+        <p class="spaced">${isShown ? html`<${Code} text=${secret} label="Copy the secret" />`
+          : html`<${Button} onClick=${() => setShown(true)}>Show<//>`}</p>`
         : html`<p class="muted">${secret ? `The server reads it at each delivery: ${JSON.stringify(secret)}` : "This sink has none."}</p>`}
-      ${sink.previous_secret_until && html`<p class="muted">The former secret is used beside it until <${Time} at=${sink.previous_secret_until} mode="date" />.</p>`}
+      ${sink.previous_secret_until
+        && html`<p class="muted">The former secret is used beside it until <${Time} at=${sink.previous_secret_until} mode="date" />.</p>`}
     </section>
     <section class="panel form"><h2>Replace it</h2>
       <p>The server makes a new secret. For the time of the grace, requests carry both signatures, so that receivers can change over.</p>
-      <div class="form-row"><${Select} label="Grace" value=${grace} onInput=${setGrace} options=${[["0s", "none"], ["1h", "1 hour"], ["24h", "1 day"], ["7d", "7 days"], ["30d", "30 days"]]} /></div>
+      <div class="form-row">
+        <${Select} label="Grace" value=${grace} onInput=${setGrace}
+        options=${[["0s", "none"], ["1h", "1 hour"], ["24h", "1 day"], ["7d", "7 days"], ["30d", "30 days"]]} /></div>
       <${ErrorBox} error=${error} />
       <div class="form-actions"><${Button} kind="primary" busy=${isBusy} onClick=${rotate}>Replace the secret<//></div>
     </section>
@@ -37,5 +41,6 @@ export function RotateSecret({ sink, path, onChange }) {
 
 function PublicKey({ path }) {
   const { data, error } = useResource(() => get(`${path}/public-key`), [path]);
-  return html`<section class="panel"><h2>Public key</h2><${ErrorBox} error=${error} />${data && html`<${Code} text=${data.public_key} label="Copy the public key" />`}</section>`;
+  return html`<section class="panel"><h2>Public key</h2><${ErrorBox} error=${error} />
+    ${data && html`<${Code} text=${data.public_key} label="Copy the public key" />`}</section>`;
 }

@@ -50,25 +50,42 @@ function parse(name, schema, text) {
 
 export function SchemaFields({ schema, fields, onChange }) {
   const required = new Set(Array.isArray(schema.required) ? schema.required : []);
-  return Object.entries(schema.properties).map(([name, property]) => html`<${SchemaField} key=${name} name=${name} schema=${property ?? {}} isRequired=${required.has(name)} value=${fields[name] ?? ""} onInput=${(text) => onChange({ ...fields, [name]: text })} />`);
+  const field = ([name,
+    property]) => html`<${SchemaField} key=${name} name=${name} schema=${property ?? {}} isRequired=${required.has(name)}
+    value=${fields[name] ?? ""} onInput=${(text) => onChange({ ...fields, [name]: text })} />`;
+  return Object.entries(schema.properties).map(field);
 }
 
 function SchemaField({ name, schema, isRequired, value, onInput }) {
-  const label = isRequired ? `${name} *` : name;
   const hint = [schema.description, limits(schema)].filter(Boolean).join(" ") || undefined;
-  if (Array.isArray(schema.enum)) return html`<${Select} label=${label} hint=${hint} value=${value} onInput=${onInput} options=${[["", isRequired ? "choose one" : "not given"], ...schema.enum.map((one) => [String(one), String(one)])]} required=${isRequired} />`;
-  if (schema.type === "boolean" && isRequired) return html`<${Check} label=${label} hint=${hint} value=${value === "true"} onInput=${(isOn) => onInput(String(isOn))} />`;
-  if (schema.type === "boolean") return html`<${Select} label=${label} hint=${hint} value=${value} onInput=${onInput} options=${[["", "not given"], "true", "false"]} />`;
-  if (schema.type === "integer" || schema.type === "number") return html`<${Text} label=${label} hint=${hint} type="number" step=${schema.type === "integer" ? "1" : "any"} min=${schema.minimum} max=${schema.maximum} value=${value} onInput=${onInput} required=${isRequired} />`;
-  if (schema.type === "string") return html`<${Text} label=${label} hint=${hint} value=${value} onInput=${onInput} required=${isRequired && schema.minLength > 0} />`;
-  return html`<${LongText} label=${`${label} (JSON)`} hint=${hint} value=${value} onInput=${onInput} required=${isRequired} />`;
+  const field = { label: isRequired ? `${name} *` : name, hint, value, onInput };
+  if (Array.isArray(schema.enum)) {
+    const options = schema.enum.map((one) => [String(one), String(one)]);
+    return html`<${Select} ...${field} options=${[["", isRequired ? "choose one" : "not given"], ...options]} required=${isRequired} />`;
+  }
+  switch (schema.type) {
+    case "boolean":
+      if (!isRequired) return html`<${Select} ...${field} options=${[["", "not given"], "true", "false"]} />`;
+      return html`<${Check} ...${field} value=${value === "true"} onInput=${(isOn) => onInput(String(isOn))} />`;
+    case "integer":
+    case "number":
+      return html`<${Text} ...${field} type="number" step=${schema.type === "integer" ? "1" : "any"} min=${schema.minimum}
+        max=${schema.maximum} required=${isRequired} />`;
+    case "string":
+      return html`<${Text} ...${field} required=${isRequired && schema.minLength > 0} />`;
+    default:
+      return html`<${LongText} ...${field} label=${`${field.label} (JSON)`} required=${isRequired} />`;
+  }
 }
 
 function limits(schema) {
   const parts = [
-    schema.minimum !== undefined && `at least ${schema.minimum}`, schema.maximum !== undefined && `at most ${schema.maximum}`,
-    schema.minLength !== undefined && `at least ${schema.minLength} characters`, schema.maxLength !== undefined && `at most ${schema.maxLength} characters`,
-    schema.pattern && `like ${schema.pattern}`, schema.format && `a ${schema.format}`,
+    schema.minimum !== undefined && `at least ${schema.minimum}`,
+    schema.maximum !== undefined && `at most ${schema.maximum}`,
+    schema.minLength !== undefined && `at least ${schema.minLength} characters`,
+    schema.maxLength !== undefined && `at most ${schema.maxLength} characters`,
+    schema.pattern && `like ${schema.pattern}`,
+    schema.format && `a ${schema.format}`,
   ].filter(Boolean);
   return parts.length > 0 ? `(${parts.join(", ")})` : "";
 }

@@ -2,7 +2,7 @@
 
 import { html, classes, useEffect, useLayoutEffect, useRef, useState } from "../core/html.js";
 import { navigate } from "../core/router.js";
-import { ErrorBox, Loading } from "./basics.js";
+import { ListError, Loading } from "./basics.js";
 
 /** The height of a row in pixels, as the style has it: rows of a phone have two lines. */
 const ROW = 44;
@@ -14,10 +14,11 @@ const MARGIN = 12;
 const phone = matchMedia("(max-width: 720px)");
 
 /**
- * A table of `items`. A column is `{name, width, cell, label?, secondary?}`; `href(item)` makes rows links, `more` is called near
- * the end. `secondary` columns go to the second line on a phone.
+ * A table of `items`, which `list` was loaded for. A column is `{name, width, cell, label?, secondary?}`; `href(item)` makes rows
+ * links, `more` is called near the end. `secondary` columns go to the second line on a phone. An error of the list stands above the rows.
  */
-export function Table({ label, items, columns, href, keyOf = (item) => item.id, more, isLoading, error, retry, total, selection }) {
+export function Table({ label, items, columns, href, keyOf = (item) => item.id, more, list, isLoading, selection }) {
+  const { error, reload: retry, loadedAt } = list ?? {};
   const body = useRef();
   const [range, setRange] = useState([0, 40]);
   const [height, setHeight] = useState(phone.matches ? ROW_ON_PHONE : ROW);
@@ -40,26 +41,32 @@ export function Table({ label, items, columns, href, keyOf = (item) => item.id, 
     };
   }, [items.length]);
   useEffect(() => {
-    if (more && range[1] >= items.length - MARGIN) more();
-  }, [range[1], items.length, isLoading]);
+    // After an error the rest is asked for by hand.
+    if (more && !error && range[1] >= items.length - MARGIN) more();
+  }, [range[1], items.length, isLoading, error]);
 
   const [first, last] = range;
   const shown = items.slice(first, last);
   const template = columns.map((column) => column.width ?? "minmax(0, 1fr)").join(" ");
   const columnsStyle = { "--columns": selection ? `32px ${template}` : template };
-  return html`<div class="table" role="table" aria-label=${label} aria-rowcount=${total ?? items.length} style=${columnsStyle}>
+  const failure = html`<${ListError} error=${error} retry=${retry} loadedAt=${loadedAt} />`;
+  if (error && items.length === 0) return failure;
+  return html`${failure}
+    <div class=${classes("table", error && "stale")} role="table" aria-label=${label} aria-rowcount=${items.length} style=${columnsStyle}>
     <div role="rowgroup" class="table-head">
       <div role="row" class="row">
-        ${selection && html`<span role="columnheader"><input type="checkbox" aria-label="Select all" checked=${items.length > 0 && selection.size === items.length} onChange=${(event) => selection.all(event.target.checked)} /></span>`}
+        ${selection && html`<span role="columnheader"><input type="checkbox" aria-label="Select all"
+          checked=${items.length > 0 && selection.size === items.length} onChange=${(event) => selection.all(event.target.checked)} />
+            </span>`}
         ${columns.map((column) => html`<span role="columnheader" key=${column.name} class=${column.align ?? ""}>${column.name}</span>`)}
       </div>
     </div>
     <div role="rowgroup" ref=${body} class="table-body" style=${{ height: `${items.length * height}px` }}>
       <div role="presentation" style=${{ height: `${first * height}px` }}></div>
-      ${shown.map((item, index) => html`<${Row} key=${keyOf(item)} item=${item} columns=${columns} href=${href?.(item)} index=${first + index} selection=${selection} keyOf=${keyOf} />`)}
+      ${shown.map((item, index) => html`<${Row} key=${keyOf(item)} item=${item} columns=${columns} href=${href?.(item)}
+        index=${first + index} selection=${selection} keyOf=${keyOf} />`)}
     </div>
   </div>
-  <${ErrorBox} error=${error} retry=${retry} />
   ${isLoading && html`<${Loading} />`}`;
 }
 
@@ -71,17 +78,21 @@ function Row({ item, columns, href, index, selection, keyOf }) {
   const cells = columns.map((column, at) => {
     const content = column.cell(item);
     const inner = at === 0 && href ? html`<a href=${href} class="row-link">${content}</a>` : content;
-    return html`<span role="cell" key=${column.name} class=${classes(column.align, column.secondary && "secondary", column.tone)}>${inner}</span>`;
+    return html`<span role="cell" key=${column.name} class=${classes(column.align, column.secondary && "secondary", column.tone)}>${inner}
+      </span>`;
   });
   return html`<div role="row" class=${classes("row", href && "linked")} aria-rowindex=${index + 1} onClick=${open}>
-    ${selection && html`<span role="cell" class="select-cell"><input type="checkbox" aria-label=${`Select row ${index + 1}`} checked=${selection.has(keyOf(item))} onChange=${(event) => selection.toggle(keyOf(item), event.target.checked)} /></span>`}
+    ${selection && html`<span role="cell" class="select-cell"><input type="checkbox" aria-label=${`Select row ${index + 1}`}
+      checked=${selection.has(keyOf(item))} onChange=${(event) => selection.toggle(keyOf(item), event.target.checked)} /></span>`}
     ${cells}
   </div>`;
 }
 
 /** Selected keys of a table's rows. */
 export function useSelection(items, keyOf = (item) => item.id) {
-  const [selected, setSelected] = useState(new Set());
+  const [chosen, setSelected] = useState(new Set());
+  // A row that is gone is no longer selected.
+  const selected = new Set(items.map(keyOf).filter((key) => chosen.has(key)));
   return {
     size: selected.size,
     keys: [...selected],

@@ -6,7 +6,7 @@ import { bindKey } from "../core/keyboard.js";
 import { to } from "../core/router.js";
 import { useDebounced } from "../core/resource.js";
 import { localTime, number } from "../core/format.js";
-import { Button, State } from "./basics.js";
+import { Button, State, Time } from "./basics.js";
 import { SearchField } from "./forms.js";
 
 /** Rows that are kept, and the height of one in pixels. */
@@ -16,24 +16,26 @@ const ROW = 32;
 /** What a failed delivery is not made better by. */
 const RANK = { dead: 5, dropped: 4, queued: 3, skipped: 1, delivered: 0 };
 
+const emptyTail = () => ({ rows: [], byId: new Map(), seen: 0, missed: 0 });
+
 export function Tail({ pattern = "", onPattern }) {
   const [typed, setTyped] = useState(pattern);
   const settled = useDebounced(typed.trim(), 400);
   const [isPaused, setPaused] = useState(false);
-  const [connection, setConnection] = useState("connecting");
+  const [connection, setConnection] = useState({ state: "connecting" });
   const [version, setVersion] = useState(0);
   const [top, setTop] = useState(0);
-  const tail = useRef({ rows: [], byId: new Map(), seen: 0, missed: 0 });
+  const tail = useRef(emptyTail());
   const paused = useRef(false);
   paused.current = isPaused;
 
   useEffect(() => bindKey("p", () => setPaused((before) => !before)), []);
   useEffect(() => {
     if (settled !== pattern) onPattern(settled);
-    tail.current = { rows: [], byId: new Map(), seen: 0, missed: 0 };
+    tail.current = emptyTail();
     return follow({
       pattern: settled,
-      onState: setConnection,
+      onState: (state, refusal) => setConnection({ state, refusal }),
       onItems: (items) => {
         add(tail.current, items, paused.current);
         setVersion((before) => before + 1);
@@ -44,21 +46,31 @@ export function Tail({ pattern = "", onPattern }) {
   const { rows, seen, missed } = tail.current;
   const first = Math.max(0, Math.floor(top / ROW) - 6);
   const shown = rows.slice(first, first + 40);
+  const isEmpty = rows.length === 0 && connection.state === "connected";
   return html`<div class="tail" data-version=${version}>
     <div class="tail-bar">
-      <${State} value=${isPaused ? "paused" : connection} />
-      <span class="muted" aria-live="off"><span class="tail-seen">${number(seen)}</span> events${missed > 0 ? `, ${number(missed)} items were skipped to keep up` : ""}</span>
+      <${State} value=${isPaused && connection.state === "connected" ? "paused" : connection.state} />
+      <span class="muted" aria-live="off"><span class="tail-seen">${number(seen)}</span> events${missed > 0 && html`,
+        ${" "}<span class="tail-missed">${number(missed)}</span> items were skipped to keep up`}</span>
       <span class="grow"></span>
       <${SearchField} label="Type pattern of the tail" placeholder="custom.deploy.*" value=${typed} onInput=${setTyped} />
       <${Button} icon=${isPaused ? "play" : "pause"} onClick=${() => setPaused(!isPaused)}>${isPaused ? "Continue" : "Pause"}<//>
     </div>
-    <div class="tail-rows" tabindex="0" role="log" aria-live="off" aria-label="Live events, newest first" onScroll=${(event) => setTop(event.currentTarget.scrollTop)}>
+    ${connection.refusal && html`<${Refusal} refusal=${connection.refusal} />`}
+    <div class="tail-rows" tabindex="0" role="log" aria-live="off" aria-label="Live events, newest first"
+      onScroll=${(event) => setTop(event.currentTarget.scrollTop)}>
       <div style=${{ height: `${first * ROW}px` }}></div>
       ${shown.map((row) => html`<${TailRow} key=${row.event.id} row=${row} state=${row.state} />`)}
       <div style=${{ height: `${Math.max(0, rows.length - first - shown.length) * ROW}px` }}></div>
-      ${rows.length === 0 && html`<div class="end-note">Waiting for events. They appear here as they are accepted.</div>`}
+      ${isEmpty && html`<div class="end-note">Waiting for events. They appear here as they are accepted.</div>`}
     </div>
   </div>`;
+}
+
+/** The server's reason for not opening the stream, and when it is asked again. */
+function Refusal({ refusal: { error, nextAt } }) {
+  return html`<div class="banner bad" role="alert">The live events are refused: ${error.message}
+    ${nextAt ? html` The next try is at <${Time} at=${nextAt} />.` : " Change the pattern to try again."}</div>`;
 }
 
 function TailRow({ row, state }) {

@@ -7,6 +7,7 @@ import { announce, Button, ErrorBox, Fact, Facts, Heading, Time } from "../parts
 import { Check, Choice, Text } from "../parts/forms.js";
 import { setTheme, theme } from "../core/theme.js";
 
+const THEMES = [["system", "As the system"], ["light", "Light"], ["dark", "Dark"]];
 
 export default function Account() {
   const { name, roles, groups, permissions, expires_at: expiresAt, has_first_password: isFirst } = user.value;
@@ -27,7 +28,9 @@ export default function Account() {
           <h3 class="spaced">Permissions</h3>
           <div class="tags">${permissions.map((permission) => html`<span class="tag" key=${permission}>${permission}</span>`)}</div>
         </section>
-        <section class="panel"><${Choice} legend="Colours" name="theme" value=${theme.value} onInput=${setTheme} options=${[["system", "As the system"], ["light", "Light"], ["dark", "Dark"]]} /></section>
+        <section class="panel">
+          <${Choice} legend="Colours" name="theme" value=${theme.value} onInput=${setTheme} options=${THEMES} />
+        </section>
       </div>
     </div>`;
 }
@@ -48,10 +51,14 @@ function PasswordForm() {
     });
   };
   return html`<form class="form" onSubmit=${submit}>
-    <${Text} label="Present password" type="password" value=${form.current} onInput=${set("current")} autocomplete="current-password" required />
-    <${Text} label="New password" type="password" value=${form.next} onInput=${set("next")} autocomplete="new-password" minlength="8" hint="At least 8 characters." required />
-    <${Text} label="New password again" type="password" value=${form.again} onInput=${set("again")} autocomplete="new-password" error=${differs && "The two differ."} required />
-    <${Check} label="Revoke my API tokens" hint="Programs that use them are refused from then on." value=${form.revoke} onInput=${set("revoke")} />
+    <${Text} label="Present password" type="password" value=${form.current} onInput=${set("current")} autocomplete="current-password"
+      required />
+    <${Text} label="New password" type="password" value=${form.next} onInput=${set("next")} autocomplete="new-password" minlength="8"
+      hint="At least 8 characters." required />
+    <${Text} label="New password again" type="password" value=${form.again} onInput=${set("again")} autocomplete="new-password"
+      error=${differs && "The two differ."} required />
+    <${Check} label="Revoke my API tokens" hint="Programs that use them are refused from then on." value=${form.revoke}
+      onInput=${set("revoke")} />
     <${ErrorBox} error=${error} />
     <div class="form-actions"><${Button} type="submit" kind="primary" busy=${isBusy} disabled=${differs}>Change the password<//></div>
   </form>`;

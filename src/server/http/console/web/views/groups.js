@@ -7,13 +7,16 @@ import { bindKey } from "../core/keyboard.js";
 import { to } from "../core/router.js";
 import { useAction, useResource } from "../core/resource.js";
 import { count } from "../core/format.js";
-import { announce, Button, Empty, ErrorBox, Heading, Time } from "../parts/basics.js";
-import { Confirm, Dialog } from "../parts/dialogs.js";
+import { announce, Button, CutNote, Empty, ErrorBox, Heading, Time } from "../parts/basics.js";
+import { Confirm, Dialog, FormActions } from "../parts/dialogs.js";
 import { errorOf, Text } from "../parts/forms.js";
 import { Table } from "../parts/table.js";
 
+/** Names that a sentence lists at most. */
+const NAMED = 8;
+
 export default function Groups() {
-  const list = useResource(() => all("/api/groups", {}, 10_000), []);
+  const list = useResource(() => all("/api/groups"), []);
   const [edited, setEdited] = useState(null);
   const [deleted, setDeleted] = useState(null);
   useEffect(() => bindKey("n", () => setEdited({})), []);
@@ -23,25 +26,45 @@ export default function Groups() {
     announce(`The group ${deleted.name} is deleted.`);
     await list.reload();
   };
+  const columns = [
+    { name: "Name", width: "minmax(0, 2fr)", cell: (group) => html`<${GroupName} group=${group} />` },
+    { name: "Made", width: "200px", secondary: true, cell: (group) => html`<${Time} at=${group.created_at} mode="date" />` },
+    {
+      name: "", width: "210px", align: "right",
+      cell: (group) => html`<${GroupActions} group=${group} onRename=${setEdited} onDelete=${setDeleted} />`,
+    },
+  ];
   return html`<${Heading} title="Groups">${create}<//>
-    ${list.data?.length === 0 ? html`<${Empty} title="No groups yet" action=${create}>A shared method can be limited to groups. Put users into them under Users.<//>` : html`<${Table} label="Groups" items=${list.data ?? []} isLoading=${list.isLoading && !list.data} error=${list.error} retry=${list.reload}
-      columns=${[
-        { name: "Name", width: "minmax(0, 2fr)", cell: (group) => (may("manage_users") ? html`<a class="row-link" href=${to("users", { group: group.id })}>${group.name}</a>` : html`<strong>${group.name}</strong>`) },
-        { name: "Made", width: "200px", secondary: true, cell: (group) => html`<${Time} at=${group.created_at} mode="date" />` },
-        { name: "", width: "210px", align: "right", cell: (group) => html`<${Button} kind="quiet" onClick=${() => setEdited(group)} aria-label=${`Rename ${group.name}`}>Rename<//><${Button} kind="quiet" icon="trash" onClick=${() => setDeleted(group)} aria-label=${`Delete ${group.name}`}>Delete<//>` },
-      ]} />`}
+    <${CutNote} items=${list.data}>Those beyond are not shown here; <code>svc group list</code> has all.<//>
+    ${list.data?.length === 0 && !list.error ? html`<${Empty} title="No groups yet" action=${create}>
+      A shared method can be limited to groups. Put users into them under Users.
+    <//>` : html`<${Table} label="Groups" items=${list.data ?? []} list=${list} isLoading=${list.isLoading && !list.data}
+      columns=${columns} />`}
     ${edited && html`<${GroupDialog} group=${edited} onClose=${() => setEdited(null)} onSaved=${list.reload} />`}
-    ${deleted && html`<${Confirm} title=${`Delete the group ${deleted.name}?`} consequences=${() => consequences(deleted)} action=${remove} onClose=${() => setDeleted(null)} />`}`;
+    ${deleted && html`<${Confirm} title=${`Delete the group ${deleted.name}?`} consequences=${() => consequences(deleted)}
+      action=${remove} onClose=${() => setDeleted(null)} />`}`;
+}
+
+function GroupName({ group }) {
+  if (!may("manage_users")) return html`<strong>${group.name}</strong>`;
+  return html`<a class="row-link" href=${to("users", { group: group.id })}>${group.name}</a>`;
+}
+
+function GroupActions({ group, onRename, onDelete }) {
+  return html`<${Button} kind="quiet" onClick=${() => onRename(group)} aria-label=${`Rename ${group.name}`}>Rename<//>
+    <${Button} kind="quiet" icon="trash" onClick=${() => onDelete(group)} aria-label=${`Delete ${group.name}`}>Delete<//>`;
 }
 
 async function consequences(group) {
-  const [users, methods] = await Promise.all([may("manage_users") ? all("/api/users", {}, 10_000) : [], get("/api/methods").catch(() => ({ methods: [] }))]);
-  const members = users.filter((one) => one.groups.some((has) => has.id === group.id));
-  const limited = methods.methods.filter((method) => method.groups.some((has) => has.id === group.id));
-  const sentences = [members.length > 0 ? `${count(members.length, "member")}: ${members.slice(0, 8).map((one) => one.name).join(", ")}.` : "It has no members that you see."];
-  if (limited.length > 0) sentences.push(`Its members no longer see ${limited.slice(0, 8).map((method) => method.name).join(", ")}.`);
-  else sentences.push("Methods that are limited to it are no longer seen by its members.");
-  return sentences;
+  const [users, { methods }] = await Promise.all([may("manage_users") ? all("/api/users") : [], get("/api/methods")]);
+  const isOf = (record) => record.groups.some((has) => has.id === group.id);
+  const names = (records) => `${records.slice(0, NAMED).map((one) => one.name).join(", ")}${records.length > NAMED ? " and more" : ""}`;
+  const [members, limited] = [users.filter(isOf), methods.filter(isOf)];
+  return [
+    members.length > 0 ? `${count(members.length, "member")}: ${names(members)}.` : "It has no members that you see.",
+    limited.length > 0 ? `Its members no longer see ${names(limited)}.`
+      : "Methods that are limited to it are no longer seen by its members.",
+  ];
 }
 
 function GroupDialog({ group, onClose, onSaved }) {
@@ -57,9 +80,11 @@ function GroupDialog({ group, onClose, onSaved }) {
       await onSaved();
     });
   };
-  return html`<${Dialog} title=${group.id ? `Rename ${group.name}` : "New group"} onClose=${onClose}><form class="form" onSubmit=${submit}>
-    <${Text} label="Name" value=${name} onInput=${setName} required error=${errorOf(error, "name")} />
-    <${ErrorBox} error=${error} />
-    <div class="dialog-actions"><${Button} onClick=${onClose}>Cancel<//><${Button} type="submit" kind="primary" busy=${isBusy}>Save<//></div>
-  </form><//>`;
+  return html`<${Dialog} title=${group.id ? `Rename ${group.name}` : "New group"} onClose=${onClose}>
+    <form class="form" onSubmit=${submit}>
+      <${Text} label="Name" value=${name} onInput=${setName} required error=${errorOf(error, "name")} />
+      <${ErrorBox} error=${error} />
+      <${FormActions} onClose=${onClose} isBusy=${isBusy}>Save<//>
+    </form>
+  <//>`;
 }

@@ -31,7 +31,9 @@ export function Login() {
         <${ErrorBox} error=${error} />
         <${Button} type="submit" kind="primary" busy=${isBusy}>Log in<//>
       </form>
-      <p class="hint">The first password of <code>admin</code> is in the file <code>admin.password</code> of the server's data directory.</p>
+      <p class="hint">
+        The first password of <code>admin</code> is in the file <code>admin.password</code> of the server's data directory.
+      </p>
     </div>
   </main>`;
 }

@@ -1,7 +1,8 @@
 // MCP: the tools that this user's clients see, and the settings to paste into them.
 
 import { html, useState } from "../core/html.js";
-import { ApiError, post } from "../core/api.js";
+import { ApiError, post, sendForText } from "../core/api.js";
+import { managesScripts } from "../core/session.js";
 import { to } from "../core/router.js";
 import { useAction, useResource } from "../core/resource.js";
 import { Block, Button, Code, Empty, ErrorBox, Heading, Loading } from "../parts/basics.js";
@@ -13,16 +14,23 @@ const VERSION = "2025-06-18";
 
 /** Asks for the tools as a client would. */
 async function listTools() {
-  const response = await fetch("/mcp", {
-    method: "POST",
-    headers: { "Content-Type": "application/json", Accept: "application/json, text/event-stream", "MCP-Protocol-Version": VERSION },
-    body: JSON.stringify({ jsonrpc: "2.0", id: 1, method: "tools/list" }),
-  });
-  const text = await response.text();
+  const tools = [];
+  let cursor;
+  do {
+    const { tools: page, nextCursor } = await ask("tools/list", cursor ? { cursor } : {});
+    tools.push(...page);
+    cursor = nextCursor;
+  } while (cursor);
+  return tools;
+}
+
+async function ask(method, params) {
+  const headers = { Accept: "application/json, text/event-stream", "MCP-Protocol-Version": VERSION };
+  const text = await sendForText("POST", "/mcp", { jsonrpc: "2.0", id: 1, method, params }, { headers });
   const line = text.split("\n").find((line) => line.startsWith("data:"));
   const answer = JSON.parse(line ? line.slice(5) : text);
-  if (answer.error) throw new ApiError(response.status, "mcp", answer.error.message);
-  return answer.result.tools;
+  if (answer.error) throw new ApiError(200, "mcp", answer.error.message);
+  return answer.result;
 }
 
 const endpoint = `${location.origin}/mcp`;
@@ -31,7 +39,8 @@ const CLIENTS = {
   "Claude Code": (token) => `claude mcp add --transport http svc ${endpoint} --header "Authorization: Bearer ${token}"`,
   "Cursor (.cursor/mcp.json)": (token) => pretty({ mcpServers: { svc: { url: endpoint, headers: { Authorization: `Bearer ${token}` } } } }),
   "VS Code (.vscode/mcp.json)": (token) => pretty({ servers: { svc: withHeader(token) } }),
-  "Gemini CLI (settings.json)": (token) => pretty({ mcpServers: { svc: { httpUrl: endpoint, headers: { Authorization: `Bearer ${token}` } } } }),
+  "Gemini CLI (settings.json)": (token) => pretty({ mcpServers: { svc: { httpUrl: endpoint,
+    headers: { Authorization: `Bearer ${token}` } } } }),
   "Other clients": (token) => pretty({ mcpServers: { svc: withHeader(token) } }),
 };
 
@@ -41,12 +50,20 @@ export default function Mcp() {
     <div class="columns">
       <section class="panel"><h2>Tools that your clients see</h2>
         ${tools.isLoading && html`<${Loading} />`}<${ErrorBox} error=${tools.error} retry=${tools.reload} />
-        ${tools.data?.length === 0 && html`<${Empty} title="No tools yet">Methods with <code>mcp_tool</code> and stored scripts of kind tool appear here. <a href=${to("scripts", "new")}>Write a tool</a><//>`}
-        ${tools.data?.map((tool) => html`<details class="attempt" key=${tool.name}><summary><code>${tool.name}</code><span class="muted">${tool.description}</span></summary>
-          <div class="attempt-body"><${Block} text=${pretty(tool.inputSchema ?? {})} label=${`Schema of ${tool.name}`} /></div></details>`)}
+        ${tools.data?.length === 0 && html`<${Empty} title="No tools yet">
+          Methods with <code>mcp_tool</code> and stored scripts of kind tool appear here.${" "}
+          ${managesScripts.value && html`<a href=${to("scripts", "new")}>Write a tool</a>`}
+        <//>`}
+        ${tools.data?.map((tool) => html`<${Tool} key=${tool.name} tool=${tool} />`)}
       </section>
       <${Settings} />
     </div>`;
+}
+
+function Tool({ tool }) {
+  return html`<details class="attempt"><summary><code>${tool.name}</code><span class="muted">${tool.description}</span></summary>
+    <div class="attempt-body"><${Block} text=${pretty(tool.inputSchema ?? {})} label=${`Schema of ${tool.name}`} /></div>
+  </details>`;
 }
 
 function Settings() {
@@ -63,6 +80,8 @@ function Settings() {
     <${Text} label="Name of the token" value=${name} onInput=${setName} />
     <${ErrorBox} error=${error} />
     <div class="form-actions"><${Button} kind="primary" busy=${isBusy} onClick=${make}>Make a token for it<//></div>
-    ${token && html`<${SecretOnce} title="The token" secret=${token} onClose=${() => setToken(null)}><h3 class="spaced">${client}</h3><${Block} text=${settings(token)} label="Settings with the token" /><//>`}
+    ${token && html`<${SecretOnce} title="The token" secret=${token} onClose=${() => setToken(null)}>
+      <h3 class="spaced">${client}</h3><${Block} text=${settings(token)} label="Settings with the token" />
+    <//>`}
   </section>`;
 }

@@ -5,34 +5,43 @@ import { get } from "../core/api.js";
 import { managesSinks, usesSpaces } from "../core/session.js";
 import { navigate, to } from "../core/router.js";
 import { offeredViews } from "../core/routes.js";
-import { useDebounced } from "../core/resource.js";
+import { useDebounced, useResource } from "../core/resource.js";
+import { ErrorBox } from "../parts/basics.js";
 import { Dialog } from "../parts/dialogs.js";
 
+const KEYS = [
+  ["/", "Search this view, or everything"], ["?", "This help"], ["n", "Make a new one, in a list"],
+  ["p", "Pause and continue the live tail"], ["Esc", "Close a dialog"],
+];
+
 export function Help({ onClose }) {
-  const general = [["/", "Search this view, or everything"], ["?", "This help"], ["n", "Make a new one, in a list"], ["p", "Pause and continue the live tail"], ["Esc", "Close a dialog"]];
   return html`<${Dialog} title="Keys" onClose=${onClose} wide>
     <ul class="keys">
-      ${general.map(([key, name]) => html`<li key=${key}><span>${name}</span><kbd>${key}</kbd></li>`)}
-      ${offeredViews().map((view) => html`<li key=${view.path}><span>${view.name}</span><span><kbd>g</kbd> <kbd>${view.key}</kbd></span></li>`)}
+      ${KEYS.map(([key, name]) => html`<li key=${key}><span>${name}</span><kbd>${key}</kbd></li>`)}
+      ${offeredViews().map((view) => html`<li key=${view.path}>
+        <span>${view.name}</span><span><kbd>g</kbd> <kbd>${view.key}</kbd></span>
+      </li>`)}
     </ul>
-    <p class="hint spaced">In the editor: Ctrl-Space completes, F8 goes to the next error, Tab leaves it. Times are local; hover over one to see it in UTC.</p>
+    <p class="hint spaced">
+      In the editor: Ctrl-Space completes, F8 goes to the next error, Tab leaves it. Times are local; hover over one to see it in UTC.
+    </p>
   <//>`;
 }
 
 const ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 
+/** Records of a kind that are listed at most. */
+const LISTED = 8;
+
 /** Views by name, sinks and methods by words, spaces by name, and an event by its id. */
 export function Search({ onClose }) {
   const [text, setText] = useState("");
-  const [records, setRecords] = useState([]);
   const [chosen, setChosen] = useState(0);
   const words = useDebounced(text.trim(), 150);
-  const found = [...findViews(text.trim()), ...(words === text.trim() ? records : [])];
-  useEffect(() => {
-    let isGone = false;
-    findRecords(words).then((results) => isGone || setRecords(results));
-    return () => (isGone = true);
-  }, [words]);
+  const search = useResource(async () => ({ words, ...(await findRecords(words)) }), [words]);
+  const isAnswered = search.data?.words === text.trim();
+  const answer = isAnswered ? search.data : { records: [], failures: [], isCut: false };
+  const found = [...findViews(text.trim()), ...answer.records];
   useEffect(() => setChosen(0), [text]);
   const open = (result) => {
     onClose();
@@ -46,31 +55,60 @@ export function Search({ onClose }) {
     event.preventDefault();
   };
   return html`<${Dialog} title="Search" onClose=${onClose}>
-    <input type="search" aria-label="Search views, sinks, methods and spaces" placeholder="A view, sink, method, space or event id" value=${text} onInput=${(event) => setText(event.target.value)} onKeyDown=${onKeyDown} autocomplete="off" />
+    <input type="search" aria-label="Search views, sinks, methods and spaces" placeholder="A view, sink, method, space or event id"
+      value=${text} onInput=${(event) => setText(event.target.value)} onKeyDown=${onKeyDown} autocomplete="off" />
     <ul class="search-list" aria-label="Results">
-      ${found.map((result, at) => html`<li key=${result.href}><a href=${result.href} class=${at === chosen ? "chosen" : ""} onClick=${onClose}>${result.name}<span class="kind">${result.kind}</span></a></li>`)}
+      ${found.map((result, at) => html`<${Result} key=${result.href} result=${result} isChosen=${at === chosen} onClose=${onClose} />`)}
     </ul>
-    ${found.length === 0 && html`<p class="muted" role="status">Nothing found.</p>`}
+    <div role="status">
+      ${!isAnswered && html`<p class="muted">Looking…</p>`}
+      ${isAnswered && found.length === 0 && answer.failures.length === 0 && html`<p class="muted">Nothing found.</p>`}
+      ${answer.isCut && html`<p class="muted">More match: type on to narrow it down.</p>`}
+    </div>
+    ${answer.failures.map((error) => html`<${ErrorBox} key=${error.message} error=${error} retry=${search.reload} />`)}
   <//>`;
+}
+
+function Result({ result, isChosen, onClose }) {
+  return html`<li><a href=${result.href} class=${isChosen ? "chosen" : ""} onClick=${onClose}>
+    ${result.name}<span class="kind">${result.kind}</span>
+  </a></li>`;
 }
 
 function findViews(words) {
   const lower = words.toLowerCase();
-  return offeredViews().filter((view) => view.name.toLowerCase().includes(lower)).map((view) => ({ name: view.name, kind: "view", href: to(view.path) }));
+  const found = offeredViews().filter((view) => view.name.toLowerCase().includes(lower));
+  return found.map((view) => ({ name: view.name, kind: "view", href: to(view.path) }));
 }
 
+/** The records of all kinds that the user may see, and the errors of kinds that could not be searched. */
 async function findRecords(words) {
-  if (words === "") return [];
-  if (ID.test(words)) return [{ name: words, kind: "event", href: to("events", words) }];
-  const none = { items: [], methods: [] };
-  const [sinks, methods, spaces] = await Promise.all([
-    managesSinks.value ? get("/api/event-sinks", { q: words, limit: 8 }).catch(() => none) : none,
-    get("/api/methods", { q: words }).catch(() => none),
-    usesSpaces.value ? get("/api/spaces", { name: words, limit: 5 }).catch(() => none) : none,
-  ]);
-  return [
-    ...sinks.items.map((sink) => ({ name: sink.name, kind: "sink", href: to("sinks", sink.id) })),
-    ...methods.methods.slice(0, 8).map((method) => ({ name: method.name, kind: "method", href: to("methods", method.name) })),
-    ...spaces.items.map((space) => ({ name: space.name, kind: "space", href: to("spaces", space.id) })),
-  ];
+  if (words === "") return { records: [], failures: [], isCut: false };
+  if (ID.test(words) && usesSpaces.value) {
+    return { records: [{ name: words, kind: "event", href: to("events", words) }], failures: [], isCut: false };
+  }
+  const searches = [managesSinks.value && findSinks, findMethods, usesSpaces.value && findSpaces].filter(Boolean);
+  const results = await Promise.allSettled(searches.map((search) => search(words)));
+  const found = results.filter((result) => result.status === "fulfilled").map((result) => result.value);
+  return {
+    records: found.flatMap((one) => one.records),
+    failures: results.filter((result) => result.status === "rejected").map((result) => result.reason),
+    isCut: found.some((one) => one.isCut),
+  };
+}
+
+async function findSinks(words) {
+  const { items, next } = await get("/api/event-sinks", { q: words, limit: LISTED });
+  return { records: items.map((sink) => ({ name: sink.name, kind: "sink", href: to("sinks", sink.id) })), isCut: Boolean(next) };
+}
+
+async function findMethods(words) {
+  const { methods } = await get("/api/methods", { q: words });
+  const records = methods.slice(0, LISTED).map((method) => ({ name: method.name, kind: "method", href: to("methods", method.name) }));
+  return { records, isCut: methods.length > LISTED };
+}
+
+async function findSpaces(words) {
+  const { items, next } = await get("/api/spaces", { name: words, limit: LISTED });
+  return { records: items.map((space) => ({ name: space.name, kind: "space", href: to("spaces", space.id) })), isCut: Boolean(next) };
 }

@@ -7,15 +7,27 @@ import { bindKey } from "../core/keyboard.js";
 import { to } from "../core/router.js";
 import { useAction, useResource } from "../core/resource.js";
 import { count } from "../core/format.js";
-import { announce, Button, ErrorBox, Heading, Loading } from "../parts/basics.js";
-import { Confirm, Dialog } from "../parts/dialogs.js";
+import { announce, Button, ErrorBox, Heading, ListError, Loading } from "../parts/basics.js";
+import { Confirm, Dialog, FormActions } from "../parts/dialogs.js";
 import { Checks, errorOf, Text } from "../parts/forms.js";
 
 const PERMISSIONS = [
-  ["use_spaces", "Use spaces and raise events"], ["manage_spaces", "Manage all spaces"], ["use_methods", "Call methods"], ["use_mcp_server", "Use MCP"],
-  ["manage_own_event_sinks", "Manage own sinks"], ["manage_global_event_sinks", "Manage global sinks"], ["manage_own_scripts", "Manage own scripts"],
-  ["manage_global_scripts", "Manage global scripts"], ["manage_users", "Manage users"], ["manage_groups", "Manage groups"], ["manage_roles", "Manage roles"], ["view_audit_log", "View the audit log"],
+  ["use_spaces", "Use spaces and raise events"],
+  ["manage_spaces", "Manage all spaces"],
+  ["use_methods", "Call methods"],
+  ["use_mcp_server", "Use MCP"],
+  ["manage_own_event_sinks", "Manage own sinks"],
+  ["manage_global_event_sinks", "Manage global sinks"],
+  ["manage_own_scripts", "Manage own scripts"],
+  ["manage_global_scripts", "Manage global scripts"],
+  ["manage_users", "Manage users"],
+  ["manage_groups", "Manage groups"],
+  ["manage_roles", "Manage roles"],
+  ["view_audit_log", "View the audit log"],
 ];
+
+/** Names that a sentence lists at most. */
+const NAMED = 8;
 
 export default function Roles() {
   const list = useResource(() => all("/api/roles"), []);
@@ -28,23 +40,35 @@ export default function Roles() {
     await list.reload();
   };
   return html`<${Heading} title="Roles"><${Button} kind="primary" icon="plus" onClick=${() => setEdited({})}>New role<//><//>
-    ${list.isLoading && !list.data && html`<${Loading} />`}<${ErrorBox} error=${list.error} retry=${list.reload} />
-    <div class="stack">${(list.data ?? []).map((role) => html`<section class="panel" key=${role.id}>
-      <div class="panel-head"><h2>${role.name}</h2><div class="actions">
-        ${may("manage_users") && html`<a class="button quiet" href=${to("users", { role: role.id })}>Users</a>`}
-        <${Button} onClick=${() => setEdited(role)} aria-label=${`Change ${role.name}`}>Change<//><${Button} icon="trash" onClick=${() => setDeleted(role)} aria-label=${`Delete ${role.name}`}>Delete<//>
-      </div></div>
-      <div class="tags">${role.permissions.map((permission) => html`<span class="tag" key=${permission}>${permission}</span>`)}</div>
-    </section>`)}</div>
+    ${list.isLoading && !list.data && html`<${Loading} />`}
+    <${ListError} error=${list.error} retry=${list.reload} loadedAt=${list.loadedAt} />
+    <div class="stack">
+      ${(list.data ?? []).map((role) => html`<${Role} key=${role.id} role=${role} onEdit=${setEdited} onDelete=${setDeleted} />`)}
+    </div>
     ${edited && html`<${RoleDialog} role=${edited} onClose=${() => setEdited(null)} onSaved=${list.reload} />`}
-    ${deleted && html`<${Confirm} title=${`Delete the role ${deleted.name}?`} consequences=${() => consequences(deleted)} action=${remove} onClose=${() => setDeleted(null)} />`}`;
+    ${deleted && html`<${Confirm} title=${`Delete the role ${deleted.name}?`} consequences=${() => consequences(deleted)}
+      action=${remove} onClose=${() => setDeleted(null)} />`}`;
+}
+
+function Role({ role, onEdit, onDelete }) {
+  return html`<section class="panel">
+    <div class="panel-head"><h2>${role.name}</h2>
+      <div class="actions">
+        ${may("manage_users") && html`<a class="button quiet" href=${to("users", { role: role.id })}>Users</a>`}
+        <${Button} onClick=${() => onEdit(role)} aria-label=${`Change ${role.name}`}>Change<//>
+        <${Button} icon="trash" onClick=${() => onDelete(role)} aria-label=${`Delete ${role.name}`}>Delete<//>
+      </div>
+    </div>
+    <div class="tags">${role.permissions.map((permission) => html`<span class="tag" key=${permission}>${permission}</span>`)}</div>
+  </section>`;
 }
 
 async function consequences(role) {
   if (!may("manage_users")) return ["Every user who has it loses its permissions."];
-  const users = (await all("/api/users", {}, 10_000)).filter((one) => one.roles.some((has) => has.id === role.id));
+  const users = (await all("/api/users")).filter((one) => one.roles.some((has) => has.id === role.id));
   if (users.length === 0) return ["No user has it."];
-  return [`${count(users.length, "user")} will lose it: ${users.slice(0, 8).map((one) => one.name).join(", ")}${users.length > 8 ? " and more" : ""}.`];
+  const names = users.slice(0, NAMED).map((one) => one.name).join(", ");
+  return [`${count(users.length, "user")} will lose it: ${names}${users.length > NAMED ? " and more" : ""}.`];
 }
 
 function RoleDialog({ role, onClose, onSaved }) {
@@ -60,12 +84,16 @@ function RoleDialog({ role, onClose, onSaved }) {
       await onSaved();
     });
   };
-  const lacks = (permission) => !user.value.permissions.includes(permission);
-  const options = PERMISSIONS.filter(([permission]) => !lacks(permission) || draft.permissions.includes(permission));
-  return html`<${Dialog} title=${role.id ? `The role ${role.name}` : "New role"} onClose=${onClose} wide><form class="form" onSubmit=${submit}>
-    <${Text} label="Name" value=${draft.name} onInput=${(name) => setDraft({ ...draft, name })} required error=${errorOf(error, "name")} />
-    <${Checks} legend="Permissions" value=${draft.permissions} onInput=${(permissions) => setDraft({ ...draft, permissions })} options=${options} />
-    <${ErrorBox} error=${error} />
-    <div class="dialog-actions"><${Button} onClick=${onClose}>Cancel<//><${Button} type="submit" kind="primary" busy=${isBusy}>Save<//></div>
-  </form><//>`;
+  // A permission that the user lacks can be taken away, and not given.
+  const isOffered = ([permission]) => user.value.permissions.includes(permission) || draft.permissions.includes(permission);
+  return html`<${Dialog} title=${role.id ? `The role ${role.name}` : "New role"} onClose=${onClose} wide>
+    <form class="form" onSubmit=${submit}>
+      <${Text} label="Name" value=${draft.name} onInput=${(name) => setDraft({ ...draft, name })} required
+        error=${errorOf(error, "name")} />
+      <${Checks} legend="Permissions" value=${draft.permissions} onInput=${(permissions) => setDraft({ ...draft, permissions })}
+        options=${PERMISSIONS.filter(isOffered)} />
+      <${ErrorBox} error=${error} />
+      <${FormActions} onClose=${onClose} isBusy=${isBusy}>Save<//>
+    </form>
+  <//>`;
 }

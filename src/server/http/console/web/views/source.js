@@ -1,12 +1,12 @@
 // One source: its requests since the start, its definition, trying its transform, and its dead letters.
 
 import { html } from "../core/html.js";
-import { del, patch } from "../core/api.js";
-import { manages } from "../core/session.js";
+import { del, get, patch } from "../core/api.js";
+import { manages, usesSpaces } from "../core/session.js";
 import { navigate, place, to } from "../core/router.js";
 import { useAction, useGet } from "../core/resource.js";
 import { count, number } from "../core/format.js";
-import { announce, Button, Code, ErrorBox, Fact, Facts, Heading, Loading, State, Tabs, Time } from "../parts/basics.js";
+import { announce, Button, Code, ErrorBox, Fact, Facts, Heading, ListError, Loading, State, Tabs, Time } from "../parts/basics.js";
 import { ConfirmButton } from "../parts/dialogs.js";
 import { SourceLetters } from "../parts/source_letters.js";
 import { SourceForm } from "./source_form.js";
@@ -19,48 +19,81 @@ export default function SourcePage({ id }) {
 
 function Source({ id, tab }) {
   const path = `/api/sources/${encodeURIComponent(id)}`;
-  const { data: source, error, reload, set } = useGet(path, {}, { every: tab === "edit" ? 0 : 5000 });
+  const { data: source, error, reload, set, loadedAt } = useGet(path, {}, { every: tab === "edit" ? 0 : 5000 });
   const back = { href: to("sources"), name: "Sources" };
-  if (!source) return html`<${Heading} title="Source" back=${back} />${error ? html`<${ErrorBox} error=${error} retry=${reload} />` : html`<${Loading} />`}`;
+  const failure = html`<${ListError} error=${error} retry=${reload} loadedAt=${source && loadedAt} />`;
+  if (!source) return html`<${Heading} title="Source" back=${back} />${error ? failure : html`<${Loading} />`}`;
   const mayChange = manages(source.owner, "event_sinks");
-  return html`<${Heading} title=${source.slug} back=${back} subtitle=${html`<${State} value=${sourceState(source)} /><span>${source.verify.type}</span><span>${source.owner === "global" ? "global" : "yours"}</span>`}>
-      ${mayChange && html`<${ActiveButton} source=${source} path=${path} onChange=${set} /><${ConfirmButton} label="Delete" title=${`Delete the source ${source.slug}?`} action=${() => remove(path, source)}
-        consequences=${[`Requests at ${source.path} are answered as if it had never been there.`, source.dead_letters > 0 && `Its ${count(source.dead_letters, "dead letter")} will be gone.`].filter(Boolean)} />`}
+  const tabs = [
+    { id: "state", name: "State" },
+    mayChange && { id: "edit", name: "Definition" },
+    { id: "letters", name: "Dead letters", count: source.dead_letters },
+  ].filter(Boolean);
+  const shown = tabs.find((offered) => offered.id === tab)?.id ?? "state";
+  const subtitle = html`<${State} value=${sourceState(source)} /><span>${source.verify.type}</span>
+    <span>${source.owner === "global" ? "global" : "yours"}</span>`;
+  return html`<${Heading} title=${source.slug} back=${back} subtitle=${subtitle}>
+      ${mayChange && html`<${ActiveButton} source=${source} path=${path} onChange=${set} />
+        <${DeleteButton} source=${source} path=${path} />`}
     <//>
-    <${Tabs} current=${tab} href=${(next) => to("sources", id, next === "state" ? {} : { tab: next })} tabs=${[
-      { id: "state", name: "State" }, mayChange && { id: "edit", name: "Definition" }, { id: "letters", name: "Dead letters", count: source.dead_letters },
-    ]} />
-    ${tab === "edit" && mayChange ? html`<${SourceForm} source=${source} onSaved=${set} />` : tab === "letters" ? html`<${SourceLetters} path=${path} onChange=${reload} />` : html`<${SourceState} source=${source} />`}`;
+    ${failure}
+    <${Tabs} current=${shown} href=${(next) => to("sources", id, next === "state" ? {} : { tab: next })} tabs=${tabs} />
+    ${shown === "edit" && html`<${SourceForm} source=${source} onSaved=${set} />`}
+    ${shown === "letters" && html`<${SourceLetters} path=${path} mayChange=${mayChange} onChange=${reload} />`}
+    ${shown === "state" && html`<${SourceState} source=${source} />`}`;
 }
 
-async function remove(path, source) {
-  await del(path);
-  announce(`The source ${source.slug} is deleted.`);
-  navigate(to("sources"));
+function DeleteButton({ source, path }) {
+  const consequences = async () => {
+    const now = await get(path);
+    const lost = [`Requests at ${now.path} are answered as if it had never been there.`];
+    if (now.dead_letters > 0) lost.push(`Its ${count(now.dead_letters, "dead letter")} will be gone.`);
+    return lost;
+  };
+  const remove = async () => {
+    await del(path);
+    announce(`The source ${source.slug} is deleted.`);
+    navigate(to("sources"), { isSaved: true });
+  };
+  return html`<${ConfirmButton} label="Delete" title=${`Delete the source ${source.slug}?`} consequences=${consequences}
+    action=${remove} />`;
 }
 
 function ActiveButton({ source, path, onChange }) {
-  const { isBusy, run } = useAction();
+  const { isBusy, error, run } = useAction();
   const isOff = source.active === false;
   const toggle = () => run(async () => onChange(await patch(path, { active: isOff })));
-  return html`<${Button} icon=${isOff ? "play" : "pause"} busy=${isBusy} onClick=${toggle}>${isOff ? "Activate" : "Deactivate"}<//>`;
+  return html`<${Button} icon=${isOff ? "play" : "pause"} busy=${isBusy} onClick=${toggle}>${isOff ? "Activate" : "Deactivate"}<//>
+    <${ErrorBox} error=${error} />`;
+}
+
+function Figure({ href, value, name, tone = "" }) {
+  const content = html`<strong>${number(value)}</strong><span>${name}</span>`;
+  const look = `figure ${value > 0 ? tone : ""}`;
+  return href ? html`<a class=${look} href=${href}>${content}</a>` : html`<div class=${look}>${content}</div>`;
 }
 
 function SourceState({ source }) {
   const { activity, quarantine } = source;
+  const letters = to("sources", source.id, { tab: "letters" });
+  // A transform names the types of its events itself; without one they have the type of the source.
+  const events = usesSpaces.value && !source.transform && to("events", { pattern: `custom.source.${source.slug}` });
   return html`<div class="figures">
-      <a class="figure" href=${to("events", { pattern: `custom.source.${source.slug}` })}><strong>${number(activity.accepted)}</strong><span>accepted since the start</span></a>
-      <div class=${`figure ${activity.refused > 0 ? "warn" : ""}`}><strong>${number(activity.refused)}</strong><span>refused</span></div>
-      <a class=${`figure ${activity.failed > 0 ? "bad" : ""}`} href=${to("sources", source.id, { tab: "letters" })}><strong>${number(activity.failed)}</strong><span>failed in the transform</span></a>
-      <a class=${`figure ${source.dead_letters > 0 ? "warn" : ""}`} href=${to("sources", source.id, { tab: "letters" })}><strong>${number(source.dead_letters)}</strong><span>dead letters</span></a>
+      <${Figure} href=${events} value=${activity.accepted} name="accepted since the start" />
+      <${Figure} value=${activity.refused} name="refused" tone="warn" />
+      <${Figure} href=${letters} value=${activity.failed} name="failed in the transform" tone="bad" />
+      <${Figure} href=${letters} value=${source.dead_letters} name="dead letters" tone="warn" />
     </div>
     ${quarantine && html`<p class="banner bad">Its Lua is in quarantine until <${Time} at=${quarantine.until} />: ${quarantine.reason}</p>`}
-    ${activity.last_refusal && html`<p class="banner warn">The last refusal, <${Time} at=${activity.last_refusal.at} mode="relative" />: ${activity.last_refusal.reason}</p>`}
+    ${activity.last_refusal && html`<p class="banner warn">
+      The last refusal, <${Time} at=${activity.last_refusal.at} mode="relative" />: ${activity.last_refusal.reason}
+    </p>`}
     <section class="panel"><h2>About</h2><${Facts}>
       <${Fact} name="Address for the provider"><${Code} text=${`${location.origin}${source.path}`} label="Copy the address" /><//>
       <${Fact} name="Description">${source.description}<//>
       <${Fact} name="Rate">${source.rate} requests a second<//>
-      <${Fact} name="Former secrets until">${source.former_secrets.map((until) => html`<${Time} key=${until} at=${until} mode="date" /> `)}<//>
+      <${Fact} name="Former secrets until">
+        ${source.former_secrets.map((until) => html`<${Time} key=${until} at=${until} mode="date" /> `)}<//>
       <${Fact} name="Changed"><${Time} at=${source.updated_at} mode="date" /><//>
     <//></section>`;
 }

@@ -1,7 +1,7 @@
 // Making and changing a source: how requests are verified, and the Lua that turns them into events.
 
 import { html, useState } from "../core/html.js";
-import { patch, post } from "../core/api.js";
+import { LONG, patch, post } from "../core/api.js";
 import { may } from "../core/session.js";
 import { navigate, to } from "../core/router.js";
 import { useAction } from "../core/resource.js";
@@ -12,6 +12,7 @@ import { toToml } from "../core/toml.js";
 import { announce, Block, Button, ErrorBox, Heading } from "../parts/basics.js";
 import { Check, errorOf, LongText, Select, Text } from "../parts/forms.js";
 import { Editor } from "../parts/editor.js";
+import { useLeaveQuestion } from "../parts/leaving.js";
 
 const KINDS = ["standard-webhooks", "github", "gitlab", "stripe", "slack", "token", "basic", "hmac", "none"];
 
@@ -22,19 +23,37 @@ const FIELDS = {
   hmac: ["header", "prefix", "algorithm", "encoding", "signed", "timestamp", "tolerance", "id_header"], none: ["id_header"],
 };
 const LABELS = {
-  tolerance: ["Replay window", "5m"], header: ["Header", "X-Signature"], query: ["Query parameter, in place of a header", "token"], prefix: ["Prefix", "sha256="],
-  id_header: ["Header with the delivery's id", "X-Delivery"], username: ["User name", ""], algorithm: ["Algorithm", "sha256"], encoding: ["Encoding", "hex"],
-  signed: ["Signed parts, separated by commas", "header:X-Time, text:., body"], timestamp: ["Header with the signed time", "X-Time"],
+  tolerance: ["Replay window", "5m"],
+  header: ["Header", "X-Signature"],
+  query: ["Query parameter, in place of a header", "token"],
+  prefix: ["Prefix", "sha256="],
+  id_header: ["Header with the delivery's id", "X-Delivery"],
+  username: ["User name", ""],
+  algorithm: ["Algorithm", "sha256"],
+  encoding: ["Encoding", "hex"],
+  signed: ["Signed parts, separated by commas", "header:X-Time, text:., body"],
+  timestamp: ["Header with the signed time", "X-Time"],
 };
 
 function draftOf(source) {
   const verify = { type: "github", ...source?.verify };
+  const text = (value) => (Array.isArray(value) ? value.join(", ") : (value ?? ""));
   return {
-    slug: source?.slug ?? "", description: source?.description ?? "", owner: source?.owner ?? "me", rate: String(source?.rate ?? 100), active: source?.active !== false,
-    type: verify.type, secret: "", fields: Object.fromEntries(Object.keys(LABELS).map((name) => [name, Array.isArray(verify[name]) ? verify[name].join(", ") : (verify[name] ?? "")])),
-    insecure: Boolean(verify.insecure), transform: source?.transform ?? "",
+    slug: source?.slug ?? "",
+    description: source?.description ?? "",
+    owner: source?.owner ?? "me",
+    rate: String(source?.rate ?? 100),
+    active: source?.active !== false,
+    type: verify.type,
+    secret: "",
+    fields: Object.fromEntries(Object.keys(LABELS).map((name) => [name, text(verify[name])])),
+    insecure: Boolean(verify.insecure),
+    transform: source?.transform ?? "",
   };
 }
+
+/** The name and value of a line such as `X-Note: text`. */
+const headerOf = (line) => [line.slice(0, line.indexOf(":")).trim(), line.slice(line.indexOf(":") + 1).trim()];
 
 function specOf(draft, isNew) {
   const verify = { type: draft.type };
@@ -44,7 +63,8 @@ function specOf(draft, isNew) {
     if (text !== "") verify[name] = name === "signed" ? text.split(",").map((part) => part.trim()) : text;
   }
   if (draft.type === "none") verify.insecure = draft.insecure;
-  const spec = { slug: draft.slug.trim(), description: draft.description, owner: draft.owner, rate: Number(draft.rate), active: draft.active, verify };
+  const { description, owner, active } = draft;
+  const spec = { slug: draft.slug.trim(), description, owner, rate: Number(draft.rate), active, verify };
   if (draft.transform.trim() !== "") spec.transform = draft.transform;
   else if (!isNew) spec.transform = null;
   return spec;
@@ -53,70 +73,120 @@ function specOf(draft, isNew) {
 export function SourceForm({ source, onSaved }) {
   const [draft, setDraft] = useState(() => draftOf(source));
   const { isBusy, error, run } = useAction();
+  const [body, setBody] = useState("{}");
   const set = (changes) => setDraft((before) => ({ ...before, ...changes }));
+  const isChanged = JSON.stringify(draft) !== JSON.stringify(draftOf(source));
+  useLeaveQuestion(isChanged);
   const save = (event) => {
     event.preventDefault();
     run(async () => {
       const spec = specOf(draft, !source);
       const saved = source ? await patch(`/api/sources/${source.id}`, spec) : await post("/api/sources", spec);
       announce(source ? "Saved." : `The source ${saved.slug} is made.`);
-      if (source) {
-        setDraft(draftOf(saved));
-        onSaved(saved);
-      } else {
-        navigate(to("sources", saved.id));
-      }
+      if (!source) return navigate(to("sources", saved.id), { isSaved: true });
+      setDraft(draftOf(saved));
+      return onSaved(saved);
     });
   };
   return html`${!source && html`<${Heading} title="New source" back=${{ href: to("sources"), name: "Sources" }} />`}
     <form class="sink-form" onSubmit=${save}>
       <div class="stack">
-        <section class="panel form">
-          <div class="form-row">
-            <${Text} label="Slug" hint=${`Its address is ${location.origin}/in/${draft.slug || "…"}`} value=${draft.slug} onInput=${(slug) => set({ slug })} required error=${errorOf(error, "slug")} />
-            <${Select} label="Owner" value=${draft.owner} onInput=${(owner) => set({ owner })} options=${[["me", "Me"], may("manage_global_event_sinks") && ["global", "Global"]].filter(Boolean)} />
-            <${Text} label="Requests a second" type="number" min="1" max="10000" value=${draft.rate} onInput=${(rate) => set({ rate })} error=${errorOf(error, "rate")} />
-          </div>
-          <${Text} label="Description" value=${draft.description} onInput=${(description) => set({ description })} />
-          <${Check} label="Active" hint="An inactive source looks absent to senders." value=${draft.active} onInput=${(active) => set({ active })} />
+        <section class="panel form"><${General} draft=${draft} set=${set} error=${error} /></section>
+        <section class="panel form"><h2>Verification</h2>
+          <${Verification} draft=${draft} set=${set} error=${error} isNew=${!source} />
         </section>
-        <section class="panel form"><h2>Verification</h2><${Verification} draft=${draft} set=${set} error=${error} isNew=${!source} /></section>
         <section class="panel form"><h2>Transform</h2>
-          <div class="field"><${Editor} label="Transform, in Lua" lines=${10} value=${draft.transform} onInput=${(transform) => set({ transform })} scope=${luaScope("transform")} check=${checkLua} errors=${errorsAt(error, "transform")} />
-          <div class="hint">Returns an event ${"{type, payload, id}"}, a list of them, or a response. Without it the JSON body becomes the payload of custom.source.${draft.slug || "SLUG"}.</div></div>
+          <${Transform} draft=${draft} set=${set} error=${error} data=${jsonOf(body)} />
         </section>
         <${ErrorBox} error=${error} />
-        <div class="form-actions"><${Button} type="submit" kind="primary" busy=${isBusy}>${source ? "Save" : "Make the source"}<//></div>
+        <div class="form-actions">
+          <${Button} type="submit" kind="primary" busy=${isBusy} disabled=${!isChanged}>${source ? "Save" : "Make the source"}<//>
+        </div>
       </div>
       <div class="stack sticky">
-        ${source ? html`<${TryTransform} source=${source} />` : html`<section class="panel"><h2>Try it</h2><p class="muted">Once the source is made, its transform can be tried on a request here.</p></section>`}
-        <details class="panel"><summary><strong>As TOML</strong></summary><p class="hint spaced">For a file that <code>svc source apply</code> reads.</p><${Block} text=${toToml(specOf(draft, true))} label="TOML" /></details>
+        <${TryTransform} source=${source} body=${body} setBody=${setBody} isChanged=${isChanged} />
+        <details class="panel"><summary><strong>As TOML</strong></summary>
+          <p class="hint spaced">For a file that <code>svc source apply</code> reads.</p>
+          <${Block} text=${toToml(specOf(draft, true))} label="TOML" />
+        </details>
       </div>
     </form>`;
+}
+
+function General({ draft, set, error }) {
+  const owners = [["me", "Me"], may("manage_global_event_sinks") && ["global", "Global"]].filter(Boolean);
+  return html`<div class="form-row">
+      <${Text} label="Slug" hint=${`Its address is ${location.origin}/in/${draft.slug || "…"}`} value=${draft.slug}
+        onInput=${(slug) => set({ slug })} required error=${errorOf(error, "slug")} />
+      <${Select} label="Owner" value=${draft.owner} onInput=${(owner) => set({ owner })} options=${owners} />
+      <${Text} label="Requests a second" type="number" min="1" max="10000" value=${draft.rate} onInput=${(rate) => set({ rate })}
+        error=${errorOf(error, "rate")} />
+    </div>
+    <${Text} label="Description" value=${draft.description} onInput=${(description) => set({ description })} />
+    <${Check} label="Active" hint="An inactive source looks absent to senders." value=${draft.active}
+      onInput=${(active) => set({ active })} />`;
 }
 
 function Verification({ draft, set, error, isNew }) {
   const setField = (name) => (text) => set({ fields: { ...draft.fields, [name]: text } });
   return html`<${Select} label="Scheme" value=${draft.type} onInput=${(type) => set({ type })} options=${KINDS} />
-    ${draft.type === "none" ? html`<${Check} label="Anybody who knows the address may raise events" hint="Without this the source is refused." value=${draft.insecure} onInput=${(insecure) => set({ insecure })} />`
-      : html`<${Text} label="Secret" type="password" autocomplete="new-password" value=${draft.secret} onInput=${(secret) => set({ secret })} required=${isNew} placeholder=${isNew ? "" : "unchanged"} hint=${isNew ? "What the provider signs with or sends. It is never shown again." : "A new one overlaps with the present one for a day."} error=${errorOf(error, "verify.secret")} />`}
-    <div class="form-row">${FIELDS[draft.type].map((name) => html`<${Text} key=${name} label=${LABELS[name][0]} placeholder=${LABELS[name][1]} value=${draft.fields[name]} onInput=${setField(name)} error=${errorOf(error, `verify.${name}`)} />`)}</div>`;
+    ${draft.type === "none"
+      ? html`<${Check} label="Anybody who knows the address may raise events" hint="Without this the source is refused."
+      value=${draft.insecure} onInput=${(insecure) => set({ insecure })} />`
+        : html`<${Secret} draft=${draft} set=${set} error=${error} isNew=${isNew} />`}
+    <div class="form-row">
+      ${FIELDS[draft.type].map((name) => html`<${Text} key=${name} label=${LABELS[name][0]} placeholder=${LABELS[name][1]}
+        value=${draft.fields[name]} onInput=${setField(name)} error=${errorOf(error, `verify.${name}`)} />`)}
+    </div>`;
 }
 
-/** The saved transform on a request that is written here. Nothing is emitted. */
-function TryTransform({ source }) {
-  const [body, setBody] = useState("{}");
+function Secret({ draft, set, error, isNew }) {
+  const hint = isNew ? "What the provider signs with or sends. It is never shown again."
+    : "A new one overlaps with the present one for a day.";
+  return html`<${Text} label="Secret" type="password" autocomplete="new-password" value=${draft.secret}
+    onInput=${(secret) => set({ secret })}
+    required=${isNew} placeholder=${isNew ? "" : "unchanged"} hint=${hint} error=${errorOf(error, "verify.secret")} />`;
+}
+
+function Transform({ draft, set, error, data }) {
+  return html`<div class="field">
+    <${Editor} label="Transform, in Lua" lines=${10} value=${draft.transform} onInput=${(transform) => set({ transform })}
+      scope=${luaScope("transform", data)} check=${checkLua} errors=${errorsAt(error, "transform")} />
+    <div class="hint">
+      Returns an event ${"{type, payload, id}"}, a list of them, or a response.${" "}
+      Without it the JSON body becomes the payload of custom.source.${draft.slug || "SLUG"}.
+    </div>
+  </div>`;
+}
+
+/** The value of a JSON text, for completion; undefined if it is none. */
+function jsonOf(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/** The saved transform on a request that is written here, whose fields the editor completes. Nothing is emitted. */
+function TryTransform({ source, body, setBody, isChanged }) {
   const [headers, setHeaders] = useState("content-type: application/json");
   const [result, setResult] = useState(null);
   const { isBusy, error, run } = useAction();
   const test = () => run(async () => {
-    const pairs = headers.split("\n").filter((line) => line.includes(":")).map((line) => [line.slice(0, line.indexOf(":")).trim(), line.slice(line.indexOf(":") + 1).trim()]);
-    setResult(await post(`/api/sources/${source.id}/test`, { headers: Object.fromEntries(pairs), body }));
+    setResult(null);
+    const pairs = headers.split("\n").filter((line) => line.includes(":")).map(headerOf);
+    setResult(await post(`/api/sources/${source.id}/test`, { headers: Object.fromEntries(pairs), body }, { limit: LONG }));
   });
-  return html`<section class="panel form"><h2>Try it</h2><p class="muted">The saved transform on this request. Nothing is emitted.</p>
+  return html`<section class="panel form"><h2>Try it</h2>
+    <p class="muted">${source ? "The saved transform on this request. Nothing is emitted."
+      : "The editor completes the fields of this body."}</p>
+    ${source && isChanged && html`<p class="muted">Save first to try your changes.</p>`}
     <${LongText} label="Headers" rows=${2} value=${headers} onInput=${setHeaders} />
-    <div class="field"><span>Body</span><${Editor} label="Body of the request" language="json" lines=${6} value=${body} onInput=${setBody} /></div>
-    <div class="form-actions"><${Button} icon="play" busy=${isBusy} onClick=${test}>Try<//></div>
+    <div class="field"><span>Body</span>
+      <${Editor} label="Body of the request" language="json" lines=${6} value=${body} onInput=${setBody} /></div>
+    ${source ? html`<div class="form-actions"><${Button} icon="play" busy=${isBusy} onClick=${test}>Try<//></div>`
+      : html`<p class="muted">Once the source is made, its transform can be tried on it.</p>`}
     <div aria-live="polite"><${ErrorBox} error=${error} />
       ${result?.error && html`<${ErrorBox} error=${{ message: result.error }} />`}
       ${result && !result.error && html`<${Block} text=${pretty(result.response ?? result.events)} label="Result" />`}

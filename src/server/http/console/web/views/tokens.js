@@ -6,8 +6,8 @@ import { bindKey } from "../core/keyboard.js";
 import { useAction, useList } from "../core/resource.js";
 import { fromLocalInput, relative } from "../core/format.js";
 import { announce, Button, Empty, ErrorBox, Heading, State, Time } from "../parts/basics.js";
-import { Confirm, Dialog, SecretOnce } from "../parts/dialogs.js";
-import { Checks, Field, Text } from "../parts/forms.js";
+import { Confirm, Dialog, FormActions, SecretOnce } from "../parts/dialogs.js";
+import { Checks, Text, TimeField } from "../parts/forms.js";
 import { Table } from "../parts/table.js";
 
 const SCOPES = [["methods", "methods: list and call methods"], ["mcp", "mcp: the MCP endpoint"]];
@@ -23,11 +23,14 @@ export default function Tokens() {
     announce(`The token ${deleted.name} is deleted.`);
     await list.reload();
   };
+  const isEmpty = list.items.length === 0 && list.isComplete && !list.error;
   return html`<${Heading} title="Tokens" subtitle="For programs that call the API as you">${create}<//>
-    ${list.items.length === 0 && list.isComplete && !list.error ? html`<${Empty} title="No tokens yet" action=${create}>A program sends one as <code>Authorization: Bearer svc_…</code>. Scopes limit what it reaches.<//>`
-      : html`<${TokenTable} list=${list} onDelete=${setDeleted} />`}
+    ${isEmpty ? html`<${Empty} title="No tokens yet" action=${create}>
+      A program sends one as <code>Authorization: Bearer svc_…</code>. Scopes limit what it reaches.
+    <//>` : html`<${TokenTable} list=${list} onDelete=${setDeleted} />`}
     ${isMaking && html`<${NewToken} onClose=${() => setMaking(false)} onMade=${list.reload} />`}
-    ${deleted && html`<${Confirm} title=${`Delete the token ${deleted.name}?`} consequences=${() => consequences(deleted)} action=${remove} onClose=${() => setDeleted(null)} />`}`;
+    ${deleted && html`<${Confirm} title=${`Delete the token ${deleted.name}?`} consequences=${() => consequences(deleted)}
+      action=${remove} onClose=${() => setDeleted(null)} />`}`;
 }
 
 async function consequences({ id }) {
@@ -36,23 +39,42 @@ async function consequences({ id }) {
   return ["Programs that use it are refused from then on.", used];
 }
 
+function Never() {
+  return html`<span class="muted">never</span>`;
+}
+
+function LastUsed({ token }) {
+  return token.last_used_at ? html`<${Time} at=${token.last_used_at} mode="relative" />` : html`<${Never} />`;
+}
+
+function Expiry({ token }) {
+  if (!token.expires_at) return html`<${Never} />`;
+  const isOver = Date.parse(token.expires_at) < Date.now();
+  return isOver ? html`<${State} value="expired" />` : html`<${Time} at=${token.expires_at} mode="date" />`;
+}
+
+function DeleteToken({ token, onDelete }) {
+  return html`<${Button} kind="quiet" icon="trash" onClick=${() => onDelete(token)} aria-label=${`Delete ${token.name}`}>Delete<//>`;
+}
+
 export function TokenTable({ list, onDelete }) {
-  const isExpired = (token) => token.expires_at && Date.parse(token.expires_at) < Date.now();
-  return html`<${Table} label="Tokens" items=${list.items} more=${list.more} isLoading=${list.isLoading} error=${list.error} retry=${list.reload}
-    columns=${[
-      { name: "Name", width: "minmax(0, 2fr)", cell: (token) => html`<strong>${token.name}</strong>` },
-      { name: "Reaches", width: "minmax(0, 1fr)", cell: (token) => (token.scopes.length ? token.scopes.join(", ") : "everything you may") },
-      { name: "Last used", width: "130px", secondary: true, cell: (token) => (token.last_used_at ? html`<${Time} at=${token.last_used_at} mode="relative" />` : html`<span class="muted">never</span>`) },
-      { name: "Expires", width: "180px", secondary: true, cell: (token) => (isExpired(token) ? html`<${State} value="expired" />` : token.expires_at ? html`<${Time} at=${token.expires_at} mode="date" />` : html`<span class="muted">never</span>`) },
-      { name: "Made", width: "180px", tone: "hide-on-phone", cell: (token) => html`<${Time} at=${token.created_at} mode="date" />` },
-      { name: "", width: "90px", align: "right", cell: (token) => html`<${Button} kind="quiet" icon="trash" onClick=${() => onDelete(token)} aria-label=${`Delete ${token.name}`}>Delete<//>` },
-    ]} />`;
+  const columns = [
+    { name: "Name", width: "minmax(0, 2fr)", cell: (token) => html`<strong>${token.name}</strong>` },
+    { name: "Reaches", width: "minmax(0, 1fr)", cell: (token) => token.scopes.join(", ") || "everything you may" },
+    { name: "Last used", width: "130px", secondary: true, cell: (token) => html`<${LastUsed} token=${token} />` },
+    { name: "Expires", width: "180px", secondary: true, cell: (token) => html`<${Expiry} token=${token} />` },
+    { name: "Made", width: "180px", tone: "hide-on-phone", cell: (token) => html`<${Time} at=${token.created_at} mode="date" />` },
+    { name: "", width: "90px", align: "right", cell: (token) => html`<${DeleteToken} token=${token} onDelete=${onDelete} />` },
+  ];
+  return html`<${Table} label="Tokens" items=${list.items} list=${list} more=${list.more} isLoading=${list.isLoading}
+    columns=${columns} />`;
 }
 
 function NewToken({ onClose, onMade }) {
   const [draft, setDraft] = useState({ name: "", scopes: [], expires: "" });
   const [issued, setIssued] = useState(null);
   const { isBusy, error, run } = useAction();
+  const set = (field) => (value) => setDraft((before) => ({ ...before, [field]: value }));
   const submit = (event) => {
     event.preventDefault();
     run(async () => {
@@ -64,10 +86,10 @@ function NewToken({ onClose, onMade }) {
   };
   if (issued) return html`<${SecretOnce} title=${`The token ${issued.name}`} secret=${issued.token} onClose=${onClose} />`;
   return html`<${Dialog} title="New token" onClose=${onClose}><form class="form" onSubmit=${submit}>
-    <${Text} label="Name" hint="What it is for." value=${draft.name} onInput=${(name) => setDraft({ ...draft, name })} required />
-    <${Checks} legend="Scopes" hint="None: everything that you may do." value=${draft.scopes} onInput=${(scopes) => setDraft({ ...draft, scopes })} options=${SCOPES} />
-    <${Field} label="Expires" hint="Empty: never.">${(bound) => html`<input type="datetime-local" value=${draft.expires} onInput=${(event) => setDraft({ ...draft, expires: event.target.value })} ...${bound} />`}<//>
+    <${Text} label="Name" hint="What it is for." value=${draft.name} onInput=${set("name")} required />
+    <${Checks} legend="Scopes" hint="None: everything that you may do." value=${draft.scopes} onInput=${set("scopes")} options=${SCOPES} />
+    <${TimeField} label="Expires" hint="Empty: never." value=${draft.expires} onInput=${set("expires")} />
     <${ErrorBox} error=${error} />
-    <div class="dialog-actions"><${Button} onClick=${onClose}>Cancel<//><${Button} type="submit" kind="primary" busy=${isBusy}>Make the token<//></div>
+    <${FormActions} onClose=${onClose} isBusy=${isBusy}>Make the token<//>
   </form><//>`;
 }

@@ -1,7 +1,7 @@
 // One user: name, roles, groups, password, and API tokens.
 
 import { html, useState } from "../core/html.js";
-import { all, del, get, patch } from "../core/api.js";
+import { all, del, patch } from "../core/api.js";
 import { may, user as self } from "../core/session.js";
 import { navigate, to } from "../core/router.js";
 import { useAction, useGet, useList, useResource } from "../core/resource.js";
@@ -9,21 +9,28 @@ import { count } from "../core/format.js";
 import { announce, Button, ErrorBox, Heading, Loading, State, Time } from "../parts/basics.js";
 import { Confirm, ConfirmButton } from "../parts/dialogs.js";
 import { Check, Checks, errorOf, Text } from "../parts/forms.js";
+import { useLeaveQuestion } from "../parts/leaving.js";
 import { TokenTable } from "./tokens.js";
 
 export default function UserPage({ id }) {
   const path = `/api/users/${encodeURIComponent(id)}`;
   const { data: user, error, reload, set } = useGet(path);
   const back = { href: to("users"), name: "Users" };
-  if (!user) return html`<${Heading} title="User" back=${back} />${error ? html`<${ErrorBox} error=${error} retry=${reload} />` : html`<${Loading} />`}`;
+  const failure = html`<${ErrorBox} error=${error} retry=${reload} />`;
+  if (!user) return html`<${Heading} title="User" back=${back} />${error ? failure : html`<${Loading} />`}`;
   const remove = async () => {
     await del(path);
     announce(`The user ${user.name} is deleted.`);
-    navigate(to("users"));
+    navigate(to("users"), { isSaved: true });
   };
-  return html`<${Heading} title=${user.name} back=${back} subtitle=${html`<${State} value=${user.active ? "active" : "inactive"} /><span>since <${Time} at=${user.created_at} mode="date" /></span>`}>
-      ${user.id !== self.value.id && html`<${ConfirmButton} label="Delete" title=${`Delete the user ${user.name}?`} consequences=${() => consequences(user)} action=${remove} />`}
+  const subtitle = html`<${State} value=${user.active ? "active" : "inactive"} />
+    <span>since <${Time} at=${user.created_at} mode="date" /></span>`;
+  const isSelf = user.id === self.value.id;
+  return html`<${Heading} title=${user.name} back=${back} subtitle=${subtitle}>
+      ${!isSelf && html`<${ConfirmButton} label="Delete" title=${`Delete the user ${user.name}?`} consequences=${() => consequences(user)}
+        action=${remove} />`}
     <//>
+    ${failure}
     <div class="columns">
       <${UserForm} user=${user} path=${path} onSaved=${set} />
       <${PasswordForm} user=${user} path=${path} onSaved=${set} />
@@ -32,21 +39,36 @@ export default function UserPage({ id }) {
 }
 
 async function consequences(user) {
-  const sentences = ["All sinks, sources, scripts and spaces of the user are deleted, with their queues.", "Tokens and sessions of the user are refused from then on."];
+  const sentences = [
+    "All sinks, sources, scripts and spaces of the user are deleted, with their queues.",
+    "Tokens and sessions of the user are refused from then on.",
+  ];
   const [tokens, spaces] = await Promise.all([
-    get(`/api/users/${user.id}/tokens`, { limit: 200 }).catch(() => null),
-    may("manage_spaces") ? get("/api/spaces", { owner: user.id, limit: 200 }).catch(() => null) : null,
+    all(`/api/users/${user.id}/tokens`), may("manage_spaces") ? all("/api/spaces", { owner: user.id }) : null,
   ]);
-  if (tokens) sentences.push(`${count(tokens.items.length, "API token")}.`);
-  if (spaces) sentences.push(`${count(spaces.items.length, "space")}${spaces.items.length > 0 ? `: ${spaces.items.slice(0, 5).map((space) => space.name).join(", ")}` : ""}.`);
+  sentences.push(`${counted(tokens, "API token")}.`);
+  if (spaces) sentences.push(`${counted(spaces, "space")}${spaces.length > 0 ? `: ${names(spaces)}` : ""}.`);
   return sentences;
+}
+
+/** The number of items of a list, which may have been cut. */
+function counted(items, noun) {
+  return `${items.isCut ? "More than " : ""}${count(items.length, noun)}`;
+}
+
+/** The first names of a list. */
+function names(items) {
+  return `${items.slice(0, 5).map((item) => item.name).join(", ")}${items.length > 5 ? " and more" : ""}`;
 }
 
 function UserForm({ user, path, onSaved }) {
   const roles = useResource(() => all("/api/roles"), []);
   const groups = useResource(() => all("/api/groups"), []);
   const ids = (refs) => refs.map((one) => one.id);
-  const [draft, setDraft] = useState({ name: user.name, active: user.active, roles: ids(user.roles), groups: ids(user.groups) });
+  const stored = { name: user.name, active: user.active, roles: ids(user.roles), groups: ids(user.groups) };
+  const [draft, setDraft] = useState(stored);
+  const isChanged = JSON.stringify(draft) !== JSON.stringify(stored);
+  useLeaveQuestion(isChanged);
   const { isBusy, error, run } = useAction();
   const set = (field) => (value) => setDraft((before) => ({ ...before, [field]: value }));
   const save = (event) => {
@@ -56,11 +78,15 @@ function UserForm({ user, path, onSaved }) {
       announce("Saved.");
     });
   };
+  const failure = roles.error ?? groups.error;
+  const retry = () => Promise.all([roles.reload(), groups.reload()]);
   const options = (list) => (list.data ?? []).map((one) => [one.id, one.name]);
   return html`<section class="panel"><h2>User</h2><form class="form" onSubmit=${save}>
     <${Text} label="Name" value=${draft.name} onInput=${set("name")} required error=${errorOf(error, "name")} />
     <${Checks} legend="Roles" value=${draft.roles} onInput=${set("roles")} options=${options(roles)} />
-    ${groups.data?.length > 0 && html`<${Checks} legend="Groups" value=${draft.groups} onInput=${set("groups")} options=${options(groups)} />`}
+    ${groups.data?.length > 0
+      && html`<${Checks} legend="Groups" value=${draft.groups} onInput=${set("groups")} options=${options(groups)} />`}
+    <${ErrorBox} error=${failure} retry=${retry} />
     <${Check} label="Active" hint="An inactive user can neither log in nor use tokens." value=${draft.active} onInput=${set("active")} />
     <${ErrorBox} error=${error} /><div class="form-actions"><${Button} type="submit" kind="primary" busy=${isBusy}>Save<//></div>
   </form></section>`;
@@ -79,7 +105,8 @@ function PasswordForm({ user, path, onSaved }) {
     });
   };
   return html`<section class="panel"><h2>Set a password</h2><form class="form" onSubmit=${save}>
-    <${Text} label="New password" type="password" autocomplete="new-password" minlength="8" value=${password} onInput=${setPassword} required hint="The console asks the user to change it." />
+    <${Text} label="New password" type="password" autocomplete="new-password" minlength="8" value=${password} onInput=${setPassword}
+      required hint="The console asks the user to change it." />
     <${Check} label="Revoke the user's API tokens" value=${revoke} onInput=${setRevoke} />
     <${ErrorBox} error=${error} /><div class="form-actions"><${Button} type="submit" busy=${isBusy}>Set the password<//></div>
   </form></section>`;
@@ -92,7 +119,8 @@ function UserTokens({ path }) {
     await del(`/api/tokens/${deleted.id}`);
     await list.reload();
   };
-  if (list.isComplete && list.items.length === 0) return html`<p class="muted">None.</p>`;
+  if (list.isComplete && list.items.length === 0 && !list.error) return html`<p class="muted">None.</p>`;
   return html`<${TokenTable} list=${list} onDelete=${setDeleted} />
-    ${deleted && html`<${Confirm} title=${`Delete the token ${deleted.name}?`} consequences=${["Programs that use it are refused from then on."]} action=${remove} onClose=${() => setDeleted(null)} />`}`;
+    ${deleted && html`<${Confirm} title=${`Delete the token ${deleted.name}?`}
+      consequences=${["Programs that use it are refused from then on."]} action=${remove} onClose=${() => setDeleted(null)} />`}`;
 }
