@@ -34,28 +34,63 @@ impl HttpClient {
         Self { reader, writer, head, line: String::new(), body: Vec::new() }
     }
 
-    /// Posts a body and returns the status and the body of the response, which has an announced length.
+    /// Posts a body and returns the status and the body of the response.
     pub fn post(&mut self, path: &str, body: &str) -> (u16, &str) {
-        let request = format!("POST {path} HTTP/1.1\r\n{}content-length: {}\r\n\r\n{body}", self.head, body.len());
+        self.request("POST", path, body)
+    }
+
+    /// Sends a body and returns the status and the body of the response, which has an announced length or comes in chunks.
+    pub fn request(&mut self, method: &str, path: &str, body: &str) -> (u16, &str) {
+        let request = format!("{method} {path} HTTP/1.1\r\n{}content-length: {}\r\n\r\n{body}", self.head, body.len());
         self.writer.write_all(request.as_bytes()).expect("the server reads");
-        let (mut status, mut length) = (0, 0);
+        let (mut status, mut length, mut chunked) = (0, 0, false);
         loop {
-            self.line.clear();
-            self.reader.read_line(&mut self.line).expect("the server responds");
-            let line = self.line.trim_end();
+            let line = self.read_line();
             if status == 0 {
                 status = line.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status line");
             } else if line.is_empty() {
                 break;
-            } else if let Some((name, value)) = line.split_once(':')
-                && name.eq_ignore_ascii_case("content-length")
-            {
-                length = value.trim().parse().expect("a length is a number");
+            } else if let Some((name, value)) = line.split_once(':') {
+                if name.eq_ignore_ascii_case("content-length") {
+                    length = value.trim().parse().expect("a length is a number");
+                } else if name.eq_ignore_ascii_case("transfer-encoding") {
+                    chunked = value.trim().eq_ignore_ascii_case("chunked");
+                }
             }
         }
-        self.body.resize(length, 0);
-        self.reader.read_exact(&mut self.body).expect("the body has its announced length");
+        self.body.clear();
+        if chunked {
+            self.read_chunks();
+        } else {
+            self.read_body(length);
+        }
         (status, std::str::from_utf8(&self.body).expect("responses are text"))
+    }
+
+    /// Reads chunks to the end of the last one, which is empty; no server here sends trailers.
+    fn read_chunks(&mut self) {
+        loop {
+            let length = usize::from_str_radix(self.read_line(), 16).expect("a chunk begins with its length");
+            self.read_body(length);
+            self.read_line();
+            if length == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Appends bytes of the response to the body.
+    fn read_body(&mut self, length: usize) {
+        let begin = self.body.len();
+        self.body.resize(begin + length, 0);
+        self.reader.read_exact(&mut self.body[begin..]).expect("the body has its announced length");
+    }
+
+    /// The next line of the response, without its end.
+    fn read_line(&mut self) -> &str {
+        self.line.clear();
+        self.reader.read_line(&mut self.line).expect("the server responds");
+        self.line.trim_end()
     }
 }
 

@@ -1,19 +1,23 @@
-//! The same work on `svc` and on its peers, side by side: knot (webhooks, events in memory) and NATS JetStream (durable
-//! publishing).
+//! The same work on `svc` and on its peers, side by side: knot (webhooks, events in memory), NATS JetStream (durable
+//! publishing) and Outpost (webhooks, durable publishing).
 //!
-//! A peer takes part if its variable names its binary: `SVC_PEER_KNOT`, `SVC_PEER_NATS`; `SVC_PEER_SVC` replaces the `svc`
-//! that cargo built. For each work all servers start on loopback with empty temporary directories, and the rounds alternate
-//! between them, so that a disturbance of the machine meets all alike. The result is the median of the rounds, with the
-//! processor time that the server and its child processes took for each event or delivery.
+//! A peer takes part if its variable names its binary: `SVC_PEER_KNOT`, `SVC_PEER_NATS`, `SVC_PEER_OUTPOST`; `SVC_PEER_SVC`
+//! replaces the `svc` that cargo built. Outpost also needs Redis, RabbitMQ and PostgreSQL, which are started from `PATH`. A
+//! peer that cannot start is skipped by name. For each work all servers start on loopback with empty temporary directories,
+//! and the rounds alternate between them, so that a disturbance of the machine meets all alike. The result is the median of
+//! the rounds, with the processor time that the server and its child processes took for each event or delivery; for Outpost
+//! that is its own process, without the services beside it.
 //!
 //! Run with `cargo bench --bench peers`; a number sets the rounds, a word selects the works whose name contains it. Exits
 //! 1 if a requirement is missed for a peer that ran.
 
+mod backing_services;
 #[path = "../counting_receiver.rs"]
 mod counting_receiver;
 mod http_client;
 mod knot;
 mod nats;
+mod outpost;
 mod server;
 mod svc_server;
 mod work;
@@ -29,8 +33,10 @@ use work::{Summary, Work};
 const ROUNDS: usize = 5;
 /// Deliveries per second of svc, in those of knot.
 const OVER_KNOT: f64 = 2.0;
+/// Deliveries per second of svc, in those of Outpost.
+const OVER_OUTPOST: f64 = 10.0;
 
-type Start = fn(&Path) -> Box<dyn Server>;
+type Start = fn(&Path, Work) -> Box<dyn Server>;
 
 /// A kind of server, and the binary to start.
 struct Program {
@@ -76,19 +82,24 @@ fn main() -> ExitCode {
     if met { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// `svc`, and the peers whose variable is set; a line for each that is not goes to `skipped`.
+/// `svc`, and the peers that can start; a line for each that cannot goes to `skipped`.
 fn programs(skipped: &mut Vec<String>) -> Vec<Program> {
     let own = binary("SVC_PEER_SVC").unwrap_or_else(|| env!("CARGO_BIN_EXE_svc").into());
     let mut programs =
-        vec![Program { name: "svc", binary: own, start: |binary| Box::new(svc_server::Svc::start(binary)) }];
-    let peers: [(_, _, Start); 2] = [
-        ("knot", "SVC_PEER_KNOT", |binary| Box::new(knot::Knot::start(binary))),
-        ("JetStream", "SVC_PEER_NATS", |binary| Box::new(nats::JetStream::start(binary))),
+        vec![Program { name: "svc", binary: own, start: |binary, _| Box::new(svc_server::Svc::start(binary)) }];
+    let peers: [(_, _, Start); 3] = [
+        ("knot", "SVC_PEER_KNOT", |binary, _| Box::new(knot::Knot::start(binary))),
+        ("JetStream", "SVC_PEER_NATS", |binary, _| Box::new(nats::JetStream::start(binary))),
+        ("Outpost", "SVC_PEER_OUTPOST", |binary, work| Box::new(outpost::Outpost::start(binary, work))),
     ];
     for (name, variable, start) in peers {
-        match binary(variable) {
-            Some(binary) => programs.push(Program { name, binary, start }),
-            None => skipped.push(format!("skipped {name}: set {variable} to the path of its binary")),
+        let mut found = binary(variable).ok_or_else(|| format!("set {variable} to the path of its binary"));
+        if name == "Outpost" {
+            found = found.and_then(|binary| outpost::check(&binary).map(|()| binary));
+        }
+        match found {
+            Ok(binary) => programs.push(Program { name, binary, start }),
+            Err(reason) => skipped.push(format!("skipped {name}: {reason}")),
         }
     }
     programs
@@ -108,7 +119,7 @@ fn measure(work: Work, programs: &[Program], rounds: usize, receiver: &CountingR
         return Vec::new();
     }
     let start = |program: &&Program| {
-        let server = (program.start)(&program.binary);
+        let server = (program.start)(&program.binary, work);
         work.prepare(&*server, receiver);
         (server, Vec::with_capacity(rounds))
     };
@@ -134,8 +145,13 @@ fn report(work: Work, rows: &[Row], requirements: &mut Vec<String>) -> bool {
     for peer in peers {
         let ratio = own.summary.per_second / peer.summary.per_second;
         println!("| {} | {} | {} {} | {ratio:.2} |", work.name(), own.summary, peer.name, peer.summary);
-        if peer.name == "knot" && work.is_webhook() {
-            require(ratio >= OVER_KNOT, format!("{ratio:.2} times knot (at least {OVER_KNOT})"));
+        let required = match peer.name {
+            "knot" => OVER_KNOT,
+            "Outpost" => OVER_OUTPOST,
+            _ => continue,
+        };
+        if work.is_webhook() {
+            require(ratio >= required, format!("{ratio:.2} times {} (at least {required})", peer.name));
         }
     }
     if own.summary.lost > 0 {

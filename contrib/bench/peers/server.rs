@@ -30,7 +30,7 @@ pub trait Emitter {
     fn emit(&mut self);
 }
 
-/// A running child process. Dropping it kills the process and removes the directory.
+/// A running child process. Dropping it kills the process with its descendants and removes the directory.
 pub struct Process {
     child: Child,
     _directory: TempDir,
@@ -43,7 +43,7 @@ impl Process {
         let directory = tempfile::Builder::new().prefix("svc-peers-").tempdir();
         let directory = directory.expect("the temporary directory is writable");
         let mut command = Command::new(binary);
-        for variable in ["SVC_PEER_SVC", "SVC_PEER_KNOT", "SVC_PEER_NATS"] {
+        for variable in ["SVC_PEER_SVC", "SVC_PEER_KNOT", "SVC_PEER_NATS", "SVC_PEER_OUTPOST"] {
             command.env_remove(variable);
         }
         command.current_dir(&directory).env("HOME", directory.path()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -56,11 +56,15 @@ impl Process {
         &mut self.child
     }
 
+    pub fn signal(&self, signal: i32) {
+        send(self.child.id(), signal);
+    }
+
     /// Waits until the process listens.
     pub fn await_listener(&mut self, address: SocketAddr) {
         let began = Instant::now();
         while TcpStream::connect(address).is_err() {
-            assert!(began.elapsed() < Duration::from_secs(30), "nothing listens on {address}");
+            assert!(began.elapsed() < Duration::from_secs(60), "nothing listens on {address}");
             let exited = self.child.try_wait().expect("the child can be waited for");
             assert!(exited.is_none(), "the server that was to listen on {address} ended: {exited:?}");
             thread::sleep(Duration::from_millis(20));
@@ -69,6 +73,12 @@ impl Process {
 
     /// Processor time of the process and its descendants so far, in microseconds.
     pub fn cpu_micros(&self) -> f64 {
+        // The kernel counts in hundredths of a second.
+        self.family().iter().map(|(_, ticks)| ticks).sum::<f64>() * 1e4
+    }
+
+    /// The ids of the process and its descendants, each with its clock ticks.
+    fn family(&self) -> Vec<(u32, f64)> {
         let entries = fs::read_dir("/proc").expect("/proc is mounted").filter_map(Result::ok);
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         let processes: HashMap<u32, (u32, f64)> = pids.filter_map(|pid| Some((pid, stat(pid)?))).collect();
@@ -82,17 +92,28 @@ impl Process {
             }
             true
         };
-        let ticks = processes.iter().filter(|(pid, _)| is_descendant(**pid)).map(|(_, (_, ticks))| ticks);
-        // The kernel counts in hundredths of a second.
-        ticks.sum::<f64>() * 1e4
+        let family = processes.iter().filter(|(pid, _)| is_descendant(**pid));
+        family.map(|(pid, (_, ticks))| (*pid, *ticks)).collect()
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        // The id of a process that has been waited for may belong to another.
+        if self.child.try_wait().is_ok_and(|exited| exited.is_none()) {
+            for (pid, _) in self.family() {
+                send(pid, libc::SIGKILL);
+            }
+            let _ = self.child.wait();
+        }
     }
+}
+
+/// Sends a signal to a process, if it still runs.
+fn send(pid: u32, signal: i32) {
+    let pid = pid.try_into().expect("the kernel's ids are positive");
+    // SAFETY: the call takes two numbers and touches no memory of this process.
+    unsafe { libc::kill(pid, signal) };
 }
 
 /// The parent of a process, and the clock ticks that it and its ended children took.

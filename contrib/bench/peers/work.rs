@@ -78,9 +78,12 @@ impl Work {
         matches!(self, Self::Webhook { .. })
     }
 
-    /// Whether a server can do this work: JetStream sends no webhooks.
+    /// Whether a server can do this work: JetStream sends no webhooks, and Outpost has no templates.
     pub fn suits(self, server: &str) -> bool {
-        !self.is_webhook() || server != "JetStream"
+        match self {
+            Self::Emit { .. } => true,
+            Self::Webhook { body, .. } => server != "JetStream" && (body == Body::Default || server != "Outpost"),
+        }
     }
 
     /// Creates the sinks, opens connections and warms up.
