@@ -31,7 +31,7 @@ export function draftOf(sink) {
     active: sink.active !== false,
     owner: sink.owner,
     type: sink.type,
-    url: webhook?.url ?? "",
+    url: valueText(webhook?.url ?? ""),
     headers: Object.entries(webhook?.headers ?? {}).map(([name, value]) => [name, valueText(value)]),
     ed25519: Boolean(webhook?.ed25519),
     skipTls: Boolean(webhook?.skip_tls_verify),
@@ -49,8 +49,8 @@ export function draftOf(sink) {
   };
 }
 
-/** A value of a header as text; a reference to a place on the server is JSON. */
-function valueText(value) {
+/** An address, or a value of a header, as text; a reference to a place on the server is JSON. */
+export function valueText(value) {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
@@ -81,7 +81,7 @@ function webhookOf(draft) {
   const { template: _, body: __, secret: ___, batch: ____, gone: _____, ...kept } = draft.spec.webhook ?? {};
   const named = draft.headers.filter(([name]) => name.trim() !== "");
   const headers = Object.fromEntries(named.map(([name, value]) => [name.trim(), parseValue(value)]));
-  const webhook = { ...kept, url: draft.url.trim(), headers, skip_tls_verify: draft.skipTls };
+  const webhook = { ...kept, url: parseValue(draft.url.trim()), headers, skip_tls_verify: draft.skipTls };
   if (draft.ed25519) webhook.ed25519 = true;
   else delete webhook.ed25519;
   if (draft.gone !== "retry") webhook.gone = draft.gone;

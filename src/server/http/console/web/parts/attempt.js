@@ -4,6 +4,7 @@ import { html, useState } from "../core/html.js";
 import { get, post } from "../core/api.js";
 import { useResource } from "../core/resource.js";
 import { duration, pretty } from "../core/format.js";
+import { valueText } from "../core/sink_draft.js";
 import { Block, ErrorBox, Loading, State, Time } from "./basics.js";
 
 /** `mayLook` is true if the user may see the sink's definition, from which the request is made anew. */
@@ -50,7 +51,7 @@ function Request({ event, delivery, attempt }) {
   const text = (value) => (typeof value === "object" ? `read on the server: ${JSON.stringify(value)}` : value);
   const lines = Object.entries(shown).map(([name, value]) => `${name}: ${text(value)}`);
   return html`<div><h3>Request <span class="muted small-text">as the sink makes it now: requests are not stored</span></h3>
-    <${Block} text=${[`POST ${url}`, ...lines].join("\n")} label="Address and headers" />
+    <${Block} text=${[`POST ${valueText(url)}`, ...lines].join("\n")} label="Address and headers" />
     <p class="hint">With the signatures beside these${batch ? ", and possibly with other events in one batch" : ""}.</p>
     <${Body} id=${id} event=${event} />
   </div>`;

@@ -4,6 +4,7 @@ import { html } from "../core/html.js";
 import { usesSpaces } from "../core/session.js";
 import { to } from "../core/router.js";
 import { count, number } from "../core/format.js";
+import { valueText } from "../core/sink_draft.js";
 import { Code, Fact, Facts, Time } from "./basics.js";
 import { Sparkline } from "./charts.js";
 
@@ -75,7 +76,7 @@ function About({ sink }) {
   return html`<section class="panel"><h2>About</h2>
     <${Facts}>
       <${Fact} name="Description">${sink.description}<//>
-      <${Fact} name="Address">${sink.webhook?.url}<//>
+      <${Fact} name="Address">${valueText(sink.webhook?.url ?? "")}<//>
       <${Fact} name="Filter">${sink.filter && html`<code>${sink.filter}</code>`}<//>
       <${Fact} name="Stored script">${sink.script?.script_id && html`<a href=${to("scripts", sink.script.script_id)}>open</a>`}<//>
       <${Fact} name="Batches">${batchText(sink.webhook?.batch)}<//>

@@ -4,6 +4,7 @@ import { html, useState } from "../core/html.js";
 import { LONG, post } from "../core/api.js";
 import { useAction } from "../core/resource.js";
 import { duration, pretty } from "../core/format.js";
+import { valueText } from "../core/sink_draft.js";
 import { Block, Button, ErrorBox, State } from "./basics.js";
 import { sampleBody, SamplePicker, useSample } from "./sample.js";
 
@@ -15,7 +16,7 @@ export function SinkTest({ sink, path }) {
     setResult(null);
     setResult(await post(`${path}/test`, sampleBody(sample), { limit: LONG }));
   });
-  const way = sink.type === "script" ? "through the script" : `to ${sink.webhook?.url}`;
+  const way = sink.type === "script" ? "through the script" : `to ${valueText(sink.webhook?.url ?? "")}`;
   return html`<div class="columns">
     <section class="panel form"><h2>Deliver one now</h2>
       <p class="muted">It goes ${way} at once, beside the queue, and is not recorded.</p>

@@ -102,8 +102,8 @@ const REFERENCES = 'A value such as {"env": "NAME"}, {"file": "/path"} or {"cred
 
 function Webhook({ draft, set, error, data, isNew }) {
   return html`<h2>Webhook</h2>
-    <${Text} label="Address" type="url" value=${draft.url} onInput=${(url) => set({ url })} required placeholder="https://example.com/hook"
-      error=${errorOf(error, "webhook.url")} />
+    <${Text} label="Address" type=${draft.url.startsWith("{") ? "text" : "url"} value=${draft.url} onInput=${(url) => set({ url })} required
+      placeholder="https://example.com/hook" error=${errorOf(error, "webhook.url")} />
     <${Pairs} legend="Headers" add="Add a header" hint=${draft.owner === "global" ? REFERENCES : undefined} value=${draft.headers}
       onInput=${(headers) => set({ headers })} />
     <${Choice} legend="Body" name="body" value=${draft.bodyMode} onInput=${(bodyMode) => set({ bodyMode })} options=${BODIES} />
