@@ -44,7 +44,7 @@ pub mod template;
 pub mod user;
 
 use crate::{
-    platform::{allocator::configure_allocator, config, file_mode},
+    platform::{config, file_mode},
     scripting::workers::{WORKER_COMMAND, run_worker},
 };
 use argh::{ArgsInfo, FromArgs};
@@ -119,7 +119,6 @@ pub fn run(typed: impl IntoIterator<Item = OsString>) -> ExitCode {
     if typed.first().is_some_and(|command| command == WORKER_COMMAND) {
         return run_worker();
     }
-    configure_allocator();
     let environment = |name: &str| std::env::var(name).ok();
     let (mut stdin, mut stdout, mut stderr) = (io::stdin(), io::stdout(), io::stderr());
     let mut shell = Shell {

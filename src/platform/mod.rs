@@ -5,12 +5,11 @@
 //! - [`secret_keys`]: encryption of stored secrets; [`file_mode`]: private files
 //! - [`egress`]: outgoing HTTP under the egress policy
 //! - [`accept`], [`outbox`], [`lines`], [`percent`], [`process_group`]: connections, paths and child processes
-//! - [`allocator`]: how memory goes back to the system
+//! - [`memory`]: the allocator, and how memory goes back to the system
 //! - [`backoff`], [`keyed_limit`], [`keyed_mutex`], [`keyed_semaphore`], [`owner_pool`],
 //!   [`run_to_completion`]: waiting and concurrency
 
 pub mod accept;
-pub mod allocator;
 pub mod archive;
 pub mod audit;
 pub mod backoff;
@@ -24,6 +23,7 @@ pub mod keyed_semaphore;
 pub mod kv;
 pub mod lines;
 pub mod logging;
+pub mod memory;
 pub mod metrics;
 pub mod outbox;
 pub mod owner_pool;

@@ -1,4 +1,5 @@
-//! Periodic deletion of records past their retention: events, audit entries, key-value data, sessions and orphans.
+//! Periodic deletion of records past their retention: events, audit entries, key-value data, sessions and orphans. And periodic
+//! return of memory.
 //!
 //! History is pruned more often than once a minute while the disk is short of room: the oldest events are then deleted
 //! beyond what the retention asks for, so that a server whose own history filled the disk recovers by itself. If that cannot
@@ -7,7 +8,7 @@
 use super::services::Services;
 use crate::{
     model::timestamp::Timestamp,
-    platform::{audit::AuditSizes, store::StoreError},
+    platform::{audit::AuditSizes, memory, store::StoreError},
     routing::queue::{BurstEnd, Retention},
 };
 use std::time::Duration;
@@ -20,11 +21,28 @@ const INTERVAL: Duration = Duration::from_secs(60);
 /// Time between two looks at the room on the disk.
 const ROOM_INTERVAL: Duration = Duration::from_secs(5);
 
+/// Time between two looks at memory that was freed.
+const MEMORY_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Sweeps at once and then once a minute, until `shutdown`. Failures are logged; the next sweep tries again.
 pub async fn run(services: &Services, shutdown: &CancellationToken) {
     tokio::select! {
         () = shutdown.cancelled() => {}
-        () = async { tokio::join!(sweep_records(services), sweep_history(services)); } => {}
+        () = async { tokio::join!(sweep_records(services), sweep_history(services), return_memory()); } => {}
+    }
+}
+
+/// Returns memory to the system that the start has needed, and then what was freed a while ago.
+async fn return_memory() {
+    let mut interval = interval(MEMORY_INTERVAL);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // The first one completes at once.
+    interval.tick().await;
+    interval.tick().await;
+    memory::unmap_start_code();
+    loop {
+        memory::return_freed_memory();
+        interval.tick().await;
     }
 }
 

@@ -30,8 +30,8 @@ const NICENESS: libc::c_int = 5;
 /// The number of runs that can use all their memory at the same time in one worker.
 const FULL_RUNS: usize = 4;
 
-/// The memory left at which an abort is taken for a lack of memory.
-const MEMORY_PROBE: usize = 16 << 20;
+/// The memory left at which an abort is taken for a lack of memory: the largest block that is asked for at once, and the rounding of its size.
+const MEMORY_PROBE: usize = 64 << 20;
 
 /// Limits what the process may use and open. It must be called before any other thread starts.
 ///
