@@ -11,7 +11,7 @@ use crate::{
     },
     routing::{
         activity::RecentActivity,
-        queue::{AttemptOutcome, DeliveryState},
+        queue::{Attempt, AttemptOutcome, DeliveryState},
     },
 };
 use std::sync::Arc;
@@ -60,15 +60,20 @@ impl Feed {
         Self { items: broadcast::Sender::new(CAPACITY), activity: RecentActivity::default() }
     }
 
-    pub fn publish(&self, item: FeedItem) {
-        match &item {
-            FeedItem::Accepted(event) => self.activity.count_event(event.user_id),
-            FeedItem::Delivery(update) => {
-                self.activity.count_attempt(update.sink_id, update.outcome, update.error.as_deref());
-            }
-        }
+    /// Publishes an event that is on disk.
+    pub fn accepted(&self, event: &Arc<Event>) {
+        self.activity.count_event(event.user_id);
         // Fails only if the feed has no subscriber.
-        let _ = self.items.send(item);
+        let _ = self.items.send(FeedItem::Accepted(event.clone()));
+    }
+
+    /// Publishes an attempt, which is described only if somebody listens.
+    pub fn attempted(&self, sink: SinkId, attempt: &Attempt, describe: impl FnOnce() -> DeliveryUpdate) {
+        self.activity.count_attempt(sink, attempt.outcome, attempt.error.as_deref());
+        if self.items.receiver_count() > 0 {
+            // Fails only if the last subscriber left meanwhile.
+            let _ = self.items.send(FeedItem::Delivery(Arc::new(describe())));
+        }
     }
 
     /// Receives every item that is published from now on.

@@ -25,7 +25,7 @@ use crate::{
     },
     routing::{
         emit::Emitter,
-        feed::{Feed, FeedItem},
+        feed::Feed,
         matcher::Routes,
         queue::{
             Engine, RouteTarget,
@@ -143,7 +143,7 @@ impl Services {
 
         let (ready, ready_queues) = mpsc::unbounded_channel();
         let accepted_feed = feed.clone();
-        let accepted = Box::new(move |event: &Arc<Event>| accepted_feed.publish(FeedItem::Accepted(event.clone())));
+        let accepted = Box::new(move |event: &Arc<Event>| accepted_feed.accepted(event));
         let limits = QueueLimits {
             queue: config.delivery.queue,
             dead_letters: config.delivery.dead_letters,

@@ -6,6 +6,7 @@
 //! between completion, a retry and a dead letter. [`running_attempts`] notes which attempts are under way, for the case that
 //! one of them ends the server. [`replays`] lets replay jobs make progress. [`route_sync`] keeps routes and queues in line with the sinks and subscriptions.
 
+mod bodies_ahead;
 mod deliverer;
 mod health;
 mod method_permits;

@@ -3,7 +3,7 @@
 use crate::{
     delivery::{
         CompletedAttempt, Postponed,
-        sinks::{self, Sink, SinkContext, Sinks},
+        sinks::{self, EventBody, Sink, SinkContext, Sinks},
         subscriptions::{self, MethodContext, Presence, Subscription, Subscriptions},
     },
     model::{batch_spec::BatchSpec, failure_policy::OnFailure, id::SinkId, owner::Owner},
@@ -37,14 +37,16 @@ impl Recipients {
         (presence == Presence::Ready).then_some(Recipient::Method(subscription))
     }
 
-    /// Attempts to deliver these events as one. Only a sink with batches gets more than one.
+    /// Attempts to deliver these events as one, with a body that was rendered ahead if there is one. Only a sink with batches
+    /// gets more than one.
     pub async fn attempt(
         &self,
         recipient: &Recipient,
         mut inputs: Vec<EventInput>,
+        body: Option<EventBody>,
     ) -> Result<CompletedAttempt, Postponed> {
         match recipient {
-            Recipient::Sink(sink) => sinks::attempt_batch(&self.sink_context, sink, inputs).await,
+            Recipient::Sink(sink) => sinks::attempt_batch(&self.sink_context, sink, inputs, body).await,
             Recipient::Method(subscription) => {
                 subscriptions::attempt(&self.method_context, subscription, inputs.remove(0)).await
             }

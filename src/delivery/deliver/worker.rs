@@ -5,6 +5,7 @@
 //! and this file calls both sinks.
 
 use super::{
+    bodies_ahead::{AHEAD, AHEAD_BYTES, BodiesAhead},
     health::{SLOW_AFTER, SinkPermit, SinkPools},
     method_permits::MethodPermits,
     recipient::{Recipient, Recipients},
@@ -14,7 +15,7 @@ use super::{
 use crate::{
     delivery::{
         CompletedAttempt, FailureKind, Postponed, SinkFailures,
-        sinks::{Sink, SinksError},
+        sinks::{EventBody, Sink, SinksError, renders_ahead},
     },
     model::{
         batch_spec::BatchSpec,
@@ -30,15 +31,15 @@ use crate::{
         store::StoreError,
     },
     routing::{
-        feed::{DeliveryUpdate, Feed, FeedItem},
-        queue::{Engine, PendingDelivery, QueueHead, SettledAttempt},
+        feed::{DeliveryUpdate, Feed},
+        queue::{AttemptOutcome, Engine, PendingDelivery, QueueHead, SettledAttempt},
     },
     scripting::lua::EventInput,
 };
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
-use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// The wait after a postponed attempt, and after a failed read of the queue.
@@ -62,6 +63,8 @@ pub(super) struct DelivererState {
     pub failures: SinkFailures,
     /// Events that a queue holds at most.
     pub queue_limit: usize,
+    /// Places for sinks with bodies that are rendered ahead.
+    pub sinks_ahead: Arc<Semaphore>,
     /// Places for attempts at sinks, whose duration is limited by the server.
     pub sink_pools: SinkPools,
     /// Permits for calls of methods, whose duration is limited by their owners. They are separate for each owner, so that
@@ -129,7 +132,10 @@ impl DelivererState {
             if let Some(worker) = self.workers.lock().get_mut(&sink) {
                 worker.wake_state = WakeState::Idle;
             }
-            while self.deliver_head(sink, retry_now).await == Next::Continue {}
+            // On the heap, and gone while the sink has nothing to do.
+            let mut ahead = Box::<BodiesAhead>::default();
+            while self.deliver_head(sink, retry_now, &mut ahead).await == Next::Continue {}
+            drop(ahead);
             let mut workers = self.workers.lock();
             let woken = workers.get(&sink).is_some_and(|worker| worker.wake_state == WakeState::Woken);
             if !woken || self.shutdown.is_cancelled() {
@@ -140,7 +146,7 @@ impl DelivererState {
     }
 
     /// Delivers the event at the head of the queue: take, attempt, settle.
-    async fn deliver_head(&self, sink: SinkId, retry_now: &Notify) -> Next {
+    async fn deliver_head(&self, sink: SinkId, retry_now: &Notify, ahead: &mut BodiesAhead) -> Next {
         let TakenHead { recipient, mut batch, mut permit } = match self.take(sink, retry_now).await {
             Ok(taken) => taken,
             Err(next) => return next,
@@ -152,23 +158,30 @@ impl DelivererState {
             batch.truncate(1);
             Ok(CompletedAttempt::failed(INTERRUPTED.to_owned()))
         } else {
-            let attempt = AssertUnwindSafe(self.attempt(&recipient, &batch, &mut permit)).catch_unwind();
+            let attempt = AssertUnwindSafe(self.attempt(&recipient, &batch, &mut permit, ahead)).catch_unwind();
             attempt.await.unwrap_or_else(|_| {
                 log::error!("an attempt at event {} for sink {sink} panicked", batch[0].event.id);
                 Ok(CompletedAttempt::failed(PANICKED.to_owned()))
             })
         };
         drop(permit);
-        match attempted {
-            Ok(completed) => self.settle(&recipient, batch, completed, started_at).await,
+        let delivered = match attempted {
+            Ok(completed) => {
+                let delivered = completed.outcome == AttemptOutcome::Delivered;
+                self.settle(&recipient, batch, completed, started_at).await;
+                delivered
+            }
             Err(_) => {
                 drop(running);
                 return self.pause(POSTPONED_WAIT, retry_now).await;
             }
-        }
+        };
         if running.counts_as_failed() {
             // The note says so until the failure is on disk.
             self.engine.flushed().await;
+        }
+        if delivered {
+            running.end_settled();
         }
         if self.shutdown.is_cancelled() { Next::Stop } else { Next::Continue }
     }
@@ -248,16 +261,14 @@ impl DelivererState {
         recipient: &Recipient,
         batch: &[PendingDelivery],
         permit: &mut DeliveryPermit,
+        ahead: &mut BodiesAhead,
     ) -> Result<CompletedAttempt, Postponed> {
-        let input = |pending: &PendingDelivery| EventInput {
-            event: pending.event.clone(),
-            sequence: pending.sequence,
-            attempt: pending.attempt_number(),
-            missed: pending.missed.clone(),
-            replay: pending.replay,
+        let body = match recipient {
+            Recipient::Sink(sink) if renders_ahead(sink) => self.body_ahead(sink, &batch[0], ahead).await,
+            _ => None,
         };
         // On the heap, so that a worker that waits takes little memory.
-        let mut attempt = Box::pin(self.recipients.attempt(recipient, batch.iter().map(input).collect()));
+        let mut attempt = Box::pin(self.recipients.attempt(recipient, batch.iter().map(input).collect(), body));
         if let DeliveryPermit::Sink(permit) = permit {
             while !permit.is_slow() {
                 match tokio::time::timeout(SLOW_AFTER, &mut attempt).await {
@@ -267,6 +278,26 @@ impl DelivererState {
             }
         }
         attempt.await
+    }
+
+    /// Takes the body of an event if it was rendered ahead, and sees to it that those of the next events are.
+    async fn body_ahead(
+        &self,
+        sink: &Arc<Sink>,
+        pending: &PendingDelivery,
+        ahead: &mut BodiesAhead,
+    ) -> Option<EventBody> {
+        let body = ahead.take(sink, &input(pending)).await;
+        if let Some(ready) = ahead.wants_more_than()
+            && self.engine.depth(sink.id).queued > 1 + ready
+            && let Ok(next) = self.engine.heads(sink.id, 1 + ready + AHEAD, AHEAD_BYTES).await
+        {
+            let inputs: Vec<_> = next.iter().skip(1 + ready).map(input).collect();
+            if !inputs.is_empty() {
+                ahead.begin(&self.recipients.sink_context, sink, inputs, &self.sinks_ahead);
+            }
+        }
+        body
     }
 
     /// Lets the retry policy decide about the event, and records the settled attempt in the queue and the feed. The events of a
@@ -363,7 +394,7 @@ impl DelivererState {
     fn publish(&self, recipient: &Recipient, pending: &PendingDelivery, settled: &SettledAttempt) {
         let PendingDelivery { event, sequence, .. } = pending;
         let attempt = &settled.attempt;
-        self.feed.publish(FeedItem::Delivery(Arc::new(DeliveryUpdate {
+        self.feed.attempted(recipient.id(), attempt, || DeliveryUpdate {
             event_id: event.id,
             event_type: event.kind.clone(),
             user: event.user_id,
@@ -376,6 +407,17 @@ impl DelivererState {
             attempt: attempt.number,
             status: attempt.status,
             error: attempt.error.clone(),
-        })));
+        });
+    }
+}
+
+/// The event as a template or a script sees it.
+fn input(pending: &PendingDelivery) -> EventInput {
+    EventInput {
+        event: pending.event.clone(),
+        sequence: pending.sequence,
+        attempt: pending.attempt_number(),
+        missed: pending.missed.clone(),
+        replay: pending.replay,
     }
 }

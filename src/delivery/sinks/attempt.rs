@@ -1,7 +1,7 @@
 //! One delivery attempt at a sink, the preview of the body it would send, and the quarantine of its Lua.
 
 use super::{
-    Sink, SinkTarget,
+    Sink, SinkTarget, Webhook,
     body::{self, BodyError, EventBody},
     context::SinkContext,
 };
@@ -22,24 +22,41 @@ pub enum PreviewError {
 
 /// Makes one attempt to deliver an event to a sink. Ends within the time limits of webhooks or scripts.
 pub async fn attempt(context: &SinkContext, sink: &Sink, input: EventInput) -> Result<CompletedAttempt, Postponed> {
-    attempt_batch(context, sink, vec![input]).await
+    attempt_batch(context, sink, vec![input], None).await
 }
 
-/// Makes one attempt to deliver these events as one. Only a webhook with batches takes more than one.
+/// Makes one attempt to deliver these events as one, with a body that was rendered ahead if there is one. Only a webhook with
+/// batches takes more than one.
 pub async fn attempt_batch(
     context: &SinkContext,
     sink: &Sink,
     mut inputs: Vec<EventInput>,
+    body: Option<EventBody>,
 ) -> Result<CompletedAttempt, Postponed> {
     let started = Instant::now();
     let completed = match &sink.target {
-        SinkTarget::Webhook(webhook) => webhook.attempt(context, sink.owner, &inputs).await?,
+        SinkTarget::Webhook(webhook) => webhook.attempt(context, sink.owner, &inputs, body).await?,
         SinkTarget::Script(script) => script.attempt(context, sink.owner, inputs.remove(0)).await?,
         SinkTarget::JsonRpc(_) => CompletedAttempt::dead(
             "a json-rpc sink shapes events for the methods that name it and receives none itself".to_owned(),
         ),
     };
     Ok(CompletedAttempt { duration: started.elapsed(), ..completed })
+}
+
+/// Returns true if bodies for the sink can be rendered before their attempts.
+pub fn renders_ahead(sink: &Sink) -> bool {
+    matches!(&sink.target, SinkTarget::Webhook(webhook) if webhook.template.is_some() && webhook.batch.is_none())
+}
+
+/// Renders the bodies of events that a sink is sent next: the first of them, as many as are quick.
+pub async fn render_ahead(context: &SinkContext, sink: &Sink, inputs: Vec<EventInput>) -> Vec<EventBody> {
+    match &sink.target {
+        SinkTarget::Webhook(Webhook { template: Some(template), .. }) => {
+            body::render_each(&context.workers, template, sink.owner, inputs).await
+        }
+        _ => Vec::new(),
+    }
 }
 
 /// Returns the body that a sink would be sent, without sending it.

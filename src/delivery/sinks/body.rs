@@ -173,6 +173,16 @@ pub async fn render_batch(
     Ok(rendered_body(workers.render_batch(template.program(), owner, inputs).await?))
 }
 
+/// Renders the first of these events, each as [`render`] does, as many as are quick.
+pub async fn render_each(
+    workers: &LuaWorkers,
+    template: &LazyProgram<BodyTemplate>,
+    owner: Owner,
+    inputs: Vec<EventInput>,
+) -> Vec<EventBody> {
+    workers.render_each(template.program(), owner, inputs).await.into_iter().map(rendered_body).collect()
+}
+
 fn rendered_body(rendered: RenderedBody) -> EventBody {
     let content_type = match rendered.kind {
         BodyFormat::Json => JSON,

@@ -23,7 +23,7 @@ pub mod webhook;
 mod webhook_secrets;
 mod webhook_url;
 
-pub use attempt::{PreviewError, attempt, attempt_batch, preview, quarantine};
+pub use attempt::{PreviewError, attempt, attempt_batch, preview, quarantine, render_ahead, renders_ahead};
 pub use body::{BodyError, EventBody};
 pub use context::SinkContext;
 pub use definition::{Secrets, SinkDefinitionError, SinkLuaError};

@@ -85,6 +85,7 @@ impl Webhook {
         context: &SinkContext,
         owner: Owner,
         inputs: &[EventInput],
+        rendered: Option<EventBody>,
     ) -> Result<CompletedAttempt, Postponed> {
         let secrets = match self.secrets.read() {
             Ok(secrets) => secrets,
@@ -105,9 +106,12 @@ impl Webhook {
             Ok(url) => url,
             Err(reason) => return Ok(CompletedAttempt::failed(reason)),
         };
-        let body = match self.render(context, owner, inputs).await {
-            Ok(body) => body,
-            Err(error) => return error.into_attempt(),
+        let body = match rendered {
+            Some(body) => body,
+            None => match self.render(context, owner, inputs).await {
+                Ok(body) => body,
+                Err(error) => return error.into_attempt(),
+            },
         };
         let request = egress::OutboundRequest {
             method: Method::POST,

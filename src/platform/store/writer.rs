@@ -29,6 +29,9 @@ const CROWD: Duration = Duration::from_micros(500);
 /// Bytes after which a group is written even if more jobs wait.
 const GROUP_BYTES: usize = 8 << 20;
 
+/// The time between two looks at the free room of the disk while groups are written.
+const ROOM_LOOK: Duration = Duration::from_millis(20);
+
 pub(super) fn start(
     state: Arc<StoreState>,
     groups: GroupLog,
@@ -48,6 +51,7 @@ pub(super) struct GroupLog {
 fn run(state: Arc<StoreState>, mut groups: GroupLog, inbox: mpsc::Receiver<WriterMessage>, metrics: &Metrics) {
     make_timers_exact();
     let mut callers = 0;
+    let mut room_seen = Instant::now();
     while let Ok(first) = inbox.recv() {
         let mut started = Instant::now();
         let (gathered, mut crowd_ends) = (started + GATHER, None);
@@ -105,7 +109,10 @@ fn run(state: Arc<StoreState>, mut groups: GroupLog, inbox: mpsc::Receiver<Write
             let _ = done.send(());
             return;
         }
-        state.is_short_of_room();
+        if room_seen.elapsed() >= ROOM_LOOK {
+            state.is_short_of_room();
+            room_seen = Instant::now();
+        }
     }
 }
 

@@ -93,6 +93,21 @@ impl LuaWorkers {
         self.render_work(program, owner, &RunWork::RenderBatch(inputs)).await
     }
 
+    /// Renders the bodies of the first of these events, each as [`LuaWorkers::render`] does. Stops at one that fails or is slow, which
+    /// costs nothing but the work: its turn comes.
+    pub async fn render_each(&self, program: &ProgramText, owner: Owner, inputs: Vec<EventInput>) -> Vec<RenderedBody> {
+        let place = WorkerPlace::new(WorkerKey::of_owner(owner), WorkerClass::Template);
+        let most = inputs.len();
+        let finished = self.run(program, place, RunEffects::None, &RunWork::RenderEach(inputs)).await;
+        match finished.and_then(|finished| finished.outcome) {
+            Ok(RunOutput::RenderedEach(mut bodies)) => {
+                bodies.truncate(most);
+                bodies
+            }
+            _ => Vec::new(),
+        }
+    }
+
     async fn render_work(
         &self,
         program: &ProgramText,

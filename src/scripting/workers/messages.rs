@@ -13,8 +13,8 @@ use super::{
     wire::{FrameReader, FrameWriter, Malformed},
 };
 use crate::scripting::lua::{
-    BodyFormat, CompileError, EventFields, EventInput, FilterVerdict, LimitExceeded, RunLimits, ScriptError,
-    TransformInput, Verdict, bounded, bounded_log,
+    BodyFormat, CompileError, EventFields, EventInput, FilterVerdict, LimitExceeded, RenderedBody, RunLimits,
+    ScriptError, TransformInput, Verdict, bounded, bounded_log,
 };
 use bytes::Bytes;
 use serde_json::value::RawValue;
@@ -54,6 +54,8 @@ pub(super) enum ToWorker {
 pub(super) enum StartedWork {
     Render(EventFields),
     RenderBatch(Vec<EventFields>),
+    /// Renders a body for each, as long as that is quick and none fails.
+    RenderEach(Vec<EventFields>),
     Script(EventFields),
     Tool {
         arguments: String,
@@ -73,6 +75,7 @@ pub(super) enum StartedWork {
 pub(super) enum RunWork {
     Render(EventInput),
     RenderBatch(Vec<EventInput>),
+    RenderEach(Vec<EventInput>),
     Script(EventInput),
     Tool { arguments: Box<RawValue> },
     Transform(TransformInput),
@@ -104,6 +107,8 @@ pub(super) enum RunOutput {
         kind: BodyFormat,
         body: Bytes,
     },
+    /// The bodies of the first events.
+    RenderedEach(Vec<RenderedBody>),
     Verdict(Verdict),
     /// The JSON text that a tool or a transform returned.
     Json(String),
@@ -150,6 +155,10 @@ pub(super) fn write_start(writer: &mut FrameWriter, run: u64, programs: &[Progra
             }
             RunWork::RenderBatch(inputs) => {
                 frame.u8(6);
+                frame.list(inputs.iter(), write_event);
+            }
+            RunWork::RenderEach(inputs) => {
+                frame.u8(7);
                 frame.list(inputs.iter(), write_event);
             }
             RunWork::Script(input) => {
@@ -214,6 +223,7 @@ impl ToWorker {
                         StartedWork::Filter { filters: frame.list(FrameReader::u64)?, fields: read_event(&mut frame)? }
                     }
                     6 => StartedWork::RenderBatch(frame.list(read_event)?),
+                    7 => StartedWork::RenderEach(frame.list(read_event)?),
                     _ => return Err(Malformed),
                 };
                 Self::Start { run, program, work }
@@ -281,11 +291,16 @@ impl RunOutput {
     fn write(&self, frame: &mut FrameWriter) {
         match self {
             Self::Rendered { kind, body } => {
-                frame.u8(match kind {
-                    BodyFormat::Json => 0,
-                    BodyFormat::Text => 1,
-                });
+                frame.u8(format_code(*kind));
                 frame.data(body);
+            }
+            Self::RenderedEach(bodies) => {
+                frame.u8(16);
+                frame.list(bodies.iter(), |frame, RenderedBody { body, kind, log }| {
+                    frame.u8(format_code(*kind));
+                    frame.data(body);
+                    frame.list(log.iter(), |frame, line| frame.text(line));
+                });
             }
             Self::Verdict(verdict) => {
                 let (code, span, text) = match verdict {
@@ -345,8 +360,23 @@ fn read_outcome(frame: &mut FrameReader) -> Result<Result<RunOutput, ScriptError
                 _ => return Err(Malformed),
             })
         })?),
+        16 => RunOutput::RenderedEach(frame.list(|frame| {
+            let kind = match frame.u8()? {
+                0 => BodyFormat::Json,
+                1 => BodyFormat::Text,
+                _ => return Err(Malformed),
+            };
+            Ok(RenderedBody { kind, body: frame.data()?, log: bounded_log(&frame.list(FrameReader::text)?) })
+        })?),
         code => return read_error(frame, code).map(Err),
     }))
+}
+
+fn format_code(kind: BodyFormat) -> u8 {
+    match kind {
+        BodyFormat::Json => 0,
+        BodyFormat::Text => 1,
+    }
 }
 
 fn write_error(frame: &mut FrameWriter, error: &ScriptError) {
@@ -468,6 +498,10 @@ mod tests {
         for output in [
             RunOutput::Rendered { kind: BodyFormat::Json, body: "{}".into() },
             RunOutput::Rendered { kind: BodyFormat::Text, body: "\u{1}".into() },
+            RunOutput::RenderedEach(vec![
+                RenderedBody { kind: BodyFormat::Json, body: "{}".into(), log: vec![] },
+                RenderedBody { kind: BodyFormat::Text, body: "".into(), log: vec![why()] },
+            ]),
             RunOutput::Verdict(Verdict::Ack),
             RunOutput::Verdict(Verdict::Failed(why())),
             RunOutput::Verdict(Verdict::Retry { after: Duration::from_millis(1500), why: why() }),

@@ -17,7 +17,14 @@ use crate::scripting::lua::{
 };
 use mlua::{Function, Table, Value, Variadic};
 use serde_json::value::RawValue;
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// Bytes of bodies, and the time, after which no further event is rendered in the same run.
+const MAX_EACH_BYTES: usize = 64 << 10;
+const MAX_EACH_TIME: Duration = Duration::from_millis(2);
 
 /// The values that `attempt` in the prelude returns: `true` and the result, or `false`, then `code`, `message` and `data`
 /// of a structured error, and the location where it was raised.
@@ -36,6 +43,24 @@ impl Sandbox {
         let environment =
             self.begin_run(clock, RunLog::default(), |environment| scope::fill_batch(&self.lua, environment, batch))?;
         self.render_in(&environment, clock)
+    }
+
+    /// Runs a template for each of these events, until one fails or the results have taken enough time or room.
+    pub fn render_each(&self, inputs: &[EventFields], clock: &Arc<RunClock>) -> Vec<RenderedBody> {
+        let (began, mut bytes) = (Instant::now(), 0);
+        let mut bodies = Vec::with_capacity(inputs.len());
+        for input in inputs {
+            let Ok(rendered) = self.render(input, clock) else {
+                self.end_run();
+                break;
+            };
+            bytes += rendered.body.len();
+            bodies.push(rendered);
+            if bytes > MAX_EACH_BYTES || began.elapsed() > MAX_EACH_TIME {
+                break;
+            }
+        }
+        bodies
     }
 
     fn render_in(&self, environment: &Table, clock: &Arc<RunClock>) -> Result<RenderedBody, ScriptError> {

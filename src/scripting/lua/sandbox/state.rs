@@ -18,7 +18,11 @@ use crate::scripting::lua::{
     results::MethodHandler,
 };
 use mlua::{Function, Lua, LuaOptions, StdLib, Table, Value, VmState};
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    hash::{BuildHasher as _, Hasher as _, RandomState},
+    sync::Arc,
+};
 
 /// The growth in bytes up to which a state is reused. The garbage collector frees the rest of a run's memory.
 const REUSABLE_GROWTH: usize = 1 << 20;
@@ -136,7 +140,9 @@ impl Sandbox {
             environment.set_metatable(Some(self.environment.clone()))?;
             self.lua.set_named_registry_value(registry_keys::SCOPE, &environment)?;
             self.lua.set_named_registry_value(registry_keys::LOADED, Value::Nil)?;
-            self.reseed.call::<()>(getrandom::u32().unwrap_or_default() >> 1)?;
+            // Random, and cheaper than the system's randomness.
+            let seed = RandomState::new().build_hasher().finish() as u32;
+            self.reseed.call::<()>(seed >> 1)?;
             Ok(environment)
         };
         let environment = make().map_err(|error| self.failed(error, clock, 1))?;

@@ -142,7 +142,9 @@ impl ServingWorker {
         // A panic is a defect of the host, not of the script; it costs this run and not the worker.
         let polled =
             catch_unwind(AssertUnwindSafe(|| begun.work.as_mut().poll(&mut Context::from_waker(Waker::noop()))));
-        begun.clock.end_turn();
+        if matches!(polled, Ok(Poll::Pending)) {
+            begun.clock.end_turn();
+        }
         drop(watched);
         let request = self.host.end_turn();
         let message = match (polled, request) {
@@ -190,6 +192,12 @@ async fn run_program(
                 RunOutput::Rendered { kind: rendered.kind, body: rendered.body }
             })
         }
+        StartedWork::RenderEach(inputs) => {
+            within(clock, async { Ok(sandbox.render_each(inputs, clock)) }).await.map(|bodies| {
+                rendered_log = Some(Vec::new());
+                RunOutput::RenderedEach(bodies)
+            })
+        }
         StartedWork::Script(fields) => within(clock, sandbox.run_script(fields, clock)).await.map(RunOutput::Verdict),
         StartedWork::Tool { arguments } => {
             let run = sandbox.run_tool(arguments, host.tool_context(), clock);
@@ -203,7 +211,7 @@ async fn run_program(
         StartedWork::Compile => unreachable!("it is returned above"),
     };
     let result = match work {
-        StartedWork::Render(_) | StartedWork::RenderBatch(_) => result,
+        StartedWork::Render(_) | StartedWork::RenderBatch(_) | StartedWork::RenderEach(_) => result,
         _ => result.map_err(|error| sandbox.with_location(error)),
     };
     let log = rendered_log.unwrap_or_else(|| sandbox.end_run());

@@ -5,13 +5,10 @@ use super::{
     connections::watching,
     mcp::{self, OLDER},
 };
-use crate::{
-    model::{
-        event::{Event, EventType},
-        id::{EventId, SpaceId},
-        timestamp::Timestamp,
-    },
-    routing::feed::FeedItem,
+use crate::model::{
+    event::{Event, EventType},
+    id::{EventId, SpaceId},
+    timestamp::Timestamp,
 };
 use futures_util::future::join_all;
 use serde_json::{Value, json, value::RawValue};
@@ -168,7 +165,7 @@ async fn events_that_a_client_does_not_read_stay_in_the_feed() {
     let server = TestServer::start().await;
     let stream = watching(&server, &server.token).await;
     let events: Vec<_> = (0..40).map(|_| large(&server)).collect();
-    events.iter().for_each(|event| server.services.feed.publish(FeedItem::Accepted(event.clone())));
+    events.iter().for_each(|event| server.services.feed.accepted(event));
     // The feed drops an event that its only receiver has taken.
     let taken = || events.iter().filter(|event| Arc::strong_count(event) == 1).count();
     let (mut before, mut settled) = (0, 0);
