@@ -260,7 +260,7 @@ fn a_url_is_read_at_delivery_and_shown_nowhere() {
     };
     write(echoing.url("/hooks/T0K3N"));
     let echoed = failed();
-    assert_eq!((&echoed["error"], &echoed["response"]), (&json!("HTTP 404"), &json!("cannot POST ****")));
+    assert_eq!((&echoed["error"], &echoed["response"]), (&json!("HTTP 404"), &json!(null)));
     write("http://169.254.169.254/hooks/T0K3N".to_owned());
     let denied = "the host of the URL read for `webhook.url` is at an address that is not allowed: cloud metadata addresses are never allowed";
     assert_eq!(failed()["error"], denied);

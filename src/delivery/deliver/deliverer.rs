@@ -4,7 +4,7 @@
 //! Ten thousand idle sinks cost no task at all. [`super::worker`] is the life of one worker.
 
 use super::{
-    bodies_ahead::SINKS_AHEAD,
+    bodies_ahead::AheadShared,
     health::SinkPools,
     method_permits::MethodPermits,
     recipient::Recipients,
@@ -25,7 +25,7 @@ use crate::{
 };
 use parking_lot::Mutex;
 use std::sync::Arc;
-use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::sync::{Notify, mpsc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// Delivers queued events. Cloning the handle is cheap.
@@ -70,7 +70,7 @@ impl Deliverer {
             retry_policy: RetryPolicy::new(settings),
             failures,
             queue_limit: settings.queue,
-            sinks_ahead: Arc::new(Semaphore::new(SINKS_AHEAD)),
+            ahead: AheadShared::new(),
             sink_pools: SinkPools::new(settings.concurrency),
             method_permits: MethodPermits::new(settings.concurrency.div_ceil(2)),
             feed,

@@ -47,6 +47,8 @@ pub fn sync_routes(routes: &Arc<Routes<EventRoute>>, deliverer: &Deliverer) {
         subscription_sync.apply_subscription(before, after);
     });
     recipients.sink_context.scripts.listen(move |change| {
+        // A library takes effect with the next attempt.
+        script_sync.deliverer.0.ahead.change_libraries();
         if let (Some(_), Some(script)) = change.sides() {
             script_sync.retry_sinks_of(script.id);
         }
@@ -93,10 +95,13 @@ impl RouteSync {
     /// Makes the retries of the sinks that run a stored script due at once.
     fn retry_sinks_of(&self, script: ScriptId) {
         let DelivererState { engine, recipients, sink_pools, .. } = &*self.deliverer.0;
-        let is_failing = |sink: SinkId| engine.queue_head(sink).is_some_and(|head| head.failures > 0);
         let running = recipients.sinks.page(None, usize::MAX, |sink| sink.script_id() == Some(script));
-        for sink in running.iter().map(|sink| sink.id).filter(|sink| is_failing(*sink)) {
-            sink_pools.renew(sink);
+        for sink in running.iter().map(|sink| sink.id) {
+            let Some(head) = engine.queue_head(sink) else { continue };
+            if head.failures > 0 {
+                sink_pools.renew(sink);
+            }
+            // An attempt that is under way with the old script may fail yet, and its retry is due at once then.
             self.deliverer.retry_now(sink);
         }
     }

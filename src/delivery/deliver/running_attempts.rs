@@ -162,6 +162,11 @@ impl RunningAttempt<'_> {
         self.counts_as_failed
     }
 
+    /// Returns true if an attempt at this event was interrupted before.
+    pub fn was_interrupted(&self) -> bool {
+        self.note.interruptions > 0
+    }
+
     /// Ends the attempt at an event that was delivered and has left its queue. The note need not be deleted, which saves a write
     /// for each delivery. A server that ends before the delivery is on disk finds it, and delivers the event again: an
     /// interruption by chance.

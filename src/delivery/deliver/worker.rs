@@ -5,7 +5,7 @@
 //! and this file calls both sinks.
 
 use super::{
-    bodies_ahead::{AHEAD, AHEAD_BYTES, BodiesAhead},
+    bodies_ahead::{AHEAD, AHEAD_BYTES, AheadShared, BodiesAhead},
     health::{SLOW_AFTER, SinkPermit, SinkPools},
     method_permits::MethodPermits,
     recipient::{Recipient, Recipients},
@@ -38,8 +38,13 @@ use crate::{
 };
 use futures_util::FutureExt;
 use parking_lot::Mutex;
-use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use std::{
+    collections::HashMap,
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// The wait after a postponed attempt, and after a failed read of the queue.
@@ -63,8 +68,7 @@ pub(super) struct DelivererState {
     pub failures: SinkFailures,
     /// Events that a queue holds at most.
     pub queue_limit: usize,
-    /// Places for sinks with bodies that are rendered ahead.
-    pub sinks_ahead: Arc<Semaphore>,
+    pub ahead: AheadShared,
     /// Places for attempts at sinks, whose duration is limited by the server.
     pub sink_pools: SinkPools,
     /// Permits for calls of methods, whose duration is limited by their owners. They are separate for each owner, so that
@@ -153,6 +157,10 @@ impl DelivererState {
         };
         let started_at = Timestamp::now();
         let running = self.running_attempts.begin(sink, batch[0].sequence);
+        if running.was_interrupted() {
+            // An event behind this one may have ended the server.
+            ahead.turn_off();
+        }
         let attempted = if running.counts_as_failed() {
             // Which event of the batch ended the server is not known: the first is attempted alone from now on.
             batch.truncate(1);
@@ -173,9 +181,13 @@ impl DelivererState {
             }
             Err(_) => {
                 drop(running);
+                ahead.clear();
                 return self.pause(POSTPONED_WAIT, retry_now).await;
             }
         };
+        if !delivered {
+            ahead.clear();
+        }
         if running.counts_as_failed() {
             // The note says so until the failure is on disk.
             self.engine.flushed().await;
@@ -263,12 +275,13 @@ impl DelivererState {
         permit: &mut DeliveryPermit,
         ahead: &mut BodiesAhead,
     ) -> Result<CompletedAttempt, Postponed> {
-        let body = match recipient {
-            Recipient::Sink(sink) if renders_ahead(sink) => self.body_ahead(sink, &batch[0], ahead).await,
-            _ => None,
-        };
+        let began = Instant::now();
         // On the heap, so that a worker that waits takes little memory.
-        let mut attempt = Box::pin(self.recipients.attempt(recipient, batch.iter().map(input).collect(), body));
+        let mut attempt = Box::pin(async {
+            let body = self.body_ahead(recipient, &batch[0], ahead).await;
+            let completed = self.recipients.attempt(recipient, batch.iter().map(input).collect(), body).await?;
+            Ok(CompletedAttempt { duration: began.elapsed(), ..completed })
+        });
         if let DeliveryPermit::Sink(permit) = permit {
             while !permit.is_slow() {
                 match tokio::time::timeout(SLOW_AFTER, &mut attempt).await {
@@ -283,19 +296,22 @@ impl DelivererState {
     /// Takes the body of an event if it was rendered ahead, and sees to it that those of the next events are.
     async fn body_ahead(
         &self,
-        sink: &Arc<Sink>,
+        recipient: &Recipient,
         pending: &PendingDelivery,
         ahead: &mut BodiesAhead,
     ) -> Option<EventBody> {
-        let body = ahead.take(sink, &input(pending)).await;
+        let Recipient::Sink(sink) = recipient else { return None };
+        if !renders_ahead(sink) {
+            ahead.clear();
+            return None;
+        }
+        let body = ahead.take(&self.ahead, sink, &input(pending)).await;
         if let Some(ready) = ahead.wants_more_than()
             && self.engine.depth(sink.id).queued > 1 + ready
             && let Ok(next) = self.engine.heads(sink.id, 1 + ready + AHEAD, AHEAD_BYTES).await
         {
-            let inputs: Vec<_> = next.iter().skip(1 + ready).map(input).collect();
-            if !inputs.is_empty() {
-                ahead.begin(&self.recipients.sink_context, sink, inputs, &self.sinks_ahead);
-            }
+            let inputs = next.iter().skip(1 + ready).map(input).collect();
+            ahead.begin(&self.ahead, &self.recipients.sink_context, sink, inputs);
         }
         body
     }

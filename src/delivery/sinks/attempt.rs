@@ -2,12 +2,15 @@
 
 use super::{
     Sink, SinkTarget, Webhook,
-    body::{self, BodyError, EventBody},
+    body::{self, BodyError, EventBody, FirstBodies},
     context::SinkContext,
 };
 use crate::{
     delivery::{CompletedAttempt, Postponed},
-    scripting::{lua::EventInput, workers::Quarantined},
+    scripting::{
+        lua::{EventInput, ScriptError},
+        workers::Quarantined,
+    },
 };
 use std::time::Instant;
 
@@ -50,12 +53,20 @@ pub fn renders_ahead(sink: &Sink) -> bool {
 }
 
 /// Renders the bodies of events that a sink is sent next: the first of them, as many as are quick.
-pub async fn render_ahead(context: &SinkContext, sink: &Sink, inputs: Vec<EventInput>) -> Vec<EventBody> {
+///
+/// # Errors
+///
+/// Fails if no seat is free, or the run is lost.
+pub async fn render_ahead(
+    context: &SinkContext,
+    sink: &Sink,
+    inputs: Vec<EventInput>,
+) -> Result<FirstBodies, ScriptError> {
     match &sink.target {
         SinkTarget::Webhook(Webhook { template: Some(template), .. }) => {
             body::render_each(&context.workers, template, sink.owner, inputs).await
         }
-        _ => Vec::new(),
+        _ => Ok(FirstBodies::default()),
     }
 }
 

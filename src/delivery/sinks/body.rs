@@ -173,14 +173,23 @@ pub async fn render_batch(
     Ok(rendered_body(workers.render_batch(template.program(), owner, inputs).await?))
 }
 
+/// The bodies of the first of some events.
+#[derive(Debug, Default)]
+pub struct FirstBodies {
+    pub bodies: Vec<EventBody>,
+    /// The next event failed.
+    pub failed: bool,
+}
+
 /// Renders the first of these events, each as [`render`] does, as many as are quick.
 pub async fn render_each(
     workers: &LuaWorkers,
     template: &LazyProgram<BodyTemplate>,
     owner: Owner,
     inputs: Vec<EventInput>,
-) -> Vec<EventBody> {
-    workers.render_each(template.program(), owner, inputs).await.into_iter().map(rendered_body).collect()
+) -> Result<FirstBodies, ScriptError> {
+    let (rendered, failed) = workers.render_each(template.program(), owner, inputs).await?;
+    Ok(FirstBodies { bodies: rendered.into_iter().map(rendered_body).collect(), failed })
 }
 
 fn rendered_body(rendered: RenderedBody) -> EventBody {

@@ -24,7 +24,7 @@ mod webhook_secrets;
 mod webhook_url;
 
 pub use attempt::{PreviewError, attempt, attempt_batch, preview, quarantine, render_ahead, renders_ahead};
-pub use body::{BodyError, EventBody};
+pub use body::{BodyError, EventBody, FirstBodies};
 pub use context::SinkContext;
 pub use definition::{Secrets, SinkDefinitionError, SinkLuaError};
 pub use formatter::Formatter;

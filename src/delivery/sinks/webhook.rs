@@ -308,8 +308,8 @@ fn interpret(response: &egress::OutboundResponse, on_gone: OnGone, url: &Attempt
         let wait = header.and_then(|value| retry_after(value.to_str().ok()?, Utc::now()));
         CompletedAttempt::failed(format!("HTTP {}", status.as_u16())).with_retry_after(wait.map(RetryAfter::AtLeast))
     };
-    let text =
-        (!response.body.is_empty()).then(|| url.without_url(String::from_utf8_lossy(&response.body).into_owned()));
+    let is_kept = url.shows_response() && !response.body.is_empty();
+    let text = is_kept.then(|| String::from_utf8_lossy(&response.body).into_owned());
     CompletedAttempt { status: Some(status.as_u16()), response: text, ..completed }
 }
 

@@ -93,18 +93,40 @@ impl LuaWorkers {
         self.render_work(program, owner, &RunWork::RenderBatch(inputs)).await
     }
 
-    /// Renders the bodies of the first of these events, each as [`LuaWorkers::render`] does. Stops at one that fails or is slow, which
-    /// costs nothing but the work: its turn comes.
-    pub async fn render_each(&self, program: &ProgramText, owner: Owner, inputs: Vec<EventInput>) -> Vec<RenderedBody> {
+    /// Renders the bodies of the first of these events, each as [`LuaWorkers::render`] does, and tells if the next one failed. It
+    /// waits for no seat and is not repeated, since it is in nobody's way: the turn of each event comes.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no seat is free, or as every run does.
+    pub async fn render_each(
+        &self,
+        program: &ProgramText,
+        owner: Owner,
+        inputs: Vec<EventInput>,
+    ) -> Result<(Vec<RenderedBody>, bool), ScriptError> {
         let place = WorkerPlace::new(WorkerKey::of_owner(owner), WorkerClass::Template);
+        if let Some(quarantined) = self.0.quarantine.find(place.key, program) {
+            return Err(quarantined.into());
+        }
         let most = inputs.len();
-        let finished = self.run(program, place, RunEffects::None, &RunWork::RenderEach(inputs)).await;
-        match finished.and_then(|finished| finished.outcome) {
-            Ok(RunOutput::RenderedEach(mut bodies)) => {
-                bodies.truncate(most);
-                bodies
+        let seat = self.0.pool.free_seat(place).ok_or(ScriptError::Busy)?;
+        let handle = seat.begin(slice::from_ref(program), &RunWork::RenderEach(inputs)).ok_or(ScriptError::Busy)?;
+        let rights = RunRights { key: place.key, effects: RunEffects::None };
+        match self.attend(handle, &rights, &mut false).await {
+            Ok(finished) => {
+                self.0.metrics.lua_time.observe(finished.cpu);
+                match finished.outcome? {
+                    RunOutput::RenderedEach { mut bodies, failed } => {
+                        bodies.truncate(most);
+                        Ok((bodies, failed))
+                    }
+                    _ => Err(ScriptError::Host),
+                }
             }
-            _ => Vec::new(),
+            Err(LostRun::Failed(error)) => Err(error),
+            Err(LostRun::Stopped) => Err(ScriptError::Stopped),
+            Err(LostRun::Repeat | LostRun::Unexplained) => Err(ScriptError::Busy),
         }
     }
 

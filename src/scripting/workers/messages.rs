@@ -107,8 +107,11 @@ pub(super) enum RunOutput {
         kind: BodyFormat,
         body: Bytes,
     },
-    /// The bodies of the first events.
-    RenderedEach(Vec<RenderedBody>),
+    /// The bodies of the first events; `failed` if the next one failed.
+    RenderedEach {
+        bodies: Vec<RenderedBody>,
+        failed: bool,
+    },
     Verdict(Verdict),
     /// The JSON text that a tool or a transform returned.
     Json(String),
@@ -294,8 +297,9 @@ impl RunOutput {
                 frame.u8(format_code(*kind));
                 frame.data(body);
             }
-            Self::RenderedEach(bodies) => {
+            Self::RenderedEach { bodies, failed } => {
                 frame.u8(16);
+                frame.u8(u8::from(*failed));
                 frame.list(bodies.iter(), |frame, RenderedBody { body, kind, log }| {
                     frame.u8(format_code(*kind));
                     frame.data(body);
@@ -360,14 +364,22 @@ fn read_outcome(frame: &mut FrameReader) -> Result<Result<RunOutput, ScriptError
                 _ => return Err(Malformed),
             })
         })?),
-        16 => RunOutput::RenderedEach(frame.list(|frame| {
-            let kind = match frame.u8()? {
-                0 => BodyFormat::Json,
-                1 => BodyFormat::Text,
+        16 => {
+            let failed = match frame.u8()? {
+                0 => false,
+                1 => true,
                 _ => return Err(Malformed),
             };
-            Ok(RenderedBody { kind, body: frame.data()?, log: bounded_log(&frame.list(FrameReader::text)?) })
-        })?),
+            let bodies = frame.list(|frame| {
+                let kind = match frame.u8()? {
+                    0 => BodyFormat::Json,
+                    1 => BodyFormat::Text,
+                    _ => return Err(Malformed),
+                };
+                Ok(RenderedBody { kind, body: frame.data()?, log: bounded_log(&frame.list(FrameReader::text)?) })
+            })?;
+            RunOutput::RenderedEach { bodies, failed }
+        }
         code => return read_error(frame, code).map(Err),
     }))
 }
@@ -498,10 +510,13 @@ mod tests {
         for output in [
             RunOutput::Rendered { kind: BodyFormat::Json, body: "{}".into() },
             RunOutput::Rendered { kind: BodyFormat::Text, body: "\u{1}".into() },
-            RunOutput::RenderedEach(vec![
-                RenderedBody { kind: BodyFormat::Json, body: "{}".into(), log: vec![] },
-                RenderedBody { kind: BodyFormat::Text, body: "".into(), log: vec![why()] },
-            ]),
+            RunOutput::RenderedEach {
+                bodies: vec![
+                    RenderedBody { kind: BodyFormat::Json, body: "{}".into(), log: vec![] },
+                    RenderedBody { kind: BodyFormat::Text, body: "".into(), log: vec![why()] },
+                ],
+                failed: true,
+            },
             RunOutput::Verdict(Verdict::Ack),
             RunOutput::Verdict(Verdict::Failed(why())),
             RunOutput::Verdict(Verdict::Retry { after: Duration::from_millis(1500), why: why() }),

@@ -148,6 +148,20 @@ impl WorkerPool {
         }
     }
 
+    /// Takes a seat in a worker of this kind that is there and free, if nobody waits for one.
+    pub fn free_seat(&self, place: WorkerPlace) -> Option<Seat> {
+        let mut actions = WorkerPoolActions::default();
+        let link = {
+            let mut state = self.state.lock();
+            if state.stopped || state.waiting.has(place) {
+                return None;
+            }
+            self.choose(&mut state, place, &mut actions)
+        };
+        self.act(actions);
+        link.map(|link| self.granted(link))
+    }
+
     /// The number of workers that run now.
     pub fn workers(&self) -> usize {
         self.state.lock().members.len()

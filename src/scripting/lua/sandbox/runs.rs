@@ -45,22 +45,33 @@ impl Sandbox {
         self.render_in(&environment, clock)
     }
 
-    /// Runs a template for each of these events, until one fails or the results have taken enough time or room.
-    pub fn render_each(&self, inputs: &[EventFields], clock: &Arc<RunClock>) -> Vec<RenderedBody> {
+    /// Runs a template for each of these events, until one fails, whose error comes along, or the results have taken enough time or
+    /// room.
+    pub fn render_each(
+        &self,
+        inputs: &[EventFields],
+        clock: &Arc<RunClock>,
+    ) -> (Vec<RenderedBody>, Option<ScriptError>) {
         let (began, mut bytes) = (Instant::now(), 0);
         let mut bodies = Vec::with_capacity(inputs.len());
         for input in inputs {
-            let Ok(rendered) = self.render(input, clock) else {
-                self.end_run();
-                break;
-            };
-            bytes += rendered.body.len();
-            bodies.push(rendered);
+            match self.render(input, clock) {
+                // A template that caught the error of a limit is over it all the same.
+                Ok(_) if let Some(limit) = clock.exceeded() => return (bodies, Some(ScriptError::Limit(limit))),
+                Ok(rendered) => {
+                    bytes += rendered.body.len();
+                    bodies.push(rendered);
+                }
+                Err(error) => {
+                    self.end_run();
+                    return (bodies, Some(error));
+                }
+            }
             if bytes > MAX_EACH_BYTES || began.elapsed() > MAX_EACH_TIME {
                 break;
             }
         }
-        bodies
+        (bodies, None)
     }
 
     fn render_in(&self, environment: &Table, clock: &Arc<RunClock>) -> Result<RenderedBody, ScriptError> {

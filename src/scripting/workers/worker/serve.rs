@@ -180,7 +180,7 @@ async fn run_program(
         Ok(sandbox) => sandbox,
         Err(error) => return (Vec::new(), Err(error)),
     };
-    let mut rendered_log = None;
+    let (mut rendered_log, mut failed_ahead) = (None, None);
     let result = match &work {
         StartedWork::Render(fields) => within(clock, async { sandbox.render(fields, clock) }).await.map(|rendered| {
             rendered_log = Some(rendered.log);
@@ -193,10 +193,11 @@ async fn run_program(
             })
         }
         StartedWork::RenderEach(inputs) => {
-            within(clock, async { Ok(sandbox.render_each(inputs, clock)) }).await.map(|bodies| {
-                rendered_log = Some(Vec::new());
-                RunOutput::RenderedEach(bodies)
-            })
+            let (bodies, error) = sandbox.render_each(inputs, clock);
+            rendered_log = Some(Vec::new());
+            let failed = error.is_some();
+            failed_ahead = error;
+            Ok(RunOutput::RenderedEach { bodies, failed })
         }
         StartedWork::Script(fields) => within(clock, sandbox.run_script(fields, clock)).await.map(RunOutput::Verdict),
         StartedWork::Tool { arguments } => {
@@ -215,6 +216,6 @@ async fn run_program(
         _ => result.map_err(|error| sandbox.with_location(error)),
     };
     let log = rendered_log.unwrap_or_else(|| sandbox.end_run());
-    states.put(program, sandbox, result.as_ref().err());
+    states.put(program, sandbox, result.as_ref().err().or(failed_ahead.as_ref()));
     (log, result)
 }

@@ -71,7 +71,9 @@ pub async fn history(
     if is_managed_only {
         page.records.retain(|record| filter.selects_any(&managed_deliveries(&services, caller, record)));
     }
-    let items = page.records.into_iter().map(|record| view(&services, caller, record)).collect();
+    // Deliveries that the caller does not see select no event, so that nothing is told about them.
+    let views = page.records.into_iter().map(|record| view(&services, caller, record));
+    let items = views.filter(|view| filter.selects_any(&view.deliveries)).collect();
     Ok(Json(List { items, next: page.next.map(|cursor| cursor.to_string()) }))
 }
 
