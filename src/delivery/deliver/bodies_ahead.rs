@@ -179,13 +179,6 @@ mod tests {
         Arc::new(sink(json!({"type": "webhook", "webhook": {"url": "http://127.0.0.1:9", "template": template}})))
     }
 
-    /// Services whose worker for templates has started, since a run ahead waits for none.
-    async fn fixture() -> SinkFixture {
-        let fixture = SinkFixture::new();
-        sinks::preview(&fixture.context, &failing_at(0), input()).await.unwrap();
-        fixture
-    }
-
     fn inputs(sequences: std::ops::RangeInclusive<u64>) -> Vec<EventInput> {
         let event = input().event;
         sequences.map(|sequence| EventInput { sequence, ..EventInput::sample(event.clone()) }).collect()
@@ -202,7 +195,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_is_used_for_the_attempt_that_it_was_rendered_for() {
-        let (fixture, sink, shared) = (fixture().await, failing_at(0), AheadShared::new());
+        let (fixture, sink, shared) = (SinkFixture::new(), failing_at(0), AheadShared::new());
         let (mut ahead, inputs) = (BodiesAhead::default(), inputs(2..=6));
         assert_eq!(ahead.wants_more_than(), Some(0));
         ahead.begin(&shared, &fixture.context, &sink, inputs.clone());
@@ -219,7 +212,7 @@ mod tests {
 
     #[tokio::test]
     async fn bodies_of_a_sink_that_was_changed_are_dropped() {
-        let (fixture, before, shared) = (fixture().await, failing_at(0), AheadShared::new());
+        let (fixture, before, shared) = (SinkFixture::new(), failing_at(0), AheadShared::new());
         let (mut ahead, inputs) = (BodiesAhead::default(), inputs(1..=3));
         ahead.begin(&shared, &fixture.context, &before, inputs.clone());
         assert_eq!(taken(&mut ahead, &shared, &before, &inputs[0]).await.as_deref(), Some("number 1"));
@@ -231,7 +224,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_event_that_fails_ahead_of_its_turn_is_left_to_its_turn() {
-        let (fixture, sink, shared) = (fixture().await, failing_at(3), AheadShared::new());
+        let (fixture, sink, shared) = (SinkFixture::new(), failing_at(3), AheadShared::new());
         let (mut ahead, inputs) = (BodiesAhead::default(), inputs(1..=4));
         ahead.begin(&shared, &fixture.context, &sink, inputs.clone());
         let mut bodies = Vec::new();
@@ -243,7 +236,7 @@ mod tests {
 
     #[tokio::test]
     async fn without_a_place_nothing_is_rendered_ahead() {
-        let (fixture, sink, shared) = (fixture().await, failing_at(0), AheadShared::new());
+        let (fixture, sink, shared) = (SinkFixture::new(), failing_at(0), AheadShared::new());
         let places = shared.places.clone().try_acquire_many_owned(u32::try_from(SINKS_AHEAD).unwrap()).unwrap();
         let (mut ahead, inputs) = (BodiesAhead::default(), inputs(1..=3));
         ahead.begin(&shared, &fixture.context, &sink, inputs.clone());
@@ -255,7 +248,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_changed_library_discards_the_bodies() {
-        let (fixture, sink, shared) = (fixture().await, failing_at(0), AheadShared::new());
+        let (fixture, sink, shared) = (SinkFixture::new(), failing_at(0), AheadShared::new());
         let (mut ahead, inputs) = (BodiesAhead::default(), inputs(1..=3));
         ahead.begin(&shared, &fixture.context, &sink, inputs.clone());
         assert_eq!(taken(&mut ahead, &shared, &sink, &inputs[0]).await.as_deref(), Some("number 1"));
@@ -268,7 +261,7 @@ mod tests {
         let template = "while event.sequence == 3 do end return 'number ' .. event.sequence";
         let sink =
             Arc::new(sink(json!({"type": "webhook", "webhook": {"url": "http://127.0.0.1:9", "template": template}})));
-        let (fixture, shared) = (fixture().await, AheadShared::new());
+        let (fixture, shared) = (SinkFixture::new(), AheadShared::new());
         let (mut ahead, inputs) = (BodiesAhead::default(), inputs(1..=5));
         ahead.begin(&shared, &fixture.context, &sink, inputs.clone());
         assert_eq!(taken(&mut ahead, &shared, &sink, &inputs[0]).await.as_deref(), Some("number 1"));

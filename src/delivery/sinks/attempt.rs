@@ -56,7 +56,7 @@ pub fn renders_ahead(sink: &Sink) -> bool {
 ///
 /// # Errors
 ///
-/// Fails if no seat is free, or the run is lost.
+/// Fails if too many runs wait, or the run is lost.
 pub async fn render_ahead(
     context: &SinkContext,
     sink: &Sink,

@@ -94,11 +94,11 @@ impl LuaWorkers {
     }
 
     /// Renders the bodies of the first of these events, each as [`LuaWorkers::render`] does, and tells if the next one failed. It
-    /// waits for no seat and is not repeated, since it is in nobody's way: the turn of each event comes.
+    /// is not repeated, since the turn of each event comes, and leaves room to the runs that must be made.
     ///
     /// # Errors
     ///
-    /// Fails if no seat is free, or as every run does.
+    /// Fails if too many runs wait, or as every run does.
     pub async fn render_each(
         &self,
         program: &ProgramText,
@@ -110,7 +110,7 @@ impl LuaWorkers {
             return Err(quarantined.into());
         }
         let most = inputs.len();
-        let seat = self.0.pool.free_seat(place).ok_or(ScriptError::Busy)?;
+        let seat = self.0.pool.spare_seat(place).await?;
         let handle = seat.begin(slice::from_ref(program), &RunWork::RenderEach(inputs)).ok_or(ScriptError::Busy)?;
         let rights = RunRights { key: place.key, effects: RunEffects::None };
         match self.attend(handle, &rights, &mut false).await {

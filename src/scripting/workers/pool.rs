@@ -148,18 +148,16 @@ impl WorkerPool {
         }
     }
 
-    /// Takes a seat in a worker of this kind that is there and free, if nobody waits for one.
-    pub fn free_seat(&self, place: WorkerPlace) -> Option<Seat> {
-        let mut actions = WorkerPoolActions::default();
-        let link = {
-            let mut state = self.state.lock();
-            if state.stopped || state.waiting.has(place) {
-                return None;
-            }
-            self.choose(&mut state, place, &mut actions)
-        };
-        self.act(actions);
-        link.map(|link| self.granted(link))
+    /// Waits for a seat as [`WorkerPool::seat`] does, for a run that is of use only if it leaves room to those that must be made.
+    ///
+    /// # Errors
+    ///
+    /// Fails in addition if half of the runs that an owner may have wait already.
+    pub async fn spare_seat(&self, place: WorkerPlace) -> Result<Seat, ScriptError> {
+        if self.state.lock().waiting.waiting_of(place.key.acts_for) >= self.bounds.queue_per_owner / 2 {
+            return Err(ScriptError::Busy);
+        }
+        self.seat(place).await
     }
 
     /// The number of workers that run now.

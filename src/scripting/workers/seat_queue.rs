@@ -39,7 +39,8 @@ impl<T> SeatQueue<T> {
         own < bounds.assured_per_owner || own < bounds.queue_per_owner && self.waiting < bounds.queue
     }
 
-    fn waiting_of(&self, owner: Owner) -> usize {
+    /// The number of runs of this owner that wait.
+    pub fn waiting_of(&self, owner: Owner) -> usize {
         let queues = self.queues.iter().filter(|(place, _)| place.key.acts_for == owner);
         queues.map(|(_, queue)| queue.len()).sum()
     }
