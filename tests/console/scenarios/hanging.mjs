@@ -12,10 +12,11 @@ const STREAMS = 16;
 export default async function hanging(browser) {
   await post("/api/event-sinks",
     { name: "good", owner: "global", events: "custom.*", type: "webhook", webhook: { url: receiver("/echo") } });
-  const page = await open(browser, { expected: [/net::ERR_ABORTED/, /429/] });
+  const page = await open(browser, { expected: [/net::ERR_ABORTED/, /net::ERR_FAILED/, /429/] });
   await logIn(page, admin.name, admin.password);
   await refusedStream(page);
   await hungServer(page);
+  await lostFiles(page);
   await page.expectNoFaults();
 }
 
@@ -54,4 +55,18 @@ async function hungServer(page) {
   }
   await page.getByText("The server cannot be reached").waitFor({ state: "detached" });
   await eventually("the error to be gone", async () => (await page.getByText("has not answered within").count()) === 0);
+}
+
+/** Files of a view that could not be loaded are loaded once the server answers again, and the page says so meanwhile. */
+async function lostFiles(page) {
+  const lose = (file) => page.route(`**/${file}`, (route) => route.abort(), { times: 1 });
+  await lose("views/audit.js");
+  await page.getByRole("navigation", { name: "Views" }).getByRole("link", { name: "Audit" }).click();
+  await page.getByText("This view could not be loaded. It is tried again by itself.").waitFor();
+  await page.getByRole("heading", { name: "Audit", level: 1 }).waitFor();
+  await lose("vendor/editor.js");
+  await visit(page, "scripts/new");
+  await page.getByText("The editor could not be loaded.").first().waitFor();
+  await page.getByRole("textbox", { name: "Source of the script" }).and(page.locator(".cm-content")).waitFor();
+  assert.equal(await page.getByText("The editor could not be loaded.").count(), 0);
 }

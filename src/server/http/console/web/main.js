@@ -6,9 +6,9 @@ import { listen } from "./core/keyboard.js";
 import { loadSession, user } from "./core/session.js";
 import { isReachable, recoveries } from "./core/api.js";
 import { place } from "./core/router.js";
-import { findView, offeredViews } from "./core/routes.js";
+import { findView, loadLogin, offeredViews } from "./core/routes.js";
 import { Layout } from "./parts/layout.js";
-import { Empty, ErrorBox, Loading } from "./parts/basics.js";
+import { Button, Empty, ErrorBox, Loading } from "./parts/basics.js";
 
 apply();
 listen(() => (user.value ? offeredViews() : []));
@@ -22,7 +22,7 @@ function Console() {
   }, [recovered]);
   useEffect(() => {
     if (user.value !== null || Login) return;
-    import("./views/login.js").then((module) => setLogin(() => module.Login), () => setFailed(true));
+    loadLogin().then((module) => setLogin(() => module.Login), () => setFailed(true));
   }, [user.value, recovered]);
   if (user.value === undefined) return isReachable.value ? null : html`<main class="alone"><${Unreachable} /></main>`;
   if (user.value === null && failed && !Login) return html`<main class="alone"><${NotLoaded} /></main>`;
@@ -41,7 +41,7 @@ function View() {
   const [loaded, setLoaded] = useState({});
   const key = found && `${found.view.path}${path.length > 1 ? "/one" : ""}`;
   useEffect(() => {
-    if (!found || !found.isOffered || loaded[key]) return;
+    if (!found || !found.isOffered || loaded[key]?.view) return;
     found.load().then(
       (module) => setLoaded((before) => ({ ...before, [key]: { view: module.default } })),
       () => setLoaded((before) => ({ ...before, [key]: { failed: true } })),
@@ -55,7 +55,9 @@ function View() {
 }
 
 function NotLoaded() {
-  return html`<${ErrorBox} error=${{ message: "This view could not be loaded. Reload the page." }} />`;
+  const message = isReachable.value ? "This view could not be loaded." : "This view could not be loaded. It is tried again by itself.";
+  return html`<${ErrorBox} error=${{ message }} />
+    <${Button} icon="reload" onClick=${() => location.reload()}>Reload the page<//>`;
 }
 
 /** Keeps a defect of one view from taking the navigation with it. */

@@ -1,5 +1,6 @@
 // The views: address, name, key, the permissions that offer them, and the module that shows them.
 
+import { loadFile } from "./load.js";
 import { may } from "./session.js";
 
 const SINKS = ["manage_own_event_sinks", "manage_global_event_sinks"];
@@ -10,46 +11,46 @@ export const GROUPS = [
   {
     name: "Operate",
     views: [
-      { path: "overview", name: "Overview", key: "o", permissions: [...SINKS, ...SPACES], load: () => import("../views/overview.js") },
-      { path: "events", name: "Events", key: "e", permissions: SPACES, load: () => import("../views/events.js"),
-        one: () => import("../views/event.js") },
-      { path: "sinks", name: "Sinks", key: "s", permissions: SINKS, load: () => import("../views/sinks.js"),
-        one: () => import("../views/sink.js") },
-      { path: "sources", name: "Sources", key: "i", permissions: SINKS, load: () => import("../views/sources.js"),
-        one: () => import("../views/source.js") },
-      { path: "spaces", name: "Spaces", key: "p", permissions: SPACES, load: () => import("../views/spaces.js"),
-        one: () => import("../views/space.js") },
+      { path: "overview", name: "Overview", key: "o", permissions: [...SINKS, ...SPACES], load: () => loadFile("../views/overview.js") },
+      { path: "events", name: "Events", key: "e", permissions: SPACES, load: () => loadFile("../views/events.js"),
+        one: () => loadFile("../views/event.js") },
+      { path: "sinks", name: "Sinks", key: "s", permissions: SINKS, load: () => loadFile("../views/sinks.js"),
+        one: () => loadFile("../views/sink.js") },
+      { path: "sources", name: "Sources", key: "i", permissions: SINKS, load: () => loadFile("../views/sources.js"),
+        one: () => loadFile("../views/source.js") },
+      { path: "spaces", name: "Spaces", key: "p", permissions: SPACES, load: () => loadFile("../views/spaces.js"),
+        one: () => loadFile("../views/space.js") },
     ],
   },
   {
     name: "Build",
     views: [
-      { path: "methods", name: "Methods", key: "m", permissions: [], load: () => import("../views/methods.js"),
-        one: () => import("../views/method.js") },
-      { path: "scripts", name: "Scripts", key: "c", permissions: [], load: () => import("../views/scripts.js"),
-        one: () => import("../views/script.js") },
-      { path: "mcp", name: "MCP", key: "x", permissions: ["use_mcp_server"], load: () => import("../views/mcp.js") },
-      { path: "tokens", name: "Tokens", key: "t", permissions: [], load: () => import("../views/tokens.js") },
+      { path: "methods", name: "Methods", key: "m", permissions: [], load: () => loadFile("../views/methods.js"),
+        one: () => loadFile("../views/method.js") },
+      { path: "scripts", name: "Scripts", key: "c", permissions: [], load: () => loadFile("../views/scripts.js"),
+        one: () => loadFile("../views/script.js") },
+      { path: "mcp", name: "MCP", key: "x", permissions: ["use_mcp_server"], load: () => loadFile("../views/mcp.js") },
+      { path: "tokens", name: "Tokens", key: "t", permissions: [], load: () => loadFile("../views/tokens.js") },
     ],
   },
   {
     name: "Administer",
     views: [
-      { path: "users", name: "Users", key: "u", permissions: ["manage_users"], load: () => import("../views/users.js"),
-        one: () => import("../views/user.js") },
-      { path: "roles", name: "Roles", key: "r", permissions: ["manage_roles"], load: () => import("../views/roles.js") },
-      { path: "groups", name: "Groups", key: "b", permissions: ["manage_groups"], load: () => import("../views/groups.js") },
-      { path: "audit", name: "Audit", key: "a", permissions: ["view_audit_log"], load: () => import("../views/audit.js") },
+      { path: "users", name: "Users", key: "u", permissions: ["manage_users"], load: () => loadFile("../views/users.js"),
+        one: () => loadFile("../views/user.js") },
+      { path: "roles", name: "Roles", key: "r", permissions: ["manage_roles"], load: () => loadFile("../views/roles.js") },
+      { path: "groups", name: "Groups", key: "b", permissions: ["manage_groups"], load: () => loadFile("../views/groups.js") },
+      { path: "audit", name: "Audit", key: "a", permissions: ["view_audit_log"], load: () => loadFile("../views/audit.js") },
     ],
   },
 ];
 
 /** Views that are not in the navigation. */
 const OTHERS = [
-  { path: "account", name: "Account", permissions: [], load: () => import("../views/account.js") },
+  { path: "account", name: "Account", permissions: [], load: () => loadFile("../views/account.js") },
   {
     path: "subscriptions", name: "Subscribed methods", permissions: SPACES,
-    load: () => import("../views/subscriptions.js"), one: () => import("../views/subscription.js"),
+    load: () => loadFile("../views/subscriptions.js"), one: () => loadFile("../views/subscription.js"),
   },
 ];
 
@@ -71,3 +72,5 @@ export function findView([name, id]) {
   const load = id === undefined ? view.load : view.one;
   return load ? { view, load, isOffered: may(...view.permissions) } : null;
 }
+
+export const loadLogin = () => loadFile("../views/login.js");

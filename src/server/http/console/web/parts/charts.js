@@ -1,20 +1,27 @@
 // Charts: the lines of the overview by uPlot, loaded when they are first shown, and the sparklines of lists as plain SVG.
 
 import { html, useEffect, useRef, useState } from "../core/html.js";
+import { recoveries } from "../core/api.js";
+import { loadFile } from "../core/load.js";
 import { theme } from "../core/theme.js";
 import { number } from "../core/format.js";
 
-let loading;
+let style;
 
-function loadPlot() {
-  loading ??= Promise.all([import("../vendor/uplot.js"), loadStyle()]).then(([module]) => module.uPlot);
-  return loading;
+async function loadPlot() {
+  const [module] = await Promise.all([loadFile("../vendor/uplot.js"), style ??= loadStyle()]);
+  return module.uPlot;
 }
 
 function loadStyle() {
   const base = new URL("../vendor/uplot.css", import.meta.url);
   return new Promise((resolve) => {
-    const link = Object.assign(document.createElement("link"), { rel: "stylesheet", href: base.href, onload: resolve, onerror: resolve });
+    const onerror = () => {
+      style = undefined;
+      link.remove();
+      resolve();
+    };
+    const link = Object.assign(document.createElement("link"), { rel: "stylesheet", href: base.href, onload: resolve, onerror });
     document.head.append(link);
   });
 }
@@ -48,7 +55,10 @@ export function MinuteChart({ label, from, series, height = 180 }) {
   const start = Date.parse(from) / 1000;
   const times = series[0].values.map((_, minute) => start + minute * 60);
   const data = [times, ...series.map((one) => one.values)];
+  const recovered = recoveries.value;
+  useEffect(() => setFailed(false), [recovered]);
   useEffect(() => {
+    if (failed) return undefined;
     let isGone = false;
     let observer;
     loadPlot().then((uPlot) => {
@@ -73,14 +83,14 @@ export function MinuteChart({ label, from, series, height = 180 }) {
       }, data, element.current);
       observer = new ResizeObserver(() => element.current && plot.current?.setSize({ width: element.current.clientWidth, height }));
       observer.observe(element.current);
-    }, () => setFailed(true));
+    }, () => isGone || setFailed(true));
     return () => {
       isGone = true;
       observer?.disconnect();
       plot.current?.destroy();
       plot.current = null;
     };
-  }, [theme.value, series.map((one) => one.name).join()]);
+  }, [theme.value, failed, series.map((one) => one.name).join()]);
   useEffect(() => {
     plot.current?.setData(data);
   }, [from, JSON.stringify(data.slice(1))]);

@@ -2,10 +2,11 @@
 // when it is first shown.
 
 import { html, useEffect, useRef, useState } from "../core/html.js";
+import { recoveries } from "../core/api.js";
+import { loadFile } from "../core/load.js";
 import { Loading } from "./basics.js";
 
-let loading;
-const loadEditor = () => (loading ??= import("../vendor/editor.js"));
+const loadEditor = () => loadFile("../vendor/editor.js");
 
 /**
  * An editor of Lua, JSON, text with Lua in `${{ }}` (`template`), or plain text. `scope` has the names for completion and `modules`
@@ -21,7 +22,10 @@ export function Editor({ label, value, onInput, language = "lua", scope, modules
   const [failed, setFailed] = useState(false);
   const [isReady, setReady] = useState(false);
 
+  const recovered = recoveries.value;
+  useEffect(() => setFailed(false), [recovered]);
   useEffect(() => {
+    if (failed) return undefined;
     let isGone = false;
     loadEditor().then((cm) => {
       if (isGone || !host.current) return;
@@ -29,17 +33,19 @@ export function Editor({ label, value, onInput, language = "lua", scope, modules
       const extensions = extensionsOf(cm, { label, language, readOnly, lines, latest });
       view.current = new cm.EditorView({ state: cm.EditorState.create({ doc: value ?? "", extensions }), parent: root, root });
       setReady(true);
-    }, () => setFailed(true));
+    }, () => isGone || setFailed(true));
     return () => {
       isGone = true;
       view.current?.destroy();
       view.current = null;
+      setReady(false);
     };
-  }, [language, readOnly]);
+  }, [language, readOnly, failed]);
 
   useEffect(() => {
     const editor = view.current;
-    const text = value ?? "";
+    // The editor has line feeds only; a text with other line breaks is not changed by being shown.
+    const text = (value ?? "").replace(/\r\n?/g, "\n");
     if (!editor || editor.state.doc.toString() === text) return;
     editor.dispatch({ changes: { from: 0, to: editor.state.doc.length, insert: text } });
   }, [value, isReady]);
@@ -47,14 +53,14 @@ export function Editor({ label, value, onInput, language = "lua", scope, modules
   useEffect(() => {
     if (!view.current || errors.length === 0) return;
     const mark = (cm) => cm.setDiagnostics(view.current.state, errors.map((error) => diagnostic(view.current.state, error)));
-    loadEditor().then((cm) => view.current?.dispatch(mark(cm)));
+    loadEditor().then((cm) => view.current?.dispatch(mark(cm)), () => {});
   }, [JSON.stringify(errors), isReady]);
 
   if (failed) {
     return html`<textarea class="plain-editor" aria-label=${label} rows=${lines} readonly=${readOnly} value=${value ?? ""}
         onInput=${(event) => onInput(event.target.value)}></textarea>
       <div class="field-note"
-        role="status">The editor could not be loaded. Nothing is completed or checked here until you reload the page.</div>`;
+        role="status">The editor could not be loaded. Nothing is completed or checked here until it is.</div>`;
   }
   return html`<div class="editor">
     <div ref=${host} class="editor-host" style=${{ minHeight: `${lines * 20}px` }}></div>

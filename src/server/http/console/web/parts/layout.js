@@ -6,6 +6,7 @@ import { isEnding, logout, user } from "../core/session.js";
 import { place, to } from "../core/router.js";
 import { offeredGroups } from "../core/routes.js";
 import { openPanel } from "../core/keyboard.js";
+import { loadFile } from "../core/load.js";
 import { setTheme, theme } from "../core/theme.js";
 import { localTime } from "../core/format.js";
 import { announce, notice } from "./basics.js";
@@ -120,7 +121,7 @@ function Panels() {
   const [panels, setPanels] = useState(null);
   useEffect(() => {
     if (!openPanel.value || panels) return;
-    import("../views/panels.js").then(setPanels, () => {
+    loadFile("../views/panels.js").then(setPanels, () => {
       openPanel.value = null;
       announce("This could not be loaded. Try again.", "bad");
     });

@@ -4,7 +4,7 @@ import { html, useEffect, useRef, useState } from "../core/html.js";
 import { follow } from "../core/live.js";
 import { bindKey } from "../core/keyboard.js";
 import { to } from "../core/router.js";
-import { useDebounced } from "../core/resource.js";
+import { useTyped } from "../core/typed.js";
 import { localTime, number } from "../core/format.js";
 import { Button, State, Time } from "./basics.js";
 import { SearchField } from "./forms.js";
@@ -13,16 +13,19 @@ import { SearchField } from "./forms.js";
 const KEPT = 2000;
 const ROW = 32;
 
-/** What a failed delivery is not made better by. */
-const RANK = { dead: 5, dropped: 4, queued: 3, skipped: 1, delivered: 0 };
+/** Characters of a payload that a row keeps. */
+const CUT = 160;
+
+/** How bad a state is: a row shows the worst that its sinks have now. */
+const RANK = { dead: 5, dropped: 4, failed: 3, skipped: 1, delivered: 0 };
 
 const emptyTail = () => ({ rows: [], byId: new Map(), seen: 0, missed: 0 });
 
-export function Tail({ pattern = "", onPattern }) {
-  const [typed, setTyped] = useState(pattern);
-  const settled = useDebounced(typed.trim(), 400);
+export function Tail({ pattern = "" }) {
+  const [typed, setTyped] = useTyped("pattern");
   const [isPaused, setPaused] = useState(false);
   const [connection, setConnection] = useState({ state: "connecting" });
+  const [lostAt, setLostAt] = useState(null);
   const [version, setVersion] = useState(0);
   const [top, setTop] = useState(0);
   const tail = useRef(emptyTail());
@@ -31,17 +34,22 @@ export function Tail({ pattern = "", onPattern }) {
 
   useEffect(() => bindKey("p", () => setPaused((before) => !before)), []);
   useEffect(() => {
-    if (settled !== pattern) onPattern(settled);
+    let wasConnected = false;
     tail.current = emptyTail();
+    setLostAt(null);
     return follow({
-      pattern: settled,
-      onState: (state, refusal) => setConnection({ state, refusal }),
+      pattern,
+      onState: (state, refusal) => {
+        setConnection({ state, refusal });
+        if (wasConnected && state !== "connected") setLostAt((before) => before ?? new Date().toISOString());
+        wasConnected ||= state === "connected";
+      },
       onItems: (items) => {
         add(tail.current, items, paused.current);
         setVersion((before) => before + 1);
       },
     });
-  }, [settled]);
+  }, [pattern]);
 
   const { rows, seen, missed } = tail.current;
   const first = Math.max(0, Math.floor(top / ROW) - 6);
@@ -57,10 +65,12 @@ export function Tail({ pattern = "", onPattern }) {
       <${Button} icon=${isPaused ? "play" : "pause"} onClick=${() => setPaused(!isPaused)}>${isPaused ? "Continue" : "Pause"}<//>
     </div>
     ${connection.refusal && html`<${Refusal} refusal=${connection.refusal} />`}
+    ${lostAt && connection.state === "connected" && html`<p class="banner warn">The connection was lost at <${Time} at=${lostAt} />. Events
+      of the time without it are in the <a href=${to("events", { pattern, since: lostAt })}>history</a>.</p>`}
     <div class="tail-rows" tabindex="0" role="log" aria-live="off" aria-label="Live events, newest first"
       onScroll=${(event) => setTop(event.currentTarget.scrollTop)}>
       <div style=${{ height: `${first * ROW}px` }}></div>
-      ${shown.map((row) => html`<${TailRow} key=${row.event.id} row=${row} state=${row.state} />`)}
+      ${shown.map((row) => html`<${TailRow} key=${row.id} row=${row} state=${row.state} />`)}
       <div style=${{ height: `${Math.max(0, rows.length - first - shown.length) * ROW}px` }}></div>
       ${isEmpty && html`<div class="end-note">Waiting for events. They appear here as they are accepted.</div>`}
     </div>
@@ -74,8 +84,8 @@ function Refusal({ refusal: { error, nextAt } }) {
 }
 
 function TailRow({ row, state }) {
-  return html`<a class="tail-row" href=${to("events", row.event.id)}>
-    <span class="muted" title=${`${row.event.ts} (UTC)`}>${row.time}</span><strong>${row.event.type}</strong>
+  return html`<a class="tail-row" href=${to("events", row.id)}>
+    <span class="muted" title=${`${row.ts} (UTC)`}>${row.time}</span><strong>${row.type}</strong>
     <span>${state && html`<${State} value=${state} />`}</span><span class="mono muted">${row.payload}</span>
   </a>`;
 }
@@ -89,18 +99,26 @@ function add(tail, items, isPaused) {
     else {
       tail.seen += 1;
       if (isPaused) continue;
-      const row = { event: data, time: localTime(data.ts), payload: JSON.stringify(data.data).slice(0, 160), state: null };
+      const { id, type, ts } = data;
+      const row = { id, type, ts, time: localTime(ts), payload: cut(JSON.stringify(data.data)), states: new Map(), state: null };
       fresh.push(row);
       tail.byId.set(data.id, row);
     }
   }
   if (fresh.length === 0) return;
   tail.rows = [...fresh.reverse(), ...tail.rows];
-  for (const row of tail.rows.splice(KEPT)) tail.byId.delete(row.event.id);
+  for (const row of tail.rows.splice(KEPT)) tail.byId.delete(row.id);
 }
 
+/** The first characters of a text. As a part of the text it would keep all of it in memory. */
+function cut(text) {
+  return text.length > CUT ? JSON.parse(JSON.stringify(text.slice(0, CUT))) : text;
+}
+
+/** Notes how a sink fares with the event of a row. A delivery that is queued after an attempt has failed so far. */
 function note(row, delivery) {
   if (!row) return;
-  const state = delivery.state === "queued" ? "failed" : delivery.state;
-  if (row.state === null || (RANK[state] ?? 2) >= (RANK[row.state] ?? 2) || row.state === "failed") row.state = state;
+  row.states.set(delivery.sink_id, delivery.state === "queued" ? "failed" : delivery.state);
+  const rank = (state) => RANK[state] ?? 2;
+  row.state = [...row.states.values()].reduce((worst, state) => (rank(state) > rank(worst) ? state : worst));
 }

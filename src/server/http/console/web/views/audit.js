@@ -1,8 +1,9 @@
 // The audit log, newest first, with its filters.
 
-import { html, useEffect, useState } from "../core/html.js";
-import { place, setQuery, to } from "../core/router.js";
-import { useDebounced, useList } from "../core/resource.js";
+import { html, useState } from "../core/html.js";
+import { place, to } from "../core/router.js";
+import { useList } from "../core/resource.js";
+import { useTyped } from "../core/typed.js";
 import { pretty } from "../core/format.js";
 import { Block, Empty, Freshness, Heading, Time } from "../parts/basics.js";
 import { Dialog } from "../parts/dialogs.js";
@@ -44,12 +45,8 @@ export default function Audit() {
 }
 
 function Filters({ query }) {
-  const [actor, setActor] = useState(query.actor ?? "");
-  const [action, setAction] = useState(query.action ?? "");
-  const settled = { actor: useDebounced(actor.trim()), action: useDebounced(action.trim()) };
-  useEffect(() => {
-    if (settled.actor !== (query.actor ?? "") || settled.action !== (query.action ?? "")) setQuery(settled, { replace: true });
-  }, [settled.actor, settled.action]);
+  const [actor, setActor] = useTyped("actor");
+  const [action, setAction] = useTyped("action");
   const clear = () => {
     setActor("");
     setAction("");

@@ -1,9 +1,10 @@
 // Events: the live tail, the history with its filters, and raising one by hand.
 
-import { html, useEffect, useState } from "../core/html.js";
+import { html, useState } from "../core/html.js";
 import { managesSinks } from "../core/session.js";
 import { place, setQuery, to } from "../core/router.js";
-import { useDebounced, useGet, useList } from "../core/resource.js";
+import { useGet, useList } from "../core/resource.js";
+import { useTyped } from "../core/typed.js";
 import { Button, Empty, Freshness, Heading, State, Tabs, Time } from "../parts/basics.js";
 import { SearchField, Select, Text, TimeFilter } from "../parts/forms.js";
 import { findSinks, Picker } from "../parts/picker.js";
@@ -20,10 +21,9 @@ export default function Events() {
   const tab = query.tab === "live" ? "live" : "history";
   const [isEmitting, setEmitting] = useState(false);
   const href = (id) => to("events", { tab: id === "live" ? id : undefined, pattern: query.pattern });
-  const onPattern = (pattern) => setQuery({ pattern }, { replace: true });
   return html`<${Heading} title="Events"><${Button} icon="send" kind="primary" onClick=${() => setEmitting(true)}>Raise an event<//><//>
     <${Tabs} current=${tab} href=${href} tabs=${[{ id: "history", name: "History" }, { id: "live", name: "Live" }]} />
-    ${tab === "live" ? html`<${Tail} pattern=${query.pattern} onPattern=${onPattern} />` : html`<${History} query=${query} />`}
+    ${tab === "live" ? html`<${Tail} pattern=${query.pattern} />` : html`<${History} query=${query} />`}
     ${isEmitting && html`<${EmitDialog} onClose=${() => setEmitting(false)} />`}`;
 }
 
@@ -64,10 +64,8 @@ function History({ query }) {
 }
 
 function Filters({ query }) {
-  const [pattern, setPattern] = useState(query.pattern ?? "");
-  const [text, setText] = useState(query.text ?? "");
-  useQuery("pattern", useDebounced(pattern), query.pattern);
-  useQuery("text", useDebounced(text), query.text);
+  const [pattern, setPattern] = useTyped("pattern");
+  const [text, setText] = useTyped("text", { isTrimmed: false });
   const clear = () => {
     setPattern("");
     setText("");
@@ -93,13 +91,6 @@ function SinkFilter({ id }) {
   const name = sink.data?.id === id ? sink.data?.name : id;
   return html`<${Picker} label="Sink" value=${id} name=${name} search=${findSinks}
     onChoose=${(chosen) => setQuery({ sink: chosen?.id })} />`;
-}
-
-/** Puts a settled value into the query of the address. */
-function useQuery(field, value, present = "") {
-  useEffect(() => {
-    if (value !== present) setQuery({ [field]: value }, { replace: true });
-  }, [value]);
 }
 
 function NoEvents({ isFiltered }) {

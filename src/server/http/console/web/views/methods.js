@@ -1,12 +1,16 @@
 // The methods that the user can call.
 
-import { html, useEffect, useState } from "../core/html.js";
+import { html } from "../core/html.js";
 import { usesSpaces } from "../core/session.js";
-import { place, setQuery, to } from "../core/router.js";
-import { useDebounced, useGet } from "../core/resource.js";
-import { Empty, Heading, State, Time } from "../parts/basics.js";
+import { place, to } from "../core/router.js";
+import { useGet } from "../core/resource.js";
+import { useTyped } from "../core/typed.js";
+import { Empty, Freshness, Heading, State, Time } from "../parts/basics.js";
 import { SearchField } from "../parts/forms.js";
 import { Table } from "../parts/table.js";
+
+/** The interval at which the list is read anew, in milliseconds. */
+const EVERY = 5000;
 
 const COLUMNS = [
   { name: "Name", width: "minmax(0, 2fr)", cell: (method) => method.name },
@@ -19,18 +23,15 @@ const COLUMNS = [
 
 export default function Methods() {
   const { q } = place.value.query;
-  const [words, setWords] = useState(q ?? "");
-  const settled = useDebounced(words.trim());
-  useEffect(() => {
-    if (settled !== (q ?? "")) setQuery({ q: settled }, { replace: true });
-  }, [settled]);
-  const list = useGet("/api/methods", { q });
+  const [words, setWords] = useTyped("q");
+  const list = useGet("/api/methods", { q }, { every: EVERY });
   const items = list.data?.methods ?? [];
   const isEmpty = list.data && items.length === 0 && !list.error;
   return html`<${Heading} title="Methods" />
     <div class="filters" role="search" aria-label="Search methods">
       <${SearchField} label="Name, description or keywords" value=${words} onInput=${setWords} />
     </div>
+    <${Freshness} list=${list} every=${EVERY} />
     ${(list.data?.refused ?? []).map((refused) => html`<${Refused} key=${refused.space_id} refused=${refused} />`)}
     ${isEmpty ? html`<${NoMethods} isFiltered=${Boolean(q)} />` : html`<${Table} label="Methods" items=${items} list=${list}
       keyOf=${(method) => method.name} isLoading=${list.isLoading && !list.data} href=${(method) => to("methods", method.name)}

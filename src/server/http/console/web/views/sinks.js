@@ -1,9 +1,10 @@
 // The list of sinks, with how each fares.
 
-import { html, useEffect, useState } from "../core/html.js";
+import { html, useEffect } from "../core/html.js";
 import { place, navigate, setQuery, to } from "../core/router.js";
 import { bindKey } from "../core/keyboard.js";
-import { useDebounced, useList } from "../core/resource.js";
+import { useList } from "../core/resource.js";
+import { useTyped } from "../core/typed.js";
 import { usesSpaces } from "../core/session.js";
 import { number } from "../core/format.js";
 import { Empty, Freshness, Heading, LinkButton, State, Tabs, Time } from "../parts/basics.js";
@@ -59,12 +60,8 @@ function SinkList({ query }) {
 }
 
 function Filters({ query }) {
-  const { q = "", status, owner, having } = query;
-  const [words, setWords] = useState(q);
-  const settled = useDebounced(words.trim());
-  useEffect(() => {
-    if (settled !== q) setQuery({ q: settled }, { replace: true });
-  }, [settled]);
+  const { status, owner, having } = query;
+  const [words, setWords] = useTyped("q");
   const havings = Object.entries(HAVING).map(([key, [name]]) => [key, name]);
   return html`<div class="filters" role="search" aria-label="Filter sinks">
     <${SearchField} label="Name, description or pattern" value=${words} onInput=${setWords} />
