@@ -1,6 +1,7 @@
 // The API of the daemon under test, with the administrator's token, and programs beside it.
 
-import { spawn } from "node:child_process";
+import { execFile, spawn } from "node:child_process";
+import { promisify } from "node:util";
 import { base, PATIENCE } from "./browser.mjs";
 
 export const admin = { name: "admin", password: process.env.CONSOLE_PASSWORD };
@@ -50,6 +51,13 @@ export async function emit(type, payload = {}) {
 
 /** The address at the receiver of the test, which answers 500 under `/fail` and echoes under `/echo`. */
 export const receiver = (path) => `${process.env.CONSOLE_RECEIVER}${path}`;
+
+/** Runs a command of the program under test as the administrator and returns its output; an error unless it succeeds. */
+export async function command(...args) {
+  const env = { ...process.env, SVC_SERVER: base, SVC_TOKEN: process.env.CONSOLE_TOKEN };
+  const { stdout } = await promisify(execFile)(process.env.CONSOLE_BIN, args, { env, cwd: process.env.CONSOLE_SCRATCH });
+  return stdout;
+}
 
 /** Runs the program under test; it ends with the scenario. */
 export function svc(args, env = {}) {

@@ -1,7 +1,7 @@
 // Events: raising one, the history and its filters, one event's page, the live tail.
 
 import assert from "node:assert/strict";
-import { checkAccessibility, logIn, open, picture, visit, write } from "../browser.mjs";
+import { base, checkAccessibility, logIn, open, picture, visit, write } from "../browser.mjs";
 import { admin, emit, eventually, get, post, receiver } from "../server.mjs";
 
 const webhook = (name, events, path,
@@ -60,8 +60,26 @@ export default async function events(browser) {
   await page.getByLabel("Text in the payload").fill("needle");
   await count(1);
   await page.waitForURL(/text=needle/);
+  // The fields have what the list is filtered by, whichever way it changed.
+  const filters = async () => [await page.getByLabel("Type pattern").inputValue(), await page.getByLabel("Text in the payload").inputValue()];
   await page.getByRole("link", { name: "Clear" }).click();
   await page.waitForURL((url) => url.hash === "#/events");
+  await eventually("the fields to be empty", async () => (await filters()).join() === ",");
+  await page.goBack();
+  await page.waitForURL(/text=needle/);
+  await eventually("the fields to be as before", async () => (await filters()).join() === "custom.*,needle");
+  await count(1);
+  await page.getByRole("navigation", { name: "Views" }).getByRole("link", { name: "Events" }).click();
+  await page.waitForURL((url) => url.hash === "#/events");
+  await eventually("the fields to be empty", async () => (await filters()).join() === ",");
+  await page.getByLabel("Text in the payload").fill("haystack");
+  await page.getByLabel("State").selectOption("delivered");
+  await page.waitForURL((url) => url.hash.includes("text=haystack") && url.hash.includes("state=delivered"));
+  await page.getByLabel("Text in the payload").fill("hay");
+  await page.getByRole("link", { name: "Clear" }).click();
+  await page.waitForURL((url) => url.hash === "#/events");
+  await new Promise((resolve) => setTimeout(resolve, 600));
+  assert.deepEqual([await filters(), new URL(page.url()).hash], [["", ""], "#/events"], "a text that was being typed is cleared too");
   await page.getByLabel("Type pattern").fill("custom.deploy.*");
   await count(2);
   await page.getByRole("combobox", { name: "Sink" }).fill("ba");
@@ -75,8 +93,12 @@ export default async function events(browser) {
   await visit(page, "events?since=2099-01-01T00:00:00Z");
   await page.getByText("No event matches").waitFor();
 
-  // The live tail.
+  await numbers(page);
+
+  // The live tail. Its first connection ends at once.
+  await page.route("**/api/events/stream*", (route) => route.fulfill({ contentType: "text/event-stream", body: ": hello\n\n" }), { times: 1 });
   await visit(page, "events?tab=live");
+  await page.getByText("Events of the time without it are in the history").waitFor();
   await page.getByText("connected").waitFor();
   await emit("build.live", { n: 1 });
   const tail = page.getByRole("log");
@@ -92,4 +114,21 @@ export default async function events(browser) {
   await page.getByLabel("Type pattern of the tail").fill("custom.none.*");
   await page.waitForURL(/pattern=custom.none/);
   await page.expectNoFaults();
+}
+
+/** Numbers that the browser cannot hold are shown and sent as they are. */
+async function numbers(page) {
+  const payload = '{"id": 12345678901234567890, "share": 1.0, "small": 1e-400}';
+  const send = (path, body) => fetch(`${base}${path}`, { method: body ? "POST" : "GET", body,
+    headers: { Authorization: `Bearer ${process.env.CONSOLE_TOKEN}`, "Content-Type": "application/json" } });
+  const { event_id: id } = await (await send("/api/events/emit", `{"type": "numbers", "payload": ${payload}}`)).json();
+  await visit(page, `events/${id}`);
+  const shown = page.getByLabel("Payload", { exact: true });
+  await shown.waitFor();
+  assert.equal(await shown.textContent(), '{\n  "id": 12345678901234567890,\n  "share": 1.0,\n  "small": 1e-400\n}');
+  const raw = async (of) => (await (await send(`/api/events/${of}`)).text()).match(/"data":(\{[^}]*\})/)[1];
+  await page.getByRole("button", { name: "Send again" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Raise", exact: true }).click();
+  await page.waitForURL((url) => !url.hash.endsWith(id));
+  assert.equal(await raw(page.url().split("/").at(-1)), await raw(id));
 }

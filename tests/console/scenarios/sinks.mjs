@@ -1,8 +1,10 @@
 // Sinks: making one with a template, errors while typing, preview, test, pause, dead letters, a new secret, deleting.
 
 import assert from "node:assert/strict";
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { checkAccessibility, logIn, open, picture, visit, write } from "../browser.mjs";
-import { admin, emit, eventually, get, post, receiver } from "../server.mjs";
+import { admin, command, emit, eventually, get, post, receiver } from "../server.mjs";
 
 export default async function sinks(browser) {
   const recorded = await emit("deploy.done", { version: "9.9", who: "ada" });
@@ -149,5 +151,33 @@ export default async function sinks(browser) {
   await page.getByRole("link", { name: "custom.hello" }).click();
   await page.getByText("Attempt 1").click();
   await page.getByText("heard custom.hello").waitFor();
+  await files(page);
   await page.expectNoFaults();
+}
+
+/** The TOML that is shown is what the command reads: applied, it changes nothing. */
+async function files(page) {
+  const script = await post("/api/scripts", { name: "shout", owner: "global", content: "log.info(event.type)" });
+  const common = { owner: "global", events: "custom.file.*" };
+  const template = { lang: "text", source: 'a \\ "b" \u0007\r\ncount ${{ #events }}' };
+  const headers = { "X-Token": { env: "TOKEN_OF_SERVER", prefix: "Bearer " }, "X-Json": '{"a": 1}', env: "named like a place" };
+  const made = [
+    await post("/api/event-sinks", { ...common, name: "stored", type: "script", script: { script_id: script.id }, on_failure: "hold" }),
+    await post("/api/event-sinks", { ...common, name: "secrets", description: "it's \u007f", type: "webhook", filter: "event.data.a == 1",
+      webhook: { url: { env: "URL_OF_SERVER" }, secret: { file: "/run/secret" }, headers, template, batch: { max: 5, wait: "1s" } } }),
+  ];
+  for (const sink of made) {
+    await visit(page, `sinks/${sink.id}?tab=edit`);
+    await page.getByText("As TOML").click();
+    const shown = page.getByLabel("TOML", { exact: true });
+    await eventually("the script to be named", async () => sink.type !== "script" || (await shown.textContent()).includes('stored = "shout"'));
+    const text = await shown.textContent();
+    await writeFile(join(process.env.CONSOLE_SCRATCH, `${sink.name}.toml`), text);
+    assert.match(await command("sink", "apply", `${sink.name}.toml`), /unchanged/, text);
+    assert.equal((await get(`/api/event-sinks/${sink.id}`)).updated_at, sink.updated_at, text);
+  }
+  // A secret that the server only reads is changed where it is kept.
+  await visit(page, `sinks/${made[1].id}?tab=secret`);
+  await page.getByText("change it where it is kept").waitFor();
+  assert.equal(await page.getByRole("button", { name: "Replace the secret" }).count(), 0);
 }

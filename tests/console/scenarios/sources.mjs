@@ -2,8 +2,10 @@
 
 import assert from "node:assert/strict";
 import { createHmac } from "node:crypto";
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { base, checkAccessibility, logIn, open, picture, visit, write } from "../browser.mjs";
-import { admin, eventually, get } from "../server.mjs";
+import { admin, command, eventually, get, post } from "../server.mjs";
 
 const SECRET = "a-secret-of-github";
 
@@ -48,5 +50,36 @@ export default async function sources(browser) {
   await page.getByText("1 request became events, 0 failed again.").waitFor();
   const events = (await get("/api/events?pattern=custom.*")).items;
   assert.deepEqual(events.map((event) => event.data.branch).sort(), ["MAIN", "kept", "none"]);
+  await verification(page);
   await page.expectNoFaults();
+}
+
+/** A change elsewhere leaves the verification as it is, and a change of it leaves what was not changed. */
+async function verification(page) {
+  const verify = { type: "token", secret: "a-token-of-twenty-letters", header: "authorization", prefix: "Bearer ", overlap: "2h" };
+  const token = await post("/api/sources", { slug: "token", verify });
+  const signed = ["header:x-time", "text:,", "text: ", "body"];
+  const hmac = await post("/api/sources", { slug: "hmac", owner: "global",
+    verify: { type: "hmac", secret: { env: "HMAC_SECRET" }, header: "x-signature", signed, timestamp: "x-time", tolerance: "1m" } });
+  const save = async (id, fill) => {
+    await visit(page, `sources/${id}?tab=edit`);
+    await fill();
+    await page.getByRole("button", { name: "Save" }).click();
+    await page.getByText("Saved.").waitFor();
+    return get(`/api/sources/${id}`);
+  };
+  const send = async () => (await fetch(`${base}/in/token`, { method: "POST", body: "{}",
+    headers: { "Content-Type": "application/json", Authorization: `Bearer ${verify.secret}` } })).status;
+  const described = await save(token.id, () => page.getByLabel("Description").fill("Told"));
+  assert.deepEqual([described.description, described.verify, described.former_secrets], ["Told", token.verify, []]);
+  assert.equal(await send(), 202);
+  const moved = await save(token.id, () => page.getByLabel("Header with the delivery's id").fill("X-Delivery"));
+  assert.deepEqual(moved.verify, { ...token.verify, id_header: "x-delivery" });
+  assert.equal(await send(), 202);
+  const changed = await save(hmac.id, () => page.getByLabel("Replay window").fill("2m"));
+  assert.deepEqual(changed.verify, { ...hmac.verify, tolerance: "2m" });
+  assert.deepEqual([changed.verify.signed, changed.verify.secret], [signed, { env: "HMAC_SECRET" }]);
+  await page.getByText("As TOML").click();
+  await writeFile(join(process.env.CONSOLE_SCRATCH, "hmac.toml"), await page.getByLabel("TOML", { exact: true }).textContent());
+  assert.match(await command("source", "apply", "hmac.toml"), /unchanged/);
 }

@@ -19,6 +19,7 @@ pub const FILES: &[ConsoleFile] = files! {
     "core/api.js"
     "core/format.js"
     "core/html.js"
+    "core/json.js"
     "core/keyboard.js"
     "core/live.js"
     "core/load.js"

@@ -2,6 +2,7 @@
 // a 401 ends the session on this page.
 
 import { signal } from "./html.js";
+import { bodyText, memberTexts } from "./json.js";
 
 /** False while requests get no answer. */
 export const isReachable = signal(true);
@@ -18,8 +19,9 @@ export const LONG = 180_000;
 /** The limit of the question whether the server is back. */
 const HEALTH_LIMIT = 5000;
 
-/** Called when the server no longer knows the session. */
+/** Called when the server no longer knows the session, and when it refuses what the user may not do. */
 let sessionEnded = () => {};
+let forbidden = () => {};
 
 /** An error answer of the server, or no answer at all (status 0). `retryAfter` is in milliseconds, if the server gave it. */
 export class ApiError extends Error {
@@ -35,6 +37,10 @@ export function onSessionEnd(callback) {
   sessionEnded = callback;
 }
 
+export function onForbidden(callback) {
+  forbidden = callback;
+}
+
 export const get = (path, query, options) => send("GET", path + queryString(query), undefined, options);
 export const post = (path, body, options) => send("POST", path, body, options);
 export const patch = (path, body) => send("PATCH", path, body);
@@ -46,8 +52,11 @@ export function queryString(query = {}) {
   return pairs.length > 0 ? `?${new URLSearchParams(pairs)}` : "";
 }
 
+/** The answer as a value. With `texts` among the options, names of its members, it has their texts as `texts`. */
 async function send(method, path, body, options) {
-  return parse(await sendForText(method, path, body, options));
+  const text = await sendForText(method, path, body, options);
+  const answer = parse(text);
+  return options?.texts && answer ? { ...answer, texts: memberTexts(text, options.texts) } : answer;
 }
 
 /**
@@ -58,7 +67,7 @@ export async function sendForText(method, path, body, { signal: abort, limit = L
   const options = { method, headers: { ...headers }, signal: within(limit, abort), credentials: "same-origin" };
   if (body !== undefined) {
     options.headers["Content-Type"] = "application/json";
-    options.body = JSON.stringify(body);
+    options.body = bodyText(body);
   }
   let response;
   let text;
@@ -114,6 +123,7 @@ function refusal(response, text, quiet) {
   reached();
   const { code = "error", message = `The server answered ${response.status}.` } = parse(text)?.error ?? {};
   if (response.status === 401 && !quiet) sessionEnded();
+  if (response.status === 403) forbidden();
   const seconds = Number(response.headers.get("Retry-After"));
   return new ApiError(response.status, code, message, seconds > 0 ? seconds * 1000 : undefined);
 }

@@ -1,5 +1,7 @@
 // Times, sizes and numbers as people read them.
 
+import { indented } from "./json.js";
+
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
 const dayAndClock = new Intl.DateTimeFormat(undefined, {
   year: "numeric", month: "short", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false,
@@ -51,14 +53,9 @@ export function bytes(size) {
   return size < 1024 * 1024 ? `${(size / 1024).toFixed(1)} KiB` : `${(size / 1024 / 1024).toFixed(1)} MiB`;
 }
 
-/** JSON with indentation; the text as it is if it is no JSON. */
+/** A value, or a JSON text, with indentation; a text as it is if it is no JSON. */
 export function pretty(value) {
-  if (typeof value !== "string") return JSON.stringify(value, null, 2);
-  try {
-    return JSON.stringify(JSON.parse(value), null, 2);
-  } catch {
-    return value;
-  }
+  return typeof value === "string" ? indented(value) : JSON.stringify(value, null, 2);
 }
 
 /** The first characters of an id, enough to tell ids on one page apart. UUIDv7s differ at the end. */

@@ -45,13 +45,13 @@ export function useResource(load, inputs, { every } = {}) {
     latest.current += 1;
     setState({ data, error: null, isLoading: false, loadedAt: new Date().toISOString() });
   };
-  return { ...state, reload, set };
+  return { ...state, reload, set, isRefreshing: state.isLoading && state.data !== undefined, isRefreshed: Boolean(every) };
 }
 
-/** A GET as a resource. A path of `null` loads nothing. */
-export function useGet(path, query, options) {
+/** A GET as a resource, with the `texts` of these members if options name some. A path of `null` loads nothing. */
+export function useGet(path, query, { texts, ...options } = {}) {
   const key = JSON.stringify(query ?? {});
-  return useResource(async () => (path === null ? null : get(path, query)), [path, key], options);
+  return useResource(async () => (path === null ? null : get(path, query, { texts })), [path, key], options);
 }
 
 const NO_PAGES = { items: [], next: null, error: null, isLoading: true, isRefreshing: false, isComplete: false, loadedAt: null };

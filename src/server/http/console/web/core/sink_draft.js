@@ -1,5 +1,7 @@
 // A sink while it is edited: the form's fields, and the definition that they make. Fields that the form does not know are kept.
 
+import { Inline } from "./toml.js";
+
 /** Fields of a sink that the server adds to its definition. */
 const VIEW_FIELDS = [
   "id", "space_id", "queue", "quarantine", "previous_secret_until", "filter_errors", "status", "activity", "failure", "created_at", "updated_at",
@@ -54,10 +56,21 @@ export function valueText(value) {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
-function parseValue(text) {
+/** Keys of a reference, one of the first three of which names the place on the server. */
+const PLACES = ["env", "file", "credential"];
+
+/** True if a value names a place on the server instead of being a text. */
+export function isReference(value) {
+  const keys = value && typeof value === "object" ? Object.keys(value) : [];
+  return keys.some((key) => PLACES.includes(key)) && keys.every((key) => key === "prefix" || PLACES.includes(key));
+}
+
+/** The value that a text stands for: JSON of a reference, or the text itself. */
+export function parseValue(text) {
   if (!text.startsWith("{")) return text;
   try {
-    return JSON.parse(text);
+    const value = JSON.parse(text);
+    return isReference(value) ? value : text;
   } catch {
     return text;
   }
@@ -106,17 +119,33 @@ export function changesOf(sink, spec) {
   return changes;
 }
 
-/** The TOML of a definition: a template's language is told by its field. */
-export function tomlOf(spec) {
+/** A value as a file has it: a variable is read on the server only if the file says so, and otherwise where the file is applied. */
+export function fileValue(value) {
+  if (!isReference(value)) return value;
+  return new Inline(value.env === undefined ? value : { ...value, at: "delivery" });
+}
+
+/**
+ * The TOML of a definition: a template's language is told by its field, and a stored script by its name. A text of a secret stays on the
+ * server; a reference of the stored `sink` to one is told.
+ */
+export function tomlOf(spec, { sink, scriptName } = {}) {
   const flat = (template) => (template && template.lang === "lua" ? template.source : template);
   const { name, description, events, type, owner, filter, active, ...rest } = spec;
   const shown = { name, description, events, type, owner, filter, active, ...rest };
   if (shown.active !== false) delete shown.active;
   if (shown.owner === "me") delete shown.owner;
   if (shown.webhook) {
-    shown.webhook = { ...shown.webhook, template: flat(shown.webhook.template) };
+    const { url, headers, secret = sink?.webhook?.secret } = shown.webhook;
+    const isTold = shown.webhook.secret !== undefined || isReference(secret);
+    shown.webhook = {
+      ...shown.webhook, url: fileValue(url), secret: isTold ? fileValue(secret) : undefined,
+      headers: Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, fileValue(value)])),
+      template: flat(shown.webhook.template),
+    };
     if (!shown.webhook.skip_tls_verify) delete shown.webhook.skip_tls_verify;
   }
+  if (shown.script?.script_id !== undefined) shown.script = { stored: scriptName };
   if (shown.template) shown.template = flat(shown.template);
   return shown;
 }

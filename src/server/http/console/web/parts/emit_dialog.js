@@ -4,21 +4,23 @@ import { html, useState } from "../core/html.js";
 import { post } from "../core/api.js";
 import { navigate, to } from "../core/router.js";
 import { useAction } from "../core/resource.js";
-import { count } from "../core/format.js";
+import { count, pretty } from "../core/format.js";
+import { JsonText } from "../core/json.js";
 import { announce, ErrorBox } from "./basics.js";
 import { Dialog, FormActions } from "./dialogs.js";
 import { Editor } from "./editor.js";
 import { errorOf, Text } from "./forms.js";
 
-/** `type` is without `custom.`, which the server puts in front. */
-export function EmitDialog({ type = "", payload = "{\n  \n}", title = "Raise an event", onClose }) {
+/** `type` is without `custom.`, which the server puts in front. `payload` is sent as it is unless it is changed. */
+export function EmitDialog({ type = "", payload, title = "Raise an event", onClose }) {
+  const shown = payload === undefined ? "{\n  \n}" : pretty(payload);
   const [kind, setKind] = useState(type);
-  const [text, setText] = useState(payload);
+  const [text, setText] = useState(shown);
   const { isBusy, error, run } = useAction();
   const submit = (event) => {
     event.preventDefault();
     run(async () => {
-      const receipt = await post("/api/events/emit", { type: kind.trim(), payload: parsePayload(text) });
+      const receipt = await post("/api/events/emit", { type: kind.trim(), payload: parsePayload(text === shown ? (payload ?? text) : text) });
       announce(`Accepted, for ${count(receipt.matched.length, "sink")}.`);
       onClose();
       navigate(to("events", receipt.event_id));
@@ -37,11 +39,12 @@ export function EmitDialog({ type = "", payload = "{\n  \n}", title = "Raise an 
   <//>`;
 }
 
-/** The object that a JSON text is; an empty text is an empty object. */
+/** A JSON text, which is sent as it is; an empty text is an empty object. */
 export function parsePayload(text) {
   if (text.trim() === "") return {};
   try {
-    return JSON.parse(text);
+    JSON.parse(text);
+    return new JsonText(text);
   } catch (error) {
     throw new Error(`The payload is not JSON: ${error.message}`);
   }

@@ -3,7 +3,6 @@
 import { html } from "../core/html.js";
 import { post } from "../core/api.js";
 import { useDebounced, useResource } from "../core/resource.js";
-import { pretty } from "../core/format.js";
 import { Block, ErrorBox } from "./basics.js";
 import { sampleBody } from "./sample.js";
 
@@ -30,7 +29,7 @@ export function Preview({ spec, sample }) {
   }
   return html`<div class="preview-body" aria-live="polite" aria-busy=${preview.isLoading}>
     <${ErrorBox} error=${preview.error} />
-    ${!preview.error && preview.data && html`<${Block} text=${pretty(preview.data.body)} label="Body that would be sent" />
+    ${!preview.error && preview.data && html`<${Block} text=${preview.data.body} label="Body that would be sent" />
       <div class="hint">${preview.data.content_type}</div>`}
     ${!preview.error && !isChosen && html`<p class="muted">Choose an event to see the body.</p>`}
   </div>`;

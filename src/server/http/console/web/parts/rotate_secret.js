@@ -3,6 +3,7 @@
 import { html, useState } from "../core/html.js";
 import { get, post } from "../core/api.js";
 import { useAction, useResource } from "../core/resource.js";
+import { isReference } from "../core/sink_draft.js";
 import { announce, Button, Code, ErrorBox, Time } from "./basics.js";
 import { Select } from "./forms.js";
 
@@ -12,6 +13,7 @@ export function RotateSecret({ sink, path, onChange }) {
   const { isBusy, error, run } = useAction();
   const secret = sink.webhook.secret;
   const isText = typeof secret === "string";
+  const isReferred = isReference(secret);
   const rotate = () => run(async () => {
     const changed = await post(`${path}/rotate-secret`, { grace });
     onChange(changed);
@@ -27,14 +29,17 @@ export function RotateSecret({ sink, path, onChange }) {
       ${sink.previous_secret_until
         && html`<p class="muted">The former secret is used beside it until <${Time} at=${sink.previous_secret_until} mode="date" />.</p>`}
     </section>
-    <section class="panel form"><h2>Replace it</h2>
+    ${isReferred ? html`<section class="panel"><h2>Replace it</h2>
+      <p>The server does not keep this secret, and cannot replace it: change it where it is kept. Deliveries from then on have the new one
+        only. A secret that the server keeps can be given under Definition.</p>
+    </section>` : html`<section class="panel form"><h2>Replace it</h2>
       <p>The server makes a new secret. For the time of the grace, requests carry both signatures, so that receivers can change over.</p>
       <div class="form-row">
         <${Select} label="Grace" value=${grace} onInput=${setGrace}
         options=${[["0s", "none"], ["1h", "1 hour"], ["24h", "1 day"], ["7d", "7 days"], ["30d", "30 days"]]} /></div>
       <${ErrorBox} error=${error} />
       <div class="form-actions"><${Button} kind="primary" busy=${isBusy} onClick=${rotate}>Replace the secret<//></div>
-    </section>
+    </section>`}
     ${sink.webhook.ed25519 && html`<${PublicKey} path=${path} />`}
   </div>`;
 }

@@ -9,6 +9,7 @@ import { localTime, pretty } from "../core/format.js";
 import { Block, ErrorBox } from "./basics.js";
 import { Choice, Select, Text } from "./forms.js";
 import { Editor } from "./editor.js";
+import { parsePayload } from "./emit_dialog.js";
 
 const EXAMPLE = `{
   "version": "1.2",
@@ -40,9 +41,9 @@ export function sampleBody(sample) {
     return { event_id: sample.eventId };
   }
   try {
-    return { type: sample.type, payload: sample.payload.trim() === "" ? {} : JSON.parse(sample.payload) };
+    return { type: sample.type, payload: parsePayload(sample.payload) };
   } catch (error) {
-    throw new Error(`The payload of the sample is not JSON: ${error.message}`);
+    throw new Error(`The sample: ${error.message}`);
   }
 }
 
@@ -87,7 +88,8 @@ async function recentEvents(pattern) {
 
 function Recorded({ sample, set, pattern }) {
   const recent = useResource(() => recentEvents(pattern), [pattern]);
-  const one = useResource(async () => (sample.eventId ? get(`/api/events/${encodeURIComponent(sample.eventId)}`) : null), [sample.eventId]);
+  const path = `/api/events/${encodeURIComponent(sample.eventId)}`;
+  const one = useResource(async () => (sample.eventId ? get(path, {}, { texts: ["data"] }) : null), [sample.eventId]);
   useEffect(() => {
     if (one.data) set({ data: one.data.data });
   }, [one.data?.id]);
@@ -103,6 +105,6 @@ function Recorded({ sample, set, pattern }) {
     <${Text} label="Or its id" value=${sample.eventId} onInput=${choose} />
     <${ErrorBox} error=${recent.error} retry=${recent.reload} /><${ErrorBox} error=${one.error} retry=${one.reload} />
     ${one.data && html`<details><summary>Payload</summary>
-      <${Block} text=${pretty(one.data.data)} label="Payload of the recorded event" />
+      <${Block} text=${pretty(one.data.texts.data)} label="Payload of the recorded event" />
     </details>`}`;
 }

@@ -21,7 +21,7 @@ const EVERY = 2000;
 
 export default function EventPage({ id }) {
   const [every, setEvery] = useState(EVERY);
-  const { data: event, error, reload, loadedAt } = useGet(`/api/events/${encodeURIComponent(id)}`, {}, { every });
+  const { data: event, error, reload, loadedAt } = useGet(`/api/events/${encodeURIComponent(id)}`, {}, { every, texts: ["data"] });
   const managed = useManagedQueues();
   const back = { href: to("events"), name: "Events" };
   const failure = html`<${ListError} error=${error} retry=${reload} loadedAt=${event && loadedAt} />`;
@@ -38,7 +38,7 @@ export default function EventPage({ id }) {
         <${Timeline} event=${event} managed=${managed} reload=${reload} />
       </section>
       <div class="stack">
-        <section class="panel"><h2>Payload</h2><${Block} text=${pretty(event.data)} label="Payload" /></section>
+        <section class="panel"><h2>Payload</h2><${Block} text=${pretty(event.texts.data)} label="Payload" /></section>
         <${Origin} event=${event} />
       </div>
     </div>`;
@@ -52,7 +52,7 @@ function Actions({ event }) {
     ${isCustom && html`<${Button} kind="primary" icon="send" onClick=${() => setSending(true)}>Send again<//>`}
     ${isSampling && html`<${UseAsSample} event=${event} onClose=${() => setSampling(false)} />`}
     ${isSending && html`<${EmitDialog} title="Send again, as a new event" type=${event.type.replace(/^custom\./, "")}
-      payload=${pretty(event.data)} onClose=${() => setSending(false)} />`}`;
+      payload=${event.texts.data} onClose=${() => setSending(false)} />`}`;
 }
 
 function Origin({ event }) {

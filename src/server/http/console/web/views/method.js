@@ -6,16 +6,19 @@ import { may, user, usesSpaces } from "../core/session.js";
 import { to } from "../core/router.js";
 import { useAction, useGet } from "../core/resource.js";
 import { duration, pretty } from "../core/format.js";
-import { announce, Block, Button, ErrorBox, Fact, Facts, Heading, Loading, State } from "../parts/basics.js";
+import { announce, Block, Button, ErrorBox, Fact, Facts, Heading, ListError, Loading, State } from "../parts/basics.js";
 import { Choice } from "../parts/forms.js";
 import { Editor } from "../parts/editor.js";
 import { parsePayload } from "../parts/emit_dialog.js";
 import { hasForm, newFields, paramsOf, SchemaFields } from "../parts/schema_form.js";
 
+/** The interval at which the method is read anew, in milliseconds. */
+const EVERY = 5000;
+
 export default function MethodPage({ id: name }) {
-  const { data: method, error, reload } = useGet(`/api/methods/${encodeURIComponent(name)}`);
+  const { data: method, error, reload, loadedAt } = useGet(`/api/methods/${encodeURIComponent(name)}`, {}, { every: EVERY });
   const back = { href: to("methods"), name: "Methods" };
-  const failure = html`<${ErrorBox} error=${error} retry=${reload} />`;
+  const failure = html`<${ListError} error=${error} retry=${reload} loadedAt=${method && loadedAt} />`;
   if (!method) return html`<${Heading} title=${name} back=${back} />${error ? failure : html`<${Loading} />`}`;
   const mayCall = may("use_methods") || method.owner === user.value.name;
   const subtitle = html`<${State} value=${method.available_count > 0 ? "active" : "away"} /><span>${method.scope}</span>
@@ -102,7 +105,8 @@ function CallForm({ method }) {
       setAnswer(null);
       const params = mode === "form" ? paramsOf(schema, fields) : parsePayload(text);
       const started = performance.now();
-      const response = await post("/api/methods/call", { jsonrpc: "2.0", method: method.name, params, id: 1 }, { limit: LONG });
+      const options = { limit: LONG, texts: ["error", "result"] };
+      const response = await post("/api/methods/call", { jsonrpc: "2.0", method: method.name, params, id: 1 }, options);
       setAnswer({ ...response, time: performance.now() - started });
     });
   };
@@ -124,5 +128,5 @@ function CallAnswer({ answer }) {
   return html`<div class="side-by-side">
       <${State} value=${answer.error ? "failed" : "done"} /><span class="muted">${duration(answer.time)}, there and back</span>
     </div>
-    <${Block} text=${pretty(answer.error ?? answer.result ?? null)} label=${answer.error ? "Error" : "Result"} />`;
+    <${Block} text=${pretty(answer.error ? answer.texts.error : (answer.texts.result ?? "null"))} label=${answer.error ? "Error" : "Result"} />`;
 }

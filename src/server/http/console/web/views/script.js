@@ -6,6 +6,7 @@ import { managesScripts, managesSinks, manages, may, usesSpaces } from "../core/
 import { navigate, to } from "../core/router.js";
 import { useAction, useGet } from "../core/resource.js";
 import { pretty } from "../core/format.js";
+import { JsonText } from "../core/json.js";
 import { checkLua, errorsAt } from "../core/lua_check.js";
 import { luaModules, luaScope } from "../core/lua_scope.js";
 import { announce, Block, Button, Empty, ErrorBox, Heading, Loading, State, Time } from "../parts/basics.js";
@@ -84,7 +85,8 @@ function ScriptForm({ script, path, mayChange = true, onSaved }) {
     run(async () => {
       const { name, description, content, owner, active, kind, language } = draft;
       const body = { name: name.trim(), description, content, owner, active };
-      if (kind === "tool") body.params_schema = draft.schema.trim() === "" ? null : parseSchema(draft.schema);
+      const isSchemaChanged = draft.schema !== stored.schema;
+      if (kind === "tool" && isSchemaChanged) body.params_schema = draft.schema.trim() === "" ? null : parseSchema(draft.schema);
       const made = { ...body, kind, language, params_schema: body.params_schema ?? undefined };
       const saved = script ? await patch(path, body) : await post("/api/scripts", made);
       announce("Saved.");
@@ -145,7 +147,8 @@ function Fields({ draft, set, error, isNew, mayChange, data }) {
 
 function parseSchema(text) {
   try {
-    return JSON.parse(text);
+    JSON.parse(text);
+    return new JsonText(text);
   } catch (error) {
     throw new Error(`The schema is not JSON: ${error.message}`);
   }
@@ -189,7 +192,7 @@ function RunPanel({ script, path, isChanged, sample, setSample }) {
   const start = () => run(async () => {
     setResult(null);
     const body = script.kind === "script" ? sampleBody(sample) : { params: withForm ? paramsOf(schema, fields) : parsePayload(text) };
-    setResult(await post(`${path}/run`, body, { limit: LONG }));
+    setResult(await post(`${path}/run`, body, { limit: LONG, texts: ["result"] }));
   });
   return html`<section class="panel form"><h2>Run</h2>
     ${isChanged && html`<p class="muted">The stored version runs: save first to run your changes.</p>`}
@@ -209,7 +212,7 @@ function RunResult({ result }) {
       <${State} value=${result.outcome} /><span class="muted">${result.cpu_ms.toFixed(2)} ms of processor time</span>
     </div>
     ${result.error && html`<${Block} text=${result.error.message} label="Error" />`}
-    ${result.result !== undefined && html`<${Block} text=${pretty(result.result)} label="Result" />`}
+    ${result.result !== undefined && html`<${Block} text=${pretty(result.texts.result)} label="Result" />`}
     ${result.log.length > 0 && html`<div><h3>Log</h3><${Block} text=${result.log.join("\n")} label="Log" /></div>`}
   </div>`;
 }

@@ -4,7 +4,7 @@ import { html, useState } from "../core/html.js";
 import { all, patch, post } from "../core/api.js";
 import { may } from "../core/session.js";
 import { navigate, to } from "../core/router.js";
-import { useAction, useResource } from "../core/resource.js";
+import { useAction, useGet, useResource } from "../core/resource.js";
 import { changesOf, draftOf, newDraft, specOf, tomlOf } from "../core/sink_draft.js";
 import { checkExpression, checkLua, errorsAt } from "../core/lua_check.js";
 import { luaModules, luaScope } from "../core/lua_scope.js";
@@ -28,6 +28,9 @@ export function SinkForm({ sink, onSaved }) {
   const spec = specOf(draft);
   const isChanged = sink ? Object.keys(changesOf(sink, spec)).length > 0 : JSON.stringify(draft) !== JSON.stringify(newDraft());
   useLeaveQuestion(isChanged);
+  const scriptId = spec.script?.script_id;
+  const script = useGet(scriptId ? `/api/scripts/${encodeURIComponent(scriptId)}` : null);
+  const scriptName = script.data?.id === scriptId ? script.data?.name : undefined;
   const save = (event) => {
     event.preventDefault();
     run(async () => {
@@ -58,7 +61,7 @@ export function SinkForm({ sink, onSaved }) {
         </section>
         <details class="panel"><summary><strong>As TOML</strong></summary>
           <p class="hint spaced">For a file that <code>svc sink apply</code> reads.</p>
-            <${Block} text=${toToml(tomlOf(spec))} label="TOML" />
+          <${Block} text=${toToml(tomlOf(spec, { sink, scriptName }))} label="TOML" />
         </details>
       </div>
     </form>`;
