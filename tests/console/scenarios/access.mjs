@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { base, checkAccessibility, logIn, open, picture, visit } from "../browser.mjs";
-import { admin, eventually, get, post } from "../server.mjs";
+import { admin, api, createUser, eventually, get, post } from "../server.mjs";
 
 export default async function access(browser) {
   const page = await open(browser);
@@ -63,6 +63,9 @@ export default async function access(browser) {
   await page.getByRole("button", { name: "user.create" }).first().click();
   await page.getByRole("dialog").getByText("eve").waitFor();
   await page.keyboard.press("Escape");
+  await page.getByRole("dialog").waitFor({ state: "detached" });
+  // The focus is back where the dialog was opened from.
+  assert.equal(await page.evaluate(() => document.activeElement.innerText), "user.create");
   await checkAccessibility(page, "audit");
   await page.expectNoFaults();
 
@@ -98,6 +101,39 @@ export default async function access(browser) {
   assert.deepEqual(await ada.getByLabel("Owner").locator("option").allInnerTexts(), ["Me: my own events"]);
   await deadLetters(ada);
   await ada.expectNoFaults();
+  await managing(browser, eve);
+}
+
+/** Somebody who manages users, but not roles, gives what it has, and changes only those who have no more. */
+async function managing(browser, eve) {
+  const clara = await createUser("clara", ["manage_users", "use_methods"]);
+  const page = await open(browser, { expected: [/403/] });
+  await logIn(page, "clara", "correct horse");
+  await visit(page, "users");
+  await page.getByRole("button", { name: "New user" }).click();
+  await page.getByRole("dialog").getByLabel("caller").waitFor();
+  const offered = await page.getByRole("dialog").getByRole("group", { name: "Roles" }).getByRole("checkbox").count();
+  assert.equal(offered, 2, "caller and the role of clara herself");
+  await page.keyboard.press("Escape");
+  await page.getByRole("link", { name: "admin" }).click();
+  await page.getByText("This user has permissions that you lack").waitFor();
+  for (const name of ["Save", "Set the password", "Delete"]) assert.equal(await page.getByRole("button", { name }).count(), 0, name);
+  await visit(page, `users/${eve.id}`);
+  await page.getByRole("button", { name: "Save" }).waitFor();
+  await page.getByRole("button", { name: "Delete" }).waitFor();
+  // What the user may do is read anew when it saves itself, and when it is refused something.
+  const views = page.getByRole("navigation", { name: "Views" });
+  await visit(page, `users/${clara.id}`);
+  await page.getByLabel("caller").check();
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.getByText("Saved.").waitFor();
+  await page.locator(".user-menu summary").click();
+  await page.getByText("role-clara, caller").waitFor();
+  await api("PATCH", `/api/users/${clara.id}`, { roles: ["caller"] });
+  await views.getByRole("link", { name: "Users" }).click();
+  await page.getByText("Users are not for you").waitFor();
+  assert.deepEqual(await views.getByRole("link").allInnerTexts(), ["Methods", "Scripts", "Tokens"]);
+  await page.expectNoFaults();
 }
 
 /** An event of a user's that a global sink and an own one have given up: only the own one can be delivered again, and looked at. */

@@ -54,6 +54,13 @@ export default async function spaces(browser) {
   await checkAccessibility(page, "space");
   await picture(page, "space");
 
+  // It is found by a part of its name.
+  await page.getByRole("button", { name: "Search" }).click();
+  await page.getByLabel("Search views, sinks, methods and spaces").fill("ote");
+  await page.getByRole("list", { name: "Results" }).getByRole("link", { name: /^notes\s*space$/ }).waitFor();
+  await page.getByRole("button", { name: "Close" }).click();
+  assert.equal(await page.evaluate(() => document.activeElement.innerText.startsWith("Search")), true, "the focus is where it was");
+
   // The method: a form of its schema, the result, the time.
   await visit(page, "methods?q=find");
   await page.getByRole("link", { name: "notes.search" }).click();

@@ -2,7 +2,7 @@
 // read, and a mark that there was a login, so that a first visit need not ask the server.
 
 import { computed, signal } from "./html.js";
-import { get, onSessionEnd, post } from "./api.js";
+import { get, onForbidden, onSessionEnd, post } from "./api.js";
 
 /** `undefined` until the server has told, `null` if nobody is logged in, otherwise the answer of `/api/whoami`. */
 export const user = signal(undefined);
@@ -18,6 +18,8 @@ const WARNING = 5 * 60_000;
 
 /** The longest time that a timer of a browser can take. */
 const LONGEST_TIMER = 2 ** 31 - 1;
+
+const ENDED = "Your session has ended. Log in to continue where you were.";
 
 let timers = [];
 
@@ -36,6 +38,14 @@ export function manages(owner, kind) {
   return owner === "global" ? may(`manage_global_${kind}`) : may(`manage_own_${kind}`, `manage_global_${kind}`);
 }
 
+/** True if the user has all permissions that a role or another user has, or may edit roles. No user extends its own permissions. */
+export function covers(permissions) {
+  return may("manage_roles") || permissions.every((permission) => may(permission));
+}
+
+/** True if the user may give a role to others. */
+export const mayGive = (role) => covers(role.permissions);
+
 /** Asks the server who is logged in. */
 export async function loadSession() {
   if (user.value === undefined && !hasMark()) {
@@ -45,8 +55,9 @@ export async function loadSession() {
   try {
     start(await get("/api/whoami", {}, { quiet: true }));
   } catch (error) {
-    if (error.status === 401) user.value = null;
-    else throw error;
+    if (error.status !== 401) throw error;
+    if (user.value) end(ENDED);
+    else user.value = null;
   }
 }
 
@@ -67,7 +78,15 @@ export async function changePassword(current, next, revokeTokens) {
 }
 
 onSessionEnd(() => {
-  if (user.value) end("Your session has ended. Log in to continue where you were.");
+  if (user.value) end(ENDED);
+});
+
+/** A refusal means that the user may do less than the page offers: what it may do is read anew, once at a time. */
+let isAsking = false;
+onForbidden(() => {
+  if (!user.value || isAsking) return;
+  isAsking = true;
+  loadSession().catch(() => {}).finally(() => (isAsking = false));
 });
 
 const MARK = "svc.login";
@@ -91,7 +110,8 @@ function setMark(isSet) {
 
 function start(whoami) {
   setMark(true);
-  user.value = whoami;
+  // The same answer draws nothing anew.
+  if (JSON.stringify(user.value) !== JSON.stringify(whoami)) user.value = whoami;
   isEnding.value = false;
   timers.forEach(clearTimeout);
   if (!whoami.expires_at) return;
@@ -99,7 +119,8 @@ function start(whoami) {
   const after = (time, action) => setTimeout(action, Math.min(Math.max(time, 0), LONGEST_TIMER));
   timers = [
     after(left - WARNING, () => (isEnding.value = true)),
-    after(left, () => loadSession().then(() => user.value ?? end("Your session has ended. Log in to continue where you were."))),
+    // Without an answer, the next request tells that the session has ended.
+    after(left, () => loadSession().catch(() => {})),
   ];
 }
 

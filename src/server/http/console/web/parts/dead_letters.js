@@ -24,8 +24,10 @@ export function DeadLetters({ path, mayChange = true, onChange }) {
   const list = useList(`${path}/dead-letters`, {}, { limit: 200 });
   const selection = useSelection(list.items, keyOf);
   const send = async (ids) => {
-    const { redelivered, remaining } = await post(`${path}/redeliver`, ids ? { event_ids: ids } : {});
-    announce(`${count(redelivered, "letter")} queued again, ${remaining} ${remaining === 1 ? "stays" : "stay"}.`);
+    const { redelivered, remaining, damaged = 0 } = await post(`${path}/redeliver`, ids ? { event_ids: ids } : {});
+    const unfit = damaged > 0 ? ` ${damaged} of them ${damaged === 1 ? "is" : "are"} damaged and cannot be delivered again.` : "";
+    const stay = `${remaining} ${remaining === 1 ? "stays" : "stay"}`;
+    announce(`${count(redelivered, "letter")} queued again, ${stay}.${unfit}`, damaged > 0 ? "bad" : "");
     selection.clear();
     await Promise.all([list.reload(), onChange?.()]);
   };

@@ -7,7 +7,7 @@ import { bindKey } from "../core/keyboard.js";
 import { to } from "../core/router.js";
 import { useAction, useResource } from "../core/resource.js";
 import { count } from "../core/format.js";
-import { announce, Button, CutNote, Empty, ErrorBox, Heading, Time } from "../parts/basics.js";
+import { announce, Button, CutNote, Empty, ErrorBox, Freshness, Heading, Time } from "../parts/basics.js";
 import { Confirm, Dialog, FormActions } from "../parts/dialogs.js";
 import { errorOf, Text } from "../parts/forms.js";
 import { Table } from "../parts/table.js";
@@ -35,6 +35,7 @@ export default function Groups() {
     },
   ];
   return html`<${Heading} title="Groups">${create}<//>
+    <${Freshness} list=${list} />
     <${CutNote} items=${list.data}>Those beyond are not shown here; <code>svc group list</code> has all.<//>
     ${list.data?.length === 0 && !list.error ? html`<${Empty} title="No groups yet" action=${create}>
       A shared method can be limited to groups. Put users into them under Users.

@@ -1,7 +1,7 @@
 // The dialogs of the keys and of the search over everything.
 
-import { html, useEffect, useState } from "../core/html.js";
-import { get } from "../core/api.js";
+import { html, useEffect, useRef, useState } from "../core/html.js";
+import { all, get } from "../core/api.js";
 import { managesSinks, usesSpaces } from "../core/session.js";
 import { navigate, to } from "../core/router.js";
 import { offeredViews } from "../core/routes.js";
@@ -33,12 +33,13 @@ const ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 /** Records of a kind that are listed at most. */
 const LISTED = 8;
 
-/** Views by name, sinks and methods by words, spaces by name, and an event by its id. */
+/** Views by name, sinks and methods by words, spaces by a part of their name, and an event by its id. */
 export function Search({ onClose }) {
   const [text, setText] = useState("");
   const [chosen, setChosen] = useState(0);
   const words = useDebounced(text.trim(), 150);
-  const search = useResource(async () => ({ words, ...(await findRecords(words)) }), [words]);
+  const spaces = useRef(null);
+  const search = useResource(async () => ({ words, ...(await findRecords(words, spaces)) }), [words]);
   const isAnswered = search.data?.words === text.trim();
   const answer = isAnswered ? search.data : { records: [], failures: [], isCut: false };
   const found = [...findViews(text.trim()), ...answer.records];
@@ -82,12 +83,12 @@ function findViews(words) {
 }
 
 /** The records of all kinds that the user may see, and the errors of kinds that could not be searched. */
-async function findRecords(words) {
+async function findRecords(words, spaces) {
   if (words === "") return { records: [], failures: [], isCut: false };
   if (ID.test(words) && usesSpaces.value) {
     return { records: [{ name: words, kind: "event", href: to("events", words) }], failures: [], isCut: false };
   }
-  const searches = [managesSinks.value && findSinks, findMethods, usesSpaces.value && findSpaces].filter(Boolean);
+  const searches = [managesSinks.value && findSinks, findMethods, usesSpaces.value && ((text) => findSpaces(text, spaces))].filter(Boolean);
   const results = await Promise.allSettled(searches.map((search) => search(words)));
   const found = results.filter((result) => result.status === "fulfilled").map((result) => result.value);
   return {
@@ -108,7 +109,11 @@ async function findMethods(words) {
   return { records, isCut: methods.length > LISTED };
 }
 
-async function findSpaces(words) {
-  const { items, next } = await get("/api/spaces", { name: words, limit: LISTED });
-  return { records: items.map((space) => ({ name: space.name, kind: "space", href: to("spaces", space.id) })), isCut: Boolean(next) };
+/** Spaces by a part of a name, also of their owner's. The server finds whole names only: `spaces` has all, once they were read. */
+async function findSpaces(words, spaces) {
+  spaces.current ??= await all("/api/spaces");
+  const lower = words.toLowerCase();
+  const found = spaces.current.filter((space) => `${space.name} ${space.owner}`.toLowerCase().includes(lower));
+  const records = found.slice(0, LISTED).map((space) => ({ name: space.name, kind: "space", href: to("spaces", space.id) }));
+  return { records, isCut: found.length > LISTED || spaces.current.isCut };
 }

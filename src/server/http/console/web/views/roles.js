@@ -7,7 +7,7 @@ import { bindKey } from "../core/keyboard.js";
 import { to } from "../core/router.js";
 import { useAction, useResource } from "../core/resource.js";
 import { count } from "../core/format.js";
-import { announce, Button, ErrorBox, Heading, ListError, Loading } from "../parts/basics.js";
+import { announce, Button, ErrorBox, Freshness, Heading, ListError, Loading } from "../parts/basics.js";
 import { Confirm, Dialog, FormActions } from "../parts/dialogs.js";
 import { Checks, errorOf, Text } from "../parts/forms.js";
 
@@ -40,6 +40,7 @@ export default function Roles() {
     await list.reload();
   };
   return html`<${Heading} title="Roles"><${Button} kind="primary" icon="plus" onClick=${() => setEdited({})}>New role<//><//>
+    <${Freshness} list=${list} />
     ${list.isLoading && !list.data && html`<${Loading} />`}
     <${ListError} error=${list.error} retry=${list.reload} loadedAt=${list.loadedAt} />
     <div class="stack">

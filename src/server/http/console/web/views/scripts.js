@@ -7,7 +7,7 @@ import { place, navigate, setQuery, to } from "../core/router.js";
 import { bindKey } from "../core/keyboard.js";
 import { useResource } from "../core/resource.js";
 import { bytes } from "../core/format.js";
-import { CutNote, Empty, Heading, LinkButton, State, Time } from "../parts/basics.js";
+import { CutNote, Empty, Freshness, Heading, LinkButton, State, Time } from "../parts/basics.js";
 import { SearchField, Select } from "../parts/forms.js";
 import { Table } from "../parts/table.js";
 
@@ -35,6 +35,7 @@ export default function Scripts() {
       <${Select} label="Kind" value=${kind} onInput=${(kind) => setQuery({ kind })} options=${[["", "any"], "script", "library", "tool"]} />
       <${Select} label="Owner" value=${owner} onInput=${(owner) => setQuery({ owner })} options=${[["", "any"], "me", "global"]} />
     </div>
+    <${Freshness} list=${list} />
     <${CutNote} items=${list.data}>Choose a kind or an owner to see the others.<//>
     ${list.data && items.length === 0 && !list.error ? html`<${Empty} title=${title} action=${create}>
       Sinks run scripts, programs load libraries, and MCP clients call tools.

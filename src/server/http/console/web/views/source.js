@@ -2,7 +2,7 @@
 
 import { html } from "../core/html.js";
 import { del, get, patch } from "../core/api.js";
-import { manages, usesSpaces } from "../core/session.js";
+import { manages } from "../core/session.js";
 import { navigate, place, to } from "../core/router.js";
 import { useAction, useGet } from "../core/resource.js";
 import { count, number } from "../core/format.js";
@@ -76,12 +76,11 @@ function Figure({ href, value, name, tone = "" }) {
 function SourceState({ source }) {
   const { activity, quarantine } = source;
   const letters = to("sources", source.id, { tab: "letters" });
-  // A transform names the types of its events itself; without one they have the type of the source.
-  const events = usesSpaces.value && !source.transform && to("events", { pattern: `custom.source.${source.slug}` });
+  // Only the dead letters are kept one by one: requests are not, and their events may be older than the start, or of other types.
   return html`<div class="figures">
-      <${Figure} href=${events} value=${activity.accepted} name="accepted since the start" />
+      <${Figure} value=${activity.accepted} name="accepted since the start" />
       <${Figure} value=${activity.refused} name="refused" tone="warn" />
-      <${Figure} href=${letters} value=${activity.failed} name="failed in the transform" tone="bad" />
+      <${Figure} value=${activity.failed} name="failed in the transform" tone="bad" />
       <${Figure} href=${letters} value=${source.dead_letters} name="dead letters" tone="warn" />
     </div>
     ${quarantine && html`<p class="banner bad">Its Lua is in quarantine until <${Time} at=${quarantine.until} />: ${quarantine.reason}</p>`}

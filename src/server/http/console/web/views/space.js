@@ -13,6 +13,12 @@ import { Pairs, Text } from "../parts/forms.js";
 import { useLeaveQuestion } from "../parts/leaving.js";
 import { agentState } from "./spaces.js";
 
+/** The interval at which the lists of a space are read anew, in milliseconds. */
+const EVERY = 5000;
+
+/** True if the user owns the space: only the owner sees its methods and makes its agent token, which acts as the owner. */
+const isOwn = (space) => space.owner_id === user.value.id;
+
 export default function SpacePage({ id }) {
   const path = `/api/spaces/${encodeURIComponent(id)}`;
   const { data: space, error, reload, set, loadedAt } = useGet(path, {}, { every: 3000 });
@@ -27,7 +33,7 @@ export default function SpacePage({ id }) {
     <div class="columns">
       <${SpaceState} space=${space} />
       <div class="stack">
-        ${space.owner_id === user.value.id && html`<${Methods} space=${space} />`}
+        ${isOwn(space) && html`<${Methods} space=${space} />`}
         <${Settings} space=${space} path=${path} set=${set} />
       </div>
     </div>`;
@@ -72,7 +78,7 @@ function SpaceActions({ space, path, set }) {
   const start = () => run(async () => set(await post(`${path}/start`)));
   return html`${mayStart && html`<${Button} icon="play" busy=${isBusy} onClick=${start}>Start<//>`}
     ${(space.state === "deployed" || space.launched) && html`<${StopButton} space=${space} path=${path} set=${set} />`}
-    ${!isProcess && html`<${TokenButton} space=${space} path=${path} />`}
+    ${!isProcess && isOwn(space) && html`<${TokenButton} space=${space} path=${path} />`}
     <${DeleteButton} space=${space} path=${path} />
     <${ErrorBox} error=${error} />`;
 }
@@ -118,8 +124,8 @@ async function consequences(space) {
 
 /** The methods that the owner publishes, and those of this space that are called for events. */
 function Methods({ space }) {
-  const list = useGet("/api/methods");
-  const subscribed = useResource(() => all("/api/subscriptions"), []);
+  const list = useGet("/api/methods", {}, { every: EVERY });
+  const subscribed = useResource(() => all("/api/subscriptions"), [], { every: EVERY });
   const own = (list.data?.methods ?? []).filter((method) => method.owner === space.owner);
   const here = (subscribed.data ?? []).filter((one) => one.space_id === space.id);
   return html`<section class="panel"><h2>Methods of ${space.owner}</h2>

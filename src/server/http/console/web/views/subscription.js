@@ -13,7 +13,7 @@ export default function SubscriptionPage({ id }) {
   const list = useResource(() => all("/api/subscriptions"), [], { every: 5000 });
   const one = list.data?.find((subscription) => subscription.id === id);
   const back = { href: managesSinks.value ? to("sinks", { tab: "methods" }) : to("subscriptions"), name: "Subscribed methods" };
-  const failure = html`<${ListError} list=${list} loadedAt=${list.data && list.loadedAt} />`;
+  const failure = html`<${ListError} error=${list.error} retry=${list.reload} loadedAt=${list.data && list.loadedAt} />`;
   if (!one) {
     return html`<${Heading} title="Subscription" back=${back} />${failure}
       ${!list.data && !list.error && html`<${Loading} />`}

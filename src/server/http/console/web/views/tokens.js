@@ -64,8 +64,8 @@ export function TokenTable({ list, onDelete }) {
     { name: "Last used", width: "130px", secondary: true, cell: (token) => html`<${LastUsed} token=${token} />` },
     { name: "Expires", width: "180px", secondary: true, cell: (token) => html`<${Expiry} token=${token} />` },
     { name: "Made", width: "180px", tone: "hide-on-phone", cell: (token) => html`<${Time} at=${token.created_at} mode="date" />` },
-    { name: "", width: "90px", align: "right", cell: (token) => html`<${DeleteToken} token=${token} onDelete=${onDelete} />` },
-  ];
+    onDelete && { name: "", width: "90px", align: "right", cell: (token) => html`<${DeleteToken} token=${token} onDelete=${onDelete} />` },
+  ].filter(Boolean);
   return html`<${Table} label="Tokens" items=${list.items} list=${list} more=${list.more} isLoading=${list.isLoading}
     columns=${columns} />`;
 }

@@ -2,7 +2,7 @@
 
 import { html, useState } from "../core/html.js";
 import { all, del, patch } from "../core/api.js";
-import { may, user as self } from "../core/session.js";
+import { loadSession, may, mayGive, user as self } from "../core/session.js";
 import { navigate, to } from "../core/router.js";
 import { useAction, useGet, useList, useResource } from "../core/resource.js";
 import { count } from "../core/format.js";
@@ -15,6 +15,7 @@ import { TokenTable } from "./tokens.js";
 export default function UserPage({ id }) {
   const path = `/api/users/${encodeURIComponent(id)}`;
   const { data: user, error, reload, set } = useGet(path);
+  const roles = useResource(() => all("/api/roles"), []);
   const back = { href: to("users"), name: "Users" };
   const failure = html`<${ErrorBox} error=${error} retry=${reload} />`;
   if (!user) return html`<${Heading} title="User" back=${back} />${error ? failure : html`<${Loading} />`}`;
@@ -26,16 +27,27 @@ export default function UserPage({ id }) {
   const subtitle = html`<${State} value=${user.active ? "active" : "inactive"} />
     <span>since <${Time} at=${user.created_at} mode="date" /></span>`;
   const isSelf = user.id === self.value.id;
+  const saved = async (changed) => {
+    set(changed);
+    if (isSelf) await loadSession();
+  };
+  const isHeld = (role) => user.roles.some((held) => held.id === role.id);
+  const mayChange = roles.data?.filter(isHeld).every(mayGive) ?? false;
   return html`<${Heading} title=${user.name} back=${back} subtitle=${subtitle}>
-      ${!isSelf && html`<${ConfirmButton} label="Delete" title=${`Delete the user ${user.name}?`} consequences=${() => consequences(user)}
-        action=${remove} />`}
+      ${!isSelf && mayChange && html`<${ConfirmButton} label="Delete" title=${`Delete the user ${user.name}?`}
+        consequences=${() => consequences(user)} action=${remove} />`}
     <//>
-    ${failure}
-    <div class="columns">
-      <${UserForm} user=${user} path=${path} onSaved=${set} />
-      <${PasswordForm} user=${user} path=${path} onSaved=${set} />
-    </div>
-    <section class="stack spaced"><h2>API tokens</h2><${UserTokens} path=${path} /></section>`;
+    ${failure}<${ErrorBox} error=${roles.error} retry=${roles.reload} />
+    ${!roles.data && !roles.error && html`<${Loading} />`}
+    ${roles.data && !mayChange && html`<p class="banner warn">
+      This user has permissions that you lack: only somebody who has them, or who manages roles, changes the user. It has
+      ${" "}${user.roles.map((role) => role.name).join(", ")}.
+    </p>`}
+    ${mayChange && html`<div class="columns">
+      <${UserForm} user=${user} roles=${roles.data.filter((role) => mayGive(role) || isHeld(role))} path=${path} onSaved=${saved} />
+      <${PasswordForm} user=${user} path=${path} onSaved=${saved} />
+    </div>`}
+    <section class="stack spaced"><h2>API tokens</h2><${UserTokens} path=${path} mayDelete=${mayChange} /></section>`;
 }
 
 async function consequences(user) {
@@ -61,8 +73,7 @@ function names(items) {
   return `${items.slice(0, 5).map((item) => item.name).join(", ")}${items.length > 5 ? " and more" : ""}`;
 }
 
-function UserForm({ user, path, onSaved }) {
-  const roles = useResource(() => all("/api/roles"), []);
+function UserForm({ user, roles, path, onSaved }) {
   const groups = useResource(() => all("/api/groups"), []);
   const ids = (refs) => refs.map((one) => one.id);
   const stored = { name: user.name, active: user.active, roles: ids(user.roles), groups: ids(user.groups) };
@@ -74,19 +85,17 @@ function UserForm({ user, path, onSaved }) {
   const save = (event) => {
     event.preventDefault();
     run(async () => {
-      onSaved(await patch(path, draft));
+      await onSaved(await patch(path, draft));
       announce("Saved.");
     });
   };
-  const failure = roles.error ?? groups.error;
-  const retry = () => Promise.all([roles.reload(), groups.reload()]);
-  const options = (list) => (list.data ?? []).map((one) => [one.id, one.name]);
+  const options = (records) => records.map((one) => [one.id, one.name]);
   return html`<section class="panel"><h2>User</h2><form class="form" onSubmit=${save}>
     <${Text} label="Name" value=${draft.name} onInput=${set("name")} required error=${errorOf(error, "name")} />
     <${Checks} legend="Roles" value=${draft.roles} onInput=${set("roles")} options=${options(roles)} />
     ${groups.data?.length > 0
-      && html`<${Checks} legend="Groups" value=${draft.groups} onInput=${set("groups")} options=${options(groups)} />`}
-    <${ErrorBox} error=${failure} retry=${retry} />
+      && html`<${Checks} legend="Groups" value=${draft.groups} onInput=${set("groups")} options=${options(groups.data)} />`}
+    <${ErrorBox} error=${groups.error} retry=${groups.reload} />
     <${Check} label="Active" hint="An inactive user can neither log in nor use tokens." value=${draft.active} onInput=${set("active")} />
     <${ErrorBox} error=${error} /><div class="form-actions"><${Button} type="submit" kind="primary" busy=${isBusy}>Save<//></div>
   </form></section>`;
@@ -99,7 +108,7 @@ function PasswordForm({ user, path, onSaved }) {
   const save = (event) => {
     event.preventDefault();
     run(async () => {
-      onSaved(await patch(path, { password, revoke_tokens: revoke }));
+      await onSaved(await patch(path, { password, revoke_tokens: revoke }));
       setPassword("");
       announce(`The password of ${user.name} is set, and the user's sessions have ended.`);
     });
@@ -112,7 +121,7 @@ function PasswordForm({ user, path, onSaved }) {
   </form></section>`;
 }
 
-function UserTokens({ path }) {
+function UserTokens({ path, mayDelete }) {
   const list = useList(`${path}/tokens`, {}, { limit: 200 });
   const [deleted, setDeleted] = useState(null);
   const remove = async () => {
@@ -120,7 +129,7 @@ function UserTokens({ path }) {
     await list.reload();
   };
   if (list.isComplete && list.items.length === 0 && !list.error) return html`<p class="muted">None.</p>`;
-  return html`<${TokenTable} list=${list} onDelete=${setDeleted} />
+  return html`<${TokenTable} list=${list} onDelete=${mayDelete ? setDeleted : undefined} />
     ${deleted && html`<${Confirm} title=${`Delete the token ${deleted.name}?`}
       consequences=${["Programs that use it are refused from then on."]} action=${remove} onClose=${() => setDeleted(null)} />`}`;
 }

@@ -2,10 +2,11 @@
 
 import { html, useEffect, useState } from "../core/html.js";
 import { all, post } from "../core/api.js";
+import { mayGive } from "../core/session.js";
 import { place, navigate, setQuery, to } from "../core/router.js";
 import { bindKey } from "../core/keyboard.js";
 import { useAction, useResource } from "../core/resource.js";
-import { Button, CutNote, Empty, ErrorBox, Heading, State, Time } from "../parts/basics.js";
+import { Button, CutNote, Empty, ErrorBox, Freshness, Heading, State, Time } from "../parts/basics.js";
 import { Dialog, FormActions } from "../parts/dialogs.js";
 import { Checks, errorOf, SearchField, Select, Text } from "../parts/forms.js";
 import { Table } from "../parts/table.js";
@@ -41,6 +42,7 @@ export default function Users() {
       <${Select} label="Role" value=${role} onInput=${(role) => setQuery({ role })} options=${[["", "any"], ...roles]} />
       <${Select} label="Group" value=${group} onInput=${(group) => setQuery({ group })} options=${[["", "any"], ...groups]} />
     </div>
+    <${Freshness} list=${list} />
     <${CutNote} items=${list.data}>Those beyond are not shown here; <code>svc user list</code> has all.<//>
     ${list.data && items.length === 0 && !list.error ? html`<${Empty} title="No user matches"><a href=${to("users")}>All users</a><//>`
       : html`<${Table} label="Users" items=${items} list=${list} isLoading=${list.isLoading && !list.data}
@@ -70,15 +72,15 @@ function NewUser({ onClose }) {
   };
   const failure = roles.error ?? groups.error;
   const retry = () => Promise.all([roles.reload(), groups.reload()]);
-  const options = (list) => (list.data ?? []).map((one) => [one.id, one.name]);
+  const options = (records = []) => records.map((one) => [one.id, one.name]);
   return html`<${Dialog} title="New user" onClose=${onClose}><form class="form" onSubmit=${submit}>
     <${Text} label="Name" value=${draft.name} onInput=${set("name")} required error=${errorOf(error, "name")} />
     <${Text} label="First password" type="password" autocomplete="new-password" value=${draft.password} onInput=${set("password")}
       hint="At least 8 characters. Without one the user cannot log in. The console asks the user to change it."
       error=${errorOf(error, "password")} />
-    <${Checks} legend="Roles" value=${draft.roles} onInput=${set("roles")} options=${options(roles)} />
+    <${Checks} legend="Roles" value=${draft.roles} onInput=${set("roles")} options=${options(roles.data?.filter(mayGive))} />
     ${groups.data?.length > 0 && html`<${Checks} legend="Groups" value=${draft.groups} onInput=${set("groups")}
-      options=${options(groups)} />`}
+      options=${options(groups.data)} />`}
     <${ErrorBox} error=${failure} retry=${retry} /><${ErrorBox} error=${error} />
     <${FormActions} onClose=${onClose} isBusy=${isBusy}>Make the user<//>
   </form><//>`;
