@@ -23,10 +23,10 @@ export async function launch() {
 
 /**
  * A page in a context of its own. `expected` are patterns of console errors that belong to the scenario, such as the browser's line
- * about a status that was asked for.
+ * about a status that was asked for. `storageState` has the cookies and the storage of another context, whose user is logged in then.
  */
-export async function open(browser, { viewport = DESKTOP, colorScheme = "light", expected = [] } = {}) {
-  const context = await browser.newContext({ viewport, colorScheme, permissions: ["clipboard-read", "clipboard-write"] });
+export async function open(browser, { viewport = DESKTOP, colorScheme = "light", expected = [], storageState } = {}) {
+  const context = await browser.newContext({ viewport, colorScheme, storageState, permissions: ["clipboard-read", "clipboard-write"] });
   context.setDefaultTimeout(PATIENCE);
   await context.addInitScript(() => {
     window.violations = [];

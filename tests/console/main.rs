@@ -27,7 +27,7 @@ fn a_session_that_ends_is_announced_and_asks_for_the_password() {
 
 #[test]
 fn every_figure_of_the_overview_leads_to_its_list() {
-    scenario("overview", &daemon());
+    scenario("overview", &Daemon::with(&[("DELIVERY_BACKOFF", "100ms,100ms"), ("DELIVERY_QUEUE", "20")]));
 }
 
 #[test]

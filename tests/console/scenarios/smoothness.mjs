@@ -57,6 +57,56 @@ async function createSink(n) {
   await resent(() => post("/api/event-sinks", sink));
 }
 
+/**
+ * The time of the first view: from the navigation until its figures are drawn, after which a key is answered. With the files in the
+ * browser's cache, and in a fresh context of the same session, which has none.
+ */
+async function checkFirstView(browser, page) {
+  await page.context().addInitScript(noteFirstView);
+  const warm = [];
+  for (let turn = 0; turn < 5; turn += 1) {
+    await page.goto("about:blank");
+    warm.push(await firstView(page));
+  }
+  const storageState = await page.context().storageState();
+  const cold = [];
+  for (let turn = 0; turn < 5; turn += 1) {
+    const fresh = await open(browser, { storageState });
+    await fresh.context().addInitScript(noteFirstView);
+    cold.push(await firstView(fresh));
+    await fresh.expectNoFaults();
+    await fresh.context().close();
+  }
+  for (const [cache, times] of [["a warm cache", warm], ["a cold cache", cold]]) {
+    const sorted = times.sort((one, other) => one - other);
+    const median = sorted[sorted.length >> 1];
+    console.log(`first view, with ${EVENTS} events, ${SINKS} sinks and ${cache}: interactive after ${ms(median)}; limit ${ms(FIRST_VIEW)}`);
+    console.log(`first view, with ${cache}: the median of ${sorted.map(ms).join(", ")}`);
+    assert.ok(median < FIRST_VIEW, `the first view took ${median} ms with ${cache}`);
+  }
+}
+
+/** Notes, in the page, the time at which its first view is interactive. */
+function noteFirstView() {
+  const look = () => {
+    if (window.firstView || !document.querySelector("nav.sidebar a") || !document.querySelector(".figures a")) return;
+    // The page is interactive once it has drawn the view and comes to a task behind it.
+    window.firstView = -1;
+    requestAnimationFrame(() => setTimeout(() => (window.firstView = performance.now())));
+  };
+  new MutationObserver(look).observe(document, { childList: true, subtree: true });
+}
+
+async function firstView(page) {
+  await page.goto(`${new URL(process.env.CONSOLE_URL)}#/overview`);
+  await page.waitForFunction(() => window.firstView > 0);
+  const time = await page.evaluate(() => window.firstView);
+  await page.locator("#main").focus();
+  await page.keyboard.press("?");
+  await page.getByRole("heading", { name: "Keys" }).waitFor();
+  return time;
+}
+
 export default async function smoothness(browser) {
   await many(SINKS, createSink);
   await createSource("load");
@@ -66,31 +116,7 @@ export default async function smoothness(browser) {
   await logIn(page, admin.name, admin.password);
   await page.locator(".figures").waitFor();
 
-  // The first view: from the navigation until its figures are shown and a key is answered, with the files in the browser's cache.
-  await page.context().addInitScript(() => {
-    const look = () => {
-      if (window.firstView || !document.querySelector("nav.sidebar a") || !document.querySelector(".figures a")) return;
-      // The page is interactive once it has drawn the view and comes to a task behind it.
-      window.firstView = -1;
-      requestAnimationFrame(() => setTimeout(() => (window.firstView = performance.now())));
-    };
-    new MutationObserver(look).observe(document, { childList: true, subtree: true });
-  });
-  const times = [];
-  for (let turn = 0; turn < 5; turn += 1) {
-    await page.goto("about:blank");
-    await page.goto(`${new URL(process.env.CONSOLE_URL)}#/overview`);
-    await page.waitForFunction(() => window.firstView > 0);
-    times.push(await page.evaluate(() => window.firstView));
-    await page.locator("#main").focus();
-    await page.keyboard.press("?");
-    await page.getByRole("heading", { name: "Keys" }).waitFor();
-  }
-  const sorted = [...times].sort((one, other) => one - other);
-  const first = sorted[sorted.length >> 1];
-  console.log(`first view, with ${EVENTS} events and ${SINKS} sinks: interactive after ${ms(first)}; limit ${ms(FIRST_VIEW)}`);
-  console.log(`first view: the median of ${sorted.map(ms).join(", ")}`);
-  assert.ok(first < FIRST_VIEW, `the first view took ${first} ms`);
+  await checkFirstView(browser, page);
 
   // A list of thousands: all of it is reached by scrolling, and few rows are in the page.
   await visit(page, "sinks");
