@@ -1,6 +1,6 @@
 // Speed: the first view with a long history and many sinks, a list of thousands, and a fast tail. `CONSOLE_EVENTS`, `CONSOLE_SINKS` and
-// `CONSOLE_RATE` choose the size; `CONSOLE_FIRST_VIEW` and `CONSOLE_SLOWEST_FRAME` are the limits in milliseconds, which are generous
-// unless a run on an idle machine with a release build chooses them. The figures are printed.
+// `CONSOLE_RATE` choose the size; `CONSOLE_FIRST_VIEW`, `CONSOLE_COLD_VIEW` and `CONSOLE_SLOWEST_FRAME` are the limits
+// in milliseconds, which are generous unless a run on an idle machine with a release build chooses them. The figures are printed.
 
 import assert from "node:assert/strict";
 import { logIn, open, visit } from "../browser.mjs";
@@ -11,6 +11,7 @@ const EVENTS = setting("CONSOLE_EVENTS", 300);
 const SINKS = setting("CONSOLE_SINKS", 600);
 const RATE = setting("CONSOLE_RATE", 100);
 const FIRST_VIEW = setting("CONSOLE_FIRST_VIEW", 5000);
+const COLD_VIEW = setting("CONSOLE_COLD_VIEW", 5000);
 const SLOWEST_FRAME = setting("CONSOLE_SLOWEST_FRAME", 1500);
 
 /** The time for which the tail is tried, and the share of its items that it may skip to keep up. */
@@ -77,12 +78,12 @@ async function checkFirstView(browser, page) {
     await fresh.expectNoFaults();
     await fresh.context().close();
   }
-  for (const [cache, times] of [["a warm cache", warm], ["a cold cache", cold]]) {
+  for (const [cache, times, limit] of [["a warm cache", warm, FIRST_VIEW], ["a cold cache", cold, COLD_VIEW]]) {
     const sorted = times.sort((one, other) => one - other);
     const median = sorted[sorted.length >> 1];
-    console.log(`first view, with ${EVENTS} events, ${SINKS} sinks and ${cache}: interactive after ${ms(median)}; limit ${ms(FIRST_VIEW)}`);
+    console.log(`first view, with ${EVENTS} events, ${SINKS} sinks and ${cache}: interactive after ${ms(median)}; limit ${ms(limit)}`);
     console.log(`first view, with ${cache}: the median of ${sorted.map(ms).join(", ")}`);
-    assert.ok(median < FIRST_VIEW, `the first view took ${median} ms with ${cache}`);
+    assert.ok(median < limit, `the first view took ${median} ms with ${cache}`);
   }
 }
 

@@ -10,7 +10,7 @@ const FIRST_WAIT = 1500;
 const LONGEST_WAIT = 30_000;
 
 /** Silence after which the server is taken for unreachable. It writes something every 15 seconds. */
-const SILENCE = 45_000;
+export const SILENCE = 45_000;
 
 /** The most items that wait for a frame. A hidden page has no frames. */
 const MAX_WAITING = 2000;

@@ -1,7 +1,7 @@
 // The live tail: the newest events on top, with the state of their deliveries as it comes in. It can be paused and keeps the last rows.
 
 import { html, useEffect, useRef, useState } from "../core/html.js";
-import { follow } from "../core/live.js";
+import { follow, SILENCE } from "../core/live.js";
 import { bindKey } from "../core/keyboard.js";
 import { to } from "../core/router.js";
 import { useTyped } from "../core/typed.js";
@@ -41,7 +41,8 @@ export function Tail({ pattern = "" }) {
       pattern,
       onState: (state, refusal) => {
         setConnection({ state, refusal });
-        if (wasConnected && state !== "connected") setLostAt((before) => before ?? new Date().toISOString());
+        // It may have been silent for a while before that was noticed.
+        if (wasConnected && state !== "connected") setLostAt((before) => before ?? new Date(Date.now() - SILENCE).toISOString());
         wasConnected ||= state === "connected";
       },
       onItems: (items) => {
@@ -65,8 +66,8 @@ export function Tail({ pattern = "" }) {
       <${Button} icon=${isPaused ? "play" : "pause"} onClick=${() => setPaused(!isPaused)}>${isPaused ? "Continue" : "Pause"}<//>
     </div>
     ${connection.refusal && html`<${Refusal} refusal=${connection.refusal} />`}
-    ${lostAt && connection.state === "connected" && html`<p class="banner warn">The connection was lost at <${Time} at=${lostAt} />. Events
-      of the time without it are in the <a href=${to("events", { pattern, since: lostAt })}>history</a>.</p>`}
+    ${lostAt && connection.state === "connected" && html`<p class="banner warn">
+      The connection was lost for a while. Events of the time without it are in the <a href=${to("events", { pattern, since: lostAt })}>history</a>.</p>`}
     <div class="tail-rows" tabindex="0" role="log" aria-live="off" aria-label="Live events, newest first"
       onScroll=${(event) => setTop(event.currentTarget.scrollTop)}>
       <div style=${{ height: `${first * ROW}px` }}></div>
