@@ -61,7 +61,7 @@ export default async function events(browser) {
   await count(1);
   await page.waitForURL(/text=needle/);
   // The fields have what the list is filtered by, whichever way it changed.
-  const filters = async () => [await page.getByLabel("Type pattern").inputValue(), await page.getByLabel("Text in the payload").inputValue()];
+  const filters = () => Promise.all(["Type pattern", "Text in the payload"].map((label) => page.getByLabel(label).inputValue()));
   await page.getByRole("link", { name: "Clear" }).click();
   await page.waitForURL((url) => url.hash === "#/events");
   await eventually("the fields to be empty", async () => (await filters()).join() === ",");
@@ -95,20 +95,29 @@ export default async function events(browser) {
 
   await numbers(page);
 
-  // The live tail. Its first connection ends at once.
-  await page.route("**/api/events/stream*", (route) => route.fulfill({ contentType: "text/event-stream", body: ": hello\n\n" }), { times: 1 });
+  // The live tail. Its first connection has two events and ends: a sink that fails is not hidden by one that succeeds.
+  const notice = (kind, data) => `event: ${kind}\ndata: ${JSON.stringify(data)}\n\n`;
+  const told = (type, ...states) => [
+    notice("event", { id: type, type, ts: "2026-01-01T00:00:00Z", data: {} }),
+    ...states.map(([sink, state]) => notice("delivery", { event_id: type, sink_id: sink, state })),
+  ].join("");
+  const body = told("custom.one.fails", ["a", "queued"], ["b", "delivered"]) + told("custom.mended", ["a", "queued"], ["a", "delivered"]);
+  await page.route("**/api/events/stream*", (route) => route.fulfill({ contentType: "text/event-stream", body }), { times: 1 });
   await visit(page, "events?tab=live");
+  const row = (type) => page.locator(".tail-row", { hasText: type });
+  await row("custom.one.fails").getByText("failed").waitFor();
+  await row("custom.mended").getByText("delivered").waitFor();
   await page.getByText("Events of the time without it are in the history").waitFor();
   await page.getByText("connected").waitFor();
   await emit("build.live", { n: 1 });
   const tail = page.getByRole("log");
   await tail.getByText("custom.build.live").waitFor();
-  await tail.getByText("delivered").first().waitFor();
+  await row("custom.build.live").getByText("delivered").waitFor();
   await picture(page, "live");
   await checkAccessibility(page, "live tail");
   await page.getByRole("button", { name: "Pause" }).click();
   await emit("build.paused", { n: 2 });
-  await eventually("the paused tail to count", async () => Number(await page.locator(".tail-seen").innerText()) >= 2);
+  await eventually("the paused tail to count", async () => Number(await page.locator(".tail-seen").innerText()) >= 4);
   assert.equal(await tail.getByText("custom.build.paused").count(), 0);
   await page.getByRole("button", { name: "Continue" }).click();
   await page.getByLabel("Type pattern of the tail").fill("custom.none.*");

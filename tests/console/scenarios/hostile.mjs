@@ -47,7 +47,9 @@ const FOREIGN = [
 ].join(", ");
 
 /** The addresses of the scenario that the server refuses, since they have no pattern and no id, and the browser's line about each. */
-const REFUSED = [`/api/events?${new URLSearchParams({ pattern: CORPUS[0], limit: 100 })}`, `/api/event-sinks/${encodeURIComponent(CORPUS[1])}`];
+const REFUSED = [
+  `/api/events?${new URLSearchParams({ pattern: CORPUS[0], limit: 100 })}`, `/api/event-sinks/${encodeURIComponent(CORPUS[1])}`,
+];
 const LINE_OF_BROWSER = "Failed to load resource: the server responded with a status of 400 (Bad Request)";
 const EXPECTED = REFUSED.map((path) => ({ test: (text) => text === `${LINE_OF_BROWSER} ${base}${path}` }));
 

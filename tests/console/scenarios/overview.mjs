@@ -129,7 +129,8 @@ async function checkFigures(page) {
     await eventually(`${name}: as many in the list as the figure counts`, async () => {
       await visit(page, "overview");
       // That of the waiting events tells since when the oldest waits.
-      const figure = page.locator("a.figure", { has: page.getByText(name === "waiting" ? /^waiting, the oldest since/ : name, { exact: true }) });
+      const text = name === "waiting" ? /^waiting, the oldest since/ : name;
+      const figure = page.locator("a.figure", { has: page.getByText(text, { exact: true }) });
       await figure.waitFor();
       const counted = Number((await figure.locator("strong").innerText()).replace(/\D/g, ""));
       await figure.click();

@@ -170,7 +170,8 @@ async function files(page) {
     await visit(page, `sinks/${sink.id}?tab=edit`);
     await page.getByText("As TOML").click();
     const shown = page.getByLabel("TOML", { exact: true });
-    await eventually("the script to be named", async () => sink.type !== "script" || (await shown.textContent()).includes('stored = "shout"'));
+    const isWhole = async () => sink.type !== "script" || (await shown.textContent()).includes('stored = "shout"');
+    await eventually("the script to be named", isWhole);
     const text = await shown.textContent();
     await writeFile(join(process.env.CONSOLE_SCRATCH, `${sink.name}.toml`), text);
     assert.match(await command("sink", "apply", `${sink.name}.toml`), /unchanged/, text);

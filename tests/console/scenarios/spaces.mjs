@@ -70,6 +70,9 @@ export default async function spaces(browser) {
     async () => (await page.getByLabel("Result", { exact: true }).innerText().catch(() => "")).replace(/\s/g,
     "") === '{"found":["milk",10]}');
   await page.getByText(/there and back/).waitFor();
+  await page.getByLabel("limit").fill("12345678901234567890");
+  await page.getByRole("button", { name: "Call" }).click();
+  await page.getByLabel("Result", { exact: true }).getByText("12345678901234567890").waitFor();
   await checkAccessibility(page, "method");
   await picture(page, "method");
 

@@ -20,7 +20,8 @@ export function EmitDialog({ type = "", payload, title = "Raise an event", onClo
   const submit = (event) => {
     event.preventDefault();
     run(async () => {
-      const receipt = await post("/api/events/emit", { type: kind.trim(), payload: parsePayload(text === shown ? (payload ?? text) : text) });
+      const isShown = text === shown && payload !== undefined;
+      const receipt = await post("/api/events/emit", { type: kind.trim(), payload: parsePayload(isShown ? payload : text) });
       announce(`Accepted, for ${count(receipt.matched.length, "sink")}.`);
       onClose();
       navigate(to("events", receipt.event_id));

@@ -1,7 +1,11 @@
 // A form made of a JSON Schema: one field for each property. What the form cannot show is written as JSON.
 
 import { html } from "../core/html.js";
+import { bodyText, JsonText } from "../core/json.js";
 import { Check, LongText, Select, Text } from "./forms.js";
+
+/** A number as JSON has it. */
+const NUMBER = /^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/;
 
 const isPlain = (schema) => ["string", "integer", "number", "boolean"].includes(schema?.type) || Array.isArray(schema?.enum);
 
@@ -21,7 +25,7 @@ export function newFields(schema) {
   return fields;
 }
 
-/** The params of the fields. An empty field is left out; one that is no JSON where it must be is an error that names it. */
+/** The params of the fields, as JSON with the numbers as they were written. An empty field is left out; one that is no JSON where it must be is an error that names it. */
 export function paramsOf(schema, fields) {
   const params = {};
   for (const [name, property] of Object.entries(schema.properties)) {
@@ -29,7 +33,7 @@ export function paramsOf(schema, fields) {
     if (text === "") continue;
     params[name] = parse(name, property ?? {}, text);
   }
-  return params;
+  return new JsonText(bodyText(params));
 }
 
 function parse(name, schema, text) {
@@ -39,10 +43,11 @@ function parse(name, schema, text) {
   if (schema.type === "integer" || schema.type === "number") {
     const number = Number(text);
     if (Number.isNaN(number)) throw new Error(`${name} must be a number.`);
-    return number;
+    return NUMBER.test(text) ? new JsonText(text) : number;
   }
   try {
-    return JSON.parse(text);
+    JSON.parse(text);
+    return new JsonText(text);
   } catch (error) {
     throw new Error(`${name} is not JSON: ${error.message}`);
   }

@@ -66,8 +66,7 @@ export function Tail({ pattern = "" }) {
       <${Button} icon=${isPaused ? "play" : "pause"} onClick=${() => setPaused(!isPaused)}>${isPaused ? "Continue" : "Pause"}<//>
     </div>
     ${connection.refusal && html`<${Refusal} refusal=${connection.refusal} />`}
-    ${lostAt && connection.state === "connected" && html`<p class="banner warn">
-      The connection was lost for a while. Events of the time without it are in the <a href=${to("events", { pattern, since: lostAt })}>history</a>.</p>`}
+    ${lostAt && connection.state === "connected" && html`<${Gap} pattern=${pattern} since=${lostAt} />`}
     <div class="tail-rows" tabindex="0" role="log" aria-live="off" aria-label="Live events, newest first"
       onScroll=${(event) => setTop(event.currentTarget.scrollTop)}>
       <div style=${{ height: `${first * ROW}px` }}></div>
@@ -76,6 +75,12 @@ export function Tail({ pattern = "" }) {
       ${isEmpty && html`<div class="end-note">Waiting for events. They appear here as they are accepted.</div>`}
     </div>
   </div>`;
+}
+
+/** Where the events are that were not seen because the connection was lost. */
+function Gap({ pattern, since }) {
+  return html`<p class="banner warn">The connection was lost for a while. Events of the time without it are in the${" "}
+    <a href=${to("events", { pattern, since })}>history</a>.</p>`;
 }
 
 /** The server's reason for not opening the stream, and when it is asked again. */

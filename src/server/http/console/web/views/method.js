@@ -90,7 +90,7 @@ function CallForm({ method }) {
   const { isBusy, error, run } = useAction();
   const toJson = () => {
     try {
-      setText(pretty(paramsOf(schema, fields)));
+      setText(pretty(paramsOf(schema, fields).text));
     } catch (error) {
       announce(`The text stays as it was: ${error.message}`, "bad");
     }
@@ -128,5 +128,6 @@ function CallAnswer({ answer }) {
   return html`<div class="side-by-side">
       <${State} value=${answer.error ? "failed" : "done"} /><span class="muted">${duration(answer.time)}, there and back</span>
     </div>
-    <${Block} text=${pretty(answer.error ? answer.texts.error : (answer.texts.result ?? "null"))} label=${answer.error ? "Error" : "Result"} />`;
+    ${answer.error ? html`<${Block} text=${pretty(answer.texts.error)} label="Error" />`
+      : html`<${Block} text=${pretty(answer.texts.result ?? "null")} label="Result" />`}`;
 }

@@ -228,7 +228,7 @@ function TryTransform({ source, body, setBody, isChanged }) {
       : html`<p class="muted">Once the source is made, its transform can be tried on it.</p>`}
     <div aria-live="polite"><${ErrorBox} error=${error} />
       ${result?.error && html`<${ErrorBox} error=${{ message: result.error }} />`}
-      ${result && !result.error && html`<${Block} text=${pretty(result.texts[result.response ? "response" : "events"] ?? "")} label="Result" />`}
+      ${result && !result.error && html`<${Block} text=${pretty(result.texts.response ?? result.texts.events)} label="Result" />`}
       ${result?.log.length > 0 && html`<h3>Log</h3><${Block} text=${result.log.join("\n")} label="Log" />`}
     </div>
   </section>`;
