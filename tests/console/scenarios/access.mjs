@@ -101,6 +101,18 @@ export default async function access(browser) {
   assert.deepEqual(await ada.getByLabel("Owner").locator("option").allInnerTexts(), ["Me: my own events"]);
   await deadLetters(ada);
   await ada.expectNoFaults();
+
+  // Only the owner of a space is offered its agent token, which acts as the owner.
+  await visit(ada, "spaces");
+  await ada.getByRole("button", { name: "New space" }).first().click();
+  await ada.getByRole("dialog").getByLabel("Name", { exact: true }).fill("hers");
+  await ada.getByRole("button", { name: "Make the space" }).click();
+  await ada.getByRole("button", { name: "Done" }).click();
+  await ada.getByRole("button", { name: "New agent token" }).waitFor();
+  await visit(page, ada.url().split("#/")[1]);
+  await page.getByRole("heading", { name: "hers", level: 1 }).waitFor();
+  await page.getByRole("button", { name: "Delete" }).waitFor();
+  assert.equal(await page.getByRole("button", { name: "New agent token" }).count(), 0);
   await managing(browser, eve);
 }
 
