@@ -10,6 +10,7 @@ use super::{
     host_messages::{HostRequest, HostResult, read_result, write_result},
     input_messages::{read_event, read_request, write_event, write_request},
     program_text::{ProgramContent, ProgramText, TextKind},
+    rendered_messages::{format_code, read_bodies, write_bodies},
     wire::{FrameReader, FrameWriter, Malformed},
 };
 use crate::scripting::lua::{
@@ -300,11 +301,7 @@ impl RunOutput {
             Self::RenderedEach { bodies, failed } => {
                 frame.u8(16);
                 frame.u8(u8::from(*failed));
-                frame.list(bodies.iter(), |frame, RenderedBody { body, kind, log }| {
-                    frame.u8(format_code(*kind));
-                    frame.data(body);
-                    frame.list(log.iter(), |frame, line| frame.text(line));
-                });
+                write_bodies(frame, bodies);
             }
             Self::Verdict(verdict) => {
                 let (code, span, text) = match verdict {
@@ -370,25 +367,11 @@ fn read_outcome(frame: &mut FrameReader) -> Result<Result<RunOutput, ScriptError
                 1 => true,
                 _ => return Err(Malformed),
             };
-            let bodies = frame.list(|frame| {
-                let kind = match frame.u8()? {
-                    0 => BodyFormat::Json,
-                    1 => BodyFormat::Text,
-                    _ => return Err(Malformed),
-                };
-                Ok(RenderedBody { kind, body: frame.data()?, log: bounded_log(&frame.list(FrameReader::text)?) })
-            })?;
+            let bodies = read_bodies(frame)?;
             RunOutput::RenderedEach { bodies, failed }
         }
         code => return read_error(frame, code).map(Err),
     }))
-}
-
-fn format_code(kind: BodyFormat) -> u8 {
-    match kind {
-        BodyFormat::Json => 0,
-        BodyFormat::Text => 1,
-    }
 }
 
 fn write_error(frame: &mut FrameWriter, error: &ScriptError) {

@@ -22,6 +22,7 @@ mod pool;
 mod process;
 mod program_text;
 mod quarantine;
+mod rendered_messages;
 mod seat_queue;
 mod wire;
 mod worker;
