@@ -4,7 +4,7 @@
 //! are. [`super::feed`] counts everything that it publishes.
 
 use crate::model::{
-    delivery::AttemptOutcome,
+    delivery::{AttemptKind, AttemptOutcome},
     id::{SinkId, UserId},
     timestamp::Timestamp,
 };
@@ -103,7 +103,7 @@ impl RecentActivity {
     fn count_attempt_at(&self, now: Timestamp, sink: SinkId, outcome: AttemptOutcome, error: Option<&str>) {
         self.with(now, |counters, minute| {
             let sink = counters.sinks.entry(sink).or_default();
-            sink.is_failing = matches!(outcome, AttemptOutcome::Failed | AttemptOutcome::Dead);
+            sink.is_failing = outcome.kind() == AttemptKind::Failed;
             if sink.is_failing {
                 sink.failed.get_or_insert_default().count(minute);
             } else {

@@ -6,9 +6,9 @@
 
 use crate::{
     delivery::CompletedAttempt,
-    model::{id::SinkId, owner::Owner},
+    model::{delivery::AttemptKind, id::SinkId, owner::Owner},
     platform::owner_pool::{Pool, PoolPermit},
-    routing::queue::{AttemptOutcome, QueueHead},
+    routing::queue::QueueHead,
 };
 use parking_lot::Mutex;
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -83,10 +83,10 @@ impl SinkPools {
     }
 
     pub fn record(&self, sink: SinkId, attempt: &CompletedAttempt) {
-        let health = match attempt.outcome {
+        let health = match attempt.outcome.kind() {
             _ if attempt.duration >= SLOW_AFTER => SinkHealth::Slow,
-            AttemptOutcome::Delivered | AttemptOutcome::Skipped => SinkHealth::Healthy,
-            AttemptOutcome::Failed | AttemptOutcome::Dead => SinkHealth::Failing,
+            AttemptKind::Delivered => SinkHealth::Healthy,
+            AttemptKind::Failed => SinkHealth::Failing,
         };
         self.health.lock().insert(sink, health);
     }

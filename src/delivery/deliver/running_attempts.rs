@@ -177,16 +177,16 @@ impl RunningAttempt<'_> {
 
 impl Drop for RunningAttempt<'_> {
     fn drop(&mut self) {
-        if self.settled || self.note.interruptions == 0 {
-            if !self.settled {
-                self.shared.write(self.slot, &[0; NOTE]);
-            }
-            self.shared.slots.lock().free.push(self.slot);
-        } else {
+        if !self.settled && self.was_interrupted() {
             let note = AttemptNote { state: NoteState::Waiting, ..self.note };
             self.shared.write(self.slot, &note.bytes());
             self.shared.slots.lock().interrupted.insert(note.sink, (self.slot, note));
+            return;
         }
+        if !self.settled {
+            self.shared.write(self.slot, &[0; NOTE]);
+        }
+        self.shared.slots.lock().free.push(self.slot);
     }
 }
 

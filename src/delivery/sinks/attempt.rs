@@ -25,26 +25,26 @@ pub enum PreviewError {
 
 /// Makes one attempt to deliver an event to a sink. Ends within the time limits of webhooks or scripts.
 pub async fn attempt(context: &SinkContext, sink: &Sink, input: EventInput) -> Result<CompletedAttempt, Postponed> {
-    attempt_batch(context, sink, vec![input], None).await
+    let started = Instant::now();
+    let completed = attempt_batch(context, sink, vec![input], None).await?;
+    Ok(CompletedAttempt { duration: started.elapsed(), ..completed })
 }
 
 /// Makes one attempt to deliver these events as one, with a body that was rendered ahead if there is one. Only a webhook with
-/// batches takes more than one.
+/// batches takes more than one. The caller measures the time.
 pub async fn attempt_batch(
     context: &SinkContext,
     sink: &Sink,
     mut inputs: Vec<EventInput>,
     body: Option<EventBody>,
 ) -> Result<CompletedAttempt, Postponed> {
-    let started = Instant::now();
-    let completed = match &sink.target {
+    Ok(match &sink.target {
         SinkTarget::Webhook(webhook) => webhook.attempt(context, sink.owner, &inputs, body).await?,
         SinkTarget::Script(script) => script.attempt(context, sink.owner, inputs.remove(0)).await?,
         SinkTarget::JsonRpc(_) => CompletedAttempt::dead(
             "a json-rpc sink shapes events for the methods that name it and receives none itself".to_owned(),
         ),
-    };
-    Ok(CompletedAttempt { duration: started.elapsed(), ..completed })
+    })
 }
 
 /// Returns true if bodies for the sink can be rendered before their attempts.

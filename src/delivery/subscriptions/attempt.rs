@@ -21,7 +21,7 @@ use crate::{
     scripting::{lua::EventInput, workers::LuaWorkers},
 };
 use serde_json::value::RawValue;
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 /// The bytes of a method's result, or of its error, that are kept with the attempt.
 const KEPT_RESPONSE: usize = 1 << 10;
@@ -37,20 +37,19 @@ pub struct MethodContext {
     pub methods: Arc<dyn MethodGateway>,
 }
 
-/// Makes one attempt to call a method with an event. Ends within the time limits of scripts and of the method.
+/// Makes one attempt to call a method with an event. Ends within the time limits of scripts and of the method. The caller measures
+/// the time.
 pub async fn attempt(
     context: &MethodContext,
     subscription: &Subscription,
     input: EventInput,
 ) -> Result<CompletedAttempt, Postponed> {
-    let started = Instant::now();
-    let completed = match shape(context, subscription, input).await {
+    Ok(match shape(context, subscription, input).await {
         Ok(MethodParams { json, log }) => {
             CompletedAttempt { log, ..call(&*context.methods, subscription, json).await? }
         }
         Err(ended) => ended?,
-    };
-    Ok(CompletedAttempt { duration: started.elapsed(), ..completed })
+    })
 }
 
 /// Returns the sinks that may shape events of this type for the method, in order. The first whose filter does not refuse the

@@ -10,14 +10,13 @@ use super::{
     rows::{EventRow, RoutedSink, delivery_key, position_bytes, queue_key, sequence_key},
 };
 use crate::{
-    model::{event::Event, id::SinkId, sequence::MissReason},
+    model::{delivery::AttemptKind, event::Event, id::SinkId, sequence::MissReason},
     platform::{
         audit::Audit,
         store::{Batch, StoreError},
     },
     routing::queue::{
-        AttemptOutcome, DeadLetter, DeliveryState, HistoryPosition, PendingDelivery, RouteTarget, SettledAttempt,
-        Settlement,
+        DeadLetter, DeliveryState, HistoryPosition, PendingDelivery, RouteTarget, SettledAttempt, Settlement,
     },
 };
 use std::sync::Arc;
@@ -176,7 +175,7 @@ impl QueueState {
             DeliveryState::Dead => self.metrics.dead.increment(),
             DeliveryState::Queued | DeliveryState::Dropped | DeliveryState::Discarded => {}
         }
-        if matches!(settled.attempt.outcome, AttemptOutcome::Failed | AttemptOutcome::Dead) {
+        if settled.attempt.outcome.kind() == AttemptKind::Failed {
             self.metrics.attempts_failed.increment();
         }
     }
