@@ -2,14 +2,16 @@
 
 use super::change::{Change, CollectionError, CollectionRecord, CollectionWrite, Precondition, Revision};
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    borrow::Borrow,
+    cmp::Ordering,
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
 pub struct CollectionIndex<T: CollectionRecord> {
     pub records: BTreeMap<T::Id, IndexEntry<T>>,
     /// The written records of each namespace, by name.
-    namespaces: HashMap<T::Namespace, BTreeMap<String, T::Id>>,
+    namespaces: HashMap<T::Namespace, BTreeSet<ByName<T>>>,
     /// Records that are being written, which hold their names and count towards their quota.
     pending: HashMap<T::Id, Arc<T>>,
     last_revision: u64,
@@ -19,6 +21,9 @@ pub struct IndexEntry<T> {
     pub record: Arc<T>,
     pub revision: Revision,
 }
+
+/// A record that is ordered and found by its name, which is not kept a second time.
+struct ByName<T>(Arc<T>);
 
 impl<T: CollectionRecord> CollectionIndex<T> {
     pub fn new(records: impl IntoIterator<Item = T>) -> Self {
@@ -31,19 +36,17 @@ impl<T: CollectionRecord> CollectionIndex<T> {
     }
 
     pub fn find(&self, namespace: T::Namespace, name: &str) -> Option<&Arc<T>> {
-        let id = self.namespaces.get(&namespace)?.get(name)?;
-        self.records.get(id).map(|entry| &entry.record)
+        self.namespaces.get(&namespace)?.get(name).map(|named| &named.0)
     }
 
     /// The records of a namespace, by name.
     pub fn in_namespace(&self, namespace: T::Namespace) -> impl Iterator<Item = &Arc<T>> {
-        self.entries_in_namespace(namespace).map(|entry| &entry.record)
+        self.namespaces.get(&namespace).into_iter().flatten().map(|named| &named.0)
     }
 
     /// The records of a namespace with their revisions, by name.
     pub fn entries_in_namespace(&self, namespace: T::Namespace) -> impl Iterator<Item = &IndexEntry<T>> {
-        let ids = self.namespaces.get(&namespace).into_iter().flat_map(BTreeMap::values);
-        ids.filter_map(|id| self.records.get(id))
+        self.in_namespace(namespace).filter_map(|record| self.records.get(&record.id()))
     }
 
     /// Namespaces that have records with a name.
@@ -129,7 +132,7 @@ impl<T: CollectionRecord> CollectionIndex<T> {
             self.pending.values().chain(puts).filter(|other| other.namespace() == namespace && other.name().is_some())
         };
         if record.is_counted() && quota < usize::MAX && !is_written_here(&id) {
-            let written = self.namespaces.get(&namespace).map_or(0, BTreeMap::len);
+            let written = self.namespaces.get(&namespace).map_or(0, BTreeSet::len);
             let leaving = changed.iter().filter(|id| is_written_here(id)).count();
             let arriving = in_flight().filter(|other| changed.contains(&other.id()) || !is_written_here(&other.id()));
             if written - leaving + arriving.count() >= quota {
@@ -143,8 +146,8 @@ impl<T: CollectionRecord> CollectionIndex<T> {
 
     fn put(&mut self, record: Arc<T>) -> Option<Arc<T>> {
         let before = self.remove(record.id());
-        if let Some(name) = record.name() {
-            self.namespaces.entry(record.namespace()).or_default().insert(name.to_owned(), record.id());
+        if record.name().is_some() {
+            self.namespaces.entry(record.namespace()).or_default().replace(ByName(record.clone()));
         }
         self.last_revision += 1;
         let revision = Revision(self.last_revision);
@@ -158,7 +161,7 @@ impl<T: CollectionRecord> CollectionIndex<T> {
             && let Some(names) = self.namespaces.get_mut(&record.namespace())
         {
             // In one change a name may have passed to another record already.
-            if names.get(name) == Some(&id) {
+            if names.get(name).is_some_and(|named| named.0.id() == id) {
                 names.remove(name);
             }
             if names.is_empty() {
@@ -168,3 +171,29 @@ impl<T: CollectionRecord> CollectionIndex<T> {
         Some(record)
     }
 }
+
+impl<T: CollectionRecord> Borrow<str> for ByName<T> {
+    fn borrow(&self) -> &str {
+        self.0.name().unwrap_or_default()
+    }
+}
+
+impl<T: CollectionRecord> Ord for ByName<T> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        Borrow::<str>::borrow(self).cmp(other.borrow())
+    }
+}
+
+impl<T: CollectionRecord> PartialOrd for ByName<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T: CollectionRecord> PartialEq for ByName<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl<T: CollectionRecord> Eq for ByName<T> {}
