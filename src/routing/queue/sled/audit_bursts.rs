@@ -47,6 +47,8 @@ impl EventLoss {
 }
 
 impl LossBursts {
+    pub const NONE: Self = Self { dropped: None, given_up: None };
+
     fn of(&mut self, loss: EventLoss) -> &mut Option<Box<Burst>> {
         match loss {
             EventLoss::Dropped => &mut self.dropped,

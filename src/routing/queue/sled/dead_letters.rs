@@ -70,8 +70,8 @@ impl QueueState {
         };
         let Some((name, entries)) = self.queues().get_mut(&sink).map(|queue| {
             let (name, now) = (queue.name.clone(), Instant::now());
-            let losses = &mut queue.losses;
-            let entries = losses.count(EventLoss::GivenUp, (sink, &name), letter.sequence, || detail(&name), now);
+            let bursts = &mut queue.losses_mut().bursts;
+            let entries = bursts.count(EventLoss::GivenUp, (sink, &name), letter.sequence, || detail(&name), now);
             (name, entries)
         }) else {
             return;
@@ -82,9 +82,10 @@ impl QueueState {
         let surplus: Vec<u64> = {
             let mut queues = self.queues();
             let Some(queue) = queues.get_mut(&sink) else { return };
-            queue.dead_letters.push_back(letter.sequence);
-            let count = queue.dead_letters.len().saturating_sub(self.limits.dead_letters);
-            queue.dead_letters.drain(..count).collect()
+            let letters = &mut queue.losses_mut().dead_letters;
+            letters.push_back(letter.sequence);
+            let count = letters.len().saturating_sub(self.limits.dead_letters);
+            letters.drain(..count).collect()
         };
         for oldest in surplus {
             log::warn!(
@@ -99,12 +100,12 @@ impl QueueState {
         letters.iter().for_each(|(sink, sequence)| batch.delete(dead_key(*sink, *sequence)));
         let mut queues = self.queues();
         for (sink, sequence) in letters {
-            if let Some(queue) = queues.get_mut(sink) {
+            if let Some(losses) = queues.get_mut(sink).and_then(|queue| queue.losses.as_mut()) {
                 // The oldest letter is dropped first, unless it was redelivered meanwhile.
-                if queue.dead_letters.front() == Some(sequence) {
-                    queue.dead_letters.pop_front();
+                if losses.dead_letters.front() == Some(sequence) {
+                    losses.dead_letters.pop_front();
                 } else {
-                    queue.dead_letters.retain(|other| other != sequence);
+                    losses.dead_letters.retain(|other| other != sequence);
                 }
             }
             let (count, first, last) = dropped.0.entry(*sink).or_insert((0, *sequence, *sequence));
@@ -159,7 +160,7 @@ impl QueueState {
         sink: SinkId,
         letters: &DeadLetterFilter,
     ) -> Result<Requeued, StoreError> {
-        let sequences = self.queues().get(&sink).map(|queue| queue.dead_letters.clone()).unwrap_or_default();
+        let sequences = self.queues().get(&sink).map(|queue| queue.losses().dead_letters.clone()).unwrap_or_default();
         let mut requeued = Requeued::default();
         for sequence in sequences {
             match self.requeue_one(batch, sink, sequence, letters) {

@@ -2,7 +2,7 @@
 
 use super::{
     dead_letters::Requeued,
-    queues::{EngineHooks, QueueLimits, QueueState},
+    queues::{EngineHooks, QueueLimits, QueueState, SinkQueue},
     replays::ReplayedEvents,
     rows::{queue_key, sequence_key},
     write_ops::AcceptResult,
@@ -64,7 +64,11 @@ impl Engine for SledEngine {
         let now = Instant::now();
         let entries: Vec<_> = {
             let mut queues = self.0.queues();
-            queues.iter_mut().flat_map(|(sink, queue)| queue.losses.end(*sink, &queue.name, end, now)).collect()
+            let end_bursts = |(sink, queue): (&SinkId, &mut Box<SinkQueue>)| {
+                let SinkQueue { name, losses, .. } = &mut **queue;
+                losses.as_mut().map(|losses| losses.bursts.end(*sink, name, end, now))
+            };
+            queues.iter_mut().filter_map(end_bursts).flatten().collect()
         };
         if entries.is_empty() {
             return Ok(());
@@ -126,7 +130,7 @@ impl Engine for SledEngine {
             wait: head.due.map_or(Duration::ZERO, |due| due.saturating_duration_since(Instant::now())),
             sequence: head.sequence,
             failures: head.failures,
-            follows_dead_letter: queue.dead_letters.back().is_some_and(|letter| letter + 1 == head.sequence),
+            follows_dead_letter: queue.losses().dead_letters.back().is_some_and(|letter| letter + 1 == head.sequence),
         })
     }
 
@@ -326,7 +330,7 @@ impl Engine for SledEngine {
             queued: queue.reserved,
             live: queue.live(),
             last_sequence: queue.last_sequence,
-            dead: queue.dead_letters.len(),
+            dead: queue.losses().dead_letters.len(),
             oldest: queue.ready.front().and_then(|head| Some(head.event?.accepted_at)),
         })
     }

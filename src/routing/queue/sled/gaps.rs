@@ -28,6 +28,8 @@ pub(super) struct GapChange {
 }
 
 impl Gaps {
+    pub const NONE: Self = Self(VecDeque::new());
+
     /// Adds the number after the last one given, which was dropped.
     pub fn add_dropped(&mut self, sequence: u64) -> GapChange {
         match self.0.back_mut() {

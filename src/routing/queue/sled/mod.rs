@@ -26,6 +26,7 @@ mod replays;
 mod requeue;
 mod retention;
 mod rows;
+mod sink_losses;
 mod undelivered;
 mod write_ops;
 

@@ -54,7 +54,7 @@ impl QueueState {
         self.find_in_history(sink, range, &mut known)?;
         self.find_numbered(sink, range, &mut known)?;
         let queues = self.queues();
-        let gaps = queues.get(&sink).map(|queue| &queue.gaps);
+        let gaps = queues.get(&sink).map(|queue| &queue.losses().gaps);
         Ok((range.from..=range.to)
             .map(|sequence| {
                 let missed = gaps.and_then(|gaps| gaps.reason(sequence));

@@ -8,11 +8,7 @@
 //! when a lowered limit took effect at start; a sequence number is never given twice.
 
 use super::{
-    audit_bursts::LossBursts,
-    event_cache::EventCache,
-    gaps::{GapChange, Gaps},
-    history::History,
-    replay_jobs::ReplayJobs,
+    event_cache::EventCache, gaps::GapChange, history::History, replay_jobs::ReplayJobs, sink_losses::SinkLosses,
     undelivered::Undelivered,
 };
 use crate::{
@@ -71,7 +67,8 @@ pub(super) struct QueueState {
     pub limits: QueueLimits,
     pub history: History,
     pub hooks: EngineHooks,
-    pub queues: Mutex<HashMap<SinkId, SinkQueue>>,
+    /// Boxed, because a hash table of 200,000 sinks can have as many free places.
+    pub queues: Mutex<HashMap<SinkId, Box<SinkQueue>>>,
     /// The sizes of the events in `queues` that count.
     pub undelivered: Undelivered,
     pub cache: EventCache,
@@ -91,12 +88,8 @@ pub(super) struct SinkQueue {
     /// Places among them that replayed events have taken. They do not count towards the limit of new events.
     pub replayed: usize,
     pub last_sequence: u64,
-    /// The sequence numbers of the dead letters, oldest first. Only the writer thread changes them.
-    pub dead_letters: VecDeque<u64>,
-    /// The numbers that the sink misses and was not told of.
-    pub gaps: Gaps,
-    /// Events that the sink has lost in the present minute.
-    pub losses: LossBursts,
+    /// `None` for a sink that has lost nothing since the start and has no dead letters, as most have not.
+    pub losses: Option<Box<SinkLosses>>,
     /// The fill that the sink's worker waits for.
     awaited: Option<AwaitedFill>,
 }
@@ -128,6 +121,15 @@ impl SinkQueue {
         self.owner != Some(Owner::Global)
     }
 
+    pub fn losses(&self) -> &SinkLosses {
+        self.losses.as_deref().unwrap_or(SinkLosses::NONE)
+    }
+
+    /// The losses, to add one.
+    pub fn losses_mut(&mut self) -> &mut SinkLosses {
+        self.losses.get_or_insert_default()
+    }
+
     /// Returns the notification of the moment when this many events are ready; `None` if they are. It replaces an earlier one.
     pub fn await_fill(&mut self, events: usize) -> Option<Arc<Notify>> {
         if self.ready.len() >= events {
@@ -155,7 +157,7 @@ impl SinkQueue {
 }
 
 impl QueueState {
-    pub fn queues(&self) -> MutexGuard<'_, HashMap<SinkId, SinkQueue>> {
+    pub fn queues(&self) -> MutexGuard<'_, HashMap<SinkId, Box<SinkQueue>>> {
         self.queues.lock()
     }
 
@@ -165,7 +167,7 @@ impl QueueState {
 
     /// Returns true if the sink has a queue whose events count towards the limits of their users.
     pub fn has_counted_queue(&self, sink: SinkId) -> bool {
-        self.queues().get(&sink).is_some_and(SinkQueue::counts)
+        self.queues().get(&sink).is_some_and(|queue| queue.counts())
     }
 
     /// Returns the head of the sink's queue.
@@ -175,7 +177,7 @@ impl QueueState {
 
     /// Returns the numbers before this one that the sink misses and was not told of.
     pub fn missed_before(&self, sink: SinkId, sequence: u64) -> Vec<MissedRange> {
-        self.queues().get(&sink).map(|queue| queue.gaps.before(sequence)).unwrap_or_default()
+        self.queues().get(&sink).map(|queue| queue.losses().gaps.before(sequence)).unwrap_or_default()
     }
 
     /// Returns the numbers that the sink misses between two that are delivered together.
@@ -213,7 +215,7 @@ impl QueueState {
         if let Some(at) = head.event {
             self.undelivered.remove(at, sink);
         }
-        Some(queue.gaps.add_lost(head.sequence, MissReason::Damaged))
+        Some(queue.losses_mut().gaps.add_lost(head.sequence, MissReason::Damaged))
     }
 
     /// Makes events that are on disk visible to the workers, and wakes the sinks whose queue was empty. `recorded` says if their
@@ -238,5 +240,16 @@ impl QueueState {
                 let _ = self.hooks.ready.send(sink);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_in_memory_stays_within_its_size_class_of_the_allocator() {
+        // There is one for each of up to 200,000 sinks, and most are empty.
+        assert!(size_of::<SinkQueue>() <= 128, "{} bytes", size_of::<SinkQueue>());
     }
 }

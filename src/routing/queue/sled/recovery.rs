@@ -37,7 +37,7 @@ impl QueueState {
         hooks: EngineHooks,
     ) -> Result<Arc<Self>, StoreError> {
         let history = History::open(store.clone())?;
-        let mut queues = HashMap::<SinkId, SinkQueue>::new();
+        let mut queues = HashMap::<SinkId, Box<SinkQueue>>::new();
         let undelivered = Undelivered::default();
         read_queued(&store, &history, &mut queues, &undelivered)?;
         read_missed(&store, &mut queues)?;
@@ -68,7 +68,7 @@ impl QueueState {
 fn read_queued(
     store: &Store,
     history: &History,
-    queues: &mut HashMap<SinkId, SinkQueue>,
+    queues: &mut HashMap<SinkId, Box<SinkQueue>>,
     undelivered: &Undelivered,
 ) -> Result<(), StoreError> {
     for key in store.keys(kind(keys::QUEUE)) {
@@ -103,7 +103,7 @@ fn read_queued(
     Ok(())
 }
 
-fn read_missed(store: &Store, queues: &mut HashMap<SinkId, SinkQueue>) -> Result<(), StoreError> {
+fn read_missed(store: &Store, queues: &mut HashMap<SinkId, Box<SinkQueue>>) -> Result<(), StoreError> {
     read_gaps(store, |sink, mut range| {
         let queue = queues.entry(sink).or_default();
         if range.reason == MissReason::Damaged
@@ -112,21 +112,21 @@ fn read_missed(store: &Store, queues: &mut HashMap<SinkId, SinkQueue>) -> Result
             range.to = range.to.max(next.sequence - 1);
         }
         queue.last_sequence = queue.last_sequence.max(range.to);
-        queue.gaps.push(range);
+        queue.losses_mut().gaps.push(range);
     })
 }
 
-fn read_dead_letters(store: &Store, queues: &mut HashMap<SinkId, SinkQueue>) -> Result<(), StoreError> {
+fn read_dead_letters(store: &Store, queues: &mut HashMap<SinkId, Box<SinkQueue>>) -> Result<(), StoreError> {
     for key in store.keys(kind(keys::DEAD)) {
         let Some((sink, sequence)) = known(&key?) else { continue };
         let queue = queues.entry(sink).or_default();
         queue.last_sequence = queue.last_sequence.max(sequence);
-        queue.dead_letters.push_back(sequence);
+        queue.losses_mut().dead_letters.push_back(sequence);
     }
     Ok(())
 }
 
-fn read_sequences(store: &Store, queues: &mut HashMap<SinkId, SinkQueue>) -> Result<(), StoreError> {
+fn read_sequences(store: &Store, queues: &mut HashMap<SinkId, Box<SinkQueue>>) -> Result<(), StoreError> {
     for key in store.keys(kind(keys::SEQUENCE)) {
         let key = key?;
         let Some(sink) = SinkId::from_slice(&key[1..]) else {
@@ -143,7 +143,10 @@ fn read_sequences(store: &Store, queues: &mut HashMap<SinkId, SinkQueue>) -> Res
                 queue.last_sequence = last;
                 // Which of these numbers were given is not known any more.
                 let gap = match known < last {
-                    true => queue.gaps.push(MissedRange { from: known + 1, to: last, reason: MissReason::Damaged }),
+                    true => {
+                        let range = MissedRange { from: known + 1, to: last, reason: MissReason::Damaged };
+                        queue.losses_mut().gaps.push(range)
+                    }
                     false => GapChange::default(),
                 };
                 log::warn!("the sequence number of sink {sink} is damaged: its events are numbered from {last} on");

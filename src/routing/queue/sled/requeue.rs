@@ -45,8 +45,8 @@ impl QueueState {
             queue.reserved += 1;
             queue.replayed += usize::from(replay.is_some());
             queue.last_sequence += 1;
-            if letter.is_some() {
-                queue.dead_letters.retain(|letter| *letter != earlier.sequence);
+            if let (Some(_), Some(losses)) = (&letter, &mut queue.losses) {
+                losses.dead_letters.retain(|letter| *letter != earlier.sequence);
             }
             if queue.counts() {
                 self.undelivered.add(at, event.user_id, event.data.get().len(), &[sink]);

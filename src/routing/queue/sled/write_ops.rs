@@ -82,8 +82,9 @@ impl QueueState {
                     })
                 };
                 let sink = (target.sink, &*target.name);
-                gaps.push((target.sink, queue.gaps.add_dropped(sequence)));
-                entries.extend(queue.losses.count(EventLoss::Dropped, sink, sequence, detail, Instant::now()));
+                let losses = queue.losses_mut();
+                gaps.push((target.sink, losses.gaps.add_dropped(sequence)));
+                entries.extend(losses.bursts.count(EventLoss::Dropped, sink, sequence, detail, Instant::now()));
             } else {
                 queue.reserved += 1;
                 queued.push((target.sink, sequence));
@@ -160,9 +161,12 @@ impl QueueState {
                 self.replays.room.notify_one();
             }
             self.undelivered.remove(pending.position(), pending.sink);
-            match settled.settlement {
-                Settlement::DeadLetter(_) => queue.gaps.add_lost(pending.sequence, MissReason::DeadLetter),
-                _ => queue.gaps.remove_told(pending.sequence),
+            match (&settled.settlement, &mut queue.losses) {
+                (Settlement::DeadLetter(_), _) => {
+                    queue.losses_mut().gaps.add_lost(pending.sequence, MissReason::DeadLetter)
+                }
+                (_, Some(losses)) => losses.gaps.remove_told(pending.sequence),
+                (_, None) => GapChange::default(),
             }
         };
         Some(batch.iter().map(settle).collect())
