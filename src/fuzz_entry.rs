@@ -60,7 +60,7 @@ pub fn event_patterns(data: &[u8]) {
     let (list, kinds) = text.split_once('\n').unwrap_or((text, ""));
     let Ok(patterns) = list.parse::<Patterns>() else { return };
     assert_eq!(patterns.as_str(), list);
-    let written: Vec<_> = patterns.iter().map(ToString::to_string).collect();
+    let written: Vec<_> = patterns.iter().map(|pattern| pattern.to_string()).collect();
     let again: Patterns = written.join(",").parse().expect("written patterns are patterns");
     assert!(again.iter().eq(patterns.iter()), "{list:?} was written as {written:?}");
     let (mut trie, user) = (Trie::new(), UserId::new());

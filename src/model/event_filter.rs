@@ -9,7 +9,7 @@ use std::str::FromStr;
 /// The text of a filter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct EventFilter(String);
+pub struct EventFilter(Box<str>);
 
 /// The reason that a text cannot be a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -36,6 +36,6 @@ impl FromStr for EventFilter {
         if text.len() > MAX_FILTER {
             return Err(EventFilterError::TooLong);
         }
-        Ok(Self(text.to_owned()))
+        Ok(Self(text.into()))
     }
 }

@@ -1,29 +1,27 @@
 //! Event patterns: `*`, a dotted prefix ending in `.*`, or an exact type; several separated by commas.
-//! They are parsed once, when a sink is saved; the matcher works on the parsed form.
+//! They are checked once, when a sink is saved. Only the text is kept, because there may be very many sinks; the matcher's trie
+//! is made of the patterns read from it.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use std::{fmt, str::FromStr};
+use std::{collections::HashSet, fmt, str::FromStr};
 
 /// The longest list of patterns, in bytes.
 pub const MAX_LIST_BYTES: usize = 4096;
 
 /// One pattern.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Pattern {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Pattern<'a> {
     /// `*`: every event.
     All,
     /// `a.b.*`: every type that starts with `a.b.`, however many segments follow. Holds `a.b`.
-    Prefix(Box<str>),
+    Prefix(&'a str),
     /// `a.b`: that type only.
-    Exact(Box<str>),
+    Exact(&'a str),
 }
 
-/// One or more patterns of a sink, with the text as the user wrote it.
+/// One or more patterns of a sink, as the user wrote them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Patterns {
-    text: Box<str>,
-    list: Box<[Pattern]>,
-}
+pub struct Patterns(Box<str>);
 
 /// A fault in a pattern list. The position counts characters from 1 over the whole list.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -48,15 +46,25 @@ pub enum PatternErrorKind {
     TooLong,
 }
 
-impl Pattern {
+impl<'a> Pattern<'a> {
+    /// Reads an entry of a list, which is correct.
+    fn of(entry: &'a str) -> Self {
+        let entry = entry.trim();
+        match entry.strip_suffix(".*") {
+            Some(prefix) => Self::Prefix(prefix),
+            None if entry == "*" => Self::All,
+            None => Self::Exact(entry),
+        }
+    }
+
     /// Returns true if an event of this type matches. The matcher's trie gives the same result for all sinks at once; this is
     /// for explanations, filters, and tests of the trie.
     pub fn matches(&self, kind: &str) -> bool {
         match self {
             Self::All => true,
-            Self::Exact(exact) => **exact == *kind,
+            Self::Exact(exact) => *exact == kind,
             Self::Prefix(prefix) => {
-                kind.strip_prefix(&**prefix).is_some_and(|rest| rest.len() > 1 && rest.starts_with('.'))
+                kind.strip_prefix(prefix).is_some_and(|rest| rest.len() > 1 && rest.starts_with('.'))
             }
         }
     }
@@ -65,21 +73,26 @@ impl Pattern {
 impl Patterns {
     /// Returns true if any of the patterns matches.
     pub fn matches(&self, kind: &str) -> bool {
-        self.list.iter().any(|pattern| pattern.matches(kind))
+        self.entries().any(|pattern| pattern.matches(kind))
     }
 
-    /// The patterns, parsed.
-    pub fn iter(&self) -> std::slice::Iter<'_, Pattern> {
-        self.list.iter()
+    /// The patterns, each once.
+    pub fn iter(&self) -> impl Iterator<Item = Pattern<'_>> {
+        let mut seen = HashSet::new();
+        self.entries().filter(move |pattern| seen.insert(*pattern))
     }
 
     /// The list as the user wrote it.
     pub fn as_str(&self) -> &str {
-        &self.text
+        &self.0
+    }
+
+    fn entries(&self) -> impl Iterator<Item = Pattern<'_>> {
+        self.0.split(',').map(Pattern::of)
     }
 }
 
-impl fmt::Display for Pattern {
+impl fmt::Display for Pattern<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::All => f.write_str("*"),
@@ -96,33 +109,26 @@ impl FromStr for Patterns {
         if text.len() > MAX_LIST_BYTES {
             return Err(PatternError { position: MAX_LIST_BYTES + 1, reason: PatternErrorKind::TooLong });
         }
-        let mut list = Vec::new();
         let mut start = 0;
         for entry in text.split(',') {
             let indent = entry.chars().take_while(|c| c.is_whitespace()).count();
-            let pattern = parse_one(entry.trim())
+            check_one(entry.trim())
                 .map_err(|(offset, reason)| PatternError { position: start + indent + offset + 1, reason })?;
-            if !list.contains(&pattern) {
-                list.push(pattern);
-            }
             start += entry.chars().count() + 1;
         }
-        Ok(Self { text: text.into(), list: list.into() })
+        Ok(Self(text.into()))
     }
 }
 
-/// Parses one trimmed entry; a fault carries its character offset within the entry.
-fn parse_one(entry: &str) -> Result<Pattern, (usize, PatternErrorKind)> {
+/// Checks one trimmed entry; a fault carries its character offset within the entry.
+fn check_one(entry: &str) -> Result<(), (usize, PatternErrorKind)> {
     if entry.is_empty() {
         return Err((0, PatternErrorKind::Empty));
     }
     if entry == "*" {
-        return Ok(Pattern::All);
+        return Ok(());
     }
-    let (body, greedy) = match entry.strip_suffix(".*") {
-        Some(body) => (body, true),
-        None => (entry, false),
-    };
+    let body = entry.strip_suffix(".*").unwrap_or(entry);
     let mut after_dot = true;
     for (offset, found) in body.chars().enumerate() {
         match found {
@@ -136,12 +142,12 @@ fn parse_one(entry: &str) -> Result<Pattern, (usize, PatternErrorKind)> {
     if after_dot {
         return Err((body.chars().count(), PatternErrorKind::EmptySegment));
     }
-    Ok(if greedy { Pattern::Prefix(body.into()) } else { Pattern::Exact(body.into()) })
+    Ok(())
 }
 
 impl Serialize for Patterns {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.text)
+        serializer.serialize_str(&self.0)
     }
 }
 
@@ -187,6 +193,8 @@ mod tests {
         let both: Patterns = " space.* ,\tcustom.done ".parse().unwrap();
         assert!(both.matches("space.created") && both.matches("custom.done"));
         assert!(!both.matches("custom.other"));
+        let again: Patterns = "a.*, *,a , a.*,*".parse().unwrap();
+        assert!(again.iter().eq([Pattern::Prefix("a"), Pattern::All, Pattern::Exact("a")]), "each is listed once");
     }
 
     #[test]

@@ -46,9 +46,9 @@ struct SecretKey {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SealedValue {
     /// The id of the key.
-    key: String,
+    key: Box<str>,
     /// Nonce, encrypted bytes and tag, in base64.
-    value: String,
+    value: Box<str>,
 }
 
 /// Reason for which the key file cannot be used. Nothing was changed.
@@ -133,7 +133,7 @@ impl SecretKeys {
         let mut bytes = value.to_vec();
         key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(record), &mut bytes)
             .expect("a value is far below the cipher's limit");
-        SealedValue { key: id.clone(), value: STANDARD.encode([&nonce[..], &bytes].concat()) }
+        SealedValue { key: (**id).into(), value: STANDARD.encode([&nonce[..], &bytes].concat()).into() }
     }
 
     /// Decrypts a value of the record with this id.
@@ -142,10 +142,10 @@ impl SecretKeys {
     ///
     /// Fails without the key, and for a value that was changed or belongs to another record.
     pub fn unseal(&self, sealed: &SealedValue, record: &[u8]) -> Result<Vec<u8>, UnsealError> {
-        let found = self.0.keys.iter().find(|key| key.id == sealed.key);
+        let found = self.0.keys.iter().find(|key| *key.id == *sealed.key);
         let SecretKey { key, .. } =
-            found.ok_or_else(|| UnsealError::UnknownKey { key: sealed.key.clone(), path: self.0.path.clone() })?;
-        let bytes = STANDARD.decode(&sealed.value).map_err(|_| UnsealError::Changed)?;
+            found.ok_or_else(|| UnsealError::UnknownKey { key: sealed.key.to_string(), path: self.0.path.clone() })?;
+        let bytes = STANDARD.decode(&*sealed.value).map_err(|_| UnsealError::Changed)?;
         let (nonce, encrypted) = bytes.split_first_chunk::<NONCE_LEN>().ok_or(UnsealError::Changed)?;
         let mut encrypted = encrypted.to_vec();
         let nonce = Nonce::assume_unique_for_key(*nonce);
@@ -155,7 +155,7 @@ impl SecretKeys {
 
     /// Tells if a value is encrypted with the key that encrypts new ones.
     pub fn is_current(&self, sealed: &SealedValue) -> bool {
-        self.current().id == sealed.key
+        *self.current().id == *sealed.key
     }
 
     fn current(&self) -> &SecretKey {
@@ -226,10 +226,10 @@ mod tests {
         assert_eq!(keys.unseal(&sealed, b"record 1").unwrap(), b"a secret");
         assert_eq!(keys.unseal(&sealed, b"record 2"), Err(UnsealError::Changed));
         assert_ne!(keys.seal(b"a secret", b"record 1"), sealed, "each has a nonce of its own");
-        let mut bytes = STANDARD.decode(&sealed.value).unwrap();
+        let mut bytes = STANDARD.decode(&*sealed.value).unwrap();
         for position in 0..bytes.len() {
             bytes[position] ^= 1;
-            let changed = SealedValue { value: STANDARD.encode(&bytes), ..sealed.clone() };
+            let changed = SealedValue { value: STANDARD.encode(&bytes).into(), ..sealed.clone() };
             assert_eq!(keys.unseal(&changed, b"record 1"), Err(UnsealError::Changed), "{position}");
             bytes[position] ^= 1;
         }

@@ -64,7 +64,7 @@ impl Recipient {
 
     pub fn name(&self) -> Arc<str> {
         match self {
-            Self::Sink(sink) => sink.name.as_str().into(),
+            Self::Sink(sink) => (*sink.name).into(),
             Self::Method(subscription) => subscription.name().into(),
         }
     }

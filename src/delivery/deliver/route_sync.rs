@@ -138,7 +138,7 @@ impl RecipientRoute<'_> {
 
 /// Returns `None` for a formatter, which receives no events.
 fn sink_route(sink: &Sink) -> Option<RecipientRoute<'_>> {
-    let target = RouteTarget { sink: sink.id, name: sink.name.as_str().into() };
+    let target = RouteTarget { sink: sink.id, name: (*sink.name).into() };
     let route = EventRoute { target, filtered: sink.filter.is_some(), all_reports: sink.internal };
     sink.receives_events().then_some(RecipientRoute { patterns: &sink.events, owner: sink.owner, route })
 }

@@ -74,8 +74,8 @@ impl Sink {
         let active = spec.active.unwrap_or_else(|| previous.is_none_or(|sink| sink.active));
         Ok(Self {
             id: previous.map_or_else(SinkId::new, |sink| sink.id),
-            name: spec.name,
-            description: spec.description,
+            name: spec.name.into(),
+            description: spec.description.into(),
             events: spec.events,
             filter: spec.filter,
             internal: spec.internal,
@@ -115,8 +115,8 @@ impl Sink {
     /// The sink in the form in which users write it.
     pub fn spec(&self, secrets: Secrets) -> SinkSpec {
         let mut spec = SinkSpec {
-            name: self.name.clone(),
-            description: self.description.clone(),
+            name: self.name.to_string(),
+            description: self.description.to_string(),
             events: self.events.as_str().to_owned(),
             kind: self.kind(),
             owner: self.owner.into(),
@@ -168,7 +168,7 @@ impl Webhook {
             headers: spec.headers,
             secret,
         };
-        let template = spec.template.map(LazyProgram::new);
+        let template = spec.template.map(|template| Box::new(LazyProgram::new(template)));
         Ok(Self {
             url: spec.url.into(),
             secrets: WebhookSecrets::new(clear),

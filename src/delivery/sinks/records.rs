@@ -220,7 +220,7 @@ impl CollectionRecord for Sink {
 impl From<CollectionError<Sink>> for SinksError {
     fn from(error: CollectionError<Sink>) -> Self {
         match error {
-            CollectionError::NameTaken(other) => Self::NameTaken(other.name.clone()),
+            CollectionError::NameTaken(other) => Self::NameTaken(other.name.to_string()),
             CollectionError::QuotaReached(most) => Self::TooMany(most),
             CollectionError::NotFound(id) => Self::NotFound(id),
             CollectionError::Conflict(_) => Self::Conflict,
@@ -364,7 +364,7 @@ mod tests {
         }
         let first = sinks.page(None, 2, |_| true);
         let rest = sinks.page(Some(first[1].id), 2, |_| true);
-        let names: Vec<_> = first.iter().chain(&rest).map(|sink| sink.name.as_str()).collect();
+        let names: Vec<_> = first.iter().chain(&rest).map(|sink| &*sink.name).collect();
         assert_eq!(names, ["a", "b", "c"]);
     }
 

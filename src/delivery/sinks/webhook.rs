@@ -47,7 +47,7 @@ pub struct Webhook {
     #[serde(flatten)]
     pub secrets: WebhookSecrets,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub template: Option<LazyProgram<BodyTemplate>>,
+    pub template: Option<Box<LazyProgram<BodyTemplate>>>,
     /// The body without a template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<WebhookBody>,

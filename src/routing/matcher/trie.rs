@@ -116,7 +116,7 @@ impl<T: Clone + Ord> TrieNode<T> {
         Self { children: None, exact: None, below: None }
     }
 
-    fn values(&mut self, pattern: &Pattern) -> &mut Option<Box<OwnedValues<T>>> {
+    fn values(&mut self, pattern: Pattern<'_>) -> &mut Option<Box<OwnedValues<T>>> {
         match pattern {
             Pattern::Exact(_) => &mut self.exact,
             Pattern::All | Pattern::Prefix(_) => &mut self.below,
@@ -127,7 +127,7 @@ impl<T: Clone + Ord> TrieNode<T> {
         self.children.is_none() && self.exact.is_none() && self.below.is_none()
     }
 
-    fn remove(&mut self, path: &mut dyn Iterator<Item = &str>, pattern: &Pattern, owner: Owner, value: &T) {
+    fn remove(&mut self, path: &mut dyn Iterator<Item = &str>, pattern: Pattern<'_>, owner: Owner, value: &T) {
         let Some(segment) = path.next() else {
             let values = self.values(pattern);
             if let Some(present) = values {
@@ -199,7 +199,7 @@ impl<T: Clone + Ord> OwnedValues<T> {
 }
 
 /// Returns the path of a pattern from the root; empty for `*`.
-fn segments(pattern: &Pattern) -> impl Iterator<Item = &str> {
+fn segments(pattern: Pattern<'_>) -> impl Iterator<Item = &str> {
     let path = match pattern {
         Pattern::All => None,
         Pattern::Prefix(path) | Pattern::Exact(path) => Some(path.split('.')),

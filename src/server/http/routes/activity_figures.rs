@@ -168,7 +168,7 @@ fn troubled_sink(records: &ActivityRecords, sink: &Sink, status: SinkStatus, now
     let last_error = records.activity.sink(sink.id, now).last_error.map(|error| error.message);
     TroubledSink {
         sink_id: sink.id,
-        name: sink.name.clone(),
+        name: sink.name.to_string(),
         status: status.into(),
         depth: depth.queued,
         dead: depth.dead,

@@ -104,7 +104,7 @@ fn explain_sink(sink: &Sink, event: &Event, filter: Result<String, String>) -> E
     };
     ExplainedSink {
         sink_id: sink.id,
-        name: sink.name.clone(),
+        name: sink.name.to_string(),
         owner: sink.owner.into(),
         events: sink.events.as_str().to_owned(),
         kind: sink.kind().to_string(),
@@ -179,9 +179,9 @@ fn told_sink(event: &Event) -> Option<SinkId> {
 fn match_patterns(events: &Patterns, kind: &EventType, by_all: Result<(), &str>) -> Result<String, String> {
     let refused = by_all.err().filter(|_| kind.is_report());
     let mut matching = events.iter().filter(|pattern| pattern.matches(kind.as_str()));
-    match (matching.find(|pattern| refused.is_none() || **pattern != Pattern::All), refused) {
+    match (matching.find(|pattern| refused.is_none() || *pattern != Pattern::All), refused) {
         (Some(pattern), _) => Ok(format!("its pattern `{pattern}` matches")),
-        (None, Some(unless)) if events.iter().any(|pattern| *pattern == Pattern::All) => {
+        (None, Some(unless)) if events.iter().any(|pattern| pattern == Pattern::All) => {
             Err(format!("its pattern `*` does not match `{kind}`, a report of the service{unless}"))
         }
         (None, _) => Err(format!("none of its patterns `{}` matches `{kind}`", events.as_str())),

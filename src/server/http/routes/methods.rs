@@ -107,7 +107,12 @@ fn view(services: &MethodServices, viewer: &Viewer, published: &PublishedMethod)
         mcp_tool: definition.mcp_tool,
         params_schema: published.schemas.params.clone(),
         result_schema: published.schemas.result.clone(),
-        events: definition.events.iter().flat_map(|patterns| patterns.iter()).map(ToString::to_string).collect(),
+        events: definition
+            .events
+            .iter()
+            .flat_map(|patterns| patterns.iter())
+            .map(|pattern| pattern.to_string())
+            .collect(),
         provider_count: published.providers.len(),
         available_count: published.providers.iter().filter(|provider| provider.is_running()).count(),
     })

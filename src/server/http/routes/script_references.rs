@@ -63,7 +63,7 @@ pub fn references_to(
         false => found.hidden += 1,
     };
     for sink in services.sinks.all().into_iter().filter(|sink| sink.script_id() == id && owners(sink.owner)) {
-        note(manages_sinks_of(caller, sink.owner), "sink", sink.id.to_string(), sink.name.clone());
+        note(manages_sinks_of(caller, sink.owner), "sink", sink.id.to_string(), sink.name.to_string());
     }
     let refers = |space: &Space| space.settings.startup_script_id == id && owners(Owner::User(space.owner));
     for space in services.spaces.page(None, usize::MAX, refers) {

@@ -52,7 +52,7 @@ pub async fn list(
     let words: Vec<_> = query.q.iter().flat_map(|q| q.as_str().split_whitespace()).map(str::to_lowercase).collect();
     let filter = |sink: &Sink| {
         manages_sinks_of(caller, sink.owner)
-            && query.name.as_ref().is_none_or(|name| *name == sink.name)
+            && query.name.as_ref().is_none_or(|name| **name == *sink.name)
             && query.owner.is_none_or(|owner| owner == OwnerSpec::from(sink.owner))
             && words.iter().all(|word| has_word(sink, word))
             && query.status.as_ref().is_none_or(|any| any.0.contains(&status_of(&services, sink)))

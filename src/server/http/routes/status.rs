@@ -48,7 +48,7 @@ pub fn render_metrics(services: &StatusServices) -> PlainText {
         |queue: SinkId, name: String| Depth { sink: queue.to_string(), name, queued: engine.depth(queue).queued };
     // The metrics may be open to anybody, so only global sinks are shown by name.
     let sinks = sinks.all().into_iter().filter(|sink| sink.receives_events()).map(|sink| {
-        let name = if sink.owner == Owner::Global { sink.name.clone() } else { String::new() };
+        let name = if sink.owner == Owner::Global { sink.name.to_string() } else { String::new() };
         depth(sink.id, name)
     });
     let methods = subscriptions.all().into_iter().map(|subscription| depth(subscription.id, String::new()));
