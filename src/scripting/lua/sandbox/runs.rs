@@ -17,14 +17,11 @@ use crate::scripting::lua::{
 };
 use mlua::{Function, Table, Value, Variadic};
 use serde_json::value::RawValue;
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
-/// Bytes of bodies, and the time, after which no further event is rendered in the same run.
+/// Bytes of bodies, and the processor time, after which no further event is rendered in the same run.
 const MAX_EACH_BYTES: usize = 64 << 10;
-const MAX_EACH_TIME: Duration = Duration::from_millis(2);
+const MAX_EACH_TIME: Duration = Duration::from_millis(5);
 
 /// The values that `attempt` in the prelude returns: `true` and the result, or `false`, then `code`, `message` and `data`
 /// of a structured error, and the location where it was raised.
@@ -52,7 +49,7 @@ impl Sandbox {
         inputs: &[EventFields],
         clock: &Arc<RunClock>,
     ) -> (Vec<RenderedBody>, Option<ScriptError>) {
-        let (began, mut bytes) = (Instant::now(), 0);
+        let (before, mut bytes) = (clock.cpu(), 0);
         let mut bodies = Vec::with_capacity(inputs.len());
         for input in inputs {
             match self.render(input, clock) {
@@ -67,7 +64,7 @@ impl Sandbox {
                     return (bodies, Some(error));
                 }
             }
-            if bytes > MAX_EACH_BYTES || began.elapsed() > MAX_EACH_TIME {
+            if bytes > MAX_EACH_BYTES || clock.cpu() - before > MAX_EACH_TIME {
                 break;
             }
         }
