@@ -89,7 +89,13 @@ pub fn noted(file: &Path) -> io::Result<u64> {
     }
 }
 
-/// The content of the file for this number.
-pub fn text(number: u64) -> Vec<u8> {
-    format!("{number:0DIGITS$}\n").into_bytes()
+/// The content of the file for this number. Made for every group, therefore without the machinery of formatting.
+pub fn text(number: u64) -> [u8; DIGITS + 1] {
+    let mut text = [b'\n'; DIGITS + 1];
+    let mut rest = number;
+    for digit in text[..DIGITS].iter_mut().rev() {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    text
 }

@@ -143,12 +143,23 @@ impl History {
         self.index.insert(at);
     }
 
-    /// Stores a delivery's row, of an event of this user, in place of one of `old_size` bytes.
-    pub fn put_delivery(&self, batch: &mut Batch<'_>, user: UserId, key: Vec<u8>, old_size: usize, row: &DeliveryRow) {
+    /// Stores a delivery's row, of an event of this user, in place of one of so many bytes. `None` says that there is none, and
+    /// saves a read.
+    pub fn put_delivery(
+        &self,
+        batch: &mut Batch<'_>,
+        user: UserId,
+        key: Vec<u8>,
+        old_size: Option<usize>,
+        row: &DeliveryRow,
+    ) {
         let row = row.encode();
-        self.resize(batch, old_size, row.len());
-        self.owners.resize(user, old_size, row.len());
-        batch.put(key, row);
+        self.resize(batch, old_size.unwrap_or(0), row.len());
+        self.owners.resize(user, old_size.unwrap_or(0), row.len());
+        match old_size {
+            Some(_) => batch.put(key, row),
+            None => batch.put_new(key, row),
+        }
     }
 
     /// Returns an event with its deliveries. `has_queue` tells the sinks that exist from those that were deleted.

@@ -67,7 +67,7 @@ impl QueueState {
             batch.delete(number_key(sink, forgotten));
         }
         let row = DeliveryRow { replay, ..row };
-        self.history.put_delivery(batch, event.user_id, delivery_key(at, sink), size, &row);
+        self.history.put_delivery(batch, event.user_id, delivery_key(at, sink), Some(size), &row);
         Some(sequence)
     }
 }

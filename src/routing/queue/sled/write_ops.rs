@@ -199,7 +199,7 @@ impl QueueState {
         let state = settled.state();
         let SettledAttempt { attempt, settlement } = settled;
         let old = if pending.recorded { History::delivery_in(batch, position, sink)? } else { None };
-        let old_size = old.as_ref().map_or(0, |old| old.size);
+        let old_size = pending.recorded.then(|| old.as_ref().map_or(0, |old| old.size));
         let mut row = old.and_then(|old| old.row).unwrap_or(DeliveryRow {
             state,
             sequence,
